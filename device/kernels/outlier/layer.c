@@ -44,32 +44,58 @@ EK_INLINE vi halves_at(const uint8_t *p, long half, long at, long part) {
     return vi_load(t);
 }
 
-/* The values of W for a channel and EK_VL columns. */
-EK_INLINE vi weights_at(const ek_outlier_layer_args *l, long channel, long column) {
-    const long of = channel / l->slice, first = of / l->slices * l->slices;
-    const long depth = ek_min(l->slices, l->k / l->slice - first) * l->depth;
-    const long k = (of - first) * l->depth + channel % l->slice, part = k % I8_GROUP;
-    const long panel = column / l->columns, start = panel * l->columns;
-    const long width = ek_min(l->columns, l->n_padded - start);
-    const long at = (k / I8_GROUP * width + column - start) * I8_GROUP;
-    const char *weights = (const char *)l->weights + first / l->slices * l->part_bytes;
-    if (l->bits == 4) {
-        const uint8_t *packed = (const uint8_t *)weights + panel * ((l->columns * depth + 1) / 2);
-        return halves_at(packed, (width * depth + 1) / 2, at, part);
-    }
-    if (l->bits == 8)
-        return (bytes_at((const uint8_t *)weights + start * depth + at, part) ^ 128) - 128;
-    int32_t t[EK_VL];
-    for (int i = 0; i < EK_VL; i++)
-        t[i] = ((const int16_t *)weights)[start * depth + at + part + i * I8_GROUP];
-    return vi_load(t);
-}
+/* Where an outlier's channel lies in W, and its scales: what a vector of columns would otherwise
+ * find by divisions that take longer than its products. */
+typedef struct {
+    const char *weights; /* of the part of k that has it */
+    long scale;          /* the first of its n_padded */
+    long depth;          /* rows of a panel there */
+    long step, part;     /* its group of k in a panel, and its place in the group */
+} place;
 
 /* Some of the outliers: channels of l->channel from `from` on. */
 typedef struct {
     const ek_outlier_layer_args *l;
     long from, channels;
+    place places[CHANNELS];
 } outliers;
+
+static place place_of(const ek_outlier_layer_args *l, long channel) {
+    const long slice = channel / l->slice, part = slice / l->slices, first = part * l->slices;
+    const long k = (slice - first) * l->depth + channel - slice * l->slice;
+    return (place){.weights = (const char *)l->weights + part * l->part_bytes,
+                   .scale = slice * l->n_padded,
+                   .depth = ek_min(l->slices, l->k / l->slice - first) * l->depth,
+                   .step = k / I8_GROUP,
+                   .part = k % I8_GROUP};
+}
+
+/* EK_VL columns of W: the panel that has them. */
+typedef struct {
+    long index, start, width, column; /* the last from the panel's start on */
+} panel;
+
+static panel panel_of(const ek_outlier_layer_args *l, long column) {
+    const long index = column / l->columns, start = index * l->columns;
+    return (panel){index, start, ek_min(l->columns, l->n_padded - start), column - start};
+}
+
+/* The values of W for a channel and EK_VL columns. */
+EK_INLINE vi weights_at(const ek_outlier_layer_args *l, const place *of, const panel *in) {
+    const long at = (of->step * in->width + in->column) * I8_GROUP;
+    if (l->bits == 4) {
+        const long stride = (l->columns * of->depth + 1) / 2;
+        return halves_at((const uint8_t *)of->weights + in->index * stride,
+                         (in->width * of->depth + 1) / 2, at, of->part);
+    }
+    const long first = in->start * of->depth + at;
+    if (l->bits == 8)
+        return (bytes_at((const uint8_t *)of->weights + first, of->part) ^ 128) - 128;
+    int32_t t[EK_VL];
+    for (int i = 0; i < EK_VL; i++)
+        t[i] = ((const int16_t *)of->weights)[first + of->part + i * I8_GROUP];
+    return vi_load(t);
+}
 
 /* X2: rows [begin, end). */
 static void gather_rows(const void *args, long begin, long end) {
@@ -83,17 +109,21 @@ static void gather_rows(const void *args, long begin, long end) {
 /* W4: columns [column, column + COLUMNS). */
 static void gather_weights(const outliers *s, long column, float *w4) {
     const ek_outlier_layer_args *l = s->l;
-    for (long o = 0; o < s->channels; o++)
-        for (long at = column; at < column + COLUMNS; at += EK_VL, w4 += EK_VL) {
-            const long channel = l->channel[s->from + o];
-            const long of = channel / l->slice * l->n_padded + at;
+    EK_UNROLL
+    for (int j = 0; j < NV; j++) {
+        const long at = column + j * EK_VL;
+        const panel in = panel_of(l, at);
+        for (long o = 0; o < s->channels; o++) {
+            const place *of = s->places + o;
             vf v = vf_splat(0);
             if (at < l->n) {
-                const vf scale = l->scale ? vf_load(l->scale + of) : vf_from_bf16(l->scale16 + of);
-                v = vcast(weights_at(l, channel, at), vf) * scale;
+                const long to = of->scale + at;
+                const vf scale = l->scale ? vf_load(l->scale + to) : vf_from_bf16(l->scale16 + to);
+                v = vcast(weights_at(l, of, &in), vf) * scale;
             }
-            vf_store(w4, v);
+            vf_store(w4 + o * COLUMNS + j * EK_VL, v);
         }
+    }
 }
 
 /* Rows [row, row + rows) of y += X2 . W4; the first outliers start from the residual, if there is
@@ -149,7 +179,9 @@ static void add_outliers(const void *args, long begin, long end) {
 static void multiply_outliers(const ek_outlier_layer_args *l, ek_pool *pool) {
     const long blocks = (l->n + COLUMNS - 1) / COLUMNS, pieces = (l->m + PIECE - 1) / PIECE;
     for (long from = 0; from == 0 || from < *l->count; from += CHANNELS) {
-        const outliers some = {l, from, ek_min(CHANNELS, *l->count - from)};
+        outliers some = {.l = l, .from = from, .channels = ek_min(CHANNELS, *l->count - from)};
+        for (long o = 0; o < some.channels; o++)
+            some.places[o] = place_of(l, l->channel[from + o]);
         if (some.channels)
             ek_parallel(pool, gather_rows, &some, l->m, GRAIN);
         ek_parallel(pool, add_outliers, &some, blocks * pieces, 1);
