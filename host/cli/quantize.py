@@ -167,6 +167,7 @@ def _show(path: Path, file: Path, report: Report, times: Times | None) -> None:
     print(f"written  {file}")
     if report.cosine < report.target:
         warn(
-            f"an output's cosine is {report.cosine:.5f}, expected at least {report.target:g}; give "
-            "more samples, and such as the model will see"
+            f"the target was not reached: an output's cosine is {report.cosine:.5f}, expected at "
+            f"least {report.target:.10g}; more floats would cost more time than they are worth: "
+            "give more samples, such as the model will see, or keep the model of floats"
         )

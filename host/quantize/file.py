@@ -49,7 +49,8 @@ def samples_of(
 def _note(made: Quantized) -> str:
     report = made.report
     floats = f"; {len(report.floats)} operators stay in floats" if report.floats else ""
+    missed = f", expected {report.target:.10g}" if report.cosine < report.target else ""
     return (
         f"quantized to int8: cosine {report.cosine:.5f} with the float model on {report.unseen} "
-        f"samples held out{floats}"
+        f"samples held out{missed}{floats}"
     )

@@ -20,6 +20,7 @@ from edgekit.host.quantize.build import Coded, MisfitError, build
 from edgekit.host.quantize.center import center
 from edgekit.host.quantize.correct import Means, correct_biases, float_means
 from edgekit.host.quantize.equalize import equalize
+from edgekit.host.quantize.halves import is_halved, with_halves
 from edgekit.host.quantize.measure import compared, worst
 from edgekit.host.quantize.observe import Observed, Sample, observe
 from edgekit.host.quantize.prepare import float_form
@@ -81,8 +82,10 @@ class _Kitchen:
     prices: dict[tuple[bool, frozenset[str]], float] = field(default_factory=dict)
     added: dict[str, float] = field(default_factory=dict)  # to the price, by single nodes
     changed: bool = False
+    halved: bool = False  # weights take 2 bytes each
 
     def __post_init__(self) -> None:
+        self.halved = is_halved(self.plain)
         self.bases[False] = self.plain
         self.observed[False] = observe(self.plain, self.fit)
         self.exact = [evaluate(self.plain, each).outputs for each in self.judges]
@@ -109,14 +112,14 @@ class _Kitchen:
         key = recipe.equalized, recipe.floats
         if key not in self.prices:
             bare = replace(recipe, compensated=False)
-            coded, _ = _built(self.bases[recipe.equalized], self.observed[recipe.equalized], bare)
+            coded, _ = self._built(bare)
             self.prices[key] = self.price(coded.graph)
         return self.prices[key]
 
     def tried(self, recipe: Recipe) -> _Trial:
         """What comes of a recipe."""
-        base, observed = self.bases[recipe.equalized], self.observed[recipe.equalized]
-        coded, floats = _built(base, observed, recipe)
+        base = self.bases[recipe.equalized]
+        coded, floats = self._built(recipe)
         if recipe.corrected:
             if recipe.equalized not in self.means:
                 self.means[recipe.equalized] = float_means(base, self.correctors)
@@ -129,6 +132,20 @@ class _Kitchen:
         _LOG.info("%s: %s: cosine %.6f", self.plain.name, recipe, cosine)
         return trial
 
+    def _built(self, recipe: Recipe) -> tuple[Coded, frozenset[str]]:
+        """The codes, and the nodes that had to stay in floats."""
+        base, observed = self.bases[recipe.equalized], self.observed[recipe.equalized]
+        floats = set(recipe.floats)
+        moments = observed.moments if recipe.compensated else {}
+        while True:
+            coded = coded_nodes(base, floats, observed.broken)
+            scales = scales_of(base, coded, observed, recipe.method)
+            stored = with_halves(base, coded) if self.halved else base
+            try:
+                return build(stored, coded, scales, moments), frozenset(floats)
+            except MisfitError as misfit:
+                floats.add(misfit.node)
+
 
 def quantize(
     graph: Graph,
@@ -139,7 +156,8 @@ def quantize(
 ) -> Quantized:
     """`graph` of floats as codes of 8 bits wherever that is worth it. The cosine of each output is
     to be at least `target` on samples held out (every fourth); layers that stand in the way stay
-    in floats, the worst for their `price` first, while the whole is cheaper than in floats.
+    in floats, the worst for their `price` first, while the whole is cheaper than in floats; where
+    that does not suffice, as many as bring more than they take of the time that codes save.
     `labels`: the class of each sample, for the report.
 
     Raises InputError for a graph that is quantized already, or has nothing to quantize.
@@ -156,7 +174,7 @@ def quantize(
             continue
         other = kitchen.tried(replace(best.recipe, **change))
         best = other if other.noise < best.noise else best
-    best = _reached(kitchen, best, 1 - (1 - target) * _MARGIN)
+    best = _reached(kitchen, best, 1 - (1 - target) * _MARGIN, target)
     unseen = [s for s, out in zip(samples, held, strict=True) if out]
     truth = None if labels is None else labels[np.array(held)]
     report = report_of(plain, best.base, best.coded, unseen, truth, len(seen))
@@ -164,35 +182,38 @@ def quantize(
     return Quantized(best.coded.graph, report)
 
 
-def _built(base: Graph, observed: Observed, recipe: Recipe) -> tuple[Coded, frozenset[str]]:
-    """The codes, and the nodes that had to stay in floats."""
-    floats = set(recipe.floats)
-    moments = observed.moments if recipe.compensated else {}
-    while True:
-        coded = coded_nodes(base, floats, observed.broken)
-        try:
-            made = build(base, coded, scales_of(base, coded, observed, recipe.method), moments)
-        except MisfitError as misfit:
-            floats.add(misfit.node)
-            continue
-        return made, frozenset(floats)
-
-
-def _reached(kitchen: _Kitchen, best: _Trial, goal: float) -> _Trial:
+def _reached(kitchen: _Kitchen, best: _Trial, goal: float, target: float) -> _Trial:
     """`best`, or with the worst nodes for their price in floats until the goal is reached, more at
-    a time, and as long as the plan is cheaper than that of all floats."""
+    a time, and as long as the plan is cheaper than that of all floats. Where no more are left, the
+    first that at least has the target, or else the best trade."""
     if best.cosine >= goal:
         return best
     noise = noises(best.base, best.coded, kitchen.judges[:2])
     most, floats, step = kitchen.price(kitchen.plain), best.recipe.floats, 1
-    while best.cosine < goal:
+    tried = [best]
+    while tried[-1].cosine < goal:
         added = _added(kitchen, replace(best.recipe, floats=floats), noise, step, most)
         if added == floats:
-            break
+            near = next((trial for trial in tried if trial.cosine >= target), None)
+            return near or _best_trade(kitchen, tried, most)
         floats, step = added, max(step, (len(added) - len(best.recipe.floats)) // 2)
-        other = kitchen.tried(replace(best.recipe, floats=floats))
-        best = other if other.noise < best.noise else best
-    return best
+        tried.append(kitchen.tried(replace(best.recipe, floats=floats)))
+    return tried[-1]
+
+
+def _best_trade(kitchen: _Kitchen, tried: Sequence[_Trial], most: float) -> _Trial:
+    """Of trials with more and more floats, all cheaper than `most`: the one that leaves least of
+    the first one's noise and gives up least of the time that it saves, in sum."""
+    first, cheapest = tried[0], kitchen.price_of(tried[0].recipe)
+    if len(tried) == 1:
+        return first
+    return min(
+        tried,
+        key=lambda trial: (
+            trial.noise / first.noise
+            + (kitchen.price_of(trial.recipe) - cheapest) / (most - cheapest)
+        ),
+    )
 
 
 def _added(

@@ -210,3 +210,13 @@ def test_notes_on_inputs_and_labels_stay_with_the_model(edgekit: Any, home: Path
     done = edgekit("quantize", described, "--data", save_samples(home), "-o", "net.tflite")
     assert done.code == 0, done.err
     assert read_attached(home / "net.tflite") == notes and notes.files
+
+
+def test_a_target_out_of_reach_is_one_line(edgekit: Any, home: Path) -> None:
+    path, data = classifier(home), save_samples(home, 12)
+    done = edgekit("quantize", path, "--data", data, "--target", "0.99999999")
+    assert done.code == 0, done.err
+    (said,) = [line for line in done.err.splitlines() if "warning" in line]
+    assert "the target was not reached: an output's cosine is 0.99" in said
+    assert "expected at least 0.99999999" in said
+    assert (home / "net.int8.onnx").is_file()
