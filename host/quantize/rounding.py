@@ -87,7 +87,8 @@ def scales_by_power(rows: F64, moments: Array | None) -> F64:
 
 
 def rounded(rows: F64, scale: F64, moments: Array | None) -> NDArray[np.int8]:
-    """The codes of rows of weights [n, k] with these scales."""
+    """The codes of rows of weights [n, k] with these scales; weights of 0 stay so, since zeros are
+    what makes pruned layers fast."""
     if moments is None:
         return _nearest(rows, scale[:, None])
     share = shares(moments + damping(moments))
@@ -95,7 +96,7 @@ def rounded(rows: F64, scale: F64, moments: Array | None) -> NDArray[np.int8]:
         return _nearest(rows, scale[:, None])
     left, codes = rows.copy(), np.empty(rows.shape, np.int8)
     for i in range(rows.shape[1]):
-        codes[:, i] = _nearest(left[:, i], scale)
+        codes[:, i] = np.where(rows[:, i] != 0, _nearest(left[:, i], scale), 0)
         error = (left[:, i] - codes[:, i] * scale) / share[..., i, i]
         left[:, i + 1 :] -= error[:, None] * share[..., i, i + 1 :]
     return codes

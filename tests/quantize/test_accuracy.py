@@ -149,3 +149,21 @@ def test_weights_of_halves_that_stay_in_floats_stay_halves(tmp_path: Path) -> No
     assert weights is not None and weights.dtype == np.float32
     np.testing.assert_array_equal(weights, weights.astype(np.float16))
     assert _snr(made, floats=1) > 30
+
+
+def test_weights_that_are_zero_stay_so(tmp_path: Path) -> None:
+    rng = np.random.default_rng(8)
+    weights = rng.standard_normal((16, 48, 1, 1)) * (rng.random((16, 48, 1, 1)) < 0.2)
+    graph = _made(
+        tmp_path,
+        [node("Conv", ["x", "w0"], ["r"]), node("Conv", ["r", "w1"], ["y"])],
+        ["y"],
+        w0=rng.standard_normal((48, 3, 1, 1)),  # so that others can make up for each error
+        w1=weights,
+    )
+    made = quantize(graph, _samples(), _free, target=0.5)
+    (codes,) = (t.data for t in made.graph.tensors.values() if t.shape == (16, 1, 1, 48))
+    assert codes is not None
+    assert not codes[:, 0, 0][weights[:, :, 0, 0] == 0].any()
+    assert np.count_nonzero(codes) > 0.95 * np.count_nonzero(weights)
+    assert _snr(made) > 30
