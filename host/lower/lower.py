@@ -15,6 +15,7 @@ from edgekit.host.graph.types import Graph
 from edgekit.host.graph.views import parts_of_rows
 from edgekit.host.lower import (
     coded_recurrent,
+    coded_rows,
     conv,
     depthwise,
     detection,
@@ -75,6 +76,7 @@ RULES: Rules = {
     operator: rule
     for family in (
         coded_recurrent,
+        coded_rows,
         conv,
         depthwise,
         detection,

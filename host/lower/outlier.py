@@ -4,6 +4,8 @@ outliers give."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from edgekit.device.kernel_facts import OUTLIER_CHANNELS
@@ -28,6 +30,17 @@ _F32 = np.dtype(np.float32)
 _MARK_BITS = 32
 
 
+@dataclass(frozen=True)
+class PackedRows:
+    """Packed weights of bytes: [panel][depth / group][columns][group], as outlier/layer.h has
+    them; all panels together have `padded` columns."""
+
+    weights: Weights
+    depth: int
+    columns: int
+    padded: int
+
+
 def lower_outlier(ctx: Context, node: Node) -> list[Call]:
     op = node.op
     assert isinstance(op, OutlierFullyConnected)
@@ -40,8 +53,7 @@ def lower_outlier(ctx: Context, node: Node) -> list[Call]:
     of_groups = stored_scales(scales, 16 if slices > 1 else 32)
     short = of_groups.bits == 16
     made = groups_product(ctx, node, m, short) if slices > 1 else _whole(ctx, node, m)
-    part_bytes = round_up(made.parts[0].weights.nbytes, ALIGN)
-    stored = ctx.weights.add(np.concatenate([_bytes(p.weights, part_bytes) for p in made.parts]))
+    stored, part_bytes = _stored(ctx, made)
     codes, row_scale = ctx.scratch(node, m * k + ROOM_BYTES), ctx.scratch(node, 4 * m)
     scales_at, scale_field = ctx.weights.add(of_groups.values), "scale16" if short else "scale"
     residual, count = ctx.optional(node, 4), ctx.scratch(node, 4)
@@ -102,6 +114,27 @@ def _whole(ctx: Context, node: Node, m: int) -> GroupsProduct:
     made = float_product(ctx, node, window, weights, x1, zeros, halve)
     part = GroupsPart(made.kernel, made.fields, made.tasks, made.weights, 0)
     return GroupsProduct((part,), 1, made.depth, made.bits, made.columns)
+
+
+def packed_rows(ctx: Context, table: str) -> PackedRows | None:
+    """Where a product keeps the rows of a constant table of codes that are its weights, too; None
+    where it does not exist, or has them in other words than bytes."""
+    for node in ctx.graph.nodes:
+        is_split = isinstance(node.op, OutlierFullyConnected)
+        if not is_split or node.inputs[1] != table or len(ctx.constant(node, 2, "scales")) > 1:
+            continue
+        n, k = ctx.tensor(table).shape
+        made = _whole(ctx, node, ctx.tensor(node.inputs[0]).elements // k)
+        if made.bits == 8:
+            padded = round_up(n, ctx.isa.vl)
+            return PackedRows(_stored(ctx, made)[0], made.depth, made.columns, padded)
+    return None
+
+
+def _stored(ctx: Context, made: GroupsProduct) -> tuple[Weights, int]:
+    """Where the weights of a product are, and the bytes of each of its parts."""
+    size = round_up(made.parts[0].weights.nbytes, ALIGN)
+    return ctx.weights.add(np.concatenate([_bytes(p.weights, size) for p in made.parts])), size
 
 
 def _bytes(values: Array, size: int) -> Array:

@@ -7,8 +7,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from edgekit.device.kernel_facts import MAP_CHUNK, MAP_DIMS, MATMUL_DIMS, REDUCE_BLOCK
 from edgekit.host.graph import ops
 from edgekit.host.graph.checks import UNSIGNED
@@ -19,9 +17,7 @@ from edgekit.host.lower.broadcast import collapse
 from edgekit.host.lower.context import Context, Rules
 from edgekit.host.lower.layout import strided_copy, strides_of
 from edgekit.host.lower.packed import has_packed_products, lower_packed
-from edgekit.host.lower.packing import halve_panels
 from edgekit.host.lower.plan import Call, Field, Value
-from edgekit.host.lower.scales import stored_scales
 from edgekit.host.lower.tables import lower_single, lower_table, table_of_pairs
 from edgekit.host.lower.window import C_TYPES
 
@@ -251,35 +247,6 @@ def lower_gather(ctx: Context, node: Node) -> list[Call]:
     return [Call(kernel, fields, tasks, max(1, 16384 // max(run, 1)))]
 
 
-def lower_gather_codes(ctx: Context, node: Node) -> list[Call]:
-    """Codes of -8 to 7 are stored two per byte, if a row has an even number of them."""
-    codes = ctx.constant(node, 0, "codes")
-    scale = stored_scales(ctx.constant(node, 2, "scales"), 8)
-    indices = ctx.tensor(node.inputs[1])
-    rows, run = codes.shape
-    four = run % 2 == 0 and bool(np.all((codes >= -8) & (codes <= 7)))
-    fields: dict[str, Field] = {
-        "size": rows,
-        "run": run,
-        "group": run // scale.values.shape[1],
-        "codes": ctx.weights.add(halve_panels(codes.reshape(-1), run) if four else codes),
-        "scale": ctx.weights.add(scale.values),
-        "least": scale.least,
-        "indices": operand_of(ctx, indices),
-        "y": Value(node.outputs[0]),
-    }
-    kernel = ctx.kernel(
-        f"gather_{'i4' if four else 's8'}_{scale.bits}_{indices.dtype.value}",
-        "layout/gather_codes.c",
-        "layout/gather_codes.h",
-        "ek_gather_codes_args",
-        TI=C_NAMES[indices.dtype],
-        SCALE_BITS=scale.bits,
-        **({"FOUR": 1} if four else {}),
-    )
-    return [Call(kernel, fields, indices.elements, max(1, 4096 // run))]
-
-
 def lower_broadcast_to(ctx: Context, node: Node) -> list[Call]:
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
     size = y.dtype.bytes
@@ -359,7 +326,6 @@ RULES: Rules = {
     ops.Convert: lower_convert,
     ops.ArgExtreme: lower_arg_extreme,
     ops.Gather: lower_gather,
-    ops.GatherCodes: lower_gather_codes,
     ops.BroadcastTo: lower_broadcast_to,
     ops.MatMul: lower_matmul,
     ops.ViewedMatMul: lower_matmul,

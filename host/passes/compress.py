@@ -40,21 +40,17 @@ def _compressed(
     graph: Graph, node: Node, bits: WeightBits, group_size: int | None, made: dict[str, Tensor]
 ) -> Node:
     if isinstance(node.op, ops.Gather):
-        return _table(graph, node, bits, made)
+        return _table(graph, node, bits, group_size, made)
     found = matrix_of(graph, node)
     if found is None or not 0 < found.shape[1] <= _MOST_CHANNELS or not np.isfinite(found).all():
         return node
-    op, name = node.op, str(node.inputs[1])
+    op = node.op
     if group_size and found.shape[1] % group_size:
         raise InputError(
             f"--group-size: expected a size that divides the {found.shape[1]} values of k of "
             f"{node.name}, found {group_size}; take another one, or leave it out"
         )
-    values, scale = _quantized(found, bits, group_size)
-    layout = "t" if isinstance(op, ops.MatMul) else ""
-    stored = Tensor(f"{name}.{bits}{layout}", values.shape, DType.I8, None, values)
-    scales = Tensor(f"{stored.name}.scale", scale.shape, DType.F32, None, scale)
-    made |= {stored.name: stored, scales.name: scales}
+    stored, scales = _weights(node, found, bits, group_size, made)
     outlier = ops.OutlierFullyConnected(
         THRESHOLD,
         keep_dims=op.keep_dims if isinstance(op, ops.FullyConnected) else True,
@@ -63,13 +59,30 @@ def _compressed(
         ),
     )
     extra = node.inputs[2:]  # bias and residual
-    return Node(
-        node.name, outlier, (node.inputs[0], stored.name, scales.name, *extra), node.outputs
-    )
+    return Node(node.name, outlier, (node.inputs[0], stored, scales, *extra), node.outputs)
 
 
-def _table(graph: Graph, node: Node, bits: WeightBits, made: dict[str, Tensor]) -> Node:
-    """Rows of floats that a computed index picks, as codes."""
+def _weights(
+    node: Node, found: Array, bits: WeightBits, group_size: int | None, made: dict[str, Tensor]
+) -> tuple[str, str]:
+    """The names of the codes and scales of a product's weights, which may be there already."""
+    stored = f"{node.inputs[1]}.{bits}{'t' if isinstance(node.op, ops.MatMul) else ''}"
+    if stored not in made:
+        values, scale = _quantized(found, bits, group_size)
+        _keep(made, stored, DType.I8, values)
+        _keep(made, f"{stored}.scale", DType.F32, scale)
+    return stored, f"{stored}.scale"
+
+
+def _keep(made: dict[str, Tensor], name: str, dtype: DType, data: Array) -> None:
+    made[name] = Tensor(name, data.shape, dtype, None, data)
+
+
+def _table(
+    graph: Graph, node: Node, bits: WeightBits, group_size: int | None, made: dict[str, Tensor]
+) -> Node:
+    """Rows of floats that a computed index picks, as codes: those of a product by the same table,
+    as a language model's last is, if they are of 8 bits with a scale per row."""
     assert isinstance(node.op, ops.Gather)
     table, indices = (graph.tensors[name or ""] for name in node.inputs)
     fits = table.dtype is DType.F32 and len(table.shape) == 2 and node.op.axis == 0
@@ -78,17 +91,33 @@ def _table(graph: Graph, node: Node, bits: WeightBits, made: dict[str, Tensor]) 
     run = table.shape[1]
     if run < _LEAST_CHANNELS or not table.elements or not np.isfinite(table.data).all():
         return node
-    sizes = _TABLE_SLICES if bits == "int4" else ()
-    depth = next((size for size in sizes if run % size == 0), run)
-    scale = scales_of(table.data, depth, MOST[bits])
-    scale = byte_scales(scale) if bits == "int4" else scale
-    codes = rounded(table.data, scale, MOST[bits])
-    stored = Tensor(f"{table.name}.{bits}", codes.shape, DType.I8, None, codes)
-    scales = Tensor(f"{stored.name}.rows", scale.shape, DType.F32, None, scale)
-    made |= {stored.name: stored, scales.name: scales}
-    return Node(
-        node.name, ops.GatherCodes(), (stored.name, indices.name, scales.name), node.outputs
-    )
+    product = None if bits == "int4" or group_size else _product_by(graph, table.data)
+    if product is not None:
+        stored, scales = _weights(product, table.data, bits, None, made)
+        scale = made[scales].data
+        assert scale is not None
+        _keep(made, f"{stored}.rows", DType.F32, np.ascontiguousarray(scale.T))
+    else:
+        stored = f"{table.name}.{bits}"
+        sizes = _TABLE_SLICES if bits == "int4" else ()
+        depth = next((size for size in sizes if run % size == 0), run)
+        scale = scales_of(table.data, depth, MOST[bits])
+        scale = byte_scales(scale) if bits == "int4" else scale
+        _keep(made, stored, DType.I8, rounded(table.data, scale, MOST[bits]))
+        _keep(made, f"{stored}.rows", DType.F32, scale)
+    inputs = (stored, indices.name, f"{stored}.rows")
+    return Node(node.name, ops.GatherCodes(), inputs, node.outputs)
+
+
+def _product_by(graph: Graph, table: Array) -> Node | None:
+    """A product whose outputs are those of the table's rows."""
+    for node in graph.nodes:
+        is_product = isinstance(node.op, ops.FullyConnected | ops.MatMul)
+        if is_product and graph.tensors[node.inputs[1] or ""].elements == table.size:
+            found = matrix_of(graph, node)
+            if found is not None and np.array_equal(found, table):
+                return node
+    return None
 
 
 def matrix_of(graph: Graph, node: Node) -> Array | None:

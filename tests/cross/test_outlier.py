@@ -5,9 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from edgekit.host.graph.evaluate import evaluate
+from edgekit.host.passes.compress import compress_weights
+from edgekit.host.zoo.cases import Cases
 from edgekit.kb.board import load_board
 from tests.cross.conftest import RVV
+from tests.support.kernel_runs import build as build_graph
 from tests.support.outlier_cases import build, check, encoded, output_bytes, random_case
+from tests.support.outlier_graphs import tied
 
 pytestmark = pytest.mark.cross
 
@@ -19,3 +24,19 @@ def test_products_marks_and_rows_are_numpys(board, virtual_board, tmp_path):
     library = build(load_board(board), tmp_path / "products.so")
     made = virtual_board(board).run_cases(library, encoded(cases), output_bytes(cases), 2)
     check(cases, made)
+
+
+@pytest.mark.parametrize("board", ["a57", "a76", "a7", "rv64gc", *RVV])
+def test_rows_are_picked_from_the_weights_of_a_product(board, virtual_board, tmp_path):
+    graph, profile = compress_weights(tied(1003, 70), "int8"), load_board(board)
+    tokens = np.array([[0], [63], [998], [1002], [-1], [5000]], np.int64)
+    hidden = np.random.default_rng(1).standard_normal((len(tokens), 1, 70)).astype(np.float32)
+    folder = build_graph(graph, profile, tmp_path / "release")
+    rows = virtual_board(board).run(folder, Cases((tokens, hidden), steps=1), tmp_path)
+    for i, token in enumerate(tokens):
+        want = evaluate(graph, {"token": token, "hidden": hidden[i]}).outputs
+        np.testing.assert_allclose(rows[0][i], want["logits"], rtol=1e-5, atol=1e-4)
+        np.testing.assert_array_equal(rows[1][i], want["row"])
+    if profile.isa.i8.weight_bytes == 1:
+        deep = 80  # 70, in whole steps of any core; scales and biases take three words
+        assert (folder / "weights.bin").stat().st_size < 1003 * (deep + 20)

@@ -18,6 +18,7 @@ from edgekit.host.options import CompileOptions
 from edgekit.host.passes.compress import compress_weights
 from edgekit.kb.board import load_board
 from tests.support.kernel_runs import build, run_here, x86_boards, x86_params
+from tests.support.outlier_graphs import tied
 
 _MEDIAN, _WORST = 0.010, 0.016  # relative errors on real layers that 8 bits a row allow
 
@@ -211,6 +212,34 @@ def test_embeddings_are_codes(bits, error, size, board, tmp_path):
     for row, exact in zip(made[0], table[[0, 49, 49, 7, 49]], strict=True):
         assert _relative(row, exact) < error
     assert len(lower(after, board).lowered.weights) < size * table.size
+
+
+@pytest.mark.parametrize("token", [0, 15, 16, 998, 1002, -1, 5000])
+@pytest.mark.parametrize(("run", "matmul"), [(64, False), (70, True), (129, False)])
+@pytest.mark.parametrize("board", x86_params())
+def test_a_table_that_is_a_product_too_is_stored_once(board, run, matmul, token, tmp_path):
+    words = 1003
+    graph = tied(words, run, matmul)
+    after = compress_weights(graph, "int8")
+    assert after.nodes[0].inputs[0] == after.nodes[2].inputs[1]
+    hidden = np.random.default_rng(1).standard_normal((1, run)).astype(np.float32)
+    inputs = {"token": np.array([token], np.int64), "hidden": hidden}
+    made = run_here(build(after, board, tmp_path), inputs)
+    want = evaluate(after, inputs).outputs
+    np.testing.assert_array_equal(made["row"], want["row"])
+    np.testing.assert_allclose(made["logits"], want["logits"], rtol=1e-5, atol=1e-4)
+    if board.isa.i8.weight_bytes == 1:
+        assert len(lower(after, board).lowered.weights) < words * (run + 20)
+
+
+@pytest.mark.parametrize("options", [{"bits": "int4"}, {"bits": "int8", "group_size": 32}])
+def test_a_table_in_other_codes_than_the_product_stands_beside_it(options):
+    graph = tied(50, 64)
+    after = compress_weights(graph, **options)
+    assert after.nodes[0].inputs[0] != after.nodes[2].inputs[1]
+    inputs = {"token": np.array([7]), "hidden": np.zeros((1, 64), np.float32)}
+    made, exact = (evaluate(each, inputs).outputs["row"] for each in (after, graph))
+    assert _relative(made, exact) < 0.1
 
 
 @pytest.mark.parametrize("rows", [np.ones((9, 63)), np.full((9, 64), np.nan), np.ones((9, 64, 2))])

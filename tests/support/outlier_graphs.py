@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from edgekit.host.graph import ops
-from edgekit.host.graph.types import Activation, Array, DType
+from edgekit.host.graph.types import Activation, Array, DType, Graph, Node, Tensor
 from tests.support.op_cases import Case, Rng, constant, pick, quant, tensor
 
 _CHANNELS = (1, 2, 7, 16, 17, 33, 64, 96, 130, 200)
@@ -77,3 +77,26 @@ FAMILIES = {
     "embedding": (embedding, (None,)),
     "dynamic": (dynamic, (DType.I8, DType.U8)),
 }
+
+
+def tied(words: int, run: int, matmul: bool = False) -> Graph:
+    """Rows of a table of floats that `token` picks, `hidden` added to them, times the same table:
+    the first and the last operator of a language model."""
+    table = np.random.default_rng(run).standard_normal((words, run)).astype(np.float32)
+    held = np.ascontiguousarray(table.T) if matmul else table
+    tensors = [
+        Tensor("token", (1,), DType.I64),
+        Tensor("hidden", (1, run), DType.F32),
+        Tensor("table", table.shape, DType.F32, None, table),
+        Tensor("head", held.shape, DType.F32, None, held),
+        *(Tensor(name, (1, run), DType.F32) for name in ("row", "sum")),
+        Tensor("logits", (1, words), DType.F32),
+    ]
+    last = ops.MatMul() if matmul else ops.FullyConnected(keep_dims=True)
+    nodes = (
+        Node("pick", ops.Gather(), ("table", "token"), ("row",)),
+        Node("add", ops.Add(), ("row", "hidden"), ("sum",)),
+        Node("last", last, ("sum", "head"), ("logits",)),
+    )
+    by_name = {t.name: t for t in tensors}
+    return Graph("tied", by_name, nodes, ("token", "hidden"), ("logits", "row"))

@@ -1,5 +1,6 @@
 /* Rows of codes, as floats. Compile-time parameters: NAME, EK_SIMD, TI (type of indices), FOUR:
- * two codes per byte, SCALE_BITS (32, 16 or 8). */
+ * two codes per byte, PACKED: so many codes of a row side by side in the weights of a product, and
+ * SCALE_BITS (32, 16 or 8). */
 #include "gather_codes.h"
 
 #ifdef FOUR
@@ -9,21 +10,30 @@ static void widen_half(const uint8_t *bytes, int shift, long count, float scale,
         y[i] = (float)((bytes[i] >> shift & 15) - 8) * scale;
 }
 
-static void widen(const uint8_t *row, long run, long from, long until, float scale, float *y) {
-    const long half = run / 2, middle = ek_max(from, ek_min(until, half));
+static void widen(const ek_gather_codes_args *a, long at, long from, long until, float scale,
+                  float *y) {
+    const long half = a->run / 2, middle = ek_max(from, ek_min(until, half));
+    const uint8_t *row = (const uint8_t *)a->codes + at * half;
     widen_half(row + from, 0, middle - from, scale, y + from);
     widen_half(row + middle - half, 4, until - middle, scale, y + middle);
 }
-#define ROW_BYTES(run) ((run) / 2)
-typedef uint8_t code;
+#elif defined PACKED
+/* Row `at` is a column of its panel, of which the last may be narrower. */
+static void widen(const ek_gather_codes_args *a, long at, long from, long until, float scale,
+                  float *y) {
+    const long start = at / a->columns * a->columns;
+    const long step = ek_min(a->columns, a->padded - start) * PACKED;
+    const int8_t *row = (const int8_t *)a->codes + start * a->depth + (at - start) * PACKED;
+    for (long i = from; i < until; i++)
+        y[i] = (float)row[i / PACKED * step + i % PACKED] * scale;
+}
 #else
-static void widen(const int8_t *row, long run, long from, long until, float scale, float *y) {
-    (void)run;
+static void widen(const ek_gather_codes_args *a, long at, long from, long until, float scale,
+                  float *y) {
+    const int8_t *row = (const int8_t *)a->codes + at * a->run;
     for (long i = from; i < until; i++)
         y[i] = (float)row[i] * scale;
 }
-#define ROW_BYTES(run) (run)
-typedef int8_t code;
 #endif
 
 static float scale_at(const ek_gather_codes_args *a, long at) {
@@ -48,9 +58,8 @@ void NAME(const void *args, long begin, long end) {
     for (long t = begin; t < end; t++) {
         long at = (long)((const TI *)a->indices)[t];
         at = ek_max(0, ek_min(at < 0 ? at + a->size : at, a->size - 1));
-        const code *row = (const code *)a->codes + at * ROW_BYTES(a->run);
         long scale = at * (a->run / a->group);
         for (long from = 0; from < a->run; from += a->group)
-            widen(row, a->run, from, from + a->group, scale_at(a, scale++), a->y + t * a->run);
+            widen(a, at, from, from + a->group, scale_at(a, scale++), a->y + t * a->run);
     }
 }

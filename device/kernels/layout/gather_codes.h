@@ -10,6 +10,8 @@ typedef struct {
     /* [size][run]; with FOUR two per byte, as gemm/i4_unpack.h has them: code i of a row, plus 8,
      * in the low half of its byte i, code i + run / 2 in the high half */
     const void *codes;
+    /* With PACKED: the weights of a product of bytes (outlier/layer.h), whose outputs are rows. */
+    long depth, columns, padded;
     /* [size][run / group]: floats; with SCALE_BITS 16 their upper halves (bfloat16); with 8 their
      * signs, the low 4 bits of their exponents less that of `least`, and 3 bits of fraction */
     const void *scale;
