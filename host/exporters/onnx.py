@@ -12,14 +12,17 @@ from __future__ import annotations
 from typing import Any
 
 from edgekit.host.errors import InputError
+from edgekit.host.exporters import tflite_rows
 from edgekit.host.exporters.onnx_rows import ROWS
 from edgekit.host.exporters.onnx_sink import Call, NodeRecord, Sink
 from edgekit.host.exporters.refusal import refused
+from edgekit.host.graph import ops
 from edgekit.host.graph.types import DType, Graph
 
 _OPSET = 17
 _OPSET_OF_16_BIT_CODES = 21
 _SIZE_LIMIT = (1 << 31) - (1 << 20)  # of a protobuf
+_STATEFUL = (ops.ReadState, ops.WriteState)
 
 
 def write_onnx(graph: Graph) -> bytes:
@@ -32,13 +35,11 @@ def write_onnx(graph: Graph) -> bytes:
     for node in graph.nodes:
         call = Call(node, sink)
         if type(node.op) not in ROWS:
-            raise refused(
-                node,
-                "ONNX",
-                "an operator that ONNX has",
-                "none for this",
-                "write a .tflite file, or end the model before this node",
-            )
+            other = type(node.op) in tflite_rows.ROWS or isinstance(node.op, _STATEFUL)
+            instead = "write a .tflite file" if other else "compile the model without writing it"
+            expected = "an operator that ONNX has"
+            instead = f"{instead}, or end the model before this node"
+            raise refused(node, "ONNX", expected, "none for this", instead)
         ROWS[type(node.op)](call, node.op)
     for name in graph.outputs:
         sink.get(graph.tensors[name], real=False)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from edgekit.host.exporters.tflite_sink import Call, Fields, Rows
+from edgekit.host.exporters.tflite_sink import Call, Fields, Rows, in_floats
 from edgekit.host.graph import ops
 from edgekit.host.graph.quantization import code_range
 from edgekit.host.graph.types import Activation, Array, DType, Padding, Quant, Tensor
@@ -103,17 +103,17 @@ def max_pool(call: Call, op: ops.MaxPool2D) -> None:
 
 
 def average_pool(call: Call, op: ops.AveragePool2D) -> None:
-    """Padding that SAME would not give: of floats, zeros that count, and a factor that takes them
-    out again."""
+    """Padding that SAME would not give: zeros that count, and a factor that takes them out again,
+    of floats."""
     x, out = call.operand(0), call.out
     kind = _kind(image_size(x.shape), op.window, op.stride, op.padding)
     if kind is not None:
         _pool(call, "AVERAGE_POOL_2D", x, op, kind)
         return
-    if not x.dtype.is_float:
-        raise call.refuse(
-            "codes padded as SAME or VALID has it", str(op.padding), "keep this node in f32"
-        )
+    if x.is_coded:
+        with in_floats(call) as real:
+            average_pool(real, op)
+        return
     padded, pooled = call.like(x, _around(x, op.padding)), call.like(out)
     call.emit("PAD", [x, _rows(call, op.padding)], padded, "PadOptions")
     inside = replace(op, activation=Activation.NONE)

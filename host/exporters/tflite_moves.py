@@ -7,7 +7,9 @@ import numpy as np
 from edgekit.host.exporters.tflite_sink import Call, Rows
 from edgekit.host.graph import ops
 from edgekit.host.graph.quantization import scale_of, zero_point_of
-from edgekit.host.graph.types import DType, Tensor
+from edgekit.host.graph.types import Array, DType, Shape, Tensor
+
+_PADDED_AXES = 5  # that LiteRT pads at most
 
 
 def reshape(call: Call, op: ops.Reshape) -> None:
@@ -25,9 +27,33 @@ def transpose(call: Call, op: ops.Transpose) -> None:
 
 
 def pad(call: Call, op: ops.Pad) -> None:
-    rows = call.integers(np.array([op.before, op.after]).T.reshape(-1, 2))
-    version = 1 + call.out.is_coded
-    call.emit("PAD", [call.operand(0), rows], call.out, "PadOptions", version)
+    """Of more axes than LiteRT pads, neighbors that nothing is added to are one."""
+    x, out, rows = call.operand(0), call.out, np.array([op.before, op.after]).T.reshape(-1, 2)
+    sizes, merged = list(x.shape), len(x.shape) > _PADDED_AXES
+    if merged:
+        sizes, rows = _merged(x.shape, rows)
+        if len(sizes) > _PADDED_AXES:
+            expected = f"at most {_PADDED_AXES} axes to pad"
+            raise call.refuse(expected, str(len(sizes)), "write an .onnx file")
+        flat = call.like(x, tuple(sizes))
+        call.emit("RESHAPE", [x, call.integers(flat.shape)], flat, "ReshapeOptions")
+        x = flat
+    made = call.like(out, tuple(int(n) for n in rows.sum(axis=1) + sizes)) if merged else out
+    call.emit("PAD", [x, call.integers(rows)], made, "PadOptions", 1 + out.is_coded)
+    if merged:
+        call.emit("RESHAPE", [made, call.integers(out.shape)], out, "ReshapeOptions")
+
+
+def _merged(shape: Shape, rows: Array) -> tuple[list[int], Array]:
+    """Sizes and borders of the axes, neighbors without borders as one."""
+    sizes, borders = list[int](), list[Array]()
+    for size, border in zip(shape, rows, strict=True):
+        if borders and not border.any() and not borders[-1].any():
+            sizes[-1] *= size
+        else:
+            sizes.append(size)
+            borders.append(border)
+    return sizes, np.array(borders)
 
 
 def concatenation(call: Call, op: ops.Concat) -> None:

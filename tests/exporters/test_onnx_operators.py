@@ -11,6 +11,8 @@ from edgekit.host.exporters import write_onnx
 from edgekit.host.graph import ops
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.graph.types import DType
+from edgekit.host.importers import import_model
+from tests.support import onnx_models
 from tests.support.export_cases import CASES, floats, name_of, unary
 from tests.support.op_cases import Case, quant, stateful_graph, tensor
 from tests.support.op_graphs import graph_of, inputs_of
@@ -38,6 +40,22 @@ def test_what_the_format_lacks_is_refused_by_name(case, message):
 def test_states_are_refused():
     with pytest.raises(InputError, match=r"read_state.*found none for this; write a \.tflite file"):
         write_onnx(stateful_graph())
+
+
+def test_what_neither_format_holds_is_to_be_compiled(tmp_path):
+    """A recurrent layer, of which a .tflite file has none either."""
+    rng = np.random.default_rng(4)
+    weights = {
+        n: rng.standard_normal((1, 24, k)).astype(np.float32) for n, k in (("w", 3), ("r", 6))
+    }
+    nodes = [onnx_models.node("LSTM", ["x", "w", "r"], ["y"], hidden_size=6)]
+    inputs = [onnx_models.value("x", [5, 1, 3])]
+    made = onnx_models.model(nodes, inputs, ["y"], weights)
+    graph = import_model(onnx_models.save(made, tmp_path))
+    with pytest.raises(
+        InputError, match=r"\(lstm\).*found none for this; compile the model without"
+    ):
+        write_onnx(graph)
 
 
 def _need_close(found, value):

@@ -9,7 +9,7 @@ from edgekit.host.errors import InputError
 from edgekit.host.exporters import write_tflite
 from edgekit.host.graph import ops
 from edgekit.host.graph.evaluate import evaluate
-from edgekit.host.graph.types import DType
+from edgekit.host.graph.types import DType, Padding
 from tests.support.export_cases import CASES, floats, name_of, unary
 from tests.support.op_cases import Case, tensor
 from tests.support.op_graphs import graph_of, inputs_of
@@ -21,7 +21,11 @@ _BY_OTHERS = (
     ops.Clip, ops.Concat, ops.Div, ops.Elu, ops.Gelu, ops.HardSigmoid,
     ops.Reciprocal, ops.Silu, ops.Softplus,
 )  # fmt: skip
-
+# Its means are made in floats, for LiteRT pads codes as SAME or VALID only: halves go either way.
+(_POOLED_IN_FLOATS,) = [
+    case for case in CASES
+    if isinstance(case.op, ops.AveragePool2D) and case.op.padding == Padding(1, 1, 1, 0)
+]  # fmt: skip
 
 _REFUSED = [
     (unary(ops.Erf()), "an operator that TensorFlow Lite has, found none"),
@@ -51,7 +55,7 @@ def test_litert_computes_the_reference(case, litert):
         if value.dtype == np.float32:
             limit = 1e-5 * max(np.abs(value).max(), 1)
             np.testing.assert_allclose(found[name], value, rtol=0, atol=limit)
-        elif isinstance(case.op, _BY_OTHERS):
+        elif isinstance(case.op, _BY_OTHERS) or case is _POOLED_IN_FLOATS:
             np.testing.assert_allclose(found[name].astype(int), value.astype(int), rtol=0, atol=1)
         else:
             np.testing.assert_array_equal(found[name], value)

@@ -80,6 +80,9 @@ def _moves(dtype, q):
     yield Case(ops.Reshape((6, 24)), (x,), q)
     yield Case(ops.Transpose((0, 3, 1, 2)), (x,), q)
     yield Case(ops.Pad((0, 1, 0, 2), (1, 0, 0, 3)), (x,), q)
+    # Zeros between pixels, as transposed convolutions have them: of more axes than LiteRT pads.
+    spread = tensor((2, 3, 1, 4, 1, 5), dtype, q)
+    yield Case(ops.Pad((0, 0, 0, 0, 0, 0), (0, 0, 1, 0, 2, 0)), (spread,), q)
     yield Case(ops.Split(3, (2, 2, 2)), (x,), q)
     yield Case(ops.Split(3, (1, 5)), (x,), q)
     yield Case(ops.Concat(3), (x, tensor((2, 3, 4, 1), dtype, q)), q)
@@ -157,6 +160,7 @@ def _coded():
     for op in (ops.Add(), ops.Mul(Activation.RELU), ops.Sub()):
         yield Case(op, (x, other), _Y)
     yield Case(ops.Concat(3), (x, other), _X)
+    yield Case(ops.AveragePool2D((3, 2), (2, 1), Padding(1, 1, 1, 0)), (x,), _X)
     for op in (ops.HardSwish(), ops.Tanh(), ops.LeakyRelu(0.2), ops.Clamp(Activation.RELU6)):
         yield Case(op, (x,), quant(1 / 128, 0) if isinstance(op, ops.Tanh) else _Y)
     yield Case(ops.PRelu(), (x, constant(_RNG.integers(-127, 128, 5), DType.I8, quant(0.01))), _Y)
