@@ -18,11 +18,11 @@ from tests.support.op_graphs import FAMILIES, inputs_of, random_graph
 pytestmark = pytest.mark.cross
 
 
-# What a board has that others have not: the bytes that the A53 loads by eight, the dot product of
-# the A76, a compiler for plain C on RISC-V, and the X60's products of bytes, two at a time. Their
-# other families are left to the long tests.
+# What a board has that others have not: the bytes that the A53 loads by eight, and floats, which it
+# loads ahead; the dot product of the A76, a compiler for plain C on RISC-V, and the X60's products
+# of bytes, two at a time. Their other families are left to the long tests.
 _OWN = {
-    "a53": re.compile("conv_8bit|hybrid"),
+    "a53": re.compile("conv_8bit|hybrid|conv_f32|dense_f32|matmul"),
     "a76": re.compile("8bit|hybrid|binary|coded|halves|outlier|pruned|saturated|wide"),
     "bpi-f3": re.compile("8bit|hybrid"),
     "rv64gc": re.compile("conv_f32|dense_8bit|function|movement|recurrent|softmax"),

@@ -210,6 +210,57 @@ EK_INLINE vf f32_panel_narrow(const int mr, const int nv, vf acc[MR][NV], const 
     return last;
 }
 
+#if F32_LANES && EK_IN_ORDER
+/* One vector more than there are: that of B which was multiplied last makes room for it. */
+#define F32_ROWS_AHEAD(mr, nv)                                                                     \
+    (F32_SETS(mr, nv) == 1 && (mr) * (nv) + (mr) + 2 * (nv) <= F32_REGISTERS + 1)
+#define F32_ROWS_SOON 16 /* rows of B: what DRAM takes, in steps of a tile of 6 x 3 vectors */
+
+/* EK_VL steps of rows whose values, and whose first row of B, are loaded: the next row of B before
+ * the products, a row's next values behind its own, and B prefetched where it is too large for L1;
+ * but nothing of the steps behind these unless it goes on. */
+EK_INLINE void f32_rows_step(const int mr, const int nv, const int goes_on, vf acc[MR][NV],
+                             vf av[MR], vf bv[NV], const ek_real *x[MR], f32_columns *b) {
+    EK_UNROLL
+    for (int l = 0; l < EK_VL; l++) {
+        const int last = l == EK_VL - 1;
+        vf b_next[NV];
+        b->at += b->row;
+        if (goes_on || !last)
+            f32_load_b(nv, 0, b_next, b);
+        if (goes_on)
+            __builtin_prefetch(b->at + F32_ROWS_SOON * b->row);
+        EK_UNROLL
+        for (int i = 0; i < mr; i++) {
+            EK_UNROLL
+            for (int j = 0; j < nv; j++)
+                acc[i][j] = vf_fma(vf_splat(vlane(av[i], l)), bv[j], acc[i][j]);
+            if (goes_on && last)
+                av[i] = vf_load(x[i] += EK_VL);
+        }
+        if (goes_on || !last)
+            memcpy(bv, b_next, sizeof(vf) * nv);
+    }
+}
+
+/* The same `steps` times, at least once. */
+EK_INLINE void f32_rows_ahead(const int mr, const int nv, vf acc[MR][NV],
+                              const ek_real *const a[MR], f32_columns *b, unsigned long steps) {
+    const ek_real *x[MR];
+    vf av[MR], bv[NV];
+    f32_load_b(nv, 0, bv, b);
+    EK_UNROLL
+    for (int i = 0; i < mr; i++)
+        av[i] = vf_load(x[i] = a[i]);
+    /* Unrolled, it would be given loads whose product is next to them. */
+    _Pragma("clang loop unroll(disable)") for (; steps > 1; steps--)
+        f32_rows_step(mr, nv, 1, acc, av, bv, x, b);
+    f32_rows_step(mr, nv, 0, acc, av, bv, x, b);
+}
+#else
+#define F32_ROWS_AHEAD(mr, nv) 0
+#endif
+
 /* As f32_rows, with so many lines prefetched per step. */
 EK_INLINE const ek_real *f32_rows_prefetching(const int mr, const int nv, const int masked,
                                               const int lines, vf acc[MR][NV],
@@ -223,6 +274,12 @@ EK_INLINE const ek_real *f32_rows_prefetching(const int mr, const int nv, const 
     /* Counted by one number and read by pointers that move: nothing else is added up. */
     unsigned long left = step > 1 ? (unsigned long)k / (unsigned)step : 0;
     long p = (long)left * step;
+#if F32_LANES && EK_IN_ORDER
+    if (F32_ROWS_AHEAD(mr, nv) && !masked && left) {
+        f32_rows_ahead(mr, nv, acc, a, &b, left);
+        left = 0;
+    }
+#endif
     if (left)
         do {
             vf av[MR];
