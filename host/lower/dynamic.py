@@ -4,13 +4,16 @@ conv/i8_conv.c multiplies bytes."""
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
+from edgekit.device.kernel_facts import UNARY_CHUNK
 from edgekit.host.align import round_up
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Array, DType, Node, Tensor
 from edgekit.host.lower.context import Context, Rules, padded
-from edgekit.host.lower.plan import Call, Field, Value
+from edgekit.host.lower.plan import Call, Field, Kernel, Value
 from edgekit.host.lower.product_i8 import float_product, zero_of_rows
 from edgekit.host.lower.requantize import wrap_i32
 from edgekit.host.lower.window import C_TYPES, Window, bias_vector
@@ -33,7 +36,7 @@ def lower_dynamic(ctx: Context, node: Node) -> list[Call]:
     window = Window((1, 1, m, k), (1, 1, m, n), (1, 1))
     middle = 128 if unsigned else 0
     product = float_product(ctx, node, window, weights, coded, (middle, w_zero), False)
-    codes, scale = ctx.scratch(node, m * k), ctx.scratch(node, 4)
+    codes, scale, zero = ctx.scratch(node, m * k), ctx.scratch(node, 4), ctx.scratch(node, 4)
     bias = ctx.scratch(node, 4 * width)
     low, high = op.activation.bounds
     scales = np.broadcast_to(w.quant.scale.astype(np.float32), (n,))
@@ -49,24 +52,28 @@ def lower_dynamic(ctx: Context, node: Node) -> list[Call]:
         "high_f32": high,
         "y": Value(node.outputs[0]),
     }
-    quantize: dict[str, Field] = {
+    found: dict[str, Field] = {
         "n": m * k,
         "x": Value(x.name),
         "y": codes,
         "scale": scale,
+        "zero": zero,
         "channels": width,
         "at_128": product.fields["bias"],
         "step": ctx.weights.add(_step(weights, w_zero, width)),
         "bias": bias,
     }
-    kernel = ctx.kernel(
-        f"quantize_{coded.dtype.value}_whole",
-        "elementwise/dynamic_quantize.c",
-        None,
-        "ek_dynamic_quantize_args",
-        TQ=C_TYPES[coded.dtype],
-    )
-    return [Call(kernel, quantize, 1), Call(product.kernel, fields, product.tasks)]
+    quantize = _kernel(ctx, f"quantize_{coded.dtype.value}_whole", TQ=C_TYPES[coded.dtype])
+    return [
+        Call(_kernel(ctx, "range_whole", RANGE=1), found, 1),
+        Call(quantize, found, math.ceil(m * k / UNARY_CHUNK)),
+        Call(product.kernel, fields, product.tasks),
+    ]
+
+
+def _kernel(ctx: Context, name: str, **macros: int | str) -> Kernel:
+    file = "elementwise/dynamic_quantize.c"
+    return ctx.kernel(name, file, None, "ek_dynamic_quantize_args", **macros)
 
 
 def _step(weights: Array, zero: Array, width: int) -> Array:

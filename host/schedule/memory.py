@@ -125,7 +125,7 @@ def _scratch(graph: Graph, node: Node) -> int:
         return _outlier_scratch(source, scales.shape[0], weights)
     if isinstance(node.op, ops.DynamicFullyConnected):
         columns = graph.tensors[node.outputs[0]].shape[-1]
-        return round_up(source.elements, ALIGN) + round_up(4 * columns, ALIGN) + ALIGN
+        return round_up(source.elements, ALIGN) + round_up(4 * columns, ALIGN) + 2 * ALIGN
     several = source.shape[-1:] != (1,)  # of one channel it is an ordinary convolution
     if isinstance(node.op, ops.DepthwiseConv2D) and node.op.multiplier > 1 and several:
         return round_up(source.bytes * node.op.multiplier, ALIGN)

@@ -57,8 +57,9 @@ def embedding(rng: Rng) -> Case:
 
 
 def dynamic(rng: Rng, dtype: DType) -> Case:
-    """Weights with zero points, where some less them do not fit into a byte, and without."""
-    m, k, n = pick(rng, (1, 2, 5, 13, 33)), pick(rng, _CHANNELS), pick(rng, _CHANNELS)
+    """Weights with zero points, where some less them do not fit into a byte, and without;
+    inputs of more values than a task makes codes of."""
+    m, k, n = pick(rng, (1, 2, 5, 13, 70)), pick(rng, _CHANNELS), pick(rng, _CHANNELS)
     info = np.iinfo(dtype.numpy)
     codes = rng.integers(info.min, info.max + 1, (n, k))
     middle = 128 if dtype is DType.U8 else 0

@@ -2,8 +2,9 @@
  * includes 0, halves to even, as ONNX's DynamicQuantizeLinear has it; and what the zero point adds
  * to the sums of a product of these codes.
  *
- * Compile-time parameters: NAME, EK_SIMD, TQ (int8_t: codes and zero point less 128; uint8_t).
- * One task, as the range is one. */
+ * Compile-time parameters: NAME, EK_SIMD, and either RANGE (one task: the range, and what follows
+ * from it) or TQ (behind that, a task per EK_UNARY_CHUNK values: their codes; int8_t: codes and
+ * zero point less 128; uint8_t). */
 #include "../kernel.h"
 #include "range.h"
 
@@ -12,13 +13,12 @@ typedef struct {
     const float *x;
     void *y;
     float *scale;
+    int32_t *zero;
     long channels;         /* of the product */
     const int32_t *at_128; /* what its bias is for codes around 128, */
     const int32_t *step;   /* and what each step of the zero point above that adds */
     int32_t *bias;
 } ek_dynamic_quantize_args;
-
-#define SHIFT ((TQ) - 1 > 0 ? 0 : 128)
 
 /* Whole numbers, halves to even: adding 1.5 * 2^23 leaves no bits for a fraction. Quotients are of
  * [-255, 255], as the range is that of all values. */
@@ -27,6 +27,24 @@ EK_INLINE vi to_even(vf x) {
     x = vf_min(vf_max(x, vf_splat(-4e6f)), vf_splat(4e6f));
     return vi_from_whole((x + shift) - shift);
 }
+
+#ifdef RANGE
+void NAME(const void *args, long begin, long end) {
+    const ek_dynamic_quantize_args *g = args;
+    (void)begin, (void)end;
+    float low, high;
+    range_of(g->x, g->n, &low, &high);
+    const float scale = high > low ? (high - low) / 255.0f : 1.0f;
+    int32_t zeros[EK_VL];
+    vi_store(zeros, to_even(vf_splat(-low) / vf_splat(scale)));
+    const int32_t zero = zeros[0] < 0 ? 0 : zeros[0] > 255 ? 255 : zeros[0];
+    *g->scale = scale;
+    *g->zero = zero;
+    for (long c = 0; c < g->channels; c++)
+        g->bias[c] = g->at_128[c] + (zero - 128) * g->step[c];
+}
+#else
+#define SHIFT ((TQ) - 1 > 0 ? 0 : 128)
 
 EK_INLINE vi code(vf x, vf scale, vi zero) {
     const vi c = vi_min(vi_max(to_even(x / scale) + zero, vi_splat(0)), vi_splat(255));
@@ -45,15 +63,7 @@ static void quantize(const float *x, TQ *y, long n, float step, int zero_point) 
 
 void NAME(const void *args, long begin, long end) {
     const ek_dynamic_quantize_args *g = args;
-    (void)begin, (void)end;
-    float low, high;
-    range_of(g->x, g->n, &low, &high);
-    const float scale = high > low ? (high - low) / 255.0f : 1.0f;
-    int32_t zeros[EK_VL];
-    vi_store(zeros, to_even(vf_splat(-low) / vf_splat(scale)));
-    const int32_t zero = zeros[0] < 0 ? 0 : zeros[0] > 255 ? 255 : zeros[0];
-    *g->scale = scale;
-    quantize(g->x, g->y, g->n, scale, zero);
-    for (long c = 0; c < g->channels; c++)
-        g->bias[c] = g->at_128[c] + (zero - 128) * g->step[c];
+    const long first = begin * EK_UNARY_CHUNK, last = ek_min(end * EK_UNARY_CHUNK, g->n);
+    quantize(g->x + first, (TQ *)g->y + first, last - first, *g->scale, *g->zero);
 }
+#endif
