@@ -31,7 +31,7 @@ from edgekit.kb.layout_table import CODES, LayoutTable, Work
 from edgekit.kb.operators import Candidate, Form, OperatorMethod
 
 _F32 = np.dtype(np.float32)
-_PIECE = 1 << 14  # multiply-adds worth a thread's waking
+_PIECE = 1 << 12  # multiply-adds: some microseconds, as a thread takes to come
 _MOST_PIECES = 32
 # Of codes at several points, where no memory is waited for. Board time counts look-ups in four
 # registers as those in one, and on some cores they take longer.

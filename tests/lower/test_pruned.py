@@ -10,6 +10,8 @@ from edgekit.host.compiler import compile_artifact
 from edgekit.host.graph import ops
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.graph.types import Activation, DType, Graph, Node, Tensor
+from edgekit.host.lower.lower import lower
+from edgekit.host.lower.plan import Call
 from edgekit.host.lower.points import choose_layouts
 from edgekit.host.lower.pruned import choose_pruned
 from edgekit.host.tables.layouts import layout_table_of
@@ -19,7 +21,8 @@ from edgekit.kb.layout_table import Case as Measured
 from tests.support.group_graphs import pruned_layer
 from tests.support.kernel_runs import build, check, run_here
 from tests.support.onnx_models import model, node, save, value
-from tests.support.op_graphs import inputs_of
+from tests.support.op_cases import Case, constant, tensor
+from tests.support.op_graphs import graph_of, inputs_of
 
 _LOCAL = load_board("local")
 
@@ -71,6 +74,27 @@ def test_outputs_stay_and_do_not_depend_on_threads(tmp_path, threads):
     inputs = inputs_of(graph)
     after = choose_pruned(graph, _LOCAL, _table(0.1), SpmvTable())
     made = run_here(build(after, _LOCAL, tmp_path), inputs, threads)
+    check(graph, made, inputs)
+    alone = run_here(build(after, _LOCAL, tmp_path / "alone"), inputs, 1)
+    assert all((made[name] == alone[name]).all() for name in alone)
+
+
+def _uneven(n: int, k: int) -> Graph:
+    """A layer whose first outputs have most of the weights."""
+    rng = np.random.default_rng(7)
+    weights = rng.standard_normal((n, k)).astype(np.float32)
+    weights[rng.random((n, k)) >= np.where(np.arange(n) < n // 16, 0.9, 0.08)[:, None]] = 0
+    return graph_of([Case(ops.FullyConnected(), (tensor((1, k)), constant(weights), None))])
+
+
+def test_threads_share_layers_of_some_thousand_weights(tmp_path):
+    graph = _uneven(300, 280)  # 11,000 weights
+    after = choose_pruned(graph, _LOCAL, _table(0.1), SpmvTable())
+    (step,) = lower(after, _LOCAL).lowered.steps
+    (call,) = step.calls
+    assert isinstance(call, Call) and call.fields["pieces"] == 2
+    inputs = inputs_of(graph)
+    made = run_here(build(after, _LOCAL, tmp_path), inputs, 2)
     check(graph, made, inputs)
     alone = run_here(build(after, _LOCAL, tmp_path / "alone"), inputs, 1)
     assert all((made[name] == alone[name]).all() for name in alone)
