@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import ShapeError, Tensor
 from edgekit.host.importers.onnx_call import Call
+from edgekit.host.importers.onnx_product import product
 
 _LETTERS = 64  # different ones that an equation may have
 
@@ -93,7 +95,10 @@ def _summed(call: Call, term: _Term, kept: set[str]) -> _Term:
 
 
 def _product(call: Call, a: _Term, b: _Term, kept: set[str]) -> _Term:
-    """Sums over the shared letters that are not kept: [batch, m, k] · [batch, k, n]."""
+    """Sums over the shared letters that are not kept: [batch, m, k] · [batch, k, n]; without a
+    batch [m, k] · [k, n], where a constant stands last: it is weights."""
+    if a.x.data is not None:
+        a, b = b, a
     for letter in {*a.letters} & {*b.letters}:
         if a.size(letter) != b.size(letter):
             raise ShapeError(
@@ -104,11 +109,12 @@ def _product(call: Call, a: _Term, b: _Term, kept: set[str]) -> _Term:
     rows = [s for s in a.letters if s not in b.letters]
     columns = [s for s in b.letters if s not in a.letters]
 
-    def stack(t: _Term, *groups: list[str]) -> Tensor:
+    def stack(t: _Term, *groups: Sequence[str]) -> Tensor:
         order = [t.letters.index(s) for g in groups for s in g]
         shape = tuple(math.prod(t.size(s) for s in g) for g in groups)
         return call.reshape(call.transpose(t.x, order), shape)
 
-    y = call.emit(ops.MatMul(), stack(a, batch, rows, inner), stack(b, batch, inner, columns))
+    lead = [batch] if batch else []
+    y = product(call, stack(a, *lead, rows, inner), stack(b, *lead, inner, columns))
     sizes = [*(a.size(s) for s in (*batch, *rows)), *(b.size(s) for s in columns)]
     return _Term(call.reshape(y, tuple(sizes)), "".join([*batch, *rows, *columns]))

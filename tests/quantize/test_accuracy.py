@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from edgekit.host.graph.types import DType, Graph
 from edgekit.host.importers import import_model
@@ -166,4 +167,22 @@ def test_weights_that_are_zero_stay_so(tmp_path: Path) -> None:
     assert codes is not None
     assert not codes[:, 0, 0][weights[:, :, 0, 0] == 0].any()
     assert np.count_nonzero(codes) > 0.95 * np.count_nonzero(weights)
+    assert _snr(made) > 30
+
+
+@pytest.mark.parametrize(
+    ("equation", "names", "shape"),
+    [("bchw,co->bohw", ["x", "w"], (3, 5)), ("oc,bchw->bohw", ["w", "x"], (5, 3))],
+)
+def test_weights_of_an_einsum_get_codes(
+    tmp_path: Path, equation: str, names: list[str], shape: tuple[int, int]
+) -> None:
+    weights = np.random.default_rng(9).standard_normal(shape)
+    nodes = [
+        node("Einsum", names, ["e"], equation=equation),
+        node("Conv", ["e", "v"], ["y"]),
+    ]
+    graph = _made(tmp_path, nodes, ["y"], w=weights, v=np.eye(5)[:, :, None, None])
+    made = quantize(graph, _samples(), _free, target=0.5)
+    assert [layer.kind for layer in made.report.layers] == ["fully_connected", "conv2d"]
     assert _snr(made) > 30
