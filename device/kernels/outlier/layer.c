@@ -127,34 +127,48 @@ static void gather_weights(const outliers *s, long column, float *w4) {
 }
 
 /* Rows [row, row + rows) of y += X2 . W4; the first outliers start from the residual, if there is
- * one. */
-EK_INLINE void add_tile(const outliers *s, const int rows, long row, long column, const float *w4) {
+ * one. `whole`: y has all of the columns. */
+EK_INLINE void add_tile(const outliers *s, const int rows, const int whole, long row, long column,
+                        const float *w4) {
     const ek_outlier_layer_args *l = s->l;
+    const long pitch = l->n, left = pitch - column;
     const float *start = s->from ? l->y : l->residual, *x[MR];
     vf sums[MR][NV];
     EK_UNROLL
-    for (int i = 0; i < rows; i++) {
+    for (int i = 0; i < rows; i++)
         x[i] = l->x2 + (row + i) * CHANNELS;
+    EK_UNROLL
+    for (int i = 0; i < rows * NV; i++)
+        sums[i / NV][i % NV] = vf_splat(0);
+    if (start) {
+        const float *from = start + row * pitch + column;
         EK_UNROLL
-        for (int j = 0; j < NV; j++) {
-            const long at = column + j * EK_VL, left = l->n - at;
-            sums[i][j] = vf_splat(0);
-            if (start && left > 0) {
-                const float *from = start + (row + i) * l->n + at;
-                sums[i][j] = left >= EK_VL ? vf_load(from) : vf_load_n(from, left);
-            }
+        for (int i = 0; i < rows * NV; i++) {
+            const long at = i % NV * EK_VL;
+            if (whole || left - at >= EK_VL)
+                sums[i / NV][i % NV] = vf_load(from + i / NV * pitch + at);
+            else if (left > at)
+                sums[i / NV][i % NV] = vf_load_n(from + i / NV * pitch + at, left - at);
         }
     }
     f32_rows(rows, NV, 0, sums, x, (f32_columns){.at = w4, .row = COLUMNS}, s->channels);
+    float *to = l->y + row * pitch + column;
     EK_UNROLL
     for (int i = 0; i < rows * NV; i++) {
-        const long at = column + i % NV * EK_VL, left = l->n - at;
-        float *to = l->y + (row + i / NV) * l->n + at;
-        if (left >= EK_VL)
-            vf_store(to, sums[i / NV][i % NV]);
-        else if (left > 0)
-            vf_store_n(to, sums[i / NV][i % NV], left);
+        const long at = i % NV * EK_VL;
+        if (whole || left - at >= EK_VL)
+            vf_store(to + i / NV * pitch + at, sums[i / NV][i % NV]);
+        else if (left > at)
+            vf_store_n(to + i / NV * pitch + at, sums[i / NV][i % NV], left - at);
     }
+}
+
+EK_INLINE void add_rows(const outliers *s, const int whole, long row, long until, long column,
+                        const float *w4) {
+    for (; row + MR <= until; row += MR)
+        add_tile(s, MR, whole, row, column, w4);
+    for (; row < until; row++)
+        add_tile(s, 1, whole, row, column, w4);
 }
 
 /* Tasks: pieces of rows by blocks of columns. */
@@ -167,11 +181,10 @@ static void add_outliers(const void *args, long begin, long end) {
         const long column = task / pieces * COLUMNS, first = task % pieces * PIECE;
         const long until = ek_min(first + PIECE, l->m);
         gather_weights(s, column, w4);
-        long row = first;
-        for (; row + MR <= until; row += MR)
-            add_tile(s, MR, row, column, w4);
-        for (; row < until; row++)
-            add_tile(s, 1, row, column, w4);
+        if (column + COLUMNS <= l->n)
+            add_rows(s, 1, first, until, column, w4);
+        else
+            add_rows(s, 0, first, until, column, w4);
     }
 }
 
