@@ -59,21 +59,28 @@ EK_INLINE vi bias_at(const ek_i8_conv_args *a, long channel) {
 /* What turns the sums of one vector of channels into outputs. */
 #ifdef FLOAT_OUTPUT
 typedef struct {
-    vf scale, bias;
+    vf scale, bias, low, high;
+    int adds;
 } output;
 /* plain: all pixels have one scale, and nothing is added to y. The scales of a vector of channels
  * are multiplied once then, and nothing is asked for each vector that is stored. */
 EK_INLINE output output_at(const int plain, const ek_i8_conv_args *a, long channel) {
     const vf scale = vf_load(a->scale + channel);
-    return (output){plain ? scale * vf_splat(*a->x_scale) : scale, vf_load(a->bias_f32 + channel)};
+    return (output){
+        .scale = plain ? scale * vf_splat(*a->x_scale) : scale,
+        .bias = vf_load(a->bias_f32 + channel),
+        .low = vf_splat(a->low_f32),
+        .high = vf_splat(a->high_f32),
+        .adds = !plain && a->add && *a->add,
+    };
 }
 EK_INLINE void finish(const int plain, const int whole, const ek_i8_conv_args *a, const output *o,
                       vi sum, float *y, long left, long pixel) {
     const vf scale = plain ? o->scale : o->scale * vf_splat(a->x_scale[pixel * a->x_scale_step]);
     vf v = vcast(sum, vf) * scale + o->bias;
-    if (!plain && a->add && *a->add)
-        v += EK_VL == 1 || left >= EK_VL ? vf_load(y) : vf_load_n(y, left);
-    v = vf_min(vf_max(v, vf_splat(a->low_f32)), vf_splat(a->high_f32));
+    if (o->adds)
+        v += whole || EK_VL == 1 || left >= EK_VL ? vf_load(y) : vf_load_n(y, left);
+    v = vf_min(vf_max(v, o->low), o->high);
     if (whole || EK_VL == 1 || left >= EK_VL)
         vf_store(y, v);
     else
@@ -255,6 +262,10 @@ EK_INLINE void tile(const int mr, const int nv, const ek_i8_conv_args *a, const 
             finish_tile(1, 1, mr, nv, a, rows, &sums, pixel, channel);
         else
             finish_tile(1, 0, mr, nv, a, rows, &sums, pixel, channel);
+        return;
+    }
+    if (STORES_WHOLE && channel + nv * EK_VL <= a->win.oc) {
+        finish_tile(0, 1, mr, nv, a, rows, &sums, pixel, channel);
         return;
     }
 #endif
