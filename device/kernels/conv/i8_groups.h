@@ -26,24 +26,31 @@ static void find_rows(const ek_i8_conv_args *a, rows_t *rows, elem *scratch, lon
 #endif
 }
 
-/* Row i of a tile: its totals times its scale, plus the bias and what y holds, clamped. */
-EK_INLINE void finish_row(const int nv, const ek_i8_conv_args *a, const vf *total, long pixel,
-                          long channel) {
-    const vf scale = vf_splat(a->x_scale[pixel * a->x_scale_step]);
+/* Rows of a tile: their totals times their scales, plus the bias and what y holds, clamped.
+ * `whole`: no vector goes beyond the last channel. */
+EK_INLINE void finish_rows(const int mr, const int nv, const int whole, const ek_i8_conv_args *a,
+                           vf total[MR][NV], long pixel, long channel) {
+    const vf low = vf_splat(a->low_f32), high = vf_splat(a->high_f32);
     const int adds = a->add && *a->add;
-    float *y = (float *)a->y + pixel * a->pitch + channel;
+    const long pitch = a->pitch;
+    const float *x_scale = a->x_scale + pixel * a->x_scale_step;
     EK_UNROLL
-    for (int j = 0; j < nv; j++, y += EK_VL) {
-        const long left = a->win.oc - channel - j * EK_VL;
-        const int whole = EK_VL == 1 || left >= EK_VL;
-        vf v = total[j] * scale + vf_load(a->bias_f32 + channel + j * EK_VL);
-        if (adds)
-            v += whole ? vf_load(y) : vf_load_n(y, left);
-        v = vf_min(vf_max(v, vf_splat(a->low_f32)), vf_splat(a->high_f32));
-        if (whole)
-            vf_store(y, v);
-        else
-            vf_store_n(y, v, left);
+    for (int j = 0; j < nv; j++) {
+        const long at = channel + j * EK_VL, left = a->win.oc - at;
+        const int fits = whole || EK_VL == 1 || left >= EK_VL;
+        const vf bias = vf_load(a->bias_f32 + at);
+        float *y = (float *)a->y + pixel * pitch + at;
+        EK_UNROLL
+        for (int i = 0; i < mr; i++, y += pitch) {
+            vf v = total[i][j] * vf_splat(x_scale[i * a->x_scale_step]) + bias;
+            if (adds)
+                v += fits ? vf_load(y) : vf_load_n(y, left);
+            v = vf_min(vf_max(v, low), high);
+            if (fits)
+                vf_store(y, v);
+            else
+                vf_store_n(y, v, left);
+        }
     }
 }
 
@@ -224,8 +231,9 @@ EK_INLINE void tile(const int mr, const int nv, const ek_i8_conv_args *a, const 
     else
 #endif
         add_groups(mr, nv, a, row, w, SCALES(a) + channel, total);
-    EK_UNROLL
-    for (int i = 0; i < mr; i++)
-        finish_row(nv, a, total[i], pixel + i, channel);
+    if (channel + nv * EK_VL <= a->win.oc)
+        finish_rows(mr, nv, 1, a, total, pixel, channel);
+    else
+        finish_rows(mr, nv, 0, a, total, pixel, channel);
 }
 #endif
