@@ -50,7 +50,8 @@ class CompileOptions:
     it comes. One is not without the other.
 
     `group_size`: values of k that share a scale of such weights; `samples`: what weights of few
-    bits and thresholds of outliers are fitted to.
+    bits and thresholds of outliers are fitted to; `target`: the cosine of outputs for which some
+    weights get 8 bits where others have 4.
 
     `precision`: what float operators that have kernels for it compute in; "auto": f16 where the
     board can and golden outputs stay near those of f32.
@@ -75,6 +76,7 @@ class CompileOptions:
     quantize: Path | None = None
     group_size: int | None = None
     samples: Path | None = None
+    target: float | None = None
     states: tuple[Tie, ...] = ()
 
     def __post_init__(self) -> None:
@@ -94,6 +96,16 @@ class CompileOptions:
                 "--group-size: expected --weights int8 or int4, of which groups share a scale, "
                 "found none"
             )
+        if self.target is not None and (self.weights != "int4" or self.samples is None):
+            found = (
+                "no --samples" if self.weights == "int4" else f"--weights {self.weights or 'none'}"
+            )
+            raise InputError(
+                "--target: expected --weights int4 and --samples, by which some weights get 8 bits "
+                f"instead, found {found}"
+            )
+        if self.target is not None and not 0 < self.target < 1:
+            raise InputError(f"--target: expected a cosine between 0 and 1, found {self.target:g}")
         if self.group_size is not None and self.group_size not in GROUP_SIZES:
             raise InputError(
                 f"--group-size: expected {', '.join(map(str, GROUP_SIZES[:-1]))} or "

@@ -19,6 +19,7 @@ from edgekit.host.options import CompileOptions
 from edgekit.host.passes.calibrate import calibrate
 from edgekit.host.passes.compress import compress_weights
 from edgekit.host.passes.half import to_half
+from edgekit.host.passes.mixed import mixed, mixed_note
 from edgekit.host.passes.pipeline import PASSES, PassCount, run_in_bodies
 from edgekit.host.passes.quantized import integer_form
 from edgekit.host.passes.tie import tie_states
@@ -94,9 +95,31 @@ def _compress_weights(work: Work, target: Target) -> Work:
     if target.samples:
         held_out = target.samples[::_HELD_OUT]
         shown = [each for i, each in enumerate(target.samples) if i % _HELD_OUT]
-        graph = calibrate(work.graph, graph, bits, shown)
-        work = replace(work, notes=(*work.notes, sample_note(work.graph, graph, held_out)))
+        graph, told = _fitted(work.graph, graph, target.options, shown, held_out)
+        work = replace(work, notes=(*work.notes, *told, sample_note(work.graph, graph, held_out)))
     return replace(work.then("compress_weights", graph), imported=graph, floats=work.graph)
+
+
+def _fitted(
+    floats: Graph,
+    coded: Graph,
+    options: CompileOptions,
+    shown: Sequence[Mapping[str, Array]],
+    held_out: Sequence[Mapping[str, Array]],
+) -> tuple[Graph, tuple[str, ...]]:
+    """`coded` fitted to the samples `shown`, with some weights of 8 bits if a target asks for them,
+    and a note on these."""
+    bits = options.weights
+    assert bits is not None
+    if options.target is None:
+        return calibrate(floats, coded, bits, shown), ()
+
+    def fit(eight: frozenset[str]) -> Graph:
+        made = compress_weights(floats, bits, options.group_size, eight)
+        return calibrate(floats, made, bits, shown, eight)
+
+    made = mixed(floats, coded, fit, shown, held_out, options.target)
+    return made.graph, (mixed_note(made, options.target),)
 
 
 def _tie_states(work: Work, target: Target) -> Work:

@@ -86,6 +86,16 @@ _GroupSize = Annotated[
         "the largest that divides.",
     ),
 ]
+_Target = Annotated[
+    float | None,
+    typer.Option(
+        "--target",
+        metavar="COSINE",
+        show_default=False,
+        help="With --weights int4 and --samples: give 8 bits to the layers that need them, until "
+        "outputs are so close to the float model's.",
+    ),
+]
 _State = Annotated[
     list[str] | None,
     typer.Option(
@@ -135,6 +145,7 @@ def compile_command(
     quantize: _Quantize = None,
     samples: _Samples = None,
     group_size: _GroupSize = None,
+    target: _Target = None,
     state: _State = None,
     threads: ReleaseThreads = None,
     cluster: ReleaseCluster = None,
@@ -147,10 +158,10 @@ def compile_command(
         return
     path = model_file(model)
     name = board_name(board)
-    target = output or Path(f"{path.stem}-{name}.ekb")
+    bundle_file = output or Path(f"{path.stem}-{name}.ekb")
     if file_kind(path) is Kind.BUNDLE:
         raise InputError(f"{path}: expected a model, found a bundle; deploy it: edgekit deploy")
-    for file in (target, html):
+    for file in (bundle_file, html):
         if file is not None:
             _check_target(file, path)
     options = compile_options(
@@ -163,11 +174,12 @@ def compile_command(
         quantize=quantize,
         samples=samples,
         group_size=group_size,
+        target=target,
         states=tuple(_tie(text) for text in state or ()),
     )
     bundle = compile_bundle(path, name, counter or 0, explain, options, html)
-    bundle.write(target)
-    _show(bundle, target, as_json)
+    bundle.write(bundle_file)
+    _show(bundle, bundle_file, as_json)
 
 
 def _tie(text: str) -> Tie:

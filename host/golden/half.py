@@ -9,6 +9,7 @@ import numpy as np
 from edgekit.host.artifact import Golden
 from edgekit.host.graph import ops
 from edgekit.host.graph.evaluate import evaluate
+from edgekit.host.graph.likeness import cosine, least_cosine
 from edgekit.host.graph.types import Array, DType, Graph
 
 _CODED = (ops.OutlierFullyConnected, ops.DynamicFullyConnected, ops.GatherCodes)
@@ -26,11 +27,11 @@ def code_note(exact: Graph, made: Graph, golden: Golden) -> str:
     output, by the least cosine."""
     coded = sum(isinstance(node.op, _CODED) for node in made.nodes)
     pairs = [pair for pair in _pairs(exact, golden) if pair[0].size]
-    cosine = min((_cosine(want, found) for want, found in pairs), default=1.0)
+    least = min((cosine(want, found) for want, found in pairs), default=1.0)
     lost = max((_off(want, found) for want, found in pairs), default=0.0)
     return (
         f"weights in few bits: {coded} of {len(made.nodes)} operators; golden outputs have a "
-        f"cosine of {cosine:.5f} with the float model's and are off by {lost:.2%} of their largest "
+        f"cosine of {least:.5f} with the float model's and are off by {lost:.2%} of their largest "
         "value"
     )
 
@@ -42,8 +43,7 @@ def sample_note(exact: Graph, made: Graph, samples: Sequence[Mapping[str, Array]
     for each in samples:
         with np.errstate(all="ignore"):
             found, want = (evaluate(graph, each).outputs for graph in (made, exact))
-        pairs = ((y.astype(np.float64), found[name].astype(np.float64)) for name, y in want.items())
-        cosines.append(min((_cosine(*pair) for pair in pairs if pair[0].size), default=1.0))
+        cosines.append(least_cosine(want, found))
     return (
         f"fitted to samples: on {len(cosines)} held out, outputs have a cosine of at least "
         f"{min(cosines):.5f} with the float model's, {float(np.median(cosines)):.5f} in the median"
@@ -64,13 +64,6 @@ def _off(want: Array, found: Array) -> float:
         off = float(np.max(np.abs(found - want), initial=0.0))
         largest = max(float(np.max(np.abs(want), initial=0.0)), _NONE)
     return off / largest if np.isfinite(off) else np.inf
-
-
-def _cosine(want: Array, found: Array) -> float:
-    with np.errstate(all="ignore"):
-        sizes = float(np.linalg.norm(want) * np.linalg.norm(found))
-        cosine = float(np.vdot(want, found)) / sizes if sizes > _NONE else 1.0
-    return cosine if np.isfinite(cosine) else -1.0
 
 
 def half_note(exact: Graph, made: Graph, golden: Golden) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import ChainMap
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -30,9 +30,16 @@ _WIDE = 1024  # values of k from which a row gets several scales, each of at mos
 _PART = 384
 
 
-def calibrate(floats: Graph, coded: Graph, bits: WeightBits, samples: Sequence[Sample]) -> Graph:
+def calibrate(
+    floats: Graph,
+    coded: Graph,
+    bits: WeightBits,
+    samples: Sequence[Sample],
+    eight: Collection[str] = (),
+) -> Graph:
     """`coded`, which compress_weights made of `floats`, with constants and thresholds fitted layer
-    by layer to what the layers before, fitted already, make of `samples`.
+    by layer to what the layers before, fitted already, make of `samples`. Weights have
+    `bits`, or 8 where the operator's name is among `eight`.
 
     InputError for a model with states, which samples of one run do not tell.
     """
@@ -41,9 +48,13 @@ def calibrate(floats: Graph, coded: Graph, bits: WeightBits, samples: Sequence[S
             f"{floats.name}: expected a model without states to fit to samples, found "
             f"{len(floats.states)}; leave --samples out"
         )
-    fit = _Fit(floats, coded, bits, samples)
+    fit = _Fit(floats, coded, samples)
     pairs = zip(floats.nodes, coded.nodes, strict=True)
-    nodes = tuple(node for pair in pairs for node in fit.step(*pair))
+    nodes = tuple(
+        node
+        for plain, each in pairs
+        for node in fit.step(plain, each, "int8" if each.name in eight else bits)
+    )
     used = {t for n in nodes for t in (*n.inputs, *n.outputs) if t is not None}
     used |= {*coded.inputs, *coded.outputs}
     tensors = {name: t for name, t in fit.tensors.items() if name in used}
@@ -53,10 +64,8 @@ def calibrate(floats: Graph, coded: Graph, bits: WeightBits, samples: Sequence[S
 class _Fit:
     """Runs both graphs side by side on all samples."""
 
-    def __init__(
-        self, floats: Graph, coded: Graph, bits: WeightBits, samples: Sequence[Sample]
-    ) -> None:
-        self._floats, self._bits = floats, bits
+    def __init__(self, floats: Graph, coded: Graph, samples: Sequence[Sample]) -> None:
+        self._floats = floats
         self.tensors = dict(coded.tensors)
         self._names = set(coded.tensors)
         self._constants = {n: t.data for n, t in floats.tensors.items() if t.data is not None}
@@ -66,10 +75,10 @@ class _Fit:
         self._last = {name: i for i, n in enumerate(floats.nodes) for name in n.inputs}
         self._done = 0
 
-    def step(self, plain: Node, node: Node) -> list[Node]:
+    def step(self, plain: Node, node: Node, bits: WeightBits) -> list[Node]:
         """`node` as it is fitted, perhaps in parts; both are run."""
         if isinstance(node.op, ops.OutlierFullyConnected):
-            nodes = self._fitted(plain, node)
+            nodes = self._fitted(plain, node, bits)
         else:
             nodes = [node]
             self._run(node, self.tensors, self._made)
@@ -86,7 +95,7 @@ class _Fit:
         for values in samples:
             values.update(zip(node.outputs, run_node(node, tensors, values), strict=True))
 
-    def _fitted(self, plain: Node, node: Node) -> list[Node]:
+    def _fitted(self, plain: Node, node: Node, bits: WeightBits) -> list[Node]:
         """The product in parts of k, each added to what those before give: a row has a scale in
         each of them."""
         weights = matrix_of(self._floats, plain)
@@ -111,25 +120,28 @@ class _Fit:
             out = y.name if last else self._value(f"{y.name}.{i}", y.shape)
             name = f"{node.name}.{i}" if count > 1 else node.name
             bare = Node(name, op, (part,), (out,))
-            fitted = self._product(bare, matrix, max(slices // count, 1), own if last else None)
+            each = max(slices // count, 1)
+            fitted = self._product(bare, matrix, each, bits, own if last else None)
             more = () if sums is None else (sums,)
             made.append(dataclasses.replace(fitted, inputs=(*fitted.inputs, *more)))
             self._run(made[-1], self.tensors, self._made)
             sums = out
         return made
 
-    def _product(self, node: Node, weights: Array, slices: int, bias: str | None) -> Node:
+    def _product(
+        self, node: Node, weights: Array, slices: int, bits: WeightBits, bias: str | None
+    ) -> Node:
         """`node` of x alone, with weights, scales and the bias [n] that fit."""
         x, k = node.inputs[0] or "", weights.shape[1]
         given = [values[x].reshape(-1, k) for values in self._made]
         rows = np.concatenate(given).astype(np.float64)
         some = rows[:: -(-len(rows) // _MOST_ROWS)]
-        moment, most = some.T @ some / len(some), MOST[self._bits]
+        moment, most = some.T @ some / len(some), MOST[bits]
         scale = scales_of(weights, k // slices, most, np.diagonal(moment))
         codes = compensated(weights, scale, most, moment)
         assert isinstance(node.op, ops.OutlierFullyConnected)
         op = dataclasses.replace(
-            node.op, threshold=_threshold(given[:_TRIED], weights, _TARGET[self._bits])
+            node.op, threshold=_threshold(given[:_TRIED], weights, _TARGET[bits])
         )
         stored = self._constant(f"{node.name}.codes", DType.I8, codes)
         scales = self._constant(f"{node.name}.scales", DType.F32, np.ascontiguousarray(scale.T))

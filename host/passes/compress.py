@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 
 import numpy as np
 
@@ -19,17 +20,28 @@ _LEAST_CHANNELS = 64  # of an image: with fewer, its codes cost as much as produ
 _MOST_CHANNELS = 1 << 17  # sums of more products of bytes would not fit 32 bits
 
 
-def compress_weights(graph: Graph, bits: WeightBits, group_size: int | None = None) -> Graph:
+def compress_weights(
+    graph: Graph,
+    bits: WeightBits,
+    group_size: int | None = None,
+    eight: Collection[str] = (),
+) -> Graph:
     """Every product of computed floats with a constant matrix of floats gets weights of `bits`, and
     so do 1x1 convolutions of 64 channels and more, and tables that rows of 64 values and more are
     picked from (embeddings).
 
     Weights have a scale per output and slice of k, of `group_size` values if that is given. If not,
     8-bit ones (-127 to 127) have one slice, and 4-bit ones (-8 to 7) some. So have rows of tables,
-    of 4 bits in slices of 16. InputError for a size that does not divide some k.
+    of 4 bits in slices of 16. Operators whose names are among `eight` have 8 bits whatever `bits`
+    is, in slices as 4-bit ones have them. InputError for a size that does not divide some k.
     """
     made: dict[str, Tensor] = {}
-    nodes = tuple(_compressed(graph, node, bits, group_size, made) for node in graph.nodes)
+    nodes = tuple(
+        _compressed(graph, node, "int8", _slice(graph, node), made)
+        if node.name in eight
+        else _compressed(graph, node, bits, group_size, made)
+        for node in graph.nodes
+    )
     used = {t for n in nodes for t in (*n.inputs, *n.outputs) if t is not None}
     used |= {*graph.inputs, *graph.outputs}
     tensors = {name: t for name, t in {**graph.tensors, **made}.items() if name in used}
@@ -60,6 +72,13 @@ def _compressed(
     )
     extra = node.inputs[2:]  # bias and residual
     return Node(node.name, outlier, (node.inputs[0], stored, scales, *extra), node.outputs)
+
+
+def _slice(graph: Graph, node: Node) -> int | None:
+    """Values of k that share a scale where k is cut anyway; None: all."""
+    found = matrix_of(graph, node)
+    k = 0 if found is None else found.shape[1]
+    return next((size for size in _SLICES if k and k % size == 0), None)
 
 
 def _weights(

@@ -216,3 +216,38 @@ def test_samples_may_be_whole_numbers(edgekit: Any, home: Path) -> None:
     done = edgekit("compile", file, *options)
     assert done.code == 0, done.err
     assert "weights in few bits: 2 of 3 operators" in done.err
+
+
+def test_weights_that_need_8_bits_get_them(edgekit: Any, home: Path, transformer: Path) -> None:
+    rng = np.random.default_rng(1)
+    rows = rng.standard_normal((17, 1, _ROWS, 6)) @ rng.standard_normal((6, _WIDTH))
+    np.savez(home / "samples.npz", x=rows[:16].astype(np.float32))
+    options = ("--weights", "int4", "--activations", _SPLIT, "--samples", "samples.npz")
+    told, sizes = [], []
+    for target in ("0.5", "0.999", "0.999999999"):
+        done = edgekit("compile", transformer, *options, "--target", target, "--json")
+        assert done.code == 0, done.err
+        told.append(done.err)
+        sizes.append(json.loads(done.out)["weights_bytes"])
+    assert "all weights have 4 bits, by which the target of 0.5 is met" in told[0]
+    count = re.search(r"weights have 8 bits in ([1-5]) of 6 operators: (.+)", told[1])
+    least = re.search(r"outputs have a cosine of at least ([\d.]+)", told[1])
+    assert count and least and float(least[1]) >= 0.999 and "not met" not in told[1]
+    assert len(count[2].split(", ")) == int(count[1])
+    assert "8 bits in 6 of 6 operators" in told[2] and "is not met" in told[2]
+    assert sizes[0] < sizes[1] < sizes[2]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--weights", "int4", "--target", "0.9"), "and --samples, by which some weights get 8"),
+        (("--weights", "int8", "--target", "0.9"), "found --weights int8"),
+        (("--weights", "int4", "--samples", "x.npz", "--target", "1.5"), "0 and 1, found 1.5"),
+    ],
+)
+def test_targets_that_cannot_be_are_named(
+    edgekit: Any, transformer: Path, options: tuple[str, ...], said: str
+) -> None:
+    done = edgekit("compile", transformer, "--activations", _SPLIT, *options)
+    assert done.code == 2 and said in done.complaint and "\n" not in done.complaint.strip()

@@ -13,6 +13,7 @@ from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.graph.types import Activation, Array, DType, Graph, Node, State, Tensor
 from edgekit.host.passes.calibrate import calibrate
 from edgekit.host.passes.compress import compress_weights
+from edgekit.host.passes.mixed import Mixed, mixed, mixed_note
 from edgekit.kb.board import load_board
 from tests.support.kernel_runs import build, run_here
 
@@ -176,3 +177,48 @@ def test_several_scales_of_a_row_come_closer():
         fitted = calibrate(floats, compress_weights(floats, "int8"), "int8", samples)
         errors.append(_error(fitted, floats, _uneven_rows(k, 4, 7)))
     assert errors[1] < 0.85 * errors[0]
+
+
+def _uneven_layers() -> Graph:
+    """`_layers`, whose second one has weights that 4 bits hold exactly."""
+    graph = _layers()
+    rng = np.random.default_rng(9)
+    exact = rng.integers(-7, 8, (_WIDTH, 2 * _WIDTH)).astype(np.float32)
+    exact[:, ::32] = -8
+    tensors = {**graph.tensors, "w2": dataclasses.replace(graph.tensors["w2"], data=exact / 64)}
+    return dataclasses.replace(graph, tensors=tensors)
+
+
+def _mixed(floats: Graph, target: float) -> Mixed:
+    def fit(eight: frozenset[str]) -> Graph:
+        coded = compress_weights(floats, "int4", 32, eight)
+        return calibrate(floats, coded, "int4", shown, eight)
+
+    shown, held_out = _samples(8, 2), _samples(4, 3)
+    return mixed(floats, compress_weights(floats, "int4", 32), fit, shown, held_out, target)
+
+
+def test_layers_that_4_bits_cost_most_get_8():
+    floats = _uneven_layers()
+    few = _mixed(floats, 0.5)
+    assert few.eight == () and few.few == 2 and few.cosine < 0.9999
+    some = _mixed(floats, 0.9999)
+    assert some.eight == ("first",) and some.cosine >= 0.9999
+    assert _error(some.graph, floats, _samples(8, 4)) < 0.5 * _error(
+        few.graph, floats, _samples(8, 4)
+    )
+    codes = [some.graph.tensors[n.inputs[1]].data for n in some.graph.nodes]
+    assert np.abs(codes[0]).max() > 8 and np.abs(codes[1]).max() <= 8
+    every = _mixed(floats, 0.9999999)
+    assert set(every.eight) == {"first", "second"}
+    assert "8 bits in 2 of 2 operators: first, second; the target of" in mixed_note(
+        every, 0.9999999
+    )
+
+
+def test_8_bits_among_4_run(tmp_path):
+    floats, inputs = _uneven_layers(), _samples(1, 4)[0]
+    graph = _mixed(floats, 0.9999).graph
+    made = run_here(build(graph, load_board("local"), tmp_path), inputs)["y"]
+    right = evaluate(graph, inputs).outputs["y"]
+    assert np.linalg.norm(made - right) < 1e-4 * np.linalg.norm(right)
