@@ -117,7 +117,7 @@ def _table(
         assert scale is not None
         _keep(made, f"{stored}.rows", DType.F32, np.ascontiguousarray(scale.T))
     else:
-        stored = f"{table.name}.{bits}"
+        stored = f"{table.name}.{bits}.picked"  # a product by it may have other codes
         sizes = _TABLE_SLICES if bits == "int4" else ()
         depth = next((size for size in sizes if run % size == 0), run)
         scale = scales_of(table.data, depth, MOST[bits])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import statistics
 from pathlib import Path
@@ -276,3 +277,26 @@ def test_8_bits_have_groups_too(size, tmp_path):
     made = run_here(build(after, load_board("local"), tmp_path), inputs)["y"]
     right = evaluate(after, inputs).outputs["y"]
     assert np.linalg.norm(made - right) < 1e-4 * np.linalg.norm(right)
+
+
+@pytest.mark.parametrize(("bits", "group", "error"), [("int4", None, 0.15), ("int8", 32, 0.01)])
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_table_and_a_product_by_it_have_codes_of_their_own(bits, group, error, first):
+    """Where these differ, whichever comes first."""
+    table = np.random.default_rng(7).standard_normal((40, 64)).astype(np.float32)
+    graph = _embedding(table)
+    dense = Node("out", ops.FullyConnected(keep_dims=True), ("x", "table"), ("scores",))
+    tensors = {
+        **graph.tensors,
+        "x": Tensor("x", (1, 5, 64), DType.F32),
+        "scores": Tensor("scores", (1, 5, 40), DType.F32),
+    }
+    nodes = (*graph.nodes, dense) if first == 0 else (dense, *graph.nodes)
+    both = dataclasses.replace(
+        graph, tensors=tensors, nodes=nodes, inputs=("at", "x"), outputs=("y", "scores")
+    )
+    inputs = {"at": np.array([[0, 1, 7, 39, 3]]), "x": _activations(5, 64)[None]}
+    exact = evaluate(both, inputs).outputs
+    made = evaluate(compress_weights(both, bits, group), inputs).outputs
+    assert _relative(made["y"], exact["y"]) < error
+    assert _relative(made["scores"], exact["scores"]) < error
