@@ -10,7 +10,8 @@ from edgekit.host.graph.names import fresh_name
 from edgekit.host.graph.types import Graph, Node, Operator, Shape, Tensor
 from edgekit.host.lower.groups import Groups
 from edgekit.host.lower.pruned import pruned_weights
-from edgekit.host.lower.regions import ANYWHERE, choose_planes, is_sparse
+from edgekit.host.lower.region_costs import ANYWHERE, is_sparse
+from edgekit.host.lower.regions import choose_planes
 from edgekit.host.passes.dead import dead
 from edgekit.kb.layout_table import LayoutTable
 

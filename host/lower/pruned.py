@@ -21,7 +21,7 @@ from edgekit.host.graph.types import Array, DType, Graph, Node, Operator
 from edgekit.host.lower.context import Context, Rules
 from edgekit.host.lower.groups import Groups
 from edgekit.host.lower.plan import Call, Field, Kernel, Value
-from edgekit.host.lower.regions import tenths
+from edgekit.host.lower.region_costs import tenths
 from edgekit.host.lower.sparse_codes import lower_codes, signed_codes
 from edgekit.host.lower.strips import Sparse, build_strips, strip_height
 from edgekit.host.lower.window import bias_vector

@@ -37,7 +37,7 @@ from edgekit.host.graph.types import (
     Tensor,
 )
 from edgekit.host.lower.pruned import codes_work, pruned_form, row_work
-from edgekit.host.lower.regions import work_of
+from edgekit.host.lower.region_costs import work_of
 from edgekit.host.options import CompileOptions
 from edgekit.host.release import refuse_noise, why_noisy
 from edgekit.host.tables.spmv import spmv_table_of
