@@ -2,8 +2,7 @@
 
 A table is JSON: operators that a board ran one by one, by kernel, each with its products, values,
 pieces and inputs, and how many nanoseconds it took, or estimated cycles, or instructions on an
-emulator. Older tables have no inputs, and tell small and large images with equal work apart by
-their outputs alone.
+emulator. Older tables lack some sizes.
 A table beside another one with the same operators names that, and has costs alone; for vectors of
 another length, before a cost, the products and values, or the pieces, that differ. A cost is a sum
 of rates that fits all operators of a kernel, times what the most similar ones deviate from it: so
@@ -15,7 +14,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -32,6 +31,7 @@ KERNELS = (
 )  # fmt: skip
 WINDOWS = ("dense_window", "sparse_window")  # both, or none in tables that are older
 CODES = ("dense_codes", "sparse_codes")  # the same: layers of 8-bit codes over points
+CHAIN = "chain"  # of a depthwise and a 1x1 convolution on pixels; not in every table
 _SIZES = 4  # of a Work
 _NEAR = 0.05  # of squared logarithms: closer cases count alike
 
@@ -53,7 +53,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Case:
-    """One operator that was measured; `kernel` is one of KERNELS, WINDOWS or CODES."""
+    """One operator that was measured; `kernel` is one of those above."""
 
     kernel: str
     work: Work
@@ -77,26 +77,17 @@ class LayoutTable:
         cases = self._of(kernel)
         if not any(case.work.inputs for case in cases):
             work = replace(work, inputs=0)
+        if all(case.work.pieces == 1 for case in cases):
+            work = replace(work, pieces=1)
         plain = _total(self._rates[kernel], work)
         weights = np.array([_likeness(work, case.work) for case in cases])
         return plain * math.exp(float(weights @ self._deviations[kernel]) / float(weights.sum()))
-
-    @property
-    def error(self) -> float:
-        """Median of |fitted / measured - 1|, each case estimated from the others."""
-        errors = []
-        for kernel in self._rates:
-            cases = self._of(kernel)
-            for i, case in enumerate(cases):
-                others = LayoutTable(self.platform, self.unit, cases[:i] + cases[i + 1 :])
-                errors.append(abs(others.cost(kernel, case.work) / case.cost - 1))
-        return float(np.median(errors))
 
     def text(self, like: LayoutTable | None = None) -> str:
         """The text of the table's file: a line per kernel. Of a table beside `like`, which has the
         same operators, costs and what differs. Raises ValueError where it has others."""
         lines = []
-        for kernel in filter(self.knows, (*KERNELS, *WINDOWS, *CODES)):
+        for kernel in filter(self.knows, (*KERNELS, *WINDOWS, *CODES, CHAIN)):
             cases = self._of(kernel)
             values: list[object] = [[*_known_sizes(c.work), round(c.cost)] for c in cases]
             if like is not None:
@@ -209,9 +200,8 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
         if other.like:
             raise InputError(f"{beside}: expected a table with cases, found costs alone")
         costs = {kernel: iter(costs) for kernel, costs in self.costs.items()}
-        none: Iterator[_Beside] = iter(())
-        cases = other.every_case(folder)
-        return tuple(_of_beside(c, next(costs.get(c.kernel, none), 0)) for c in cases)
+        cases = [case for case in other.every_case(folder) if case.kernel in costs]
+        return tuple(_of_beside(case, next(costs[case.kernel], 0)) for case in cases)
 
 
 def read_layouts(path: Path) -> LayoutTable:
@@ -221,7 +211,8 @@ def read_layouts(path: Path) -> LayoutTable:
     named = {case.kernel for case in cases}
     known = file.schema in (SCHEMA, _OLD_SCHEMA)
     optional = [named & set(pair) for pair in (WINDOWS, CODES)]
-    is_whole = named == {*KERNELS}.union(*optional) and all(len(pair) != 1 for pair in optional)
+    is_whole = named - {CHAIN} == {*KERNELS}.union(*optional)
+    is_whole &= all(len(pair) != 1 for pair in optional)
     if not known or not is_whole or min(c.cost for c in cases) <= 0:
         raise InputError(
             f"{path}: expected {SCHEMA} with costs of {', '.join(KERNELS)}, found "

@@ -40,7 +40,7 @@ def tune_layouts(
     from edgekit.host.estimate.target import has_model
     from edgekit.host.release import check_quiet
     from edgekit.host.tables.layouts import user_layout_table
-    from edgekit.host.tune.layouts import estimate_layouts
+    from edgekit.host.tune.layouts import estimate_layouts, left_out_error
     from edgekit.host.tune.layouts import tune_layouts as tune
     from edgekit.kb.board import load_board
 
@@ -63,12 +63,12 @@ def tune_layouts(
                 "schema": "edgekit.tune.layouts/1",
                 "table": str(path),
                 "unit": found.unit,
-                "error": found.error,
+                "error": left_out_error(found),
                 "cases": cases,
             }
         )
         return
     rows = [[str(name), *(f"{v:,.0f}" for v in values)] for name, *values in cases]
     table(["kernel", "products", "values", "pieces", "inputs", found.unit], rows)
-    print(f"median error of a cost estimated from the others: {found.error:.1%}")
+    print(f"median error of a cost estimated from the others: {left_out_error(found):.1%}")
     print(f"kept in {path}")

@@ -14,6 +14,7 @@ from edgekit.host.fit.plan import plan_of
 from edgekit.host.graph.types import Graph
 from edgekit.host.lower.chains import chain_for_memory
 from edgekit.host.lower.groups import Group, Groups
+from edgekit.host.lower.pixel_chains import chains_on_pixels
 from edgekit.host.lower.points import choose_layouts
 from edgekit.host.lower.pruned import choose_pruned
 from edgekit.host.options import CompileOptions
@@ -126,8 +127,10 @@ def _in_planes(
 ) -> Fitted:
     """Channel-major, and sparse, where `rows` or else `table` say that this is faster; without a
     table nowhere."""
-    groups = Groups(board, rows, options.threads or 1)
-    planes = choose_layouts(divided.graph, table, board.isa.vl, groups)
+    threads = options.threads or 1
+    groups = Groups(board, rows, threads)
+    saved = chains_on_pixels(divided.graph, board, table, rows, threads)
+    planes = choose_layouts(divided.graph, table, board.isa.vl, groups, saved)
     chosen = choose_pruned(planes, board, table, spmv_table_of(board), groups)
     made = tuple(groups.made.values())
     return Fitted(chosen, divided.origin, len(divided.graph.nodes), made)

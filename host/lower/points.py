@@ -4,33 +4,39 @@ they are cheaper on channel-major images: there the rows are what stands in a ve
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.names import fresh_name
 from edgekit.host.graph.types import Graph, Node, Operator, Shape, Tensor
 from edgekit.host.lower.groups import Groups
 from edgekit.host.lower.pruned import pruned_weights
-from edgekit.host.lower.region_costs import ANYWHERE, is_sparse
+from edgekit.host.lower.region_costs import ANYWHERE, Saved, is_sparse
 from edgekit.host.lower.regions import choose_planes
 from edgekit.host.passes.dead import dead
 from edgekit.kb.layout_table import LayoutTable
 
 
 def choose_layouts(
-    graph: Graph, table: LayoutTable | None, vl: int, groups: Groups | None = None
+    graph: Graph,
+    table: LayoutTable | None,
+    vl: int,
+    groups: Groups | None = None,
+    saved: Sequence[Saved] = (),
 ) -> Graph:
     """Chooses layouts as `choose_planes` does; pruned layers over several rows may be channel-major
     too."""
     layers = {n.name for n in graph.nodes if _is_pruned(graph, n)}
     if not layers or table is None:
-        return choose_planes(graph, table, vl, groups)
-    tried = choose_planes(_Points(graph, layers).run(), table, vl, groups)
+        return choose_planes(graph, table, vl, groups, saved)
+    tried = choose_planes(_Points(graph, layers).run(), table, vl, groups, saved)
     paying = {n.name for n in tried.nodes if isinstance(n.op, ops.PlanarConv2D)} & layers
     if paying == layers:
         return tried
     if groups is not None and (paying or any(is_sparse(graph, n, table) for n in graph.nodes)):
         groups.made.clear()  # other regions than those of all layers
-    return choose_planes(_Points(graph, paying).run() if paying else graph, table, vl, groups)
+    chosen = _Points(graph, paying).run() if paying else graph
+    return choose_planes(chosen, table, vl, groups, saved)
 
 
 def _is_pruned(graph: Graph, node: Node) -> bool:

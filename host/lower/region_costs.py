@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,7 @@ from edgekit.host.graph.types import Array, DType, Graph, Node, Operator, Shape,
 from edgekit.host.lower.planar import band_of, planar_window
 from edgekit.host.lower.sparse_window import bands_of
 from edgekit.host.lower.window import Window
-from edgekit.kb.layout_table import WINDOWS, LayoutTable, Work
+from edgekit.kb.layout_table import CHAIN, WINDOWS, LayoutTable, Work
 
 # The kernels of an operator on pixels and on planes, as the table names them.
 _KERNELS: dict[type[Operator], tuple[str, str]] = {
@@ -30,6 +31,14 @@ class Costs:
 
     pixels: float
     planes: float
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What some operators cost less, in the table's unit, as long as all of them run on pixels."""
+
+    names: frozenset[str]
+    cost: float
 
 
 def costs(graph: Graph, node: Node, table: LayoutTable, vl: int) -> Costs | None:
@@ -51,6 +60,20 @@ def costs(graph: Graph, node: Node, table: LayoutTable, vl: int) -> Costs | None
     works = (_on_pixels(node.op, data, x, y, vl), _on_planes(form, data, x, y, vl))
     pixels, planes = (table.cost(name, work) for name, work in zip(names, works, strict=True))
     return Costs(pixels, planes)
+
+
+def saved_by_chain(graph: Graph, pair: Sequence[Node], table: LayoutTable, vl: int) -> Saved:
+    """By a depthwise and a 1x1 convolution in one chain; below 0 where it costs more."""
+    alone = sum(table.cost(_KERNELS[type(node.op)][0], work_of(graph, node, vl)) for node in pair)
+    chain = table.cost(CHAIN, work_of_chain(graph, pair, vl))
+    return Saved(frozenset(node.name for node in pair), alone - chain)
+
+
+def work_of_chain(graph: Graph, pair: Sequence[Node], vl: int) -> Work:
+    """What a chain has to do: the work of its members, of which the first one reads an image."""
+    works = [work_of(graph, node, vl) for node in pair]
+    products, values = (sum(getattr(w, of) for w in works) for of in ("products", "values"))
+    return Work(products, values, works[0].pieces, works[0].inputs)
 
 
 def transpose_cost(tensor: Tensor, table: LayoutTable) -> float:
@@ -94,11 +117,13 @@ def work_of(graph: Graph, node: Node, vl: int) -> Work:
 
 
 def _on_pixels(op: Operator, weights: Array, x: Shape, y: Shape, vl: int) -> Work:
-    """Whole vectors of channels."""
-    values = math.prod(y[:3]) * _whole(y[3], vl)
-    taps = weights.shape[1] * weights.shape[2]
-    products = values * taps * (weights.shape[3] if isinstance(op, ops.Conv2D) else 1)
-    return Work(products, values, inputs=math.prod(x))
+    """Whole vectors of channels. A depthwise convolution's pieces are rows of its output: it reads
+    lines of the image again for each, and how many of them a cache holds is their length."""
+    values, inputs = math.prod(y[:3]) * _whole(y[3], vl), math.prod(x)
+    products = values * weights.shape[1] * weights.shape[2]
+    if isinstance(op, ops.Conv2D):
+        return Work(products * weights.shape[3], values, inputs=inputs)
+    return Work(products, values, y[0] * y[1], inputs)
 
 
 def _on_planes(op: Operator, weights: Array, x: Shape, y: Shape, vl: int) -> Work:

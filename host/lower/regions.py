@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.names import fresh_name
@@ -17,6 +19,8 @@ from edgekit.host.graph.ops.planar import TO_PIXELS, TO_PLANES
 from edgekit.host.graph.types import Graph, Node, Tensor
 from edgekit.host.lower.groups import Groups
 from edgekit.host.lower.region_costs import (
+    Costs,
+    Saved,
     costs,
     is_sparse,
     planar_form,
@@ -30,31 +34,47 @@ from edgekit.kb.layout_table import LayoutTable
 from edgekit.kb.operators import Candidate, Form, OperatorMethod
 
 
+@dataclass(frozen=True, eq=False)
+class _Priced:
+    """A graph with what decides on its layouts."""
+
+    graph: Graph
+    table: LayoutTable
+    vl: int
+    saved: Sequence[Saved]
+
+    def costs(self, node: Node) -> Costs | None:
+        return costs(self.graph, node, self.table, self.vl)
+
+
 def choose_planes(
-    graph: Graph, table: LayoutTable | None, vl: int, groups: Groups | None = None
+    graph: Graph,
+    table: LayoutTable | None,
+    vl: int,
+    groups: Groups | None = None,
+    saved: Sequence[Saved] = (),
 ) -> Graph:
     """`graph` with the operators that are cheaper so on channel-major images, and transposes at
     the borders. `vl`: floats of a vector. Without a table the graph stays as it is. What `groups`
-    know of a region stands over its price."""
+    know of a region stands over its price. `saved`: what operators save together on pixels."""
     if table is None or not any(is_sparse(graph, n, table) for n in graph.nodes):
         return graph
-    chosen = _cheapest(graph, table, vl)
+    priced = _Priced(graph, table, vl, saved)
+    chosen = _cheapest(priced)
     if groups is not None:
-        regions = _regions(graph, table, vl)
-        chosen = {n for r in regions for n in _region(graph, table, vl, r, chosen, groups)}
+        chosen = {n for r in _regions(priced) for n in _region(priced, r, chosen, groups)}
     return _Rewrite(graph, chosen).run() if chosen else graph
 
 
-def _region(
-    graph: Graph, table: LayoutTable, vl: int, inside: set[str], cheapest: set[str], groups: Groups
-) -> set[str]:
+def _region(priced: _Priced, inside: set[str], cheapest: set[str], groups: Groups) -> set[str]:
     """Of a region's operators those that are to run on planes: none, or what the least price says;
     where that is none, the least price at which its largest pruned convolution does."""
+    graph, table = priced.graph, priced.table
     first = max(
         (n for n in graph.nodes if n.name in inside and is_sparse(graph, n, table)),
         key=lambda n: _dense_products(graph, n),
     )
-    planes = cheapest & inside or _cheapest(graph, table, vl, first.name) & inside
+    planes = cheapest & inside or _cheapest(priced, first.name) & inside
     y, data = graph.tensors[first.outputs[0]].shape, graph.tensors[first.inputs[1] or ""].data
     assert data is not None
     n, k = data.shape[0], math.prod(data.shape[1:])
@@ -62,8 +82,8 @@ def _region(
         "region", GemmShape(math.prod(y[:3]), k, n), "f32", (y[0], y[1], y[2]), zeros=tenths(data)
     )
     candidates = [
-        Candidate(OperatorMethod("in_place", "f32"), _cost(graph, table, vl, inside, set())),
-        Candidate(OperatorMethod("sparse", "f32"), _cost(graph, table, vl, inside, planes)),
+        Candidate(OperatorMethod("in_place", "f32"), _cost(priced, inside, set())),
+        Candidate(OperatorMethod("sparse", "f32"), _cost(priced, inside, planes)),
     ]
     around = {t for n in graph.nodes if n.name in inside for t in (*n.inputs, *n.outputs) if t}
     moves = {f"{t}{kind}" for t in around for kind in (".moved", ".planes.moved")}
@@ -76,8 +96,9 @@ def _dense_products(graph: Graph, node: Node) -> int:
     return graph.tensors[node.outputs[0]].elements * math.prod(weights.shape[1:])
 
 
-def _regions(graph: Graph, table: LayoutTable, vl: int) -> list[set[str]]:
+def _regions(priced: _Priced) -> list[set[str]]:
     """Neighbors that all have a form for channel-major images, where one is pruned."""
+    graph, table, vl = priced.graph, priced.table, priced.vl
     able = {n.name for n in graph.nodes if priced_form(graph, n, table, vl) is not None}
     producer = graph.producer()
     region: dict[str, set[str]] = {}
@@ -95,11 +116,14 @@ def _regions(graph: Graph, table: LayoutTable, vl: int) -> list[set[str]]:
     return list({id(each): each for each in pruned}.values())
 
 
-def _cost(graph: Graph, table: LayoutTable, vl: int, inside: set[str], planes: set[str]) -> float:
+def _cost(priced: _Priced, inside: set[str], planes: set[str]) -> float:
     """What the operators of a region cost with some of them on planes, and what lies between."""
-    total, producer, consumers = 0.0, graph.producer(), graph.consumers()
+    graph, table = priced.graph, priced.table
+    producer, consumers = graph.producer(), graph.consumers()
+    kept = (s for s in priced.saved if s.names & inside and not s.names & planes)
+    total = -sum(s.cost for s in kept)
     for node in graph.nodes:
-        found = costs(graph, node, table, vl) if node.name in inside else None
+        found = priced.costs(node) if node.name in inside else None
         if found is not None:
             total += found.planes if node.name in planes else found.pixels
     for name, tensor in graph.tensors.items():
@@ -111,13 +135,14 @@ def _cost(graph: Graph, table: LayoutTable, vl: int, inside: set[str], planes: s
     return total
 
 
-def _cheapest(graph: Graph, table: LayoutTable, vl: int, forced: str = "") -> set[str]:
+def _cheapest(priced: _Priced, forced: str = "") -> set[str]:
     """Names of the nodes that are to run on planes, of which `forced` is one."""
+    graph = priced.graph
     labels = TwoLabels()
     at: dict[str, int] = {}
     outside = labels.thing(0, math.inf)
     for node in graph.nodes:
-        found = costs(graph, node, table, vl)
+        found = priced.costs(node)
         at[node.name] = outside
         if found is not None:
             pixels = math.inf if node.name == forced else found.pixels
@@ -130,7 +155,9 @@ def _cheapest(graph: Graph, table: LayoutTable, vl: int, forced: str = "") -> se
         users = {at[n.name] for n in consumers[name]}
         users |= {outside} if name in graph.outputs else set()
         if users - {made}:
-            labels.convert_between(made, users, transpose_cost(tensor, table))
+            labels.convert_between(made, users, transpose_cost(tensor, priced.table))
+    for together in priced.saved:
+        labels.saved_together((at[name] for name in together.names), together.cost)
     second = labels.second_label()
     return {name for name, number in at.items() if second[number]}
 

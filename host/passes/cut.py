@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Iterable
 
 _SCALE = 1e6  # capacities are whole numbers, so that no rounding error keeps a path open
 _ENDLESS = 10**18
@@ -38,6 +39,12 @@ class TwoLabels:
         for user in users:
             self.differ(to_second, user, math.inf)
             self.differ(user, to_first, math.inf)
+
+    def saved_together(self, things: Iterable[int], cost: float) -> None:
+        """What it costs if one of `things` has label 1: label 0 of all of them saves that."""
+        lost = self.thing(0, cost)
+        for thing in things:
+            self.differ(lost, thing, math.inf)
 
     def second_label(self) -> list[bool]:
         """Whether each thing has label 1 where the sum is least; label 0 in case of doubt."""

@@ -10,14 +10,14 @@ from edgekit.device.errors import InputError as DeviceInputError
 from edgekit.host.errors import InputError
 from edgekit.host.tables.user_files import user_file
 from edgekit.kb.board import BoardProfile, load_profile, profile_names
-from edgekit.kb.layout_table import LayoutTable, read_layouts
+from edgekit.kb.layout_table import CHAIN, LayoutTable, read_layouts
 from edgekit.kb.places import found_tables, shipped_folder
 
 _MUST_GAIN = 1.2  # times the cost of other kernels, by a table that is another core's
 _FAMILIES = {"armv7l": "aarch64"}  # cores of one maker: an A7 gains by the A53's table
 _FROZEN = "x86_64"  # as it was: AVX2 lost 2 % of what it gains by the factor
 # Kernels that need no decision.
-_USUAL = ("dense", "depthwise", "dense_row", "dense_rows", "dense_window", "dense_codes")
+_USUAL = ("dense", "depthwise", "dense_row", "dense_rows", "dense_window", "dense_codes", CHAIN)
 
 
 def layout_table_of(board: BoardProfile) -> LayoutTable | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from edgekit.host.estimate.model import estimate_model
 from edgekit.host.estimate.target import target_of
 from edgekit.host.files import write_whole
 from edgekit.host.graph import ops
+from edgekit.host.graph.chains import members_of
 from edgekit.host.graph.ops.planar import TO_PIXELS, TO_PLANES
 from edgekit.host.graph.types import (
     Activation,
@@ -37,12 +38,12 @@ from edgekit.host.graph.types import (
     Tensor,
 )
 from edgekit.host.lower.pruned import codes_work, pruned_form, row_work
-from edgekit.host.lower.region_costs import work_of
+from edgekit.host.lower.region_costs import work_of, work_of_chain
 from edgekit.host.options import CompileOptions
 from edgekit.host.release import refuse_noise, why_noisy
 from edgekit.host.tables.spmv import spmv_table_of
 from edgekit.kb.board import BoardProfile, load_board
-from edgekit.kb.layout_table import Case, LayoutTable, Work
+from edgekit.kb.layout_table import CHAIN, Case, LayoutTable, Work
 
 # Image sides, channels in and out: as in detectors and classifiers of a few megabytes.
 _POINTWISE = (
@@ -54,6 +55,7 @@ _DENSITIES = (0.1, 0.3, 0.6)
 _WINDOWS = (
     (96, 8, 3), (96, 32, 3), (48, 16, 3), (48, 64, 3), (24, 32, 3), (24, 128, 3), (12, 48, 3),
     (12, 64, 3), (12, 192, 3), (6, 192, 3), (48, 32, 5), (24, 128, 5), (12, 64, 5), (7, 192, 5),
+    (48, 48, 3),
 )  # fmt: skip
 # Image sides, channels in and out, strides of pruned windows of 3x3.
 _PRUNED_WINDOWS = (
@@ -61,6 +63,10 @@ _PRUNED_WINDOWS = (
     (20, 128, 64, 1),
 )  # fmt: skip
 _WINDOW_DENSITIES = (0.1, 0.3)
+# Image sides, channels, strides of windows of 3x3, and channels that come out: chains of both.
+_CHAINS = (
+    (96, 32, 1, 8), (96, 32, 2, 12), (48, 48, 1, 24), (24, 128, 1, 32),
+)  # fmt: skip
 # Outputs and inputs of fully connected layers: from those of small classifiers to more than an L2
 # cache holds.
 _LAYERS = ((10, 256), (64, 256), (256, 256), (256, 1024), (1024, 256), (1024, 1024), (4096, 1024))
@@ -110,6 +116,17 @@ def estimate_layouts(profile: BoardProfile, path: Path) -> LayoutTable:
     return _written(LayoutTable(profile.platform, "cycles", _measured(cases, costs)), path)
 
 
+def left_out_error(table: LayoutTable) -> float:
+    """Median of |estimated / measured - 1|, each case estimated from the others of its kernel."""
+    errors = []
+    for kernel in {case.kernel for case in table.cases}:
+        cases = tuple(case for case in table.cases if case.kernel == kernel)
+        for i, case in enumerate(cases):
+            others = replace(table, cases=cases[:i] + cases[i + 1 :])
+            errors.append(abs(others.cost(kernel, case.work) / case.cost - 1))
+    return float(np.median(errors))
+
+
 def _bundle(profile: BoardProfile) -> tuple[Bundle, list[_Operator]]:
     graph, cases = _operators(profile)
     options = CompileOptions(order="import")
@@ -156,12 +173,14 @@ class _Builder:
         self._tensors[x.name] = x
         return self._tensors[self.node(ops.Clamp(Activation.RELU), x).outputs[0]]
 
-    def node(self, op: Operator, *ins: Tensor) -> Node:
+    def node(self, op: Operator, *ins: Tensor | None) -> Node:
         ((shape, dtype),) = op.infer(ins)
         quant = _SCALE if dtype is DType.I8 else None
         out = self._add(Tensor(f"t{len(self._tensors)}", shape, dtype, quant))
         name = f"{op.kind}_{len(self._nodes)}"
-        self._nodes.append(Node(name, op, tuple(t.name for t in ins), (out.name,)))
+        self._nodes.append(
+            Node(name, op, tuple(None if t is None else t.name for t in ins), (out.name,))
+        )
         return self._nodes[-1]
 
     def graph(self) -> Graph:
@@ -186,7 +205,7 @@ def _weights(shape: tuple[int, ...], density: float) -> Array:
 def _operators(profile: BoardProfile) -> tuple[Graph, list[_Operator]]:
     made, named, vl = _Builder(), [], profile.isa.vl
 
-    def measure(kernel: str, op: Operator, image: Tensor, *weights: Tensor) -> None:
+    def measure(kernel: str, op: Operator, image: Tensor, *weights: Tensor | None) -> None:
         named.append((kernel, made.node(op, image, *weights)))
 
     for side, ic, oc in _POINTWISE:
@@ -203,6 +222,12 @@ def _operators(profile: BoardProfile) -> tuple[Graph, list[_Operator]]:
         measure("depthwise", ops.DepthwiseConv2D(stride, padding=pad), made.image(*pixels), w)
         planar = ops.PlanarDepthwiseConv2D(stride, padding=pad)
         measure("planar_depthwise", planar, made.image(*planes), w)
+    for side, c, step, oc in _CHAINS:
+        depthwise = ops.DepthwiseConv2D((step, step), padding=Padding(1, 1, 1, 1))
+        chain = ops.RowChain((depthwise, ops.Conv2D()), names=(CHAIN, CHAIN))
+        first, last = made.constant(1, 3, 3, c), made.constant(oc, 1, 1, c)
+        none = (None, None, None)
+        measure(CHAIN, chain, made.image(1, side, side, c), first, *none, last, *none)
     for side, ic, oc, step in _PRUNED_WINDOWS:
         pixels, planes = (1, side, side, ic), (1, ic, side, side)
         moves: tuple[Any, ...] = ((step, step), (1, 1), Padding(1, 1, 1, 1))
@@ -238,6 +263,8 @@ def _operators(profile: BoardProfile) -> tuple[Graph, list[_Operator]]:
 
 
 def _work_of(graph: Graph, node: Node, vl: int) -> Work:
+    if isinstance(node.op, ops.RowChain):
+        return work_of_chain(*members_of(graph, node), vl)
     if isinstance(node.op, ops.FullyConnected):
         weights = graph.tensors[node.inputs[1] or ""].data
         assert weights is not None

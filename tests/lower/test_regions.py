@@ -13,13 +13,29 @@ from edgekit.host.errors import InputError
 from edgekit.host.golden.inputs import random_input
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.graph.types import Graph
+from edgekit.host.lower.pixel_chains import chains_on_pixels
+from edgekit.host.lower.region_costs import Saved, saved_by_chain
 from edgekit.host.lower.regions import choose_planes
 from edgekit.host.tables.layouts import layout_table_of, user_layout_table
+from edgekit.host.tune.layouts import left_out_error
 from edgekit.kb.board import load_board, load_profile
-from edgekit.kb.layout_table import CODES, KERNELS, WINDOWS, Case, LayoutTable, Work, read_layouts
+from edgekit.kb.features import GemmShape
+from edgekit.kb.gemm_table import KnowledgeBase
+from edgekit.kb.layout_table import (
+    CHAIN,
+    CODES,
+    KERNELS,
+    WINDOWS,
+    Case,
+    LayoutTable,
+    Work,
+    read_layouts,
+)
+from edgekit.kb.operators import Form, OperatorMethod
 from edgekit.kb.places import shipped_folder
-from tests.support.group_graphs import pruned_blocks
+from tests.support.group_graphs import CHANNELS, SIDE, pruned_blocks
 from tests.support.kernel_runs import build, run_here
+from tests.support.method_cases import table_of_operators
 
 
 def _table(transpose: float = 1.0, depthwise: float = 0.9) -> LayoutTable:
@@ -65,6 +81,60 @@ def test_a_slow_kernel_is_left_out_of_the_region():
     assert "planar_depthwise_conv2d" not in _kinds(after)
 
 
+def test_a_region_has_to_gain_more_than_chains_on_pixels_save():
+    graph, table = pruned_blocks(0.3), _table()
+    gain = SIDE**2 * CHANNELS * CHANNELS  # of a product, and more than depthwise ones gain
+    for part in (("depth_a", "point_b"), ("depth_c", "point_d")):
+        little = [Saved(frozenset(part), 0.1 * gain)]
+        assert _kinds(choose_planes(graph, table, 4, None, little)).count("planar_conv2d") == 2
+        much = [Saved(frozenset(part), 2.0 * gain)]
+        after = choose_planes(graph, table, 4, None, much)
+        assert [n.op.kind for n in after.nodes if n.name in part] == ["depthwise_conv2d", "conv2d"]
+        assert "planar_conv2d" in _kinds(after)  # the other block
+
+
+def test_chains_of_the_graph_on_pixels_are_known(monkeypatch, tmp_path):
+    monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path))
+    board, graph, rows = load_profile("a72"), pruned_blocks(0.3), KnowledgeBase(("cortex-a72",))
+    table = layout_table_of(board)
+    assert table is not None and table.knows(CHAIN)
+    nodes = {n.name: n for n in graph.nodes}
+    pair = [nodes["depth_a"], nodes["point_b"]]
+    form = Form("chain", GemmShape(SIDE**2, 9, CHANNELS), "f32", (1, SIDE, SIDE), (3, 3))
+    told = table_of_operators(board, (form, OperatorMethod("chain", "f32", members=2)))
+    assert chains_on_pixels(graph, board, table, rows) == ()
+    dear = replace(table, cases=tuple(_half_price(c) for c in table.cases))
+    found = chains_on_pixels(graph, board, dear, told)
+    assert found[0] == saved_by_chain(graph, pair, dear, board.isa.vl) and found[0].cost > 0
+    assert found[0].names == {"depth_a", "point_b"}
+    older = replace(table, cases=tuple(c for c in table.cases if c.kernel != CHAIN))
+    assert chains_on_pixels(graph, board, older, told) == ()
+
+
+def _half_price(case: Case) -> Case:
+    return replace(case, cost=case.cost / 2) if case.kernel == CHAIN else case
+
+
+def test_images_of_equal_work_and_other_rows_have_costs_of_their_own():
+    few, many = Work(1 << 16, 1 << 12, 24, 1 << 12), Work(1 << 16, 1 << 12, 96, 1 << 12)
+    table = LayoutTable("t", "cycles", (Case("depthwise", few, 9e5), Case("depthwise", many, 3e5)))
+    assert table.cost("depthwise", few) > 2.5 * table.cost("depthwise", many)
+    plain = [replace(c, work=replace(c.work, pieces=1)) for c in table.cases]
+    old = replace(table, cases=tuple(plain))
+    assert old.cost("depthwise", few) == old.cost("depthwise", many)
+
+
+def test_depthwise_prices_are_those_that_were_measured(monkeypatch, tmp_path):
+    """An image of 96x96x8 and one of 24x24x128 have the same values and products, and lines of
+    another length, of which a cache holds as many as it has room for."""
+    monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path))
+    for name in ("rpi3", "rpi4", "rpi5", "bpi-f3"):
+        table = layout_table_of(load_profile(name))
+        assert table is not None
+        for case in (c for c in table.cases if c.kernel == "depthwise"):
+            assert table.cost("depthwise", case.work) == pytest.approx(case.cost, rel=0.05)
+
+
 def test_the_outputs_stay(tmp_path):
     graph = pruned_blocks(0.3)
     inputs = {"x": random_input(graph.tensors["x"], np.random.default_rng(0))}
@@ -84,7 +154,7 @@ def test_a_broken_table_is_named(monkeypatch, tmp_path):
     path.parent.mkdir(parents=True)
     path.write_text(_table().text())
     kept = layout_table_of(board)
-    assert kept is not None and kept.text() == _table().text() and kept.error < 1e-3
+    assert kept is not None and kept.text() == _table().text() and left_out_error(kept) < 1e-3
     path.write_text(_table().text().replace("sparse", "spares"))
     with pytest.raises(InputError, match=r"edgekit tune layouts"):
         layout_table_of(board)
@@ -170,7 +240,7 @@ def test_a_board_without_a_table_borrows_one_of_its_family_and_must_gain_by_it(
     assert found is not None and found.platform == platform
     lent = read_layouts(shipped_folder("layouts") / f"{platform}.json")
     dearer = {c.kernel for c, own in zip(found.cases, lent.cases, strict=True) if c.cost > own.cost}
-    usual = {"dense", "depthwise", "dense_row", "dense_rows", "dense_window", "dense_codes"}
+    usual = {"dense", "depthwise", "dense_row", "dense_rows", "dense_window", "dense_codes", CHAIN}
     assert dearer == (set() if name.startswith("x86") else {*KERNELS, *WINDOWS, *CODES} - usual)
 
 
