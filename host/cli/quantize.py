@@ -93,6 +93,7 @@ def quantize(
     from edgekit.host.importers import import_model
     from edgekit.host.inputs import InputOptions
     from edgekit.host.quantize import quantized_file
+    from edgekit.host.quantize.prepare import float_form
     from edgekit.kb.board import load_board
 
     path, file = model_and_output(model, output, "int8")
@@ -102,6 +103,7 @@ def quantize(
         raise InputError(f"--target: expected a cosine between 0 and 1, found {target:g}")
     check_writable(file)
     graph = import_model(path, one_input_shape(input_shape))
+    written(float_form(graph), path, file)  # what the format lacks is said before the long work
     scaling = numbers("--mean", mean), numbers("--scale", scale)
     options = InputOptions(*scaling, channels, layout)
     name = board_name(board)

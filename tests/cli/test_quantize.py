@@ -220,3 +220,15 @@ def test_a_target_out_of_reach_is_one_line(edgekit: Any, home: Path) -> None:
     assert "the target was not reached: an output's cosine is 0.99" in said
     assert "expected at least 0.99999999" in said
     assert (home / "net.int8.onnx").is_file()
+
+
+def test_what_the_file_cannot_hold_is_said_before_the_work(edgekit: Any, home: Path) -> None:
+    rng = np.random.default_rng(4)
+    sizes = (("w", 3), ("r", 6))
+    weights = {n: rng.standard_normal((1, 24, k)).astype(np.float32) for n, k in sizes}
+    nodes = [node("LSTM", ["x", "w", "r"], ["y"], hidden_size=6)]
+    path = save(model(nodes, [value("x", [5, 1, 3])], ["y"], weights), home, "lstm.onnx")
+    done = edgekit("quantize", path, "--data", "no_samples_yet.npz")
+    assert done.code == 2
+    assert "(lstm) cannot be written as ONNX" in done.complaint
+    assert "compile the model without writing it" in done.complaint
