@@ -69,10 +69,10 @@ static size_t at_most(const ek_gemm_side *side, long panels, long k) {
            (sizes.bytes[1] > sizes.bytes[0] ? sizes.bytes[1] : sizes.bytes[0]);
 }
 
-/* A block of rows as one panel, which B's panels of as many vectors are a measure of. */
+/* A block of rows as one panel of whole vectors. */
 static size_t whole_bytes(const ek_gemm_plan *p, long k) {
     const long rows = ek_min(p->rows_per_block * (p->a.panels.width + 1), p->args->m);
-    return p->types->b_panel(ek_vectors(p->types, rows), k);
+    return p->types->a_panel(ek_vectors(p->types, rows) * p->types->vl, k);
 }
 
 ek_gemm_room ek_gemm_room_of(const ek_gemm_plan *p) {
