@@ -45,11 +45,6 @@ class ByteProduct(enum.Enum):
         return self is not ByteProduct.PAIR16
 
     @property
-    def weight_bytes(self) -> int:
-        """Of a packed weight. Of two bytes, its zero point is already subtracted."""
-        return 2 if self is ByteProduct.PAIR16 else 1
-
-    @property
     def flips_unsigned(self) -> bool:
         """Whether both factors are signed: u8 is seen as x - 128; otherwise s8 as x + 128."""
         return self in (ByteProduct.DOT4_SS, ByteProduct.MULL16)

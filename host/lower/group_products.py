@@ -61,7 +61,7 @@ def groups_product(ctx: Context, node: Node, m: int, short: bool) -> GroupsProdu
     group = k // groups
     tile, depth = _tile(ctx, node, m, group), round_up(group, ctx.isa.k_step)
     columns = tile.nv * ctx.isa.vl
-    group_bytes = columns * depth * kind.weight_bytes
+    group_bytes = columns * depth
     halve = bool(np.all((weights >= -8) & (weights <= 7))) and group_bytes <= I8_UNPACKED_BYTES
     at_once = min(max(I8_UNPACKED_BYTES // group_bytes, 1), groups)
     if not kind.reads_bytes:  # rows are widened in scratch
@@ -105,8 +105,7 @@ def groups_product(ctx: Context, node: Node, m: int, short: bool) -> GroupsProdu
             fields["start"] = ctx.weights.add(_correction(ctx, weights, scale, group, used))
         stored = halve_panels(packed, columns * count * depth) if halve else packed
         parts.append(GroupsPart(kernel, fields, tasks, stored, first))
-    bits = 4 if halve else 8 * kind.weight_bytes
-    return GroupsProduct(tuple(parts), at_once, depth, bits, columns)
+    return GroupsProduct(tuple(parts), at_once, depth, 4 if halve else 8, columns)
 
 
 def _tile(ctx: Context, node: Node, m: int, group: int) -> Tile:
@@ -126,14 +125,13 @@ def _packed_parts(
 ) -> Iterator[tuple[int, int, Array]]:
     """First group, groups and packed weights of each part: panels [groups][depth][columns]."""
     n, k = weights.shape
-    kind = ctx.isa.i8
-    deep = np.zeros((n, groups, depth), f"i{kind.weight_bytes}")
+    deep = np.zeros((n, groups, depth), np.int8)
     deep[:, :, : k // groups] = weights.reshape(n, groups, -1)
     for first in range(0, groups, at_once):
         part = deep[:, first : first + at_once]
         count = part.shape[1]
         flat = part.reshape(n, -1)
-        yield first, count, pack_panels(flat, columns, ctx.isa.vl, kind.group, count * depth)
+        yield first, count, pack_panels(flat, columns, ctx.isa.vl, ctx.isa.i8.group, count * depth)
 
 
 def _correction(ctx: Context, weights: Array, scale: Array, group: int, used: slice) -> Array:

@@ -104,10 +104,9 @@ def _pack_bytes(
     vl, kind = ctx.isa.vl, ctx.isa.i8
     n, k = weights.shape
     nr = tile.nv * vl
-    if kind is ByteProduct.PAIR16:
-        signed, zero, a_zero = (weights.astype(np.int16) - w_zero).astype(np.int16), NO_ZERO, 0
-    else:
-        signed, zero = signed_weights(weights, w_zero)
+    signed, zero = signed_weights(weights, w_zero)
+    a_zero = 0  # rows of 16 bits: subtracted as they are widened
+    if kind.reads_bytes:
         a_zero = x_zero
         # The kernel sees x as `a`: unsigned for DOT4_US, else signed.
         if kind is ByteProduct.DOT4_US and x.dtype is not DType.U8:
@@ -120,8 +119,7 @@ def _pack_bytes(
         wide = np.zeros((n, window.kernel[0], depth.segment), signed.dtype)
         wide[:, :, : rows.shape[2]] = rows
         signed = wide.reshape(n, -1)
-    stored = signed.astype(f"i{kind.weight_bytes}")
-    packed_weights = pack_panels(stored, nr, vl, kind.group, depth.total)
+    packed_weights = pack_panels(signed.astype(np.int8), nr, vl, kind.group, depth.total)
     macros = {"W_ZERO": int(zero.any()) if zero.size == 1 else 2}
     in_pairs = kind is ByteProduct.WIDE16 and vl > 1 and x.dtype is DType.I8
     in_pairs = in_pairs and macros["W_ZERO"] != 1
@@ -185,7 +183,7 @@ def i8_tile(ctx: Context, node: Node, window: Window, weights: Array) -> Tile:
 def _i8_method(ctx: Context, node: Node, window: Window, depth: _Depth) -> OperatorMethod:
     size = max(depth.total, window.border) * (1 if ctx.isa.i8.reads_bytes else 2)
     dtype = "u8" if ctx.tensor(node.inputs[0]).dtype is DType.U8 else "s8"
-    packed = round_up(window.y[3], ctx.isa.vl) * depth.total * ctx.isa.i8.weight_bytes
+    packed = round_up(window.y[3], ctx.isa.vl) * depth.total
     method = method_of(ctx, node, form_of(node, window, dtype, packed, size))
     if method is None:
         raise ctx.unsupported(node, f"a window of {window.k} 8-bit values")
@@ -359,8 +357,8 @@ def float_product(
     packed = _pack_bytes(ctx, window, weights, x, zeros, tile, depth)
     columns = tile.nv * ctx.isa.vl
     stored = packed.weights
-    bits, macros = 8 * stored.itemsize, dict(packed.macros)
-    if halve and columns * depth.total * stored.itemsize <= I8_UNPACKED_BYTES:
+    bits, macros = 8, dict(packed.macros)
+    if halve and columns * depth.total <= I8_UNPACKED_BYTES:
         stored = halve_panels(stored, columns * depth.total)
         bits, macros["FOUR"] = 4, 1
     suffix = packed.suffix + ("_four" if bits == 4 else "")

@@ -8,7 +8,7 @@ import pytest
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import DType, Graph, Node, Tensor
 from edgekit.host.lower.lower import lower
-from edgekit.kb.board import load_board
+from edgekit.kb.board import load_board, load_profile
 from tests.support.op_cases import Case, constant, quant, tensor
 from tests.support.op_graphs import graph_of
 
@@ -25,7 +25,10 @@ def test_strides_that_differ_have_kernels_of_their_own():
     assert "_dwconv_3x3s2x1_" in plan.lowered.steps[0].kernel
 
 
-@pytest.mark.parametrize("board", ["a57", "a76", "a7", "rv64gc", "rv64gcv", "bpi-f3"])
+@pytest.mark.parametrize(
+    "board",
+    ["a57", "a76", "a7", "rv64gc", "rv64gcv", "bpi-f3", "x86-64", "x86-64-v3", "x86-64-v4"],
+)
 @pytest.mark.parametrize("dtype", [DType.I8, DType.U8])
 def test_weights_of_8_bits_are_bytes(dtype, board):
     info, codes = np.iinfo(dtype.numpy), quant(0.1, 7 if dtype is DType.U8 else 0)
@@ -33,6 +36,6 @@ def test_weights_of_8_bits_are_bytes(dtype, board):
     x = tensor((1, 9, 9, 96), dtype, codes)
     for op, values in ((ops.Conv2D(), data), (ops.DepthwiseConv2D(), data[:1])):
         case = Case(op, (x, constant(values, dtype, codes), None), codes)
-        stored = len(lower(graph_of([case]), load_board(board)).lowered.weights)
+        stored = len(lower(graph_of([case]), load_profile(board)).lowered.weights)
         others = 4 * 4 * 96 + x.elements // 9 + 512  # bias and factors, a row of x, alignment
         assert stored < values.size + others, op

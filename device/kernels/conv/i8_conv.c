@@ -8,8 +8,8 @@
  * BF16_SCALES or without.
  * Products are made as gemm/i8_tile.h says. Where rows are bytes (I8_IN_PLACE), the zero point of x
  * is folded into the bias by the host; where they are 16-bit values, it is subtracted here. That of
- * the weights is subtracted already, but with W_ZERO from bytes it is not: then it is as they are
- * widened (WIDE16), or taken off times the sum of the row, as it always is where each channel has
+ * the weights is subtracted already, but with W_ZERO it is not: then it is as they are widened, or
+ * taken off times the sum of the row where bytes are multiplied, and always where each channel has
  * its own (W_ZERO 2). Windows of bytes are read in place, row by row, except on the border; others
  * are packed once into scratch and serve all panels of output channels. */
 #include "i8_conv.h"
@@ -308,7 +308,7 @@ static void find_rows(const ek_i8_conv_args *a, rows_t *rows, elem *scratch, lon
 
 #ifdef FOUR
 #include "../gemm/i4_unpack.h"
-#define UNPACKED (EK_I8_UNPACKED_BYTES / sizeof(weight))
+#define UNPACKED EK_I8_UNPACKED_BYTES
 static void unpack_panel(const ek_i8_conv_args *a, long panel, weight *to) {
     const long full = NV * EK_VL * DEPTH(a), first = panel * NV * EK_VL;
     const long vectors = ek_min(NV, (a->win.oc - first + EK_VL - 1) / EK_VL);

@@ -47,7 +47,7 @@ static elem *append_row(const ek_window *g, elem *to, const TX *line, long ix, i
 }
 
 #if ROW_SUMS
-/* The sum of a row of k bytes as the products see them. */
+/* The sum of a row of k values as the products see them. */
 static int32_t sum_of(const elem *row, long k) {
     int32_t sum = 0;
     long p = 0;
@@ -65,7 +65,7 @@ static int32_t sum_of(const elem *row, long k) {
     sum = __builtin_reduce_add(sums);
 #endif
     for (; p < k; p++)
-        sum += (TX)row[p] + (FLIP ? (X_IS_UNSIGNED ? -128 : 128) : 0);
+        sum += (I8_IN_PLACE ? (TX)row[p] : row[p]) + (FLIP ? (X_IS_UNSIGNED ? -128 : 128) : 0);
     return sum;
 }
 #endif

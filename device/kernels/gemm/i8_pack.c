@@ -19,35 +19,36 @@ _Static_assert(ROWS_AT_ONCE % I8_STEP == 0, "slices are whole steps");
 #endif
 #if EK_I8 != EK_I8_WIDE16
 
-/* The value at p as products take it. */
-EK_INLINE i8_value value_at(const uint8_t *p, int is_unsigned, uint8_t flip) {
-#if I8_BYTES
-    (void)is_unsigned;
-    return (i8_value)(*p ^ flip);
-#else
-    (void)flip;
-    return is_unsigned ? *p : (int8_t)*p;
-#endif
+#define FORM_OF_A (sizeof(i8_row) == 1 ? AS_BYTE : A_UNSIGNED ? WIDE_UNSIGNED : WIDE_SIGNED)
+
+/* Value i of a group: the byte at p, or nothing beyond k, as products take it. */
+EK_INLINE void store_value(const uint8_t *p, char *to, long i, const value_form form,
+                           uint8_t flip) {
+    const uint8_t byte = p ? *p ^ flip : 0;
+    const int16_t wide = form == WIDE_SIGNED ? (int8_t)byte : byte;
+    if (form == AS_BYTE)
+        to[i] = (char)byte;
+    else
+        memcpy(to + 2 * i, &wide, sizeof wide);
 }
 
 /* One line (a row of A, a column of B) into its place in groups of `group` values that are `next`
  * apart, with zeros beyond k up to the depth of the panel. */
-EK_INLINE void pack_line(const uint8_t *from, long k_step, long k, long depth, i8_value *to,
-                         long group, long next, int is_unsigned, uint8_t flip) {
-    const long padded = i8_padded(depth);
+EK_INLINE void pack_line(const uint8_t *from, long k_step, long k, long depth, void *panel,
+                         const long group, long lines, const value_form form, uint8_t flip) {
+    const long padded = i8_padded(depth), next = lines * group * VALUE_BYTES(form);
+    char *to = panel;
     long p = 0;
-#if I8_BYTES
-    if (k_step == 1)
+    if (k_step == 1 && form == AS_BYTE)
         for (; p + group <= k; p += group, to += next) {
             bytes16 v = {0};
             memcpy(&v, from + p, (size_t)group);
             v ^= flip;
             memcpy(to, &v, (size_t)group);
         }
-#endif
     for (; p < padded; p += group, to += next)
         for (long i = 0; i < group; i++)
-            to[i] = p + i < k ? value_at(from + (p + i) * k_step, is_unsigned, flip) : 0;
+            store_value(p + i < k ? from + (p + i) * k_step : NULL, to, i, form, flip);
 }
 #endif
 
@@ -146,11 +147,11 @@ static void pack_a(const void *from, long step, long k_step, long width, long ve
 #else
     const uint8_t flip = A_FLIP ? FLIP_BYTE : 0;
     if (step == 1 && k_step != 1)
-        pack_transposed(I8_STEP, from, k_step, width, width, width, k, to, A_UNSIGNED, flip);
+        pack_transposed(I8_STEP, from, k_step, width, width, width, k, to, FORM_OF_A, flip);
     else
         for (long i = 0; i < width; i++)
-            pack_line((const uint8_t *)from + i * step, k_step, k, k, (i8_value *)to + i * I8_STEP,
-                      I8_STEP, width * I8_STEP, A_UNSIGNED, flip);
+            pack_line((const uint8_t *)from + i * step, k_step, k, k, (i8_row *)to + i * I8_STEP,
+                      I8_STEP, width, FORM_OF_A, flip);
 #endif
     finish_panel(i8_panel_of_a(width, k), width, k, ROW_FACTOR, to);
 }
@@ -171,7 +172,7 @@ EK_INLINE void pack_rows_of_b(const void *from, long k_step, long width, long co
     }
 #else
     (void)corrections;
-    pack_transposed(I8_GROUP, from, k_step, width, columns, columns, k, to, B_UNSIGNED,
+    pack_transposed(I8_GROUP, from, k_step, width, columns, columns, k, to, AS_BYTE,
                     B_FLIP ? FLIP_BYTE : 0);
 #endif
 }
@@ -248,7 +249,7 @@ static void pack_b(const void *from, long step, long k_step, long width, long ve
     const uint8_t flip = B_FLIP ? FLIP_BYTE : 0;
     for (long j = 0; j < columns; j++)
         pack_line((const uint8_t *)from + j * step, k_step, j < width ? k : 0, k,
-                  (i8_value *)to + j * I8_GROUP, I8_GROUP, columns * I8_GROUP, B_UNSIGNED, flip);
+                  (i8_value *)to + j * I8_GROUP, I8_GROUP, columns, AS_BYTE, flip);
 #endif
     finish_panel(i8_panel_of_b(columns, k), columns, k, COLUMN_FACTOR, to);
 }
@@ -262,7 +263,7 @@ static void pack_a_whole(const void *from, long k_step, long width, long vectors
 #ifdef EK_GROUPS4
     pack_groups(from, k_step, width, vectors * EK_VL, rows, k, to, flip, 0, NULL);
 #else
-    pack_transposed(I8_STEP, from, k_step, width, vectors * EK_VL, rows, k, to, A_UNSIGNED, flip);
+    pack_transposed(I8_STEP, from, k_step, width, vectors * EK_VL, rows, k, to, FORM_OF_A, flip);
 #endif
 }
 #endif

@@ -56,9 +56,13 @@ EK_INLINE void load_block(const int depth, const int lines, bytes16 rows[depth],
     }
 }
 
-/* Sixteen groups of four, two or sixteen values, one per line. */
-#if I8_BYTES
-EK_INLINE void transpose_groups4(const bytes16 rows[4], i8_value *to) {
+/* Sixteen groups of two, four or sixteen bytes, one per line. */
+EK_INLINE void transpose_groups2(const bytes16 rows[2], uint8_t *to) {
+    const bytes16 groups[2] = {BYTES_LOW(rows[0], rows[1]), BYTES_HIGH(rows[0], rows[1])};
+    memcpy(to, groups, sizeof groups);
+}
+
+EK_INLINE void transpose_groups4(const bytes16 rows[4], uint8_t *to) {
     const bytes16 low[2] = {BYTES_LOW(rows[0], rows[1]), BYTES_LOW(rows[2], rows[3])};
     const bytes16 high[2] = {BYTES_HIGH(rows[0], rows[1]), BYTES_HIGH(rows[2], rows[3])};
     const bytes16 groups[4] = {PAIRS_LOW(low[0], low[1]), PAIRS_HIGH(low[0], low[1]),
@@ -66,7 +70,7 @@ EK_INLINE void transpose_groups4(const bytes16 rows[4], i8_value *to) {
     memcpy(to, groups, sizeof groups);
 }
 
-EK_INLINE void transpose_groups16(const bytes16 rows[16], i8_value *to) {
+EK_INLINE void transpose_groups16(const bytes16 rows[16], uint8_t *to) {
     bytes16 from[16], next[16];
     memcpy(from, rows, sizeof from);
     EK_UNROLL
@@ -80,58 +84,65 @@ EK_INLINE void transpose_groups16(const bytes16 rows[16], i8_value *to) {
     }
     memcpy(to, from, sizeof from);
 }
-#elif EK_I8 == EK_I8_PAIR16
-typedef int8_t signed16 __attribute__((vector_size(16)));
-typedef int16_t wide16 __attribute__((vector_size(32)));
-EK_INLINE void transpose_groups2(const bytes16 rows[2], i8_value *to, int is_unsigned) {
-    const bytes16 low = BYTES_LOW(rows[0], rows[1]), high = BYTES_HIGH(rows[0], rows[1]);
-    const wide16 groups[2] = {
-        is_unsigned ? vcast(low, wide16) : vcast((signed16)low, wide16),
-        is_unsigned ? vcast(high, wide16) : vcast((signed16)high, wide16),
-    };
-    memcpy(to, groups, sizeof groups);
+
+/* What a value of a panel is: the byte, or 16 bits that it is widened to. */
+typedef enum { AS_BYTE, WIDE_SIGNED, WIDE_UNSIGNED } value_form;
+#define VALUE_BYTES(form) ((form) == AS_BYTE ? 1 : 2)
+
+EK_INLINE void store_values(const uint8_t *from, long count, char *to, const value_form form) {
+    typedef int8_t signed16 __attribute__((vector_size(16)));
+    typedef int16_t wide16 __attribute__((vector_size(32)));
+    if (form == AS_BYTE) {
+        memcpy(to, from, (size_t)count);
+        return;
+    }
+    for (long i = 0; i < count; i += 16) {
+        bytes16 v;
+        memcpy(&v, from + i, sizeof v);
+        const wide16 wide = form == WIDE_SIGNED ? vcast((signed16)v, wide16) : vcast(v, wide16);
+        memcpy(to + 2 * i, &wide, (size_t)(2 * ek_min(count - i, 16)));
+    }
 }
-#endif
 
 /* `lines` lines of a panel of `padded` in groups of `group`, of which `there` are in memory. */
 EK_INLINE void pack_block(const int group, const int lines, const uint8_t *from, long k_step,
-                          long there, long padded, long k, i8_value *to, int is_unsigned,
+                          long there, long padded, long k, char *to, const value_form form,
                           uint8_t flip) {
-    (void)is_unsigned;
-    for (long p = 0; p < i8_padded(k); p += group, from += group * k_step, to += group * padded) {
+    const long next = group * padded * VALUE_BYTES(form);
+    for (long p = 0; p < i8_padded(k); p += group, from += group * k_step, to += next) {
         bytes16 rows[16];
-        i8_value block[16 * 16];
+        uint8_t block[16 * 16];
         if (there >= lines && k - p >= group)
             load_block(group, lines, rows, from, k_step, lines, group, flip);
         else
             load_block(group, lines, rows, from, k_step, there, k - p, flip);
-#if EK_I8 == EK_I8_PAIR16
-        transpose_groups2(rows, block, is_unsigned);
-#else
-        if (group == 4)
+        if (group == 2)
+            transpose_groups2(rows, block);
+        else if (group == 4)
             transpose_groups4(rows, block);
         else
             transpose_groups16(rows, block);
-#endif
-        memcpy(to, block, (size_t)(lines * group) * sizeof *to);
+        store_values(block, lines * group, to, form);
     }
 }
 
 /* `count` lines of a panel of `padded` in groups of `group`. */
 EK_INLINE void pack_transposed(const int group, const uint8_t *from, long k_step, long width,
-                               long count, long padded, long k, i8_value *to, int is_unsigned,
+                               long count, long padded, long k, void *panel, const value_form form,
                                uint8_t flip) {
-    for (long j = 0, lines; j < count; j += lines, from += lines, to += lines * group) {
+    char *to = panel;
+    for (long j = 0, lines; j < count;
+         j += lines, from += lines, to += lines * group * VALUE_BYTES(form)) {
         const long left = count - j, there = width - j;
         lines = left >= 16 ? 16 : left >= 8 ? 8 : left >= 4 ? 4 : 1;
         if (lines == 16)
-            pack_block(group, 16, from, k_step, there, padded, k, to, is_unsigned, flip);
+            pack_block(group, 16, from, k_step, there, padded, k, to, form, flip);
         else if (lines == 8)
-            pack_block(group, 8, from, k_step, there, padded, k, to, is_unsigned, flip);
+            pack_block(group, 8, from, k_step, there, padded, k, to, form, flip);
         else if (lines == 4)
-            pack_block(group, 4, from, k_step, there, padded, k, to, is_unsigned, flip);
+            pack_block(group, 4, from, k_step, there, padded, k, to, form, flip);
         else
-            pack_block(group, 1, from, k_step, there, padded, k, to, is_unsigned, flip);
+            pack_block(group, 1, from, k_step, there, padded, k, to, form, flip);
     }
 }
 #endif

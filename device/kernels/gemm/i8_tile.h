@@ -7,11 +7,12 @@
  *                      that the instruction wants
  *   MULL16             bytes, sixteen of a row by sixteen of a column: a vector of partial sums
  *                      per row and column, summed up at the end; flipped as for DOT4_SS
- *   PAIR16             16-bit values
- *   WIDE16             rows of ROW_TYPE by panels of PANEL_TYPE, bytes that are widened to 16 bits
- *                      as they are read, less the zero point of the panel (i8_rows)
- * ROW_TYPE and PANEL_TYPE are defined before inclusion; without them they are signed bytes.
- * A panel of B is [k / I8_GROUP][columns][I8_GROUP], k rounded up to I8_STEP with zeros. */
+ *   PAIR16             rows of 16-bit values by panels of PANEL_TYPE, in pairs
+ *   WIDE16             rows of ROW_TYPE by panels of PANEL_TYPE
+ * For the last two, bytes of a panel are widened to 16 bits as they are read, less the zero point
+ * of the panel (i8_rows). ROW_TYPE and PANEL_TYPE are defined before inclusion; without them they
+ * are signed bytes. A panel of B is [k / I8_GROUP][columns][I8_GROUP], k rounded up to I8_STEP with
+ * zeros. */
 #ifndef EK_GEMM_I8_TILE_H
 #define EK_GEMM_I8_TILE_H
 #include "../kernel.h"
@@ -32,16 +33,13 @@
 #define PANEL_TYPE int8_t
 #endif
 #if I8_BYTES
-typedef int8_t i8_value; /* of panels, and as a rule of rows */
+typedef int8_t i8_value, i8_row; /* of panels, of rows */
 #elif EK_I8 == EK_I8_WIDE16
 typedef PANEL_TYPE i8_value;
-#else
-typedef int16_t i8_value;
-#endif
-#if EK_I8 == EK_I8_WIDE16
 typedef ROW_TYPE i8_row;
 #else
-typedef i8_value i8_row;
+typedef PANEL_TYPE i8_value;
+typedef int16_t i8_row;
 #endif
 /* Rows can be bytes in memory, read where they stand. */
 #define I8_IN_PLACE (EK_I8 != EK_I8_PAIR16)
@@ -115,7 +113,7 @@ typedef struct {
     long step;     /* I8_STEP for rows of memory */
     int32_t flip;  /* what the bytes are xor-ed with */
     int narrow;    /* MULL16, WIDE16 of signed bytes: rows or panel are free of -128 */
-    i8_value zero; /* WIDE16: what is subtracted from the values of the panel */
+    i8_value zero; /* PAIR16, WIDE16: what is subtracted from the values of the panel */
 } i8_rows;
 
 /* One step along k: rows at row[i] + p, the panel at w. */
@@ -190,6 +188,36 @@ EK_INLINE void i8_step(const int mr, const int nv, i8_sums *sums, const i8_row *
 }
 #elif EK_I8 == EK_I8_WIDE16
 #include "i8_wide.h"
+#elif EK_I8 == EK_I8_PAIR16
+typedef PANEL_TYPE i8_pairs8 __attribute__((vector_size(2 * EK_VL)));
+typedef int16_t i8_pairs16 __attribute__((vector_size(4 * EK_VL)));
+/* The pairs of a vector of columns, widened, less their zero point. */
+EK_INLINE vi i8_pairs(const i8_value *w, i8_value zero) {
+    i8_pairs8 b;
+    memcpy(&b, w, sizeof b);
+    return (vi)(vcast(b, i8_pairs16) - (int16_t)zero);
+}
+/* The compiler adds no two products before this sum: then all came first, and were spilled. */
+#define I8_ADDED(sum) __asm__("" : "+x"(sum))
+EK_INLINE void i8_step(const int mr, const int nv, i8_sums *sums, const i8_row *const row[MR],
+                       long p, const i8_value *w, vi flips, const i8_rows a) {
+    (void)flips;
+    vi b[NV];
+    EK_UNROLL
+    for (int j = 0; j < nv; j++)
+        b[j] = i8_pairs(w + j * EK_VL * I8_GROUP, a.zero);
+    EK_UNROLL
+    for (int i = 0; i < mr; i++) {
+        int32_t pairs;
+        memcpy(&pairs, row[i] + p, sizeof pairs);
+        EK_UNROLL
+        for (int j = 0; j < nv; j++)
+            sums->of[i][j] = vi_pair16(sums->of[i][j], vi_splat(pairs), b[j]);
+        EK_UNROLL
+        for (int j = 0; j < nv; j++)
+            I8_ADDED(sums->of[i][j]);
+    }
+}
 #else
 EK_INLINE void i8_step(const int mr, const int nv, i8_sums *sums, const i8_row *const row[MR],
                        long p, const i8_value *w, vi flips, const i8_rows a) {
@@ -202,11 +230,7 @@ EK_INLINE void i8_step(const int mr, const int nv, i8_sums *sums, const i8_row *
         EK_UNROLL
         for (int j = 0; j < nv; j++) {
             const vi b = i8_vector(w + j * EK_VL * I8_GROUP), sum = sums->of[i][j];
-#if EK_I8 == EK_I8_PAIR16
-            sums->of[i][j] = vi_pair16(sum, x, b);
-#else
             sums->of[i][j] = B_UNSIGNED ? vi_dot4(sum, b, x) : vi_dot4(sum, x ^ flips, b);
-#endif
         }
     }
 }
@@ -301,12 +325,12 @@ EK_INLINE vi i8_accumulate_narrow(const int mr, const int nv, i8_sums *sums, con
         const i8_value *const of_last = w + nv * EK_VL * I8_STEP;
         const int32_t *const rows = (const int32_t *)(a.row[0] + p);
         const vi x = mr == EK_VL ? vi_load(rows) : vi_load_n(rows, mr);
+#if EK_I8 == EK_I8_PAIR16
+        last = vi_pair16(last, x, vi_splat(i8_pairs(of_last, a.zero)[0]));
+#else
         int32_t group;
         memcpy(&group, of_last, sizeof group);
         const vi b = vi_splat(group);
-#if EK_I8 == EK_I8_PAIR16
-        last = vi_pair16(last, x, b);
-#else
         last = B_UNSIGNED ? vi_dot4(last, b, x) : vi_dot4(last, x, b);
 #endif
         i8_step(mr, nv, sums, a.row, p, w, (vi){0}, a);

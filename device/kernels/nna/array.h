@@ -18,12 +18,12 @@
 #define BLOCKS (CHANNELS / BLOCK)
 
 typedef struct {
-    i8_value fram[FRAMS][EK_NNA_FRAM_ROWS][COLUMNS][CHANNELS] __attribute__((aligned(64)));
+    i8_row fram[FRAMS][EK_NNA_FRAM_ROWS][COLUMNS][CHANNELS] __attribute__((aligned(64)));
     i8_value wram[SETS][TAPS][BLOCKS][BLOCK * CHANNELS] __attribute__((aligned(64)));
     int32_t extra[SETS][TAPS][CHANNELS]; /* what flipping the features adds to each sum */
 } ram_t;
 
-EK_INLINE void write_pixel(i8_value *to, const int8_t *from) {
+EK_INLINE void write_pixel(i8_row *to, const int8_t *from) {
     for (int i = 0; i < CHANNELS; i++)
         to[i] = from[i];
 }
@@ -42,7 +42,7 @@ EK_INLINE void write_weights(ram_t *ram, int set, int tap, int channel, const in
 
 /* One block of output channels of `mr` points; results are [point][channel]. */
 EK_INLINE void mac_block(const int mr, const ram_t *ram, int set, int block, int taps,
-                         const i8_value *const *window, int32_t *const *result) {
+                         const i8_row *const *window, int32_t *const *result) {
     i8_sums sums;
     vi extra[NV];
     for (int j = 0; j < NV; j++)
@@ -51,7 +51,7 @@ EK_INLINE void mac_block(const int mr, const ram_t *ram, int set, int block, int
     for (int tap = 0; tap < TAPS; tap++) {
         if (!(taps >> tap & 1))
             continue;
-        const i8_value *rows[MR];
+        const i8_row *rows[MR];
         EK_UNROLL
         for (int i = 0; i < mr; i++)
             rows[i] = window[i] + (tap / 3 * COLUMNS + tap % 3) * CHANNELS;
@@ -73,7 +73,7 @@ EK_INLINE void mac_block(const int mr, const ram_t *ram, int set, int block, int
 
 /* `count` points whose windows start at the given pixels. */
 EK_INLINE void mac_points(const ram_t *ram, int set, int taps, int count,
-                          const i8_value *const *window, int32_t *const *result) {
+                          const i8_row *const *window, int32_t *const *result) {
     for (int block = 0; block < BLOCKS; block++) {
         int i = 0;
         for (; i + MR <= count; i += MR)

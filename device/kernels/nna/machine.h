@@ -115,7 +115,7 @@ EK_INLINE void nncfg(machine_t *m, const int timed, int *setting, int value) {
 }
 
 EK_INLINE void nndwf(machine_t *m, const int timed, int fram, int reg) {
-    i8_value *to = m->ram.fram[fram][m->row[fram]][m->column[fram]];
+    i8_row *to = m->ram.fram[fram][m->row[fram]][m->column[fram]];
     write_pixel(to, m->registers[reg]);
     write_pixel(to + CHANNELS, m->registers[reg] + CHANNELS);
     m->column[fram] += 2;
@@ -139,7 +139,7 @@ EK_INLINE void nndww(machine_t *m, const int timed, int set, int reg) {
 /* The chip computes every point; only those that the program will read are worked out here. */
 EK_INLINE void nnmacg(machine_t *m, const int timed, int fram, int set, const int *points,
                       int count) {
-    const i8_value *window[POINTS];
+    const i8_row *window[POINTS];
     int32_t *result[POINTS];
     for (int i = 0; i < count; i++) {
         window[i] = m->ram.fram[fram][0][points[i] * m->stride];

@@ -88,13 +88,8 @@ EK_INLINE vi weights_at(const ek_outlier_layer_args *l, const place *of, const p
         return halves_at((const uint8_t *)of->weights + in->index * stride,
                          (in->width * of->depth + 1) / 2, at, of->part);
     }
-    const long first = in->start * of->depth + at;
-    if (l->bits == 8)
-        return (bytes_at((const uint8_t *)of->weights + first, of->part) ^ 128) - 128;
-    int32_t t[EK_VL];
-    for (int i = 0; i < EK_VL; i++)
-        t[i] = ((const int16_t *)of->weights)[first + of->part + i * I8_GROUP];
-    return vi_load(t);
+    const uint8_t *bytes = (const uint8_t *)of->weights + in->start * of->depth + at;
+    return (bytes_at(bytes, of->part) ^ 128) - 128;
 }
 
 /* X2: rows [begin, end). */

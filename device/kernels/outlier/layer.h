@@ -9,8 +9,8 @@ typedef struct {
     float threshold;
     const float *x; /* [m][k] */
     /* W, as i8_conv has it, in parts of `slices` slices of k, the last perhaps of fewer: [panel]
-     * [slice][depth / group][columns][group], of values of 8 or 16 bits or, in packed panels
-     * (gemm/i4_unpack.h), of 4; the last panel has as many columns as whole vectors need. */
+     * [slice][depth / group][columns][group], of bytes or, in packed panels (gemm/i4_unpack.h),
+     * values of 4 bits; the last panel has as many columns as whole vectors need. */
     const void *weights;
     const float *scale;      /* [k / slice][n_padded], */
     const uint16_t *scale16; /* or the same as bfloat16 */

@@ -27,8 +27,9 @@ EK_INLINE vi row_of(const i8_value *line, long p, long at) {
     const int down = (int)(p % 4) * 8; /* the group of four of a column is one lane */
     return i8_vector(from) << (24 - down) >> 24;
 #elif I8_GROUP == 2
-    const int down = (int)(p % 2) * 16;
-    return i8_vector(from) << (16 - down) >> 16;
+    vs pairs; /* of bytes */
+    memcpy(&pairs, from, sizeof pairs);
+    return vcast((vs)(pairs << (8 - (int)(p % 2) * 8)) >> 8, vi);
 #else
     int32_t values[EK_VL];
     for (int l = 0; l < EK_VL; l++)
