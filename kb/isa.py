@@ -26,13 +26,19 @@ class ByteProduct(enum.Enum):
     DOT4_US = "EK_I8_DOT4_US"
     DOT4_SS = "EK_I8_DOT4_SS"
     PAIR16 = "EK_I8_PAIR16"
+    FOUR16 = "EK_I8_FOUR16"
     WIDE16 = "EK_I8_WIDE16"
     MULL16 = "EK_I8_MULL16"
 
     @property
     def group(self) -> int:
-        """Values along k that one product takes."""
+        """Values along k that lie together in a panel."""
         return {"EK_I8_PAIR16": 2, "EK_I8_WIDE16": 1, "EK_I8_MULL16": 16}.get(self.value, 4)
+
+    @property
+    def order(self) -> list[int]:
+        """The values of a group as they lie in a panel."""
+        return [0, 2, 1, 3] if self is ByteProduct.FOUR16 else list(range(self.group))
 
     @property
     def is_dot(self) -> bool:
@@ -42,7 +48,7 @@ class ByteProduct(enum.Enum):
     @property
     def reads_bytes(self) -> bool:
         """Rows of x are read as they are, not widened to 16 bits."""
-        return self is not ByteProduct.PAIR16
+        return self not in (ByteProduct.PAIR16, ByteProduct.FOUR16)
 
     @property
     def flips_unsigned(self) -> bool:

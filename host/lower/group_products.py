@@ -12,7 +12,7 @@ from edgekit.device.kernel_facts import I8_SCRATCH_BYTES, I8_UNPACKED_BYTES
 from edgekit.host.align import round_up
 from edgekit.host.graph.types import Array, DType, Node
 from edgekit.host.lower.context import Context, padded
-from edgekit.host.lower.packing import halve_panels, pack_panels
+from edgekit.host.lower.packing import halve_panels, pack_byte_panels
 from edgekit.host.lower.plan import Field, Kernel
 from edgekit.host.lower.window import C_TYPES, Window, count_tasks
 from edgekit.kb.isa import ByteProduct, Tile
@@ -131,7 +131,7 @@ def _packed_parts(
         part = deep[:, first : first + at_once]
         count = part.shape[1]
         flat = part.reshape(n, -1)
-        yield first, count, pack_panels(flat, columns, ctx.isa.vl, ctx.isa.i8.group, count * depth)
+        yield first, count, pack_byte_panels(flat, columns, ctx.isa, count * depth)
 
 
 def _correction(ctx: Context, weights: Array, scale: Array, group: int, used: slice) -> Array:

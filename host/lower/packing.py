@@ -6,6 +6,7 @@ import numpy as np
 
 from edgekit.host.align import round_up
 from edgekit.host.graph.types import Array
+from edgekit.kb.isa import Isa
 
 
 def pack_panels(w: Array, nr: int, vl: int, group: int = 1, k_padded: int | None = None) -> Array:
@@ -22,6 +23,16 @@ def pack_panels(w: Array, nr: int, vl: int, group: int = 1, k_padded: int | None
         panel = wide[start : start + nr]
         panels.append(panel.reshape(panel.shape[0], -1, group).transpose(1, 0, 2).reshape(-1))
     return np.concatenate(panels) if panels else np.zeros(0, w.dtype)
+
+
+def pack_byte_panels(w: Array, nr: int, isa: Isa, depth: int) -> Array:
+    """Weights [n, k] of s8, of any integer type, as the 8-bit products of an ISA read them: panels
+    [depth/group][nr][group] of s8."""
+    order = isa.i8.order
+    wide = np.zeros((len(w), depth), np.int8)
+    wide[:, : w.shape[1]] = w
+    groups = wide.reshape(len(w), depth // len(order), len(order))[:, :, order]
+    return pack_panels(groups.reshape(wide.shape), nr, isa.vl, isa.i8.group)
 
 
 def halve_panels(packed: Array, panel: int) -> Array:

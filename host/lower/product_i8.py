@@ -22,7 +22,7 @@ from edgekit.host.graph.quantization import (
 from edgekit.host.graph.types import Activation, Array, DType, Node, Tensor
 from edgekit.host.lower.context import Context, padded
 from edgekit.host.lower.methods import form_of, method_of, tile_of
-from edgekit.host.lower.packing import halve_panels, pack_panels
+from edgekit.host.lower.packing import halve_panels, pack_byte_panels
 from edgekit.host.lower.plan import Call, Field, Kernel, Value
 from edgekit.host.lower.requantize import (
     requantize_fields,
@@ -119,7 +119,7 @@ def _pack_bytes(
         wide = np.zeros((n, window.kernel[0], depth.segment), signed.dtype)
         wide[:, :, : rows.shape[2]] = rows
         signed = wide.reshape(n, -1)
-    packed_weights = pack_panels(signed.astype(np.int8), nr, vl, kind.group, depth.total)
+    packed_weights = pack_byte_panels(signed, nr, ctx.isa, depth.total)
     macros = {"W_ZERO": int(zero.any()) if zero.size == 1 else 2}
     in_pairs = kind is ByteProduct.WIDE16 and vl > 1 and x.dtype is DType.I8
     in_pairs = in_pairs and macros["W_ZERO"] != 1

@@ -11,7 +11,7 @@
 /* So many bytes of both make one vector of sums. */
 #if I8_BYTES
 #define CHUNK (4 * EK_VL)
-#elif EK_I8 == EK_I8_PAIR16
+#elif !I8_IN_PLACE
 #define CHUNK (2 * EK_VL)
 #else
 #define CHUNK EK_VL
@@ -59,7 +59,7 @@ EK_INLINE vi add_sum(vi sum, chunk a) {
     return vi_mull16(sum, a, vi_splat(0x01010101), 1);
 }
 #endif
-#elif EK_I8 == EK_I8_PAIR16
+#elif !I8_IN_PLACE
 typedef int8_t half_s8 __attribute__((vector_size(2 * EK_VL)));
 typedef uint8_t half_u8 __attribute__((vector_size(2 * EK_VL)));
 typedef int16_t chunk __attribute__((vector_size(4 * EK_VL)));

@@ -27,7 +27,7 @@ EK_INLINE void store_value(const uint8_t *p, char *to, long i, const value_form 
     const uint8_t byte = p ? *p ^ flip : 0;
     const int16_t wide = form == WIDE_SIGNED ? (int8_t)byte : byte;
     if (form == AS_BYTE)
-        to[i] = (char)byte;
+        to[I8_PLACE(i)] = (char)byte;
     else
         memcpy(to + 2 * i, &wide, sizeof wide);
 }
@@ -39,7 +39,7 @@ EK_INLINE void pack_line(const uint8_t *from, long k_step, long k, long depth, v
     const long padded = i8_padded(depth), next = lines * group * VALUE_BYTES(form);
     char *to = panel;
     long p = 0;
-    if (k_step == 1 && form == AS_BYTE)
+    if (k_step == 1 && form == AS_BYTE && EK_I8 != EK_I8_FOUR16)
         for (; p + group <= k; p += group, to += next) {
             bytes16 v = {0};
             memcpy(&v, from + p, (size_t)group);

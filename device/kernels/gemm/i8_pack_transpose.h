@@ -56,15 +56,17 @@ EK_INLINE void load_block(const int depth, const int lines, bytes16 rows[depth],
     }
 }
 
-/* Sixteen groups of two, four or sixteen bytes, one per line. */
+/* Sixteen groups of two, four or sixteen bytes, one per line; `swaps`: the middle bytes change
+ * places (I8_PLACE). */
 EK_INLINE void transpose_groups2(const bytes16 rows[2], uint8_t *to) {
     const bytes16 groups[2] = {BYTES_LOW(rows[0], rows[1]), BYTES_HIGH(rows[0], rows[1])};
     memcpy(to, groups, sizeof groups);
 }
 
-EK_INLINE void transpose_groups4(const bytes16 rows[4], uint8_t *to) {
-    const bytes16 low[2] = {BYTES_LOW(rows[0], rows[1]), BYTES_LOW(rows[2], rows[3])};
-    const bytes16 high[2] = {BYTES_HIGH(rows[0], rows[1]), BYTES_HIGH(rows[2], rows[3])};
+EK_INLINE void transpose_groups4(const bytes16 rows[4], uint8_t *to, const int swaps) {
+    const bytes16 second = rows[swaps ? 2 : 1], third = rows[swaps ? 1 : 2];
+    const bytes16 low[2] = {BYTES_LOW(rows[0], second), BYTES_LOW(third, rows[3])};
+    const bytes16 high[2] = {BYTES_HIGH(rows[0], second), BYTES_HIGH(third, rows[3])};
     const bytes16 groups[4] = {PAIRS_LOW(low[0], low[1]), PAIRS_HIGH(low[0], low[1]),
                                PAIRS_LOW(high[0], high[1]), PAIRS_HIGH(high[0], high[1])};
     memcpy(to, groups, sizeof groups);
@@ -119,7 +121,7 @@ EK_INLINE void pack_block(const int group, const int lines, const uint8_t *from,
         if (group == 2)
             transpose_groups2(rows, block);
         else if (group == 4)
-            transpose_groups4(rows, block);
+            transpose_groups4(rows, block, EK_I8 == EK_I8_FOUR16 && form == AS_BYTE);
         else
             transpose_groups16(rows, block);
         store_values(block, lines * group, to, form);

@@ -8,8 +8,10 @@
  *   MULL16             bytes, sixteen of a row by sixteen of a column: a vector of partial sums
  *                      per row and column, summed up at the end; flipped as for DOT4_SS
  *   PAIR16             rows of 16-bit values by panels of PANEL_TYPE, in pairs
+ *   FOUR16             the same in groups of four, whose middle values have changed places: one
+ *                      product takes the even bytes and one the odd ones
  *   WIDE16             rows of ROW_TYPE by panels of PANEL_TYPE
- * For the last two, bytes of a panel are widened to 16 bits as they are read, less the zero point
+ * For the last three, bytes of a panel are widened to 16 bits as they are read, less the zero point
  * of the panel (i8_rows). ROW_TYPE and PANEL_TYPE are defined before inclusion; without them they
  * are signed bytes. A panel of B is [k / I8_GROUP][columns][I8_GROUP], k rounded up to I8_STEP with
  * zeros. */
@@ -42,7 +44,7 @@ typedef PANEL_TYPE i8_value;
 typedef int16_t i8_row;
 #endif
 /* Rows can be bytes in memory, read where they stand. */
-#define I8_IN_PLACE (EK_I8 != EK_I8_PAIR16)
+#define I8_IN_PLACE (EK_I8 != EK_I8_PAIR16 && EK_I8 != EK_I8_FOUR16)
 
 #if EK_I8 == EK_I8_MULL16
 #define I8_GROUP 16
@@ -53,10 +55,12 @@ typedef int16_t i8_row;
 #define I8_STEP (4 * EK_VL)
 #define I8_SUMS(nv) (nv)
 #else
-#define I8_GROUP (I8_BYTES ? 4 : EK_I8 == EK_I8_PAIR16 ? 2 : 1)
+#define I8_GROUP (EK_I8 == EK_I8_PAIR16 ? 2 : EK_I8 == EK_I8_WIDE16 ? 1 : 4)
 #define I8_STEP I8_GROUP
 #define I8_SUMS(nv) (nv)
 #endif
+/* Where value i of a group stands in a panel. */
+#define I8_PLACE(i) (EK_I8 == EK_I8_FOUR16 ? ((i) * 2 | (i) / 2) & 3 : (i))
 
 /* RVV: vectors of columns two by two, in registers of twice the length, where nv is even. */
 #if EK_I8 == EK_I8_WIDE16 && EK_VL == 8
@@ -113,7 +117,7 @@ typedef struct {
     long step;     /* I8_STEP for rows of memory */
     int32_t flip;  /* what the bytes are xor-ed with */
     int narrow;    /* MULL16, WIDE16 of signed bytes: rows or panel are free of -128 */
-    i8_value zero; /* PAIR16, WIDE16: what is subtracted from the values of the panel */
+    i8_value zero; /* of a panel that is widened: what is subtracted from the values of the panel */
 } i8_rows;
 
 /* One step along k: rows at row[i] + p, the panel at w. */
@@ -188,36 +192,8 @@ EK_INLINE void i8_step(const int mr, const int nv, i8_sums *sums, const i8_row *
 }
 #elif EK_I8 == EK_I8_WIDE16
 #include "i8_wide.h"
-#elif EK_I8 == EK_I8_PAIR16
-typedef PANEL_TYPE i8_pairs8 __attribute__((vector_size(2 * EK_VL)));
-typedef int16_t i8_pairs16 __attribute__((vector_size(4 * EK_VL)));
-/* The pairs of a vector of columns, widened, less their zero point. */
-EK_INLINE vi i8_pairs(const i8_value *w, i8_value zero) {
-    i8_pairs8 b;
-    memcpy(&b, w, sizeof b);
-    return (vi)(vcast(b, i8_pairs16) - (int16_t)zero);
-}
-/* The compiler adds no two products before this sum: then all came first, and were spilled. */
-#define I8_ADDED(sum) __asm__("" : "+x"(sum))
-EK_INLINE void i8_step(const int mr, const int nv, i8_sums *sums, const i8_row *const row[MR],
-                       long p, const i8_value *w, vi flips, const i8_rows a) {
-    (void)flips;
-    vi b[NV];
-    EK_UNROLL
-    for (int j = 0; j < nv; j++)
-        b[j] = i8_pairs(w + j * EK_VL * I8_GROUP, a.zero);
-    EK_UNROLL
-    for (int i = 0; i < mr; i++) {
-        int32_t pairs;
-        memcpy(&pairs, row[i] + p, sizeof pairs);
-        EK_UNROLL
-        for (int j = 0; j < nv; j++)
-            sums->of[i][j] = vi_pair16(sums->of[i][j], vi_splat(pairs), b[j]);
-        EK_UNROLL
-        for (int j = 0; j < nv; j++)
-            I8_ADDED(sums->of[i][j]);
-    }
-}
+#elif !I8_IN_PLACE
+#include "i8_pairs.h"
 #else
 EK_INLINE void i8_step(const int mr, const int nv, i8_sums *sums, const i8_row *const row[MR],
                        long p, const i8_value *w, vi flips, const i8_rows a) {
@@ -326,7 +302,7 @@ EK_INLINE vi i8_accumulate_narrow(const int mr, const int nv, i8_sums *sums, con
         const int32_t *const rows = (const int32_t *)(a.row[0] + p);
         const vi x = mr == EK_VL ? vi_load(rows) : vi_load_n(rows, mr);
 #if EK_I8 == EK_I8_PAIR16
-        last = vi_pair16(last, x, vi_splat(i8_pairs(of_last, a.zero)[0]));
+        last = vi_pair16(last, x, vi_splat(i8_pairs(of_last, 0, a.zero)[0]));
 #else
         int32_t group;
         memcpy(&group, of_last, sizeof group);

@@ -33,7 +33,7 @@ EK_INLINE void write_weights(ram_t *ram, int set, int tap, int channel, const in
     i8_value *panel = ram->wram[set][tap][channel / BLOCK] + channel % BLOCK * I8_GROUP;
     for (int g = 0; g < CHANNELS / I8_GROUP; g++)
         for (int i = 0; i < I8_GROUP; i++)
-            panel[g * BLOCK * I8_GROUP + i] = from[g * I8_GROUP + i];
+            panel[g * BLOCK * I8_GROUP + I8_PLACE(i)] = from[g * I8_GROUP + i];
     int32_t sum = 0;
     for (int i = 0; I8_FLIP(0) && i < CHANNELS; i++)
         sum += from[i];

@@ -67,7 +67,7 @@ static place place_of(const ek_outlier_layer_args *l, long channel) {
                    .scale = slice * l->n_padded,
                    .depth = ek_min(l->slices, l->k / l->slice - first) * l->depth,
                    .step = k / I8_GROUP,
-                   .part = k % I8_GROUP};
+                   .part = I8_PLACE(k % I8_GROUP)};
 }
 
 /* EK_VL columns of W: the panel that has them. */

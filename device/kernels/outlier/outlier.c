@@ -9,13 +9,13 @@
 #define FLOAT_WIDTH 256
 /* Where rows of X1 cannot be read in place, packed rows of so many at a time. */
 #define PACKED_ROWS 64
-#define PACKED (EK_I8 == EK_I8_PAIR16)
+#define PACKED (EK_I8 == EK_I8_PAIR16 || EK_I8 == EK_I8_FOUR16)
 
 /* What things cost, in multiply-adds of floats that run at full speed. One of bytes, by what makes
  * it; a value of X quantized; a value of W made a float; a value gathered; a sum merged. */
 #if EK_I8 == EK_I8_DOT4_US || EK_I8 == EK_I8_DOT4_SS
 #define BYTE_COST 0.3
-#elif EK_I8 == EK_I8_MULL16 || EK_I8 == EK_I8_PAIR16
+#elif EK_I8 == EK_I8_MULL16 || PACKED
 #define BYTE_COST 0.7
 #else
 #define BYTE_COST 1.0

@@ -23,8 +23,8 @@ ek_outlier_stored ek_outlier_stored_of(const ek_outlier_weights *weights) {
 /* EK_VL values of row p, from column `at` of the rows that lie together in a line. */
 EK_INLINE vi row_of(const i8_value *line, long p, long at) {
     const i8_value *from = line + at * I8_GROUP;
-#if I8_GROUP == 4 && I8_BYTES
-    const int down = (int)(p % 4) * 8; /* the group of four of a column is one lane */
+#if I8_GROUP == 4
+    const int down = (int)I8_PLACE(p % 4) * 8; /* the group of four of a column is one lane */
     return i8_vector(from) << (24 - down) >> 24;
 #elif I8_GROUP == 2
     vs pairs; /* of bytes */

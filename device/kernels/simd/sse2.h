@@ -3,7 +3,7 @@
 #define EK_FMA 0
 #define EK_LANES 0
 #define EK_OWN_MAX /* the generic form also tests for NaN */
-#define EK_I8 EK_I8_PAIR16
+#define EK_I8 EK_I8_FOUR16
 #define EK_PAIRS
 #include "vector.h"
 #include <immintrin.h>

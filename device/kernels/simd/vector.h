@@ -10,7 +10,7 @@
  *   EK_PAIRS      vi_pair16(acc, a, b): acc + the products of both 16-bit halves of each lane
  *   EK_CODES8     vi_multiply_low and _high, vi_codes8: sums of eight 16-bit products (ARM)
  *   EK_I8         how 8-bit products are made: EK_I8_DOT4_US, EK_I8_DOT4_SS, EK_I8_PAIR16,
- *                 EK_I8_WIDE16 or EK_I8_MULL16 (see gemm/i8_tile.h)
+ *                 EK_I8_FOUR16, EK_I8_WIDE16 or EK_I8_MULL16 (see gemm/i8_tile.h)
  */
 #ifndef EK_SIMD_VECTOR_H
 #define EK_SIMD_VECTOR_H
@@ -22,6 +22,7 @@
 #define EK_I8_PAIR16 3  /* s16 x s16 dot products of 2 (pmaddwd) */
 #define EK_I8_WIDE16 4  /* s16 x s16 -> s32 multiply-add */
 #define EK_I8_MULL16 5  /* s8 x s8 -> s16 products, added in pairs to s32 (NEON) */
+#define EK_I8_FOUR16 6  /* as PAIR16, with bytes that shifts widen (no pmovsxbw) */
 
 #define EK_INLINE static inline __attribute__((always_inline, unused))
 /* Before loops of floats that the compiler is to turn into vectors, without sums along the loop:
