@@ -13,7 +13,7 @@ from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.importers import import_model
 from tests.support.onnx_models import model, node, save, value
 
-_WIDTHS = (200, 320, 320, 10)
+_WIDTHS = (400, 900, 320, 10)  # more weights than the L2 cache of an A53 holds
 
 
 def _network(folder: Path) -> Path:

@@ -22,7 +22,7 @@ from tests.support.kernel_runs import build, check, run_here
 from tests.support.op_cases import quant
 from tests.support.op_graphs import inputs_of
 
-_LOCAL = load_board("local")
+_LOCAL = dataclasses.replace(load_board("local"), l2_bytes=1 << 16, l3_bytes=0)  # and small caches
 _FAST = "a53", "a72", "a76", "bpi-f3"
 
 
@@ -56,8 +56,9 @@ def _layer(density: float, shape: tuple[int, ...] = (1, 600), n: int = 250, zero
     return Graph("layer", {t.name: t for t in tensors}, (node,), ("x",), ("y",))
 
 
-def _chosen(graph: Graph, table: LayoutTable, board: str = "local") -> str:
-    return choose_pruned(graph, load_board(board), table, SpmvTable()).nodes[0].op.kind
+def _chosen(graph: Graph, table: LayoutTable, board: str = "") -> str:
+    profile = load_board(board) if board else _LOCAL
+    return choose_pruned(graph, profile, table, SpmvTable()).nodes[0].op.kind
 
 
 @pytest.mark.parametrize(
@@ -89,24 +90,28 @@ def _of_window(graph: Graph) -> Graph:
 @pytest.mark.parametrize(
     ("graph", "table", "board"),
     [
-        (_layer(0.6), _table(0.1), "local"),
-        (_layer(0.2, zero=3), _table(0.1), "local"),
-        (_layer(0.2), _table(0.1, KERNELS), "local"),
-        (_layer(0.2), _table(0.1), "nna1"),
-        (_of_window(_layer(0.2, (1, 3, 5, 60))), _table(0.1), "local"),
-        (_layer(0.2, (1, 66000), 8), _table(0.1), "local"),
+        (_layer(0.6), _table(0.1), _LOCAL),
+        (_layer(0.2, zero=3), _table(0.1), _LOCAL),
+        (_layer(0.2), _table(0.1, KERNELS), _LOCAL),
+        (_layer(0.2, (1, 2048), 2000), _table(0.1), load_profile("nna1")),
+        (_of_window(_layer(0.2, (1, 3, 5, 60))), _table(0.1), _LOCAL),
+        (_layer(0.2, (1, 66000), 8), _table(0.1), _LOCAL),
+        (_layer(0.1, (1, 700), 700), layout_table_of(load_profile("a53")), load_profile("a53")),
     ],
-    ids=["dense", "weights' zero point", "not measured", "an NNA", "a window", "too many inputs"],
-)
+    ids=[
+        "dense", "weights' zero point", "not measured", "an NNA", "a window", "too many inputs",
+        "weights in the cache",
+    ],
+)  # fmt: skip
 def test_others_stay(graph, table, board):
-    assert choose_pruned(graph, load_board(board), table, SpmvTable()) is graph
+    assert choose_pruned(graph, board, table, SpmvTable()) is graph
 
 
 @pytest.mark.parametrize("board", _FAST)
 def test_boards_take_layers_of_few_weights_and_leave_others(board):
     table = layout_table_of(load_profile(board))
-    assert _chosen(_layer(0.1, (1, 1024), 1000), table, board) == "pruned_fully_connected"
-    assert _chosen(_layer(0.6, (1, 1024), 1000), table, board) == "fully_connected"
+    assert _chosen(_layer(0.1, (1, 2048), 2000), table, board) == "pruned_fully_connected"
+    assert _chosen(_layer(0.6, (1, 2048), 2000), table, board) == "fully_connected"
     assert _chosen(_layer(0.4, (64, 256), 256), table, board) == "fully_connected"
 
 
