@@ -31,7 +31,7 @@ from edgekit.host.lower.requantize import (
     wrap_i32,
 )
 from edgekit.host.lower.tables import look_up_of
-from edgekit.host.lower.window import C_TYPES, Window, bias_vector, count_tasks
+from edgekit.host.lower.window import C_TYPES, Window, band_of, bias_vector, count_tasks
 from edgekit.kb.isa import ByteProduct, Tile
 from edgekit.kb.operators import OperatorMethod
 
@@ -167,6 +167,7 @@ def _i8_fields(
         "segment_length": depth.segment,
         "panel_outer": int(method.split == "n"),
         "panels": count_tasks(window, tile, ctx.isa.vl)[1],
+        "band": band_of(window, tile, 1, ctx.board),
         "pitch": window.y[3],
         "k_padded": depth.total,
         "x_zero": x_zero,
@@ -379,6 +380,6 @@ def float_product(
     fields = _i8_fields(ctx, window, packed, method, depth, zeros[0])
     fields["bias"] = ctx.weights.add(wrap_i32(correction))
     if bits == 4:
-        fields["panel_outer"] = 1  # a panel is unpacked once for all pixels
+        fields |= {"panel_outer": 1, "band": 0}  # a panel is unpacked once for all pixels
     tasks = count_tasks(window, tile, ctx.isa.vl)[0]
     return BytesProduct(kernel, fields, tasks, stored, bits, depth.total, columns)

@@ -9,6 +9,8 @@ typedef struct {
     int row_segments; /* a row of the window (kw * c floats) is one run of memory */
     int panel_outer;  /* weights larger than the cache: walk them once, pixels inside */
     long panels;      /* ceil(oc / NR) */
+    long band;        /* with panel_outer: tiles of pixels that all panels are walked with before
+                         the next ones; 0, and with K_BLOCK: all */
     const void *x;
     const void *weights;  /* [panel][k][NR], the last panel narrowed to whole vectors; so for each
                              block of k, one after the other */

@@ -10,6 +10,8 @@ typedef struct {
     long segment_length; /* kw * c rounded up to a step of the kernel */
     int panel_outer;     /* weights larger than the cache: walk them once, pixels inside */
     long panels;         /* ceil(oc / NR) */
+    long band;           /* with panel_outer: tiles of pixels that all panels are walked with before
+                            the next ones; 0: all */
     long k_padded;       /* rows of the packed weights: kh segments, or kh * kw * c rounded up */
     long pitch;          /* elements of y from one pixel to the next: at least oc */
     int x_zero;          /* zero point of x as stored: the value of padding */

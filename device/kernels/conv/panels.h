@@ -108,7 +108,7 @@ WALK(const void *args, long begin, long end) {
     const conv_args *a = args;
     const ek_window *g = &a->win;
     const long pixels = (long)g->n * g->oh * g->ow, tiles = (pixels + MR - 1) / MR;
-    const long inner = a->panel_outer ? tiles : a->panels;
+    const long all = a->band ? a->band : tiles; /* tiles of a band */
     rows_t rows;
     elem scratch[SCRATCH / sizeof(elem)] __attribute__((aligned(64)));
 #ifdef UNPACKED
@@ -116,8 +116,12 @@ WALK(const void *args, long begin, long end) {
     long held = -1;
 #endif
     for (long t = begin, now; t < end; t += now) {
-        const long outer = t / inner, step = t % inner;
-        const long at = a->panel_outer ? step : outer, panel = a->panel_outer ? outer : step;
+        long at = t / a->panels, panel = t % a->panels;
+        if (a->panel_outer) {
+            const long first = at / all * all, band = ek_min(all, tiles - first);
+            const long step = t - first * a->panels;
+            at = first + step % band, panel = step / band;
+        }
         now = a->panel_outer ? 1 : ek_min(a->panels - panel, end - t);
         const int count = (int)ek_min(MR, pixels - at * MR);
 #ifdef UNPACKED
