@@ -229,8 +229,7 @@ def test_a_table_that_is_a_product_too_is_stored_once(board, run, matmul, token,
     want = evaluate(after, inputs).outputs
     np.testing.assert_array_equal(made["row"], want["row"])
     np.testing.assert_allclose(made["logits"], want["logits"], rtol=1e-5, atol=1e-4)
-    if board.isa.i8.weight_bytes == 1:
-        assert len(lower(after, board).lowered.weights) < words * (run + 20)
+    assert len(lower(after, board).lowered.weights) < words * (run + 20)
 
 
 @pytest.mark.parametrize("options", [{"bits": "int4"}, {"bits": "int8", "group_size": 32}])

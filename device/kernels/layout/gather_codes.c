@@ -18,6 +18,9 @@ static void widen(const ek_gather_codes_args *a, long at, long from, long until,
     widen_half(row + middle - half, 4, until - middle, scale, y + middle);
 }
 #elif defined PACKED
+#define MR 1
+#define NV 1
+#include "../gemm/i8_tile.h"
 /* Row `at` is a column of its panel, of which the last may be narrower. */
 static void widen(const ek_gather_codes_args *a, long at, long from, long until, float scale,
                   float *y) {
@@ -25,7 +28,7 @@ static void widen(const ek_gather_codes_args *a, long at, long from, long until,
     const long step = ek_min(a->columns, a->padded - start) * PACKED;
     const int8_t *row = (const int8_t *)a->codes + start * a->depth + (at - start) * PACKED;
     for (long i = from; i < until; i++)
-        y[i] = (float)row[i / PACKED * step + i % PACKED] * scale;
+        y[i] = (float)row[i / PACKED * step + I8_PLACE(i % PACKED)] * scale;
 }
 #else
 static void widen(const ek_gather_codes_args *a, long at, long from, long until, float scale,
