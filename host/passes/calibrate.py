@@ -140,8 +140,10 @@ class _Fit:
         scale = scales_of(weights, k // slices, most, np.diagonal(moment))
         codes = compensated(weights, scale, most, moment)
         assert isinstance(node.op, ops.OutlierFullyConnected)
+        threshold = _threshold(given[:_TRIED], weights, _TARGET[bits])
+        beyond = [np.count_nonzero(np.abs(x).max(axis=0) > threshold) for x in given]
         op = dataclasses.replace(
-            node.op, threshold=_threshold(given[:_TRIED], weights, _TARGET[bits])
+            node.op, threshold=threshold, outliers=round(float(np.mean(beyond)))
         )
         stored = self._constant(f"{node.name}.codes", DType.I8, codes)
         scales = self._constant(f"{node.name}.scales", DType.F32, np.ascontiguousarray(scale.T))

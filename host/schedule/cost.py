@@ -101,7 +101,7 @@ class CostModel:
         if assumed is None:
             return None
         if self.memory is not None:
-            assumed = (*assumed[:_LOADED], 0.0)
+            assumed = (*assumed[:_LOADED], 0.0, *assumed[_LOADED + 1 :])
         if self.measured is None:
             return assumed
         first = _assumed(work, self.board.speeds[0])
@@ -126,5 +126,6 @@ def _assumed(work: Work, unit: ComputeUnit) -> tuple[float, ...] | None:
         return None
     steps = 0.0 if work.kind == "move" else 1.0 / rate
     per_byte = 1.0 / unit.bytes_per_cycle
-    cycles = (steps, _RUN_CYCLES, _TILE_CYCLES, per_byte, per_byte)
+    per_float = 1.0 / unit.f32_per_cycle if unit.f32_per_cycle else 0.0
+    cycles = (steps, _RUN_CYCLES, _TILE_CYCLES, per_byte, per_byte, per_float)
     return (unit.start_us, *(c / unit.clock_mhz for c in cycles))

@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 
+from edgekit.device.kernel_facts import OUTLIER_CHANNELS
 from edgekit.host.graph import ops
 from edgekit.host.graph.chains import members_of
 from edgekit.host.graph.types import DType, Graph, Node, Operator, Shape
@@ -38,12 +39,18 @@ _BILINEAR_TAPS = 4
 _COLUMN_BYTES = 2  # of a weight of floats that is not zero, as a rule; of a code 1
 _TILE_ROWS = 8  # rows of a register tile, about
 
+# Multiply-adds of floats that take as long, by board time of layers on A76, A55 and X60, as:
+_QUANTIZED = 8  # to quantize a value
+_GROUP = 6  # to convert and scale the sum of a group
+_GATHERED = 64  # to gather a weight that an outlier meets
+_PASS = 8  # to read and write an output once more, for so many outliers as are taken at once
+
 
 @dataclass(frozen=True)
 class Amounts:
     """What takes time in an operator, each at a speed of its own: the call itself; multiply-adds
     or elements; runs of memory that a kernel goes to; register tiles or rows of windows; bytes of
-    computed tensors; bytes of constants."""
+    computed tensors; bytes of constants; multiply-adds of floats beside those of bytes."""
 
     calls: float = 0.0
     steps: float = 0.0
@@ -51,6 +58,7 @@ class Amounts:
     tiles: float = 0.0
     moved: float = 0.0
     loaded: float = 0.0
+    floats: float = 0.0
 
     def values(self) -> tuple[float, ...]:
         return astuple(self)
@@ -89,8 +97,35 @@ def work_of(graph: Graph, node: Node, lanes: int) -> Work:
     steps, runs, tiles = _counts(graph, node, lanes)
     if isinstance(node.op, ops.PrunedConv2D | ops.PrunedFullyConnected):
         steps, loaded = _pruned(graph, node, loaded)
-    amounts = Amounts(1.0, float(steps), float(runs), float(tiles), float(moved), float(loaded))
+    amounts = Amounts(
+        1.0,
+        float(steps),
+        float(runs),
+        float(tiles),
+        float(moved),
+        float(loaded),
+        float(_floats(graph, node)),
+    )
     return Work(kind, node.op.kind, dtype.value, amounts)
+
+
+def _floats(graph: Graph, node: Node) -> int:
+    """What products of bytes do with floats: they quantize rows, scale the sums of groups, and
+    multiply outliers apart, some at a time."""
+    op = node.op
+    if isinstance(op, ops.Repeat):
+        return op.steps * sum(_floats(op.body, member) for member in op.body.nodes)
+    if not isinstance(op, ops.OutlierFullyConnected | ops.DynamicFullyConnected):
+        return 0
+    n, k = graph.tensors[node.inputs[1] or ""].shape
+    m = graph.tensors[node.outputs[0]].elements // n
+    if isinstance(op, ops.DynamicFullyConnected):
+        return _QUANTIZED * m * k
+    groups, residual = graph.tensors[node.inputs[2] or ""].shape[0], node.inputs[4:] != ()
+    scaled = _GROUP * groups if groups > 1 else 0
+    passes = max(-(-op.outliers // OUTLIER_CHANNELS), int(residual))
+    apart = _PASS * (passes + 1) * m + (m + _GATHERED) * op.outliers if passes else 0
+    return _QUANTIZED * m * k + (scaled * m + apart) * n
 
 
 def _pruned(graph: Graph, node: Node, loaded: int) -> tuple[int, int]:

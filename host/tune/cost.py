@@ -142,7 +142,7 @@ def _fitted(samples: Sequence[Sample]) -> tuple[float, ...]:
 def _least_squares(matrix: Floats, wanted: Floats) -> Floats:
     """The x >= 0 of least |matrix x - wanted|: the best of every choice of what is not 0.
 
-    Six amounts make 63 choices; fewer where an amount never occurs or rows are few.
+    Seven amounts make 127 choices; fewer where an amount never occurs or rows are few.
     """
     scale = np.abs(matrix).max(axis=0)
     able = [i for i, s in enumerate(scale) if s > 0]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.evaluate import evaluate
-from edgekit.host.graph.types import Graph
+from edgekit.host.graph.types import DType, Graph, Node, Tensor
 from edgekit.host.importers import import_model
 from edgekit.host.lower.lower import lower
 from edgekit.host.options import CompileOptions
@@ -32,6 +32,28 @@ from tests.support.schedule_graphs import graph_of, random_edges
 _SMALL = Effort(ways=80, samples=2, nodes=400)
 _EXTRA = os.environ.get("EDGEKIT_EXTRA_DATA")
 _ZOO = open_zoo(Path(__file__).parents[2] / "models", Path(_EXTRA) if _EXTRA else None)
+
+
+@pytest.mark.parametrize("board", ["rpi5", "rk3566", "bpi-f3"])
+def test_the_price_of_a_split_product_knows_what_it_takes_apart(board):
+    """Each board's own: for the channels apart as for the groups of k."""
+    costs = [_split_cost(board, *each) for each in ((0, 1), (4, 1), (16, 1), (64, 1))]
+    assert costs == sorted(costs) and costs[3] > 1.5 * costs[0] and costs[1] < 1.3 * costs[0]
+    groups = [_split_cost(board, 0, each) for each in (1, 3, 12)]
+    assert groups == sorted(groups) and 1.5 < (groups[2] - groups[0]) / (groups[1] - groups[0]) < 6
+    assert _split_cost(board, 16, 3) - groups[1] == pytest.approx(costs[2] - costs[0])
+
+
+def _split_cost(board: str, outliers: int, groups: int) -> float:
+    tensors = [
+        Tensor("x", (128, 384), DType.F32),
+        Tensor("w", (384, 384), DType.I8, None, np.zeros((384, 384), np.int8)),
+        Tensor("s", (groups, 384), DType.F32, None, np.ones((groups, 384), np.float32)),
+        Tensor("y", (128, 384), DType.F32),
+    ]
+    node = Node("n", ops.OutlierFullyConnected(6.0, outliers=outliers), ("x", "w", "s"), ("y",))
+    graph = Graph("one", {t.name: t for t in tensors}, (node,), ("x",), ("y",))
+    return CostModel(load_board(board)).cost(graph, node)
 
 
 def _graph(path: Path) -> Graph:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from random import Random
 
@@ -27,7 +28,7 @@ from edgekit.host.tune.cost import (
 from edgekit.kb.board import load_board
 from tests.support.schedule_graphs import graph_of
 
-_TRUE = (0.5, 2e-6, 3e-4, 0.0, 0.0, 1e-5)
+_TRUE = (0.5, 2e-6, 3e-4, 0.0, 0.0, 1e-5, 4e-6)
 BOARD = load_board("a57")
 
 
@@ -40,7 +41,7 @@ def _samples(noise: float, models: int = 4, op: str = "conv2d") -> list[Sample]:
     random = Random(4)
     found = []
     for i in range(80):
-        amounts = (1.0, *(float(random.randrange(1, 10**k)) for k in (7, 4, 3, 5, 5)))
+        amounts = (1.0, *(float(random.randrange(1, 10**k)) for k in (7, 4, 3, 5, 5, 6)))
         time = sum(a * t for a, t in zip(amounts, _TRUE, strict=True))
         work = Work("matrix", op, "f32", Amounts(*amounts))
         measured = time * random.uniform(1 - noise, 1 + noise)
@@ -112,6 +113,18 @@ def test_what_was_measured_is_kept_and_used():
     assert calibration_of(BOARD) == found
     assert CostModel.of(BOARD) == CostModel(BOARD, found)
     assert CostModel.of(load_board("a76")).measured is None
+
+
+def test_a_file_of_before_prices_knew_floats_is_read():
+    found = calibrate(_samples(0.0), BOARD, True)
+    file = save_calibration(BOARD, found)
+    document = json.loads(file.read_text())
+    for values in document["families"].values():
+        del values["floats"]
+    file.write_text(json.dumps(document))
+    again = calibration_of(BOARD)
+    assert again is not None and again.scale == found.scale
+    assert again.families == {n: (*v[:-1], 0.0) for n, v in found.families.items()}
 
 
 @pytest.mark.parametrize(

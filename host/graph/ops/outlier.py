@@ -27,12 +27,15 @@ class OutlierFullyConnected(Operator):
     floats by the dequantized weights. All others are quantized row by row, symmetric, by the row's
     largest inlier. `slice` values of k share a scale per output. Shapes as FullyConnected's; with
     `keep_dims` it is also a 1x1 convolution of images [n,h,w,k].
+
+    `outliers`: how many are expected, by samples; only prices ask for it.
     """
 
     kind: ClassVar[str] = "outlier_fully_connected"
     threshold: float = 6.0
     keep_dims: bool = False
     activation: Activation = Activation.NONE
+    outliers: int = 0
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         x, w = operand(ins, 0, "input"), operand(ins, 1, "weights")
