@@ -20,7 +20,6 @@ from edgekit.host.quantize.build import Coded, MisfitError, build
 from edgekit.host.quantize.center import center
 from edgekit.host.quantize.correct import Means, correct_biases, float_means
 from edgekit.host.quantize.equalize import equalize
-from edgekit.host.quantize.halves import is_halved, with_halves
 from edgekit.host.quantize.measure import compared, worst
 from edgekit.host.quantize.observe import Observed, Sample, observe
 from edgekit.host.quantize.prepare import float_form
@@ -82,10 +81,8 @@ class _Kitchen:
     prices: dict[tuple[bool, frozenset[str]], float] = field(default_factory=dict)
     added: dict[str, float] = field(default_factory=dict)  # to the price, by single nodes
     changed: bool = False
-    halved: bool = False  # weights take 2 bytes each
 
     def __post_init__(self) -> None:
-        self.halved = is_halved(self.plain)
         self.bases[False] = self.plain
         self.observed[False] = observe(self.plain, self.fit)
         self.exact = [evaluate(self.plain, each).outputs for each in self.judges]
@@ -140,9 +137,8 @@ class _Kitchen:
         while True:
             coded = coded_nodes(base, floats, observed.broken)
             scales = scales_of(base, coded, observed, recipe.method)
-            stored = with_halves(base, coded) if self.halved else base
             try:
-                return build(stored, coded, scales, moments), frozenset(floats)
+                return build(base, coded, scales, moments), frozenset(floats)
             except MisfitError as misfit:
                 floats.add(misfit.node)
 
