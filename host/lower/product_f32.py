@@ -74,7 +74,7 @@ def f32_product(
         "row_segments": int(segments),
         "panel_outer": int(method.split == "n"),
         "panels": panels,
-        "band": 0 if method.kc else band_of(window, tile, dtype.bytes, ctx.board),
+        "band": 0 if method.kc else band_of(window, tile, dtype.bytes, ctx.board, ctx.threads),
         "x": Value(str(node.inputs[0])),
         "weights": ctx.weights.add(_packed(weights.astype(dtype.numpy), tile, vl, method.kc)),
         "bias": ctx.weights.add(bias_vector(bias, width, dtype.numpy)),

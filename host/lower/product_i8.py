@@ -167,7 +167,7 @@ def _i8_fields(
         "segment_length": depth.segment,
         "panel_outer": int(method.split == "n"),
         "panels": count_tasks(window, tile, ctx.isa.vl)[1],
-        "band": band_of(window, tile, 1, ctx.board),
+        "band": band_of(window, tile, 1, ctx.board, ctx.threads),
         "pitch": window.y[3],
         "k_padded": depth.total,
         "x_zero": x_zero,
