@@ -212,6 +212,8 @@ EK_INLINE void i8_step(const int mr, const int nv, i8_sums *sums, const i8_row *
 }
 #endif
 
+#define I8_SOON 1024 /* values of a panel: what DRAM takes to give them, in steps of one row */
+
 /* A product waits four or five cycles for the one before that it is added to; where a tile has few
  * sums, each is made in so many parts, which do not wait for each other. */
 #if EK_I8 == EK_I8_DOT4_US
@@ -246,6 +248,20 @@ EK_INLINE long i8_in_parts(const int mr, const int nv, i8_sums *sums, const i8_r
     return p;
 }
 #endif
+
+/* One row reads each weight once and does little with it: memory is what it waits for, on cores
+ * whose loads wait for each other. */
+EK_INLINE void i8_prefetch(const int mr, const int nv, const i8_value *w) {
+#if defined __aarch64__ && EK_IN_ORDER
+    if (mr > 1)
+        return;
+    EK_UNROLL
+    for (int at = 0; at < nv * EK_VL * I8_STEP; at += 64)
+        __builtin_prefetch(w + I8_SOON + at);
+#else
+    (void)mr, (void)nv, (void)w;
+#endif
+}
 
 /* sums += rows by a panel, over `length` values of k, a multiple of I8_STEP; returns the end of
  * the panel. `a` is a constant but for its pointers. */
@@ -283,8 +299,10 @@ EK_INLINE const i8_value *i8_accumulate(const int mr, const int nv, i8_sums *sum
     if (I8_PARTS(mr, nv) > 1)
         p = i8_in_parts(mr, nv, sums, row, a, end, &w, flips);
 #endif
-    for (; p < end; p += a.step, w += nv * EK_VL * I8_STEP)
+    for (; p < end; p += a.step, w += nv * EK_VL * I8_STEP) {
+        i8_prefetch(mr, nv, w);
         i8_step(mr, nv, sums, row, p, w, flips, a);
+    }
     return w;
 }
 
