@@ -25,6 +25,7 @@ from edgekit.host.lower.groups import Group, choices_of
 from edgekit.host.lower.plan import Kernel, Plan
 from edgekit.host.options import DEFAULT_OPTIONS, CompileOptions, Shapes
 from edgekit.host.passes.pipeline import PassCount
+from edgekit.host.passes.thresholds import Fitted
 from edgekit.host.paths import cache_folder
 from edgekit.host.pipeline import Target, run_pipeline
 from edgekit.host.placement import check_placement, explained, placements
@@ -120,6 +121,7 @@ def prepare_graph(
         work.exact,
         work.groups,
         work.floats,
+        work.splits,
     )
     return work.imported, made
 
@@ -129,7 +131,8 @@ class Made:
     """A graph ready for scheduling, and how it came about: operator counts of the passes, the
     operators that parts were split from, the limit of memory that asked for that, what the
     importer has to say, the same in f32 if it computes in half precision, operators whose method
-    was chosen together, and the same with weights of floats if some are codes."""
+    was chosen together, the same with weights of floats if some are codes, and what products that
+    were fitted to samples take apart."""
 
     graph: Graph
     counts: tuple[PassCount, ...] = ()
@@ -139,6 +142,7 @@ class Made:
     exact: Graph | None = None
     groups: tuple[Group, ...] = ()
     floats: Graph | None = None
+    splits: Mapping[str, Fitted] = field(default_factory=dict)
 
 
 def build_graph(
@@ -179,7 +183,14 @@ def build_graph(
         description=describe(plan),
         golden=golden,
         explain=explain(
-            scheduled, plan, board, made.counts, made.origin, made.limit, explained(placed)
+            scheduled,
+            plan,
+            board,
+            made.counts,
+            made.origin,
+            made.limit,
+            explained(placed),
+            made.splits,
         ),
         notes=notes,
         placements=placed,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from types import MappingProxyType
 from typing import Any
 
 from edgekit.device.arrays.nna_account import totals
@@ -14,6 +15,7 @@ from edgekit.host.graph.types import DType, Graph, Node
 from edgekit.host.lower.plan import Plan
 from edgekit.host.lower.units import NNA
 from edgekit.host.passes.pipeline import PassCount
+from edgekit.host.passes.thresholds import Fitted
 from edgekit.host.schedule.types import Schedule
 from edgekit.host.schedule.work import work_of
 from edgekit.host.toolchain.nna_account import account_of_node
@@ -31,10 +33,12 @@ def explain(
     origin: Mapping[str, str],
     limit: int | None,
     placements: Sequence[Mapping[str, object]] = (),
+    splits: Mapping[str, Fitted] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """JSON-able, schema edgekit.explain/1; the schedule is what was lowered.
 
-    `origin`: the operator that each part of a split one comes from; `limit`: bytes of memory.
+    `origin`: the operator that each part of a split one comes from; `limit`: bytes of memory;
+    `splits`: what operators take apart that were fitted to samples.
     """
     graph = schedule.graph
     tensors = graph.tensors
@@ -57,6 +61,7 @@ def explain(
                 if isinstance(node.op, ops.PrunedFullyConnected)
                 and tensors[node.outputs[0]].dtype is DType.F32
                 else None,
+                "outliers": _outliers(node, splits.get(origin.get(node.name, node.name))),
                 "split_from": origin.get(node.name),
                 "chain_of": list(node.op.names) if isinstance(node.op, ops.RowChain) else None,
                 "bytes": sum(tensors[t].bytes for t in names),
@@ -107,6 +112,25 @@ def _not_on_nna(graph: Graph, node: Node, schedule: Schedule, board: BoardProfil
     if board.nna is None or not is_layer(node) or schedule.units[node.name] == NNA:
         return None
     return misfit(graph, node) or "takes longer there, by its cost"
+
+
+def _outliers(node: Node, fitted: Fitted | None) -> dict[str, Any] | None:
+    """What a product takes apart: channels in the mean of a sample, the relative error of its
+    outputs there, and its price, of the split taken and of those tried; only the threshold where no
+    samples told."""
+    if not isinstance(node.op, ops.OutlierFullyConnected):
+        return None
+    if fitted is None:
+        return {"threshold": node.op.threshold, "chosen": None, "tried": []}
+    tried = [
+        {"channels": each.outliers, "error": each.error**0.5, "price_us": each.price}
+        for each in fitted.tried
+    ]
+    return {
+        "threshold": node.op.threshold,
+        "chosen": tried[fitted.tried.index(fitted.chosen)],
+        "tried": tried,
+    }
 
 
 def _nna(schedule: Schedule, board: BoardProfile) -> dict[str, Any] | None:

@@ -16,14 +16,16 @@ from edgekit.host.lower.groups import Group, Groups
 from edgekit.host.lower.packed import with_views
 from edgekit.host.lower.stems import with_stems
 from edgekit.host.options import CompileOptions
-from edgekit.host.passes.calibrate import calibrate
+from edgekit.host.passes.calibrate import Price, calibrate
 from edgekit.host.passes.compress import compress_weights
 from edgekit.host.passes.half import to_half
 from edgekit.host.passes.mixed import mixed, mixed_note
 from edgekit.host.passes.pipeline import PASSES, PassCount, run_in_bodies
 from edgekit.host.passes.quantized import integer_form
+from edgekit.host.passes.thresholds import Fitted, split_note
 from edgekit.host.passes.tie import tie_states
 from edgekit.host.paths import cache_folder
+from edgekit.host.schedule.cost import CostModel
 from edgekit.kb.board import BoardProfile
 from edgekit.kb.gemm_table import KnowledgeBase
 
@@ -49,7 +51,7 @@ class Work:
     the transforms so far, and the operators that parts were split from. `exact`: the same in f32,
     of a graph that computes in half precision; `floats`: the same with all weights of floats, of a
     graph whose weights are codes; `notes`: what users should know; `groups`: operators
-    whose method was chosen together."""
+    whose method was chosen together; `splits`: what products fitted to samples take apart."""
 
     graph: Graph
     imported: Graph
@@ -59,6 +61,7 @@ class Work:
     counts: tuple[PassCount, ...] = ()
     origin: Mapping[str, str] = field(default_factory=dict)
     groups: tuple[Group, ...] = ()
+    splits: Mapping[str, Fitted] = field(default_factory=dict)
 
     def then(self, name: str, graph: Graph, before: int | None = None) -> Work:
         """The work with the graph that the transform `name` made of it."""
@@ -95,31 +98,44 @@ def _compress_weights(work: Work, target: Target) -> Work:
     if target.samples:
         held_out = target.samples[::_HELD_OUT]
         shown = [each for i, each in enumerate(target.samples) if i % _HELD_OUT]
-        graph, told = _fitted(work.graph, graph, target.options, shown, held_out)
-        work = replace(work, notes=(*work.notes, *told, sample_note(work.graph, graph, held_out)))
+        graph, told, splits = _fitted(work.graph, graph, target, shown, held_out)
+        told = (*told, sample_note(work.graph, graph, held_out))
+        told += (split_note(splits),) if splits else ()  # tables alone have none
+        work = replace(work, notes=(*work.notes, *told), splits=splits)
     return replace(work.then("compress_weights", graph), imported=graph, floats=work.graph)
 
 
 def _fitted(
     floats: Graph,
     coded: Graph,
-    options: CompileOptions,
+    target: Target,
     shown: Sequence[Mapping[str, Array]],
     held_out: Sequence[Mapping[str, Array]],
-) -> tuple[Graph, tuple[str, ...]]:
+) -> tuple[Graph, tuple[str, ...], Mapping[str, Fitted]]:
     """`coded` fitted to the samples `shown`, with some weights of 8 bits if a target asks for them,
-    and a note on these."""
+    a note on these, and what its products take apart."""
+    options, price = target.options, _price(target.board)
     bits = options.weights
     assert bits is not None
     if options.target is None:
-        return calibrate(floats, coded, bits, shown), ()
+        graph, splits = calibrate(floats, coded, bits, shown, price)
+        return graph, (), splits
+    tried = []
 
     def fit(eight: frozenset[str]) -> Graph:
         made = compress_weights(floats, bits, options.group_size, eight)
-        return calibrate(floats, made, bits, shown, eight)
+        tried.append(calibrate(floats, made, bits, shown, price, eight, accurate=True))
+        return tried[-1][0]
 
     made = mixed(floats, coded, fit, shown, held_out, options.target)
-    return made.graph, (mixed_note(made, options.target),)
+    splits = next(splits for graph, splits in tried if graph is made.graph)
+    return made.graph, (mixed_note(made, options.target),), splits
+
+
+def _price(board: BoardProfile) -> Price:
+    """The cost model's, of a node alone."""
+    model = CostModel.of(board)
+    return lambda tensors, node: model.cost(Graph("", tensors, (node,), (), ()), node)
 
 
 def _tie_states(work: Work, target: Target) -> Work:

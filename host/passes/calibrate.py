@@ -4,8 +4,9 @@ the threshold beyond which a channel is an outlier."""
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import ChainMap
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -17,13 +18,12 @@ from edgekit.host.graph.types import Activation, Array, DType, Graph, Node, Shap
 from edgekit.host.options import WeightBits
 from edgekit.host.passes.codes import MOST, compensated, scales_of
 from edgekit.host.passes.compress import matrix_of
+from edgekit.host.passes.thresholds import Fitted, choose
 
 Sample = Mapping[str, Array]
+Price = Callable[[Mapping[str, Tensor], Node], float]  # microseconds
 _Values = ChainMap[str, Array]
 
-_COUNTS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96)  # of outliers, tried
-_MOST_SHARE = 4  # of the channels: with more than one in so many, a split saves little
-_TARGET: Mapping[WeightBits, float] = {"int8": 0.004, "int4": 0.01}
 _TRIED = 4  # samples that thresholds are tried on
 _MOST_ROWS = 1 << 13  # that moments are made of
 _WIDE = 1024  # values of k from which a row gets several scales, each of at most:
@@ -35,11 +35,16 @@ def calibrate(
     coded: Graph,
     bits: WeightBits,
     samples: Sequence[Sample],
+    price: Price,
     eight: Collection[str] = (),
-) -> Graph:
+    *,
+    accurate: bool = False,
+) -> tuple[Graph, dict[str, Fitted]]:
     """`coded`, which compress_weights made of `floats`, with constants and thresholds fitted layer
-    by layer to what the layers before, fitted already, make of `samples`. Weights have
-    `bits`, or 8 where the operator's name is among `eight`.
+    by layer to what the layers before, fitted already, make of `samples`; and the splits of its
+    products by name, which were chosen by their `price` on a board, if `accurate` only among those
+    with nearly the least error. Weights have `bits`, or 8 where the operator's name is among
+    `eight`.
 
     InputError for a model with states, which samples of one run do not tell.
     """
@@ -48,7 +53,7 @@ def calibrate(
             f"{floats.name}: expected a model without states to fit to samples, found "
             f"{len(floats.states)}; leave --samples out"
         )
-    fit = _Fit(floats, coded, samples)
+    fit = _Fit(floats, coded, samples, price, accurate)
     pairs = zip(floats.nodes, coded.nodes, strict=True)
     nodes = tuple(
         node
@@ -58,14 +63,22 @@ def calibrate(
     used = {t for n in nodes for t in (*n.inputs, *n.outputs) if t is not None}
     used |= {*coded.inputs, *coded.outputs}
     tensors = {name: t for name, t in fit.tensors.items() if name in used}
-    return dataclasses.replace(coded, tensors=tensors, nodes=nodes)
+    return dataclasses.replace(coded, tensors=tensors, nodes=nodes), fit.splits
 
 
 class _Fit:
     """Runs both graphs side by side on all samples."""
 
-    def __init__(self, floats: Graph, coded: Graph, samples: Sequence[Sample]) -> None:
-        self._floats = floats
+    def __init__(
+        self,
+        floats: Graph,
+        coded: Graph,
+        samples: Sequence[Sample],
+        price: Price,
+        accurate: bool,
+    ) -> None:
+        self._floats, self._price, self._accurate = floats, price, accurate
+        self.splits = dict[str, Fitted]()
         self.tensors = dict(coded.tensors)
         self._names = set(coded.tensors)
         self._constants = {n: t.data for n, t in floats.tensors.items() if t.data is not None}
@@ -119,19 +132,16 @@ class _Fit:
             op = node.op if last else dataclasses.replace(node.op, activation=Activation.NONE)
             out = y.name if last else self._value(f"{y.name}.{i}", y.shape)
             name = f"{node.name}.{i}" if count > 1 else node.name
-            bare = Node(name, op, (part,), (out,))
-            each = max(slices // count, 1)
-            fitted = self._product(bare, matrix, each, bits, own if last else None)
             more = () if sums is None else (sums,)
-            made.append(dataclasses.replace(fitted, inputs=(*fitted.inputs, *more)))
+            bare = Node(name, op, (part, None, None, own if last else None, *more), (out,))
+            made.append(self._product(bare, matrix, max(slices // count, 1), bits))
             self._run(made[-1], self.tensors, self._made)
             sums = out
         return made
 
-    def _product(
-        self, node: Node, weights: Array, slices: int, bits: WeightBits, bias: str | None
-    ) -> Node:
-        """`node` of x alone, with weights, scales and the bias [n] that fit."""
+    def _product(self, node: Node, weights: Array, slices: int, bits: WeightBits) -> Node:
+        """`node`, of x, perhaps a bias of floats and a residual, with weights, scales, a threshold
+        and a bias [n] that fit."""
         x, k = node.inputs[0] or "", weights.shape[1]
         given = [values[x].reshape(-1, k) for values in self._made]
         rows = np.concatenate(given).astype(np.float64)
@@ -139,38 +149,40 @@ class _Fit:
         moment, most = some.T @ some / len(some), MOST[bits]
         scale = scales_of(weights, k // slices, most, np.diagonal(moment))
         codes = compensated(weights, scale, most, moment)
-        assert isinstance(node.op, ops.OutlierFullyConnected)
-        threshold = _threshold(given[:_TRIED], weights, _TARGET[bits])
-        beyond = [np.count_nonzero(np.abs(x).max(axis=0) > threshold) for x in given]
-        op = dataclasses.replace(
-            node.op, threshold=threshold, outliers=round(float(np.mean(beyond)))
-        )
         stored = self._constant(f"{node.name}.codes", DType.I8, codes)
         scales = self._constant(f"{node.name}.scales", DType.F32, np.ascontiguousarray(scale.T))
-        named = Node(node.name, op, (x, stored, scales), node.outputs)
-        shifted = self._bias(named, weights, bias)
-        name = self._constant(f"{node.name}.shifted", DType.F32, shifted)
-        return dataclasses.replace(named, inputs=(*named.inputs, name))
+        named = dataclasses.replace(node, inputs=(x, stored, scales, *node.inputs[3:]))
+        fitted = choose(
+            given[:_TRIED],
+            weights,
+            _floats_of(codes, scale),
+            lambda count: self._price(self.tensors, _split(named, math.inf, count)),
+            self._accurate,
+        )
+        self.splits[node.name] = fitted
+        named = _split(named, fitted.chosen.threshold, fitted.chosen.outliers)
+        bias = self._constant(f"{node.name}.shifted", DType.F32, self._bias(named, weights))
+        return dataclasses.replace(named, inputs=(x, stored, scales, bias, *node.inputs[4:]))
 
     def _value(self, name: str, shape: Shape) -> str:
         own = fresh_name(name, self._names)
         self.tensors[own] = Tensor(own, shape, DType.F32)
         return own
 
-    def _bias(self, node: Node, weights: Array, bias: str | None) -> Array:
-        """The bias [n] by which the mean of all sums is that of floats, plus `bias`."""
-        own = 0.0 if bias is None else self._constants[bias]
-        x, k = node.inputs[0] or "", weights.shape[1]
+    def _bias(self, node: Node, weights: Array) -> Array:
+        """The bias [n] by which the mean of all sums is that of floats, plus the node's own."""
+        own, x, k = node.inputs[3], node.inputs[0] or "", weights.shape[1]
         assert isinstance(node.op, ops.OutlierFullyConnected)
         op = dataclasses.replace(node.op, activation=Activation.NONE)
-        alone = dataclasses.replace(node, op=op)
+        alone = dataclasses.replace(node, op=op, inputs=node.inputs[:3])
         count, missing = 0, np.zeros(len(weights))
         for exact, made in zip(self._exact, self._made, strict=True):
             rows = exact[x].reshape(-1, k).astype(np.float64)
             [sums] = run_node(alone, self.tensors, made)
             missing += weights @ rows.sum(axis=0) - sums.reshape(-1, len(weights)).sum(axis=0)
             count += len(rows)
-        return np.asarray(own + missing / count, np.float32)
+        start = 0.0 if own is None else self._constants[own]
+        return np.asarray(start + missing / count, np.float32)
 
     def _constant(self, name: str, dtype: DType, data: Array) -> str:
         own = fresh_name(name, self._names)
@@ -179,49 +191,21 @@ class _Fit:
         return own
 
 
+def _floats_of(codes: Array, scale: Array) -> Array:
+    """Weights [n, k] of codes and their scales [n, slices]."""
+    depth = codes.shape[1] // scale.shape[1]
+    return np.asarray(codes * np.repeat(scale, depth, axis=1), np.float32)
+
+
+def _split(node: Node, threshold: float, outliers: int) -> Node:
+    assert isinstance(node.op, ops.OutlierFullyConnected)
+    op = dataclasses.replace(node.op, threshold=threshold, outliers=outliers)
+    return dataclasses.replace(node, op=op)
+
+
 def _parts(k: int, slices: int) -> int:
     """Into how many parts k is cut; slices that share a scale of weights stay whole."""
     if k < _WIDE:
         return 1
     fits = (n for n in range(2, k) if k % n == 0 and (slices == 1 or slices % n == 0))
     return next((n for n in fits if k // n <= _PART), 1)
-
-
-def _threshold(samples: Sequence[Array], weights: Array, target: float) -> float:
-    """The largest threshold, and so the cheapest, whose relative error (Frobenius) on the samples
-    [rows, k] is at most `target`; else that of the least error."""
-    right = [x @ weights.T for x in samples]
-    size = sum(float(np.square(y, dtype=np.float64).sum()) for y in right)
-    best, least = _thresholds(samples)[0], np.inf
-    for each in _thresholds(samples):
-        wrong = sum(
-            float(np.square(_coded(x, each) @ weights.T - y, dtype=np.float64).sum())
-            for x, y in zip(samples, right, strict=True)
-        )
-        error = (wrong / size) ** 0.5 if size else 0.0
-        if error < least:
-            best, least = each, error
-        if error <= target:
-            break
-    return best
-
-
-def _thresholds(samples: Sequence[Array]) -> list[float]:
-    """Between two channels each, in the falling order of their largest values."""
-    falling = np.sort(np.max([np.abs(x).max(axis=0) for x in samples], axis=0))[::-1]
-    found = [float(2 * falling[0] + 1)]
-    for count in _COUNTS[1:]:
-        if count * _MOST_SHARE > len(falling):
-            break
-        if 0 < falling[count] < falling[count - 1]:
-            found.append(float(falling[count - 1] + falling[count]) / 2)
-    return found
-
-
-def _coded(x: Array, threshold: float) -> Array:
-    """x [rows, k] as the operator sees it: outliers, and steps of each row."""
-    out = np.abs(x).max(axis=0) > threshold
-    inside = np.where(out, np.float32(0), x)
-    step = np.abs(inside).max(axis=1, keepdims=True) / np.float32(127)
-    step = np.maximum(step, np.finfo(np.float32).tiny)
-    return np.where(out, x, np.rint(inside / step) * step).astype(np.float32)

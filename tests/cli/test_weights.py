@@ -166,6 +166,36 @@ def test_weights_are_fitted_to_samples(edgekit: Any, home: Path, transformer: Pa
     assert told and float(told[1]) == pytest.approx(float(min(cosines)), abs=3e-4)
 
 
+def test_what_is_taken_apart_is_told_with_its_error_and_price(
+    edgekit: Any, home: Path, transformer: Path
+) -> None:
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((9, 1, _ROWS, _WIDTH)).astype(np.float32)
+    x[..., [3, 9]] *= 30
+    np.savez(home / "samples.npz", x=x)
+    options = ("--weights", "int8", "--activations", _SPLIT, "--explain", "e.json")
+    assert edgekit("compile", transformer, *options).code == 0
+    before = _explained(home)
+    assert {str(each["outliers"]) for each in before} == {
+        "{'threshold': 6.0, 'chosen': None, 'tried': []}"
+    }
+    done = edgekit("compile", transformer, *options, "--samples", "samples.npz", "--board", "rpi5")
+    told = re.search(r"outliers: (\d+) of 6 products take channels apart, (\d+) in all", done.err)
+    found = [each["outliers"] for each in _explained(home)]
+    counts = [each["chosen"]["channels"] for each in found]
+    assert told and [int(n) for n in told.groups()] == [sum(map(bool, counts)), sum(counts)]
+    assert max(counts) >= 2
+    for each, operator in zip(found, _explained(home), strict=True):
+        assert each["chosen"] in each["tried"] and len(each["tried"]) > 3
+        assert operator["cost_us"] == pytest.approx(each["chosen"]["price_us"], rel=0.05)
+        assert each["tried"][-1]["error"] < each["tried"][0]["error"] < 0.1
+
+
+def _explained(home: Path) -> list[dict[str, Any]]:
+    explained = json.loads((home / "e.json").read_text())
+    return [o for o in explained["operators"] if o["op"] == "outlier_fully_connected"]
+
+
 def _ran(edgekit: Any, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     np.savez("x.npz", x=x)
     run = edgekit("run", "m.ekb", "--input", "x.npz", "--output", "y.npz")
@@ -216,6 +246,11 @@ def test_samples_may_be_whole_numbers(edgekit: Any, home: Path) -> None:
     done = edgekit("compile", file, *options)
     assert done.code == 0, done.err
     assert "weights in few bits: 2 of 3 operators" in done.err
+    alone = [node("Gather", ["table", "ids"], ["e"]), node("Neg", ["e"], ["y"])]
+    words = value("ids", [1, _ROWS], "s64")
+    table = save(model(alone, [words], ["y"], {"table": constants["table"]}, opset=17), home)
+    done = edgekit("compile", table, *options)
+    assert done.code == 0 and "outliers:" not in done.err, done.err
 
 
 def test_weights_that_need_8_bits_get_them(edgekit: Any, home: Path, transformer: Path) -> None:

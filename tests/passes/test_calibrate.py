@@ -11,13 +11,22 @@ from edgekit.host.errors import InputError
 from edgekit.host.graph import ops
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.graph.types import Activation, Array, DType, Graph, Node, State, Tensor
-from edgekit.host.passes.calibrate import calibrate
+from edgekit.host.options import WeightBits
+from edgekit.host.passes.calibrate import Price
+from edgekit.host.passes.calibrate import calibrate as calibrate_for
 from edgekit.host.passes.compress import compress_weights
 from edgekit.host.passes.mixed import Mixed, mixed, mixed_note
 from edgekit.kb.board import load_board
 from tests.support.kernel_runs import build, run_here
 
 _WIDTH, _ROWS = 96, 20
+
+
+def calibrate(
+    floats: Graph, coded: Graph, bits: WeightBits, samples: list[dict[str, Array]]
+) -> Graph:
+    """Where channels apart cost nothing."""
+    return calibrate_for(floats, coded, bits, samples, lambda *_: 1.0)[0]
 
 
 def _layers() -> Graph:
@@ -86,6 +95,34 @@ def test_thresholds_are_where_outliers_are():
     assert 1 < first.threshold < 4.5 and first.outliers == 2  # which its price knows
     level = calibrate(floats, coded, "int4", _samples(8, 2, largest=1)).nodes[0].op
     assert level.threshold > 1
+
+
+def test_channels_are_apart_where_it_wins_more_than_it_costs():
+    floats, samples = _layers(), _samples(8, 2)
+    coded = compress_weights(floats, "int8")
+    counts = []
+    for each in (0.0, 10.0):
+        graph, splits = calibrate_for(floats, coded, "int8", samples, _priced(each))
+        assert {name: s.chosen.threshold for name, s in splits.items()} == {
+            node.name: node.op.threshold for node in graph.nodes
+        }
+        counts.append([node.op.outliers for node in graph.nodes])
+    assert counts[0][0] == 2 and counts[1] == [0, 0]
+
+
+def test_four_bits_take_fewer_channels_apart():
+    """Their weights' own error is so large that finer activations win little."""
+    floats, samples, counts = _layers(), _samples(8, 2), []
+    for bits in ("int8", "int4"):
+        coded = compress_weights(floats, bits)
+        fitted = calibrate_for(floats, coded, bits, samples, _priced(0.05))[0]
+        counts.append(fitted.nodes[0].op.outliers)
+    assert counts == [2, 0]
+
+
+def _priced(each: float) -> Price:
+    """A layer without outliers costs 1, and each of them so much."""
+    return lambda _, node: 1 + each * node.op.outliers
 
 
 def test_fitted_layers_run(tmp_path):
@@ -192,7 +229,7 @@ def _uneven_layers() -> Graph:
 def _mixed(floats: Graph, target: float) -> Mixed:
     def fit(eight: frozenset[str]) -> Graph:
         coded = compress_weights(floats, "int4", 32, eight)
-        return calibrate(floats, coded, "int4", shown, eight)
+        return calibrate_for(floats, coded, "int4", shown, lambda *_: 1.0, eight)[0]
 
     shown, held_out = _samples(8, 2), _samples(4, 3)
     return mixed(floats, compress_weights(floats, "int4", 32), fit, shown, held_out, target)
