@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from edgekit.device.agent.specs import PlacementSpec
+from edgekit.device.agent.specs import LossSpec, PlacementSpec
 from edgekit.host.graph.types import Array
 
 
@@ -30,7 +30,8 @@ class Artifact:
     """A compiled model before it is bundled. `description` is ek_describe's JSON, parsed;
     `explain` is what `compile --explain` writes (schema edgekit.explain/1), `notes` what the
     importer decided and a user may want otherwise; `placements` on how many threads it is
-    fastest, by price; `extras` the CPU features that it needs beside those of the profile."""
+    fastest, by price; `extras` the CPU features that it needs beside those of the profile; `loss`
+    what fewer bits cost its golden outputs beside f32."""
 
     model_name: str
     model_sha256: str
@@ -42,3 +43,4 @@ class Artifact:
     notes: tuple[str, ...] = ()
     placements: tuple[PlacementSpec, ...] = ()
     extras: tuple[str, ...] = ()
+    loss: LossSpec | None = None

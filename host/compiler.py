@@ -16,7 +16,7 @@ from edgekit.host.codegen.section import section_code
 from edgekit.host.errors import InputError
 from edgekit.host.explain import explain
 from edgekit.host.fit import plan_of
-from edgekit.host.golden.half import code_note, half_note
+from edgekit.host.golden.half import code_note, half_note, loss_of
 from edgekit.host.golden.vectors import golden_of
 from edgekit.host.graph.types import Array, Graph
 from edgekit.host.importers import import_model, model_hash
@@ -170,11 +170,12 @@ def build_graph(
     _LOG.info("%s: compiled; golden outputs by the reference", imported.name)
     golden = golden_of(imported, cache / "golden")
     placed = placements(scheduled, plan, board, options.threads, options.cluster)
-    notes = made.notes
-    if made.floats is not None:
-        notes = (*notes, code_note(made.floats, made.graph, golden))
-    if made.exact is not None:
-        notes = (*notes, half_note(made.exact, made.graph, golden))
+    notes, plain = made.notes, made.floats or made.exact
+    loss = None if plain is None else loss_of(plain, golden)
+    if loss is not None and made.floats is not None:
+        notes = (*notes, code_note(made.graph, loss))
+    if loss is not None and made.exact is not None:
+        notes = (*notes, half_note(made.exact, made.graph, golden, loss))
     return Artifact(
         model_name=imported.name,
         model_sha256=digest,
@@ -195,6 +196,7 @@ def build_graph(
         notes=notes,
         placements=placed,
         extras=extras_of(plan, board),
+        loss=loss,
     )
 
 

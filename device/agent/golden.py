@@ -7,7 +7,7 @@ import math
 import signal
 import struct
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 
@@ -38,10 +38,13 @@ Number = Union[int, float]
 
 
 def check_golden(folder: Path, manifest: Manifest) -> Dict[str, Any]:
-    """Runs the golden input of every variant in this process; the milliseconds of the slowest and
-    the largest difference of each output. DeviceError says how far off the outputs are."""
+    """Runs the golden input of every variant in this process; the milliseconds of the slowest, the
+    largest difference of each output, and what golden outputs themselves lost to fewer bits.
+    DeviceError says how far off the outputs are."""
     found = [_check_variant(folder, manifest, v) for v in manifest.every_variant()]
+    known = {"loss": asdict(manifest.loss)} if manifest.loss else {}
     return {
+        **known,
         "ms": max(ms for ms, _ in found),
         "max_difference": [max(each) for each in zip(*(differences for _, differences in found))],
     }

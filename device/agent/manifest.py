@@ -15,11 +15,13 @@ from edgekit.device.agent.application import ApplicationSpec, application_of
 from edgekit.device.agent.specs import (
     MOST_PLACEMENTS,
     GoldenFiles,
+    LossSpec,
     Memory,
     OperatorSpec,
     PlacementSpec,
     TensorSpec,
     golden_of,
+    loss_of,
     memory_of,
     operator_of,
     path_of,
@@ -44,6 +46,7 @@ SCHEMA_MARGINS = "edgekit.bundle/2"  # the same with golden.margins
 SCHEMA_VARIANTS = "edgekit.bundle/3"  # the same with variants
 SCHEMA_APPLICATION = "edgekit.bundle/4"  # the same with an application, and variants or none
 SCHEMA_PLACEMENTS = "edgekit.bundle/5"  # the same with placements; an application, or null
+SCHEMA_LOSS = "edgekit.bundle/6"  # the same with a loss, and placements or none
 MANIFEST = "manifest.json"
 SIGNATURE = "manifest.json.sig"
 LIBRARY = "model.so"
@@ -123,7 +126,8 @@ class Variant:
 class Manifest:
     """`variants`: those for further input shapes; the first one's facts are the manifest's own.
     `application`: the program that runs with the model. `placements`: the threads that are best
-    on each of the board's clusters, the best cluster first; none: one thread, on any core."""
+    on each of the board's clusters, the best cluster first; none: one thread, on any core.
+    `loss`: what its bits cost beside f32, where it has fewer."""
 
     id: str
     kit_version: str
@@ -140,6 +144,7 @@ class Manifest:
     variants: Tuple[Variant, ...] = ()
     application: Optional[ApplicationSpec] = None
     placements: Tuple[PlacementSpec, ...] = ()
+    loss: Optional[LossSpec] = None
 
     def to_json(self) -> bytes:
         """The canonical text: sorted keys, one line, the same bytes on every machine."""
@@ -159,9 +164,12 @@ class Manifest:
         return max((v.memory for v in self.every_variant()), key=lambda m: m.total)
 
     def _document(self) -> Dict[str, Any]:
-        """Without placements, application, variants, or margins, it is what runtimes that know of
-        none can read."""
+        """Without loss, placements, application, variants, or margins, it is what runtimes that
+        know of none can read."""
         document = asdict(self)
+        if self.loss:
+            return {"schema": SCHEMA_LOSS, **document}
+        del document["loss"]
         if self.placements:
             return {"schema": SCHEMA_PLACEMENTS, **document}
         del document["placements"]
@@ -232,8 +240,10 @@ def _parse(data: bytes) -> Manifest:
     parsed = _manifest(root)
     if root["schema"] == SCHEMA_VARIANTS and not parsed.variants:
         raise bad("variants", "at least one, or no such key", "none")
-    if root["schema"] == SCHEMA_PLACEMENTS and not 0 < len(parsed.placements) <= MOST_PLACEMENTS:
-        raise bad("placements", f"1 to {MOST_PLACEMENTS}, or no such key", len(parsed.placements))
+    if root["schema"] == SCHEMA_PLACEMENTS and not parsed.placements:
+        raise bad("placements", "at least one, or no such key", "none")
+    if len(parsed.placements) > MOST_PLACEMENTS:
+        raise bad("placements", f"at most {MOST_PLACEMENTS}", len(parsed.placements))
     _check_variants(parsed)
     _check_files(parsed)
     if (expected := content_id(root)) != parsed.id:
@@ -243,13 +253,15 @@ def _parse(data: bytes) -> Manifest:
 
 def _forms(there: AbstractSet[str]) -> Tuple[Set[str], Tuple[str, ...]]:
     """The keys that a document with the keys `there` need not have, and the schemas it may name."""
+    if "loss" in there:
+        return set(), (SCHEMA_LOSS,)
     if "placements" in there:
-        return set(), (SCHEMA_PLACEMENTS,)
+        return {"loss"}, (SCHEMA_PLACEMENTS,)
     if "application" in there:
-        return {"placements"}, (SCHEMA_APPLICATION,)
+        return {"loss", "placements"}, (SCHEMA_APPLICATION,)
     if "variants" in there:
-        return {"placements", "application"}, (SCHEMA_VARIANTS,)
-    return {"placements", "application", "variants"}, (SCHEMA, SCHEMA_MARGINS)
+        return {"loss", "placements", "application"}, (SCHEMA_VARIANTS,)
+    return {"loss", "placements", "application", "variants"}, (SCHEMA, SCHEMA_MARGINS)
 
 
 def _canonical(document: Mapping[str, Any]) -> bytes:
@@ -309,6 +321,7 @@ def _manifest(root: Dict[str, Any]) -> Manifest:
         variants=each(root.get("variants", ()), "variants", _variant),
         application=_application(root),
         placements=each(root.get("placements", ()), "placements", placement_of),
+        loss=loss_of(root["loss"], "loss") if "loss" in root else None,
     )
 
 

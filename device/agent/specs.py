@@ -90,6 +90,22 @@ class PlacementSpec:
 
 
 @dataclass(frozen=True)
+class LossSpec:
+    """What fewer bits cost: the golden outputs beside those of the same model in f32. The least
+    cosine of an output, and the largest difference as a fraction of its output's largest value."""
+
+    cosine: float
+    off: float
+
+    def told(self) -> str:
+        """The end of a sentence."""
+        return (
+            f"golden outputs have a cosine of {self.cosine:.5f} with the float model's and are off "
+            f"by {self.off:.2%} of their largest value"
+        )
+
+
+@dataclass(frozen=True)
 class Wish:
     """What a user asks for; None and "" leave it to the release."""
 
@@ -170,3 +186,12 @@ def placement_of(raw: object, where: str) -> PlacementSpec:
         number(keys["cost_us"], f"{where}.cost_us"),
         number(keys["alone_us"], f"{where}.alone_us"),
     )
+
+
+def loss_of(raw: object, where: str) -> LossSpec:
+    """The manifest's `loss`, checked; InputError names what is wrong."""
+    keys = keys_of(raw, where, tuple(LossSpec.__dataclass_fields__))
+    cosine, off = (number(keys[k], f"{where}.{k}") for k in ("cosine", "off"))
+    if not -1 <= cosine <= 1:
+        raise bad(f"{where}.cosine", "a number from -1 to 1", cosine)
+    return LossSpec(cosine, off)

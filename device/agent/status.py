@@ -10,7 +10,7 @@ from edgekit.device.agent.manifest import Manifest
 from edgekit.device.agent.mend import recover, settle, switch
 from edgekit.device.agent.process import is_locked
 from edgekit.device.agent.session import alone
-from edgekit.device.agent.specs import PlacementSpec
+from edgekit.device.agent.specs import LossSpec, PlacementSpec
 from edgekit.device.agent.store import Links, Store
 from edgekit.device.agent.whole import find_damage, find_damage_of_head, record_damage
 from edgekit.device.errors import (
@@ -34,6 +34,7 @@ class ReleaseInfo:
     shapes: Tuple[Dict[str, Tuple[int, ...]], ...]  # of the inputs, for each variant
     damage: str = ""  # what is not as it was installed, as far as was looked
     placement: Optional[PlacementSpec] = None  # where it runs unless told; None: on one thread
+    loss: Optional[LossSpec] = None  # beside f32
 
 
 @dataclass(frozen=True)
@@ -185,4 +186,5 @@ def _info(store: Store, release: Optional[str], full: bool) -> Optional[ReleaseI
         tuple(v.shapes for v in m.every_variant()),
         damage,
         m.placements[0] if m.placements else None,
+        m.loss,
     )

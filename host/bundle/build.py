@@ -66,6 +66,7 @@ def build_bundle(
         ),
         variants=variants,
         placements=artifact.placements,
+        loss=artifact.loss,
     ).with_id()
     return Bundle(parse_manifest(manifest.to_json()), files)
 

@@ -205,6 +205,7 @@ def _show(bundle: Bundle, target: Path, as_json: bool) -> None:
                 "weights_bytes": manifest.memory.weights_bytes,
                 "operators": len(manifest.operators),
                 "placements": [asdict(spec) for spec in manifest.placements],
+                "loss": asdict(manifest.loss) if manifest.loss else None,
                 "shapes": [variant.shapes for variant in manifest.every_variant()],
             }
         )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from edgekit.device.agent.specs import LossSpec
 from edgekit.host.cli.compile import load_bundle
 from edgekit.host.cli.options import (
     ActivationsOption,
@@ -230,7 +231,11 @@ def _show(
 
 
 def _health(health: Any) -> str:
+    from edgekit.host.release.probed import known
+
     if not health:
         return "ok, checked when it was deployed"
     worst = max(health["max_difference"], default=0.0)
-    return f"ok, golden output met (largest difference {worst:.3g})"
+    told = f"ok, golden output met (largest difference {worst:.3g})"
+    lost = health.get("loss")
+    return f"{told}; {LossSpec(**known(LossSpec, lost)).told()}" if lost else told

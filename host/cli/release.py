@@ -113,6 +113,8 @@ def _show_releases(found: BoardStatus, usual: Wish) -> None:
     show_shapes(found.current.shapes if found.current else ())
     if found.current and not found.current.damage:
         print(f"runs on   {_placement(found.current.placement, usual)}")
+    if found.current and found.current.loss:
+        print(f"loss      {found.current.loss.told()}")
     print(f"previous  {_line(found.previous)}")
     if found.interrupted:
         print("note      a deploy was interrupted; run it again")

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from edgekit.device.agent.specs import LossSpec
 from edgekit.host.artifact import Golden
 from edgekit.host.graph import ops
 from edgekit.host.graph.evaluate import evaluate
@@ -14,6 +15,7 @@ from edgekit.host.graph.types import Array, DType, Graph
 
 _CODED = (ops.OutlierFullyConnected, ops.DynamicFullyConnected, ops.GatherCodes)
 _NONE = 1e-30
+_MOST_OFF = 1e9  # what is told of outputs that are no numbers
 
 
 def half_loss(exact: Graph, golden: Golden) -> float:
@@ -22,18 +24,18 @@ def half_loss(exact: Graph, golden: Golden) -> float:
     return max((_off(want, found) for want, found in _pairs(exact, golden)), default=0.0)
 
 
-def code_note(exact: Graph, made: Graph, golden: Golden) -> str:
-    """A sentence about `made`, whose weights are codes, beside `exact`, the same in f32: the worst
-    output, by the least cosine."""
-    coded = sum(isinstance(node.op, _CODED) for node in made.nodes)
+def loss_of(exact: Graph, golden: Golden) -> LossSpec:
+    """Golden outputs of a model of fewer bits beside those of `exact`, the same in f32."""
     pairs = [pair for pair in _pairs(exact, golden) if pair[0].size]
     least = min((cosine(want, found) for want, found in pairs), default=1.0)
-    lost = max((_off(want, found) for want, found in pairs), default=0.0)
-    return (
-        f"weights in few bits: {coded} of {len(made.nodes)} operators; golden outputs have a "
-        f"cosine of {least:.5f} with the float model's and are off by {lost:.2%} of their largest "
-        "value"
-    )
+    off = max((_off(want, found) for want, found in pairs), default=0.0)
+    return LossSpec(float(np.clip(least, -1, 1)), min(off, _MOST_OFF))
+
+
+def code_note(made: Graph, loss: LossSpec) -> str:
+    """A sentence about `made`, whose weights are codes."""
+    coded = sum(isinstance(node.op, _CODED) for node in made.nodes)
+    return f"weights in few bits: {coded} of {len(made.nodes)} operators; {loss.told()}"
 
 
 def sample_note(exact: Graph, made: Graph, samples: Sequence[Mapping[str, Array]]) -> str:
@@ -66,8 +68,9 @@ def _off(want: Array, found: Array) -> float:
     return off / largest if np.isfinite(off) else np.inf
 
 
-def half_note(exact: Graph, made: Graph, golden: Golden) -> str:
-    """A sentence about `made`, which computes in f16 where it pays: what that wins, and costs."""
+def half_note(exact: Graph, made: Graph, golden: Golden, loss: LossSpec) -> str:
+    """A sentence about `made`, which computes in f16 where it pays and `exact` in f32: what that
+    wins, and costs."""
     inside = sum(DType.F16 in {made.tensors[t].dtype for t in n.outputs} for n in made.nodes)
     bound = max(
         float(tolerance) / max(float(np.max(np.abs(y), initial=0)), 1e-30)
@@ -76,7 +79,7 @@ def half_note(exact: Graph, made: Graph, golden: Golden) -> str:
     return (
         f"half precision: {inside} of {len(made.nodes)} operators, "
         f"{_constants(made):,} instead of {_constants(exact):,} bytes of constants; golden "
-        f"outputs are off by {half_loss(exact, golden):.2%} of f32's largest value, a board's may "
+        f"outputs are off by {loss.off:.2%} of f32's largest value, a board's may "
         f"be by {bound:.2%} more"
     )
 

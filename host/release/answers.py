@@ -78,8 +78,14 @@ class StateAnswer(TypedDict):
     ms: Time
 
 
+class LossAnswer(TypedDict):
+    cosine: Number
+    off: Number
+
+
 class HealthAnswer(TypedDict):
     ms: NotRequired[Time]
+    loss: NotRequired[LossAnswer]
     max_difference: NotRequired[tuple[float, ...]]
 
 
@@ -131,6 +137,7 @@ class ReleaseAnswer(TypedDict):
     shapes: tuple[Shapes, ...]
     damage: NotRequired[Text]
     placement: NotRequired[PlacementSpecAnswer | None]
+    loss: NotRequired[LossAnswer | None]
 
 
 class FailureAnswer(TypedDict):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from edgekit.device.agent.specs import PlacementSpec
+from edgekit.device.agent.specs import LossSpec, PlacementSpec
 
 if TYPE_CHECKING:
     from edgekit.device.agent.hotspots import ThreadHotspots
@@ -103,7 +103,8 @@ class ReleaseInfo:
     """An installed release, as the board describes it; `shapes` of its inputs, for each variant.
 
     `damage` says what is not as it was installed: such a release is never run. `placement` is where
-    it runs unless told; None: on one thread, on any core.
+    it runs unless told; None: on one thread, on any core. `loss`: what its fewer bits cost beside
+    f32.
     """
 
     id: str
@@ -116,6 +117,7 @@ class ReleaseInfo:
     shapes: tuple[Mapping[str, tuple[int, ...]], ...] = ()
     damage: str = ""
     placement: PlacementSpec | None = None
+    loss: LossSpec | None = None
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgekit.device.agent.npz import Array, npz_bytes
-from edgekit.device.agent.specs import PlacementSpec
+from edgekit.device.agent.specs import LossSpec, PlacementSpec
 from edgekit.device.errors import InputError as DeviceInputError
 from edgekit.host.errors import BusyError, InputError
 from edgekit.host.release.answers import Document
@@ -159,9 +159,11 @@ def _info(found: Document | None) -> ReleaseInfo | None:
     if found is None:
         return None
     shapes = tuple(_shapes(variant) for variant in found["shapes"])
-    placed = found.get("placement")
+    placed, lost = found.get("placement"), found.get("loss")
     spec = None if placed is None else PlacementSpec(**known(PlacementSpec, placed))
-    return ReleaseInfo(**known(ReleaseInfo, found) | {"shapes": shapes, "placement": spec})
+    loss = None if lost is None else LossSpec(**known(LossSpec, lost))
+    more = {"shapes": shapes, "placement": spec, "loss": loss}
+    return ReleaseInfo(**known(ReleaseInfo, found) | more)
 
 
 def _shapes(found: Document) -> dict[str, tuple[int, ...]]:

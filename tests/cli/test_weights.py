@@ -139,6 +139,25 @@ def test_the_loss_against_floats_is_told(edgekit: Any, transformer: Path) -> Non
     assert "cosine" not in edgekit("compile", transformer).err
 
 
+def test_the_loss_goes_with_the_release(edgekit: Any, home: Path, transformer: Path) -> None:
+    """Compile tells it, the health check and status know it; an exact model has none."""
+    options = ("--weights", "int4", "--activations", _SPLIT)
+    done = edgekit("compile", transformer, *options, "-o", "few.ekb", "--json")
+    loss = json.loads(done.out)["loss"]
+    assert 0.9 < loss["cosine"] < 1 and 0 < loss["off"] < 1
+    told = f"golden outputs have a cosine of {loss['cosine']:.5f} with the float model's"
+    assert told in done.err
+    deployed = edgekit("deploy", "few.ekb", "--board", "local")
+    assert deployed.code == 0, deployed.err
+    assert told in next(line for line in deployed.out.splitlines() if line.startswith("health"))
+    assert f"loss      {told}" in edgekit("status", "--board", "local").out
+    found = json.loads(edgekit("status", "--board", "local", "--json").out)
+    assert found["current"]["loss"] == loss
+    assert edgekit("deploy", transformer, "--board", "local").code == 0
+    found = json.loads(edgekit("status", "--board", "local", "--json").out)
+    assert found["current"]["loss"] is None and found["previous"]["loss"] == loss
+
+
 def test_both_options_are_needed(edgekit: Any, transformer: Path) -> None:
     done = edgekit("compile", transformer, "--weights", "int8")
     assert done.code == 2

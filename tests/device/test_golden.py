@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgekit.device.agent.golden import check_golden, check_in_subprocess, worst_difference
-from edgekit.device.agent.specs import TensorSpec
+from edgekit.device.agent.specs import LossSpec, TensorSpec
 from edgekit.device.agent.store import read_manifest
 from edgekit.device.dtypes import BY_NAME, ElementType
 from edgekit.device.errors import DeviceError, UnhealthyError
@@ -42,6 +43,14 @@ def test_right_output_is_healthy(unpack: Unpack, defines: tuple[str, ...]) -> No
     folder = unpack(*defines)
     assert check_golden(folder, read_manifest(folder))["max_difference"] == [0.0]
     assert check_in_subprocess(folder, SECONDS)["max_difference"] == [0.0]
+
+
+def test_what_fewer_bits_cost_is_part_of_the_answer(unpack: Unpack) -> None:
+    folder = unpack()
+    manifest = replace(read_manifest(folder), loss=LossSpec(0.99, 0.02)).with_id()
+    (folder / "manifest.json").write_bytes(manifest.to_json())
+    assert check_golden(folder, read_manifest(folder))["loss"] == {"cosine": 0.99, "off": 0.02}
+    assert check_in_subprocess(folder, SECONDS)["loss"] == {"cosine": 0.99, "off": 0.02}
 
 
 def test_wrong_output_says_how_far_off(unpack: Unpack) -> None:

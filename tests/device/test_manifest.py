@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgekit.device.agent.manifest import content_id, is_release_id, parse_manifest
-from edgekit.device.agent.specs import safe_path
+from edgekit.device.agent.specs import LossSpec, safe_path
 from edgekit.device.errors import InputError
 from edgekit.host.bundle import Bundle
 
@@ -38,6 +38,23 @@ def test_id_depends_on_everything(text: bytes) -> None:
     assert replace(manifest, counter=manifest.counter + 1).with_id().id != manifest.id
     with pytest.raises(InputError, match=f"id: expected .*, found {manifest.id}"):
         parse_manifest(replace(manifest, counter=1).to_json())
+
+
+def test_manifests_with_a_loss_are_a_schema_of_their_own(paper: MakeBundle) -> None:
+    old = paper().manifest
+    assert b"loss" not in old.to_json()
+    made = replace(old, loss=LossSpec(0.99, 0.02)).with_id()
+    text = made.to_json()
+    assert json.loads(text)["schema"] == "edgekit.bundle/6"
+    assert parse_manifest(text) == made
+    for change, told in (
+        ({"schema": "edgekit.bundle/5"}, "schema: expected edgekit.bundle/6"),
+        ({"loss": None}, "loss: expected"),
+        ({"loss": {"cosine": 2.0, "off": 0.0}}, "loss.cosine: expected a number from -1 to 1"),
+        ({"loss": {"cosine": 1.0}}, "loss: expected"),
+    ):
+        with pytest.raises(InputError, match=told):
+            parse_manifest(json.dumps(json.loads(text) | change).encode())
 
 
 @pytest.mark.parametrize("wrong", [None, True, -1, 1.5, "", "\n", [], {}, [{}], 1 << 70])

@@ -210,6 +210,9 @@ def test_manifests_with_placements_are_a_schema_of_their_own(paper: Callable[...
     for change in ({"placements": []}, {"schema": "edgekit.bundle/4"}):
         with pytest.raises(InputError):
             parse_manifest(json.dumps(json.loads(text) | change).encode())
+    many = replace(old, placements=SPECS * 17).with_id().to_json()
+    with pytest.raises(InputError, match="placements: expected at most 16"):
+        parse_manifest(many)
     odd = {**json.loads(text)["placements"][0], "threads": 0}
     with pytest.raises(InputError, match=r"placements\[0\].threads: expected a whole number"):
         parse_manifest(json.dumps(json.loads(text) | {"placements": [odd]}).encode())
