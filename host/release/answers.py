@@ -8,6 +8,7 @@ from typing import Annotated, Any, NotRequired, TypedDict
 from msgspec import Meta
 
 from edgekit.host.decode import Count, Number, Text, fitting, parsed
+from edgekit.host.release.manifest_answers import LossAnswer, PlacementSpecAnswer
 
 Document = dict[str, Any]
 
@@ -78,11 +79,6 @@ class StateAnswer(TypedDict):
     ms: Time
 
 
-class LossAnswer(TypedDict):
-    cosine: Number
-    off: Number
-
-
 class HealthAnswer(TypedDict):
     ms: NotRequired[Time]
     loss: NotRequired[LossAnswer]
@@ -116,14 +112,6 @@ class AppAnswer(TypedDict):
 
 class AppLogAnswer(TypedDict):
     lines: tuple[Text, ...]
-
-
-class PlacementSpecAnswer(TypedDict):
-    cluster: Text
-    core: Text
-    threads: Count
-    cost_us: Number
-    alone_us: Number
 
 
 class ReleaseAnswer(TypedDict):
