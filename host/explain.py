@@ -89,15 +89,19 @@ def explain(
         "order": [n.name for n in graph.nodes],
         "objective": schedule.objective,
         "random_seed": schedule.random_seed,
-        "memory": {
-            "arena_bytes": plan.memory.arena_bytes,
-            "lower_bound_bytes": plan.memory.lower_bound,
-            "weights_bytes": len(plan.lowered.weights),
-            "limit_bytes": limit,
-        },
+        "memory": _memory(plan, limit),
         "nna": _nna(schedule, board),
         "placements": list(placements),
         "passes": [asdict(c) for c in counts],
+    }
+
+
+def _memory(plan: Plan, limit: int | None) -> dict[str, int | None]:
+    return {
+        "arena_bytes": plan.memory.arena_bytes,
+        "lower_bound_bytes": plan.memory.lower_bound,
+        "weights_bytes": len(plan.lowered.weights),
+        "limit_bytes": limit,
     }
 
 
