@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Dict, Optional, Tuple
@@ -124,9 +125,12 @@ def leave(store: Store, release: str, state: str, reason: str) -> Optional[str]:
             return None
         if find_damage(store.releases / links.previous, full=True):
             return None
-        switch(store, Links(links.previous, release))
         failure = {"release": release, "state": state, "reason": reason, "log": ""}
-        store.write_note(store.failure, failure)
+        # Before the switch: `status` reads without the lock, the links first. Nor may a full disk
+        # keep the release in service.
+        with contextlib.suppress(OSError):
+            store.write_note(store.failure, failure)
+        switch(store, Links(links.previous, release))
         return links.previous
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from edgekit.device.agent import release
 from edgekit.device.agent.mend import settle
-from edgekit.device.agent.status import current_release, status, verify
+from edgekit.device.agent.status import current_release, leave, status, verify
 from edgekit.device.agent.store import Links, Store
 from edgekit.device.agent.whole import write_record
 from edgekit.device.errors import InputError, RolledBackError, TransferError
@@ -183,6 +183,37 @@ def test_damaged_release_with_a_damaged_one_before_stays_and_is_refused(
     assert found.current is not None
     assert found.current.damage.startswith("weights.bin: expected")
     assert f"release {ids[0]} is damaged" in board.told[-1]
+
+
+def test_whoever_sees_the_release_before_sees_why(
+    board: Board, ids: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader without a lock may come between the note and the links."""
+    seen = []
+
+    def set_links(links: Links) -> None:
+        seen.append((links, board.read_note(board.failure)))
+        Store.set_links(board, links)
+
+    monkeypatch.setattr(board, "set_links", set_links)
+    assert leave(board, ids[0], "application", "it hangs") == ids[1]
+    links, failure = seen[-1]
+    assert links == Links(ids[1], ids[0])
+    assert failure is not None
+    assert (failure["release"], failure["reason"]) == (ids[0], "it hangs")
+
+
+def test_note_that_cannot_be_written_keeps_no_bad_release_in_service(
+    board: Board, ids: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write_note(path: Path, note: dict[str, Any]) -> None:
+        if path == board.failure:
+            raise OSError(28, "No space left on device")
+        Store.write_note(board, path, note)
+
+    monkeypatch.setattr(board, "write_note", write_note)
+    assert leave(board, ids[0], "application", "it hangs") == ids[1]
+    assert board.links() == Links(ids[1], ids[0])
 
 
 def test_status_goes_back_too(board: Board, ids: tuple[str, str]) -> None:
