@@ -39,12 +39,14 @@ pytestmark = pytest.mark.sanitizers
 _SLOW = re.compile("conv|dense|depthwise|large_window|pruned|outlier")
 _RUNS = [
     pytest.param(
-        family, simd, marks=[pytest.mark.long] * (simd == "avx2" or bool(_SLOW.search(family)))
+        family,
+        simd,
+        marks=[pytest.mark.long] * (simd in ("sse2", "avx2") or bool(_SLOW.search(family))),
     )
     if simd != "scalar"
     else (family, simd)
     for family in FAMILIES
-    for simd in ("scalar", "avx2", "avx512vnni")
+    for simd in ("scalar", "sse2", "avx2", "avx512vnni")
 ]
 _HALF_RUNS = [
     pytest.param(family, marks=[pytest.mark.long] * bool(_SLOW.search(family)))
@@ -112,7 +114,7 @@ def _outputs(graph, inputs, board, simd, driver, tmp_path, units=NO_UNITS):
     "simd",
     [
         *("avx512vnni", pytest.param("avx512amx", marks=_AMX)),
-        *(pytest.param(s, marks=pytest.mark.long) for s in ("scalar", "avx2")),
+        *(pytest.param(s, marks=pytest.mark.long) for s in ("scalar", "sse2", "avx2")),
     ],
 )
 def test_products_stay_in_bounds(simd, driver, tmp_path, monkeypatch):
