@@ -31,7 +31,7 @@ class Artifact:
     `explain` is what `compile --explain` writes (schema edgekit.explain/1), `notes` what the
     importer decided and a user may want otherwise; `placements` on how many threads it is
     fastest, by price; `extras` the CPU features that it needs beside those of the profile; `loss`
-    what fewer bits cost its golden outputs beside f32."""
+    what fewer bits cost its outputs beside f32."""
 
     model_name: str
     model_sha256: str

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from edgekit.device.agent.specs import LossSpec
 from edgekit.device.agent.variants import shapes_text
 from edgekit.device.features import memory_bytes
 from edgekit.host.artifact import Artifact
@@ -16,10 +17,11 @@ from edgekit.host.codegen.section import section_code
 from edgekit.host.errors import InputError
 from edgekit.host.explain import explain
 from edgekit.host.fit import plan_of
-from edgekit.host.golden.half import code_note, half_note, loss_of
+from edgekit.host.golden.half import code_note, half_note, loss_of, worse
 from edgekit.host.golden.vectors import golden_of
 from edgekit.host.graph.types import Array, Graph
 from edgekit.host.importers import import_model, model_hash
+from edgekit.host.inputs import read_loss
 from edgekit.host.lower.context import WeightsFile
 from edgekit.host.lower.groups import Group, choices_of
 from edgekit.host.lower.plan import Kernel, Plan
@@ -92,11 +94,13 @@ def prepare(
 ) -> tuple[Graph, Made]:
     """The graph as it was imported (and quantized, if asked for), and what passes made of it, ready
     for scheduling."""
-    graph = import_model(model, options.shapes)
+    graph, lost = import_model(model, options.shapes), read_loss(model)
     if options.quantize is not None:
-        graph = quantized_file(model, graph, options.quantize, board).graph
+        quantized = quantized_file(model, graph, options.quantize, board)
+        graph, lost = quantized.graph, quantized.report.loss
     samples = () if options.samples is None else read_samples(options.samples, graph)
-    return prepare_graph(graph, board, options, samples=samples)
+    imported, made = prepare_graph(graph, board, options, samples=samples)
+    return imported, replace(made, lost=lost)
 
 
 def prepare_graph(
@@ -131,8 +135,8 @@ class Made:
     """A graph ready for scheduling, and how it came about: operator counts of the passes, the
     operators that parts were split from, the limit of memory that asked for that, what the
     importer has to say, the same in f32 if it computes in half precision, operators whose method
-    was chosen together, the same with weights of floats if some are codes, and what products that
-    were fitted to samples take apart."""
+    was chosen together, the same with weights of floats if some are codes, what products that
+    were fitted to samples take apart, and what quantization cost before the import."""
 
     graph: Graph
     counts: tuple[PassCount, ...] = ()
@@ -143,6 +147,7 @@ class Made:
     groups: tuple[Group, ...] = ()
     floats: Graph | None = None
     splits: Mapping[str, Fitted] = field(default_factory=dict)
+    lost: LossSpec | None = None
 
 
 def build_graph(
@@ -196,7 +201,7 @@ def build_graph(
         notes=notes,
         placements=placed,
         extras=extras_of(plan, board),
-        loss=loss,
+        loss=worse(made.lost, loss),
     )
 
 

@@ -91,16 +91,19 @@ class PlacementSpec:
 
 @dataclass(frozen=True)
 class LossSpec:
-    """What fewer bits cost: the golden outputs beside those of the same model in f32. The least
-    cosine of an output, and the largest difference as a fraction of its output's largest value."""
+    """What fewer bits cost: outputs beside those of the same model in f32. The least cosine of an
+    output, and the largest difference as a fraction of its output's largest value. `samples`: of
+    so many that were held out; 0: of the golden input."""
 
     cosine: float
     off: float
+    samples: int = 0
 
     def told(self) -> str:
         """The end of a sentence."""
+        which = f"outputs of {self.samples} held-out samples" if self.samples else "golden outputs"
         return (
-            f"golden outputs have a cosine of {self.cosine:.5f} with the float model's and are off "
+            f"{which} have a cosine of {self.cosine:.5f} with the float model's and are off "
             f"by {self.off:.2%} of their largest value"
         )
 
@@ -194,4 +197,4 @@ def loss_of(raw: object, where: str) -> LossSpec:
     cosine, off = (number(keys[k], f"{where}.{k}") for k in ("cosine", "off"))
     if not -1 <= cosine <= 1:
         raise bad(f"{where}.cosine", "a number from -1 to 1", cosine)
-    return LossSpec(cosine, off)
+    return LossSpec(cosine, off, whole(keys["samples"], f"{where}.samples"))

@@ -110,7 +110,7 @@ def quantize(
     profile = load_board(profile_of(name))
     with working(f"quantizing {path.name}"):
         made = quantized_file(path, graph, data, profile, evaluate, target, options)
-    write_whole(file, written(made.graph, path, file))
+    write_whole(file, written(made.graph, path, file, made.report.loss))
     times = times_of(graph, made.graph, name)
     if as_json:
         _emit(path, file, made, times)

@@ -13,6 +13,7 @@ from edgekit.host.cli.options import Kind, file_kind, model_file
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
+    from edgekit.device.agent.specs import LossSpec
     from edgekit.host.bundle import Bundle
     from edgekit.host.graph.types import Graph
     from edgekit.host.quantize.measure import Classes
@@ -73,15 +74,17 @@ def model_and_output(model: str | None, output: Path | None, what: str) -> tuple
     return path, file
 
 
-def written(graph: Graph, source: Path, file: Path) -> bytes:
-    """The graph in the format that `file` names; .tflite files keep the model's notes."""
+def written(graph: Graph, source: Path, file: Path, loss: LossSpec | None = None) -> bytes:
+    """The graph in the format that `file` names, with what it lost; .tflite files keep the model's
+    notes."""
     from edgekit.host.exporters import write_onnx, write_tflite
-    from edgekit.host.inputs import read_attached
+    from edgekit.host.inputs import loss_entry, read_attached
 
+    entry = loss_entry(loss) if loss else {}
     if file.suffix == ".onnx":
-        return write_onnx(graph)
+        return write_onnx(graph, entry)
     attached = read_attached(source)
-    return write_tflite(graph, attached.metadata, attached.files)
+    return write_tflite(graph, {**attached.metadata, **entry}, attached.files)
 
 
 def times_of(before: Graph, after: Graph, board: str) -> Times | None:

@@ -9,6 +9,7 @@ operators.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from edgekit.host.errors import InputError
@@ -25,8 +26,9 @@ _SIZE_LIMIT = (1 << 31) - (1 << 20)  # of a protobuf
 _STATEFUL = (ops.ReadState, ops.WriteState)
 
 
-def write_onnx(graph: Graph) -> bytes:
-    """An .onnx file that computes what `graph` does; equal graphs give equal bytes.
+def write_onnx(graph: Graph, metadata: Mapping[str, bytes] | None = None) -> bytes:
+    """An .onnx file that computes what `graph` does, with `metadata` (text) by name; equal graphs
+    give equal bytes.
 
     Raises `InputError` that names the node which the format cannot hold and what to do, or says
     that the onnx package is missing.
@@ -49,7 +51,9 @@ def write_onnx(graph: Graph) -> bytes:
             f"expected constants of at most {_SIZE_LIMIT >> 20} MiB in an .onnx file, found "
             f"{size >> 20} MiB; quantize the weights"
         )
-    return _packed(onnx, graph, sink)
+    made = _packed(onnx, graph, sink)
+    onnx.helper.set_model_props(made, {k: v.decode() for k, v in (metadata or {}).items()})
+    return bytes(made.SerializeToString(deterministic=True))
 
 
 def _package() -> Any:
@@ -65,7 +69,7 @@ def _package() -> Any:
     return onnx
 
 
-def _packed(onnx: Any, graph: Graph, sink: Sink) -> bytes:
+def _packed(onnx: Any, graph: Graph, sink: Sink) -> Any:
     helper = onnx.helper
     ends = [[_end(onnx, graph, name) for name in names] for names in (graph.inputs, graph.outputs)]
     used = {name for node in sink.nodes for name in node.inputs}
@@ -77,13 +81,12 @@ def _packed(onnx: Any, graph: Graph, sink: Sink) -> bytes:
     nodes = [_node(onnx, node) for node in sink.nodes]
     coded = any(t.is_coded and t.dtype is DType.I16 for t in graph.tensors.values())
     opsets = [helper.make_opsetid("", _OPSET_OF_16_BIT_CODES if coded else _OPSET)]
-    made = helper.make_model(
+    return helper.make_model(
         helper.make_graph(nodes, graph.name, *ends, constants),
         opset_imports=opsets,
         producer_name="edgekit",
         ir_version=helper.find_min_ir_version_for(opsets, True),
     )
-    return bytes(made.SerializeToString(deterministic=True))
 
 
 def _node(onnx: Any, node: NodeRecord) -> Any:

@@ -32,6 +32,13 @@ def loss_of(exact: Graph, golden: Golden) -> LossSpec:
     return LossSpec(float(np.clip(least, -1, 1)), min(off, _MOST_OFF))
 
 
+def worse(one: LossSpec | None, other: LossSpec | None) -> LossSpec | None:
+    """Of two losses of a model, one after the other, that with the lesser cosine."""
+    if one is None or other is None:
+        return one or other
+    return min(one, other, key=lambda loss: loss.cosine)
+
+
 def code_note(made: Graph, loss: LossSpec) -> str:
     """A sentence about `made`, whose weights are codes."""
     coded = sum(isinstance(node.op, _CODED) for node in made.nodes)

@@ -111,6 +111,15 @@ def external_files(path: Path) -> tuple[Path, ...]:
     return tuple(sorted({reader.external(t) for t in _tensors(proto, onnx) if _is_external(t)}))
 
 
+def onnx_metadata(path: Path) -> Mapping[str, str]:
+    """What an ONNX model says of itself, by name.
+
+    Raises `InputError` as `read_onnx` does.
+    """
+    proto = _decoded(_package(), read_model_file(path))
+    return {entry.key: entry.value for entry in proto.metadata_props}
+
+
 def _decoded(onnx: Any, content: bytes) -> Any:
     try:
         return onnx.load_model_from_string(content)

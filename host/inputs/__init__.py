@@ -1,6 +1,7 @@
 """What people have as inputs, made into what a model takes."""
 
 from edgekit.host.inputs.convert import fitted
+from edgekit.host.inputs.loss import loss_entry, read_loss
 from edgekit.host.inputs.metadata import ModelNotes, read_attached, read_notes
 from edgekit.host.inputs.options import InputOptions
 from edgekit.host.inputs.pictures import PixelFrames
@@ -20,8 +21,10 @@ __all__ = [
     "input_files",
     "is_array",
     "is_picture",
+    "loss_entry",
     "read_arrays",
     "read_attached",
     "read_inputs",
+    "read_loss",
     "read_notes",
 ]

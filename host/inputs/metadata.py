@@ -93,19 +93,34 @@ def read_notes(path: Path) -> ModelNotes:
     return ModelNotes(inputs, tuple(_labels(path, name) for name in names))
 
 
+def read_entry(path: Path, name: str) -> bytes | None:
+    """The metadata of a .tflite file by that name."""
+    if path.suffix != ".tflite":
+        return None
+    try:
+        return _entry(path.read_bytes(), name.encode())
+    except _DAMAGED:
+        return None
+
+
 def label_lines(data: bytes) -> tuple[str, ...]:
     """A label for each line; ValueError if it is no text."""
     return tuple(line.strip() for line in data.decode("utf-8-sig").splitlines())
 
 
 def _metadata(data: bytes) -> Table | None:
+    found = _entry(data, _NAME)
+    if found is None:
+        return None
+    return Table(found, encode.Get(number_types.UOffsetTFlags.packer_type, found, 0))
+
+
+def _entry(data: bytes, name: bytes) -> bytes | None:
     model = tflite.Model.GetRootAs(data)
     for i in range(min(model.MetadataLength(), _MOST_ENTRIES)):
         entry = model.Metadata(i)
-        if entry.Name() == _NAME:
-            found = model.Buffers(entry.Buffer()).DataAsNumpy().tobytes()
-            start = encode.Get(number_types.UOffsetTFlags.packer_type, found, 0)
-            return Table(found, start)
+        if entry.Name() == name:
+            return bytes(model.Buffers(entry.Buffer()).DataAsNumpy().tobytes())
     return None
 
 

@@ -21,11 +21,13 @@ _MOST_DB = 200.0  # of equal values
 class Difference:
     """Between the values of a tensor with and without codes: the cosine of the angle (over all
     samples or in the mean of them, whichever is less: a few large values must not speak for all),
-    signal to noise over all samples in dB, and the largest difference of two values."""
+    signal to noise over all samples in dB, and the largest difference of two values, also as a
+    fraction of the largest value without codes."""
 
     cosine: float
     snr_db: float
     largest: float
+    off: float
 
 
 def difference(exact: Sequence[Array], other: Sequence[Array]) -> Difference:
@@ -34,11 +36,13 @@ def difference(exact: Sequence[Array], other: Sequence[Array]) -> Difference:
     b = np.concatenate([np.asarray(x, np.float64).reshape(-1) for x in other])
     signal, noise = float(a @ a), float((a - b) @ (a - b))
     if noise == 0.0:
-        return Difference(1.0, _MOST_DB, 0.0)
+        return Difference(1.0, _MOST_DB, 0.0, 0.0)
     each = [_cosine(x, y) for x, y in zip(exact, other, strict=True)]
     cosine = min(_cosine(a, b), sum(each) / len(each))
     snr = 10 * math.log10(max(signal, _NONE) / noise)
-    return Difference(cosine, max(min(snr, _MOST_DB), -_MOST_DB), float(np.abs(a - b).max()))
+    largest = float(np.abs(a - b).max())
+    off = largest / max(float(np.abs(a).max()), _NONE)
+    return Difference(cosine, max(min(snr, _MOST_DB), -_MOST_DB), largest, off)
 
 
 def _cosine(x: Array, y: Array) -> float:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from edgekit.device.agent.specs import LossSpec
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.graph.quantization import dequantize
 from edgekit.host.graph.types import Array, DType, Graph
@@ -55,6 +56,12 @@ class Report:
     def cosine(self) -> float:
         """That of the worst output."""
         return min((d.cosine for d in self.outputs.values()), default=1.0)
+
+    @property
+    def loss(self) -> LossSpec:
+        """That of the whole, on the samples that were held out."""
+        off = max((d.off for d in self.outputs.values()), default=0.0)
+        return LossSpec(float(np.clip(self.cosine, -1, 1)), off, self.unseen)
 
     @property
     def floats(self) -> tuple[Layer, ...]:

@@ -232,3 +232,34 @@ def test_what_the_file_cannot_hold_is_said_before_the_work(edgekit: Any, home: P
     assert done.code == 2
     assert "(lstm) cannot be written as ONNX" in done.complaint
     assert "compile the model without writing it" in done.complaint
+
+
+@pytest.mark.parametrize("file", ["net.int8.tflite", "net.int8.onnx", None])
+def test_the_loss_of_held_out_samples_goes_with_the_release(
+    edgekit: Any, home: Path, file: str | None
+) -> None:
+    path, data = classifier(home), save_samples(home)
+    if file is None:
+        model, how = path, ("--quantize", data)
+    else:
+        done = edgekit("quantize", path, "--data", data, "-o", file, "--json")
+        (output,) = done.document["outputs"].values()
+        model, how = home / file, ()
+    done = edgekit("compile", model, *how, "-o", "int8.ekb", "--json")
+    assert done.code == 0, done.err
+    loss = done.document["loss"]
+    assert 0.995 <= loss["cosine"] < 1 and 0 < loss["off"] < 0.5 and loss["samples"] == 8
+    if file is not None:
+        assert (loss["cosine"], loss["off"]) == (output["cosine"], output["off"])
+    told = f"outputs of 8 held-out samples have a cosine of {loss['cosine']:.5f} with the float"
+    assert told in edgekit("deploy", "int8.ekb", "--board", "local").out
+    assert told in edgekit("status", "--board", "local").out
+
+
+@pytest.mark.parametrize("said", [b"{", b"[]", b'{"cosine": 2, "off": 0, "samples": 1}', b"\xff"])
+def test_what_a_file_says_of_its_loss_is_not_trusted(edgekit: Any, home: Path, said: bytes) -> None:
+    graph = import_model(classifier(home))
+    (home / "odd.tflite").write_bytes(write_tflite(graph, {"edgekit.loss": said}))
+    done = edgekit("compile", "odd.tflite", "-o", "odd.ekb", "--json")
+    assert done.code == 0, done.err
+    assert done.document["loss"] is None

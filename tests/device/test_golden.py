@@ -47,10 +47,18 @@ def test_right_output_is_healthy(unpack: Unpack, defines: tuple[str, ...]) -> No
 
 def test_what_fewer_bits_cost_is_part_of_the_answer(unpack: Unpack) -> None:
     folder = unpack()
-    manifest = replace(read_manifest(folder), loss=LossSpec(0.99, 0.02)).with_id()
+    manifest = replace(read_manifest(folder), loss=LossSpec(0.99, 0.02, 9)).with_id()
     (folder / "manifest.json").write_bytes(manifest.to_json())
-    assert check_golden(folder, read_manifest(folder))["loss"] == {"cosine": 0.99, "off": 0.02}
-    assert check_in_subprocess(folder, SECONDS)["loss"] == {"cosine": 0.99, "off": 0.02}
+    assert check_golden(folder, read_manifest(folder))["loss"] == {
+        "cosine": 0.99,
+        "off": 0.02,
+        "samples": 9,
+    }
+    assert check_in_subprocess(folder, SECONDS)["loss"] == {
+        "cosine": 0.99,
+        "off": 0.02,
+        "samples": 9,
+    }
 
 
 def test_wrong_output_says_how_far_off(unpack: Unpack) -> None:

@@ -43,14 +43,18 @@ def test_id_depends_on_everything(text: bytes) -> None:
 def test_manifests_with_a_loss_are_a_schema_of_their_own(paper: MakeBundle) -> None:
     old = paper().manifest
     assert b"loss" not in old.to_json()
-    made = replace(old, loss=LossSpec(0.99, 0.02)).with_id()
+    made = replace(old, loss=LossSpec(0.99, 0.02, 9)).with_id()
     text = made.to_json()
     assert json.loads(text)["schema"] == "edgekit.bundle/6"
     assert parse_manifest(text) == made
     for change, told in (
         ({"schema": "edgekit.bundle/5"}, "schema: expected edgekit.bundle/6"),
         ({"loss": None}, "loss: expected"),
-        ({"loss": {"cosine": 2.0, "off": 0.0}}, "loss.cosine: expected a number from -1 to 1"),
+        (
+            {"loss": {"cosine": 2.0, "off": 0.0, "samples": 0}},
+            "loss.cosine: expected a number from -1 to 1",
+        ),
+        ({"loss": {"cosine": 1.0, "off": 0.0, "samples": -1}}, "loss.samples: expected a whole"),
         ({"loss": {"cosine": 1.0}}, "loss: expected"),
     ):
         with pytest.raises(InputError, match=told):
