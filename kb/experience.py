@@ -21,7 +21,7 @@ _NEIGHBORS = 6  # nearest products that a method is tried on in thought
 _HARMED = 1.05  # of the default's cost: a neighbor would be much worse off
 _NEAR = 0.3  # squared distance of logarithms; farther off, rows of an Intel lost 6 to 17 %
 _BEST = 4  # methods of each product of a key that may answer for all of it
-_DIGITS = 4  # of ratios and rates in the table: the rest is noise
+_DIGITS = 3  # of ratios and rates in the table: the rest is noise
 
 
 @dataclass(frozen=True, order=True)

@@ -1,20 +1,23 @@
 """The table as text: kb/gemm/<platform>.json, reviewed in git and byte-identical when rebuilt.
 
-A row is one line of the values that `columns` names, those at its end that say nothing left out.
-Keys are not in it: they follow from the product. Tables of the form before this one, in which
-sources stood in the rows, are read as well.
+Rows stand in groups: what the rows of a group share is written once, in the order of
+`group_columns`. A row is one line of the values that `columns` names, those at its end that say
+nothing left out. Keys are not in it: they follow from the product. Tables of older forms are read
+as well.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from edgekit.kb import gemm_file_1
+from edgekit.kb import gemm_file_1, gemm_file_2
 from edgekit.kb.board import BoardProfile
 from edgekit.kb.features import GemmShape, Packed, Sequences, key_of
 from edgekit.kb.gemm_table import Feature, KnowledgeBase, Row
@@ -23,8 +26,9 @@ from edgekit.kb.operators import Family, OperatorMethod, OperatorRow
 from edgekit.kb.places import found_tables, shipped_folder
 from edgekit.kb.rule import LARGEST
 
-SCHEMA = "edgekit.kb.gemm/3"
-_BEFORE = "edgekit.kb.gemm/2"
+SCHEMA = "edgekit.kb.gemm/4"
+_RADIUS = 100  # of most rows of operators, which do not write it
+_T = TypeVar("_T")
 
 
 class KnowledgeBaseError(ValueError):
@@ -48,31 +52,33 @@ class _Method(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     packs: Literal["", "a", "b", "ab"]
     mr: int
     nr: int
-    split: Literal["m", "n"]
+    split: Literal["m", "n"] = "m"
 
 
-class _Row(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """0 stands for what is not known; a `radius` of 0, for a method that holds in all of its key;
-    `source` and `cpu` are positions in the file's lists; `relaxes` is 0 or 1."""
+class _Group(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """The first of the file's platforms where none is named."""
 
     dtype: str
     threads: int
     packed: Packed
+    source: str
+    cpu: str = ""
+    platform: str = ""
+
+
+class _Row(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """A `method` of 0 is the analytic one; 0 otherwise stands for what is not known, and a `radius`
+    of 0 for a method that holds in all of its key; `relaxes` is 0 or 1."""
+
     m: int
     k: int
     n: int
-    method: _Method | Literal["analytic"]
-    source: int | str
-    history_rows: int
-    relaxes: int | bool = 1
-    ratio: float = 0.0
+    method: _Method | Literal[0] = 0
+    history_rows: int = 0
     gflops: float = 0.0
+    ratio: float = 1.0
     radius: int = 0
-    cpu: int = 0
-    platform: int = 0
-
-
-_COLUMNS = [field.name for field in msgspec.structs.fields(_Row)]
+    relaxes: Literal[0, 1] = 1
 
 
 class _OperatorMethod(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -86,43 +92,42 @@ class _OperatorMethod(msgspec.Struct, array_like=True, forbid_unknown_fields=Tru
     members: int = 1
 
 
-class _OperatorMethodBefore(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    family: Family
-    mr: int
-    nr: int
-    split: Literal["m", "n"]
+class _OperatorGroup(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """As `_Group`."""
+
+    dtype: str
+    threads: int
+    source: str
+    platform: str = ""
 
 
 class _Operator(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """0 as in `_Row`."""
 
     form: str
-    dtype: str
-    threads: int
     m: int
     k: int
     n: int
-    method: msgspec.Raw
-    source: int | str
-    ratio: float = 0.0
-    radius: int = 0
-    platform: int = 0
+    method: _OperatorMethod | Literal[0] = 0
+    ratio: float = 1.0
+    radius: int = _RADIUS
 
 
-_OPERATOR_COLUMNS = tuple(field.name for field in msgspec.structs.fields(_Operator))
+def _names(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    return tuple(field.name for field in msgspec.structs.fields(kind))
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
-    schema: str
     platforms: list[str]
     sequences: _Sequences
     priority: list[Literal["scale", "m", "n", "k"]]
-    cpus: list[str]
-    columns: list[str]
-    rows: list[msgspec.Raw]
-    sources: list[str] = []
-    operator_columns: tuple[str, ...] = _OPERATOR_COLUMNS
-    operators: list[msgspec.Raw] = []
+    groups: list[tuple[msgspec.Raw, list[msgspec.Raw]]]
+    group_columns: tuple[str, ...] = _names(_Group)
+    columns: tuple[str, ...] = _names(_Row)
+    operator_groups: list[tuple[msgspec.Raw, list[msgspec.Raw]]] = []
+    operator_group_columns: tuple[str, ...] = _names(_OperatorGroup)
+    operator_columns: tuple[str, ...] = _names(_Operator)
+    schema: str = SCHEMA
 
 
 def board_table(board: BoardProfile, *folders: Path) -> KnowledgeBase:
@@ -137,9 +142,10 @@ def board_table(board: BoardProfile, *folders: Path) -> KnowledgeBase:
 
 
 def is_old(path: Path) -> bool:
-    """Whether a file is a table of the form before this one, which is read all the same."""
+    """Whether a file is a table of a form before this one, which is read all the same."""
     with path.open("rb") as file:
-        return gemm_file_1.SCHEMA.encode() in file.read(200)
+        start = file.read(200)
+    return any(f'"{s}"'.encode() in start for s in (gemm_file_1.SCHEMA, *gemm_file_2.SCHEMAS))
 
 
 def load_table(path: Path) -> KnowledgeBase:
@@ -154,10 +160,13 @@ def load_table(path: Path) -> KnowledgeBase:
             f"{path}: expected a GEMM table, found: {error.strerror}; build one: edgekit kb build"
         ) from None
     try:
-        schema = json.loads(data)["schema"]
+        file = json.loads(data)
+        schema = file["schema"]
         if schema == gemm_file_1.SCHEMA:
             return gemm_file_1.table_of(data)
-        if schema not in (SCHEMA, _BEFORE):
+        if schema in gemm_file_2.SCHEMAS:
+            data = json.dumps(gemm_file_2.renewed(file)).encode()
+        elif schema != SCHEMA:
             raise KnowledgeBaseError(
                 f"{path}: expected schema {SCHEMA}, found {schema}; "
                 "update edgekit, or build the table anew: edgekit kb build"
@@ -173,86 +182,87 @@ def load_table(path: Path) -> KnowledgeBase:
 
 
 def _table(file: _File) -> KnowledgeBase:
-    if file.columns != _COLUMNS or file.operator_columns != _OPERATOR_COLUMNS:
-        raise ValueError(f"columns {', '.join((*file.columns, *file.operator_columns))}")
+    for name, kind in _COLUMNS.items():
+        if getattr(file, name) != _names(kind):
+            raise ValueError(f"{name} {', '.join(getattr(file, name))}")
     given = file.sequences
     sequences = Sequences(
         tuple(given.m), tuple(given.k), tuple(given.n), tuple(given.scale), given.tie
     )
-    rows, skipped = [], 0
-    for raw in file.rows:
-        try:
-            rows.append(_row(raw, sequences, file))
-        except (TypeError, ValueError):
-            skipped += 1
-    operators = []
-    for raw in file.operators:
-        try:
-            operators.append(_operator(raw, sequences, file))
-        except (TypeError, ValueError):
-            skipped += 1
-    priority: tuple[Feature, ...] = tuple(file.priority)
-    found = tuple(rows), skipped, tuple(operators)
-    return KnowledgeBase(tuple(file.platforms), sequences, priority, *found)
-
-
-def _row(text: msgspec.Raw, sequences: Sequences, file: _File) -> Row:
-    raw = msgspec.json.decode(text, type=_Row)
-    if not (0 <= raw.platform < len(file.platforms) and 0 <= raw.cpu < len(file.cpus)):
-        raise ValueError(f"unknown platform {raw.platform} or CPU {raw.cpu}")
-    if not 0 <= raw.radius < 1 << 31:
-        raise ValueError(f"radius {raw.radius}")
-    shape = GemmShape(raw.m, raw.k, raw.n)
-    key = key_of(shape, raw.platform, sequences, raw.dtype, raw.threads, raw.packed)
-    known = (
-        raw.ratio or None,
-        raw.gflops or None,
-        bool(raw.relaxes),
-        file.cpus[raw.cpu],
-        raw.radius or None,
+    rows, skipped = _read(file.groups, lambda group, row: _row(group, row, sequences, file))
+    operators, odd = _read(
+        file.operator_groups, lambda group, row: _operator(group, row, sequences, file)
     )
-    source = _source(raw.source, file)
-    return Row(key, _method(raw.method), shape, source, raw.history_rows, *known)
+    priority: tuple[Feature, ...] = tuple(file.priority)
+    found = (), skipped + odd, tuple(sorted(operators, key=lambda row: row.key))
+    return KnowledgeBase(tuple(file.platforms), sequences, priority, *found).with_rows(rows)
 
 
-def _source(given: int | str, file: _File) -> str:
-    if isinstance(given, str):
-        return given
-    if not 0 <= given < len(file.sources):
-        raise ValueError(f"unknown source {given}")
-    return file.sources[given]
+def _read(
+    groups: list[tuple[msgspec.Raw, list[msgspec.Raw]]],
+    take: Callable[[msgspec.Raw, msgspec.Raw], _T],
+) -> tuple[list[_T], int]:
+    """The rows of all groups, and how many mean nothing to this kit."""
+    rows, skipped = [], 0
+    for group, lines in groups:
+        for line in lines:
+            try:
+                rows.append(take(group, line))
+            except (TypeError, ValueError):
+                skipped += 1
+    return rows, skipped
 
 
-def _operator(text: msgspec.Raw, sequences: Sequences, file: _File) -> OperatorRow:
-    raw = msgspec.json.decode(text, type=_Operator)
-    if not 0 <= raw.platform < len(file.platforms) or not 0 <= raw.radius < 1 << 31:
-        raise ValueError(f"unknown platform {raw.platform}, or radius {raw.radius}")
+def _row(head: msgspec.Raw, text: msgspec.Raw, sequences: Sequences, file: _File) -> Row:
+    group = msgspec.json.decode(head, type=_Group)
+    raw = msgspec.json.decode(text, type=_Row)
+    _check_radius(raw.radius)
     shape = GemmShape(raw.m, raw.k, raw.n)
-    key = key_of(shape, raw.platform, sequences, raw.dtype, raw.threads, "b", raw.form)
-    method = _operator_method(raw, file.schema)
-    known = raw.ratio or None, raw.radius or None
-    return OperatorRow(key, method, shape, _source(raw.source, file), *known)
+    of = group.dtype, group.threads, group.packed
+    key = key_of(shape, _platform(group.platform, file), sequences, *of)
+    known = raw.ratio or None, raw.gflops or None, bool(raw.relaxes), group.cpu, raw.radius or None
+    return Row(key, _method(raw.method), shape, group.source, raw.history_rows, *known)
 
 
-def _operator_method(raw: _Operator, schema: str) -> OperatorMethod | None:
-    if bytes(raw.method) == b'"analytic"':
+def _platform(name: str, file: _File) -> int:
+    """Raises ValueError for one that the file does not list."""
+    return file.platforms.index(name) if name else 0
+
+
+def _check_radius(radius: int) -> None:
+    if not 0 <= radius < 1 << 31:
+        raise ValueError(f"radius {radius}")
+
+
+def _operator(
+    head: msgspec.Raw, text: msgspec.Raw, sequences: Sequences, file: _File
+) -> OperatorRow:
+    group = msgspec.json.decode(head, type=_OperatorGroup)
+    raw = msgspec.json.decode(text, type=_Operator)
+    _check_radius(raw.radius)
+    shape = GemmShape(raw.m, raw.k, raw.n)
+    where = _platform(group.platform, file), sequences
+    key = key_of(shape, *where, group.dtype, group.threads, "b", raw.form)
+    method = _operator_method(raw, group.dtype)
+    return OperatorRow(key, method, shape, group.source, raw.ratio or None, raw.radius or None)
+
+
+def _operator_method(raw: _Operator, dtype: str) -> OperatorMethod | None:
+    how = raw.method
+    if not isinstance(how, _OperatorMethod):
         return None
-    if schema == _BEFORE:
-        old = msgspec.json.decode(raw.method, type=_OperatorMethodBefore)
-        return OperatorMethod(old.family, raw.dtype, old.mr, old.nr, old.split)
-    how = msgspec.json.decode(raw.method, type=_OperatorMethod)
     family = how.family or _usual_family(raw.form)
     if min(how.mr, how.nr, how.kc, how.members - 1) < 0:
         raise ValueError(f"impossible method {how}")
     sizes = how.mr or None, how.nr or None
-    return OperatorMethod(family, raw.dtype, *sizes, how.split, how.kc or None, how.members)
+    return OperatorMethod(family, dtype, *sizes, how.split, how.kc or None, how.members)
 
 
 def _usual_family(form: str) -> Family:
     return "depthwise" if form.startswith("depthwise") else "in_place"
 
 
-def _method(how: _Method | Literal["analytic"]) -> Method | None:
+def _method(how: _Method | Literal[0]) -> Method | None:
     if not isinstance(how, _Method):
         return None
     packs = "a" in how.packs, "b" in how.packs
@@ -263,67 +273,96 @@ def _method(how: _Method | Literal["analytic"]) -> Method | None:
 def table_text(table: KnowledgeBase) -> str:
     """The file's content: one row per line, sorted, so that a change is one line of a diff; without
     indentation, since all tables share a few hundred thousand bytes."""
-    cpus = sorted({"", *(row.cpu for row in table.rows)})
-    sources = sorted({r.source for r in table.rows} | {r.source for r in table.operators})
-    head = {
+    head: dict[str, Any] = {
         "schema": SCHEMA,
-        "platforms": list(table.platforms),
+        "platforms": table.platforms,
         "sequences": asdict(table.sequences),
-        "priority": list(table.priority),
-        "cpus": cpus,
-        "sources": sources,
-        "columns": _COLUMNS,
+        "priority": table.priority,
     }
-    lines = [f" {json.dumps(key)}: {json.dumps(value)}," for key, value in head.items()]
-    rows = [_line(row, cpus, sources) for row in sorted(table.rows, key=lambda r: r.key)]
-    text = "{\n" + "\n".join(lines) + f'\n "rows": {_list(rows)}'
+    rows = sorted(table.rows, key=lambda r: r.key)
+    head |= _columns("group_columns", "columns")
+    lists = {"groups": _groups((_group(row, table), _line(row)) for row in rows)}
     if table.operators:
-        made = [_operator_line(r, sources) for r in sorted(table.operators, key=lambda r: r.key)]
-        text += f',\n "operator_columns": {json.dumps(_OPERATOR_COLUMNS)}'
-        text += f',\n "operators": {_list(made)}'
-    return text + "\n}\n"
+        head |= _columns("operator_group_columns", "operator_columns")
+        made = sorted(table.operators, key=lambda r: r.key)
+        lines = ((_operator_group(row, table), _operator_line(row)) for row in made)
+        lists["operator_groups"] = _groups(lines)
+    parts = [f'"{name}": {_compact(value)}' for name, value in head.items()]
+    return (
+        "{\n" + ",\n".join(parts + [f'"{name}": {text}' for name, text in lists.items()]) + "\n}\n"
+    )
 
 
-def _list(lines: list[str]) -> str:
-    return "[\n" + ",\n".join(lines) + "\n ]" if lines else "[]"
+_COLUMNS: dict[str, type[msgspec.Struct]] = {
+    "group_columns": _Group,
+    "columns": _Row,
+    "operator_group_columns": _OperatorGroup,
+    "operator_columns": _Operator,
+}
 
 
-def _operator_line(row: OperatorRow, sources: list[str]) -> str:
-    key, shape, how = row.key, row.shape, row.method
-    method: list[Any] | str = "analytic"
+def _columns(*names: str) -> dict[str, tuple[str, ...]]:
+    return {name: _names(_COLUMNS[name]) for name in names}
+
+
+def _groups(lines: Iterable[tuple[str, str]]) -> str:
+    """Groups and their rows in order, from each row's group and text."""
+    ordered = sorted(lines, key=lambda line: line[0])  # rows of a group keep theirs
+    texts = []
+    for group, rows in itertools.groupby(ordered, key=lambda line: line[0]):
+        texts.append(f"[{group},[\n" + ",\n".join(text for _, text in rows) + "\n]]")
+    return "[" + ",\n".join(texts) + "]"
+
+
+def _group(row: Row, table: KnowledgeBase) -> str:
+    key = row.key
+    values = [key.dtype, key.threads, key.packed, row.source, row.cpu, _named(key.platform, table)]
+    return _compact(_shortened(values, _Group))
+
+
+def _operator_group(row: OperatorRow, table: KnowledgeBase) -> str:
+    values = [row.key.dtype, row.key.threads, row.source, _named(row.key.platform, table)]
+    return _compact(_shortened(values, _OperatorGroup))
+
+
+def _named(platform: int, table: KnowledgeBase) -> str:
+    return table.platforms[platform] if platform else ""
+
+
+def _operator_line(row: OperatorRow) -> str:
+    shape, how = row.shape, row.method
+    method: list[Any] | int = 0
     if how is not None:
-        family = None if how.family == _usual_family(key.form) else how.family
+        family = None if how.family == _usual_family(row.key.form) else how.family
         values = [how.mr or 0, how.nr or 0, how.split, family, how.kc or 0, how.members]
         method = _shortened(values, _OperatorMethod)
-    line: list[Any] = [
-        *(key.form, key.dtype, key.threads, shape.m, shape.k, shape.n, method),
-        *(sources.index(row.source), row.ratio or 0, row.radius or 0, key.platform),
-    ]
-    return _compact(line, _Operator)
+    sizes = shape.m, shape.k, shape.n
+    line = [row.key.form, *sizes, method, row.ratio or 0, row.radius or 0]
+    return _compact(_shortened(line, _Operator))
 
 
-def _line(row: Row, cpus: list[str], sources: list[str]) -> str:
-    key, shape, how = row.key, row.shape, row.method
-    packs = "".join(side for side in ("a", "b") if how and getattr(how, f"pack_{side}"))
-    method = how and (*_blocks(how), packs, how.mr, how.nr, how.split)
-    values: list[Any] = [
-        *(key.dtype, key.threads, key.packed, shape.m, shape.k, shape.n),
-        *(method or "analytic", sources.index(row.source), row.history_rows, int(row.relaxes)),
-        *(row.ratio or 0, row.gflops or 0, row.radius or 0, cpus.index(row.cpu), key.platform),
-    ]
-    return _compact(values, _Row)
+def _line(row: Row) -> str:
+    shape, how = row.shape, row.method
+    method: list[Any] | int = 0
+    if how is not None:
+        packs = "".join(side for side in ("a", "b") if getattr(how, f"pack_{side}"))
+        method = _shortened([*_blocks(how), packs, how.mr, how.nr, how.split], _Method)
+    known = row.gflops or 0, row.ratio or 0, row.radius or 0, int(row.relaxes)
+    values: list[Any] = [shape.m, shape.k, shape.n, method, row.history_rows, *known]
+    return _compact(_shortened(values, _Row))
 
 
 def _blocks(how: Method) -> list[int]:
     return [0 if block == LARGEST else block for block in (how.mc, how.kc, how.nc)]
 
 
-def _compact(values: list[Any], kind: type[msgspec.Struct]) -> str:
-    return json.dumps(_shortened(values, kind), separators=(",", ":"))
+def _compact(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
 
 
 def _shortened(values: list[Any], kind: type[msgspec.Struct]) -> list[Any]:
-    """Without what at the end says nothing."""
+    """Without what at the end says nothing, whole numbers without a point."""
+    values = [int(v) if isinstance(v, float) and v.is_integer() else v for v in values]
     fields = msgspec.structs.fields(kind)
     while values[-1] == fields[len(values) - 1].default:
         values.pop()

@@ -19,7 +19,7 @@ WEIGHTS: Mapping[str, float] = {"tuner": 4.0, "benchmark": 2.0, "profile": 2.0, 
 OPERATOR_UNITS = ("seconds", "cycles")
 _WORTH = 0.98  # of the default's cost: what is no better leaves the operator to the analytic rule
 _NEAR = 100  # hundredths of squared distance beyond what was measured that a row holds for
-_DIGITS = 4
+_DIGITS = 3
 
 
 @dataclass(frozen=True)

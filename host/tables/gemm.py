@@ -56,9 +56,5 @@ def _renew(path: Path) -> None:
         write_whole(path, table_text(table).encode())
     except OSError:
         return  # it is read as it is
-    _LOG.warning(
-        "%s: written anew in the form of this edgekit: %d rows, without those that only repeated "
-        "the analytic rule",
-        path,
-        len(table.rows),
-    )
+    count = len(table.rows) + len(table.operators)
+    _LOG.warning("%s: written anew in the form of this edgekit: %d rows", path, count)

@@ -68,7 +68,7 @@ def test_a_bad_shape_is_one_line(gemm: str, edgekit: Any) -> None:
     ("damage", "word"),
     [
         (lambda text: text[:50], "restore it"),
-        (lambda text: text.replace("gemm/3", "gemm/4"), "update edgekit"),
+        (lambda text: text.replace("gemm/4", "gemm/5"), "update edgekit"),
         (lambda text: "\0", "restore it"),
     ],
 )
@@ -86,7 +86,8 @@ def test_an_unknown_board_is_one_line(edgekit: Any) -> None:
 
 def test_show_lists_rows_and_counts_foreign_ones(edgekit: Any, table: Path) -> None:
     content = json.loads(table.read_text())
-    content["rows"].append([*content["rows"][0], *[0] * 9])
+    ((_, rows),) = content["groups"]
+    rows.append([*rows[0], *[0] * 9])
     table.write_text(json.dumps(content))
     done = edgekit("kb", "show", "--board", "a57", "--table", table, "--json")
     assert done.document["skipped"] == 1 and len(done.document["rows"]) == 1
@@ -97,7 +98,8 @@ def test_show_lists_rows_and_counts_foreign_ones(edgekit: Any, table: Path) -> N
 
 def test_diff_names_what_changed(edgekit: Any, table: Path, tmp_path: Path) -> None:
     content = json.loads(table.read_text())
-    content["rows"][0][6][0] = 512
+    ((_, rows),) = content["groups"]
+    rows[0][3][0] = 512
     other = tmp_path / "other.json"
     other.write_text(json.dumps(content))
     done = edgekit("kb", "diff", table, other)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,9 @@ from edgekit.host.tables.gemm import table_of, user_table
 from edgekit.kb.board import load_board
 from edgekit.kb.features import GemmShape, Sequences, key_of
 from edgekit.kb.gemm_file import KnowledgeBaseError, is_old, load_table, table_text
-from edgekit.kb.gemm_table import KnowledgeBase, Row
+from edgekit.kb.gemm_table import Row
 from edgekit.kb.method import Method, analytic_method
+from edgekit.kb.operators import OperatorMethod
 from edgekit.kb.rule import LARGEST
 
 _METHOD = Method(256, 128, 512, False, True, 8, 12)
@@ -97,19 +98,28 @@ def test_odd_rows_of_an_old_table_are_skipped_and_counted(tmp_path):
     assert (table.skipped, [row.shape for row in table.rows]) == (2, [_NEAR])
 
 
-def test_a_table_with_sources_in_its_rows_says_the_same(tmp_path):
-    """Version 2 of the form: sources as words, blocks in full, families of operators first."""
+_COLUMNS = ["dtype", "threads", "packed", "m", "k", "n", "method", "source", "history_rows",
+            "relaxes", "ratio", "gflops", "radius", "cpu", "platform"]  # fmt: skip
+_OPERATOR_COLUMNS = ["form", "dtype", "threads", "m", "k", "n", "method", "source", "ratio",
+                     "radius", "platform"]  # fmt: skip
+
+
+def _ungrouped(version: int, **lists: Any) -> str:
+    """A table of form 2 or 3."""
     head = {
-        "schema": "edgekit.kb.gemm/2",
-        "platforms": ["cortex-a57"],
+        "schema": f"edgekit.kb.gemm/{version}",
+        "platforms": ["cortex-a57", "cortex-a72"],
         "sequences": asdict(Sequences()),
         "priority": ["scale", "m", "n", "k"],
-        "cpus": [""],
-        "columns": ["dtype", "threads", "packed", "m", "k", "n", "method", "source",
-                    "history_rows", "relaxes", "ratio", "gflops", "radius", "cpu", "platform"],
-        "operator_columns": ["form", "dtype", "threads", "m", "k", "n", "method", "source",
-                             "ratio", "radius", "platform"],
-    }  # fmt: skip
+        "cpus": ["", "some"],
+        "columns": _COLUMNS,
+        "operator_columns": _OPERATOR_COLUMNS,
+    }
+    return json.dumps({**head, **lists})
+
+
+def test_a_table_with_sources_in_its_rows_says_the_same(tmp_path):
+    """Version 2 of the form: sources as words, blocks in full, families of operators first."""
     rows = [["f32", 1, "b", 1, 64, 64, [LARGEST, 16, 32, "a", 1, 32, "m"], "tuner", 4, False, 0.5]]
     operators = [
         ["conv3s1", "f32", 1, 64, 72, 16, ["winograd", 4, 16, "m"], "estimate", 0.9, 100],
@@ -117,19 +127,63 @@ def test_a_table_with_sources_in_its_rows_says_the_same(tmp_path):
         ["dense", "f32", 1, 1, 64, 10, "analytic", "estimate", 1.0, 100],
     ]
     path = tmp_path / "table.json"
-    path.write_text(json.dumps({**head, "rows": rows, "operators": operators}))
+    path.write_text(_ungrouped(2, rows=rows, operators=operators))
     old = load_table(path)
-    assert old.skipped == 0 and [r.source for r in old.rows] == ["tuner"]
+    assert is_old(path) and old.skipped == 0 and [r.source for r in old.rows] == ["tuner"]
+    (row,) = old.rows
+    assert row.method == Method(LARGEST, 16, 32, True, False, 1, 32, "m")
+    assert (row.history_rows, row.relaxes, row.ratio, row.gflops) == (4, False, 0.5, None)
     assert {r.method.family for r in old.operators if r.method} == {"winograd", "depthwise"}
     path.write_text(table_text(old))
     new = load_table(path)
-    assert new.rows == old.rows and set(new.operators) == set(old.operators)
-    assert '"edgekit.kb.gemm/3"' in path.read_text()
+    assert new.rows == old.rows and new.operators == old.operators and not is_old(path)
+    assert '"edgekit.kb.gemm/4"' in path.read_text()
 
 
-def test_a_row_with_a_source_that_is_not_there_is_skipped(tmp_path):
+def test_a_table_without_groups_says_the_same(tmp_path):
+    """Version 3 of the form: all that a row says in the row, sources and CPUs as positions."""
+    rows = [
+        ["f32", 1, "b", 1, 64, 64, [0, 16, 32, "a", 1, 32, "n"], 1, 4, 0, 0.5, 7.5, 30, 1, 1],
+        ["s8", 2, "none", 64, 64, 64, "analytic", 1, 9],
+        ["f32", 1, "b", 99, 64, 64, "analytic", 2, 9],  # a source that is not there
+        ["f32", 1, "b", 98, 64, 64, "analytic", 0, 9, 1, 1.0, 0, 0, 2],  # a CPU
+        ["f32", 1, "b", 97, 64, 64, "analytic", 0, 9, 1, 1.0, 0, 0, 0, -1],  # a platform
+        ["f32", 1, "b"],
+        7,
+    ]
+    operators = [
+        ["conv3s1", "f32", 1, 64, 72, 16, [4, 16, "m", "winograd"], 0, 0.9, 100],
+        ["conv1s1", "s8", 4, 64, 16, 16, "analytic", 0, 1.0, 426, 1],
+        ["conv1s1", "s8", 4, 64, 16],
+    ]
     path = tmp_path / "table.json"
-    key = key_of(_GOOD, 0, Sequences(), packed="b")
-    table = KnowledgeBase(("cortex-a57",), rows=(Row(key, _METHOD, _GOOD, "tuner"),))
-    path.write_text(table_text(table).replace('"sources": ["tuner"]', '"sources": []'))
-    assert load_table(path).skipped == 1
+    path.write_text(_ungrouped(3, sources=["estimate", "tuner"], rows=rows, operators=operators))
+    old = load_table(path)
+    assert is_old(path) and old.skipped == 6
+    second, first = sorted(old.rows, key=lambda row: row.method is not None)
+    method = Method(LARGEST, 16, 32, True, False, 1, 32, "n")
+    key = key_of(first.shape, 1, Sequences(), packed="b")
+    assert first == Row(key, method, first.shape, "tuner", 4, 0.5, 7.5, False, "some", 30)
+    assert (second.method, second.source, second.ratio, second.relaxes) == (
+        None,
+        "tuner",
+        None,
+        True,
+    )
+    assert second.key == key_of(GemmShape(64, 64, 64), 0, Sequences(), "s8", 2)
+    how = {row.key.form: (row.method, row.source, row.radius, row.key) for row in old.operators}
+    assert how["conv3s1"][0] == OperatorMethod("winograd", "f32", 4, 16)
+    assert how["conv1s1"][:3] == (None, "estimate", 426)
+    assert (how["conv1s1"][3].platform, how["conv1s1"][3].threads) == (1, 4)
+    path.write_text(table_text(old))
+    assert load_table(path) == replace(old, skipped=0)
+
+
+def test_an_old_table_of_other_columns_is_one_line(tmp_path):
+    path = tmp_path / "table.json"
+    path.write_text(_ungrouped(3, rows=[]).replace('"relaxes"', '"relax"'))
+    with pytest.raises(
+        KnowledgeBaseError, match=r"table\.json: expected a GEMM table.*relax,"
+    ) as e:
+        load_table(path)
+    assert "\n" not in str(e.value)
