@@ -11,7 +11,7 @@ from pathlib import Path
 from edgekit.device.agent.specs import LossSpec
 from edgekit.device.agent.variants import shapes_text
 from edgekit.device.features import memory_bytes
-from edgekit.host.artifact import Artifact
+from edgekit.host.artifact import Artifact, Golden
 from edgekit.host.codegen.emit import describe, emit, kernels_of, parts_of
 from edgekit.host.codegen.section import section_code
 from edgekit.host.errors import InputError
@@ -27,7 +27,7 @@ from edgekit.host.lower.groups import Group, choices_of
 from edgekit.host.lower.plan import Kernel, Plan
 from edgekit.host.options import DEFAULT_OPTIONS, CompileOptions, Shapes
 from edgekit.host.passes.pipeline import PassCount
-from edgekit.host.passes.thresholds import Fitted
+from edgekit.host.passes.thresholds import Fitted, fixed_note
 from edgekit.host.paths import cache_folder
 from edgekit.host.pipeline import Target, run_pipeline
 from edgekit.host.placement import check_placement, explained, placements
@@ -178,7 +178,7 @@ def build_graph(
     notes, plain = made.notes, made.floats or made.exact
     loss = None if plain is None else loss_of(plain, golden)
     if loss is not None and made.floats is not None:
-        notes = (*notes, code_note(made.graph, loss))
+        notes = (*notes, code_note(made.graph, loss), *_fixed_thresholds(imported, made, golden))
     if loss is not None and made.exact is not None:
         notes = (*notes, half_note(made.exact, made.graph, golden, loss))
     return Artifact(
@@ -203,6 +203,15 @@ def build_graph(
         extras=extras_of(plan, board),
         loss=worse(made.lost, loss),
     )
+
+
+def _fixed_thresholds(imported: Graph, made: Made, golden: Golden) -> tuple[str, ...]:
+    """A note on them, if no samples told others."""
+    if made.splits:
+        return ()
+    inputs = dict(zip(imported.inputs, golden.inputs, strict=True))
+    note = fixed_note(imported, inputs)
+    return () if note is None else (note,)
 
 
 def _likely_threads(

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgekit.host.graph.types import Array
+from edgekit.host.graph import ops
+from edgekit.host.graph.evaluate import evaluate, run_node
+from edgekit.host.graph.types import Array, Graph, Node, Tensor
 
 _COUNTS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96)  # of outliers, tried
 _MOST_SHARE = 4  # of the channels: with more than one in so many, a split saves little
@@ -76,6 +78,36 @@ def split_note(splits: Mapping[str, Fitted]) -> str:
     return (
         f"outliers: {sum(map(bool, apart))} of {len(apart)} products take channels apart, "
         f"{sum(apart)} in all, which makes their price {price / plain:.2f} of that without"
+    )
+
+
+def fixed_note(graph: Graph, inputs: Mapping[str, Array]) -> str | None:
+    """A sentence about the thresholds of products that were not fitted to samples, and of those
+    that are doubled for `inputs`; None where there are no such products."""
+    taken: dict[str, tuple[float, float]] = {}
+
+    def run(node: Node, tensors: Mapping[str, Tensor], values: Mapping[str, Array]) -> list[Array]:
+        if isinstance(node.op, ops.OutlierFullyConnected):
+            k = tensors[node.inputs[1] or ""].shape[1]
+            rows = values[node.inputs[0] or ""].reshape(-1, k)
+            taken[node.name] = node.op.threshold, node.op.threshold_for(rows)
+        return run_node(node, tensors, values)
+
+    evaluate(graph, inputs, runner=run)
+    if not taken:
+        return None
+    [first, *_] = (fixed for fixed, _ in taken.values())
+    raised = [found for fixed, found in taken.values() if found > fixed]
+    told = (
+        f"; for golden inputs {len(raised)} of them have more than a quarter of their channels "
+        f"there, so it is doubled as they run, to {min(raised):g}"
+        if raised
+        else ""
+    )
+    told += f" to {max(raised):g}" if len({*raised}) > 1 else ""
+    return (
+        f"outliers: without --samples, channels beyond {first:g} are taken apart in "
+        f"{len(taken)} products{told}"
     )
 
 

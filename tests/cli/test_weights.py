@@ -305,3 +305,26 @@ def test_targets_that_cannot_be_are_named(
 ) -> None:
     done = edgekit("compile", transformer, "--activations", _SPLIT, *options)
     assert done.code == 2 and said in done.complaint and "\n" not in done.complaint.strip()
+
+
+@pytest.mark.parametrize("factor", [1.0, 255.0])
+def test_compile_tells_the_threshold(edgekit: Any, home: Path, factor: float) -> None:
+    rng = np.random.default_rng(0)
+    constants = {"w": rng.standard_normal((64, 64)).astype(np.float32)}
+    constants |= {"f": np.array([factor], np.float32)}
+    nodes = [node("Mul", ["x", "f"], ["wide"]), node("MatMul", ["wide", "w"], ["y"])]
+    file = save(model(nodes, [value("x", [8, 64])], ["y"], constants), home)
+    options = ("--weights", "int8", "--activations", _SPLIT)
+    done = edgekit("compile", file, *options)
+    assert done.code == 0, done.err
+    told = re.search(
+        r"without --samples, channels beyond 6 are taken apart in 1 products(.*)", done.err
+    )
+    assert told, done.err
+    doubled = "; for golden inputs 1 of them have more than a quarter of their channels there"
+    assert told[1].startswith(doubled if factor > 1 else "") and bool(told[1]) == (factor > 1)
+    if factor > 1:
+        assert float(told[1].split()[-1]) in (96, 192, 384)
+    np.savez(home / "samples.npz", x=rng.uniform(-1, 1, (9, 8, 64)).astype(np.float32))
+    done = edgekit("compile", file, *options, "--samples", "samples.npz")
+    assert done.code == 0 and "without --samples" not in done.err

@@ -8,6 +8,9 @@
 #define CHANNELS EK_OUTLIER_CHANNELS
 #define PIECE 512 /* rows that a task has: so many make up for a block of W4 */
 #define GRAIN 16  /* rows of X2 that are worth waking a thread for */
+#define SHARE 4   /* of the channels: apart, more than one in so many cost more than they save */
+#define BLOCK 256 /* channels whose largest values a task finds */
+#include "floats.h"
 #include "../gemm/f32_tile.h"
 #include "../gemm/i8_tile.h"
 
@@ -196,6 +199,57 @@ static void multiply_outliers(const ek_outlier_layer_args *l, ek_pool *pool) {
     }
 }
 
+/* The bits of the largest magnitude of channels, in blocks, to where the list of outliers will be.
+ */
+static void find_largest(const void *args, long begin, long end) {
+    const ek_outlier_layer_args *l = args;
+    for (long from = begin * BLOCK; from < ek_min(end * BLOCK, l->k); from += BLOCK) {
+        const long count = ek_min(BLOCK, l->k - from);
+        int32_t most[BLOCK + EK_VL] = {0};
+        for (long row = 0; row < l->m; row++) {
+            const float *x = l->x + row * l->k + from;
+            long i = 0;
+            for (; i + EK_VL <= count; i += EK_VL)
+                vi_store(most + i, vi_max(vi_load(most + i), magnitude_of(vf_load(x + i))));
+            if (i < count)
+                vi_store(most + i,
+                         vi_max(vi_load(most + i), magnitude_of(vf_load_n(x + i, count - i))));
+        }
+        memcpy(l->channel + from, most, (size_t)count * sizeof *most);
+    }
+}
+
+/* Marks channels anew by twice the threshold, or as often as needed, until they are few enough;
+ * those that are not finite stay. */
+static void mark_fewer(const ek_outlier_layer_args *l, ek_pool *pool) {
+    ek_parallel(pool, find_largest, l, ek_ceil(l->k, BLOCK), 1);
+    float threshold = l->threshold;
+    int32_t limit;
+    memcpy(&limit, &threshold, sizeof limit);
+    for (long count = l->k; count > l->k / SHARE && limit < EK_FINITE_BITS;) {
+        threshold *= 2;
+        memcpy(&limit, &threshold, sizeof limit);
+        limit = ek_min(limit, EK_FINITE_BITS);
+        count = 0;
+        for (long c = 0; c < l->k; c++)
+            count += l->channel[c] > limit;
+    }
+    for (long at = 0; at < l->k; at += 32) {
+        l->marks[at / 32] = 0;
+        for (long c = at; c < ek_min(at + 32, l->k); c++)
+            l->marks[at / 32] |= (uint32_t)(l->channel[c] > limit) << (c - at);
+    }
+}
+
+/* Returns how many channels are marked, which become the list. */
+static int32_t list_marked(const ek_outlier_layer_args *l) {
+    int32_t count = 0;
+    for (long at = 0; at < l->k; at += 32)
+        for (uint32_t word = l->marks[at / 32]; word; word &= word - 1)
+            l->channel[count++] = (int32_t)(at + __builtin_ctz(word));
+    return count;
+}
+
 void NAME(const void *args, ek_pool *pool) {
     const ek_outlier_layer_args *l = args;
     const ek_outlier_weights weights = {.n = l->n, .k = l->k, .group = l->k};
@@ -205,12 +259,14 @@ void NAME(const void *args, ek_pool *pool) {
                                      .x = l->x,
                                      .threshold = l->threshold,
                                      .rows_per_scale = 1};
-    int32_t limit, count = 0;
+    int32_t limit;
     memcpy(&limit, &l->threshold, sizeof limit);
     ek_outlier_scan(&product, limit, l->marks, pool);
-    for (long at = 0; at < l->k; at += 32)
-        for (uint32_t word = l->marks[at / 32]; word; word &= word - 1)
-            l->channel[count++] = (int32_t)(at + __builtin_ctz(word));
+    int32_t count = list_marked(l);
+    if (count > l->k / SHARE) {
+        mark_fewer(l, pool);
+        count = list_marked(l);
+    }
     *l->count = count;
     ek_outlier_quantize(&product, count ? l->marks : NULL, l->x1, l->row_scale, pool);
     if (count || l->residual)

@@ -6,8 +6,8 @@
 
 typedef struct {
     long m, n, k;
-    float threshold;
-    const float *x; /* [m][k] */
+    float threshold; /* it is doubled while more than a quarter of the channels are beyond it */
+    const float *x;  /* [m][k] */
     /* W, as i8_conv has it, in parts of `slices` slices of k, the last perhaps of fewer: [panel]
      * [slice][depth / group][columns][group], of bytes or, in packed panels (gemm/i4_unpack.h),
      * values of 4 bits; the last panel has as many columns as whole vectors need. */

@@ -16,6 +16,8 @@ from edgekit.host.graph.types import Activation, Array, DType, Operator, Shape, 
 __all__ = ["OutlierFullyConnected"]
 
 _MOST_FACTOR = np.float32(5e37)
+_LARGEST = np.finfo(np.float32).max
+_MOST_SHARE = 4  # of the channels: apart, more than one in so many cost more than they save
 
 
 @dataclass(frozen=True)
@@ -25,8 +27,10 @@ class OutlierFullyConnected(Operator):
 
     A channel of x with a magnitude above `threshold` in any row is an outlier: multiplied as
     floats by the dequantized weights. All others are quantized row by row, symmetric, by the row's
-    largest inlier. `slice` values of k share a scale per output. Shapes as FullyConnected's; with
-    `keep_dims` it is also a 1x1 convolution of images [n,h,w,k].
+    largest inlier. Where more than a quarter of the channels are beyond the threshold, as of inputs
+    of 0 to 255, it is doubled until they are not: whatever the scale of x, most of it are bytes.
+    `slice` values of k share a scale per output. Shapes as FullyConnected's; with `keep_dims` it
+    is also a 1x1 convolution of images [n,h,w,k].
 
     `outliers`: how many are expected, by samples; only prices ask for it.
     """
@@ -46,6 +50,8 @@ class OutlierFullyConnected(Operator):
         need_rank(w, 2, "weights")
         need_rank(scale, 2, "scales")
         need_positive((*x.shape, *w.shape, *scale.shape), "input, weights and scales")
+        if not self.threshold > 0:
+            raise ShapeError(f"expected a threshold above 0, found {self.threshold:g}")
         n, k = w.shape
         need_shape(scale, (scale.shape[0], n), "scales")
         if k % scale.shape[0]:
@@ -62,12 +68,22 @@ class OutlierFullyConnected(Operator):
             need_dtype(residual, (DType.F32,), "residual")
         return [(shape, DType.F32)]
 
+    def threshold_for(self, rows: Array) -> float:
+        """The threshold by which rows f32 [m, k] are split."""
+        most, threshold = np.abs(rows).max(axis=0), np.float32(self.threshold)
+        while threshold < _LARGEST:
+            beyond = most.size - np.count_nonzero(most <= threshold)
+            if beyond <= most.size // _MOST_SHARE:
+                break
+            threshold = np.float32(min(2 * float(threshold), float(_LARGEST)))
+        return float(threshold)
+
     def reference(
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
     ) -> list[Array]:
         weights, scale = sums.required(x, 1), sums.required(x, 2)
         rows = sums.required(x, 0).reshape(-1, weights.shape[1])
-        inlier: Array = np.all(np.abs(rows) <= self.threshold, axis=0, keepdims=True)[0]
+        inlier: Array = np.all(np.abs(rows) <= self.threshold_for(rows), axis=0, keepdims=True)[0]
         inside = np.where(inlier, rows, np.float32(0))
         largest = np.abs(inside).max(axis=1, keepdims=True, initial=0)
         # Next to zero the inverse would be no float.
