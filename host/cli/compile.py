@@ -11,6 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgekit.host.cli import complete
+from edgekit.host.cli.build_options import (
+    GroupSizeOption,
+    QuantizeOption,
+    SamplesOption,
+    StateOption,
+    TargetOption,
+    with_samples,
+)
 from edgekit.host.cli.options import (
     ActivationsOption,
     Board,
@@ -34,7 +42,7 @@ from edgekit.host.cli.options import (
 )
 from edgekit.host.cli.pages import Html, utc_now, write_pages
 from edgekit.host.errors import InputError
-from edgekit.host.options import DEFAULT_OPTIONS, CompileOptions, Tie
+from edgekit.host.options import DEFAULT_OPTIONS, CompileOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,55 +64,6 @@ _Model = Annotated[
 _Output = Annotated[
     Path | None,
     typer.Option("-o", metavar="FILE.ekb", show_default=False, help="Default: ./MODEL-BOARD.ekb."),
-]
-_Quantize = Annotated[
-    Path | None,
-    typer.Option(
-        "--quantize",
-        metavar="FILE.npz or FOLDER",
-        show_default=False,
-        help="Quantize a model of floats to 8 bits first, calibrated on these samples; see "
-        "edgekit quantize.",
-    ),
-]
-_Samples = Annotated[
-    Path | None,
-    typer.Option(
-        "--samples",
-        metavar="FILE.npz or FOLDER",
-        show_default=False,
-        help="Fit weights in few bits, and thresholds of outliers, to these inputs.",
-    ),
-]
-_GroupSize = Annotated[
-    int | None,
-    typer.Option(
-        "--group-size",
-        metavar="32|64|128",
-        show_default=False,
-        help="Weights in few bits that share a scale. Default: of 8 bits all of an output's, of 4 "
-        "the largest that divides.",
-    ),
-]
-_Target = Annotated[
-    float | None,
-    typer.Option(
-        "--target",
-        metavar="COSINE",
-        show_default=False,
-        help="With --weights int4 and --samples: give 8 bits to the layers that need them, until "
-        "outputs are so close to the float model's.",
-    ),
-]
-_State = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--state",
-        metavar="INPUT=OUTPUT",
-        show_default=False,
-        help="Keep an output on the board as that input of the next run, zero at first; several "
-        "times, or with * for the same text in both names: 'past.*=present.*'.",
-    ),
 ]
 _ListOperators = Annotated[
     bool, typer.Option("--list-operators", help="List the operators models may use and exit.")
@@ -142,11 +101,11 @@ def compile_command(
     weights: WeightsOption = None,
     activations: ActivationsOption = None,
     precision: PrecisionOption = None,
-    quantize: _Quantize = None,
-    samples: _Samples = None,
-    group_size: _GroupSize = None,
-    target: _Target = None,
-    state: _State = None,
+    quantize: QuantizeOption = None,
+    samples: SamplesOption = None,
+    group_size: GroupSizeOption = None,
+    target: TargetOption = None,
+    state: StateOption = None,
     threads: ReleaseThreads = None,
     cluster: ReleaseCluster = None,
     list_operators: _ListOperators = False,
@@ -167,24 +126,11 @@ def compile_command(
     options = compile_options(
         input_shape, order, random_seed, memory_limit, weights, activations, precision
     )
-    options = replace(
-        options,
-        threads=threads,
-        cluster=cluster or "",
-        quantize=quantize,
-        samples=samples,
-        group_size=group_size,
-        target=target,
-        states=tuple(_tie(text) for text in state or ()),
-    )
+    options = with_samples(options, quantize, samples, group_size, target, state)
+    options = replace(options, threads=threads, cluster=cluster or "")
     bundle = compile_bundle(path, name, counter or 0, explain, options, html)
     bundle.write(bundle_file)
     _show(bundle, bundle_file, as_json)
-
-
-def _tie(text: str) -> Tie:
-    name, _, output = text.partition("=")
-    return Tie(name, output)
 
 
 def _show(bundle: Bundle, target: Path, as_json: bool) -> None:
@@ -305,8 +251,9 @@ def load_bundle(
     if explain or not options.is_default:
         raise InputError(
             f"{file}: expected a model to compile with --input-shape, --memory-limit, --order, "
-            "--random-seed, --weights, --activations, --precision or --explain, found a bundle, "
-            "which is compiled; leave the option out, or compile the model again"
+            "--random-seed, --weights, --activations, --precision, --quantize, --samples, "
+            "--group-size, --target, --state or --explain, found a bundle, which is compiled; "
+            "leave the option out, or compile the model again"
         )
     if counter is not None:
         raise InputError(

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from edgekit.host.cli import complete
+from edgekit.host.cli.build_options import (
+    GroupSizeOption,
+    QuantizeOption,
+    SamplesOption,
+    StateOption,
+    TargetOption,
+    with_samples,
+)
+from edgekit.host.cli.estimate_program import FETCH, estimate_program, say_unmodelled
 from edgekit.host.cli.many import boards_of, flags, is_address
 from edgekit.host.cli.options import (
     ActivationsOption,
@@ -33,8 +42,6 @@ if TYPE_CHECKING:
     from edgekit.device.agent.specs import Wish
     from edgekit.host.bundle import Bundle
     from edgekit.host.estimate.model import ModelEstimate
-    from edgekit.host.estimate.run import Run
-    from edgekit.host.estimate.target import Target
     from edgekit.host.options import CompileOptions, Shapes
     from edgekit.kb.board import BoardProfile
 
@@ -49,7 +56,6 @@ Clusters = Annotated[
     ),
 ]
 TIMEOUT = 3600.0  # seconds
-_FETCH = "fetch"
 _ELF = b"\x7fELF"
 _NAME_WIDTH = 40
 
@@ -71,7 +77,7 @@ _Root = Annotated[
         metavar="DIR",
         show_default=False,
         help="Of a program that is not static: the folder with its libraries; "
-        f"'{_FETCH}' for Debian's, fetched once.",
+        f"'{FETCH}' for Debian's, fetched once.",
     ),
 ]
 _Whole = Annotated[
@@ -114,6 +120,11 @@ def estimate(
     weights: WeightsOption = None,
     activations: ActivationsOption = None,
     precision: PrecisionOption = None,
+    quantize: QuantizeOption = None,
+    samples: SamplesOption = None,
+    group_size: GroupSizeOption = None,
+    target: TargetOption = None,
+    state: StateOption = None,
     root: _Root = None,
     whole: _Whole = False,
     peers: _Peers = False,
@@ -134,14 +145,15 @@ def estimate(
     if what and _is_program(Path(what[0])):
         if address or len(boards) > 1:
             raise InputError("expected models for several boards or a cluster, found a program")
-        target = target_of(load_board(profile_of(boards[0])))
-        _estimate_program(what, target, root, whole, timeout, as_json)
+        core = target_of(load_board(profile_of(boards[0])))
+        estimate_program(what, core, root, whole, timeout, as_json)
         return
     if root or whole:
         raise InputError("expected a program with --root or --whole, found a model; leave them out")
     options = compile_options(
         input_shape, order, random_seed, memory_limit, weights, activations, precision
     )
+    options = with_samples(options, quantize, samples, group_size, target, state)
     if address or len(boards) > 1 or len(what or ()) > 1:
         from edgekit.host.cli.estimate_many import estimate_many
 
@@ -153,12 +165,17 @@ def estimate(
             weights=weights,
             activations=activations,
             precision=precision,
+            group_size=group_size,
+            target=target,
+            state=state,
             peers=peers,
             timeout=timeout,
         )
         wishes = {name: wish_for(name, threads, cores) for name in boards}
         models = [model_file(name) for name in what or (None,)]
-        estimate_many(models, wishes, asked, address, as_json)
+        estimate_many(
+            models, wishes, asked, {"quantize": quantize, "samples": samples}, address, as_json
+        )
         return
     name = boards[0]
     profile = load_board(profile_of(name))
@@ -297,7 +314,7 @@ def _show_model(found: ModelEstimate) -> None:
     print(f"error    {proof_text(found.proof)}")
     print(f"cycles   {found.cost.cycles}, {found.cost.instructions} instructions")
     print(f"bound by {bound_text(found.cost)}")
-    _say_unmodelled(found.unmodelled)
+    say_unmodelled(found.unmodelled)
     rows = [
         (
             end_of(o.spec.name),
@@ -318,82 +335,3 @@ def _show_model(found: ModelEstimate) -> None:
         print("operators are not told apart")
     if sum(o.cost.cycles for o in found.operators) > found.cost.cycles:
         print("operators ran side by side on several threads: together they take longer")
-
-
-def _say_unmodelled(count: int) -> None:
-    from edgekit.host.cli.output import warn
-
-    if count:
-        warn(f"{count} instructions are not modelled; each was taken for a plain one")
-
-
-def _root(given: str | None, target: Target) -> Path | None:
-    if given != _FETCH:
-        return Path(given) if given else None
-    from edgekit.host.cli.output import note
-    from edgekit.host.estimate.root import system_root
-
-    return system_root(target.board.arch, note).folder
-
-
-def _estimate_program(
-    what: list[str], target: Target, root: str | None, whole: bool, timeout: float, as_json: bool
-) -> None:
-    from edgekit.host.cli.output import emit, note
-    from edgekit.host.estimate.emulator import find_emulator
-    from edgekit.host.estimate.run import Job, run_job
-
-    job = Job(tuple(what), _root(root, target), whole=whole, seconds=timeout)
-    run = run_job(find_emulator(target.board.arch, note), target, job)
-    if as_json:
-        emit(_program_document(what, target, run))
-    else:
-        _show_program(target, run)
-
-
-def _program_document(what: list[str], target: Target, run: Run) -> dict[str, Any]:
-    """The document edgekit.estimate.program/1."""
-    from edgekit.host.estimate.report import cost_document, error_document
-    from edgekit.host.estimate.run import Cost
-
-    def timed(cost: Cost) -> dict[str, Any]:
-        return {"estimated_ms": target.milliseconds(cost.cycles), **cost_document(cost)}
-
-    return {
-        "schema": "edgekit.estimate.program/1",
-        "board": target.board.name,
-        "core": target.core.name,
-        "clock_mhz": target.core.clock_mhz,
-        "program": what,
-        "estimated": True,
-        **error_document(target.proof("float", 1)),
-        "unmodelled_instructions": run.unmodelled,
-        "regions": [
-            {
-                **timed(region.cost),
-                "laps": [timed(lap) for lap in region.laps],
-                "threads": [timed(each) for each in region.threads],
-            }
-            for region in run.regions
-        ],
-    }
-
-
-def _show_program(target: Target, run: Run) -> None:
-    from edgekit.host.cli.output import milliseconds, table
-    from edgekit.host.estimate.report import bound_text, proof_text
-    from edgekit.host.estimate.run import Cost
-
-    print(f"core     {target.core.name} at {target.core.clock_mhz:g} MHz on {target.board.name}")
-    print(f"error    {proof_text(target.proof('float', 1))}")
-    _say_unmodelled(run.unmodelled)
-
-    def row(name: str, cost: Cost) -> tuple[str, ...]:
-        time = milliseconds(target.milliseconds(cost.cycles))
-        return name, time, str(cost.cycles), str(cost.instructions), bound_text(cost)
-
-    rows = []
-    for number, region in enumerate(run.regions, 1):
-        rows.append(row(f"region {number}", region.cost))
-        rows += [row(f"  lap {i}", lap) for i, lap in enumerate(region.laps, 1)]
-    table(("", "estimated ms", "cycles", "instructions", "bound by"), rows)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgekit.host.cli.many import check_all, flags, pool_for, sent
+from edgekit.host.cli.many import check_all, flags, pool_for, sent, sent_under
 
 if TYPE_CHECKING:
     from edgekit.device.agent.specs import Wish
-    from edgekit.host.jobs.task import Report, Task
+    from edgekit.host.jobs.task import Report, Sent, Task
 
 
 @dataclass
@@ -32,24 +32,30 @@ def estimate_many(
     models: Sequence[Path],
     wishes: Mapping[str, Wish],
     options: Sequence[str],
+    samples: Mapping[str, Path | None],
     cluster: str | None,
     as_json: bool,
 ) -> None:
     """Each model on each board, with its threads and cluster, in whatever order workers are free;
-    raises if one failed."""
+    raises if one failed. `samples`: files and folders that options name, which go along."""
     from edgekit.host.cli.output import emit
     from edgekit.host.cli.progress import counting
     from edgekit.host.connections import profile_of
     from edgekit.host.jobs.pool import work_off
     from edgekit.host.jobs.task import Task
 
+    named = {option: sent_under(option, path) for option, path in samples.items() if path}
+    given: list[str | Sent] = []
+    for option, (name, _) in named.items():
+        given += [f"--{option}", name]
     asked = []
     for model in models:
         word, files = sent(model)
+        files |= {name: data for _, more in named.values() for name, data in more.items()}
         for board, wish in wishes.items():
             more = flags(threads=wish.threads, cluster=wish.cluster or None)
             # Workers need not know a board to estimate its core.
-            words = ("--board", profile_of(board), *more, *options, "--json")
+            words = ("--board", profile_of(board), *more, *options, *given, "--json")
             task = Task(("estimate", word, *words), board, files)
             asked.append(_Asked(model, board, task))
     waiting = {id(a.task): a for a in asked}

@@ -71,6 +71,18 @@ def sent(path: Path, model: bool = True) -> tuple[Sent, dict[str, bytes]]:
     return Sent(path.name), found
 
 
+def sent_under(folder: str, path: Path) -> tuple[Sent, dict[str, bytes]]:
+    """A file, or a folder, that is no model, in a folder of its own; InputError if it is not
+    there."""
+    from edgekit.host.jobs.task import Sent
+
+    if not path.exists():
+        raise InputError(f"--{folder}: expected a file or a folder, found nothing at {path}")
+    files = [f for f in sorted(path.rglob("*")) if f.is_file()] if path.is_dir() else [path]
+    found = {f"{folder}/{each.relative_to(path.parent)}": each.read_bytes() for each in files}
+    return Sent(f"{folder}/{path.name}"), found
+
+
 @contextlib.contextmanager
 def pool_for(
     cluster: str | None, reached: Sequence[str] = (), size: int | None = None

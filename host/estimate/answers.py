@@ -26,9 +26,11 @@ _SUFFIXES = (".py", ".c", ".h", ".toml", ".json", ".bin")
 
 
 def model_key(model: Path, board: BoardProfile, options: CompileOptions) -> str:
-    """The same as long as the model, the board, the options and the user's tables are."""
+    """The same as long as the model, the board, the options, their samples and the user's tables
+    are."""
     tables = (_files(data_folder() / name) for name in _TABLES)
-    return _digest(_content(model), repr(board), repr(options), *tables)
+    shown = (_samples(path) for path in (options.quantize, options.samples) if path)
+    return _digest(_content(model), repr(board), repr(options), *shown, *tables)
 
 
 def recall(key: str, board: BoardProfile, threads: int) -> ModelEstimate | None:
@@ -71,6 +73,11 @@ def _content(model: Path) -> str:
     from edgekit.host.importers import model_hash
 
     return model_hash(model)
+
+
+def _samples(path: Path) -> str:
+    """Names, sizes and times of a file, or of all below a folder."""
+    return _digest(*(_file(p.resolve()) for p in (path, *sorted(path.rglob("*"))) if p.exists()))
 
 
 def _files(folder: Path) -> str:

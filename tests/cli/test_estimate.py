@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from edgekit.host.bundle import Bundle
@@ -14,6 +16,7 @@ from edgekit.host.estimate import model as model_module
 from edgekit.host.estimate import run as run_module
 from edgekit.host.estimate.target import Target
 from tests.support.fake_emulator import answer, write_emulator, write_program
+from tests.support.onnx_models import model, node, save, value
 
 
 @pytest.fixture
@@ -169,3 +172,76 @@ def test_of_several_shapes_the_one_asked_for_is_estimated_else_the_first(
     assert "expected input=1,128,128,3 or input=1,64,64,3" in refused.complaint
     refused = edgekit("estimate", home / "two.ekb", "--board", "rpi4", *shapes)
     assert refused.code == 2 and "one by one" in refused.complaint
+
+
+@pytest.fixture
+def product(home) -> Path:
+    rng = np.random.default_rng(0)
+    constants = {"w": rng.standard_normal((64, 64)).astype(np.float32)}
+    made = model([node("MatMul", ["x", "w"], ["y"])], [value("x", [8, 64])], ["y"], constants)
+    for seed in (1, 2):
+        x = np.random.default_rng(seed).standard_normal((9, 8, 64)).astype(np.float32)
+        x[..., :seed] *= 50
+        np.savez(home / f"{seed}.npz", x=x)
+    return save(made, home)
+
+
+_SPLIT = ("--weights", "int8", "--activations", "dynamic-outlier", "--group-size", "32")
+
+
+def test_what_compile_takes_estimate_takes(edgekit, product, emulate, home, tmp_path):
+    """And remembers by it: by the samples' content, not by their name."""
+    emulate(does=f"echo run >> {tmp_path}/runs")
+    shutil.copy("1.npz", "samples.npz")
+    asked = ("estimate", product, "--board", "rpi4", "--json")
+    sizes = []
+    for options in ((), _SPLIT, (*_SPLIT, "--samples", "samples.npz"), ("--quantize", "1.npz")):
+        for _ in range(2):
+            found = edgekit(*asked, *options)
+            assert found.code == 0, found.err
+        compiled = edgekit("compile", product, "--board", "rpi4", *options, "--json").document
+        assert found.document["weights_bytes"] == compiled["weights_bytes"]
+        sizes.append(compiled["weights_bytes"])
+    assert sizes[0] > 3 * sizes[1] and (tmp_path / "runs").read_text() == "run\n" * 4
+    shutil.copy("2.npz", "samples.npz")
+    assert edgekit(*asked, *_SPLIT, "--samples", "samples.npz").code == 0
+    assert (tmp_path / "runs").read_text() == "run\n" * 5
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_samples_go_along_to_several_boards(edgekit, product, emulate, home, folder):
+    emulate()
+    shown = "1.npz"
+    if folder:
+        shown = "shown"
+        (home / shown).mkdir()
+        with np.load("1.npz") as each:
+            for i, x in enumerate(each["x"]):
+                np.savez(home / shown / f"{i}.npz", x=x)
+    options = (*_SPLIT, "--samples", shown, "--json")
+    found = edgekit("estimate", product, "--board", "rpi4,rpi5", *options)
+    assert found.code == 0, found.err
+    assert [each["code"] for each in found.document["estimates"]] == [0, 0]
+    done = edgekit("estimate", product, "--board", "rpi4,rpi5", *_SPLIT, "--samples", "no.npz")
+    assert done.code == 2 and "--samples: expected a file or a folder, found nothing" in done.err
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--group-size", "32"), "--group-size: expected --weights int"),
+        (("--samples", "1.npz"), "--samples: expected --weights int"),
+        ((*_SPLIT, "--group-size", "48"), "expected 32, 64 or 128, found 48"),
+        ((*_SPLIT, "--target", "0.9"), "--target: expected --weights int4 and --samples"),
+        (("--state", "x"), "--state: expected INPUT=OUTPUT"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused_as_by_compile(edgekit, product, options, said):
+    for command in ("estimate", "compile"):
+        done = edgekit(command, product, "--board", "rpi4", *options)
+        assert done.code == 2 and said in done.complaint
+
+
+def test_samples_of_a_bundle_are_refused(edgekit, bundle, emulate):
+    done = edgekit("estimate", bundle, "--board", "rpi4", *_SPLIT)
+    assert done.code == 2 and "--samples, --group-size" in done.complaint

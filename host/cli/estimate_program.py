@@ -1,0 +1,93 @@
+"""What `edgekit estimate` says of a Linux program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from edgekit.host.estimate.run import Run
+    from edgekit.host.estimate.target import Target
+
+FETCH = "fetch"
+
+
+def estimate_program(
+    what: list[str], target: Target, root: str | None, whole: bool, timeout: float, as_json: bool
+) -> None:
+    """Runs the program with its arguments under emulation and shows each of its regions."""
+    from edgekit.host.cli.output import emit, note
+    from edgekit.host.estimate.emulator import find_emulator
+    from edgekit.host.estimate.run import Job, run_job
+
+    job = Job(tuple(what), _root(root, target), whole=whole, seconds=timeout)
+    run = run_job(find_emulator(target.board.arch, note), target, job)
+    if as_json:
+        emit(_program_document(what, target, run))
+    else:
+        _show_program(target, run)
+
+
+def say_unmodelled(count: int) -> None:
+    """A warning if an estimate has instructions that the core's model does not know."""
+    from edgekit.host.cli.output import warn
+
+    if count:
+        warn(f"{count} instructions are not modelled; each was taken for a plain one")
+
+
+def _root(given: str | None, target: Target) -> Path | None:
+    if given != FETCH:
+        return Path(given) if given else None
+    from edgekit.host.cli.output import note
+    from edgekit.host.estimate.root import system_root
+
+    return system_root(target.board.arch, note).folder
+
+
+def _program_document(what: list[str], target: Target, run: Run) -> dict[str, Any]:
+    """The document edgekit.estimate.program/1."""
+    from edgekit.host.estimate.report import cost_document, error_document
+    from edgekit.host.estimate.run import Cost
+
+    def timed(cost: Cost) -> dict[str, Any]:
+        return {"estimated_ms": target.milliseconds(cost.cycles), **cost_document(cost)}
+
+    return {
+        "schema": "edgekit.estimate.program/1",
+        "board": target.board.name,
+        "core": target.core.name,
+        "clock_mhz": target.core.clock_mhz,
+        "program": what,
+        "estimated": True,
+        **error_document(target.proof("float", 1)),
+        "unmodelled_instructions": run.unmodelled,
+        "regions": [
+            {
+                **timed(region.cost),
+                "laps": [timed(lap) for lap in region.laps],
+                "threads": [timed(each) for each in region.threads],
+            }
+            for region in run.regions
+        ],
+    }
+
+
+def _show_program(target: Target, run: Run) -> None:
+    from edgekit.host.cli.output import milliseconds, table
+    from edgekit.host.estimate.report import bound_text, proof_text
+    from edgekit.host.estimate.run import Cost
+
+    print(f"core     {target.core.name} at {target.core.clock_mhz:g} MHz on {target.board.name}")
+    print(f"error    {proof_text(target.proof('float', 1))}")
+    say_unmodelled(run.unmodelled)
+
+    def row(name: str, cost: Cost) -> tuple[str, ...]:
+        time = milliseconds(target.milliseconds(cost.cycles))
+        return name, time, str(cost.cycles), str(cost.instructions), bound_text(cost)
+
+    rows = []
+    for number, region in enumerate(run.regions, 1):
+        rows.append(row(f"region {number}", region.cost))
+        rows += [row(f"  lap {i}", lap) for i, lap in enumerate(region.laps, 1)]
+    table(("", "estimated ms", "cycles", "instructions", "bound by"), rows)
