@@ -22,7 +22,7 @@ from edgekit.host.toolchain.nna_account import account_of_node
 from edgekit.kb.board import BoardProfile
 from edgekit.kb.choice import Compiled, RunnerUp
 
-_DECIDED = ("method", "rule", "why", "row", "runner_up", "form", "default", "members")
+_DECIDED = ("method", "band_rows", "rule", "why", "row", "runner_up", "form", "default", "members")
 
 
 def explain(
@@ -186,6 +186,7 @@ def _method(made: Compiled | None) -> dict[str, Any]:
     row, form = choice.row, choice.form
     return {
         "method": asdict(made.method),
+        "band_rows": made.band_rows,
         "rule": choice.rule,
         "why": choice.why,
         "row": row and {**asdict(row.shape), "source": row.source, "ratio": row.ratio},
@@ -199,4 +200,8 @@ def _method(made: Compiled | None) -> dict[str, Any]:
 def _other(beside: RunnerUp | None) -> dict[str, Any] | None:
     if beside is None:
         return None
-    return {"method": asdict(beside.method), "price": round(beside.price, 3)}
+    return {
+        "method": asdict(beside.method),
+        "band_rows": beside.band_rows,
+        "price": round(beside.price, 3),
+    }

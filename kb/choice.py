@@ -8,15 +8,25 @@ from dataclasses import dataclass, replace
 from edgekit.kb.board import BoardProfile
 from edgekit.kb.gemm_table import KnowledgeBase, Row
 from edgekit.kb.isa import Isa
-from edgekit.kb.operators import Candidate, Form, OperatorMethod, OperatorRow, candidates_of
+from edgekit.kb.operators import (
+    Candidate,
+    Form,
+    OperatorMethod,
+    OperatorRow,
+    banded,
+    candidates_of,
+    rows_at_once,
+)
 
 
 @dataclass(frozen=True)
 class RunnerUp:
-    """Another method, and its price in prices of the one that was taken."""
+    """Another method, its price in prices of the one that was taken, and the rows of its bands, 0
+    where it has none."""
 
     method: OperatorMethod
     price: float
+    band_rows: int = 0
 
 
 @dataclass(frozen=True)
@@ -36,13 +46,14 @@ class Choice:
 
 @dataclass(frozen=True)
 class Compiled:
-    """An operator that multiplies, as it was compiled: the kernel that is called, its method, and
-    the members of a chain."""
+    """An operator that multiplies, as it was compiled: the kernel that is called, its method, the
+    members of a chain, and the rows of its bands, 0 where it has none."""
 
     kernel: str
     method: OperatorMethod
     choice: Choice
     members: tuple[Compiled, ...] = ()
+    band_rows: int = 0
 
 
 ONLY = Choice("only", "this form has one kernel on this instruction set")
@@ -73,17 +84,18 @@ def choose_among(
     others = [c for c in candidates if c.method != taken.method]
     second = min(others, key=lambda c: (not c.proven, c.price), default=None)
     usual, _ = _without_row(table, board, form, candidates, cheapest, "")
+
+    def beside(other: Candidate) -> RunnerUp:
+        price = other.price / taken.price if taken.price else 1.0
+        return RunnerUp(other.method, price, rows_at_once(other.method, form, board, threads))
+
     return taken.method, replace(
         choice,
-        runner_up=None if second is None else _beside(second, taken),
+        runner_up=None if second is None else beside(second),
         form=form,
         price=taken.price,
-        default=_beside(usual, taken),
+        default=beside(usual),
     )
-
-
-def _beside(other: Candidate, taken: Candidate) -> RunnerUp:
-    return RunnerUp(other.method, other.price / taken.price if taken.price else 1.0)
 
 
 def _by_rows(
@@ -96,10 +108,12 @@ def _by_rows(
 ) -> tuple[Candidate, Choice]:
     known = {c.method: c for c in candidates}
     row, rule, why = table.operator_row(board.platform, form, threads)
-    if row is not None and row.method in known:
-        return known[row.method], Choice(rule, why, row)
-    if row is not None and row.method is not None:
-        how = row.method
+    how = row.method if row is not None else None
+    if how is not None:
+        how = banded(how, rows_at_once(how, form, board, threads), form, board, threads)
+    if row is not None and how in known:
+        return known[how], Choice(rule, why, row)
+    if how is not None:
         of = "" if how.mr is None else f" of {how.mr} x {how.nr}"
         why += f", whose {how.family}{of} computes no such form here"
     taken, choice = _without_row(table, board, form, candidates, cheapest, why)

@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from edgekit.kb import gemm_file_1, gemm_file_2
+from edgekit.kb.bands import BANDS
 from edgekit.kb.board import BoardProfile
 from edgekit.kb.features import GemmShape, Packed, Sequences, key_of
 from edgekit.kb.gemm_table import Feature, KnowledgeBase, Row
@@ -90,6 +91,7 @@ class _OperatorMethod(msgspec.Struct, array_like=True, forbid_unknown_fields=Tru
     family: Family | None = None  # depthwise for such forms, else in_place
     kc: int = 0
     members: int = 1
+    band: int | None = None
 
 
 class _OperatorGroup(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -252,10 +254,10 @@ def _operator_method(raw: _Operator, dtype: str) -> OperatorMethod | None:
     if not isinstance(how, _OperatorMethod):
         return None
     family = how.family or _usual_family(raw.form)
-    if min(how.mr, how.nr, how.kc, how.members - 1) < 0:
+    if min(how.mr, how.nr, how.kc, how.members - 1) < 0 or how.band not in (None, *BANDS):
         raise ValueError(f"impossible method {how}")
-    sizes = how.mr or None, how.nr or None
-    return OperatorMethod(family, dtype, *sizes, how.split, how.kc or None, how.members)
+    known = how.mr or None, how.nr or None, how.split, how.kc or None, how.members, how.band
+    return OperatorMethod(family, dtype, *known)
 
 
 def _usual_family(form: str) -> Family:
@@ -334,7 +336,7 @@ def _operator_line(row: OperatorRow) -> str:
     method: list[Any] | int = 0
     if how is not None:
         family = None if how.family == _usual_family(row.key.form) else how.family
-        values = [how.mr or 0, how.nr or 0, how.split, family, how.kc or 0, how.members]
+        values = [how.mr or 0, how.nr or 0, how.split, family, how.kc or 0, how.members, how.band]
         method = _shortened(values, _OperatorMethod)
     sizes = shape.m, shape.k, shape.n
     line = [row.key.form, *sizes, method, row.ratio or 0, row.radius or 0]

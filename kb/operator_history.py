@@ -133,7 +133,8 @@ def _row(key: GemmKey, history: Sequence[OperatorMeasurement]) -> OperatorRow:
 
 def _order(method: OperatorMethod) -> tuple[object, ...]:
     sizes = method.mr or 0, method.nr or 0, method.kc or 0, method.members
-    return method.family, method.precision, *sizes, method.split
+    band = -1 if method.band is None else method.band
+    return method.family, method.precision, *sizes, method.split, band
 
 
 def _score(method: OperatorMethod, runs: Mapping[_Run, _Known]) -> float:

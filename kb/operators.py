@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from edgekit.device.kernel_facts import I8_SCRATCH_BYTES, WINOGRAD_CHANNELS
+from edgekit.kb.bands import BANDS, Rows, band_rows, price_of_memory
 from edgekit.kb.board import BoardProfile
 from edgekit.kb.clusters import timed_core
 from edgekit.kb.core import ELEMENTS, WIDTHS, load_core, operation_table
@@ -50,8 +51,9 @@ _GAIN = 0.85  # fewer instructions than this share of the direct convolution's, 
 class OperatorMethod:
     """The kernels of a family, the register tile of `mr` rows (pixels) and `nr` columns (channels)
     where they have one, the axis that is walked last and shared by threads first ("m": rows), the
-    type that is multiplied, the block of k that is walked at a time (None: all of it), and how many
-    operators are computed together: 1, in a chain more."""
+    type that is multiplied, the block of k that is walked at a time (None: all of it), how many
+    operators are computed together: 1, in a chain more, and, with channels walked last, the
+    quarters of the last cache that a band of rows fills (None: by the rule of `band_rows`)."""
 
     family: Family
     precision: str
@@ -60,6 +62,7 @@ class OperatorMethod:
     split: Split = "m"
     kc: int | None = None
     members: int = 1
+    band: int | None = None
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,7 @@ class Form:
     row_bytes: int = 0  # of scratch for each row of a tile of 8-bit values
     has_border: bool = False  # windows that reach beyond the image
     zeros: int = 0  # tenths of pruned weights
+    x_bytes: int = 0  # of all images that are read
 
     @property
     def name(self) -> str:
@@ -136,7 +140,28 @@ def candidates_of(form: Form, isa: Isa, board: BoardProfile, threads: int = 1) -
     None for windows that need more scratch than there is."""
     if form.kind == "depthwise":
         return list(_depthwise(form, isa, board, threads))
-    return [*_in_place(form, isa, board), *_winograd(form, isa)]
+    return [*_in_place(form, isa, board, threads), *_winograd(form, isa)]
+
+
+def rows_at_once(method: OperatorMethod, form: Form, board: BoardProfile, threads: int) -> int:
+    """The rows of a band of a method, 0 where it has none: with channels inside each tile of rows
+    goes through all panels, and blocks of k are walked with all rows."""
+    if method.mr is None or method.split == "m" or method.kc or method.family != "in_place":
+        return 0
+    return band_rows(method.band, _rows(form, method.mr), board, threads)
+
+
+def banded(
+    method: OperatorMethod, rows: int, form: Form, board: BoardProfile, threads: int
+) -> OperatorMethod:
+    """The method with bands of so many rows; of several bands that are so many, by the rule or the
+    least: two methods that are walked alike are one."""
+    every = (dataclasses.replace(method, band=band) for band in (None, *BANDS))
+    return next(m for m in every if rows_at_once(m, form, board, threads) == rows)
+
+
+def _rows(form: Form, mr: int) -> Rows:
+    return Rows(form.shape.m, mr, form.x_bytes)
 
 
 def panel_outer(board: BoardProfile, weight_bytes: int) -> bool:
@@ -197,7 +222,7 @@ def _product_parts(core: str) -> int | None:
     return operation_table(load_core(core))["v_fma", WIDTHS.index(128), ELEMENTS.index(32)].uops
 
 
-def _in_place(form: Form, isa: Isa, board: BoardProfile) -> Iterator[Candidate]:
+def _in_place(form: Form, isa: Isa, board: BoardProfile, threads: int) -> Iterator[Candidate]:
     """The walk that reads more from beyond L2 is for rows of a table only. A single tile of rows
     reads weights once by either, and finds its rows once with channels inside."""
     outer = panel_outer(board, form.weight_bytes)
@@ -209,10 +234,34 @@ def _in_place(form: Form, isa: Isa, board: BoardProfile) -> Iterator[Candidate]:
             rows = 1 if _is_single(form, isa, board) else tile.mr
             price = form.shape.k * _products(tile, rows, isa, form)
             yield Candidate(method, price, proven and split == usual)
+            yield from _with_bands(Candidate(method, price), form, board, threads)
             for kc in _blocks(form, tile.mr, tile.nv * isa.vl, board):
                 kept = 2 * (math.ceil(form.shape.k / kc) - 1) * form.shape.m * form.shape.n
                 blocked = dataclasses.replace(method, kc=kc)
                 yield Candidate(blocked, price + kept / isa.vl, False)
+
+
+def _with_bands(
+    usual: Candidate, form: Form, board: BoardProfile, threads: int
+) -> Iterator[Candidate]:
+    """The same method with other bands than those of the rule; their price is what they read from
+    memory beyond that. For rows of a table only."""
+    mr, nr = usual.method.mr, usual.method.nr
+    assert mr is not None and nr is not None
+    panels = math.ceil(form.shape.n / nr)
+
+    def read(method: OperatorMethod) -> float:
+        at_once = rows_at_once(method, form, board, threads)
+        return price_of_memory(at_once, _rows(form, mr), panels, form.weight_bytes, board)
+
+    for band in BANDS:
+        method = dataclasses.replace(usual.method, band=band)
+        if (
+            banded(method, rows_at_once(method, form, board, threads), form, board, threads)
+            == method
+        ):
+            more = max(read(method) - read(usual.method), 0.0)
+            yield Candidate(method, usual.price + more, False)
 
 
 def _blocks(form: Form, mr: int, nr: int, board: BoardProfile) -> Iterator[int]:

@@ -46,5 +46,13 @@ def operator_text(method: OperatorMethod | None) -> str:
     walk = ", channels last" if method.split == "n" else ""
     tile = "" if method.mr is None else f" {method.mr} x {method.nr}"
     blocks = "" if method.kc is None else f", {method.kc} of k at a time"
+    bands = "" if method.band is None else f", {_band_text(method.band)}"
     several = "" if method.members == 1 else f" of {method.members}"
-    return f"{method.family}{several}{tile}{blocks}{walk}"
+    return f"{method.family}{several}{tile}{blocks}{walk}{bands}"
+
+
+def _band_text(quarters: int) -> str:
+    if quarters == 0:
+        return "all rows at a time"
+    share = {1: "a quarter", 2: "half", 4: "all"}[quarters]
+    return f"rows in bands of {share} of the last cache"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import get_args
 
 from edgekit.host.history.orders import OrderMeasurement
+from edgekit.kb.bands import BANDS
 from edgekit.kb.features import GemmShape
 from edgekit.kb.method import split_of
 from edgekit.kb.operator_history import OperatorMeasurement
@@ -14,7 +15,7 @@ from edgekit.kb.operators import Family, OperatorMethod
 OPERATOR_COLUMNS = (
     "board", "platform", "model", "operator", "form", "threads", "m", "k", "n", "family",
     "precision", "mr", "nr", "split", "cost", "default_cost", "when", "kit_version", "source",
-    "unit", "kc", "members",
+    "unit", "kc", "members", "band",
 )  # fmt: skip
 ORDER_COLUMNS = (
     "board", "platform", "model", "part", "graph", "run_order", "searched", "threads", "cost",
@@ -35,6 +36,9 @@ class Values:
             raise ValueError(f"expected a whole number for {name}, found {value!r}")
         return value
 
+    def whole_or_none(self, name: str) -> int | None:
+        return None if self._values[name] is None else self.whole(name)
+
     def real(self, name: str) -> float:
         value = self._values[name]
         if not isinstance(value, int | float):
@@ -51,7 +55,7 @@ def operator_row(m: OperatorMeasurement) -> tuple[object, ...]:
     return (
         m.board, m.platform, m.model, m.operator, m.form, m.threads, s.m, s.k, s.n, w.family,
         w.precision, w.mr or 0, w.nr or 0, w.split, m.cost, m.default_cost, m.when, m.kit_version,
-        m.source, m.unit, w.kc or 0, w.members,
+        m.source, m.unit, w.kc or 0, w.members, w.band,
     )  # fmt: skip
 
 
@@ -63,6 +67,9 @@ def operator_measurement(row: tuple[object, ...]) -> OperatorMeasurement:
         raise ValueError(f"expected a family of kernels, found {v.text('family')}")
     split = split_of(v.text("split"))
     sizes = (v.whole("mr") or None, v.whole("nr") or None, split, v.whole("kc") or None)
+    band = v.whole_or_none("band")
+    if band not in (None, *BANDS):
+        raise ValueError(f"expected a band of {BANDS} quarters of the last cache, found {band}")
     return OperatorMeasurement(
         board=v.text("board"),
         platform=v.text("platform"),
@@ -71,7 +78,7 @@ def operator_measurement(row: tuple[object, ...]) -> OperatorMeasurement:
         form=v.text("form"),
         threads=v.whole("threads"),
         shape=GemmShape(v.whole("m"), v.whole("k"), v.whole("n")),
-        method=OperatorMethod(family, v.text("precision"), *sizes, v.whole("members")),
+        method=OperatorMethod(family, v.text("precision"), *sizes, v.whole("members"), band),
         cost=v.real("cost"),
         default_cost=v.real("default_cost"),
         when=v.text("when"),

@@ -20,7 +20,7 @@ from edgekit.kb.gemm_table import KnowledgeBase
 from edgekit.kb.operators import Form, OperatorMethod, OperatorRow, candidates_of
 
 _WORTH = 1.4  # times the least price: worth a try
-_MOST = 9  # methods of a key
+_MOST = 9  # methods of a key, those aside that differ in their bands alone
 
 
 @dataclass(frozen=True)
@@ -116,8 +116,13 @@ def _standing(
 ) -> Standing:
     isa = board.isa.of_half if form.dtype == "f16" else board.isa
     found = candidates_of(form, isa, board, threads)
-    least = min(c.price for c in found if c.proven) or 1.0
-    prices = {c.method: c.price / least for c in found if _may_matter(c.method, form, board)}
+    cheapest = min((c for c in found if c.proven), key=lambda c: c.price)
+    least = cheapest.price or 1.0
+    prices = {
+        c.method: c.price / least
+        for c in found
+        if _may_matter(c.method, cheapest.method, form, board)
+    }
     key = _key(form, board, table, threads)
     return Standing(name, key, form, default, current, prices, frozenset({name}))
 
@@ -152,8 +157,13 @@ def changed_steps(
     }
 
 
-def _may_matter(method: OperatorMethod, form: Form, board: BoardProfile) -> bool:
-    """Weights that stay in L1 may be walked as often as one likes."""
+def _may_matter(
+    method: OperatorMethod, cheapest: OperatorMethod, form: Form, board: BoardProfile
+) -> bool:
+    """Weights that stay in L1 may be walked as often as one likes; other bands than the rule's are
+    tried with the tile of the `cheapest` method alone."""
+    if method.band is not None and (method.mr, method.nr) != (cheapest.mr, cheapest.nr):
+        return False
     return form.weight_bytes > board.l1d_bytes or method.split == "m"
 
 
@@ -175,4 +185,6 @@ def _promising(standing: Sequence[Standing]) -> list[OperatorMethod]:
     if not standing[0].is_group:  # what these cost is not known so well, and they are few
         worth = [m for m in worth if least[m] <= _WORTH]
     # One that is the default of all of them is known; of some, it may help the others.
-    return [m for m in worth if defaults != {m}][:_MOST]
+    worth = [m for m in worth if defaults != {m}]
+    by_rule = [m for m in worth if m.band is None][:_MOST]
+    return [m for m in worth if m.band is not None or m in by_rule]

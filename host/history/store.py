@@ -83,6 +83,7 @@ _MIGRATIONS: tuple[str, ...] = (
     ALTER TABLE operators ADD COLUMN kc INTEGER NOT NULL DEFAULT 0;
     ALTER TABLE operators ADD COLUMN members INTEGER NOT NULL DEFAULT 1;
     """,
+    "ALTER TABLE operators ADD COLUMN band INTEGER;",
 )
 _VERSION = len(_MIGRATIONS)
 _COLUMNS = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from edgekit.kb.bands import read_ns
 from edgekit.kb.board import BoardProfile, caches_of
 from edgekit.kb.clusters import timed_core
 from edgekit.kb.core import Core
@@ -30,9 +31,6 @@ def beyond_caches(board: BoardProfile, between: Between) -> float:
     read from it again: of what the two operators touch, the last cache holds the rest. 0 where
     there is no model of a board's core, and for an image that is small beside the others: by board
     time such a chain gained 0.3 % of a face detector at best, on an A55, and cost 0.8 % on an A53.
-
-    A core that issues in order waits for each line that it reads; others read ahead, as fast as
-    the memory gives.
     """
     core = timed_core(board)
     if core is None or between.image_bytes < _SHARE * between.touched_bytes:
@@ -45,7 +43,5 @@ def beyond_caches(board: BoardProfile, between: Between) -> float:
 
 def _line_cycles(core: Core) -> float:
     """What a core takes to write a line of the cache to memory and to read it again."""
-    dram = core.dram
-    read = dram.latency_ns if core.order == "in" else LINE / dram.core_gb_s
-    written = LINE / (dram.write_gb_s or dram.core_gb_s)
-    return (read + written) * core.clock_mhz * 1e-3
+    written = LINE / (core.dram.write_gb_s or core.dram.core_gb_s)
+    return (read_ns(core) + written) * core.clock_mhz * 1e-3

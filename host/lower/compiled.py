@@ -9,12 +9,12 @@ from types import MappingProxyType
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import DType, Node, Operator
 from edgekit.host.lower.context import Context
-from edgekit.host.lower.plan import Call, Kernel, Loop
+from edgekit.host.lower.plan import Call, Field, Kernel, Loop
 from edgekit.host.lower.window import C_TYPES
 from edgekit.kb.choice import BY_LAYOUTS, CHAINED, ONLY, Choice, Compiled
 from edgekit.kb.isa import Isa
 from edgekit.kb.method import Split
-from edgekit.kb.operators import Family, OperatorMethod, sums_at_once
+from edgekit.kb.operators import Family, OperatorMethod, banded, sums_at_once
 
 _FAMILIES: Mapping[str, Family] = MappingProxyType(
     {
@@ -53,15 +53,15 @@ def compiled_of(ctx: Context, node: Node, calls: Sequence[Call | Loop]) -> Compi
     if not made:
         return None
     first, *more = made
-    whole = _compiled(ctx, node, first.kernel, first.fields.get("panel_outer") == 1)
+    whole = _compiled(ctx, node, first.kernel, first.fields)
     inner = {c.kernel.symbol: c for c in more if c.kernel.symbol != first.kernel.symbol}
-    members = [_compiled(ctx, node, c.kernel, c.fields["panel_outer"] == 1) for c in inner.values()]
+    members = [_compiled(ctx, node, c.kernel, c.fields) for c in inner.values()]
     if isinstance(node.op, ops.RowChain):
         parts = [part for part in first.kernel.parts if part.source in _FAMILIES]
         names = node.op.names or (None,) * len(node.op.members)
         named = [n for n, op in zip(names, node.op.members, strict=True) if _multiplies(op)]
         pairs = zip(named, parts, strict=True)
-        members = [_compiled(ctx, node, kernel, False, name) for name, kernel in pairs]
+        members = [_compiled(ctx, node, kernel, {}, name) for name, kernel in pairs]
         method = dataclasses.replace(whole.method, members=len(members))
         whole = dataclasses.replace(whole, method=method)
     return dataclasses.replace(whole, members=tuple(members))
@@ -72,9 +72,14 @@ def _multiplies(op: Operator) -> bool:
 
 
 def _compiled(
-    ctx: Context, node: Node, kernel: Kernel, by_panels: bool, name: str | None = None
+    ctx: Context,
+    node: Node,
+    kernel: Kernel,
+    fields: Mapping[str, Field],
+    name: str | None = None,
 ) -> Compiled:
-    """One kernel of a node; `name`: of the member of a chain whose kernel it is."""
+    """One kernel of a node, and what it is called with; `name`: of the member of a chain whose
+    kernel it is."""
     family = _FAMILIES[kernel.source]
     macros = dict(kernel.macros)
     precision = _ONE_PRECISION.get(family) or kernel.symbol.split("_")[1]
@@ -84,10 +89,16 @@ def _compiled(
         precision = _PRECISIONS[macros["T"]]
     isa = ctx.isa.of_half if precision == DType.F16.value else ctx.isa
     rows, columns = _tile(isa, family, macros)
-    split: Split = "n" if by_panels else "m"
+    split: Split = "n" if fields.get("panel_outer") == 1 else "m"
     block = int(macros["K_BLOCK"]) if "K_BLOCK" in macros else None
     method = OperatorMethod(family, precision, rows, columns, split, block)
-    return Compiled(kernel.symbol, method, _choice(ctx, node, family, name or node.name))
+    choice = _choice(ctx, node, family, name or node.name)
+    band = fields["band"] if family == "in_place" and split == "n" else 0
+    assert isinstance(band, int)
+    at_once = band * (rows or 0)
+    if choice.form is not None:
+        method = banded(method, at_once, choice.form, ctx.board, ctx.threads)
+    return Compiled(kernel.symbol, method, choice, band_rows=at_once)
 
 
 def _tile(isa: Isa, family: Family, macros: Mapping[str, str]) -> tuple[int | None, int | None]:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
+
 from edgekit.host.graph.ops import (
     DynamicFullyConnected,
     FullyConnected,
     OutlierFullyConnected,
 )
-from edgekit.host.graph.types import Node
+from edgekit.host.graph.types import DType, Node
 from edgekit.host.lower.context import Context
 from edgekit.host.lower.window import Window
 from edgekit.kb.choice import choose
 from edgekit.kb.features import GemmShape
 from edgekit.kb.isa import Tile
-from edgekit.kb.operators import Form, Kind, OperatorMethod
+from edgekit.kb.operators import Form, Kind, OperatorMethod, rows_at_once
 
 
 def form_of(node: Node, window: Window, dtype: str, weight_bytes: int, row_bytes: int = 0) -> Form:
@@ -32,6 +34,7 @@ def form_of(node: Node, window: Window, dtype: str, weight_bytes: int, row_bytes
         weight_bytes,
         row_bytes,
         window.padding.any,
+        x_bytes=math.prod(window.x) * DType(dtype).bytes,
     )
 
 
@@ -43,6 +46,14 @@ def method_of(ctx: Context, node: Node, form: Form) -> OperatorMethod | None:
         return None
     method, ctx.choices[node.name] = found
     return method
+
+
+def band_of(ctx: Context, node: Node, method: OperatorMethod) -> int:
+    """`band` of ek_f32_conv_args and ek_i8_conv_args: the tiles of rows in a band of the method
+    that a node got; 0: all."""
+    form = ctx.choices[node.name].form
+    assert form is not None and method.mr is not None
+    return rows_at_once(method, form, ctx.board, ctx.threads) // method.mr
 
 
 def tile_of(method: OperatorMethod, vl: int) -> Tile:

@@ -10,10 +10,10 @@ from edgekit.host.graph.sums import HALF_LONG
 from edgekit.host.graph.types import Activation, Array, DType, Node
 from edgekit.host.lower.context import Context
 from edgekit.host.lower.epilogues import epilogue_of
-from edgekit.host.lower.methods import form_of, method_of, tile_of
+from edgekit.host.lower.methods import band_of, form_of, method_of, tile_of
 from edgekit.host.lower.packing import pack_panels
 from edgekit.host.lower.plan import Call, Field, Value
-from edgekit.host.lower.window import Window, band_of, bias_vector, count_tasks
+from edgekit.host.lower.window import Window, bias_vector, count_tasks
 from edgekit.host.lower.winograd import lower_winograd
 from edgekit.kb.isa import Tile
 from edgekit.kb.operators import Form
@@ -74,7 +74,7 @@ def f32_product(
         "row_segments": int(segments),
         "panel_outer": int(method.split == "n"),
         "panels": panels,
-        "band": 0 if method.kc else band_of(window, tile, dtype.bytes, ctx.board, ctx.threads),
+        "band": band_of(ctx, node, method),
         "x": Value(str(node.inputs[0])),
         "weights": ctx.weights.add(_packed(weights.astype(dtype.numpy), tile, vl, method.kc)),
         "bias": ctx.weights.add(bias_vector(bias, width, dtype.numpy)),

@@ -21,7 +21,7 @@ from edgekit.host.graph.quantization import (
 )
 from edgekit.host.graph.types import Activation, Array, DType, Node, Tensor
 from edgekit.host.lower.context import Context, padded
-from edgekit.host.lower.methods import form_of, method_of, tile_of
+from edgekit.host.lower.methods import band_of, form_of, method_of, tile_of
 from edgekit.host.lower.packing import halve_panels, pack_byte_panels
 from edgekit.host.lower.plan import Call, Field, Kernel, Value
 from edgekit.host.lower.requantize import (
@@ -31,7 +31,7 @@ from edgekit.host.lower.requantize import (
     wrap_i32,
 )
 from edgekit.host.lower.tables import look_up_of
-from edgekit.host.lower.window import C_TYPES, Window, band_of, bias_vector, count_tasks
+from edgekit.host.lower.window import C_TYPES, Window, bias_vector, count_tasks
 from edgekit.kb.isa import ByteProduct, Tile
 from edgekit.kb.operators import OperatorMethod
 
@@ -146,6 +146,7 @@ def signed_weights(weights: Array, zero: Array) -> tuple[Array, Array]:
 
 def _i8_fields(
     ctx: Context,
+    node: Node,
     window: Window,
     packed: _PackedBytes,
     method: OperatorMethod,
@@ -167,7 +168,7 @@ def _i8_fields(
         "segment_length": depth.segment,
         "panel_outer": int(method.split == "n"),
         "panels": count_tasks(window, tile, ctx.isa.vl)[1],
-        "band": band_of(window, tile, 1, ctx.board, ctx.threads),
+        "band": band_of(ctx, node, method),
         "pitch": window.y[3],
         "k_padded": depth.total,
         "x_zero": x_zero,
@@ -232,7 +233,7 @@ def i8_product(
         **rounding,
         **after,
     )
-    fields = _i8_fields(ctx, window, packed, method, depth, x_zero)
+    fields = _i8_fields(ctx, node, window, packed, method, depth, x_zero)
     fields |= requantize_fields(ctx, factor, width, rounds_once=dense)
     fields |= {
         "x": Value(x.name),
@@ -307,7 +308,7 @@ def hybrid_product(
                 1,
             )
         )
-        fields = _i8_fields(ctx, one, packed, method, depth, 0)
+        fields = _i8_fields(ctx, node, one, packed, method, depth, 0)
         fields |= {
             "x": codes,
             "weights": ctx.weights.add(packed.weights),
@@ -377,7 +378,7 @@ def float_product(
     )
     width = round_up(weights.shape[0], ctx.isa.vl)
     correction = padded(packed.correction, width, np.dtype(np.int64))
-    fields = _i8_fields(ctx, window, packed, method, depth, zeros[0])
+    fields = _i8_fields(ctx, node, window, packed, method, depth, zeros[0])
     fields["bias"] = ctx.weights.add(wrap_i32(correction))
     if bits == 4:
         fields |= {"panel_outer": 1, "band": 0}  # a panel is unpacked once for all pixels

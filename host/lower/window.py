@@ -11,8 +11,6 @@ from edgekit.host.graph.ops import Conv2D, DepthwiseConv2D
 from edgekit.host.graph.types import Array, DType, Padding, Tensor
 from edgekit.host.lower.context import padded
 from edgekit.host.lower.plan import Field
-from edgekit.kb.board import BoardProfile, caches_of
-from edgekit.kb.clusters import timed_core
 from edgekit.kb.isa import Tile
 
 C_TYPES = {
@@ -83,19 +81,6 @@ def count_tasks(window: Window, tile: Tile, vl: int) -> tuple[int, int]:
     """(tasks of a kernel, panels of output channels)."""
     panels = math.ceil(window.y[3] / (tile.nv * vl))
     return math.ceil(window.pixels / tile.mr) * panels, panels
-
-
-def band_of(window: Window, tile: Tile, value_bytes: int, board: BoardProfile, threads: int) -> int:
-    """`band` of ek_f32_conv_args and ek_i8_conv_args: how many tiles of pixels all panels of
-    weights are walked with before the next ones; 0: all, also where there is no model of the core.
-    A band is read for each panel and stays in the last cache (on cores that wait for each line in
-    half of it, beside weights and outputs); the weights are read once for each band. More threads
-    would have a band each, which together leave the cache: they share panels of all rows."""
-    if threads > 1 or timed_core(board) is None:
-        return 0
-    held = (board.l3_bytes or caches_of(board).l2) // (2 if board.in_order else 1)
-    bands = math.ceil(math.prod(window.x) * value_bytes / held)
-    return math.ceil(math.ceil(window.pixels / tile.mr) / bands) if bands > 1 else 0
 
 
 def bias_vector(bias: Tensor | None, width: int, dtype: np.dtype[np.generic]) -> Array:

@@ -98,11 +98,11 @@ def _decided(
 ) -> Operator:
     """`layer`: its account on the NNA, if it is there."""
     other = found["runner_up"]
-    runner_up = f"{_method(other['method'])}, {other['price']:.2f} × its price" if other else None
+    runner_up = f"{_method(other)}, {other['price']:.2f} × its price" if other else None
     return replace(
         operator,
         unit=found["unit"],
-        method=_method(found["method"]) if found["method"] else None,
+        method=_method(found) if found["method"] else None,
         rule=found["rule"],
         why=found["why"],
         runner_up=runner_up,
@@ -146,11 +146,14 @@ def _estimated(
 
 
 def _member(found: Mapping[str, Any]) -> str:
-    method = f": {_method(found['method'])}, {found['rule']}" if found.get("method") else ""
+    method = f": {_method(found)}, {found['rule']}" if found.get("method") else ""
     return f"{found['kernel']}{method}"
 
 
 def _method(found: Mapping[str, Any]) -> str:
-    """A method in words: in_place 6x12 f32."""
-    tile = f" {found['mr']}x{found['nr']}" if found.get("mr") else ""
-    return f"{found['family']}{tile} {found['precision']}"
+    """What was decided, or could have been, in words: in_place 6x12 f32, 48 rows at a time."""
+    how = found["method"]
+    tile = f" {how['mr']}x{how['nr']}" if how.get("mr") else ""
+    rows = found.get("band_rows")  # not in what older kits kept
+    band = f", {rows} rows at a time" if rows else ""
+    return f"{how['family']}{tile} {how['precision']}{band}"

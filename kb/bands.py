@@ -1,0 +1,70 @@
+"""Bands of rows: those that go through all panels of weights before the next ones do.
+
+Where panels are walked outside, each of them reads all rows. Rows that have left the last cache by
+then come from memory for every panel; in bands that stay there they come once, and the weights once
+for each band.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from edgekit.kb.board import BoardProfile, caches_of
+from edgekit.kb.clusters import timed_core
+from edgekit.kb.core import Core
+from edgekit.kb.rule import LINE
+from edgekit.kb.sharing import reached
+
+BANDS = (0, 1, 2, 4)  # quarters of the last cache that a band may fill; 0: there are no bands
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Those of a product, `count` of them in tiles of `mr`, and all their bytes."""
+
+    count: int
+    mr: int
+    bytes: int
+
+
+def band_rows(band: int | None, rows: Rows, board: BoardProfile, threads: int) -> int:
+    """How many rows a band has that fills so many quarters of the last cache; 0: all of them.
+
+    None: by the rule. On one thread all of the cache, half of it, beside weights and outputs, on
+    cores that wait for each line; none where there is no model of the core. More threads would have
+    a band each, which together leave the cache: they share panels of all rows.
+    """
+    if band is None:
+        band = 0 if threads > 1 or timed_core(board) is None else 2 if board.in_order else 4
+    if band == 0:
+        return 0
+    bands = math.ceil(rows.bytes / (_last_cache(board) * band // 4))
+    return math.ceil(math.ceil(rows.count / rows.mr) / bands) * rows.mr if bands > 1 else 0
+
+
+def price_of_memory(
+    at_once: int, rows: Rows, panels: int, weight_bytes: int, board: BoardProfile
+) -> float:
+    """What it costs to wait for the operands of a product, walked with so many rows `at_once` (0:
+    all), in multiply-adds of vectors: weights once for each band, rows again for each panel as far
+    as a band and a panel leave the last cache. 0 where there is no model of the core."""
+    core = timed_core(board)
+    if core is None:
+        return 0.0
+    bands = math.ceil(rows.count / at_once) if at_once else 1
+    touched = rows.bytes / bands + weight_bytes / panels
+    left = max(1 - _last_cache(board) / touched, 0.0)
+    read = bands * weight_bytes + rows.bytes * (1 + (panels - 1) * left)
+    per_line = read_ns(core) * core.clock_mhz * 1e-3
+    return read / LINE * per_line * reached(core.name, core.order == "in")
+
+
+def read_ns(core: Core) -> float:
+    """What a line of the cache takes from memory. A core that issues in order waits for each that
+    it reads; others read ahead, as fast as the memory gives."""
+    return core.dram.latency_ns if core.order == "in" else LINE / core.dram.core_gb_s
+
+
+def _last_cache(board: BoardProfile) -> int:
+    return board.l3_bytes or caches_of(board).l2
