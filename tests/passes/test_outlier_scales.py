@@ -90,7 +90,7 @@ def test_a_quarter_of_the_channels_at_most_is_apart(
             assert _off(made, expected) < 1e-5
 
 
-@pytest.mark.parametrize("threshold", [0.0, -1.0, float("nan")])
+@pytest.mark.parametrize("threshold", [0.0, 1e-60, -1.0, float("nan")])
 def test_a_threshold_is_above_0(threshold: float) -> None:
     coded = compress_weights(_layer(8), "int8")
     ins = [coded.tensors[name] if name else None for name in coded.nodes[0].inputs]

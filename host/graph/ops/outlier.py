@@ -50,7 +50,7 @@ class OutlierFullyConnected(Operator):
         need_rank(w, 2, "weights")
         need_rank(scale, 2, "scales")
         need_positive((*x.shape, *w.shape, *scale.shape), "input, weights and scales")
-        if not self.threshold > 0:
+        if not np.float32(self.threshold) > 0:  # as kernels have it
             raise ShapeError(f"expected a threshold above 0, found {self.threshold:g}")
         n, k = w.shape
         need_shape(scale, (scale.shape[0], n), "scales")
