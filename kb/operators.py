@@ -44,6 +44,7 @@ Family = Literal[
 _FIXED_WINDOWS = ((3, 3), (5, 5))  # depthwise ones that have kernels of their own
 _FEW_TILES = 4  # of Winograd: more channels at once instead of more of them
 _BLOCKS = (128, 256, 512)  # of k
+_AHEAD = 32  # registers of kernels that load ahead
 _GAIN = 0.85  # fewer instructions than this share of the direct convolution's, or it does not pay
 
 
@@ -231,8 +232,7 @@ def _in_place(form: Form, isa: Isa, board: BoardProfile, threads: int) -> Iterat
         for tile, proven in _tiles(form, isa, board):
             usual = "n" if outer and form.shape.m > tile.mr else "m"
             method = OperatorMethod("in_place", form.dtype, tile.mr, tile.nv * isa.vl, split)
-            rows = 1 if _is_single(form, isa, board) else tile.mr
-            price = form.shape.k * _products(tile, rows, isa, form)
+            price = form.shape.k * _price_of_step(tile, form, isa, board)
             yield Candidate(method, price, proven and split == usual)
             yield from _with_bands(Candidate(method, price), form, board, threads)
             for kc in _blocks(form, tile.mr, tile.nv * isa.vl, board):
@@ -295,17 +295,37 @@ def _tiles(form: Form, isa: Isa, board: BoardProfile) -> Iterator[tuple[Tile, bo
             yield tile, tile in proven
 
 
-def _products(tile: Tile, rows: int, isa: Isa, form: Form) -> float:
-    """Vector multiply-adds of a tile's `rows` plus what loading operands adds, and widening them
-    where weights are bytes that are not multiplied as such; panels.h does not share the rows out
-    evenly, so that a last tile costs as much as a whole one."""
+def _price_of_step(tile: Tile, form: Form, isa: Isa, board: BoardProfile) -> float:
+    """Of all tiles, for each k: vector multiply-adds plus what loading operands adds."""
     vectors = math.ceil(form.shape.n / isa.vl)
     whole, rest = divmod(vectors, tile.nv)
-    per_row = [tile.nv] * whole + ([rest] if rest else [])
+    panels = [tile.nv] * whole + ([rest] if rest else [])
+    if board.in_order and isa.lanes and isa.registers >= _AHEAD and form.dtype == "f32":
+        return _price_ahead(tile, panels, form.shape.m)
+    return _products(tile, panels, isa, form, board)
+
+
+def _products(tile: Tile, panels: list[int], isa: Isa, form: Form, board: BoardProfile) -> float:
+    """Half a multiply-add for a row or vector that is loaded; a whole one for a vector of bytes
+    that is widened, where bytes are not multiplied as such. A last tile counts as a whole one."""
+    rows = 1 if _is_single(form, isa, board) else tile.mr
     widened = not form.is_float and isa.i8 is ByteProduct.WIDE16
     vector = 1.0 if widened else 0.5
     tiles = math.ceil(form.shape.m / tile.mr)
-    return tiles * sum(rows * nv + 0.5 * rows + vector * nv for nv in per_row)
+    return tiles * sum(rows * nv + 0.5 * rows + vector * nv for nv in panels)
+
+
+def _price_ahead(tile: Tile, panels: list[int], m: int) -> float:
+    """The same of kernels that load ahead (EK_IN_ORDER in gemm/f32_tile.h). By board time a step
+    takes 0.75 cycles for each product, 3.9 for each vector of weights and 6.3 for the tile on an
+    A53, within 2.6 % for 1 to 8 rows of 1 to 4 vectors; here, times 22.5 / 31.4, so that a tile of
+    6 x 3 counts as on other cores. Rows that are left are made in powers of two (`edge` in
+    conv/panels.h). Tiles whose next operands find no register take 1.4 times that and more."""
+    left = [height for height in (8, 4, 2, 1) if m % tile.mr & height]
+    heights = [tile.mr] * (m // tile.mr) + left
+    price = 0.53 * m * sum(panels) + len(heights) * (2.8 * sum(panels) + 4.5 * len(panels))
+    held = tile.mr * tile.nv + tile.mr + 2 * tile.nv
+    return price if held <= _AHEAD + 1 else 1.4 * price
 
 
 def _is_single(form: Form, isa: Isa, board: BoardProfile) -> bool:
