@@ -316,16 +316,24 @@ def _products(tile: Tile, panels: list[int], isa: Isa, form: Form, board: BoardP
 
 
 def _price_ahead(tile: Tile, panels: list[int], m: int) -> float:
-    """The same of kernels that load ahead (EK_IN_ORDER in gemm/f32_tile.h). By board time a step
-    takes 0.75 cycles for each product, 3.9 for each vector of weights and 6.3 for the tile on an
-    A53, within 2.6 % for 1 to 8 rows of 1 to 4 vectors; here, times 22.5 / 31.4, so that a tile of
-    6 x 3 counts as on other cores. Rows that are left are made in powers of two (`edge` in
-    conv/panels.h). Tiles whose next operands find no register take 1.4 times that and more."""
+    """The same of kernels that load ahead (EK_IN_ORDER in gemm/f32_tile.h). Rows that are left are
+    made in powers of two (`edge` in conv/panels.h)."""
     left = [height for height in (8, 4, 2, 1) if m % tile.mr & height]
-    heights = [tile.mr] * (m // tile.mr) + left
-    price = 0.53 * m * sum(panels) + len(heights) * (2.8 * sum(panels) + 4.5 * len(panels))
-    held = tile.mr * tile.nv + tile.mr + 2 * tile.nv
-    return price if held <= _AHEAD + 1 else 1.4 * price
+    whole = m // tile.mr
+    return sum(
+        whole * _step_ahead(tile.mr, nv) + sum(_step_ahead(height, nv) for height in left)
+        for nv in panels
+    )
+
+
+def _step_ahead(rows: int, vectors: int) -> float:
+    """By board time a step takes 0.75 cycles for each product, 3.9 for each vector of weights and
+    6.3 for the tile on an A53, within 2.6 % for 4 to 8 rows of 1 to 4 vectors; where the next
+    operands find no register, 3 for each product and more. Here times 22.5 / 31.4, so that a tile
+    of 6 x 3 counts as on other cores."""
+    if rows * vectors + rows + 2 * vectors > _AHEAD + 1:
+        return 2.2 * rows * vectors
+    return 0.53 * rows * vectors + 2.8 * vectors + 4.5
 
 
 def _is_single(form: Form, isa: Isa, board: BoardProfile) -> bool:
