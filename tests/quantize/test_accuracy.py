@@ -11,6 +11,8 @@ import pytest
 from edgekit.host.graph.types import DType, Graph
 from edgekit.host.importers import import_model
 from edgekit.host.quantize import Quantized, quantize
+from edgekit.host.quantize.price import price_on
+from edgekit.kb.board import load_board
 from tests.support.onnx_models import model, node, save, value
 
 _SHAPE = [1, 3, 9, 11]
@@ -156,4 +158,19 @@ def test_weights_of_an_einsum_get_codes(
     graph = _made(tmp_path, nodes, ["y"], w=weights, v=np.eye(5)[:, :, None, None])
     made = quantize(graph, _samples(), _free, target=0.5)
     assert [layer.kind for layer in made.report.layers] == ["fully_connected", "conv2d"]
+    assert _snr(made) > 30
+
+
+def test_a_transposed_convolution_of_codes_has_a_price(tmp_path: Path) -> None:
+    rng = np.random.default_rng(11)
+    nodes = [
+        node("Conv", ["x", "w0"], ["c"], pads=[1, 1, 1, 1]),
+        node("ConvTranspose", ["c", "w1", "b1"], ["y"], strides=[2, 3], kernel_shape=[2, 3]),
+    ]
+    weights = {"w0": rng.standard_normal((5, 3, 3, 3)), "w1": rng.standard_normal((5, 2, 2, 3))}
+    graph = _made(tmp_path, nodes, ["y"], **weights, b1=[1, -1])
+    price = price_on(load_board("rpi5"))
+    made = quantize(graph, _samples(), price, target=0.5)
+    assert "transpose_conv2d" in [layer.kind for layer in made.report.layers if layer.coded]
+    assert np.isfinite(price(made.graph))
     assert _snr(made) > 30

@@ -61,6 +61,23 @@ def behind(rng: Rng, dtype: DType, channels: int) -> Case | None:
     return Case(op, (constant(data, dtype, scale(rng, dtype)),), q)
 
 
+def transpose_conv(rng: Rng, dtype: DType) -> Case:
+    """Windows side by side; a scale per channel for s8, zero points of weights for u8."""
+    kh, kw = int(rng.integers(1, 4)), int(rng.integers(1, 4))
+    h, w, ic, oc = (pick(rng, (1, 2, 3, 5, 17)) for _ in range(4))
+    info = np.iinfo(dtype.numpy)
+    signed = dtype is DType.I8
+    weights = rng.integers(-127 if signed else 0, info.max + 1, (oc, kh, kw, ic))
+    scales = rng.uniform(0.005, 0.02, oc if signed else 1)
+    q = quant(scales, 0 if signed else int(rng.integers(100, 156)))
+    bias = constant(rng.integers(-9999, 9999, oc), DType.I32) if rng.random() < 0.8 else None
+    activation = (Activation.NONE, Activation.RELU, Activation.RELU6)[int(rng.integers(3))]
+    op = ops.TransposeConv2D((kh, kw), Padding(), (h * kh, w * kw), activation)
+    x = tensor((1, h, w, ic), dtype, scale(rng, dtype))
+    far = quant(float(scale(rng, dtype).scale[0]) * ic**0.5, int(rng.integers(0, 9)))
+    return Case(op, (x, constant(weights, dtype, q), bias), far)
+
+
 def totals(rng: Rng, dtype: DType) -> Case:
     x = tensor([pick(rng, (1, 2, 7, 65, 129)) for _ in range(3)], dtype, scale(rng, dtype))
     axes = ((0,), (1,), (2,), (0, 1), (1, 2), (0, 1, 2))[int(rng.integers(6))]

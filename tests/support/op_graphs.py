@@ -385,6 +385,7 @@ FAMILIES: dict[str, tuple[Callable[..., Case], tuple[DType | None, ...]]] = {
     **recurrent_graphs.FAMILIES,
     **signal_graphs.FAMILIES,
     **repeat_graphs.FAMILIES,
+    "transpose_conv_8bit": (coded_graphs.transpose_conv, _8BIT),
 }
 
 
