@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from edgekit.kb.board import BoardProfile, caches_of
+from edgekit.kb.board import BoardProfile, last_cache
 from edgekit.kb.clusters import timed_core
 from edgekit.kb.core import Core
 from edgekit.kb.rule import LINE
@@ -39,7 +39,7 @@ def band_rows(band: int | None, rows: Rows, board: BoardProfile, threads: int) -
         band = 0 if threads > 1 or timed_core(board) is None else 2 if board.in_order else 4
     if band == 0:
         return 0
-    bands = math.ceil(rows.bytes / (_last_cache(board) * band // 4))
+    bands = math.ceil(rows.bytes / (last_cache(board) * band // 4))
     return math.ceil(math.ceil(rows.count / rows.mr) / bands) * rows.mr if bands > 1 else 0
 
 
@@ -54,7 +54,7 @@ def price_of_memory(
         return 0.0
     bands = math.ceil(rows.count / at_once) if at_once else 1
     touched = rows.bytes / bands + weight_bytes / panels
-    left = max(1 - _last_cache(board) / touched, 0.0)
+    left = max(1 - last_cache(board) / touched, 0.0)
     read = bands * weight_bytes + rows.bytes * (1 + (panels - 1) * left)
     per_line = read_ns(core) * core.clock_mhz * 1e-3
     return read / LINE * per_line * reached(core.name, core.order == "in")
@@ -64,7 +64,3 @@ def read_ns(core: Core) -> float:
     """What a line of the cache takes from memory. A core that issues in order waits for each that
     it reads; others read ahead, as fast as the memory gives."""
     return core.dram.latency_ns if core.order == "in" else LINE / core.dram.core_gb_s
-
-
-def _last_cache(board: BoardProfile) -> int:
-    return board.l3_bytes or caches_of(board).l2

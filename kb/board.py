@@ -266,3 +266,8 @@ def caches_of(board: BoardProfile) -> Caches:
     """The caches of a profile; what it does not say is guessed from the level below."""
     l2 = board.l2_bytes or 8 * board.l1d_bytes
     return Caches(board.l1d_bytes, l2, board.l3_bytes or 4 * l2)
+
+
+def last_cache(board: BoardProfile) -> int:
+    """Bytes of the last cache before memory that a profile tells of, or is guessed to have."""
+    return board.l3_bytes or caches_of(board).l2

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from edgekit.kb.bands import read_ns
-from edgekit.kb.board import BoardProfile, caches_of
+from edgekit.kb.board import BoardProfile, last_cache
 from edgekit.kb.clusters import timed_core
 from edgekit.kb.core import Core
 from edgekit.kb.rule import LINE
@@ -35,7 +35,7 @@ def beyond_caches(board: BoardProfile, between: Between) -> float:
     core = timed_core(board)
     if core is None or between.image_bytes < _SHARE * between.touched_bytes:
         return 0.0
-    held = board.l3_bytes or caches_of(board).l2
+    held = last_cache(board)
     left = max(1 - held / between.touched_bytes, 0.0)
     lines = between.image_bytes / LINE * left
     return lines * _line_cycles(core) * reached(core.name, core.order == "in")

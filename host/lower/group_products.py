@@ -11,6 +11,7 @@ import numpy as np
 from edgekit.device.kernel_facts import I8_SCRATCH_BYTES, I8_UNPACKED_BYTES
 from edgekit.host.align import round_up
 from edgekit.host.graph.types import Array, DType, Node
+from edgekit.host.lower.ahead import AHEAD, ahead_of
 from edgekit.host.lower.context import Context, padded
 from edgekit.host.lower.packing import halve_panels, pack_byte_panels
 from edgekit.host.lower.plan import Field, Kernel
@@ -72,10 +73,11 @@ def groups_product(ctx: Context, node: Node, m: int, short: bool) -> GroupsProdu
         **({"NARROW": 1} if kind in (ByteProduct.MULL16, ByteProduct.WIDE16) else {}),
         **({"FOUR": 1} if halve else {}),
         **({"BF16_SCALES": 1} if short else {}),
+        **(ahead_of(ctx) if m == 1 else {}),
     }
     kernel = ctx.kernel(
         f"{x_type.value}_groups_{tile.mr}x{columns}_{depth}{'_four' if halve else ''}"
-        f"{'_bf16' if short else ''}",
+        f"{'_bf16' if short else ''}{'_ahead' if AHEAD in macros else ''}",
         "conv/i8_conv.c",
         "conv/i8_conv.h",
         "ek_i8_conv_args",

@@ -20,6 +20,7 @@ from edgekit.host.graph.quantization import (
     zero_points_of,
 )
 from edgekit.host.graph.types import Activation, Array, DType, Node, Tensor
+from edgekit.host.lower.ahead import AHEAD, ahead_of
 from edgekit.host.lower.context import Context, padded
 from edgekit.host.lower.methods import band_of, form_of, method_of, tile_of
 from edgekit.host.lower.packing import halve_panels, pack_byte_panels
@@ -87,7 +88,8 @@ class _PackedBytes:
     def suffix(self) -> str:
         """What sets the name of the kernel apart from those with other macros."""
         zero = ("", "_zero", "_zeros")[self.macros["W_ZERO"]]
-        return zero + ("_narrow" if "NARROW" in self.macros else "")
+        narrow = "_narrow" if "NARROW" in self.macros else ""
+        return zero + narrow + ("_ahead" if AHEAD in self.macros else "")
 
 
 def _pack_bytes(
@@ -125,6 +127,8 @@ def _pack_bytes(
     in_pairs = in_pairs and macros["W_ZERO"] != 1
     if (kind is ByteProduct.MULL16 or in_pairs) and packed_weights.min(initial=0) > -128:
         macros["NARROW"] = 1
+    if window.pixels == 1:
+        macros |= ahead_of(ctx)
     return _PackedBytes(packed_weights, correction, zero, macros)
 
 

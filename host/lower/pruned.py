@@ -25,7 +25,7 @@ from edgekit.host.lower.region_costs import tenths
 from edgekit.host.lower.sparse_codes import lower_codes, signed_codes
 from edgekit.host.lower.strips import Sparse, build_strips, strip_height
 from edgekit.host.lower.window import bias_vector
-from edgekit.kb.board import BoardProfile, caches_of
+from edgekit.kb.board import BoardProfile, last_cache
 from edgekit.kb.features import GemmShape
 from edgekit.kb.layout_table import CODES, LayoutTable, Work
 from edgekit.kb.operators import Candidate, Form, OperatorMethod
@@ -136,7 +136,7 @@ def _of_codes(graph: Graph, node: Node, board: BoardProfile, table: LayoutTable)
 def _stay_in_cache(graph: Graph, board: BoardProfile) -> bool:
     """Whether the constants of a model find room in a board's last cache: then dense layers wait
     for nothing, and ad01 took 1.3 to 1.7 times as long with sparse ones on an A53 and an X60."""
-    held = board.l3_bytes or caches_of(board).l2
+    held = last_cache(board)
     return sum(t.bytes for t in graph.tensors.values() if t.data is not None) <= held
 
 

@@ -314,7 +314,7 @@ static void unpack_panel(const ek_i8_conv_args *a, long panel, weight *to) {
     const long vectors = ek_min(NV, (a->win.oc - first + EK_VL - 1) / EK_VL);
     const long count = vectors * EK_VL * DEPTH(a);
     const uint8_t *from = (const uint8_t *)a->weights + panel * ((full + 1) / 2);
-    unpack_i4(from, (count + 1) / 2, 0, count, to);
+    unpack_i4_panel(from, count, MR == 1 ? I8_SOON : 0, to);
 }
 #endif
 #include "look_up_rows.h"

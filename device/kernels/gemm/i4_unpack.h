@@ -13,4 +13,30 @@ EK_INLINE void unpack_i4(const uint8_t *from, long half, long at, long count, i8
     for (long i = low; i < count; i++)
         to[i] = (i8_value)((from[at + i - half] >> 4) - 8);
 }
+
+/* All values of a packed panel: each byte is read once. `soon`: how many bytes ahead are
+ * prefetched, a constant; 0: none. */
+EK_INLINE void unpack_i4_panel(const uint8_t *from, long count, const long soon, i8_value *to) {
+    typedef uint8_t bytes __attribute__((vector_size(16)));
+    const long pairs = count / 2, half = (count + 1) / 2;
+    long at = 0;
+    for (; at + 64 <= pairs; at += 64) {
+        if (soon)
+            __builtin_prefetch(from + at + soon);
+        EK_UNROLL
+        for (int i = 0; i < 64; i += 16) {
+            bytes both, low, high;
+            memcpy(&both, from + at + i, sizeof both);
+            low = (both & 15) - 8, high = (both >> 4) - 8;
+            memcpy(to + at + i, &low, sizeof low);
+            memcpy(to + half + at + i, &high, sizeof high);
+        }
+    }
+    for (; at < pairs; at++) {
+        to[at] = (i8_value)((from[at] & 15) - 8);
+        to[half + at] = (i8_value)((from[at] >> 4) - 8);
+    }
+    if (half > pairs)
+        to[pairs] = (i8_value)((from[pairs] & 15) - 8);
+}
 #endif

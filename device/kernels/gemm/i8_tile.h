@@ -212,7 +212,21 @@ EK_INLINE void i8_step(const int mr, const int nv, i8_sums *sums, const i8_row *
 }
 #endif
 
-#define I8_SOON 1024 /* values of a panel: what DRAM takes to give them, in steps of one row */
+/* I8_SOON: how many values of a panel ahead one row's weights are prefetched, 0: not at all. The
+ * host tells it where they come from memory (lower/ahead.py). By default cores whose loads wait for
+ * each other do, from whichever cache. */
+#ifndef I8_SOON
+#if defined __aarch64__ && EK_IN_ORDER
+#define I8_SOON 1024
+#else
+#define I8_SOON 0
+#endif
+#endif
+#ifdef FOUR /* values that were just unpacked */
+#define I8_FETCHES 0
+#else
+#define I8_FETCHES I8_SOON
+#endif
 
 /* A product waits four or five cycles for the one before that it is added to; where a tile has few
  * sums, each is made in so many parts, which do not wait for each other. */
@@ -249,18 +263,13 @@ EK_INLINE long i8_in_parts(const int mr, const int nv, i8_sums *sums, const i8_r
 }
 #endif
 
-/* One row reads each weight once and does little with it: memory is what it waits for, on cores
- * whose loads wait for each other. */
+/* One row reads each weight once and does little with it: memory is what it waits for. */
 EK_INLINE void i8_prefetch(const int mr, const int nv, const i8_value *w) {
-#if defined __aarch64__ && EK_IN_ORDER
-    if (mr > 1)
+    if (mr > 1 || !I8_FETCHES)
         return;
     EK_UNROLL
     for (int at = 0; at < nv * EK_VL * I8_STEP; at += 64)
         __builtin_prefetch(w + I8_SOON + at);
-#else
-    (void)mr, (void)nv, (void)w;
-#endif
 }
 
 /* sums += rows by a panel, over `length` values of k, a multiple of I8_STEP; returns the end of

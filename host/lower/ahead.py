@@ -1,0 +1,41 @@
+"""How far ahead products of one row prefetch weights that no cache keeps from run to run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from edgekit.host.graph.ops import Gather, GatherCodes
+from edgekit.host.graph.types import Graph
+from edgekit.host.lower.context import Context
+from edgekit.kb.board import last_cache
+from edgekit.kb.clusters import timed_core
+
+AHEAD = "I8_SOON"  # a macro of gemm/i8_tile.h
+_LINE = 64  # bytes
+
+
+def ahead_of(ctx: Context) -> Mapping[str, int]:
+    """The macro AHEAD for a product of one row, empty for what gemm/i8_tile.h does by itself.
+
+    Where a run reads more weights than the last cache holds, each comes from memory, and a core
+    gets most of it with as many lines on their way as it can have: fewer leave it idle, more make
+    its loads wait. Where weights stay in a cache, prefetches only cost cores out of order time;
+    several threads share what memory gives; and the kernels of other architectures gained nothing.
+    """
+    core = timed_core(ctx.board)
+    far = bytes_per_run(ctx.graph) > last_cache(ctx.board)
+    if ctx.threads > 1 or core is None or ctx.board.arch != "aarch64" or not far:
+        return {}
+    return {AHEAD: core.misses * _LINE}
+
+
+def bytes_per_run(graph: Graph) -> int:
+    """Bytes of constants that a run of the graph reads; of tables it reads single rows."""
+    names = {
+        name
+        for node in graph.nodes
+        for name in node.inputs[1 if isinstance(node.op, Gather | GatherCodes) else 0 :]
+        if name is not None
+    }
+    data = (graph.tensors[name].data for name in names)
+    return sum(value.nbytes for value in data if value is not None)

@@ -1,0 +1,44 @@
+"""Products of one row that prefetch weights from memory, under qemu."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from edgekit.host.graph import ops
+from edgekit.host.graph.types import DType
+from edgekit.host.lower.lower import lower
+from edgekit.host.zoo.cases import Cases
+from edgekit.kb.board import load_board
+from tests.support.kernel_runs import build, check
+from tests.support.op_cases import Case, constant, tensor
+from tests.support.op_graphs import graph_of, inputs_of
+
+pytestmark = pytest.mark.cross
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("board", ["a53", "a76"])
+def test_rows_ahead_compute_what_others_do(virtual_board, tmp_path, board, bits):
+    """Weights end where their page may: of one panel that is not whole, of two, of many."""
+    rng, most = np.random.default_rng(1), 2 ** (bits - 1)
+    layers = []
+    for n, k, groups in ((5, 33, 1), (40, 130, 2), (83, 1056, 33), (200, 600, 1)):
+        weights = constant(rng.integers(-most, most, (n, k)), DType.I8)
+        scales = constant(rng.uniform(0.5, 1, (groups, n)) / 128)
+        layers.append(Case(ops.OutlierFullyConnected(0.95), (tensor((1, k)), weights, scales)))
+    graph = graph_of(layers)
+    small = dataclasses.replace(load_board(board), l2_bytes=1024, l3_bytes=0)
+    calls = [c for step in lower(graph, small).lowered.steps for c in step.calls]
+    assert sum("I8_SOON" in dict(c.kernel.macros) for c in calls) >= len(layers)
+    inputs = inputs_of(graph)
+    cases = Cases(tuple(inputs[name][None] for name in graph.inputs), steps=1)
+    folders = [
+        build(graph, b, tmp_path / name) for name, b in (("s", small), ("w", load_board(board)))
+    ]
+    found, plain = (virtual_board(board).run(f, cases, tmp_path, 1) for f in folders)
+    check(graph, dict(zip(graph.outputs, (y[0] for y in found), strict=True)), inputs)
+    for y, other in zip(found, plain, strict=True):
+        np.testing.assert_array_equal(y, other)
