@@ -95,6 +95,7 @@ def groups_product(ctx: Context, node: Node, m: int, short: bool) -> GroupsProdu
         fields: dict[str, Field] = {
             "win": window.fields,
             "panel_outer": 1,  # a panel stays in L1, unpacked if it is halved, for all pixels
+            "band": 0,
             "panels": panels,
             "pitch": n,
             "groups": count,
