@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from edgekit.device.kernel_facts import I8_SCRATCH_BYTES, WINOGRAD_CHANNELS
-from edgekit.kb.bands import BANDS, Rows, band_rows, price_of_memory
+from edgekit.kb.bands import BANDS, Rows, band_rows, blocks_outside, price_of_memory
 from edgekit.kb.board import BoardProfile
 from edgekit.kb.clusters import timed_core
 from edgekit.kb.core import ELEMENTS, WIDTHS, load_core, operation_table
@@ -152,6 +152,14 @@ def rows_at_once(method: OperatorMethod, form: Form, board: BoardProfile, thread
     return band_rows(method.band, _rows(form, method.mr), board, threads)
 
 
+def is_block_outer(method: OperatorMethod, form: Form, board: BoardProfile) -> bool:
+    """Whether the blocks of k of a method are walked with all panels, rather than with one."""
+    if method.mr is None or method.kc is None or method.split == "m":
+        return False
+    sizes = form.shape.k, form.shape.n
+    return blocks_outside(method.kc, _rows(form, method.mr), *sizes, board)
+
+
 def banded(
     method: OperatorMethod, rows: int, form: Form, board: BoardProfile, threads: int
 ) -> OperatorMethod:
@@ -233,12 +241,24 @@ def _in_place(form: Form, isa: Isa, board: BoardProfile, threads: int) -> Iterat
             usual = "n" if outer and form.shape.m > tile.mr else "m"
             method = OperatorMethod("in_place", form.dtype, tile.mr, tile.nv * isa.vl, split)
             price = form.shape.k * _price_of_step(tile, form, isa, board)
-            yield Candidate(method, price, proven and split == usual)
+            proven = proven and split == usual
+            blocks = list(_blocks(form, tile.mr, tile.nv * isa.vl, board))
+            shared = _shared_block(method, blocks, form, board) if threads > 1 else None
+            yield Candidate(method, price, proven and shared is None)
             yield from _with_bands(Candidate(method, price), form, board, threads)
-            for kc in _blocks(form, tile.mr, tile.nv * isa.vl, board):
+            for kc in blocks:
                 kept = 2 * (math.ceil(form.shape.k / kc) - 1) * form.shape.m * form.shape.n
                 blocked = dataclasses.replace(method, kc=kc)
-                yield Candidate(blocked, price + kept / isa.vl, False)
+                yield Candidate(blocked, price + kept / isa.vl, proven and kc == shared)
+
+
+def _shared_block(
+    method: OperatorMethod, blocks: list[int], form: Form, board: BoardProfile
+) -> int | None:
+    """The largest block of k whose rows several threads share in the last cache, where they do not
+    stay there whole."""
+    outer = (kc for kc in blocks if is_block_outer(dataclasses.replace(method, kc=kc), form, board))
+    return max(outer, default=None)
 
 
 def _with_bands(

@@ -15,7 +15,7 @@ from edgekit.host.lower.window import Window
 from edgekit.kb.choice import choose
 from edgekit.kb.features import GemmShape
 from edgekit.kb.isa import Tile
-from edgekit.kb.operators import Form, Kind, OperatorMethod, rows_at_once
+from edgekit.kb.operators import Form, Kind, OperatorMethod, is_block_outer, rows_at_once
 
 
 def form_of(node: Node, window: Window, dtype: str, weight_bytes: int, row_bytes: int = 0) -> Form:
@@ -46,6 +46,12 @@ def method_of(ctx: Context, node: Node, form: Form) -> OperatorMethod | None:
         return None
     method, ctx.choices[node.name] = found
     return method
+
+
+def block_outer_of(ctx: Context, node: Node, method: OperatorMethod) -> bool:
+    """`block_outer` of ek_f32_conv_args."""
+    form = ctx.choices[node.name].form
+    return form is not None and is_block_outer(method, form, ctx.board)
 
 
 def band_of(ctx: Context, node: Node, method: OperatorMethod) -> int:

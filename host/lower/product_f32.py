@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from edgekit.device.kernel_facts import F32_SCRATCH_BYTES, F32_SEGMENTS
@@ -10,7 +12,7 @@ from edgekit.host.graph.sums import HALF_LONG
 from edgekit.host.graph.types import Activation, Array, DType, Node
 from edgekit.host.lower.context import Context
 from edgekit.host.lower.epilogues import epilogue_of
-from edgekit.host.lower.methods import band_of, form_of, method_of, tile_of
+from edgekit.host.lower.methods import band_of, block_outer_of, form_of, method_of, tile_of
 from edgekit.host.lower.packing import pack_panels
 from edgekit.host.lower.plan import Call, Field, Value
 from edgekit.host.lower.window import Window, bias_vector, count_tasks
@@ -68,6 +70,7 @@ def f32_product(
     residual = ctx.optional(node, 3)
     width = round_up(n, vl)
     low, high = activation.bounds
+    block_outer = block_outer_of(ctx, node, method)
     fields: dict[str, Field] = {
         "win": window.fields,
         "pointwise": int(window.pointwise),
@@ -75,6 +78,7 @@ def f32_product(
         "panel_outer": int(method.split == "n"),
         "panels": panels,
         "band": band_of(ctx, node, method),
+        "block_outer": int(block_outer),
         "x": Value(str(node.inputs[0])),
         "weights": ctx.weights.add(_packed(weights.astype(dtype.numpy), tile, vl, method.kc)),
         "bias": ctx.weights.add(bias_vector(bias, width, dtype.numpy)),
@@ -86,4 +90,6 @@ def f32_product(
         "high": high,
         **epilogue,
     }
-    return Call(kernel, fields, tasks)
+    # Sums wait for the next block within what one thread is given: all of its tasks at once.
+    grain = math.ceil(tasks / ctx.threads) if block_outer else 1
+    return Call(kernel, fields, tasks, grain)

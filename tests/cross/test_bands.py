@@ -38,3 +38,17 @@ def test_bands_compute_the_same_with_any_number_of_threads(virtual_board, tmp_pa
     one, three = (virtual_board("a53").run(folder, cases, tmp_path, n)[0] for n in (1, 3))
     check(graph, {graph.outputs[0]: one[0]}, inputs)
     np.testing.assert_array_equal(one, three)
+
+
+def test_blocks_of_k_compute_the_same_with_any_number_of_threads(virtual_board, tmp_path):
+    """Four threads share a block of k: sums wait in y, each within the tasks of one thread."""
+    board, graph = load_board("a53"), _graph()
+    (call,) = (c for step in lower(graph, board, threads=4).lowered.steps for c in step.calls)
+    assert (call.fields["block_outer"], call.fields["band"]) == (1, 0)
+    assert 1 < call.grain < call.tasks
+    inputs = inputs_of(graph)
+    cases = Cases(tuple(inputs[name][None] for name in graph.inputs), steps=1)
+    folder = build(graph, board, tmp_path / "release", threads=4)
+    one, four = (virtual_board("a53").run(folder, cases, tmp_path, n)[0] for n in (1, 4))
+    check(graph, {graph.outputs[0]: one[0]}, inputs)
+    np.testing.assert_array_equal(one, four)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
@@ -157,3 +158,25 @@ def test_the_tuner_tries_other_bands_than_that_of_the_rule(tmp_path):
     bands = {m.band for m in methods if m.split == "n"}
     assert standing.default.split == "n" and bands == {None, 1, 4}  # without: too dear
     assert len({(m.mr, m.nr) for m in methods}) > 3
+
+
+@pytest.mark.parametrize(
+    ("board", "shape", "threads", "kc"),
+    [
+        ("rk3566", (128, 1536, 384), 4, 256), ("rpi3", (128, 1536, 384), 2, 256),
+        ("rk3566", (128, 1536, 384), 1, None),  # bands are as fast there
+        ("rk3566", (128, 384, 1536), 4, None),  # its rows stay in the cache
+        ("rk3566", (1500, 384, 1536), 4, None),  # sums that wait would leave it
+        ("rpi4", (128, 1536, 384), 4, None), ("local", (512, 1536, 384), 4, None),
+    ],
+)  # fmt: skip
+def test_several_threads_share_blocks_of_k_where_their_rows_leave_the_cache(
+    board, shape, threads, kc
+):
+    (step,) = lower(
+        _graph(shape=GemmShape(*shape)), load_board(board), None, threads=threads
+    ).lowered.steps
+    assert step.compiled is not None and step.compiled.method.kc == kc
+    call = step.calls[0]
+    assert call.fields["block_outer"] == int(kc is not None)
+    assert call.grain == (math.ceil(call.tasks / threads) if kc else 1)

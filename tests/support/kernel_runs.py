@@ -68,9 +68,10 @@ def build(
     subgraphs: Sequence[Sequence[str]] = (),
     units: Mapping[str, str] = NO_UNITS,
     table: KnowledgeBase | None = None,
+    threads: int = 1,
 ) -> Path:
     """Writes model.so and weights.bin into `folder`; returns it."""
-    plan = lower(graph, board, table, subgraphs, units)
+    plan = lower(graph, board, table, subgraphs, units, threads=threads)
     library = Toolchain(board, cache_folder() / "objects").build(units_of(plan, board))
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "model.so").write_bytes(library)

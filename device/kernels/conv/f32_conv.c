@@ -208,14 +208,15 @@ static void find_rows(const ek_f32_conv_args *a, rows_t *rows, elem *scratch, lo
 #include "panels.h"
 
 #ifdef K_BLOCK
-/* The tasks of one panel, or of all where pixels are outside, with one block of k after the other:
- * its weights stay in L1 from tile to tile. */
+/* The tasks of one panel, or of all where pixels or blocks are outside, with one block of k after
+ * the other: its weights stay in L1 from tile to tile, and with blocks outside that of x in a cache
+ * from panel to panel. */
 void NAME(const void *args, long begin, long end) {
     const ek_f32_conv_args *a = args;
     const long tiles = ((long)a->win.n * a->win.oh * a->win.ow + MR - 1) / MR;
     const long k = a->win.c, width = (a->win.oc + EK_VL - 1) / EK_VL * EK_VL;
     for (long t = begin, until; t < end; t = until) {
-        until = a->panel_outer ? ek_min(end, (t / tiles + 1) * tiles) : end;
+        until = a->panel_outer && !a->block_outer ? ek_min(end, (t / tiles + 1) * tiles) : end;
         ek_f32_conv_args block = *a;
         for (block.from = 0; block.from < k; block.from += K_BLOCK) {
             block.depth = ek_min(K_BLOCK, k - block.from);

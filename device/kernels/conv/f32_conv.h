@@ -11,6 +11,8 @@ typedef struct {
     long panels;      /* ceil(oc / NR) */
     long band;        /* with panel_outer: tiles of pixels that all panels are walked with before
                          the next ones; 0, and with K_BLOCK: all */
+    int block_outer;  /* with K_BLOCK and panel_outer: a block of k is walked with all panels before
+                         the next one */
     const void *x;
     const void *weights;  /* [panel][k][NR], the last panel narrowed to whole vectors; so for each
                              block of k, one after the other */
