@@ -13,7 +13,9 @@ from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.graph.likeness import cosine, least_cosine
 from edgekit.host.graph.types import Array, DType, Graph
 
-_CODED = (ops.OutlierFullyConnected, ops.DynamicFullyConnected, ops.GatherCodes)
+_CODED = (
+    ops.OutlierFullyConnected, ops.DynamicConv2D, ops.DynamicFullyConnected, ops.GatherCodes,
+)  # fmt: skip
 _NONE = 1e-30
 _MOST_OFF = 1e9  # what is told of outputs that are no numbers
 

@@ -20,6 +20,9 @@ from edgekit.host.graph import ops
 from edgekit.host.graph.evaluate import run_node
 from edgekit.host.graph.types import Array, DType, Node, Operator, Tensor
 
+_QUANTIZING = (
+    ops.OutlierFullyConnected, ops.FakeQuantize, ops.DynamicConv2D, ops.DynamicFullyConnected,
+)  # fmt: skip
 _UNITS = 8  # of 2^-24, f32's unit roundoff; kernels were seen to make less than one of these
 _HALF_UNITS = 0.4  # of 2^-11, f16's: the reference adds as kernels do
 _HALF_WHOLE = 64  # up to here f16 that are whole numbers are so not only for want of digits
@@ -129,8 +132,7 @@ def _units(node: Node, tensors: Mapping[str, Tensor]) -> float:
 
 def _is_hybrid(node: Node, tensors: Mapping[str, Tensor]) -> bool:
     """The operator quantizes its f32 input as it runs."""
-    quantizing = ops.OutlierFullyConnected | ops.FakeQuantize | ops.DynamicFullyConnected
-    if isinstance(node.op, quantizing):
+    if isinstance(node.op, _QUANTIZING):
         return True
     dtypes = [None if name is None else tensors[name].dtype for name in node.inputs[:2]]
     return dtypes == [DType.F32, DType.I8]

@@ -18,6 +18,7 @@ RULES = Rules(
         "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum",
         "ReduceSumSquare", "Resize", "STFT", "Scan", "ScatterElements", "ScatterND", "Softmax",
         "SplitToSequence", "TopK", "Unique", "com.microsoft:DynamicQuantizeMatMul",
+        "edgekit:DynamicConv",
     }),
     counts=frozenset({"Shape", "Size"}),
     sized_by={"ConstantOfShape": 0, "Expand": 1, "Reshape": 1, "Slice": 2},

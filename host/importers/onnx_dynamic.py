@@ -3,35 +3,40 @@
     x ─ DynamicQuantizeLinear ─ MatMulInteger ─ Cast ─ Mul ─ [Add]     Mul(scale of x, of weights)
 
 becomes the DynamicQuantizeMatMul that ONNX Runtime makes of it as well, and that a fully connected
-layer of bytes, where the weights are a constant matrix of bytes.
+layer of bytes, where the weights are a constant matrix of bytes. With ConvInteger of one group in
+its place it becomes a convolution of bytes, for which ONNX Runtime has no operator.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from edgekit.host.graph import ops
-from edgekit.host.graph.types import Array, DType, Quant, Tensor
+from edgekit.host.graph.types import Array, DType, Quant, ShapeError, Tensor
+from edgekit.host.importers.emitter import need_rank
 from edgekit.host.importers.onnx_call import Call
+from edgekit.host.importers.onnx_conv import as_image, padding_of, pair, sliding
 from edgekit.host.importers.onnx_file import FileGraph, FileModel, FileNode
 
 FUSED = "com.microsoft:DynamicQuantizeMatMul"
+FUSED_CONV = "edgekit:DynamicConv"  # no file may have it: (x, weights, scale, zero points, bias)
+_PRODUCTS = ("MatMulInteger", "ConvInteger")
 _FLOAT = 1  # what ONNX calls f32
 _BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
 
 
 def fuse_dynamic(model: FileModel) -> FileModel:
     """The model with products of dynamically quantized activations as one operator each."""
-    if FUSED in model.functions or not any(n.op == "MatMulInteger" for n in model.nodes):
+    if FUSED in model.functions or not any(n.op in _PRODUCTS for n in model.nodes):
         return model
     finder = _Finder(model)
     fused: dict[int, FileNode | None] = {}
     for node in model.nodes:
-        if node.op == "MatMulInteger":
+        if node.op in _PRODUCTS:
             fused |= finder.fused(node)
     nodes = [fused.get(n.index, n) for n in model.nodes]
     return replace(model, nodes=tuple(n for n in nodes if n is not None))
@@ -58,19 +63,36 @@ class _Finder:
             return {}
         last = self._only_user(cast, "Mul")
         scale = None if last is None else self._scale(x, _other(last, cast.outputs[0]))
-        columns = self._constants[product.inputs[1]].shape[1]
-        if last is None or scale is None or self._constants[scale].size not in (1, columns):
+        layout = _layout(product, self._constants[product.inputs[1]])
+        if last is None or scale is None or not layout.takes(self._constants[scale]):
             return {}
         gone: dict[int, FileNode | None] = {n.index: None for n in (product, cast, last)}
         bias = ""
         add = self._only_user(last, "Add")
         if add is not None:
-            other = _other(add, last.outputs[0])
-            if other in self._constants and self._constants[other].shape == (columns,):
+            other = self._of_channels(_other(add, last.outputs[0]), layout)
+            if other:
                 bias, last = other, add
         zero = product.inputs[3] if len(product.inputs) > 3 else ""
         inputs = (x.inputs[0], product.inputs[1], scale, zero, bias)
-        return {**gone, last.index: replace(last, op=FUSED, inputs=inputs, attributes={})}
+        made = replace(last, op=layout.op, inputs=inputs, attributes=product.attributes)
+        return {**gone, last.index: made}
+
+    def _of_channels(self, name: str, layout: _Layout) -> str:
+        """The constant of one value for each channel that `name` is, perhaps reshaped; "" if it is
+        none."""
+        value = self._constants.get(name)
+        if value is not None:
+            return name if value.shape in layout.shapes else ""
+        made = self._maker.get(name)
+        if made is None or made.op != "Reshape" or layout.op == FUSED:
+            return ""
+        source, shape = (self._constants.get(each) for each in made.inputs[:2])
+        fits = source is not None and source.shape == (layout.channels,) and shape is not None
+        # ORT's tools write [1, -1, 1, 1].
+        wanted = {tuple(-1 if s == layout.channels else s for s in each) for each in layout.shapes}
+        given = () if shape is None else tuple(int(s) for s in shape.reshape(-1))
+        return made.inputs[0] if fits and given in {*wanted, *layout.shapes} else ""
 
     def _quantized(self, product: FileNode) -> FileNode | None:
         """The node that quantizes the first operand, if the second is a constant matrix."""
@@ -84,11 +106,15 @@ class _Finder:
     def _fits(self, product: FileNode) -> bool:
         """Whether the second operand is constant codes that the operator takes."""
         weights = self._constants.get(product.inputs[1])
-        if weights is None or weights.ndim != 2 or weights.dtype not in _BYTES or not weights.size:
+        if weights is None or weights.dtype not in _BYTES or not weights.size:
+            return False
+        ranks = (2,) if product.op == "MatMulInteger" else (3, 4)
+        if weights.ndim not in ranks or product.attributes.get("group", 1) != 1:
             return False
         zero = product.inputs[3] if len(product.inputs) > 3 else ""
         points = self._constants.get(zero) if zero else np.zeros(1, np.int64)
-        return points is not None and points.ndim < 2 and points.size in (1, weights.shape[1])
+        channels = _layout(product, weights).channels
+        return points is not None and points.ndim < 2 and points.size in (1, channels)
 
     def _scale(self, x: FileNode, factor: str) -> str | None:
         """The constant factor of weights in that of a product."""
@@ -97,13 +123,36 @@ class _Finder:
             return None
         scale = _other(made, x.outputs[1])
         found = self._constants.get(scale)
-        return None if found is None or found.ndim > 1 or found.dtype != np.float32 else scale
+        if found is None or found.dtype != np.float32 or not np.isfinite(found).all():
+            return None
+        return scale if (found > 0).all() else None
 
     def _only_user(self, node: FileNode, op: str) -> FileNode | None:
         users = self._users.get(node.outputs[0], [])
         if len(users) != 1 or users[0].op != op or node.outputs[0] in self._kept:
             return None
         return users[0]
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """How a product's output has its channels: `shapes` are those of a constant of one value for
+    each, `op` what the product becomes."""
+
+    op: str
+    channels: int
+    shapes: tuple[tuple[int, ...], ...]
+
+    def takes(self, scale: Array) -> bool:
+        """Whether it is one for all, or one for each channel."""
+        return scale.size == 1 or scale.shape in self.shapes
+
+
+def _layout(product: FileNode, weights: Array) -> _Layout:
+    if product.op == "MatMulInteger":
+        return _Layout(FUSED, weights.shape[1], ((weights.shape[1],),))
+    channels, ones = weights.shape[0], (1,) * (weights.ndim - 2)
+    return _Layout(FUSED_CONV, channels, ((channels, *ones), (1, channels, *ones)))
 
 
 def _other(node: FileNode, name: str) -> str:
@@ -157,6 +206,33 @@ def _weights(call: Call, w: Tensor, scale: Tensor, zero: Tensor | None) -> Tenso
     return call.builder.once(names, lambda: [call.builder.with_quant(call.constant(codes), quant)])[
         0
     ]
+
+
+def dynamic_conv(call: Call) -> Tensor:
+    """x [n, c, h, w] or [n, c, w] of f32, weights of bytes that `fuse_dynamic` found to fit."""
+    x, w, zero, bias = call.x(0), call.value(1, "weights"), call.maybe(3), call.maybe(4)
+    need_rank(x, w.ndim)
+    window = call.list("kernel_shape", w.shape[2:])
+    if x.dtype is not DType.F32 or window != w.shape[2:]:
+        raise ShapeError(
+            f"expected f32 and a window of {list(w.shape[2:])}, found {x.dtype.value} and "
+            f"{list(window)}"
+        )
+    s = sliding(call, x.shape[2:], window, False)
+    points = np.zeros(1, np.int64) if zero is None else call.value(3, "zero point").reshape(-1)
+    kernel = w if w.ndim == 4 else w[:, :, None, :]
+    codes, points = _in_bytes(kernel.reshape(len(w), -1), points.astype(np.int64))
+    codes = codes.reshape(kernel.shape).transpose(0, 2, 3, 1)
+    scale = call.value(2, "scale").reshape(-1).astype(np.float32)
+    if {scale.size, points.size} - {1, len(w)} or not (scale > 0).all():
+        raise ShapeError(f"expected one positive scale and zero point, or {len(w)}, found others")
+    count = max(scale.size, points.size)
+    quant = Quant(np.broadcast_to(scale, (count,)), np.broadcast_to(points, (count,)))
+    weights = call.builder.with_quant(call.constant(np.ascontiguousarray(codes)), quant)
+    terms = None if bias is None else call.constant(call.value(4, "bias").reshape(-1))
+    op = ops.DynamicConv2D(pair(s.stride, 1), pair(s.dilation, 1), padding_of(s))
+    y = call.nchw(call.emit(op, call.nhwc(as_image(call, x)), weights, terms))
+    return y if w.ndim == 4 else call.reshape(y, (*y.shape[:2], y.shape[3]))
 
 
 def _in_bytes(codes: Array, points: Array) -> tuple[Array, Array]:

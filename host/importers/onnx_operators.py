@@ -33,6 +33,7 @@ from edgekit.host.importers import onnx_shape as shape
 from edgekit.host.importers import onnx_signal as signal
 from edgekit.host.importers import onnx_volume as volume
 from edgekit.host.importers.onnx_call import Call
+from edgekit.host.importers.onnx_dynamic import FUSED_CONV, dynamic_conv
 from edgekit.host.importers.onnx_types import TensorList, Value
 
 Row = Callable[[Call], Value | Sequence[Value | None] | None]
@@ -247,6 +248,9 @@ ROWS: dict[str, Row] = {
     **{f"com.microsoft:{kind}": row for kind, row in fused.FUSED.items()},
     **{f"com.microsoft:{kind}": row for kind, row in fused_attention.ATTENTION.items()},
 }
+
+
+MADE: dict[str, Row] = {FUSED_CONV: dynamic_conv}  # operators that stand in no file
 
 
 def onnx_operators() -> frozenset[str]:

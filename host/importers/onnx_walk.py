@@ -20,7 +20,7 @@ from edgekit.host.importers.onnx_file import (
     FileGraph,
     FileNode,
 )
-from edgekit.host.importers.onnx_operators import ROWS
+from edgekit.host.importers.onnx_operators import MADE, ROWS
 from edgekit.host.importers.onnx_types import Floats, Value, makes_bfloat16, plain
 from edgekit.host.importers.refusal import (
     MisfitInputError,
@@ -125,7 +125,8 @@ class Walk:
         if function is not None:
             found = self._inside(function.graph, ins, _called(function, told, scope.opset))
             return found, found
-        refuse(unsupported([(str(node.index), node.op)], ROWS))
+        rows = ROWS if node.op in ROWS else MADE
+        refuse(unsupported([(str(node.index), node.op)], rows))
 
         def run(graph: FileGraph, given: Sequence[Value | None]) -> Sequence[Value | None]:
             inner = Scope(graph.constants, scope.opset, {}, scope, scope.attributes)
@@ -137,7 +138,7 @@ class Walk:
             node, own, seen, scope.opset, self._builder, run, self.bounded,
             lambda name: self.value(name, scope), self.floats.bfloat16,
         )  # fmt: skip
-        made = ROWS[node.op](call)
+        made = rows[node.op](call)
         wide = made if isinstance(made, Sequence) else [made]
         if makes_bfloat16(told):
             self.floats.mark(wide)

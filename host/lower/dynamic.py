@@ -1,9 +1,10 @@
-"""Fully connected layers whose activations are quantized as a whole, as they run:
+"""Fully connected layers and convolutions whose activations are quantized as a whole, as they run:
 elementwise/dynamic_quantize.c makes codes and the bias that their zero point asks for, and
 conv/i8_conv.c multiplies bytes."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -11,12 +12,12 @@ import numpy as np
 from edgekit.device.kernel_facts import UNARY_CHUNK
 from edgekit.host.align import round_up
 from edgekit.host.graph import ops
-from edgekit.host.graph.types import Array, DType, Node, Tensor
+from edgekit.host.graph.types import Activation, Array, DType, Node, Padding, Tensor
 from edgekit.host.lower.context import Context, Rules, padded
 from edgekit.host.lower.plan import Call, Field, Kernel, Value
 from edgekit.host.lower.product_i8 import float_product, zero_of_rows
 from edgekit.host.lower.requantize import wrap_i32
-from edgekit.host.lower.window import C_TYPES, Window, bias_vector
+from edgekit.host.lower.window import C_TYPES, Window, bias_vector, window_of
 from edgekit.kb.isa import ByteProduct
 
 _F32 = np.dtype(np.float32)
@@ -25,20 +26,39 @@ _F32 = np.dtype(np.float32)
 def lower_dynamic(ctx: Context, node: Node) -> list[Call]:
     op = node.op
     assert isinstance(op, ops.DynamicFullyConnected)
-    x, w = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
     weights = ctx.constant(node, 1, "weights")
-    assert w.quant is not None
     n, k = weights.shape
-    m, width, w_zero = x.elements // k, round_up(n, ctx.isa.vl), zero_of_rows(w)
+    m = ctx.tensor(node.inputs[0]).elements // k
+    return _product(ctx, node, Window((1, 1, m, k), (1, 1, m, n), (1, 1)), weights, op.activation)
+
+
+def lower_dynamic_conv(ctx: Context, node: Node) -> list[Call]:
+    op = node.op
+    assert isinstance(op, ops.DynamicConv2D)
+    x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
+    weights = ctx.constant(node, 1, "weights")
+    plain = ops.Conv2D(op.stride, op.dilation, op.padding)
+    window = window_of(plain, x, ctx.tensor(node.inputs[1]), y)
+    return _product(ctx, node, window, weights.reshape(len(weights), -1), op.activation)
+
+
+def _product(
+    ctx: Context, node: Node, window: Window, weights: Array, activation: Activation
+) -> list[Call]:
+    """x through a window times weights [n, k]. What is padded becomes codes: which ones 0 has is
+    known when it runs."""
+    x, w = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
+    assert w.quant is not None
+    n, width, w_zero = len(weights), round_up(len(weights), ctx.isa.vl), zero_of_rows(w)
     # VNNI multiplies bytes without a sign by ones with it.
     unsigned = ctx.isa.i8 is ByteProduct.DOT4_US
-    coded = Tensor(f"{x.name}:codes", (m, k), DType.U8 if unsigned else DType.I8)
-    window = Window((1, 1, m, k), (1, 1, m, n), (1, 1))
+    whole = _with_border(window)
+    coded = Tensor(f"{x.name}:codes", whole.x, DType.U8 if unsigned else DType.I8)
     middle = 128 if unsigned else 0
-    product = float_product(ctx, node, window, weights, coded, (middle, w_zero), False)
-    codes, scale, zero = ctx.scratch(node, m * k), ctx.scratch(node, 4), ctx.scratch(node, 4)
-    bias = ctx.scratch(node, 4 * width)
-    low, high = op.activation.bounds
+    product = float_product(ctx, node, whole, weights, coded, (middle, w_zero), False)
+    codes, scale = ctx.scratch(node, coded.elements), ctx.scratch(node, 4)
+    zero, bias = ctx.scratch(node, 4), ctx.scratch(node, 4 * width)
+    low, high = activation.bounds
     scales = np.broadcast_to(w.quant.scale.astype(np.float32), (n,))
     fields: dict[str, Field] = {
         **product.fields,
@@ -53,7 +73,7 @@ def lower_dynamic(ctx: Context, node: Node) -> list[Call]:
         "y": Value(node.outputs[0]),
     }
     found: dict[str, Field] = {
-        "n": m * k,
+        "n": x.elements,
         "x": Value(x.name),
         "y": codes,
         "scale": scale,
@@ -62,13 +82,38 @@ def lower_dynamic(ctx: Context, node: Node) -> list[Call]:
         "at_128": product.fields["bias"],
         "step": ctx.weights.add(_step(weights, w_zero, width)),
         "bias": bias,
+        **_rows_of(window, whole),
     }
-    quantize = _kernel(ctx, f"quantize_{coded.dtype.value}_whole", TQ=C_TYPES[coded.dtype])
+    bordered = window.padding.any
+    name = f"quantize_{coded.dtype.value}_{'image' if bordered else 'whole'}"
+    macros = {"IMAGE": 1} if bordered else {}
+    tasks = whole.x[0] * whole.x[1] if bordered else math.ceil(x.elements / UNARY_CHUNK)
+    quantize = _kernel(ctx, name, TQ=C_TYPES[coded.dtype], **macros)
     return [
         Call(_kernel(ctx, "range_whole", RANGE=1), found, 1),
-        Call(quantize, found, math.ceil(m * k / UNARY_CHUNK)),
+        Call(quantize, found, tasks),
         Call(product.kernel, fields, product.tasks),
     ]
+
+
+def _with_border(window: Window) -> Window:
+    """The same over images whose border is there."""
+    (n, h, w, c), pad = window.x, window.padding
+    size = (n, h + pad.top + pad.bottom, w + pad.left + pad.right, c)
+    return dataclasses.replace(window, x=size, padding=Padding())
+
+
+def _rows_of(window: Window, whole: Window) -> dict[str, Field]:
+    """The rows of images, and of their codes with a border."""
+    (_, h, w, c), pad = window.x, window.padding
+    return {
+        "height": h,
+        "codes_height": whole.x[1],
+        "top": pad.top,
+        "row": w * c,
+        "left": pad.left * c,
+        "pitch": whole.x[2] * c,
+    }
 
 
 def _kernel(ctx: Context, name: str, **macros: int | str) -> Kernel:
@@ -83,5 +128,6 @@ def _step(weights: Array, zero: Array, width: int) -> Array:
 
 
 RULES: Rules = {
+    ops.DynamicConv2D: lower_dynamic_conv,
     ops.DynamicFullyConnected: lower_dynamic,
 }

@@ -10,6 +10,7 @@ from edgekit.host.graph.ops import (
     Clamp,
     Conv2D,
     DepthwiseConv2D,
+    DynamicConv2D,
     DynamicFullyConnected,
     FullyConnected,
     MaxPool2D,
@@ -21,8 +22,8 @@ from edgekit.host.graph.types import Activation, DType, Graph, Node, Operator, P
 from edgekit.host.passes.rewrite import Users, until_stable
 
 _CLAMPABLE = (
-    Add, AveragePool2D, Conv2D, DepthwiseConv2D, DynamicFullyConnected, FullyConnected, MaxPool2D,
-    Mul, TransposeConv2D,
+    Add, AveragePool2D, Conv2D, DepthwiseConv2D, DynamicConv2D, DynamicFullyConnected,
+    FullyConnected, MaxPool2D, Mul, TransposeConv2D,
 )  # fmt: skip
 
 

@@ -124,14 +124,22 @@ def _scratch(graph: Graph, node: Node) -> int:
         weights, scales = (graph.tensors[name or ""] for name in node.inputs[1:3])
         return _outlier_scratch(source, scales.shape[0], weights)
     if isinstance(node.op, ops.DynamicFullyConnected):
-        columns = graph.tensors[node.outputs[0]].shape[-1]
-        return round_up(source.elements, ALIGN) + round_up(4 * columns, ALIGN) + 2 * ALIGN
+        return _dynamic_scratch(source.elements, graph.tensors[node.outputs[0]].shape[-1])
+    if isinstance(node.op, ops.DynamicConv2D):
+        (n, h, w, c), pad = source.shape, node.op.padding
+        codes = n * (h + pad.top + pad.bottom) * (w + pad.left + pad.right) * c
+        return _dynamic_scratch(codes, graph.tensors[node.outputs[0]].shape[-1])
     several = source.shape[-1:] != (1,)  # of one channel it is an ordinary convolution
     if isinstance(node.op, ops.DepthwiseConv2D) and node.op.multiplier > 1 and several:
         return round_up(source.bytes * node.op.multiplier, ALIGN)
     if isinstance(node.op, ops.TransposeConv2D):
         return round_up(graph.tensors[node.outputs[0]].bytes, ALIGN)
     return 0
+
+
+def _dynamic_scratch(codes: int, columns: int) -> int:
+    """Codes and their scale and zero point, and a bias."""
+    return round_up(codes, ALIGN) + round_up(4 * columns, ALIGN) + 2 * ALIGN
 
 
 def _outlier_scratch(x: Tensor, slices: int, weights: Tensor) -> int:

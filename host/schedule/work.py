@@ -19,7 +19,8 @@ _KINDS: tuple[tuple[tuple[type[Operator], ...], Kind], ...] = (
     (
         (
             ops.Conv2D, ops.FullyConnected, ops.OutlierFullyConnected, ops.TransposeConv2D,
-            ops.MatMul, ops.RowChain, ops.WideConv2D, ops.Recurrent, ops.DynamicFullyConnected,
+            ops.MatMul, ops.RowChain, ops.WideConv2D, ops.Recurrent, ops.DynamicConv2D,
+            ops.DynamicFullyConnected,
         ),
         "matrix",
     ),
@@ -115,6 +116,8 @@ def _floats(graph: Graph, node: Node) -> int:
     op = node.op
     if isinstance(op, ops.Repeat):
         return op.steps * sum(_floats(op.body, member) for member in op.body.nodes)
+    if isinstance(op, ops.DynamicConv2D):
+        return _QUANTIZED * graph.tensors[node.inputs[0] or ""].elements
     if not isinstance(op, ops.OutlierFullyConnected | ops.DynamicFullyConnected):
         return 0
     n, k = graph.tensors[node.inputs[1] or ""].shape
@@ -160,7 +163,7 @@ def _counts(graph: Graph, node: Node, lanes: int) -> tuple[int, int, int]:
     shapes = [graph.tensors[t].shape if t is not None else () for t in node.inputs]
     outs = [graph.tensors[t] for t in node.outputs]
     out = max((t.elements for t in outs), default=0)
-    if isinstance(op, ops.Conv2D | ops.TransposeConv2D | ops.WideConv2D):
+    if isinstance(op, ops.Conv2D | ops.DynamicConv2D | ops.TransposeConv2D | ops.WideConv2D):
         return _product_counts(op, shapes, out, lanes)
     if isinstance(op, ops.FullyConnected | ops.OutlierFullyConnected | ops.DynamicFullyConnected):
         n, k = shapes[1]
@@ -190,7 +193,10 @@ def _counts(graph: Graph, node: Node, lanes: int) -> tuple[int, int, int]:
 
 
 def _product_counts(
-    op: ops.Conv2D | ops.TransposeConv2D | ops.WideConv2D, shapes: list[Shape], out: int, lanes: int
+    op: ops.Conv2D | ops.DynamicConv2D | ops.TransposeConv2D | ops.WideConv2D,
+    shapes: list[Shape],
+    out: int,
+    lanes: int,
 ) -> tuple[int, int, int]:
     oc, kh, kw, ic = shapes[1]
     if isinstance(op, ops.TransposeConv2D):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from edgekit.host.graph import ops
-from edgekit.host.graph.types import Activation, Array, DType, Graph, Node, Tensor
+from edgekit.host.graph.types import Activation, Array, DType, Graph, Node, Padding, Tensor
 from tests.support.op_cases import Case, Rng, constant, pick, quant, tensor
 
 _CHANNELS = (1, 2, 7, 16, 17, 33, 64, 96, 130, 200)
@@ -73,10 +73,33 @@ def dynamic(rng: Rng, dtype: DType) -> Case:
     return Case(op, (tensor((*lead, k)), constant(codes, dtype, quant(scale, zero)), bias))
 
 
+def dynamic_conv(rng: Rng, dtype: DType) -> Case:
+    """Windows with and without borders, weights with zero points and without."""
+    kernel = ((1, 1), (3, 3), (1, 3), (2, 5))[rng.integers(4)]
+    c, oc, n = pick(rng, (1, 3, 8, 17)), pick(rng, (1, 5, 16, 33)), pick(rng, (1, 1, 2))
+    h, w = pick(rng, (5, 8, 13)), pick(rng, (9, 16, 21))
+    info = np.iinfo(dtype.numpy)
+    zero: int | Array = int(rng.integers(info.min, info.max + 1))
+    if rng.random() < 0.3:
+        zero = rng.integers(info.min, info.max + 1, oc)
+    elif rng.random() < 0.5:
+        zero = 128 if dtype is DType.U8 else 0
+    codes = rng.integers(info.min, info.max + 1, (oc, *kernel, c))
+    scale = rng.uniform(0.005, 0.02, oc if np.size(zero) > 1 or rng.random() < 0.5 else 1)
+    pad = Padding(*(int(p) for p in rng.integers(0, 3, 4))) if rng.random() < 0.7 else Padding()
+    strides, dilations = ((1, 1), (2, 2), (1, 2)), ((1, 1), (1, 1), (2, 2))
+    op = ops.DynamicConv2D(
+        strides[rng.integers(3)], dilations[rng.integers(3)], pad, list(Activation)[rng.integers(4)]
+    )
+    bias = constant(rng.standard_normal(oc)) if rng.random() < 0.7 else None
+    return Case(op, (tensor((n, h, w, c)), constant(codes, dtype, quant(scale, zero)), bias))
+
+
 FAMILIES = {
     "outlier_layer": (layer, (None,)),
     "embedding": (embedding, (None,)),
     "dynamic": (dynamic, (DType.I8, DType.U8)),
+    "dynamic_conv": (dynamic_conv, (DType.I8, DType.U8)),
 }
 
 

@@ -4,7 +4,7 @@
  *
  * Compile-time parameters: NAME, EK_SIMD, and either RANGE (one task: the range, and what follows
  * from it) or TQ (behind that, a task per EK_UNARY_CHUNK values: their codes; int8_t: codes and
- * zero point less 128; uint8_t). */
+ * zero point less 128; uint8_t), with IMAGE a task per row of images with a border of zeros. */
 #include "../kernel.h"
 #include "range.h"
 
@@ -18,6 +18,9 @@ typedef struct {
     const int32_t *at_128; /* what its bias is for codes around 128, */
     const int32_t *step;   /* and what each step of the zero point above that adds */
     int32_t *bias;
+    /* Of images: rows of one, and of its codes, where the first ones are a border; values of a row;
+     * of a row of codes those before them, and all. */
+    long height, codes_height, top, row, left, pitch;
 } ek_dynamic_quantize_args;
 
 /* Whole numbers, halves to even: adding 1.5 * 2^23 leaves no bits for a fraction. Quotients are of
@@ -61,9 +64,28 @@ static void quantize(const float *x, TQ *y, long n, float step, int zero_point) 
         vi_to_bytes_n(y + i, code(vf_load_n(x + i, n - i), scale, zero), n - i);
 }
 
+#ifdef IMAGE
+void NAME(const void *args, long begin, long end) {
+    const ek_dynamic_quantize_args *g = args;
+    const int border = *g->zero - SHIFT;
+    for (long task = begin; task < end; task++) {
+        const long row = task % g->codes_height - g->top;
+        TQ *y = (TQ *)g->y + task * g->pitch;
+        if (row < 0 || row >= g->height) {
+            memset(y, border, (size_t)g->pitch);
+            continue;
+        }
+        const float *x = g->x + (task / g->codes_height * g->height + row) * g->row;
+        memset(y, border, (size_t)g->left);
+        quantize(x, y + g->left, g->row, *g->scale, *g->zero);
+        memset(y + g->left + g->row, border, (size_t)(g->pitch - g->left - g->row));
+    }
+}
+#else
 void NAME(const void *args, long begin, long end) {
     const ek_dynamic_quantize_args *g = args;
     const long first = begin * EK_UNARY_CHUNK, last = ek_min(end * EK_UNARY_CHUNK, g->n);
     quantize(g->x + first, (TQ *)g->y + first, last - first, *g->scale, *g->zero);
 }
+#endif
 #endif

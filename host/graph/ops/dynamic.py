@@ -1,8 +1,9 @@
-"""Products of float activations that are quantized as a whole, as they run: ONNX's dynamic
-quantization."""
+"""Products and convolutions of float activations that are quantized as a whole, as they run: ONNX's
+dynamic quantization."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -12,10 +13,20 @@ import numpy as np
 from edgekit.host.graph import sums
 from edgekit.host.graph.checks import need_dtype, need_positive, need_rank, need_shape, operand
 from edgekit.host.graph.checks import optional as optional_operand
+from edgekit.host.graph.ops.conv import Conv2D
 from edgekit.host.graph.quantization import zero_points_of
-from edgekit.host.graph.types import Activation, Array, DType, Operator, Shape, ShapeError, Tensor
+from edgekit.host.graph.types import (
+    Activation,
+    Array,
+    DType,
+    Operator,
+    Padding,
+    Shape,
+    ShapeError,
+    Tensor,
+)
 
-__all__ = ["DynamicFullyConnected"]
+__all__ = ["DynamicConv2D", "DynamicFullyConnected"]
 
 
 @dataclass(frozen=True)
@@ -41,8 +52,7 @@ class DynamicFullyConnected(Operator):
         n, k = w.shape
         if x.shape[-1:] != (k,):
             raise ShapeError(f"expected rows of {k} values, found input {list(x.shape)}")
-        if w.quant is None or w.quant.scale.size not in (1, n):
-            raise ShapeError(f"expected weights with one scale or {n}, found others")
+        _need_scales(w)
         if bias is not None:
             need_shape(bias, (n,), "bias")
             need_dtype(bias, (DType.F32,), "bias")
@@ -60,6 +70,58 @@ class DynamicFullyConnected(Operator):
         bias = sums.optional(x, 2)
         y = y if bias is None else y + bias
         return [sums.clamp_float(y.astype(np.float32), self.activation)]
+
+
+@dataclass(frozen=True)
+class DynamicConv2D(Operator):
+    """ins: x f32 [n,h,w,ic], weights s8 or u8 [oc,kh,kw,ic] with scales and zero points (one, or oc
+    along axis 0), bias f32 [oc] or None; the output is f32 [n,oh,ow,oc].
+
+    x is quantized as by DynamicFullyConnected, all images by one scale; what is padded is 0. With
+    ConvInteger where ONNX has MatMulInteger there.
+    """
+
+    kind: ClassVar[str] = "dynamic_conv2d"
+    stride: tuple[int, int] = (1, 1)
+    dilation: tuple[int, int] = (1, 1)
+    padding: Padding = Padding()
+    activation: Activation = Activation.NONE
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        x, w = operand(ins, 0, "input"), operand(ins, 1, "weights")
+        need_dtype(x, (DType.F32,), "input")
+        need_dtype(w, (DType.I8, DType.U8), "weights")
+        need_positive((*x.shape, *w.shape), "input and weights")
+        _need_scales(w)
+        return self._plain.infer([x, _of_floats(w), optional_operand(ins, 2)])
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        w = operand(ins, 1, "weights")
+        assert w.quant is not None
+        codes, scale = quantize_whole(sums.required(x, 0))
+        points = zero_points_of(w).reshape(-1, 1, 1, 1)
+        weights = (sums.required(x, 1).astype(np.int64) - points).astype(np.float32)
+        tensors = [operand(ins, 0, "input"), _of_floats(w)]
+        [total] = self._plain.reference([codes, weights], tensors, outs)
+        y = total * (w.quant.scale.astype(np.float32) * scale)
+        bias = sums.optional(x, 2)
+        y = y if bias is None else y + bias
+        return [sums.clamp_float(y.astype(np.float32), self.activation)]
+
+    @property
+    def _plain(self) -> Conv2D:
+        return Conv2D(self.stride, self.dilation, self.padding)
+
+
+def _need_scales(w: Tensor) -> None:
+    if w.quant is None or w.quant.scale.size not in (1, w.shape[0]):
+        raise ShapeError(f"expected weights with one scale or {w.shape[0]}, found others")
+
+
+def _of_floats(t: Tensor) -> Tensor:
+    return dataclasses.replace(t, dtype=DType.F32, quant=None, data=None)
 
 
 def quantize_whole(x: Array) -> tuple[Array, np.float32]:
