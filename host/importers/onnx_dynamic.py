@@ -75,7 +75,9 @@ class _Finder:
                 bias, last = other, add
         zero = product.inputs[3] if len(product.inputs) > 3 else ""
         inputs = (x.inputs[0], product.inputs[1], scale, zero, bias)
-        made = replace(last, op=layout.op, inputs=inputs, attributes=product.attributes)
+        made = replace(
+            product, op=layout.op, inputs=inputs, outputs=last.outputs
+        )  # messages name it
         return {**gone, last.index: made}
 
     def _of_channels(self, name: str, layout: _Layout) -> str:
