@@ -4,7 +4,9 @@
 
 becomes the DynamicQuantizeMatMul that ONNX Runtime makes of it as well, and that a fully connected
 layer of bytes, where the weights are a constant matrix of bytes. With ConvInteger of one group in
-its place it becomes a convolution of bytes, for which ONNX Runtime has no operator.
+its place it becomes a convolution of bytes, for which ONNX Runtime has no operator. Where several
+products read the same codes, ONNX Runtime's optimizer writes MatMulIntegerToFloat instead of all
+behind DynamicQuantizeLinear.
 """
 
 from __future__ import annotations
@@ -25,19 +27,22 @@ from edgekit.host.importers.onnx_file import FileGraph, FileModel, FileNode
 FUSED = "com.microsoft:DynamicQuantizeMatMul"
 FUSED_CONV = "edgekit:DynamicConv"  # no file may have it: (x, weights, scale, zero points, bias)
 _PRODUCTS = ("MatMulInteger", "ConvInteger")
+_WITH_SCALES = "com.microsoft:MatMulIntegerToFloat"
 _FLOAT = 1  # what ONNX calls f32
 _BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
 
 
 def fuse_dynamic(model: FileModel) -> FileModel:
     """The model with products of dynamically quantized activations as one operator each."""
-    if FUSED in model.functions or not any(n.op in _PRODUCTS for n in model.nodes):
+    if FUSED in model.functions or not any(n.op in (*_PRODUCTS, _WITH_SCALES) for n in model.nodes):
         return model
     finder = _Finder(model)
     fused: dict[int, FileNode | None] = {}
     for node in model.nodes:
         if node.op in _PRODUCTS:
             fused |= finder.fused(node)
+        elif node.op == _WITH_SCALES and (made := finder.with_scales(node)) is not None:
+            fused[node.index] = made
     nodes = [fused.get(n.index, n) for n in model.nodes]
     return replace(model, nodes=tuple(n for n in nodes if n is not None))
 
@@ -75,10 +80,19 @@ class _Finder:
                 bias, last = other, add
         zero = product.inputs[3] if len(product.inputs) > 3 else ""
         inputs = (x.inputs[0], product.inputs[1], scale, zero, bias)
-        made = replace(
-            product, op=layout.op, inputs=inputs, outputs=last.outputs
-        )  # messages name it
+        # Messages name the product.
+        made = replace(product, op=layout.op, inputs=inputs, outputs=last.outputs)
         return {**gone, last.index: made}
+
+    def with_scales(self, product: FileNode) -> FileNode | None:
+        """What takes the place of MatMulIntegerToFloat."""
+        a, b, a_scale, scale, a_zero, zero, bias = (*product.inputs, *[""] * 7)[:7]
+        x, weights = self._maker.get(a), self._constants.get(b)
+        if x is None or not _quantizes(x) or x.outputs != (a, a_scale, a_zero):
+            return None
+        if weights is None or weights.ndim != 2 or scale not in self._constants:
+            return None
+        return replace(product, op=FUSED, inputs=(x.inputs[0], b, scale, zero, bias))
 
     def _of_channels(self, name: str, layout: _Layout) -> str:
         """The constant of one value for each channel that `name` is, perhaps reshaped; "" if it is
@@ -87,7 +101,7 @@ class _Finder:
         if value is not None:
             return name if value.shape in layout.shapes else ""
         made = self._maker.get(name)
-        if made is None or made.op != "Reshape" or layout.op == FUSED:
+        if made is None or made.op != "Reshape" or len(made.inputs) < 2 or layout.op == FUSED:
             return ""
         source, shape = (self._constants.get(each) for each in made.inputs[:2])
         fits = source is not None and source.shape == (layout.channels,) and shape is not None
@@ -98,8 +112,8 @@ class _Finder:
 
     def _quantized(self, product: FileNode) -> FileNode | None:
         """The node that quantizes the first operand, if the second is a constant matrix."""
-        made = self._maker.get(product.inputs[0])
-        if made is None or made.op != "DynamicQuantizeLinear" or len(made.outputs) != 3:
+        made = self._maker.get(product.inputs[0]) if len(product.inputs) > 2 else None
+        if made is None or not _quantizes(made):
             return None
         if (product.inputs[0], product.inputs[2:3]) != (made.outputs[0], made.outputs[2:]):
             return None
@@ -130,7 +144,7 @@ class _Finder:
         return scale if (found > 0).all() else None
 
     def _only_user(self, node: FileNode, op: str) -> FileNode | None:
-        users = self._users.get(node.outputs[0], [])
+        users = self._users.get(node.outputs[0], []) if node.outputs else []
         if len(users) != 1 or users[0].op != op or node.outputs[0] in self._kept:
             return None
         return users[0]
@@ -157,8 +171,14 @@ def _layout(product: FileNode, weights: Array) -> _Layout:
     return _Layout(FUSED_CONV, channels, ((channels, *ones), (1, channels, *ones)))
 
 
+def _quantizes(node: FileNode) -> bool:
+    return node.op == "DynamicQuantizeLinear" and (len(node.inputs), len(node.outputs)) == (1, 3)
+
+
 def _other(node: FileNode, name: str) -> str:
-    """The other one of two operands."""
+    """The other one of two operands; "" where there are not two."""
+    if len(node.inputs) != 2:
+        return ""
     return node.inputs[1] if node.inputs[0] == name else node.inputs[0]
 
 

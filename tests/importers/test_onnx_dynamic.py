@@ -127,6 +127,35 @@ def test_other_forms_stay_as_they_are_written(tmp_path):
     np.testing.assert_allclose(y, _wanted(x, _WEIGHTS["s8"]), rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("name", ["s8", "s8-channels", "u8-zero", "u8-points", "u8-none"])
+def test_products_of_the_same_codes_are_layers_of_bytes(name, bias, tmp_path):
+    """As ONNX Runtime's optimizer writes them."""
+    weights = _WEIGHTS[name]
+    w, scale, zero = weights
+    constants = {"w": w, "ws": np.asarray(scale)}
+    constants |= {} if zero is None else {"wz": np.asarray(zero)}
+    end = ["wz" if zero is not None else ""]
+    terms = _RNG.standard_normal(_N).astype(np.float32) if bias else None
+    if terms is not None:
+        constants["b"] = terms
+        end.append("b")
+    ins = ["q", "w", "s", "ws", "z", *end]
+    nodes = [
+        node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
+        node("MatMulIntegerToFloat", ins, ["y"], domain="com.microsoft"),
+        node("MatMulIntegerToFloat", ins, ["again"], domain="com.microsoft"),
+    ]
+    shape = [2, 3, len(w)]
+    proto = model(nodes, [value("x", shape)], ["y", "again"], constants)
+    graph = run_passes(import_model(save(proto, tmp_path)))[0]
+    assert _layers(graph) == 2 and len(graph.nodes) <= 5
+    x = _RNG.uniform(-2, 3, shape).astype(np.float32)
+    want, made = _wanted(x, weights, terms), evaluate(graph, {"x": x}).outputs
+    for got in made.values():
+        np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6 * np.abs(want).max())
+
+
 @pytest.mark.engines
 @pytest.mark.parametrize("name", _WEIGHTS)
 def test_onnx_runtime_says_the_same(name, tmp_path):
