@@ -32,6 +32,7 @@ I8_SEGMENTS = 16  # rows of a window that may be read in place; more are packed
 I8_SCRATCH_BYTES = 163840  # for a tile's windows; the lowering picks tiles that fit
 I8_UNPACKED_BYTES = 32768  # of a panel of halved weights; larger panels stay in bytes
 MOST_TAPS = 1024  # of a depthwise window
+DEPTHWISE_TILE = 4  # columns of y that are made at once
 WINOGRAD_CHANNELS = 128  # at most
 CHAIN_BYTES = 196608  # of the rows between the members
 PLANAR_SCRATCH = 8192  # floats for the input rows of a band, padding included; there are two of it

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from edgekit.device.kernel_facts import MOST_TAPS
+from edgekit.device.kernel_facts import DEPTHWISE_TILE, MOST_TAPS
 from edgekit.host.align import round_up
 from edgekit.host.graph import ops
 from edgekit.host.graph.ops import DepthwiseConv2D
@@ -33,8 +33,12 @@ from edgekit.host.lower.requantize import (
 )
 from edgekit.host.lower.tables import look_up_of
 from edgekit.host.lower.window import C_TYPES, Window, window_of
+from edgekit.kb.clusters import timed_core
 from edgekit.kb.features import GemmShape
 from edgekit.kb.operators import Form, sums_at_once
+from edgekit.kb.rule import LINE
+
+_BLOCKS_OF_LINE = 4  # at least, of channels, for strips of columns to pay
 
 
 def lower_depthwise(ctx: Context, node: Node) -> list[Call]:
@@ -116,14 +120,35 @@ def _kernel_name(
 def _fields(
     ctx: Context, node: Node, window: Window, source: Value, weights: Array, border: Array
 ) -> dict[str, Field]:
-    block = _block(ctx, ctx.tensor(node.outputs[0]).dtype)
+    dtype = ctx.tensor(node.outputs[0]).dtype
+    block, rows = _block(ctx, dtype), rows_at_once(ctx, node, window, dtype)
     return {
         "win": window.fields,
         "x": source,
         "weights": ctx.weights.add(_pack(weights.reshape(-1, weights.shape[3]), block)),
         "border": ctx.weights.add(border),
         "y": Value(node.outputs[0]),
+        "strip": _strip(ctx, window, rows, dtype),
     }
+
+
+def _strip(ctx: Context, window: Window, rows: int, dtype: DType) -> int:
+    """`strip` of ek_dwconv_args: tiles of columns. Where the lines of x and y of `rows` rows leave
+    L1, each block of channels loads them anew: then as many tiles as fit in half of it.
+
+    By board time that pays where a line holds four blocks, and the core waits for L2 (in order) or
+    for its lines; and 8 columns at least on a core in order, whose prefetchers follow few lines."""
+    core, width, channels = timed_core(ctx.board), window.y[2], window.x[3]
+    block = _block(ctx, dtype) * dtype.bytes
+    whole = math.ceil(width / DEPTHWISE_TILE)
+    if core is None or min(LINE, channels * dtype.bytes) < _BLOCKS_OF_LINE * block:
+        return whole
+    lines = (rows - 1) * window.stride[0] + window.kernel[0]
+    column = (lines * window.stride[1] + rows) * channels * dtype.bytes
+    fitting = core.l1d.bytes // 2 // (column * DEPTHWISE_TILE)
+    if core.order == "in":
+        return fitting if 2 <= fitting < whole else whole
+    return min(max(fitting, 1), whole) if core.l2.line else whole
 
 
 def _pack(taps: Array, block: int) -> Array:

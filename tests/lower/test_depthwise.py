@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edgekit.host.graph import ops
-from edgekit.host.graph.types import DType, Graph, Node, Tensor
+from edgekit.host.graph.types import DType, Graph, Node, Padding, Tensor
 from edgekit.host.lower.lower import lower
 from edgekit.kb.board import load_board, load_profile
 from tests.support.op_cases import Case, constant, quant, tensor
@@ -39,3 +39,27 @@ def test_weights_of_8_bits_are_bytes(dtype, board):
         stored = len(lower(graph_of([case]), load_profile(board)).lowered.weights)
         others = 4 * 4 * 96 + x.elements // 9 + 512  # bias and factors, a row of x, alignment
         assert stored < values.size + others, op
+
+
+def _strip(board, side, channels):
+    w = constant(np.ones((1, 3, 3, channels)))
+    op, x = ops.DepthwiseConv2D(padding=Padding(1, 1, 1, 1)), tensor((1, side, side, channels))
+    (step,) = lower(graph_of([Case(op, (x, w))]), load_profile(board)).lowered.steps
+    (call,) = step.calls
+    return call.fields["strip"]
+
+
+@pytest.mark.parametrize("board", ["rpi3", "rk3566", "rpi4"])
+def test_rows_that_leave_l1_are_made_in_strips(board):
+    strip = _strip(board, 96, 32)
+    assert 2 <= strip < 24 // 2
+    assert 4 * strip * 32 * 4 * (3 + 1) <= 32768 // 2  # three lines of x and one of y, or more
+    assert _strip(board, 12, 32) == 3
+    assert _strip(board, 96, 8) in (24, 24 // 2)  # two blocks share a line of the cache
+
+
+def test_rows_are_whole_where_strips_do_not_pay():
+    for board in ("rpi5", "bpi-f3", "x86-64-v4"):
+        assert _strip(board, 96, 32) == 24, board
+    # Of so many channels strips would be single tiles: on cores that issue in order.
+    assert _strip("rpi3", 24, 256) == 6 and _strip("rpi4", 24, 256) == 1

@@ -18,7 +18,7 @@ EK_INLINE long next_block(long c, long channels) {
 }
 
 #if KH
-#define TW 4
+#define TW EK_DEPTHWISE_TILE
 #define KEEP_WEIGHTS (KH * KW <= 9)
 #define LINES(rows) (((rows) - 1) * SH + KH) /* of x that make so many rows of y */
 
@@ -145,13 +145,36 @@ EK_INLINE void move(const int rows, const block_t *b, place_t *at, long columns)
     at->ix += columns * SW;
 }
 
-/* `rows` rows of y from row oy of an image on. */
-EK_INLINE void rows_at(const int rows, const int whole, const ek_dwconv_args *a, const TX *image,
-                       long oy, TX *y) {
+/* Output columns whose windows lie inside the image: [first, last). */
+typedef struct {
+    long first, last;
+} inside_t;
+
+/* Columns [from, until) of a block of channels; the tile that covers the last ones inside may make
+ * some before `from` once more. */
+EK_INLINE void block_columns(const int rows, const int whole, const block_t *b, place_t at,
+                             inside_t in, long from, long until) {
+    const long end = ek_min(in.last, until);
+    long ox = from;
+    move(rows, b, &at, from);
+    for (; ox < ek_min(in.first, until); ox++, move(rows, b, &at, 1))
+        edge(rows, whole, b, &at);
+    for (; ox + TW <= end; ox += TW, move(rows, b, &at, TW))
+        tile(rows, TW, whole, b, &at);
+    if (ox < end && end - in.first >= TW) {
+        move(rows, b, &at, end - TW - ox);
+        tile(rows, TW, whole, b, &at);
+        move(rows, b, &at, TW);
+        ox = end;
+    }
+    for (; ox < until; ox++, move(rows, b, &at, 1))
+        edge(rows, whole, b, &at);
+}
+
+/* Columns [from, until) of `rows` rows of y, whose row oy is at y. */
+EK_INLINE void strip_at(const int rows, const int whole, const ek_dwconv_args *a, const TX *image,
+                        long oy, TX *y, inside_t in, long from, long until) {
     const ek_window g = a->win;
-    /* output columns whose windows lie inside: [first, last) */
-    const long first = ek_min((g.left + SW - 1) / SW, g.ow), fit = g.w + g.left - KW;
-    const long last = fit < 0 ? first : ek_max(first, ek_min(fit / SW + 1, g.ow));
     const weight_t *weights = a->weights;
     for (long c = 0; c < g.c; c = next_block(c, g.c), weights += KH * KW * BLOCK) {
         block_t b = {.bias = bias_at(a, c), .out = output_at(a, c), .c = g.c, .width = g.w};
@@ -174,21 +197,24 @@ EK_INLINE void rows_at(const int rows, const int whole, const ek_dwconv_args *a,
             const int inside = iy >= 0 && iy < g.h;
             at.line[r] = (inside ? image + iy * g.w * g.c + c : b.border) - g.left * g.c;
         }
-        long ox = 0;
-        for (; ox < first; ox++, move(rows, &b, &at, 1))
-            edge(rows, whole, &b, &at);
-        for (; ox + TW <= last; ox += TW, move(rows, &b, &at, TW))
-            tile(rows, TW, whole, &b, &at);
-        if (ox < last && last - first >= TW) {
-            move(rows, &b, &at, last - TW - ox);
-            tile(rows, TW, whole, &b, &at);
-            move(rows, &b, &at, TW);
-            ox = last;
-        }
-        for (; ox < g.ow; ox++, move(rows, &b, &at, 1))
-            edge(rows, whole, &b, &at);
+        block_columns(rows, whole, &b, at, in, from, until);
     }
-    finish_rows(a, y, (long)rows * g.ow);
+}
+
+/* `rows` rows of y from row oy of an image on, a strip of columns at a time: all channels of its
+ * lines while L1 holds them. A strip's tiles begin where the first window inside is. */
+EK_INLINE void rows_at(const int rows, const int whole, const ek_dwconv_args *a, const TX *image,
+                       long oy, TX *y) {
+    const ek_window *g = &a->win;
+    const long ow = g->ow, fit = g->w + g->left - KW;
+    inside_t in = {.first = ek_min((g->left + SW - 1) / SW, ow)};
+    in.last = fit < 0 ? in.first : ek_max(in.first, ek_min(fit / SW + 1, ow));
+    for (long from = 0, until; from < ow; from = until) {
+        until = ek_max(from, in.first) + (long)a->strip * TW;
+        until = until + TW > in.last ? ow : until;
+        strip_at(rows, whole, a, image, oy, y, in, from, until);
+    }
+    finish_rows(a, y, (long)rows * ow);
 }
 
 /* Tasks: groups of ROWS rows of the output. */

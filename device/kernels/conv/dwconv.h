@@ -16,5 +16,6 @@ typedef struct {
     const int32_t *multiplier, *left, *right; /* 8-bit: requantization, see ek_i8_conv_args */
     int w_zero, y_zero, low, high;
     const uint8_t *table; /* 8-bit with LOOK_UP */
+    int strip; /* tiles of columns made of all channels before the next ones; at least 1 */
 } ek_dwconv_args;
 #endif

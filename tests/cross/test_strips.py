@@ -1,0 +1,63 @@
+"""Depthwise convolutions of rows that leave L1 are made in strips of columns, under qemu."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from edgekit.host.graph import ops
+from edgekit.host.graph.types import DType, Padding
+from edgekit.host.lower.lower import lower
+from edgekit.host.zoo.cases import Cases
+from edgekit.kb.board import load_board
+from tests.support.kernel_runs import build, check
+from tests.support.op_cases import Case, constant, quant, tensor
+from tests.support.op_graphs import graph_of, inputs_of
+
+pytestmark = pytest.mark.cross
+
+# Height and width of images, channels, sides of the window, strides: the last strip, tile, block of
+# channels and row are not whole.
+_FLOATS = ((5, 131, 37, 3, 1), (7, 130, 42, 5, 2), (4, 99, 50, 3, 2))
+_CODES = ((5, 259, 75, 3, 1), (7, 262, 90, 5, 2))
+_PAD = Padding(1, 1, 1, 1)
+
+
+def _floats(height, width, channels, window, stride):
+    weights = np.random.default_rng(1).standard_normal((1, window, window, channels))
+    op = ops.DepthwiseConv2D((stride, stride), padding=_PAD)
+    return Case(op, (tensor((2, height, width, channels)), constant(weights)))
+
+
+def _codes(height, width, channels, window, stride):
+    weights = np.random.default_rng(1).integers(-127, 128, (1, window, window, channels))
+    op, x = ops.DepthwiseConv2D((stride, stride), padding=_PAD), (2, height, width, channels)
+    inputs = tensor(x, DType.I8, quant(0.1, 3)), constant(weights, DType.I8, quant(0.01))
+    return Case(op, (*inputs, None), quant(0.5, -4))
+
+
+def _strips(graph, board):
+    calls = [c for step in lower(graph, board).lowered.steps for c in step.calls]
+    return [call.fields["strip"] for call in calls if "strip" in call.fields]
+
+
+@pytest.mark.parametrize("name", ["a57", "a53", "a7"])
+def test_strips_compute_the_same_as_whole_rows(name, virtual_board, tmp_path):
+    board = load_board(name)
+    unknown = dataclasses.replace(board, core="")  # whole rows
+    cases = [*(_floats(*form) for form in _FLOATS), *(_codes(*form) for form in _CODES)]
+    for i, case in enumerate(cases):
+        graph = graph_of([case])
+        ((strip,), (whole,)) = (_strips(graph, b) for b in (board, unknown))
+        assert 1 <= strip < whole // 2, case
+        inputs = inputs_of(graph)
+        given = Cases(tuple(inputs[n][None] for n in graph.inputs), steps=1)
+        made = [
+            virtual_board(name).run(build(graph, b, tmp_path / f"{i}{b.core}"), given, tmp_path, t)
+            for b, t in ((board, 1), (board, 3), (unknown, 1))
+        ]
+        check(graph, {graph.outputs[0]: made[0][0][0]}, inputs)
+        for other in made[1:]:
+            np.testing.assert_array_equal(made[0][0], other[0])
