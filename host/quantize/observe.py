@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from edgekit.host.graph import ops
 from edgekit.host.graph.evaluate import evaluate, run_node
 from edgekit.host.graph.types import Array, DType, Graph, Node, Tensor
+from edgekit.host.quantize.ends import ends_of_use
 from edgekit.host.quantize.histogram import Histogram
 from edgekit.host.quantize.rounding import moments_of
 from edgekit.host.quantize.rules import WEIGHTED, can_be_coded, computed_floats
@@ -70,10 +71,12 @@ class Observed:
 
 
 def observe(graph: Graph, samples: Sequence[Sample]) -> Observed:
-    """Runs the float graph on each sample, and looks at all that it computes. Of operands of an
-    addition with a ReLU counts what it makes a difference to: what is below 0 with the other one
-    may be anything that is."""
+    """Runs the float graph on each sample, and looks at all that it computes. Counts of values
+    only what makes a difference: of operands of an addition with a ReLU, what is below 0 with the
+    other one may be anything that is; what only functions read that have ends is counted up to
+    these."""
     found, looking, floored = Observed(), True, _floored(graph)
+    ends = ends_of_use(graph)
 
     def run(node: Node, tensors: Mapping[str, Tensor], values: Mapping[str, Array]) -> list[Array]:
         made = run_node(node, tensors, values)
@@ -83,7 +86,7 @@ def observe(graph: Graph, samples: Sequence[Sample]) -> Observed:
             found.add(name, _above_floor(node, name, values))
         for name, y in zip(node.outputs, made, strict=True):
             if tensors[name].dtype is DType.F32 and name not in late:
-                found.add(name, y)
+                found.add(name, np.clip(y, *ends[name]) if name in ends else y)
         return made
 
     late = {name for names in floored.values() for name in names}

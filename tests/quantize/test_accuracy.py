@@ -174,3 +174,15 @@ def test_a_transposed_convolution_of_codes_has_a_price(tmp_path: Path) -> None:
     assert "transpose_conv2d" in [layer.kind for layer in made.report.layers if layer.coded]
     assert np.isfinite(price(made.graph))
     assert _snr(made) > 30
+
+
+@pytest.mark.parametrize("function", ["Sigmoid", "HardSwish", "HardSigmoid", "Tanh"])
+def test_values_beyond_the_ends_of_a_function_take_no_codes(tmp_path: Path, function: str) -> None:
+    weights = np.random.default_rng(12).standard_normal((2, 3, 1, 1))
+    nodes = [
+        node("Conv", ["x", "w", "b"], ["c"]),
+        node("Transpose", ["c"], ["t"], perm=[0, 2, 3, 1]),
+        node(function, ["t"], ["y"]),
+    ]
+    graph = _made(tmp_path, nodes, ["y"], w=weights, b=[-900, 0])
+    assert _snr(quantize(graph, _samples(), _free, target=0.5)) > 30
