@@ -87,6 +87,12 @@ def _saturating_left(x: I64, bits: int) -> I64:
     return shifted
 
 
+def is_fraction(t: Tensor) -> bool:
+    """Whether codes of 8 bits are fractions of 256, from the smallest code on."""
+    low, _ = code_range(t.dtype)
+    return math.isclose(scale_of(t), FRACTION_SCALE, rel_tol=1e-3) and zero_point_of(t) == low
+
+
 def logistic_s8(x: Array, x_tensor: Tensor, out: Tensor) -> Array:
     """1 / (1 + e^−x) of 8-bit values; the output's scale is 1/256 from the smallest code."""
     factor = multiplier_of(scale_of(x_tensor) * (1 << (31 - _LOGISTIC_BITS)))

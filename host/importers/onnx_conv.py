@@ -180,23 +180,32 @@ def conv_transpose(call: Call) -> Tensor:
     s = cut_of(call, x.shape[2:], w.shape[4 - rank :])
     bias = None if call.maybe(2) is None else call.value(2, "bias").reshape(-1)
     image = call.nhwc(as_image(call, x))
-    y = call.nchw(transposed(call, image, w, bias, groups, s))
+    y = call.nchw(transposed(call, image, w, bias, groups, s, call.quant(1)))
     return y if rank == 2 else call.reshape(y, (*y.shape[:2], y.shape[3]))
 
 
 def transposed(
-    call: Emitter, x: Tensor, w: Array, bias: Array | None, groups: int, s: Sliding
+    call: Emitter,
+    x: Tensor,
+    w: Array,
+    bias: Array | None,
+    groups: int,
+    s: Sliding,
+    quant: Quant | None = None,
 ) -> Tensor:
     """A transposed convolution of an NHWC image with weights [ic, oc/groups, kh, kw]; `s` holds
-    what is cut from the full result. Windows that lie side by side become one product; others a
-    convolution of an image with zeros between its pixels."""
+    what is cut from the full result; `quant`: the weights' scales, if known. Windows that lie side
+    by side become one product; others a convolution of an image with zeros between its pixels."""
+    if quant is not None and quant.per_channel:
+        scale, zero = np.tile(quant.scale, groups), np.tile(quant.zero_point, groups)
+        quant = Quant(scale, zero) if quant.axis == 1 else None
     kernel, stride = (w.shape[2], w.shape[3]), pair(s.stride, 1)
     if kernel == stride and groups == 1 and not any((*s.before, *s.after)):
         size = (x.shape[1] * stride[0], x.shape[2] * stride[1])
-        data = call.constant(w.transpose(1, 2, 3, 0))
+        data = call.quantized(w.transpose(1, 2, 3, 0), quant)
         b = None if bias is None else call.constant(bias)
         return call.emit(ops.TransposeConv2D(stride, Padding(), size), x, data, b)
-    return _spread(call, x, w, bias, groups, s)
+    return _spread(call, x, w, bias, groups, s, quant)
 
 
 def cut_of(call: Call, size: Sequence[int], window: tuple[int, ...]) -> Sliding:
@@ -231,7 +240,13 @@ def cut_of(call: Call, size: Sequence[int], window: tuple[int, ...]) -> Sliding:
 
 
 def _spread(
-    call: Emitter, x: Tensor, w: Array, bias: Array | None, groups: int, s: Sliding
+    call: Emitter,
+    x: Tensor,
+    w: Array,
+    bias: Array | None,
+    groups: int,
+    s: Sliding,
+    quant: Quant | None,
 ) -> Tensor:
     n, h, width, c = x.shape
     sh, sw = pair(s.stride, 1)
@@ -252,7 +267,7 @@ def _spread(
     flipped = w[:, :, ::-1, ::-1].reshape(groups, share, *w.shape[1:]).transpose(0, 2, 1, 3, 4)
     plain = Sliding(kernel, (1, 1), dilation, (0, 0), (0, 0))
     data = np.ascontiguousarray(flipped).reshape(-1, share, *kernel)
-    return grouped(call, padded, data, bias, groups, plain)
+    return grouped(call, padded, data, bias, groups, plain, quant)
 
 
 def crop(call: Emitter, x: Tensor, before: Sequence[int], after: Sequence[int]) -> Tensor:

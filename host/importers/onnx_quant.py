@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 
 from edgekit.host.graph import ops
-from edgekit.host.graph.quantization import code_range
+from edgekit.host.graph.quantization import code_range, zero_point_of
 from edgekit.host.graph.types import Array, DType, Quant, ShapeError, Tensor
 from edgekit.host.importers.emitter import need_rank
 from edgekit.host.importers.onnx_call import Call
@@ -118,22 +118,49 @@ def dequantize_linear(call: Call) -> Tensor:
     return call.emit(ops.Mul(), wide, _spread(call, call.x(1), x))
 
 
-def of_codes(row: Callable[[Call], _Made]) -> Callable[[Call], _Made | Tensor]:
+def of_codes(row: Callable[[Call], _Made], every: bool = False) -> Callable[[Call], _Made | Tensor]:
     """`row`, which moves values or picks some, done to what codes of a known scale stand for: a
-    pass makes the same on codes of it. It takes others as they are."""
+    pass makes the same on codes of it. It takes others as they are. `every`: all inputs are values;
+    else it is the first."""
 
     def build(call: Call) -> _Made | Tensor:
-        x = call.maybe(0)
-        if x is None or x.data is not None or not x.is_coded or len(call.node.outputs) > 1:
+        given = call.all() if every else [call.maybe(0)]
+        x = given[0]
+        if x is None or len(call.node.outputs) > 1 or not all(_like(t, x) for t in given):
             return row(call)
-        real = call.emit(ops.Cast(), x)
-        y = row(replace(call, values=[real, *call.values[1:]]))
-        if y is real:
+        reals = [call.emit(ops.Cast(), t) for t in given if t is not None]
+        y = row(replace(call, values=[*reals, *call.values[len(reals) :]]))
+        if y is reals[0]:
             return x
         assert isinstance(y, Tensor)
         return call.emit(ops.Quantize(x.dtype, True), y, quant=x.quant)
 
     return build
+
+
+def pad_of_codes(row: Callable[[Call], Tensor]) -> Callable[[Call], Tensor]:
+    """`of_codes` of Pad, where what it pads with stands for 0."""
+    moved = of_codes(row)
+
+    def build(call: Call) -> Tensor:
+        x, value = call.x(0), call.maybe(2)
+        if not x.is_coded or call.opset < 11:
+            return row(call)
+        if call.text("mode", "constant") == "constant":
+            codes = (0.0,) if value is None else call.numbers(2, "value")
+            if codes != (zero_point_of(x),):
+                return row(call)
+            call = replace(call, values=[*call.values[:2], None, *call.values[3:]])
+        return moved(call)
+
+    return build
+
+
+def _like(t: Tensor | None, x: Tensor) -> bool:
+    """Whether t is computed codes of the scale of x."""
+    if t is None or t.data is not None or not t.is_coded or t.quant is None or x.quant is None:
+        return False
+    return t.dtype is x.dtype and _same(t.quant, x.quant)
 
 
 def _real(call: Call, x: Tensor, codes: Array, quant: Quant) -> Tensor:

@@ -33,6 +33,9 @@ def check_quantized(op: Operator, ins: Sequence[Tensor | None], outs: Sequence[T
     on."""
     if isinstance(op, _CONVOLUTIONS | ops.FullyConnected) and ins[1] is not None:
         _check_weights(op, ins[1])
+    if isinstance(op, ops.Logistic) and _is_coded(ins, outs):
+        assert ins[0] is not None
+        _check_fraction(op, ins[0], outs[0])
     check_scales(op, ins, outs)
 
 
@@ -44,11 +47,11 @@ def check_scales(op: Operator, ins: Sequence[Tensor | None], outs: Sequence[Tens
         _check_wide(tensors, outs[0])
     if isinstance(op, ops.Softmax) and outs and outs[0].dtype is DType.I16:
         _check_fraction_16(op, tensors[0], outs[0])
-    if not (outs and tensors and outs[0].dtype.is_quantized and tensors[0].dtype.is_quantized):
+    if not _is_coded(tensors, outs):
         return
     if isinstance(op, ops.Concat) and all(t.quant is None for t in (*tensors, outs[0])):
         return
-    if isinstance(op, ops.Logistic | ops.Softmax):
+    if isinstance(op, ops.Softmax):
         _check_fraction(op, tensors[0], outs[0])
     for factor in _factors(op, tensors, outs[0]):
         if factor.shift.max() > _LARGEST_SHIFT:
@@ -56,6 +59,13 @@ def check_scales(op: Operator, ins: Sequence[Tensor | None], outs: Sequence[Tens
                 f"expected a ratio of scales below 2^{_LARGEST_SHIFT}, found one of "
                 f"about 2^{factor.shift.max()}"
             )
+
+
+def _is_coded(ins: Sequence[Tensor | None], outs: Sequence[Tensor]) -> bool:
+    first = next((t for t in ins if t is not None), None)
+    if first is None or not outs:
+        return False
+    return outs[0].dtype.is_quantized and first.dtype.is_quantized
 
 
 def _check_weights(op: Operator, weights: Tensor) -> None:

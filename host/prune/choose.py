@@ -5,9 +5,10 @@ from __future__ import annotations
 from edgekit.host.errors import InputError
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Graph, Node, Operator, Shape
+from edgekit.host.passes.coded_operands import WEIGHTED
 from edgekit.host.prune.pattern import Pattern
 from edgekit.host.quantize.rounding import DEEPEST
-from edgekit.host.quantize.rules import WEIGHTED, has_weights
+from edgekit.host.quantize.rules import has_weights
 
 
 def layers_of(graph: Graph, pattern: Pattern, every: bool) -> dict[str, str]:

@@ -12,9 +12,9 @@ from edgekit.host.graph.names import fresh_name
 from edgekit.host.graph.quantization import code_range, round_half_away, scale_of, zero_point_of
 from edgekit.host.graph.types import Array, DType, Graph, Node, Quant, ShapeError, Tensor
 from edgekit.host.importers.tflite_checks import check_quantized
+from edgekit.host.passes.coded_operands import WEIGHTED
 from edgekit.host.quantize.ranges import quant_of, range_quant
 from edgekit.host.quantize.rounding import MOST, rounded, scales_by_power
-from edgekit.host.quantize.rules import WEIGHTED
 
 _BIAS_LIMIT = 2.0**30  # in units of the sums, which need room beside it
 _TINIEST = 2.0**-20  # of the largest weight scale: a channel of zeros needs one too

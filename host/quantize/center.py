@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from edgekit.host.graph import ops
 from edgekit.host.graph.names import fresh_name
 from edgekit.host.graph.types import Activation, Array, DType, Graph, Node, Tensor
-from edgekit.host.quantize.rules import WEIGHTED, can_be_coded
+from edgekit.host.passes.coded_operands import WEIGHTED
+from edgekit.host.quantize.rules import can_be_coded
 
 Middles = Mapping[str, NDArray[np.float32]]
 

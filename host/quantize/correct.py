@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from edgekit.host.graph.evaluate import evaluate, last_uses, run_node
 from edgekit.host.graph.quantization import dequantize
 from edgekit.host.graph.types import Activation, Array, DType, Graph, Node, Tensor
+from edgekit.host.passes.coded_operands import WEIGHTED
 from edgekit.host.quantize.build import Coded
 from edgekit.host.quantize.observe import Sample
-from edgekit.host.quantize.rules import WEIGHTED
 
 _FEWEST = 64  # sums per channel whose mean says more than chance
 

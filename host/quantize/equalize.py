@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from edgekit.host.graph import ops
 from edgekit.host.graph.names import fresh_name
 from edgekit.host.graph.types import Activation, Array, Graph, Node, Tensor
-from edgekit.host.quantize.rules import WEIGHTED, can_be_coded, computed_floats
+from edgekit.host.passes.coded_operands import WEIGHTED
+from edgekit.host.quantize.rules import can_be_coded, computed_floats
 from edgekit.host.quantize.scales import Groups
 
 Largest = Mapping[str, NDArray[np.float32]]

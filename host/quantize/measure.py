@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgekit.host.graph.types import Array, Graph
-from edgekit.host.quantize.rules import KEEPING, fixed_quant
+from edgekit.host.passes.quantized import KEEPING
+from edgekit.host.quantize.rules import fixed_quant
 
 Outputs = Mapping[str, Array]
 _NONE = 1e-30

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from edgekit.host.graph import ops
 from edgekit.host.graph.evaluate import evaluate, run_node
 from edgekit.host.graph.types import Array, DType, Graph, Node, Tensor
+from edgekit.host.passes.coded_operands import WEIGHTED
 from edgekit.host.quantize.ends import ends_of_use
 from edgekit.host.quantize.histogram import Histogram
 from edgekit.host.quantize.rounding import moments_of
-from edgekit.host.quantize.rules import WEIGHTED, can_be_coded, computed_floats
+from edgekit.host.quantize.rules import can_be_coded, computed_floats
 
 _SEEN = 16  # samples whose moments are taken
 

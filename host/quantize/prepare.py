@@ -6,12 +6,12 @@ from __future__ import annotations
 from edgekit.host.errors import InputError
 from edgekit.host.graph.types import Graph
 from edgekit.host.passes.affine import fuse_affine
+from edgekit.host.passes.coded_operands import WEIGHTED
 from edgekit.host.passes.dead import dead
 from edgekit.host.passes.fold import fold
 from edgekit.host.passes.fuse import fuse_activation, fuse_pad
 from edgekit.host.passes.hard_swish import fuse_hard_swish
 from edgekit.host.passes.layout import push_transposes
-from edgekit.host.quantize.rules import WEIGHTED
 
 # Not all passes of the compiler: what these make are operators that model files have as well.
 _PASSES = (

@@ -12,6 +12,7 @@ from edgekit.device.agent.specs import LossSpec
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.graph.quantization import dequantize
 from edgekit.host.graph.types import Array, DType, Graph
+from edgekit.host.passes.quantized import KEEPING
 from edgekit.host.quantize.build import Coded
 from edgekit.host.quantize.measure import (
     Classes,
@@ -21,7 +22,6 @@ from edgekit.host.quantize.measure import (
     difference,
 )
 from edgekit.host.quantize.observe import Sample
-from edgekit.host.quantize.rules import KEEPING
 
 _LAYER_SAMPLES = 4  # of which all tensors are compared
 

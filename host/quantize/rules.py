@@ -8,15 +8,10 @@ import numpy as np
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import DType, Graph, Node, Quant, Tensor
+from edgekit.host.passes.coded_operands import WEIGHTED
+from edgekit.host.passes.quantized import KEEPING
 from edgekit.host.quantize.ranges import quant_of
 
-WEIGHTED = (ops.Conv2D, ops.DepthwiseConv2D, ops.TransposeConv2D, ops.FullyConnected)
-# Their codes come out as they went in.
-KEEPING = (
-    ops.AveragePool2D, ops.BatchToSpace, ops.BroadcastTo, ops.DepthToSpace, ops.Gather,
-    ops.MaxPool2D, ops.Pad, ops.Reshape, ops.ResizeBilinear, ops.SpaceToBatch, ops.Split,
-    ops.StridedSlice, ops.Transpose,
-)  # fmt: skip
 _RESCALING = (
     ops.Add, ops.Clamp, ops.Concat, ops.Elu, ops.Gelu, ops.HardSigmoid, ops.HardSwish,
     ops.LeakyRelu, ops.Logistic, ops.Mean, ops.Mul, ops.PRelu, ops.Softmax, ops.Sub, ops.Tanh,

@@ -6,10 +6,11 @@ from collections.abc import Collection, Mapping
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Graph, Node, Quant
+from edgekit.host.passes.quantized import KEEPING
 from edgekit.host.quantize.histogram import Histogram
 from edgekit.host.quantize.observe import Observed
 from edgekit.host.quantize.ranges import Method, histogram_quant
-from edgekit.host.quantize.rules import KEEPING, computed_floats, fixed_quant
+from edgekit.host.quantize.rules import computed_floats, fixed_quant
 
 _FINER = 2.0  # of scales: a part of a concatenation that others read too keeps its own from here on
 

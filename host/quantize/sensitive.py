@@ -9,10 +9,10 @@ import numpy as np
 from edgekit.host.graph.evaluate import evaluate, run_node
 from edgekit.host.graph.quantization import dequantize
 from edgekit.host.graph.types import Array, DType, Graph, Node, Tensor
+from edgekit.host.passes.quantized import KEEPING
 from edgekit.host.quantize.build import Coded, codes_of
 from edgekit.host.quantize.measure import compared
 from edgekit.host.quantize.observe import Sample
-from edgekit.host.quantize.rules import KEEPING
 
 _LOUDEST = 12  # nodes whose price is asked at a time
 _NOTHING = 1e-3  # of the whole price

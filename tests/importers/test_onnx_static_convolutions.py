@@ -73,10 +73,9 @@ def test_a_convolution_of_bytes_is_what_onnx_runtime_says(
     graph = run_passes(integer_form(import_model(path)))[0]
     found = [n for n in graph.nodes if isinstance(n.op, Conv2D | DepthwiseConv2D)]
     coded = {graph.tensors[n.inputs[1]].dtype for n in found}
-    # Groups of several channels, and a depthwise convolution of which more than one zero point is
-    # to be taken off, stay in f32.
+    # A depthwise convolution of which more than one zero point is to be taken off stays in f32.
     apart = kind == "u8-apart" and per_channel and isinstance(found[0].op, DepthwiseConv2D)
-    assert coded == {DType.F32 if apart or groups == 2 else DType.I8}
+    assert coded == {DType.F32 if apart else DType.I8}
     inputs = {"x": _RNG.uniform(-2, 2, (1, channels, 9, 11)).astype(np.float32)}
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     (want,) = session.run(None, inputs)

@@ -18,7 +18,7 @@ from edgekit.host.graph.checks import (
     need_scale,
     operand,
 )
-from edgekit.host.graph.fixed_point import logistic_s8
+from edgekit.host.graph.fixed_point import is_fraction, logistic_s8
 from edgekit.host.graph.interpolated import sigmoid
 from edgekit.host.graph.quantization import (
     activation_range,
@@ -110,6 +110,8 @@ class Clamp(Operator):
 
 @dataclass(frozen=True)
 class Logistic(Operator):
+    """1 / (1 + e^−x). Codes of 8 bits are LiteRT's where they are fractions of 256."""
+
     kind: ClassVar[str] = "logistic"
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
@@ -120,13 +122,19 @@ class Logistic(Operator):
     ) -> list[Array]:
         values, out = required(x, 0), outs[0]
         if not out.is_coded:
-            real = values.astype(np.float64)
-            magnitude = np.exp(-np.abs(real))
-            y = np.where(real >= 0, 1.0, magnitude) / (1.0 + magnitude)
-            return [y.astype(values.dtype)]
+            return [_logistic(values.astype(np.float64)).astype(values.dtype)]
+        source = operand(ins, 0, "input")
         if out.dtype is DType.I16:
-            return [sigmoid(values, operand(ins, 0, "input"))]
-        return [logistic_s8(values, operand(ins, 0, "input"), out)]
+            return [sigmoid(values, source)]
+        if is_fraction(out):
+            return [logistic_s8(values, source, out)]
+        return [coded.by_real(_logistic, values, source, out)]
+
+
+def _logistic(x: Array) -> Array:
+    magnitude = np.exp(-np.abs(x))
+    y: Array = np.where(x >= 0, 1.0, magnitude) / (1.0 + magnitude)
+    return y
 
 
 @dataclass(frozen=True)
