@@ -110,6 +110,7 @@ def prune(
     from edgekit.host.importers import import_model
     from edgekit.host.inputs import InputOptions
     from edgekit.host.prune import pattern_of, pruned_file
+    from edgekit.host.quantize.prepare import float_form
 
     zeros = pattern_of(pattern, sparsity)
     path, file = model_and_output(model, output, "pruned")
@@ -117,6 +118,7 @@ def prune(
         raise InputError("--data: expected an .npz file or a folder of samples, found none")
     check_writable(file)
     graph = import_model(path, one_input_shape(input_shape))
+    written(float_form(graph, "prune"), path, file)  # what the format lacks is said at once
     scaling = numbers("--mean", mean), numbers("--scale", scale)
     options = InputOptions(*scaling, channels, layout)
     with working(f"pruning {path.name}"):

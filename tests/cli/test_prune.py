@@ -177,3 +177,14 @@ def test_litert_computes_the_same(edgekit: Any, home: Path, litert_session: Any)
     for x in images(3, seed=5):
         expected = evaluate(graph, {"x": x[None]}).outputs["y"]
         np.testing.assert_allclose(run({"x": x[None]})["y"], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_what_the_file_cannot_hold_is_said_before_the_work(edgekit: Any, home: Path) -> None:
+    rng = np.random.default_rng(4)
+    shapes = {"w": (1, 24, 3), "r": (1, 24, 6)}
+    weights = {n: rng.standard_normal(s).astype(np.float32) for n, s in shapes.items()}
+    nodes = [node("LSTM", ["x", "w", "r"], ["y"], hidden_size=6)]
+    path = save(model(nodes, [value("x", [5, 1, 3])], ["y"], weights), home, "lstm.onnx")
+    done = edgekit("prune", path, "--data", "no_samples_yet.npz")
+    assert done.code == 2
+    assert "(lstm) cannot be written as ONNX" in done.complaint
