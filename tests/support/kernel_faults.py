@@ -28,7 +28,7 @@ _DEPTHWISE, _EXP_VECTOR = "conv/dwconv.c", "elementwise/exp_vector.h"
 _BIAS = "vf_load((const elem *)a->bias + channel + j * EK_VL)"
 _CLAMP = "v = vf_min(vf_max(v, low), high);"
 _TAPS = "if (ky >= 0 && ky < KH && kx >= 0 && kx < KW)"
-_LAST_COLUMNS = "for (; ox < g.ow; ox++, move(rows, &b, &at, 1))"
+_LAST_COLUMNS = "for (; ox < until; ox++, move(rows, b, &at, 1))"
 _NEIGHBORS = "tl[c] * wtl + bl[c] * wbl + tr[c] * wtr + br[c] * wbr"
 _ROUND = "s = s > 0 ? (s + n / 2) / n : (s - n / 2) / n;"
 
@@ -68,7 +68,7 @@ FAULTS = (
         _TAPS.replace("ky < KH", "ky < KH - 1"),
     ),
     Fault("last_column_not_made", _FACE, _DEPTHWISE, _LAST_COLUMNS, _LAST_COLUMNS.replace(
-        "ox < g.ow;", "ox < g.ow - 1;")),
+        "ox < until;", "ox < until - 1;")),
     Fault("bias_dropped", "depthwise_f32", _DEPTHWISE, "sum_t acc = bias_at(a, c);",
           "sum_t acc = bias_at(a, c) - bias_at(a, c);"),
     Fault("pixel_of_pool", _FACE, "pool/pool.c", "ek_min(ix + g->kw, g->w)",
