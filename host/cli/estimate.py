@@ -137,16 +137,12 @@ def estimate(
     Several models, or boards with commas between, are estimated side by side.
     """
     from edgekit.host.connections import profile_of
-    from edgekit.host.estimate.target import target_of
     from edgekit.kb.board import load_board
 
     address, cores = _cluster_and_cores(cluster)
     boards = boards_of(board)
     if what and _is_program(Path(what[0])):
-        if address or len(boards) > 1:
-            raise InputError("expected models for several boards or a cluster, found a program")
-        core = target_of(load_board(profile_of(boards[0])))
-        estimate_program(what, core, root, whole, timeout, as_json)
+        _program(what, boards, address, root, whole, timeout, as_json)
         return
     if root or whole:
         raise InputError("expected a program with --root or --whole, found a model; leave them out")
@@ -182,6 +178,25 @@ def estimate(
     path = model_file(what[0] if what else None)
     wish = wish_for(name, threads, cores)
     show_file(path, profile, options, wish, timeout, peers, as_json)
+
+
+def _program(
+    what: list[str],
+    boards: tuple[str, ...],
+    address: str | None,
+    root: str | None,
+    whole: bool,
+    timeout: float,
+    as_json: bool,
+) -> None:
+    from edgekit.host.connections import profile_of
+    from edgekit.host.estimate.target import target_of
+    from edgekit.kb.board import load_board
+
+    if address or len(boards) > 1:
+        raise InputError("expected models for several boards or a cluster, found a program")
+    core = target_of(load_board(profile_of(boards[0])))
+    estimate_program(what, core, root, whole, timeout, as_json)
 
 
 def _cluster_and_cores(given: list[str] | None) -> tuple[str | None, str | None]:

@@ -9,9 +9,9 @@ from edgekit.host.graph.types import Graph
 from edgekit.host.lower.context import Context
 from edgekit.kb.board import last_cache
 from edgekit.kb.clusters import timed_core
+from edgekit.kb.rule import LINE
 
 AHEAD = "I8_SOON"  # a macro of gemm/i8_tile.h
-_LINE = 64  # bytes
 
 
 def ahead_of(ctx: Context) -> Mapping[str, int]:
@@ -26,7 +26,7 @@ def ahead_of(ctx: Context) -> Mapping[str, int]:
     far = bytes_per_run(ctx.graph) > last_cache(ctx.board)
     if ctx.threads > 1 or core is None or ctx.board.arch != "aarch64" or not far:
         return {}
-    return {AHEAD: core.misses * _LINE}
+    return {AHEAD: core.misses * LINE}
 
 
 def bytes_per_run(graph: Graph) -> int:

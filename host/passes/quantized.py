@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from edgekit.host.graph import ops
+from edgekit.host.graph.names import fresh_name
 from edgekit.host.graph.quantization import scale_of, zero_point_of
 from edgekit.host.graph.types import DType, Graph, Node, Operator, ShapeError, Tensor
 from edgekit.host.importers.tflite_checks import check_scales
@@ -67,27 +68,23 @@ def _signed(graph: Graph) -> Graph:
 def _move_codes(graph: Graph) -> Graph:
     """What moves dequantized codes, or picks some, does it to the codes, dequantized after."""
     tensors, producer = dict(graph.tensors), graph.producer()
+    taken = {*tensors, *(node.name for node in graph.nodes)}
     nodes: list[Node] = []
     for node in graph.nodes:
         before = producer.get(node.inputs[0] or "") if node.inputs else None
-        names = [f"{name}.codes" for name in node.outputs]
         codes = None
         if isinstance(node.op, _MOVING) and before is not None and isinstance(before.op, ops.Cast):
             codes = tensors[before.inputs[0] or ""]
-        if (
-            before is None
-            or codes is None
-            or codes.dtype is not DType.I8
-            or codes.data is not None
-            or any(name in tensors for name in names)
-        ):
+        if before is None or codes is None or codes.dtype is not DType.I8 or codes.data is not None:
             nodes.append(node)
             continue
         inputs = (codes.name, *node.inputs[1:])
-        nodes.append(Node(f"{node.name}.codes", node.op, inputs, tuple(names)))
+        names = [fresh_name(f"{name}.codes", taken) for name in node.outputs]
+        nodes.append(Node(fresh_name(f"{node.name}.codes", taken), node.op, inputs, tuple(names)))
         for i, (name, real) in enumerate(zip(names, node.outputs, strict=True)):
             tensors[name] = replace(codes, name=name, shape=tensors[real].shape)
-            cast = Node(node.name if i == 0 else f"{node.name}.{i}", before.op, (name,), (real,))
+            own = node.name if i == 0 else fresh_name(f"{node.name}.{i}", taken)
+            cast = Node(own, before.op, (name,), (real,))
             nodes.append(cast)
             producer[real] = cast
     return replace(graph, nodes=tuple(nodes), tensors=tensors)
@@ -98,6 +95,7 @@ def _quantize_parts(graph: Graph) -> Graph:
     the parts can."""
     users, tensors = graph.consumers(), dict(graph.tensors)
     nodes: list[Node] = []
+    taken = {*tensors, *(node.name for node in graph.nodes)}
     last: dict[str, Node] = {}  # concatenations, by the name of what quantizes them
     for node in graph.nodes:
         inside = isinstance(node.op, ops.Concat) and node.outputs[0] not in graph.outputs
@@ -110,10 +108,10 @@ def _quantize_parts(graph: Graph) -> Graph:
             together = last[node.name]
             codes, parts = tensors[node.outputs[0]], []
             for i, name in enumerate(together.inputs):
-                part = f"{node.outputs[0]}.{i}"
+                part = fresh_name(f"{node.outputs[0]}.{i}", taken)
                 tensors[part] = replace(codes, name=part, shape=tensors[name or ""].shape)
                 parts.append(part)
-                nodes.append(Node(f"{node.name}.{i}", node.op, (name,), (part,)))
+                nodes.append(Node(fresh_name(f"{node.name}.{i}", taken), node.op, (name,), (part,)))
             nodes.append(Node(together.name, together.op, tuple(parts), node.outputs))
     return replace(graph, nodes=tuple(nodes), tensors=tensors)
 

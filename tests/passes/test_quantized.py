@@ -19,6 +19,12 @@ _RNG = np.random.default_rng(17)
 _STEP = np.float32(0.05)  # of the output
 
 
+@pytest.fixture(autouse=True)
+def _drawn_anew(monkeypatch):
+    """Each test draws the same numbers, whichever ran before it in its process."""
+    monkeypatch.setattr(f"{__name__}._RNG", np.random.default_rng(17))
+
+
 def _coded(name, scale, zero):
     """Nodes that quantize `name` and give it back as `name`_d."""
     ends = [f"{name}_s", f"{name}_z"]
@@ -218,6 +224,36 @@ def test_a_grouped_convolution_works_on_codes(tmp_path):
     after = _between(middle, constants, tmp_path)
     assert _dtypes(after, ops.Conv2D) == [DType.I8, DType.I8]
     assert _all_on_codes(after)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [node("Conv", ["x_d", "w_d"], ["other"]), node("Relu", ["tail"], ["other"])],
+    ids=["computed", "constant"],
+)
+def test_parts_are_quantized_before_they_are_together(other, tmp_path):
+    made, constants = _weights((5, 4, 1, 1), False)
+    constants["tail"] = _RNG.uniform(-2, 2, (1, 4, 6, 6)).astype(np.float32)
+    middle = [
+        *made,
+        node("Conv", ["x_d", "w_d"], ["first"]),
+        other,
+        node("Concat", ["first", "other"], ["y"], axis=1),
+    ]
+    after = _between(middle, constants, tmp_path)
+    assert {*_dtypes(after, ops.Conv2D)} == {DType.I8}
+    assert _all_on_codes(after)
+
+
+def test_parts_take_no_name_of_another_tensor(tmp_path):
+    made, constants = _weights((5, 4, 1, 1), False)
+    middle = [
+        *made,
+        node("Conv", ["x_d", "w_d"], ["c"]),
+        node("Relu", ["x_d"], ["y_q.1"]),
+        node("Concat", ["c", "y_q.1"], ["y"], axis=1),
+    ]
+    assert _dtypes(_between(middle, constants, tmp_path), ops.Conv2D) == [DType.I8]
 
 
 def test_a_constant_that_codes_cannot_hold_stays_in_f32(tmp_path):
