@@ -109,6 +109,10 @@ def _by_rows(
     known = {c.method: c for c in candidates}
     row, rule, why = table.operator_row(board.platform, form, threads)
     how = row.method if row is not None else None
+    if row is not None and how is not None and row.key.threads != threads:
+        carried = _walked_by_rule(how, candidates)
+        why += "; walked by the rule" if carried != how else ""
+        how = carried
     if how is not None:
         how = banded(how, rows_at_once(how, form, board, threads), form, board, threads)
     if row is not None and how in known:
@@ -120,6 +124,19 @@ def _by_rows(
     if row is not None and row.method is None:
         return taken, Choice(rule, f"{why}; no method is better than that without a row", row)
     return taken, choice
+
+
+def _walked_by_rule(method: OperatorMethod, candidates: Sequence[Candidate]) -> OperatorMethod:
+    """The method's kernel and tile with axis, bands and blocks of k of the rule, since what is best
+    there depends on how many threads share a cache; the method itself where no candidate has its
+    tile."""
+    alike = (c.method for c in candidates if c.by_rule)
+    return next((m for m in alike if _kernel_of(m) == _kernel_of(method)), method)
+
+
+def _kernel_of(method: OperatorMethod) -> OperatorMethod:
+    """The method, walked in the plainest way."""
+    return replace(method, split="m", kc=None, band=None)
 
 
 def _without_row(

@@ -129,11 +129,13 @@ class OperatorRow:
 @dataclass(frozen=True)
 class Candidate:
     """A method that computes a form, and its price: vector multiply-adds and what is like them.
-    Those that are not `proven` are only taken where a row says so: they may spill registers."""
+    Those that are not `proven` are only taken where a row says so: they may spill registers, or
+    are walked otherwise than `by_rule`, which says axis, bands and blocks of k."""
 
     method: OperatorMethod
     price: float
     proven: bool = True
+    by_rule: bool = True
 
 
 def candidates_of(form: Form, isa: Isa, board: BoardProfile, threads: int = 1) -> list[Candidate]:
@@ -241,15 +243,16 @@ def _in_place(form: Form, isa: Isa, board: BoardProfile, threads: int) -> Iterat
             usual = "n" if outer and form.shape.m > tile.mr else "m"
             method = OperatorMethod("in_place", form.dtype, tile.mr, tile.nv * isa.vl, split)
             price = form.shape.k * _price_of_step(tile, form, isa, board)
-            proven = proven and split == usual
             blocks = list(_blocks(form, tile.mr, tile.nv * isa.vl, board))
             shared = _shared_block(method, blocks, form, board) if threads > 1 else None
-            yield Candidate(method, price, proven and shared is None)
+            by_rule = split == usual and shared is None
+            yield Candidate(method, price, proven and by_rule, by_rule)
             yield from _with_bands(Candidate(method, price), form, board, threads)
             for kc in blocks:
                 kept = 2 * (math.ceil(form.shape.k / kc) - 1) * form.shape.m * form.shape.n
                 blocked = dataclasses.replace(method, kc=kc)
-                yield Candidate(blocked, price + kept / isa.vl, proven and kc == shared)
+                by_rule = split == usual and kc == shared
+                yield Candidate(blocked, price + kept / isa.vl, proven and by_rule, by_rule)
 
 
 def _shared_block(
@@ -281,7 +284,7 @@ def _with_bands(
             == method
         ):
             more = max(read(method) - read(usual.method), 0.0)
-            yield Candidate(method, usual.price + more, False)
+            yield Candidate(method, usual.price + more, False, False)
 
 
 def _blocks(form: Form, mr: int, nr: int, board: BoardProfile) -> Iterator[int]:

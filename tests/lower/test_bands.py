@@ -180,3 +180,23 @@ def test_several_threads_share_blocks_of_k_where_their_rows_leave_the_cache(
     call = step.calls[0]
     assert call.fields["block_outer"] == int(kc is not None)
     assert call.grain == (math.ceil(call.tasks / threads) if kc else 1)
+
+
+@pytest.mark.parametrize(("mr", "nr", "split"), [(8, 8, "n"), (5, 16, "n"), (5, 16, "m")])
+@pytest.mark.parametrize(("board", "kc"), [("rk3566", 256), ("rpi3", 256), ("rpi4", None)])
+def test_a_row_of_one_thread_leaves_the_walk_of_several_to_the_rule(board, kc, mr, nr, split):
+    """Rows of one thread name a walk without blocks of k, which took twice as long on four."""
+    shape = GemmShape(128, 1536, 384)
+    profile = load_board(board)
+    method = OperatorMethod("in_place", "f32", mr, nr, split)
+    found = {}
+    for measured in (1, 4):
+        table = table_of_operators(profile, (_form("f32", shape), method), threads=measured)
+        (step,) = lower(_graph(shape=shape), profile, table, threads=4).lowered.steps
+        assert step.compiled is not None
+        found[measured] = step.compiled.method, step.compiled.choice
+    assert found[4][0] == method and found[4][1].rule == "exact"
+    by_rule = dataclasses.replace(method, split="n", kc=kc)
+    assert found[1][0] == by_rule and found[1][1].rule == "relaxed:threads"
+    assert ("by the rule" in found[1][1].why) == (by_rule != method)
+    assert "by the rule" not in found[4][1].why

@@ -28,12 +28,12 @@ def every_method(
 
 
 def table_of_operators(
-    board: BoardProfile, *rows: tuple[Form, OperatorMethod | None]
+    board: BoardProfile, *rows: tuple[Form, OperatorMethod | None], threads: int = 1
 ) -> KnowledgeBase:
     """A table that knows methods of these forms, within their neighborhood."""
     made = []
     for form, method in rows:
-        key = key_of(form.shape, 0, Sequences(), form.dtype, packed="b", form=form.name)
+        key = key_of(form.shape, 0, Sequences(), form.dtype, threads, "b", form.name)
         made.append(OperatorRow(key, method, form.shape, "tuner", 0.9, 30))
     return KnowledgeBase((board.platform,), operators=tuple(made))
 
