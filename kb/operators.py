@@ -323,8 +323,10 @@ def _price_of_step(tile: Tile, form: Form, isa: Isa, board: BoardProfile) -> flo
     vectors = math.ceil(form.shape.n / isa.vl)
     whole, rest = divmod(vectors, tile.nv)
     panels = [tile.nv] * whole + ([rest] if rest else [])
-    if board.in_order and isa.lanes and isa.registers >= _AHEAD and form.dtype == "f32":
-        return _price_ahead(tile, panels, form.shape.m)
+    floats = isa.lanes and isa.registers >= _AHEAD and form.dtype == "f32"
+    measured = board.in_order or (_makes_whole_products(board) and form.shape.m > 1)
+    if floats and measured:
+        return _price_of_parts(tile, panels, form.shape.m, board.in_order)
     return _products(tile, panels, isa, form, board)
 
 
@@ -338,22 +340,28 @@ def _products(tile: Tile, panels: list[int], isa: Isa, form: Form, board: BoardP
     return tiles * sum(rows * nv + 0.5 * rows + vector * nv for nv in panels)
 
 
-def _price_ahead(tile: Tile, panels: list[int], m: int) -> float:
-    """The same of kernels that load ahead (EK_IN_ORDER in gemm/f32_tile.h). Rows that are left are
-    made in powers of two (`edge` in conv/panels.h)."""
-    left = [height for height in (8, 4, 2, 1) if m % tile.mr & height]
-    whole = m // tile.mr
-    return sum(
-        whole * _step_ahead(tile.mr, nv) + sum(_step_ahead(height, nv) for height in left)
-        for nv in panels
-    )
+def _price_of_parts(tile: Tile, panels: list[int], m: int, in_order: bool) -> float:
+    """The same where steps of tiles were measured. Rows that are left are made in powers of two
+    (`edge` in conv/panels.h)."""
+    step = _step_ahead if in_order else _step_behind_products
+    heights = [tile.mr] * (m // tile.mr) + [h for h in (8, 4, 2, 1) if m % tile.mr & h]
+    most = {height: heights.count(height) for height in heights}
+    return sum(count * step(height, nv) for nv in panels for height, count in most.items())
+
+
+def _step_behind_products(rows: int, vectors: int) -> float:
+    """Where loads hide behind products, on an A76: fitted to the choice between 8 x 8 and 6 x 12
+    for 144 products by board time, which takes 1.003 of the better one's time. A tile of 6 x 3
+    counts as on other cores. Not of an A72 or A57, where the walk's effect on the cache decides:
+    prices that gain 2 % on products alone lose 5 % of visual wake words there."""
+    return 1.1 * rows * vectors + 0.06 * rows + 0.39 * vectors + 1.1
 
 
 def _step_ahead(rows: int, vectors: int) -> float:
-    """By board time a step takes 0.75 cycles for each product, 3.9 for each vector of weights and
-    6.3 for the tile on an A53, within 2.6 % for 4 to 8 rows of 1 to 4 vectors; where the next
-    operands find no register, 3 for each product and more. Here times 22.5 / 31.4, so that a tile
-    of 6 x 3 counts as on other cores."""
+    """Of kernels that load ahead (EK_IN_ORDER in gemm/f32_tile.h): by board time 0.75 cycles for
+    each product, 3.9 for each vector of weights and 6.3 for the tile on an A53, within 2.6 % for 4
+    to 8 rows of 1 to 4 vectors; where the next operands find no register, 3 for each product and
+    more. Here times 22.5 / 31.4, so that a tile of 6 x 3 counts as on other cores."""
     if rows * vectors + rows + 2 * vectors > _AHEAD + 1:
         return 2.2 * rows * vectors
     return 0.53 * rows * vectors + 2.8 * vectors + 4.5
