@@ -230,6 +230,17 @@ def test_cores_take_the_tile_whose_measured_steps_take_least(board, shape, tile)
     assert (method.mr, method.nr) == tile
 
 
+def test_tiles_whose_rows_find_no_register_are_dear_on_an_a76():
+    """By board time of four threads 8 x 12, 12 x 8 and 24 x 4 take 1.09 to 1.22 of 8 x 8 and 6 x 12
+    there, 4 x 24 and 4 x 20 0.95."""
+    board, form = load_profile("rpi5"), form_of_points(GemmShape(4096, 48, 48))
+    found = candidates_of(form, board.isa, board)
+    prices = {(c.method.mr, c.method.nr): c.price for c in found if c.method.split == "m"}
+    usual = min(prices[8, 8], prices[6, 12])
+    assert min(prices[8, 12], prices[12, 8], prices[24, 4]) > 1.15 * usual
+    assert max(prices[4, 24], prices[4, 20], prices[5, 16]) < 1.15 * usual
+
+
 @pytest.mark.parametrize("rows", [1, 64])
 def test_a_single_tile_of_rows_finds_them_once_for_all_channels(rows):
     form = Form("dense", GemmShape(rows, 640, 640), "f32", weight_bytes=4 * 640 * 640)
