@@ -19,7 +19,7 @@ from edgekit.kb.features import GemmKey, key_of
 from edgekit.kb.gemm_table import KnowledgeBase
 from edgekit.kb.operators import Form, OperatorMethod, OperatorRow, candidates_of
 
-_WORTH = 1.4  # times the least price: worth a try
+WORTH = 1.4  # times the least price: worth a try
 _MOST = 9  # methods of a key, those aside that differ in their bands alone
 
 
@@ -167,15 +167,18 @@ def _may_matter(
     return form.weight_bytes > board.l1d_bytes or method.split == "m"
 
 
-def methods_to_try(operators: Iterable[Standing]) -> dict[GemmKey, list[OperatorMethod]]:
-    """The methods of each key that its operators may gain by, the most promising first."""
+def methods_to_try(
+    operators: Iterable[Standing], worth: float = WORTH
+) -> dict[GemmKey, list[OperatorMethod]]:
+    """The methods of each key that its operators may gain by, those whose price is up to `worth`
+    times the least, the most promising first."""
     by_key: dict[GemmKey, list[Standing]] = defaultdict(list)
     for each in operators:
         by_key[each.key].append(each)
-    return {key: _promising(standing) for key, standing in by_key.items()}
+    return {key: _promising(standing, worth) for key, standing in by_key.items()}
 
 
-def _promising(standing: Sequence[Standing]) -> list[OperatorMethod]:
+def _promising(standing: Sequence[Standing], most: float) -> list[OperatorMethod]:
     defaults = {each.default for each in standing}
     least: dict[OperatorMethod, float] = {}
     for each in standing:
@@ -183,7 +186,7 @@ def _promising(standing: Sequence[Standing]) -> list[OperatorMethod]:
             least[method] = min(price, least.get(method, price))
     worth = sorted(least, key=lambda m: least[m])
     if not standing[0].is_group:  # what these cost is not known so well, and they are few
-        worth = [m for m in worth if least[m] <= _WORTH]
+        worth = [m for m in worth if least[m] <= most]
     # One that is the default of all of them is known; of some, it may help the others.
     worth = [m for m in worth if defaults != {m}]
     by_rule = [m for m in worth if m.band is None][:_MOST]

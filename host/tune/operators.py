@@ -21,6 +21,7 @@ from edgekit.kb.operators import OperatorMethod
 
 _BETTER = 0.99  # times the best so far: an improvement
 _PATIENCE = 5  # methods of a key without one, after which it has no more to give
+_SHARE = 0.01  # of the model's time that operators take together, to be worth a round
 _MOST_WHOLES = 4  # compositions of best methods that are measured together
 _MOST_SETTLED = 4  # of them that may turn out slower than what was there, before the last
 
@@ -36,7 +37,8 @@ class Times:
 class OperatorMeasurer(Protocol):
     """Measures a model with the methods of a table. `source` and `unit` are those of
     `OperatorMeasurement`; `per_ms`: of these units; operators that take less than the `least` of
-    them cannot be told apart from noise."""
+    them cannot be told apart from noise, methods that cost more than `worth` times the least price
+    are not tried."""
 
     @property
     def unit(self) -> str: ...
@@ -46,6 +48,8 @@ class OperatorMeasurer(Protocol):
     def per_ms(self) -> float: ...
     @property
     def least(self) -> float: ...
+    @property
+    def worth(self) -> float: ...
 
     def measure(self, table: KnowledgeBase, default: KnowledgeBase) -> tuple[Times, Times]:
         """With each of two tables, in turns where times differ from one run to the next."""
@@ -131,7 +135,7 @@ class ModelTuner:
         self._clock, self._now = clock, now
         self._end = clock() + plan.seconds
         self._operators = plan.subject.operators
-        self._to_try = methods_to_try(self._operators)
+        self._to_try = methods_to_try(self._operators, measurer.worth)
         self._by_key: dict[GemmKey, list[Standing]] = defaultdict(list)
         for each in self._operators:
             self._by_key[each.key].append(each)
@@ -155,7 +159,7 @@ class ModelTuner:
 
     def _search(self, on_progress: Callable[[ModelProgress], None]) -> bool:
         """False if the budget is used before all is tried."""
-        while asked := self._asked():
+        while self._is_worth_a_round(asked := self._asked()):
             if self._state.rounds > 1 and self._clock() >= self._end:
                 return False  # but never before something was found out: the next time goes on
             self._measure(asked, on_progress)
@@ -167,6 +171,14 @@ class ModelTuner:
         asked = {k: m for k in self._to_try if (m := self._next(k)) is not None}
         groups = {k: m for k, m in asked.items() if self._by_key[k][0].is_group}
         return groups or asked
+
+    def _is_worth_a_round(self, asked: Mapping[GemmKey, OperatorMethod]) -> bool:
+        """Whether the operators that would try something take enough of the model: a round builds
+        and measures all of it."""
+        assert self._state.default is not None
+        steps = {name for key in asked for each in self._by_key[key] for name in each.steps}
+        taken = sum(self._state.default.operators.get(name, 0.0) for name in steps)
+        return taken >= _SHARE * self._state.default.total and bool(asked)
 
     def _try_together(self, on_progress: Callable[[ModelProgress], None]) -> bool:
         for _ in range(_MOST_WHOLES):

@@ -39,13 +39,13 @@ class Clockwork:
     gone after `left` answers. Beside such tiles others take `beside` times as long. Each operator
     of a chain takes `chained` times as long as alone, those on channel-major images `planar`
     times. Where `crowd` is set tiles of three rows take a tenth, and all others that many times as
-    long as alone."""
+    long as alone. Steps that multiply nothing take `beyond` cycles more."""
 
-    unit, source, per_ms, least = "cycles", "estimate", 1e6, 1.0
+    unit, source, per_ms, least, worth = "cycles", "estimate", 1e6, 1.0, 1.4
     left = 1000
     builds = 0
     beside = chained = planar = 1.0
-    crowd = 0.0
+    crowd = beyond = 0.0
     factor = 0.5
 
     def __init__(self, subject: Subject, *_: object) -> None:
@@ -69,6 +69,7 @@ class Clockwork:
         usual = 1000.0 * (Clockwork.beside if fast else 1.0)
         costs = {x.name: 1e3 * Clockwork.factor if "_5x" in x.kernel else usual for x in steps}
         for step in steps:
+            costs[step.name] += Clockwork.beyond if step.compiled is None else 0.0
             if step.compiled is not None and step.compiled.members:
                 costs[step.name] = 1000.0 * len(step.compiled.members) * Clockwork.chained
             if step.op.startswith("planar"):
@@ -87,7 +88,7 @@ def clockwork(monkeypatch: pytest.MonkeyPatch) -> type[Clockwork]:
     monkeypatch.setattr(model_session, "has_untried_orders", lambda job: False)
     Clockwork.left, Clockwork.builds, Clockwork.factor = 1000, 0, 0.5
     Clockwork.beside = Clockwork.chained = Clockwork.planar = 1.0
-    Clockwork.crowd = 0.0
+    Clockwork.crowd = Clockwork.beyond = 0.0
     return Clockwork
 
 
@@ -208,6 +209,15 @@ def test_the_same_command_goes_on(tune: Any, clockwork: type[Clockwork]) -> None
     assert last["finished"] and last["known"] >= again.document["known"]
     assert clockwork.builds - builds <= 3  # today's methods, and the best ones together
     assert last["after_ms"] == again.document["after_ms"]
+
+
+def test_a_round_is_not_worth_it_for_operators_that_take_nothing(
+    tune: Any, clockwork: type[Clockwork]
+) -> None:
+    clockwork.beyond = 1e7
+    found = tune().document
+    assert found["finished"] and found["gain"] == pytest.approx(1.0, abs=1e-3)
+    assert clockwork.builds <= 2  # what is compiled today, and the best together
 
 
 def test_a_board_that_vanishes_loses_nothing(tune: Any, clockwork: type[Clockwork]) -> None:

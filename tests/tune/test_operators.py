@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,9 +15,11 @@ from edgekit.host.history.standing import Subject, subject_of
 from edgekit.host.history.store import History
 from edgekit.host.options import DEFAULT_OPTIONS
 from edgekit.host.release import Benchmark, Conditions, OperatorTime
+from edgekit.host.tune import operator_times
 from edgekit.kb.board import load_board
 from edgekit.kb.build import build_table
 from edgekit.kb.features import GemmShape, Sequences
+from edgekit.kb.gemm_table import KnowledgeBase
 from edgekit.kb.operator_history import OperatorMeasurement, operator_rows
 from edgekit.kb.operators import OperatorMethod
 
@@ -140,3 +143,27 @@ def test_a_benchmark_adds_what_was_compiled_by_rows_at_its_own_pace(subject):
         kept = [m for m in history.read_operators().measurements if m.source == "benchmark"]
     assert len(kept) == count
     assert {m.ratio for m in kept} == {0.5}  # the run was half as fast as when it was tuned
+
+
+def test_board_time_of_the_methods_without_rows_is_estimated_once(subject, monkeypatch):
+    """It is the same each time; building it again was a third of what a round took."""
+    built = []
+    cost = SimpleNamespace(cycles=7)
+    found = SimpleNamespace(
+        operators=[SimpleNamespace(spec=SimpleNamespace(name="conv"), cost=cost)], cost=cost
+    )
+
+    def bundle(_: Subject, table: KnowledgeBase) -> SimpleNamespace:
+        built.append(table)
+        return SimpleNamespace(manifest=SimpleNamespace(id="release"), files={})
+
+    monkeypatch.setattr(operator_times, "find_emulator", lambda *_: None)
+    monkeypatch.setattr(operator_times, "_bundle", bundle)
+    monkeypatch.setattr(operator_times, "recall", lambda *_: found)
+    measurer = operator_times.EstimatedTimes(subject, print)
+    usual = subject.table_with({})
+    tables = [subject.table_with({s.key: s.default}) for s in subject.operators[:3]]
+    for table in tables:
+        ours, default = measurer.measure(table, usual)
+        assert ours == default == operator_times.Times({"conv": 7.0}, 7.0)
+    assert built == [tables[0], usual, *tables[1:]]
