@@ -356,7 +356,7 @@ def _step_behind_products(rows: int, vectors: int) -> float:
     prices that gain 2 % on products alone lose 5 % of visual wake words there. Where rows beside
     sums find no register, 1.09 (8 x 12) to 1.22 (12 x 8) of others' time on four threads."""
     if rows * vectors + rows >= _AHEAD:
-        return 1.4 * rows * vectors
+        return 1.45 * rows * vectors
     return 1.1 * rows * vectors + 0.06 * rows + 0.39 * vectors + 1.1
 
 
