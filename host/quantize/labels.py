@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -46,14 +47,30 @@ def _numbers(path: Path) -> NDArray[np.int64]:
         found = read_arrays(path)
         arrays = [*found.values()] if isinstance(found, dict) else [found]
         if len(arrays) != 1 or arrays[0].dtype.kind not in "iu":
-            raise InputError(f"{path}: expected one array of whole numbers, found something else")
+            raise InputError(
+                f"{path}: expected one array of whole numbers, found "
+                f"{', '.join(f'{a.dtype} {list(a.shape)}' for a in arrays) or 'none'}"
+            )
         return arrays[0].reshape(-1).astype(np.int64)
+    return np.array(_lines(path), np.int64)
+
+
+def _lines(path: Path) -> list[int]:
+    """The class on each line that is not empty; InputError names the first that has none."""
+    if path.stat().st_size > _MOST_BYTES:
+        raise InputError(f"{path}: expected at most {_MOST_BYTES >> 20} MiB of labels, found more")
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise ValueError
-        lines = [line.strip() for line in path.read_text("utf-8").splitlines()]
-        return np.array([int(line) for line in lines if line], np.int64)
-    except (ValueError, OverflowError):
-        raise InputError(
-            f"{path}: expected a class number on each line, found something else"
-        ) from None
+        lines = path.read_text("utf-8-sig").splitlines()
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: expected a class number on each line, found no text") from None
+    found = []
+    for at, line in enumerate(lines, 1):
+        text = line.strip()
+        if not re.fullmatch(r"[+-]?[0-9]{1,18}", text, re.ASCII):
+            if not text:
+                continue
+            raise InputError(
+                f"{path}: expected a class number on each line, found {text[:40]!r} on line {at}"
+            )
+        found.append(int(text))
+    return found

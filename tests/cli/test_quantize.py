@@ -128,7 +128,7 @@ def test_bad_samples(edgekit: Any, home: Path, arrays: Any, complaint: str) -> N
     [
         ("0\n1\n", "expected a label for each of 16 samples, found 2"),
         ("0\n" * 15 + "5\n", "expected labels from 0 to 4, found 5"),
-        ("0\n" * 15 + "cat\n", "expected a class number on each line"),
+        ("0\n" * 15 + "cat\n", "expected a class number on each line, found 'cat' on line 16"),
         (None, "expected a file with labels, found nothing there"),
     ],
 )
