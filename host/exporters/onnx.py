@@ -34,7 +34,10 @@ def write_onnx(graph: Graph, metadata: Mapping[str, bytes] | None = None) -> byt
     that the onnx package is missing.
     """
     onnx, sink = _package(), Sink(graph)
+    inside = {name for gates in sink.gates.values() for name in gates.inside}
     for node in graph.nodes:
+        if node.name in inside:
+            continue
         call = Call(node, sink)
         if type(node.op) not in ROWS:
             other = type(node.op) in tflite_rows.ROWS or isinstance(node.op, _STATEFUL)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from edgekit.host.errors import InputError
+from edgekit.host.exporters.gates import gates_of
 from edgekit.host.exporters.halves import as_halves
 from edgekit.host.exporters.refusal import refused
 from edgekit.host.graph.names import fresh_name
@@ -49,6 +50,7 @@ class Sink:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
+        self.gates = gates_of(graph)
         self.nodes: list[NodeRecord] = []
         self.constants: dict[str, Array] = {}
         self._taken = set(graph.tensors)

@@ -12,6 +12,7 @@ import io
 import zipfile
 from collections.abc import Mapping
 
+from edgekit.host.exporters import onnx_rows
 from edgekit.host.exporters.tflite_file import OperatorRecord, SubgraphRecord, pack
 from edgekit.host.exporters.tflite_rows import ROWS, of_floats_only
 from edgekit.host.exporters.tflite_sink import Call, Sink, in_floats
@@ -57,10 +58,12 @@ def _write(graph: Graph, node: Node, sink: Sink, handles: Mapping[str, int]) -> 
     elif type(op) in ROWS:
         ROWS[type(op)](call, op)
     else:
+        other = type(op) in onnx_rows.ROWS
+        instead = "write an .onnx file" if other else "keep the model in the format it came in"
         raise call.refuse(
             "an operator that TensorFlow Lite has",
             "none for this",
-            "keep the model in the format it came in, or end it before this node",
+            f"{instead}, or end it before this node",
         )
 
 

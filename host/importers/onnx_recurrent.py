@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from edgekit.host.graph import ops
-from edgekit.host.graph.types import DType, MisfitError, Operator, ShapeError, Tensor
+from edgekit.host.graph.types import DType, MisfitError, Operator, Quant, ShapeError, Tensor
 from edgekit.host.importers.emitter import need_rank
 from edgekit.host.importers.onnx_activations import Chosen, chosen
 from edgekit.host.importers.onnx_call import Call
@@ -150,7 +150,10 @@ def _cell(
 
 
 def _matrix(call: Call, x: Tensor, way: int) -> Tensor:
-    shape = x.shape[1:]
+    """The weights of one direction; codes that they were stay known, with the scales of rows."""
+    shape, quant = x.shape[1:], x.quant
+    if x.data is not None and quant is not None and quant.axis == 1:
+        return call.quantized(x.data[way], Quant(quant.scale, quant.zero_point, 0))
     op = ops.StridedSlice((way, 0, 0), (1, 1, 1), (1, *shape), shape)
     return call.emit(op, x)
 
@@ -180,6 +183,8 @@ def _layer(
     if x.shape[0] == 1 or len(known) < len(functions) or not can:
         return _in_steps(call, x, cell, states, backwards, kind.step)
     whole = kind.whole(call, known, cell)
+    if cell.r.quant is not None:
+        call.builder.note("weights of recurrent layers: codes of 8 bits in the file, f32 here")
     gates = cell.dense(call, x, cell.w, whole.bias)
     op = replace(whole.op, backwards=backwards, clip=cell.functions[0].clip)
     lengths = _lengths(call, *x.shape[:2])

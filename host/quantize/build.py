@@ -9,7 +9,13 @@ import numpy as np
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.names import fresh_name
-from edgekit.host.graph.quantization import code_range, round_half_away, scale_of, zero_point_of
+from edgekit.host.graph.quantization import (
+    code_range,
+    dequantize,
+    round_half_away,
+    scale_of,
+    zero_point_of,
+)
 from edgekit.host.graph.types import Array, DType, Graph, Node, Quant, ShapeError, Tensor
 from edgekit.host.importers.tflite_checks import check_quantized
 from edgekit.host.passes.coded_operands import WEIGHTED
@@ -43,11 +49,14 @@ def build(
     moments: Mapping[str, Array],
 ) -> Coded:
     """The graph whose nodes named in `coded` compute on codes of these scales; it takes and gives
-    floats as before. Nodes keep their names; `moments` of what they see, where known, decide how
-    their weights are rounded. Raises MisfitError."""
+    floats as before; of recurrent layers named there the weights are rounded to codes. Nodes keep
+    their names; `moments` of what they see, where known, decide how their weights are rounded.
+    Raises MisfitError."""
     builder = _Builder(graph, scales, moments)
     for node in graph.nodes:
-        if node.name in coded:
+        if node.name in coded and isinstance(node.op, ops.Recurrent):
+            builder.add_rounded(node)
+        elif node.name in coded:
             builder.add_coded(node)
         else:
             builder.add_float(node)
@@ -72,6 +81,21 @@ class _Builder:
                 self._need_float(name)
         self._tensors |= {name: self._graph.tensors[name] for name in node.outputs}
         self._nodes.append(node)
+
+    def add_rounded(self, node: Node) -> None:
+        """The recurrent layer with the floats that codes of its weights stand for, each row with a
+        scale; they stay known as such."""
+        name = node.inputs[1]
+        assert name is not None
+        weights = self._graph.tensors[name]
+        assert weights.data is not None
+        rows = weights.data.astype(np.float64)
+        scale = _usable(scales_by_power(rows, None), np.zeros(len(rows)), 1.0)
+        codes = rounded(rows, scale.astype(np.float64), None)
+        quant = Quant(scale, np.zeros(scale.size, np.int64), 0)
+        made = replace(weights, name=f"{name}.rounded", quant=quant, data=dequantize(codes, quant))
+        inputs = (node.inputs[0], self._put(made), *node.inputs[2:])
+        self.add_float(replace(node, inputs=inputs))
 
     def add_coded(self, node: Node) -> None:
         """The same operator on codes."""

@@ -26,7 +26,7 @@ from edgekit.host.quantize.prepare import float_form
 from edgekit.host.quantize.price import Price
 from edgekit.host.quantize.ranges import Method
 from edgekit.host.quantize.report import Report, report_of
-from edgekit.host.quantize.rules import coded_nodes
+from edgekit.host.quantize.rules import coded_nodes, rounded_layers
 from edgekit.host.quantize.samples import is_held_out, spread, spread_for_memory
 from edgekit.host.quantize.scales import scales_of
 from edgekit.host.quantize.sensitive import next_in_floats, noises
@@ -138,7 +138,8 @@ class _Kitchen:
             coded = coded_nodes(base, floats, observed.broken)
             scales = scales_of(base, coded, observed, recipe.method)
             try:
-                return build(base, coded, scales, moments), frozenset(floats)
+                chosen = coded | rounded_layers(base, floats)
+                return build(base, chosen, scales, moments), frozenset(floats)
             except MisfitError as misfit:
                 floats.add(misfit.node)
 

@@ -53,6 +53,19 @@ def can_be_coded(graph: Graph, node: Node, broken: Collection[str]) -> bool:
     return floats and all(t.data is None or np.isfinite(t.data).all() for t in ins)
 
 
+def rounded_layers(graph: Graph, floats: Collection[str]) -> set[str]:
+    """The names of recurrent layers whose weights are to be codes, but for those in `floats`; they
+    compute in floats."""
+    found = set()
+    for node in graph.nodes:
+        weights = (
+            graph.tensors[node.inputs[1] or ""] if isinstance(node.op, ops.Recurrent) else None
+        )
+        if weights is not None and weights.data is not None and np.isfinite(weights.data).all():
+            found.add(node.name)
+    return found - {*floats}
+
+
 def has_weights(graph: Graph, node: Node) -> bool:
     """Constant weights of f32, and nothing fused behind the sum but an activation."""
     if len(node.inputs) > 3 or getattr(node.op, "epilogue", None) is not None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from edgekit.host.graph import ops
 from edgekit.host.graph.evaluate import evaluate, run_node
 from edgekit.host.graph.quantization import dequantize
 from edgekit.host.graph.types import Array, DType, Graph, Node, Tensor
@@ -67,7 +68,9 @@ def next_in_floats(
 
 
 def _is_coded(node: Node, graph: Graph) -> bool:
-    return graph.tensors[node.outputs[0]].dtype is DType.I8
+    """Whether the node computes on codes, or in floats with weights that are."""
+    rounded = isinstance(node.op, ops.Recurrent) and graph.tensors[node.inputs[1] or ""].quant
+    return bool(rounded) or graph.tensors[node.outputs[0]].dtype is DType.I8
 
 
 def _alone(
@@ -90,7 +93,7 @@ def _alone(
     }
     quants = [tensors[name].quant for name in node.outputs]
     made = run_node(node, tensors, ins)
-    return [dequantize(y, q) for y, q in zip(made, quants, strict=True) if q is not None]
+    return [y if q is None else dequantize(y, q) for y, q in zip(made, quants, strict=True)]
 
 
 def rerun(graph: Graph, start: int, values: dict[str, Array]) -> None:

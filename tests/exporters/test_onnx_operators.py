@@ -43,17 +43,18 @@ def test_states_are_refused():
 
 
 def test_what_neither_format_holds_is_to_be_compiled(tmp_path):
-    """A recurrent layer, of which a .tflite file has none either."""
+    """A loop: of time steps whose functions no recurrent layer of ours has."""
     rng = np.random.default_rng(4)
     weights = {
         n: rng.standard_normal((1, 24, k)).astype(np.float32) for n, k in (("w", 3), ("r", 6))
     }
-    nodes = [onnx_models.node("LSTM", ["x", "w", "r"], ["y"], hidden_size=6)]
-    inputs = [onnx_models.value("x", [5, 1, 3])]
+    more = {"hidden_size": 6, "activations": ["Sigmoid", "Softsign", "Tanh"]}
+    nodes = [onnx_models.node("LSTM", ["x", "w", "r"], ["y"], **more)]
+    inputs = [onnx_models.value("x", [20, 1, 3])]
     made = onnx_models.model(nodes, inputs, ["y"], weights)
     graph = import_model(onnx_models.save(made, tmp_path))
     with pytest.raises(
-        InputError, match=r"\(lstm\).*found none for this; compile the model without"
+        InputError, match=r"\(repeat\).*found none for this; compile the model without"
     ):
         write_onnx(graph)
 
