@@ -10,10 +10,11 @@ from edgekit.host.graph.types import Activation, Graph, Node
 
 @dataclass(frozen=True)
 class Gates:
-    """What makes a recurrent layer's gates: the fully connected layer, and all nodes that are of
-    no more use beside the layer."""
+    """What makes a recurrent layer's gates: the fully connected layer, what moves its rows from
+    there to the layer, in that order, and all nodes that are of no more use beside the layer."""
 
     product: Node
+    moves: tuple[Node, ...]
     inside: tuple[str, ...]
 
 
@@ -25,23 +26,34 @@ def gates_of(graph: Graph) -> dict[str, Gates]:
         if not isinstance(node.op, ops.Recurrent):
             continue
         inside: list[str] = []
+        moves: list[Node] = []
         name, reader = node.inputs[0] or "", node
         while (made := producer.get(name)) is not None:
             if [n.name for n in consumers[name]] != [reader.name] or name in graph.outputs:
                 break
             inside.append(made.name)
             if isinstance(made.op, ops.FullyConnected) and _is_plain(graph, made):
-                found[node.name] = Gates(made, tuple(inside))
-            if not isinstance(made.op, ops.Cast):
+                found[node.name] = Gates(made, tuple(reversed(moves)), tuple(inside))
+            if _moves_rows(graph, made):
+                moves.append(made)
+            elif not isinstance(made.op, ops.Cast):
                 break
             name, reader = made.inputs[0] or "", made
     return found
 
 
+def _moves_rows(graph: Graph, node: Node) -> bool:
+    """Whether a node leaves each row as it is: what was made of a row before is the same after."""
+    x, y = graph.tensors[node.inputs[0] or ""], graph.tensors[node.outputs[0]]
+    if isinstance(node.op, ops.Transpose):
+        return node.op.permutation[-1] == len(x.shape) - 1
+    return isinstance(node.op, ops.Reshape) and x.shape[-1:] == y.shape[-1:]
+
+
 def _is_plain(graph: Graph, node: Node) -> bool:
     """Whether a layer is a product of rows with constants."""
-    op, x = node.op, graph.tensors[node.inputs[0] or ""]
+    op = node.op
     assert isinstance(op, ops.FullyConnected)
     constant = all(name is None or graph.tensors[name].data is not None for name in node.inputs[1:])
     plain = op.activation is Activation.NONE and op.epilogue is None and len(node.inputs) < 4
-    return op.keep_dims and len(x.shape) == 3 and plain and constant
+    return plain and constant

@@ -2,6 +2,8 @@
 
     x ─ FullyConnected (W, bias) ─ [Cast] ─ Lstm (R)     becomes     LSTM(x, W, R, bias)
 
+Where passes have put a transpose or reshape of rows behind the product, x is moved instead.
+
 The gates are sums of floats then, also where the graph rounds them to codes; the codes of weights
 stay codes, each row with its scale.
 """
@@ -14,6 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from edgekit.host.exporters.gates import Gates
 from edgekit.host.exporters.onnx_sink import Call, Rows
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Activation, Array, DType, Operator, Quant, Tensor
@@ -36,13 +39,30 @@ def recurrent(call: Call, op: ops.Recurrent) -> None:
     names = [*gates.product.inputs, None][:3]
     x, w, bias = (None if name is None else sink.graph.tensors[name] for name in names)
     assert x is not None and w is not None
-    ins = [sink.get(x), call.weights(_one_way(w), (0, 1, 2)), call.weights(_one_way(r), (0, 1, 2))]
+    ins = [
+        _rows(call, gates, x),
+        call.weights(_one_way(w), (0, 1, 2)),
+        call.weights(_one_way(r), (0, 1, 2)),
+    ]
     ins.append(sink.constant(_biases(call, op, x, w, bias)))
     ins += [_operand(call, i) for i in range(2, 3 + op.states)]
     if isinstance(op, ops.Lstm):
         ins.append(_peepholes(call))
     made = sink.steps(op.kind.upper(), ins, 1 + op.states, **_attributes(op, r.shape[1]))
     _put(call, made)
+
+
+def _rows(call: Call, gates: Gates, x: Tensor) -> str:
+    """[steps, batch, inputs]: what the gates are made of, moved as the gates are."""
+    graph, name, shape = call.sink.graph, call.sink.get(x), x.shape
+    for node in (gates.product, *gates.moves):
+        moved = (*graph.tensors[node.outputs[0]].shape[:-1], x.shape[-1])
+        if isinstance(node.op, ops.Transpose):
+            name = call.step("Transpose", [name], perm=node.op.permutation)
+        elif moved != shape:
+            name = call.step("Reshape", [name, call.whole(moved)])
+        shape = moved
+    return name
 
 
 def _put(call: Call, made: Sequence[str]) -> None:

@@ -16,6 +16,7 @@ from edgekit.host.graph import ops
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.graph.types import Graph
 from edgekit.host.importers import import_model
+from edgekit.host.passes.pipeline import run_passes
 from tests.support.onnx_models import model, node, save, value
 
 _RNG = np.random.default_rng(6)
@@ -95,6 +96,27 @@ def test_a_layer_is_one_operator_and_nothing_is_left_of_its_gates(tmp_path):
     assert any(isinstance(n.op, ops.FullyConnected) for n in graph.nodes)
     kinds = [n.op_type for n in onnx.load_from_string(write_onnx(graph)).graph.node]
     assert kinds.count("LSTM") == 1 and not {*kinds} & {"Gemm", "MatMul"}
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("kind", _GATES)
+def test_a_layer_whose_rows_were_moved_behind_the_product_is_written(kind, batch, tmp_path):
+    weights = {"w": _drawn(1, _GATES[kind] * _HIDDEN, _SIZE)}
+    weights["r"] = _drawn(1, _GATES[kind] * _HIDDEN, _HIDDEN)
+    steps = [
+        node("Transpose", ["x"], ["rows"], perm=[1, 0, 2]),
+        node(kind, ["rows", "w", "r"], ["y"], hidden_size=_HIDDEN),
+    ]
+    path = save(model(steps, [value("x", [batch, _TIME, _SIZE])], ["y"], weights), tmp_path)
+    graph = run_passes(import_model(path))[0]
+    product = next(n for n in graph.nodes if isinstance(n.op, ops.FullyConnected))
+    readers = graph.consumers()[product.outputs[0]]
+    assert not any(isinstance(n.op, ops.Recurrent) for n in readers)
+    (tmp_path / "again.onnx").write_bytes(write_onnx(graph))
+    inputs = _inputs(graph)
+    expected = evaluate(graph, inputs).outputs["y"]
+    found = evaluate(import_model(tmp_path / "again.onnx"), inputs).outputs["y"]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
 
 def test_gates_that_something_else_reads_are_refused(tmp_path):
