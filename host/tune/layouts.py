@@ -51,11 +51,12 @@ _POINTWISE = (
     (12, 48, 192), (12, 96, 48), (6, 384, 96), (6, 96, 384),
 )  # fmt: skip
 _DENSITIES = (0.1, 0.3, 0.6)
-# Image sides, channels, sides of the window.
+# Image sides, channels, sides of the window. Lines of some end on a page, so that they meet in the
+# same sets of a cache, those of others do not.
 _WINDOWS = (
     (96, 8, 3), (96, 32, 3), (48, 16, 3), (48, 64, 3), (24, 32, 3), (24, 128, 3), (12, 48, 3),
     (12, 64, 3), (12, 192, 3), (6, 192, 3), (48, 32, 5), (24, 128, 5), (12, 64, 5), (7, 192, 5),
-    (48, 48, 3),
+    (48, 48, 3), (28, 120, 5), (14, 240, 5), (7, 480, 5), (28, 120, 3), (14, 240, 3),
 )  # fmt: skip
 # Image sides, channels in and out, strides of pruned windows of 3x3.
 _PRUNED_WINDOWS = (
