@@ -75,6 +75,23 @@ def test_dense_weights_stay():
     assert choose_planes(graph, _table(), 4) is graph
 
 
+@pytest.mark.parametrize(("density", "gains"), [(0.98, False), (0.85, True)])
+def test_a_gain_within_the_error_of_prices_is_none(density, gains):
+    """Transposes are free here, and depthwise convolutions alike: weights that are zero decide."""
+    graph = pruned_blocks(density)
+    after = choose_planes(graph, _table(transpose=1e-6, depthwise=1.0), 4)
+    assert ("planar_conv2d" in _kinds(after)) is gains
+    assert gains or after is graph
+
+
+def test_neighbors_of_which_none_is_pruned_stay():
+    """Depthwise convolutions are much cheaper on planes, no product is."""
+    table = _table(depthwise=0.1)
+    cases = [replace(c, cost=1e3 * c.cost) if c.kernel == "sparse" else c for c in table.cases]
+    graph = pruned_blocks(0.3)
+    assert choose_planes(graph, replace(table, cases=tuple(cases)), 4) is graph
+
+
 def test_a_slow_kernel_is_left_out_of_the_region():
     after = choose_planes(pruned_blocks(0.3), _table(depthwise=100.0), 4)
     assert "planar_conv2d" in _kinds(after)
