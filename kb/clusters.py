@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 from edgekit.device.agent.specs import ALIKE, ALL
 from edgekit.kb.board import CPU, BoardProfile
-from edgekit.kb.core import Core, core_names, load_core
+from edgekit.kb.core import ELEMENTS, WIDTHS, Core, core_names, load_core, operation_table
 from edgekit.kb.timing import Cluster
 
 
@@ -55,3 +56,14 @@ def cluster_named(board: BoardProfile, name: str) -> BoardCluster:
             return cluster
     there = ", ".join(f"{c.name} ({c.cores} x {c.core or 'core'})" for c in known)
     raise ValueError(f"--cluster: expected a cluster of {board.name}, {there}, found '{name}'")
+
+
+def makes_whole_products(board: BoardProfile) -> bool:
+    """Whether a multiply-add of 128 bits is known to be one micro-operation of the core."""
+    core = timed_core(board)
+    return core is not None and _product_parts(core.name) == 1
+
+
+@functools.cache
+def _product_parts(core: str) -> int | None:
+    return operation_table(load_core(core))["v_fma", WIDTHS.index(128), ELEMENTS.index(32)].uops

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,11 +11,11 @@ from typing import Literal
 from edgekit.device.kernel_facts import I8_SCRATCH_BYTES, WINOGRAD_CHANNELS
 from edgekit.kb.bands import BANDS, Rows, band_rows, blocks_outside, price_of_memory
 from edgekit.kb.board import BoardProfile
-from edgekit.kb.clusters import timed_core
-from edgekit.kb.core import ELEMENTS, WIDTHS, load_core, operation_table
+from edgekit.kb.clusters import makes_whole_products
 from edgekit.kb.features import GemmKey, GemmShape
 from edgekit.kb.isa import ByteProduct, Isa, Tile
 from edgekit.kb.method import Split
+from edgekit.kb.steps import VECTORS, price_of_parts
 
 Kind = Literal[
     "conv",
@@ -25,6 +24,7 @@ Kind = Literal[
     "chain",  # the depthwise convolution of what may be a chain
     "region",  # the largest pruned convolution of images that may be channel-major
     "pruned",  # a pruned layer of one row
+    "product",  # of two computed operands
 ]
 Family = Literal[
     "in_place",  # operands where they are, weights packed: conv/f32_conv.c, conv/i8_conv.c
@@ -33,6 +33,7 @@ Family = Literal[
     "wide",  # 16-bit images
     "unpacked",  # both operands as they are: product/matmul.c
     "packed",  # computed operands, packed as they are multiplied: product/packed.c
+    "streamed",  # a few rows by a matrix that is read once, where it lies: product/streamed.c
     "planar",  # depthwise, on channel-major images
     "sparse",  # pairs of weights that are not zero, on channel-major images
     "strips",  # the same for a single row
@@ -44,7 +45,7 @@ Family = Literal[
 _FIXED_WINDOWS = ((3, 3), (5, 5))  # depthwise ones that have kernels of their own
 _FEW_TILES = 4  # of Winograd: more channels at once instead of more of them
 _BLOCKS = (128, 256, 512)  # of k
-_AHEAD = 32  # registers of kernels that load ahead
+_FEW_ROWS = 4  # of a matrix that meets the other one where it lies
 _GAIN = 0.85  # fewer instructions than this share of the direct convolution's, or it does not pay
 
 
@@ -83,12 +84,13 @@ class Form:
     has_border: bool = False  # windows that reach beyond the image
     zeros: int = 0  # tenths of pruned weights
     x_bytes: int = 0  # of all images that are read
+    order: Literal["", "_rows", "_columns"] = ""  # what of a product's b is contiguous, if viewed
 
     @property
     def name(self) -> str:
         """The feature of a key: rows answer for operators of the same form only."""
-        if self.kind == "dense":
-            return "dense"
+        if self.kind in ("dense", "product"):
+            return f"{self.kind}{self.order}"
         if self.kind in ("region", "pruned"):
             return f"{self.kind}{self.zeros}"
         window, stride, dilation = (
@@ -143,7 +145,28 @@ def candidates_of(form: Form, isa: Isa, board: BoardProfile, threads: int = 1) -
     None for windows that need more scratch than there is."""
     if form.kind == "depthwise":
         return list(_depthwise(form, isa, board, threads))
+    if form.kind == "product":
+        return products_of(form, isa, board)
     return [*_in_place(form, isa, board, threads), *_winograd(form, isa)]
+
+
+def packs_products(isa: Isa, board: BoardProfile) -> bool:
+    """Whether product/packed.c is there for a core, and faster than plain C's."""
+    return board.arch in ("aarch64", "riscv64") and isa.vl > 1
+
+
+def products_of(form: Form, isa: Isa, board: BoardProfile) -> list[Candidate]:
+    """The methods of a product of two computed operands; x86 keeps the one that it had."""
+    m, k, n = form.shape.m, form.shape.k, form.shape.n
+    tile, packs = isa.f32_tiles[0], bool(form.order) or packs_products(isa, board)
+    steps, long = k * math.ceil(n / isa.vl), (k if form.order == "_columns" else n) >= isa.vl
+    loads = 0.5 * math.ceil(m / tile.mr) + packs  # a vector that is packed is stored, too
+    family: Family = "packed" if packs else "unpacked"
+    method = OperatorMethod(family, form.dtype, tile.mr, tile.nv * isa.vl)
+    found = [Candidate(method, steps * (m + loads))]
+    if m <= _FEW_ROWS and long and form.dtype == "f32" and (form.order or board.arch != "x86_64"):
+        found.insert(0, Candidate(OperatorMethod("streamed", "f32"), steps * (m + 0.5)))
+    return found
 
 
 def rows_at_once(method: OperatorMethod, form: Form, board: BoardProfile, threads: int) -> int:
@@ -204,7 +227,7 @@ def _two_rows_pay(form: Form, isa: Isa, board: BoardProfile, threads: int) -> bo
     size = isa.vector_bits // 8 // isa.vl if form.is_float else 1
     pixels = (_lines(form, 2) * form.stride[1] + 2) * form.y[2]
     near = pixels * form.shape.n * size <= board.l1d_bytes
-    whole = not form.is_float or _makes_whole_products(board)
+    whole = not form.is_float or makes_whole_products(board)
     return isa.lanes and threads == 1 and near and whole
 
 
@@ -220,17 +243,6 @@ def _price_of_rows(form: Form, rows: int) -> float:
     one, several = (n * math.prod(form.window) + _lines(form, n) * reach / 8 for n in (1, rows))
     groups, left = divmod(form.y[1], rows)
     return form.y[0] * form.y[2] * (groups * several + left * one)
-
-
-def _makes_whole_products(board: BoardProfile) -> bool:
-    """Whether a multiply-add of 128 bits is known to be one micro-operation of the core."""
-    core = timed_core(board)
-    return core is not None and _product_parts(core.name) == 1
-
-
-@functools.cache
-def _product_parts(core: str) -> int | None:
-    return operation_table(load_core(core))["v_fma", WIDTHS.index(128), ELEMENTS.index(32)].uops
 
 
 def _in_place(form: Form, isa: Isa, board: BoardProfile, threads: int) -> Iterator[Candidate]:
@@ -323,10 +335,10 @@ def _price_of_step(tile: Tile, form: Form, isa: Isa, board: BoardProfile) -> flo
     vectors = math.ceil(form.shape.n / isa.vl)
     whole, rest = divmod(vectors, tile.nv)
     panels = [tile.nv] * whole + ([rest] if rest else [])
-    floats = isa.lanes and isa.registers >= _AHEAD and form.dtype == "f32"
-    measured = board.in_order or (_makes_whole_products(board) and form.shape.m > 1)
+    floats = isa.lanes and isa.registers >= VECTORS and form.dtype == "f32"
+    measured = board.in_order or (makes_whole_products(board) and form.shape.m > 1)
     if floats and measured:
-        return _price_of_parts(tile, panels, form.shape.m, board.in_order)
+        return price_of_parts(tile, panels, form.shape.m, board.in_order)
     return _products(tile, panels, isa, form, board)
 
 
@@ -340,41 +352,11 @@ def _products(tile: Tile, panels: list[int], isa: Isa, form: Form, board: BoardP
     return tiles * sum(rows * nv + 0.5 * rows + vector * nv for nv in panels)
 
 
-def _price_of_parts(tile: Tile, panels: list[int], m: int, in_order: bool) -> float:
-    """The same where steps of tiles were measured. Rows that are left are made in powers of two
-    (`edge` in conv/panels.h)."""
-    step = _step_ahead if in_order else _step_behind_products
-    heights = [tile.mr] * (m // tile.mr) + [h for h in (8, 4, 2, 1) if m % tile.mr & h]
-    most = {height: heights.count(height) for height in heights}
-    return sum(count * step(height, nv) for nv in panels for height, count in most.items())
-
-
-def _step_behind_products(rows: int, vectors: int) -> float:
-    """Where loads hide behind products, on an A76: fitted to the choice between 8 x 8 and 6 x 12
-    for 144 products by board time, which takes 1.003 of the better one's time. A tile of 6 x 3
-    counts as on other cores. Not of an A72 or A57, where the walk's effect on the cache decides:
-    prices that gain 2 % on products alone lose 5 % of visual wake words there. Where rows beside
-    sums find no register, 1.09 (8 x 12) to 1.22 (12 x 8) of others' time on four threads."""
-    if rows * vectors + rows >= _AHEAD:
-        return 1.45 * rows * vectors
-    return 1.1 * rows * vectors + 0.06 * rows + 0.39 * vectors + 1.1
-
-
-def _step_ahead(rows: int, vectors: int) -> float:
-    """Of kernels that load ahead (EK_IN_ORDER in gemm/f32_tile.h): by board time 0.75 cycles for
-    each product, 3.9 for each vector of weights and 6.3 for the tile on an A53, within 2.6 % for 4
-    to 8 rows of 1 to 4 vectors; where the next operands find no register, 3 for each product and
-    more. Here times 22.5 / 31.4, so that a tile of 6 x 3 counts as on other cores."""
-    if rows * vectors + rows + 2 * vectors > _AHEAD + 1:
-        return 2.2 * rows * vectors
-    return 0.53 * rows * vectors + 2.8 * vectors + 4.5
-
-
 def _is_single(form: Form, isa: Isa, board: BoardProfile) -> bool:
     """Whether it is one row of floats on a core that gains by wide panels for it: by board time 32
     columns took 0.93 of 12 on an A76, 0.97 to 1.01 on an A72, 1.5 on an A53."""
     one = form.shape.m == 1 and form.is_float and isa.lanes
-    return one and not board.in_order and _makes_whole_products(board)
+    return one and not board.in_order and makes_whole_products(board)
 
 
 def _winograd(form: Form, isa: Isa) -> Iterator[Candidate]:

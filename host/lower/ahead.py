@@ -22,11 +22,17 @@ def ahead_of(ctx: Context) -> Mapping[str, int]:
     its loads wait. Where weights stay in a cache, prefetches only cost cores out of order time;
     several threads share what memory gives; and the kernels of other architectures gained nothing.
     """
+    lines = lines_ahead(ctx)
+    return {AHEAD: lines * LINE} if lines and ctx.threads == 1 else {}
+
+
+def lines_ahead(ctx: Context) -> int:
+    """The lines to prefetch ahead of what is read from memory; 0: none."""
     core = timed_core(ctx.board)
     far = bytes_per_run(ctx.graph) > last_cache(ctx.board)
-    if ctx.threads > 1 or core is None or ctx.board.arch != "aarch64" or not far:
-        return {}
-    return {AHEAD: core.misses * LINE}
+    if core is None or ctx.board.arch != "aarch64" or not far:
+        return 0
+    return core.misses
 
 
 def bytes_per_run(graph: Graph) -> int:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Node
+from edgekit.host.lower.computed import operand_of
 from edgekit.host.lower.context import Context, Rules
-from edgekit.host.lower.plain import operand_of
 from edgekit.host.lower.plan import Call, Field, Value
 
 _TASK = 4096  # products: fewer are not worth handing to another thread

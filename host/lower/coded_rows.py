@@ -6,10 +6,11 @@ import numpy as np
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Node
+from edgekit.host.lower.computed import operand_of
 from edgekit.host.lower.context import Context, Rules
 from edgekit.host.lower.outlier import packed_rows
 from edgekit.host.lower.packing import halve_panels
-from edgekit.host.lower.plain import C_NAMES, operand_of
+from edgekit.host.lower.plain import C_NAMES
 from edgekit.host.lower.plan import Call, Field, Value
 from edgekit.host.lower.scales import stored_scales
 

@@ -29,6 +29,7 @@ _FAMILIES: Mapping[str, Family] = MappingProxyType(
         "conv/stem.c": "chain",
         "product/matmul.c": "unpacked",
         "product/packed.c": "packed",
+        "product/streamed.c": "streamed",
         "sparse/layer.c": "sparse",
         "sparse/window.c": "sparse",
         "sparse/spmv_layer.c": "strips",
@@ -41,6 +42,7 @@ _FAMILIES: Mapping[str, Family] = MappingProxyType(
         "nna/product.c": "nna",
     }
 )
+_OF_CHOICES = ("in_place", "winograd", "depthwise", "unpacked", "packed", "streamed")
 _PRECISIONS = {text: dtype.value for dtype, text in C_TYPES.items()}
 _ONE_PRECISION: Mapping[Family, str] = MappingProxyType(
     {"sparse": "f32", "strips": "f32", "outlier": "s8", "nna": "s8"}
@@ -120,7 +122,7 @@ def _choice(ctx: Context, node: Node, family: Family, name: str) -> Choice:
         return _by_costs(together, BY_LAYOUTS)
     if family == "chain":
         return _by_costs(together, CHAINED)
-    if family not in ("in_place", "winograd", "depthwise"):
+    if family not in _OF_CHOICES:
         return ONLY
     own = ctx.choices.get(name, ONLY)
     if group is None or group.row is None or group.row.method is None or group.form is None:

@@ -7,8 +7,8 @@ import numpy as np
 from edgekit.device.kernel_facts import CANDIDATE_BYTES, POSE_BYTES, ROOT_BYTES
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Node
+from edgekit.host.lower.computed import operand_of
 from edgekit.host.lower.context import Context, Rules
-from edgekit.host.lower.plain import operand_of
 from edgekit.host.lower.plan import Call, Field, Value
 
 

@@ -11,9 +11,10 @@ from edgekit.host.graph.nna import product_of
 from edgekit.host.graph.nna_cycles import ProductForm, product_form
 from edgekit.host.graph.types import Node
 from edgekit.host.lower.broadcast import collapse
+from edgekit.host.lower.computed import operand_of
 from edgekit.host.lower.context import Context
 from edgekit.host.lower.nna import chip_fields, emulator_of
-from edgekit.host.lower.plain import code_fields, operand_of
+from edgekit.host.lower.plain import code_fields
 from edgekit.host.lower.plan import Call, Field, Value
 
 _FORMS: dict[ProductForm, int] = {"columns": 0, "values": 1}  # as nna/product.h

@@ -5,122 +5,81 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
 
 from edgekit.device.kernel_facts import MATMUL_DIMS, PACKED_ROWS
 from edgekit.host.graph import ops
 from edgekit.host.graph.checks import FLOATS
-from edgekit.host.graph.types import Activation, Graph, Node, Shape, Tensor
+from edgekit.host.graph.types import Activation, Graph, Node
+from edgekit.host.lower.computed import Operands, form_of_product, operands_of, values_of
 from edgekit.host.lower.context import Context
-from edgekit.host.lower.layout import strides_of
-from edgekit.host.lower.plan import Call, Field, Value
+from edgekit.host.lower.methods import tile_of
+from edgekit.host.lower.plan import Call, Field
 from edgekit.host.passes.rewrite import Users, rewrite
 from edgekit.kb.board import BoardProfile
+from edgekit.kb.operators import OperatorMethod, packs_products, products_of
 
-_ARCHITECTURES = ("aarch64", "riscv64")
 _TILES = 2  # of rows: as many do not win what packing costs
-Axes = tuple[int, ...]
 
 
-def has_packed_products(board: BoardProfile) -> bool:
-    """Whether the kernel is there for the board's core, and faster than plain C's."""
-    return board.arch in _ARCHITECTURES and board.isa.vl > 1
-
-
-def lower_packed(ctx: Context, node: Node, a: Tensor, b: Tensor, y: Tensor) -> list[Call]:
-    """`a` and `b`: the operands; either may be constant."""
-    op = node.op
-    viewed = op if isinstance(op, ops.ViewedMatMul) else ops.ViewedMatMul()
-    a_shape, a_steps = _view(a.shape, viewed.a_axes)
-    b_shape, b_steps = _view(b.shape, viewed.b_axes)
-    y_shape, y_steps = _view(y.shape, _inverse(viewed.y_axes))
-    (m, k), n = a_shape[-2:], b_shape[-1]
+def lower_packed(
+    ctx: Context, node: Node, operands: Operands, method: OperatorMethod
+) -> list[Call]:
+    """Either operand may be constant."""
+    a = ctx.tensor(node.inputs[0])
     half = ctx.of_floats(a.dtype)
-    tile = half.isa.f32_tiles[0]
+    tile = tile_of(method, half.isa.vl)
     width = tile.nv * half.isa.vl
-    stack = _stack((a_shape, b_shape, y_shape), (a_steps, b_steps, y_steps))
-    dims = tuple(size for size, _ in stack)
+    m, n = operands.shape.m, operands.shape.n
     bands, panels = math.ceil(m / PACKED_ROWS), math.ceil(n / width)
-    few = m <= _TILES * tile.mr or b_steps[-2] == width
+    few = m <= _TILES * tile.mr or operands.b[0] == width
     fields: dict[str, Field] = {
+        **operands.fields,
         "m": m,
-        "k": k,
-        "n": n,
         "bands": bands,
         "panels": panels,
-        "a_row": a_steps[-2],
-        "b_row": b_steps[-2],
-        "b_column": b_steps[-1],
-        "y_row": y_steps[-2],
-        "dim": dims,
-        "a_stride": tuple(steps[0] for _, steps in stack),
-        "b_stride": tuple(steps[1] for _, steps in stack),
-        "y_stride": tuple(steps[2] for _, steps in stack),
-        "in_place": int(few and b_steps[-1] == 1),
-        "scale": viewed.scale,
-        "a": _operand(ctx, a),
-        "b": _operand(ctx, b),
-        "y": Value(y.name),
+        "b_row": operands.b[0],
+        "b_column": operands.b[1],
+        "in_place": int(few and operands.b[1] == 1),
+        **values_of(ctx, node),
     }
     name = f"{a.dtype.value}_packed_{tile.mr}x{width}"
     folder = "product/packed"
     kernel = half.kernel(
         name, f"{folder}.c", f"{folder}.h", "ek_packed_args", MR=tile.mr, NV=tile.nv
     )
-    return [Call(kernel, fields, math.prod(dims) * bands * panels)]
-
-
-def _operand(ctx: Context, t: Tensor) -> Field:
-    return Value(t.name) if t.data is None else ctx.weights.add(t.data)
-
-
-def _view(shape: Shape, axes: Axes) -> tuple[Shape, Axes]:
-    """A stored tensor as it is seen, with the steps between its elements."""
-    steps = strides_of(shape, 1)
-    order = axes or tuple(range(len(shape)))
-    return tuple(shape[a] for a in order), tuple(steps[a] for a in order)
-
-
-def _inverse(axes: Axes) -> Axes:
-    return tuple(axes.index(i) for i in range(len(axes)))
-
-
-def _stack(shapes: Sequence[Shape], steps: Sequence[Axes]) -> list[tuple[int, Axes]]:
-    """The sizes of the stack of matrices of the last of `shapes`, outermost first, and per operand
-    the step; neighbors are one where that is the same."""
-    merged: list[tuple[int, Axes]] = []
-    rank = len(shapes[-1])
-    for axis in range(rank - 2):
-        size, here = shapes[-1][axis], []
-        for shape, step in zip(shapes, steps, strict=True):
-            own = axis - rank + len(shape)
-            here.append(0 if own < 0 or shape[own] == 1 else step[own])
-        if size == 1:
-            continue
-        if merged and merged[-1][1] == tuple(size * s for s in here):
-            merged[-1] = (merged[-1][0] * size, tuple(here))
-        else:
-            merged.append((size, tuple(here)))
-    return [(1, (0,) * len(shapes))] * (MATMUL_DIMS - len(merged)) + merged
+    return [Call(kernel, fields, operands.matrices * bands * panels)]
 
 
 def with_views(graph: Graph, board: BoardProfile) -> Graph:
     """`graph` with transposes of nothing but operands or results of products, and factors of the
-    latter, in these; as it is for boards without the kernel."""
-    if not has_packed_products(board):
-        return graph
+    latter, in these, where the kernels that a board has for them can read and write so."""
+    packs = packs_products(board.isa, board)
+
+    def viewed(users: Users, node: Node) -> dict[str, Node | None] | None:
+        if not isinstance(node.op, ops.MatMul) or not _is_known(users.graph, node):
+            return None
+        made = _with_view(users, node)
+        after = None if made is None else made[node.name]
+        return made if after is not None and (packs or _is_streamed(users, after, board)) else None
+
     before = None
     while graph is not before:
-        before, graph = graph, rewrite(graph, _with_view)
+        before, graph = graph, rewrite(graph, viewed)
     return graph
 
 
+def _is_streamed(users: Users, node: Node, board: BoardProfile) -> bool:
+    """Whether a product as it would be is best made by product/streamed.c."""
+    graph = users.graph
+    a, b = (graph.tensors[name or ""] for name in node.inputs[:2])
+    y = graph.tensors[node.outputs[0]]
+    form = form_of_product(node, operands_of(node, a, b, y), a.dtype)
+    cheapest = min(products_of(form, board.isa, board), key=lambda c: c.price)
+    return cheapest.method.family == "streamed" and board.arch != "x86_64"
+
+
 def _with_view(users: Users, node: Node) -> dict[str, Node | None] | None:
-    if not isinstance(node.op, ops.MatMul) or not _is_known(users.graph, node):
-        return None
-    op = node.op
-    if not isinstance(op, ops.ViewedMatMul):
-        op = ops.ViewedMatMul()
+    op = node.op if isinstance(node.op, ops.ViewedMatMul) else ops.ViewedMatMul()
     return (
         _with_operand(users, node, op, 0)
         or _with_operand(users, node, op, 1)

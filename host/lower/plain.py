@@ -9,15 +9,18 @@ from typing import Any
 
 from edgekit.device.kernel_facts import MAP_CHUNK, MAP_DIMS, MATMUL_DIMS, REDUCE_BLOCK
 from edgekit.host.graph import ops
-from edgekit.host.graph.checks import UNSIGNED
+from edgekit.host.graph.checks import FLOATS, UNSIGNED
 from edgekit.host.graph.coded import quotient_factors
 from edgekit.host.graph.quantization import dense_multiplier, short_factor, zero_point_of
 from edgekit.host.graph.types import Array, DType, Node, Operator, Tensor
 from edgekit.host.lower.broadcast import collapse
+from edgekit.host.lower.computed import form_of_product, operand_of, operands_of
 from edgekit.host.lower.context import Context, Rules
 from edgekit.host.lower.layout import strided_copy, strides_of
-from edgekit.host.lower.packed import has_packed_products, lower_packed
+from edgekit.host.lower.methods import method_of
+from edgekit.host.lower.packed import lower_packed
 from edgekit.host.lower.plan import Call, Field, Value
+from edgekit.host.lower.streamed import lower_streamed
 from edgekit.host.lower.tables import lower_single, lower_table, table_of_pairs
 from edgekit.host.lower.window import C_TYPES
 
@@ -50,10 +53,6 @@ def _c_name(ctx: Context, node: Node, dtype: DType) -> str:
     if dtype not in C_NAMES:
         raise ctx.unsupported(node, f"type {dtype.value}")
     return C_NAMES[dtype]
-
-
-def operand_of(ctx: Context, t: Tensor) -> Field:
-    return Value(t.name) if t.data is None else ctx.weights.add(t.data)
 
 
 def parameters_of(op: Operator) -> tuple[float, float]:
@@ -264,10 +263,14 @@ def lower_broadcast_to(ctx: Context, node: Node) -> list[Call]:
 def lower_matmul(ctx: Context, node: Node) -> list[Call]:
     a, b = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
     y = ctx.tensor(node.outputs[0])
-    viewed = isinstance(node.op, ops.ViewedMatMul)
-    is_packed = a.dtype is DType.F32 and has_packed_products(ctx.board)
-    if viewed or is_packed or a.dtype is DType.F16:
-        return lower_packed(ctx, node, a, b, y)
+    if a.dtype in FLOATS:
+        operands = operands_of(node, a, b, y)
+        method = method_of(ctx.of_floats(a.dtype), node, form_of_product(node, operands, a.dtype))
+        assert method is not None
+        if method.family == "streamed":
+            return lower_streamed(ctx, node, operands)
+        if method.family == "packed":
+            return lower_packed(ctx, node, operands, method)
     m, n, k = y.shape[-2], y.shape[-1], a.shape[-1]
     form = collapse([a.shape[:-2], b.shape[:-2]], y.shape[:-2], MATMUL_DIMS)
     whole = f"uint{8 * a.dtype.bytes}_t"

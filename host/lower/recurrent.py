@@ -7,9 +7,9 @@ import numpy as np
 from edgekit.host.align import round_up
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Array, Node, Operator
+from edgekit.host.lower.computed import operand_of
 from edgekit.host.lower.context import Context, Rules
 from edgekit.host.lower.packing import pack_panels
-from edgekit.host.lower.plain import operand_of
 from edgekit.host.lower.plan import Call, Field, Value, Weights
 
 _SEQUENCES = 4  # of a batch that share a pass over the weights

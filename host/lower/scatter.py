@@ -6,8 +6,9 @@ import math
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Node
+from edgekit.host.lower.computed import operand_of
 from edgekit.host.lower.context import Context, Rules
-from edgekit.host.lower.plain import C_NAMES, operand_of
+from edgekit.host.lower.plain import C_NAMES
 from edgekit.host.lower.plan import Call, Field, Value, base_of
 
 _TASK_BYTES, _TASKS = 1 << 16, 16  # every task reads all indices: a few tasks only

@@ -10,8 +10,9 @@ from edgekit.host.graph import ops
 from edgekit.host.graph.fixed_fourier import Transform
 from edgekit.host.graph.ops.signal import log_table
 from edgekit.host.graph.types import DType, Node
+from edgekit.host.lower.computed import operand_of
 from edgekit.host.lower.context import Context, Rules
-from edgekit.host.lower.plain import C_NAMES, operand_of
+from edgekit.host.lower.plain import C_NAMES
 from edgekit.host.lower.plan import Call, Field, Value
 
 _GRAIN = 1024  # channels worth a task

@@ -225,7 +225,7 @@ def _expected(operator: _Operator, others: Sequence[_Operator]) -> float | None:
 
 
 def _kind(operator: _Operator) -> tuple[str, str]:
-    kinds = ("depthwise", "dense", "conv")
+    kinds = ("depthwise", "dense", "conv", "product")
     return next(k for k in kinds if operator.form.startswith(k)), operator.method.precision
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
@@ -12,7 +13,10 @@ from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.graph.types import DType, Graph, Node, Tensor
 from edgekit.host.lower.lower import lower
 from edgekit.host.lower.packed import with_views
+from edgekit.host.tables.gemm import table_of
 from edgekit.kb.board import load_profile
+from edgekit.kb.features import key_of
+from edgekit.kb.operators import OperatorRow
 from tests.support.op_graphs import inputs_of
 
 _SHAPES = MappingProxyType(
@@ -74,3 +78,58 @@ def test_a_transpose_stays_that_others_read_or_whose_rows_are_apart():
     tensors = {name: graph.tensors[name] for name in ("p", "v", "o")} | {"P": turned}
     apart = Graph("apart", tensors, nodes, ("P", "v"), ("o",))
     assert [n.name for n in with_views(apart, board).nodes] == ["tp", "values"]
+
+
+def _token(rows: int) -> Graph:
+    """Attention of a few rows of queries over caches that stand as [heads, length, size]."""
+    shapes = {"q": (3, rows, 8), "K": (3, 17, 8), "k": (3, 8, 17), "V": (3, 17, 8)}
+    shapes |= dict.fromkeys("sp", (3, rows, 17)) | {"y": (3, rows, 8)}
+    tensors = {name: Tensor(name, shape, DType.F32) for name, shape in shapes.items()}
+    nodes = (
+        Node("tk", ops.Transpose((0, 2, 1)), ("K",), ("k",)),
+        Node("scores", ops.MatMul(), ("q", "k"), ("s",)),
+        Node("softmax", ops.Softmax(), ("s",), ("p",)),
+        Node("values", ops.MatMul(), ("p", "V"), ("y",)),
+    )
+    return Graph("token", tensors, nodes, ("q", "K", "V"), ("y",))
+
+
+@pytest.mark.parametrize("rows", [1, 4, 5])
+@pytest.mark.parametrize("board", ["a53", "a76", "a7", "rv64gc", "bpi-f3", "x86-64-v4"])
+def test_a_few_rows_meet_caches_where_they_lie(board, rows):
+    profile = load_profile(board)
+    graph = with_views(_token(rows), profile)
+    streams = rows <= 4 and board != "x86-64-v4"
+    transposed = not streams and board in ("a7", "rv64gc", "x86-64-v4")
+    assert ("tk" in [n.name for n in graph.nodes]) == transposed
+    found = {s.name: s.compiled for s in lower(graph, profile).lowered.steps}
+    other = "unpacked" if transposed else "packed"
+    for name in ("scores", "values"):
+        compiled = found[name]
+        assert compiled is not None and compiled.choice.form is not None
+        assert compiled.method.family == ("streamed" if streams else other)
+        runner_up = compiled.choice.runner_up
+        if streams:
+            assert runner_up is not None
+            assert runner_up.price > 1 or runner_up.method.family == "unpacked"
+        else:
+            assert runner_up is None
+
+
+def test_a_row_of_a_table_has_the_caches_packed():
+    profile = load_profile("a76")
+    graph = with_views(_token(2), profile)
+    first = next(s.compiled for s in lower(graph, profile).lowered.steps if s.name == "scores")
+    assert first is not None and first.choice.form is not None
+    assert first.choice.runner_up is not None
+    form, packed = first.choice.form, first.choice.runner_up.method
+    table = table_of(profile)
+    key = key_of(
+        form.shape, table.platforms.index(profile.platform), table.sequences, "f32", 1, "b",
+        form.name,
+    )  # fmt: skip
+    row = OperatorRow(key, packed, form.shape, "tuner")
+    steps = lower(graph, profile, replace(table, operators=(row,))).lowered.steps
+    found = next(s.compiled for s in steps if s.name == "scores")
+    assert found is not None and found.choice.rule == "exact" and found.method == packed
+    assert found.kernel.startswith("ek_f32_packed_")

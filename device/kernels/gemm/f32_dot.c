@@ -7,18 +7,6 @@
 
 #define AT 8
 
-EK_INLINE float sum_lanes(vf v) {
-#if EK_VL > 1
-    _Pragma("clang fp reassociate(on)") float sum = 0;
-    EK_UNROLL
-    for (int l = 0; l < EK_VL; l++)
-        sum += v[l];
-    return sum;
-#else
-    return v;
-#endif
-}
-
 EK_INLINE void dots(const int count, const float *a, const float *b, long b_col, long k,
                     float sums[AT]) {
     const int sets = count == 1 ? 4 : 1;
@@ -43,7 +31,7 @@ EK_INLINE void dots(const int count, const float *a, const float *b, long b_col,
     }
     EK_UNROLL
     for (int j = 0; j < count; j++)
-        sums[j] = sum_lanes((acc[j][0] + acc[j][1]) + (acc[j][2] + acc[j][3]));
+        sums[j] = vf_sum((acc[j][0] + acc[j][1]) + (acc[j][2] + acc[j][3]));
 }
 
 static void finish(const ek_gemm_job *job, const float *sums, float *c, long count, long column) {

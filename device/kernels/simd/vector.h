@@ -133,6 +133,19 @@ static __attribute__((noinline, unused)) void vf_store_n(ek_real *p, vf v, long 
 }
 #endif
 
+/* The sum of all lanes, in any order. */
+EK_INLINE ek_real vf_sum(vf v) {
+#if EK_VL > 1
+    _Pragma("clang fp reassociate(on)") ek_real sum = 0;
+    EK_UNROLL
+    for (int l = 0; l < EK_VL; l++)
+        sum += v[l];
+    return sum;
+#else
+    return v;
+#endif
+}
+
 /* Copies n bytes, 0 <= n < 64, of wider vectors 128, without a call. */
 EK_INLINE void ek_copy_short(void *to, const void *from, long n) {
     char *y = (char *)to;
