@@ -18,7 +18,7 @@ from edgekit.kb.operators import OperatorMethod, OperatorRow
 WEIGHTS: Mapping[str, float] = {"tuner": 4.0, "benchmark": 2.0, "profile": 2.0, "estimate": 1.0}
 OPERATOR_UNITS = ("seconds", "cycles")
 _WORTH = 0.98  # of the default's cost: what is no better leaves the operator to the analytic rule
-_NEAR = 100  # hundredths of squared distance beyond what was measured that a row holds for
+NEAR = 100  # hundredths of squared distance beyond what was measured that a row holds for
 _DIGITS = 3
 
 
@@ -122,7 +122,7 @@ def _row(key: GemmKey, history: Sequence[OperatorMeasurement]) -> OperatorRow:
     best = min(methods, key=lambda method: scores[method])
     shapes = sorted({m.shape for m in history})
     center = min(shapes, key=lambda s: (sum(s.log_distance(o) for o in shapes), s))
-    radius = math.ceil(100.0 * max(center.log_distance(s) for s in shapes)) + _NEAR
+    radius = math.ceil(100.0 * max(center.log_distance(s) for s in shapes)) + NEAR
     measured = [m for m in history if m.method == best]
     source = max((m.source for m in measured), key=lambda name: (WEIGHTS[name], name))
     if scores[best] >= _WORTH:

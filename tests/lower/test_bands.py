@@ -141,8 +141,8 @@ def test_a_band_is_kept_by_tables_and_by_the_history(tmp_path):
 
 def test_a_row_holds_for_a_neighbor_whose_rows_stay_in_the_cache():
     shape = GemmShape(128, 1500, 53)
-    board = dataclasses.replace(_A53, l2_bytes=4 * shape.m * shape.k)
-    method = OperatorMethod("in_place", "f32", 5, 16, "n", band=4)
+    board = dataclasses.replace(load_board("rpi4"), l2_bytes=8 * shape.m * shape.k)
+    method = OperatorMethod("in_place", "f32", 5, 16, "n", band=2)
     table = table_of_operators(board, (_form(), method))
     (step,) = lower(_graph(shape=shape), board, table).lowered.steps
     assert step.compiled is not None
