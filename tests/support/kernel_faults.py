@@ -47,7 +47,7 @@ FAULTS = (
     ),
     Fault(
         "one_product_of_the_border", _FACE, "conv/rows.h",
-        "to[i] = scratch + i * step;", "to[i] = scratch + (i > 0 ? i - 1 : 0) * step;",
+        "ix + last * (long)g->sw", "ix + (last - 1) * (long)g->sw",
     ),
     Fault(
         "sums_not_biased", "conv_8bit", _I8_CONV,

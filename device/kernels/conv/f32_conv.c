@@ -13,7 +13,7 @@
 #ifndef SEGMENTS
 #define SEGMENTS EK_F32_SEGMENTS
 #endif
-#define SCRATCH EK_F32_SCRATCH_BYTES
+#define SCRATCH (EK_F32_SCRATCH_BYTES + 64)
 
 typedef ek_real elem, weight;
 typedef ek_f32_conv_args conv_args;

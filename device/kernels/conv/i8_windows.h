@@ -119,28 +119,21 @@ static void pack_windows(const ek_i8_conv_args *a, rows_t *rows, elem *scratch, 
                          int count) {
     const ek_window *g = &a->win;
     const long pitch = (long)g->w * g->c;
-    int ox = (int)pixel % g->ow, oy = (int)pixel / g->ow % g->oh, n = (int)pixel / g->ow / g->oh;
+    find_place(g, rows, pixel);
     rows->count = 1;
     rows->length = a->k_padded;
     for (long done = 0, now; done < count; done += now) {
-        const long ix = (long)ox * g->sw - g->left, iy = (long)oy * g->sh - g->top;
-        const TX *image = (const TX *)a->x + (long)n * g->h * pitch;
+        const long ix = (long)rows->ox * g->sw - g->left, iy = (long)rows->oy * g->sh - g->top;
+        const TX *image = (const TX *)a->x + (long)rows->n * g->h * pitch;
         elem *to = scratch + done * a->k_padded;
-        now = inside(a, image, iy, ix, ek_min(count - done, g->ow - ox));
+        now = inside(a, image, iy, ix, ek_min(count - done, g->ow - rows->ox));
         if (now) {
             copy_windows(to, a->k_padded, image + iy * pitch + ix * g->c, now, g);
         } else {
             append_window(a, to, image, iy, ix);
             now = 1;
         }
-        ox += (int)now;
-        if (ox == g->ow) {
-            ox = 0;
-            if (++oy == g->oh) {
-                oy = 0;
-                n++;
-            }
-        }
+        move_on(g, rows, (int)now);
     }
     EK_UNROLL
     for (int i = 0; i < MR; i++)

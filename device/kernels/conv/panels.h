@@ -110,6 +110,7 @@ WALK(const void *args, long begin, long end) {
     const long pixels = (long)g->n * g->oh * g->ow, tiles = (pixels + MR - 1) / MR;
     const long all = a->band ? a->band : tiles; /* tiles of a band */
     rows_t rows;
+    rows.next = -1;
     elem scratch[SCRATCH / sizeof(elem)] __attribute__((aligned(64)));
 #ifdef UNPACKED
     weight unpacked[UNPACKED] __attribute__((aligned(64)));

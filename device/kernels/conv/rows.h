@@ -11,31 +11,105 @@ typedef struct {
     const elem *ptr[SEGMENTS * MR]; /* [segment][pixel] */
     long count, length;             /* segments, elements in each */
     int32_t sum[MR];                /* 8-bit with row sums: of the window as the kernel sees it */
+    long next;                      /* the pixel of y that stands at (n, oy, ox), -1: none yet */
+    int n, oy, ox;
 } rows_t;
 
-/* The windows of `part` pixels of one output row, from (iy, ix) of an image on, which cross its
- * border: their rows side by side in scratch, with padding. Returns where the next may go. */
+/* Where a pixel of y stands: known if the tile before ended there, else by divisions, for which
+ * all that follows would wait. */
+EK_INLINE void find_place(const ek_window *g, rows_t *rows, long pixel) {
+    if (rows->next == pixel)
+        return;
+    const int row = (int)pixel / g->ow;
+    rows->next = pixel;
+    rows->ox = (int)pixel - row * g->ow;
+    rows->n = row / g->oh;
+    rows->oy = row - rows->n * g->oh;
+}
+/* The same of the pixel `count` further on, in the same row or at the beginning of the next. */
+EK_INLINE void move_on(const ek_window *g, rows_t *rows, int count) {
+    rows->next += count;
+    rows->ox += count;
+    if (rows->ox < g->ow)
+        return;
+    rows->ox = 0;
+    if (++rows->oy == g->oh) {
+        rows->oy = 0;
+        rows->n++;
+    }
+}
+
+/* Bytes of padding, or of x, sixteen at a time: what that is too many is written over by what comes
+ * next, or is not read. Cores without vectors leave it to the C library. Returns the end. */
+EK_INLINE char *append_padding(char *to, int pad_byte, long bytes) {
+    if (EK_VL == 1)
+        memset(to, pad_byte, (size_t)bytes);
+    for (long i = 0; i < bytes && EK_VL > 1; i += 16) {
+        memset(to + i, pad_byte, 16);
+        EK_IN_ORDER_HERE; /* or the loop becomes a call */
+    }
+    return to + bytes;
+}
+EK_INLINE char *append_bytes(char *to, const char *x, long bytes, const char *x_end) {
+    if (EK_VL == 1 || bytes + 15 > x_end - x) {
+        memcpy(to, x, (size_t)bytes);
+        return to + bytes;
+    }
+    for (long i = 0; i < bytes; i += 16) {
+        memcpy(to + i, x + i, 16);
+        EK_IN_ORDER_HERE;
+    }
+    return to + bytes;
+}
+
+/* Rows of the windows of `count` pixels that follow each other, from column ix of some rows of the
+ * image on: side by side in scratch, with padding. Returns where the next may go. */
+EK_INLINE elem *border_side(const ek_window *g, const elem *line, const elem **to, elem *scratch,
+                            long ix, int count, int rows, int pad_byte, const elem *x_end) {
+    const long step = (long)g->sw * g->c, pixel = g->c * (long)sizeof *scratch;
+    const long pitch = (long)g->w * g->c * g->dh, width = (long)(count - 1) * g->sw + g->kw;
+    const long left = ek_min(ek_max(-ix, 0), width), right = ek_max(ek_min(g->w - ix, width), left);
+    line += (ix + left) * g->c;
+    for (; rows > 0; rows--, to += MR, line += pitch) {
+        char *at = append_padding((char *)scratch, pad_byte, left * pixel);
+        if (right > left)
+            at = append_bytes(at, (const char *)line, (right - left) * pixel, (const char *)x_end);
+        at = append_padding(at, pad_byte, (width - right) * pixel);
+        for (int i = 0; i < count; i++)
+            to[i] = scratch + i * step;
+        scratch = (elem *)at;
+    }
+    return scratch;
+}
+
+/* What the table of `part` pixels of one output row, from (iy, ix) of an image on, has to point to
+ * instead where windows cross the border: of all rows above or below the image to one of padding,
+ * and of the first and the last pixels, as many as cross it on the left and on the right, to
+ * copies. Returns where the next may go. */
 static elem *__attribute__((noinline)) border_rows(const ek_window *g, const elem *image,
                                                    const elem **to, elem *scratch, long iy, long ix,
-                                                   int part, int pad_byte) {
-    const long step = (long)g->sw * g->c, width = (long)(part - 1) * g->sw + g->kw;
-    const long left = ek_min(ek_max(-ix, 0), width), right = ek_max(ek_min(g->w - ix, width), left);
-    for (int ky = 0; ky < g->kh; ky++, to += MR, scratch += width * g->c) {
-        const long y = iy + ky * g->dh;
-        if (y < 0 || y >= g->h || left == right) {
-            memset(scratch, pad_byte, (size_t)(width * g->c) * sizeof *scratch);
-        } else {
-            if (left)
-                memset(scratch, pad_byte, (size_t)(left * g->c) * sizeof *scratch);
-            memcpy(scratch + left * g->c, image + (y * g->w + ix + left) * g->c,
-                   (size_t)((right - left) * g->c) * sizeof *scratch);
-            if (width > right)
-                memset(scratch + right * g->c, pad_byte,
-                       (size_t)((width - right) * g->c) * sizeof *scratch);
-        }
-        for (int i = 0; i < part; i++)
-            to[i] = scratch + i * step;
+                                                   int part, const int crossing[2], int pad_byte,
+                                                   const elem *x_end) {
+    int from = 0, until = g->kh;
+    while (from < until && iy + (long)from * g->dh < 0)
+        from++;
+    while (until > from && iy + (long)(until - 1) * g->dh >= g->h)
+        until--;
+    if (until - from < g->kh) {
+        for (int ky = 0; ky < g->kh; ky++)
+            for (int i = 0; i < part && (ky < from || ky >= until); i++)
+                to[ky * MR + i] = scratch;
+        scratch = (elem *)append_padding((char *)scratch, pad_byte,
+                                         (long)g->kw * g->c * (long)sizeof *scratch);
     }
+    const elem *line = image + (iy + (long)from * g->dh) * g->w * g->c;
+    const int last = part - crossing[1], rows = until - from;
+    to += from * MR;
+    if (crossing[0])
+        scratch = border_side(g, line, to, scratch, ix, crossing[0], rows, pad_byte, x_end);
+    if (crossing[1])
+        scratch = border_side(g, line, to + last, scratch, ix + last * (long)g->sw, crossing[1],
+                              rows, pad_byte, x_end);
     return scratch;
 }
 
@@ -53,39 +127,64 @@ static void __attribute__((noinline)) inside_segments(rows_t *rows, const elem *
     }
 }
 
+/* The table of `part` pixels as if all their windows lay inside. */
+EK_INLINE void point_to_rows(const ek_window *g, rows_t *rows, const elem **to, const elem *first,
+                             int part) {
+    const long step = (long)g->sw * g->c, pitch = (long)g->w * g->c * g->dh;
+    if (part == MR) {
+        inside_segments(rows, first, g->kh, pitch, step);
+        return;
+    }
+    for (int ky = 0; ky < g->kh; ky++, to += MR, first += pitch)
+        for (int i = 0; i < part; i++)
+            to[i] = first + i * step;
+}
+
+/* How many of the first and of the last of `part` pixels have windows that cross the image's border
+ * on the left and on the right, or read beyond the end of x, where these may begin at `end` at
+ * most. If both are all but some, all count as the first. */
+EK_INLINE void find_crossing(const ek_window *g, const elem *image, const elem *end, long iy,
+                             long ix, int part, int crossing[2]) {
+    const long bottom = ek_min(iy + (g->kh - 1) * g->dh, g->h - 1);
+    int first = 0, last = part;
+    while (first < part && ix + (long)first * g->sw < 0)
+        first++;
+    while (last > first && ix + (long)(last - 1) * g->sw + g->kw > g->w)
+        last--;
+    const long furthest = (bottom * g->w + ix + (long)(last - 1) * g->sw) * g->c;
+    const int beyond = last > first && image + furthest > end;
+    crossing[0] = beyond || first == last ? part : first;
+    crossing[1] = beyond || first == last ? 0 : part - last;
+}
+
 /* Whole rows of the window (dilation 1 along x): segments of kw * c elements, read up to `length`
  * (what is read beyond a row meets zero weights, but must lie inside x). */
 static void __attribute__((noinline, unused)) find_segments(const ek_window *g, const elem *x,
                                                             rows_t *rows, elem *scratch, long pixel,
                                                             int count, long length, int pad_byte) {
     const elem *end = x + (long)g->n * g->h * g->w * g->c - length;
-    int ox = (int)pixel % g->ow, oy = (int)pixel / g->ow % g->oh, n = (int)pixel / g->ow / g->oh;
-    const long step = (long)g->sw * g->c, pitch = (long)g->w * g->c;
+    const long pitch = (long)g->w * g->c;
+    find_place(g, rows, pixel);
     rows->count = g->kh;
     rows->length = length;
     for (int done = 0; done < count;) {
         /* the pixels of this tile that stand in one output row */
-        const int part = (int)ek_min(count - done, g->ow - ox);
-        const long ix = (long)ox * g->sw - g->left, iy = (long)oy * g->sh - g->top;
+        const int part = (int)ek_min(count - done, g->ow - rows->ox);
+        const long ix = (long)rows->ox * g->sw - g->left, iy = (long)rows->oy * g->sh - g->top;
         const long below = (g->kh - 1) * g->dh, beside = (long)(part - 1) * g->sw;
-        const elem *image = x + (long)n * g->h * pitch, *first = image + iy * pitch + ix * g->c;
+        const elem *image = x + (long)rows->n * g->h * pitch,
+                   *first = image + iy * pitch + ix * g->c;
         const elem **to = rows->ptr + done;
+        point_to_rows(g, rows, to, first, part);
         if (ix < 0 || iy < 0 || ix + beside + g->kw > g->w || iy + below >= g->h ||
             first + below * pitch + beside * g->c > end) {
-            scratch = border_rows(g, image, to, scratch, iy, ix, part, pad_byte);
-        } else if (part == MR) {
-            inside_segments(rows, first, g->kh, g->dh * pitch, step);
-        } else {
-            for (int ky = 0; ky < g->kh; ky++, to += MR, first += g->dh * pitch)
-                for (int i = 0; i < part; i++)
-                    to[i] = first + i * step;
+            int crossing[2];
+            find_crossing(g, image, end, iy, ix, part, crossing);
+            scratch =
+                border_rows(g, image, to, scratch, iy, ix, part, crossing, pad_byte, end + length);
         }
         done += part;
-        ox = 0;
-        if (++oy == g->oh) {
-            oy = 0;
-            n++;
-        }
+        move_on(g, rows, part);
     }
 }
 #endif
