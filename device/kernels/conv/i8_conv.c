@@ -23,7 +23,7 @@
 #define NARROW 0 /* 1: no weight is -128 */
 #endif
 /* 1: the first step of k stands before the loop, so that its sums need not be set to zero. */
-#define STARTS_APART (EK_I8 == EK_I8_MULL16)
+#define STARTS_APART(mr) (EK_I8 == EK_I8_MULL16 && !I8_AHEAD(mr))
 #define BIAS_FIRST (EK_I8 == EK_I8_DOT4_SS) /* 1: sums begin with the bias */
 #define ROW_SUMS (W_ZERO == 2 || (W_ZERO && I8_BYTES))
 #define ZERO(a) (W_ZERO == 1 && !I8_BYTES ? (i8_value)(a)->w_zero : 0)
@@ -220,21 +220,24 @@ EK_INLINE void finish_tile(const int plain, const int whole, const int mr, const
     }
 }
 
-EK_INLINE void tile(const int mr, const int nv, const ek_i8_conv_args *a, const rows_t *rows,
-                    const i8_value *w, long pixel, long channel) {
-    i8_sums sums;
-    i8_clear(&sums);
-    EK_UNROLL
-    for (int i = 0; i < mr * nv && BIAS_FIRST; i++)
-        sums.of[i / nv][i % nv] = bias_at(a, channel + i % nv * EK_VL);
+/* sums += the windows by a panel. */
+EK_INLINE void add_products(const int mr, const int nv, const ek_i8_conv_args *a,
+                            const rows_t *rows, i8_sums *sums, const i8_value *w) {
+#if I8_LOADS_AHEAD
+    if (I8_AHEAD(mr)) {
+        const i8_rows from = {rows->ptr, I8_STEP, FLIP, NARROW, ZERO(a)};
+        i8_segments_ahead(mr, nv, sums, rows->ptr, rows->count, rows->length, from, w);
+        return;
+    }
+#endif
     const i8_row *row[MR];
     long length = rows->length;
     EK_UNROLL
     for (int i = 0; i < mr; i++)
         row[i] = rows->ptr[i];
-    if (STARTS_APART) {
+    if (STARTS_APART(mr)) {
         const i8_rows from = {row, I8_STEP, FLIP, NARROW, ZERO(a)};
-        w = i8_accumulate(mr, nv, &sums, from, I8_STEP, w);
+        w = i8_accumulate(mr, nv, sums, from, I8_STEP, w);
         length -= I8_STEP;
         EK_UNROLL
         for (int i = 0; i < mr; i++)
@@ -242,7 +245,7 @@ EK_INLINE void tile(const int mr, const int nv, const ek_i8_conv_args *a, const 
     }
     for (long s = 1;; s++) {
         const i8_rows from = {row, I8_STEP, FLIP, NARROW, ZERO(a)};
-        w = i8_accumulate(mr, nv, &sums, from, length, w);
+        w = i8_accumulate(mr, nv, sums, from, length, w);
         if (s == rows->count)
             break;
         length = rows->length;
@@ -250,6 +253,16 @@ EK_INLINE void tile(const int mr, const int nv, const ek_i8_conv_args *a, const 
         for (int i = 0; i < mr; i++)
             row[i] = rows->ptr[s * MR + i];
     }
+}
+
+EK_INLINE void tile(const int mr, const int nv, const ek_i8_conv_args *a, const rows_t *rows,
+                    const i8_value *w, long pixel, long channel) {
+    i8_sums sums;
+    i8_clear(&sums);
+    EK_UNROLL
+    for (int i = 0; i < mr * nv && BIAS_FIRST; i++)
+        sums.of[i / nv][i % nv] = bias_at(a, channel + i % nv * EK_VL);
+    add_products(mr, nv, a, rows, &sums, w);
 #if FINISHES_WHOLE
     if (channel + nv * EK_VL <= a->win.oc) {
         finish_whole(mr, nv, a, rows, &sums, (TY *)a->y + pixel * a->pitch + channel, channel);

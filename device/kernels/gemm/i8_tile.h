@@ -83,6 +83,13 @@ typedef PANEL_TYPE i8_two8 __attribute__((vector_size(2 * EK_VL)));
 #ifndef EK_IN_ORDER
 #define EK_IN_ORDER 0
 #endif
+/* Whether a tile's operands are loaded a step ahead: fewer rows would wait for each other. */
+#if EK_I8 == EK_I8_MULL16 && EK_IN_ORDER && defined EK_HALVES
+#define I8_LOADS_AHEAD 1
+#else
+#define I8_LOADS_AHEAD 0
+#endif
+#define I8_AHEAD(mr) (I8_LOADS_AHEAD && (mr) >= 4)
 
 typedef struct {
     vi of[MR][I8_SUMS(NV)];
@@ -122,43 +129,11 @@ typedef struct {
 
 /* One step along k: rows at row[i] + p, the panel at w. */
 #if EK_I8 == EK_I8_MULL16
-#if EK_IN_ORDER && defined EK_HALVES
-/* Such a core loads eight bytes beside a product, sixteen only alone. Each column waits for the one
- * before, or products of all come first, and sums leave the registers. */
-EK_INLINE void i8_step_of_halves(const int mr, const int nv, i8_sums *sums,
-                                 const i8_row *const row[MR], long p, const i8_value *w, vi flips,
-                                 const int narrow) {
-    const vi_half flip = vi_low_half(flips);
-    vi_half b[2] = {vi_half_of(w), vi_half_of(w + 8)}, x[MR][2];
-    EK_UNROLL
-    for (int h = 0; h < 2; h++) {
-        EK_UNROLL
-        for (int i = 0; i < mr; i++)
-            x[i][h] = vi_half_of(row[i] + p + 8 * h) ^ flip;
-    }
-    EK_UNROLL
-    for (int j = 0; j < nv * EK_VL; j++) {
-        vi_half next[2] = {b[0], b[1]};
-        if (j + 1 < nv * EK_VL)
-            next[0] = vi_half_of(w + (j + 1) * 16), next[1] = vi_half_of(w + (j + 1) * 16 + 8);
-        EK_UNROLL
-        for (int i = 0; i < mr; i++) {
-            sums->of[i][j] = vi_mull8(sums->of[i][j], x[i], b, narrow);
-            EK_AFTER(next[0], sums->of[i][j]);
-            EK_AFTER(next[1], sums->of[i][j]);
-        }
-        b[0] = next[0], b[1] = next[1];
-    }
-}
+#if I8_LOADS_AHEAD
+#include "i8_ahead.h"
 #endif
 EK_INLINE void i8_step(const int mr, const int nv, i8_sums *sums, const i8_row *const row[MR],
                        long p, const i8_value *w, vi flips, const i8_rows a) {
-#if EK_IN_ORDER && defined EK_HALVES
-    if (mr >= 4) { /* fewer would wait for each other */
-        i8_step_of_halves(mr, nv, sums, row, p, w, flips, a.narrow);
-        return;
-    }
-#endif
     vi x[MR];
     EK_UNROLL
     for (int i = 0; i < mr; i++)
@@ -285,6 +260,10 @@ EK_INLINE const i8_value *i8_accumulate(const int mr, const int nv, i8_sums *sum
         EK_OPAQUE(flips); /* or the compiler flips scalars, which costs a transfer each */
     const long end = length / I8_STEP * a.step;
     long p = 0;
+#if I8_LOADS_AHEAD
+    if (I8_AHEAD(mr))
+        return end ? i8_segments_ahead(mr, nv, sums, a.row, 1, length, a, w) : w;
+#endif
 #if EK_I8 == EK_I8_WIDE16
     /* Four at a time, or counting rows costs as much as reading them. */
 #if I8_TWO
