@@ -113,12 +113,15 @@ def classes_line(classes: Classes, before: str, after: str) -> str:
 
 
 def show_times(times: Times | None) -> None:
-    """One line, if there are any."""
-    from edgekit.host.cli.output import milliseconds
+    """One line, if there are any, and a warning where nothing was won."""
+    from edgekit.host.cli.output import milliseconds, warn
 
-    if times is not None:
-        was, now = milliseconds(times.before_ms), milliseconds(times.after_ms)
-        print(f"time     estimated {was} ms before, {now} ms after on {times.board}, 1 thread")
+    if times is None:
+        return
+    was, now = milliseconds(times.before_ms), milliseconds(times.after_ms)
+    print(f"time     estimated {was} ms before, {now} ms after on {times.board}, 1 thread")
+    if times.after_ms >= times.before_ms:
+        warn(f"expected less time than before on {times.board}, found none saved; keep that model")
 
 
 def _bundle(graph: Graph, board: BoardProfile) -> Bundle:
