@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgekit.host.bench.engines import MNN_CONVERT, onnx_inputs
+from edgekit.host.bench.engines import mnn_conversion, onnx_inputs
 from edgekit.host.bench.environments import interpreter
 from edgekit.host.bench.peer_times import PeerTimes
 from edgekit.host.errors import EdgekitError, InputError
@@ -153,10 +153,8 @@ def _converted(
     """The model in an engine's own format, and the sizes of inputs that it is to be told."""
     sizes = {key: list(shape) for key, shape in shapes.items()}
     if name == "mnn":
-        made, kind = folder / "model.mnn", {".onnx": "ONNX", ".tflite": "TFLITE"}[model.suffix]
-        files = ["--modelFile", str(model.resolve()), "--MNNModel", str(made)]
-        python = interpreter(name, model, tell)
-        _convert([python, "-c", MNN_CONVERT, "-f", kind, *files, "--bizCode", "edgekit"], made)
+        made = folder / "model.mnn"
+        _convert(mnn_conversion(interpreter(name, model, tell), model, made), made)
         return made, sizes
     if name == "ncnn":
         every = [list(shape) for shape, _ in onnx_inputs(model, shapes)]
