@@ -244,7 +244,7 @@ def test_a_table_of_an_older_edgekit_is_read(tmp_path):
     ("name", "platform"),
     [
         ("a7", "cortex-a53"),
-        ("rk3566", "cortex-a53"),
+        ("rv64gcv-zvl512b", "spacemit-x60"),
         ("jetson-nano", "cortex-a72"),
         ("x86-64-v3", "x86-64-v4"),
     ],
