@@ -156,9 +156,11 @@ def packs_products(isa: Isa, board: BoardProfile) -> bool:
 
 
 def products_of(form: Form, isa: Isa, board: BoardProfile) -> list[Candidate]:
-    """The methods of a product of two computed operands; x86 keeps the one that it had."""
+    """The methods of a product of two computed operands; x86 keeps the one that it had. Halves, and
+    operands that are not stored as they are seen, have no other kernel than product/packed.c."""
     m, k, n = form.shape.m, form.shape.k, form.shape.n
-    tile, packs = isa.f32_tiles[0], bool(form.order) or packs_products(isa, board)
+    alone = bool(form.order) or form.dtype == "f16"
+    tile, packs = isa.f32_tiles[0], alone or packs_products(isa, board)
     steps, long = k * math.ceil(n / isa.vl), (k if form.order == "_columns" else n) >= isa.vl
     loads = 0.5 * math.ceil(m / tile.mr) + packs  # a vector that is packed is stored, too
     family: Family = "packed" if packs else "unpacked"
