@@ -40,7 +40,7 @@ def recurrent(call: Call, op: ops.Recurrent) -> None:
     x, w, bias = (None if name is None else sink.graph.tensors[name] for name in names)
     assert x is not None and w is not None
     ins = [
-        _rows(call, gates, x),
+        _rows(call, gates, x, w.shape[1]),
         call.weights(_one_way(w), (0, 1, 2)),
         call.weights(_one_way(r), (0, 1, 2)),
     ]
@@ -52,11 +52,12 @@ def recurrent(call: Call, op: ops.Recurrent) -> None:
     _put(call, made)
 
 
-def _rows(call: Call, gates: Gates, x: Tensor) -> str:
-    """[steps, batch, inputs]: what the gates are made of, moved as the gates are."""
+def _rows(call: Call, gates: Gates, x: Tensor, inputs: int) -> str:
+    """[steps, batch, inputs]: what the gates are made of, in rows as the product reads it, moved as
+    the gates are."""
     graph, name, shape = call.sink.graph, call.sink.get(x), x.shape
     for node in (gates.product, *gates.moves):
-        moved = (*graph.tensors[node.outputs[0]].shape[:-1], x.shape[-1])
+        moved = (*graph.tensors[node.outputs[0]].shape[:-1], inputs)
         if isinstance(node.op, ops.Transpose):
             name = call.step("Transpose", [name], perm=node.op.permutation)
         elif moved != shape:

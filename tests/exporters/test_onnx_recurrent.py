@@ -14,7 +14,7 @@ from edgekit.host.errors import InputError
 from edgekit.host.exporters import write_onnx, write_tflite
 from edgekit.host.graph import ops
 from edgekit.host.graph.evaluate import evaluate
-from edgekit.host.graph.types import Graph
+from edgekit.host.graph.types import Graph, Node
 from edgekit.host.importers import import_model
 from edgekit.host.passes.pipeline import run_passes
 from tests.support.onnx_models import model, node, save, value
@@ -117,6 +117,28 @@ def test_a_layer_whose_rows_were_moved_behind_the_product_is_written(kind, batch
     expected = evaluate(graph, inputs).outputs["y"]
     found = evaluate(import_model(tmp_path / "again.onnx"), inputs).outputs["y"]
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+
+
+def test_a_product_that_reads_several_axes_as_one_is_written(tmp_path):
+    path = _layer("LSTM", "forward", "plain", False, tmp_path)
+    graph = import_model(path)
+    product = next(n for n in graph.nodes if isinstance(n.op, ops.FullyConnected))
+    layer = next(n for n in graph.nodes if isinstance(n.op, ops.Lstm))
+    gates, x = graph.tensors[product.outputs[0]], graph.tensors[product.inputs[0]]
+    rows = replace(gates, name="rows", shape=(_TIME * _BATCH, gates.shape[-1]))
+    tensors = {**graph.tensors, "rows": rows, x.name: replace(x, shape=(_TIME * _BATCH, _SIZE, 1))}
+    flat = replace(product, op=replace(product.op, keep_dims=False), outputs=("rows",))
+    back = Node("back", ops.Reshape(gates.shape), ("rows",), (gates.name,))
+    at = graph.nodes.index(product)
+    nodes = (*graph.nodes[:at], flat, back, *graph.nodes[at + 1 :])
+    assert layer.inputs[0] == gates.name
+    changed = replace(graph, nodes=nodes, tensors=tensors)
+    inputs = _inputs(changed)
+    (tmp_path / "again.onnx").write_bytes(write_onnx(changed))
+    expected = evaluate(changed, inputs).outputs
+    found = evaluate(import_model(tmp_path / "again.onnx"), inputs).outputs
+    for name, values in expected.items():
+        np.testing.assert_allclose(found[name], values, rtol=0, atol=1e-5)
 
 
 def test_gates_that_something_else_reads_are_refused(tmp_path):
