@@ -108,7 +108,7 @@ def ask_peers(model: Path, place: Place, tell: Tell) -> Row:
 def ask_ours(model: Path, place: Place) -> Row:
     """The row with ours, at `--precision auto`; it is compiled, and estimated if that changed."""
     row, target = kept_row(model, place), place.target
-    options = replace(zoo_options(model), precision="auto")
+    options = replace(zoo_options(model), precision="auto", threads=place.threads)
     try:
         artifact = compile_artifact(model, target.board, options=options)
         bundle = build_bundle(artifact, target.board)

@@ -13,6 +13,7 @@ from edgekit.host.bench.board_table import markdown
 from edgekit.host.errors import InputError
 from edgekit.host.estimate.model import ModelEstimate
 from edgekit.host.estimate.run import Cost
+from edgekit.host.options import CompileOptions
 
 _PLACE = Place("rpi4")
 
@@ -50,10 +51,13 @@ def asked(tmp_path, monkeypatch):
 
     monkeypatch.setattr(board_rows, "estimate_peer", peer)
     monkeypatch.setattr(board_rows, "estimate_model", estimate)
-    monkeypatch.setattr(board_rows, "compile_artifact", lambda *_, options: None)
+    compiled: list[CompileOptions] = []
+    monkeypatch.setattr(
+        board_rows, "compile_artifact", lambda *_, options: compiled.append(options)
+    )
     bundle = SimpleNamespace(manifest=None, files=files)
     monkeypatch.setattr(board_rows, "build_bundle", lambda *_: bundle)
-    return SimpleNamespace(names=names, files=files)
+    return SimpleNamespace(names=names, files=files, compiled=compiled)
 
 
 @pytest.fixture
@@ -93,6 +97,12 @@ def test_only_ours_is_asked_again_where_the_library_changed(asked, model):
     ask_peers(model, _PLACE, str)
     ask_ours(model, _PLACE)
     assert asked.names == [*ENGINES, "edgekit", "edgekit"]
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_ours_is_compiled_for_the_threads_that_it_is_timed_with(asked, model, threads):
+    ask_ours(model, Place("rpi4", threads))
+    assert [(each.threads, each.precision) for each in asked.compiled] == [(threads, "auto")]
 
 
 def test_a_model_that_does_not_compile_says_why(asked, model, monkeypatch):
