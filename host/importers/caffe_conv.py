@@ -9,8 +9,9 @@ from edgekit.host.graph.types import Array, ShapeError, Tensor
 from edgekit.host.graph.windows import Pair
 from edgekit.host.importers.caffe_call import Call
 from edgekit.host.importers.emitter import need_rank
-from edgekit.host.importers.onnx_conv import Sliding, grouped, padding_of, transposed
+from edgekit.host.importers.onnx_conv import Sliding, grouped, padding_of
 from edgekit.host.importers.onnx_reduce import across_channels
+from edgekit.host.importers.onnx_transpose import transposed
 
 _AREA_LIMIT = 1 << 16  # elements of a window
 

@@ -72,7 +72,7 @@ def padding_of(s: Sliding) -> Padding:
     return Padding(top, bottom, left, right)
 
 
-def _weights(call: Call, index: int, name: str) -> Array:
+def weights_of(call: Call, index: int, name: str) -> Array:
     data = call.value(index, name)
     if data.ndim not in (3, 4):
         raise ShapeError(f"expected weights of rank 3 or 4, found shape {list(data.shape)}")
@@ -93,7 +93,7 @@ def conv(call: Call) -> Tensor:
         y = _computed(call, image, call.nhwc(as_image(call, w)), term, groups, s)
     else:
         bias = None if term is None else call.value(2, "bias").reshape(-1)
-        y = grouped(call, image, _weights(call, 1, "weights"), bias, groups, s, call.quant(1))
+        y = grouped(call, image, weights_of(call, 1, "weights"), bias, groups, s, call.quant(1))
     y = call.nchw(y)
     return y if len(x.shape) == 4 else call.reshape(y, (*y.shape[:2], y.shape[3]))
 
@@ -168,106 +168,6 @@ def _of_channels(quant: Quant | None, own: slice, axis: int) -> Quant | None:
     if quant is None or not quant.per_channel:
         return quant
     return Quant(quant.scale[own], quant.zero_point[own], axis) if quant.axis == 0 else None
-
-
-def conv_transpose(call: Call) -> Tensor:
-    x = call.x(0)
-    need_rank(x, 3, 4)
-    w = _weights(call, 1, "weights")  # [ic, oc/groups, kh, kw]
-    groups, rank = groups_of(call), len(x.shape) - 2
-    if w.shape[0] != x.shape[1] or w.shape[0] % groups:
-        raise MisfitError(f"expected weights of {x.shape[1]} channels, found {list(w.shape)}")
-    s = cut_of(call, x.shape[2:], w.shape[4 - rank :])
-    bias = None if call.maybe(2) is None else call.value(2, "bias").reshape(-1)
-    image = call.nhwc(as_image(call, x))
-    y = call.nchw(transposed(call, image, w, bias, groups, s, call.quant(1)))
-    return y if rank == 2 else call.reshape(y, (*y.shape[:2], y.shape[3]))
-
-
-def transposed(
-    call: Emitter,
-    x: Tensor,
-    w: Array,
-    bias: Array | None,
-    groups: int,
-    s: Sliding,
-    quant: Quant | None = None,
-) -> Tensor:
-    """A transposed convolution of an NHWC image with weights [ic, oc/groups, kh, kw]; `s` holds
-    what is cut from the full result; `quant`: the weights' scales, if known. Windows that lie side
-    by side become one product; others a convolution of an image with zeros between its pixels."""
-    if quant is not None and quant.per_channel:
-        scale, zero = np.tile(quant.scale, groups), np.tile(quant.zero_point, groups)
-        quant = Quant(scale, zero) if quant.axis == 1 else None
-    kernel, stride = (w.shape[2], w.shape[3]), pair(s.stride, 1)
-    if kernel == stride and groups == 1 and not any((*s.before, *s.after)):
-        size = (x.shape[1] * stride[0], x.shape[2] * stride[1])
-        data = call.quantized(w.transpose(1, 2, 3, 0), quant)
-        b = None if bias is None else call.constant(bias)
-        return call.emit(ops.TransposeConv2D(stride, Padding(), size), x, data, b)
-    return _spread(call, x, w, bias, groups, s, quant)
-
-
-def cut_of(call: Call, size: Sequence[int], window: tuple[int, ...]) -> Sliding:
-    """`before` and `after` are what is cut from the full result; `after` may be negative."""
-    rank = len(size)
-    stride = call.list("strides", (1,) * rank)
-    dilation = call.list("dilations", (1,) * rank)
-    extra = call.list("output_padding", (0,) * rank)
-    pads = call.list("pads", (0,) * (2 * rank))
-    if not (len(window) == len(stride) == len(dilation) == len(extra) == rank) or (
-        len(pads) != 2 * rank or min((*window, *stride, *dilation)) < 1
-    ):
-        raise ShapeError(f"expected strides, dilations and pads for {rank} axes, found others")
-    full = [
-        (n - 1) * st + (k - 1) * d + 1
-        for n, st, k, d in zip(size, stride, window, dilation, strict=True)
-    ]
-    before, after = list(pads[:rank]), list(pads[rank:])
-    kind = call.text("auto_pad", "NOTSET")
-    wanted = call.list("output_shape", ())[-rank:]
-    if kind in ("SAME_UPPER", "SAME_LOWER") and not wanted:
-        wanted = tuple(n * st for n, st in zip(size, stride, strict=True))
-    if wanted:
-        for i in range(rank):
-            total = full[i] + extra[i] - wanted[i]
-            small, large = total // 2, total - total // 2
-            before[i], after[i] = (large, small) if kind == "SAME_LOWER" else (small, large)
-            if kind == "NOTSET":
-                before[i], after[i] = large, small
-    after = [a - e for a, e in zip(after, extra, strict=True)]
-    return Sliding(window, stride, dilation, tuple(before), tuple(after))
-
-
-def _spread(
-    call: Emitter,
-    x: Tensor,
-    w: Array,
-    bias: Array | None,
-    groups: int,
-    s: Sliding,
-    quant: Quant | None,
-) -> Tensor:
-    n, h, width, c = x.shape
-    sh, sw = pair(s.stride, 1)
-    spaced = call.reshape(x, (n, h, 1, width, 1, c))
-    spaced = call.emit(ops.Pad((0,) * 6, (0, 0, sh - 1, 0, sw - 1, 0)), spaced)
-    spaced = call.reshape(spaced, (n, h * sh, width * sw, c))
-    kernel, dilation = (w.shape[2], w.shape[3]), pair(s.dilation, 1)
-    low, high = pair(s.before, 0), pair(s.after, 0)
-    reach = [(k - 1) * d for k, d in zip(kernel, dilation, strict=True)]
-    before = [r - b for r, b in zip(reach, low, strict=True)]
-    # Behind the last pixel of each row there are stride − 1 zeros already.
-    after = [r - a - (st - 1) for r, a, st in zip(reach, high, (sh, sw), strict=True)]
-    cut = crop(call, spaced, (0, *(max(-b, 0) for b in before), 0),
-               (0, *(max(-a, 0) for a in after), 0))  # fmt: skip
-    pads = ((0, *(max(b, 0) for b in before), 0), (0, *(max(a, 0) for a in after), 0))
-    padded = call.emit(ops.Pad(*pads), cut) if any((*pads[0], *pads[1])) else cut
-    share = w.shape[0] // groups
-    flipped = w[:, :, ::-1, ::-1].reshape(groups, share, *w.shape[1:]).transpose(0, 2, 1, 3, 4)
-    plain = Sliding(kernel, (1, 1), dilation, (0, 0), (0, 0))
-    data = np.ascontiguousarray(flipped).reshape(-1, share, *kernel)
-    return grouped(call, padded, data, bias, groups, plain, quant)
 
 
 def crop(call: Emitter, x: Tensor, before: Sequence[int], after: Sequence[int]) -> Tensor:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Array, Shape, ShapeError, Tensor
-from edgekit.host.importers import onnx_conv
+from edgekit.host.importers import onnx_conv, onnx_transpose
 from edgekit.host.importers.onnx_call import Call
-from edgekit.host.importers.onnx_conv import Sliding, crop, grouped, groups_of, sliding, transposed
+from edgekit.host.importers.onnx_conv import Sliding, crop, grouped, groups_of, sliding
+from edgekit.host.importers.onnx_transpose import transposed
 
 _RANK = 5
 
@@ -46,9 +47,9 @@ def conv_transpose(call: Call) -> Tensor:
     """A transposed convolution of all slices for each tap in depth, added where it belongs."""
     x = call.x(0)
     if len(x.shape) != _RANK:
-        return onnx_conv.conv_transpose(call)
+        return onnx_transpose.conv_transpose(call)
     w, bias = _weights(call)
-    groups, s = groups_of(call), onnx_conv.cut_of(call, x.shape[2:], w.shape[2:])
+    groups, s = groups_of(call), onnx_transpose.cut_of(call, x.shape[2:], w.shape[2:])
     if w.shape[0] != x.shape[1] or w.shape[0] % groups:
         raise ShapeError(f"expected weights of {x.shape[1]} channels, found {list(w.shape)}")
     n, depth = x.shape[0], x.shape[2]

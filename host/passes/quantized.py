@@ -29,6 +29,7 @@ _MOVING = (
     ops.BatchToSpace, ops.BroadcastTo, ops.DepthToSpace, ops.Gather, ops.MaxPool2D, ops.Pad,
     ops.Reshape, ops.SpaceToBatch, ops.Split, ops.StridedSlice, ops.Transpose,
 )  # fmt: skip
+_PLACING = (ops.Reshape, ops.StridedSlice, ops.Transpose)  # each value once or not at all
 # Their codes come out as they went in.
 KEEPING = (*_MOVING, ops.AveragePool2D, ops.ResizeBilinear)
 _RESCALING = (
@@ -116,6 +117,39 @@ def _quantize_parts(graph: Graph) -> Graph:
     return replace(graph, nodes=tuple(nodes), tensors=tensors)
 
 
+def _quantize_unmoved(graph: Graph) -> Graph:
+    """What is computed, moved and then quantized is quantized first, so that the operator can that
+    computes it, and codes are moved."""
+    users, producer, tensors = graph.consumers(), graph.producer(), dict(graph.tensors)
+    taken = {*tensors, *(node.name for node in graph.nodes)}
+    instead: dict[str, list[Node]] = {}
+    for node in graph.nodes:
+        if not isinstance(node.op, ops.Quantize) or node.op.to is not DType.I8:
+            continue
+        source, moves = node.inputs[0] or "", list[Node]()
+        while source in producer and source not in graph.outputs and len(users[source]) == 1:
+            before = producer[source]
+            if not isinstance(before.op, _PLACING):
+                break
+            moves.insert(0, before)
+            source = before.inputs[0] or ""
+        else:
+            continue
+        if not moves or not _computes_on_codes(producer[source].op):
+            continue
+        codes = tensors[node.outputs[0]]
+        reals = [source, *(move.outputs[0] for move in moves[:-1])]
+        names = [fresh_name(f"{real}.codes", taken) for real in reals]
+        for name, real in zip(names, reals, strict=True):
+            tensors[name] = replace(codes, name=name, shape=tensors[real].shape)
+        made = [replace(node, inputs=(source,), outputs=(names[0],))]
+        for move, name, out in zip(moves, names, [*names[1:], codes.name], strict=True):
+            made.append(replace(move, inputs=(name, *move.inputs[1:]), outputs=(out,)))
+        instead |= {node.name: made, **{move.name: [] for move in moves}}
+    nodes = [each for node in graph.nodes for each in instead.get(node.name, [node])]
+    return replace(graph, nodes=tuple(nodes), tensors=tensors)
+
+
 def _fuse(graph: Graph) -> Graph:
     return until_stable(graph, _on_codes)
 
@@ -180,5 +214,5 @@ def _step(t: Tensor) -> tuple[float, int]:
 
 _STEPS = (
     push_transposes, _signed, _move_codes, fuse_gelu, fuse_hard_swish, fuse_silu, fuse_affine,
-    fuse_activation, _fuse, _quantize_parts, _fuse, dead,
+    fuse_activation, _fuse, _quantize_unmoved, _quantize_parts, _fuse, dead,
 )  # fmt: skip

@@ -209,6 +209,8 @@ def test_what_moves_values_moves_codes(name, step, tmp_path):
         ((4, 5, 2, 2), {"strides": [2, 2]}),
         ((4, 5, 3, 3), {"strides": [2, 2], "pads": [1, 1, 1, 1], "output_padding": [1, 1]}),
         ((4, 3, 3, 3), {"group": 2}),
+        ((4, 9, 4, 4), {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
+        ((4, 1, 4, 4), {"strides": [2, 2], "pads": [1, 1, 1, 1], "group": 4}),
     ],
 )
 @pytest.mark.parametrize("per_channel", [False, True])
