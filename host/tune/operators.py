@@ -14,6 +14,7 @@ from typing import Protocol
 
 from edgekit.host.history.standing import Standing, Subject, changed_steps, methods_to_try
 from edgekit.host.history.store import History
+from edgekit.host.tune.known import KnownRatios, known_ratios
 from edgekit.kb.features import GemmKey
 from edgekit.kb.gemm_table import KnowledgeBase
 from edgekit.kb.operator_history import OperatorMeasurement, operator_rows
@@ -105,7 +106,6 @@ class ModelOutcome:
     finished: bool
 
 
-_Known = dict[tuple[str, OperatorMethod], float]  # ratios of operators by their names
 _Whole = frozenset[tuple[GemmKey, OperatorMethod]]  # the methods of a model that are not defaults
 
 
@@ -113,7 +113,7 @@ _Whole = frozenset[tuple[GemmKey, OperatorMethod]]  # the methods of a model tha
 class _State:
     """What the search has found out until now."""
 
-    known: _Known
+    known: KnownRatios
     measured: int = 0
     rounds: int = 0
     default: Times | None = None
@@ -321,21 +321,9 @@ class ModelTuner:
     def _history_here(self) -> list[OperatorMeasurement]:
         return self._history.read_operators(self._plan.subject.board.platform).measurements
 
-    def _read_back(self) -> _Known:
-        """What the history holds of these operators, from this board and this kit."""
-        plan, names = self._plan, {each.name: each.key for each in self._operators}
-        here = (
-            plan.board,
-            plan.subject.name,
-            plan.subject.threads,
-            plan.kit_version,
-            self._measurer.unit,
-        )
-        return {
-            (m.operator, m.method): m.ratio
-            for m in self._history_here()
-            if (m.board, m.model, m.threads, m.kit_version, m.unit) == here and m.operator in names
-        }
+    def _read_back(self) -> KnownRatios:
+        plan, unit = self._plan, self._measurer.unit
+        return known_ratios(self._history_here(), plan.board, plan.subject, plan.kit_version, unit)
 
     def _best(self) -> dict[GemmKey, OperatorMethod]:
         """What a table that is made of the history says of the keys of this model."""

@@ -129,6 +129,16 @@ def test_the_next_compile_does_what_was_found(tune: Any, face_model: Path) -> No
     assert {(r.board, r.kit_version, r.source) for r in rows} == {(_BOARD, VERSION, "estimate")}
 
 
+def test_what_lost_in_another_model_is_not_measured_again(
+    tune: Any, clockwork: type[Clockwork], edgekit: Any, face_model: Path
+) -> None:
+    twin = shutil.copy(face_model, face_model.with_name("twin.tflite"))
+    first, builds = tune().document, clockwork.builds
+    found = edgekit("tune", "model", twin, "--board", _BOARD, "--json").document
+    assert found["known"] > 0 and clockwork.builds - builds < builds / 2
+    assert found["operators"] == first["operators"] and found["after_ms"] == first["after_ms"]
+
+
 @pytest.fixture
 def tune_small(
     clockwork: type[Clockwork], edgekit: Any, face_model: Path, monkeypatch: pytest.MonkeyPatch
