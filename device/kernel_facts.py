@@ -37,6 +37,8 @@ WINOGRAD_CHANNELS = 128  # at most
 CHAIN_BYTES = 196608  # of the rows between the members
 PLANAR_SCRATCH = 8192  # floats for the input rows of a band, padding included; there are two of it
 PLANAR_DIRECT_ROWS = 6  # of outputs that are made at once
+PLANAR_ROWS = 4  # the same, of rows that are read where they are
+PLANAR_WIDTH = 1024  # of such a row at most
 
 # Detections: bytes of structs
 CANDIDATE_BYTES = 12

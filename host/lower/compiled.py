@@ -25,6 +25,7 @@ _FAMILIES: Mapping[str, Family] = MappingProxyType(
         "conv/wide.c": "wide",
         "conv/planar.c": "planar",
         "conv/planar_direct.c": "planar",
+        "conv/planar_rows.c": "planar",
         "conv/chain.c": "chain",
         "conv/stem.c": "chain",
         "product/matmul.c": "unpacked",

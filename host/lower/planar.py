@@ -11,7 +11,9 @@ from edgekit.device.arrays.sparse_pairs import pack_pairs
 from edgekit.device.kernel_facts import (
     MOST_TAPS,
     PLANAR_DIRECT_ROWS,
+    PLANAR_ROWS,
     PLANAR_SCRATCH,
+    PLANAR_WIDTH,
     SPMM_COLUMNS,
     SPMM_COLUMNS_OF_16,
 )
@@ -100,8 +102,7 @@ def lower_planar_depthwise(ctx: Context, node: Node) -> list[Call]:
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
     data = ctx.constant(node, 1, "weights")
     window = planar_window(op, x.shape, data.shape, y.shape)
-    direct = _is_direct(window, ctx.isa)
-    band = _direct_band(window) if direct else band_of(window, ctx.isa.vl)
+    kernel, band = _depthwise_kernel(ctx, window, op.activation is not Activation.NONE)
     if band == 0 or math.prod(window.kernel) > MOST_TAPS:
         raise ctx.unsupported(node, f"a window of {window.kernel[0]}x{window.kernel[1]}")
     channels, rows, columns = x.shape[1], y.shape[2], y.shape[3]
@@ -120,12 +121,6 @@ def lower_planar_depthwise(ctx: Context, node: Node) -> list[Call]:
         "band": band,
         "bands": bands,
     }
-    clamp = op.activation is not Activation.NONE
-    if direct:
-        kernel = _direct_kernel(ctx, window, clamp)
-    else:
-        name, macros = _kernel_name(window, clamp)
-        kernel = ctx.kernel(name, "conv/planar.c", "conv/planar.h", "ek_planar_args", **macros)
     grain = max(1, _TASK // (band * columns))
     return [Call(kernel, fields, x.shape[0] * channels * bands, grain)]
 
@@ -159,6 +154,28 @@ def band_of(window: Window, vl: int) -> int:
     return math.ceil(window.y[1] / math.ceil(window.y[1] / aimed))
 
 
+def _depthwise_kernel(ctx: Context, window: Window, clamp: bool) -> tuple[Kernel, int]:
+    """The kernel of a window, and the output rows of a task of it; 0: it has no room for one."""
+    if _is_direct(window, ctx.isa):
+        stride, left = window.stride[1], window.padding.left
+        name, source = f"f32_planar_direct_s{stride}_{left}", "conv/planar_direct.c"
+        macros: dict[str, str | int] = {"SW": stride, "LEFT": left}
+        band = _band_in_place(window, PLANAR_DIRECT_ROWS)
+    elif _reads_rows(ctx, window):
+        kh, kw = window.kernel
+        name, source = f"f32_planar_rows_{kh}x{kw}", "conv/planar_rows.c"
+        macros = {"KH": kh, "KW": kw}
+        band = _band_in_place(window, PLANAR_ROWS)
+    else:
+        (name, macros), source = _copying_kernel(window), "conv/planar.c"
+        band = band_of(window, ctx.isa.vl)
+    if clamp and _is_fixed(window):
+        name += "_clamp"
+    macros.setdefault("CLAMP", int(clamp))
+    kernel = ctx.kernel(name, source, "conv/planar.h", "ek_planar_args", **macros)
+    return kernel, band
+
+
 def _is_direct(window: Window, isa: Isa) -> bool:
     """Whether conv/planar_direct.c has a kernel for it: 3 x 3, all taps within a vector's reach."""
     if not isa.masks_loads or not _is_fixed(window) or window.kernel != (3, 3):
@@ -167,19 +184,19 @@ def _is_direct(window: Window, isa: Isa) -> bool:
     return 2 - stride <= left <= 1 and (window.y[2] - 1) * stride < window.x[2]
 
 
-def _direct_band(window: Window) -> int:
-    """Output rows of a task of conv/planar_direct.c; their input stays in the cache."""
-    groups = max(_DIRECT_BAND // (window.stride[0] * window.x[2] * PLANAR_DIRECT_ROWS), 1)
-    return min(groups * PLANAR_DIRECT_ROWS, window.y[1])
+def _reads_rows(ctx: Context, window: Window) -> bool:
+    """Whether conv/planar_rows.c has a kernel for it, which no x86-64 was timed with."""
+    side, width = window.kernel[1] // 2, window.x[2]
+    same = window.stride == (1, 1) and window.padding.left == side and window.y[2] == width
+    long = ctx.isa.vl + 2 * side <= width <= PLANAR_WIDTH
+    return ctx.board.arch != "x86_64" and ctx.isa.vl > 1 and _is_fixed(window) and same and long
 
 
-def _direct_kernel(ctx: Context, window: Window, clamp: bool) -> Kernel:
-    stride, left = window.stride[1], window.padding.left
-    name = f"f32_planar_direct_s{stride}_{left}{'_clamp' if clamp else ''}"
-    source, header = "conv/planar_direct.c", "conv/planar.h"
-    return ctx.kernel(
-        name, source, header, "ek_planar_args", SW=stride, LEFT=left, CLAMP=int(clamp)
-    )
+def _band_in_place(window: Window, at_once: int) -> int:
+    """Output rows of a task that reads its input where it is, `at_once` rows of outputs at a time:
+    it stays in the cache."""
+    groups = max(_DIRECT_BAND // (window.stride[0] * window.x[2] * at_once), 1)
+    return min(groups * at_once, window.y[1])
 
 
 def _is_fixed(window: Window) -> bool:
@@ -189,12 +206,11 @@ def _is_fixed(window: Window) -> bool:
     return same and window.kernel in _FIXED_WINDOWS
 
 
-def _kernel_name(window: Window, clamp: bool) -> tuple[str, dict[str, str | int]]:
+def _copying_kernel(window: Window) -> tuple[str, dict[str, str | int]]:
     if not _is_fixed(window):
         return "f32_planar", {"KH": 0, "CLAMP": 1}
     (kh, kw), stride = window.kernel, window.stride[1]
-    name = f"f32_planar_{kh}x{kw}s{stride}{'_clamp' if clamp else ''}"
-    return name, {"KH": kh, "KW": kw, "SW": stride, "CLAMP": int(clamp)}
+    return f"f32_planar_{kh}x{kw}s{stride}", {"KH": kh, "KW": kw, "SW": stride}
 
 
 RULES: Rules = {

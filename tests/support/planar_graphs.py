@@ -85,6 +85,18 @@ def depthwise(rng: Rng) -> Case:
     return Case(op, (tensor((n, c, h, w)), constant(_normal(rng, 1, *kernel, c)), bias))
 
 
+def depthwise_in_place(rng: Rng) -> Case:
+    """Of stride 1 and rows as wide as the image's, which are read where they are, any padding above
+    and below; narrow images too, which are not."""
+    kernel, n, c = pick(rng, (3, 3, 5)), pick(rng, (1, 1, 2)), pick(rng, (1, 2, 3, 8))
+    side, top, bottom = kernel // 2, *(int(v) for v in rng.integers(0, kernel, 2))
+    h, w = max(pick(rng, _SIZES), kernel - top - bottom), pick(rng, _SIZES)
+    padding = Padding(top, bottom, side, side)
+    op = ops.PlanarDepthwiseConv2D((1, 1), (1, 1), padding, _activation(rng))
+    bias = constant(_normal(rng, c)) if rng.random() < 0.7 else None
+    return Case(op, (tensor((n, c, h, w)), constant(_normal(rng, 1, kernel, kernel, c)), bias))
+
+
 def transpose(rng: Rng) -> Case:
     shape = tuple(pick(rng, (1, 2, 3, 4, 5, 9, 16, 70, 130)) for _ in range(3))
     orders = [(0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)]
@@ -133,6 +145,7 @@ FAMILIES = {
     "planar_conv": (conv, (None,)),
     "sparse_window": (sparse_window, (None,)),
     "planar_depthwise": (depthwise, (None,)),
+    "planar_depthwise_in_place": (depthwise_in_place, (None,)),
     "transpose": (transpose, (None,)),
     "pruned": (pruned, (None,)),
     "pruned_codes": (pruned_codes, (DType.I8, DType.U8)),

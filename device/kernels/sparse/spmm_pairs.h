@@ -6,6 +6,7 @@
  */
 #ifndef EK_SPARSE_SPMM_PAIRS_H
 #define EK_SPARSE_SPMM_PAIRS_H
+#include "../touch.h"
 #include "spmm_sums.h"
 
 #ifndef EK_IN_ORDER
@@ -233,24 +234,13 @@ EK_INLINE int loads_ahead(const pairs_job *j) {
 #endif
 }
 
-/* Loads a line into no register. A prefetch would do, but board time does not see where it goes. */
-EK_INLINE void touch(const float *p) {
-#if defined __aarch64__
-    __asm__ volatile("ldr wzr, %0" ::"m"(*p));
-#elif defined __riscv
-    __asm__ volatile("lw zero, %0" ::"m"(*p));
-#else
-    __builtin_prefetch(p);
-#endif
-}
-
 /* The pixels behind `first` of all channels, as many as `wide`. */
 static void load_ahead(const ek_spmm_args *args, long first, long wide) {
     const long held = ek_min(wide, args->pixels - first);
     const float *x = (const float *)args->x + first;
     for (long c = 0; c < (long)args->a->cols; c++, x += args->x_row)
         for (long p = 0; p < held; p += LINE / (long)sizeof *x)
-            touch(x + p);
+            ek_touch(x + p);
 }
 
 /* Strips of `nv` vectors from pixel `first`, all panels; 0: the rest of the pixels, fewer than one
