@@ -4,9 +4,19 @@
 typedef uint32_t __attribute__((may_alias)) word;
 typedef uint16_t __attribute__((may_alias)) half_word;
 
+#ifdef OP_FILL
+EK_INLINE void line(const ek_copy_args *a, const char *x, char *y, long n, long x_stride,
+                    long y_stride, const long run) {
+    (void)x, (void)x_stride;
+    for (long m = 0; m < n; m++)
+        memset(y + m * y_stride, a->fill_byte, run);
+}
+#else
 /* The innermost dimension. Every second element (a channel shuffle reads so) is a deinterleaving
  * that compilers make of constant strides only. */
-EK_INLINE void line(const char *x, char *y, long n, long x_stride, long y_stride, const long run) {
+EK_INLINE void line(const ek_copy_args *a, const char *x, char *y, long n, long x_stride,
+                    long y_stride, const long run) {
+    (void)a;
     if (run == 4 && x_stride == 8 && y_stride == 4)
         for (long m = 0; m < n; m++)
             ((word *)y)[m] = ((const word *)x)[2 * m];
@@ -20,6 +30,7 @@ EK_INLINE void line(const char *x, char *y, long n, long x_stride, long y_stride
         for (long m = 0; m < n; m++)
             memcpy(y + m * y_stride, x + m * x_stride, run);
 }
+#endif
 
 /* Rows below the outermost dimension; `run` is a constant where that makes the copy a move. */
 EK_INLINE void rows(const ek_copy_args *a, const char *x, char *y, const long run) {
@@ -30,33 +41,30 @@ EK_INLINE void rows(const ek_copy_args *a, const char *x, char *y, const long ru
                 for (long l = 0; l < n[4]; l++) {
                     const char *from = x + i * xs[1] + j * xs[2] + k * xs[3] + l * xs[4];
                     char *to = y + i * ys[1] + j * ys[2] + k * ys[3] + l * ys[4];
-#ifdef OP_FILL
-                    (void)from;
-                    for (long m = 0; m < n[5]; m++)
-                        memset(to + m * ys[5], a->fill_byte, run);
-#else
-                    line(from, to, n[5], xs[5], ys[5], run);
-#endif
+                    line(a, from, to, n[5], xs[5], ys[5], run);
                 }
 }
 
-#ifndef OP_FILL
+/* Runs one after the other, with no dimensions below. */
 static void single(const ek_copy_args *a, const char *x, char *y, long n) {
+    const long xs = a->x_stride[0], ys = a->y_stride[0];
     if (a->run == 1)
-        line(x, y, n, a->x_stride[0], a->y_stride[0], 1);
+        line(a, x, y, n, xs, ys, 1);
     else if (a->run == 2)
-        line(x, y, n, a->x_stride[0], a->y_stride[0], 2);
+        line(a, x, y, n, xs, ys, 2);
     else if (a->run == 4)
-        line(x, y, n, a->x_stride[0], a->y_stride[0], 4);
+        line(a, x, y, n, xs, ys, 4);
+    else if (a->run == 16)
+        line(a, x, y, n, xs, ys, 16);
+    else if (a->run == 32)
+        line(a, x, y, n, xs, ys, 32);
     else
-        line(x, y, n, a->x_stride[0], a->y_stride[0], a->run);
+        line(a, x, y, n, xs, ys, a->run);
 }
-#endif
 
 /* Tasks: the outermost dimension. */
 void NAME(const void *args, long begin, long end) {
     const ek_copy_args *a = args;
-#ifndef OP_FILL
     const long *n = a->dim;
     /* Their product would do, but LLVM's SLP vectorizer takes seconds to decide about it. */
     if (n[1] == 1 && n[2] == 1 && n[3] == 1 && n[4] == 1 && n[5] == 1) {
@@ -64,7 +72,6 @@ void NAME(const void *args, long begin, long end) {
                (char *)a->y + begin * a->y_stride[0], end - begin);
         return;
     }
-#endif
     for (long t = begin; t < end; t++) {
         const char *x = (const char *)a->x + t * a->x_stride[0];
         char *y = (char *)a->y + t * a->y_stride[0];
