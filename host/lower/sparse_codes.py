@@ -165,7 +165,8 @@ def lower_codes(ctx: Context, node: Node) -> list[Call]:
         **macros,
     )
     points = x.elements // k
-    block = max(min(_BLOCK_BYTES // k, points), 1)
+    # Outputs of a point share lines of y, for which cores wait that write them at the same time.
+    block = max(min(_BLOCK_BYTES // k, math.ceil(points / ctx.threads)), 1)
     cut = strips.pieces(_MOST_PIECES)
     low, high = activation_range(node.op.activation, y)
     fields: dict[str, Field] = {

@@ -11,6 +11,8 @@ import pytest
 from edgekit.device.arrays.sparse_table import SpmvTable
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Activation, Array, DType, Graph, Node, Padding, Tensor
+from edgekit.host.lower.lower import lower
+from edgekit.host.lower.plan import Call
 from edgekit.host.lower.pruned import choose_pruned
 from edgekit.host.lower.sparse_codes import code_strips
 from edgekit.host.tables.layouts import layout_table_of
@@ -121,10 +123,20 @@ def test_no_bit_changes_on_any_number_of_threads(tmp_path, threads, shape):
     graph = _layer(0.2, shape)
     after = choose_pruned(graph, _LOCAL, _table(0.1), SpmvTable())
     inputs = inputs_of(graph)
-    made = run_here(build(after, _LOCAL, tmp_path / "sparse"), inputs, threads)
+    made = run_here(build(after, _LOCAL, tmp_path / "sparse", threads=threads), inputs, threads)
     check(graph, made, inputs)
     dense = run_here(build(graph, _LOCAL, tmp_path / "dense"), inputs, threads)
     np.testing.assert_array_equal(made["y"], dense["y"])
+
+
+@pytest.mark.parametrize(("threads", "points"), [(1, 35), (2, 18), (4, 9)])
+def test_threads_share_points_rather_than_the_lines_of_their_outputs(threads, points):
+    """While they shared outputs of all points, 1.2 to 2.1 times one thread's pace on four A76."""
+    after = choose_pruned(_layer(0.2, (1, 5, 7, 150)), _LOCAL, _table(0.1), SpmvTable())
+    (step,) = lower(after, _LOCAL, threads=threads).lowered.steps
+    (call,) = step.calls
+    assert isinstance(call, Call) and call.fields["block"] == points
+    assert call.tasks == threads * int(str(call.fields["pieces"]))
 
 
 @pytest.mark.parametrize("simd", ["neon", "neondot"])
