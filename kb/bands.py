@@ -16,6 +16,7 @@ from edgekit.kb.core import Core
 from edgekit.kb.rule import LINE, SUM_BYTES
 from edgekit.kb.sharing import reached
 
+_LAYERS = 3  # as large as this one, that the last cache holds if weights are still there
 BANDS = (0, 1, 2, 4)  # quarters of the last cache that a band may fill; 0: there are no bands
 
 
@@ -72,6 +73,19 @@ def price_of_memory(
     read = bands * weight_bytes + rows.bytes * (1 + (panels - 1) * left)
     per_line = read_ns(core) * core.clock_mhz * 1e-3
     return read / LINE * per_line * reached(core.name, core.order == "in")
+
+
+def price_of_weights(weight_bytes: int, board: BoardProfile, threads: int) -> float:
+    """What threads that share a product wait for its weights, in multiply-adds of vectors, all
+    threads' together: as long as memory takes for all of them, where they fill so much of the last
+    cache that other layers' drive them out. 0 on one thread, whose products hide that, and where
+    there is no model of the core."""
+    core = timed_core(board)
+    if threads == 1 or core is None or weight_bytes <= last_cache(board) // _LAYERS:
+        return 0.0
+    line_ns = LINE / core.dram.gb_s + core.dram.turn_ns
+    cycles = weight_bytes / LINE * line_ns * core.clock_mhz * 1e-3
+    return threads * cycles * reached(core.name, core.order == "in")
 
 
 def read_ns(core: Core) -> float:

@@ -9,13 +9,21 @@ from dataclasses import dataclass
 from typing import Literal
 
 from edgekit.device.kernel_facts import I8_SCRATCH_BYTES, WINOGRAD_CHANNELS
-from edgekit.kb.bands import BANDS, Rows, band_rows, blocks_outside, price_of_memory
+from edgekit.kb.bands import (
+    BANDS,
+    Rows,
+    band_rows,
+    blocks_outside,
+    price_of_memory,
+    price_of_weights,
+)
 from edgekit.kb.board import BoardProfile
 from edgekit.kb.clusters import makes_whole_products
 from edgekit.kb.features import GemmKey, GemmShape
 from edgekit.kb.isa import ByteProduct, Isa, Tile
 from edgekit.kb.method import Split
 from edgekit.kb.steps import VECTORS, price_of_parts
+from edgekit.kb.winograd import POINTS, Transformed
 
 Kind = Literal[
     "conv",
@@ -147,7 +155,7 @@ def candidates_of(form: Form, isa: Isa, board: BoardProfile, threads: int = 1) -
         return list(_depthwise(form, isa, board, threads))
     if form.kind == "product":
         return products_of(form, isa, board)
-    return [*_in_place(form, isa, board, threads), *_winograd(form, isa)]
+    return [*_in_place(form, isa, board, threads), *_winograd(form, isa, board, threads)]
 
 
 def packs_products(isa: Isa, board: BoardProfile) -> bool:
@@ -361,7 +369,7 @@ def _is_single(form: Form, isa: Isa, board: BoardProfile) -> bool:
     return one and not board.in_order and makes_whole_products(board)
 
 
-def _winograd(form: Form, isa: Isa) -> Iterator[Candidate]:
+def _winograd(form: Form, isa: Isa, board: BoardProfile, threads: int) -> Iterator[Candidate]:
     """The candidate by Winograd's transform, with prices as they were measured on 64-bit ARM;
     elsewhere a direct convolution runs at the core's peak and reads less."""
     c, oc, vl = form.depth, form.shape.n, isa.vl
@@ -373,10 +381,9 @@ def _winograd(form: Form, isa: Isa) -> Iterator[Candidate]:
         return
     n, height, width = form.y
     tiles = n * math.ceil(height / 4) * math.ceil(width / 4)
-    transforms = 300 * c / vl + 270 * oc / vl
-    usual = Tile(4, 4) if tiles <= _FEW_TILES else Tile(8, 2)
-    for tile in (Tile(8, 2), Tile(4, 4)):
-        whole = math.ceil(tiles / tile.mr) * tile.mr
-        price = tiles * transforms + whole * 36 * (c * oc / vl * 1.3 + oc)
+    known = (Tile(4, 4), Tile(8, 2)) if tiles <= _FEW_TILES else (Tile(8, 2), Tile(4, 4))
+    waits = price_of_weights(POINTS * c * oc * 4, board, threads)
+    for tile in known:
+        price = Transformed(tiles, c, oc, vl, tile).price(threads) / _GAIN + waits
         method = OperatorMethod("winograd", "f32", tile.mr, tile.nv * vl)
-        yield Candidate(method, price / _GAIN, tile == usual)
+        yield Candidate(method, price, threads > 1 or tile == known[0])

@@ -17,6 +17,7 @@ from edgekit.host.lower.packing import pack_panels
 from edgekit.host.lower.plan import Call, Field, Value
 from edgekit.host.lower.window import Window, bias_vector
 from edgekit.kb.isa import Tile
+from edgekit.kb.winograd import Transformed
 
 _NEAR, _FAR = math.sqrt(0.5), math.sqrt(2.0)
 _POINTS = ((_NEAR, -1.5), (-_NEAR, -1.5), (_FAR, 6.0), (-_FAR, 6.0))
@@ -46,13 +47,17 @@ def lower_winograd(
         NV=tile.nv,
         **function,
     )
+    _, _, _, c = window.x
+    shared = Transformed(_tiles(window), c, window.y[3], vl, tile)
+    parts = shared.parts(ctx.threads)
     residual = ctx.optional(node, 3)
     low, high = activation.bounds
     fields: dict[str, Field] = {
         "win": window.fields,
-        "panels": math.ceil(window.y[3] / (tile.nv * vl)),
+        "panels": shared.panels,
+        "parts": parts,
         "x": Value(str(node.inputs[0])),
-        "weights": ctx.weights.add(_pack(weights, window.x[3], tile.nv * vl, vl)),
+        "weights": ctx.weights.add(_pack(weights, c, tile.nv * vl, vl)),
         "bias": ctx.weights.add(
             bias_vector(ctx.optional(node, 2), window.y[3], np.dtype(np.float32))
         ),
@@ -63,7 +68,7 @@ def lower_winograd(
         "high": high,
         **epilogue,
     }
-    return Call(kernel, fields, math.ceil(_tiles(window) / tile.mr))
+    return Call(kernel, fields, shared.groups * parts)
 
 
 def _tiles(window: Window) -> int:

@@ -3,8 +3,9 @@
  *
  * Compile-time parameters: NAME, MR (tiles of 4x4 pixels), NV (vectors of output channels),
  * EK_SIMD. MR tiles of x are transformed, then multiplied by one panel of transformed weights
- * after the other. The polynomials are taken at 0, +-sqrt(1/2), +-sqrt(2) and infinity, whose
- * rounding errors are smaller than those of whole numbers. */
+ * after the other; where there are fewer groups of tiles than threads, several transform the same
+ * tiles, each for panels of its own. The polynomials are taken at 0, +-sqrt(1/2), +-sqrt(2) and
+ * infinity, whose rounding errors are smaller than those of whole numbers. */
 #include "f32_winograd.h"
 #include "epilogue.h"
 #include "../gemm/f32_tile.h"
@@ -150,32 +151,43 @@ EK_INLINE void panel(const int nv, const ek_f32_winograd_args *a, const float *v
     }
 }
 
-/* Tasks: groups of MR tiles. */
-void NAME(const void *args, long begin, long end) {
-    const ek_f32_winograd_args *a = args;
+/* The transforms of `count` tiles from `first` on, to v: [point][MR][c]. */
+static void tiles_in(const ek_f32_winograd_args *a, long first, int count, float *v) {
     const ek_window *g = &a->win;
     const int across = (g->ow + 3) / 4, down = (g->oh + 3) / 4;
     const long tiles = (long)g->n * across * down, pitch = (long)g->w * g->c;
-    float v[POINTS * MR * EK_WINOGRAD_CHANNELS] __attribute__((aligned(64)));
     float border[POINTS * EK_WINOGRAD_CHANNELS] __attribute__((aligned(64)));
-    for (long group = begin; group < end; group++) {
-        const long first = group * MR;
-        const int count = (int)ek_min(MR, tiles - first);
-        for (int i = 0; i < MR; i++) {
-            /* Beyond the last tile it is transformed again: its products are thrown away. */
-            const long t = ek_min(first + i, tiles - 1);
-            const long ix = t % across * 4 - g->left, iy = t / across % down * 4 - g->top;
-            const float *image = a->x + t / across / down * g->h * pitch;
-            if (i >= count && i >= (count > MR / 2 ? MR : count > MR / 4 ? MR / 2 : MR / 4))
-                break;
-            if (ix >= 0 && iy >= 0 && ix + SIDE <= g->w && iy + SIDE <= g->h) {
-                tile_in(image + iy * pitch + ix * g->c, pitch, g->c, v + i * g->c);
-            } else {
-                border_tile(g, image, iy, ix, border);
-                tile_in(border, SIDE * g->c, g->c, v + i * g->c);
-            }
+    for (int i = 0; i < MR; i++) {
+        /* Beyond the last tile it is transformed again: its products are thrown away. */
+        const long t = ek_min(first + i, tiles - 1);
+        const long ix = t % across * 4 - g->left, iy = t / across % down * 4 - g->top;
+        const float *image = a->x + t / across / down * g->h * pitch;
+        if (i >= count && i >= (count > MR / 2 ? MR : count > MR / 4 ? MR / 2 : MR / 4))
+            break;
+        if (ix >= 0 && iy >= 0 && ix + SIDE <= g->w && iy + SIDE <= g->h) {
+            tile_in(image + iy * pitch + ix * g->c, pitch, g->c, v + i * g->c);
+        } else {
+            border_tile(g, image, iy, ix, border);
+            tile_in(border, SIDE * g->c, g->c, v + i * g->c);
         }
-        for (long channel = 0; channel < g->oc; channel += NV * EK_VL) {
+    }
+}
+
+/* Tasks: groups of MR tiles x parts of the panels. */
+void NAME(const void *args, long begin, long end) {
+    const ek_f32_winograd_args *a = args;
+    const ek_window *g = &a->win;
+    const long tiles = (long)g->n * ((g->ow + 3) / 4) * ((g->oh + 3) / 4);
+    float v[POINTS * MR * EK_WINOGRAD_CHANNELS] __attribute__((aligned(64)));
+    for (long t = begin, held = -1; t < end; t++) {
+        const long group = t / a->parts, part = t % a->parts, first = group * MR;
+        const int count = (int)ek_min(MR, tiles - first);
+        const long until = (part + 1) * a->panels / a->parts * NV * EK_VL;
+        if (group != held)
+            tiles_in(a, first, count, v);
+        held = group;
+        for (long channel = part * a->panels / a->parts * NV * EK_VL;
+             channel < ek_min(until, g->oc); channel += NV * EK_VL) {
             const long left = (g->oc - channel) / EK_VL;
             if (left >= NV)
                 panel(NV, a, v, first, count, channel);

@@ -7,6 +7,7 @@
 typedef struct {
     ek_window win; /* c and oc are multiples of EK_VL */
     long panels;   /* ceil(oc / NR) */
+    long parts;    /* of the panels, each a task: 1 where tiles are enough for all threads */
     const float *x;
     const float *weights; /* transformed: [panel][36][c][NR], the last panel as narrow as it is */
     const float *bias;

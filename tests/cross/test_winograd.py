@@ -1,0 +1,40 @@
+"""3x3 convolutions by Winograd's transform whose panels several threads share, under qemu."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from edgekit.host.graph import ops
+from edgekit.host.graph.types import Padding
+from edgekit.host.lower.lower import lower
+from edgekit.host.lower.plan import Call
+from edgekit.host.zoo.cases import Cases
+from edgekit.kb.board import load_board
+from edgekit.kb.gemm_table import KnowledgeBase
+from tests.support.kernel_runs import build, check
+from tests.support.op_cases import Case, constant, tensor
+from tests.support.op_graphs import graph_of, inputs_of
+
+pytestmark = pytest.mark.cross
+
+
+def test_threads_share_panels_of_few_tiles(virtual_board, tmp_path):
+    """The last panel is narrow, the last tiles are cut, groups of tiles are not whole."""
+    rng, board = np.random.default_rng(1), load_board("a76")
+    cases = []
+    for (h, w), (c, oc) in (((7, 7), (64, 60)), ((8, 8), (32, 36)), ((13, 6), (32, 20))):
+        weights = constant(rng.standard_normal((oc, 3, 3, c)).astype(np.float32))
+        bias = constant(rng.standard_normal(oc).astype(np.float32))
+        x = tensor((1, h, w, c))
+        cases.append(Case(ops.Conv2D(padding=Padding(1, 1, 1, 1)), (x, weights, bias)))
+    graph, table = graph_of(cases), KnowledgeBase((board.platform,))
+    steps = lower(graph, board, table, threads=4).lowered.steps
+    calls = [call for step in steps for call in step.calls if isinstance(call, Call)]
+    assert [call.kernel.source for call in calls] == ["conv/f32_winograd.c"] * 3
+    assert all(int(str(call.fields["parts"])) > 1 and (call.tasks or 0) >= 3 for call in calls)
+    inputs = inputs_of(graph)
+    folder = build(graph, board, tmp_path / "release", table=table, threads=4)
+    runs = Cases(tuple(inputs[n][None] for n in graph.inputs), steps=1)
+    rows = virtual_board("a76").run(folder, runs, tmp_path, 4)
+    check(graph, {n: row[0] for n, row in zip(graph.outputs, rows, strict=True)}, inputs)
