@@ -150,7 +150,8 @@ class Candidate:
 
 def candidates_of(form: Form, isa: Isa, board: BoardProfile, threads: int = 1) -> list[Candidate]:
     """All methods that compute a form on so many threads, the first of equally dear ones first.
-    None for windows that need more scratch than there is."""
+    None for windows that need more scratch than there is. x86 keeps those of one thread."""
+    threads = threads if board.arch != "x86_64" else 1
     if form.kind == "depthwise":
         return list(_depthwise(form, isa, board, threads))
     if form.kind == "product":
@@ -223,10 +224,12 @@ def _depthwise(form: Form, isa: Isa, board: BoardProfile, threads: int) -> Itera
     columns = sums_at_once(isa, form.is_float)
     blocks = math.ceil(form.shape.n / columns)
     shares = isa.shares_rows and form.has_fixed_window and form.y[1] > 1
+    prices = {rows: blocks * _price_of_rows(form, rows, threads) for rows in (1, 2)}
+    shares = shares and (threads == 1 or prices[2] < prices[1])
     for rows in (1, 2) if form.has_fixed_window else (1,):
         usual = rows == 1 + (shares and _two_rows_pay(form, isa, board, threads))
         method = OperatorMethod("depthwise", form.dtype, rows, columns)
-        yield Candidate(method, blocks * _price_of_rows(form, rows), usual)
+        yield Candidate(method, prices[rows], usual)
 
 
 def _two_rows_pay(form: Form, isa: Isa, board: BoardProfile, threads: int) -> bool:
@@ -246,12 +249,15 @@ def _lines(form: Form, rows: int) -> int:
     return (rows - 1) * form.stride[0] + form.window[0]
 
 
-def _price_of_rows(form: Form, rows: int) -> float:
+def _price_of_rows(form: Form, rows: int, threads: int) -> float:
     """Of a block of channels: multiply-adds, and half as much for each load of tiles of four pixels
-    for all rows. A row that is left is made alone."""
+    for all rows. A row that is left is made alone. Threads share what is made at once."""
     reach = 3 * form.stride[1] + form.window[1]
     one, several = (n * math.prod(form.window) + _lines(form, n) * reach / 8 for n in (1, rows))
     groups, left = divmod(form.y[1], rows)
+    if threads > 1:
+        most = math.ceil(form.y[0] * math.ceil(form.y[1] / rows) / threads)
+        return threads * form.y[2] * most * (several if groups else one)
     return form.y[0] * form.y[2] * (groups * several + left * one)
 
 
