@@ -151,6 +151,7 @@ class Isa(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     masks_loads: bool = False  # vf_load_masked: a load that leaves lanes out
     multiplies_pairs: bool = False  # EK_PAIRS: the sum of two 16-bit products in each lane
     widens_eight: bool = False  # EK_CODES8: 16-bit products eight at a time, whatever the vector
+    codes_by_lines: bool = False  # EK_LINES: codes of 8-bit products by floats (lower/lines.py)
     shares_rows: bool = (
         True  # two rows of a depthwise convolution at once, sums of both in registers
     )

@@ -13,7 +13,9 @@ from edgekit.device.kernel_facts import I8_SEGMENTS, I8_UNPACKED_BYTES
 from edgekit.host.align import round_up
 from edgekit.host.graph.ops import FullyConnected
 from edgekit.host.graph.quantization import (
+    Multiplier,
     activation_range,
+    code_range,
     convolution_multiplier,
     dense_multiplier,
     zero_point_of,
@@ -22,6 +24,7 @@ from edgekit.host.graph.quantization import (
 from edgekit.host.graph.types import Activation, Array, DType, Node, Tensor
 from edgekit.host.lower.ahead import AHEAD, ahead_of
 from edgekit.host.lower.context import Context, padded
+from edgekit.host.lower.lines import Lines, lines_of
 from edgekit.host.lower.methods import band_of, form_of, method_of, tile_of
 from edgekit.host.lower.packing import halve_panels, pack_byte_panels
 from edgekit.host.lower.plan import Call, Field, Kernel, Value
@@ -214,7 +217,7 @@ def i8_product(
     bias = bias_vector(ctx.optional(node, 2), width, _I32).astype(np.int64)
     bias += padded(packed.correction, width, np.dtype(np.int64))
     low, high = activation_range(activation, y)
-    rounding = {}
+    rounding, lines = {}, None
     largest = np.abs(bias) + _largest_product(weights, w_zero)
     if dense:
         rounding["ROUND_ONCE"] = 1
@@ -222,6 +225,10 @@ def i8_product(
         kind, rounding["RIGHT_ONLY"] = "conv_right", 1
         if ctx.isa.widens_eight and saturates(factor, largest, y, low, high):
             kind, rounding["SHORT"] = "conv_short", 1
+            lines = _lines_of(ctx, node, weights, factor)
+    if lines is not None:
+        kind, rounding = "conv_lines", {"LINES": 1}
+        bias += padded(lines.start, width, np.dtype(np.int64))
     after, called, table = look_up_of(ctx, node)
     name = f"{x.dtype.value}_{kind}_{tile.mr}x{tile.nv * vl}{packed.suffix}{called}"
     kernel = ctx.kernel(
@@ -238,7 +245,10 @@ def i8_product(
         **after,
     )
     fields = _i8_fields(ctx, node, window, packed, method, depth, x_zero)
-    fields |= requantize_fields(ctx, factor, width, rounds_once=dense)
+    if lines is None:
+        fields |= requantize_fields(ctx, factor, width, rounds_once=dense)
+    else:
+        fields |= _line_fields(ctx, lines, width)
     fields |= {
         "x": Value(x.name),
         "weights": ctx.weights.add(packed.weights),
@@ -251,6 +261,25 @@ def i8_product(
         **table,
     }
     return Call(kernel, fields, count_tasks(window, tile, vl)[0])
+
+
+def _lines_of(ctx: Context, node: Node, weights: Array, factor: Multiplier) -> Lines | None:
+    """The lines that make the codes of a product whose bounds are those of their type. Cores in
+    order make those of partial sums sooner by integers: they wait for the sum of each."""
+    if not ctx.isa.codes_by_lines or (ctx.board.in_order and not ctx.isa.i8.is_dot):
+        return None
+    x, w = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
+    low, high = (code - zero_point_of(x) for code in code_range(x.dtype))
+    signed = weights.astype(np.int64) - zero_of_rows(w)
+    bias = bias_vector(ctx.optional(node, 2), len(weights), _I32).astype(np.int64)
+    least = bias + np.minimum(signed * low, signed * high).sum(axis=1)
+    most = bias + np.maximum(signed * low, signed * high).sum(axis=1)
+    return lines_of(factor, least, most, ctx.tensor(node.outputs[0]))
+
+
+def _line_fields(ctx: Context, lines: Lines, width: int) -> dict[str, Field]:
+    values = {"slope": lines.slope, "offset": lines.offset}
+    return {key: ctx.weights.add(padded(v, width, _F32)) for key, v in values.items()}
 
 
 def _largest_product(weights: Array, w_zero: Array) -> int:

@@ -28,7 +28,7 @@ def _depthwise(channels: int, side: int, stride: int, weight: int) -> Case:
     return Case(op, (x, constant(data, DType.I8, quant(scales, 0, 3)), bias), quant(0.4, -128))
 
 
-def _convolution(channels: int, outputs: int, dtype: DType, factor: float) -> Case:
+def _convolution(channels: int, outputs: int, dtype: DType, factor: float, code: int) -> Case:
     rng = np.random.default_rng(outputs)
     info = np.iinfo(dtype.numpy)
     shape = (outputs, 3, 3, channels)
@@ -39,7 +39,7 @@ def _convolution(channels: int, outputs: int, dtype: DType, factor: float) -> Ca
     x = tensor((1, 7, 9, channels), dtype, quant(0.05, info.min))
     op = ops.Conv2D((1, 1), (1, 1), Padding(1, 1, 1, 1))
     weights = constant(data, dtype, quant(0.02, zero))
-    return Case(op, (x, weights, bias), quant(0.001 / factor, info.min + 3))
+    return Case(op, (x, weights, bias), quant(0.001 / factor, info.min + code))
 
 
 def _graph() -> Graph:
@@ -50,10 +50,11 @@ def _graph() -> Graph:
         for channels, weight in ((8, 127), (13, -127), (24, 1), (3, 127))
     ]
     cases += [
-        _convolution(channels, outputs, dtype, factor)
+        _convolution(channels, outputs, dtype, factor, code)
         for channels, outputs in ((16, 16), (5, 11))
         for dtype in (DType.I8, DType.U8)
-        for factor in (0.005, 0.04)  # outputs within 16 bits, and beyond them
+        # outputs within 16 bits of one sign and of both, and outputs beyond them
+        for factor, code in ((0.00513, 0), (0.00513, 128), (0.04, 3))
     ]
     return graph_of(cases)
 
@@ -86,6 +87,8 @@ def test_kernels_are_chosen_by_what_fits():
     }
     assert any("dwconv_3x3s1_2_bytes_short" in name for name in names["a76"])
     assert not any("bytes" in name for name in names["a53"])
+    assert any("conv_lines" in name for name in names["a76"])
+    assert not any("conv_lines" in name for name in names["a53"])
     for of_board in names.values():
         assert any("conv_short" in name for name in of_board)
         assert any("conv_right" in name for name in of_board)

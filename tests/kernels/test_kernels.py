@@ -76,3 +76,4 @@ def test_the_table_of_instruction_sets_matches_the_headers():
         assert re.search(r"#define EK_I8 (\w+)", text).group(1) == isa.i8.value
         assert ("vf_load_masked" in text) == isa.masks_loads
         assert ("#define EK_PAIRS" in text) == isa.multiplies_pairs
+        assert ("#define EK_LINES" in text) == isa.codes_by_lines

@@ -2,10 +2,10 @@
  *
  * Compile-time parameters: NAME, MR, NV, EK_SIMD, TX (type of x), TY (type of y), W_ZERO, and
  * optionally NARROW, RIGHT_ONLY (what vi_requantize_right asks for holds), SHORT (that, and what
- * vi_short_codes8 asks for), ROUND_ONCE (fully connected layers), LOOK_UP (look_up_rows.h),
- * FLOAT_OUTPUT, FOUR (panels of weights are halved, i4_unpack.h, and walked once with the pixels
- * inside) and, with FLOAT_OUTPUT, GROUPS (weights have a scale per group of k, i8_groups.h) with
- * BF16_SCALES or without.
+ * vi_short_codes8 asks for), LINES (codes by floats, with EK_LINES), ROUND_ONCE (fully connected
+ * layers), LOOK_UP (look_up_rows.h), FLOAT_OUTPUT, FOUR (panels of weights are halved,
+ * i4_unpack.h, and walked once with the pixels inside) and, with FLOAT_OUTPUT, GROUPS (weights have
+ * a scale per group of k, i8_groups.h) with BF16_SCALES or without.
  * Products are made as gemm/i8_tile.h says. Where rows are bytes (I8_IN_PLACE), the zero point of x
  * is folded into the bias by the host; where they are 16-bit values, it is subtracted here. That of
  * the weights is subtracted already, but with W_ZERO it is not: then it is as they are widened, or
@@ -57,6 +57,11 @@ EK_INLINE vi bias_at(const ek_i8_conv_args *a, long channel) {
 }
 
 /* What turns the sums of one vector of channels into outputs. */
+#ifdef LINES
+#define ADDED_ZERO(a) -EK_LINE_ZERO
+#else
+#define ADDED_ZERO(a) (a)->y_zero
+#endif
 #ifdef FLOAT_OUTPUT
 typedef struct {
     vf scale, bias, low, high;
@@ -98,6 +103,27 @@ EK_INLINE output output_at(const int plain, const ek_i8_conv_args *a, long chann
 EK_INLINE vi scaled(const output *o, vi sum) {
     return vi_requantize_once(sum, o->multiplier, o->right);
 }
+#elif defined LINES
+typedef struct {
+    vf slope, offset;
+    const float *offset_at;
+} output;
+EK_INLINE output output_at(const int plain, const ek_i8_conv_args *a, long channel) {
+    (void)plain;
+    const float *offset = a->offset + channel;
+    return (output){vf_load(a->slope + channel), vf_load(offset), offset};
+}
+EK_INLINE vi scaled(const output *o, vi sum) {
+    return vi_line(sum, o->slope, o->offset);
+}
+/* Or the offset, which is added to, is copied, by the units that multiply: where loads need not
+ * wait for each other, they cost less. */
+EK_INLINE void load_anew(output *o) {
+    if (EK_IN_ORDER)
+        return;
+    EK_OPAQUE_INDEX(o->offset_at);
+    o->offset = vf_load(o->offset_at);
+}
 #else
 #if UNSIGNED_SUMS
 typedef vi_unsigned_factor output;
@@ -126,7 +152,7 @@ EK_INLINE vi scaled(const output *o, vi sum) {
 EK_INLINE void finish(const int plain, const int whole, const ek_i8_conv_args *a, const output *o,
                       vi sum, TY *y, long left, long pixel) {
     (void)plain, (void)pixel;
-    vi v = vi_min(vi_max(scaled(o, sum) + a->y_zero, vi_splat(a->low)), vi_splat(a->high));
+    vi v = vi_min(vi_max(scaled(o, sum) + ADDED_ZERO(a), vi_splat(a->low)), vi_splat(a->high));
     if (whole || EK_VL == 1 || left >= EK_VL)
         vi_to_bytes(y, v);
     else
@@ -157,6 +183,9 @@ EK_INLINE vi sum_at(const int nv, const ek_i8_conv_args *a, const rows_t *rows, 
 EK_INLINE void store_codes(const vi v[TOGETHER], const vi_codes *codes, TY *const y[TOGETHER]) {
 #ifdef EK_CODES64
     const vi all = vi_codes64(v, codes, (TY)-1 > 0);
+#elif defined LINES
+    const int64_t all = vi_low_codes8(v[0], v[1], (TY)-1 > 0);
+    (void)codes;
 #elif defined SHORT
     const int64_t all = vi_short_codes8(v[0], v[1], codes, (TY)-1 > 0);
 #else
@@ -188,6 +217,9 @@ EK_INLINE void finish_whole(const int mr, const int nv, const ek_i8_conv_args *a
             const int at = p + q < mr * nv ? p + q : mr * nv - 1, i = at / nv, j = at % nv;
             const vi sum = sum_at(nv, a, rows, sums, i, j, channel + j * EK_VL, bias[j]);
             v[q] = scaled(&o[j], sum);
+#ifdef LINES
+            load_anew(&o[j]);
+#endif
             to[q] = y + i * pitch + j * EK_VL;
         }
         store_codes(v, &codes, to);

@@ -9,6 +9,7 @@
 #define EK_OWN_ROUNDING_SHIFT
 #define EK_OWN_SHIFT_RIGHT
 #define EK_CODES8
+#define EK_LINES
 #ifdef __aarch64__
 #define EK_OPAQUE_INDEX(i) __asm__("" : "+r"(i))
 #endif
@@ -69,6 +70,18 @@ EK_INLINE int64_t vi_short_codes8(vi a, vi b, const vi_codes *c, const int is_un
     const int16x8_t v = vcombine_s16(vmovn_s32((int32x4_t)a), vmovn_s32((int32x4_t)b));
     const int16x8_t moved = vaddq_s16(v, c->zero);
     return is_unsigned ? (int64_t)vqmovun_s16(moved) : (int64_t)vqmovn_s16(moved);
+}
+
+/* Sums as the bits of floats from 2^23 to 2^24, to such floats: in the lower bits of these is the
+ * result, rounded; EK_LINE_ZERO are the bits of zero. */
+EK_INLINE vi vi_line(vi sum, vf slope, vf offset) {
+    return (vi)vfmaq_f32((float32x4_t)offset, (float32x4_t)sum, (float32x4_t)slope);
+}
+#define EK_LINE_ZERO 0x4B400000
+/* Codes of s8 or u8 from the lower 16 bits. */
+EK_INLINE int64_t vi_low_codes8(vi a, vi b, const int is_unsigned) {
+    const int16x8_t v = vuzpq_s16((int16x8_t)a, (int16x8_t)b).val[0];
+    return is_unsigned ? (int64_t)vqmovun_s16(v) : (int64_t)vqmovn_s16(v);
 }
 
 /* Sixteen products of bytes in four lanes. `narrow` adds two products in 16 bits before widening,

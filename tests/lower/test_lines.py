@@ -1,0 +1,84 @@
+"""Codes by lines through the sums: equal to TFLite's for every sum, or not offered."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from edgekit.host.graph.quantization import Multiplier, multiplier_of
+from edgekit.host.graph.types import DType
+from edgekit.host.lower.lines import Lines, codes_of, lines_of
+from tests.support.op_cases import quant, tensor
+
+
+def _codes_by_floats(lines: Lines, sums, channel: int):
+    """As the kernel has it, in f32; a product of floats of 24 bits has no error in f64, and what is
+    added to it here has a mantissa so much longer that the sum is rounded once, too."""
+    bits = (sums + lines.start[channel]).astype(np.int32).view(np.float32)
+    line = bits.astype(np.longdouble) * np.longdouble(lines.slope[channel])
+    y = (line + np.longdouble(lines.offset[channel])).astype(np.float32)
+    return y.view(np.int32).astype(np.int16).astype(np.int64)
+
+
+def _expected(factor: Multiplier, sums, y):
+    info = np.iinfo(y.dtype.numpy)
+    return np.clip(factor.apply(sums) + y.quant.zero_point[0], info.min, info.max)
+
+
+@pytest.mark.parametrize("dtype", [DType.I8, DType.U8])
+@pytest.mark.parametrize("real", [0.3, 0.0471, 0.00631, 0.0019, 0.00047])
+def test_all_sums_get_tflites_codes(dtype, real):
+    info = np.iinfo(dtype.numpy)
+    y = tensor((1, 1, 1, 1), dtype, quant(0.1, info.min))
+    found = 0
+    for seed in range(5):
+        factor = multiplier_of(real * np.random.default_rng(seed).uniform(0.7, 1, 1))
+        ends = np.array([-9000 - seed]), np.array([int(270 / real) + seed])
+        lines = lines_of(factor, *ends, y)
+        if lines is None:
+            continue
+        found += 1
+        sums = np.arange(ends[0][0], ends[1][0] + 1)
+        expected = _expected(factor, sums, y)
+        info = np.iinfo(dtype.numpy)
+        exact = codes_of(lines, sums[:, None])
+        assert exact is not None
+        assert np.array_equal(np.clip(exact[:, 0], info.min, info.max), expected)
+        by_floats = np.clip(_codes_by_floats(lines, sums, 0), info.min, info.max)
+        assert np.array_equal(by_floats, expected)
+    assert found >= 3
+
+
+def test_each_channel_has_a_line_of_its_own():
+    y = tensor((1, 1, 1, 5), DType.I8, quant(0.1, -128))
+    factor = multiplier_of(np.array([0.4, 0.01, 0.002, 0.03, 0.11]))
+    least, most = np.array([-900, 0, -70000, 5, -3]), np.array([900, 90000, 200000, 5, 8])
+    lines = lines_of(factor, least, most, y)
+    assert lines is not None
+    for c in range(5):
+        sums = np.arange(least[c], most[c] + 1)
+        of_channel = Multiplier(factor.multiplier[c : c + 1], factor.shift[c : c + 1])
+        found = np.clip(_codes_by_floats(lines, sums, c), -128, 127)
+        assert np.array_equal(found, _expected(of_channel, sums, y))
+
+
+def test_one_factor_serves_all_channels():
+    y = tensor((1, 1, 1, 3), DType.I8, quant(0.1, -128))
+    lines = lines_of(multiplier_of(0.02), np.array([-9, 0, 4]), np.array([9999, 8000, 7]), y)
+    assert lines is not None
+    assert lines.slope.shape == lines.offset.shape == lines.start.shape == (3,)
+
+
+@pytest.mark.parametrize(
+    ("real", "least", "most", "zero"),
+    [
+        (0.01, 0, 1 << 24, -128),  # more sums than a float of 2^23 to 2^24 tells apart
+        (0.01, -(1 << 22), 1 << 22, -128),  # codes beyond 16 bits
+        (0.7, -500, 500, -128),  # no shift
+        (0.0, -500, 500, -128),
+        (0.0007, -(10**6), 10**6, 4),  # steps on two lines: halves go away from zero
+    ],
+)
+def test_none_is_offered_where_none_is_exact(real, least, most, zero):
+    y = tensor((1, 1, 1, 1), DType.I8, quant(0.1, zero))
+    assert lines_of(multiplier_of(real), np.array([least]), np.array([most]), y) is None
