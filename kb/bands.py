@@ -75,6 +75,14 @@ def price_of_memory(
     return read / LINE * per_line * reached(core.name, core.order == "in")
 
 
+def shares_weights(weight_bytes: int, row_bytes: int, threads: int) -> bool:
+    """Whether threads share the weights of a product rather than its rows: each is spared more
+    weights than twice all rows, which come from other cores then. Of 36 x 128 by 128 (3.6 times as
+    many weights) by board time: four threads take 0.83 to 1.01 of their time on A53, A55, A72, A76
+    and X60, two 1.03 on A76; at 1.5 times as many four take 1.0 to 1.3 on A53 and A55."""
+    return weight_bytes * (threads - 1) >= 2 * threads * row_bytes > 0
+
+
 def price_of_weights(weight_bytes: int, board: BoardProfile, threads: int) -> float:
     """What threads that share a product wait for its weights, in multiply-adds of vectors, all
     threads' together: as long as memory takes for all of them, where they fill so much of the last

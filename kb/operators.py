@@ -16,6 +16,7 @@ from edgekit.kb.bands import (
     blocks_outside,
     price_of_memory,
     price_of_weights,
+    shares_weights,
 )
 from edgekit.kb.board import BoardProfile
 from edgekit.kb.clusters import makes_whole_products
@@ -110,6 +111,11 @@ class Form:
     @property
     def is_float(self) -> bool:
         return self.dtype not in ("s8", "u8")
+
+    @property
+    def is_of_points(self) -> bool:
+        """Whether rows of x are multiplied as they lie: in f32, with a window of one."""
+        return (self.dtype, self.window, self.stride) == ("f32", (1, 1), (1, 1))
 
     @property
     def has_fixed_window(self) -> bool:
@@ -265,6 +271,7 @@ def _in_place(form: Form, isa: Isa, board: BoardProfile, threads: int) -> Iterat
     """The walk that reads more from beyond L2 is for rows of a table only. A single tile of rows
     reads weights once by either, and finds its rows once with channels inside."""
     outer = panel_outer(board, form.weight_bytes)
+    outer |= form.is_of_points and shares_weights(form.weight_bytes, form.x_bytes, threads)
     walks: tuple[Split, Split] = ("m", "n")
     for split in walks:
         for tile, proven in _tiles(form, isa, board):
@@ -272,14 +279,14 @@ def _in_place(form: Form, isa: Isa, board: BoardProfile, threads: int) -> Iterat
             method = OperatorMethod("in_place", form.dtype, tile.mr, tile.nv * isa.vl, split)
             price = form.shape.k * _price_of_step(tile, form, isa, board)
             blocks = list(_blocks(form, tile.mr, tile.nv * isa.vl, board))
-            shared = _shared_block(method, blocks, form, board) if threads > 1 else None
-            by_rule = split == usual and shared is None
+            block = _shared_block(method, blocks, form, board) if threads > 1 else None
+            by_rule = split == usual and block is None
             yield Candidate(method, price, proven and by_rule, by_rule)
             yield from _with_bands(Candidate(method, price), form, board, threads)
             for kc in blocks:
                 kept = 2 * (math.ceil(form.shape.k / kc) - 1) * form.shape.m * form.shape.n
                 blocked = dataclasses.replace(method, kc=kc)
-                by_rule = split == usual and kc == shared
+                by_rule = split == usual and kc == block
                 yield Candidate(blocked, price + kept / isa.vl, proven and by_rule, by_rule)
 
 
@@ -319,10 +326,9 @@ def _blocks(form: Form, mr: int, nr: int, board: BoardProfile) -> Iterator[int]:
     """Blocks of k worth a row: of pointwise products with several tiles of rows, whose panel of
     weights does not stay in half of L1 as a whole, but does so block by block. Sums go through y
     between them."""
-    points = (form.dtype, form.window, form.stride) == ("f32", (1, 1), (1, 1))
     held = 4 * nr
     whole = form.shape.m <= mr or form.shape.k * held <= board.l1d_bytes // 2
-    if not points or form.has_border or whole:
+    if not form.is_of_points or form.has_border or whole:
         return
     yield from (kc for kc in _BLOCKS if kc < form.shape.k and kc * held <= board.l1d_bytes // 2)
 
@@ -379,9 +385,8 @@ def _winograd(form: Form, isa: Isa, board: BoardProfile, threads: int) -> Iterat
     """The candidate by Winograd's transform, with prices as they were measured on 64-bit ARM;
     elsewhere a direct convolution runs at the core's peak and reads less."""
     c, oc, vl = form.depth, form.shape.n, isa.vl
-    if not (isa.lanes and isa.registers >= 32 and 0 < c <= WINOGRAD_CHANNELS):
-        return
-    if c % vl or oc % vl or form.dtype != "f32":
+    whole = form.dtype == "f32" and not (c % vl or oc % vl)
+    if not (whole and isa.lanes and isa.registers >= 32 and 0 < c <= WINOGRAD_CHANNELS):
         return
     if (form.kind, form.window, form.stride, form.dilation) != ("conv", (3, 3), (1, 1), (1, 1)):
         return

@@ -200,3 +200,16 @@ def test_a_row_of_one_thread_leaves_the_walk_of_several_to_the_rule(board, kc, m
     assert found[1][0] == by_rule and found[1][1].rule == "relaxed:threads"
     assert ("by the rule" in found[1][1].why) == (by_rule != method)
     assert "by the rule" not in found[4][1].why
+
+
+@pytest.mark.parametrize(
+    ("m", "threads", "split"),
+    [(36, 1, "m"), (36, 2, "m"), (36, 4, "n"), (64, 4, "m"), (20, 2, "n")],
+)
+@pytest.mark.parametrize("name", ["rpi3", "rpi5", "bpi-f3"])
+def test_threads_share_weights_where_those_are_far_more_than_rows(name, m, threads, split):
+    """Of 128 x 128 values; not on x86, whose walks stay."""
+    for profile, expected in ((load_board(name), split), (load_profile("x86-64-v4"), "m")):
+        graph, table = _graph(shape=GemmShape(m, 128, 128)), table_of_operators(profile)
+        (step,) = lower(graph, profile, table, threads=threads).lowered.steps
+        assert step.compiled is not None and step.compiled.method.split == expected
