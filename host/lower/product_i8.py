@@ -40,6 +40,7 @@ from edgekit.kb.isa import ByteProduct, Tile
 from edgekit.kb.operators import OperatorMethod
 
 _SEGMENT_WASTE = 1.3  # rounding rows up may cost this much more products than packing windows
+_CHEAP_WASTE = 1.5  # on ARM, where products are dots: a step is so short that packing lasts longer
 _I32, _F32 = np.dtype(np.int32), np.dtype(np.float32)
 NO_ZERO = np.asarray(0)
 
@@ -62,12 +63,13 @@ def _depth_of(ctx: Context, window: Window, w_zero: Array) -> _Depth:
     row = window.kernel[1] * window.x[3]
     whole = round_up(max(window.k, 1), step)
     segment = round_up(max(row, 1), step)
+    waste = _CHEAP_WASTE if ctx.isa.i8 is ByteProduct.DOT4_SS else _SEGMENT_WASTE
     in_place = (
         ctx.isa.i8.reads_bytes
         and (window.pointwise or _needs_no_sums(ctx.isa.i8, w_zero))
         and window.dilation[1] == 1
         and window.kernel[0] <= I8_SEGMENTS
-        and window.kernel[0] * segment <= _SEGMENT_WASTE * whole
+        and window.kernel[0] * segment <= waste * whole
     )
     total = window.kernel[0] * segment if in_place else whole
     return _Depth(in_place, segment, total)
