@@ -88,7 +88,11 @@ def choose_among(
     """The same of some candidates, of which one is proven."""
     cheapest = min((c for c in candidates if c.proven), key=lambda c: c.price)
     taken, choice = _by_rows(table, board, form, threads, candidates, cheapest)
-    others = [c for c in candidates if c.method != taken.method]
+    # What is not proven may cost more than its price, so by price alone it is not better.
+    decided = choice.row is not None
+    others = [
+        c for c in candidates if c.method != taken.method and (decided or c.price >= taken.price)
+    ]
     second = min(others, key=lambda c: (not c.proven, c.price), default=None)
     usual, _ = _without_row(table, board, form, candidates, cheapest, "")
 

@@ -78,6 +78,7 @@ def test_the_method_that_is_told_is_the_kernel_that_is_called(model, board):
                 assert kernel.startswith(f"ek_{method['precision']}_")
             other = told["runner_up"]
             assert other is None or other["method"] != method
+            assert other is None or other["price"] >= 1 or told["row"] is not None, told
 
 
 def test_members_of_a_chain_are_told():

@@ -14,9 +14,11 @@ from edgekit.host.lower.plan import Call
 from edgekit.kb import GemmShape, KnowledgeBase
 from edgekit.kb.board import BoardProfile, load_board, load_profile
 from edgekit.kb.build import build_table
+from edgekit.kb.choice import choose
 from edgekit.kb.features import Sequences, key_of
 from edgekit.kb.gemm_file import load_table, table_text
 from edgekit.kb.gemm_table import Row
+from edgekit.kb.isa import isa_of
 from edgekit.kb.method import Method
 from edgekit.kb.operators import Form, OperatorMethod, candidates_of
 from tests.support.kernel_runs import build, check, run_here, x86_boards
@@ -159,6 +161,21 @@ def test_row_decides_between_winograd_and_the_direct_convolution():
     assert step.kernel == "ek_f32_conv_8x8_neon"
     assert step.compiled is not None and step.compiled.choice.runner_up is not None
     assert step.compiled.choice.runner_up.method == plain.compiled.method
+
+
+@pytest.mark.parametrize("board", ["a53", "a72", "a76", "bpi-f3", "orangepi-pc", "visionfive2"])
+@pytest.mark.parametrize("kind", ["conv", "depthwise"])
+def test_without_a_row_no_runner_up_costs_less(kind, board):
+    profile = load_profile(board)
+    bare = KnowledgeBase((profile.platform,))
+    for size, channels in ((4, 32), (16, 24), (31, 17)):
+        form = Form(
+            kind, GemmShape(size * size, 25, channels), "f32", (1, size, size), (5, 5), (2, 2)
+        )
+        made = choose(bare, profile, isa_of(profile.simd), form)
+        assert made is not None
+        other = made[1].runner_up
+        assert other is None or other.price >= 1
 
 
 def test_row_decides_how_many_rows_a_depthwise_convolution_makes():
