@@ -4,7 +4,7 @@
  * window, taken from the arguments), ROWS, and those of dwconv_values.h. With a window known at
  * compile time, ROWS x TW output pixels are made at once, so that each pixel is loaded once for
  * all its products, and few weights stay in registers along the row. Other windows go through a
- * table of pointers, one per tap. */
+ * table of pointers, one per tap, with several blocks of channels at once. */
 #include "dwconv.h"
 #ifndef W_ZERO
 #define W_ZERO 0
@@ -242,21 +242,72 @@ void NAME(const void *args, long begin, long end) {
 }
 #else
 
-/* One output pixel from the pointers of its taps. */
-static void pixel(const ek_dwconv_args *a, const TX *const *tap, int taps, TX *y) {
+#define PIXELS 2
+#define BLOCKS (sizeof(sum_t) > sizeof(x_v) ? 2 : 4)
+
+/* The pointers of the taps of an output pixel. */
+EK_INLINE void find_taps(const ek_dwconv_args *a, const TX *image, long iy, long ix,
+                         const TX **tap) {
+    const ek_window *g = &a->win;
+    const TX *border = (const TX *)a->border;
+    for (int ky = 0; ky < g->kh; ky++) {
+        const long y = iy + ky * g->dh;
+        const TX *line = y >= 0 && y < g->h ? image + y * g->w * g->c : 0;
+        for (int kx = 0; kx < g->kw; kx++) {
+            const long x = ix + kx * g->dw;
+            *tap++ = line && x >= 0 && x < g->w ? line + x * g->c : border;
+        }
+    }
+}
+
+/* `blocks` blocks of channels from c on, of `pixels` output pixels: sums that do not wait for each
+ * other, and weights that are read once for all pixels. */
+EK_INLINE void sums(const int pixels, const int blocks, const int whole, const ek_dwconv_args *a,
+                    const TX *tap[PIXELS][EK_MOST_TAPS], int taps, const weight_t *w, long c,
+                    TX *y) {
+    const long channels = a->win.c;
+    const int zero = W_ZERO ? a->w_zero : 0;
+    sum_t acc[PIXELS][BLOCKS];
+    EK_UNROLL
+    for (int i = 0; i < pixels * blocks; i++)
+        acc[i / blocks][i % blocks] = bias_at(a, c + i % blocks * BLOCK);
+    for (int t = 0; t < taps; t++) {
+        EK_UNROLL
+        for (int j = 0; j < blocks; j++) {
+            const weight_v weight = weight_at(w + (j * taps + t) * BLOCK, zero);
+            EK_UNROLL
+            for (int i = 0; i < pixels; i++) {
+                const TX *p = tap[i][t] + c + j * BLOCK;
+                acc[i][j] = multiply_add(acc[i][j], whole ? x_at(p) : x_at_n(p, channels), weight);
+            }
+        }
+    }
+    EK_UNROLL
+    for (int j = 0; j < blocks; j++) {
+        const output o = output_at(a, c + j * BLOCK);
+        EK_UNROLL
+        for (int i = 0; i < pixels; i++)
+            finish(&o, acc[i][j], y + i * channels + c + j * BLOCK, channels);
+    }
+}
+
+/* All channels of `pixels` output pixels. */
+EK_INLINE void channels_of(const int pixels, const ek_dwconv_args *a,
+                           const TX *tap[PIXELS][EK_MOST_TAPS], int taps, TX *y) {
     const long channels = a->win.c;
     const weight_t *w = a->weights;
-    const int zero = W_ZERO ? a->w_zero : 0;
-    for (long c = 0; c < channels; c = next_block(c, channels), w += taps * BLOCK) {
-        sum_t acc = bias_at(a, c);
-        if (BLOCK == 1 || channels >= BLOCK)
-            for (int t = 0; t < taps; t++)
-                acc = multiply_add(acc, x_at(tap[t] + c), weight_at(w + t * BLOCK, zero));
+    if (BLOCK > 1 && channels < BLOCK) {
+        sums(pixels, 1, 0, a, tap, taps, w, 0, y);
+        return;
+    }
+    for (long c = 0, several; c < channels; c = next_block(c, channels)) {
+        several = c + BLOCKS * BLOCK <= channels;
+        if (several)
+            sums(pixels, BLOCKS, 1, a, tap, taps, w, c, y);
         else
-            for (int t = 0; t < taps; t++)
-                acc = multiply_add(acc, x_at_n(tap[t], channels), weight_at(w + t * BLOCK, zero));
-        const output o = output_at(a, c);
-        finish(&o, acc, y + c, channels);
+            sums(pixels, 1, 1, a, tap, taps, w, c, y);
+        c += several ? (BLOCKS - 1) * BLOCK : 0;
+        w += (several ? BLOCKS : 1) * taps * BLOCK;
     }
 }
 
@@ -264,23 +315,21 @@ static void pixel(const ek_dwconv_args *a, const TX *const *tap, int taps, TX *y
 void NAME(const void *args, long begin, long end) {
     const ek_dwconv_args *a = args;
     const ek_window *g = &a->win;
-    const TX *border = (const TX *)a->border, *tap[EK_MOST_TAPS];
+    const TX *tap[PIXELS][EK_MOST_TAPS];
     for (long t = begin; t < end; t++) {
         const TX *image = (const TX *)a->x + t / g->oh * g->h * g->w * g->c;
         TX *y = (TX *)a->y + t * g->ow * g->c;
         const long iy = t % g->oh * g->sh - g->top;
-        for (long ox = 0; ox < g->ow; ox++, y += g->c) {
-            const long ix = ox * g->sw - g->left;
-            int taps = 0;
-            for (int ky = 0; ky < g->kh; ky++)
-                for (int kx = 0; kx < g->kw; kx++) {
-                    long yy = iy + ky * g->dh, xx = ix + kx * g->dw;
-                    int inside = yy >= 0 && yy < g->h && xx >= 0 && xx < g->w;
-                    tap[taps++] = inside ? image + (yy * g->w + xx) * g->c : border;
-                }
-            pixel(a, tap, taps, y);
+        for (long ox = 0, made; ox < g->ow; ox += made) {
+            made = ek_min(PIXELS, g->ow - ox);
+            for (long i = 0; i < made; i++)
+                find_taps(a, image, iy, (ox + i) * g->sw - g->left, tap[i]);
+            if (made == PIXELS)
+                channels_of(PIXELS, a, tap, g->kh * g->kw, y + ox * g->c);
+            else
+                channels_of(1, a, tap, g->kh * g->kw, y + ox * g->c);
         }
-        finish_rows(a, y - (long)g->ow * g->c, g->ow);
+        finish_rows(a, y, g->ow);
     }
 }
 #endif
