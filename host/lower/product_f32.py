@@ -10,6 +10,7 @@ from edgekit.device.kernel_facts import F32_SCRATCH_BYTES, F32_SEGMENTS
 from edgekit.host.align import round_up
 from edgekit.host.graph.sums import HALF_LONG
 from edgekit.host.graph.types import Activation, Array, DType, Node
+from edgekit.host.lower.ahead import runs_alone
 from edgekit.host.lower.context import Context
 from edgekit.host.lower.epilogues import epilogue_of
 from edgekit.host.lower.methods import band_of, block_outer_of, form_of, method_of, tile_of
@@ -92,4 +93,5 @@ def f32_product(
     }
     # Sums wait for the next block within what one thread is given: all of its tasks at once.
     grain = math.ceil(tasks / ctx.threads) if block_outer else 1
+    grain = tasks if window.pixels == 1 and runs_alone(ctx) else grain
     return Call(kernel, fields, tasks, grain)

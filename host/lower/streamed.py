@@ -7,7 +7,7 @@ import math
 
 from edgekit.host.align import round_up
 from edgekit.host.graph.types import Node
-from edgekit.host.lower.ahead import lines_ahead
+from edgekit.host.lower.ahead import lines_ahead, runs_alone
 from edgekit.host.lower.computed import Operands, values_of
 from edgekit.host.lower.context import Context
 from edgekit.host.lower.plan import Call, Field
@@ -21,7 +21,8 @@ _LONG = 1024  # bytes of a column or row
 def lower_streamed(ctx: Context, node: Node, operands: Operands) -> list[Call]:
     """Either operand may be constant."""
     m, n = operands.shape.m, operands.shape.n
-    width = _width(n, operands.matrices, ctx.threads)
+    alone = runs_alone(ctx)
+    width = _width(n, operands.matrices, 1 if alone else ctx.threads)
     panels = math.ceil(n / width)
     by_columns = operands.by_columns
     step, length = (operands.b[1], operands.shape.k) if by_columns else (operands.b[0], width)
@@ -38,7 +39,8 @@ def lower_streamed(ctx: Context, node: Node, operands: Operands) -> list[Call]:
     }
     source = "product/streamed"
     kernel = ctx.kernel(name, f"{source}.c", f"{source}.h", "ek_streamed_args", **macros)
-    return [Call(kernel, fields, operands.matrices * panels)]
+    tasks = operands.matrices * panels
+    return [Call(kernel, fields, tasks, tasks if alone else 1)]
 
 
 def _width(n: int, matrices: int, threads: int) -> int:

@@ -10,6 +10,7 @@ import pytest
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import DType, Graph
 from edgekit.host.lower.lower import lower
+from edgekit.host.lower.plan import Call
 from edgekit.kb.board import last_cache, load_profile
 from edgekit.kb.core import load_core
 from tests.support.op_cases import Case, constant, quant, tensor
@@ -77,3 +78,33 @@ def test_tables_of_which_rows_are_read_do_not_count():
     table = np.zeros((1000, _K), np.float32)
     picked = Case(ops.Gather(), (constant(table), tensor((1,), DType.I32)))
     assert _soon(graph_of([picked, _dense(1)]), "rpi5", 2 * _K * _N) is None
+
+
+@pytest.mark.parametrize(
+    ("board", "megabytes", "threads", "alone"),
+    [
+        ("rpi5", 1, 4, True),
+        ("rpi4", 1, 2, True),
+        ("rpi5", 1, 1, False),
+        ("rpi5", 16, 4, False),
+        ("rk3566", 1, 4, False),
+        ("jetson-nano", 1, 4, False),
+        ("orangepi-pc", 1, 4, False),
+        ("x86-64-v3", 1, 4, False),
+    ],
+    ids=["A76", "A72", "one", "cached", "in-order", "more-for-all", "armv7", "x86"],
+)
+def test_one_core_reads_from_memory_where_all_get_no_more(board, megabytes, threads, alone):
+    """A fully connected layer of one row, and a row's product with a matrix that is read once."""
+    weights = constant(np.ones((1024, 512), np.float32))
+    graph = graph_of(
+        [
+            Case(ops.FullyConnected(), (tensor((1, 512)), weights, None)),
+            Case(ops.MatMul(), (tensor((9, 1, 64)), tensor((9, 64, 256)))),
+        ]
+    )
+    profile = dataclasses.replace(load_profile(board), l2_bytes=megabytes << 20, l3_bytes=0)
+    steps = lower(graph, profile, threads=threads).lowered.steps
+    calls = [call for step in steps for call in step.calls if isinstance(call, Call)]
+    assert all((call.tasks or 0) > 1 and call.grain == 1 for call in calls) != alone
+    assert all(call.tasks in (1, call.grain) for call in calls) == alone
