@@ -229,7 +229,8 @@ def i8_product(
             kind, rounding["SHORT"] = "conv_short", 1
             lines = _lines_of(ctx, node, weights, factor)
     if lines is not None:
-        kind, rounding = "conv_lines", {"LINES": 1}
+        count = 1 if lines.second is None else 2
+        kind, rounding = f"conv_lines{count}", {"LINES": count}
         bias += padded(lines.start, width, np.dtype(np.int64))
     after, called, table = look_up_of(ctx, node)
     name = f"{x.dtype.value}_{kind}_{tile.mr}x{tile.nv * vl}{packed.suffix}{called}"
@@ -267,7 +268,7 @@ def i8_product(
 
 def _lines_of(ctx: Context, node: Node, weights: Array, factor: Multiplier) -> Lines | None:
     """The lines that make the codes of a product whose bounds are those of their type. Cores in
-    order make those of partial sums sooner by integers: they wait for the sum of each."""
+    order wait for each product, which integers are done with sooner, but for one line of a sum."""
     if not ctx.isa.codes_by_lines or (ctx.board.in_order and not ctx.isa.i8.is_dot):
         return None
     x, w = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
@@ -276,11 +277,14 @@ def _lines_of(ctx: Context, node: Node, weights: Array, factor: Multiplier) -> L
     bias = bias_vector(ctx.optional(node, 2), len(weights), _I32).astype(np.int64)
     least = bias + np.minimum(signed * low, signed * high).sum(axis=1)
     most = bias + np.maximum(signed * low, signed * high).sum(axis=1)
-    return lines_of(factor, least, most, ctx.tensor(node.outputs[0]))
+    count = 1 if ctx.board.in_order else 2
+    return lines_of(factor, least, most, ctx.tensor(node.outputs[0]), count)
 
 
 def _line_fields(ctx: Context, lines: Lines, width: int) -> dict[str, Field]:
     values = {"slope": lines.slope, "offset": lines.offset}
+    if lines.second is not None:
+        values["second_slope"], values["second_offset"] = lines.second
     return {key: ctx.weights.add(padded(v, width, _F32)) for key, v in values.items()}
 
 

@@ -53,8 +53,8 @@ def _graph() -> Graph:
         _convolution(channels, outputs, dtype, factor, code)
         for channels, outputs in ((16, 16), (5, 11))
         for dtype in (DType.I8, DType.U8)
-        # outputs within 16 bits of one sign and of both, and outputs beyond them
-        for factor, code in ((0.00513, 0), (0.00513, 128), (0.04, 3))
+        # outputs of one sign and of both, of both with steps that no line fits, beyond 16 bits
+        for factor, code in ((0.00513, 0), (0.00513, 128), (0.00053, 128), (0.04, 3))
     ]
     return graph_of(cases)
 
@@ -87,8 +87,9 @@ def test_kernels_are_chosen_by_what_fits():
     }
     assert any("dwconv_3x3s1_2_bytes_short" in name for name in names["a76"])
     assert not any("bytes" in name for name in names["a53"])
-    assert any("conv_lines" in name for name in names["a76"])
-    assert not any("conv_lines" in name for name in names["a53"])
+    for lines in ("conv_lines1", "conv_lines2"):
+        assert any(lines in name for name in names["a76"])
+        assert not any(lines in name for name in names["a53"])
     for of_board in names.values():
         assert any("conv_short" in name for name in of_board)
         assert any("conv_right" in name for name in of_board)

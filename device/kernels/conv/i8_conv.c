@@ -2,8 +2,8 @@
  *
  * Compile-time parameters: NAME, MR, NV, EK_SIMD, TX (type of x), TY (type of y), W_ZERO, and
  * optionally NARROW, RIGHT_ONLY (what vi_requantize_right asks for holds), SHORT (that, and what
- * vi_short_codes8 asks for), LINES (codes by floats, with EK_LINES), ROUND_ONCE (fully connected
- * layers), LOOK_UP (look_up_rows.h), FLOAT_OUTPUT, FOUR (panels of weights are halved,
+ * vi_short_codes8 asks for), LINES (codes by 1 or 2 lines, with EK_LINES), ROUND_ONCE (fully
+ * connected layers), LOOK_UP (look_up_rows.h), FLOAT_OUTPUT, FOUR (panels of weights are halved,
  * i4_unpack.h, and walked once with the pixels inside) and, with FLOAT_OUTPUT, GROUPS (weights have
  * a scale per group of k, i8_groups.h) with BF16_SCALES or without.
  * Products are made as gemm/i8_tile.h says. Where rows are bytes (I8_IN_PLACE), the zero point of x
@@ -105,24 +105,36 @@ EK_INLINE vi scaled(const output *o, vi sum) {
 }
 #elif defined LINES
 typedef struct {
-    vf slope, offset;
-    const float *offset_at;
+    vf slope[LINES], offset[LINES];
+    const float *offset_at[LINES];
 } output;
 EK_INLINE output output_at(const int plain, const ek_i8_conv_args *a, long channel) {
     (void)plain;
-    const float *offset = a->offset + channel;
-    return (output){vf_load(a->slope + channel), vf_load(offset), offset};
+    const float *const slope[] = {a->slope, a->second_slope};
+    const float *const offset[] = {a->offset, a->second_offset};
+    output o;
+    EK_UNROLL
+    for (int l = 0; l < LINES; l++) {
+        o.slope[l] = vf_load(slope[l] + channel);
+        o.offset_at[l] = offset[l] + channel;
+        o.offset[l] = vf_load(o.offset_at[l]);
+    }
+    return o;
 }
 EK_INLINE vi scaled(const output *o, vi sum) {
-    return vi_line(sum, o->slope, o->offset);
+    EK_UNROLL
+    for (int l = 0; l < LINES; l++)
+        sum = vi_line(sum, o->slope[l], o->offset[l]);
+    return sum;
 }
 /* Or the offset, which is added to, is copied, by the units that multiply: where loads need not
  * wait for each other, they cost less. */
 EK_INLINE void load_anew(output *o) {
-    if (EK_IN_ORDER)
-        return;
-    EK_OPAQUE_INDEX(o->offset_at);
-    o->offset = vf_load(o->offset_at);
+    EK_UNROLL
+    for (int l = 0; l < LINES && !EK_IN_ORDER; l++) {
+        EK_OPAQUE_INDEX(o->offset_at[l]);
+        o->offset[l] = vf_load(o->offset_at[l]);
+    }
 }
 #else
 #if UNSIGNED_SUMS
