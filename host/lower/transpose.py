@@ -9,9 +9,11 @@ from edgekit.host.graph.ops import Transpose
 from edgekit.host.graph.types import DType, Node, Shape
 from edgekit.host.lower.context import Context
 from edgekit.host.lower.plan import Call, Field, Value
+from edgekit.kb.board import caches_of
 
 _FEW = 4  # rows or columns: less are one task
 _TASK = 4096  # values worth a thread's while
+_LINE = 16  # values of a line of the cache
 
 
 def matrix_transpose(ctx: Context, node: Node) -> list[Call] | None:
@@ -34,12 +36,22 @@ def matrix_transpose(ctx: Context, node: Node) -> list[Call] | None:
         "y": Value(node.outputs[0]),
         "down": down,
         "across": across,
+        "along": _along(ctx, columns * size),
     }
     source = "layout/transpose.c" if size == 4 else "layout/transpose2.c"
     header = "layout/transpose.h"
     kernel = ctx.kernel(f"transpose{size}", source, header, "ek_transpose_args")
     grain = max(1, _TASK * down * across // (rows * columns))
     return [Call(kernel, fields, matrices * down * across, grain)]
+
+
+def _along(ctx: Context, row: int) -> int:
+    """Rows of `row` bytes that half of L1 holds: of each only a few columns are read at a time. No
+    x86-64 was timed with fewer than a tile's."""
+    if ctx.board.arch == "x86_64":
+        return TRANSPOSE_TILE
+    held = caches_of(ctx.board).l1 // 2 // row // _LINE * _LINE
+    return min(max(held, _LINE), TRANSPOSE_TILE)
 
 
 def _as_matrices(shape: Shape, permutation: tuple[int, ...]) -> tuple[int, int, int] | None:

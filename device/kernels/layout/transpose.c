@@ -13,7 +13,7 @@
 static void small_blocks(const ek_transpose_args *a, const float *x, float *y, long rows,
                          long columns) {
     const long step = a->columns, width = a->rows;
-    const long along = a->rows > a->columns ? EK_TRANSPOSE_TILE : LINE;
+    const long along = a->rows > a->columns ? a->along : LINE;
     for (long first = 0; first < rows; first += along) {
         const long end = ek_min(first + along, rows);
         for (long j = 0; j < columns; j += FEW) {

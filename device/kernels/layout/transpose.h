@@ -9,5 +9,6 @@ typedef struct {
     const float *x;
     float *y;
     long down, across; /* tiles of a matrix */
+    long along;        /* rows of a high matrix whose blocks are made before the next columns */
 } ek_transpose_args;
 #endif

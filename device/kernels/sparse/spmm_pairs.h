@@ -17,6 +17,13 @@ _Static_assert(EK_SPMM_PANEL *HEIGHT * sizeof(float) <= PANEL_BYTES, "a vector o
 #define STRIPS 8 /* to a tile that does not stay there: pages are read on, not left at once */
 #define GROUPED_USES 64 /* of a pixel that threads bring to their own rows */
 #define VALUES (4 * EK_SPMM_PANEL)
+/* Whether a pair's weights are loaded while the one before is made: those of models, which are
+ * floats; x86-64 was not timed so. */
+#if defined __x86_64__ || EK_STORED != 0
+#define LOADS_WEIGHTS 0
+#else
+#define LOADS_WEIGHTS 1
+#endif
 #define AHEAD_OF 4096 /* floats of X from which on the next tile's are loaded ahead */
 #if EK_VL == 16       /* a few turns, of which an unrolled loop leaves some over */
 #define ROLLED _Pragma("clang loop unroll(disable)")
@@ -141,6 +148,17 @@ EK_INLINE void one_pair(const ek_spmm_args *args, const ek_spmm_plan *plan,
     store_row(t, ya, &a, nv, end);
 }
 
+/* Loads the lines of a pair's weights: from memory they take as long as the pair before. */
+EK_INLINE void load_weights_ahead(const ek_spmm_plan *plan, const ek_spmm_pair *pair) {
+    const long words = (long)pair->both + pair->single;
+    const long values = (2L * pair->both + words * 2L) * (long)sizeof(value);
+    const char *value_at = (const char *)plan->values + pair->value * sizeof(value);
+    for (long at = 0; at < values; at += LINE)
+        ek_touch((const float *)(value_at + at));
+    for (long at = 0; at < words; at += LINE / 4)
+        ek_touch((const float *)(plan->columns + pair->word + at));
+}
+
 /* nv vectors of pixels of some pairs of rows. What is given is copied: stores of pixels could
  * change it, as far as a compiler knows. */
 EK_INLINE void pairs(const ek_spmm_args *given, pixel_tile t, const int nv, enum ending end) {
@@ -151,6 +169,8 @@ EK_INLINE void pairs(const ek_spmm_args *given, pixel_tile t, const int nv, enum
     const ek_spmm_pair *pair = plan.pair + t.panel * plan.pairs + t.begin;
     for (long i = t.begin; i < t.end; i++, pair++) {
         const float *w = decoded(&args, &plan, pair, own);
+        if (LOADS_WEIGHTS && t.cold && i + 1 < t.end)
+            load_weights_ahead(&plan, pair + 1);
         for (long at = 0; at < t.wide; at += nv * HEIGHT)
             one_pair(&args, &plan, pair, t, at, w, nv, end);
     }
@@ -165,11 +185,17 @@ PAIRS(pairs_1, 1, WHOLE)
 PAIRS(pairs_2, 2, WHOLE)
 PAIRS(pairs_3, 3, WHOLE)
 PAIRS(pairs_4, 4, WHOLE)
-#if MOST_VECTORS == 8
+#if MOST_VECTORS >= 8
 PAIRS(pairs_5, 5, WHOLE)
 PAIRS(pairs_6, 6, WHOLE)
 PAIRS(pairs_7, 7, WHOLE)
 PAIRS(pairs_8, 8, WHOLE)
+#endif
+#if MOST_VECTORS == 12
+PAIRS(pairs_9, 9, WHOLE)
+PAIRS(pairs_10, 10, WHOLE)
+PAIRS(pairs_11, 11, WHOLE)
+PAIRS(pairs_12, 12, WHOLE)
 #endif
 #if TAIL
 PAIRS(tailed_1, 1, TAILED)
@@ -184,8 +210,11 @@ PAIRS(tailed_7, 7, TAILED)
 typedef void (*pairs_kernel)(const ek_spmm_args *, pixel_tile);
 static const pairs_kernel by_vectors[] = {
     narrow_pairs, pairs_1,  pairs_2,  pairs_3,  pairs_4,
-#if MOST_VECTORS == 8
+#if MOST_VECTORS >= 8
     pairs_5,      pairs_6,  pairs_7,  pairs_8,
+#endif
+#if MOST_VECTORS == 12
+    pairs_9,      pairs_10, pairs_11, pairs_12,
 #endif
 #if TAIL
     tailed_1,     tailed_2, tailed_3, tailed_4, tailed_5, tailed_6, tailed_7,
@@ -255,6 +284,7 @@ static void run_pairs(const pairs_job *j, pixel_tile t, long first, long nv, int
     t.y = (float *)args->y + first, t.y_last = ek_max(held - (tailed ? TAIL : HEIGHT), 0);
     t.lanes = held, t.wide = strips * ek_max(nv, 1) * HEIGHT;
     t.fetch = strips > 1 && args->a->rows > args->a->cols;
+    t.cold = first == 0;
     t.clamp = args->low > -INFINITY || args->high < INFINITY;
     if (j->ahead)
         load_ahead(args, first + t.wide, t.wide);

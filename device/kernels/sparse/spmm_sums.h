@@ -4,8 +4,10 @@
 #include <math.h>
 #include "spmm.h"
 
-#if EK_VL == 16 || defined __aarch64__ || defined __riscv_v
-#define MOST_VECTORS 8 /* vectors at once: of 32 registers, 16 hold sums */
+#if defined __aarch64__
+#define MOST_VECTORS 12 /* vectors at once: of 32 registers, 24 hold sums */
+#elif EK_VL == 16 || defined __riscv_v
+#define MOST_VECTORS 8 /* of 32 registers, 16 hold sums */
 #else
 #define MOST_VECTORS 4
 #endif
@@ -55,6 +57,7 @@ typedef struct {
     int done;  /* it is the last */
     int clamp; /* there are limits */
     int fetch; /* prefetch lines of y before they are computed */
+    int cold;  /* it is the first that reads the weights */
     long wide; /* pixels: strips of as many vectors beside each other */
     const ek_spmm_args *limits;
 } pixel_tile;
