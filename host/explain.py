@@ -17,7 +17,7 @@ from edgekit.host.lower.units import NNA
 from edgekit.host.passes.pipeline import PassCount
 from edgekit.host.passes.thresholds import Fitted
 from edgekit.host.schedule.types import Schedule
-from edgekit.host.schedule.work import work_of
+from edgekit.host.schedule.work import multiply_adds, work_of
 from edgekit.host.toolchain.nna_account import account_of_node
 from edgekit.kb.board import BoardProfile
 from edgekit.kb.choice import Compiled, RunnerUp
@@ -66,7 +66,7 @@ def explain(
                 "chain_of": list(node.op.names) if isinstance(node.op, ops.RowChain) else None,
                 "bytes": sum(tensors[t].bytes for t in names),
                 "constant_bytes": int(work.amounts.loaded),
-                "multiply_adds": int(work.amounts.steps) if work.kind == "matrix" else 0,
+                "multiply_adds": multiply_adds(graph, node),
                 "cost_us": schedule.costs[node.name],
                 "start_us": schedule.times[node.name][0],
             }

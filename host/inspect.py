@@ -15,14 +15,13 @@ from typing import Literal
 from edgekit.host.compiler import check_memory, prepare_graph
 from edgekit.host.errors import InputError
 from edgekit.host.fit import plan_of
-from edgekit.host.graph import ops
 from edgekit.host.graph.types import Graph, Shape, Tensor
 from edgekit.host.importers import import_model, outline_model
 from edgekit.host.importers.builder import dtype_of
 from edgekit.host.importers.outline import Outline, Slot
 from edgekit.host.importers.refusal import Unsupported, advice, unsupported
 from edgekit.host.options import CompileOptions
-from edgekit.host.schedule.work import work_of
+from edgekit.host.schedule.work import multiply_adds
 from edgekit.kb.board import BoardProfile
 
 
@@ -127,7 +126,7 @@ def _with_graph(found: Inspection, graph: Graph) -> Inspection:
         inputs=tuple(_slot(graph.tensors[name]) for name in graph.inputs),
         outputs=tuple(_slot(graph.tensors[name]) for name in graph.outputs),
         states=tuple(Slot(n, dtype_of(v).value, v.shape) for n, v in initial.items()),
-        multiply_adds=_multiply_adds(graph),
+        multiply_adds=sum(multiply_adds(graph, node) for node in graph.nodes),
         notes=graph.notes,
     )
 
@@ -138,14 +137,3 @@ def _slot(tensor: Tensor) -> Slot:
         return Slot(tensor.name, tensor.dtype.value, tensor.shape)
     scale, zero = float(quant.scale[0]), int(quant.zero_point[0])
     return Slot(tensor.name, tensor.dtype.value, tensor.shape, scale, zero)
-
-
-def _multiply_adds(graph: Graph) -> int:
-    """The multiply-adds of convolutions and matrix products; vectors of one value leave nothing to
-    round up."""
-    works = ((node, work_of(graph, node, 1)) for node in graph.nodes)
-    return sum(
-        int(work.amounts.steps)
-        for node, work in works
-        if work.kind == "matrix" or isinstance(node.op, ops.DepthwiseConv2D)
-    )

@@ -36,6 +36,9 @@ _KINDS: tuple[tuple[tuple[type[Operator], ...], Kind], ...] = (
     ),
     ((ops.Reshape, ops.BitCast), "none"),
 )  # fmt: skip
+_MULTIPLY: tuple[type[Operator], ...] = (
+    *_KINDS[0][0], ops.DepthwiseConv2D, ops.CodedLstm, ops.CodedSvdf,
+)  # fmt: skip
 _BILINEAR_TAPS = 4
 _COLUMN_BYTES = 2  # of a weight of floats that is not zero, as a rule; of a code 1
 _TILE_ROWS = 8  # rows of a register tile, about
@@ -108,6 +111,19 @@ def work_of(graph: Graph, node: Node, lanes: int) -> Work:
         float(_floats(graph, node)),
     )
     return Work(kind, node.op.kind, dtype.value, amounts)
+
+
+def multiply_adds(graph: Graph, node: Node) -> int:
+    """The products of `node` that are summed up: those of weights, or of two computed matrices; of
+    pruned weights, those that are not zero. 0 of what multiplies nothing."""
+    op = getattr(node.op, "inner", node.op)
+    if isinstance(op, ops.RowChain):
+        whole, members = members_of(graph, node)
+        return sum(multiply_adds(whole, member) for member in members)
+    if isinstance(op, ops.Repeat):
+        return op.steps * sum(multiply_adds(op.body, member) for member in op.body.nodes)
+    # Vectors of one value leave nothing to round up.
+    return int(work_of(graph, node, 1).amounts.steps) if isinstance(op, _MULTIPLY) else 0
 
 
 def _floats(graph: Graph, node: Node) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,16 @@ def test_a_model_that_compiles(edgekit: Any, face_model: Path) -> None:
     compiled = edgekit("compile", face_model, "--board", "a57", "--json").document
     assert found["memory"]["arena_bytes"] == compiled["arena_bytes"]
     assert found["memory"]["weights_bytes"] == compiled["weights_bytes"]
+
+
+def test_explain_counts_the_same_products(edgekit: Any, face_model: Path, home: Path) -> None:
+    found = edgekit("inspect", face_model, "--board", "rpi3", "--json").document
+    done = edgekit("compile", face_model, "--board", "rpi3", "--explain", "why.json", "--json")
+    assert done.code == 0, done.err
+    operators = json.loads((home / "why.json").read_text())["operators"]
+    assert sum(o["multiply_adds"] for o in operators) == found["multiply_adds"]
+    depthwise = [o["multiply_adds"] for o in operators if o["op"] == "depthwise_conv2d"]
+    assert depthwise and all(depthwise)
 
 
 def test_a_model_with_states(edgekit: Any, face_model: Path) -> None:
