@@ -90,8 +90,9 @@ class Index(Generic[_R]):
 
 
 class OperatorIndex(Index[OperatorRow]):
-    """Rows of operators. Those of other numbers of threads answer where none of the number that is
-    asked for does: of one thread first, then of fewer before more."""
+    """Rows of operators. For several threads those of other numbers answer where none of the number
+    that is asked for does: of one thread first, then of fewer before more. For one thread only its
+    own do: what several share is chosen by how evenly they share it."""
 
     def __init__(self, rows: Iterable[OperatorRow]) -> None:
         kept = tuple(rows)
@@ -103,7 +104,8 @@ class OperatorIndex(Index[OperatorRow]):
     ) -> tuple[OperatorRow | None, str, str]:
         """The row, exact or relaxed, within its radius; the rule, and a sentence."""
         far = ""
-        for count in sorted(self._threads, key=lambda n: n != key.threads):
+        known = [n for n in self._threads if key.threads > 1 or n == 1]
+        for count in sorted(known, key=lambda n: n != key.threads):
             asked = replace(key, threads=count)
             other = (
                 "" if count == key.threads else f"; measured on {count} threads, not {key.threads}"
