@@ -17,7 +17,9 @@ from edgekit.kb.operators import OperatorMethod, OperatorRow
 # anyway, and board time, which is off by some percent.
 WEIGHTS: Mapping[str, float] = {"tuner": 4.0, "benchmark": 2.0, "profile": 2.0, "estimate": 1.0}
 OPERATOR_UNITS = ("seconds", "cycles")
-_WORTH = 0.98  # of the default's cost: what is no better leaves the operator to the analytic rule
+# Of the default's cost: what is no better leaves the operator to the analytic rule. Threads steal
+# pieces of each other, so that what they take depends on the operators before as well.
+_WORTH, _WORTH_SHARED = 0.98, 0.95
 NEAR = 100  # hundredths of squared distance beyond what was measured that a row holds for
 _DIGITS = 3
 
@@ -125,7 +127,7 @@ def _row(key: GemmKey, history: Sequence[OperatorMeasurement]) -> OperatorRow:
     radius = math.ceil(100.0 * max(center.log_distance(s) for s in shapes)) + NEAR
     measured = [m for m in history if m.method == best]
     source = max((m.source for m in measured), key=lambda name: (WEIGHTS[name], name))
-    if scores[best] >= _WORTH:
+    if scores[best] >= (_WORTH if key.threads == 1 else _WORTH_SHARED):
         return OperatorRow(key, None, center, source, 1.0, radius)
     ratio = float(f"{scores[best]:.{_DIGITS}g}")
     return OperatorRow(key, best, center, source, ratio, radius)

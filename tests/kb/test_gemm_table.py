@@ -175,6 +175,14 @@ def test_rows_of_other_numbers_of_threads_answer_last_and_that_of_one_thread_fir
     assert table.knows_threads and not dataclasses.replace(table, operators=rows[:1]).knows_threads
 
 
+def test_rows_of_several_threads_do_not_answer_for_one():
+    shape = GemmShape(256, 64, 64)
+    table = KnowledgeBase(("core",), operators=(_operator_row(4, shape, 12),))
+    form = Form("conv", shape, "f32")
+    assert table.operator_row("core", form, 1)[:2] == (None, "analytic")
+    assert table.operator_row("core", form, 2)[0] is not None
+
+
 def test_a_neighbors_turned_tile_does_not_answer_for_an_upright_one():
     """Whether a tile is taller than wide says nothing: normal 24 x 16 of AVX-512 took twice as
     long as transposed 96 x 4 on 256 x 256 x 8."""

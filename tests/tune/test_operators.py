@@ -52,6 +52,14 @@ def test_a_method_that_gains_less_than_two_percent_gets_none():
     assert row.method is None and row.ratio == 1.0
 
 
+@pytest.mark.parametrize(("threads", "cost", "gains"), [(1, 0.97, True), (2, 0.96, False)])
+def test_several_threads_must_gain_five_percent(threads, cost, gains):
+    (row,) = _rows(measured(cost, threads=threads))
+    assert (row.method == _OTHER) == gains
+    (row,) = _rows(measured(0.94, threads=threads))
+    assert row.method == _OTHER
+
+
 def test_times_weigh_more_than_board_time():
     (row,) = _rows(measured(0.8, "estimate"), measured(1.1, "tuner"))
     assert row.method is None
