@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgekit.device.kernel_facts import I8_SEGMENTS, I8_UNPACKED_BYTES
+from edgekit.device.kernel_facts import I8_SEGMENTS, I8_UNPACKED_BYTES, UNARY_CHUNK
 from edgekit.host.align import round_up
 from edgekit.host.graph.ops import FullyConnected
 from edgekit.host.graph.quantization import (
@@ -307,11 +307,12 @@ def hybrid_product(
     tile = tile_of(method, ctx.isa.vl)
     stored = Tensor(f"{x.name}:s8", x.shape, DType.I8)
     packed = _pack_bytes(ctx, window, weights, stored, (0, NO_ZERO), tile, depth)
+    unary = ("elementwise/unary.h", "ek_unary_args")
+    measure = ctx.kernel("magnitudes", "elementwise/magnitudes.c", *unary)
     quantize = ctx.kernel(
         "quantize_s8_dynamic",
         "elementwise/quantize.c",
-        "elementwise/unary.h",
-        "ek_unary_args",
+        *unary,
         TQ="int8_t",
         OP_DYNAMIC=1,
     )
@@ -329,24 +330,20 @@ def hybrid_product(
     )
     one = dataclasses.replace(window, x=(1, *window.x[1:]), y=(1, *window.y[1:]))
     image = math.prod(one.x)
-    codes, scale = ctx.scratch(node, image), ctx.scratch(node, 4)
+    chunks = math.ceil(image / UNARY_CHUNK)
+    codes, scale = ctx.scratch(node, image), ctx.scratch(node, 4 * (1 + chunks))
     width = round_up(weights.shape[0], vl)
     correction = padded(packed.correction, width, np.dtype(np.int64))
     low, high = activation.bounds
     calls = []
     for i in range(window.x[0]):
-        calls.append(
-            Call(
-                quantize,
-                {
-                    "n": image,
-                    "x": Value(x.name, i * image * 4),
-                    "y": codes,
-                    "x_scale": scale,
-                },
-                1,
-            )
-        )
+        coded: dict[str, Field] = {
+            "n": image,
+            "x": Value(x.name, i * image * 4),
+            "y": codes,
+            "x_scale": scale,
+        }
+        calls += [Call(measure, coded, chunks), Call(quantize, coded, chunks)]
         fields = _i8_fields(ctx, node, one, packed, method, depth, 0)
         fields |= {
             "x": codes,

@@ -47,6 +47,7 @@ void NAME(const void *args, long begin, long end) {
         g->bias[c] = g->at_128[c] + (zero - 128) * g->step[c];
 }
 #else
+#define SIDE 4 /* vectors at a time: each waits for its own steps */
 #define SHIFT ((TQ) - 1 > 0 ? 0 : 128)
 
 EK_INLINE vi code(vf x, vf scale, vi zero) {
@@ -58,6 +59,13 @@ static void quantize(const float *x, TQ *y, long n, float step, int zero_point) 
     const vf scale = vf_splat(step);
     const vi zero = vi_splat(zero_point);
     long i = 0;
+    for (; i + SIDE * EK_VL <= n; i += SIDE * EK_VL) {
+        vi codes[SIDE];
+        for (int s = 0; s < SIDE; s++)
+            codes[s] = code(vf_load(x + i + s * EK_VL), scale, zero);
+        for (int s = 0; s < SIDE; s++)
+            vi_to_bytes(y + i + s * EK_VL, codes[s]);
+    }
     for (; i + EK_VL <= n; i += EK_VL)
         vi_to_bytes(y + i, code(vf_load(x + i), scale, zero));
     if (i < n)

@@ -1,16 +1,19 @@
 /* f32 -> codes.
  *
- * Compile-time parameters: NAME, EK_SIMD, TQ (int8_t, uint8_t; int16_t with WIDE), and for a scale
- * that is taken from the values themselves, symmetric: OP_DYNAMIC; OP_EVEN: halves to even codes,
- * as ONNX rounds (one task: an image of a small board is quantized faster than a second thread
- * wakes up). */
+ * Compile-time parameters: NAME, EK_SIMD, TQ (int8_t, uint8_t; int16_t with WIDE); OP_EVEN: halves
+ * to even codes, as ONNX rounds; OP_DYNAMIC: by the scale, symmetric,
+ * that the magnitudes ask for which magnitudes.c wrote behind it. */
 #include "unary.h"
+#ifdef OP_DYNAMIC
+#include "range.h"
+#endif
 
 typedef struct {
     vf factor; /* codes per unit; without OP_DYNAMIC the scale, by which TFLite divides */
     vi zero, low, high;
 } mapping;
 
+#ifndef OP_DYNAMIC
 /* Nearest integer; values beyond 4e6 stay that large, and codes are far smaller. */
 EK_INLINE vi nearest(vf x) {
     x = vf_min(vf_max(x, vf_splat(-4e6f)), vf_splat(4e6f));
@@ -22,14 +25,14 @@ EK_INLINE vi nearest(vf x) {
     return vi_nearest(x);
 #endif
 }
+#endif
 
 EK_INLINE vi code(const mapping *m, vf x) {
 #ifdef OP_DYNAMIC
-    x = x * m->factor;
+    return vi_nearest(x * m->factor); /* 127 at most: the factor is that of the largest */
 #else
-    x = x / m->factor;
+    return vi_min(vi_max(nearest(x / m->factor) + m->zero, m->low), m->high);
 #endif
-    return vi_min(vi_max(nearest(x) + m->zero, m->low), m->high);
 }
 
 EK_INLINE void store(TQ *y, vi v) {
@@ -47,8 +50,17 @@ EK_INLINE void store_n(TQ *y, vi v, long n) {
 #endif
 }
 
+#define SIDE 4 /* vectors at a time: each waits for its own steps */
+
 static void quantize(const mapping *m, const float *x, TQ *y, long n) {
     long i = 0;
+    for (; i + SIDE * EK_VL <= n; i += SIDE * EK_VL) {
+        vi codes[SIDE];
+        for (int s = 0; s < SIDE; s++)
+            codes[s] = code(m, vf_load(x + i + s * EK_VL));
+        for (int s = 0; s < SIDE; s++)
+            store(y + i + s * EK_VL, codes[s]);
+    }
     for (; i + EK_VL <= n; i += EK_VL)
         store(y + i, code(m, vf_load(x + i)));
     if (i < n)
@@ -56,40 +68,25 @@ static void quantize(const mapping *m, const float *x, TQ *y, long n) {
 }
 
 #ifdef OP_DYNAMIC
-static float largest_magnitude(const float *x, long n) {
-    vf most = vf_splat(0.0f);
-    float lanes[EK_VL], largest = 0.0f;
-    long i = 0;
-    for (; i + EK_VL <= n; i += EK_VL) {
-        vf v = vf_load(x + i);
-        most = vf_max(most, vf_max(v, -v));
-    }
-    vf_store(lanes, most);
-    for (int l = 0; l < EK_VL; l++)
-        largest = lanes[l] > largest ? lanes[l] : largest;
-    for (; i < n; i++) {
-        float v = x[i] < 0.0f ? -x[i] : x[i];
-        largest = v > largest ? v : largest;
-    }
-    return largest;
-}
-
-void NAME(const void *args, long begin, long end) {
-    const ek_unary_args *g = args;
-    (void)begin;
-    (void)end;
-    float largest = largest_magnitude((const float *)g->x, g->n);
-    *g->x_scale = largest > 0.0f ? largest / 127.0f : 1.0f;
-    mapping m = {vf_splat(largest > 0.0f ? 127.0f / largest : 0.0f), vi_splat(0), vi_splat(-127),
-                 vi_splat(127)};
-    quantize(&m, (const float *)g->x, (TQ *)g->y, g->n);
+/* By the largest of all magnitudes; the task of the first chunk tells what a code stands for. */
+static mapping mapping_of(const ek_unary_args *g, long begin) {
+    float low, largest;
+    range_of(g->x_scale + 1, (g->n + EK_UNARY_CHUNK - 1) / EK_UNARY_CHUNK, &low, &largest);
+    if (begin == 0)
+        *g->x_scale = largest > 0.0f ? largest / 127.0f : 1.0f;
+    return (mapping){.factor = vf_splat(largest > 0.0f ? 127.0f / largest : 0.0f)};
 }
 #else
+static mapping mapping_of(const ek_unary_args *g, long begin) {
+    (void)begin;
+    return (mapping){vf_splat(g->scale), vi_splat(g->zero), vi_splat(g->qlow), vi_splat(g->qhigh)};
+}
+#endif
+
 /* Tasks: chunks of EK_UNARY_CHUNK elements. */
 void NAME(const void *args, long begin, long end) {
     const ek_unary_args *g = args;
-    mapping m = {vf_splat(g->scale), vi_splat(g->zero), vi_splat(g->qlow), vi_splat(g->qhigh)};
-    long from = begin * EK_UNARY_CHUNK, to = ek_min(end * EK_UNARY_CHUNK, g->n);
+    const mapping m = mapping_of(g, begin);
+    const long from = begin * EK_UNARY_CHUNK, to = ek_min(end * EK_UNARY_CHUNK, g->n);
     quantize(&m, (const float *)g->x + from, (TQ *)g->y + from, to - from);
 }
-#endif

@@ -2,18 +2,32 @@
 #ifndef EK_ELEMENTWISE_RANGE_H
 #define EK_ELEMENTWISE_RANGE_H
 
+#define EK_RANGE_VECTORS 4 /* at a time: each waits for its own extremes */
+
 /* The least and the largest of n values and 0. */
 static void range_of(const float *x, long n, float *low, float *high) {
-    vf least = vf_splat(0.0f), most = vf_splat(0.0f);
+    vf least[EK_RANGE_VECTORS], most[EK_RANGE_VECTORS];
     float lows[EK_VL], highs[EK_VL];
     long i = 0;
+    for (int s = 0; s < EK_RANGE_VECTORS; s++)
+        least[s] = most[s] = vf_splat(0.0f);
+    for (; i + EK_RANGE_VECTORS * EK_VL <= n; i += EK_RANGE_VECTORS * EK_VL)
+        for (int s = 0; s < EK_RANGE_VECTORS; s++) {
+            const vf v = vf_load(x + i + s * EK_VL);
+            least[s] = vf_min(least[s], v);
+            most[s] = vf_max(most[s], v);
+        }
     for (; i + EK_VL <= n; i += EK_VL) {
         const vf v = vf_load(x + i);
-        least = vf_min(least, v);
-        most = vf_max(most, v);
+        least[0] = vf_min(least[0], v);
+        most[0] = vf_max(most[0], v);
     }
-    vf_store(lows, least);
-    vf_store(highs, most);
+    for (int s = 1; s < EK_RANGE_VECTORS; s++) {
+        least[0] = vf_min(least[0], least[s]);
+        most[0] = vf_max(most[0], most[s]);
+    }
+    vf_store(lows, least[0]);
+    vf_store(highs, most[0]);
     *low = *high = 0.0f;
     for (int l = 0; l < EK_VL; l++) {
         *low = lows[l] < *low ? lows[l] : *low;

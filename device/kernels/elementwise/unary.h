@@ -11,6 +11,6 @@ typedef struct {
     float scale;     /* quantize, dequantize: real = scale * (stored - zero) */
     int zero, qlow, qhigh;
     const void *table; /* y for each code of x */
-    float *x_scale;    /* quantize_dynamic: where the scale goes */
+    float *x_scale;    /* quantize_dynamic: the scale, and magnitudes of chunks */
 } ek_unary_args;
 #endif
