@@ -130,9 +130,9 @@ def test_the_next_compile_does_what_was_found(tune: Any, face_model: Path) -> No
 
 
 def test_what_lost_in_another_model_is_not_measured_again(
-    tune: Any, clockwork: type[Clockwork], edgekit: Any, face_model: Path
+    tune: Any, clockwork: type[Clockwork], edgekit: Any, face_model: Path, tmp_path: Path
 ) -> None:
-    twin = shutil.copy(face_model, face_model.with_name("twin.tflite"))
+    twin = shutil.copy(face_model, tmp_path / "twin.tflite")
     first, builds = tune().document, clockwork.builds
     found = edgekit("tune", "model", twin, "--board", _BOARD, "--json").document
     assert found["known"] > 0 and clockwork.builds - builds < builds / 2

@@ -1,8 +1,8 @@
 /* f32 -> codes.
  *
  * Compile-time parameters: NAME, EK_SIMD, TQ (int8_t, uint8_t; int16_t with WIDE); OP_EVEN: halves
- * to even codes, as ONNX rounds; OP_DYNAMIC: by the scale, symmetric,
- * that the magnitudes ask for which magnitudes.c wrote behind it. */
+ * to even codes, as ONNX rounds; OP_DYNAMIC: by the symmetric scale that the largest of the
+ * magnitudes asks for which magnitudes.c found. */
 #include "unary.h"
 #ifdef OP_DYNAMIC
 #include "range.h"
