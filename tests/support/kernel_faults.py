@@ -55,7 +55,7 @@ FAULTS = (
     ),
     Fault(
         "codes_not_moved", "conv_8bit", _I8_CONV,
-        "scaled(o, sum) + a->y_zero", "scaled(o, sum)",
+        "scaled(o, sum) + ADDED_ZERO(a)", "scaled(o, sum)",
     ),
     Fault(
         "hybrid_scale_of_first_row", "conv_hybrid", _I8_CONV,

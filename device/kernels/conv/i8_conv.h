@@ -26,7 +26,7 @@ typedef struct {
     int y_zero, low, high;
     /* with LINES, whose bounds are those of the type: y is in the lower bits of the float
      * slope * sum + offset, the bits of the sum being those of a float, or with LINES 2 in those of
-     * second_slope * that + second_offset (host/lower/lines.py) */
+     * second_slope * that + second_offset, which the compiler has found and proven */
     const float *slope, *offset, *second_slope, *second_offset;
     const uint8_t *table; /* with LOOK_UP: of the function behind that, by the clamped code */
     /* float output: y = clamp(sum * scale * x_scale + bias_f32), plus what y holds if `add` is not
