@@ -26,7 +26,7 @@ from edgekit.host.bench.board_table import markdown
 from edgekit.host.errors import EdgekitError
 from edgekit.host.estimate.validate_report import write_document
 from edgekit.host.zoo.models import open_zoo
-from edgekit.kb.board import load_board
+from edgekit.kb.board import UnknownBoardError, load_board
 
 _ROOT = Path(__file__).resolve().parents[1]
 _BOARDS = "rpi3,rpi5,rk3566,rpi4,bpi-f3,visionfive2"
@@ -48,9 +48,9 @@ def main() -> int:
         for name in options.boards:
             load_board(name)
         done = options.kept or _ask(models, places, options.seconds)
-    except EdgekitError as error:
+    except (EdgekitError, UnknownBoardError) as error:
         print(f"performance: {error}", file=sys.stderr)
-        return error.exit_code
+        return getattr(error, "exit_code", 2)
     text = markdown([(place, [kept_row(model, place) for model in every]) for place in places])
     print(text)
     if options.write:

@@ -28,12 +28,12 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.host.cli.options import parse_budget
-from edgekit.host.errors import EdgekitError
+from edgekit.host.errors import EdgekitError, InputError
 from edgekit.host.graph.types import DType
 from edgekit.host.importers import import_model
 from edgekit.host.paths import data_folder
 from edgekit.host.zoo.models import open_zoo, zoo_options
-from edgekit.kb.board import load_board
+from edgekit.kb.board import UnknownBoardError, load_board
 
 _ROOT = Path(__file__).resolve().parents[1]
 _BOARDS = "rpi5,rk3566,rpi4,rpi3,bpi-f3,jetson-nano,visionfive2,orangepi-pc"
@@ -57,11 +57,14 @@ def main() -> int:
     every = sorted((*zoo.models, *zoo.onnx), key=lambda path: (path.stat().st_size, path.stem))
     models = [m for m in every if not options.only or m.stem in options.only]
     try:
+        if not models:
+            known = ", ".join(path.stem for path in every)
+            raise InputError(f"--only: expected some of {known}, found {' '.join(options.only)}")
         seconds = parse_budget(options.budget)
         half = {name: load_board(name).computes_half for name in options.boards}
-    except EdgekitError as error:
+    except (EdgekitError, UnknownBoardError) as error:
         print(f"tune_tables: {error}", file=sys.stderr)
-        return error.exit_code
+        return getattr(error, "exit_code", 2)
     end, log = time.monotonic() + options.seconds, data_folder() / "sweep.jsonl"
     for model, run in _runs(models, options, half):
         if time.monotonic() > end:
