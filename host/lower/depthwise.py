@@ -23,8 +23,8 @@ from edgekit.host.lower.conv import product
 from edgekit.host.lower.epilogues import epilogue_of
 from edgekit.host.lower.layout import strided_copy
 from edgekit.host.lower.methods import form_of, method_of
+from edgekit.host.lower.packing import signed_weights
 from edgekit.host.lower.plan import Call, Field, Value
-from edgekit.host.lower.product_i8 import signed_weights
 from edgekit.host.lower.requantize import (
     requantize_fields,
     saturates,

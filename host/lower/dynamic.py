@@ -14,8 +14,9 @@ from edgekit.host.align import round_up
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Activation, Array, DType, Node, Padding, Tensor
 from edgekit.host.lower.context import Context, Rules, padded
+from edgekit.host.lower.packing import zero_of_rows
 from edgekit.host.lower.plan import Call, Field, Kernel, Value
-from edgekit.host.lower.product_i8 import float_product, zero_of_rows
+from edgekit.host.lower.product_i8 import float_product
 from edgekit.host.lower.requantize import wrap_i32
 from edgekit.host.lower.window import C_TYPES, Window, bias_vector, window_of
 from edgekit.kb.isa import ByteProduct

@@ -21,8 +21,9 @@ from edgekit.host.lower.group_products import (
     groups_product,
     x1_type,
 )
+from edgekit.host.lower.packing import NO_ZERO
 from edgekit.host.lower.plan import Call, Field, Kernel, Value, Weights
-from edgekit.host.lower.product_i8 import NO_ZERO, float_product
+from edgekit.host.lower.product_i8 import float_product
 from edgekit.host.lower.scales import stored_scales
 from edgekit.host.lower.window import Window, bias_vector
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from edgekit.host.align import round_up
-from edgekit.host.graph.types import Array
+from edgekit.host.graph.quantization import zero_points_of
+from edgekit.host.graph.types import Array, Tensor
 from edgekit.kb.isa import Isa
+
+NO_ZERO = np.asarray(0)
 
 
 def pack_panels(w: Array, nr: int, vl: int, group: int = 1, k_padded: int | None = None) -> Array:
@@ -49,3 +52,19 @@ def halve_panels(packed: Array, panel: int) -> Array:
         high[: values.size - half] = values[half:]
         halves.append(values[:half] | high << 4)
     return np.concatenate(halves)
+
+
+def zero_of_rows(w: Tensor) -> Array:
+    """The zero point of weights [n, ...], or where they differ those of the rows, [n, 1]."""
+    points = zero_points_of(w)
+    return points.reshape(-1, 1) if points.size > 1 else points
+
+
+def signed_weights(weights: Array, zero: Array) -> tuple[Array, Array]:
+    """8-bit weights with the zero point `zero`, one or several that broadcast, as values of s8 (in
+    s16), and what is the zero point of these: 0 where they fit without one."""
+    wide = weights.astype(np.int16)
+    shifted = (wide - zero).astype(np.int16)
+    if np.abs(shifted).max(initial=0) <= 127:
+        return shifted, NO_ZERO
+    return (wide - np.int16(128), zero - 128) if weights.dtype == np.uint8 else (wide, zero)

@@ -15,20 +15,27 @@ from edgekit.host.graph.ops import FullyConnected
 from edgekit.host.graph.quantization import (
     Multiplier,
     activation_range,
-    code_range,
     convolution_multiplier,
     dense_multiplier,
     zero_point_of,
-    zero_points_of,
 )
 from edgekit.host.graph.types import Activation, Array, DType, Node, Tensor
 from edgekit.host.lower.ahead import AHEAD, ahead_of
 from edgekit.host.lower.context import Context, padded
-from edgekit.host.lower.lines import Lines, lines_of
+from edgekit.host.lower.lines import Lines
 from edgekit.host.lower.methods import band_of, form_of, method_of, tile_of
-from edgekit.host.lower.packing import halve_panels, pack_byte_panels
+from edgekit.host.lower.packing import (
+    NO_ZERO,
+    halve_panels,
+    pack_byte_panels,
+    signed_weights,
+    zero_of_rows,
+)
 from edgekit.host.lower.plan import Call, Field, Kernel, Value
 from edgekit.host.lower.requantize import (
+    largest_product,
+    line_fields,
+    lines_for,
     requantize_fields,
     saturates,
     shifts_right_only,
@@ -42,7 +49,6 @@ from edgekit.kb.operators import OperatorMethod
 _SEGMENT_WASTE = 1.3  # rounding rows up may cost this much more products than packing windows
 _CHEAP_WASTE = 1.5  # on ARM, where products are dots: a step is so short that packing lasts longer
 _I32, _F32 = np.dtype(np.int32), np.dtype(np.float32)
-NO_ZERO = np.asarray(0)
 
 
 @dataclass(frozen=True)
@@ -137,22 +143,6 @@ def _pack_bytes(
     return _PackedBytes(packed_weights, correction, zero, macros)
 
 
-def zero_of_rows(w: Tensor) -> Array:
-    """The zero point of weights [n, ...], or where they differ those of the rows, [n, 1]."""
-    points = zero_points_of(w)
-    return points.reshape(-1, 1) if points.size > 1 else points
-
-
-def signed_weights(weights: Array, zero: Array) -> tuple[Array, Array]:
-    """8-bit weights with the zero point `zero`, one or several that broadcast, as values of s8 (in
-    s16), and what is the zero point of these: 0 where they fit without one."""
-    wide = weights.astype(np.int16)
-    shifted = (wide - zero).astype(np.int16)
-    if np.abs(shifted).max(initial=0) <= 127:
-        return shifted, NO_ZERO
-    return (wide - np.int16(128), zero - 128) if weights.dtype == np.uint8 else (wide, zero)
-
-
 def _i8_fields(
     ctx: Context,
     node: Node,
@@ -213,24 +203,14 @@ def i8_product(
     tile = tile_of(method, ctx.isa.vl)
     packed = _pack_bytes(ctx, window, weights, x, (x_zero, w_zero), tile, depth)
     dense = isinstance(node.op, FullyConnected)
-    kind = "dense" if dense else "conv"
     factor = dense_multiplier(x, w, y) if dense else convolution_multiplier(x, w, y)
     width = round_up(weights.shape[0], vl)
     bias = bias_vector(ctx.optional(node, 2), width, _I32).astype(np.int64)
     bias += padded(packed.correction, width, np.dtype(np.int64))
-    low, high = activation_range(activation, y)
-    rounding, lines = {}, None
-    largest = np.abs(bias) + _largest_product(weights, w_zero)
-    if dense:
-        rounding["ROUND_ONCE"] = 1
-    elif shifts_right_only(factor, largest):
-        kind, rounding["RIGHT_ONLY"] = "conv_right", 1
-        if ctx.isa.widens_eight and saturates(factor, largest, y, low, high):
-            kind, rounding["SHORT"] = "conv_short", 1
-            lines = _lines_of(ctx, node, weights, factor)
+    bounds = low, high = activation_range(activation, y)
+    largest = np.abs(bias) + largest_product(weights, w_zero)
+    kind, rounding, lines = _rounding(ctx, node, weights, factor, largest, bounds)
     if lines is not None:
-        count = 1 if lines.second is None else 2
-        kind, rounding = f"conv_lines{count}", {"LINES": count}
         bias += padded(lines.start, width, np.dtype(np.int64))
     after, called, table = look_up_of(ctx, node)
     name = f"{x.dtype.value}_{kind}_{tile.mr}x{tile.nv * vl}{packed.suffix}{called}"
@@ -251,7 +231,7 @@ def i8_product(
     if lines is None:
         fields |= requantize_fields(ctx, factor, width, rounds_once=dense)
     else:
-        fields |= _line_fields(ctx, lines, width)
+        fields |= line_fields(ctx, lines, width)
     fields |= {
         "x": Value(x.name),
         "weights": ctx.weights.add(packed.weights),
@@ -266,32 +246,29 @@ def i8_product(
     return Call(kernel, fields, count_tasks(window, tile, vl)[0])
 
 
-def _lines_of(ctx: Context, node: Node, weights: Array, factor: Multiplier) -> Lines | None:
-    """The lines that make the codes of a product whose bounds are those of their type. Cores in
-    order wait for each product, which integers are done with sooner, but for one line of a sum."""
-    if not ctx.isa.codes_by_lines or (ctx.board.in_order and not ctx.isa.i8.is_dot):
-        return None
-    x, w = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
-    low, high = (code - zero_point_of(x) for code in code_range(x.dtype))
-    signed = weights.astype(np.int64) - zero_of_rows(w)
-    bias = bias_vector(ctx.optional(node, 2), len(weights), _I32).astype(np.int64)
-    least = bias + np.minimum(signed * low, signed * high).sum(axis=1)
-    most = bias + np.maximum(signed * low, signed * high).sum(axis=1)
-    count = 1 if ctx.board.in_order else 2
-    return lines_of(factor, least, most, ctx.tensor(node.outputs[0]), count)
-
-
-def _line_fields(ctx: Context, lines: Lines, width: int) -> dict[str, Field]:
-    values = {"slope": lines.slope, "offset": lines.offset}
-    if lines.second is not None:
-        values["second_slope"], values["second_offset"] = lines.second
-    return {key: ctx.weights.add(padded(v, width, _F32)) for key, v in values.items()}
-
-
-def _largest_product(weights: Array, w_zero: Array) -> int:
-    """What the sum of products of any 8-bit x with a row of weights cannot exceed."""
-    sizes = np.abs(weights.astype(np.int64) - w_zero).sum(axis=1)
-    return int(sizes.max(initial=0)) * 256
+def _rounding(
+    ctx: Context,
+    node: Node,
+    weights: Array,
+    factor: Multiplier,
+    largest: Array,
+    bounds: tuple[int, int],
+) -> tuple[str, dict[str, int], Lines | None]:
+    """How sums of at most `largest` become codes: the kernel's kind, what it is compiled with, and
+    the lines if it takes any."""
+    y = ctx.tensor(node.outputs[0])
+    if isinstance(node.op, FullyConnected):
+        return "dense", {"ROUND_ONCE": 1}, None
+    if not shifts_right_only(factor, largest):
+        return "conv", {}, None
+    rounding = {"RIGHT_ONLY": 1}
+    if not (ctx.isa.widens_eight and saturates(factor, largest, y, *bounds)):
+        return "conv_right", rounding, None
+    lines = lines_for(ctx, node, weights, zero_of_rows(ctx.tensor(node.inputs[1])), factor)
+    if lines is None:
+        return "conv_short", rounding | {"SHORT": 1}, None
+    count = 1 if lines.second is None else 2
+    return f"conv_lines{count}", {"LINES": count}, lines
 
 
 def hybrid_product(
@@ -310,11 +287,7 @@ def hybrid_product(
     unary = ("elementwise/unary.h", "ek_unary_args")
     measure = ctx.kernel("magnitudes", "elementwise/magnitudes.c", *unary)
     quantize = ctx.kernel(
-        "quantize_s8_dynamic",
-        "elementwise/quantize.c",
-        *unary,
-        TQ="int8_t",
-        OP_DYNAMIC=1,
+        "quantize_s8_dynamic", "elementwise/quantize.c", *unary, TQ="int8_t", OP_DYNAMIC=1
     )
     multiply = ctx.kernel(
         f"s8_conv_f32_{tile.mr}x{tile.nv * vl}{packed.suffix}",

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgekit.host.graph.quantization import Multiplier, zero_point_of
-from edgekit.host.graph.types import Array, Tensor
+from edgekit.host.graph.quantization import Multiplier, code_range, zero_point_of
+from edgekit.host.graph.types import Array, Node, Tensor
 from edgekit.host.lower.context import Context, padded
+from edgekit.host.lower.lines import Lines, lines_of
 from edgekit.host.lower.plan import Field
+from edgekit.host.lower.window import bias_vector
 
-_I32 = np.dtype(np.int32)
+_I32, _F32 = np.dtype(np.int32), np.dtype(np.float32)
 
 
 def wrap_i32(values: Array) -> Array:
@@ -41,3 +43,34 @@ def requantize_fields(
     else:
         parts["left"] = np.maximum(shift, 0)
     return {key: ctx.weights.add(padded(v, width, _I32)) for key, v in parts.items()}
+
+
+def line_fields(ctx: Context, lines: Lines, width: int) -> dict[str, Field]:
+    """What a kernel that makes codes by lines reads, of `width` channels."""
+    values = {"slope": lines.slope, "offset": lines.offset}
+    if lines.second is not None:
+        values["second_slope"], values["second_offset"] = lines.second
+    return {key: ctx.weights.add(padded(v, width, _F32)) for key, v in values.items()}
+
+
+def lines_for(
+    ctx: Context, node: Node, weights: Array, w_zero: Array, factor: Multiplier
+) -> Lines | None:
+    """The lines that make the codes of a product whose bounds are those of their type. Cores in
+    order wait for each product, which integers are done with sooner, but for one line of a sum."""
+    if not ctx.isa.codes_by_lines or (ctx.board.in_order and not ctx.isa.i8.is_dot):
+        return None
+    x = ctx.tensor(node.inputs[0])
+    low, high = (code - zero_point_of(x) for code in code_range(x.dtype))
+    signed = weights.astype(np.int64) - w_zero
+    bias = bias_vector(ctx.optional(node, 2), len(weights), _I32).astype(np.int64)
+    least = bias + np.minimum(signed * low, signed * high).sum(axis=1)
+    most = bias + np.maximum(signed * low, signed * high).sum(axis=1)
+    count = 1 if ctx.board.in_order else 2
+    return lines_of(factor, least, most, ctx.tensor(node.outputs[0]), count)
+
+
+def largest_product(weights: Array, w_zero: Array) -> int:
+    """What the sum of products of any 8-bit x with a row of weights cannot exceed."""
+    sizes = np.abs(weights.astype(np.int64) - w_zero).sum(axis=1)
+    return int(sizes.max(initial=0)) * 256

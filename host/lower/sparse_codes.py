@@ -18,8 +18,8 @@ from edgekit.host.graph.quantization import (
 )
 from edgekit.host.graph.types import Array, DType, Graph, Node
 from edgekit.host.lower.context import Context, padded
+from edgekit.host.lower.packing import signed_weights, zero_of_rows
 from edgekit.host.lower.plan import Call, Field, Value
-from edgekit.host.lower.product_i8 import signed_weights, zero_of_rows
 from edgekit.host.lower.requantize import requantize_fields, wrap_i32
 from edgekit.host.lower.window import C_TYPES, bias_vector
 from edgekit.kb.isa import ByteProduct, Isa
