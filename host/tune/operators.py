@@ -204,9 +204,14 @@ class ModelTuner:
             best = self._best()
             after = self._together(best, on_progress)
             worse = {k: m for k, m in best.items() if m != kept.get(k)}
-            if after <= min(before / _BETTER, 1.0) or not worse:
+            if after <= min(before / _BETTER, 1.0):
                 break
-            self._give_up(worse, after / usual)
+            if worse:
+                self._give_up(worse, after / usual)
+            elif after > before:  # their last measurements were beside what is given up now
+                self._measure(current, on_progress, together=True)
+            else:
+                break
         return after
 
     def _together(

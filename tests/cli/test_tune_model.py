@@ -38,7 +38,7 @@ class Clockwork:
     """A core on which tiles of five rows take half (`factor`) of what others do: 1000 cycles. It is
     gone after `left` answers. Beside such tiles others take `beside` times as long. Each operator
     of a chain takes `chained` times as long as alone, those on channel-major images `planar`
-    times. Where `crowd` is set tiles of three rows take a tenth, and all others that many times as
+    times. Where `crowd` is set tiles of twelve rows take a tenth, and all others that many times as
     long as alone. Steps that multiply nothing take `beyond` cycles more."""
 
     unit, source, per_ms, least, worth = "cycles", "estimate", 1e6, 1.0, 1.4
@@ -75,7 +75,7 @@ class Clockwork:
             if step.op.startswith("planar"):
                 costs[step.name] *= Clockwork.planar
         crowded = {
-            x.name for x in steps if Clockwork.crowd and x.kernel.startswith("ek_f32_conv_3x")
+            x.name for x in steps if Clockwork.crowd and x.kernel.startswith("ek_f32_conv_12x")
         }
         for name in costs if crowded else ():
             costs[name] *= 0.1 if name in crowded else Clockwork.crowd
