@@ -4,7 +4,6 @@ conv/i8_conv.c multiplies bytes."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
 import numpy as np
@@ -12,7 +11,7 @@ import numpy as np
 from edgekit.device.kernel_facts import UNARY_CHUNK
 from edgekit.host.align import round_up
 from edgekit.host.graph import ops
-from edgekit.host.graph.types import Activation, Array, DType, Node, Padding, Tensor
+from edgekit.host.graph.types import Activation, Array, DType, Node, Tensor
 from edgekit.host.lower.context import Context, Rules, padded
 from edgekit.host.lower.packing import zero_of_rows
 from edgekit.host.lower.plan import Call, Field, Kernel, Value
@@ -53,7 +52,7 @@ def _product(
     n, width, w_zero = len(weights), round_up(len(weights), ctx.isa.vl), zero_of_rows(w)
     # VNNI multiplies bytes without a sign by ones with it.
     unsigned = ctx.isa.i8 is ByteProduct.DOT4_US
-    whole = _with_border(window)
+    whole = window.whole
     coded = Tensor(f"{x.name}:codes", whole.x, DType.U8 if unsigned else DType.I8)
     middle = 128 if unsigned else 0
     product = float_product(ctx, node, whole, weights, coded, (middle, w_zero), False)
@@ -95,13 +94,6 @@ def _product(
         Call(quantize, found, tasks),
         Call(product.kernel, fields, product.tasks),
     ]
-
-
-def _with_border(window: Window) -> Window:
-    """The same over images whose border is there."""
-    (n, h, w, c), pad = window.x, window.padding
-    size = (n, h + pad.top + pad.bottom, w + pad.left + pad.right, c)
-    return dataclasses.replace(window, x=size, padding=Padding())
 
 
 def _rows_of(window: Window, whole: Window) -> dict[str, Field]:

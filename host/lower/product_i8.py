@@ -21,6 +21,7 @@ from edgekit.host.graph.quantization import (
 )
 from edgekit.host.graph.types import Activation, Array, DType, Node, Tensor
 from edgekit.host.lower.ahead import AHEAD, ahead_of
+from edgekit.host.lower.borders import border_fields
 from edgekit.host.lower.context import Context, padded
 from edgekit.host.lower.lines import Lines
 from edgekit.host.lower.methods import band_of, form_of, method_of, tile_of
@@ -228,6 +229,8 @@ def i8_product(
         **after,
     )
     fields = _i8_fields(ctx, node, window, packed, method, depth, x_zero)
+    if depth.segments:
+        fields |= border_fields(ctx, window, tile)
     if lines is None:
         fields |= requantize_fields(ctx, factor, width, rounds_once=dense)
     else:

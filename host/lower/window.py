@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -45,6 +45,13 @@ class Window:
     def border(self) -> int:
         """Elements of x that border_rows of conv/rows.h copies, at most, per pixel of a tile."""
         return self.kernel[0] * max(self.kernel[1], self.stride[1]) * self.x[3]
+
+    @property
+    def whole(self) -> Window:
+        """The same over images whose padding is there."""
+        (n, h, w, c), pad = self.x, self.padding
+        size = (n, h + pad.top + pad.bottom, w + pad.left + pad.right, c)
+        return replace(self, x=size, padding=Padding())
 
     @property
     def pointwise(self) -> bool:

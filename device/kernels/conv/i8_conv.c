@@ -38,11 +38,15 @@ typedef ek_i8_conv_args conv_args;
 #else
 #define DEPTH(a) ((a)->k_padded)
 #endif
+#define INSIDE_FIRST (EK_I8 == EK_I8_DOT4_SS && !EK_IN_ORDER)
 #include "rows.h"
 
 #ifdef GROUPS
 #include "i8_groups.h"
 #else
+#if INSIDE_FIRST
+#include "i8_border.h"
+#endif
 #include "i8_windows.h"
 
 /* Sums are made 2^31 too large by their bias, for vi_requantize_unsigned. */
@@ -354,6 +358,15 @@ static void find_rows(const ek_i8_conv_args *a, rows_t *rows, elem *scratch, lon
 #if I8_IN_PLACE
     if (a->pointwise && a->segments && find_pixels(a, rows, pixel, count))
         return;
+#endif
+#if INSIDE_FIRST
+    if (a->bordered) {
+        if (rows->next < 0)
+            copy_with_border(a, &rows->whole, (char *)scratch);
+        find_segments(&rows->whole, scratch, rows, scratch + a->bordered, pixel, count,
+                      a->segment_length, a->x_zero);
+        return;
+    }
 #endif
     if (!a->segments || a->pointwise)
         pack_windows(a, rows, scratch, pixel, count);

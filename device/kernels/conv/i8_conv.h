@@ -42,5 +42,7 @@ typedef struct {
     const uint16_t *scale16;
     const float *start;
     void *y;
+    long bordered; /* bytes of scratch for images with their padding around them, 0: windows are
+                      read, or copied, from x; by one task only */
 } ek_i8_conv_args;
 #endif

@@ -2,10 +2,16 @@
  * one per row of the window and pixel. Rows that cross the border of the image are copied to
  * scratch with their padding.
  *
- * Before inclusion: MR (pixels of a tile), SEGMENTS (rows of the table), and the type `elem`. */
+ * Before inclusion: MR (pixels of a tile), SEGMENTS (rows of the table), the type `elem`, and
+ * optionally INSIDE_FIRST (1: products take so little time that tiles which lie inside the image
+ * are worth being found by themselves). */
 #ifndef EK_CONV_ROWS_H
 #define EK_CONV_ROWS_H
 #include "../kernel.h"
+
+#ifndef INSIDE_FIRST
+#define INSIDE_FIRST 0
+#endif
 
 typedef struct {
     const elem *ptr[SEGMENTS * MR]; /* [segment][pixel] */
@@ -13,6 +19,12 @@ typedef struct {
     int32_t sum[MR];                /* 8-bit with row sums: of the window as the kernel sees it */
     long next;                      /* the pixel of y that stands at (n, oy, ox), -1: none yet */
     int n, oy, ox;
+#if INSIDE_FIRST
+    ek_window whole;    /* of images with their padding around them (i8_border.h) */
+    const elem *last;   /* where the first window of a tile begins at most, NULL: not known */
+    long step, pitch;   /* elements from a window to the next, from a row of one to the next */
+    long right, bottom; /* where a tile's windows begin at most so that they lie inside */
+#endif
 } rows_t;
 
 /* Where a pixel of y stands: known if the tile before ended there, else by divisions, for which
@@ -157,16 +169,43 @@ EK_INLINE void find_crossing(const ek_window *g, const elem *image, const elem *
     crossing[1] = beyond || first == last ? 0 : part - last;
 }
 
+#if INSIDE_FIRST
+/* What find_inside needs, once for all tiles, but not for a single one. */
+static void __attribute__((noinline, unused)) prepare_inside(const ek_window *g, const elem *x,
+                                                             rows_t *rows, long length) {
+    rows->step = (long)g->sw * g->c;
+    rows->pitch = (long)g->w * g->c * g->dh;
+    rows->right = g->w - g->kw - (MR - 1) * (long)g->sw;
+    rows->bottom = g->h - 1 - (g->kh - 1) * (long)g->dh;
+    rows->last = x + (long)g->n * g->h * g->w * g->c - length - (MR - 1) * rows->step -
+                 (g->kh - 1) * rows->pitch;
+}
+
+/* The table of a whole tile in one row of y, if all its windows lie inside the image, as most do:
+ * returns 0 where not. */
+EK_INLINE int find_inside(const ek_window *g, const elem *x, rows_t *rows) {
+    const long ix = (long)rows->ox * g->sw - g->left, iy = (long)rows->oy * g->sh - g->top;
+    const elem *first = x + (((long)rows->n * g->h + iy) * g->w + ix) * g->c;
+    if (rows->ox + MR > g->ow || (ix | iy | (rows->right - ix) | (rows->bottom - iy)) < 0 ||
+        first > rows->last)
+        return 0;
+    move_on(g, rows, MR);
+    inside_segments(rows, first, rows->count, rows->pitch, rows->step);
+    return 1;
+}
+#endif
+
 /* Whole rows of the window (dilation 1 along x): segments of kw * c elements, read up to `length`
  * (what is read beyond a row meets zero weights, but must lie inside x). */
-static void __attribute__((noinline, unused)) find_segments(const ek_window *g, const elem *x,
-                                                            rows_t *rows, elem *scratch, long pixel,
-                                                            int count, long length, int pad_byte) {
+#if INSIDE_FIRST
+static void __attribute__((noinline)) /* or its registers are saved for all tiles */
+#else
+EK_INLINE void
+#endif
+find_parts(const ek_window *g, const elem *x, rows_t *rows, elem *scratch, int count, long length,
+           int pad_byte) {
     const elem *end = x + (long)g->n * g->h * g->w * g->c - length;
     const long pitch = (long)g->w * g->c;
-    find_place(g, rows, pixel);
-    rows->count = g->kh;
-    rows->length = length;
     for (int done = 0; done < count;) {
         /* the pixels of this tile that stand in one output row */
         const int part = (int)ek_min(count - done, g->ow - rows->ox);
@@ -186,5 +225,25 @@ static void __attribute__((noinline, unused)) find_segments(const ek_window *g, 
         done += part;
         move_on(g, rows, part);
     }
+}
+
+static void __attribute__((noinline, unused)) find_segments(const ek_window *g, const elem *x,
+                                                            rows_t *rows, elem *scratch, long pixel,
+                                                            int count, long length, int pad_byte) {
+#if INSIDE_FIRST
+    const int first = rows->next < 0;
+#endif
+    find_place(g, rows, pixel);
+    rows->count = g->kh;
+    rows->length = length;
+#if INSIDE_FIRST
+    if (first)
+        rows->last = NULL;
+    else if (!rows->last)
+        prepare_inside(g, x, rows, length);
+    if (!first && count == MR && find_inside(g, x, rows))
+        return;
+#endif
+    find_parts(g, x, rows, scratch, count, length, pad_byte);
 }
 #endif

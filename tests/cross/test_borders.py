@@ -1,0 +1,90 @@
+"""8-bit convolutions that read windows in place, from images with their padding around them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from edgekit.host.graph import ops
+from edgekit.host.graph.types import DType, Padding
+from edgekit.host.lower.lower import lower
+from edgekit.host.zoo.cases import Cases
+from edgekit.kb.board import load_board
+from tests.support.kernel_runs import build, check
+from tests.support.op_cases import Case, constant, quant, tensor
+from tests.support.op_graphs import graph_of, inputs_of
+
+_SAME = Padding(1, 1, 1, 1)
+
+
+def _convolution(
+    shape: tuple[int, int, int, int],
+    padding: Padding = _SAME,
+    kernel: tuple[int, int] = (3, 3),
+    stride: int = 1,
+    dilation: tuple[int, int] = (1, 1),
+    dtype: DType = DType.I8,
+) -> Case:
+    rng = np.random.default_rng(sum(shape))
+    least = np.iinfo(dtype.numpy).min
+    data = rng.integers(least + 1, least + 256, (11, *kernel, shape[3])).astype(dtype.numpy)
+    bias = constant(rng.integers(-9999, 9999, 11), DType.I32)
+    weights = constant(data, dtype, quant(0.02, 0 if dtype is DType.I8 else 128))
+    op = ops.Conv2D((stride, stride), dilation, padding)
+    x = tensor(shape, dtype, quant(0.05, least + 31))
+    return Case(op, (x, weights, bias), quant(0.3, least + 100))
+
+
+def _cases() -> list[Case]:
+    return [
+        _convolution((1, 32, 32, 3)),
+        _convolution((1, 16, 16, 16)),
+        _convolution((1, 8, 8, 64)),
+        _convolution((2, 9, 17, 16)),  # two images, tiles in two rows
+        _convolution((3, 8, 8, 16), Padding(2, 0, 0, 2)),
+        _convolution((1, 16, 19, 16), Padding(0, 1, 3, 0), (2, 4), 2),
+        _convolution((1, 13, 16, 16), Padding(2, 2, 1, 1), (3, 3), 1, (2, 1)),
+        _convolution((1, 1, 8, 16)),
+        _convolution((1, 9, 8, 64), dtype=DType.U8),
+    ]
+
+
+def _others() -> list[Case]:
+    """What is read in place, or packed, with its border where it is."""
+    return [
+        _convolution((1, 16, 16, 16), Padding()),
+        _convolution((2, 5, 80, 16)),  # long rows
+        _convolution((1, 4, 72, 32), Padding(0, 1, 1, 0), (2, 2), 2),
+        _convolution((1, 70, 32, 16)),  # more than the cache that is next to the core
+        _convolution((1, 6, 3, 5)),  # rows of less than a vector
+    ]
+
+
+def _bordered(cases: list[Case], board: str, threads: int = 1) -> list[bool]:
+    """Of each case whether its kernel copies the image with its padding."""
+    steps = lower(graph_of(cases), load_board(board), threads=threads).lowered.steps
+    calls = [call for step in steps for call in step.calls]
+    return ["bordered" in call.fields for call in calls if "conv" in call.kernel.symbol]
+
+
+@pytest.mark.parametrize(("board", "threads"), [("a55", 1), ("a76", 1), ("a76", 4)])
+def test_borders_equal_the_reference(board, threads, virtual_board, tmp_path):
+    graph = graph_of(_cases() + _others())
+    inputs = inputs_of(graph)
+    folder = build(graph, load_board(board), tmp_path / "release", threads=threads)
+    cases = Cases(tuple(inputs[name][None] for name in graph.inputs), steps=1)
+    rows = virtual_board(board, "cortex-a76").run(folder, cases, tmp_path, threads)
+    check(graph, {n: r[0] for n, r in zip(graph.outputs, rows, strict=True)}, inputs)
+
+
+def test_images_are_copied_by_one_thread_where_rows_are_short():
+    cases, board = _cases(), "a76"
+    assert _bordered(cases, board) == [True] * len(cases)
+    assert _bordered(cases, board, threads=4) == [False] * len(cases)
+    others = _others()
+    assert _bordered(others, board) == [False] * len(others)
+
+
+@pytest.mark.parametrize("board", ["a53", "a55", "a57", "a7", "rv64gcv", "bpi-f3"])
+def test_other_products_leave_the_border_where_it_is(board):
+    assert not any(_bordered(_cases(), board))
