@@ -161,7 +161,7 @@ def _half_precision(work: Work, target: Target) -> Work:
             f"(asimdhp of ARM, zvfh of RISC-V), found {board.name}; leave the option out, or "
             "take auto"
         )
-    graph = to_half(work.graph)
+    graph = to_half(work.graph, threads=target.options.threads or 1)
     if graph is work.graph:
         return work
     if asked == "auto":

@@ -33,6 +33,18 @@ def _two_convolutions(weight: float) -> Graph:
     return Graph("two", tensors, nodes, ("x",), ("y",))
 
 
+def _convolution(channels: int) -> Graph:
+    weights = np.full((channels, 3, 3, 32), 0.01, np.float32)
+    tensors = {
+        "x": Tensor("x", (1, 12, 12, 32), DType.F32),
+        "w": Tensor("w", weights.shape, DType.F32, data=weights),
+        "y": Tensor("y", (1, 10, 10, channels), DType.F32),
+    }
+    return Graph(
+        "one", tensors, (Node("c", ops.Conv2D(), ("x", "w", None), ("y",)),), ("x",), ("y",)
+    )
+
+
 def test_tensors_between_operators_of_half_precision_are_not_converted():
     made = to_half(_two_convolutions(0.01))
     assert [n.op.kind for n in made.nodes] == ["convert", "conv2d", "conv2d", "convert"]
@@ -45,6 +57,35 @@ def test_outputs_in_half_precision_are_near_those_of_f32():
     want, got = (evaluate(g, x).outputs["y"] for g in (graph, to_half(graph)))
     off = np.abs(want - got).max()
     assert 0 < off < 2**-5 * np.abs(want).max()  # sums of 288 and of f16 too
+
+
+def _dense(inputs: int, outputs: int) -> Graph:
+    """A fully connected layer and a softmax."""
+    weights = np.full((outputs, inputs), 0.01, np.float32)
+    tensors = {n: Tensor(n, (1, outputs), DType.F32) for n in "sy"}
+    tensors["x"] = Tensor("x", (1, inputs), DType.F32)
+    tensors["w"] = Tensor("w", weights.shape, DType.F32, data=weights)
+    nodes = (
+        Node("dense", ops.FullyConnected(), ("x", "w", None), ("s",)),
+        Node("softmax", ops.Softmax(), ("s",), ("y",)),
+    )
+    return Graph("dense", tensors, nodes, ("x",), ("y",))
+
+
+def test_operators_that_are_done_sooner_than_their_conversions_stay_f32():
+    """A keyword spotter's last layers: 0.2 us, and the two conversions 0.1."""
+    small, large = _dense(64, 12), _dense(1024, 1000)
+    assert to_half(small).nodes == small.nodes
+    assert DType.F16 in {tensor.dtype for tensor in to_half(large).tensors.values()}
+
+
+def test_conversions_that_threads_wait_for_are_priced_by_all_of_them():
+    """12 x 12 x 32 values are two tasks: a conversion of as long as their convolutions are."""
+    graph = _convolution(channels=4)
+    assert to_half(graph, threads=1).nodes != graph.nodes
+    assert to_half(graph, threads=4).nodes == graph.nodes
+    large = _convolution(channels=64)
+    assert to_half(large, threads=4).nodes != large.nodes
 
 
 def test_constants_beyond_half_precision_stay_f32():
