@@ -51,7 +51,7 @@ Family = Literal[
     "chain",  # several convolutions, some rows at a time
     "nna",
 ]
-_FIXED_WINDOWS = ((3, 3), (5, 5))  # depthwise ones that have kernels of their own
+_FIXED_WINDOWS = ((3, 3), (5, 5), (7, 7))  # depthwise ones that have kernels of their own
 _FEW_TILES = 4  # of Winograd: more channels at once instead of more of them
 _BLOCKS = (128, 256, 512)  # of k
 _FEW_ROWS = 4  # of a matrix that meets the other one where it lies

@@ -37,6 +37,7 @@ from tests.support.sanitized import BOARDS, build_driver, build_library, run, ru
 pytestmark = pytest.mark.sanitizers
 # Of these clang takes minutes to compile what is unrolled for wide vectors.
 _SLOW = re.compile("conv|dense|depthwise|large_window|pruned|outlier")
+_LONGEST = "depthwise_seven"  # takes minutes even without vectors
 _RUNS = [
     pytest.param(
         family,
@@ -44,7 +45,7 @@ _RUNS = [
         marks=[pytest.mark.long] * (simd in ("sse2", "avx2") or bool(_SLOW.search(family))),
     )
     if simd != "scalar"
-    else (family, simd)
+    else pytest.param(family, simd, marks=[pytest.mark.long] * (family == _LONGEST))
     for family in FAMILIES
     for simd in ("scalar", "sse2", "avx2", "avx512vnni")
 ]

@@ -15,8 +15,9 @@ from edgekit.host.passes.half import to_half
 
 UNIT = 2.0**-11  # of f16
 HALF_FAMILIES = (
-    "conv_f32", "large_window", "depthwise_f32", "pool", "binary", "unary", "mean", "softmax",
-    "resize", "movement", "dense_f32", "transpose_conv", "matmul", "viewed_matmul", "layer_norm",
+    "conv_f32", "large_window", "depthwise_f32", "depthwise_seven", "pool", "binary", "unary",
+    "mean", "softmax", "resize", "movement", "dense_f32", "transpose_conv", "matmul",
+    "viewed_matmul", "layer_norm",
 )  # fmt: skip
 
 

@@ -33,6 +33,7 @@ from tests.support import (
     repeat_graphs,
     signal_graphs,
     stem_graphs,
+    window_graphs,
 )
 from tests.support.op_cases import Case, Rng, constant, pick, quant, tensor
 
@@ -385,6 +386,7 @@ FAMILIES: dict[str, tuple[Callable[..., Case], tuple[DType | None, ...]]] = {
     **recurrent_graphs.FAMILIES,
     **signal_graphs.FAMILIES,
     **repeat_graphs.FAMILIES,
+    **window_graphs.FAMILIES,
     "transpose_conv_8bit": (coded_graphs.transpose_conv, _8BIT),
 }
 
