@@ -25,6 +25,7 @@ from edgekit.kb.gemm_table import Feature, KnowledgeBase, Row
 from edgekit.kb.method import Method
 from edgekit.kb.operators import Family, OperatorMethod, OperatorRow
 from edgekit.kb.places import found_tables, shipped_folder
+from edgekit.kb.possible import told_row, without_impossible
 from edgekit.kb.rule import LARGEST
 
 SCHEMA = "edgekit.kb.gemm/4"
@@ -134,12 +135,15 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 def board_table(board: BoardProfile, *folders: Path) -> KnowledgeBase:
     """The table that serves a board, of those in `folders` and then the kit's own: that of its
-    platform, else of the nearest that it inherits from. Without one the analytic default answers.
+    platform, else of the nearest that it inherits from. Rows of its own that the board cannot
+    compute are `skipped`. Without a table the analytic default answers.
 
     Raises KnowledgeBaseError for a file that cannot be read.
     """
     for platform, path in found_tables(board, *folders, shipped_folder("gemm")):
-        return load_table(path).serving(board.platform, platform)
+        found = load_table(path).serving(board.platform, platform)
+        lent = platform != board.platform  # its rows are not expected to fit
+        return found if lent else without_impossible(found, board)
     return KnowledgeBase((board.platform,))
 
 
@@ -151,27 +155,28 @@ def is_old(path: Path) -> bool:
 
 
 def load_table(path: Path) -> KnowledgeBase:
-    """Reads a table; rows that mean nothing to this kit are skipped and counted.
+    """Reads a table; rows that mean nothing to this kit are skipped, and told in `skipped`.
 
     Raises KnowledgeBaseError for a file that is missing, damaged, or of a newer schema.
     """
     try:
         data = path.read_bytes()
     except OSError as error:
+        remedy = "remove it, or build one" if path.exists() else "build one"
         raise KnowledgeBaseError(
-            f"{path}: expected a GEMM table, found: {error.strerror}; build one: edgekit kb build"
+            f"{path}: expected a GEMM table, found: {error.strerror}; {remedy}: edgekit kb build"
         ) from None
     try:
         file = json.loads(data)
-        schema = file["schema"]
+        schema = file.get("schema") if isinstance(file, dict) else None
         if schema == gemm_file_1.SCHEMA:
             return gemm_file_1.table_of(data)
         if schema in gemm_file_2.SCHEMAS:
             data = json.dumps(gemm_file_2.renewed(file)).encode()
         elif schema != SCHEMA:
             raise KnowledgeBaseError(
-                f"{path}: expected schema {SCHEMA}, found {schema}; "
-                "update edgekit, or build the table anew: edgekit kb build"
+                f"{path}: expected schema {SCHEMA}, found {schema or 'none'}; update edgekit, or "
+                "build the table anew: edgekit kb build"
             )
         return _table(msgspec.json.decode(data, type=_File))
     except KnowledgeBaseError:
@@ -179,7 +184,7 @@ def load_table(path: Path) -> KnowledgeBase:
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise KnowledgeBaseError(
             f"{path}: expected a GEMM table ({SCHEMA}), found: {error}; "
-            "restore it from git or build it anew: edgekit kb build"
+            "remove it, restore it from git or build it anew: edgekit kb build"
         ) from None
 
 
@@ -196,22 +201,22 @@ def _table(file: _File) -> KnowledgeBase:
         file.operator_groups, lambda group, row: _operator(group, row, sequences, file)
     )
     priority: tuple[Feature, ...] = tuple(file.priority)
-    found = (), skipped + odd, tuple(sorted(operators, key=lambda row: row.key))
+    found = (), (*skipped, *odd), tuple(sorted(operators, key=lambda row: row.key))
     return KnowledgeBase(tuple(file.platforms), sequences, priority, *found).with_rows(rows)
 
 
 def _read(
     groups: list[tuple[msgspec.Raw, list[msgspec.Raw]]],
     take: Callable[[msgspec.Raw, msgspec.Raw], _T],
-) -> tuple[list[_T], int]:
-    """The rows of all groups, and how many mean nothing to this kit."""
-    rows, skipped = [], 0
+) -> tuple[list[_T], list[str]]:
+    """The rows of all groups, and those that mean nothing to this kit, each with the reason."""
+    rows, skipped = [], []
     for group, lines in groups:
         for line in lines:
             try:
                 rows.append(take(group, line))
-            except (TypeError, ValueError):
-                skipped += 1
+            except (TypeError, ValueError) as error:
+                skipped.append(f"{told_row(bytes(line))}: {error}")
     return rows, skipped
 
 
@@ -219,6 +224,7 @@ def _row(head: msgspec.Raw, text: msgspec.Raw, sequences: Sequences, file: _File
     group = msgspec.json.decode(head, type=_Group)
     raw = msgspec.json.decode(text, type=_Row)
     _check_radius(raw.radius)
+    _check_threads(group.threads)
     shape = GemmShape(raw.m, raw.k, raw.n)
     of = group.dtype, group.threads, group.packed
     key = key_of(shape, _platform(group.platform, file), sequences, *of)
@@ -228,12 +234,19 @@ def _row(head: msgspec.Raw, text: msgspec.Raw, sequences: Sequences, file: _File
 
 def _platform(name: str, file: _File) -> int:
     """Raises ValueError for one that the file does not list."""
+    if name and name not in file.platforms:
+        raise ValueError(f"expected a platform of {', '.join(file.platforms)}, found {name}")
     return file.platforms.index(name) if name else 0
 
 
 def _check_radius(radius: int) -> None:
     if not 0 <= radius < 1 << 31:
-        raise ValueError(f"radius {radius}")
+        raise ValueError(f"expected a radius of 0 to 2^31 - 1, found {radius}")
+
+
+def _check_threads(threads: int) -> None:
+    if threads < 1:
+        raise ValueError(f"expected 1 or more threads, found {threads}")
 
 
 def _operator(
@@ -242,6 +255,7 @@ def _operator(
     group = msgspec.json.decode(head, type=_OperatorGroup)
     raw = msgspec.json.decode(text, type=_Operator)
     _check_radius(raw.radius)
+    _check_threads(group.threads)
     shape = GemmShape(raw.m, raw.k, raw.n)
     where = _platform(group.platform, file), sequences
     key = key_of(shape, *where, group.dtype, group.threads, "b", raw.form)
@@ -255,7 +269,11 @@ def _operator_method(raw: _Operator, dtype: str) -> OperatorMethod | None:
         return None
     family = how.family or _usual_family(raw.form)
     if min(how.mr, how.nr, how.kc, how.members - 1) < 0 or how.band not in (None, *BANDS):
-        raise ValueError(f"impossible method {how}")
+        bands = ", ".join(map(str, BANDS))
+        raise ValueError(
+            f"expected mr, nr and kc of 0 or more, members of 1 or more and a band of {bands}, "
+            f"found {how.mr}, {how.nr}, {how.kc}, {how.members} and {how.band}"
+        )
     known = how.mr or None, how.nr or None, how.split, how.kc or None, how.members, how.band
     return OperatorMethod(family, dtype, *known)
 

@@ -9,6 +9,7 @@ import msgspec
 from edgekit.kb.features import GemmKey, GemmShape, Packed, Sequences
 from edgekit.kb.gemm_table import Feature, KnowledgeBase, Row
 from edgekit.kb.method import Method
+from edgekit.kb.possible import told_row
 from edgekit.kb.repeats import without_repeats
 
 SCHEMA = "edgekit.kb.gemm/1"
@@ -74,21 +75,21 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 def table_of(data: bytes) -> KnowledgeBase:
     """The table in a file of this form, without the rows that only repeat the analytic rule.
 
-    Raises ValueError for one that cannot be read; rows that mean nothing are skipped and counted.
+    Raises ValueError for one that cannot be read; rows that mean nothing are in `skipped`.
     """
     file = msgspec.json.decode(data, type=_File)
-    rows, skipped = [], 0
+    rows, skipped = [], []
     for raw in file.rows:
         try:
             rows.append(_row(raw, len(file.platforms)))
-        except (TypeError, ValueError):
-            skipped += 1
+        except (TypeError, ValueError) as error:
+            skipped.append(f"{told_row(bytes(raw))}: {error}")
     priority: tuple[Feature, ...] = tuple(file.priority)
     given = file.sequences
     sequences = Sequences(
         tuple(given.m), tuple(given.k), tuple(given.n), tuple(given.scale), given.tie
     )
-    table = KnowledgeBase(tuple(file.platforms), sequences, priority, tuple(rows), skipped)
+    table = KnowledgeBase(tuple(file.platforms), sequences, priority, tuple(rows), tuple(skipped))
     return without_repeats(table, {row.key: () for row in rows})
 
 

@@ -140,15 +140,15 @@ class KnowledgeBase:
     """Rows of one or more platforms under one set of sequences: `rows` of the products that a
     board's library makes, `operators` of those of compiled models.
 
-    `platforms` only ever grows: the position of a core type is its index. `skipped` counts rows
-    that were in the file but mean nothing to this kit.
+    `platforms` only ever grows: the position of a core type is its index. `skipped` are rows that
+    were in the file but mean nothing to this kit or core, each in words with the reason.
     """
 
     platforms: tuple[str, ...]
     sequences: Sequences = field(default_factory=Sequences)
     priority: tuple[Feature, ...] = FEATURES
     rows: tuple[Row, ...] = ()
-    skipped: int = 0
+    skipped: tuple[str, ...] = ()
     operators: tuple[OperatorRow, ...] = ()
     _products: Index[Row] = field(init=False, repr=False, compare=False)
     _operators: OperatorIndex = field(init=False, repr=False, compare=False)

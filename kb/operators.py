@@ -24,7 +24,7 @@ from edgekit.kb.features import GemmKey, GemmShape
 from edgekit.kb.isa import ByteProduct, Isa, Tile
 from edgekit.kb.method import Split
 from edgekit.kb.steps import VECTORS, price_of_parts
-from edgekit.kb.winograd import POINTS, Transformed
+from edgekit.kb.winograd import POINTS, Transformed, has_winograd
 
 Kind = Literal[
     "conv",
@@ -53,7 +53,8 @@ Family = Literal[
 ]
 _FIXED_WINDOWS = ((3, 3), (5, 5), (7, 7))  # depthwise ones that have kernels of their own
 _FEW_TILES = 4  # of Winograd: more channels at once instead of more of them
-_BLOCKS = (128, 256, 512)  # of k
+BLOCKS_OF_K = (128, 256, 512)
+ROW_OF_BYTES = Tile(1, 4)  # of a single row: the wider, the less often it is read
 _FEW_ROWS = 4  # of a matrix that meets the other one where it lies
 _GAIN = 0.85  # fewer instructions than this share of the direct convolution's, or it does not pay
 
@@ -330,7 +331,7 @@ def _blocks(form: Form, mr: int, nr: int, board: BoardProfile) -> Iterator[int]:
     whole = form.shape.m <= mr or form.shape.k * held <= board.l1d_bytes // 2
     if not form.is_of_points or form.has_border or whole:
         return
-    yield from (kc for kc in _BLOCKS if kc < form.shape.k and kc * held <= board.l1d_bytes // 2)
+    yield from (kc for kc in BLOCKS_OF_K if kc < form.shape.k and kc * held <= board.l1d_bytes // 2)
 
 
 def _tiles(form: Form, isa: Isa, board: BoardProfile) -> Iterator[tuple[Tile, bool]]:
@@ -340,7 +341,7 @@ def _tiles(form: Form, isa: Isa, board: BoardProfile) -> Iterator[tuple[Tile, bo
     most = isa.columns.vector_rows(lanes) or max(heights)
     if not form.is_float:
         if form.shape.m == 1 and isa.lanes:
-            proven = (Tile(1, 4),)  # a single row: the wider, the less often it is read
+            proven = (ROW_OF_BYTES,)
         if all(t.mr * form.row_bytes > I8_SCRATCH_BYTES for t in proven):
             proven = (Tile(1, isa.i8_tiles[0].nv),)
     more = [Tile(min(height, most), nv) for nv, height in enumerate(heights, 1)]
@@ -382,11 +383,10 @@ def _is_single(form: Form, isa: Isa, board: BoardProfile) -> bool:
 
 
 def _winograd(form: Form, isa: Isa, board: BoardProfile, threads: int) -> Iterator[Candidate]:
-    """The candidate by Winograd's transform, with prices as they were measured on 64-bit ARM;
-    elsewhere a direct convolution runs at the core's peak and reads less."""
+    """The candidates by Winograd's transform, with prices as they were measured on 64-bit ARM."""
     c, oc, vl = form.depth, form.shape.n, isa.vl
-    whole = form.dtype == "f32" and not (c % vl or oc % vl)
-    if not (whole and isa.lanes and isa.registers >= 32 and 0 < c <= WINOGRAD_CHANNELS):
+    whole = not (c % vl or oc % vl) and 0 < c <= WINOGRAD_CHANNELS
+    if not (whole and has_winograd(form.dtype, isa)):
         return
     if (form.kind, form.window, form.stride, form.dilation) != ("conv", (3, 3), (1, 1), (1, 1)):
         return

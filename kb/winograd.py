@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from edgekit.kb.isa import Tile
+from edgekit.kb.isa import Isa, Tile
 
 POINTS = 36  # products of a tile, for each pair of channels
 _IN, _OUT = 300, 270  # of a tile's transforms, for each vector of input and of output channels
@@ -60,3 +60,9 @@ class Transformed:
         panels = min(tasks * math.ceil(self.panels / parts) / self.panels, tasks)
         inner = _OUT * self.oc / self.vl + self._products
         return rows * (math.ceil(tasks / parts) * _IN * self.c / self.vl + panels * inner)
+
+
+def has_winograd(dtype: str, isa: Isa) -> bool:
+    """Whether convolutions of a type are transformed on an instruction set: elsewhere direct ones
+    run at the core's peak and read less."""
+    return dtype == "f32" and isa.lanes and isa.registers >= 32

@@ -123,7 +123,7 @@ def show(board: Board = None, table: Table = None, as_json: Json = False) -> Non
                 "platforms": list(found.platforms),
                 "sequences": asdict(found.sequences),
                 "priority": list(found.priority),
-                "skipped": found.skipped,
+                "skipped": len(found.skipped),
                 "rows": [asdict(row) for row in found.rows],
                 "operators": [asdict(row) for row in found.operators],
             }
@@ -208,11 +208,13 @@ def _pair(files: list[Path], board: str | None) -> tuple[KnowledgeBase, Knowledg
 
 def _table(board: BoardProfile, file: Path | None) -> KnowledgeBase:
     from edgekit.host.cli.output import note
-    from edgekit.host.tables.gemm import read_table, table_of
+    from edgekit.host.tables.gemm import left_out, read_table, table_of
 
-    found = read_table(file).knowing(board.platform) if file else table_of(board)
+    if file is None:
+        return table_of(board)
+    found = read_table(file).knowing(board.platform)
     if found.skipped:
-        note(f"{found.skipped} rows of the table mean nothing to this kit and were skipped")
+        note(left_out(found, file, board))
     return found
 
 

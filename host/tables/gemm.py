@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from pathlib import Path
 
@@ -30,13 +31,34 @@ def kit_table(board: BoardProfile) -> KnowledgeBase | None:
 
 
 def table_of(board: BoardProfile) -> KnowledgeBase:
-    """The table that is used for a board. Raises InputError for one that cannot be read."""
+    """The table that is used for a board. Rows that it cannot compute are told once. Raises
+    InputError for one that cannot be read."""
     own = user_table(board)
     try:
         _renew(own)
-        return board_table(board, own.parent)
+        table = board_table(board, own.parent)
     except KnowledgeBaseError as error:
         raise InputError(str(error)) from None
+    if table.skipped:
+        _, path = next(found_tables(board, own.parent, shipped_folder("gemm")))
+        _tell(left_out(table, path, board))
+    return table
+
+
+def left_out(table: KnowledgeBase, path: Path, board: BoardProfile) -> str:
+    """A line on the rows of a file that a board's table leaves out, of which there are some."""
+    count, first = len(table.skipped), table.skipped[0]
+    return (
+        f"{path}: {count} of {count + len(table.rows) + len(table.operators)} rows are not used; "
+        f"the first, {first}; build the table anew: edgekit kb build --board {board.name}, or "
+        "remove it"
+    )
+
+
+@functools.cache
+def _tell(line: str) -> None:
+    """Once, however often the table is read."""
+    _LOG.warning("%s", line)
 
 
 def read_table(path: Path) -> KnowledgeBase:
@@ -49,7 +71,7 @@ def read_table(path: Path) -> KnowledgeBase:
 
 def _renew(path: Path) -> None:
     """Writes a user's table of an older edgekit in today's form, once."""
-    if not (path.exists() and is_old(path)):
+    if not (path.is_file() and is_old(path)):
         return
     table = load_table(path)
     try:

@@ -19,6 +19,7 @@ from edgekit.kb.features import Packed
 from edgekit.kb.gemm_file import table_text
 from edgekit.kb.gemm_table import KnowledgeBase
 from edgekit.kb.method import Method
+from edgekit.kb.possible import without_impossible
 
 
 def methods_of_rows(
@@ -80,7 +81,8 @@ def build_for(board: BoardProfile, path: Path, alone: bool) -> Built:
         sequences, regret = learn_sequences(read.measurements, board)
     else:
         sequences, regret = base.sequences, regret_of(base.sequences, read.measurements, board)
-    table = build_table(read.measurements, (board.platform,), sequences, base, board, of_operators)
+    made = build_table(read.measurements, (board.platform,), sequences, base, board, of_operators)
+    table = without_impossible(made, board)  # the history may be of kernels that are no more
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, table_text(table).encode())
     return Built(

@@ -320,7 +320,7 @@ def test_tables_keep_rows_of_operators(tmp_path):
     assert table_text(build_table([], base=table)) == path.read_text()
     path.write_text(path.read_text().replace('[4,24,"n"]', '[4,24,"somehow"]'))
     damaged = load_table(path)
-    assert (damaged.skipped, len(damaged.operators)) == (1, 3)
+    assert (len(damaged.skipped), len(damaged.operators)) == (1, 3)
 
 
 @pytest.mark.parametrize("dtype", ["f32", "s8"])
