@@ -20,6 +20,7 @@ from edgekit.kb.bands import (
 )
 from edgekit.kb.board import BoardProfile
 from edgekit.kb.clusters import makes_whole_products
+from edgekit.kb.depthwise import lines_of, price_of_rows
 from edgekit.kb.features import GemmKey, GemmShape
 from edgekit.kb.isa import ByteProduct, Isa, Tile
 from edgekit.kb.method import Split
@@ -231,7 +232,8 @@ def _depthwise(form: Form, isa: Isa, board: BoardProfile, threads: int) -> Itera
     columns = sums_at_once(isa, form.is_float)
     blocks = math.ceil(form.shape.n / columns)
     shares = isa.shares_rows and form.has_fixed_window and form.y[1] > 1
-    prices = {rows: blocks * _price_of_rows(form, rows, threads) for rows in (1, 2)}
+    y, window, stride = form.y, form.window, form.stride
+    prices = {n: blocks * price_of_rows(y, window, stride, n, threads) for n in (1, 2)}
     shares = shares and (threads == 1 or prices[2] < prices[1])
     for rows in (1, 2) if form.has_fixed_window else (1,):
         usual = rows == 1 + (shares and _two_rows_pay(form, isa, board, threads))
@@ -245,27 +247,10 @@ def _two_rows_pay(form: Form, isa: Isa, board: BoardProfile, threads: int) -> bo
     if form.stride[0] == 1:
         return True
     size = isa.vector_bits // 8 // isa.vl if form.is_float else 1
-    pixels = (_lines(form, 2) * form.stride[1] + 2) * form.y[2]
+    pixels = (lines_of(2, form.window, form.stride) * form.stride[1] + 2) * form.y[2]
     near = pixels * form.shape.n * size <= board.l1d_bytes
     whole = not form.is_float or makes_whole_products(board)
     return isa.lanes and threads == 1 and near and whole
-
-
-def _lines(form: Form, rows: int) -> int:
-    """Those of the input that so many rows of a depthwise convolution read."""
-    return (rows - 1) * form.stride[0] + form.window[0]
-
-
-def _price_of_rows(form: Form, rows: int, threads: int) -> float:
-    """Of a block of channels: multiply-adds, and half as much for each load of tiles of four pixels
-    for all rows. A row that is left is made alone. Threads share what is made at once."""
-    reach = 3 * form.stride[1] + form.window[1]
-    one, several = (n * math.prod(form.window) + _lines(form, n) * reach / 8 for n in (1, rows))
-    groups, left = divmod(form.y[1], rows)
-    if threads > 1:
-        most = math.ceil(form.y[0] * math.ceil(form.y[1] / rows) / threads)
-        return threads * form.y[2] * most * (several if groups else one)
-    return form.y[0] * form.y[2] * (groups * several + left * one)
 
 
 def _in_place(form: Form, isa: Isa, board: BoardProfile, threads: int) -> Iterator[Candidate]:

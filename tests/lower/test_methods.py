@@ -373,3 +373,18 @@ def test_depthwise_rows_are_made_in_twos_unless_one_thread_gets_more_of_them(hei
     table = KnowledgeBase((profile.platform,))
     (step,) = lower(graph_of([case]), profile, table, threads=threads).lowered.steps
     assert step.compiled is not None and step.compiled.method.mr == rows
+
+
+@pytest.mark.parametrize(("width", "threads", "rows"), [(5, 1, 2), (5, 4, 2), (12, 4, 1)])
+def test_depthwise_rows_of_few_columns_are_made_in_twos(width, threads, rows):
+    """Between the borders of five columns no tile fits; columns for themselves last longer, and
+    less so in twos. A keyword spotter's 25 rows are 7 of one thread, or 8 in twos: by board time
+    0.74 of that on four A76, 0.68 on A72, 0.62 on A55, 0.55 on A53."""
+    profile = load_board("rpi5")
+    case = Case(
+        ops.DepthwiseConv2D(padding=Padding(1, 1, 1, 1)),
+        (tensor((1, 25, width, 64)), constant(np.ones((1, 3, 3, 64), np.float32)), None),
+    )
+    table = KnowledgeBase((profile.platform,))
+    (step,) = lower(graph_of([case]), profile, table, threads=threads).lowered.steps
+    assert step.compiled is not None and step.compiled.method.mr == rows
