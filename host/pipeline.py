@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from edgekit.host.artifact import Golden
 from edgekit.host.errors import InputError
 from edgekit.host.fit import fit
-from edgekit.host.golden.half import half_loss, sample_note
+from edgekit.host.golden.half import half_loss, overflows, sample_note
 from edgekit.host.golden.vectors import golden_of
 from edgekit.host.graph.types import Array, Graph
 from edgekit.host.lower.chains import chain_for_time
@@ -164,13 +165,29 @@ def _half_precision(work: Work, target: Target) -> Work:
     graph = to_half(work.graph, threads=target.options.threads or 1)
     if graph is work.graph:
         return work
-    if asked == "auto":
-        lost = half_loss(work.graph, golden_of(graph, cache_folder() / "golden"))
-        if not lost <= HALF_LOSS:
-            why = f"f32: in half precision golden outputs would be off by {lost:.2%} of their "
-            why += f"largest value, more than {HALF_LOSS:.0%}"
-            return replace(work, notes=(*work.notes, why))
+    if why := _lost(asked, work.graph, golden_of(graph, cache_folder() / "golden")):
+        return replace(work, notes=(*work.notes, f"f32: {why}"))
     return replace(work.then("to_half", graph), imported=graph, exact=work.graph)
+
+
+def _lost(asked: str, exact: Graph, golden: Golden) -> str:
+    """Why `auto` keeps `exact` rather than half precision with these golden outputs, if it does.
+    Raises InputError where half precision is asked for, and does not hold the outputs."""
+    if overflows(exact, golden):
+        if asked == "f16":
+            raise InputError(
+                "--precision f16: expected values up to 65504, the largest of half precision, "
+                "found larger ones, and outputs that are no numbers; leave the option out, or "
+                "take auto"
+            )
+        return "values are beyond 65504, the largest of half precision"
+    lost = half_loss(exact, golden) if asked == "auto" else 0.0
+    if lost <= HALF_LOSS:
+        return ""
+    return (
+        f"in half precision golden outputs would be off by {lost:.2%} of their largest value, "
+        f"more than {HALF_LOSS:.0%}"
+    )
 
 
 def _fit(work: Work, target: Target) -> Work:

@@ -26,6 +26,14 @@ def half_loss(exact: Graph, golden: Golden) -> float:
     return max((_off(want, found) for want, found in _pairs(exact, golden)), default=0.0)
 
 
+def overflows(exact: Graph, golden: Golden) -> bool:
+    """Whether golden outputs of half precision are not finite where those of `exact` are."""
+    if all(bool(np.all(np.isfinite(y))) for y in golden.outputs):
+        return False
+    pairs = _pairs(exact, golden)
+    return any(bool(np.any(np.isfinite(want) & ~np.isfinite(found))) for want, found in pairs)
+
+
 def loss_of(exact: Graph, golden: Golden) -> LossSpec:
     """Golden outputs of a model of fewer bits beside those of `exact`, the same in f32."""
     pairs = [pair for pair in _pairs(exact, golden) if pair[0].size]

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgekit.host.compiler import prepare
+from edgekit.host.compiler import prepare, prepare_graph
 from edgekit.host.errors import InputError
 from edgekit.host.graph import ops
 from edgekit.host.graph.evaluate import evaluate
@@ -115,6 +115,16 @@ def test_auto_keeps_f32_where_they_do_not_and_says_so(monkeypatch):
     made = prepare(_MODEL, load_profile("a76"), CompileOptions(precision="auto"))[1]
     assert made.exact is None
     assert made.notes[-1].startswith("f32: in half precision golden outputs would be off by ")
+
+
+def test_outputs_beyond_half_precision_are_refused_and_auto_stays_f32():
+    """Golden outputs of such a release were no numbers, which its health check cannot judge."""
+    graph, board = _two_convolutions(1000.0), load_profile("a76")
+    with pytest.raises(InputError, match=r"--precision f16: .* up to 65504.*take auto"):
+        prepare_graph(graph, board, _HALF)
+    made = prepare_graph(graph, board, CompileOptions(precision="auto"))[1]
+    assert made.exact is None
+    assert made.notes[-1] == "f32: values are beyond 65504, the largest of half precision"
 
 
 def test_auto_is_f32_on_cores_without_half_precision():
