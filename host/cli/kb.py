@@ -14,6 +14,7 @@ from edgekit.host.cli.options import Board, DataType, Json, Packed, examples
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
+    from edgekit.host.tune.compare import AnyRow
     from edgekit.kb.board import BoardProfile
     from edgekit.kb.gemm_table import KnowledgeBase, Row
     from edgekit.kb.operators import OperatorRow
@@ -184,9 +185,9 @@ def diff(
         print("sequences differ: rows are compared by the product they were measured on")
     for sign, rows in (("+", found.added), ("-", found.removed)):
         for row in rows:
-            print(f"{sign} {_where(row)}  {method_text(row.method)}")
+            print(f"{sign} {_where(row)}  {_how(row)}")
     for before, after in found.changed:
-        print(f"~ {_where(after)}  {method_text(before.method)} -> {method_text(after.method)}")
+        print(f"~ {_where(after)}  {_how(before)} -> {_how(after)}")
     counts = f"{len(found.added)} added, {len(found.removed)} removed, {len(found.changed)} changed"
     print(f"{counts}, {found.same} the same")
 
@@ -218,9 +219,16 @@ def _table(board: BoardProfile, file: Path | None) -> KnowledgeBase:
     return found
 
 
-def _where(row: Row) -> str:
-    s = row.shape
-    return f"{s.m},{s.k},{s.n} {row.key.dtype} x{row.key.threads} packed {row.key.packed}"
+def _where(row: AnyRow) -> str:
+    key, s = row.key, row.shape
+    form, packed = (f"{key.form} ", "") if key.form else ("", f" packed {key.packed}")
+    return f"{form}{s.m},{s.k},{s.n} {key.dtype} x{key.threads}{packed}"
+
+
+def _how(row: AnyRow) -> str:
+    from edgekit.kb.operators import OperatorRow
+
+    return operator_text(row.method) if isinstance(row, OperatorRow) else method_text(row.method)
 
 
 def _operator_cells(row: OperatorRow) -> tuple[str, ...]:

@@ -12,20 +12,24 @@ from edgekit.kb.gemm_table import KnowledgeBase, Row
 from edgekit.kb.operator_history import OperatorMeasurement, operator_key
 from edgekit.kb.operators import OperatorMethod, OperatorRow
 
+AnyRow = Row | OperatorRow
+
 
 @dataclass(frozen=True)
 class Difference:
-    """Rows of only one table, and pairs whose method differs; `same` counts all others."""
+    """Rows of only one table, of products and of operators, and pairs whose method differs; `same`
+    counts all others."""
 
     sequences_differ: bool
-    added: tuple[Row, ...]
-    removed: tuple[Row, ...]
-    changed: tuple[tuple[Row, Row], ...]
+    added: tuple[AnyRow, ...]
+    removed: tuple[AnyRow, ...]
+    changed: tuple[tuple[AnyRow, AnyRow], ...]
     same: int
 
 
 def compare_tables(old: KnowledgeBase, new: KnowledgeBase) -> Difference:
-    """Rows are the same ones by platform, dtype, threads and the product they were measured on."""
+    """Rows are the same ones by form, platform, dtype, threads and the product they were measured
+    on."""
     before, after = _by_product(old), _by_product(new)
     both = sorted(before.keys() & after.keys())
     changed = [(before[k], after[k]) for k in both if before[k].method != after[k].method]
@@ -38,9 +42,11 @@ def compare_tables(old: KnowledgeBase, new: KnowledgeBase) -> Difference:
     )
 
 
-def _by_product(table: KnowledgeBase) -> dict[tuple[str, str, int, str, int, int, int], Row]:
+def _by_product(table: KnowledgeBase) -> dict[tuple[str | int, ...], AnyRow]:
+    rows: tuple[AnyRow, ...] = (*table.rows, *table.operators)
     return {
         (
+            row.key.form,
             table.platforms[row.key.platform],
             row.key.dtype,
             row.key.threads,
@@ -49,7 +55,7 @@ def _by_product(table: KnowledgeBase) -> dict[tuple[str, str, int, str, int, int
             row.shape.k,
             row.shape.n,
         ): row
-        for row in table.rows
+        for row in rows
     }
 
 

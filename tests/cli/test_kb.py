@@ -12,10 +12,11 @@ import pytest
 from edgekit.host.history.store import History
 from edgekit.host.tune.csv_import import REQUIRED
 from edgekit.kb.features import GemmShape, Sequences, key_of
-from edgekit.kb.gemm_file import table_text
+from edgekit.kb.gemm_file import load_table, table_text
 from edgekit.kb.gemm_table import KnowledgeBase, Row
 from edgekit.kb.measurement import Measurement
 from edgekit.kb.method import Method
+from edgekit.kb.places import shipped_folder
 
 _METHOD = Method(256, 128, 128, False, False, 8, 4)
 _SHAPE = GemmShape(m=500, k=1600, n=30)
@@ -107,6 +108,24 @@ def test_diff_names_what_changed(edgekit: Any, table: Path, tmp_path: Path) -> N
     assert len(edgekit("kb", "diff", table, other, "--json").document["changed"]) == 1
     assert "0 changed, 1 the same" in edgekit("kb", "diff", table, table).out
     assert "expected two tables" in edgekit("kb", "diff", table).complaint
+
+
+def test_diff_tells_rows_of_operators(edgekit: Any, tmp_path: Path) -> None:
+    kit = shipped_folder("gemm") / "cortex-a53.json"
+    table = load_table(kit)
+    first = next(row for row in table.operators if row.method is not None)
+    rest = [row for row in table.operators if row is not first]
+    other = tmp_path / "other.json"
+    changed = (dataclasses.replace(first, method=None), *rest[1:])
+    other.write_text(table_text(dataclasses.replace(table, operators=changed)))
+    done = edgekit("kb", "diff", kit, other)
+    s, form = first.shape, first.key.form
+    assert f"~ {form} {s.m},{s.k},{s.n} " in done.out and "-> the rule without a row" in done.out
+    assert f"- {rest[0].key.form} " in done.out
+    same = len(table.rows) + len(rest) - 1
+    assert done.out.endswith(f"0 added, 1 removed, 1 changed, {same} the same\n")
+    document = edgekit("kb", "diff", kit, other, "--json").document
+    assert document["changed"][0]["old"]["key"]["form"] == form and len(document["removed"]) == 1
 
 
 def test_build_makes_the_same_bytes_and_is_used(edgekit: Any, tmp_path: Path) -> None:
