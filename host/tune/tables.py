@@ -9,12 +9,12 @@ from edgekit.host.errors import InputError
 from edgekit.host.files import write_whole
 from edgekit.host.history.store import History
 from edgekit.host.tables.gemm import kit_table, table_of
+from edgekit.host.tune.build import build_table
 from edgekit.host.tune.compare import Change, changed_operators
 from edgekit.host.tune.field import FieldHistory, field_history
 from edgekit.host.tune.learn import Regret, learn_sequences, regret_of
 from edgekit.host.tune.products import Product
 from edgekit.kb.board import BoardProfile
-from edgekit.kb.build import build_table
 from edgekit.kb.features import Packed
 from edgekit.kb.gemm_file import table_text
 from edgekit.kb.gemm_table import KnowledgeBase

@@ -8,8 +8,8 @@ import random
 
 import pytest
 
+from edgekit.host.tune.build import build_table
 from edgekit.kb.board import load_board
-from edgekit.kb.build import build_table
 from edgekit.kb.features import GemmShape
 from edgekit.kb.gemm_file import KnowledgeBaseError, load_table, table_text
 from edgekit.kb.measurement import Measurement

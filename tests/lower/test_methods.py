@@ -11,9 +11,9 @@ from edgekit.host.graph import ops
 from edgekit.host.graph.types import Padding
 from edgekit.host.lower.lower import lower
 from edgekit.host.lower.plan import Call
+from edgekit.host.tune.build import build_table
 from edgekit.kb import GemmShape, KnowledgeBase
 from edgekit.kb.board import BoardProfile, load_board, load_profile
-from edgekit.kb.build import build_table
 from edgekit.kb.choice import choose
 from edgekit.kb.features import Sequences, key_of
 from edgekit.kb.gemm_file import load_table, table_text

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from edgekit.host.tune.build import build_table
 from edgekit.host.tune.learn import learn_sequences, regret_of
 from edgekit.kb.board import board_names, load_board
-from edgekit.kb.build import build_table
 from edgekit.kb.features import GemmShape, Sequences
 from edgekit.kb.gemm_file import board_table, load_table, table_text
 from edgekit.kb.measurement import Measurement

@@ -16,8 +16,8 @@ from edgekit.host.history.store import History
 from edgekit.host.options import DEFAULT_OPTIONS
 from edgekit.host.release import Benchmark, Conditions, OperatorTime
 from edgekit.host.tune import operator_times
+from edgekit.host.tune.build import build_table
 from edgekit.kb.board import load_board
-from edgekit.kb.build import build_table
 from edgekit.kb.features import GemmShape, Sequences
 from edgekit.kb.gemm_table import KnowledgeBase
 from edgekit.kb.operator_history import OperatorMeasurement, operator_rows
@@ -123,9 +123,10 @@ def subject(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Subject:
 
 
 def _benchmark(subject: Subject, usual_us: float, other_us: float) -> Benchmark:
+    other = {name for s in subject.operators if s.current != s.default for name in s.steps}
     operators = tuple(
-        OperatorTime(s.name, "conv", "k", usual_us if s.current == s.default else other_us, 0.1)
-        for s in subject.operators
+        OperatorTime(name, "conv", "k", other_us if name in other else usual_us, 0.1)
+        for name in {name: None for s in subject.operators for name in s.steps}
     )
     conditions = Conditions(None, None, None)
     return Benchmark(
@@ -141,7 +142,8 @@ def test_a_benchmark_adds_what_was_compiled_by_rows_at_its_own_pace(subject):
         history.add_operators(
             measured(
                 1e-3, method=s.default, operator=s.name, platform=board.platform,
-                model=subject.name, shape=s.form.shape, default_cost=1e-3,
+                model=subject.name, shape=s.form.shape,
+                default_cost=1e-3 * len(s.steps),
             )
             for s in subject.operators
         )  # fmt: skip
