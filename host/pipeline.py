@@ -10,7 +10,7 @@ from edgekit.host.errors import InputError
 from edgekit.host.fit import fit
 from edgekit.host.golden.half import half_loss, overflows, sample_note
 from edgekit.host.golden.vectors import golden_of
-from edgekit.host.graph.types import Array, Graph
+from edgekit.host.graph.types import Array, DType, Graph
 from edgekit.host.lower.chains import chain_for_time
 from edgekit.host.lower.epilogues import fuse_epilogues
 from edgekit.host.lower.groups import Group, Groups
@@ -164,10 +164,21 @@ def _half_precision(work: Work, target: Target) -> Work:
         )
     graph = to_half(work.graph, threads=target.options.threads or 1)
     if graph is work.graph:
-        return work
+        return _all_f32(work) if asked == "f16" or _has_float_matrices(graph) else work
     if why := _lost(asked, work.graph, golden_of(graph, cache_folder() / "golden")):
         return replace(work, notes=(*work.notes, f"f32: {why}"))
     return replace(work.then("to_half", graph), imported=graph, exact=work.graph)
+
+
+def _all_f32(work: Work) -> Work:
+    why = "f32: no operator has a kernel for half precision that would take less time"
+    return replace(work, notes=(*work.notes, why))
+
+
+def _has_float_matrices(graph: Graph) -> bool:
+    """Whether half precision might be expected of it: codes gain nothing."""
+    constants = (t for t in graph.tensors.values() if t.data is not None)
+    return any(t.dtype is DType.F32 and len(t.shape) > 1 for t in constants)
 
 
 def _lost(asked: str, exact: Graph, golden: Golden) -> str:

@@ -15,6 +15,8 @@ from edgekit.host.graph.types import DType, Graph, Node, Tensor
 from edgekit.host.options import CompileOptions
 from edgekit.host.passes.half import to_half
 from edgekit.kb.board import load_profile
+from tests.support.op_cases import Case, constant, tensor
+from tests.support.op_graphs import graph_of
 
 _MODEL = Path(__file__).parents[2] / "models" / "face_detection_short_range.tflite"
 _HALF = CompileOptions(precision="f16")
@@ -125,6 +127,15 @@ def test_outputs_beyond_half_precision_are_refused_and_auto_stays_f32():
     made = prepare_graph(graph, board, CompileOptions(precision="auto"))[1]
     assert made.exact is None
     assert made.notes[-1] == "f32: values are beyond 65504, the largest of half precision"
+
+
+@pytest.mark.parametrize(("precision", "told"), [("f16", True), ("auto", True), ("f32", False)])
+def test_a_model_that_gains_nothing_by_half_precision_says_so(precision, told):
+    table = constant(np.ones((1, 4, 4, 8), np.float32))
+    graph = graph_of([Case(ops.SquaredDifference(), (tensor((1, 4, 4, 8)), table))])
+    made = prepare_graph(graph, load_profile("a76"), CompileOptions(precision=precision))[1]
+    assert made.exact is None
+    assert any(note.startswith("f32: no operator has a kernel") for note in made.notes) is told
 
 
 def test_auto_is_f32_on_cores_without_half_precision():
