@@ -89,9 +89,9 @@ FAULTS = (
     Fault("neighbors_swapped", _SELFIE, "layout/resize.c", _NEIGHBORS,
           _NEIGHBORS.replace("bl[c] * wbl + tr[c] * wtr", "tr[c] * wbl + bl[c] * wtr")),
     Fault("last_element_not_copied", _FACE, "layout/copy.c", "for (long m = 0; m < n; m++)\n"
-          "            memcpy(y + m * y_stride, x + m * x_stride, run);",
+          "            move(y + m * y_stride, x + m * x_stride, run);",
           "for (long m = 0; m < n - (n > 1); m++)\n"
-          "            memcpy(y + m * y_stride, x + m * x_stride, run);"),
+          "            move(y + m * y_stride, x + m * x_stride, run);"),
     Fault("lines_swapped", "transpose", "layout/transpose.c",
           "vf_store(y + (j + r) * a->rows + i, v[r]);",
           "vf_store(y + (j + (r ^ 1)) * a->rows + i, v[r]);"),
