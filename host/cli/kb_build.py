@@ -76,7 +76,7 @@ def build(
         regret = asdict(made.regret) if made.regret.shapes else None
         emit(
             {
-                "schema": "edgekit.host.tune.build/1",
+                "schema": "edgekit.kb.build/1",
                 "board": wanted.name,
                 "file": str(path),
                 "written": made.written,

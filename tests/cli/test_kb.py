@@ -133,6 +133,7 @@ def test_build_makes_the_same_bytes_and_is_used(edgekit: Any, tmp_path: Path) ->
         history.add([measured(), measured(cost=1.5e-3, method=dataclasses.replace(_METHOD, mc=8))])
     first = tmp_path / "first.json"
     done = edgekit("kb", "build", "--board", "a57", "--alone", "-o", first, "--json")
+    assert done.document["schema"] == "edgekit.kb.build/1"
     assert (done.document["rows"], done.document["measurements"]) == (1, 2)
     second = tmp_path / "second.json"
     edgekit("kb", "build", "--board", "a57", "--alone", "-o", second)
