@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from edgekit.host.tune.experience import Kind, by_kind
 from edgekit.kb.board import BoardProfile
-from edgekit.kb.experience import Kind, by_kind
 from edgekit.kb.features import GemmKey, GemmShape, Sequences, key_of, packed_of
 from edgekit.kb.gemm_table import KnowledgeBase, Row
 from edgekit.kb.measurement import Measurement

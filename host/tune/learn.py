@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from edgekit.host.tune.build import keys_of
+from edgekit.host.tune.experience import Experience, Kind, by_kind
 from edgekit.kb.board import BoardProfile
-from edgekit.kb.experience import Experience, Kind, by_kind
 from edgekit.kb.features import GemmKey, GemmShape, Sequences, packed_of
 from edgekit.kb.gemm_table import KnowledgeBase, Row
 from edgekit.kb.measurement import Measurement
