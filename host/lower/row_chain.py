@@ -37,9 +37,9 @@ class Strips:
     held: int
 
 
-def strips_of(ctx: Context, members: Sequence[Node]) -> Strips | None:
-    """How a chain is cut; None if so much of whole tiles does not fit the buffer. The graph of
-    `ctx` has the members' tensors."""
+def strips_of(ctx: Context, members: Sequence[Node], whole: bool = True) -> Strips | None:
+    """How a chain is cut; None if so much does not fit the buffer, of `whole` register tiles, by
+    the methods of so many threads as `ctx` says. The graph of `ctx` has the members' tensors."""
     at = next(i for i, n in enumerate(members) if isinstance(n.op, DepthwiseConv2D))
     window = _window(ctx, members[at])
     first, last = members[:at], members[at + 1 :]
@@ -47,7 +47,7 @@ def strips_of(ctx: Context, members: Sequence[Node]) -> Strips | None:
     _, out_height, out_width, _ = window.y
     size = ctx.tensor(members[at].inputs[0]).dtype.bytes
     beside = 2 * _tile_rows(ctx, first[0]) if first else 0  # pixels: tiles overlap both ends
-    step = _whole_tiles(_tile_rows(ctx, last[0]), out_width) if last else 1
+    step = _whole_tiles(_tile_rows(ctx, last[0]), out_width) if last and whole else 1
     step = math.lcm(
         step, rows_at_once(ctx, members[at], window, ctx.tensor(members[at].inputs[0]).dtype)
     )
@@ -89,7 +89,8 @@ def _whole_tiles(pixels: int, width: int) -> int:
 def lower_row_chain(ctx: Context, node: Node) -> list[Call]:
     graph, members = members_of(ctx.graph, node)
     inner = dataclasses.replace(ctx, graph=graph)
-    strips = strips_of(inner, members)
+    # It was made a chain with the tiles of one thread; those of several may be higher.
+    strips = strips_of(inner, members) or strips_of(inner, members, whole=False)
     if strips is None:
         raise UnsupportedFormError("a chain whose rows do not fit the kernel's buffer")
     dtype = ctx.tensor(node.inputs[0]).dtype

@@ -12,11 +12,14 @@ from edgekit.host.compiler import prepare, prepare_graph
 from edgekit.host.explain import explain
 from edgekit.host.fit import plan_of
 from edgekit.host.graph import ops
+from edgekit.host.graph.chains import members_of
 from edgekit.host.graph.evaluate import evaluate
 from edgekit.host.graph.types import DType, Graph, Node, Padding, Tensor
 from edgekit.host.importers import import_model
+from edgekit.host.lower import row_chain
 from edgekit.host.lower.chain_cost import Between, beyond_caches
 from edgekit.host.lower.chains import chain_for_memory, chain_for_time
+from edgekit.host.lower.context import Context
 from edgekit.host.lower.groups import Groups
 from edgekit.host.options import CompileOptions
 from edgekit.host.schedule.work import work_of
@@ -51,6 +54,25 @@ def test_a_chain_computes_what_its_members_compute(board, dtype, stride, tmp_pat
     np.testing.assert_allclose(
         evaluate(chain, inputs).outputs["y"], evaluate(graph, inputs).outputs["y"], rtol=1e-6
     )
+    alone = run_here(build(graph, board, tmp_path / "alone"), inputs)
+    for threads in (1, 3):
+        together = run_here(build(chain, board, tmp_path / f"{threads}"), inputs, threads)
+        np.testing.assert_array_equal(together["y"], alone["y"])
+
+
+def test_a_chain_whose_whole_tiles_do_not_fit_is_cut_elsewhere(tmp_path, monkeypatch):
+    """Tiles of several threads may be higher than those of one, by which chains are made."""
+    graph, board = expanded_block(), load_board("local")
+    chain = _chained(graph, _small(board, 65536))
+    (node,) = chain.nodes
+    inner, members = members_of(chain, node)
+    ctx = Context(inner, board.isa, board, board_table(board))
+    for limit in range(1024, row_chain.CHAIN_BYTES, 1024):
+        monkeypatch.setattr(row_chain, "CHAIN_BYTES", limit)
+        if row_chain.strips_of(ctx, members, whole=False):
+            break
+    assert row_chain.strips_of(ctx, members) is None
+    inputs = inputs_of(graph)
     alone = run_here(build(graph, board, tmp_path / "alone"), inputs)
     for threads in (1, 3):
         together = run_here(build(chain, board, tmp_path / f"{threads}"), inputs, threads)
