@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -159,12 +160,16 @@ class Candidate:
 def candidates_of(form: Form, isa: Isa, board: BoardProfile, threads: int = 1) -> list[Candidate]:
     """All methods that compute a form on so many threads, the first of equally dear ones first.
     None for windows that need more scratch than there is. x86 keeps those of one thread."""
-    threads = threads if board.arch != "x86_64" else 1
+    return list(_candidates(form, isa, board, threads if board.arch != "x86_64" else 1))
+
+
+@functools.lru_cache(8192)  # passes and searches ask for the same operators again and again
+def _candidates(form: Form, isa: Isa, board: BoardProfile, threads: int) -> tuple[Candidate, ...]:
     if form.kind == "depthwise":
-        return list(_depthwise(form, isa, board, threads))
+        return tuple(_depthwise(form, isa, board, threads))
     if form.kind == "product":
-        return products_of(form, isa, board)
-    return [*_in_place(form, isa, board, threads), *_winograd(form, isa, board, threads)]
+        return tuple(products_of(form, isa, board))
+    return (*_in_place(form, isa, board, threads), *_winograd(form, isa, board, threads))
 
 
 def packs_products(isa: Isa, board: BoardProfile) -> bool:
