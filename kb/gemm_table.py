@@ -107,9 +107,8 @@ class OperatorIndex(Index[OperatorRow]):
         known = [n for n in self._threads if key.threads > 1 or n == 1]
         for count in sorted(known, key=lambda n: n != key.threads):
             asked = replace(key, threads=count)
-            other = (
-                "" if count == key.threads else f"; measured on {count} threads, not {key.threads}"
-            )
+            there = f"{count} thread{'' if count == 1 else 's'}"
+            other = "" if count == key.threads else f"; measured on {there}, not {key.threads}"
             row = self.exact(asked)
             if row is not None and _within_radius(row, shape):
                 rule = "relaxed:threads" if other else "exact"
@@ -225,12 +224,24 @@ class KnowledgeBase:
         self, platform: str, form: Form, threads: int = 1
     ) -> tuple[OperatorRow | None, str, str]:
         """The row of an operator's form, exact or relaxed, within its radius; the rule, and a
-        sentence."""
+        sentence. Unsigned codes run on the kernels of signed ones, whose rows answer for them
+        where there is none of their own, or only a relaxed one beside an exact one."""
         index = self.platforms.index(platform) if platform in self.platforms else -1
         shape = form.shape
         key = key_of(shape, index, self.sequences, form.dtype, threads, "b", form.name)
         row, rule, why = self._operators.find(key, shape, self.priority)
+        if form.dtype == "u8" and rule != "exact":
+            signed = self._of_signed(key, shape)
+            if row is None or signed[1] == "exact":
+                row, rule, why = signed
         return row, rule, why or f"no row for {form.name} of {form.dtype} on {platform}"
+
+    def _of_signed(self, key: GemmKey, shape: GemmShape) -> tuple[OperatorRow | None, str, str]:
+        found, rule, why = self._operators.find(replace(key, dtype="s8"), shape, self.priority)
+        if found is None:
+            return None, rule, why
+        method = found.method and replace(found.method, precision=key.dtype)
+        return replace(found, method=method), rule, f"{why}; measured on signed codes"
 
     @property
     def knows_threads(self) -> bool:

@@ -154,9 +154,9 @@ def test_a_row_holds_within_its_radius():
         assert tuple("100 x 100 x 100" not in answer.why for answer in found) == answers
 
 
-def _operator_row(threads: int, shape: GemmShape, nr: int) -> OperatorRow:
-    key = key_of(shape, 0, Sequences(), "f32", threads, "b", "conv1s1")
-    method = OperatorMethod("in_place", "f32", 8, nr)
+def _operator_row(threads: int, shape: GemmShape, nr: int, dtype: str = "f32") -> OperatorRow:
+    key = key_of(shape, 0, Sequences(), dtype, threads, "b", "conv1s1")
+    method = OperatorMethod("in_place", dtype, 8, nr)
     return OperatorRow(key, method, shape, "estimate", 0.9, 100)
 
 
@@ -171,7 +171,7 @@ def test_rows_of_other_numbers_of_threads_answer_last_and_that_of_one_thread_fir
     rules = {n: rule for n, (_, rule, _) in found.items()}
     assert rules[1] == rules[2] == "exact" and rules[3] == "relaxed:threads"
     assert rules[4].startswith("relaxed:") and rules[4] != "relaxed:threads"
-    assert "measured on 1 threads, not 3" in found[3][2]
+    assert "measured on 1 thread, not 3" in found[3][2]
     assert table.knows_threads and not dataclasses.replace(table, operators=rows[:1]).knows_threads
 
 
@@ -181,6 +181,21 @@ def test_rows_of_several_threads_do_not_answer_for_one():
     form = Form("conv", shape, "f32")
     assert table.operator_row("core", form, 1)[:2] == (None, "analytic")
     assert table.operator_row("core", form, 2)[0] is not None
+
+
+def test_rows_of_signed_codes_answer_for_unsigned_ones():
+    shape, near, far = GemmShape(256, 64, 64), GemmShape(256, 64, 96), GemmShape(9, 4000, 4000)
+    signed, own = _operator_row(1, shape, 4, "s8"), _operator_row(1, near, 8, "u8")
+    table = KnowledgeBase(("core",), operators=(signed, own))
+    row, rule, why = table.operator_row("core", Form("conv", shape, "u8"))
+    assert row is not None and rule == "exact" and why.endswith("; measured on signed codes")
+    assert row.method == OperatorMethod("in_place", "u8", 8, 4)
+    found, rule, why = table.operator_row("core", Form("conv", near, "u8"))
+    assert (found, rule) == (own, "exact") and "signed" not in why
+    assert table.operator_row("core", Form("conv", far, "u8"))[0] is None
+    assert table.operator_row("core", Form("conv", shape, "f32"))[0] is None
+    nothing = KnowledgeBase(("core",), operators=(dataclasses.replace(signed, method=None),))
+    assert nothing.operator_row("core", Form("conv", shape, "u8"))[0].method is None
 
 
 def test_a_neighbors_turned_tile_does_not_answer_for_an_upright_one():
