@@ -51,10 +51,11 @@ def cluster_named(board: BoardProfile, name: str) -> BoardCluster:
     """The cluster of that name or kind of core; ValueError, in one line, if there is none."""
     known = clusters_of(board)
     wanted = name.lower()
+    only = board.core.rpartition("-")[2] or "core"  # a lone cluster leaves its kind open
     for cluster in known:
-        if wanted == cluster.name or wanted.rpartition("-")[2] == cluster.core:
+        if wanted == cluster.name or wanted.rpartition("-")[2] == (cluster.core or only):
             return cluster
-    there = ", ".join(f"{c.name} ({c.cores} x {c.core or 'core'})" for c in known)
+    there = ", ".join(f"{c.name} ({c.cores} x {c.core or only})" for c in known)
     raise ValueError(f"--cluster: expected a cluster of {board.name}, {there}, found '{name}'")
 
 

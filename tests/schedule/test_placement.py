@@ -122,6 +122,16 @@ def test_what_a_user_asks_for_stands_over_the_price() -> None:
     assert [spec.cluster for spec in placed(FACE, "rk3399", 3)] == ["little"]  # big has two
 
 
+def test_a_lone_cluster_answers_to_its_kind_of_core() -> None:
+    for name in ("a76", "cortex-a76", "all"):
+        assert cluster_named(load_board("rpi5"), name).name == "all"
+        check_placement(load_board("rpi5"), 4, name)
+    with pytest.raises(InputError, match=r"cluster of rpi5, all \(4 x a76\), found 'a55'"):
+        check_placement(load_board("rpi5"), None, "a55")
+    with pytest.raises(InputError, match=r"all \(\d+ x core\), found '-'"):
+        check_placement(load_profile("x86-64-v4"), None, "-")
+
+
 @pytest.mark.parametrize(
     ("threads", "cluster", "said"),
     [
