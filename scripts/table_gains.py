@@ -18,13 +18,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from edgekit.host.bundle import build_bundle, sign_bundle
-from edgekit.host.compiler import build_graph, prepare
+from edgekit.host.compiler import build_graph, prepare_graph
 from edgekit.host.errors import InputError
 from edgekit.host.estimate.answers import recall, remember
 from edgekit.host.estimate.model import estimate_model
 from edgekit.host.estimate.target import target_of
 from edgekit.host.history.store import History
-from edgekit.host.importers import model_hash
+from edgekit.host.importers import import_model, model_hash
 from edgekit.host.options import CompileOptions
 from edgekit.host.tables.gemm import kit_table
 from edgekit.host.zoo.models import open_zoo, zoo_options
@@ -86,7 +86,8 @@ def _of_others(model: Path, board: BoardProfile, table: KnowledgeBase) -> tuple[
 
 
 def _ms(model: Path, board: BoardProfile, options: CompileOptions, table: KnowledgeBase) -> float:
-    imported, made = prepare(model, board, options)
+    source = import_model(model, options.shapes)
+    imported, made = prepare_graph(source, board, options, table)  # chains are by rows, too
     artifact = build_graph(imported, made, model_hash(model), board, None, options, None, table)
     bundle, threads = sign_bundle(build_bundle(artifact, board)), options.threads or 1
     found = recall(bundle.manifest.id, board, threads)

@@ -117,10 +117,12 @@ def _has_float_weights(model: Path) -> bool:
 
 
 def _is_done(log: Path, run: Run, seconds: float) -> bool:
-    """Whether a run of it finished, or was given as much time."""
+    """Whether a run of it finished, or was given as much time; one that failed did neither."""
     lines = log.read_text().splitlines() if log.exists() else []
     known = [line for line in map(json.loads, lines) if line["run"] == asdict(run)]
-    return any(line["finished"] or line["budget"] >= seconds for line in known)
+    return any(
+        "failure" not in line and (line["finished"] or line["budget"] >= seconds) for line in known
+    )
 
 
 def _tune(model: Path, run: Run, budget: str, log: Path) -> None:
@@ -140,7 +142,7 @@ def _tune(model: Path, run: Run, budget: str, log: Path) -> None:
         "run": asdict(run),
         "budget": parse_budget(budget),
         "took": round(time.monotonic() - began, 1),
-        "finished": found.get("finished", done.returncode != 0),
+        "finished": found.get("finished", False),
         **{key: found.get(key) for key in ("gain", "default_ms", "before_ms", "after_ms")},
     }
     if done.returncode != 0:
