@@ -146,8 +146,8 @@ class ModelTuner:
         """Searches until the budget is used or nothing is left to try.
 
         First what is compiled today, then rounds: in each every key gets its next method, all in
-        one build of the model; those of groups before those of operators. In the end the best ones
-        together, until all of them are worth it beside each other.
+        one build of the model; those of groups before those of their members. In the end the best
+        ones together, until all of them are worth it beside each other.
         """
         self._state.totals[frozenset()] = 1.0
         current = {s.key: s.current for s in self._operators}
@@ -167,10 +167,12 @@ class ModelTuner:
 
     def _asked(self) -> dict[GemmKey, OperatorMethod]:
         """What is measured next: a group's method decides which operators there are, so that
-        those of operators wait."""
+        those of its members wait."""
         asked = {k: m for k in self._to_try if (m := self._next(k)) is not None}
-        groups = {k: m for k, m in asked.items() if self._by_key[k][0].is_group}
-        return groups or asked
+        groups = [k for k in asked if self._by_key[k][0].is_group]
+        members = {step for k in groups for each in self._by_key[k] for step in each.steps}
+        waits = {k for k in asked if any(s.steps & members for s in self._by_key[k])}
+        return {k: m for k, m in asked.items() if k in groups or k not in waits}
 
     def _is_worth_a_round(self, asked: Mapping[GemmKey, OperatorMethod]) -> bool:
         """Whether the operators that would try something take enough of the model: a round builds
