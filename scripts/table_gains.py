@@ -2,11 +2,11 @@
 """Prints what rows of operators gain by board time: estimated time with them over that without.
 
     scripts/table_gains.py [--board rpi3 rpi5 ...] [--only NAME ...] [--threads N] [--precision f16]
-    scripts/table_gains.py --held-out ...      after `edgekit tune model` of the models
+        [--held-out]
 
 Goes through models/ and, if EDGEKIT_EXTRA_DATA names a folder, its models/ too. The rows are those
-that the kit ships; with --held-out those that this user's history gives without the measurements of
-the model itself. Ratios below 1 gain.
+that the kit ships; with --held-out without those of products that only the model itself has, or
+another one of the same network, as if it had not been tuned. Ratios below 1 gain.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from __future__ import annotations
 import argparse
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from edgekit.host.bundle import build_bundle, sign_bundle
 from edgekit.host.compiler import build_graph, prepare_graph
@@ -23,18 +25,21 @@ from edgekit.host.errors import InputError
 from edgekit.host.estimate.answers import recall, remember
 from edgekit.host.estimate.model import estimate_model
 from edgekit.host.estimate.target import target_of
-from edgekit.host.history.store import History
+from edgekit.host.history.standing import subject_of
 from edgekit.host.importers import import_model, model_hash
 from edgekit.host.options import CompileOptions
 from edgekit.host.tables.gemm import kit_table
 from edgekit.host.zoo.models import open_zoo, zoo_options
 from edgekit.kb.board import BoardProfile, load_board
+from edgekit.kb.features import GemmShape
 from edgekit.kb.gemm_table import KnowledgeBase
-from edgekit.kb.operator_history import operator_rows
-from edgekit.kb.operators import OperatorRow
 
 _ROOT = Path(__file__).resolve().parents[1]
 _BOARDS = ("rpi3", "rpi5")
+
+_TWIN = 0.8  # of a model's products
+
+Product = tuple[str, str, GemmShape]  # form, type, m x k x n
 
 
 def main() -> None:
@@ -43,7 +48,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="of models")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--precision", choices=("f32", "f16"), default="f32")
-    parser.add_argument("--held-out", action="store_true", help="rows without the model's own")
+    parser.add_argument("--held-out", action="store_true", help="without rows of the model alone")
     wanted = parser.parse_args()
     extra = os.environ.get("EDGEKIT_EXTRA_DATA")
     zoo = open_zoo(_ROOT / "models", Path(extra) if extra else None)
@@ -54,13 +59,12 @@ def main() -> None:
         print(f"\n{name}, {wanted.threads} threads, {wanted.precision}\n")
         print("| model | ms without rows | with rows over without |")
         print("| --- | --- | --- |", flush=True)
+        asked = {m: replace(zoo_options(m), **_how(wanted)) for m in found}
+        known = {m: _products(m, board, asked[m]) for m in found if wanted.held_out}
         ratios = []
         for model in models:
-            options = replace(
-                zoo_options(model), threads=wanted.threads, precision=wanted.precision
-            )
             try:
-                ratios.append(_row(model, board, options, wanted.held_out))
+                ratios.append(_row(model, board, asked[model], _own(model, known)))
             except InputError as error:
                 print(f"| {model.stem} | {error} | |", flush=True)
         if ratios:
@@ -68,21 +72,40 @@ def main() -> None:
             print(f"| geometric mean of {len(ratios)} | | {mean:.3f} |")
 
 
-def _row(model: Path, board: BoardProfile, options: CompileOptions, held_out: bool) -> float:
+def _how(wanted: argparse.Namespace) -> dict[str, Any]:
+    return {"threads": wanted.threads, "precision": wanted.precision}
+
+
+def _own(model: Path, known: Mapping[Path, frozenset[Product]]) -> frozenset[Product]:
+    """The products that no other model has, of which those that have nearly all of them do not
+    count: the same network, trained or quantized in another way."""
+    mine = known.get(model, frozenset())
+    others = (p for m, p in known.items() if m != model and len(p & mine) < _TWIN * len(mine))
+    return mine.difference(*others)
+
+
+def _products(model: Path, board: BoardProfile, options: CompileOptions) -> frozenset[Product]:
+    """Those of a model's operators that have several methods."""
+    try:
+        subject = subject_of(model, board, options, options.threads or 1)
+    except InputError:
+        return frozenset()
+    return frozenset(_product(o.form.name, o.form.dtype, o.form.shape) for o in subject.operators)
+
+
+def _product(form: str, dtype: str, shape: GemmShape) -> Product:
+    return form, "s8" if dtype == "u8" else dtype, shape
+
+
+def _row(
+    model: Path, board: BoardProfile, options: CompileOptions, without: frozenset[Product]
+) -> float:
     table = kit_table(board) or KnowledgeBase((board.platform,))
-    if held_out:
-        table = replace(table, operators=_of_others(model, board, table))
-    without = replace(table, operators=())
-    plain, rows = (_ms(model, board, options, each) for each in (without, table))
+    kept = (r for r in table.operators if _product(r.key.form, r.key.dtype, r.shape) not in without)
+    none, some = (replace(table, operators=rows) for rows in ((), tuple(kept)))
+    plain, rows = (_ms(model, board, options, each) for each in (none, some))
     print(f"| {model.stem} | {plain:.4g} | {rows / plain:.3f} |", flush=True)
     return rows / plain
-
-
-def _of_others(model: Path, board: BoardProfile, table: KnowledgeBase) -> tuple[OperatorRow, ...]:
-    with History() as history:
-        known = history.read_operators(board.platform).measurements
-    others = [m for m in known if m.model != model.stem]
-    return operator_rows(others, table.platforms, table.sequences)
 
 
 def _ms(model: Path, board: BoardProfile, options: CompileOptions, table: KnowledgeBase) -> float:
