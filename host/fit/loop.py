@@ -20,11 +20,11 @@ from edgekit.host.lower.pruned import choose_pruned
 from edgekit.host.options import CompileOptions
 from edgekit.host.split import SplitGraph, split
 from edgekit.host.split.live import Live
+from edgekit.host.tables.layout_table import LayoutTable
 from edgekit.host.tables.layouts import layout_table_of
 from edgekit.host.tables.spmv import spmv_table_of
 from edgekit.kb.board import BoardProfile
 from edgekit.kb.gemm_table import KnowledgeBase
-from edgekit.kb.layout_table import LayoutTable
 
 _SHARES = (1, 0.9, 0.8, 0.65, 0.5)  # of a limit: what is tried to be alive at most
 

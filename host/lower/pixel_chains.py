@@ -8,9 +8,9 @@ from edgekit.host.graph.types import Graph
 from edgekit.host.lower.chains import chain_for_time
 from edgekit.host.lower.groups import Groups
 from edgekit.host.lower.region_costs import Saved, is_sparse, saved_by_chain
+from edgekit.host.tables.layout_table import CHAIN, LayoutTable
 from edgekit.kb.board import BoardProfile
 from edgekit.kb.gemm_table import KnowledgeBase
-from edgekit.kb.layout_table import CHAIN, LayoutTable
 
 
 def chains_on_pixels(

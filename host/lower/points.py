@@ -14,7 +14,7 @@ from edgekit.host.lower.pruned import pruned_weights
 from edgekit.host.lower.region_costs import ANYWHERE, Saved, is_sparse
 from edgekit.host.lower.regions import choose_planes
 from edgekit.host.passes.dead import dead
-from edgekit.kb.layout_table import LayoutTable
+from edgekit.host.tables.layout_table import LayoutTable
 
 
 def choose_layouts(

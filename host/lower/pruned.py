@@ -25,9 +25,9 @@ from edgekit.host.lower.region_costs import tenths
 from edgekit.host.lower.sparse_codes import lower_codes, signed_codes
 from edgekit.host.lower.strips import Sparse, build_strips, strip_height
 from edgekit.host.lower.window import bias_vector
+from edgekit.host.tables.layout_table import CODES, LayoutTable, Work
 from edgekit.kb.board import BoardProfile, last_cache
 from edgekit.kb.features import GemmShape
-from edgekit.kb.layout_table import CODES, LayoutTable, Work
 from edgekit.kb.operators import Candidate, Form, OperatorMethod
 
 _F32 = np.dtype(np.float32)

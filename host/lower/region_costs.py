@@ -14,7 +14,7 @@ from edgekit.host.graph.types import Array, DType, Graph, Node, Operator, Shape,
 from edgekit.host.lower.planar import band_of, planar_window
 from edgekit.host.lower.sparse_window import bands_of
 from edgekit.host.lower.window import Window
-from edgekit.kb.layout_table import CHAIN, WINDOWS, LayoutTable, Work
+from edgekit.host.tables.layout_table import CHAIN, WINDOWS, LayoutTable, Work
 
 # The kernels of an operator on pixels and on planes, as the table names them.
 _KERNELS: dict[type[Operator], tuple[str, str]] = {

@@ -29,8 +29,8 @@ from edgekit.host.lower.region_costs import (
     transpose_cost,
 )
 from edgekit.host.passes.cut import TwoLabels
+from edgekit.host.tables.layout_table import LayoutTable
 from edgekit.kb.features import GemmShape
-from edgekit.kb.layout_table import LayoutTable
 from edgekit.kb.operators import Candidate, Form, OperatorMethod
 
 # Of what neighbors take on pixels, by their prices: those of parts that gain are off by 0.08 at

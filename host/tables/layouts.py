@@ -8,9 +8,9 @@ from pathlib import Path
 
 from edgekit.device.errors import InputError as DeviceInputError
 from edgekit.host.errors import InputError
+from edgekit.host.tables.layout_table import CHAIN, LayoutTable, read_layouts
 from edgekit.host.tables.user_files import user_file
 from edgekit.kb.board import BoardProfile, load_profile, profile_names
-from edgekit.kb.layout_table import CHAIN, LayoutTable, read_layouts
 from edgekit.kb.places import found_tables, shipped_folder
 
 _MUST_GAIN = 1.2  # times the cost of other kernels, by a table that is another core's

@@ -41,9 +41,9 @@ from edgekit.host.lower.pruned import codes_work, pruned_form, row_work
 from edgekit.host.lower.region_costs import work_of, work_of_chain
 from edgekit.host.options import CompileOptions
 from edgekit.host.release import refuse_noise, why_noisy
+from edgekit.host.tables.layout_table import CHAIN, Case, LayoutTable, Work
 from edgekit.host.tables.spmv import spmv_table_of
 from edgekit.kb.board import BoardProfile, load_board
-from edgekit.kb.layout_table import CHAIN, Case, LayoutTable, Work
 
 # Image sides, channels in and out: as in detectors and classifiers of a few megabytes.
 _POINTWISE = (

@@ -14,10 +14,10 @@ from edgekit.host.lower.lower import lower
 from edgekit.host.lower.plan import Call
 from edgekit.host.lower.points import choose_layouts
 from edgekit.host.lower.pruned import choose_pruned
+from edgekit.host.tables.layout_table import KERNELS, LayoutTable, Work
+from edgekit.host.tables.layout_table import Case as Measured
 from edgekit.host.tables.layouts import layout_table_of
 from edgekit.kb.board import load_board, load_profile
-from edgekit.kb.layout_table import KERNELS, LayoutTable, Work
-from edgekit.kb.layout_table import Case as Measured
 from tests.support.group_graphs import pruned_layer
 from tests.support.kernel_runs import build, check, run_here
 from tests.support.onnx_models import model, node, save, value

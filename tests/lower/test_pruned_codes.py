@@ -15,11 +15,11 @@ from edgekit.host.lower.lower import lower
 from edgekit.host.lower.plan import Call
 from edgekit.host.lower.pruned import choose_pruned
 from edgekit.host.lower.sparse_codes import code_strips
+from edgekit.host.tables.layout_table import CODES, KERNELS, LayoutTable, Work
+from edgekit.host.tables.layout_table import Case as Measured
 from edgekit.host.tables.layouts import layout_table_of
 from edgekit.kb.board import load_board, load_profile
 from edgekit.kb.isa import isa_of
-from edgekit.kb.layout_table import CODES, KERNELS, LayoutTable, Work
-from edgekit.kb.layout_table import Case as Measured
 from tests.support.kernel_runs import build, check, run_here
 from tests.support.op_cases import quant
 from tests.support.op_graphs import inputs_of

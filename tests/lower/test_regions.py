@@ -16,12 +16,7 @@ from edgekit.host.graph.types import Graph
 from edgekit.host.lower.pixel_chains import chains_on_pixels
 from edgekit.host.lower.region_costs import Saved, saved_by_chain
 from edgekit.host.lower.regions import choose_planes
-from edgekit.host.tables.layouts import layout_table_of, user_layout_table
-from edgekit.host.tune.layouts import left_out_error
-from edgekit.kb.board import load_board, load_profile
-from edgekit.kb.features import GemmShape
-from edgekit.kb.gemm_table import KnowledgeBase
-from edgekit.kb.layout_table import (
+from edgekit.host.tables.layout_table import (
     CHAIN,
     CODES,
     KERNELS,
@@ -31,6 +26,11 @@ from edgekit.kb.layout_table import (
     Work,
     read_layouts,
 )
+from edgekit.host.tables.layouts import layout_table_of, user_layout_table
+from edgekit.host.tune.layouts import left_out_error
+from edgekit.kb.board import load_board, load_profile
+from edgekit.kb.features import GemmShape
+from edgekit.kb.gemm_table import KnowledgeBase
 from edgekit.kb.operators import Form, OperatorMethod
 from edgekit.kb.places import shipped_folder
 from tests.support.group_graphs import CHANNELS, SIDE, pruned_blocks

@@ -12,9 +12,9 @@ from edgekit.host.graph.types import Activation, DType, Graph, Node, Padding, Te
 from edgekit.host.lower.regions import choose_planes
 from edgekit.host.lower.sparse_window import bands_of
 from edgekit.host.lower.window import Window
+from edgekit.host.tables.layout_table import KERNELS, WINDOWS, Case, LayoutTable, Work
 from edgekit.host.tables.layouts import layout_table_of
 from edgekit.kb.board import load_board, load_profile
-from edgekit.kb.layout_table import KERNELS, WINDOWS, Case, LayoutTable, Work
 from tests.support.kernel_runs import build, run_here
 
 
