@@ -9,6 +9,7 @@ from pathlib import Path
 
 from edgekit.host.compiler import Made, prepare_graph
 from edgekit.host.fit import plan_of
+from edgekit.host.graph.ops import RowChain
 from edgekit.host.graph.types import Graph
 from edgekit.host.importers import import_model, model_hash
 from edgekit.host.lower.groups import Group
@@ -77,7 +78,7 @@ def subject_of(
     source = import_model(model, options.shapes)
     options = replace(options, threads=threads)
     today, usual = (prepare_graph(source, board, options, each)[1] for each in (current, table))
-    chosen = _chosen(today, board, options, current)
+    compiled = _compiled(today, board, options, current)
     methods = {group.name: group.method for group in today.groups}
     groups = tuple(
         _group(group, methods.get(group.name, group.method), board, table, threads)
@@ -85,7 +86,7 @@ def subject_of(
         if len(group.candidates) > 1
     )
     operators = tuple(
-        _standing(name, form, method, chosen.get(name, (form, method))[1], board, table, threads)
+        _standing(name, form, method, compiled.get(name, method), board, table, threads)
         for name, (form, method) in _chosen(usual, board, options, table).items()
     )
     digest = model_hash(model)
@@ -103,6 +104,20 @@ def _chosen(
         for step in plan.lowered.steps
         if step.compiled is not None and step.compiled.choice.form is not None
     }
+
+
+def _compiled(
+    made: Made, board: BoardProfile, options: CompileOptions, table: KnowledgeBase
+) -> dict[str, OperatorMethod]:
+    """The method of each operator, also of those that are members of a chain."""
+    _, plan = plan_of(made.graph, board, options, table=table)
+    steps = {step.name: step.compiled for step in plan.lowered.steps if step.compiled is not None}
+    found = {name: compiled.method for name, compiled in steps.items()}
+    for node in made.graph.nodes:
+        if isinstance(node.op, RowChain) and node.name in steps:
+            members = (member.method for member in steps[node.name].members)
+            found.update(zip(node.op.names, members, strict=False))
+    return found
 
 
 def _standing(

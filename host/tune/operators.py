@@ -150,7 +150,8 @@ class ModelTuner:
         ones together, until all of them are worth it beside each other.
         """
         self._state.totals[frozenset()] = 1.0
-        current = {s.key: s.current for s in self._operators}
+        ordered = sorted(self._operators, key=lambda s: s.current != s.default)
+        current = {s.key: s.current for s in ordered}  # members of chains have only the default
         before = self._measure(current, on_progress, together=True)
         self._to_try = {k: m for k, m in self._to_try.items() if self._is_told_apart(k)}
         finished = self._search(on_progress) and self._try_together(on_progress)

@@ -101,7 +101,7 @@ def _explained(model: Path, threads: int | None = None) -> dict[str, Any]:
     """What `compile --explain` writes of each operator that multiplies, by its name."""
     options = replace(DEFAULT_OPTIONS, threads=threads)
     board = load_board(_BOARD)
-    _, made = prepare(model, board)
+    _, made = prepare(model, board, options)
     choices = choices_of(made.groups)
     scheduled, plan = plan_of(made.graph, board, options, choices=choices)
     story = explain(scheduled, plan, board, made.counts, made.origin, made.limit)
@@ -267,6 +267,7 @@ def test_methods_that_lose_together_are_given_up_where_none_can_be_blamed(
 def test_what_was_compiled_before_stays_where_what_was_found_is_slower_together(
     tune: Any, clockwork: type[Clockwork], monkeypatch: pytest.MonkeyPatch, face_model: Path
 ) -> None:
+    clockwork.chained = 0.2  # chains that rows of the kit make stay
     first = tune("--threads", "1").document
     before = _explained(face_model, threads=2)
     clockwork.crowd = 2.5
@@ -276,7 +277,8 @@ def test_what_was_compiled_before_stays_where_what_was_found_is_slower_together(
     assert found["after_ms"] == pytest.approx(found["before_ms"])
     assert found["after_ms"] < found["default_ms"]
     after = _explained(face_model, threads=2)
-    assert {n: e["kernel"] for n, e in after.items()} == {n: e["kernel"] for n, e in before.items()}
+    made = [{n: len(e["members"]) or e["kernel"] for n, e in s.items()} for s in (before, after)]
+    assert made[0] == made[1]
     assert first["gain"] > 1.1
 
 
