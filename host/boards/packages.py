@@ -16,6 +16,7 @@ from edgekit.host.errors import InputError, UnreachableError
 
 _DOWNLOAD_SECONDS = 900
 _QUERY_SECONDS = 120
+_OTHER_NAMES = ("stable", "oldstable", "oldoldstable")  # of a suite, by age
 _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
 WANTED = (
@@ -93,10 +94,10 @@ def apt_configuration(folder: Path, architecture: str, machine: str) -> str:
     )
 
 
-def source_line(architecture: Architecture, mirror: str, keyring: Path) -> str:
+def source_line(architecture: Architecture, mirror: str, keyring: Path, suite: str) -> str:
     """The sources.list of a board."""
     options = f"arch={architecture.name} signed-by={keyring}"
-    return f"deb [{options}] {mirror} {architecture.suite} main\n"
+    return f"deb [{options}] {mirror} {suite} main\n"
 
 
 def resolved(simulation: str) -> list[Package]:
@@ -148,7 +149,11 @@ class PackageStore:
             )
 
     def update(self) -> None:
-        """Writes the configuration and fetches the mirror's index."""
+        """Writes the configuration and fetches the mirror's index.
+
+        A mirror that is taking over a point release, or a cache before it, has a new index and
+        old lists of packages for a while: the suite's other name may still be whole.
+        """
         for name in ("state/lists/partial", "cache/archives/partial", "etc", "log"):
             (self._folder / name).mkdir(parents=True, exist_ok=True)
         dump = [self._tools["apt-config"], "dump", "Acquire"]
@@ -156,9 +161,27 @@ class PackageStore:
         text = apt_configuration(self._folder, self._architecture.name, machine)
         (self._folder / "apt.conf").write_text(text, encoding="utf-8")
         (self._folder / "status").touch()
-        line = source_line(self._architecture, self._mirror, _KEYRING)
+        try:
+            self._update_from(self._architecture.suite)
+        except UnreachableError:
+            came = any((self._folder / "state" / "lists" / "partial").glob("*Release"))
+            if not (came and any(self._is_whole_under(name) for name in _OTHER_NAMES)):
+                raise
+
+    def _update_from(self, suite: str) -> None:
+        line = source_line(self._architecture, self._mirror, _KEYRING, suite)
         (self._folder / "etc" / "sources.list").write_text(line, encoding="utf-8")
         self._download("update", "-o", "APT::Update::Error-Mode=any")
+
+    def _is_whole_under(self, name: str) -> bool:
+        """Whether the index came under that name, and is the suite's."""
+        try:
+            self._update_from(name)
+        except UnreachableError:
+            return False
+        indices = (self._folder / "state" / "lists").glob(f"*_dists_{name}_*Release")
+        codename = f"\nCodename: {self._architecture.suite}\n"
+        return any(codename in index.read_text(encoding="utf-8") for index in indices)
 
     def fetch(self) -> PackageFiles:
         """What an image is made of: downloads what is not there yet."""

@@ -102,7 +102,7 @@ def test_apt_keeps_to_its_folder_and_takes_the_machine_s_proxy():
 
 
 def test_apt_source_is_checked_against_debian_s_keys():
-    line = source_line(RISCV64, "http://mirror.invalid/debian", Path("/keys.gpg"))
+    line = source_line(RISCV64, "http://mirror.invalid/debian", Path("/keys.gpg"), "trixie")
     wanted = "deb [arch=riscv64 signed-by=/keys.gpg] http://mirror.invalid/debian trixie main\n"
     assert line == wanted
 
@@ -239,3 +239,46 @@ def test_no_network_names_the_mirror_and_the_option(tmp_path: Path) -> None:
         UnreachableError, match=r"from http://127\.0\.0\.1:9/debian, found: .*--mir"
     ):
         PackageStore(tmp_path, RISCV64, "http://127.0.0.1:9/debian").update()
+
+
+_APT = """#!/bin/sh
+case "$0 $*" in
+*apt-config*) echo 'Acquire "";' ; exit ;;
+esac
+folder=$(sed -n 's/^Dir::State "\\(.*\\)";/\\1/p' "$APT_CONFIG")
+suite=$(sed 's/.* \\([a-z]*\\) main/\\1/' "$(dirname "$folder")/etc/sources.list")
+case $suite in
+stable) codename=forky ;;
+oldstable) codename=$WHOLE ;;
+*) touch "$folder/lists/partial/m_dists_${suite}_InRelease"
+    echo 'E: File has unexpected size (2 != 3). Mirror sync in progress?' >&2 ; exit 100 ;;
+esac
+printf 'Origin: Debian\\nCodename: %s\\n' $codename > "$folder/lists/m_dists_${suite}_InRelease"
+"""
+
+
+@pytest.fixture
+def half_updated_mirror(tmp_path, monkeypatch):
+    """apt as it is where a mirror has a new index and old lists under the suite's own name."""
+    for name in ("apt-get", "apt-cache", "apt-config"):
+        program = tmp_path / "bin" / name
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(_APT)
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    return PackageStore(tmp_path / "store", RISCV64, "http://mirror.invalid/debian")
+
+
+def test_half_updated_mirror_is_asked_by_the_suite_s_other_name(
+    half_updated_mirror, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("WHOLE", "trixie")
+    half_updated_mirror.update()
+    line = (tmp_path / "store" / "etc" / "sources.list").read_text()
+    assert line.endswith(" http://mirror.invalid/debian oldstable main\n")
+
+
+def test_another_release_under_the_other_name_is_not_taken(half_updated_mirror, monkeypatch):
+    monkeypatch.setenv("WHOLE", "bookworm")
+    with pytest.raises(UnreachableError, match="found: E: File has unexpected size"):
+        half_updated_mirror.update()
