@@ -73,9 +73,10 @@ def _s16(rng: np.random.Generator, *shape: int, size: int = 1 << 15) -> Array:
 def _wide(rng: np.random.Generator, kind: Any, count: int) -> Array:
     """Whole numbers of every size, and the ends of sizes."""
     most = 8 * np.dtype(kind).itemsize
-    sizes = np.exp2(rng.uniform(0, most, count)).astype(np.float64)
     ends = [(1 << b) + d for b in range(most) for d in (-1, 0, 1) if (1 << b) + d < 1 << most]
-    values = [min(int(v), (1 << most) - 1) for v in sizes]
+    # No exponentials: their last bits are of the processor.
+    bits = rng.integers(most, size=count)
+    values = [int(rng.integers(0, 1 << int(b), dtype=np.uint64)) for b in bits]
     return np.array([*ends, (1 << most) - 1, *values], kind)
 
 
