@@ -161,9 +161,11 @@ def test_products_of_the_same_codes_are_layers_of_bytes(name, bias, tmp_path):
 def test_onnx_runtime_says_the_same(name, tmp_path):
     import onnxruntime
 
-    weights = _WEIGHTS[name]
-    k = len(weights[0])
-    path = save(_net(weights, [2, 5, k]), tmp_path)
+    codes, *terms = _WEIGHTS[name]
+    if codes.dtype == np.int8:
+        codes = codes // 2  # without VNNI its pairs of products of 8 bits saturate
+    k = len(codes)
+    path = save(_net((codes, *terms), [2, 5, k]), tmp_path)
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     x = _RNG.uniform(-2, 1, (2, 5, k)).astype(np.float32)
     (want,) = session.run(None, {"x": x})

@@ -26,7 +26,8 @@ def _u8(*shape):
 
 
 def _s8(*shape):
-    return _RNG.integers(-127, 128, shape).astype(np.int8)
+    """Of 7 bits: ONNX Runtime's pairs of products of 8 bits saturate on x86 without VNNI."""
+    return _RNG.integers(-63, 64, shape).astype(np.int8)
 
 
 def _case(kind, computed, *constants, outputs=1, domain="com.microsoft", **attributes):
