@@ -19,7 +19,7 @@ from edgekit.host.graph.types import DType, Graph, Node, Tensor
 from edgekit.host.lower.chain_cost import STRIPS, Between, beyond_caches
 from edgekit.host.lower.context import Context
 from edgekit.host.lower.groups import Groups
-from edgekit.host.lower.row_chain import strips_of
+from edgekit.host.lower.row_chain import cut
 from edgekit.host.lower.window import window_of
 from edgekit.host.passes.rewrite import Users
 from edgekit.host.split.live import Live
@@ -277,6 +277,6 @@ class _Chains:
         both = (*before, *after)
         if before is after or sum(isinstance(n.op, ops.DepthwiseConv2D) for n in both) != 1:
             return None
-        if strips_of(self._context, both) is None:
+        if cut(self._context, both) is None:
             return None
         return _Chains(self._plain, self._context, {**self._chain, **{n.name: both for n in both}})

@@ -86,6 +86,11 @@ class Context:
             return self
         return dataclasses.replace(self, isa=self.isa.of_half)
 
+    @property
+    def by_rule(self) -> Context:
+        """This lowering without rows of operators."""
+        return dataclasses.replace(self, table=dataclasses.replace(self.table, operators=()))
+
     def tensor(self, name: str | None) -> Tensor:
         assert name is not None
         return self.graph.tensors[name]

@@ -64,6 +64,15 @@ def strips_of(ctx: Context, members: Sequence[Node], whole: bool = True) -> Stri
     return fitting
 
 
+def cut(ctx: Context, members: Sequence[Node]) -> tuple[Context, Strips] | None:
+    """How a chain is cut, and the lowering of its members: by the rule where the methods of rows,
+    which were measured on operators alone, leave no whole tiles in the buffer."""
+    for each in (ctx, ctx.by_rule):
+        if strips := strips_of(each, members):
+            return each, strips
+    return None
+
+
 def _window(ctx: Context, node: Node) -> Window:
     assert isinstance(node.op, Conv2D | DepthwiseConv2D)
     x, w, y = (ctx.tensor(name) for name in (*node.inputs[:2], node.outputs[0]))
@@ -90,7 +99,7 @@ def lower_row_chain(ctx: Context, node: Node) -> list[Call]:
     graph, members = members_of(ctx.graph, node)
     inner = dataclasses.replace(ctx, graph=graph)
     # It was made a chain with the tiles of one thread; those of several may be higher.
-    strips = strips_of(inner, members) or strips_of(inner, members, whole=False)
+    inner, strips = cut(inner, members) or (inner, strips_of(inner, members, whole=False))
     if strips is None:
         raise UnsupportedFormError("a chain whose rows do not fit the kernel's buffer")
     dtype = ctx.tensor(node.inputs[0]).dtype

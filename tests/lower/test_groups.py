@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import pytest
 
@@ -10,6 +11,7 @@ from edgekit.host.errors import InputError
 from edgekit.host.fit import fit
 from edgekit.host.graph import ops
 from edgekit.host.graph.types import Graph
+from edgekit.host.lower import row_chain
 from edgekit.host.lower.chains import chain_for_time
 from edgekit.host.lower.groups import Group, Groups, choices_of
 from edgekit.host.lower.lower import lower
@@ -17,7 +19,7 @@ from edgekit.host.options import DEFAULT_OPTIONS
 from edgekit.kb.board import load_profile
 from edgekit.kb.gemm_table import KnowledgeBase
 from edgekit.kb.operators import Form, OperatorMethod
-from tests.support.group_graphs import expanded_block, pruned_blocks, pruned_layer
+from tests.support.group_graphs import WIDTH, expanded_block, pruned_blocks, pruned_layer
 from tests.support.method_cases import table_of_operators
 
 _BOARD = load_profile("a72")
@@ -61,6 +63,31 @@ def test_row_takes_apart_what_would_be_a_chain():
     (group,) = groups.made.values()
     table = table_of_operators(small, (group.form, OperatorMethod("depthwise", "f32")))
     assert len(chain_for_time(expanded_block(), small, table, Groups(small, table)).nodes) == 3
+
+
+def test_a_chain_that_a_member_s_row_leaves_no_room_for_is_by_the_rule(monkeypatch):
+    """Rows are measured on operators alone: their tiles may cut no image that the buffer holds."""
+    _, group = _chained(expanded_block(), _NONE)
+    three = (group.form, OperatorMethod("chain", "f32", members=3))
+    *_, project = lower(expanded_block(), _BOARD, _NONE).lowered.steps
+    form, usual = project.compiled.choice.form, project.compiled.method
+    uneven = (form, OperatorMethod("in_place", "f32", mr=5, nr=16))
+
+    def made(*rows: tuple[Form, OperatorMethod]) -> list[OperatorMethod]:
+        table = table_of_operators(_BOARD, *rows)
+        graph, _ = _chained(expanded_block(), table)
+        return [s.compiled.members[-1].method for s in lower(graph, _BOARD, table).lowered.steps]
+
+    assert [(m.mr, m.nr) for m in made(three, uneven)] == [(5, 16)]
+    monkeypatch.setattr(row_chain, "CHAIN_BYTES", _bytes_of_rows(usual.mr))
+    assert made(three, uneven) == made(three) == [usual]
+
+
+def _bytes_of_rows(mr: int) -> int:
+    """A buffer for the rows that are whole tiles of `mr` pixels, and what they read."""
+    rows = mr // math.gcd(mr, WIDTH)
+    image = expanded_block().tensors["wide"]
+    return (2 * rows + 2 + 2) * WIDTH * image.shape[3] * 4
 
 
 def test_a_plan_says_which_row_made_a_chain():
