@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.host.bundle import build_bundle, sign_bundle
-from edgekit.host.compiler import build_graph, prepare_graph
+from edgekit.host.compiler import Made, build_graph, prepare_graph
 from edgekit.host.errors import InputError
 from edgekit.host.estimate.answers import recall, remember
 from edgekit.host.estimate.model import estimate_model
@@ -103,12 +103,15 @@ def _row(
     table = kit_table(board) or KnowledgeBase((board.platform,))
     kept = (r for r in table.operators if _product(r.key.form, r.key.dtype, r.shape) not in without)
     none, some = (replace(table, operators=rows) for rows in ((), tuple(kept)))
-    plain, rows = (_ms(model, board, options, each) for each in (none, some))
+    plain, rows = (estimated(model, board, options, each)[0] for each in (none, some))
     print(f"| {model.stem} | {plain:.4g} | {rows / plain:.3f} |", flush=True)
     return rows / plain
 
 
-def _ms(model: Path, board: BoardProfile, options: CompileOptions, table: KnowledgeBase) -> float:
+def estimated(
+    model: Path, board: BoardProfile, options: CompileOptions, table: KnowledgeBase
+) -> tuple[float, Made]:
+    """Milliseconds by board time, and what was compiled."""
     source = import_model(model, options.shapes)
     imported, made = prepare_graph(source, board, options, table)  # chains are by rows, too
     artifact = build_graph(imported, made, model_hash(model), board, None, options, None, table)
@@ -117,7 +120,7 @@ def _ms(model: Path, board: BoardProfile, options: CompileOptions, table: Knowle
     if found is None:
         found = estimate_model(bundle.manifest, bundle.files, target_of(board), threads)
         remember(bundle.manifest.id, board, threads, found)
-    return found.total_ms
+    return found.total_ms, made
 
 
 if __name__ == "__main__":

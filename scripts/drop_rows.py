@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""Takes rows of operators by which models take longer, by board time, out of the kit's tables.
+
+    scripts/drop_rows.py [--board rpi3 rpi5 ...] [--only NAME ...] [--threads N] [--precision f16]
+        [--write]
+
+Rows were measured in the models where they were found, and answer for models alike, too, whose
+chains and images may be others. Goes through models/ and, if EDGEKIT_EXTRA_DATA names a folder, its
+models/ too: where a model takes longer with the kit's rows than without, it is estimated without
+each of them, one at a time. A row goes where the models that it answers for gain by that in the
+mean. --write puts what is left into kb/gemm/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from table_gains import estimated
+
+from edgekit.host.compiler import Made
+from edgekit.host.errors import InputError
+from edgekit.host.fit import plan_of
+from edgekit.host.options import CompileOptions
+from edgekit.host.tables.gemm import kit_table
+from edgekit.host.zoo.models import open_zoo, zoo_options
+from edgekit.kb.board import BoardProfile, load_board
+from edgekit.kb.choice import Compiled
+from edgekit.kb.gemm_file import table_text
+from edgekit.kb.gemm_table import KnowledgeBase
+from edgekit.kb.operators import OperatorRow
+from edgekit.kb.places import shipped_folder
+
+_ROOT = Path(__file__).resolve().parents[1]
+_BOARDS = ("rpi3", "rk3566", "jetson-nano", "rpi4", "rpi5", "orangepi-pc", "visionfive2", "bpi-f3")
+_NOTHING = 0.0005  # of a time: builds differ by that
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """Models of a board, estimated with one table or another."""
+
+    board: BoardProfile
+    options: dict[Path, CompileOptions]
+
+    def with_rows(self, model: Path, table: KnowledgeBase) -> tuple[float, set[OperatorRow]]:
+        """Milliseconds, and the rows that answered."""
+        options = self.options[model]
+        ms, made = estimated(model, self.board, options, table)
+        return ms, set(_rows_of(made, self.board, options, table))
+
+
+def _rows_of(
+    made: Made, board: BoardProfile, options: CompileOptions, table: KnowledgeBase
+) -> Iterator[OperatorRow]:
+    _, plan = plan_of(made.graph, board, options, table=table)
+    compiled = [s.compiled for s in plan.lowered.steps if s.compiled is not None]
+    choices = [g.choice for g in made.groups] + [c.choice for each in compiled for c in _all(each)]
+    return (c.row for c in choices if isinstance(c.row, OperatorRow))
+
+
+def _all(compiled: Compiled) -> Iterator[Compiled]:
+    """An operator, and the members of a chain."""
+    yield compiled
+    for member in compiled.members:
+        yield from _all(member)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--board", nargs="+", default=_BOARDS, help="boards with a model of time")
+    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="of models")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--precision", choices=("f32", "f16"), default="f32")
+    parser.add_argument("--write", action="store_true", help="the tables that are left")
+    wanted = parser.parse_args()
+    extra = os.environ.get("EDGEKIT_EXTRA_DATA")
+    zoo = open_zoo(_ROOT / "models", Path(extra) if extra else None)
+    models = [
+        m
+        for m in (*zoo.models, *zoo.onnx)
+        if not wanted.only or any(n in m.name for n in wanted.only)
+    ]
+    how = {"threads": wanted.threads, "precision": wanted.precision}
+    options = {m: replace(zoo_options(m), **how) for m in models}
+    for name in wanted.board:
+        board = load_board(name)
+        table = kit_table(board) or KnowledgeBase((board.platform,))
+        print(f"{name}, {wanted.threads} threads, {wanted.precision}", flush=True)
+        left = _without_losing(_Asked(board, options), table)
+        if wanted.write and left != table:
+            path = shipped_folder("gemm") / f"{board.platform}.json"
+            path.write_text(table_text(left), encoding="utf-8")
+
+
+def _without_losing(asked: _Asked, table: KnowledgeBase) -> KnowledgeBase:
+    """The table without rows that lose."""
+    plain, times, rows = {}, {}, {}
+    for model in asked.options:
+        try:
+            plain[model], _ = asked.with_rows(model, replace(table, operators=()))
+            times[model], rows[model] = asked.with_rows(model, table)
+        except InputError as error:
+            print(f"  {model.stem}: {error}", flush=True)
+    checked: set[OperatorRow] = set()
+    for model in sorted(times, key=lambda m: plain[m] / times[m]):
+        while times[model] > plain[model] * (1 + _NOTHING):
+            worst = _worst(asked, model, table, times[model], rows[model] - checked)
+            if worst is None:
+                break
+            checked.add(worst)
+            less = _less(table, worst)
+            others = [m for m in times if worst in rows[m]]
+            new = {m: asked.with_rows(m, less) for m in others}
+            gain = sum(math.log(new[m][0] / times[m]) for m in others)
+            told = f"{worst.key.form} {worst.key.dtype} {worst.shape}: {model.stem}"
+            kept = gain > -_NOTHING
+            print(f"  {'kept' if kept else 'dropped'} {told}, {math.exp(gain / len(others)):.4f} "
+                  f"in the mean of {len(others)}", flush=True)  # fmt: skip
+            if kept:
+                continue
+            table = less
+            for m in others:
+                times[m], rows[m] = new[m]
+    for model, ms in times.items():
+        print(f"| {model.stem} | {plain[model]:.4g} | {ms / plain[model]:.3f} |", flush=True)
+    return table
+
+
+def _worst(
+    asked: _Asked, model: Path, table: KnowledgeBase, ms: float, rows: set[OperatorRow]
+) -> OperatorRow | None:
+    """The row without which a model takes least; None if none makes a difference."""
+    without = {row: asked.with_rows(model, _less(table, row))[0] for row in rows}
+    best = min(without, key=lambda r: (without[r], r.key), default=None)
+    return best if best is not None and without[best] < ms * (1 - _NOTHING) else None
+
+
+def _less(table: KnowledgeBase, row: OperatorRow) -> KnowledgeBase:
+    return replace(table, operators=tuple(r for r in table.operators if r != row))
+
+
+if __name__ == "__main__":
+    main()
