@@ -120,7 +120,7 @@ def run(*command: str) -> None:
     # The driver leaves its buffers to the end of the process.
     env = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=300, check=False, env=env
+        command, capture_output=True, text=True, timeout=900, check=False, env=env
     )
     assert done.returncode == 0, done.stderr[-4000:]
 
