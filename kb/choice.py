@@ -131,7 +131,8 @@ def _by_rows(
         dear = _dearness(row, form, known[how], cheapest)
         if not dear:
             return known[how], Choice(rule, why, row)
-        why += f"; {how.mr} x {how.nr} costs {dear:.2f} of the rule's price here"
+        told = f"{how.mr} x {how.nr}" if how.mr is not None else how.family
+        why += f"; {told} costs {dear:.2f} of the rule's price here"
     elif how is not None:
         of = "" if how.mr is None else f" of {how.mr} x {how.nr}"
         why += f", whose {how.family}{of} computes no such form here"
@@ -143,10 +144,10 @@ def _by_rows(
 
 def _dearness(row: OperatorRow, form: Form, found: Candidate, cheapest: Candidate) -> float:
     """What a row's method costs over the cheapest where that speaks against it on a product farther
-    off than what it was measured on; else 0. What chains and the like cost is not known so well."""
+    off than what it was measured on; else 0."""
     measured = math.inf if row.radius is None else max(row.radius - NEAR, 0)
     near = 100.0 * form.shape.log_distance(row.shape) <= measured
-    if near or found.method.mr is None or not cheapest.price:
+    if near or not cheapest.price:
         return 0.0
     dear = found.price / cheapest.price
     return dear if dear > _RELAXES else 0.0

@@ -65,6 +65,23 @@ def test_row_takes_apart_what_would_be_a_chain():
     assert len(chain_for_time(expanded_block(), small, table, Groups(small, table)).nodes) == 3
 
 
+@pytest.mark.parametrize(("times", "operators"), [(1, 3), (1.2, 1)])
+def test_row_of_another_shape_takes_no_chain_apart_where_it_is_dear(times, operators):
+    """Images that leave the cache make operators apart cost much more than a chain of them."""
+    small = dataclasses.replace(_BOARD, l2_bytes=65536)
+    groups = Groups(small, _NONE)
+    assert len(chain_for_time(expanded_block(), small, _NONE, groups).nodes) == 1
+    (group,) = groups.made.values()
+    shape = group.form.shape
+    other = dataclasses.replace(shape, m=round(times * shape.m))
+    form = dataclasses.replace(group.form, shape=other)
+    table = table_of_operators(small, (form, OperatorMethod("depthwise", "f32")))
+    groups = Groups(small, table)
+    assert len(chain_for_time(expanded_block(), small, table, groups).nodes) == operators
+    (group,) = groups.made.values()
+    assert ("depthwise costs" in group.choice.why) == (operators == 1)
+
+
 def test_a_chain_that_a_member_s_row_leaves_no_room_for_is_by_the_rule(monkeypatch):
     """Rows are measured on operators alone: their tiles may cut no image that the buffer holds."""
     _, group = _chained(expanded_block(), _NONE)
