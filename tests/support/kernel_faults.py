@@ -92,9 +92,9 @@ FAULTS = (
           "            move(y + m * y_stride, x + m * x_stride, run);",
           "for (long m = 0; m < n - (n > 1); m++)\n"
           "            move(y + m * y_stride, x + m * x_stride, run);"),
-    Fault("lines_swapped", "transpose", "layout/transpose.c",
-          "vf_store(y + (j + r) * a->rows + i, v[r]);",
-          "vf_store(y + (j + (r ^ 1)) * a->rows + i, v[r]);"),
+    Fault("last_lines_of_one_before", "transpose", "layout/transpose.c",
+          "ek_transpose(x + i * step + j, step, end - i,",
+          "ek_transpose(x + (i - (i > 0)) * step + j, step, end - i,"),
     Fault("product_shortened", "matmul", "product/matmul.c", "(f32_columns){b, g->n, left}, g->k);",
           "(f32_columns){b, g->n, left}, g->k - 1);"),
     Fault("non_zero_of_other_row", _SPARSE, "sparse/spmm_pairs.h",
@@ -182,8 +182,7 @@ FAULTS = (
     Fault("last_of_added_rows", "viewed_matmul", "product/streamed.c",
           "for (; p < g->k; p++)\n        rows(1", "for (; p < g->k - 1; p++)\n        rows(1"),
     Fault("products_of_last_keys", "attention", "product/matmul.c",
-          "for (; j + EK_VL <= g->n; j += EK_VL)\n        tile(mr, 1, 0",
-          "for (; j + EK_VL < g->n - 1; j += EK_VL)\n        tile(mr, 1, 0"),
+          "if (j < g->n)\n        tile(mr, 1, 1", "if (j < g->n - 1)\n        tile(mr, 1, 1"),
     Fault("probabilities_not_normal", "attention", "reduce/f32_softmax.c",
           "y[i] = y[i] * share;", "y[i] = y[i] * (share * 1.001f);"),
 )  # fmt: skip
