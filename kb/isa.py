@@ -25,6 +25,7 @@ class ByteProduct(enum.Enum):
 
     DOT4_US = "EK_I8_DOT4_US"
     DOT4_SS = "EK_I8_DOT4_SS"
+    MMLA = "EK_I8_MMLA"
     PAIR16 = "EK_I8_PAIR16"
     FOUR16 = "EK_I8_FOUR16"
     WIDE16 = "EK_I8_WIDE16"
@@ -33,7 +34,9 @@ class ByteProduct(enum.Enum):
     @property
     def group(self) -> int:
         """Values along k that lie together in a panel."""
-        return {"EK_I8_PAIR16": 2, "EK_I8_WIDE16": 1, "EK_I8_MULL16": 16}.get(self.value, 4)
+        of_others = {ByteProduct.PAIR16: 2, ByteProduct.WIDE16: 1}
+        of_others |= {ByteProduct.MMLA: 8, ByteProduct.MULL16: 16}
+        return of_others.get(self, 4)
 
     @property
     def order(self) -> list[int]:
@@ -42,8 +45,13 @@ class ByteProduct(enum.Enum):
 
     @property
     def is_dot(self) -> bool:
-        """One instruction makes and adds four products of bytes in each lane."""
-        return self in (ByteProduct.DOT4_US, ByteProduct.DOT4_SS)
+        """One instruction makes and adds four products of bytes, or more, in each lane."""
+        return self is ByteProduct.DOT4_US or self.is_signed_dot
+
+    @property
+    def is_signed_dot(self) -> bool:
+        """The same of signed bytes, as 64-bit ARM has it."""
+        return self in (ByteProduct.DOT4_SS, ByteProduct.MMLA)
 
     @property
     def reads_bytes(self) -> bool:
@@ -53,7 +61,7 @@ class ByteProduct(enum.Enum):
     @property
     def flips_unsigned(self) -> bool:
         """Whether both factors are signed: u8 is seen as x - 128; otherwise s8 as x + 128."""
-        return self in (ByteProduct.DOT4_SS, ByteProduct.MULL16)
+        return self.is_signed_dot or self is ByteProduct.MULL16
 
 
 class Tile(msgspec.Struct, frozen=True, order=True, array_like=True):
@@ -181,7 +189,7 @@ class Isa(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def k_step(self) -> int:
         """The packed k of 8-bit kernels is a multiple of this."""
-        return self.i8.group * (self.vl if self.i8 is ByteProduct.DOT4_SS else 1)
+        return 4 * self.vl if self.i8.is_signed_dot else self.i8.group
 
     def tiles(self, dtype: str) -> tuple[Tile, ...]:
         """The register tiles for products of `dtype` (f32, s8 or u8)."""

@@ -357,12 +357,16 @@ def _price_of_step(tile: Tile, form: Form, isa: Isa, board: BoardProfile) -> flo
 
 def _products(tile: Tile, panels: list[int], isa: Isa, form: Form, board: BoardProfile) -> float:
     """Half a multiply-add for a row or vector that is loaded; a whole one for a vector of bytes
-    that is widened, where bytes are not multiplied as such. A last tile counts as a whole one."""
+    that is widened, where bytes are not multiplied as such. A last tile counts as a whole one.
+    Products of matrices take rows two by two, half of one for each, and as much to pair them."""
     rows = 1 if _is_single(form, isa, board) else tile.mr
-    widened = not form.is_float and isa.i8 is ByteProduct.WIDE16
-    vector = 1.0 if widened else 0.5
+    kind = None if form.is_float else isa.i8
+    vector = 1.0 if kind is ByteProduct.WIDE16 else 0.5
+    row, products = 0.5, float(rows)
+    if kind is ByteProduct.MMLA:
+        row, products = 1.0, math.ceil(rows / 2)
     tiles = math.ceil(form.shape.m / tile.mr)
-    return tiles * sum(rows * nv + 0.5 * rows + vector * nv for nv in panels)
+    return tiles * sum(products * nv + row * rows + vector * nv for nv in panels)
 
 
 def _is_single(form: Form, isa: Isa, board: BoardProfile) -> bool:

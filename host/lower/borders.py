@@ -9,7 +9,7 @@ from edgekit.host.align import round_up
 from edgekit.host.lower.context import Context
 from edgekit.host.lower.plan import Field
 from edgekit.host.lower.window import Window
-from edgekit.kb.isa import ByteProduct, Tile
+from edgekit.kb.isa import Tile
 
 _VECTOR = 16  # bytes that are copied at a time
 _LONGEST_ROW = 1024  # bytes of an image: copying it costs less than finding what crosses its ends
@@ -27,7 +27,7 @@ def border_fields(ctx: Context, window: Window, tile: Tile) -> dict[str, Field]:
     if (
         not window.padding.any
         or ctx.threads > 1
-        or ctx.isa.i8 is not ByteProduct.DOT4_SS
+        or not ctx.isa.i8.is_signed_dot
         or ctx.board.in_order
         or not _VECTOR <= row <= _LONGEST_ROW
         or size > _MOST_BORDERED

@@ -70,7 +70,7 @@ def _depth_of(ctx: Context, window: Window, w_zero: Array) -> _Depth:
     row = window.kernel[1] * window.x[3]
     whole = round_up(max(window.k, 1), step)
     segment = round_up(max(row, 1), step)
-    waste = _CHEAP_WASTE if ctx.isa.i8 is ByteProduct.DOT4_SS else _SEGMENT_WASTE
+    waste = _CHEAP_WASTE if ctx.isa.i8.is_signed_dot else _SEGMENT_WASTE
     in_place = (
         ctx.isa.i8.reads_bytes
         and (window.pointwise or _needs_no_sums(ctx.isa.i8, w_zero))

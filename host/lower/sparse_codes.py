@@ -22,7 +22,7 @@ from edgekit.host.lower.packing import signed_weights, zero_of_rows
 from edgekit.host.lower.plan import Call, Field, Value
 from edgekit.host.lower.requantize import requantize_fields, wrap_i32
 from edgekit.host.lower.window import C_TYPES, bias_vector
-from edgekit.kb.isa import ByteProduct, Isa
+from edgekit.kb.isa import Isa
 
 STRIP_ROWS, WINDOW = 8, 64  # outputs of a strip; inputs that a group picks from
 _SLOTS = (4, 8)  # of a group
@@ -83,7 +83,7 @@ def _is_of_points(graph: Graph, node: Node) -> bool:
 
 def code_strips(weights: Array, isa: Isa) -> CodeStrips:
     """Weights [n, k] of s8, by groups of the number of slots that reads least."""
-    dots = isa.i8 is ByteProduct.DOT4_SS
+    dots = isa.i8.is_signed_dot
     made = [_packed(weights, slots, dots) for slots in _SLOTS]
     return min(made, key=lambda strips: strips.bytes_read)
 

@@ -33,6 +33,7 @@ CPUS = {
     "a53": "cortex-a53",
     "a57": "cortex-a57",
     "a76": "cortex-a76",
+    "a720": "max",
     "a7": "cortex-a7",
     "rv64gc": "rv64,v=false",
     "rv64gcv": "rv64,v=true,vlen=128",

@@ -67,13 +67,21 @@ def _bordered(cases: list[Case], board: str, threads: int = 1) -> list[bool]:
     return ["bordered" in call.fields for call in calls if "conv" in call.kernel.symbol]
 
 
-@pytest.mark.parametrize(("board", "threads"), [("a55", 1), ("a76", 1), ("a76", 4)])
-def test_borders_equal_the_reference(board, threads, virtual_board, tmp_path):
+@pytest.mark.parametrize(
+    ("board", "cpu", "threads"),
+    [
+        ("a55", "cortex-a76", 1),
+        ("a76", "cortex-a76", 1),
+        ("a76", "cortex-a76", 4),
+        ("a720", "max", 1),
+    ],
+)
+def test_borders_equal_the_reference(board, cpu, threads, virtual_board, tmp_path):
     graph = graph_of(_cases() + _others())
     inputs = inputs_of(graph)
     folder = build(graph, load_board(board), tmp_path / "release", threads=threads)
     cases = Cases(tuple(inputs[name][None] for name in graph.inputs), steps=1)
-    rows = virtual_board(board, "cortex-a76").run(folder, cases, tmp_path, threads)
+    rows = virtual_board(board, cpu).run(folder, cases, tmp_path, threads)
     check(graph, {n: r[0] for n, r in zip(graph.outputs, rows, strict=True)}, inputs)
 
 

@@ -12,7 +12,7 @@ from tests.support.gemm_cases import DTYPES, build, check, encoded, output_bytes
 pytestmark = pytest.mark.cross
 
 
-@pytest.mark.parametrize("board", ["a57", "a76", "a7", "rv64gc", *RVV])
+@pytest.mark.parametrize("board", ["a57", "a76", "a720", "a7", "rv64gc", *RVV])
 def test_products_are_numpys(board, virtual_board, tmp_path):
     rng = np.random.default_rng(len(board))
     products = [random_product(rng, dtype) for dtype in DTYPES for _ in range(120)]

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.cross
 
 
 @pytest.mark.parametrize("dtype", ["f32", "s8"])
-@pytest.mark.parametrize("name", ["a53", "a57", "a76"])
+@pytest.mark.parametrize("name", ["a53", "a57", "a76", "a720"])
 def test_all_methods_compute_what_the_reference_computes(name, dtype, virtual_board, tmp_path):
     board = load_board(name)
     graph, table, _ = every_method(board, dtype)

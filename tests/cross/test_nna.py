@@ -11,7 +11,7 @@ from tests.support.nna_cases import build, check, encoded, output_bytes, random_
 pytestmark = pytest.mark.cross
 
 
-@pytest.mark.parametrize("board", ["a57", "a76", "a7", "rv64gc", *RVV])
+@pytest.mark.parametrize("board", ["a57", "a76", "a720", "a7", "rv64gc", *RVV])
 def test_products_and_accounts_are_those_of_this_machine(board, virtual_board, tmp_path):
     cases = random_cases()
     library = build(load_board(board), tmp_path / "products.so")

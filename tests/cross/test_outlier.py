@@ -17,7 +17,7 @@ from tests.support.outlier_graphs import tied
 pytestmark = pytest.mark.cross
 
 
-@pytest.mark.parametrize("board", ["a57", "a76", "a7", "rv64gc", *RVV])
+@pytest.mark.parametrize("board", ["a57", "a76", "a720", "a7", "rv64gc", *RVV])
 def test_products_marks_and_rows_are_numpys(board, virtual_board, tmp_path):
     rng = np.random.default_rng(len(board))
     cases = [random_case(rng) for _ in range(150)]
@@ -26,7 +26,7 @@ def test_products_marks_and_rows_are_numpys(board, virtual_board, tmp_path):
     check(cases, made)
 
 
-@pytest.mark.parametrize("board", ["a57", "a76", "a7", "rv64gc", *RVV])
+@pytest.mark.parametrize("board", ["a57", "a76", "a720", "a7", "rv64gc", *RVV])
 def test_rows_are_picked_from_the_weights_of_a_product(board, virtual_board, tmp_path):
     graph, profile = compress_weights(tied(1003, 70), "int8"), load_board(board)
     tokens = np.array([[0], [63], [998], [1002], [-1], [5000]], np.int64)

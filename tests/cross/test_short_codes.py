@@ -59,7 +59,7 @@ def _graph() -> Graph:
     return graph_of(cases)
 
 
-@pytest.mark.parametrize("board", ["a57", "a76", "a7", "rv64gcv", "bpi-f3"])
+@pytest.mark.parametrize("board", ["a57", "a76", "a720", "a7", "rv64gcv", "bpi-f3"])
 @pytest.mark.parametrize("code", ["least", "most", "any"])
 def test_the_largest_sums_equal_the_reference(code, board, virtual_board, tmp_path):
     graph = _graph()

@@ -39,7 +39,8 @@ def test_the_boards_of_the_contract_are_there():
 def test_dot_product_kernels_ask_for_the_feature():
     for name in board_names():
         board = load_board(name)
-        assert ("asimddp" in board.features) == (board.simd == "neondot")
+        assert ("asimddp" in board.features) == (board.simd in ("neondot", "neoni8mm"))
+        assert ("i8mm" in board.features) == (board.simd == "neoni8mm")
 
 
 def test_inheritance_overrides_one_key_at_a_time():

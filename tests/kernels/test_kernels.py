@@ -65,12 +65,16 @@ def test_a_wrong_output_beside_an_infinity_is_seen():
         check(graph, {graph.outputs[0]: np.array([np.inf, 1, 3], np.float32)}, inputs)
 
 
+def _with_included(header: str) -> str:
+    """A header, and behind it those of instruction sets that it includes."""
+    text = (_SIMD / header).read_text()
+    included = [h for h in re.findall(r'#include "(\w+\.h)"', text) if h != "vector.h"]
+    return text + "".join(map(_with_included, included))
+
+
 def test_the_table_of_instruction_sets_matches_the_headers():
     for isa in map(isa_of, isa_names()):
-        text = (_SIMD / f"{isa.simd}.h").read_text()
-        for included in re.findall(r'#include "(\w+\.h)"', text):
-            if included != "vector.h":
-                text += (_SIMD / included).read_text()
+        text = _with_included(f"{isa.simd}.h")
         assert re.search(r"#define EK_VL (\d+)", text).group(1) == str(isa.vl)
         assert re.search(r"#define EK_LANES (\d)", text).group(1) == str(int(isa.lanes))
         assert re.search(r"#define EK_I8 (\w+)", text).group(1) == isa.i8.value

@@ -139,7 +139,7 @@ def test_threads_share_points_rather_than_the_lines_of_their_outputs(threads, po
     assert call.tasks == threads * int(str(call.fields["pieces"]))
 
 
-@pytest.mark.parametrize("simd", ["neon", "neondot"])
+@pytest.mark.parametrize("simd", ["neon", "neondot", "neoni8mm"])
 def test_strips_hold_all_weights_and_little_else(simd):
     weights = _weights(1000, 512, 0.2)
     strips = code_strips(weights, isa_of(simd))

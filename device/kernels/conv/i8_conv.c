@@ -38,7 +38,7 @@ typedef ek_i8_conv_args conv_args;
 #else
 #define DEPTH(a) ((a)->k_padded)
 #endif
-#define INSIDE_FIRST (EK_I8 == EK_I8_DOT4_SS && !EK_IN_ORDER)
+#define INSIDE_FIRST (EK_I8_SIGNED_DOTS && !EK_IN_ORDER)
 #include "rows.h"
 
 #ifdef GROUPS

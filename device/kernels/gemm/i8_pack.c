@@ -65,6 +65,18 @@ static void write_corrections(const i8_value *values, long columns, long k, int 
         vi_store(to + j, sum * factor);
     }
 }
+#elif COLUMN_FACTOR && I8_GROUP == 8
+static void write_corrections(const i8_value *values, long columns, long k, int factor,
+                              int32_t *to) {
+    const vi ones = vi_splat(0x01010101);
+    for (long j = 0; j < columns; j += 2) {
+        vi sum = {0};
+        for (long p = 0; p < i8_padded(k); p += 8)
+            sum = vi_dot4(sum, i8_vector(values + p * columns + j * 8), ones);
+        to[j] = (sum[0] + sum[1]) * factor;
+        to[j + 1] = (sum[2] + sum[3]) * factor;
+    }
+}
 #elif COLUMN_FACTOR || ROW_FACTOR
 /* What flipping the other operand takes from the sums: factor * sum over k of each line of a
  * panel, whose values lie sixteen by sixteen. */

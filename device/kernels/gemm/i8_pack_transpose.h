@@ -56,7 +56,7 @@ EK_INLINE void load_block(const int depth, const int lines, bytes16 rows[depth],
     }
 }
 
-/* Sixteen groups of two, four or sixteen bytes, one per line; `swaps`: the middle bytes change
+/* Sixteen groups of two, four, eight or sixteen bytes, one per line; `swaps`: the middle bytes change
  * places (I8_PLACE). */
 EK_INLINE void transpose_groups2(const bytes16 rows[2], uint8_t *to) {
     const bytes16 groups[2] = {BYTES_LOW(rows[0], rows[1]), BYTES_HIGH(rows[0], rows[1])};
@@ -70,6 +70,21 @@ EK_INLINE void transpose_groups4(const bytes16 rows[4], uint8_t *to, const int s
     const bytes16 groups[4] = {PAIRS_LOW(low[0], low[1]), PAIRS_HIGH(low[0], low[1]),
                                PAIRS_LOW(high[0], high[1]), PAIRS_HIGH(high[0], high[1])};
     memcpy(to, groups, sizeof groups);
+}
+
+EK_INLINE void transpose_groups8(const bytes16 rows[8], uint8_t *to) {
+    bytes16 from[8], next[8];
+    memcpy(from, rows, sizeof from);
+    EK_UNROLL
+    for (int round = 0; round < 3; round++) {
+        EK_UNROLL
+        for (int i = 0; i < 4; i++) {
+            next[2 * i] = BYTES_LOW(from[i], from[i + 4]);
+            next[2 * i + 1] = BYTES_HIGH(from[i], from[i + 4]);
+        }
+        memcpy(from, next, sizeof from);
+    }
+    memcpy(to, from, sizeof from);
 }
 
 EK_INLINE void transpose_groups16(const bytes16 rows[16], uint8_t *to) {
@@ -122,6 +137,8 @@ EK_INLINE void pack_block(const int group, const int lines, const uint8_t *from,
             transpose_groups2(rows, block);
         else if (group == 4)
             transpose_groups4(rows, block, EK_I8 == EK_I8_FOUR16 && form == AS_BYTE);
+        else if (group == 8)
+            transpose_groups8(rows, block);
         else
             transpose_groups16(rows, block);
         store_values(block, lines * group, to, form);

@@ -5,6 +5,8 @@
  * the ISA (EK_I8):
  *   DOT4_US / DOT4_SS  bytes in groups of four; operands are flipped (xor 0x80) to the signedness
  *                      that the instruction wants
+ *   MMLA               bytes in groups of eight; sums are of two rows by two columns, so a pair of
+ *                      rows has the sums of both in both its vectors; flipped as for DOT4_SS
  *   MULL16             bytes, sixteen of a row by sixteen of a column: a vector of partial sums
  *                      per row and column, summed up at the end; flipped as for DOT4_SS
  *   PAIR16             rows of 16-bit values by panels of PANEL_TYPE, in pairs
@@ -19,7 +21,7 @@
 #define EK_GEMM_I8_TILE_H
 #include "../kernel.h"
 
-#define I8_BYTES (EK_I8 == EK_I8_DOT4_US || EK_I8 == EK_I8_DOT4_SS || EK_I8 == EK_I8_MULL16)
+#define I8_BYTES (EK_I8 == EK_I8_DOT4_US || EK_I8_SIGNED_DOTS || EK_I8 == EK_I8_MULL16)
 /* What turns rows of a type into the bytes that the products take. */
 #define I8_FLIP(is_unsigned)                                                                       \
     (I8_BYTES && (EK_I8 == EK_I8_DOT4_US) != (is_unsigned) ? (int32_t)0x80808080 : 0)
@@ -50,8 +52,8 @@ typedef int16_t i8_row;
 #define I8_GROUP 16
 #define I8_STEP 16
 #define I8_SUMS(nv) ((nv) * EK_VL) /* vectors of sums per row */
-#elif EK_I8 == EK_I8_DOT4_SS
-#define I8_GROUP 4
+#elif EK_I8_SIGNED_DOTS
+#define I8_GROUP (EK_I8 == EK_I8_MMLA ? 8 : 4)
 #define I8_STEP (4 * EK_VL)
 #define I8_SUMS(nv) (nv)
 #else
@@ -91,8 +93,11 @@ typedef PANEL_TYPE i8_two8 __attribute__((vector_size(2 * EK_VL)));
 #endif
 #define I8_AHEAD(mr) (I8_LOADS_AHEAD && (mr) >= 4)
 
+/* Rows come in pairs, of which the last may have only one. */
+#define I8_ROWS (EK_I8 == EK_I8_MMLA ? (MR + 1) / 2 * 2 : MR)
+
 typedef struct {
-    vi of[MR][I8_SUMS(NV)];
+    vi of[I8_ROWS][I8_SUMS(NV)];
 #if I8_TWO
     i8_two two[MR][(NV + 1) / 2]; /* instead, for even nv */
 #endif
@@ -100,7 +105,7 @@ typedef struct {
 
 EK_INLINE void i8_clear(i8_sums *sums) {
     EK_UNROLL
-    for (int i = 0; i < MR; i++) {
+    for (int i = 0; i < I8_ROWS; i++) {
         EK_UNROLL
         for (int j = 0; j < I8_SUMS(NV); j++)
             sums->of[i][j] = (vi){0};
@@ -162,6 +167,35 @@ EK_INLINE void i8_step(const int mr, const int nv, i8_sums *sums, const i8_row *
             for (int j = 0; j < nv; j++)
                 sums->of[i][j] = vi_dot4(sums->of[i][j], vi_splat(x[i][l]),
                                          i8_vector(w + (l * nv + j) * EK_VL * 4));
+        }
+    }
+}
+#elif EK_I8 == EK_I8_MMLA
+/* Group l, of two, of rows i and i + 1 of mr; of the last row twice where mr is odd. */
+EK_INLINE vi i8_pair_of_rows(const int mr, const vi x[MR], const int i, const int l) {
+    typedef int64_t groups __attribute__((vector_size(4 * EK_VL)));
+    const groups first = (groups)x[i], second = (groups)x[i + 1 < mr ? i + 1 : i];
+    return (vi)(l ? __builtin_shufflevector(first, second, 1, 3)
+                  : __builtin_shufflevector(first, second, 0, 2));
+}
+
+EK_INLINE void i8_step(const int mr, const int nv, i8_sums *sums, const i8_row *const row[MR],
+                       long p, const i8_value *w, vi flips, const i8_rows a) {
+    (void)a;
+    vi x[MR];
+    EK_UNROLL
+    for (int i = 0; i < mr; i++)
+        x[i] = i8_vector(row[i] + p) ^ flips;
+    EK_UNROLL
+    for (int l = 0; l < 2; l++, w += nv * EK_VL * 8) {
+        EK_UNROLL
+        for (int i = 0; i < mr; i += 2) {
+            const vi pair = i8_pair_of_rows(mr, x, i, l);
+            EK_UNROLL
+            for (int j = 0; j < nv * 2; j++) { /* columns two by two */
+                vi *sum = &sums->of[i + j % 2][j / 2];
+                *sum = vi_mmla(*sum, pair, i8_vector(w + j * 16));
+            }
         }
     }
 }
@@ -334,6 +368,11 @@ EK_INLINE vi i8_sum(const int nv, const i8_sums *sums, int i, int j) {
     const vi *part = sums->of[i] + j * EK_VL;
     (void)nv;
     return vi_sum4(part[0], part[1], part[2], part[3]);
+#elif EK_I8 == EK_I8_MMLA
+    const vi first = sums->of[i / 2 * 2][j], second = sums->of[i / 2 * 2 + 1][j];
+    (void)nv;
+    return i % 2 ? __builtin_shufflevector(first, second, 2, 3, 6, 7)
+                 : __builtin_shufflevector(first, second, 0, 1, 4, 5);
 #else
 #if I8_TWO
     const i8_two two = sums->two[i][j / 2];

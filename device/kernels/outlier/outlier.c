@@ -13,7 +13,7 @@
 
 /* What things cost, in multiply-adds of floats that run at full speed. One of bytes, by what makes
  * it; a value of X quantized; a value of W made a float; a value gathered; a sum merged. */
-#if EK_I8 == EK_I8_DOT4_US || EK_I8 == EK_I8_DOT4_SS
+#if EK_I8 == EK_I8_DOT4_US || EK_I8_SIGNED_DOTS
 #define BYTE_COST 0.3
 #elif EK_I8 == EK_I8_MULL16 || PACKED
 #define BYTE_COST 0.7

@@ -53,17 +53,18 @@ static void read_words(uint64_t *w) {
 }
 #else
 #include <sys/auxv.h>
-/* word 0: AT_HWCAP */
+/* words: AT_HWCAP; of ARM AT_HWCAP2, of RISC-V computes_half */
 static const feature known[] = {
 #if defined __aarch64__
     {"asimd", 0, 1},
     {"asimdhp", 0, 10},
     {"asimddp", 0, 20},
+    {"i8mm", 1, 13},
 #elif defined __arm__
     {"neon", 0, 12},
     {"vfpv4", 0, 16},
 #elif defined __riscv
-    {"v", 0, 'v' - 'a'}, {"zvfh", 1, 0}, /* word 1: computes_half */
+    {"v", 0, 'v' - 'a'}, {"zvfh", 1, 0},
 #endif
 };
 #ifdef __riscv
@@ -93,6 +94,8 @@ static void read_words(uint64_t *w) {
     w[0] = getauxval(AT_HWCAP);
 #ifdef __riscv
     w[1] = strstr(EK_FEATURES, "zvfh") && w[0] >> ('v' - 'a') & 1 && computes_half();
+#else
+    w[1] = getauxval(AT_HWCAP2);
 #endif
 }
 #endif

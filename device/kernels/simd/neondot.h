@@ -1,5 +1,7 @@
 /* 64-bit ARM with the 8-bit dot product (ARMv8.2 asimddp). */
+#ifndef EK_I8
 #define EK_I8 EK_I8_DOT4_SS
+#endif
 #include "neon.h"
 
 /* a is often one group in all lanes: as the last operand it is read by lane, without a copy. */

@@ -9,8 +9,8 @@
  *                 broadcasting one element from memory (x86, RVV)
  *   EK_PAIRS      vi_pair16(acc, a, b): acc + the products of both 16-bit halves of each lane
  *   EK_CODES8     vi_multiply_low and _high, vi_codes8: sums of eight 16-bit products (ARM)
- *   EK_I8         how 8-bit products are made: EK_I8_DOT4_US, EK_I8_DOT4_SS, EK_I8_PAIR16,
- *                 EK_I8_FOUR16, EK_I8_WIDE16 or EK_I8_MULL16 (see gemm/i8_tile.h)
+ *   EK_I8         how 8-bit products are made: EK_I8_DOT4_US, EK_I8_DOT4_SS, EK_I8_MMLA,
+ *                 EK_I8_PAIR16, EK_I8_FOUR16, EK_I8_WIDE16 or EK_I8_MULL16 (see gemm/i8_tile.h)
  */
 #ifndef EK_SIMD_VECTOR_H
 #define EK_SIMD_VECTOR_H
@@ -23,6 +23,9 @@
 #define EK_I8_WIDE16 4  /* s16 x s16 -> s32 multiply-add */
 #define EK_I8_MULL16 5  /* s8 x s8 -> s16 products, added in pairs to s32 (NEON) */
 #define EK_I8_FOUR16 6  /* as PAIR16, with bytes that shifts widen (no pmovsxbw) */
+#define EK_I8_MMLA 7    /* s8 x s8: two rows of 8 by two columns of 8 (ARM SMMLA) */
+/* vi_dot4 takes signed bytes. */
+#define EK_I8_SIGNED_DOTS (EK_I8 == EK_I8_DOT4_SS || EK_I8 == EK_I8_MMLA)
 
 #define EK_INLINE static inline __attribute__((always_inline, unused))
 /* Before loops of floats that the compiler is to turn into vectors, without sums along the loop:

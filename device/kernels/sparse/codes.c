@@ -8,7 +8,7 @@
 #include "codes.h"
 
 #define SIZE (SLOTS * ROWS)
-#define BY_FOUR (EK_I8 == EK_I8_DOT4_SS) /* four slots of a row lie together */
+#define BY_FOUR EK_I8_SIGNED_DOTS /* four slots of a row lie together */
 #define LANES (EK_VL > ROWS ? EK_VL : ROWS)
 #define FLIP ((TX) - 1 > 0 ? 0x80 : 0) /* u8 is seen as x - 128 */
 
