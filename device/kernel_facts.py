@@ -30,6 +30,7 @@ F32_SEGMENTS = 64  # pointers per pixel at least; the lowering asks for more whe
 F32_SCRATCH_BYTES = 65536  # for the rows of windows that cross a border
 I8_SEGMENTS = 16  # rows of a window that may be read in place; more are packed
 I8_SCRATCH_BYTES = 163840  # for a tile's windows; the lowering picks tiles that fit
+I8_KEPT_TILES = 256  # that are found once for all panels
 I8_UNPACKED_BYTES = 32768  # of a panel of halved weights; larger panels stay in bytes
 MOST_TAPS = 1024  # of a depthwise window
 DEPTHWISE_TILE = 4  # columns of y that are made at once

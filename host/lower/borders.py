@@ -1,19 +1,23 @@
-"""Images of bytes that a convolution copies with their padding: conv/i8_border.h."""
+"""What an 8-bit convolution copies before it multiplies: images with their padding
+(conv/i8_border.h), and unsigned bytes as signed ones (conv/i8_windows.h)."""
 
 from __future__ import annotations
 
 import math
 
-from edgekit.device.kernel_facts import I8_SCRATCH_BYTES
+from edgekit.device.kernel_facts import I8_KEPT_TILES, I8_SCRATCH_BYTES
 from edgekit.host.align import round_up
+from edgekit.host.graph.types import DType, Node
 from edgekit.host.lower.context import Context
 from edgekit.host.lower.plan import Field
 from edgekit.host.lower.window import Window
-from edgekit.kb.isa import Tile
+from edgekit.kb.isa import ByteProduct, Tile
+from edgekit.kb.operators import OperatorMethod
 
 _VECTOR = 16  # bytes that are copied at a time
 _LONGEST_ROW = 1024  # bytes of an image: copying it costs less than finding what crosses its ends
 _MOST_BORDERED = 36864  # bytes of all images and their padding: they stay in the L1 cache
+_FLIPPED_PANELS = 5  # that share what is flipped once: fewer flip as they read
 
 
 def border_fields(ctx: Context, window: Window, tile: Tile) -> dict[str, Field]:
@@ -35,3 +39,22 @@ def border_fields(ctx: Context, window: Window, tile: Tile) -> dict[str, Field]:
     ):
         return {}
     return {"bordered": size}
+
+
+def flips_as_it_copies(
+    ctx: Context, node: Node, window: Window, method: OperatorMethod, in_place: bool, depth: int
+) -> bool:
+    """Whether windows of unsigned bytes are made signed ones once for all panels of weights, where
+    each panel's products would do that: they are eight bytes wide on ARM without dot products.
+    `in_place`: rows of windows larger than 1x1 stay where they are; `depth`: bytes of a copy.
+    """
+    unsigned = ctx.tensor(node.inputs[0]).dtype is DType.U8
+    panels = window.y[3] / (method.nr or 1)
+    if ctx.isa.i8 is not ByteProduct.MULL16 or not unsigned or panels < _FLIPPED_PANELS:
+        return False
+    if method.split != "n":
+        return window.pixels > 1 and (window.pointwise or not in_place)
+    # Each panel goes through all pixels: they stay, or would be copied again.
+    tiles = math.ceil(window.pixels / (method.mr or 1))
+    fits = tiles <= I8_KEPT_TILES and window.pixels * depth <= I8_SCRATCH_BYTES
+    return window.pixels > 1 and window.pointwise and fits

@@ -21,7 +21,7 @@ from edgekit.host.graph.quantization import (
 )
 from edgekit.host.graph.types import Activation, Array, DType, Node, Tensor
 from edgekit.host.lower.ahead import AHEAD, ahead_of
-from edgekit.host.lower.borders import border_fields
+from edgekit.host.lower.borders import border_fields, flips_as_it_copies
 from edgekit.host.lower.context import Context, padded
 from edgekit.host.lower.lines import Lines
 from edgekit.host.lower.methods import band_of, form_of, method_of, tile_of
@@ -214,7 +214,9 @@ def i8_product(
     if lines is not None:
         bias += padded(lines.start, width, np.dtype(np.int64))
     after, called, table = look_up_of(ctx, node)
-    name = f"{x.dtype.value}_{kind}_{tile.mr}x{tile.nv * vl}{packed.suffix}{called}"
+    flips = flips_as_it_copies(ctx, node, window, method, depth.segments, depth.total)
+    flipped = "_flipped" if flips else ""
+    name = f"{x.dtype.value}_{kind}_{tile.mr}x{tile.nv * vl}{packed.suffix}{flipped}{called}"
     kernel = ctx.kernel(
         name,
         "conv/i8_conv.c",
@@ -225,6 +227,7 @@ def i8_product(
         TX=C_TYPES[x.dtype],
         TY=C_TYPES[y.dtype],
         **packed.macros,
+        **({"FLIPPED": 1} if flips else {}),
         **rounding,
         **after,
     )

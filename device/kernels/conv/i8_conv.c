@@ -25,10 +25,17 @@
 /* 1: the first step of k stands before the loop, so that its sums need not be set to zero. */
 #define STARTS_APART(mr) (EK_I8 == EK_I8_MULL16 && !I8_AHEAD(mr))
 #define BIAS_FIRST (EK_I8 == EK_I8_DOT4_SS) /* 1: sums begin with the bias */
+#ifndef FLIPPED
+#define FLIPPED 0 /* 1: bytes are flipped as windows are copied, which all of them are */
+#endif
 #define ROW_SUMS (W_ZERO == 2 || (W_ZERO && I8_BYTES))
+#define SUMS_FIRST (W_ZERO == 1 && (EK_I8 == EK_I8_MULL16 || EK_I8 == EK_I8_DOT4_SS))
+#if ROW_SUMS || FLIPPED
+#define KEPT_TILES EK_I8_KEPT_TILES
+#endif
 #define ZERO(a) (W_ZERO == 1 && !I8_BYTES ? (i8_value)(a)->w_zero : 0)
 #define X_IS_UNSIGNED ((TX) - 1 > 0)
-#define FLIP I8_FLIP(X_IS_UNSIGNED)
+#define FLIP (FLIPPED ? 0 : I8_FLIP(X_IS_UNSIGNED))
 
 typedef i8_row elem;
 typedef i8_value weight;
@@ -47,6 +54,7 @@ typedef ek_i8_conv_args conv_args;
 #if INSIDE_FIRST
 #include "i8_border.h"
 #endif
+#include "i8_row_sums.h"
 #include "i8_windows.h"
 
 /* Sums are made 2^31 too large by their bias, for vi_requantize_unsigned. */
@@ -183,8 +191,8 @@ EK_INLINE vi sum_at(const int nv, const ek_i8_conv_args *a, const rows_t *rows, 
         sum += bias;
 #if W_ZERO == 2
     sum -= vi_load(a->w_zeros + channel) * vi_splat(rows->sum[i]);
-#elif ROW_SUMS
-    sum -= a->w_zero * rows->sum[i];
+#elif ROW_SUMS && !SUMS_FIRST
+    sum -= rows->sum[i];
 #endif
     (void)a, (void)rows, (void)channel;
     return sum;
@@ -310,6 +318,9 @@ EK_INLINE void tile(const int mr, const int nv, const ek_i8_conv_args *a, const 
     EK_UNROLL
     for (int i = 0; i < mr * nv && BIAS_FIRST; i++)
         sums.of[i / nv][i % nv] = bias_at(a, channel + i % nv * EK_VL);
+#if SUMS_FIRST
+    take_off_sums(mr, nv, rows, &sums);
+#endif
     add_products(mr, nv, a, rows, &sums, w);
 #if FINISHES_WHOLE
     if (channel + nv * EK_VL <= a->win.oc) {
@@ -333,30 +344,10 @@ EK_INLINE void tile(const int mr, const int nv, const ek_i8_conv_args *a, const 
     finish_tile(0, 0, mr, nv, a, rows, &sums, pixel, channel);
 }
 
-#if I8_IN_PLACE
-/* Rows of a 1x1 convolution as they lie in x, 0 where x ends too soon: more than a row is read. */
-static int find_pixels(const ek_i8_conv_args *a, rows_t *rows, long pixel, int count) {
-    const ek_window *g = &a->win;
-    const elem *x = (const elem *)a->x, *at = x + pixel * g->c;
-    if (at + (count - 1) * g->c + a->k_padded > x + (long)g->n * g->h * g->w * g->c)
-        return 0;
-    rows->count = 1;
-    rows->length = a->k_padded;
-    EK_UNROLL
-    for (int i = 0; i < MR; i++, at += g->c)
-        rows->ptr[i] = at;
-#if ROW_SUMS
-    for (int i = 0; i < count; i++)
-        rows->sum[i] = sum_of(rows->ptr[i], g->c);
-#endif
-    return 1;
-}
-#endif
-
 static void find_rows(const ek_i8_conv_args *a, rows_t *rows, elem *scratch, long pixel,
                       int count) {
 #if I8_IN_PLACE
-    if (a->pointwise && a->segments && find_pixels(a, rows, pixel, count))
+    if (a->pointwise && a->segments && find_pixels(a, rows, scratch, pixel, count))
         return;
 #endif
 #if INSIDE_FIRST

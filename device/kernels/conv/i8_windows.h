@@ -1,5 +1,5 @@
-/* Windows that are not read where they lie: copied (bytes) or widened, one after the other, and
- * their sums. Part of i8_conv.c. */
+/* Windows that are copied (bytes) or widened, one after the other, and those of 1x1 convolutions,
+ * which are read where they lie. Part of i8_conv.c. */
 #ifndef EK_I8_WINDOWS_H
 #define EK_I8_WINDOWS_H
 
@@ -46,30 +46,6 @@ static elem *append_row(const ek_window *g, elem *to, const TX *line, long ix, i
     return to;
 }
 
-#if ROW_SUMS
-/* The sum of a row of k values as the products see them. */
-static int32_t sum_of(const elem *row, long k) {
-    int32_t sum = 0;
-    long p = 0;
-#if I8_BYTES
-    const vi ones = vi_splat(0x01010101), flips = vi_splat(FLIP);
-    vi sums = {0};
-    for (; p + 4 * EK_VL <= k; p += 4 * EK_VL) {
-        const vi v = i8_vector(row + p) ^ flips;
-#if EK_I8 == EK_I8_MULL16
-        sums = vi_mull16(sums, v, ones, 1);
-#else
-        sums = vi_dot4(sums, v, ones);
-#endif
-    }
-    sum = __builtin_reduce_add(sums);
-#endif
-    for (; p < k; p++)
-        sum += (I8_IN_PLACE ? (TX)row[p] : row[p]) + (FLIP ? (X_IS_UNSIGNED ? -128 : 128) : 0);
-    return sum;
-}
-#endif
-
 /* `count` windows of bytes that lie inside x, with fifteen to spare: nothing to ask for by row. */
 static void __attribute__((noinline)) copy_windows(elem *to, long to_step, const TX *x, long count,
                                                    const ek_window *g) {
@@ -114,6 +90,30 @@ static long inside(const ek_i8_conv_args *a, const TX *image, long iy, long ix, 
     return count - (image + last + (long)g->kw * g->c + 15 > end);
 }
 
+#if FLIPPED
+/* Once for all panels, of which each would do it again. */
+EK_INLINE void flip_bytes(elem *to, const elem *from, long count) {
+    const vi flips = vi_splat(I8_FLIP(1));
+    for (long i = 0; i < count; i += 16) {
+        const vi v = i8_vector(from + i) ^ flips;
+        memcpy(to + i, &v, sizeof v);
+    }
+}
+
+/* `count` rows of c bytes side by side, to rows that are `apart` bytes apart. */
+EK_INLINE void flip_pixels(elem *to, long apart, const elem *x, int count, long c,
+                           const elem *end) {
+    if (x + (count - 1) * c + apart <= end) {
+        for (int i = 0; i < count; i++, to += apart, x += c)
+            flip_bytes(to, x, apart);
+        return;
+    }
+    for (int i = 0; i < count; i++, to += apart, x += c)
+        for (long p = 0; p < c; p++)
+            to[p] = (elem)(x[p] ^ 0x80);
+}
+#endif
+
 /* The windows of pixels [pixel, pixel + count), a->k_padded elements apart in scratch. */
 static void pack_windows(const ek_i8_conv_args *a, rows_t *rows, elem *scratch, long pixel,
                          int count) {
@@ -135,12 +135,57 @@ static void pack_windows(const ek_i8_conv_args *a, rows_t *rows, elem *scratch, 
         }
         move_on(g, rows, (int)now);
     }
+#if FLIPPED
+    flip_bytes(scratch, scratch, count * a->k_padded);
+#endif
     EK_UNROLL
     for (int i = 0; i < MR; i++)
         rows->ptr[i] = scratch + i * a->k_padded;
 #if ROW_SUMS
-    for (int i = 0; i < count; i++)
-        rows->sum[i] = sum_of(rows->ptr[i], (long)g->kh * g->kw * g->c);
+    sum_rows(a, rows, count, (long)g->kh * g->kw * g->c);
 #endif
 }
+
+#if I8_IN_PLACE
+/* Rows of a 1x1 convolution as they lie in x, 0 where x ends too soon: more than a row is read. */
+static int find_pixels(const ek_i8_conv_args *a, rows_t *rows, elem *scratch, long pixel,
+                       int count) {
+    const ek_window *g = &a->win;
+    const elem *x = (const elem *)a->x, *at = x + pixel * g->c;
+    const elem *end = x + (long)g->n * g->h * g->w * g->c;
+    long apart = g->c;
+#ifdef KEPT_TILES
+    /* Where each panel goes through all pixels before the next one does, what was found of them
+     * stays: with 49 pixels and 1280 channels sums took half as long as products (A53). */
+    const long tile = pixel / MR, place = tile % KEPT_TILES;
+    const int keeps = a->panel_outer, known = keeps && rows->kept[place] == tile;
+    if (keeps)
+        rows->kept[place] = tile;
+#endif
+#if FLIPPED
+    elem *const to = scratch + (keeps ? pixel * a->k_padded : 0);
+    apart = a->k_padded;
+    if (!known)
+        flip_pixels(to, apart, at, count, g->c, end);
+    at = to;
+#else
+    (void)scratch;
+    if (at + (count - 1) * apart + a->k_padded > end)
+        return 0;
+#endif
+    rows->count = 1;
+    rows->length = a->k_padded;
+    EK_UNROLL
+    for (int i = 0; i < MR; i++, at += apart)
+        rows->ptr[i] = at;
+#if ROW_SUMS
+    if (!known)
+        sum_rows(a, rows, count, g->c);
+    if (keeps)
+        memcpy(known ? rows->sum : rows->kept_sum[place], known ? rows->kept_sum[place] : rows->sum,
+               sizeof rows->sum);
+#endif
+    return 1;
+}
+#endif
 #endif

@@ -111,6 +111,10 @@ WALK(const void *args, long begin, long end) {
     const long all = a->band ? a->band : tiles; /* tiles of a band */
     rows_t rows;
     rows.next = -1;
+#ifdef KEPT_TILES
+    for (int i = 0; i < KEPT_TILES && a->panel_outer; i++)
+        rows.kept[i] = -1;
+#endif
     elem scratch[SCRATCH / sizeof(elem)] __attribute__((aligned(64)));
 #ifdef UNPACKED
     weight unpacked[UNPACKED] __attribute__((aligned(64)));

@@ -3,8 +3,8 @@
  * scratch with their padding.
  *
  * Before inclusion: MR (pixels of a tile), SEGMENTS (rows of the table), the type `elem`, and
- * optionally INSIDE_FIRST (1: products take so little time that tiles which lie inside the image
- * are worth being found by themselves). */
+ * optionally KEPT_TILES (whose sums of windows are kept) and INSIDE_FIRST (1: products take so
+ * little time that tiles which lie inside the image are worth being found by themselves). */
 #ifndef EK_CONV_ROWS_H
 #define EK_CONV_ROWS_H
 #include "../kernel.h"
@@ -16,9 +16,13 @@
 typedef struct {
     const elem *ptr[SEGMENTS * MR]; /* [segment][pixel] */
     long count, length;             /* segments, elements in each */
-    int32_t sum[MR];                /* 8-bit with row sums: of the window as the kernel sees it */
+    int32_t sum[MR];                /* 8-bit with row sums: of the windows (i8_row_sums.h) */
     long next;                      /* the pixel of y that stands at (n, oy, ox), -1: none yet */
     int n, oy, ox;
+#ifdef KEPT_TILES
+    long kept[KEPT_TILES]; /* tiles of which these sums and, flipped, bytes are kept, -1: none is */
+    int32_t kept_sum[KEPT_TILES][MR];
+#endif
 #if INSIDE_FIRST
     ek_window whole;    /* of images with their padding around them (i8_border.h) */
     const elem *last;   /* where the first window of a tile begins at most, NULL: not known */

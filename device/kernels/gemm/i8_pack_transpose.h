@@ -56,8 +56,8 @@ EK_INLINE void load_block(const int depth, const int lines, bytes16 rows[depth],
     }
 }
 
-/* Sixteen groups of two, four, eight or sixteen bytes, one per line; `swaps`: the middle bytes change
- * places (I8_PLACE). */
+/* Sixteen groups of two, four, eight or sixteen bytes, one per line; `swaps`: the middle bytes
+ * change places (I8_PLACE). */
 EK_INLINE void transpose_groups2(const bytes16 rows[2], uint8_t *to) {
     const bytes16 groups[2] = {BYTES_LOW(rows[0], rows[1]), BYTES_HIGH(rows[0], rows[1])};
     memcpy(to, groups, sizeof groups);

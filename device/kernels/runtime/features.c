@@ -64,7 +64,8 @@ static const feature known[] = {
     {"neon", 0, 12},
     {"vfpv4", 0, 16},
 #elif defined __riscv
-    {"v", 0, 'v' - 'a'}, {"zvfh", 1, 0},
+    {"v", 0, 'v' - 'a'},
+    {"zvfh", 1, 0},
 #endif
 };
 #ifdef __riscv
