@@ -21,8 +21,14 @@ ARM_PARTS = {
     "0xd0d": "cortex-a77",
     "0xd41": "cortex-a78",
     "0xd42": "cortex-a78ae",
+    "0xd46": "cortex-a510",
+    "0xd47": "cortex-a710",
+    "0xd80": "cortex-a520",
+    "0xd81": "cortex-a720",
 }
-IN_ORDER = frozenset(("cortex-a7", "cortex-a35", "cortex-a53", "cortex-a55"))
+IN_ORDER = frozenset(
+    ("cortex-a7", "cortex-a35", "cortex-a53", "cortex-a55", "cortex-a510", "cortex-a520")
+)
 
 
 def core_names(cpuinfo: str) -> Tuple[str, ...]:

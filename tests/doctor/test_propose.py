@@ -17,6 +17,7 @@ PI4 = replace(
     core_names=("cortex-a72",),
 )
 DOT = ("asimd", "asimdhp", "asimddp")
+I8MM = (*DOT, "i8mm")
 X60: dict[str, Any] = {
     "machine": "riscv64",
     "core_names": ("spacemit-x60",),
@@ -32,6 +33,7 @@ X60: dict[str, Any] = {
         ({"compatible": ("raspberrypi,model-zero-2-w", "brcm,bcm2837")}, "rpi-zero2w"),
         ({"compatible": ("raspberrypi,3-model-b", "brcm,bcm2837")}, "rpi3"),
         ({"compatible": ("radxa,rock-5b", "rockchip,rk3588"), "features": DOT}, "rk3588"),
+        ({"compatible": ("radxa,orion-o6", "cix,sky1"), "features": I8MM}, "orion-o6"),
         ({"compatible": ("nvidia,p3450-0000", "nvidia,tegra210")}, "jetson-nano"),
         ({"compatible": ("spacemit,k1-x",), **X60}, "bpi-f3"),
         ({"compatible": ("spacemit,k1-x",), **X60, "vlen_bits": 128}, "rv64gcv"),
@@ -46,6 +48,7 @@ X60: dict[str, Any] = {
         ({"machine": "armv7l", "features": ("neon", "vfpv4")}, "a7"),
         ({"compatible": (), "core_names": ("cortex-a73",)}, "a53"),
         ({"compatible": (), "core_names": ("cortex-a78",), "features": DOT}, "a55"),
+        ({"compatible": (), "core_names": ("cortex-a710",), "features": I8MM}, "a720"),
     ],
 )
 def test_a_board_is_known_by_its_device_tree_else_by_its_core(
