@@ -215,10 +215,9 @@ def i8_product(
         bias += padded(lines.start, width, np.dtype(np.int64))
     after, called, table = look_up_of(ctx, node)
     flips = flips_as_it_copies(ctx, node, window, method, depth.segments, depth.total)
-    flipped = "_flipped" if flips else ""
-    name = f"{x.dtype.value}_{kind}_{tile.mr}x{tile.nv * vl}{packed.suffix}{flipped}{called}"
+    suffix = packed.suffix + "_flipped" * flips + called
     kernel = ctx.kernel(
-        name,
+        f"{x.dtype.value}_{kind}_{tile.mr}x{tile.nv * vl}{suffix}",
         "conv/i8_conv.c",
         "conv/i8_conv.h",
         "ek_i8_conv_args",
