@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from edgekit.device.arrays.gemm import gemm
-    from edgekit.device.arrays.nna import (
+    from edgekit.device.runtime.arrays.gemm import gemm
+    from edgekit.device.runtime.arrays.nna import (
         nna_conv3x3,
         nna_depthwise3x3,
         nna_matmul,
         nna_pointwise,
     )
-    from edgekit.device.arrays.outlier import OutlierWeights, outlier_matmul
-    from edgekit.device.arrays.sparse import SparseMatrix
-    from edgekit.device.arrays.sparse_weights import SparseWeights
+    from edgekit.device.runtime.arrays.outlier import OutlierWeights, outlier_matmul
+    from edgekit.device.runtime.arrays.sparse import SparseMatrix
+    from edgekit.device.runtime.arrays.sparse_weights import SparseWeights
 
 __all__ = [
     "OutlierWeights",
@@ -29,15 +29,15 @@ __all__ = [
 ]
 
 _HOMES = {
-    "OutlierWeights": "edgekit.device.arrays.outlier",
-    "SparseMatrix": "edgekit.device.arrays.sparse",
-    "SparseWeights": "edgekit.device.arrays.sparse_weights",
-    "gemm": "edgekit.device.arrays.gemm",
-    "nna_conv3x3": "edgekit.device.arrays.nna",
-    "nna_depthwise3x3": "edgekit.device.arrays.nna",
-    "nna_matmul": "edgekit.device.arrays.nna",
-    "nna_pointwise": "edgekit.device.arrays.nna",
-    "outlier_matmul": "edgekit.device.arrays.outlier",
+    "OutlierWeights": "edgekit.device.runtime.arrays.outlier",
+    "SparseMatrix": "edgekit.device.runtime.arrays.sparse",
+    "SparseWeights": "edgekit.device.runtime.arrays.sparse_weights",
+    "gemm": "edgekit.device.runtime.arrays.gemm",
+    "nna_conv3x3": "edgekit.device.runtime.arrays.nna",
+    "nna_depthwise3x3": "edgekit.device.runtime.arrays.nna",
+    "nna_matmul": "edgekit.device.runtime.arrays.nna",
+    "nna_pointwise": "edgekit.device.runtime.arrays.nna",
+    "outlier_matmul": "edgekit.device.runtime.arrays.outlier",
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from edgekit.device.agent.commands import main
+from edgekit.device.runtime.agent.commands import main
 
 if __name__ == "__main__":
     sys.exit(main())

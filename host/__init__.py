@@ -6,16 +6,16 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from edgekit.host.api import Device, compile_model, connect
-    from edgekit.host.bundle import Bundle
+    from edgekit.host.deploy.api import Device, compile_model, connect
+    from edgekit.host.deploy.bundle import Bundle
 
 __all__ = ["Bundle", "Device", "compile_model", "connect"]
 
 _HOMES = {
-    "Bundle": "edgekit.host.bundle",
-    "Device": "edgekit.host.api",
-    "compile_model": "edgekit.host.api",
-    "connect": "edgekit.host.api",
+    "Bundle": "edgekit.host.deploy.bundle",
+    "Device": "edgekit.host.deploy.api",
+    "compile_model": "edgekit.host.deploy.api",
+    "connect": "edgekit.host.deploy.api",
 }
 
 

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgekit.host.checked_files import USERS
+from edgekit.host.common.checked_files import USERS
+from edgekit.host.common.files import take_lock
+from edgekit.host.common.paths import cache_folder
 from edgekit.host.errors import BusyError, InputError
-from edgekit.host.files import take_lock
-from edgekit.host.paths import cache_folder
 
 _KINDS = {
     "boards": "images of virtual boards and what they were made of",
@@ -90,7 +90,7 @@ def _lock(entry: Cached, held: contextlib.ExitStack) -> None:
 
 
 def _refuse_running_boards() -> None:
-    from edgekit.host import boards
+    from edgekit.host import virtual as boards
 
     if running := [state.name for state in boards.status() if state.running]:
         raise InputError(

@@ -1,6 +1,6 @@
 """The kernels library of this machine, built once into the cache.
 
-`edgekit.device` finds this module by its name where both are installed (device/arrays/find.py), so
+`edgekit.device` finds this module by its name where both are installed (runtime/arrays/find.py), so
 that `from edgekit.device import gemm` works here without further ado.
 """
 
@@ -12,16 +12,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-from edgekit.device import features
-from edgekit.device.arrays.find import LIBRARY_VARIABLE
-from edgekit.device.errors import DeviceError, IncompatibleError
-from edgekit.device.shared_library import check_elf
+from edgekit.device.runtime import features
+from edgekit.device.runtime.arrays.find import LIBRARY_VARIABLE
+from edgekit.device.runtime.errors import DeviceError, IncompatibleError
+from edgekit.device.runtime.shared_library import check_elf
 from edgekit.device.version import VERSION
-from edgekit.host.paths import cache_folder, data_folder
+from edgekit.host.common.paths import cache_folder, data_folder
 
 _BUILD_SECONDS = 600.0  # also the compiler's first run, which builds its own C library
 _TOLD = "compiling the kernels library for this machine, once; this takes about half a minute"
-_SOURCES = ("device/kernels", "host/toolchain", "kb")
+_SOURCES = ("device/kernels", "host/compiler/toolchain", "kb")
 _ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -64,7 +64,7 @@ def _build(path: Path) -> None:
     if sys.stderr.isatty():
         print(f"edgekit: {_TOLD}", file=sys.stderr)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, "-m", "edgekit.host.toolchain.kernels", str(path)]
+    command = [sys.executable, "-m", "edgekit.host.compiler.toolchain.kernels", str(path)]
     try:
         done = subprocess.run(
             command, env=environment, capture_output=True, timeout=_BUILD_SECONDS, check=False

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from edgekit.kb.features import GemmShape, index_of
-    from edgekit.kb.gemm_table import KnowledgeBase
+    from edgekit.kb.tables.gemm_table import KnowledgeBase
 
 __all__ = ["GemmShape", "KnowledgeBase", "index_of"]
 
 _HOMES = {
     "GemmShape": "edgekit.kb.features",
-    "KnowledgeBase": "edgekit.kb.gemm_table",
+    "KnowledgeBase": "edgekit.kb.tables.gemm_table",
     "index_of": "edgekit.kb.features",
 }
 

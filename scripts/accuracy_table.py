@@ -19,17 +19,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgekit.device.version import VERSION
-from edgekit.host.bench.agreement import (
+from edgekit.host.errors import EdgekitError
+from edgekit.host.lab.bench.agreement import (
     ModelAgreement,
     OutputAgreement,
     Verdict,
     compare_release,
 )
-from edgekit.host.bench.machine import machine_summary
-from edgekit.host.errors import EdgekitError
-from edgekit.host.zoo.cases import Samples
-from edgekit.host.zoo.models import compile_release, open_zoo
-from edgekit.kb.board import load_board
+from edgekit.host.lab.bench.machine import machine_summary
+from edgekit.host.lab.zoo.cases import Samples
+from edgekit.host.lab.zoo.models import compile_release, open_zoo
+from edgekit.kb.targets.board import load_board
 
 _ROOT = Path(__file__).resolve().parents[1]
 _EXCEPTIONS = _ROOT / "tests" / "models" / "exceptions.toml"

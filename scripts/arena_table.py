@@ -17,11 +17,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from edgekit.host.cli.options import input_shapes
-from edgekit.host.compiler import plan_of, prepare
+from edgekit.host.compiler.driver import plan_of, prepare
+from edgekit.host.compiler.lowering.plan import MemoryPlan
+from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.errors import EdgekitError, InputError
-from edgekit.host.lower.plan import MemoryPlan
-from edgekit.host.options import CompileOptions
-from edgekit.kb.board import BoardProfile, load_board
+from edgekit.kb.targets.board import BoardProfile, load_board
 
 _ROOT = Path(__file__).resolve().parents[1]
 

@@ -3,7 +3,7 @@
 
     scripts/count_instructions.py [--boards a57 rv64v] [--only NAME ...] [--check PERCENT]
 
-Writes tests/boards/instructions.json; with --check it writes nothing and says which counts changed
+Writes tests/virtual/instructions.json; with --check it writes nothing and says which counts changed
 by more. Goes through models/ and, if EDGEKIT_EXTRA_DATA names a folder, its models/ too. Counts
 are an emulator's instructions, not time. On a57 they repeat exactly, so a change is the code's; on
 rv64v the kernel's are counted in, and they repeat to 0.01 %.
@@ -18,15 +18,15 @@ import sys
 from pathlib import Path
 
 from edgekit.host import compile_model
-from edgekit.host.api import Device
-from edgekit.host.boards import BoardOptions, down, up
-from edgekit.host.connections import connect_to
+from edgekit.host.deploy.api import Device
+from edgekit.host.deploy.connections import connect_to
+from edgekit.host.deploy.release import count_instructions
 from edgekit.host.errors import EdgekitError
-from edgekit.host.release import count_instructions
-from edgekit.host.zoo.models import open_zoo, zoo_options
+from edgekit.host.lab.zoo.models import open_zoo, zoo_options
+from edgekit.host.virtual import BoardOptions, down, up
 
 _ROOT = Path(__file__).resolve().parents[1]
-RECORD = _ROOT / "tests" / "boards" / "instructions.json"
+RECORD = _ROOT / "tests" / "virtual" / "instructions.json"
 
 
 def main() -> int:

@@ -8,7 +8,7 @@ Rows were measured in the models where they were found, and answer for models al
 chains and images may be others. Goes through models/ and, if EDGEKIT_EXTRA_DATA names a folder, its
 models/ too: where a model takes longer with the kit's rows than without, it is estimated without
 each of them, one at a time. A row goes where the models that it answers for gain by that in the
-mean. --write puts what is left into kb/gemm/.
+mean. --write puts what is left into kb/tables/gemm/.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from pathlib import Path
 
 from table_gains import estimated
 
-from edgekit.host.compiler import Made
+from edgekit.host.compiler.driver import Made
+from edgekit.host.compiler.fit import plan_of
+from edgekit.host.compiler.options import CompileOptions
+from edgekit.host.compiler.tables.gemm import kit_table
 from edgekit.host.errors import InputError
-from edgekit.host.fit import plan_of
-from edgekit.host.options import CompileOptions
-from edgekit.host.tables.gemm import kit_table
-from edgekit.host.zoo.models import open_zoo, zoo_options
-from edgekit.kb.board import BoardProfile, load_board
-from edgekit.kb.choice import Compiled
-from edgekit.kb.gemm_file import table_text
-from edgekit.kb.gemm_table import KnowledgeBase
-from edgekit.kb.operators import OperatorRow
-from edgekit.kb.places import shipped_folder
+from edgekit.host.lab.zoo.models import open_zoo, zoo_options
+from edgekit.kb.tables.choice import Compiled
+from edgekit.kb.tables.gemm_file import table_text
+from edgekit.kb.tables.gemm_table import KnowledgeBase
+from edgekit.kb.tables.operators import OperatorRow
+from edgekit.kb.tables.paths import shipped_folder
+from edgekit.kb.targets.board import BoardProfile, load_board
 
 _ROOT = Path(__file__).resolve().parents[1]
 _BOARDS = ("rpi3", "rk3566", "jetson-nano", "rpi4", "rpi5", "orangepi-pc", "visionfive2", "bpi-f3")

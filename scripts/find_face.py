@@ -14,11 +14,11 @@ from pathlib import Path
 from blazeface import Face, find_faces, prepare
 from PIL import Image, ImageDraw, ImageFont
 
-from edgekit.device.agent.manifest import LIBRARY, WEIGHTS
+from edgekit.device.runtime.agent.manifest import LIBRARY, WEIGHTS
 from edgekit.host import Bundle, compile_model, connect
-from edgekit.host.bench.peers import PeerResult, bench_peers
+from edgekit.host.deploy.release import Benchmark
 from edgekit.host.errors import EdgekitError
-from edgekit.host.release import Benchmark
+from edgekit.host.lab.bench.peers import PeerResult, bench_peers
 
 _ROOT = Path(__file__).resolve().parents[1]
 _COLOR = (80, 255, 120)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures register tiles on this machine, and fits the prices of kb/simd to their times.
+"""Measures register tiles on this machine, and fits the prices of kb/targets/simd to their times.
 
     scripts/fit_prices.py measure FILE [--seed 1] [--count 300] [--dtype s8] [--packed a]
                                   [--transposed]
@@ -21,16 +21,13 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from edgekit.host.bench.gemm import measured
-from edgekit.host.bench.gemm_cases import random_cases, transposed
-from edgekit.host.connections import connect_to
-from edgekit.host.tune.measure import BoardMeasurer
-from edgekit.host.tune.products import Product
-from edgekit.host.tune.tuner import Question
-from edgekit.kb.board import BoardProfile, load_board
-from edgekit.kb.features import GemmShape, Packed, packed_of
-from edgekit.kb.method import choices_of, method_of_tile
-from edgekit.kb.tile_cost import (
+from edgekit.host.deploy.connections import connect_to
+from edgekit.host.lab.bench.gemm import measured
+from edgekit.host.lab.bench.gemm_cases import random_cases, transposed
+from edgekit.host.lab.tune.measure import BoardMeasurer
+from edgekit.host.lab.tune.products import Product
+from edgekit.host.lab.tune.tuner import Question
+from edgekit.kb.costs.tile_cost import (
     Kind,
     Prices,
     cost_by,
@@ -39,6 +36,9 @@ from edgekit.kb.tile_cost import (
     parts,
     prices_of,
 )
+from edgekit.kb.features import GemmShape, Packed, packed_of
+from edgekit.kb.tables.method import choices_of, method_of_tile
+from edgekit.kb.targets.board import BoardProfile, load_board
 
 _SECONDS = 0.007  # of one tile
 _BATCH = 8  # products of one trip to the runtime

@@ -26,16 +26,16 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from edgekit.device.agent.bench import BenchPlan, bench
-from edgekit.device.agent.model import Model
-from edgekit.device.dtypes import BY_NAME
+from edgekit.device.runtime.agent.bench import BenchPlan, bench
+from edgekit.device.runtime.agent.model import Model
+from edgekit.device.runtime.dtypes import BY_NAME
 from edgekit.device.version import VERSION
-from edgekit.host.bench.machine import machine_summary
-from edgekit.host.bench.peers import PEERS, PeerResult, bench_peers
 from edgekit.host.errors import EdgekitError
-from edgekit.host.estimate.validate_report import write_document
-from edgekit.host.zoo.models import compile_release, open_zoo, zoo_options
-from edgekit.kb.board import load_board
+from edgekit.host.lab.bench.machine import machine_summary
+from edgekit.host.lab.bench.peers import PEERS, PeerResult, bench_peers
+from edgekit.host.lab.zoo.models import compile_release, open_zoo, zoo_options
+from edgekit.host.simulator.validate_report import write_document
+from edgekit.kb.targets.board import load_board
 
 _STEADY = 1.25
 _MAX_TRIES = 4

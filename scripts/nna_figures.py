@@ -20,10 +20,10 @@ from pathlib import Path
 
 import numpy as np
 
-from edgekit.device.arrays.nna import emulate_matmul
-from edgekit.device.arrays.nna_account import Account
-from edgekit.device.arrays.nna_chip import NnaChip
-from edgekit.kb.board import load_board
+from edgekit.device.runtime.arrays.nna import emulate_matmul
+from edgekit.device.runtime.arrays.nna_account import Account
+from edgekit.device.runtime.arrays.nna_chip import NnaChip
+from edgekit.kb.targets.board import load_board
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "images"
 

@@ -17,14 +17,14 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgekit.host.compiler import prepare
-from edgekit.host.lower.units import assign_units
-from edgekit.host.options import CompileOptions
-from edgekit.host.schedule.cost import CostModel
-from edgekit.host.schedule.schedule import schedule
-from edgekit.host.schedule.search import USUAL, Effort
-from edgekit.host.zoo.models import open_zoo, zoo_options
-from edgekit.kb.board import CPU, load_board
+from edgekit.host.compiler.driver import prepare
+from edgekit.host.compiler.lowering.nna.units import assign_units
+from edgekit.host.compiler.options import CompileOptions
+from edgekit.host.compiler.schedule.cost import CostModel
+from edgekit.host.compiler.schedule.schedule import schedule
+from edgekit.host.compiler.schedule.search import USUAL, Effort
+from edgekit.host.lab.zoo.models import open_zoo, zoo_options
+from edgekit.kb.targets.board import CPU, load_board
 
 _ROOT = Path(__file__).resolve().parents[1]
 _BOARDS = ("rk3588", "rk3399", "nna2")

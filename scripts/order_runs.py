@@ -37,29 +37,29 @@ from random import Random
 
 import numpy as np
 
-from edgekit.device import features
-from edgekit.device.agent.manifest import LIBRARY, WEIGHTS
-from edgekit.device.agent.model import Model
-from edgekit.device.agent.turns import pinned
-from edgekit.device.dtypes import BY_NAME
-from edgekit.host.compiler import prepare, units_of
-from edgekit.host.graph import ops
-from edgekit.host.graph.types import DType, Graph, Node, Tensor
-from edgekit.host.lower.lower import lower
-from edgekit.host.lower.plan import Plan
-from edgekit.host.options import CompileOptions
-from edgekit.host.paths import cache_folder
-from edgekit.host.schedule.cost import CostModel
-from edgekit.host.schedule.dag import dag_of
-from edgekit.host.schedule.orders import shuffled
-from edgekit.host.schedule.schedule import schedule
-from edgekit.host.schedule.types import Schedule
-from edgekit.host.tables.gemm import table_of
-from edgekit.host.toolchain.zig import Toolchain
-from edgekit.host.tune.cost import rank_correlation
-from edgekit.host.zoo.models import open_zoo, zoo_options
-from edgekit.kb.board import CPU, BoardProfile, load_board
-from edgekit.kb.units import UnitKind
+from edgekit.device.runtime import features
+from edgekit.device.runtime.agent.interleave import pinned
+from edgekit.device.runtime.agent.manifest import LIBRARY, WEIGHTS
+from edgekit.device.runtime.agent.model import Model
+from edgekit.device.runtime.dtypes import BY_NAME
+from edgekit.host.common.paths import cache_folder
+from edgekit.host.compiler.driver import prepare, units_of
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import DType, Graph, Node, Tensor
+from edgekit.host.compiler.lowering.lower import lower
+from edgekit.host.compiler.lowering.plan import Plan
+from edgekit.host.compiler.options import CompileOptions
+from edgekit.host.compiler.schedule.cost import CostModel
+from edgekit.host.compiler.schedule.dag import dag_of
+from edgekit.host.compiler.schedule.orders import shuffled
+from edgekit.host.compiler.schedule.schedule import schedule
+from edgekit.host.compiler.schedule.types import Schedule
+from edgekit.host.compiler.tables.gemm import table_of
+from edgekit.host.compiler.toolchain.zig import Toolchain
+from edgekit.host.lab.tune.cost import rank_correlation
+from edgekit.host.lab.zoo.models import open_zoo, zoo_options
+from edgekit.kb.targets.board import CPU, BoardProfile, load_board
+from edgekit.kb.targets.units import UnitKind
 
 _ROOT = Path(__file__).resolve().parents[1]
 _OTHER = "second"

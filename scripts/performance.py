@@ -21,12 +21,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from edgekit.host.bench.board_rows import Place, ask_ours, ask_peers, kept_row
-from edgekit.host.bench.board_table import markdown
 from edgekit.host.errors import EdgekitError
-from edgekit.host.estimate.validate_report import write_document
-from edgekit.host.zoo.models import open_zoo
-from edgekit.kb.board import UnknownBoardError, load_board
+from edgekit.host.lab.bench.board_rows import Place, ask_ours, ask_peers, kept_row
+from edgekit.host.lab.bench.board_table import markdown
+from edgekit.host.lab.zoo.models import open_zoo
+from edgekit.host.simulator.validate_report import write_document
+from edgekit.kb.targets.board import UnknownBoardError, load_board
 
 _ROOT = Path(__file__).resolve().parents[1]
 _BOARDS = "rpi3,rpi5,rk3566,rpi4,bpi-f3,visionfive2"

@@ -20,8 +20,8 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from edgekit.host.zoo.models import open_zoo
-from edgekit.kb.board import board_names, load_profile, profile_names
+from edgekit.host.lab.zoo.models import open_zoo
+from edgekit.kb.targets.board import board_names, load_profile, profile_names
 
 _ROOT = Path(__file__).resolve().parents[1]
 _SCRIPT = Path("scripts") / "replay_models.py"
@@ -74,7 +74,7 @@ def _compile(
     root: Path, target: Path, models: Sequence[Path], boards: Sequence[str], jobs: int
 ) -> None:
     script = root / _SCRIPT if (root / _SCRIPT).is_file() else _ROOT / _SCRIPT
-    known = {p.stem for p in (root / "kb" / "boards").glob("*.toml")}
+    known = {p.stem for p in (root / "kb").glob("**/boards/*.toml")}
     wanted = [b for b in boards if b in known]
     variables = {**os.environ, "PYTHONPATH": str(root / "src"), "OPENBLAS_NUM_THREADS": "1"}
 

@@ -15,15 +15,15 @@ import json
 import sys
 from pathlib import Path
 
-from edgekit.host.compiler import prepare_graph, units_of
+from edgekit.host.compiler.driver import prepare_graph, units_of
+from edgekit.host.compiler.explain import explain
+from edgekit.host.compiler.fit import plan_of
+from edgekit.host.compiler.frontends import import_model
+from edgekit.host.compiler.ir.types import Graph
+from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.errors import InputError
-from edgekit.host.explain import explain
-from edgekit.host.fit import plan_of
-from edgekit.host.graph.types import Graph
-from edgekit.host.importers import import_model
-from edgekit.host.options import CompileOptions
-from edgekit.host.zoo.models import zoo_options
-from edgekit.kb.board import BoardProfile, load_profile
+from edgekit.host.lab.zoo.models import zoo_options
+from edgekit.kb.targets.board import BoardProfile, load_profile
 
 
 def main() -> int:

@@ -19,20 +19,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from edgekit.host.bundle import build_bundle, sign_bundle
-from edgekit.host.compiler import Made, build_graph, prepare_graph
+from edgekit.host.compiler.driver import Made, build_graph, prepare_graph
+from edgekit.host.compiler.frontends import import_model, model_hash
+from edgekit.host.compiler.options import CompileOptions
+from edgekit.host.compiler.tables.gemm import kit_table
+from edgekit.host.deploy.bundle import build_bundle, sign_bundle
 from edgekit.host.errors import InputError
-from edgekit.host.estimate.answers import recall, remember
-from edgekit.host.estimate.model import estimate_model
-from edgekit.host.estimate.target import target_of
-from edgekit.host.history.standing import subject_of
-from edgekit.host.importers import import_model, model_hash
-from edgekit.host.options import CompileOptions
-from edgekit.host.tables.gemm import kit_table
-from edgekit.host.zoo.models import open_zoo, zoo_options
-from edgekit.kb.board import BoardProfile, load_board
+from edgekit.host.lab.history.tunable_ops import subject_of
+from edgekit.host.lab.zoo.models import open_zoo, zoo_options
+from edgekit.host.simulator.answers import recall, remember
+from edgekit.host.simulator.model import estimate_model
+from edgekit.host.simulator.target import target_of
 from edgekit.kb.features import GemmShape
-from edgekit.kb.gemm_table import KnowledgeBase
+from edgekit.kb.tables.gemm_table import KnowledgeBase
+from edgekit.kb.targets.board import BoardProfile, load_board
 
 _ROOT = Path(__file__).resolve().parents[1]
 _BOARDS = ("rpi3", "rpi5")

@@ -3,7 +3,7 @@
 
     scripts/tune_tables.py [--boards rpi3,rpi5,...] [--threads 4,2,1] [--precision f32,f16]
         [--only NAME ...] [--budget 60s] [--seconds S]
-    edgekit kb build --board rpi5 -o kb/gemm/cortex-a76.json      then, for each board
+    edgekit kb build --board rpi5 -o kb/tables/gemm/cortex-a76.json      then, for each board
 
 Goes through models/ and, if EDGEKIT_EXTRA_DATA names a folder, its models/ too, small files first:
 each is one `edgekit tune model`, with the same budget, for each board, number of threads and
@@ -28,12 +28,12 @@ from pathlib import Path
 from typing import Any
 
 from edgekit.host.cli.options import parse_budget
+from edgekit.host.common.paths import data_folder
+from edgekit.host.compiler.frontends import import_model
+from edgekit.host.compiler.ir.types import DType
 from edgekit.host.errors import EdgekitError, InputError
-from edgekit.host.graph.types import DType
-from edgekit.host.importers import import_model
-from edgekit.host.paths import data_folder
-from edgekit.host.zoo.models import open_zoo, zoo_options
-from edgekit.kb.board import UnknownBoardError, load_board
+from edgekit.host.lab.zoo.models import open_zoo, zoo_options
+from edgekit.kb.targets.board import UnknownBoardError, load_board
 
 _ROOT = Path(__file__).resolve().parents[1]
 _BOARDS = "rpi5,rk3566,rpi4,rpi3,bpi-f3,jetson-nano,visionfive2,orangepi-pc"

@@ -6,9 +6,9 @@
 
 EDGEKIT_EXTRA_DATA names the folder with data/board_times (published.json and networks). Each
 network runs once per core and ncnn, smallest first; answers are kept, so a run that was stopped
-goes on. --write puts the results into docs/board-time.md and kb/cores, those of --threads N into a
-part of their own, beside what is known of one thread; --check ends with 1 if a core is further off
-than its file says.
+goes on. --write puts the results into docs/board-time.md and kb/targets/cores, those of --threads N
+into a part of their own, beside what is known of one thread; --check ends with 1 if a core is
+further off than its file says.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import sys
 from pathlib import Path
 
 from edgekit.host.errors import EdgekitError, InputError
-from edgekit.host.estimate.validate import Estimate, estimates
-from edgekit.host.estimate.validate_report import (
+from edgekit.host.simulator.validate import Estimate, estimates
+from edgekit.host.simulator.validate_report import (
     Result,
     Table,
     markdown,
@@ -31,7 +31,7 @@ from edgekit.host.estimate.validate_report import (
     write_core,
     write_document,
 )
-from edgekit.host.estimate.witness import (
+from edgekit.host.simulator.witness import (
     WITNESSES,
     Published,
     Witness,
@@ -40,7 +40,7 @@ from edgekit.host.estimate.witness import (
     published,
     row_of,
 )
-from edgekit.kb.core import FOLDER, load_core
+from edgekit.kb.targets.core import FOLDER, load_core
 
 _ROOT = Path(__file__).resolve().parents[1]
 
@@ -81,7 +81,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--core", action="append", help="only this core; may be repeated")
     parser.add_argument("--network", action="append", help="only networks with this in the name")
     parser.add_argument("--threads", type=int, help="default: 1, of U74 4")
-    parser.add_argument("--write", action="store_true", help="into docs and kb/cores")
+    parser.add_argument("--write", action="store_true", help="into docs and kb/targets/cores")
     parser.add_argument("--check", action="store_true", help="fail if a core got worse")
     return parser.parse_args()
 

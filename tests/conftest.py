@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
-from edgekit.device.agent.signing import enroll
-from edgekit.device.agent.store import Store
-from edgekit.host.api import Device
-from edgekit.host.artifact import Artifact
-from edgekit.host.bundle import Bundle, SigningKey, build_bundle, sign_bundle, signing_key
-from edgekit.host.transport import LocalTransport
-from edgekit.kb.board import load_board
+from edgekit.device.runtime.agent.signing import enroll
+from edgekit.device.runtime.agent.store import Store
+from edgekit.host.compiler.artifact import Artifact
+from edgekit.host.deploy.api import Device
+from edgekit.host.deploy.bundle import Bundle, SigningKey, build_bundle, sign_bundle, signing_key
+from edgekit.host.deploy.transport import LocalTransport
+from edgekit.kb.targets.board import load_board
 from tests.support.tiny_bundles import tiny_artifact as tiny_artifact_in
 
 TinyArtifact = Callable[..., Artifact]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.host.files import write_whole, writing_whole
+from edgekit.host.common.files import write_whole, writing_whole
 
 
 def test_a_file_is_replaced_at_once(tmp_path: Path):

@@ -17,7 +17,7 @@ import pytest
 import typer
 
 from edgekit.host.cli.app import app
-from edgekit.host.paths import cache_folder
+from edgekit.host.common.paths import cache_folder
 
 ROOT = Path(__file__).parents[1]
 RUNNERS = {"sh": ["bash", "-euo", "pipefail", "-c"], "python": [sys.executable, "-c"]}

@@ -7,13 +7,13 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from edgekit.device.agent.specs import OperatorSpec
-from edgekit.host.bench.peer_times import PeerTimes
+from edgekit.device.runtime.agent.specs import OperatorSpec
 from edgekit.host.cli.model_times import measured_document, model_document
-from edgekit.host.estimate.model import ModelEstimate, OperatorEstimate
-from edgekit.host.estimate.run import Cost
-from edgekit.host.release import Benchmark, OperatorTime
-from edgekit.host.release.types import Conditions
+from edgekit.host.deploy.release import Benchmark, OperatorTime
+from edgekit.host.deploy.release.types import Conditions
+from edgekit.host.lab.bench.peer_times import PeerTimes
+from edgekit.host.simulator.model import ModelEstimate, OperatorEstimate
+from edgekit.host.simulator.run import Cost
 
 _ROOT = Path(__file__).resolve().parents[1]
 _NAME = re.compile(r'"(edgekit\.[a-z._]+/[0-9]+)"')

@@ -114,9 +114,9 @@ for module in (
 
 def explain(error: Exception) -> tuple[str, int]:
     """One line for people and the exit code for an error that reached the top."""
-    from edgekit.device.errors import DeviceError
-    from edgekit.host.text import one_line
-    from edgekit.kb.board import UnknownBoardError
+    from edgekit.device.runtime.errors import DeviceError
+    from edgekit.host.common.text import one_line
+    from edgekit.kb.targets.board import UnknownBoardError
 
     if isinstance(error, (EdgekitError, DeviceError)):
         return one_line(str(error)), error.exit_code

@@ -13,9 +13,9 @@ from edgekit.host.cli.options import As, Board, Json, Over, board_name, examples
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
-    from edgekit.host.api import Device
-    from edgekit.host.bundle import Bundle
-    from edgekit.host.release import ApplicationState
+    from edgekit.host.deploy.api import Device
+    from edgekit.host.deploy.bundle import Bundle
+    from edgekit.host.deploy.release import ApplicationState
 
 Template = Literal["camera", "microphone", "serve"]
 
@@ -63,7 +63,7 @@ def new(
     from importlib.resources import files
 
     from edgekit.host.cli.output import emit
-    from edgekit.host.files import write_whole
+    from edgekit.host.common.files import write_whole
 
     target = folder or Path(template)
     source = files("edgekit.device") / "templates" / template
@@ -179,9 +179,9 @@ def library(
     """Write ek_app.h and libedgekit-app.so, by which C programs use deployed models."""
     from edgekit.host.cli.output import emit
     from edgekit.host.cli.progress import working
-    from edgekit.host.connections import profile_of
-    from edgekit.host.toolchain.application import HEADER, LIBRARY, write_application
-    from edgekit.kb.board import load_board
+    from edgekit.host.compiler.toolchain.application import HEADER, LIBRARY, write_application
+    from edgekit.host.deploy.connections import profile_of
+    from edgekit.kb.targets.board import load_board
 
     profile = load_board(profile_of(board_name(board)))
     with working(f"compiling for {profile.name}"):
@@ -195,7 +195,7 @@ def library(
 
 
 def _device(name: str, via: Over, as_name: As) -> Device:
-    from edgekit.host.api import connect
+    from edgekit.host.deploy.api import connect
 
     return connect(name, via=via).named(as_name)
 

@@ -47,13 +47,13 @@ from edgekit.host.cli.options import (
     model_file,
 )
 from edgekit.host.cli.pages import Html, Trace, check_pages, write_pages
+from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.errors import EdgekitError, InputError
-from edgekit.host.options import CompileOptions
 
 if TYPE_CHECKING:
-    from edgekit.host.api import Device
-    from edgekit.host.bench.peers import PeerResult
-    from edgekit.host.bundle import Bundle
+    from edgekit.host.deploy.api import Device
+    from edgekit.host.deploy.bundle import Bundle
+    from edgekit.host.lab.bench.peers import PeerResult
 
 _PEER_RUNS = 200
 _HERE = "local"
@@ -147,8 +147,8 @@ def bench_model(
     as_json: Json = False,
 ) -> int:
     """Time a model on a board: median, p10 and p90, and what each operator takes."""
-    from edgekit.host.api import connect
     from edgekit.host.cli.output import emit
+    from edgekit.host.deploy.api import connect
 
     options = compile_options(
         input_shape, order, random_seed, memory_limit, weights, activations, precision
@@ -195,8 +195,8 @@ def _estimate_beside_peers(
 ) -> int:
     """Other engines are timed on this machine; for other boards they, and we, are estimated."""
     from edgekit.host.cli.estimate import TIMEOUT, show_file, wish_for
-    from edgekit.host.connections import profile_of
-    from edgekit.kb.board import load_board
+    from edgekit.host.deploy.connections import profile_of
+    from edgekit.kb.targets.board import load_board
 
     if len(models or ()) > 1:
         raise InputError(
@@ -268,7 +268,7 @@ def _bench_file(file: Path, wanted: _Wanted) -> Result:
 
 def _options_for(file: Path, asked: CompileOptions) -> CompileOptions:
     """What was asked for, or what --all needs to know of the models it finds."""
-    from edgekit.host.zoo.models import zoo_options
+    from edgekit.host.lab.zoo.models import zoo_options
 
     return zoo_options(file) if asked.is_default and file_kind(file) is Kind.MODEL else asked
 
@@ -276,9 +276,9 @@ def _options_for(file: Path, asked: CompileOptions) -> CompileOptions:
 def _beside_peers(
     bundle: Bundle, model: Path, wanted: _Wanted, threads: int, options: CompileOptions
 ) -> PeerResult:
-    from edgekit.device.agent.manifest import LIBRARY, WEIGHTS
-    from edgekit.host.bench.peers import bench_peers
+    from edgekit.device.runtime.agent.manifest import LIBRARY, WEIGHTS
     from edgekit.host.cli.output import note
+    from edgekit.host.lab.bench.peers import bench_peers
 
     with tempfile.TemporaryDirectory() as folder:
         for name in (LIBRARY, WEIGHTS):
@@ -334,7 +334,7 @@ def _tell_many(device: Device, results: Sequence[Result], failed: _Failed, as_js
 
 
 def _all_models() -> list[Path]:
-    from edgekit.host.zoo.models import open_zoo
+    from edgekit.host.lab.zoo.models import open_zoo
 
     extra = os.environ.get("EDGEKIT_EXTRA_DATA")
     zoo = open_zoo(Path("models"), Path(extra) if extra else None)

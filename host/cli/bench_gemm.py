@@ -11,10 +11,10 @@ from edgekit.host.cli.options import Board, Json, Over, board_name, examples
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
-    from edgekit.host.bench.gemm import Dtype
-    from edgekit.host.bench.gemm_cases import Case
-    from edgekit.host.bench.gemm_report import GemmReport
-    from edgekit.host.connections import Connection
+    from edgekit.host.deploy.connections import Connection
+    from edgekit.host.lab.bench.gemm import Dtype
+    from edgekit.host.lab.bench.gemm_cases import Case
+    from edgekit.host.lab.bench.gemm_report import GemmReport
 
 _HERE = "local"
 _EMULATED_RANDOM = 40  # products; each takes seconds there
@@ -79,7 +79,7 @@ def bench_gemm(
     counted, and it must be up with --counting.
     """
     from edgekit.host.cli.output import emit
-    from edgekit.host.connections import check_counting, connect_to
+    from edgekit.host.deploy.connections import check_counting, connect_to
 
     cases = _cases(shapes)
     name = board_name(board)
@@ -104,8 +104,8 @@ def bench_gemm(
 
 
 def _cases(shapes: Path | None) -> list[Case]:
-    from edgekit.host.bench.gemm_cases import given_cases, standard_cases
-    from edgekit.host.tune.products import shapes_of_file
+    from edgekit.host.lab.bench.gemm_cases import given_cases, standard_cases
+    from edgekit.host.lab.tune.products import shapes_of_file
 
     return given_cases(shapes_of_file(shapes)) if shapes else standard_cases()
 
@@ -120,22 +120,22 @@ def _measure(
     regret: bool,
     seed: int | None,
 ) -> GemmReport:
-    from edgekit.device.arrays.find import find_library
-    from edgekit.host.bench.gemm import beside_peers, measure_cases
-    from edgekit.host.bench.gemm_lookup import lookup_speed
-    from edgekit.host.bench.gemm_regret import (
+    from edgekit.device.runtime.arrays.find import find_library
+    from edgekit.host.cli.progress import counting
+    from edgekit.host.compiler.tables.gemm import table_of
+    from edgekit.host.lab.bench.gemm import beside_peers, measure_cases
+    from edgekit.host.lab.bench.gemm_lookup import lookup_speed
+    from edgekit.host.lab.bench.gemm_regret import (
         REGRET_COUNT,
         REGRET_SEED,
         measure_regret,
         unseen_cases,
     )
-    from edgekit.host.bench.gemm_report import GemmReport
-    from edgekit.host.bench.machine import machine_summary
-    from edgekit.host.cli.progress import counting
-    from edgekit.host.tables.gemm import table_of
-    from edgekit.host.tune.measure import BoardMeasurer
-    from edgekit.host.tune.products import COUNTED_OPERATIONS
-    from edgekit.kb.board import load_board
+    from edgekit.host.lab.bench.gemm_report import GemmReport
+    from edgekit.host.lab.bench.machine import machine_summary
+    from edgekit.host.lab.tune.measure import BoardMeasurer
+    from edgekit.host.lab.tune.products import COUNTED_OPERATIONS
+    from edgekit.kb.targets.board import load_board
 
     profile = load_board(connection.profile)
     table = table_of(profile)
@@ -182,9 +182,9 @@ def _fitting(cases: list[Case], most_operations: int | None) -> list[Case]:
 
 
 def _show(report: GemmReport) -> None:
-    from edgekit.host.bench.gemm import bytes_over_floats
-    from edgekit.host.bench.gemm_report import rows
     from edgekit.host.cli.output import table
+    from edgekit.host.lab.bench.gemm import bytes_over_floats
+    from edgekit.host.lab.bench.gemm_report import rows
 
     names = sorted(report.peers.versions) if report.peers else []
     unit = "instructions" if report.emulated else "GFLOP/s"
@@ -214,7 +214,7 @@ def _show(report: GemmReport) -> None:
 
 
 def _show_summary(report: GemmReport) -> None:
-    from edgekit.host.bench.gemm import geometric_mean, summarize
+    from edgekit.host.lab.bench.gemm import geometric_mean, summarize
 
     for each in summarize(report.results):
         text = f"{each.dtype} {each.group}: {each.gain:.2f} x the fixed method"

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from edgekit.host.errors import EdgekitError
 
 if TYPE_CHECKING:
-    from edgekit.host.api import Device
-    from edgekit.host.options import CompileOptions
-    from edgekit.host.release import Benchmark
+    from edgekit.host.compiler.options import CompileOptions
+    from edgekit.host.deploy.api import Device
+    from edgekit.host.deploy.release import Benchmark
 
 _LOG = logging.getLogger(__name__)
 
@@ -22,11 +22,11 @@ def keep_in_history(
     model: Path, device: Device, options: CompileOptions, timing: Benchmark
 ) -> None:
     """Keeps the times of a quiet run of a model that was tuned on the board; it never fails."""
-    from edgekit.host.history.benchmarks import keep_benchmark
-    from edgekit.host.history.order_benchmarks import keep_orders
-    from edgekit.host.paths import data_folder
-    from edgekit.host.release import why_noisy
-    from edgekit.kb.board import load_board
+    from edgekit.host.common.paths import data_folder
+    from edgekit.host.deploy.release import why_noisy
+    from edgekit.host.lab.history.benchmarks import keep_benchmark
+    from edgekit.host.lab.history.order_benchmarks import keep_orders
+    from edgekit.kb.targets.board import load_board
 
     if why_noisy(timing) or not (data_folder() / "history.sqlite").exists():
         return

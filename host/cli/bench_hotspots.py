@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
-    from edgekit.device.agent.hotspots import HotFunction, HotInstruction
-    from edgekit.host.api import Device
-    from edgekit.host.bench.hotspots import Verdict
-    from edgekit.host.estimate.model import ModelEstimate
-    from edgekit.host.release import Benchmark
+    from edgekit.device.runtime.agent.hotspots import HotFunction, HotInstruction
+    from edgekit.host.deploy.api import Device
+    from edgekit.host.deploy.release import Benchmark
+    from edgekit.host.lab.bench.hotspots import Verdict
+    from edgekit.host.simulator.model import ModelEstimate
 
 _FEW = 100  # samples, below which shares are rough
 _DEPLOYED = "MODEL"  # stands for the file of what is deployed, which nobody knows here
@@ -32,9 +32,9 @@ def verdict_of(
     device: Device, timing: Benchmark, file: Path | None, estimate: ModelEstimate | None
 ) -> Verdict | None:
     """The reason of a benchmark; None if hot spots were not asked for."""
-    from edgekit.host.bench.hotspots import Subject, estimated, judge
-    from edgekit.host.explanations import recall
-    from edgekit.kb.board import load_board
+    from edgekit.host.deploy.explanations import recall
+    from edgekit.host.lab.bench.hotspots import Subject, estimated, judge
+    from edgekit.kb.targets.board import load_board
 
     if timing.hotspots is None:
         return None

@@ -13,7 +13,7 @@ from edgekit.host.cli.options import Board, Json, examples
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
-    from edgekit.host.bench.nna import NnaBenchmark, Product
+    from edgekit.host.lab.bench.nna import NnaBenchmark, Product
 
 _BOARD = "nna2"
 
@@ -89,11 +89,11 @@ def bench_nna(
 
     The board is a profile with an NNA; nna2 if none is named.
     """
-    from edgekit.host.bench.nna import bench_nna as bench
     from edgekit.host.cli.output import check_writable, emit, note
     from edgekit.host.cli.progress import working
-    from edgekit.host.connections import profile_of
-    from edgekit.kb.board import load_board
+    from edgekit.host.deploy.connections import profile_of
+    from edgekit.host.lab.bench.nna import bench_nna as bench
+    from edgekit.kb.targets.board import load_board
 
     profile = load_board(profile_of(board or _BOARD))
     product = _product(
@@ -114,7 +114,7 @@ def bench_nna(
 
 
 def _product(given: Mapping[str, str | None], stride: int) -> Product:
-    from edgekit.host.bench.nna import Conv, Depthwise, Matmul, Pointwise
+    from edgekit.host.lab.bench.nna import Conv, Depthwise, Matmul, Pointwise
 
     named = {option: text for option, text in given.items() if text is not None}
     if len(named) != 1:
@@ -146,7 +146,7 @@ def _numbers(option: str, text: str, form: str) -> list[int]:
 
 
 def _document(found: NnaBenchmark) -> dict[str, Any]:
-    from edgekit.host.bench.nna import KINDS
+    from edgekit.host.lab.bench.nna import KINDS
 
     ratio = found.python.median_ms / found.native_account.median_ms if found.python else None
     return {

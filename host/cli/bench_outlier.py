@@ -10,7 +10,7 @@ import typer
 from edgekit.host.cli.options import Json, examples
 
 if TYPE_CHECKING:
-    from edgekit.host.bench.outlier import Cell, OutlierBenchmark
+    from edgekit.host.lab.bench.outlier import Cell, OutlierBenchmark
 
 
 def register(group: typer.Typer) -> None:
@@ -46,12 +46,12 @@ def bench_outlier(
     The path that is chosen runs in turns with plain dynamic int8 and a float product, and with
     --peers beside the same computation written as operators, and bitsandbytes.
     """
-    from edgekit.host.bench.gemm_cases import given_cases
-    from edgekit.host.bench.outlier import bench_outlier as bench
-    from edgekit.host.bench.outlier import standard_shapes
     from edgekit.host.cli.output import emit
     from edgekit.host.cli.progress import counting
-    from edgekit.host.tune.products import shapes_of_file
+    from edgekit.host.lab.bench.gemm_cases import given_cases
+    from edgekit.host.lab.bench.outlier import bench_outlier as bench
+    from edgekit.host.lab.bench.outlier import standard_shapes
+    from edgekit.host.lab.tune.products import shapes_of_file
 
     wanted = standard_shapes()
     if shapes:
@@ -65,8 +65,8 @@ def bench_outlier(
 
 
 def _show(found: OutlierBenchmark) -> None:
-    from edgekit.host.bench.outlier_contenders import OURS
     from edgekit.host.cli.output import table
+    from edgekit.host.lab.bench.outlier_contenders import OURS
 
     names = list(dict.fromkeys(name for cell in found.cells for name in cell.seconds))
     headers = ["m,k,n", "path", "outliers", "error", *(f"{name} ms" for name in names)]
@@ -87,7 +87,7 @@ def _show(found: OutlierBenchmark) -> None:
 
 
 def _row(cell: Cell, names: list[str]) -> list[str]:
-    from edgekit.host.bench.outlier_contenders import OURS
+    from edgekit.host.lab.bench.outlier_contenders import OURS
 
     shape = cell.shape
     times = [f"{cell.seconds[n] * 1e3:.3f}" if n in cell.seconds else "-" for n in names]

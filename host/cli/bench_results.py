@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from edgekit.host.api import Device
-    from edgekit.host.bench.hotspots import Verdict
-    from edgekit.host.bench.peers import PeerResult
-    from edgekit.host.estimate.model import ModelEstimate
-    from edgekit.host.release import Benchmark
-    from edgekit.host.report import Report
+    from edgekit.host.deploy.api import Device
+    from edgekit.host.deploy.release import Benchmark
+    from edgekit.host.fleet.report import Report
+    from edgekit.host.lab.bench.hotspots import Verdict
+    from edgekit.host.lab.bench.peers import PeerResult
+    from edgekit.host.simulator.model import ModelEstimate
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def document(device: Device, result: Result) -> dict[str, Any]:
     from edgekit.host.cli.bench_hotspots import hotspots_document
     from edgekit.host.cli.estimated import estimated_document
     from edgekit.host.cli.model_times import measured_document
-    from edgekit.host.explanations import nna_account
+    from edgekit.host.deploy.explanations import nna_account
 
     first, more = result.timing, enumerate(result.more, 1)
     return measured_document(
@@ -55,7 +55,7 @@ def report_of(device: Device, results: Sequence[Result]) -> Report:
     """The page of these times, each model with all of its shapes."""
     from edgekit.host.cli.bench_hotspots import hotspot_lines
     from edgekit.host.cli.pages import utc_now
-    from edgekit.host.report import bench_report
+    from edgekit.host.fleet.report import bench_report
 
     runs = [(result.timing, *result.more) for result in results]
     hot = [hotspot_lines(result.timing, result.verdict) for result in results]
@@ -89,7 +89,7 @@ def against_best(results: Sequence[Result]) -> dict[str, Any]:
 
 def show(device: Device, result: Result) -> None:
     """One model's times, for people."""
-    from edgekit.device.agent.variants import shapes_text
+    from edgekit.device.runtime.agent.variants import shapes_text
     from edgekit.host.cli.bench_hotspots import hotspot_lines
     from edgekit.host.cli.estimated import show_estimate
     from edgekit.host.cli.output import byte_size
@@ -115,7 +115,7 @@ def show(device: Device, result: Result) -> None:
 
 
 def _show_nna(timing: Benchmark, variant: int) -> None:
-    from edgekit.host.explanations import nna_account, nna_lines
+    from edgekit.host.deploy.explanations import nna_account, nna_lines
 
     for line in nna_lines(nna_account(timing.release, variant)):
         print(f"nna      {line}")

@@ -59,10 +59,10 @@ def bench_spmm(
 
     GFLOP/s counts the operations of the dense layer.
     """
-    from edgekit.host.bench.machine import machine_summary
-    from edgekit.host.bench.spmm import bench_layer, layers_of, mean_ratio
     from edgekit.host.cli.output import emit, table
     from edgekit.host.cli.progress import working
+    from edgekit.host.lab.bench.machine import machine_summary
+    from edgekit.host.lab.bench.spmm import bench_layer, layers_of, mean_ratio
 
     results = []
     for layer in layers_of(weights):

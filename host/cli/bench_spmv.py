@@ -13,10 +13,10 @@ from edgekit.host.cli.options import Board, Json, Over, board_name, examples
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
-    from edgekit.device.agent.hotspots import Hotspots
-    from edgekit.device.arrays.sparse_input import Csr
-    from edgekit.host.bench.spmv import SpmvResult
-    from edgekit.host.tune.spmv_board import BoardResult
+    from edgekit.device.runtime.agent.hotspots import Hotspots
+    from edgekit.device.runtime.arrays.sparse_input import Csr
+    from edgekit.host.lab.bench.spmv import SpmvResult
+    from edgekit.host.lab.tune.spmv_board import BoardResult
 
 _HERE = "local"
 Matrices = Annotated[
@@ -69,7 +69,7 @@ def bench_spmv(
     is of STREAM's triad, measured in the same run. With --peers, gathers is the time of reading the
     vector at the columns of all non-zeros and nothing else.
     """
-    from edgekit.host.bench.spmv_matrices import STANDARD, open_matrix
+    from edgekit.host.lab.bench.spmv_matrices import STANDARD, open_matrix
 
     name = board_name(board)
     if peers and name != _HERE:
@@ -92,8 +92,8 @@ _Measured = tuple[str, "BoardResult | None", "Hotspots | None"]
 
 
 def _beside_peers(given: _Given, threads: int, seconds: float) -> list[SpmvResult]:
-    from edgekit.host.bench.spmv import PEERS, bench_matrix, triad_rate
     from edgekit.host.cli.progress import working
+    from edgekit.host.lab.bench.spmv import PEERS, bench_matrix, triad_rate
 
     with working("measuring the memory"):
         triad = triad_rate(threads)
@@ -114,10 +114,10 @@ def _on_board(
     only_hotspots: bool = False,
 ) -> list[_Measured]:
     from edgekit.host.cli.progress import working
-    from edgekit.host.connections import check_counting, connect_to
-    from edgekit.host.tune.spmv import settings_for
-    from edgekit.host.tune.spmv_board import SpmvMeasurer
-    from edgekit.kb.board import load_board
+    from edgekit.host.deploy.connections import check_counting, connect_to
+    from edgekit.host.lab.tune.spmv import settings_for
+    from edgekit.host.lab.tune.spmv_board import SpmvMeasurer
+    from edgekit.kb.targets.board import load_board
 
     connection = connect_to(name, via)
     check_counting(connection)
@@ -146,9 +146,9 @@ def _on_board(
 
 
 def _tell_peers(results: Sequence[SpmvResult], spots: Sequence[Hotspots], as_json: bool) -> None:
-    from edgekit.host.bench.machine import machine_summary
-    from edgekit.host.bench.spmv import geometric_mean
     from edgekit.host.cli.output import emit, table
+    from edgekit.host.lab.bench.machine import machine_summary
+    from edgekit.host.lab.bench.spmv import geometric_mean
 
     mean = geometric_mean([result.best for result in results])
     if as_json:

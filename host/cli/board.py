@@ -11,7 +11,7 @@ from edgekit.host.cli import board_add, complete
 from edgekit.host.cli.options import Json, examples
 
 if TYPE_CHECKING:
-    from edgekit.host.boards import BoardState, RunningBoard
+    from edgekit.host.virtual import BoardState, RunningBoard
 
 
 def register(app: typer.Typer) -> None:
@@ -65,10 +65,10 @@ def up(
 
     It takes no root and no hardware: under a minute the first time, then seconds.
     """
-    from edgekit.host import boards
+    from edgekit.host import virtual as boards
     from edgekit.host.cli.output import emit, note
     from edgekit.host.cli.progress import stages
-    from edgekit.host.inventory import find_board
+    from edgekit.host.deploy.inventory import find_board
 
     name = _virtual_name(name)
     if find_board(name, Path.cwd()):
@@ -102,7 +102,7 @@ def down(
 
     What was deployed to them goes with them.
     """
-    from edgekit.host import boards
+    from edgekit.host import virtual as boards
     from edgekit.host.cli.output import emit
     from edgekit.host.cli.progress import working
 
@@ -121,8 +121,9 @@ def down(
 
 def status(as_json: Json = False) -> None:
     """List virtual and known boards."""
-    from edgekit.host import boards, inventory
+    from edgekit.host import virtual as boards
     from edgekit.host.cli.output import emit, table
+    from edgekit.host.deploy import inventory
 
     virtual = boards.status()
     known = inventory.boards(Path.cwd())
@@ -141,8 +142,8 @@ def status(as_json: Json = False) -> None:
 def _virtual_name(name: str) -> str:
     """The virtual board of that name, or the one with that profile or its core's; others are left
     to fail."""
-    from edgekit.host import boards
-    from edgekit.kb.board import load_board, profile_names
+    from edgekit.host import virtual as boards
+    from edgekit.kb.targets.board import load_board, profile_names
 
     known = boards.status()
     if any(state.name == name for state in known) or name not in profile_names():

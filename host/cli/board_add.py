@@ -14,7 +14,7 @@ from edgekit.host.cli.options import Json, examples, labels_of
 from edgekit.host.errors import AuthenticationError, InputError
 
 if TYPE_CHECKING:
-    from edgekit.host.inventory import BoardEntry
+    from edgekit.host.deploy.inventory import BoardEntry
 
 _KEY_SECONDS = 30.0
 _SSH_PORT = 22
@@ -151,8 +151,8 @@ def add(
     already, what is left out stays as it is; its host key is pinned anew.
     """
     from edgekit.host.cli.output import emit
+    from edgekit.host.deploy.inventory import add_board, check_board, check_place
     from edgekit.host.fleet.address import parse_address
-    from edgekit.host.inventory import add_board, check_board, check_place
 
     file = inventory_file(everywhere)
     entry = _known(name, profile)
@@ -195,7 +195,7 @@ def remove(name: Name, everywhere: Everywhere = False, as_json: Json = False) ->
     What runs on it goes on running.
     """
     from edgekit.host.cli.output import emit
-    from edgekit.host.inventory import remove_board
+    from edgekit.host.deploy.inventory import remove_board
 
     file = inventory_file(everywhere)
     remove_board(name, file)
@@ -226,9 +226,9 @@ def entry_document(entry: BoardEntry) -> dict[str, Any]:
 def _known(name: str, profile: str | None) -> BoardEntry:
     """What the inventory has of the board, or a bare entry; `profile` comes before its own, and is
     empty where nobody has named one yet."""
-    from edgekit.host.connections import LOCAL
-    from edgekit.host.inventory import BoardEntry, find_board
-    from edgekit.kb.board import load_board
+    from edgekit.host.deploy.connections import LOCAL
+    from edgekit.host.deploy.inventory import BoardEntry, find_board
+    from edgekit.kb.targets.board import load_board
 
     if name == LOCAL:
         raise InputError(f"expected a name for the board, found '{name}', which is this machine")
@@ -242,9 +242,9 @@ def _pinned_key(entry: BoardEntry, trust: _Trust) -> str:
     """The host key to pin. AuthenticationError unless someone vouched for it."""
     from edgekit.host.cli.output import note
     from edgekit.host.cli.progress import working
-    from edgekit.host.transport.ssh import fetch_host_key
-    from edgekit.host.transport.ssh_config import user_config
-    from edgekit.host.transport.ssh_keys import parse_host_key
+    from edgekit.host.deploy.transport.ssh import fetch_host_key
+    from edgekit.host.deploy.transport.ssh_config import user_config
+    from edgekit.host.deploy.transport.ssh_keys import parse_host_key
 
     board, host = entry.name, entry.host
     assert host is not None
@@ -267,7 +267,7 @@ def _pinned_key(entry: BoardEntry, trust: _Trust) -> str:
 
 
 def _shown_key(line: str) -> str:
-    from edgekit.host.transport.ssh_keys import parse_host_key
+    from edgekit.host.deploy.transport.ssh_keys import parse_host_key
 
     try:
         return str(parse_host_key(line, "pinned"))
@@ -294,7 +294,7 @@ def _welcome(entry: BoardEntry) -> BoardEntry:
     """Takes the board in, and says what was found on it."""
     from edgekit.host.cli.output import note, warn
     from edgekit.host.cli.progress import stages
-    from edgekit.host.connections import connect_to_entry
+    from edgekit.host.deploy.connections import connect_to_entry
     from edgekit.host.fleet.join import join
 
     transport = connect_to_entry(entry).transport
@@ -309,7 +309,7 @@ def _welcome(entry: BoardEntry) -> BoardEntry:
 
 def inventory_file(everywhere: bool) -> Path:
     """Where boards are written: the project's file, or the user's for all projects."""
-    from edgekit.host.inventory import PROJECT_FILE, project_file, user_file
+    from edgekit.host.deploy.inventory import PROJECT_FILE, project_file, user_file
 
     if everywhere:
         return user_file()

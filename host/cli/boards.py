@@ -9,7 +9,7 @@ import typer
 from edgekit.host.cli.options import Json, examples
 
 if TYPE_CHECKING:
-    from edgekit.kb.board import BoardProfile
+    from edgekit.kb.targets.board import BoardProfile
 
 
 def register(app: typer.Typer) -> None:
@@ -20,7 +20,7 @@ def register(app: typer.Typer) -> None:
 def boards(as_json: Json = False) -> None:
     """List the boards a model can be compiled for, and the bases that they are made of."""
     from edgekit.host.cli.output import byte_size, emit, table
-    from edgekit.kb.board import board_names, load_board, load_profile, profile_names
+    from edgekit.kb.targets.board import board_names, load_board, load_profile, profile_names
 
     profiles = [load_board(name) for name in board_names()]
     profiles += [p for p in map(load_profile, profile_names()) if p.abstract]
@@ -55,7 +55,7 @@ def _caches(profile: BoardProfile) -> tuple[int, int, int]:
 
 def _rows(profile: BoardProfile) -> int:
     """Rows of the knowledge base that are the board's."""
-    from edgekit.host.tables.gemm import table_of
+    from edgekit.host.compiler.tables.gemm import table_of
 
     table = table_of(profile)
     platform = table.platforms.index(profile.platform)

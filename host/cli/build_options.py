@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from edgekit.host.options import CompileOptions, Tie
+from edgekit.host.compiler.options import CompileOptions, Tie
 
 QuantizeOption = Annotated[
     Path | None,

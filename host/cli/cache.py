@@ -31,7 +31,7 @@ def show(as_json: Json = False) -> None:
     """List what is in the cache, by kind, with its size and place."""
     from edgekit.host.cache import cached
     from edgekit.host.cli.output import byte_size, emit, table
-    from edgekit.host.paths import cache_folder
+    from edgekit.host.common.paths import cache_folder
 
     found = cached()
     total = sum(entry.bytes for entry in found)

@@ -12,7 +12,7 @@ from edgekit.host.errors import InputError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from edgekit.device.agent.specs import TensorSpec
+    from edgekit.device.runtime.agent.specs import TensorSpec
 
 _MOST_BYTES = 4 << 20
 
@@ -28,7 +28,7 @@ class Class:
 
 def read_labels(path: Path) -> tuple[str, ...]:
     """A label for each line of a text file; InputError if it is none."""
-    from edgekit.host.inputs.metadata import label_lines
+    from edgekit.host.compiler.inputs.metadata import label_lines
 
     if not path.is_file():
         raise InputError(f"{path}: expected a file with a label on each line, found none")
@@ -75,7 +75,7 @@ def best(
     """The `top` highest scores, as real values, the highest first."""
     import numpy as np
 
-    from edgekit.host.inputs.real import as_real
+    from edgekit.host.compiler.inputs.real import as_real
 
     scores = as_real(outputs[spec.name], spec).reshape(-1)
     order = np.argsort(-scores, kind="stable")[:top]

@@ -41,15 +41,15 @@ from edgekit.host.cli.options import (
     model_file,
 )
 from edgekit.host.cli.pages import Html, utc_now, write_pages
+from edgekit.host.compiler.options import DEFAULT_OPTIONS, CompileOptions
 from edgekit.host.errors import InputError
-from edgekit.host.options import DEFAULT_OPTIONS, CompileOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from edgekit.device.agent.specs import PlacementSpec
-    from edgekit.host.bundle import Bundle
-    from edgekit.host.report import Report
+    from edgekit.device.runtime.agent.specs import PlacementSpec
+    from edgekit.host.deploy.bundle import Bundle
+    from edgekit.host.fleet.report import Report
 
 
 _Model = Annotated[
@@ -191,15 +191,15 @@ def compile_bundle(
 ) -> Bundle:
     """Compiles `model` for `board`, saying so; writes to `explain` what was chosen and why, and to
     `html` the same as a page, with what operators are expected to take."""
-    from edgekit.host.bundle import build_bundle, sign_bundle
     from edgekit.host.cli.output import note
     from edgekit.host.cli.progress import working
-    from edgekit.host.compiler import compile_variants
-    from edgekit.host.connections import profile_of
-    from edgekit.host.explain import explained_variants
-    from edgekit.host.explanations import nna_lines, remember
-    from edgekit.host.files import write_whole
-    from edgekit.kb.board import load_board
+    from edgekit.host.common.files import write_whole
+    from edgekit.host.compiler.driver import compile_variants
+    from edgekit.host.compiler.explain import explained_variants
+    from edgekit.host.deploy.bundle import build_bundle, sign_bundle
+    from edgekit.host.deploy.connections import profile_of
+    from edgekit.host.deploy.explanations import nna_lines, remember
+    from edgekit.kb.targets.board import load_board
 
     profile = load_board(profile_of(board))
     if explain is not None:
@@ -222,7 +222,7 @@ def compile_bundle(
 
 
 def _report_of(release: str, board_type: str, explanations: list[Mapping[str, Any]]) -> Report:
-    from edgekit.host.report import compile_report
+    from edgekit.host.fleet.report import compile_report
 
     return compile_report(release, board_type, explanations, utc_now())
 
@@ -244,7 +244,7 @@ def load_bundle(
     explain: Path | None = None,
 ) -> Bundle:
     """The bundle in `file`, or the one that the model in it compiles to."""
-    from edgekit.host.bundle import Bundle
+    from edgekit.host.deploy.bundle import Bundle
 
     if file_kind(file) is not Kind.BUNDLE:
         return compile_bundle(file, board, counter or 0, explain, options)
@@ -265,7 +265,7 @@ def load_bundle(
 
 def _list_operators(as_json: bool) -> None:
     from edgekit.host.cli.output import emit
-    from edgekit.host.importers import caffe_operators, onnx_operators, supported_operators
+    from edgekit.host.compiler.frontends import caffe_operators, onnx_operators, supported_operators
 
     names, onnx_names = sorted(supported_operators()), sorted(onnx_operators())
     caffe_names = sorted(caffe_operators())

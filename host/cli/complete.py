@@ -9,9 +9,9 @@ _MODELS = (".tflite", ".onnx", ".prototxt", ".ekb")
 
 def boards(incomplete: str) -> list[str]:
     """Boards of the inventory, virtual boards, this machine and the profiles."""
-    from edgekit.host.boards.machines import virtual_board_names
+    from edgekit.host.deploy.inventory import boards as known
     from edgekit.host.errors import InputError
-    from edgekit.host.inventory import boards as known
+    from edgekit.host.virtual.machines import virtual_board_names
 
     try:
         own = [entry.name for entry in known(Path.cwd())]
@@ -22,9 +22,9 @@ def boards(incomplete: str) -> list[str]:
 
 def selections(incomplete: str) -> list[str]:
     """Labels of boards of the inventory with their values."""
+    from edgekit.host.deploy.inventory import boards as known
     from edgekit.host.errors import InputError
     from edgekit.host.fleet import facts
-    from edgekit.host.inventory import boards as known
 
     try:
         found = {f"{key}={value}" for e in known(Path.cwd()) for key, value in facts(e).items()}
@@ -35,14 +35,14 @@ def selections(incomplete: str) -> list[str]:
 
 def virtual_boards(incomplete: str) -> list[str]:
     """Virtual boards by name."""
-    from edgekit.host.boards.machines import virtual_board_names
+    from edgekit.host.virtual.machines import virtual_board_names
 
     return _beginning(incomplete, virtual_board_names())
 
 
 def profiles(incomplete: str) -> list[str]:
     """Profiles that a model can be compiled for."""
-    from edgekit.kb.board import board_names
+    from edgekit.kb.targets.board import board_names
 
     return _beginning(incomplete, board_names())
 

@@ -12,7 +12,7 @@ from edgekit.host.cli.options import Board, Json, board_name, examples
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
-    from edgekit.host.transport.serial_line import SerialTarget
+    from edgekit.host.deploy.transport.serial_line import SerialTarget
 
 
 def register(app: typer.Typer) -> None:
@@ -72,17 +72,17 @@ def console(
 
 def _target(board: str | None, device: str | None, baud: int) -> SerialTarget:
     if device is not None:
-        from edgekit.host.transport.serial_line import SerialTarget
+        from edgekit.host.deploy.transport.serial_line import SerialTarget
 
         return SerialTarget(board or device, device, baud)
-    from edgekit.host.connections import console_of
+    from edgekit.host.deploy.connections import console_of
 
     return console_of(board_name(board))
 
 
 def _interact(target: SerialTarget) -> None:
     from edgekit.host.cli.output import note
-    from edgekit.host.transport.console import Console
+    from edgekit.host.deploy.transport.console import Console
 
     if not sys.stdin.isatty():
         raise InputError("expected a terminal to type in, found none; capture instead: --log FILE")
@@ -99,7 +99,7 @@ def _capture(
     target: SerialTarget, log: Path, seconds: float | None, until: str | None, as_json: bool
 ) -> None:
     from edgekit.host.cli.output import check_writable, emit, note
-    from edgekit.host.transport.console import Console
+    from edgekit.host.deploy.transport.console import Console
 
     check_writable(log)
     opened = Console(target)

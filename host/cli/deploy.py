@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgekit.device.agent.specs import LossSpec
+from edgekit.device.runtime.agent.specs import LossSpec
 from edgekit.host.cli.compile import load_bundle
 from edgekit.host.cli.options import (
     ActivationsOption,
@@ -36,10 +36,10 @@ from edgekit.host.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from edgekit.host.api import Device
-    from edgekit.host.bundle import Bundle
-    from edgekit.host.estimate.model import ModelEstimate
-    from edgekit.host.release import Benchmark, BoardStatus, Release, Step
+    from edgekit.host.deploy.api import Device
+    from edgekit.host.deploy.bundle import Bundle
+    from edgekit.host.deploy.release import Benchmark, BoardStatus, Release, Step
+    from edgekit.host.simulator.model import ModelEstimate
 
 _BENCH_SECONDS = 1
 _LOG_LINES = 10
@@ -91,12 +91,12 @@ def deploy(
     golden output (going back by itself if it is wrong), and brings a short benchmark back. An
     installed application goes on with it.
     """
-    from edgekit.host.api import connect
     from edgekit.host.cli.bench_history import keep_in_history
     from edgekit.host.cli.estimated import estimate_beside
     from edgekit.host.cli.output import emit
     from edgekit.host.cli.plan import plan_document, show_plan
     from edgekit.host.cli.report import warn_of_noise
+    from edgekit.host.deploy.api import connect
     from edgekit.host.errors import RolledBackError
 
     name = board_name(board)
@@ -231,7 +231,7 @@ def _show(
 
 
 def _health(health: Any) -> str:
-    from edgekit.host.release.probed import known
+    from edgekit.host.deploy.release.probed import known
 
     if not health:
         return "ok, checked when it was deployed"

@@ -23,7 +23,7 @@ def doctor(board: Board = None, as_json: Json = False) -> int:
     """
     from edgekit.host.cli.output import emit, painted
     from edgekit.host.cli.progress import working
-    from edgekit.host.doctor import Verdict, examine
+    from edgekit.host.deploy.doctor import Verdict, examine
 
     name = board_name(board)
     with working("checking this machine"):

@@ -39,11 +39,11 @@ from edgekit.host.cli.options import (
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
-    from edgekit.device.agent.specs import Wish
-    from edgekit.host.bundle import Bundle
-    from edgekit.host.estimate.model import ModelEstimate
-    from edgekit.host.options import CompileOptions, Shapes
-    from edgekit.kb.board import BoardProfile
+    from edgekit.device.runtime.agent.specs import Wish
+    from edgekit.host.compiler.options import CompileOptions, Shapes
+    from edgekit.host.deploy.bundle import Bundle
+    from edgekit.host.simulator.model import ModelEstimate
+    from edgekit.kb.targets.board import BoardProfile
 
 Clusters = Annotated[
     list[str] | None,
@@ -136,8 +136,8 @@ def estimate(
 
     Several models, or boards with commas between, are estimated side by side.
     """
-    from edgekit.host.connections import profile_of
-    from edgekit.kb.board import load_board
+    from edgekit.host.deploy.connections import profile_of
+    from edgekit.kb.targets.board import load_board
 
     address, cores = _cluster_and_cores(cluster)
     boards = boards_of(board)
@@ -189,9 +189,9 @@ def _program(
     timeout: float,
     as_json: bool,
 ) -> None:
-    from edgekit.host.connections import profile_of
-    from edgekit.host.estimate.target import target_of
-    from edgekit.kb.board import load_board
+    from edgekit.host.deploy.connections import profile_of
+    from edgekit.host.simulator.target import target_of
+    from edgekit.kb.targets.board import load_board
 
     if address or len(boards) > 1:
         raise InputError("expected models for several boards or a cluster, found a program")
@@ -213,8 +213,8 @@ def _cluster_and_cores(given: list[str] | None) -> tuple[str | None, str | None]
 
 def wish_for(board: str, threads: int | None, cluster: str | None) -> Wish:
     """What a user asks for, or the inventory says of the board's models."""
-    from edgekit.device.agent.specs import Wish
-    from edgekit.host.inventory import find_board
+    from edgekit.device.runtime.agent.specs import Wish
+    from edgekit.host.deploy.inventory import find_board
 
     entry = find_board(board, Path.cwd())
     usual = Wish(entry.threads, entry.cluster or "") if entry else Wish()
@@ -234,7 +234,7 @@ def show_file(
     from edgekit.host.cli.estimate_peers import peers_beside, show_peers
     from edgekit.host.cli.model_times import model_document
     from edgekit.host.cli.output import emit
-    from edgekit.host.estimate.target import on_cluster
+    from edgekit.host.simulator.target import on_cluster
 
     if (wish.threads or 1) > board.cores:
         raise InputError(
@@ -265,8 +265,8 @@ def _estimate_file(
     """Estimates what a model compiles to; both are remembered."""
     from edgekit.host.cli.compile import load_bundle
     from edgekit.host.cli.estimated import estimate_bundle
-    from edgekit.host.estimate.answers import model_key, recall, remember
-    from edgekit.host.estimate.target import target_of
+    from edgekit.host.simulator.answers import model_key, recall, remember
+    from edgekit.host.simulator.target import target_of
 
     is_model = file_kind(path) is Kind.MODEL
     if is_model:
@@ -299,9 +299,9 @@ def _estimate_file(
 
 def _placed(bundle: Bundle, board: BoardProfile, wish: Wish) -> tuple[BoardProfile, int]:
     """The board's cluster and the threads that a release would run on, as the board decides."""
-    from edgekit.device.agent.specs import BESIDE
-    from edgekit.host.estimate.target import on_cluster
-    from edgekit.kb.clusters import cluster_named
+    from edgekit.device.runtime.agent.specs import BESIDE
+    from edgekit.host.simulator.target import on_cluster
+    from edgekit.kb.targets.clusters import cluster_named
 
     placed = tuple(s for s in bundle.manifest.placements if BESIDE not in s.cluster)
     if wish.cluster and placed:
@@ -314,10 +314,10 @@ def _placed(bundle: Bundle, board: BoardProfile, wish: Wish) -> tuple[BoardProfi
 
 
 def _show_model(found: ModelEstimate) -> None:
-    from edgekit.device.agent.variants import shapes_text
+    from edgekit.device.runtime.agent.variants import shapes_text
     from edgekit.host.cli.output import byte_size, table
     from edgekit.host.cli.report import end_of
-    from edgekit.host.estimate.report import bound_text, proof_text, sentence
+    from edgekit.host.simulator.report import bound_text, proof_text, sentence
 
     memory = f"arena {byte_size(found.arena_bytes)}, weights {byte_size(found.weights_bytes)}"
     threads = f"{found.threads} thread{'s' * (found.threads != 1)}"

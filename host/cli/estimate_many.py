@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from edgekit.host.cli.many import check_all, flags, pool_for, sent, sent_under
 
 if TYPE_CHECKING:
-    from edgekit.device.agent.specs import Wish
-    from edgekit.host.jobs.task import Report, Sent, Task
+    from edgekit.device.runtime.agent.specs import Wish
+    from edgekit.host.lab.jobs.task import Report, Sent, Task
 
 
 @dataclass
@@ -40,9 +40,9 @@ def estimate_many(
     raises if one failed. `samples`: files and folders that options name, which go along."""
     from edgekit.host.cli.output import emit
     from edgekit.host.cli.progress import counting
-    from edgekit.host.connections import profile_of
-    from edgekit.host.jobs.pool import work_off
-    from edgekit.host.jobs.task import Task
+    from edgekit.host.deploy.connections import profile_of
+    from edgekit.host.lab.jobs.pool import work_off
+    from edgekit.host.lab.jobs.task import Task
 
     named = {option: sent_under(option, path) for option, path in samples.items() if path}
     given: list[str | Sent] = []
@@ -90,8 +90,8 @@ def _document(asked: _Asked) -> dict[str, Any]:
 
 def _show(asked: Sequence[_Asked]) -> None:
     from edgekit.host.cli.output import milliseconds, table
-    from edgekit.host.estimate.report import error_text
-    from edgekit.kb.core import Validation
+    from edgekit.host.simulator.report import error_text
+    from edgekit.kb.targets.core import Validation
 
     rows = []
     for a in asked:

@@ -10,10 +10,10 @@ from edgekit.host.cli.options import Kind, file_kind
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
-    from edgekit.host.bench.board_peers import PeerEstimate
-    from edgekit.host.estimate.model import ModelEstimate
-    from edgekit.host.options import CompileOptions
-    from edgekit.kb.board import BoardProfile
+    from edgekit.host.compiler.options import CompileOptions
+    from edgekit.host.lab.bench.board_peers import PeerEstimate
+    from edgekit.host.simulator.model import ModelEstimate
+    from edgekit.kb.targets.board import BoardProfile
 
 
 def peers_beside(
@@ -21,10 +21,10 @@ def peers_beside(
 ) -> tuple[PeerEstimate, ...]:
     """What each engine that has wheels for the board takes: in f32 where we are told to, else in
     what it computes by default."""
-    from edgekit.host.bench.board_peers import PeerJob, estimate_peers
     from edgekit.host.cli.output import note
     from edgekit.host.cli.progress import working
-    from edgekit.host.estimate.target import target_of
+    from edgekit.host.lab.bench.board_peers import PeerJob, estimate_peers
+    from edgekit.host.simulator.target import target_of
 
     if file_kind(model) is Kind.BUNDLE:
         raise InputError(f"{model}: other engines need the .tflite or .onnx file, found a bundle")
@@ -37,7 +37,7 @@ def peers_beside(
 def show_peers(ours: ModelEstimate, peers: Sequence[PeerEstimate]) -> None:
     """One table with the ratios, ours first."""
     from edgekit.host.cli.output import milliseconds, table
-    from edgekit.host.estimate.report import bound_text, error_text
+    from edgekit.host.simulator.report import bound_text, error_text
 
     rows = [("edgekit", milliseconds(ours.total_ms), "1.00", bound_text(ours.cost))]
     for peer in peers:

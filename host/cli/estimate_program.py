@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from edgekit.host.estimate.run import Run
-    from edgekit.host.estimate.target import Target
+    from edgekit.host.simulator.run import Run
+    from edgekit.host.simulator.target import Target
 
 FETCH = "fetch"
 
@@ -17,8 +17,8 @@ def estimate_program(
 ) -> None:
     """Runs the program with its arguments under emulation and shows each of its regions."""
     from edgekit.host.cli.output import emit, note
-    from edgekit.host.estimate.emulator import find_emulator
-    from edgekit.host.estimate.run import Job, run_job
+    from edgekit.host.simulator.emulator import find_emulator
+    from edgekit.host.simulator.run import Job, run_job
 
     job = Job(tuple(what), _root(root, target), whole=whole, seconds=timeout)
     run = run_job(find_emulator(target.board.arch, note), target, job)
@@ -40,15 +40,15 @@ def _root(given: str | None, target: Target) -> Path | None:
     if given != FETCH:
         return Path(given) if given else None
     from edgekit.host.cli.output import note
-    from edgekit.host.estimate.root import system_root
+    from edgekit.host.simulator.root import system_root
 
     return system_root(target.board.arch, note).folder
 
 
 def _program_document(what: list[str], target: Target, run: Run) -> dict[str, Any]:
     """The document edgekit.estimate.program/1."""
-    from edgekit.host.estimate.report import cost_document, error_document
-    from edgekit.host.estimate.run import Cost
+    from edgekit.host.simulator.report import cost_document, error_document
+    from edgekit.host.simulator.run import Cost
 
     def timed(cost: Cost) -> dict[str, Any]:
         return {"estimated_ms": target.milliseconds(cost.cycles), **cost_document(cost)}
@@ -75,8 +75,8 @@ def _program_document(what: list[str], target: Target, run: Run) -> dict[str, An
 
 def _show_program(target: Target, run: Run) -> None:
     from edgekit.host.cli.output import milliseconds, table
-    from edgekit.host.estimate.report import bound_text, proof_text
-    from edgekit.host.estimate.run import Cost
+    from edgekit.host.simulator.report import bound_text, proof_text
+    from edgekit.host.simulator.run import Cost
 
     print(f"core     {target.core.name} at {target.core.clock_mhz:g} MHz on {target.board.name}")
     print(f"error    {proof_text(target.proof('float', 1))}")

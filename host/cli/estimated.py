@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from edgekit.host.errors import EdgekitError
 
 if TYPE_CHECKING:
-    from edgekit.host.api import Device
-    from edgekit.host.bundle import Bundle
-    from edgekit.host.estimate.model import ModelEstimate
-    from edgekit.host.release import Benchmark
-    from edgekit.kb.board import BoardProfile
+    from edgekit.host.deploy.api import Device
+    from edgekit.host.deploy.bundle import Bundle
+    from edgekit.host.deploy.release import Benchmark
+    from edgekit.host.simulator.model import ModelEstimate
+    from edgekit.kb.targets.board import BoardProfile
 
 _LOG = logging.getLogger(__name__)
 _SECONDS = 60.0  # a deploy does not wait longer for what it can do without
@@ -30,10 +30,10 @@ def estimate_bundle(
     the first time is worked for."""
     from edgekit.host.cli.output import note
     from edgekit.host.cli.progress import working
-    from edgekit.host.estimate.answers import recall, remember
-    from edgekit.host.estimate.emulator import find_emulator
-    from edgekit.host.estimate.model import estimate_model, is_built, variant_number
-    from edgekit.host.estimate.target import target_of
+    from edgekit.host.simulator.answers import recall, remember
+    from edgekit.host.simulator.emulator import find_emulator
+    from edgekit.host.simulator.model import estimate_model, is_built, variant_number
+    from edgekit.host.simulator.target import target_of
 
     manifest = bundle.manifest
     number = variant_number(manifest, shapes or {})
@@ -55,7 +55,7 @@ def estimate_beside(
 ) -> ModelEstimate | None:
     """What a release that was timed on a virtual board would take on a real one; of one that is
     not at hand, what is remembered."""
-    from edgekit.host.estimate.answers import recall
+    from edgekit.host.simulator.answers import recall
 
     if bundle is None and (board := _board_of(device)):
         return recall(timing.release, board, timing.threads)
@@ -65,8 +65,8 @@ def estimate_beside(
 def estimate_of(device: Device, bundle: Bundle, threads: int) -> ModelEstimate | None:
     """What a bundle for a virtual board would take on a real one; None where there is no model of
     the core, or where that could not be told soon."""
-    from edgekit.host.estimate.answers import recall
-    from edgekit.host.estimate.model import is_quick
+    from edgekit.host.simulator.answers import recall
+    from edgekit.host.simulator.model import is_quick
 
     board = _board_of(device)
     if board is None:
@@ -83,8 +83,8 @@ def estimate_of(device: Device, bundle: Bundle, threads: int) -> ModelEstimate |
 
 def _board_of(device: Device) -> BoardProfile | None:
     """The profile of a virtual board whose core has a model."""
-    from edgekit.host.estimate.target import has_model
-    from edgekit.kb.board import load_board
+    from edgekit.host.simulator.target import has_model
+    from edgekit.kb.targets.board import load_board
 
     board = load_board(device.profile) if device.emulated else None
     return board if board and has_model(board) and board.nna is None else None
@@ -100,14 +100,14 @@ def show_estimate(device: Device, found: ModelEstimate | None) -> None:
 
 def sentence_of(found: ModelEstimate) -> str:
     """`estimated 12.3 ms ± 10 % on rpi4`."""
-    from edgekit.host.estimate.report import sentence
+    from edgekit.host.simulator.report import sentence
 
     return sentence(found.total_ms, found.board, found.proof)
 
 
 def estimated_document(found: ModelEstimate | None) -> dict[str, Any] | None:
     """The short form, for the documents of other commands."""
-    from edgekit.host.estimate.report import error_document
+    from edgekit.host.simulator.report import error_document
 
     if found is None:
         return None

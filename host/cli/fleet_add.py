@@ -17,10 +17,10 @@ from edgekit.host.cli.options import Json, examples, labels_of
 from edgekit.host.errors import AuthenticationError, InputError
 
 if TYPE_CHECKING:
+    from edgekit.host.deploy.inventory import BoardEntry
     from edgekit.host.fleet import FleetRun
     from edgekit.host.fleet.join import Joined
     from edgekit.host.fleet.sources import Candidate
-    from edgekit.host.inventory import BoardEntry
 
 _MOST_ASKED = 2000  # keys that one person can be shown
 
@@ -104,11 +104,11 @@ def add(
     and do it again.
     """
     from edgekit.host.cli.fleet_view import Told, conclude, watching
-    from edgekit.host.connections import LOCAL
+    from edgekit.host.deploy.connections import LOCAL
+    from edgekit.host.deploy.inventory import add_boards, check_board, check_place
     from edgekit.host.fleet import PARALLEL, run_on
     from edgekit.host.fleet.join import join
-    from edgekit.host.inventory import add_boards, check_board, check_place
-    from edgekit.kb.board import load_board
+    from edgekit.kb.targets.board import load_board
 
     if profile is not None:
         load_board(profile)
@@ -168,8 +168,8 @@ def _tell(
 
 
 def _candidates(csv: Path | None, ssh: Sequence[str] | None) -> list[Candidate]:
+    from edgekit.host.deploy.transport.ssh_config import user_config
     from edgekit.host.fleet.sources import check_each_once, from_csv, from_ssh_config
-    from edgekit.host.transport.ssh_config import user_config
 
     if csv is None and not ssh:
         raise InputError("expected boards: --csv FILE, or --ssh PATTERN of ~/.ssh/config")
@@ -199,8 +199,8 @@ def _completed(
 def _apart(candidates: Sequence[Candidate]) -> tuple[list[BoardEntry], list[Candidate]]:
     """Boards that are there already, pinned and at that address, with the labels of both; and
     those that are new, or are to be pinned anew, with what is known of them kept."""
+    from edgekit.host.deploy.inventory import boards
     from edgekit.host.fleet import place
-    from edgekit.host.inventory import boards
 
     known = {entry.name: entry for entry in boards(Path.cwd())}
     there, new = [], []
@@ -229,7 +229,7 @@ def _apart(candidates: Sequence[Candidate]) -> tuple[list[BoardEntry], list[Cand
 
 def _same_key(candidate: Candidate, known: BoardEntry) -> bool:
     """Whether what is pinned is what is asked for."""
-    from edgekit.host.transport.ssh_keys import fingerprint
+    from edgekit.host.deploy.transport.ssh_keys import fingerprint
 
     if known.host_key is None:
         return False
@@ -264,7 +264,7 @@ def _trusted(
 
 def _ask(shown: Sequence[Candidate], yes: bool) -> None:
     from edgekit.host.cli.output import note
-    from edgekit.host.transport.ssh_keys import parse_host_key
+    from edgekit.host.deploy.transport.ssh_keys import parse_host_key
 
     width = max(len(each.entry.name) for each in shown)
     for each in shown[:_MOST_ASKED]:

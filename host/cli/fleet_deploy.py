@@ -15,10 +15,10 @@ from edgekit.host.cli.options import As, Counter, Json, Model, examples, model_f
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
+    from edgekit.host.deploy.inventory import BoardEntry
     from edgekit.host.fleet.journal import Journal
+    from edgekit.host.fleet.profiles import ProfileStore
     from edgekit.host.fleet.rollout import BoardRecord, Plan, Progress
-    from edgekit.host.inventory import BoardEntry
-    from edgekit.host.profiles import ProfileStore
 
 _MOST_DONE = 40  # boards that a table shows though nothing is to be said of them
 _LONGEST = 100  # characters of a message in a table
@@ -88,10 +88,10 @@ def deploy(
     from edgekit.host import fleet
     from edgekit.host.cli.compile import load_bundle
     from edgekit.host.cli.output import note
-    from edgekit.host.fleet.begin import open_rollout
-    from edgekit.host.fleet.carry import Home, Pace, carry_out
+    from edgekit.host.deploy.release import check_name
+    from edgekit.host.fleet.executor import Home, Pace, carry_out
     from edgekit.host.fleet.rollout import Policy, parse_share
-    from edgekit.host.release import check_name
+    from edgekit.host.fleet.start import open_rollout
 
     check_name(as_name)
     above = parse_share(fail_above, "--fail-above")
@@ -151,8 +151,8 @@ def rollback(rollout: Rollout = None, parallel: Parallel = None, as_json: Json =
     """
     from edgekit.host.errors import PartialError
     from edgekit.host.fleet import PARALLEL
-    from edgekit.host.fleet.back import take_back, touched
     from edgekit.host.fleet.journal import Journal, find_rollout
+    from edgekit.host.fleet.rollback import take_back, touched
 
     with closing(Journal(find_rollout(rollout).folder)) as journal:
         names = touched(journal)
@@ -170,7 +170,7 @@ def rollback(rollout: Rollout = None, parallel: Parallel = None, as_json: Json =
 
 
 def _entries(names: Sequence[str]) -> list[BoardEntry]:
-    from edgekit.host.inventory import boards
+    from edgekit.host.deploy.inventory import boards
 
     there = {entry.name: entry for entry in boards(Path.cwd())}
     if gone := [name for name in names if name not in there]:
@@ -194,7 +194,7 @@ def _profile_store() -> ProfileStore | None:
     from importlib.util import find_spec
 
     from edgekit.host.cli.output import note
-    from edgekit.host.profiles import ProfileStore
+    from edgekit.host.fleet.profiles import ProfileStore
 
     if find_spec("pyarrow") and find_spec("duckdb"):
         return ProfileStore()

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from edgekit.host.cli.output import emit, note, painted, table
 from edgekit.host.cli.progress import shown_seconds
+from edgekit.host.common.text import one_line
 from edgekit.host.errors import PartialError
 from edgekit.host.fleet import FleetRun, Outcome, Tally, Watch
-from edgekit.host.text import one_line
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -14,14 +14,14 @@ from edgekit.host.cli.options import As, Json, Threads, examples, model_file
 from edgekit.host.cli.run import Mean, Scale, numbers
 
 if TYPE_CHECKING:
-    from edgekit.host.bundle import Bundle
     from edgekit.host.cli.fleet_view import Told
-    from edgekit.host.doctor import Finding
+    from edgekit.host.deploy.bundle import Bundle
+    from edgekit.host.deploy.doctor import Finding
+    from edgekit.host.deploy.inventory import BoardEntry
+    from edgekit.host.deploy.release import Benchmark
     from edgekit.host.fleet import FleetRun, Turn
     from edgekit.host.fleet.inference import Answer
-    from edgekit.host.inventory import BoardEntry
-    from edgekit.host.profiles import Pulled
-    from edgekit.host.release import Benchmark
+    from edgekit.host.fleet.profiles import Pulled
 
 _T = TypeVar("_T")
 
@@ -94,8 +94,8 @@ def run(
     """
     from edgekit.host.cli.fleet_view import Beside, Told, conclude
     from edgekit.host.cli.output import warn
+    from edgekit.host.compiler.inputs import InputOptions
     from edgekit.host.fleet.inference import infer, odd_ones, read_input
-    from edgekit.host.inputs import InputOptions
 
     options = InputOptions(numbers("--mean", mean), numbers("--scale", scale))
     read_input(input_path)
@@ -129,8 +129,8 @@ def doctor(select: Select = None, parallel: Parallel = None, as_json: Json = Fal
     """Check many boards. A board that cannot work as it is counts as failed; `edgekit doctor` has
     the checks of this machine."""
     from edgekit.host.cli.fleet_view import Told, conclude
-    from edgekit.host.doctor import Verdict, examine_device
-    from edgekit.kb.board import load_board
+    from edgekit.host.deploy.doctor import Verdict, examine_device
+    from edgekit.kb.targets.board import load_board
 
     def work(turn: Turn) -> tuple[Finding, ...]:
         turn.tell("checking")
@@ -212,8 +212,8 @@ def pull(select: Select = None, parallel: Parallel = None, as_json: Json = False
     """Fetch the profiles that wait on many boards; there they go once they are stored here."""
     from dataclasses import asdict
 
-    from edgekit.host import profiles
     from edgekit.host.cli.fleet_view import Beside, Told, conclude
+    from edgekit.host.fleet import profiles
 
     store = profiles.ProfileStore()
     store.boards()  # what is wrong with the store is told before any board is asked
@@ -288,14 +288,14 @@ def _bundles(model: str | None, boards: Sequence[BoardEntry]) -> dict[str, Bundl
 
 def _times_row(timing: Benchmark) -> Sequence[str]:
     from edgekit.host.cli.output import milliseconds
-    from edgekit.host.release import why_noisy
+    from edgekit.host.deploy.release import why_noisy
 
     times = (timing.median_ms, timing.p10_ms, timing.p90_ms)
     return (timing.release[:12], *map(milliseconds, times), why_noisy(timing) or "")
 
 
 def _times_document(timing: Benchmark) -> dict[str, Any]:
-    from edgekit.host.release import why_noisy
+    from edgekit.host.deploy.release import why_noisy
 
     return {
         "release": timing.release,

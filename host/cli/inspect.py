@@ -21,8 +21,8 @@ from edgekit.host.cli.options import (
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
-    from edgekit.host.importers.outline import Slot
-    from edgekit.host.inspect import Inspection, Memory
+    from edgekit.host.compiler.frontends.common.outline import Slot
+    from edgekit.host.compiler.inspect import Inspection, Memory
 
 _ROWS = 40  # of each list; --json has all
 _NAME = 60
@@ -56,9 +56,9 @@ def inspect(
     """Say what a model is, what of it is not supported, and what it takes on a board."""
     from edgekit.host.cli.output import emit
     from edgekit.host.cli.progress import working
-    from edgekit.host.connections import profile_of
-    from edgekit.host.inspect import inspect_model
-    from edgekit.kb.board import load_board
+    from edgekit.host.compiler.inspect import inspect_model
+    from edgekit.host.deploy.connections import profile_of
+    from edgekit.kb.targets.board import load_board
 
     path = model_file(model)
     if file_kind(path) is Kind.BUNDLE:
@@ -155,12 +155,12 @@ def _slot(slot: Slot) -> str:
 
 def _text(name: str) -> str:
     """A name of the file: short, and nothing that a terminal would act on."""
-    from edgekit.host.text import printable
+    from edgekit.host.common.text import printable
 
     return printable(name, _NAME)
 
 
 def _one_line(text: str) -> str:
-    from edgekit.host.text import printable
+    from edgekit.host.common.text import printable
 
     return printable(text)

@@ -14,10 +14,10 @@ from edgekit.host.cli.options import Board, DataType, Json, Packed, examples
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
-    from edgekit.host.tune.compare import AnyRow
-    from edgekit.kb.board import BoardProfile
-    from edgekit.kb.gemm_table import KnowledgeBase, Row
-    from edgekit.kb.operators import OperatorRow
+    from edgekit.host.lab.tune.compare import AnyRow
+    from edgekit.kb.tables.gemm_table import KnowledgeBase, Row
+    from edgekit.kb.tables.operators import OperatorRow
+    from edgekit.kb.targets.board import BoardProfile
 
 Table = Annotated[
     Path | None,
@@ -75,7 +75,7 @@ def lookup(
 ) -> None:
     """Say which method a product gets, and which rule chose it."""
     from edgekit.host.cli.output import emit
-    from edgekit.host.tune.products import parse_shape
+    from edgekit.host.lab.tune.products import parse_shape
 
     wanted = profile(board)
     if gemm is None and spmv is not None:
@@ -166,7 +166,7 @@ def diff(
 ) -> None:
     """Compare two tables row by row."""
     from edgekit.host.cli.output import emit
-    from edgekit.host.tune.compare import compare_tables
+    from edgekit.host.lab.tune.compare import compare_tables
 
     old, new = _pair(files or [], board)
     found = compare_tables(old, new)
@@ -193,8 +193,8 @@ def diff(
 
 
 def _pair(files: list[Path], board: str | None) -> tuple[KnowledgeBase, KnowledgeBase]:
-    from edgekit.host.tables.gemm import kit_table, read_table, user_table
-    from edgekit.kb.gemm_table import KnowledgeBase
+    from edgekit.host.compiler.tables.gemm import kit_table, read_table, user_table
+    from edgekit.kb.tables.gemm_table import KnowledgeBase
 
     if len(files) == 2:
         return read_table(files[0]), read_table(files[1])
@@ -209,7 +209,7 @@ def _pair(files: list[Path], board: str | None) -> tuple[KnowledgeBase, Knowledg
 
 def _table(board: BoardProfile, file: Path | None) -> KnowledgeBase:
     from edgekit.host.cli.output import note
-    from edgekit.host.tables.gemm import left_out, read_table, table_of
+    from edgekit.host.compiler.tables.gemm import left_out, read_table, table_of
 
     if file is None:
         return table_of(board)
@@ -226,7 +226,7 @@ def _where(row: AnyRow) -> str:
 
 
 def _how(row: AnyRow) -> str:
-    from edgekit.kb.operators import OperatorRow
+    from edgekit.kb.tables.operators import OperatorRow
 
     return operator_text(row.method) if isinstance(row, OperatorRow) else method_text(row.method)
 

@@ -14,8 +14,8 @@ from edgekit.host.cli.options import Board, Json, examples
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
-    from edgekit.host.tune.compare import Change
-    from edgekit.host.tune.field import FieldHistory
+    from edgekit.host.lab.tune.compare import Change
+    from edgekit.host.lab.tune.field_profiles import FieldHistory
 
 _NAMED = 5  # bad rows that an error names
 _SHOWN = 20  # changed rows that are told
@@ -61,9 +61,9 @@ def build(
     """Build a board's table from the history; the same history gives the same bytes."""
     from edgekit.host.cli.kb_shared import is_learned, profile
     from edgekit.host.cli.output import emit, note
-    from edgekit.host.tables.gemm import user_table
-    from edgekit.host.tune.orders import build_orders
-    from edgekit.host.tune.tables import build_for
+    from edgekit.host.compiler.tables.gemm import user_table
+    from edgekit.host.lab.tune.orders import build_orders
+    from edgekit.host.lab.tune.tables import build_for
 
     wanted = profile(board)
     path = output or user_table(wanted)
@@ -172,8 +172,8 @@ def import_csv(
     """
     from edgekit.device.version import VERSION
     from edgekit.host.cli.output import emit, note
-    from edgekit.host.history.store import History
-    from edgekit.host.tune.csv_import import read_csv
+    from edgekit.host.lab.history.store import History
+    from edgekit.host.lab.tune.csv_import import read_csv
 
     read = read_csv(file, VERSION, datetime.now(UTC).isoformat(timespec="seconds"))
     if read.refused and not skip_bad:

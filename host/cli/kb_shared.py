@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 from edgekit.host.cli.options import board_name
 
 if TYPE_CHECKING:
-    from edgekit.kb.board import BoardProfile
     from edgekit.kb.features import Sequences
-    from edgekit.kb.method import Method
-    from edgekit.kb.operators import OperatorMethod
+    from edgekit.kb.tables.method import Method
+    from edgekit.kb.tables.operators import OperatorMethod
+    from edgekit.kb.targets.board import BoardProfile
 
 
 def profile(board: str | None) -> BoardProfile:
     """The profile of the board that is meant, or that is named: also one for others to inherit."""
-    from edgekit.host.connections import profile_of
-    from edgekit.kb.board import LOCAL, load_board, load_profile
+    from edgekit.host.deploy.connections import profile_of
+    from edgekit.kb.targets.board import LOCAL, load_board, load_profile
 
     name = profile_of(board_name(board))
     return load_board(name) if name == LOCAL else load_profile(name)

@@ -6,19 +6,19 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from edgekit.kb.board import BoardProfile
+    from edgekit.kb.targets.board import BoardProfile
 
 _VALUES = {"f32": "float32", "s8": "int8"}
 
 
 def lookup_spmv(matrix: str, board: BoardProfile, dtype: str, as_json: bool) -> None:
     """Says which settings the matrix in a file gets. Raises InputError."""
-    from edgekit.device.arrays.sparse_input import library
-    from edgekit.host.bench.spmv_matrices import open_matrix
+    from edgekit.device.runtime.arrays.sparse_input import library
     from edgekit.host.cli.output import emit
     from edgekit.host.cli.tune_spmv import settings_text
     from edgekit.host.errors import InputError
-    from edgekit.host.tune.spmv import settings_for
+    from edgekit.host.lab.bench.spmv_matrices import open_matrix
+    from edgekit.host.lab.tune.spmv import settings_for
 
     if dtype not in _VALUES:
         raise InputError(f"expected --dtype f32 or s8 for a sparse matrix, found {dtype}")

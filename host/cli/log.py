@@ -17,7 +17,7 @@ _QUIET = ("-h", "--help", "--version", "--install-completion", "--show-completio
 
 def log_file() -> Path:
     """The path of the log."""
-    from edgekit.host.paths import state_folder
+    from edgekit.host.common.paths import state_folder
 
     return state_folder() / "edgekit.log"
 

@@ -12,8 +12,8 @@ import typer
 from edgekit.host.errors import EdgekitError, InputError, PartialError
 
 if TYPE_CHECKING:
-    from edgekit.host.jobs.pool import Pool
-    from edgekit.host.jobs.task import Report, Sent
+    from edgekit.host.lab.jobs.pool import Pool
+    from edgekit.host.lab.jobs.task import Report, Sent
 
 Workers = Annotated[
     str | None,
@@ -61,8 +61,8 @@ def flags(**given: Any) -> list[str]:
 def sent(path: Path, model: bool = True) -> tuple[Sent, dict[str, bytes]]:
     """A file as a word of a task's command, and the contents to send along."""
     from edgekit.host.cli.options import Kind, file_kind
-    from edgekit.host.importers import model_files
-    from edgekit.host.jobs.task import Sent
+    from edgekit.host.compiler.frontends import model_files
+    from edgekit.host.lab.jobs.task import Sent
 
     files: tuple[Path, ...] = (path,)
     if model and file_kind(path) is Kind.MODEL:
@@ -74,7 +74,7 @@ def sent(path: Path, model: bool = True) -> tuple[Sent, dict[str, bytes]]:
 def sent_under(folder: str, path: Path) -> tuple[Sent, dict[str, bytes]]:
     """A file, or a folder, that is no model, in a folder of its own; InputError if it is not
     there."""
-    from edgekit.host.jobs.task import Sent
+    from edgekit.host.lab.jobs.task import Sent
 
     if not path.exists():
         raise InputError(f"--{folder}: expected a file or a folder, found nothing at {path}")
@@ -90,11 +90,11 @@ def pool_for(
     """`size` processes here, or the cluster, whose workers must know the boards `reached`."""
     pool: Pool
     if cluster is None:
-        from edgekit.host.jobs.pool import LocalPool
+        from edgekit.host.lab.jobs.pool import LocalPool
 
         pool = LocalPool(size)
     else:
-        from edgekit.host.jobs.dask_pool import SCHEMES, DaskPool
+        from edgekit.host.lab.jobs.dask_pool import SCHEMES, DaskPool
 
         if not cluster.startswith(SCHEMES):
             raise InputError(

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from edgekit.host.estimate.model import ModelEstimate
-    from edgekit.host.estimate.run import Cost
-    from edgekit.host.release import Benchmark
+    from edgekit.host.deploy.release import Benchmark
+    from edgekit.host.simulator.model import ModelEstimate
+    from edgekit.host.simulator.run import Cost
 
 _SCHEMA = "edgekit.bench.model/1"
 
@@ -85,7 +85,7 @@ def measured_document(
 ) -> dict[str, Any]:
     """The document of a benchmark; an emulator's times are called that. `peers`: by name, as
     PeerTimes tells."""
-    from edgekit.host.release import why_noisy
+    from edgekit.host.deploy.release import why_noisy
 
     times = _times(timing.median_ms, timing.p10_ms, timing.p90_ms, timing.runs)
     return _Document(
@@ -115,7 +115,7 @@ def measured_document(
 
 def model_document(found: ModelEstimate, peers: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The document of an estimate: nothing was loaded, and nothing can be noisy."""
-    from edgekit.host.estimate.report import error_document
+    from edgekit.host.simulator.report import error_document
 
     total = found.total_ms
     return _Document(
@@ -153,6 +153,6 @@ def _operator(found: ModelEstimate, spec: Mapping[str, Any], cost: Cost) -> _Ope
 
 
 def _cost(cost: Cost) -> dict[str, Any]:
-    from edgekit.host.estimate.report import cost_document
+    from edgekit.host.simulator.report import cost_document
 
     return cost_document(cost)

@@ -10,8 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from edgekit.host.cli import complete
-from edgekit.host.errors import InputError
-from edgekit.host.options import (
+from edgekit.host.compiler.options import (
     Activations,
     CompileOptions,
     Order,
@@ -20,6 +19,7 @@ from edgekit.host.options import (
     WeightBits,
     variants_of,
 )
+from edgekit.host.errors import InputError
 
 Board = Annotated[
     str | None,
@@ -319,14 +319,14 @@ def labels_of(given: list[str] | None) -> dict[str, str]:
 
 def board_name(given: str | None) -> str:
     """The board to use."""
-    from edgekit.host.inventory import read_project
+    from edgekit.host.deploy.inventory import read_project
 
     return given or read_project(Path.cwd()).board
 
 
 def model_file(given: str | None, board: str | None = None) -> Path:
     """The model or bundle to use, checked to be a readable file; a board may have its own."""
-    from edgekit.host.inventory import find_board, read_project
+    from edgekit.host.deploy.inventory import find_board, read_project
 
     project = read_project(Path.cwd())
     entry = find_board(board or project.board, Path.cwd())

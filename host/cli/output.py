@@ -11,8 +11,8 @@ from typing import Any, Literal, TextIO
 
 import typer
 
+from edgekit.host.common.text import printable
 from edgekit.host.errors import InputError
-from edgekit.host.text import printable
 
 _COLORS = {"ok": "green", "warn": "yellow", "fail": "red"}
 _SHORT_MS = 0.1  # what is shorter is told in microseconds
@@ -113,7 +113,7 @@ def byte_size(count: int) -> str:
 
 def show_shapes(variants: Sequence[Mapping[str, tuple[int, ...]]]) -> None:
     """One line per set of input shapes, where a release has several."""
-    from edgekit.device.agent.variants import shapes_text
+    from edgekit.device.runtime.agent.variants import shapes_text
 
     for shapes in variants if len(variants) > 1 else ():
         print(f"shapes    {shapes_text(shapes)}")

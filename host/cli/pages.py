@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from edgekit.host.report import Report
+    from edgekit.host.fleet.report import Report
 
 Html = Annotated[
     Path | None,
@@ -52,8 +52,8 @@ def write_pages(
     """Writes what was asked for, if anything; each file is there whole or not at all."""
     if page_file is None and trace_file is None:
         return
-    from edgekit.host.files import write_whole
-    from edgekit.host.report import page, trace
+    from edgekit.host.common.files import write_whole
+    from edgekit.host.fleet.report import page, trace
 
     made = make()
     if page_file is not None:

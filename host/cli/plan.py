@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from edgekit.host.cli.output import byte_size, table
 
 if TYPE_CHECKING:
-    from edgekit.host.api import Device
-    from edgekit.host.release import DeployPlan, Release
+    from edgekit.host.deploy.api import Device
+    from edgekit.host.deploy.release import DeployPlan, Release
 
 
 def plan_document(device: Device, plan: DeployPlan) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def plan_document(device: Device, plan: DeployPlan) -> dict[str, Any]:
 
 def show_plan(device: Device, plan: DeployPlan) -> None:
     """States, files and space; what would be left out is called skipped."""
-    from edgekit.device.agent import states
+    from edgekit.device.runtime.agent import states
 
     if plan.unchanged:
         print(f"release  {plan.release} runs on {device.name} already; nothing to do")

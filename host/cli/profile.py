@@ -53,9 +53,9 @@ def register(app: typer.Typer) -> None:
 
 def pull(board: Board = None, via: Over = None, as_json: Json = False) -> None:
     """Fetch the profiles that wait on a board; there they go once they are stored here."""
-    from edgekit.host import profiles
     from edgekit.host.cli.output import emit, warn
-    from edgekit.host.connections import connect_to
+    from edgekit.host.deploy.connections import connect_to
+    from edgekit.host.fleet import profiles
 
     name = board_name(board)
     store = profiles.ProfileStore()
@@ -80,10 +80,10 @@ def switch(
     as_json: Json = False,
 ) -> None:
     """Turn sampling on a board on or off; it is on unless told. What runs goes on as it began."""
-    from edgekit.host import profiles
     from edgekit.host.cli.output import emit
-    from edgekit.host.connections import connect_to
+    from edgekit.host.deploy.connections import connect_to
     from edgekit.host.errors import InputError
+    from edgekit.host.fleet import profiles
 
     if state not in ("on", "off"):
         raise InputError(f"expected on or off, found {state!r}")
@@ -126,7 +126,7 @@ def query(
 ) -> None:
     """Ask the profiles in SQL: the views are `operators` and `batches`."""
     from edgekit.host.cli.output import emit, table, warn
-    from edgekit.host.profiles import query as ask
+    from edgekit.host.fleet.profiles import query as ask
 
     found = ask(profile_write.store_of(source), sql, most)
     if found.more:
@@ -150,8 +150,8 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Write profiles into a file for other programs, by its name Parquet, CSV or JSON lines."""
-    from edgekit.host import profiles
     from edgekit.host.cli.output import check_writable, emit
+    from edgekit.host.fleet import profiles
 
     check_writable(output)
     rows = profiles.export(profile_write.store_of(source), output, sql)
@@ -172,7 +172,7 @@ def forget(
     """Remove profiles by the day they came: older ones than so many days, or than there is room."""
     from edgekit.host.cli.output import emit
     from edgekit.host.errors import InputError
-    from edgekit.host.profiles import ProfileStore
+    from edgekit.host.fleet.profiles import ProfileStore
 
     if days is None and keep is None:
         raise InputError("expected --days or --keep, which say what goes, found neither")

@@ -15,7 +15,7 @@ from edgekit.host.cli.options import Json, Keep, Over, byte_count, examples
 from edgekit.host.cli.profile_write import OptionalNats, Replicas
 
 if TYPE_CHECKING:
-    from edgekit.host.profiles import Stored
+    from edgekit.host.fleet.profiles import Stored
 
 _PORT = 8470
 _SERVER = re.compile(r"([A-Za-z0-9][A-Za-z0-9.-]{0,252})(?::([0-9]{1,5}))?")
@@ -49,9 +49,9 @@ def serve(
     as_json: Json = False,
 ) -> None:
     """Take the profiles that enrolled boards send, over HTTPS, until Ctrl-C."""
-    from edgekit.host import profiles
     from edgekit.host.cli.output import emit, note
     from edgekit.host.errors import InputError
+    from edgekit.host.fleet import profiles
 
     most_bytes = byte_count(keep, "--keep")
     if nats and keep:
@@ -98,10 +98,10 @@ def enroll(
     as_json: Json = False,
 ) -> None:
     """Let a board send its profiles here: gives it a token and the server's certificate."""
-    from edgekit.host import profiles
     from edgekit.host.cli.output import emit
-    from edgekit.host.connections import connect_to
+    from edgekit.host.deploy.connections import connect_to
     from edgekit.host.errors import InputError
+    from edgekit.host.fleet import profiles
 
     found = _SERVER.fullmatch(server)
     if found is None or not 0 < int(found[2] or _PORT) < 65536:
@@ -121,8 +121,8 @@ def enroll(
 
 def revoke(board: BoardName, as_json: Json = False) -> None:
     """Take its token from a board, which can send nothing from then on."""
-    from edgekit.host import profiles
     from edgekit.host.cli.output import emit
+    from edgekit.host.fleet import profiles
 
     profiles.revoke(profiles.ProfileStore(), board)
     if as_json:
@@ -143,9 +143,9 @@ def upload(
     as_json: Json = False,
 ) -> None:
     """Store the files of a board's spool, from a card or a copy; they stay where they are."""
-    from edgekit.host import profiles
     from edgekit.host.cli.output import emit, warn
     from edgekit.host.errors import TransferError
+    from edgekit.host.fleet import profiles
 
     store = profiles.ProfileStore()
     stored, damaged = profiles.upload(store, board, folder)

@@ -14,8 +14,8 @@ from edgekit.host.cli.profile_write import store_of
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
-    from edgekit.host.profiles import Comparison
-    from edgekit.host.report import Report
+    from edgekit.host.fleet.profiles import Comparison
+    from edgekit.host.fleet.report import Report
 
 _MOST = 12  # operators in a table
 _PERCENT = re.compile(r"([0-9]{1,4}(?:\.[0-9]{1,3})?) ?%?")
@@ -51,8 +51,8 @@ def report(
 ) -> None:
     """Write a page about all profiles: operators, graph, boards, releases. It needs no network."""
     from edgekit.host.cli.output import byte_size, emit
-    from edgekit.host.inventory import boards
-    from edgekit.host.report import field_report
+    from edgekit.host.deploy.inventory import boards
+    from edgekit.host.fleet.report import field_report
 
     check_pages(output, trace)
     names = [entry.name for entry in boards(Path.cwd())] if fleet else None
@@ -109,9 +109,9 @@ def compare(
     """Compare two releases as boards ran them, with how sure each change is."""
     from dataclasses import asdict
 
-    from edgekit.host import profiles
     from edgekit.host.cli.output import emit
     from edgekit.host.errors import SlowerError
+    from edgekit.host.fleet import profiles
 
     limit = _share(fail_above)
     found = profiles.compare(store_of(source), before, after)

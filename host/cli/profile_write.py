@@ -13,7 +13,7 @@ from edgekit.host.cli.options import Json, Source, examples
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
-    from edgekit.host.profiles import ProfileStore, SharedStore
+    from edgekit.host.fleet.profiles import ProfileStore, SharedStore
 
 _DURATION = re.compile(r"([0-9]{1,6})(s|m|h)?")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, None: 1}
@@ -71,8 +71,8 @@ def write(
     as_json: Json = False,
 ) -> None:
     """Write the profiles that `profile serve --nats` took into a shared store; any number may."""
-    from edgekit.host import profiles
     from edgekit.host.cli.output import emit, note, warn
+    from edgekit.host.fleet import profiles
 
     found = _DURATION.fullmatch(every)
     if found is None:
@@ -100,6 +100,6 @@ def write(
 
 def store_of(source: Source) -> ProfileStore | SharedStore:
     """The store that is asked: the user's own, or a shared one."""
-    from edgekit.host import profiles
+    from edgekit.host.fleet import profiles
 
     return profiles.ProfileStore() if source is None else profiles.SharedStore(source)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from edgekit.host.cli.output import byte_size, note
 
 if TYPE_CHECKING:
-    from edgekit.host.release import Step
+    from edgekit.host.deploy.release import Step
 
 _LINE_SECONDS = 5.0  # between two plain lines
 _SURE_SECONDS = 0.5  # a rate over less time than this says nothing

@@ -32,8 +32,8 @@ from edgekit.host.cli.run import Channels, Layout, Mean, Scale, numbers
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
-    from edgekit.host.graph.types import Graph
-    from edgekit.host.prune.report import Layer, Report
+    from edgekit.host.compiler.ir.types import Graph
+    from edgekit.host.compiler.transforms.prune.report import Layer, Report
 
 _NAME_WIDTH = 40
 _Sparsity = Annotated[
@@ -106,11 +106,11 @@ def prune(
     """
     from edgekit.host.cli.output import check_writable
     from edgekit.host.cli.progress import working
-    from edgekit.host.files import write_whole
-    from edgekit.host.importers import import_model
-    from edgekit.host.inputs import InputOptions
-    from edgekit.host.prune import pattern_of, pruned_file
-    from edgekit.host.quantize.prepare import float_form
+    from edgekit.host.common.files import write_whole
+    from edgekit.host.compiler.frontends import import_model
+    from edgekit.host.compiler.inputs import InputOptions
+    from edgekit.host.compiler.transforms.prune import pattern_of, pruned_file
+    from edgekit.host.compiler.transforms.quantize.prepare import float_form
 
     zeros = pattern_of(pattern, sparsity)
     path, file = model_and_output(model, output, "pruned")
@@ -132,11 +132,11 @@ def prune(
 
 def _sparse_layers(graph: Graph, board: str) -> set[str]:
     """The layers that compile gives sparse kernels on a board."""
-    from edgekit.host.compiler import prepare_graph
-    from edgekit.host.connections import profile_of
-    from edgekit.host.graph import ops
-    from edgekit.host.options import DEFAULT_OPTIONS
-    from edgekit.kb.board import load_board
+    from edgekit.host.compiler.driver import prepare_graph
+    from edgekit.host.compiler.ir import ops
+    from edgekit.host.compiler.options import DEFAULT_OPTIONS
+    from edgekit.host.deploy.connections import profile_of
+    from edgekit.kb.targets.board import load_board
 
     _, made = prepare_graph(graph, load_board(profile_of(board)), DEFAULT_OPTIONS)
     kinds = ops.PlanarConv2D | ops.PrunedFullyConnected

@@ -31,8 +31,8 @@ from edgekit.host.cli.run import Channels, Layout, Mean, Scale, numbers
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
-    from edgekit.host.quantize import Quantized
-    from edgekit.host.quantize.report import Report
+    from edgekit.host.compiler.transforms.quantize import Quantized
+    from edgekit.host.compiler.transforms.quantize.report import Report
 
 _NAME_WIDTH = 40
 _Output = Annotated[
@@ -88,13 +88,13 @@ def quantize(
     """
     from edgekit.host.cli.output import check_writable
     from edgekit.host.cli.progress import working
-    from edgekit.host.connections import profile_of
-    from edgekit.host.files import write_whole
-    from edgekit.host.importers import import_model
-    from edgekit.host.inputs import InputOptions
-    from edgekit.host.quantize import quantized_file
-    from edgekit.host.quantize.prepare import float_form
-    from edgekit.kb.board import load_board
+    from edgekit.host.common.files import write_whole
+    from edgekit.host.compiler.frontends import import_model
+    from edgekit.host.compiler.inputs import InputOptions
+    from edgekit.host.compiler.transforms.quantize import quantized_file
+    from edgekit.host.compiler.transforms.quantize.prepare import float_form
+    from edgekit.host.deploy.connections import profile_of
+    from edgekit.kb.targets.board import load_board
 
     path, file = model_and_output(model, output, "int8")
     if data is None:

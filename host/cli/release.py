@@ -11,9 +11,9 @@ from edgekit.host.cli.options import As, Board, Json, Over, board_name, examples
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
-    from edgekit.device.agent.specs import PlacementSpec, Wish
-    from edgekit.host.api import Device
-    from edgekit.host.release import BoardStatus, ReleaseInfo
+    from edgekit.device.runtime.agent.specs import PlacementSpec, Wish
+    from edgekit.host.deploy.api import Device
+    from edgekit.host.deploy.release import BoardStatus, ReleaseInfo
 
 
 def register(app: typer.Typer) -> None:
@@ -35,7 +35,7 @@ def status(
     board: Board = None, via: Over = None, as_name: As = None, as_json: Json = False
 ) -> None:
     """Show what runs on a board and what ran before."""
-    from edgekit.host.api import connect
+    from edgekit.host.deploy.api import connect
 
     device = connect(board_name(board), via=via).named(as_name)
     _show(device, device.status(), "edgekit.status/1", as_json)
@@ -45,7 +45,7 @@ def verify(
     board: Board = None, via: Over = None, as_name: As = None, as_json: Json = False
 ) -> None:
     """Compare every file of the releases on a board with its SHA-256."""
-    from edgekit.host.api import connect
+    from edgekit.host.deploy.api import connect
 
     device = connect(board_name(board), via=via).named(as_name)
     _show(device, device.verify(), "edgekit.verify/1", as_json)
@@ -55,7 +55,7 @@ def rollback(
     board: Board = None, via: Over = None, as_name: As = None, as_json: Json = False
 ) -> None:
     """Put the previous release back into service."""
-    from edgekit.host.api import connect
+    from edgekit.host.deploy.api import connect
 
     device = connect(board_name(board), via=via).named(as_name)
     _show(device, device.rollback(), "edgekit.rollback/1", as_json)
@@ -74,8 +74,8 @@ def remove(
 
     Refused while a process on the board runs it. The other models stay as they are.
     """
-    from edgekit.host.api import connect
     from edgekit.host.cli.output import emit
+    from edgekit.host.deploy.api import connect
 
     if (as_name is not None) == default:
         found = "both" if default else "neither"

@@ -13,11 +13,11 @@ from edgekit.host.cli.options import Kind, file_kind, model_file
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
-    from edgekit.device.agent.specs import LossSpec
-    from edgekit.host.bundle import Bundle
-    from edgekit.host.graph.types import Graph
-    from edgekit.host.quantize.measure import Classes
-    from edgekit.kb.board import BoardProfile
+    from edgekit.device.runtime.agent.specs import LossSpec
+    from edgekit.host.compiler.ir.types import Graph
+    from edgekit.host.compiler.transforms.quantize.measure import Classes
+    from edgekit.host.deploy.bundle import Bundle
+    from edgekit.kb.targets.board import BoardProfile
 
 FloatModel = Annotated[
     str | None,
@@ -77,8 +77,8 @@ def model_and_output(model: str | None, output: Path | None, what: str) -> tuple
 def written(graph: Graph, source: Path, file: Path, loss: LossSpec | None = None) -> bytes:
     """The graph in the format that `file` names, with what it lost; .tflite files keep the model's
     notes."""
-    from edgekit.host.exporters import write_onnx, write_tflite
-    from edgekit.host.inputs import loss_entry, read_attached
+    from edgekit.host.compiler.exporters import write_onnx, write_tflite
+    from edgekit.host.compiler.inputs import loss_entry, read_attached
 
     entry = loss_entry(loss) if loss else {}
     if file.suffix == ".onnx":
@@ -90,9 +90,9 @@ def written(graph: Graph, source: Path, file: Path, loss: LossSpec | None = None
 def times_of(before: Graph, after: Graph, board: str) -> Times | None:
     """What the two graphs take on a board; None where its core has no model."""
     from edgekit.host.cli.estimated import estimate_bundle
-    from edgekit.host.connections import profile_of
-    from edgekit.host.estimate.target import has_model
-    from edgekit.kb.board import load_board
+    from edgekit.host.deploy.connections import profile_of
+    from edgekit.host.simulator.target import has_model
+    from edgekit.kb.targets.board import load_board
 
     profile = load_board(profile_of(board))
     if not has_model(profile) or profile.nna is not None:
@@ -125,10 +125,10 @@ def show_times(times: Times | None) -> None:
 
 
 def _bundle(graph: Graph, board: BoardProfile) -> Bundle:
-    from edgekit.host.bundle import build_bundle
-    from edgekit.host.compiler import build_graph, prepare_graph
-    from edgekit.host.graph.identity import identity
-    from edgekit.host.options import DEFAULT_OPTIONS
+    from edgekit.host.compiler.driver import build_graph, prepare_graph
+    from edgekit.host.compiler.ir.identity import identity
+    from edgekit.host.compiler.options import DEFAULT_OPTIONS
+    from edgekit.host.deploy.bundle import build_bundle
 
     options = replace(DEFAULT_OPTIONS, threads=1)
     imported, made = prepare_graph(graph, board, options)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from edgekit.host.cli.output import duration, table, warn
 
 if TYPE_CHECKING:
-    from edgekit.host.release import Benchmark
+    from edgekit.host.deploy.release import Benchmark
 
 _SLOWEST = 10
 _NAME_WIDTH = 40
@@ -50,7 +50,7 @@ def show_times(timing: Benchmark, emulated: bool) -> None:
 
 def warn_of_noise(timing: Benchmark, emulated: bool) -> None:
     """One line where the times are not to be believed; an emulator's are not anyway."""
-    from edgekit.host.release import why_noisy
+    from edgekit.host.deploy.release import why_noisy
 
     if not emulated and (why := why_noisy(timing)):
         warn(f"noisy measurement: {why}; measure again when it is quiet")

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from edgekit.host.common.files import write_whole, writing_whole
 from edgekit.host.errors import InputError
-from edgekit.host.files import write_whole, writing_whole
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -83,7 +83,7 @@ def _npz(runs: Sequence[Outputs]) -> bytes:
     """The outputs; those of several runs one above the other, on a first axis more."""
     import numpy as np
 
-    from edgekit.device.agent.npz import Array, npz_bytes
+    from edgekit.device.runtime.agent.npz import Array, npz_bytes
 
     made = runs[0]
     if len(runs) > 1:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from edgekit.device.dtypes import BY_NAME
+from edgekit.device.runtime.dtypes import BY_NAME
 from edgekit.host.cli.compile import load_bundle
 from edgekit.host.cli.deploy import put_into_service
 from edgekit.host.cli.options import (
@@ -36,11 +36,11 @@ from edgekit.host.cli.results import STDOUT
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
-    from edgekit.device.agent.specs import TensorSpec
-    from edgekit.host.api import Device
+    from edgekit.device.runtime.agent.specs import TensorSpec
     from edgekit.host.cli.run_job import Found, Job
-    from edgekit.host.inputs import ModelNotes
-    from edgekit.host.release import Session
+    from edgekit.host.compiler.inputs import ModelNotes
+    from edgekit.host.deploy.api import Device
+    from edgekit.host.deploy.release import Session
 
 
 Input = Annotated[
@@ -196,11 +196,11 @@ def run(
 
     The model is loaded once; what it remembers goes from one file to the next.
     """
-    from edgekit.host.api import connect
     from edgekit.host.cli.classes import read_labels
     from edgekit.host.cli.run_job import Job
     from edgekit.host.cli.run_stream import Stream, StreamOptions
-    from edgekit.host.inputs import InputOptions, is_array
+    from edgekit.host.compiler.inputs import InputOptions, is_array
+    from edgekit.host.deploy.api import connect
 
     path = model_file(model) if model else None
     device = connect(board_name(board), via=via).named(as_name)
@@ -235,7 +235,7 @@ def _files(input_path: Path | None, output: str | None) -> list[Path]:
     """What to run, none for a stream of frames; what is wrong with names is told before the board
     is asked for anything."""
     from edgekit.host.cli.results import check_target
-    from edgekit.host.inputs import input_files, is_array, read_arrays
+    from edgekit.host.compiler.inputs import input_files, is_array, read_arrays
 
     if input_path is None or str(input_path) == STDOUT:
         return []
@@ -252,8 +252,8 @@ def _notes(device: Device, model: Path | None, wanted: bool) -> ModelNotes:
     may name the file: its hash tells whether it is that one."""
     import hashlib
 
-    from edgekit.host.inputs import ModelNotes, read_notes
-    from edgekit.host.inventory import read_project
+    from edgekit.host.compiler.inputs import ModelNotes, read_notes
+    from edgekit.host.deploy.inventory import read_project
 
     if model is not None:
         return read_notes(model)
@@ -297,7 +297,7 @@ def _show(device: Device, session: Session, job: Job, found: list[Found], as_jso
 
     from edgekit.host.cli.output import emit, note
     from edgekit.host.cli.report import time_key, time_label
-    from edgekit.host.explanations import nna_account, nna_lines
+    from edgekit.host.deploy.explanations import nna_account, nna_lines
 
     times = [ms for each in found for ms in each.latencies_ms]
     served = session.served

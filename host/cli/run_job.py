@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgekit.device.agent.manifest import Variant
-from edgekit.device.agent.specs import TensorSpec
-from edgekit.device.agent.variants import variant_for
+from edgekit.device.runtime.agent.manifest import Variant
+from edgekit.device.runtime.agent.specs import TensorSpec
+from edgekit.device.runtime.agent.variants import variant_for
 from edgekit.host.cli.classes import Class, best, class_output
 from edgekit.host.cli.output import note
 from edgekit.host.cli.results import results
-from edgekit.host.inputs import InputOptions, ModelNotes, is_picture, read_inputs
-from edgekit.host.release import Session
+from edgekit.host.compiler.inputs import InputOptions, ModelNotes, is_picture, read_inputs
+from edgekit.host.deploy.release import Session
 
 
 @dataclass(frozen=True)

@@ -17,21 +17,21 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgekit.device.dtypes import BY_NAME
+from edgekit.device.runtime.dtypes import BY_NAME
 from edgekit.host.cli.classes import best, class_output
 from edgekit.host.cli.output import note
 from edgekit.host.cli.report import time_key
 from edgekit.host.cli.results import STDOUT, plain
+from edgekit.host.compiler.inputs import PixelFrames, read_inputs
 from edgekit.host.errors import InputError
-from edgekit.host.inputs import PixelFrames, read_inputs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from edgekit.device.agent.specs import TensorSpec
-    from edgekit.host.api import Device
+    from edgekit.device.runtime.agent.specs import TensorSpec
     from edgekit.host.cli.run_job import Job
-    from edgekit.host.release import Session
+    from edgekit.host.deploy.api import Device
+    from edgekit.host.deploy.release import Session
 
 _SECONDS = 5.0  # for a program to end once nobody reads its frames
 

@@ -27,13 +27,13 @@ from edgekit.host.cli.options import (
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
-    from edgekit.host.connections import Connection
-    from edgekit.host.jobs.task import Sent
-    from edgekit.host.tune.products import Product
-    from edgekit.host.tune.session import Job
-    from edgekit.host.tune.tuner import Outcome, Progress
-    from edgekit.kb.board import BoardProfile
-    from edgekit.kb.method import Method
+    from edgekit.host.deploy.connections import Connection
+    from edgekit.host.lab.jobs.task import Sent
+    from edgekit.host.lab.tune.products import Product
+    from edgekit.host.lab.tune.session import Job
+    from edgekit.host.lab.tune.tuner import Outcome, Progress
+    from edgekit.kb.tables.method import Method
+    from edgekit.kb.targets.board import BoardProfile
 
 ModelFile = Annotated[
     Path | None,
@@ -133,10 +133,10 @@ def tune_gemm(
     """
     from edgekit.host.cli.output import emit
     from edgekit.host.cli.tune_estimated import estimate_methods, show_methods
-    from edgekit.host.connections import check_counting, connect_to
-    from edgekit.host.release import check_quiet
-    from edgekit.host.tune.session import Job
-    from edgekit.kb.board import load_board, load_profile
+    from edgekit.host.deploy.connections import check_counting, connect_to
+    from edgekit.host.deploy.release import check_quiet
+    from edgekit.host.lab.tune.session import Job
+    from edgekit.kb.targets.board import load_board, load_profile
 
     seconds = parse_budget(budget)
     boards = boards_of(board)
@@ -208,7 +208,7 @@ def _say_emulated(name: str, threads: int) -> None:
 
 def _tuned(job: Job, connection: Connection) -> Outcome:
     from edgekit.host.cli.output import note
-    from edgekit.host.tune.session import tune
+    from edgekit.host.lab.tune.session import tune
 
     try:
         with _showing(job.board) as show:
@@ -235,7 +235,7 @@ class _Kind:
 
 
 def _products(model: Path | None, shapes: Path | None, kind: _Kind) -> tuple[Product, ...]:
-    from edgekit.host.tune.products import (
+    from edgekit.host.lab.tune.products import (
         COUNTED_OPERATIONS,
         Product,
         products_of_model,
@@ -271,8 +271,8 @@ def _products(model: Path | None, shapes: Path | None, kind: _Kind) -> tuple[Pro
 def _rows(
     model: Path | None, shapes: Path | None, profile: BoardProfile, kind: _Kind
 ) -> dict[Product, Method]:
-    from edgekit.host.tables.gemm import table_of
-    from edgekit.host.tune.tables import methods_of_rows
+    from edgekit.host.compiler.tables.gemm import table_of
+    from edgekit.host.lab.tune.tables import methods_of_rows
 
     if model or shapes:
         raise InputError("expected --rows or products of your own, found both; name one")
@@ -313,7 +313,7 @@ def _showing(board: str) -> Iterator[Callable[[Progress], None]]:
 def _summary(board: str, outcome: Outcome) -> None:
     from edgekit.host.cli.kb_shared import method_text
     from edgekit.host.cli.output import table
-    from edgekit.host.tune.tuner import gain_of
+    from edgekit.host.lab.tune.tuner import gain_of
 
     best = sorted(outcome.best, key=lambda each: each.ratio)
     rows = [
@@ -339,7 +339,7 @@ def _summary(board: str, outcome: Outcome) -> None:
 def _document(
     board: str, profile: BoardProfile, emulated: bool, outcome: Outcome
 ) -> dict[str, Any]:
-    from edgekit.host.tune.tuner import gain_of
+    from edgekit.host.lab.tune.tuner import gain_of
 
     return {
         "schema": "edgekit.tune.gemm/1",

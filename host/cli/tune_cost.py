@@ -20,10 +20,10 @@ from edgekit.host.cli.options import (
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
-    from edgekit.host.api import Device
-    from edgekit.host.bundle import Bundle
-    from edgekit.host.estimate.model import ModelEstimate
-    from edgekit.host.tune.cost import Accuracy, Sample
+    from edgekit.host.deploy.api import Device
+    from edgekit.host.deploy.bundle import Bundle
+    from edgekit.host.lab.tune.cost import Accuracy, Sample
+    from edgekit.host.simulator.model import ModelEstimate
 
 _PERCENT = 100.0
 Seconds = Annotated[
@@ -67,13 +67,13 @@ def tune_cost(
     are the emulator's, or counted instructions if it is up with --counting; what a real core would
     take is shown beside them.
     """
-    from edgekit.host.api import connect
     from edgekit.host.cli.estimated import estimated_document, sentence_of
     from edgekit.host.cli.output import emit
-    from edgekit.host.schedule.calibration import save_calibration
-    from edgekit.host.schedule.cost import CostModel
-    from edgekit.host.tune.cost import accuracy, accuracy_elsewhere, calibrate
-    from edgekit.kb.board import load_board
+    from edgekit.host.compiler.schedule.calibration import save_calibration
+    from edgekit.host.compiler.schedule.cost import CostModel
+    from edgekit.host.deploy.api import connect
+    from edgekit.host.lab.tune.cost import accuracy, accuracy_elsewhere, calibrate
+    from edgekit.kb.targets.board import load_board
 
     device = connect(board_name(board), via=via)
     samples, estimates = _measure(device, model or _models(), rounds, seconds, allow_noise)
@@ -122,8 +122,8 @@ def _measure(
     from edgekit.host.cli.estimated import estimate_of
     from edgekit.host.cli.output import note
     from edgekit.host.cli.progress import stages
-    from edgekit.host.release import check_quiet
-    from edgekit.host.tune.cost_board import measure
+    from edgekit.host.deploy.release import check_quiet
+    from edgekit.host.lab.tune.cost_board import measure
 
     watched = not (device.emulated or allow_noise)
     if device.emulated:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from edgekit.host.errors import EdgekitError
 
 if TYPE_CHECKING:
-    from edgekit.device.arrays.sparse_input import Csr
-    from edgekit.host.api import Device
-    from edgekit.host.tune.spmv import TunedMatrix
-    from edgekit.host.tune.tuner import Best
-    from edgekit.kb.board import BoardProfile
-    from edgekit.kb.core import Validation
+    from edgekit.device.runtime.arrays.sparse_input import Csr
+    from edgekit.host.deploy.api import Device
+    from edgekit.host.lab.tune.spmv import TunedMatrix
+    from edgekit.host.lab.tune.tuner import Best
+    from edgekit.kb.targets.board import BoardProfile
+    from edgekit.kb.targets.core import Validation
 
 _LOG = logging.getLogger("edgekit.estimate")
 _SECONDS = 60.0  # of one product
@@ -25,10 +25,10 @@ _T = TypeVar("_T")
 
 def is_to_measure(name: str) -> bool:
     """Whether a board is there to measure on; not one that is emulated, or only a profile."""
-    from edgekit.host.boards.machines import virtual_board_names
-    from edgekit.host.connections import LOCAL
-    from edgekit.host.inventory import find_board
-    from edgekit.kb.board import board_names
+    from edgekit.host.deploy.connections import LOCAL
+    from edgekit.host.deploy.inventory import find_board
+    from edgekit.host.virtual.machines import virtual_board_names
+    from edgekit.kb.targets.board import board_names
 
     is_own = name == LOCAL or find_board(name, Path.cwd()) is not None
     return is_own or name not in (*virtual_board_names(), *board_names())
@@ -36,7 +36,7 @@ def is_to_measure(name: str) -> bool:
 
 def device_to_measure(name: str, via: Any) -> Device | None:
     """The board to measure on; None for one that is emulated, or only a profile."""
-    from edgekit.host.api import connect
+    from edgekit.host.deploy.api import connect
 
     return connect(name, via=via) if is_to_measure(name) else None
 
@@ -51,7 +51,7 @@ class MethodEstimate:
     proof: Validation | None
 
     def to_json(self) -> dict[str, Any]:
-        from edgekit.host.estimate.report import error_document
+        from edgekit.host.simulator.report import error_document
 
         return {
             "shape": asdict(self.best.product.shape),
@@ -72,7 +72,7 @@ class SettingsEstimate:
     proof: Validation | None
 
     def to_json(self) -> dict[str, Any]:
-        from edgekit.host.estimate.report import error_document
+        from edgekit.host.simulator.report import error_document
 
         return {
             "matrix": self.tuned.row.matrix,
@@ -96,8 +96,8 @@ def estimate_settings(
 
 
 def _if_quick(profile: BoardProfile, estimates: Callable[[], list[_T]]) -> list[_T]:
-    from edgekit.host.estimate.model import is_quick
-    from edgekit.host.estimate.target import has_model
+    from edgekit.host.simulator.model import is_quick
+    from edgekit.host.simulator.target import has_model
 
     if not (has_model(profile) and is_quick(profile.arch)):
         return []
@@ -111,8 +111,8 @@ def _if_quick(profile: BoardProfile, estimates: Callable[[], list[_T]]) -> list[
 def _settings_estimate(
     profile: BoardProfile, tuned: TunedMatrix, matrix: Csr, threads: int
 ) -> SettingsEstimate:
-    from edgekit.host.estimate.spmv import spmv_costs
-    from edgekit.host.estimate.target import target_of
+    from edgekit.host.simulator.spmv import spmv_costs
+    from edgekit.host.simulator.target import target_of
 
     target = target_of(profile)
     forms = (tuned.row.settings or tuned.rule, tuned.rule)
@@ -123,9 +123,9 @@ def _settings_estimate(
 
 
 def _estimates(profile: BoardProfile, best: Sequence[Best]) -> list[MethodEstimate]:
-    from edgekit.host.estimate.products import Multiplication, ProductTimer
-    from edgekit.host.estimate.target import target_of
-    from edgekit.kb.method import analytic_method
+    from edgekit.host.simulator.products import Multiplication, ProductTimer
+    from edgekit.host.simulator.target import target_of
+    from edgekit.kb.tables.method import analytic_method
 
     target = target_of(profile)
     timer = ProductTimer(target, _SECONDS)
@@ -144,7 +144,7 @@ def _estimates(profile: BoardProfile, best: Sequence[Best]) -> list[MethodEstima
 def show_methods(profile: BoardProfile, estimates: Sequence[MethodEstimate]) -> None:
     """One table, each time with its error."""
     from edgekit.host.cli.output import table
-    from edgekit.host.estimate.report import error_text
+    from edgekit.host.simulator.report import error_text
 
     if not estimates:
         return
@@ -160,7 +160,7 @@ def show_methods(profile: BoardProfile, estimates: Sequence[MethodEstimate]) -> 
 def show_settings(profile: BoardProfile, estimates: Sequence[SettingsEstimate]) -> None:
     """One table, each time with its error."""
     from edgekit.host.cli.output import table
-    from edgekit.host.estimate.report import error_text
+    from edgekit.host.simulator.report import error_text
 
     if not estimates:
         return

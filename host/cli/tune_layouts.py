@@ -33,16 +33,16 @@ def tune_layouts(
     On a board by time; for a virtual board, or one that is only a profile, in estimated cycles of
     its core, or in counted instructions where there is no model of it.
     """
-    from edgekit.host.api import connect
     from edgekit.host.cli.output import emit, table
     from edgekit.host.cli.tune_estimated import device_to_measure
-    from edgekit.host.connections import profile_of
-    from edgekit.host.estimate.target import has_model
-    from edgekit.host.release import check_quiet
-    from edgekit.host.tables.layouts import user_layout_table
-    from edgekit.host.tune.layouts import estimate_layouts, left_out_error
-    from edgekit.host.tune.layouts import tune_layouts as tune
-    from edgekit.kb.board import load_board
+    from edgekit.host.compiler.tables.layouts import user_layout_table
+    from edgekit.host.deploy.api import connect
+    from edgekit.host.deploy.connections import profile_of
+    from edgekit.host.deploy.release import check_quiet
+    from edgekit.host.lab.tune.layouts import estimate_layouts, left_out_error
+    from edgekit.host.lab.tune.layouts import tune_layouts as tune
+    from edgekit.host.simulator.target import has_model
+    from edgekit.kb.targets.board import load_board
 
     name = board_name(board)
     device = device_to_measure(name, via)

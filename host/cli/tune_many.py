@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from edgekit.host.cli.many import check_all, pool_for
 
 if TYPE_CHECKING:
-    from edgekit.host.jobs.task import Sent
-    from edgekit.host.jobs.tuning import Tuning
+    from edgekit.host.lab.jobs.task import Sent
+    from edgekit.host.lab.jobs.tuning import Tuning
 
 
 def tune_many(
@@ -27,7 +27,7 @@ def tune_many(
     from edgekit.host.cli.output import emit, note
     from edgekit.host.cli.progress import stages
     from edgekit.host.cli.tune_estimated import is_to_measure
-    from edgekit.host.jobs.tuning import tune_boards
+    from edgekit.host.lab.jobs.tuning import tune_boards
 
     of_model = command[1] == "model"
     reached = [b for b in boards if not of_model or is_to_measure(b)]
@@ -51,9 +51,9 @@ def tune_many(
 
 def _build_tables(found: Sequence[Tuning]) -> None:
     """What the workers measured, in this host's tables too."""
-    from edgekit.host.tables.gemm import user_table
-    from edgekit.host.tune.tables import build_for
-    from edgekit.kb.board import load_board
+    from edgekit.host.compiler.tables.gemm import user_table
+    from edgekit.host.lab.tune.tables import build_for
+    from edgekit.kb.targets.board import load_board
 
     for name in sorted({t.document["profile"] for t in found if t.ok}):
         profile = load_board(name)

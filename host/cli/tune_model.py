@@ -28,13 +28,13 @@ from edgekit.host.cli.options import (
     one_input_shape,
     parse_budget,
 )
+from edgekit.host.compiler.options import CompileOptions, Precision
 from edgekit.host.errors import InputError
-from edgekit.host.options import CompileOptions, Precision
 
 if TYPE_CHECKING:
-    from edgekit.host.tune.model_session import ModelJob, ModelTuned
-    from edgekit.host.tune.operators import ModelOutcome, ModelProgress, Won
-    from edgekit.host.tune.orders import OrderOutcome
+    from edgekit.host.lab.tune.model_session import ModelJob, ModelTuned
+    from edgekit.host.lab.tune.operators import ModelOutcome, ModelProgress, Won
+    from edgekit.host.lab.tune.orders import OrderOutcome
 
 _SHOWN = 10  # best gains in the summary
 
@@ -73,12 +73,12 @@ def tune_model(
     """
     from edgekit.host.cli.output import emit, note
     from edgekit.host.cli.tune_estimated import device_to_measure
-    from edgekit.host.connections import profile_of
-    from edgekit.host.estimate.target import target_of
-    from edgekit.host.placement import check_placement
-    from edgekit.host.release import check_quiet
-    from edgekit.host.tune.model_session import ModelJob
-    from edgekit.kb.board import load_board
+    from edgekit.host.compiler.placement import check_placement
+    from edgekit.host.deploy.connections import profile_of
+    from edgekit.host.deploy.release import check_quiet
+    from edgekit.host.lab.tune.model_session import ModelJob
+    from edgekit.host.simulator.target import target_of
+    from edgekit.kb.targets.board import load_board
 
     seconds = parse_budget(budget)
     boards = boards_of(board)
@@ -130,7 +130,7 @@ def _moment() -> str:
 
 def _tuned(job: ModelJob) -> ModelTuned:
     from edgekit.host.cli.output import note
-    from edgekit.host.tune.model_session import tune_model as tune
+    from edgekit.host.lab.tune.model_session import tune_model as tune
 
     try:
         with _showing(job) as (show, tell):
@@ -169,7 +169,7 @@ def _showing(
 def _summary(job: ModelJob, tuned: ModelTuned) -> None:
     from edgekit.host.cli.kb_shared import operator_text
     from edgekit.host.cli.output import milliseconds, table
-    from edgekit.host.tune.operators import gain_of
+    from edgekit.host.lab.tune.operators import gain_of
 
     outcome, rows = tuned.outcome, []
     for w in _best(outcome):
@@ -204,7 +204,7 @@ def _best(outcome: ModelOutcome) -> list[Won]:
 
 
 def _document(job: ModelJob, tuned: ModelTuned) -> dict[str, Any]:
-    from edgekit.host.tune.operators import gain_of
+    from edgekit.host.lab.tune.operators import gain_of
 
     outcome, orders = tuned.outcome, tuned.orders
     kept = orders.kept if orders else []

@@ -24,11 +24,11 @@ from edgekit.host.cli.options import (
     one_input_shape,
 )
 from edgekit.host.cli.tune_cost import Rounds, Seconds
+from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.errors import InputError
-from edgekit.host.options import CompileOptions
 
 if TYPE_CHECKING:
-    from edgekit.host.tune.orders import OrderJob, OrderOutcome, Timed
+    from edgekit.host.lab.tune.orders import OrderJob, OrderOutcome, Timed
 
 _PERCENT = 100.0
 
@@ -71,12 +71,12 @@ def tune_order(
     from edgekit.host.cli.output import check_writable, emit
     from edgekit.host.cli.progress import stages
     from edgekit.host.cli.tune_estimated import device_to_measure
-    from edgekit.host.connections import profile_of
-    from edgekit.host.estimate.target import target_of
-    from edgekit.host.release import check_quiet
-    from edgekit.host.tune.orders import BoardOrders, EstimatedOrders, OrderJob
-    from edgekit.host.tune.orders import tune_orders as tune
-    from edgekit.kb.board import load_board
+    from edgekit.host.deploy.connections import profile_of
+    from edgekit.host.deploy.release import check_quiet
+    from edgekit.host.lab.tune.orders import BoardOrders, EstimatedOrders, OrderJob
+    from edgekit.host.lab.tune.orders import tune_orders as tune
+    from edgekit.host.simulator.target import target_of
+    from edgekit.kb.targets.board import load_board
 
     name = board_name(board)
     path = model_file(model, name)
@@ -113,7 +113,7 @@ def tune_order(
 
 
 def _ranks(timed: list[Timed]) -> float:
-    from edgekit.host.tune.cost import rank_correlation
+    from edgekit.host.lab.tune.cost import rank_correlation
 
     return rank_correlation(
         [t.candidate.simulated_us for t in timed], [t.measured_us for t in timed]

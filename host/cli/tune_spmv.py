@@ -12,8 +12,8 @@ from edgekit.host.cli.bench_spmv import Matrices, ValueType
 from edgekit.host.cli.options import AllowNoise, Board, Json, Over, board_name, examples
 
 if TYPE_CHECKING:
-    from edgekit.device.arrays.sparse_blocks import BlockSettings
-    from edgekit.device.arrays.sparse_table import Row
+    from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings
+    from edgekit.device.runtime.arrays.sparse_table import Row
 
 
 def register(group: typer.Typer) -> None:
@@ -50,15 +50,15 @@ def tune_spmv(
     A virtual board counts instructions, and must be up with --counting; what the settings would
     take on a real core is estimated.
     """
-    from edgekit.host.bench.spmv_matrices import STANDARD, open_matrix
     from edgekit.host.cli.output import emit, note, table
     from edgekit.host.cli.tune_estimated import estimate_settings, show_settings
-    from edgekit.host.connections import check_counting, connect_to
-    from edgekit.host.release import check_quiet
-    from edgekit.host.tables.spmv import add_spmv_rows, user_spmv_table
-    from edgekit.host.tune.spmv import tune_matrix
-    from edgekit.host.tune.spmv_board import SpmvMeasurer
-    from edgekit.kb.board import load_board
+    from edgekit.host.compiler.tables.spmv import add_spmv_rows, user_spmv_table
+    from edgekit.host.deploy.connections import check_counting, connect_to
+    from edgekit.host.deploy.release import check_quiet
+    from edgekit.host.lab.bench.spmv_matrices import STANDARD, open_matrix
+    from edgekit.host.lab.tune.spmv import tune_matrix
+    from edgekit.host.lab.tune.spmv_board import SpmvMeasurer
+    from edgekit.kb.targets.board import load_board
 
     connection = connect_to(board_name(board), via)
     check_counting(connection)

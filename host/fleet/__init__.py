@@ -1,9 +1,9 @@
 """Many boards as one: which are meant, and the same work on each of them."""
 
 from edgekit.host.fleet.cancelable import CanceledError
+from edgekit.host.fleet.progress import Tally
 from edgekit.host.fleet.runner import PARALLEL, FleetRun, Outcome, Silent, Turn, Watch, run_on
 from edgekit.host.fleet.select import check_places, facts, parse_selection, place, select
-from edgekit.host.fleet.tally import Tally
 
 __all__ = [
     "PARALLEL",

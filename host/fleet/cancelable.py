@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 
+from edgekit.host.deploy.transport import Over, Transport
 from edgekit.host.errors import EdgekitError
-from edgekit.host.transport import Over, Transport
 
 
 class CanceledError(EdgekitError):

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edgekit.host.common.files import write_whole
+from edgekit.host.compiler.inputs import InputOptions, is_array, read_arrays, read_inputs
 from edgekit.host.errors import InputError
-from edgekit.host.files import write_whole
 from edgekit.host.fleet.runner import FleetRun, Turn
-from edgekit.host.inputs import InputOptions, is_array, read_arrays, read_inputs
 
 
 @dataclass(frozen=True)

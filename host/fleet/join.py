@@ -6,17 +6,17 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from edgekit.device.agent.placement import place
-from edgekit.device.agent.probe import Probe
-from edgekit.device.agent.specs import Wish
-from edgekit.device.errors import InputError as DeviceInputError
-from edgekit.host.doctor import Verdict, compare
-from edgekit.host.doctor.propose import propose
+from edgekit.device.runtime.agent.placement import place
+from edgekit.device.runtime.agent.probe import Probe
+from edgekit.device.runtime.agent.specs import Wish
+from edgekit.device.runtime.errors import InputError as DeviceInputError
+from edgekit.host.deploy.doctor import Verdict, compare
+from edgekit.host.deploy.doctor.propose import propose
+from edgekit.host.deploy.inventory import BoardEntry
+from edgekit.host.deploy.release import enroll_host, enroll_unsigned, probe
+from edgekit.host.deploy.transport import Transport
 from edgekit.host.errors import IncompatibleError, InputError
-from edgekit.host.inventory import BoardEntry
-from edgekit.host.release import enroll_host, enroll_unsigned, probe
-from edgekit.host.transport import Transport
-from edgekit.kb.board import load_board
+from edgekit.kb.targets.board import load_board
 
 
 @dataclass(frozen=True)

@@ -24,11 +24,11 @@ from pathlib import Path
 
 import msgspec
 
-from edgekit.host.bundle import Bundle
+from edgekit.host.common.files import locked, take_lock, write_whole
+from edgekit.host.common.paths import data_folder
+from edgekit.host.deploy.bundle import Bundle
 from edgekit.host.errors import BusyError, InputError, TransferError
-from edgekit.host.files import locked, take_lock, write_whole
 from edgekit.host.fleet.rollout import Event, Plan, Progress, Verdict
-from edgekit.host.paths import data_folder
 
 _KEPT = 20  # rollouts that are over
 _PLAN, _JOURNAL, _LOCK, _BUNDLES = "plan.json", "journal.jsonl", "lock", "bundles"

@@ -21,12 +21,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, Protocol, TypeVar
 
-from edgekit.device.errors import DeviceError
-from edgekit.host.api import Device
-from edgekit.host.connections import Connection, connect_to_entry
+from edgekit.device.runtime.errors import DeviceError
+from edgekit.host.deploy.api import Device
+from edgekit.host.deploy.connections import Connection, connect_to_entry
+from edgekit.host.deploy.inventory import BoardEntry
 from edgekit.host.errors import EdgekitError
 from edgekit.host.fleet.cancelable import Cancelable, CanceledError
-from edgekit.host.inventory import BoardEntry
 
 PARALLEL = 32  # boards at a time: they wait more than they work
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from edgekit.host.deploy.inventory import BoardEntry, boards
 from edgekit.host.errors import InputError
-from edgekit.host.inventory import BoardEntry, boards
-from edgekit.kb.board import nearest
+from edgekit.kb.targets.board import nearest
 
 _TERM = re.compile(r"(?P<key>[A-Za-z0-9][A-Za-z0-9._-]*)(?:(?P<sign>!=|==?)(?P<value>[^\s,=!]+))?")
 _MOST_SHOWN = 8  # values that a message lists

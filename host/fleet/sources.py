@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from edgekit.host.deploy.inventory import BoardEntry
+from edgekit.host.deploy.transport.ssh_config import SshTarget, hops, literal_hosts
 from edgekit.host.errors import InputError
 from edgekit.host.fleet.address import parse_address
 from edgekit.host.fleet.select import place
-from edgekit.host.inventory import BoardEntry
-from edgekit.host.transport.ssh_config import SshTarget, hops, literal_hosts
 
 _KEYS = ("name", "host", "profile", "user", "port", "identity", "host_key", "fingerprint")
 _MOST_BYTES = 64 << 20

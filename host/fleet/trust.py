@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from edgekit.host.deploy.transport.ssh import SshTarget, fetch_host_key
+from edgekit.host.deploy.transport.ssh_config import hops, user_config
+from edgekit.host.deploy.transport.ssh_keys import KnownHosts, fingerprint, parse_host_key
 from edgekit.host.errors import AuthenticationError, InputError
 from edgekit.host.fleet.runner import FleetRun, Watch, run_on
 from edgekit.host.fleet.sources import Candidate
-from edgekit.host.transport.ssh import SshTarget, fetch_host_key
-from edgekit.host.transport.ssh_config import hops, user_config
-from edgekit.host.transport.ssh_keys import KnownHosts, fingerprint, parse_host_key
 
 KEY_SECONDS = 30.0
 _PREFERRED = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521")

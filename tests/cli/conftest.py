@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from edgekit.host.bundle import sign_bundle
 from edgekit.host.cli.main import main
-from edgekit.host.paths import cache_folder
-from edgekit.host.transport.ssh_keys import fingerprint
+from edgekit.host.common.paths import cache_folder
+from edgekit.host.deploy.bundle import sign_bundle
+from edgekit.host.deploy.transport.ssh_keys import fingerprint
 from tests.support.init_systems import board_with
 from tests.support.sshd import Sshd, running_sshd
 

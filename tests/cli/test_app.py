@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from edgekit.device.agent import service
-from edgekit.device.agent.store import Store
-from edgekit.host.api import connect
-from edgekit.host.bundle import sign_bundle
-from edgekit.host.release import enroll_host
+from edgekit.device.runtime.agent import service
+from edgekit.device.runtime.agent.store import Store
+from edgekit.host.deploy.api import connect
+from edgekit.host.deploy.bundle import sign_bundle
+from edgekit.host.deploy.release import enroll_host
 from tests.support.applications import write_application as write
 
 pytestmark = pytest.mark.usefixtures("bare_init")

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from edgekit.device.agent.app_folder import AppFolder
-from edgekit.device.agent.store import Store
+from edgekit.device.runtime.agent.app_folder import AppFolder
+from edgekit.device.runtime.agent.store import Store
 from tests.support.applications import write_application as write
 from tests.support.init_systems import board_with
 

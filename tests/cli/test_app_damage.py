@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from edgekit.device.agent.app_folder import AppFolder
-from edgekit.device.agent.spool import Spool
-from edgekit.device.agent.store import Store
-from edgekit.host.bundle import sign_bundle
+from edgekit.device.runtime.agent.app_folder import AppFolder
+from edgekit.device.runtime.agent.spool import Spool
+from edgekit.device.runtime.agent.store import Store
+from edgekit.host.deploy.bundle import sign_bundle
 from tests.support.profile_batches import batch
 
 pytestmark = pytest.mark.usefixtures("bare_init")

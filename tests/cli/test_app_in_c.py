@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from edgekit.host.bundle import sign_bundle
+from edgekit.host.deploy.bundle import sign_bundle
 
 pytestmark = pytest.mark.usefixtures("bare_init")
 WATCHES = """

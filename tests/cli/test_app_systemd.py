@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from edgekit.device.agent.app_folder import AppFolder
-from edgekit.device.agent.store import Store
-from edgekit.host.api import Device
-from edgekit.host.release import enroll_host
+from edgekit.device.runtime.agent.app_folder import AppFolder
+from edgekit.device.runtime.agent.store import Store
+from edgekit.host.deploy.api import Device
+from edgekit.host.deploy.release import enroll_host
 from tests.support.systemd_machine import USER, Machine, missing
 
 pytestmark = [

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from edgekit.device.arrays.nna_chip import NNA2
+from edgekit.device.runtime.arrays.nna_chip import NNA2
 
 
 def test_json_has_the_account_the_chip_and_the_speed(edgekit: Any) -> None:

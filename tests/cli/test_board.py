@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from edgekit.host import boards
-from edgekit.host.boards import BoardState, RunningBoard
+from edgekit.host import virtual as boards
+from edgekit.host.deploy.transport.ssh_keys import fingerprint
 from edgekit.host.errors import InputError
 from edgekit.host.fleet.address import Address, parse_address
-from edgekit.host.transport.ssh_keys import fingerprint
+from edgekit.host.virtual import BoardState, RunningBoard
 from tests.support.sshd import Sshd, make_key
 
 SOURCES = Path(__file__).parents[2] / "src"
@@ -316,7 +316,7 @@ def test_board_that_cannot_count_is_named_before_anything_is_compiled(
     command: tuple[str, ...],
 ) -> None:
     monkeypatch.setattr(boards, "find_running", machine.get)
-    monkeypatch.setattr("edgekit.host.toolchain.kernels.build_kernels", None)
+    monkeypatch.setattr("edgekit.host.compiler.toolchain.kernels.build_kernels", None)
     assert edgekit("board", "up", "a57").code == 0
     done = edgekit(*command, "--board", "a57")
     assert done.code == 5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgekit.kb.board import board_names, load_profile, profile_names
+from edgekit.kb.targets.board import board_names, load_profile, profile_names
 
 BASES = [name for name in profile_names() if load_profile(name).abstract]
 

@@ -261,8 +261,8 @@ def test_the_cache_is_shown_and_emptied_by_kind(
 def test_a_cache_that_is_in_use_is_not_emptied(
     edgekit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from edgekit.host.checked_files import in_use
-    from edgekit.host.files import locked
+    from edgekit.host.common.checked_files import in_use
+    from edgekit.host.common.files import locked
 
     cache = tmp_path / "other" / "cache"
     for name in ("objects", "boards", ".golden.4194305"):
@@ -285,7 +285,7 @@ def test_a_cache_that_is_in_use_is_not_emptied(
 def test_images_of_boards_that_are_up_stay(
     edgekit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from edgekit.host import boards
+    from edgekit.host import virtual as boards
 
     monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path / "other"))
     (tmp_path / "other" / "cache" / "boards").mkdir(parents=True)

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from edgekit.host.bundle import Bundle, sign_bundle
-from edgekit.host.history.store import History
+from edgekit.host.deploy.bundle import Bundle, sign_bundle
+from edgekit.host.lab.history.store import History
 
 SOURCES = Path(__file__).parents[2] / "src"
 
@@ -116,9 +116,9 @@ def test_what_a_model_takes_after_its_deploy_goes_into_the_history(
     edgekit: Any, home: Path, face_model: Path, ekb: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept: list[tuple[Any, ...]] = []
-    monkeypatch.setattr("edgekit.host.release.why_noisy", lambda timing: None)
+    monkeypatch.setattr("edgekit.host.deploy.release.why_noisy", lambda timing: None)
     monkeypatch.setattr(
-        "edgekit.host.history.benchmarks.keep_benchmark", lambda *given: kept.append(given) or 1
+        "edgekit.host.lab.history.benchmarks.keep_benchmark", lambda *given: kept.append(given) or 1
     )
     History().close()
     small = face_model.with_name("okay_nabu.tflite")

@@ -9,12 +9,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from edgekit.host.bundle import Bundle
 from edgekit.host.cli.estimated import estimate_beside, estimated_document, show_estimate
-from edgekit.host.estimate import emulator as emulator_module
-from edgekit.host.estimate import model as model_module
-from edgekit.host.estimate import run as run_module
-from edgekit.host.estimate.target import Target
+from edgekit.host.deploy.bundle import Bundle
+from edgekit.host.simulator import emulator as emulator_module
+from edgekit.host.simulator import model as model_module
+from edgekit.host.simulator import run as run_module
+from edgekit.host.simulator.target import Target
 from tests.support.fake_emulator import answer, write_emulator, write_program
 from tests.support.onnx_models import model, node, save, value
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgekit.host.api import connect
-from edgekit.host.bundle import sign_bundle
+from edgekit.host.deploy.api import connect
+from edgekit.host.deploy.bundle import sign_bundle
 
 BOARDS = """
 [boards.pi-1]

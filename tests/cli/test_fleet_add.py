@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from edgekit.host.inventory import boards
-from edgekit.host.transport.ssh_keys import fingerprint
+from edgekit.host.deploy.inventory import boards
+from edgekit.host.deploy.transport.ssh_keys import fingerprint
 from tests.support.sshd import Sshd
 
 pytestmark = pytest.mark.sshd

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from edgekit.device.agent.signing import enroll
-from edgekit.device.agent.store import Store
-from edgekit.host.bundle import sign_bundle
-from edgekit.host.bundle.sign import host_key
-from edgekit.host.inventory import add_boards
+from edgekit.device.runtime.agent.signing import enroll
+from edgekit.device.runtime.agent.store import Store
+from edgekit.host.deploy.bundle import sign_bundle
+from edgekit.host.deploy.bundle.sign import host_key
+from edgekit.host.deploy.inventory import add_boards
 from tests.support.board_farm import Farm, running_farm
 
 SOURCES = Path(__file__).parents[2] / "src"

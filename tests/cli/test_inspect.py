@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgekit.host.inspect import inspect_model
-from edgekit.kb.board import load_board
+from edgekit.host.compiler.inspect import inspect_model
+from edgekit.kb.targets.board import load_board
 from tests.support.onnx_models import model, node, save, value
 
 

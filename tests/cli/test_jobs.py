@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from edgekit.host.history.store import History
-from edgekit.host.jobs.task import Task, run_task
-from edgekit.host.paths import cache_folder
+from edgekit.host.common.paths import cache_folder
+from edgekit.host.lab.history.store import History
+from edgekit.host.lab.jobs.task import Task, run_task
 from tests.support.clusters import Cluster, running_cluster
 from tests.support.patience import until
 
@@ -174,7 +174,7 @@ def test_of_one_that_failed_the_error_is_its_own(
 def test_a_cluster_that_is_none_is_named(
     edgekit: Any, shapes: Path, cluster: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("edgekit.host.jobs.dask_pool._CONNECT_SECONDS", 1.0)
+    monkeypatch.setattr("edgekit.host.lab.jobs.dask_pool._CONNECT_SECONDS", 1.0)
     done = _tune(edgekit, shapes, "--cluster", cluster)
     assert done.code in (2, 3)
     assert said in done.err

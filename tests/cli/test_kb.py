@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from edgekit.host.history.store import History
-from edgekit.host.tune.csv_import import REQUIRED
+from edgekit.host.lab.history.store import History
+from edgekit.host.lab.tune.csv_import import REQUIRED
 from edgekit.kb.features import GemmShape, Sequences, key_of
-from edgekit.kb.gemm_file import load_table, table_text
-from edgekit.kb.gemm_table import KnowledgeBase, Row
-from edgekit.kb.measurement import Measurement
-from edgekit.kb.method import Method
-from edgekit.kb.places import shipped_folder
+from edgekit.kb.tables.gemm_file import load_table, table_text
+from edgekit.kb.tables.gemm_table import KnowledgeBase, Row
+from edgekit.kb.tables.measurement import Measurement
+from edgekit.kb.tables.method import Method
+from edgekit.kb.tables.paths import shipped_folder
 
 _METHOD = Method(256, 128, 128, False, False, 8, 4)
 _SHAPE = GemmShape(m=500, k=1600, n=30)

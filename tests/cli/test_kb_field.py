@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgekit.device.agent.batch import (
+from edgekit.device.runtime.agent.batch import (
     Batch,
     OperatorSpread,
     Spread,
@@ -22,15 +22,15 @@ from edgekit.device.agent.batch import (
     batch_bytes,
 )
 from edgekit.device.version import VERSION
-from edgekit.host.api import connect
-from edgekit.host.bundle import Bundle
-from edgekit.host.explanations import recall
-from edgekit.host.history.standing import subject_of
-from edgekit.host.options import DEFAULT_OPTIONS
-from edgekit.host.profiles import ProfileStore
-from edgekit.host.tables.gemm import user_table
-from edgekit.kb.board import load_board
-from edgekit.kb.gemm_file import table_text
+from edgekit.host.compiler.options import DEFAULT_OPTIONS
+from edgekit.host.compiler.tables.gemm import user_table
+from edgekit.host.deploy.api import connect
+from edgekit.host.deploy.bundle import Bundle
+from edgekit.host.deploy.explanations import recall
+from edgekit.host.fleet.profiles import ProfileStore
+from edgekit.host.lab.history.tunable_ops import subject_of
+from edgekit.kb.tables.gemm_file import table_text
+from edgekit.kb.targets.board import load_board
 
 pytest.importorskip("duckdb", reason="no duckdb: pip install 'edgekit[profiles]'")
 

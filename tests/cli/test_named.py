@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgekit.host.bundle import sign_bundle
+from edgekit.host.deploy.bundle import sign_bundle
 
 
 @pytest.fixture(scope="module")

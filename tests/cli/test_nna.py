@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgekit.host.graph.evaluate import evaluate
-from edgekit.host.importers import import_model
-from edgekit.kb import board as boards
+from edgekit.host.compiler.frontends import import_model
+from edgekit.host.compiler.ir.evaluate import evaluate
+from edgekit.kb.targets import board as boards
 from tests.support.nna_model import tiny_model
 
 

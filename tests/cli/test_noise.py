@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from edgekit.host.release import noise
-from edgekit.host.release.types import Noise
+from edgekit.host.deploy.release import noise
+from edgekit.host.deploy.release.types import Noise
 
 WHY = "other programs keep 2.0 of 2 cores busy (load average 5.0)"
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from edgekit.device.agent.spool import Spool
-from edgekit.host.paths import data_folder
+from edgekit.device.runtime.agent.spool import Spool
+from edgekit.host.common.paths import data_folder
 from tests.support.profile_batches import batch
 
 pytest.importorskip("pyarrow")

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from edgekit.device.agent.spool import Spool
-from edgekit.host.paths import data_folder
-from edgekit.host.profiles import ProfileStore
+from edgekit.device.runtime.agent.spool import Spool
+from edgekit.host.common.paths import data_folder
+from edgekit.host.fleet.profiles import ProfileStore
 from tests.support.profile_batches import batch, headed, stream
 
 pytest.importorskip("pyarrow")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from edgekit.host.profiles import Bus, ProfileStore
+from edgekit.host.fleet.profiles import Bus, ProfileStore
 from tests.support.nats_servers import PROGRAM, running_nats
 from tests.support.profile_batches import stream
 

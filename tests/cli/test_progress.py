@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from edgekit.host.cli.progress import Meter, deploying
-from edgekit.host.release import Step
+from edgekit.host.deploy.release import Step
 
 MIB = 1 << 20
 

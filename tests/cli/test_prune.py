@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgekit.host.graph.evaluate import evaluate
-from edgekit.host.importers import import_model
+from edgekit.host.compiler.frontends import import_model
+from edgekit.host.compiler.ir.evaluate import evaluate
 from tests.support.onnx_models import model, node, save, value
 from tests.support.prune_models import SIZE, images, pointwise_net, two_branches
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.host.graph.evaluate import evaluate
-from edgekit.host.importers import import_model
+from edgekit.host.compiler.frontends import import_model
+from edgekit.host.compiler.ir.evaluate import evaluate
 from tests.support.onnx_models import model, node, save, value
 
 _WIDTHS = (400, 900, 320, 10)  # more weights than the L2 cache of an A53 holds

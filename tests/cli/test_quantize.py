@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgekit.host.exporters import write_tflite
-from edgekit.host.graph.evaluate import evaluate
-from edgekit.host.importers import import_model
-from edgekit.host.inputs import read_attached
-from edgekit.host.passes.quantized import integer_form
-from edgekit.host.quantize.rules import WEIGHTED
+from edgekit.host.compiler.exporters import write_tflite
+from edgekit.host.compiler.frontends import import_model
+from edgekit.host.compiler.inputs import read_attached
+from edgekit.host.compiler.ir.evaluate import evaluate
+from edgekit.host.compiler.transforms.passes.quantized import integer_form
+from edgekit.host.compiler.transforms.quantize.rules import WEIGHTED
 from tests.support.onnx_models import model, node, save, value
 from tests.support.quantize_models import CLASSES, SIZE, classifier, samples, save_samples
 

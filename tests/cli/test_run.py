@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from edgekit.host import connect
-from edgekit.host.artifact import Artifact
-from edgekit.host.bundle import build_bundle, sign_bundle
-from edgekit.kb.board import load_board
+from edgekit.host.compiler.artifact import Artifact
+from edgekit.host.deploy.bundle import build_bundle, sign_bundle
+from edgekit.kb.targets.board import load_board
 
 X = np.array([1, 2, 3, -4], np.float32)
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from edgekit.device.agent.hotspots import classify, parse_annotation, parse_report
-from edgekit.device.arrays.sparse_table import read_table
+from edgekit.device.runtime.agent.hotspots import classify, parse_annotation, parse_report
+from edgekit.device.runtime.arrays.sparse_table import read_table
 
 _SMALL = ("--matrix", "banded:400:3", "--seconds", "0.1")
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import typer
 
-from edgekit.device.errors import BusyError
+from edgekit.device.runtime.errors import BusyError
 from edgekit.host import errors
 from edgekit.host.cli.app import app, explain
 
@@ -196,7 +196,7 @@ def test_a_bug_names_itself_and_the_way_to_the_traceback(
     def broken() -> list[str]:
         raise ZeroDivisionError("a\nb")
 
-    monkeypatch.setattr("edgekit.kb.board.board_names", broken)
+    monkeypatch.setattr("edgekit.kb.targets.board.board_names", broken)
     done = edgekit("boards")
     assert done.code == 1
     assert "bug: ZeroDivisionError: a b (test_start.py:" in done.complaint
@@ -214,6 +214,6 @@ def test_interrupt_exits_130(edgekit: Any, monkeypatch: pytest.MonkeyPatch) -> N
     def interrupted() -> list[str]:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("edgekit.kb.board.board_names", interrupted)
+    monkeypatch.setattr("edgekit.kb.targets.board.board_names", interrupted)
     done = edgekit("boards")
     assert (done.code, done.out, done.err) == (130, "", "")

@@ -12,8 +12,8 @@ import onnx
 import pytest
 
 from edgekit.host import compile_model
-from edgekit.host.graph.evaluate import evaluate
-from edgekit.host.importers import import_model
+from edgekit.host.compiler.frontends import import_model
+from edgekit.host.compiler.ir.evaluate import evaluate
 from tests.support.decoder import CONTEXT, TIES, TOKENS, decoded_by_hand, decoder_model
 from tests.support.onnx_models import model, node, save, value
 

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgekit.host.artifact import Artifact
-from edgekit.host.bundle import build_bundle, sign_bundle
-from edgekit.kb.board import load_board
+from edgekit.host.compiler.artifact import Artifact
+from edgekit.host.deploy.bundle import build_bundle, sign_bundle
+from edgekit.kb.targets.board import load_board
 
 ROOT = Path(__file__).parents[2]
 FRAMES = np.arange(12, dtype=np.float32).reshape(3, 4)

@@ -13,21 +13,21 @@ from typing import Any
 
 import pytest
 
-from edgekit.device.features import cpu_model
+from edgekit.device.runtime.features import cpu_model
 from edgekit.device.version import VERSION
+from edgekit.host.common.paths import data_folder
+from edgekit.host.compiler.tables.gemm import kit_table, user_table
+from edgekit.host.deploy.transport import Completed, LocalTransport, OnLine
 from edgekit.host.errors import UnreachableError
-from edgekit.host.history.store import History
-from edgekit.host.paths import data_folder
-from edgekit.host.tables.gemm import kit_table, user_table
-from edgekit.host.transport import Completed, LocalTransport, OnLine
-from edgekit.host.tune.lock import tuning_alone
-from edgekit.host.tune.products import Product
-from edgekit.host.tune.session import Job, tune
-from edgekit.kb.board import load_board
+from edgekit.host.lab.history.store import History
+from edgekit.host.lab.tune.lock import tuning_alone
+from edgekit.host.lab.tune.products import Product
+from edgekit.host.lab.tune.session import Job, tune
 from edgekit.kb.features import GemmShape
-from edgekit.kb.gemm_file import load_table, table_text
-from edgekit.kb.gemm_table import KnowledgeBase, Row
-from edgekit.kb.method import Method, analytic_method
+from edgekit.kb.tables.gemm_file import load_table, table_text
+from edgekit.kb.tables.gemm_table import KnowledgeBase, Row
+from edgekit.kb.tables.method import Method, analytic_method
+from edgekit.kb.targets.board import load_board
 
 ROOT = Path(__file__).parents[2]
 _SHAPES = [(m, 32, 16) for m in range(8, 16)]

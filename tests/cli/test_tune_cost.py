@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from edgekit.host import api
 from edgekit.host.cli import estimated
+from edgekit.host.deploy import api
 
 SMALL = "okay_nabu"
 

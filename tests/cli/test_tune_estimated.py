@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from edgekit.device.arrays.sparse_blocks import BlockSettings
-from edgekit.device.arrays.sparse_input import Csr
-from edgekit.device.arrays.sparse_table import Key, Row
-from edgekit.host import connections
+from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings
+from edgekit.device.runtime.arrays.sparse_input import Csr
+from edgekit.device.runtime.arrays.sparse_table import Key, Row
+from edgekit.host.deploy import connections
 from edgekit.host.errors import InputError
-from edgekit.host.estimate import model, products, spmv
-from edgekit.host.estimate.run import Cost
-from edgekit.host.tune import session, spmv_board
-from edgekit.host.tune import spmv as tune_spmv
-from edgekit.host.tune.products import Product
-from edgekit.host.tune.spmv import TunedMatrix
-from edgekit.host.tune.tuner import Best, Outcome
+from edgekit.host.lab.tune import session, spmv_board
+from edgekit.host.lab.tune import spmv as tune_spmv
+from edgekit.host.lab.tune.products import Product
+from edgekit.host.lab.tune.spmv import TunedMatrix
+from edgekit.host.lab.tune.tuner import Best, Outcome
+from edgekit.host.simulator import model, products, spmv
+from edgekit.host.simulator.run import Cost
 from edgekit.kb.features import GemmShape
-from edgekit.kb.method import Method
+from edgekit.kb.tables.method import Method
 
 _HOW = Method(48, 64, 32, pack_a=False, pack_b=False, mr=4, nr=8)
 _BEST = Best(Product(GemmShape(48, 64, 32)), _HOW, 0.5)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from edgekit.host.tables.layout_table import KERNELS, Case, LayoutTable, Work, read_layouts
-from edgekit.host.tune import layouts
+from edgekit.host.compiler.tables.layout_table import KERNELS, Case, LayoutTable, Work, read_layouts
+from edgekit.host.lab.tune import layouts
 
 
 @pytest.mark.long

@@ -12,23 +12,23 @@ from typing import Any
 import pytest
 
 from edgekit.device.version import VERSION
-from edgekit.host.compiler import prepare, prepare_graph
+from edgekit.host.compiler.driver import prepare, prepare_graph
+from edgekit.host.compiler.explain import explain
+from edgekit.host.compiler.fit import plan_of
+from edgekit.host.compiler.lowering.groups import choices_of
+from edgekit.host.compiler.options import DEFAULT_OPTIONS
+from edgekit.host.compiler.tables.gemm import user_table
 from edgekit.host.errors import UnreachableError
-from edgekit.host.explain import explain
-from edgekit.host.fit import plan_of
-from edgekit.host.history.standing import Subject
-from edgekit.host.history.store import History
-from edgekit.host.lower.groups import choices_of
-from edgekit.host.options import DEFAULT_OPTIONS
-from edgekit.host.tables.gemm import user_table
-from edgekit.host.tune import model_session
-from edgekit.host.tune.lock import tuning_alone
-from edgekit.host.tune.operator_times import MeasuredTimes
-from edgekit.host.tune.operators import Times
-from edgekit.host.tune.orders import has_untried_orders
-from edgekit.kb.board import load_board
-from edgekit.kb.gemm_file import load_table
-from edgekit.kb.gemm_table import KnowledgeBase
+from edgekit.host.lab.history.store import History
+from edgekit.host.lab.history.tunable_ops import Subject
+from edgekit.host.lab.tune import model_session
+from edgekit.host.lab.tune.lock import tuning_alone
+from edgekit.host.lab.tune.operator_times import MeasuredTimes
+from edgekit.host.lab.tune.operators import Times
+from edgekit.host.lab.tune.orders import has_untried_orders
+from edgekit.kb.tables.gemm_file import load_table
+from edgekit.kb.tables.gemm_table import KnowledgeBase
+from edgekit.kb.targets.board import load_board
 from tests.support.order_clockwork import OrderClockwork
 
 _BOARD = "rpi3"
@@ -258,7 +258,7 @@ def test_methods_that_lose_together_are_given_up_where_none_can_be_blamed(
     tune: Any, clockwork: type[Clockwork], monkeypatch: pytest.MonkeyPatch, face_model: Path
 ) -> None:
     clockwork.beside = 3.0
-    monkeypatch.setattr("edgekit.host.tune.operators._MOST_WHOLES", 0)
+    monkeypatch.setattr("edgekit.host.lab.tune.operators._MOST_WHOLES", 0)
     found = tune().document
     assert found["after_ms"] == found["default_ms"] and found["gain"] == 1.0
     assert not any(each["method"]["mr"] == 5 for each in _explained(face_model).values())
@@ -271,7 +271,7 @@ def test_what_was_compiled_before_stays_where_what_was_found_is_slower_together(
     first = tune("--threads", "1").document
     before = _explained(face_model, threads=2)
     clockwork.crowd = 2.5
-    monkeypatch.setattr("edgekit.host.tune.operators._MOST_WHOLES", 0)
+    monkeypatch.setattr("edgekit.host.lab.tune.operators._MOST_WHOLES", 0)
     found = tune("--threads", "2").document
     assert found["finished"] and found["measured"] > 0
     assert found["after_ms"] == pytest.approx(found["before_ms"])

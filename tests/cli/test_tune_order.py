@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from edgekit.device.version import VERSION
-from edgekit.host.compiler import prepare
-from edgekit.host.fit import plan_of
-from edgekit.host.history.store import History
-from edgekit.host.options import CompileOptions
-from edgekit.host.tables.orders import user_order_table
-from edgekit.host.tune import orders
-from edgekit.kb.board import load_board
+from edgekit.host.compiler.driver import prepare
+from edgekit.host.compiler.fit import plan_of
+from edgekit.host.compiler.options import CompileOptions
+from edgekit.host.compiler.tables.orders import user_order_table
+from edgekit.host.lab.history.store import History
+from edgekit.host.lab.tune import orders
+from edgekit.kb.targets.board import load_board
 from tests.support.order_clockwork import OrderClockwork
 
 _BOARD = "rpi3"

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgekit.host.compiler import compile_artifact, prepare
-from edgekit.host.graph.evaluate import evaluate
-from edgekit.host.options import CompileOptions
-from edgekit.kb.board import load_board
+from edgekit.host.compiler.driver import compile_artifact, prepare
+from edgekit.host.compiler.ir.evaluate import evaluate
+from edgekit.host.compiler.options import CompileOptions
+from edgekit.kb.targets.board import load_board
 from tests.support.onnx_models import model, node, save, value
 
 _ROWS, _WIDTH = 12, 64

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgekit.device.dtypes import BY_NAME
-from edgekit.host.estimate.emulator import HALF as SWITCHES
-from edgekit.host.estimate.emulator import spelled
-from edgekit.host.paths import cache_folder
-from edgekit.host.zoo.cases import Cases
-from edgekit.kb.board import BoardProfile, load_board
+from edgekit.device.runtime.dtypes import BY_NAME
+from edgekit.host.common.paths import cache_folder
+from edgekit.host.lab.zoo.cases import Cases
+from edgekit.host.simulator.emulator import HALF as SWITCHES
+from edgekit.host.simulator.emulator import spelled
+from edgekit.kb.targets.board import BoardProfile, load_board
 
 _KERNELS = Path(__file__).parents[2] / "device" / "kernels"
 _DRIVER = Path(__file__).with_name("driver.c")

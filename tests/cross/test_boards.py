@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgekit.device.agent.manifest import LIBRARY, WEIGHTS
-from edgekit.host.bench.process import Worker
-from edgekit.host.compiler import compile_artifact
-from edgekit.host.exporters.tflite import write_tflite
-from edgekit.host.zoo.cases import make_cases
-from edgekit.host.zoo.models import compile_release, open_zoo
-from edgekit.kb.board import load_board
+from edgekit.device.runtime.agent.manifest import LIBRARY, WEIGHTS
+from edgekit.host.compiler.driver import compile_artifact
+from edgekit.host.compiler.exporters.tflite.writer import write_tflite
+from edgekit.host.lab.bench.process import Worker
+from edgekit.host.lab.zoo.cases import make_cases
+from edgekit.host.lab.zoo.models import compile_release, open_zoo
+from edgekit.kb.targets.board import load_board
 from tests.cross.conftest import CPUS, RVV
 from tests.support.nna_model import attention_graph, tiny_graph
 

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.device.agent.batch import bodies
-from edgekit.device.agent.c_samples import take_samples
-from edgekit.device.agent.spool import Spool
-from edgekit.device.agent.store import Links, Store
-from edgekit.device.agent.whole import write_record
+from edgekit.device.runtime.agent.batch import bodies
+from edgekit.device.runtime.agent.c_samples import take_samples
+from edgekit.device.runtime.agent.integrity import write_record
+from edgekit.device.runtime.agent.spool import Spool
+from edgekit.device.runtime.agent.store import Links, Store
 from edgekit.host import compile_model
-from edgekit.host.paths import cache_folder
-from edgekit.host.toolchain.application import write_application
-from edgekit.kb.board import load_board
+from edgekit.host.common.paths import cache_folder
+from edgekit.host.compiler.toolchain.application import write_application
+from edgekit.kb.targets.board import load_board
 from tests.cross.conftest import CPUS, QEMU
 
 pytestmark = pytest.mark.cross

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgekit.kb.board import load_board
+from edgekit.kb.targets.board import load_board
 from tests.cross.conftest import RVV
 from tests.support.gemm_cases import DTYPES, build, check, encoded, output_bytes, random_product
 

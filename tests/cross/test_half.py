@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgekit.host.compiler import compile_artifact
-from edgekit.host.graph import ops
-from edgekit.host.graph.evaluate import evaluate
-from edgekit.host.graph.types import Activation, DType
-from edgekit.host.lower.stems import with_stems
-from edgekit.host.options import CompileOptions
-from edgekit.host.tables.gemm import table_of
-from edgekit.host.zoo.cases import Cases
-from edgekit.kb.board import BoardProfile, load_board
+from edgekit.host.compiler.driver import compile_artifact
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.evaluate import evaluate
+from edgekit.host.compiler.ir.types import Activation, DType
+from edgekit.host.compiler.lowering.conv.stems import with_stems
+from edgekit.host.compiler.options import CompileOptions
+from edgekit.host.compiler.tables.gemm import table_of
+from edgekit.host.lab.zoo.cases import Cases
+from edgekit.kb.targets.board import BoardProfile, load_board
 from tests.cross.conftest import HALF, VirtualBoard, half_board
 from tests.support import stem_graphs
 from tests.support.half_graphs import HALF_FAMILIES, check_half, in_half

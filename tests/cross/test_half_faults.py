@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.host.artifact import Golden
-from edgekit.host.compiler import prepare
-from edgekit.host.fit import plan_of
-from edgekit.host.golden.vectors import golden_of
-from edgekit.host.graph.types import Graph
-from edgekit.host.lower.plan import Plan
-from edgekit.host.options import CompileOptions
-from edgekit.host.paths import cache_folder
-from edgekit.host.toolchain.zig import kernels_folder
-from edgekit.host.zoo.cases import Cases
-from edgekit.kb.board import load_board
+from edgekit.host.common.paths import cache_folder
+from edgekit.host.compiler.artifact import Golden
+from edgekit.host.compiler.driver import prepare
+from edgekit.host.compiler.fit import plan_of
+from edgekit.host.compiler.golden.vectors import golden_of
+from edgekit.host.compiler.ir.types import Graph
+from edgekit.host.compiler.lowering.plan import Plan
+from edgekit.host.compiler.options import CompileOptions
+from edgekit.host.compiler.toolchain.zig import kernels_folder
+from edgekit.host.lab.zoo.cases import Cases
+from edgekit.kb.targets.board import load_board
 from tests.cross.conftest import HALF
 from tests.support.golden_runs import ROOT, built_with, real_models, with_fault, worst_by_tolerance
 from tests.support.kernel_faults import FAULTS, Fault

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgekit.host.zoo.cases import Cases
-from edgekit.kb.board import load_board
+from edgekit.host.lab.zoo.cases import Cases
+from edgekit.kb.targets.board import load_board
 from tests.cross.conftest import RVV
 from tests.support.kernel_runs import build, check
 from tests.support.op_graphs import FAMILIES, inputs_of, random_graph

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgekit.host.graph.evaluate import evaluate
-from edgekit.host.zoo.cases import Cases
-from edgekit.kb.board import load_board
+from edgekit.host.compiler.ir.evaluate import evaluate
+from edgekit.host.lab.zoo.cases import Cases
+from edgekit.kb.targets.board import load_board
 from tests.support.kernel_runs import build
 from tests.support.method_cases import every_method
 from tests.support.op_graphs import inputs_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edgekit.kb.board import load_board
+from edgekit.kb.targets.board import load_board
 from tests.cross.conftest import RVV
 from tests.support.nna_cases import build, check, encoded, output_bytes, random_cases
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgekit.host.graph.evaluate import evaluate
-from edgekit.host.passes.compress import compress_weights
-from edgekit.host.zoo.cases import Cases
-from edgekit.kb.board import load_board
+from edgekit.host.compiler.ir.evaluate import evaluate
+from edgekit.host.compiler.transforms.passes.compress import compress_weights
+from edgekit.host.lab.zoo.cases import Cases
+from edgekit.kb.targets.board import load_board
 from tests.cross.conftest import RVV
 from tests.support.kernel_runs import build as build_graph
 from tests.support.outlier_cases import build, check, encoded, output_bytes, random_case

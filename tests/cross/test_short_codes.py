@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgekit.host.graph import ops
-from edgekit.host.graph.types import DType, Graph, Padding
-from edgekit.host.lower.lower import lower
-from edgekit.host.zoo.cases import Cases
-from edgekit.kb.board import load_board
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import DType, Graph, Padding
+from edgekit.host.compiler.lowering.lower import lower
+from edgekit.host.lab.zoo.cases import Cases
+from edgekit.kb.targets.board import load_board
 from tests.support.kernel_runs import build, check
 from tests.support.op_cases import Case, constant, quant, tensor
 from tests.support.op_graphs import graph_of

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgekit.host.compiler import prepare
-from edgekit.host.options import CompileOptions
-from edgekit.host.zoo.cases import Cases
-from edgekit.kb.board import load_board
+from edgekit.host.compiler.driver import prepare
+from edgekit.host.compiler.options import CompileOptions
+from edgekit.host.lab.zoo.cases import Cases
+from edgekit.kb.targets.board import load_board
 from tests.support.decoder import TIES, TOKENS, decoded_by_hand, decoder_model
 from tests.support.kernel_runs import build
 from tests.support.onnx_models import save

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgekit.host.zoo.cases import Cases
-from edgekit.kb.board import load_board
+from edgekit.host.lab.zoo.cases import Cases
+from edgekit.kb.targets.board import load_board
 from tests.support.kernel_runs import build, check
 from tests.support.op_graphs import inputs_of
 from tests.support.sums import every_pair, sums_graph

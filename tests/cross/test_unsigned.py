@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgekit.host.graph import ops
-from edgekit.host.graph.types import DType, Padding
-from edgekit.host.lower.lower import lower
-from edgekit.host.zoo.cases import Cases
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import DType, Padding
+from edgekit.host.compiler.lowering.lower import lower
+from edgekit.host.lab.zoo.cases import Cases
 from edgekit.kb import GemmShape
-from edgekit.kb.board import load_board
-from edgekit.kb.operators import Form, OperatorMethod
+from edgekit.kb.tables.operators import Form, OperatorMethod
+from edgekit.kb.targets.board import load_board
 from tests.support.kernel_runs import build, check
 from tests.support.method_cases import table_of_operators
 from tests.support.op_cases import Case, constant, quant, tensor

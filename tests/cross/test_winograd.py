@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgekit.host.graph import ops
-from edgekit.host.graph.types import Padding
-from edgekit.host.lower.lower import lower
-from edgekit.host.lower.plan import Call
-from edgekit.host.zoo.cases import Cases
-from edgekit.kb.board import load_board
-from edgekit.kb.gemm_table import KnowledgeBase
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import Padding
+from edgekit.host.compiler.lowering.lower import lower
+from edgekit.host.compiler.lowering.plan import Call
+from edgekit.host.lab.zoo.cases import Cases
+from edgekit.kb.tables.gemm_table import KnowledgeBase
+from edgekit.kb.targets.board import load_board
 from tests.support.kernel_runs import build, check
 from tests.support.op_cases import Case, constant, tensor
 from tests.support.op_graphs import graph_of, inputs_of

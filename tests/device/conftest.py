@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgekit.device.agent.signing import enroll_unsigned
-from edgekit.device.agent.store import Store
-from edgekit.host.artifact import Artifact, Golden
-from edgekit.host.bundle import Bundle, build_bundle
-from edgekit.kb.board import load_board
+from edgekit.device.runtime.agent.signing import enroll_unsigned
+from edgekit.device.runtime.agent.store import Store
+from edgekit.host.compiler.artifact import Artifact, Golden
+from edgekit.host.deploy.bundle import Bundle, build_bundle
+from edgekit.kb.targets.board import load_board
 
 MakeBundle = Callable[..., Bundle]
 Send = Callable[..., str]

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgekit.device.agent.bench import latency, operator_shares, percentile
-from edgekit.device.agent.probe import conditions
-from edgekit.device.agent.specs import OperatorSpec
+from edgekit.device.runtime.agent.bench import latency, operator_shares, percentile
+from edgekit.device.runtime.agent.probe import conditions
+from edgekit.device.runtime.agent.specs import OperatorSpec
 
 
 @given(st.lists(st.integers(0, 10**9), min_size=1), st.integers(0, 100))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.device.agent.boot import CRON, NOBODY, SYSTEMD, Boot
+from edgekit.device.runtime.agent.boot import CRON, NOBODY, SYSTEMD, Boot
 from tests.support.init_systems import board_with
 
 ODD = '50% of "it" $HOME'

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.device.bytecode import FOLDER, archive_sum
-from edgekit.host.api import Device
-from edgekit.host.bundle import Bundle, runtime_pyz
+from edgekit.device.runtime.bytecode import FOLDER, archive_sum
+from edgekit.host.deploy.api import Device
+from edgekit.host.deploy.bundle import Bundle, runtime_pyz
 
 # What no start can do without: the .pyz's program, and what finds bytecode.
-_ALWAYS = {"__main__.py", "edgekit/device/__init__.py", "edgekit/device/bytecode.py"}
+_ALWAYS = {"__main__.py", "edgekit/device/__init__.py", "edgekit/device/runtime/bytecode.py"}
 # Says on stderr which files of the .pyz are compiled, then starts as Python starts a .pyz.
 _WATCH = """import runpy, sys
 path = sys.argv[1]
@@ -97,22 +97,22 @@ def warm(board: Board) -> Board:
 
 def test_second_start_compiles_nothing_again(board: Board) -> None:
     first, second = board.start(), board.start()
-    assert "edgekit/device/agent/status.py" in first.compiled
+    assert "edgekit/device/runtime/agent/status.py" in first.compiled
     assert second.compiled == _ALWAYS
     assert json.loads(second.answer) == json.loads(first.answer)
 
 
 def test_other_command_adds_what_it_needs(warm: Board) -> None:
     added = warm.start("probe").compiled - _ALWAYS
-    assert "edgekit/device/agent/probe.py" in added
-    assert "edgekit/device/agent/commands.py" not in added
+    assert "edgekit/device/runtime/agent/probe.py" in added
+    assert "edgekit/device/runtime/agent/commands.py" not in added
     assert warm.start("probe").compiled == _ALWAYS
     assert warm.start().compiled == _ALWAYS
 
 
 def test_applications_start_from_bytecode_too(board: Board) -> None:
     watch = _WATCH.replace('runpy.run_path(path, run_name="__main__")', _IMPORT)
-    assert "edgekit/device/application/model.py" in board.start(program=watch).compiled
+    assert "edgekit/device/runtime/application/model.py" in board.start(program=watch).compiled
     second = board.start(program=watch).compiled
     assert second == _ALWAYS - {"__main__.py"} | {"edgekit_runtime.py"}
 
@@ -120,8 +120,8 @@ def test_applications_start_from_bytecode_too(board: Board) -> None:
 def test_tracebacks_still_show_the_source(warm: Board) -> None:
     program = (
         "import sys, traceback; sys.path.insert(0, sys.argv[1])\n"
-        "from edgekit.device.bytecode import use_bytecode; use_bytecode()\n"
-        "from edgekit.device.agent.arguments import positive\n"
+        "from edgekit.device.runtime.bytecode import use_bytecode; use_bytecode()\n"
+        "from edgekit.device.runtime.agent.arguments import positive\n"
         "try: positive('0')\n"
         "except Exception: print(traceback.format_exc())\n"
     )
@@ -134,12 +134,12 @@ def test_damaged_bytecode_is_never_run_and_made_again(warm: Board) -> None:
     damages = [whole[:i] + bytes([whole[i] ^ 16]) + whole[i + 1 :] for i in places]
     for damaged in (*damages, b"", whole[:3], whole[:-1], whole + b"!", bytes(len(whole))):
         warm.kept().write_bytes(damaged)
-        assert "edgekit/device/agent/status.py" in warm.start().compiled
+        assert "edgekit/device/runtime/agent/status.py" in warm.start().compiled
     assert warm.start().compiled == _ALWAYS
 
 
 def test_bytecode_of_another_runtime_is_never_run(warm: Board) -> None:
-    path = warm.plant("edgekit.device.errors", _EVIL)
+    path = warm.plant("edgekit.device.runtime.errors", _EVIL)
     warm.runtime.write_bytes(runtime_pyz()[:-2] + b"\1\0!")  # a zip's comment
     size_and_crc = archive_sum(warm.runtime)
     path.rename(path.with_name(f"{size_and_crc}.{path.name.partition('.')[2]}"))
@@ -148,7 +148,7 @@ def test_bytecode_of_another_runtime_is_never_run(warm: Board) -> None:
 
 def test_each_python_has_bytecode_of_its_own(warm: Board) -> None:
     """Here the same one, which `-O` makes another."""
-    assert "edgekit/device/agent/status.py" in warm.start(options=["-O"]).compiled
+    assert "edgekit/device/runtime/agent/status.py" in warm.start(options=["-O"]).compiled
     assert len(list(warm.folder.iterdir())) == 2
     assert warm.start().compiled == warm.start(options=["-O"]).compiled == _ALWAYS
 
@@ -178,7 +178,7 @@ def _give_away(board: Board) -> None:
 
 def test_what_this_user_alone_can_have_written_is_run(warm: Board) -> None:
     """So that the next test shows something."""
-    warm.plant("edgekit.device.errors", _EVIL)
+    warm.plant("edgekit.device.runtime.errors", _EVIL)
     assert "planted" in warm.start(check=False).answer
 
 
@@ -188,17 +188,17 @@ def test_what_this_user_alone_can_have_written_is_run(warm: Board) -> None:
 def test_what_another_user_can_have_written_is_never_run(
     warm: Board, open_up: Callable[[Board], None]
 ) -> None:
-    warm.plant("edgekit.device.errors", _EVIL)
+    warm.plant("edgekit.device.runtime.errors", _EVIL)
     open_up(warm)
     start = warm.start()
     assert json.loads(start.answer)["schema"] == "edgekit.runtime.status/1"
-    assert "edgekit/device/errors.py" in start.compiled
+    assert "edgekit/device/runtime/errors.py" in start.compiled
 
 
 @pytest.mark.parametrize("at", [0, 1000])
 def test_full_disk_costs_time_and_nothing_else(board: Board, at: int) -> None:
     full = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({at}, {at}))\n"
-    assert "edgekit/device/agent/status.py" in board.start(before=full).compiled
+    assert "edgekit/device/runtime/agent/status.py" in board.start(before=full).compiled
     assert not any(board.folder.iterdir())
 
 

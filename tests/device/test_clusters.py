@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.device.agent.clusters import find_clusters, ranges
+from edgekit.device.runtime.agent.clusters import find_clusters, ranges
 from tests.support.boards_sys import PI4, RK3399, RK3588, fake_board
 
 EVERY = frozenset(range(8))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from edgekit.device.agent.cores import ARM_PARTS, core_names
-from edgekit.kb.board import board_names, load_board
+from edgekit.device.runtime.agent.cores import ARM_PARTS, core_names
+from edgekit.kb.targets.board import board_names, load_board
 
 A57 = "processor\t: {0}\nCPU implementer\t: 0x41\nCPU variant\t: 0x1\nCPU part\t: 0xd07\n"
 A53 = A57.replace("0xd07", "0xd03")

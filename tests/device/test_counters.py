@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from edgekit.device.agent import release
-from edgekit.device.agent.store import Store
-from edgekit.device.errors import IncompatibleError, RolledBackError, UnhealthyError
-from edgekit.host.bundle import Bundle
+from edgekit.device.runtime.agent import release
+from edgekit.device.runtime.agent.store import Store
+from edgekit.device.runtime.errors import IncompatibleError, RolledBackError, UnhealthyError
+from edgekit.host.deploy.bundle import Bundle
 
 MakeBundle = Callable[..., Bundle]
 Send = Callable[..., str]

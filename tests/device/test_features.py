@@ -11,11 +11,11 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from edgekit.device import features
-from edgekit.host.paths import cache_folder
-from edgekit.host.toolchain.kernels import features_unit
-from edgekit.host.toolchain.zig import Toolchain, kernels_folder
-from edgekit.kb.board import cpu_flags, load_board
+from edgekit.device.runtime import features
+from edgekit.host.common.paths import cache_folder
+from edgekit.host.compiler.toolchain.kernels import features_unit
+from edgekit.host.compiler.toolchain.zig import Toolchain, kernels_folder
+from edgekit.kb.targets.board import cpu_flags, load_board
 
 
 def test_this_machine() -> None:

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from edgekit.device.agent.fit import BoardFacts, check_fit
-from edgekit.device.agent.manifest import BoardNeeds
-from edgekit.device.agent.specs import Memory
-from edgekit.device.errors import IncompatibleError
+from edgekit.device.runtime.agent.fit import BoardFacts, check_fit
+from edgekit.device.runtime.agent.manifest import BoardNeeds
+from edgekit.device.runtime.agent.specs import Memory
+from edgekit.device.runtime.errors import IncompatibleError
 
 NEEDS = BoardNeeds("rv64gcv", "riscv64", ("v", "zba"), 256)
 MEMORY = Memory(600, 300, 100)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgekit.device.agent.frames import HANGUP, WINDOW, Link, decode, encode
-from edgekit.device.agent.messages import OUT, BrokenStreamError, Channel, Message
+from edgekit.device.runtime.agent.frames import HANGUP, WINDOW, Link, decode, encode
+from edgekit.device.runtime.agent.messages import OUT, BrokenStreamError, Channel, Message
 
 SESSION = 0xC0FFEE
 # What terminals and terminal servers act on: flow control, Ctrl-C, newlines, escapes, telnet.

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from edgekit.device import gemm
-from edgekit.device.errors import IncompatibleError, InputError
+from edgekit.device.runtime.errors import IncompatibleError, InputError
 
 _PAIRS = [("float32", "float32"), ("int8", "int8"), ("uint8", "int8")]
 _SIZE = st.one_of(st.integers(0, 4), st.integers(0, 70))
@@ -151,7 +151,7 @@ def _python(code: str, **environment: str) -> str:
 _ERROR = """
 import sys
 {before}
-from edgekit.device.errors import DeviceError
+from edgekit.device.runtime.errors import DeviceError
 from edgekit.device import gemm
 try:
     gemm({arguments})

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from edgekit.device.agent.gemm_bench import parse_request
-from edgekit.device.arrays.find import find_library
-from edgekit.device.errors import InputError
-from edgekit.host.bundle.pyz import runtime_pyz
+from edgekit.device.runtime.agent.gemm_bench import parse_request
+from edgekit.device.runtime.arrays.find import find_library
+from edgekit.device.runtime.errors import InputError
+from edgekit.host.deploy.bundle.pyz import runtime_pyz
 
 _METHOD = {
     "mc": 8, "kc": 16, "nc": 48, "pack_a": False, "pack_b": True, "mr": 8, "nr": 48, "split": "m",

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgekit.device.agent.golden import check_golden, check_in_subprocess, worst_difference
-from edgekit.device.agent.specs import LossSpec, TensorSpec
-from edgekit.device.agent.store import read_manifest
-from edgekit.device.dtypes import BY_NAME, ElementType
-from edgekit.device.errors import DeviceError, UnhealthyError
-from edgekit.host.bundle import Bundle
+from edgekit.device.runtime.agent.golden import check_golden, check_in_subprocess, worst_difference
+from edgekit.device.runtime.agent.specs import LossSpec, TensorSpec
+from edgekit.device.runtime.agent.store import read_manifest
+from edgekit.device.runtime.dtypes import BY_NAME, ElementType
+from edgekit.device.runtime.errors import DeviceError, UnhealthyError
+from edgekit.host.deploy.bundle import Bundle
 
 Unpack = Callable[..., Path]
 SECONDS = 20

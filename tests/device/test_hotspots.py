@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.device.agent.hotspots import watch, watch_threads
-from edgekit.device.agent.perf_events import sample_threads
-from edgekit.device.agent.stopped import stop_threads
-from edgekit.device.agent.symbols import UNKNOWN, Place, Symbols
-from edgekit.device.agent.threads import Account, threads_of
-from edgekit.device.errors import DeviceError
+from edgekit.device.runtime.agent.hotspots import watch, watch_threads
+from edgekit.device.runtime.agent.perf_events import sample_threads
+from edgekit.device.runtime.agent.ptrace_sampler import stop_threads
+from edgekit.device.runtime.agent.symbols import UNKNOWN, Place, Symbols
+from edgekit.device.runtime.agent.threads import Account, threads_of
+from edgekit.device.runtime.errors import DeviceError
 
 
 @contextmanager
@@ -72,7 +72,7 @@ def test_functions_have_their_names() -> None:
     "content", [b"", b"\x7fELF", b"\x7fELF\x02\x01" + bytes(58), b"\xff" * 999]
 )
 def test_damaged_files_have_no_names(content: bytes, tmp_path: Path) -> None:
-    from edgekit.device.agent.symbols import _read
+    from edgekit.device.runtime.agent.symbols import _read
 
     path = tmp_path / "model.so"
     path.write_bytes(content)

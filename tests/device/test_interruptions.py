@@ -16,14 +16,14 @@ from typing import Any, NoReturn
 
 import pytest
 
-from edgekit.device.agent import release
-from edgekit.device.agent.files import Install
-from edgekit.device.agent.mend import settle
-from edgekit.device.agent.remove import remove
-from edgekit.device.agent.signing import enroll_unsigned
-from edgekit.device.agent.store import Links, Store
-from edgekit.device.errors import DeviceError, InputError, UnhealthyError
-from edgekit.host.bundle import Bundle
+from edgekit.device.runtime.agent import release
+from edgekit.device.runtime.agent.files import Install
+from edgekit.device.runtime.agent.recovery import settle
+from edgekit.device.runtime.agent.remove import remove
+from edgekit.device.runtime.agent.signing import enroll_unsigned
+from edgekit.device.runtime.agent.store import Links, Store
+from edgekit.device.runtime.errors import DeviceError, InputError, UnhealthyError
+from edgekit.host.deploy.bundle import Bundle
 from tests.support.places import few_or_all
 
 MakeBundle = Callable[..., Bundle]

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.device.arrays.find import find_library
-from edgekit.device.arrays.gemm_library import GemmLibrary
-from edgekit.device.errors import DeviceError, IncompatibleError
-from edgekit.host.artifact import Artifact
-from edgekit.host.toolchain.zig import kernels_folder
+from edgekit.device.runtime.arrays.find import find_library
+from edgekit.device.runtime.arrays.gemm_library import GemmLibrary
+from edgekit.device.runtime.errors import DeviceError, IncompatibleError
+from edgekit.host.compiler.artifact import Artifact
+from edgekit.host.compiler.toolchain.zig import kernels_folder
 
 
 @pytest.mark.parametrize("percent", [0, 3, 20])

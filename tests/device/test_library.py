@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgekit.device.agent.model import Model, open_model
-from edgekit.device.agent.npz import Array
-from edgekit.device.errors import DeviceError, IncompatibleError, InputError, TransferError
-from edgekit.host.bundle import Bundle
+from edgekit.device.runtime.agent.model import Model, open_model
+from edgekit.device.runtime.agent.npz import Array
+from edgekit.device.runtime.errors import DeviceError, IncompatibleError, InputError, TransferError
+from edgekit.host.deploy.bundle import Bundle
 
 Unpack = Callable[..., Path]
 X = Array("f32", (4,), struct.pack("<4f", 0, 1, 2, -3))
@@ -23,7 +23,7 @@ X = Array("f32", (4,), struct.pack("<4f", 0, 1, 2, -3))
 
 _OPEN = """
 import pathlib, sys
-from edgekit.device.shared_library import open_library
+from edgekit.device.runtime.shared_library import open_library
 open_library(pathlib.Path(sys.argv[1]))
 """
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgekit.device.agent.manifest import content_id, is_release_id, parse_manifest
-from edgekit.device.agent.specs import LossSpec, safe_path
-from edgekit.device.errors import InputError
-from edgekit.host.bundle import Bundle
+from edgekit.device.runtime.agent.manifest import content_id, is_release_id, parse_manifest
+from edgekit.device.runtime.agent.specs import LossSpec, safe_path
+from edgekit.device.runtime.errors import InputError
+from edgekit.host.deploy.bundle import Bundle
 
 MakeBundle = Callable[..., Bundle]
 Path = tuple[str | int, ...]

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgekit.host.api import Device
-from edgekit.host.bundle import Bundle
+from edgekit.host.deploy.api import Device
+from edgekit.host.deploy.bundle import Bundle
 
 MOST_KB = 25_000
 # Runs the runtime as a board does, then tells the largest memory that its process ever had.

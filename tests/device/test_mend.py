@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from edgekit.device.agent import release
-from edgekit.device.agent.mend import settle
-from edgekit.device.agent.status import current_release, leave, status, verify
-from edgekit.device.agent.store import Links, Store
-from edgekit.device.agent.whole import write_record
-from edgekit.device.errors import InputError, RolledBackError, TransferError
-from edgekit.host.bundle import Bundle
+from edgekit.device.runtime.agent import release
+from edgekit.device.runtime.agent.integrity import write_record
+from edgekit.device.runtime.agent.recovery import settle
+from edgekit.device.runtime.agent.status import current_release, leave, status, verify
+from edgekit.device.runtime.agent.store import Links, Store
+from edgekit.device.runtime.errors import InputError, RolledBackError, TransferError
+from edgekit.host.deploy.bundle import Bundle
 
 MakeBundle = Callable[..., Bundle]
 Send = Callable[..., str]
@@ -290,7 +290,7 @@ def test_rollback_that_fails_changes_nothing(
         if len(synced) == {"unlink": 4, "rename": 2, "fsync": 1}[call]:
             raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr("edgekit.device.agent.store.sync_folder", fail_late)
+    monkeypatch.setattr("edgekit.device.runtime.agent.store.sync_folder", fail_late)
     with pytest.raises(OSError, match="Input/output error"):
         release.rollback(board)
     assert board.links() == Links(*ids)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.device.agent import noise
-from edgekit.device.agent.noise import Sample, noise_since
+from edgekit.device.runtime.agent import noise
+from edgekit.device.runtime.agent.noise import Sample, noise_since
 
 
 @pytest.fixture

@@ -14,9 +14,16 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 
-from edgekit.device.agent.npz import Array, npy_bytes, npz_bytes, parse_npz, read_npy, read_npz
-from edgekit.device.dtypes import BY_NAME
-from edgekit.device.errors import InputError
+from edgekit.device.runtime.agent.npz import (
+    Array,
+    npy_bytes,
+    npz_bytes,
+    parse_npz,
+    read_npy,
+    read_npz,
+)
+from edgekit.device.runtime.dtypes import BY_NAME
+from edgekit.device.runtime.errors import InputError
 
 DTYPES = ["f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"]
 any_dtype = st.sampled_from(["?", *(order + d for order in "<>" for d in DTYPES)]).map(np.dtype)

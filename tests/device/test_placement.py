@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.device.agent.clusters import Cluster, find_clusters
-from edgekit.device.agent.manifest import parse_manifest
-from edgekit.device.agent.placement import Placement, on_cores, place
-from edgekit.device.agent.specs import PlacementSpec, Wish
-from edgekit.device.errors import InputError
-from edgekit.host.bundle import Bundle
+from edgekit.device.runtime.agent.clusters import Cluster, find_clusters
+from edgekit.device.runtime.agent.manifest import parse_manifest
+from edgekit.device.runtime.agent.placement import Placement, on_cores, place
+from edgekit.device.runtime.agent.specs import PlacementSpec, Wish
+from edgekit.device.runtime.errors import InputError
+from edgekit.host.deploy.bundle import Bundle
 from tests.device.test_clusters import k1
 from tests.support.boards_sys import PI4, RK3588, FakeCore, fake_board
 
@@ -157,8 +157,8 @@ def test_a_thread_on_each_cluster_for_the_queues_of_a_schedule(tmp_path: Path) -
 _THREADS = """
 import json, os, sys
 from pathlib import Path
-from edgekit.device.agent.placement import on_cores
-from edgekit.device.shared_library import open_library, start_pool
+from edgekit.device.runtime.agent.placement import on_cores
+from edgekit.device.runtime.shared_library import open_library, start_pool
 
 everywhere, core = os.sched_getaffinity(0), max(os.sched_getaffinity(0))
 library = open_library(Path(sys.argv[1]))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.device.agent import process
+from edgekit.device.runtime.agent import process
 
 
 def test_lock_is_seen_and_its_end(tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from edgekit.device.agent import release, states, status
-from edgekit.device.agent.files import SPARE_BYTES
-from edgekit.device.agent.store import Links, Store
-from edgekit.device.errors import (
+from edgekit.device.runtime.agent import release, states, status
+from edgekit.device.runtime.agent.files import SPARE_BYTES
+from edgekit.device.runtime.agent.store import Links, Store
+from edgekit.device.runtime.errors import (
     BusyError,
     IncompatibleError,
     InputError,
@@ -23,7 +23,7 @@ from edgekit.device.errors import (
     TransferError,
     UnhealthyError,
 )
-from edgekit.host.bundle import Bundle
+from edgekit.host.deploy.bundle import Bundle
 
 MakeBundle = Callable[..., Bundle]
 Send = Callable[..., str]
@@ -227,7 +227,8 @@ def test_live_lock_names_its_holder(store: Store, two: tuple[str, str]) -> None:
 
 def test_lock_of_a_killed_process_is_free(store: Store, two: tuple[str, str]) -> None:
     code = (
-        "import sys, time; from pathlib import Path; from edgekit.device.agent.store import Store\n"
+        "import sys, time; from pathlib import Path\n"
+        "from edgekit.device.runtime.agent.store import Store\n"
         "with Store(Path(sys.argv[1])).lock():\n    print('locked', flush=True); time.sleep(60)"
     )
     with subprocess.Popen(

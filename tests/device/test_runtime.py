@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgekit.device.agent.commands import main
-from edgekit.host.api import Device
-from edgekit.host.bundle import Bundle, runtime_pyz
+from edgekit.device.runtime.agent.commands import main
+from edgekit.host.deploy.api import Device
+from edgekit.host.deploy.bundle import Bundle, runtime_pyz
 
 OLDEST = (3, 9)
 # EDGEKIT_PYTHONS may name more interpreters, separated by colons.
@@ -76,7 +76,7 @@ def test_numpy_and_host_are_never_imported(root: Path) -> None:
     code = (
         f"import sys; sys.path[:0] = [{str(root / 'blocked')!r}, "
         f"{str(root / 'current' / 'runtime.pyz')!r}]\n"
-        "from edgekit.device.agent.commands import main\n"
+        "from edgekit.device.runtime.agent.commands import main\n"
         f"code = main(['--root', {str(root)!r}, 'run', *{files!r}])\n"
         "assert not [m for m in sys.modules if m.startswith(('numpy', 'edgekit.host'))]\n"
         "sys.exit(code)"
@@ -91,7 +91,7 @@ def test_a_command_that_runs_no_model_loads_nothing_to_place_or_call_one(
 ) -> None:
     code = (
         f"import sys; sys.path.insert(0, {str(root / 'current' / 'runtime.pyz')!r})\n"
-        "from edgekit.device.agent.commands import main\n"
+        "from edgekit.device.runtime.agent.commands import main\n"
         f"main(['--root', {str(root)!r}, {command!r}])\n"
         "names = {m.replace('edgekit.device.', '') for m in sys.modules}\n"
         "print(sorted({'agent.placement', 'agent.clusters', 'features', 'ctypes'} & names),"
@@ -209,7 +209,7 @@ def test_a_full_disk_is_told_from_a_broken_one(
     def fail(root: Path) -> None:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr("edgekit.device.agent.probe.probe", fail)
+    monkeypatch.setattr("edgekit.device.runtime.agent.probe.probe", fail)
     assert main(["probe"]) == code
     error = json.loads(capsys.readouterr().out)["error"]
     assert error["kind"] == kind

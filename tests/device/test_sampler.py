@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from edgekit.device.agent.batch import Batch, Subject, batch_bytes, bodies
-from edgekit.device.agent.model import RunTimes
-from edgekit.device.agent.sampler import MOST_SAMPLES, Pace, Sampler
-from edgekit.device.agent.specs import OperatorSpec
+from edgekit.device.runtime.agent.batch import Batch, Subject, batch_bytes, bodies
+from edgekit.device.runtime.agent.model import RunTimes
+from edgekit.device.runtime.agent.sampler import MOST_SAMPLES, Pace, Sampler
+from edgekit.device.runtime.agent.specs import OperatorSpec
 
 SUBJECT = Subject("0" * 16, "tiny", "1" * 64, "a57", "1.0", 0, 1)
 OPERATORS = (OperatorSpec("twice", "Mul", "mul"), OperatorSpec("plus", "Add", "add"))

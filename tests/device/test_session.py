@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.device.agent import session
-from edgekit.device.agent.session import Session, alone
-from edgekit.device.agent.store import Store
-from edgekit.device.errors import BusyError
+from edgekit.device.runtime.agent import session
+from edgekit.device.runtime.agent.session import Session, alone
+from edgekit.device.runtime.agent.store import Store
+from edgekit.device.runtime.errors import BusyError
 
 
 def _held(store: Store, seconds: float = 600, owner: Session | None = None) -> int:

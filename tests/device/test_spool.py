@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.device.agent.batch import bodies
-from edgekit.device.agent.spool import Disk, Spool
-from edgekit.device.errors import BusyError, InputError
+from edgekit.device.runtime.agent.batch import bodies
+from edgekit.device.runtime.agent.spool import Disk, Spool
+from edgekit.device.runtime.errors import BusyError, InputError
 from tests.support.profile_batches import batch
 
 MOST = 1 << 16

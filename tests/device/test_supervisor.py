@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from edgekit.device.agent.app_folder import RUNNING, AppFolder, AppState
-from edgekit.device.agent.application import ApplicationSpec
-from edgekit.device.agent.child import Child
-from edgekit.device.agent.store import Store
-from edgekit.device.agent.supervisor import Pace, Supervisor
-from edgekit.host.api import Device
-from edgekit.host.release import enroll_host
+from edgekit.device.runtime.agent.app_folder import RUNNING, AppFolder, AppState
+from edgekit.device.runtime.agent.application import ApplicationSpec
+from edgekit.device.runtime.agent.child import Child
+from edgekit.device.runtime.agent.store import Store
+from edgekit.device.runtime.agent.supervisor import Pace, Supervisor
+from edgekit.host.deploy.api import Device
+from edgekit.host.deploy.release import enroll_host
 
 SILENT = "import os, signal\nprint('on', flush=True)\nos.close(1)\nos.close(2)\nsignal.pause()\n"
 
@@ -59,7 +59,7 @@ def test_what_an_application_imports_is_compiled_before_its_watchdog_runs(
 
     Supervisor(Store(board_root), Pace(look=0.0), clock).run()
     (path,) = (board_root / "bytecode").iterdir()
-    assert "edgekit.device.application.model" in marshal.loads(path.read_bytes()[4:])
+    assert "edgekit.device.runtime.application.model" in marshal.loads(path.read_bytes()[4:])
 
 
 def test_the_first_sign_of_life_may_take_longer(

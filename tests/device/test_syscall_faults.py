@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.host.bundle import Bundle, SigningKey
+from edgekit.host.deploy.bundle import Bundle, SigningKey
 from tests.support.faults import EIO, ENOSPC, KILL, Scene, calls, cases, outcome
 from tests.support.torn import look_in
 

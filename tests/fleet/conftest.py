@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.device.agent.signing import enroll
-from edgekit.device.agent.store import Store
-from edgekit.host.bundle import Bundle, SigningKey
+from edgekit.device.runtime.agent.signing import enroll
+from edgekit.device.runtime.agent.store import Store
+from edgekit.host.deploy.bundle import Bundle, SigningKey
 from edgekit.host.fleet import Silent
-from edgekit.host.fleet.begin import open_rollout
-from edgekit.host.fleet.carry import Home, Pace, carry_out
+from edgekit.host.fleet.executor import Home, Pace, carry_out
 from edgekit.host.fleet.journal import Journal
+from edgekit.host.fleet.profiles import ProfileStore
 from edgekit.host.fleet.rollout import Policy, Progress, Share
-from edgekit.host.profiles import ProfileStore
+from edgekit.host.fleet.start import open_rollout
 from tests.support.board_farm import Farm, running_farm
 
 BOARDS = 6

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.device.agent.batch import Spread, batch_bytes
-from edgekit.device.agent.release import rollback
-from edgekit.device.agent.store import Store
-from edgekit.host.bundle import Bundle
+from edgekit.device.runtime.agent.batch import Spread, batch_bytes
+from edgekit.device.runtime.agent.release import rollback
+from edgekit.device.runtime.agent.store import Store
+from edgekit.host.deploy.bundle import Bundle
 from edgekit.host.errors import BusyError, InputError
+from edgekit.host.fleet.profiles import ProfileStore
 from edgekit.host.fleet.rollout import Policy, Share
-from edgekit.host.profiles import ProfileStore
 from tests.fleet.conftest import BOARDS, Rollouts
 from tests.support.profile_batches import SPOOL, batch
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from edgekit.device.errors import BusyError
+from edgekit.device.runtime.errors import BusyError
+from edgekit.host.deploy.inventory import BoardEntry
 from edgekit.host.errors import EdgekitError, UnreachableError
 from edgekit.host.fleet import CanceledError, Outcome, Silent, Turn, run_on
-from edgekit.host.inventory import BoardEntry
 
 SECONDS = 60.0  # longer than any test may take
 

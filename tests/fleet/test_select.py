@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from edgekit.host.deploy.inventory import BoardEntry, add_boards
 from edgekit.host.errors import InputError
 from edgekit.host.fleet import facts, parse_selection, select
-from edgekit.host.inventory import BoardEntry, add_boards
 
 FLEET = (
     BoardEntry("door", "a76", host="10.0.0.9", labels={"site": "lab", "type": "gate"}),

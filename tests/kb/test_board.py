@@ -7,11 +7,17 @@ import subprocess
 
 import pytest
 
-from edgekit.host.toolchain.zig import zig_compiler
-from edgekit.kb.board import UnknownBoardError, board_names, load_board, load_profile, nearest
-from edgekit.kb.clusters import clusters_of
-from edgekit.kb.gemm_file import board_table
-from edgekit.kb.isa import isa_names
+from edgekit.host.compiler.toolchain.zig import zig_compiler
+from edgekit.kb.tables.gemm_file import board_table
+from edgekit.kb.targets.board import (
+    UnknownBoardError,
+    board_names,
+    load_board,
+    load_profile,
+    nearest,
+)
+from edgekit.kb.targets.clusters import clusters_of
+from edgekit.kb.targets.isa import isa_names
 
 
 @pytest.mark.parametrize("name", board_names())

@@ -8,12 +8,12 @@ import random
 
 import pytest
 
-from edgekit.host.tune.build import build_table
-from edgekit.kb.board import load_board
+from edgekit.host.lab.tune.build import build_table
 from edgekit.kb.features import GemmShape
-from edgekit.kb.gemm_file import KnowledgeBaseError, load_table, table_text
-from edgekit.kb.measurement import Measurement
-from edgekit.kb.method import Method, analytic_method, limits_of
+from edgekit.kb.tables.gemm_file import KnowledgeBaseError, load_table, table_text
+from edgekit.kb.tables.measurement import Measurement
+from edgekit.kb.tables.method import Method, analytic_method, limits_of
+from edgekit.kb.targets.board import load_board
 
 _OTHER = Method(64, 256, 512, True, True, 4, 16)
 _FAST, _SLOW = Method(64, 256, 512, True, True, 8, 8), Method(64, 256, 512, False, True, 8, 8)

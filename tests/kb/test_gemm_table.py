@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from edgekit.kb import GemmShape, KnowledgeBase, index_of
 from edgekit.kb.features import DEFAULT_SHAPE_SEQUENCE, GemmKey, Sequences, key_of
-from edgekit.kb.gemm_table import Row
-from edgekit.kb.method import Method
-from edgekit.kb.operators import Form, OperatorMethod, OperatorRow
+from edgekit.kb.tables.gemm_table import Row
+from edgekit.kb.tables.method import Method
+from edgekit.kb.tables.operators import Form, OperatorMethod, OperatorRow
 
 _DEFAULT = Method(64, 64, 64, False, True, 8, 8)
 _SIZES = st.integers(0, 5000)

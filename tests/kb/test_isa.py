@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import edgekit.device
-from edgekit.host.graph import ops
-from edgekit.host.toolchain.kernels import kernel_units, tables
-from edgekit.host.toolchain.zig import kernels_folder
-from edgekit.kb import board as boards
-from edgekit.kb import isa
-from edgekit.kb.board import BoardProfile, load_board, load_profile, profile_names
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.toolchain.kernels import kernel_units, tables
+from edgekit.host.compiler.toolchain.zig import kernels_folder
+from edgekit.kb.targets import board as boards
+from edgekit.kb.targets import isa
+from edgekit.kb.targets.board import BoardProfile, load_board, load_profile, profile_names
 from tests.support.kernel_runs import build, check, run_here
 from tests.support.op_cases import Case, constant, tensor
 from tests.support.op_graphs import graph_of, inputs_of

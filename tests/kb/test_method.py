@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgekit.kb.board import BoardProfile, board_names, caches_of, load_board, load_profile
 from edgekit.kb.features import GemmShape, Packed
-from edgekit.kb.isa import BYTES
-from edgekit.kb.method import Method, analytic_method, limits_of
+from edgekit.kb.tables.method import Method, analytic_method, limits_of
+from edgekit.kb.targets.board import BoardProfile, board_names, caches_of, load_board, load_profile
+from edgekit.kb.targets.isa import BYTES
 
 _SIZES = st.one_of(st.integers(0, 70), st.integers(0, 5000), st.just(2**62))
 _SHAPES = st.builds(GemmShape, _SIZES, _SIZES, _SIZES)

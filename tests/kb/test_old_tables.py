@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from edgekit.host.tables.gemm import table_of, user_table
-from edgekit.kb.board import load_board
+from edgekit.host.compiler.tables.gemm import table_of, user_table
+from edgekit.kb.costs.rule import LARGEST
 from edgekit.kb.features import GemmShape, Sequences, key_of
-from edgekit.kb.gemm_file import KnowledgeBaseError, is_old, load_table, table_text
-from edgekit.kb.gemm_table import Row
-from edgekit.kb.method import Method, analytic_method
-from edgekit.kb.operators import OperatorMethod
-from edgekit.kb.rule import LARGEST
+from edgekit.kb.tables.gemm_file import KnowledgeBaseError, is_old, load_table, table_text
+from edgekit.kb.tables.gemm_table import Row
+from edgekit.kb.tables.method import Method, analytic_method
+from edgekit.kb.tables.operators import OperatorMethod
+from edgekit.kb.targets.board import load_board
 
 _METHOD = Method(256, 128, 512, False, True, 8, 12)
 _GOOD, _NEAR, _FAR = GemmShape(500, 1600, 30), GemmShape(50, 7, 11), GemmShape(1, 1, 2000)

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.host.paths import data_folder
-from edgekit.host.tables.gemm import table_of, user_table
-from edgekit.host.tables.layouts import layout_table_of
-from edgekit.host.tables.spmv import spmv_table_of
-from edgekit.kb import board as boards
-from edgekit.kb.board import BoardProfile, load_board
+from edgekit.host.common.paths import data_folder
+from edgekit.host.compiler.tables.gemm import table_of, user_table
+from edgekit.host.compiler.tables.layouts import layout_table_of
+from edgekit.host.compiler.tables.spmv import spmv_table_of
 from edgekit.kb.features import GemmShape
-from edgekit.kb.gemm_file import board_table, load_table, table_text
-from edgekit.kb.places import shipped_folder, table_name
+from edgekit.kb.tables.gemm_file import board_table, load_table, table_text
+from edgekit.kb.tables.paths import shipped_folder, table_name
+from edgekit.kb.targets import board as boards
+from edgekit.kb.targets.board import BoardProfile, load_board
 
 AddProfile = Callable[[str, str], BoardProfile]
 

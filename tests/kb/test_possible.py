@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
+from edgekit.host.compiler.tables.gemm import table_of, user_table
 from edgekit.host.errors import InputError
-from edgekit.host.tables.gemm import table_of, user_table
-from edgekit.kb.board import load_profile, profile_names
 from edgekit.kb.features import GemmShape, Sequences, key_of
-from edgekit.kb.gemm_file import board_table, table_text
-from edgekit.kb.gemm_table import KnowledgeBase
-from edgekit.kb.operators import Form, OperatorRow, candidates_of
-from edgekit.kb.possible import why_impossible
+from edgekit.kb.tables.gemm_file import board_table, table_text
+from edgekit.kb.tables.gemm_table import KnowledgeBase
+from edgekit.kb.tables.operators import Form, OperatorRow, candidates_of
+from edgekit.kb.tables.supported import why_impossible
+from edgekit.kb.targets.board import load_profile, profile_names
 
 _SIZES = 125, 64, 64
 

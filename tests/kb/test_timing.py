@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from edgekit.kb.board import load_board
-from edgekit.kb.core import core_names, load_core
-from edgekit.kb.timing import parse_cluster
+from edgekit.kb.targets.board import load_board
+from edgekit.kb.targets.core import core_names, load_core
+from edgekit.kb.targets.timing import parse_cluster
 
 _CLOCKS = {
     "jetson-nano": ("a57", 1430),

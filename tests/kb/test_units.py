@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from edgekit.device.arrays.nna_chip import NNA2
-from edgekit.kb import board as board_module
-from edgekit.kb.board import UnknownBoardError, load_board, load_profile
-from edgekit.kb.units import parse_nna, parse_unit
+from edgekit.device.runtime.arrays.nna_chip import NNA2
+from edgekit.kb.targets import board as board_module
+from edgekit.kb.targets.board import UnknownBoardError, load_board, load_profile
+from edgekit.kb.targets.units import parse_nna, parse_unit
 
 GOOD: dict[str, Any] = {
     name: {"value": getattr(NNA2, name), "assumption": "a test"}

@@ -22,8 +22,8 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
-from edgekit.host.boards import BoardOptions, RunningBoard, down, up
-from edgekit.host.paths import cache_folder
+from edgekit.host.common.paths import cache_folder
+from edgekit.host.virtual import BoardOptions, RunningBoard, down, up
 
 _ROOT = Path(__file__).parents[2]
 _MODEL = _ROOT / "models" / "okay_nabu.tflite"

@@ -13,11 +13,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from edgekit.device.agent.release import plan
-from edgekit.device.agent.signing import enroll
-from edgekit.device.agent.store import Store
-from edgekit.device.errors import TransferError
-from edgekit.host.bundle import signing_key
+from edgekit.device.runtime.agent.release import plan
+from edgekit.device.runtime.agent.signing import enroll
+from edgekit.device.runtime.agent.store import Store
+from edgekit.device.runtime.errors import TransferError
+from edgekit.host.deploy.bundle import signing_key
 from tests.support.tiny_bundles import tiny_bundle
 
 

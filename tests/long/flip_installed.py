@@ -17,12 +17,12 @@ from pathlib import Path
 
 import numpy as np
 
-from edgekit.device.agent.signing import enroll
-from edgekit.device.agent.store import Store
-from edgekit.host.api import Device
-from edgekit.host.bundle import signing_key
+from edgekit.device.runtime.agent.signing import enroll
+from edgekit.device.runtime.agent.store import Store
+from edgekit.host.deploy.api import Device
+from edgekit.host.deploy.bundle import signing_key
+from edgekit.host.deploy.transport import LocalTransport
 from edgekit.host.errors import EdgekitError, RolledBackError
-from edgekit.host.transport import LocalTransport
 from tests.support.damages import damages
 from tests.support.tiny_bundles import tiny_bundle
 

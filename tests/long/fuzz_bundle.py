@@ -29,8 +29,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from edgekit.device.agent.manifest import content_id
-from edgekit.host.bundle import Bundle, signing_key
+from edgekit.device.runtime.agent.manifest import content_id
+from edgekit.host.deploy.bundle import Bundle, signing_key
 from edgekit.host.errors import InputError
 from tests.support.tiny_bundles import tiny_bundle
 

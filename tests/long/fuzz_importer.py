@@ -21,11 +21,11 @@ from pathlib import Path
 
 import numpy as np
 
+from edgekit.host.compiler.frontends.tflite.importer import graph_from_tflite
+from edgekit.host.compiler.frontends.tflite.schema import read_model
+from edgekit.host.compiler.transforms.passes.dead import dead
+from edgekit.host.compiler.transforms.passes.fold import fold
 from edgekit.host.errors import InputError
-from edgekit.host.importers.tflite import graph_from_tflite
-from edgekit.host.importers.tflite_schema import read_model
-from edgekit.host.passes.dead import dead
-from edgekit.host.passes.fold import fold
 
 _ROOT = Path(__file__).parents[2]
 _SECONDS_LIMIT = 10.0

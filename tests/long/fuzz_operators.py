@@ -27,11 +27,11 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from edgekit.host.compiler.frontends import import_model
+from edgekit.host.compiler.frontends.onnx.file import NEWEST_OPSET
+from edgekit.host.compiler.frontends.onnx.operators import ROWS
+from edgekit.host.compiler.transforms.passes.pipeline import run_passes
 from edgekit.host.errors import InputError
-from edgekit.host.importers import import_model
-from edgekit.host.importers.onnx_file import NEWEST_OPSET
-from edgekit.host.importers.onnx_operators import ROWS
-from edgekit.host.passes.pipeline import run_passes
 
 _SECONDS_LIMIT = 10.0
 _MEMORY_LIMIT = 8 << 30

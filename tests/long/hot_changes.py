@@ -16,13 +16,13 @@ from pathlib import Path
 
 import numpy as np
 
-from edgekit.device import application
-from edgekit.device.agent.release import rollback
-from edgekit.device.agent.signing import enroll
-from edgekit.device.agent.store import Store
-from edgekit.host.api import Device
-from edgekit.host.bundle import signing_key
-from edgekit.host.transport import LocalTransport
+from edgekit.device.runtime import application
+from edgekit.device.runtime.agent.release import rollback
+from edgekit.device.runtime.agent.signing import enroll
+from edgekit.device.runtime.agent.store import Store
+from edgekit.host.deploy.api import Device
+from edgekit.host.deploy.bundle import signing_key
+from edgekit.host.deploy.transport import LocalTransport
 from tests.support.tiny_bundles import tiny_bundle
 
 _THREADS = 4

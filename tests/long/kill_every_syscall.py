@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
 
-from edgekit.host.bundle import signing_key
+from edgekit.host.deploy.bundle import signing_key
 from tests.support.faults import EIO, ENOSPC, KILL, Case, Scene, cases, outcome
 from tests.support.tiny_bundles import tiny_bundle
 

@@ -21,8 +21,8 @@ import time
 import zlib
 from pathlib import Path
 
-from edgekit.host.profiles import ProfileStore, SharedStore, enroll, query
-from edgekit.host.transport import LocalTransport
+from edgekit.host.deploy.transport import LocalTransport
+from edgekit.host.fleet.profiles import ProfileStore, SharedStore, enroll, query
 from tests.support.nats_servers import NatsServers, running_nats
 from tests.support.profile_batches import stream
 from tests.support.profile_servers import end_server, post, start_edgekit, start_server

@@ -19,15 +19,15 @@ import time
 from contextlib import closing, nullcontext
 from pathlib import Path
 
-from edgekit.device.agent.signing import enroll
-from edgekit.device.agent.status import status
-from edgekit.device.agent.store import Store
-from edgekit.host.bundle import Bundle, signing_key
+from edgekit.device.runtime.agent.signing import enroll
+from edgekit.device.runtime.agent.status import status
+from edgekit.device.runtime.agent.store import Store
+from edgekit.host.deploy.bundle import Bundle, signing_key
+from edgekit.host.deploy.inventory import BoardEntry, add_boards, boards
 from edgekit.host.fleet import Silent
-from edgekit.host.fleet.begin import open_rollout
-from edgekit.host.fleet.carry import Home, Pace, carry_out
+from edgekit.host.fleet.executor import Home, Pace, carry_out
 from edgekit.host.fleet.rollout import Policy
-from edgekit.host.inventory import BoardEntry, add_boards, boards
+from edgekit.host.fleet.start import open_rollout
 from tests.support.board_farm import Farm, running_farm
 from tests.support.tiny_bundles import tiny_bundle
 

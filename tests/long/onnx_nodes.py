@@ -21,12 +21,12 @@ from pathlib import Path
 
 import numpy as np
 
+from edgekit.host.compiler.ir.evaluate import evaluate
+from edgekit.host.compiler.ir.types import Array, Graph, Node
+from edgekit.host.compiler.lowering.lower import lower
+from edgekit.host.compiler.transforms.passes.pipeline import run_passes
 from edgekit.host.errors import EdgekitError
-from edgekit.host.graph.evaluate import evaluate
-from edgekit.host.graph.types import Array, Graph, Node
-from edgekit.host.lower.lower import lower
-from edgekit.host.passes.pipeline import run_passes
-from edgekit.kb.board import BoardProfile, load_board
+from edgekit.kb.targets.board import BoardProfile, load_board
 from tests.support.kernel_runs import build, run_here, x86_boards
 from tests.support.onnx_nodes import NodeCase, all_cases, disagreement, graph_of, is_claimed
 

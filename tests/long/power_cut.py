@@ -20,12 +20,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from edgekit.device.agent import states
-from edgekit.host.api import Device, connect
-from edgekit.host.boards import BoardOptions, down, find_running, up
-from edgekit.host.bundle import Bundle, host_key
+from edgekit.device.runtime.agent import states
+from edgekit.host.deploy.api import Device, connect
+from edgekit.host.deploy.bundle import Bundle, host_key
+from edgekit.host.deploy.release import Step
 from edgekit.host.errors import EdgekitError
-from edgekit.host.release import Step
+from edgekit.host.virtual import BoardOptions, down, find_running, up
 from tests.support.nbd import VolatileDisk
 from tests.support.tiny_bundles import tiny_bundle
 from tests.support.torn import look

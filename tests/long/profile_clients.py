@@ -20,10 +20,10 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from edgekit.device.agent.push import Bandwidth, Home, LaterError, push, waits
-from edgekit.device.agent.spool import Spool
-from edgekit.host.profiles import ProfileStore, query
-from edgekit.host.profiles.server import certificate_of, tokens_of
+from edgekit.device.runtime.agent.push import Bandwidth, Home, LaterError, push, waits
+from edgekit.device.runtime.agent.spool import Spool
+from edgekit.host.fleet.profiles import ProfileStore, query
+from edgekit.host.fleet.profiles.server import certificate_of, tokens_of
 from tests.support.profile_batches import batch
 from tests.support.profile_servers import end_server, start_server
 

@@ -21,10 +21,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from edgekit.device.agent.push import Bandwidth, push
-from edgekit.device.agent.spool import Spool
-from edgekit.host.profiles import ProfileStore, enroll
-from edgekit.host.transport import LocalTransport
+from edgekit.device.runtime.agent.push import Bandwidth, push
+from edgekit.device.runtime.agent.spool import Spool
+from edgekit.host.deploy.transport import LocalTransport
+from edgekit.host.fleet.profiles import ProfileStore, enroll
 from tests.support.profile_batches import batch
 from tests.support.profile_servers import end_server, start_server
 from tests.support.proxy import Proxy, running_proxy

@@ -15,8 +15,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from edgekit.device.agent.batch import bodies
-from edgekit.device.agent.spool import Disk, Spool
+from edgekit.device.runtime.agent.batch import bodies
+from edgekit.device.runtime.agent.spool import Disk, Spool
 from tests.support.profile_batches import batch
 
 _CAP = 1 << 20

@@ -21,8 +21,8 @@ from pathlib import Path
 
 import numpy as np
 
-from edgekit.device.agent.batch import OperatorSpread, batch_bytes
-from edgekit.host.profiles import ProfileStore, query
+from edgekit.device.runtime.agent.batch import OperatorSpread, batch_bytes
+from edgekit.host.fleet.profiles import ProfileStore, query
 from tests.support.profile_batches import SPOOL, batch
 
 _OPERATORS = 100

@@ -16,10 +16,10 @@ import time
 from pathlib import Path
 
 from edgekit.host import compile_model
-from edgekit.host.api import Device
-from edgekit.host.boards import RunningBoard, down, find_running, up
-from edgekit.host.bundle import Bundle
-from edgekit.host.transport.ssh import SshTarget, SshTransport
+from edgekit.host.deploy.api import Device
+from edgekit.host.deploy.bundle import Bundle
+from edgekit.host.deploy.transport.ssh import SshTarget, SshTransport
+from edgekit.host.virtual import RunningBoard, down, find_running, up
 from tests.support.proxy import running_proxy
 
 _MODEL = Path(__file__).parents[2] / "models" / "face_detection_short_range.tflite"

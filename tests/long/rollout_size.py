@@ -15,13 +15,13 @@ from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgekit.device.agent.signing import enroll
-from edgekit.device.agent.store import Store
-from edgekit.host.bundle import signing_key
+from edgekit.device.runtime.agent.signing import enroll
+from edgekit.device.runtime.agent.store import Store
+from edgekit.host.deploy.bundle import signing_key
 from edgekit.host.fleet import Silent
-from edgekit.host.fleet.begin import open_rollout
-from edgekit.host.fleet.carry import Home, Pace, carry_out
+from edgekit.host.fleet.executor import Home, Pace, carry_out
 from edgekit.host.fleet.rollout import Policy
+from edgekit.host.fleet.start import open_rollout
 from tests.support.board_farm import running_farm
 from tests.support.tiny_bundles import tiny_bundle
 

@@ -21,11 +21,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
-from edgekit.device.agent.sampler import BUDGET, PERIOD_SECONDS
+from edgekit.device.runtime.agent.sampler import BUDGET, PERIOD_SECONDS
 from edgekit.host import compile_model, connect
-from edgekit.host.api import Device
-from edgekit.host.boards import BoardOptions, down, find_running, up
-from edgekit.host.transport import LocalTransport
+from edgekit.host.deploy.api import Device
+from edgekit.host.deploy.transport import LocalTransport
+from edgekit.host.virtual import BoardOptions, down, find_running, up
 
 _ROOT = Path(__file__).parents[2]
 _MODEL = _ROOT / "models" / "face_detection_short_range.tflite"

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import distributed
 
-from edgekit.host.paths import cache_folder
+from edgekit.host.common.paths import cache_folder
 from tests.long.fleet_on_boards import Fleet
 from tests.support.clusters import Cluster, running_cluster
 from tests.support.patience import until

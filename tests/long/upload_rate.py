@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from edgekit.host.transport.ssh import SshTarget, SshTransport
+from edgekit.host.deploy.transport.ssh import SshTarget, SshTransport
 from tests.support.sshd import Sshd, running_sshd
 
 _SECONDS = 120.0

@@ -18,9 +18,9 @@ import time
 import zlib
 from pathlib import Path
 
-from edgekit.device.agent.batch import bodies
-from edgekit.host.profiles import Bus, ProfileStore, SharedStore, enroll, query
-from edgekit.host.transport import LocalTransport
+from edgekit.device.runtime.agent.batch import bodies
+from edgekit.host.deploy.transport import LocalTransport
+from edgekit.host.fleet.profiles import Bus, ProfileStore, SharedStore, enroll, query
 from tests.support.nats_servers import running_nats
 from tests.support.profile_batches import stream
 from tests.support.profile_servers import post, start_edgekit, start_server

@@ -27,7 +27,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from edgekit.host.paths import cache_folder
+from edgekit.host.common.paths import cache_folder
 
 _LIST = Path(__file__).with_name("zoo.toml")
 _CHILD = Path(__file__).with_name("zoo_one.py")

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from edgekit.host import compile_model, connect
+from edgekit.host.compiler.frontends import import_model
+from edgekit.host.compiler.golden.vectors import random_input
+from edgekit.host.compiler.ir.types import DType, Graph
 from edgekit.host.errors import EdgekitError, InputError, RolledBackError
-from edgekit.host.golden.vectors import random_input
-from edgekit.host.graph.types import DType, Graph
-from edgekit.host.importers import import_model
 
 _MEMORY = 10 << 30
 _SEEDS = (1, 2)

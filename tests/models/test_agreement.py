@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.host.bench.agreement import Verdict, compare_release
-from edgekit.host.zoo.models import compile_release, open_zoo
+from edgekit.host.lab.bench.agreement import Verdict, compare_release
+from edgekit.host.lab.zoo.models import compile_release, open_zoo
 from tests.support.places import few_or_all
 
 pytestmark = pytest.mark.peers

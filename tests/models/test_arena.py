@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.host.compiler import prepare
-from edgekit.host.fit import plan_of
-from edgekit.host.options import CompileOptions
-from edgekit.kb.board import load_board
+from edgekit.host.compiler.driver import prepare
+from edgekit.host.compiler.fit import plan_of
+from edgekit.host.compiler.options import CompileOptions
+from edgekit.kb.targets.board import load_board
 from tests.support.places import few_or_all
 
 _EXTRA = os.environ.get("EDGEKIT_EXTRA_DATA")

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgekit.host.graph.evaluate import evaluate
-from edgekit.host.importers import import_model
+from edgekit.host.compiler.frontends import import_model
+from edgekit.host.compiler.ir.evaluate import evaluate
 
 pytest.importorskip("onnx")
 

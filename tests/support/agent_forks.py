@@ -95,16 +95,16 @@ def start_forks() -> AgentForks:
 
 def _load() -> None:
     """All that commands import, so that forks need not."""
-    from edgekit.device.agent import (  # noqa: F401
+    from edgekit.device.runtime.agent import (  # noqa: F401
         bench,
         commands,
         files,
         golden,
-        mend,
         model,
         plan,
         probe,
         profile,
+        recovery,
         release,
         session,
         signing,
@@ -158,7 +158,7 @@ def _reap(running: dict[int, int]) -> None:
 
 
 def _be_agent(request: Sequence[str], out: int, error: int) -> None:
-    """What `python -c` of host/release/runtime.py does on a board; never returns."""
+    """What `python -c` of host/deploy/release/runtime.py does on a board; never returns."""
     home, path, total, *arguments = request
     code = 1
     try:
@@ -183,7 +183,7 @@ def _be_agent(request: Sequence[str], out: int, error: int) -> None:
 
 
 def _agent(home: Path, arguments: Sequence[str]) -> int:
-    from edgekit.device.agent import commands, plan, probe, release
+    from edgekit.device.runtime.agent import commands, plan, probe, release
 
     if (home / "lie").exists():
         lies = json.loads((home / "lie").read_text())
@@ -216,7 +216,7 @@ def _run_forked(command: Sequence[str], *given: Any, **options: Any) -> Any:
     ends = [os.pipe(), os.pipe()]
     pid = os.fork()
     if pid == 0:
-        from edgekit.device.agent import commands
+        from edgekit.device.runtime.agent import commands
 
         code = 1
         try:

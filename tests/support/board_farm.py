@@ -24,7 +24,7 @@ from pathlib import Path
 
 import asyncssh
 
-from edgekit.host.inventory import BoardEntry
+from edgekit.host.deploy.inventory import BoardEntry
 from tests.support.agent_forks import AgentForks, start_forks
 from tests.support.sshd import make_key
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from edgekit.host.graph.types import Array
-from edgekit.host.importers.caffe_schema import binary_net
+from edgekit.host.compiler.frontends.caffe.schema import binary_net
+from edgekit.host.compiler.ir.types import Array
 
 Blobs = Mapping[str, Sequence[Array]]
 

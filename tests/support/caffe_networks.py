@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from edgekit.host.graph.types import Array
+from edgekit.host.compiler.ir.types import Array
 from tests.support.caffe_models import image, layer
 
 

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgekit.host.graph import ops
-from edgekit.host.graph.types import Activation, Array, DType, Operator, Padding, Quant, Tensor
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import (
+    Activation,
+    Array,
+    DType,
+    Operator,
+    Padding,
+    Quant,
+    Tensor,
+)
 from tests.support.op_cases import Case, Rng, constant, pick, quant, tensor
 
 _SIZES = (1, 2, 3, 5, 7, 8, 9, 14, 16, 17, 21, 23)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgekit.host.graph import ops
-from edgekit.host.graph.types import Activation, DType, Operator, Padding, Quant
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import Activation, DType, Operator, Padding, Quant
 from tests.support.op_cases import Case, Rng, constant, pick, quant, tensor
 
 _FUNCTIONS: tuple[Operator, ...] = (

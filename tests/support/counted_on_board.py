@@ -7,9 +7,9 @@ import os
 import warnings
 from pathlib import Path
 
-from edgekit.host.bundle.archive import archive_bytes
-from edgekit.host.toolchain.zig import kernels_folder
-from edgekit.host.transport.base import Transport
+from edgekit.host.compiler.toolchain.zig import kernels_folder
+from edgekit.host.deploy.bundle.archive import archive_bytes
+from edgekit.host.deploy.transport.base import Transport
 
 _SECONDS = 900.0
 _SHOWN_ABOVE = 0.01

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.host.graph.evaluate import evaluate
-from edgekit.host.importers import import_model
-from edgekit.host.options import Tie
+from edgekit.host.compiler.frontends import import_model
+from edgekit.host.compiler.ir.evaluate import evaluate
+from edgekit.host.compiler.options import Tie
 from tests.support.onnx_models import model, node, value
 
 Array = np.ndarray[Any, Any]

@@ -1,4 +1,4 @@
-"""The decoders of `host/estimate/plugin`, called from Python; and an assembler: zig's."""
+"""The decoders of `host/simulator/plugin`, called from Python; and an assembler: zig's."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from edgekit.host.graph import ops
-from edgekit.host.graph.types import Activation, DType, Padding
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import Activation, DType, Padding
 from tests.support.op_cases import Case, constant, quant, tensor
 
 _RNG = np.random.default_rng(7)

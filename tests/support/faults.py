@@ -15,12 +15,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgekit.device.agent.signing import enroll
-from edgekit.device.agent.store import Store
-from edgekit.host.api import Device
-from edgekit.host.bundle import Bundle, SigningKey
+from edgekit.device.runtime.agent.signing import enroll
+from edgekit.device.runtime.agent.store import Store
+from edgekit.host.deploy.api import Device
+from edgekit.host.deploy.bundle import Bundle, SigningKey
+from edgekit.host.deploy.transport import LocalTransport
 from edgekit.host.errors import EdgekitError
-from edgekit.host.transport import LocalTransport
 from tests.support.torn import look_in
 
 KILL = "signal=KILL"

@@ -14,20 +14,20 @@ from pathlib import Path
 import numpy as np
 from onnx import ModelProto
 
-from edgekit.device.agent.golden import worst_difference
-from edgekit.device.agent.manifest import TensorSpec
-from edgekit.host.artifact import Golden
-from edgekit.host.compiler import prepare_graph, units_of
-from edgekit.host.fit import plan_of
-from edgekit.host.golden.vectors import golden_of
-from edgekit.host.graph.types import Array, Graph, Node
-from edgekit.host.importers import import_model
-from edgekit.host.lower.plan import Plan
-from edgekit.host.options import DEFAULT_OPTIONS
-from edgekit.host.passes.quantized import integer_form
-from edgekit.host.paths import cache_folder
-from edgekit.host.toolchain.zig import Toolchain, kernels_folder
-from edgekit.kb.board import BoardProfile
+from edgekit.device.runtime.agent.golden import worst_difference
+from edgekit.device.runtime.agent.manifest import TensorSpec
+from edgekit.host.common.paths import cache_folder
+from edgekit.host.compiler.artifact import Golden
+from edgekit.host.compiler.driver import prepare_graph, units_of
+from edgekit.host.compiler.fit import plan_of
+from edgekit.host.compiler.frontends import import_model
+from edgekit.host.compiler.golden.vectors import golden_of
+from edgekit.host.compiler.ir.types import Array, Graph, Node
+from edgekit.host.compiler.lowering.plan import Plan
+from edgekit.host.compiler.options import DEFAULT_OPTIONS
+from edgekit.host.compiler.toolchain.zig import Toolchain, kernels_folder
+from edgekit.host.compiler.transforms.passes.quantized import integer_form
+from edgekit.kb.targets.board import BoardProfile
 from tests.support import op_graphs
 from tests.support.kernel_faults import Fault
 from tests.support.kernel_runs import run_here

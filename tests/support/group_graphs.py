@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgekit.host.graph import ops
-from edgekit.host.graph.types import Activation, DType, Graph, Node, Padding, Quant, Tensor
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import Activation, DType, Graph, Node, Padding, Quant, Tensor
 from tests.support.op_graphs import Case, constant, graph_of, tensor
 
 SIDE, CHANNELS = 12, 32  # of images of `pruned_blocks`

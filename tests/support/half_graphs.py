@@ -7,11 +7,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from edgekit.host.golden.noise import terms_of
-from edgekit.host.graph import ops
-from edgekit.host.graph.evaluate import evaluate
-from edgekit.host.graph.types import Array, DType, Graph
-from edgekit.host.passes.half import to_half
+from edgekit.host.compiler.golden.noise import terms_of
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.evaluate import evaluate
+from edgekit.host.compiler.ir.types import Array, DType, Graph
+from edgekit.host.compiler.transforms.passes.half import to_half
 
 UNIT = 2.0**-11  # of f16
 HALF_FAMILIES = (

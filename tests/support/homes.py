@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.host.paths import cache_folder
+from edgekit.host.common.paths import cache_folder
 
 
 @contextlib.contextmanager

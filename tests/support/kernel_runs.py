@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgekit.device.agent.model import Model
-from edgekit.device.dtypes import BY_NAME
-from edgekit.host.codegen.emit import describe
-from edgekit.host.compiler import units_of
-from edgekit.host.graph.evaluate import evaluate
-from edgekit.host.graph.types import Array, Graph, Node
-from edgekit.host.lower.lower import NO_UNITS, lower
-from edgekit.host.paths import cache_folder
-from edgekit.host.toolchain.zig import Toolchain
-from edgekit.kb.board import BoardProfile, cpu_flags, load_board, load_profile
-from edgekit.kb.gemm_table import KnowledgeBase
+from edgekit.device.runtime.agent.model import Model
+from edgekit.device.runtime.dtypes import BY_NAME
+from edgekit.host.common.paths import cache_folder
+from edgekit.host.compiler.codegen.emit import describe
+from edgekit.host.compiler.driver import units_of
+from edgekit.host.compiler.ir.evaluate import evaluate
+from edgekit.host.compiler.ir.types import Array, Graph, Node
+from edgekit.host.compiler.lowering.lower import NO_UNITS, lower
+from edgekit.host.compiler.toolchain.zig import Toolchain
+from edgekit.kb.tables.gemm_table import KnowledgeBase
+from edgekit.kb.targets.board import BoardProfile, cpu_flags, load_board, load_profile
 
 
 def x86_boards() -> list[BoardProfile]:

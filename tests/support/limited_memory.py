@@ -11,9 +11,9 @@ from pathlib import Path
 
 sys.path.insert(0, sys.argv[1])
 
-from edgekit.device.agent.model import Model
-from edgekit.device.agent.npz import Array
-from edgekit.device.errors import DeviceError
+from edgekit.device.runtime.agent.model import Model
+from edgekit.device.runtime.agent.npz import Array
+from edgekit.device.runtime.errors import DeviceError
 
 
 def _once(folder: Path) -> None:

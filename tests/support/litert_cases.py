@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.host.graph.evaluate import evaluate
-from edgekit.host.importers.tflite import graph_from_tflite
+from edgekit.host.compiler.frontends.tflite.importer import graph_from_tflite
+from edgekit.host.compiler.ir.evaluate import evaluate
 
 TYPES = {
     "float32": "FLOAT32", "float16": "FLOAT16", "float64": "FLOAT64", "int8": "INT8",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from edgekit.host.importers.tflite_schema import FileOperator, FileSubgraph, read_model
+from edgekit.host.compiler.frontends.tflite.schema import FileOperator, FileSubgraph, read_model
 
 _NAMES = {
     "FLOAT16": "f16", "FLOAT32": "f32", "INT2": "s2", "INT4": "s4", "UINT4": "u4",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgekit.host.graph import ops
-from edgekit.host.graph.types import Activation, DType, Graph, Padding
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import Activation, DType, Graph, Padding
 from edgekit.kb import GemmShape, KnowledgeBase
-from edgekit.kb.board import BoardProfile
 from edgekit.kb.features import Sequences, key_of
-from edgekit.kb.operators import Form, OperatorMethod, OperatorRow, candidates_of
+from edgekit.kb.tables.operators import Form, OperatorMethod, OperatorRow, candidates_of
+from edgekit.kb.targets.board import BoardProfile
 from tests.support.op_cases import Case, constant, quant, tensor
 from tests.support.op_graphs import graph_of
 

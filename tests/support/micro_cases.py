@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from flatbuffers import flexbuffers
 
-from edgekit.host.graph.types import Array
+from edgekit.host.compiler.ir.types import Array
 from tests.support.litert_cases import Operand, Single, fixed, given
 
 RECORD = Path(__file__).parent / "micro.npz"

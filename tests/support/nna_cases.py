@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edgekit.device.arrays.nna import (
+from edgekit.device.runtime.arrays.nna import (
     conv_weights,
     depthwise_weights,
     emulate_conv3x3,
@@ -21,14 +21,14 @@ from edgekit.device.arrays.nna import (
     pointwise_weights,
     to_ndhwc32,
 )
-from edgekit.device.arrays.nna_account import Account
-from edgekit.device.arrays.nna_chip import NnaChip
-from edgekit.host.graph.types import Array
-from edgekit.host.paths import cache_folder
-from edgekit.host.toolchain.kernels import features_unit
-from edgekit.host.toolchain.nna_units import nna_units
-from edgekit.host.toolchain.zig import Toolchain, Unit
-from edgekit.kb.board import BoardProfile, load_board
+from edgekit.device.runtime.arrays.nna_account import Account
+from edgekit.device.runtime.arrays.nna_chip import NnaChip
+from edgekit.host.common.paths import cache_folder
+from edgekit.host.compiler.ir.types import Array
+from edgekit.host.compiler.toolchain.kernels import features_unit
+from edgekit.host.compiler.toolchain.nna_units import nna_units
+from edgekit.host.compiler.toolchain.zig import Toolchain, Unit
+from edgekit.kb.targets.board import BoardProfile, load_board
 
 _PRODUCTS = Path(__file__).with_name("nna_products.c")
 _COUNTERS = struct.Struct("<19q")

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from edgekit.host.graph import ops
-from edgekit.host.graph.types import Activation, DType, Graph, Padding
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import Activation, DType, Graph, Padding
 from tests.support.op_cases import Case, Rng, constant, pick, quant, tensor
 from tests.support.op_graphs import graph_of
 

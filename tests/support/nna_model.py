@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from edgekit.host.exporters.tflite import write_tflite
-from edgekit.host.graph import ops
-from edgekit.host.graph.types import (
+from edgekit.host.compiler.exporters.tflite.writer import write_tflite
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import (
     Activation,
     DType,
     Graph,

@@ -15,9 +15,9 @@ from pathlib import Path
 package, path, cases, output, size = sys.argv[1:]
 sys.path.insert(0, package)
 
-from edgekit.device.agent.count import count_calls, counter, fix_layout  # noqa: E402
-from edgekit.device.arrays.nna_chip import NNA2  # noqa: E402
-from edgekit.device.arrays.nna_native import ConvShape, MatmulShape, NativeNna  # noqa: E402
+from edgekit.device.runtime.agent.count import count_calls, counter, fix_layout  # noqa: E402
+from edgekit.device.runtime.arrays.nna_chip import NNA2  # noqa: E402
+from edgekit.device.runtime.arrays.nna_native import ConvShape, MatmulShape, NativeNna  # noqa: E402
 
 MATMUL, CONV = MatmulShape(4, 72, 512), ConvShape(2, 10, 18, 2, 8, 16, 1)
 

@@ -9,7 +9,7 @@ from typing import Any
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from edgekit.host.graph.types import Array
+from edgekit.host.compiler.ir.types import Array
 
 _TYPES = {"f32": TensorProto.FLOAT, "s64": TensorProto.INT64, "u8": TensorProto.UINT8}
 

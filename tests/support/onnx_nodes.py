@@ -16,9 +16,9 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from edgekit.host.compiler.frontends import import_model, onnx_operators
+from edgekit.host.compiler.ir.types import Array, Graph
 from edgekit.host.errors import InputError
-from edgekit.host.graph.types import Array, Graph
-from edgekit.host.importers import import_model, onnx_operators
 
 # Results are buffers of their bound, then filler.
 _BOUNDED = {"Compress": 0, "NonMaxSuppression": -1, "NonZero": -1, "Unique": 0}

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgekit.host.graph import ops
-from edgekit.host.graph.types import Array, DType, Graph, Node, Operator, Quant, State, Tensor
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import Array, DType, Graph, Node, Operator, Quant, State, Tensor
 
 Rng = np.random.Generator
 

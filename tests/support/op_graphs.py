@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.host.golden.inputs import random_input
-from edgekit.host.graph import ops
-from edgekit.host.graph.types import (
+from edgekit.host.compiler.golden.inputs import random_input
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import (
     Activation,
     Array,
     DType,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edgekit.host.bundle import Bundle
+from edgekit.host.deploy.bundle import Bundle
 from edgekit.host.errors import UnreachableError
-from edgekit.host.tune.operators import Times
+from edgekit.host.lab.tune.operators import Times
 
 
 class OrderClockwork:

@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from edgekit.host.graph.types import Array
-from edgekit.host.paths import cache_folder
-from edgekit.host.toolchain.kernels import kernel_units
-from edgekit.host.toolchain.zig import Toolchain, Unit
-from edgekit.kb.board import BoardProfile
+from edgekit.host.common.paths import cache_folder
+from edgekit.host.compiler.ir.types import Array
+from edgekit.host.compiler.toolchain.kernels import kernel_units
+from edgekit.host.compiler.toolchain.zig import Toolchain, Unit
+from edgekit.kb.targets.board import BoardProfile
 from tests.support.cases_model import described, run_cases
 
 PRODUCTS = Path(__file__).with_name("outlier_products.c")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgekit.host.graph import ops
-from edgekit.host.graph.types import Activation, Array, DType, Graph, Node, Padding, Tensor
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import Activation, Array, DType, Graph, Node, Padding, Tensor
 from tests.support.op_cases import Case, Rng, constant, pick, quant, tensor
 
 _CHANNELS = (1, 2, 7, 16, 17, 33, 64, 96, 130, 200)

@@ -16,8 +16,8 @@ from pathlib import Path
 package, path, cases, output, size = sys.argv[1:]
 sys.path.insert(0, package)
 
-from edgekit.device.agent.count import count_calls, counter, fix_layout  # noqa: E402
-from edgekit.device.arrays.outlier_library import Options, OutlierLibrary, Packed, Rows  # noqa: E402
+from edgekit.device.runtime.agent.count import count_calls, counter, fix_layout  # noqa: E402
+from edgekit.device.runtime.arrays.outlier_library import Options, OutlierLibrary, Packed, Rows  # noqa: E402
 
 M, K, N, OUTLIERS, GROUP = 16, 384, 128, 4, 128
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from edgekit.host.graph import ops
-from edgekit.host.graph.checks import SIGNED, UNSIGNED
-from edgekit.host.graph.types import Array, DType, Operator
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.checks import SIGNED, UNSIGNED
+from edgekit.host.compiler.ir.types import Array, DType, Operator
 from tests.support.op_cases import Case, Rng, constant, pick, quant, tensor
 
 _FUNCTIONS: tuple[Operator, ...] = (

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgekit.device.arrays.sparse_blocks import BlockSettings
-from edgekit.host.graph import ops
-from edgekit.host.graph.types import Activation, Array, DType, Operator, Padding
+from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import Activation, Array, DType, Operator, Padding
 from tests.support.op_cases import Case, Rng, constant, pick, quant, tensor
 
 _ACTIVATIONS = list(Activation)

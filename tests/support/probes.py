@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgekit.device.agent.probe import Probe
+from edgekit.device.runtime.agent.probe import Probe
 
 JETSON_NANO = Probe(
     machine="aarch64",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from edgekit.device.agent.batch import (
+from edgekit.device.runtime.agent.batch import (
     Batch,
     OperatorSpread,
     Spread,

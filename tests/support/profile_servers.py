@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from edgekit.host.profiles import ProfileServer, ProfileStore
+from edgekit.host.fleet.profiles import ProfileServer, ProfileStore
 
 _SOURCES = Path(__file__).parents[2] / "src"
 _PROGRAM = "from edgekit.host.cli.main import run; run()"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edgekit.host.graph.types import Array
+from edgekit.host.compiler.ir.types import Array
 from tests.support.onnx_models import model, node, save, value
 
 SIZE, CHANNELS, WIDE, OUTPUTS = 9, 16, 24, 5

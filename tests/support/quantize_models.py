@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.host.graph.types import Array
+from edgekit.host.compiler.ir.types import Array
 from tests.support.onnx_models import model, node, save, value
 
 SIZE, CHANNELS, CLASSES = 13, 7, 5

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.host.graph import ops
-from edgekit.host.graph.quantization import quantize_multiplier
-from edgekit.host.graph.types import Activation, DType, Operator, Tensor
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.quantization import quantize_multiplier
+from edgekit.host.compiler.ir.types import Activation, DType, Operator, Tensor
 from tests.support.op_cases import Case, Rng, constant, pick, quant, tensor
 
 _FUNCTIONS: tuple[dict[str, Operator], ...] = (

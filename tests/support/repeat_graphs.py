@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from edgekit.host.graph import ops
-from edgekit.host.graph.types import DType, Graph, Node, Operator, Tensor
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import DType, Graph, Node, Operator, Tensor
 from tests.support.op_cases import Case, Rng, constant, pick, tensor
 
 

@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-from edgekit.device.agent.batch import (
+from edgekit.device.runtime.agent.batch import (
     Batch,
     OperatorSpread,
     Spread,
@@ -18,8 +18,8 @@ from edgekit.device.agent.batch import (
     Surroundings,
     batch_bytes,
 )
-from edgekit.host.explanations import remember
-from edgekit.host.profiles import ProfileStore
+from edgekit.host.deploy.explanations import remember
+from edgekit.host.fleet.profiles import ProfileStore
 
 OLD, NEW = "a" * 16, "b" * 16
 OPERATORS = (("first", "conv2d", 400), ("side", "pad", 50), ("last", "conv2d", 100))

@@ -26,8 +26,8 @@ _ENABLE = 0x2400  # of a performance counter
 
 @contextlib.contextmanager
 def meter() -> Iterator[tuple[str, Callable[[], int]]]:
-    from edgekit.device.agent.count import counter
-    from edgekit.device.errors import IncompatibleError
+    from edgekit.device.runtime.agent.count import counter
+    from edgekit.device.runtime.errors import IncompatibleError
 
     try:
         with counter() as (descriptor, _):

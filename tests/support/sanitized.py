@@ -18,10 +18,10 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from edgekit.host.files import locked, write_whole
-from edgekit.host.paths import cache_folder
-from edgekit.host.toolchain.headers import headers_hash, system_headers
-from edgekit.host.toolchain.zig import Unit, kernels_folder
+from edgekit.host.common.files import locked, write_whole
+from edgekit.host.common.paths import cache_folder
+from edgekit.host.compiler.toolchain.headers import headers_hash, system_headers
+from edgekit.host.compiler.toolchain.zig import Unit, kernels_folder
 from tests.support.kernel_runs import amx_boards, x86_boards
 
 _DRIVER = Path(__file__).parents[1] / "cross" / "driver.c"

@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterator, Sequence
 
 from hypothesis import strategies as st
 
-from edgekit.host.graph import ops
-from edgekit.host.graph.types import DType, Graph, Node, Tensor
-from edgekit.host.schedule.dag import Dag
-from edgekit.host.schedule.orders import bits, first_ready, masks, ready_after
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import DType, Graph, Node, Tensor
+from edgekit.host.compiler.schedule.dag import Dag
+from edgekit.host.compiler.schedule.orders import bits, first_ready, masks, ready_after
 
 
 def graph_of(

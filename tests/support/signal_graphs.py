@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgekit.host.graph import ops
-from edgekit.host.graph.types import Array, DType, Tensor
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import Array, DType, Tensor
 from tests.support.op_cases import Case, Rng, constant, pick, tensor
 
 

@@ -15,10 +15,10 @@ from pathlib import Path
 package, path, cases, output, _size = sys.argv[1:]
 sys.path.insert(0, package)
 
-from edgekit.device.agent.count import count_calls, counter, fix_layout  # noqa: E402
-from edgekit.device.agent.npz import read_npz  # noqa: E402
-from edgekit.device.arrays.gemm_library import Block  # noqa: E402
-from edgekit.device.arrays.sparse_library import Plan, SparseLibrary, SparseProduct  # noqa: E402
+from edgekit.device.runtime.agent.count import count_calls, counter, fix_layout  # noqa: E402
+from edgekit.device.runtime.agent.npz import read_npz  # noqa: E402
+from edgekit.device.runtime.arrays.gemm_library import Block  # noqa: E402
+from edgekit.device.runtime.arrays.sparse_library import Plan, SparseLibrary, SparseProduct  # noqa: E402
 
 fix_layout()
 library = SparseLibrary(Path(path).resolve())

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from edgekit.host.transport import Transport
+from edgekit.host.deploy.transport import Transport
 
 SSHD = "/usr/sbin/sshd"
 _SFTP_SERVERS = ("/usr/lib/openssh/sftp-server", "/usr/libexec/openssh/sftp-server")

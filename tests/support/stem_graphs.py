@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgekit.host.graph import ops
-from edgekit.host.graph.types import Activation, Operator, Padding, Tensor
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import Activation, Operator, Padding, Tensor
 from tests.support.op_cases import Case, Rng, constant, pick, tensor
 
 _SIZES = (5, 7, 9, 14, 17, 31, 40)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgekit.host.graph import ops
-from edgekit.host.graph.types import Activation, Array, DType, Graph, Shape
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import Activation, Array, DType, Graph, Shape
 from tests.support.op_cases import Case, quant, tensor
 from tests.support.op_graphs import graph_of
 

@@ -15,8 +15,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from edgekit.host.transport import LocalTransport
-from edgekit.host.transport.base import Completed, OnBytes, OnLine
+from edgekit.host.deploy.transport import LocalTransport
+from edgekit.host.deploy.transport.base import Completed, OnBytes, OnLine
 
 USER, UID = "board", 1000
 _PROGRAMS = ("unshare", "nsenter", "setpriv", "chroot", "dbus-daemon", "loginctl")

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import platformdirs
 
-from edgekit.host.artifact import Artifact, Golden
-from edgekit.host.bundle import Bundle, SigningKey, build_bundle, sign_bundle
-from edgekit.kb.board import load_board
+from edgekit.host.compiler.artifact import Artifact, Golden
+from edgekit.host.deploy.bundle import Bundle, SigningKey, build_bundle, sign_bundle
+from edgekit.kb.targets.board import load_board
 
 _TESTS = Path(__file__).parents[1]
 _KERNELS = _TESTS.parent / "device" / "kernels"

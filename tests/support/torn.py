@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgekit.host.transport import LocalTransport, Transport
+from edgekit.host.deploy.transport import LocalTransport, Transport
 
 _SECONDS = 120.0
 _PROGRAM = r"""

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
-from edgekit.host.transport.serial_line import SerialTarget
+from edgekit.host.deploy.transport.serial_line import SerialTarget
 from tests.support.patience import PATIENCE
 
 USER, PASSWORD = "edge", "secret"

@@ -6,8 +6,8 @@ import itertools
 
 import numpy as np
 
-from edgekit.host.graph import ops
-from edgekit.host.graph.types import Activation, DType, Graph, Node, Tensor
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import Activation, DType, Graph, Node, Tensor
 
 _SHAPE = (1, 5, 7, 8)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgekit.host.graph import ops
-from edgekit.host.graph.types import Activation, DType, Padding
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import Activation, DType, Padding
 from tests.support.coded_graphs import scale
 from tests.support.op_cases import Case, Rng, constant, pick, quant, tensor
 

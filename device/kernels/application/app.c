@@ -72,7 +72,7 @@ static int link_names(const char *root, char id[EK_APP_RELEASE_BYTES]) {
     return 1;
 }
 
-/* The release that a deploy committed: see device/application/follow.py. */
+/* The release that a deploy committed: see device/runtime/application/follow.py. */
 static int committed(const char *root, char id[EK_APP_RELEASE_BYTES]) {
     char path[PATH + 16], again[EK_APP_RELEASE_BYTES];
     snprintf(path, sizeof path, "%s/pending.json", root);

@@ -1,4 +1,4 @@
-/* Files that wait in a bounded folder for device/agent/c_samples.py. */
+/* Files that wait in a bounded folder for device/runtime/agent/c_samples.py. */
 #ifndef EK_PUT_H
 #define EK_PUT_H
 #include <stddef.h>

@@ -23,7 +23,7 @@
 #define EK_SAMPLES_BUDGET 0.01 /* of the time of the inferences */
 #endif
 
-/* Numbers of device/agent/sampler.py. */
+/* Numbers of device/runtime/agent/sampler.py. */
 enum { EVERY = 10, MOST = 256, FIRST = 32, LONGEST_SKIP = 1 << 20 };
 enum { PATH = 4096, NAME = 64 };
 static const uint64_t second = 1000000000u;

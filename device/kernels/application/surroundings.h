@@ -1,4 +1,4 @@
-/* What disturbs an inference on this board: device/agent/noise.py and probe.py in C. */
+/* What disturbs an inference on this board: device/runtime/agent/noise.py and probe.py in C. */
 #ifndef EK_SURROUNDINGS_H
 #define EK_SURROUNDINGS_H
 #include <stdio.h>

@@ -1,12 +1,12 @@
 /* ek_gemm_default: a method from the shape, the register tiles and the cache sizes alone.
  *
- * The rule is the docstring of analytic_method in kb/method.py, which a test holds this against.
+ * The rule is the docstring of analytic_method in kb/tables/method.py, which a test holds this against.
  * Compile-time parameters: EK_L1_BYTES, EK_L2_BYTES, EK_L3_BYTES (none is 0), EK_VECTOR_LANES,
  * EK_F32_TILES and EK_I8_TILES: {height, vectors}, ... for 1, 2, ... vectors; EK_I8_VECTORS: the
  * rows above which tiles of bytes use AMX, 0: none do; EK_F32_COPIES: whether panels of floats are
  * better copied than read from rows apart; EK_F32_PRICES and EK_I8_PRICES: {...}, ...
  * for normal and transposed tiles and, where there is AMX, for its tiles; RULE_*: the numbers of
- * kb/rule.py. */
+ * kb/costs/rule.py. */
 #include "../kernel.h"
 #include "gemm.h"
 
@@ -44,7 +44,7 @@ static int64_t most(int64_t a, int64_t b) {
     return a > b ? a : b;
 }
 
-/* The fields that Prices of kb/isa.py describes. */
+/* The fields that Prices of kb/targets/isa.py describes. */
 typedef struct {
     int64_t product, wide, line, vector, far, group, panel, crossing, passing, packing, tile,
         spilled, segment, paged, stored, partial, element, start;

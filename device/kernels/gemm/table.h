@@ -1,4 +1,4 @@
-/* The GEMM knowledge base of one platform on the board: kb/gemm_table.py's rules in C.
+/* The GEMM knowledge base of one platform on the board: kb/tables/gemm_table.py's rules in C.
  *
  * Exact, else relaxed by the priority of the features, else ek_gemm_default. The newest answers are
  * kept, so that the same question costs one hash look-up however it was found. */
@@ -14,7 +14,7 @@ typedef enum {
 
 typedef struct ek_gemm_table ek_gemm_table;
 
-/* Reads what kb/gemm_blob.py wrote; the bytes are copied. NULL: not a table, or no memory. */
+/* Reads what kb/tables/gemm_blob.py wrote; the bytes are copied. NULL: not a table, or no memory. */
 ek_gemm_table *ek_gemm_table_open(const void *blob, size_t bytes);
 void ek_gemm_table_close(ek_gemm_table *table);
 

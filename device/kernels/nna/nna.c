@@ -1,4 +1,4 @@
-/* The streams of instructions of device/arrays/nna_program.py, in the same order.
+/* The streams of instructions of device/runtime/arrays/nna_program.py, in the same order.
  *
  * Compile-time parameter: EK_SIMD. Every function is inlined twice: with clocks and without. */
 #include "machine.h"

@@ -1,17 +1,17 @@
 /* The NNA, emulated: matrix products and convolutions, bit for bit and cycle for cycle what
- * device/arrays/nna_machine.py and device/arrays/nna_program.py define, only faster. Chips are
- * checked by the caller (device/arrays/nna_chip.py); nothing here checks them again. */
+ * device/runtime/arrays/nna_machine.py and device/runtime/arrays/nna_program.py define, only faster. Chips are
+ * checked by the caller (device/runtime/arrays/nna_chip.py); nothing here checks them again. */
 #ifndef EK_NNA_H
 #define EK_NNA_H
 #include <stdint.h>
 
-/* Names as in device/arrays/nna_chip.py. */
+/* Names as in device/runtime/arrays/nna_chip.py. */
 typedef struct {
     int32_t output_points, weight_sets, mac_cycles;
     int32_t load_latency, add_latency, write_latency, result_latency;
 } ek_nna_chip;
 
-/* Orders as OPERATIONS and CAUSES of device/arrays/nna_account.py. */
+/* Orders as OPERATIONS and CAUSES of device/runtime/arrays/nna_account.py. */
 enum {
     EK_NNA_LA,
     EK_NNA_SA,

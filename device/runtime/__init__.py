@@ -1,0 +1,1 @@
+"""The Python runtime of a board; standard library only, NumPy where arrays come in."""

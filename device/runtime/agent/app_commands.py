@@ -1,0 +1,77 @@
+"""The runtime's commands about applications."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Callable, Optional
+
+from edgekit.device.runtime.agent.arguments import positive, release_id
+from edgekit.device.runtime.bytecode import keep_bytecode
+from edgekit.device.runtime.errors import Document
+
+if TYPE_CHECKING:
+    from edgekit.device.runtime.agent.store import Store
+
+_SECONDS = 20
+_LINES = 40
+
+Run = Callable[[argparse.Namespace], Optional[Document]]
+AddCommand = Callable[[str, Run, str], argparse.ArgumentParser]
+
+
+def add_app_commands(command: AddCommand, store: Callable[[argparse.Namespace], Store]) -> None:
+    """Adds them with `command`; `store` is that of a command line."""
+
+    def start(options: argparse.Namespace) -> Document:
+        from edgekit.device.runtime.agent.service import start
+
+        return start(store(options), options.seconds)
+
+    def stop(options: argparse.Namespace) -> Document:
+        from edgekit.device.runtime.agent.service import stop
+
+        return stop(store(options))
+
+    def status(options: argparse.Namespace) -> Document:
+        from edgekit.device.runtime.agent.service import status
+
+        return status(store(options))
+
+    def log(options: argparse.Namespace) -> Document:
+        from edgekit.device.runtime.agent.service import log
+
+        return log(store(options), options.lines)
+
+    def supervise(options: argparse.Namespace) -> Document:
+        from edgekit.device.runtime.agent.supervisor import Supervisor
+
+        supervisor = Supervisor(store(options))
+        keep_bytecode()  # it runs until it is killed
+        supervisor.run()
+        return {"schema": "edgekit.runtime.app.supervise/1"}
+
+    def report_failure(options: argparse.Namespace) -> Document:
+        from edgekit.device.runtime.agent.status import leave
+
+        back = leave(store(options), options.release, "application", options.reason)
+        return {"schema": "edgekit.failure/1", "release": options.release, "runs_again": back}
+
+    def placement(options: argparse.Namespace) -> Document:
+        from edgekit.device.runtime.agent.placement import place
+
+        manifest = store(options).manifest(options.release)
+        return {"schema": "edgekit.runtime.placement/1", **asdict(place(manifest.placements))}
+
+    sub = command("placement", placement, "on how many threads and which cores a release runs")
+    sub.add_argument("--release", type=release_id, required=True)
+    sub = command("report-failure", report_failure, "go back from a release that failed its users")
+    sub.add_argument("--release", type=release_id, required=True, help="the one that failed")
+    sub.add_argument("--reason", default="", help="one line")
+    sub = command("app-start", start, "start the application of the release, and wait for it")
+    sub.add_argument("--seconds", type=positive, default=_SECONDS, help="to wait for a sign of it")
+    command("app-stop", stop, "stop the application until it is started again")
+    command("app-status", status, "how the application is")
+    sub = command("app-log", log, "the last lines that the application printed")
+    sub.add_argument("--lines", type=positive, default=_LINES)
+    command("app-supervise", supervise, "run the application for as long as it is in service")

@@ -1,0 +1,155 @@
+"""What is kept of a model's application below its folder, in app/.
+
+lock             held with flock by the supervisor
+runtime.pyz      what the supervisor runs from, whatever becomes of the releases
+stopped          somebody stopped the application; it stays so until it is started
+state.json       what the supervisor last said of it; see AppState
+proved           the release with which it ran for long enough
+run/<release>/   its files as they run: those of the release go with the second release after it
+data/            the folder it starts in, and may write to
+log, log.1       what it printed; the older half of it
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import List, Optional
+
+from edgekit.device.runtime.agent.manifest import RUNTIME, Manifest
+from edgekit.device.runtime.agent.process import Process
+from edgekit.device.runtime.agent.store import Store
+
+HALF_LOG_BYTES = 256 << 10
+
+STARTING, RUNNING, WAITING = "starting", "running", "waiting"
+ENDED, STOPPED, NOTHING = "ended", "stopped", "nothing"
+
+
+@dataclass(frozen=True)
+class AppState:
+    """`state`: STARTING until the first sign of life, then RUNNING; WAITING to be started again;
+    ENDED by itself; STOPPED; NOTHING to run. `failures` in a row, `last`: how the last run ended.
+    """
+
+    state: str = NOTHING
+    name: str = ""
+    release: str = ""
+    pid: int = 0
+    said: str = ""
+    failures: int = 0
+    restarts: int = 0
+    last: str = ""
+
+
+class AppFolder:
+    """Paths and small files; one supervisor at a time writes them."""
+
+    def __init__(self, store: Store) -> None:
+        self.root = store.root.absolute() / "app"
+        self.lock = self.root / "lock"
+        self.runtime = self.root / RUNTIME
+        self.stopped = self.root / "stopped"
+        self.data = self.root / "data"
+        self._store = store
+        self._run = self.root / "run"
+        self._state = self.root / "state.json"
+        self._proved = self.root / "proved"
+        self._log, self._old_log = self.root / "log", self.root / "log.1"
+
+    def create(self) -> None:
+        self.data.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def supervisor(self) -> Optional[Process]:
+        """The process that has the lock; None if there is none."""
+        try:
+            pid, started = self.lock.read_text().split()
+            found = Process(int(pid), int(started))
+        except (OSError, ValueError):
+            return None
+        return found if found.lives() else None
+
+    def state(self) -> AppState:
+        """The state as it was noted last; the supervisor may have been killed since."""
+        try:
+            found = AppState(**json.loads(self._state.read_text()))
+        except (OSError, ValueError, TypeError):
+            found = AppState()
+        if self.supervisor() is not None:
+            return found
+        return replace(found, state=STOPPED if self.stopped.exists() else NOTHING, pid=0)
+
+    def write_state(self, state: AppState) -> None:
+        """Notes the state; where the disk is full the one before stays."""
+        temporary = self._state.with_name(".state.json")
+        with contextlib.suppress(OSError):
+            temporary.write_text(json.dumps(asdict(state)))
+            temporary.replace(self._state)
+
+    def forget_state(self) -> None:
+        """What a supervisor that is gone said."""
+        self._state.unlink(missing_ok=True)
+
+    def proved(self) -> str:
+        """The release with which the application ran for long enough; empty if none has."""
+        try:
+            return self._proved.read_text()
+        except OSError:
+            return ""
+
+    def prove(self, release: str) -> None:
+        with contextlib.suppress(OSError):  # a full disk; its supervisor asks and comes again
+            self._proved.write_text(release)
+
+    def copy(self, manifest: Manifest) -> Path:
+        """The folder to run from: the application's files, and the runtime they import."""
+        application = manifest.application
+        assert application is not None
+        target = self._run / manifest.id
+        if target.is_dir():
+            return target
+        temporary = self._run / f".{manifest.id}"
+        shutil.rmtree(temporary, ignore_errors=True)
+        source = self._store.releases / manifest.id
+        for path in (*application.files, RUNTIME):
+            place = temporary / path
+            place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            shutil.copyfile(source / path, place)
+        if not application.is_python:
+            (temporary / application.entry).chmod(0o700)
+        temporary.rename(target)
+        return target
+
+    def remove_copies(self, but: str) -> None:
+        """Removes all releases but one, whatever was left of them."""
+        for folder in self._run.glob("*"):
+            if folder.name != but:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def forget_death(self, pid: int) -> None:
+        """Removes what a process noted of itself that was ended on purpose; see
+        application/watch.py."""
+        for note in (self._store.root / "watch").glob(f"*.{pid}-*.json"):
+            with contextlib.suppress(OSError):
+                note.unlink()
+
+    def write_log(self, data: bytes) -> None:
+        """Adds what was printed; a disk that is full loses it."""
+        with contextlib.suppress(OSError):
+            with self._log.open("ab") as file:
+                file.write(data[-HALF_LOG_BYTES:])
+                size = file.tell()
+            if size > HALF_LOG_BYTES:
+                os.replace(self._log, self._old_log)  # noqa: PTH105
+
+    def last_lines(self, count: int) -> List[str]:
+        """The last lines that were printed."""
+        text = b""
+        for path in (self._old_log, self._log):
+            with contextlib.suppress(OSError):
+                text += path.read_bytes()
+        return text.decode("utf-8", "replace").splitlines()[-count:]

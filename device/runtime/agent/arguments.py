@@ -1,0 +1,70 @@
+"""How the runtime's commands read their arguments, and what these must be."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from edgekit.device.runtime.errors import InputError
+
+if TYPE_CHECKING:
+    from edgekit.device.runtime.agent.specs import Wish
+
+
+def positive(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) <= 1 << 20:
+        raise argparse.ArgumentTypeError(f"expected a positive whole number, found {text!r}")
+    return int(text)
+
+
+def threads(text: str) -> int:
+    from edgekit.device.runtime.agent.specs import MOST_THREADS
+
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) <= MOST_THREADS:
+        raise argparse.ArgumentTypeError(f"expected 1 to {MOST_THREADS}, found {text!r}")
+    return int(text)
+
+
+def release_id(text: str) -> str:
+    from edgekit.device.runtime.agent.manifest import is_release_id
+
+    if not is_release_id(text):
+        raise argparse.ArgumentTypeError(f"expected 16 hex digits, found {text[:40]!r}")
+    return text
+
+
+def folder(text: str) -> Path:
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise argparse.ArgumentTypeError("expected a home directory, found none") from None
+
+
+def add_placement(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that say where a model runs; `wish_of` reads them."""
+    parser.add_argument("--threads", type=threads, help="as the release says if left out")
+    parser.add_argument("--cluster", default="", help="big, little, all, or a kind of core")
+
+
+def wish_of(options: argparse.Namespace) -> Wish:
+    from edgekit.device.runtime.agent.specs import Wish
+
+    return Wish(options.threads, options.cluster)
+
+
+class _Help(argparse.HelpFormatter):
+    """Of one width: argparse makes one for each argument, which else would ask the terminal."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=100)
+
+
+class Parser(argparse.ArgumentParser):
+    """Usage errors become the same document as all others."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(formatter_class=_Help, **options)
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{message}; see: {self.prog} --help")

@@ -1,0 +1,141 @@
+"""Samples that programs in C leave: what kernels/application/samples.c writes becomes batches.
+
+spool/samples/<number>-<uuid>.json   one batch of one release, whole or not there; the fewest
+                                     numbers are the oldest, and make room for others
+spool/samples/.new, lock             of the program that writes
+
+C knows no signatures, manifests and sequences, so it notes what it saw, and whoever comes by turns
+that into batches: the supervisor, `profile`, `push-profiles`, a deploy before it removes a release.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import zlib
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Sequence
+
+from edgekit.device.runtime import features
+from edgekit.device.runtime.agent.batch import Batch, OperatorSpread, Spread, Subject, Surroundings
+from edgekit.device.runtime.agent.cores import core_kinds
+from edgekit.device.runtime.agent.sampler import spool_of, subject_of
+from edgekit.device.runtime.agent.specs import OperatorSpec
+from edgekit.device.runtime.agent.spool import Spool
+from edgekit.device.runtime.agent.store import Store
+from edgekit.device.runtime.agent.strict import (
+    distinct_keys,
+    each,
+    keys_of,
+    matching,
+    no_constant,
+    number,
+    short,
+    whole,
+)
+from edgekit.device.runtime.errors import BusyError, DeviceError, InputError
+
+_FILE = re.compile(r"[0-9]{12}-([0-9a-f]{32})\.json")
+_DOCUMENT = re.compile(rb'\{"crc32": ([0-9]{1,10}), "samples": (.*)\}\n', re.DOTALL)
+_MOST_BYTES = 1 << 19  # of all, in C; so of each
+_MOST_NS = 1 << 62
+_HEX = re.compile("[0-9a-f]{32}")
+_BOOT = re.compile("[0-9a-f-]{0,36}")
+_RELEASE = re.compile("[0-9a-f]{16}")
+_NAME = re.compile("[a-z0-9_-]{0,63}")
+_GOVERNOR = re.compile("[A-Za-z0-9_-]{1,63}")
+_NUMBERS = ("frequency_mhz", "temperature_c", "others", "load")
+_WHOLES = ("available_bytes", "resident_bytes")
+_KEYS = (
+    *("uuid", "boot", "name", "release", "threads", "began_ns", "ended_ns", "clock", "lost"),
+    *("inferences", "core", "governor", "throttled", *_NUMBERS, *_WHOLES, "whole", "operators"),
+)
+
+
+def take_samples(store: Store) -> None:
+    """Moves what programs in C left into the spool. What is damaged, or of a release that is gone,
+    goes into quarantine and is counted; what the spool does not take just now stays."""
+    spool = spool_of(store)
+    with contextlib.suppress(OSError, BusyError):
+        for path in waiting(spool.folder / "samples"):
+            _take(spool, Store(store.board), path)
+
+
+def _take(spool: Spool, board: Store, path: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):  # another took it
+        try:
+            spool.add(_batch(board, path))
+        except (InputError, ValueError, RecursionError):
+            spool.set_aside(path)
+        else:
+            path.unlink()
+
+
+def waiting(folder: Path) -> List[Path]:
+    """Files of samples, the oldest first."""
+    with contextlib.suppress(OSError):
+        return sorted(path for path in folder.iterdir() if _FILE.fullmatch(path.name))
+    return []
+
+
+def _batch(board: Store, path: Path) -> Batch:
+    """The batch in a file; InputError if it is not what was written, or its release is gone."""
+    with path.open("rb") as file:
+        data = file.read(_MOST_BYTES + 1)
+    found = _DOCUMENT.fullmatch(data)
+    if found is None or int(found[1]) != zlib.crc32(found[2]):
+        raise InputError(f"{path.name}: expected samples as they were written, found others")
+    read = json.loads(found[2], object_pairs_hook=distinct_keys, parse_constant=no_constant)
+    raw = keys_of(read, path.name, _KEYS)
+    name = matching(raw["name"], "name", _NAME, "a name")
+    release = matching(raw["release"], "release", _RELEASE, "a release")
+    try:
+        manifest = (board.named(name) if name else board).manifest(release)
+    except DeviceError as error:
+        raise InputError(f"{path.name}: release {release}: {short(error)}") from None
+    threads = whole(raw["threads"], "threads", 0, 1 << 16)
+    rows = each(raw["operators"], "operators", _spread)
+    specs = manifest.every_variant()[0].operators
+    if len(rows) != len(specs):
+        raise InputError(f"{path.name}: expected {len(specs)} operators, found {len(rows)}")
+    return _made(raw, rows, specs, subject_of(manifest, 0, max(threads, 1)))
+
+
+def _made(
+    raw: Dict[str, Any], rows: Sequence[Spread], specs: Sequence[OperatorSpec], subject: Subject
+) -> Batch:
+    inferences, total = whole(raw["inferences"], "inferences", 1), _spread(raw["whole"], "whole")
+    core = whole(raw["core"], "core", -1, 1 << 16)
+    governor = raw["governor"]
+    return Batch(
+        uuid=matching(raw["uuid"], "uuid", _HEX, "32 hexadecimal digits"),
+        boot=matching(raw["boot"], "boot", _BOOT, "the identity of a boot").replace("-", ""),
+        began_ns=whole(raw["began_ns"], "began_ns", 0, _MOST_NS),
+        ended_ns=whole(raw["ended_ns"], "ended_ns", 0, _MOST_NS),
+        clock=number(raw["clock"], "clock"),
+        lost=whole(raw["lost"], "lost"),
+        subject=subject,
+        inferences=inferences,
+        every=inferences / total.samples,
+        whole=total,
+        operators=tuple(OperatorSpread(s.name, s.op, s.kernel, *r) for s, r in zip(specs, rows)),
+        surroundings=Surroundings(
+            cluster=core_kinds(features.cpuinfo()).get(core, ""),
+            governor=governor and matching(governor, "governor", _GOVERNOR, "a governor"),
+            throttled=None if raw["throttled"] is None else bool(raw["throttled"]),
+            **{key: _or_none(number, raw[key], key) for key in _NUMBERS},
+            **{key: _or_none(whole, raw[key], key) for key in _WHOLES},
+        ),
+    )
+
+
+def _spread(raw: object, where: str) -> Spread:
+    numbers = each(raw, where, lambda n, at: whole(n, at, 0, _MOST_NS))
+    if len(numbers) != len(Spread._fields) or not numbers[0]:
+        raise InputError(f"{where}: expected samples, median, 90th percentile and maximum")
+    return Spread(*numbers)
+
+
+def _or_none(parse: Callable[[object, str], Any], raw: object, where: str) -> Any:
+    return None if raw is None else parse(raw, where)

@@ -1,0 +1,126 @@
+"""An application as a process: started, listened to, measured, ended."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Dict
+
+from edgekit.device.runtime.agent.application import ApplicationSpec
+
+_PR_SET_PDEATHSIG = 1
+_OOM_FIRST = "500"  # where memory ends, the application goes before what supervises it
+_KEPT = ("HOME", "LANG", "LD_LIBRARY_PATH", "PATH", "TMPDIR", "TZ")
+_LAST_BYTES = 300
+_STOP_SECONDS = 5.0
+_COMPILE_SECONDS = 120.0
+_HELD = re.compile(r"^(?:RssAnon|RssShmem):\s*(\d+) kB$", re.MULTILINE)
+
+
+class Child:
+    """One run of an application, whose files lie in `folder`. `environment` comes on top of the
+    little that an application gets of the supervisor's own."""
+
+    def __init__(
+        self, spec: ApplicationSpec, folder: Path, data: Path, environment: Dict[str, str]
+    ) -> None:
+        keep = {name: os.environ[name] for name in _KEPT if name in os.environ}
+        self._last = b""
+        self.closed_output = False
+        interpreter = [sys.executable, "-u", "-B"] if spec.is_python else []
+        self._process = subprocess.Popen(
+            [*interpreter, str(folder / spec.entry), *spec.arguments],
+            cwd=data,
+            env={**keep, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=before_start,
+        )
+        self.pid = self._process.pid
+        assert self._process.stdout is not None
+        self.output = self._process.stdout
+        os.set_blocking(self.output.fileno(), False)
+
+    def read(self) -> bytes:
+        """What it printed since; `closed_output` once it can print no more."""
+        parts = []
+        with contextlib.suppress(BlockingIOError):
+            while data := os.read(self.output.fileno(), 1 << 16):
+                parts.append(data)
+                if len(parts) > 16:  # one that never stops printing must not stop its supervisor
+                    break
+            else:
+                self.closed_output = True
+        found = b"".join(parts)
+        self._last = (self._last + found)[-_LAST_BYTES:]
+        return found
+
+    def ended(self) -> str:
+        """How it ended; empty while it runs."""
+        code = self._process.poll()
+        if code is None:
+            return ""
+        lines = self._last.decode("utf-8", "replace").strip().splitlines()
+        said = f": {lines[-1]}" if lines else ""
+        if code >= 0:
+            return f"ended with exit code {code}{said}"
+        with contextlib.suppress(ValueError):
+            return f"was killed by {signal.Signals(-code).name}{said}"
+        return f"was killed by signal {-code}{said}"
+
+    @property
+    def succeeded(self) -> bool:
+        return self._process.returncode == 0
+
+    def memory(self) -> int:
+        """Bytes that it holds; without what it only maps, as weights."""
+        try:
+            status = Path(f"/proc/{self.pid}/status").read_text()
+        except OSError:
+            return 0
+        return 1024 * sum(map(int, _HELD.findall(status)))
+
+    def end(self, wanted: int = signal.SIGTERM) -> None:
+        """Ends it and what it started; first as `wanted`, then for good."""
+        for number in (wanted, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_STOP_SECONDS)
+
+    def close(self) -> None:
+        """Ends what it may have left running, and the pipe."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self.output.close()
+
+
+def compile_runtime(runtime: Path) -> None:
+    """Lets what applications import keep its bytecode, so that no watchdog runs meanwhile: one that
+    is ended while it compiles would have to begin anew each time."""
+    code = f"import sys; sys.path.insert(0, {str(runtime)!r}); import edgekit_runtime"
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        subprocess.run(
+            [sys.executable, "-I", "-S", "-c", code],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=_COMPILE_SECONDS,
+            check=False,
+            preexec_fn=before_start,
+        )
+
+
+def before_start() -> None:
+    """In the new process: it dies with its supervisor, and first where memory ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(_OOM_FIRST)

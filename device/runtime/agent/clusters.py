@@ -1,0 +1,170 @@
+"""The clusters of a board: its cores by kind and speed, as Linux shows them in /sys and /proc.
+
+Cores of one kind whose speed is about the same are one cluster, whatever Linux calls a policy: the
+four Cortex-A76 of an RK3588 have two, with maxima that differ by how the chip came out. They are
+several where they share no cache: the eight X60 of a SpacemiT K1 have two L2 and nothing behind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import AbstractSet, Dict, List, Optional, Sequence, Tuple
+
+from edgekit.device.runtime import features
+from edgekit.device.runtime.agent.cores import ARM_LTD, ARM_PARTS, IN_ORDER, core_kinds
+from edgekit.device.runtime.agent.kernel_files import read_number, read_text
+from edgekit.device.runtime.agent.specs import ALIKE, ALL
+
+_CPU = "sys/devices/system/cpu"
+_SECOND = 2  # level of caches
+_ALIKE = 0.85  # of the fastest core's speed, that another core of its cluster has at least
+_ROOT = Path("/")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Cores of one kind. `name`: "all" where there is one cluster, "cluster0" and so on where all
+    are alike, else "big" and "little" (with "middle" ones between); `core`: their kind as profiles
+    name it, "" if it is not told; `cores`: their numbers, `usable`: of those that this process may
+    run on; `capacity`: how fast one is, 1024 the fastest of the board. None where the kernel does
+    not tell."""
+
+    name: str
+    core: str
+    cores: Tuple[int, ...]
+    usable: Tuple[int, ...]
+    capacity: Optional[int]
+    max_mhz: Optional[float]
+    governor: Optional[str]
+
+
+@dataclass(frozen=True)
+class _Core:
+    number: int
+    kind: str
+    capacity: Optional[float]
+    max_mhz: Optional[float]
+    governor: Optional[str]
+    shares: str  # a last cache of the second level with these cores; "": with all, or none
+
+    @property
+    def speed(self) -> float:
+        return self.capacity or self.max_mhz or 0.0
+
+
+def find_clusters(
+    root: Path = _ROOT, allowed: Optional[AbstractSet[int]] = None
+) -> Tuple[Cluster, ...]:
+    """The clusters of the board, the fastest first; cores that are off are left out.
+
+    `root`: where /sys and /proc are; `allowed`: the cores that may be used, by default those of
+    this process.
+    """
+    usable = frozenset(features.cores()) if allowed is None else allowed
+    groups = sorted(_groups(_cores(root, usable)), key=_rank, reverse=True)
+    names = _names(groups)
+    return tuple(_cluster(name, group, usable) for name, group in zip(names, groups))
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Numbers of cores as the kernel writes them: "0-3,6"."""
+    parts: List[List[int]] = []
+    for number in numbers:
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    return ",".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts)
+
+
+def _cluster(name: str, group: Sequence[_Core], usable: AbstractSet[int]) -> Cluster:
+    numbers = tuple(sorted(core.number for core in group))
+    capacities = [core.capacity for core in group if core.capacity is not None]
+    clocks = [core.max_mhz for core in group if core.max_mhz is not None]
+    governors = sorted({core.governor for core in group if core.governor is not None})
+    return Cluster(
+        name,
+        group[0].kind,
+        numbers,
+        tuple(number for number in numbers if number in usable),
+        int(max(capacities)) if capacities else None,
+        max(clocks) if clocks else None,
+        ", ".join(governors) or None,
+    )
+
+
+def _cores(root: Path, usable: AbstractSet[int]) -> List[_Core]:
+    kinds = core_kinds(features.cpuinfo(root / "proc/cpuinfo"))
+    folders = {int(p.name[3:]): p for p in (root / _CPU).glob("cpu[0-9]*") if p.name[3:].isdigit()}
+    there = folders or dict.fromkeys(kinds or usable, root / _CPU / "none")
+    return [
+        _core(number, folder, kinds)
+        for number, folder in sorted(there.items())
+        if read_text(folder / "online") != "0"
+    ]
+
+
+def _core(number: int, folder: Path, kinds: Dict[int, str]) -> _Core:
+    clock = read_number(folder / "cpufreq/cpuinfo_max_freq")
+    kind = _kind_by_register(folder) or kinds.get(number, "")
+    return _Core(
+        number,
+        kind,
+        read_number(folder / "cpu_capacity"),
+        None if clock is None else clock / 1e3,
+        read_text(folder / "cpufreq/scaling_governor"),
+        "" if " " in kind else _shares(folder / "cache"),  # x86: threads of a core share it
+    )
+
+
+def _shares(caches: Path) -> str:
+    """The cores with which a core shares its L2, where no third level stands behind that."""
+    found = {read_number(path / "level"): path for path in sorted(caches.glob("index[0-9]"))}
+    last = max((level for level in found if level is not None), default=0)
+    text = (read_text(found[last] / "shared_cpu_list") or "") if last == _SECOND else ""
+    return "" if text.isdigit() else text
+
+
+def _kind_by_register(folder: Path) -> str:
+    """The kind by the core's main ID register, which 64-bit ARM kernels show; "" if unknown."""
+    try:
+        midr = int(read_text(folder / "regs/identification/midr_el1") or "", 16)
+    except ValueError:
+        return ""
+    maker, part = f"0x{midr >> 24 & 255:02x}", f"0x{midr >> 4 & 0xFFF:03x}"
+    return ARM_PARTS.get(part, "") if maker == ARM_LTD else ""
+
+
+def _groups(cores: Sequence[_Core]) -> List[List[_Core]]:
+    """Cores of one kind and about one speed together."""
+    groups: List[List[_Core]] = []
+    for core in sorted(cores, key=lambda c: (c.kind, c.shares, -c.speed, c.number)):
+        first = groups[-1][0] if groups else None
+        if first and _same(core, first) and core.speed >= _ALIKE * first.speed:
+            groups[-1].append(core)
+        else:
+            groups.append([core])
+    return groups
+
+
+def _same(core: _Core, other: _Core) -> bool:
+    return (core.kind, core.shares) == (other.kind, other.shares)
+
+
+def _rank(group: Sequence[_Core]) -> Tuple[float, bool, float, int]:
+    """What says how fast a cluster is: the kernel's word, else whether its kind is a small one."""
+    first = group[0]
+    return (first.capacity or 0.0, first.kind not in IN_ORDER, first.speed, -first.number)
+
+
+def _names(groups: Sequence[Sequence[_Core]]) -> Tuple[str, ...]:
+    """Of groups from the fastest to the slowest."""
+    count = len(groups)
+    if count < 2:
+        return (ALL,) * count
+    first, last = groups[0][0], groups[-1][0]
+    if first.kind == last.kind and last.speed >= _ALIKE * first.speed:
+        return tuple(f"{ALIKE}{number}" for number in range(count))
+    middle = tuple(f"middle{i}" for i in range(1, count - 1)) if count > 3 else ("middle",)
+    return ("big", *middle[: count - 2], "little")

@@ -1,0 +1,400 @@
+"""The runtime's commands: one JSON document on stdout, errors too, never a traceback."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Callable, Iterator, List, Optional, Tuple
+
+from edgekit.device.runtime.agent.app_commands import AddCommand, add_app_commands
+from edgekit.device.runtime.agent.arguments import (
+    Parser,
+    add_placement,
+    folder,
+    positive,
+    release_id,
+    wish_of,
+)
+from edgekit.device.runtime.agent.profile_commands import add_profile_commands
+from edgekit.device.runtime.bytecode import keep_bytecode
+from edgekit.device.runtime.errors import (
+    DeviceError,
+    Document,
+    TransferError,
+    UnhealthyError,
+    error_document,
+    os_error_document,
+)
+
+if TYPE_CHECKING:
+    from edgekit.device.runtime.agent.manifest import Manifest
+    from edgekit.device.runtime.agent.placement import Placement
+    from edgekit.device.runtime.agent.session import Session
+    from edgekit.device.runtime.agent.store import Store
+
+
+def main(arguments: Optional[List[str]] = None) -> int:
+    """Runs one command; returns its exit code: 0, or that of the error."""
+    try:
+        options = _parser().parse_args(arguments)
+        run: Callable[[argparse.Namespace], Optional[Document]] = options.run
+        document, code = run(options), 0
+    except DeviceError as error:
+        document, code = error_document(error.kind, str(error), error.details), error.exit_code
+    except KeyboardInterrupt:
+        document, code = error_document("interrupted", "interrupted"), 130
+    except OSError as error:
+        document, code = os_error_document(error)
+    except Exception as error:
+        document, code = error_document("bug", f"{type(error).__name__}: {error}"), 1
+    if document is None:  # a session has said all it had to say
+        return code
+    try:
+        print(json.dumps(document), flush=True)
+    except OSError:
+        os._exit(code)  # done is done, though nobody hears of it; Python's own end would fail
+    return code
+
+
+def _store(options: argparse.Namespace) -> Store:
+    from edgekit.device.runtime.agent.store import Store
+
+    return Store(options.root, _note)
+
+
+def _note(text: str) -> None:
+    """What was found odd goes to stderr, one line each, for the host to show."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"note {' '.join(text.split())}\n")
+        sys.stderr.flush()
+
+
+def _current(options: argparse.Namespace) -> Tuple[Manifest, Path]:
+    """What runs, checked; once in a process."""
+    from edgekit.device.runtime.agent.status import current_release
+
+    found: Optional[Tuple[Manifest, Path]] = getattr(options, "current", None)
+    return found or current_release(_store(options))
+
+
+def _release(options: argparse.Namespace) -> Optional[Document]:
+    """A command by the runtime that the current release brought along, after its bytes were
+    checked: what is damaged cannot check itself."""
+    from edgekit.device.runtime.agent.manifest import RUNTIME
+
+    root = ["--root", str(options.root)]
+    inner = _parser().parse_args([*root, *options.arguments])
+    inner.current = manifest, folder = _current(options)
+    if not manifest.file(RUNTIME).sha256.startswith(Path(sys.argv[0]).stem):
+        own = [sys.executable, "-I", "-S", str(folder / RUNTIME)]
+        keep_bytecode()
+        os.execv(own[0], [*own, *root, *options.arguments])
+    run: Callable[[argparse.Namespace], Optional[Document]] = inner.run
+    return run(inner)
+
+
+def _probe(options: argparse.Namespace) -> Document:
+    from edgekit.device.runtime.agent.probe import probe
+
+    return {"schema": "edgekit.probe/1", **asdict(probe(options.root))}
+
+
+def _plan(options: argparse.Namespace) -> Document:
+    from edgekit.device.runtime.agent.plan import plan_answer
+
+    return plan_answer(_store(options), _session(options), options)
+
+
+def _apply(options: argparse.Namespace) -> Document:
+    from edgekit.device.runtime.agent.release import apply
+    from edgekit.device.runtime.agent.session import alone
+
+    store = _store(options)
+    with alone(store, _session(options)):
+        outcome = apply(store, options.release, _checker(options), _say, options.allow_downgrade)
+    return {"schema": "edgekit.apply/1", **asdict(outcome)}
+
+
+def _leave(options: argparse.Namespace) -> Document:
+    """The end of a deploy that goes no further; what it had begun to switch is undone."""
+    from edgekit.device.runtime.agent.recovery import settle
+
+    session = _session(options)
+    if session:
+        session.abandon()
+    settle(_store(options))
+    return {"schema": "edgekit.leave/1"}
+
+
+def _enroll(options: argparse.Namespace) -> Document:
+    from edgekit.device.runtime.agent.signing import enroll, enroll_unsigned
+
+    store = _store(options)
+    with store.lock():
+        found = enroll_unsigned(store) if options.unsigned else enroll(store, options.key)
+    return {"schema": "edgekit.enroll/1", **asdict(found)}
+
+
+def _session(options: argparse.Namespace) -> Optional[Session]:
+    from edgekit.device.runtime.agent.session import Session
+
+    if not options.session:
+        return None
+    return Session(_store(options), options.session, options.owner)
+
+
+def _activate(options: argparse.Namespace) -> Document:
+    from edgekit.device.runtime.agent.release import activate
+
+    outcome = activate(_store(options), options.release, _checker(options), _say)
+    return {"schema": "edgekit.apply/1", **asdict(outcome)}
+
+
+def _rollback(options: argparse.Namespace) -> Document:
+    from edgekit.device.runtime.agent.release import rollback
+
+    return {"schema": "edgekit.apply/1", **asdict(rollback(_store(options)))}
+
+
+def _remove(options: argparse.Namespace) -> Document:
+    from edgekit.device.runtime.agent.remove import remove
+
+    return {"schema": "edgekit.runtime.remove/1", "releases": remove(_store(options))}
+
+
+def _status(options: argparse.Namespace) -> Document:
+    from edgekit.device.runtime.agent.status import status
+
+    return {
+        "schema": "edgekit.runtime.status/1",
+        **asdict(status(_store(options), not options.quick)),
+    }
+
+
+def _verify(options: argparse.Namespace) -> Document:
+    from edgekit.device.runtime.agent.status import verify
+
+    return {"schema": "edgekit.runtime.status/1", **asdict(verify(_store(options)))}
+
+
+def _health(options: argparse.Namespace) -> Document:
+    manifest, folder = _current(options)
+    try:
+        found = _checker(options)(folder)
+    except UnhealthyError as error:
+        raise DeviceError(
+            f"release {manifest.id} is unhealthy: {error}; go back with rollback, or deploy again"
+        ) from None
+    return {"schema": "edgekit.health/1", "release": manifest.id, "health": found}
+
+
+def _golden(options: argparse.Namespace) -> Document:
+    from edgekit.device.runtime.agent.golden import check_golden, limit_life
+    from edgekit.device.runtime.agent.integrity import find_damage
+    from edgekit.device.runtime.agent.store import read_manifest
+
+    limit_life(options.seconds)
+    if damage := find_damage(options.folder):
+        raise TransferError(f"{damage}; deploy again")
+    manifest = read_manifest(options.folder)
+    found = check_golden(options.folder, manifest)
+    return {"schema": "edgekit.health/1", "release": manifest.id, "health": found}
+
+
+def _run(options: argparse.Namespace) -> Document:
+    from edgekit.device.runtime.agent.bench import run_times
+    from edgekit.device.runtime.agent.model import open_model
+    from edgekit.device.runtime.agent.npz import npz_bytes, read_npz
+    from edgekit.device.runtime.agent.variants import variant_for
+
+    manifest, folder = _current(options)
+    inputs = read_npz(options.input)
+    variant = variant_for(manifest.every_variant(), inputs)
+    with _placed(manifest, options) as placement:
+        model = open_model(folder, manifest, placement, variant)
+        outputs, times = model.run(inputs)
+    options.output.write_bytes(npz_bytes(outputs))
+    return {
+        "schema": "edgekit.runtime.run/1",
+        "release": manifest.id,
+        "model": manifest.model.name,
+        "threads": model.threads,
+        **run_times(variant.operators, times),
+    }
+
+
+def _serve(options: argparse.Namespace) -> None:
+    from edgekit.device.runtime.agent.serve import serve
+
+    manifest, folder = _current(options)
+    with _placed(manifest, options) as placement:
+        serve(_store(options), manifest, folder, placement)
+
+
+@contextlib.contextmanager
+def _placed(manifest: Manifest, options: argparse.Namespace) -> Iterator[Placement]:
+    """Keeps this process, and the threads of the model that it loads, on the model's cores."""
+    from edgekit.device.runtime.agent.placement import on_cores, place
+
+    placement = place(manifest.placements, wish_of(options))
+    with on_cores(placement.cores):
+        yield placement
+
+
+def _bench(options: argparse.Namespace) -> Document:
+    from edgekit.device.runtime.agent.bench import BenchPlan, bench_release
+    from edgekit.device.runtime.agent.npz import read_npz
+
+    given = read_npz(options.input) if options.input else None
+    plan = BenchPlan(options.count, options.warmup, options.seconds)
+    current = _current(options)
+    with _placed(current[0], options) as placement:
+        found = bench_release(current, placement, plan, given, options.variant)
+        if options.hotspots:
+            from edgekit.device.runtime.agent.model_hotspots import add_hotspots
+
+            add_hotspots(found, current, placement, options.variant)
+    return found
+
+
+def _noise(_: argparse.Namespace) -> Document:
+    from edgekit.device.runtime.agent.noise import watch
+
+    return watch()
+
+
+def _count(options: argparse.Namespace) -> Document:
+    from edgekit.device.runtime.agent.count import count, fix_layout
+    from edgekit.device.runtime.agent.golden import golden_inputs
+    from edgekit.device.runtime.agent.model import open_model
+
+    fix_layout()
+    manifest, folder = _current(options)
+    inputs = golden_inputs(folder, manifest.every_variant()[0])
+    found = count(open_model(folder, manifest), inputs, options.repeats)
+    return {
+        "schema": "edgekit.count/1",
+        "release": manifest.id,
+        "model": manifest.model.name,
+        **asdict(found),
+    }
+
+
+def _gemm_bench(options: argparse.Namespace) -> Document:
+    from edgekit.device.runtime.agent.gemm_bench import command
+
+    return command(options.requests, options.library)
+
+
+def _spmv_bench(options: argparse.Namespace) -> Document:
+    from edgekit.device.runtime.agent.sparse_bench import bench
+    from edgekit.device.runtime.arrays.find import find_library
+    from edgekit.device.runtime.arrays.sparse_library import SparseLibrary
+
+    return bench(options.request, SparseLibrary(options.library or find_library()[0]))
+
+
+def _checker(options: argparse.Namespace) -> Callable[[Path], Document]:
+    from edgekit.device.runtime.agent.golden import check_in_subprocess
+
+    return lambda folder: check_in_subprocess(folder, options.seconds)
+
+
+def _say(state: str) -> None:
+    """States go to stderr as they begin, for whoever watches; a lost link stops nothing."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"state {state}\n")
+        sys.stderr.flush()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(prog="runtime.pyz", description="Releases and runs edgekit models here.")
+    parser.add_argument(
+        "--root",
+        type=folder,
+        default="~/.edgekit",
+        help="directory of the releases (~/.edgekit)",
+    )
+    commands = parser.add_subparsers(dest="command", required=True, parser_class=Parser)
+
+    def command(
+        name: str, run: Callable[[argparse.Namespace], Optional[Document]], what: str
+    ) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=what, description=what)
+        sub.set_defaults(run=run)
+        return sub
+
+    command("probe", _probe, "what this board is")
+    command("noise", _noise, "whether other programs or heat would disturb measurements")
+    sub = command("status", _status, "what runs")
+    sub.add_argument("--quick", action="store_true", help="leave out whether it is whole")
+    command("verify", _verify, "compare what is installed with its SHA-256")
+    sub = command("release", _release, "a command by the runtime of the current release")
+    sub.add_argument("arguments", nargs=argparse.REMAINDER)
+    command("rollback", _rollback, "swap the current and the previous release")
+    command("remove", _remove, "take the model off the board: its releases, links and notes")
+    sub = command("enroll", _enroll, "say whose releases this board takes")
+    whose = sub.add_mutually_exclusive_group(required=True)
+    whose.add_argument("--key", help="trust this public key, as OpenSSH writes it")
+    whose.add_argument("--unsigned", action="store_true", help="take bundles with no signature")
+    _add_session(command("leave", _leave, "end a deploy before its time"))
+    for name, run, what in (
+        ("plan", _plan, "which files of a sent manifest are missing"),
+        ("apply", _apply, "put a sent release into service"),
+        ("activate", _activate, "put an installed release into service"),
+        ("health", _health, "check the golden output of the current release"),
+    ):
+        sub = command(name, run, what)
+        if name != "health":
+            sub.add_argument("release", type=release_id, help="id of the release")
+        sub.add_argument("--allow-downgrade", action="store_true")
+        sub.add_argument("--seconds", type=positive, default=60, help="limit of the health check")
+        if name in ("plan", "apply"):
+            _add_session(sub)
+        if name == "plan":
+            sub.add_argument("--sent", action="store_true", help="its manifest was just sent")
+            sub.add_argument("--unless-application", action="store_true", help="only name it then")
+    sub = command("golden", _golden, "the health check itself, in this process")
+    sub.add_argument("--folder", type=Path, required=True)
+    sub.add_argument("--seconds", type=positive, default=60)
+    sub = command("run", _run, "one inference of the current release")
+    sub.add_argument("--input", type=Path, required=True, help=".npz, arrays named as in the model")
+    sub.add_argument("--output", type=Path, required=True, help=".npz to write")
+    add_placement(sub)
+    sub = command("serve-session", _serve, "inferences by messages, the model loaded once")
+    add_placement(sub)
+    _add_measuring(command)
+    add_profile_commands(command)
+    add_app_commands(command, _store)
+    return parser
+
+
+def _add_measuring(command: AddCommand) -> None:
+    """Adds the commands that time or count."""
+    sub = command("bench", _bench, "latency of the current release")
+    sub.add_argument("--input", type=Path, help=".npz; the golden input if left out")
+    sub.add_argument("--variant", type=int, default=0, help="of the golden inputs, from 0")
+    add_placement(sub)
+    sub.add_argument("--count", type=positive, default=0, help="runs; by time if left out")
+    sub.add_argument("--warmup", type=positive, default=3)
+    sub.add_argument("--seconds", type=positive, default=2, help="time to spend")
+    sub.add_argument("--hotspots", action="store_true", help="say where the time goes, too")
+    sub = command("count", _count, "instructions of an inference of the current release")
+    sub.add_argument("--repeats", type=positive, default=5)
+    sub = command("gemm-bench", _gemm_bench, "times of GEMM methods, or their instructions")
+    sub.add_argument("--requests", type=Path, required=True, help="JSON lines")
+    sub.add_argument("--library", type=Path, help="libedgekit-kernels.so of this board")
+    sub = command("spmv-bench", _spmv_bench, "times of a sparse matrix in several block forms")
+    sub.add_argument("--request", type=Path, required=True, help="JSON")
+    sub.add_argument("--library", type=Path, help="libedgekit-kernels.so of this board")
+
+
+def _add_session(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--session", default="", help="a name of this deploy alone")
+    parser.add_argument("--owner", default="unknown", help="who deploys, for others to read")
+    parser.add_argument("--take-over", default="", help="a deploy that is known to be over")

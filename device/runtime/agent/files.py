@@ -1,0 +1,217 @@
+"""The files of a release: found by hash, checked, and written as a whole directory."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Dict, List, Optional, Tuple
+
+from edgekit.device.runtime.agent.integrity import find_damage, write_record
+from edgekit.device.runtime.agent.manifest import MANIFEST, RUNTIME, SIGNATURE, FileEntry, Manifest
+from edgekit.device.runtime.agent.store import (
+    Store,
+    copy_synced,
+    read_manifest,
+    sha256_file,
+    sync_file,
+    sync_folder,
+)
+from edgekit.device.runtime.errors import DeviceError, IncompatibleError, TransferError
+
+# One damaged block must not take every program with it that could mend a release.
+_COPIED = (RUNTIME,)
+SPARE_BYTES = 1 << 20  # folders, notes, links, and the file system's own needs
+
+
+@dataclass(frozen=True)
+class FilePlan:
+    """`send`: paths the board lacks; `unchanged`: the release is what runs (`current`) now."""
+
+    release: str
+    current: Optional[str]
+    unchanged: bool
+    send: Tuple[str, ...]
+    disk_needed_bytes: int
+
+
+def plan_files(store: Store, manifest: Manifest) -> FilePlan:
+    """Compares by hash; IncompatibleError if the disk has no room for what is missing."""
+    current = store.links().current
+    if current == manifest.id and Install(store, manifest).intact():
+        return FilePlan(manifest.id, current, True, (), 0)
+    found = locate(store, manifest, must=False)
+    missing = [f for f in manifest.files if f.path not in found]
+    needed = sum(f.bytes for f in missing) + SPARE_BYTES
+    check_disk(store, needed)
+    return FilePlan(manifest.id, current, False, tuple(f.path for f in missing), needed)
+
+
+def check_disk(store: Store, needed: int) -> None:
+    """IncompatibleError if the disk has less than `needed` bytes free."""
+    free = store.free_bytes()
+    if needed > free:
+        raise IncompatibleError(
+            f"expected {needed} bytes of free disk, found {free}; free some space on the board"
+        )
+
+
+def locate(store: Store, manifest: Manifest, must: bool) -> Dict[str, Path]:
+    """A whole copy of each file: among those sent, or in a release that has the same. The runtime
+    is taken from where the host put its own, too.
+
+    With `must`, TransferError names the first file that has none; a damaged one that was sent
+    is removed, so that it is sent again.
+    """
+    known = _installed_by_hash(store)
+    sent = store.incoming / manifest.id
+    found: Dict[str, Path] = {}
+    for entry in manifest.files:
+        installed = known.get((entry.sha256, entry.bytes), [])
+        if entry.path == RUNTIME:
+            installed = [*installed, *_kit_runtimes(store, entry)]
+        source = next((p for p in (sent / entry.path, *installed) if _is_whole(p, entry)), None)
+        if source is not None:
+            found[entry.path] = source
+        elif must:
+            raise _damaged(sent / entry.path, entry)
+        else:
+            (sent / entry.path).unlink(missing_ok=True)
+    return found
+
+
+def refuse_strangers(folder: Path, manifest: Manifest) -> None:
+    """TransferError if what was sent holds a link or a file that the manifest does not list."""
+    allowed = {MANIFEST, SIGNATURE, *(f.path for f in manifest.files)}
+    folders = {str(Path(p).parent) for p in allowed}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_symlink() or (name not in folders if path.is_dir() else name not in allowed):
+            raise TransferError(
+                f"expected only the files of the manifest, found '{name}'; "
+                "build the bundle again with: edgekit compile"
+            )
+
+
+def clear_unfinished(folder: Path) -> None:
+    """Removes what transports wrote and were killed over: hidden files, which no manifest lists."""
+    for path in folder.rglob(".*"):
+        if path.is_file() and not path.is_symlink():
+            path.unlink()
+
+
+class Install:
+    """The directory releases/<id>, written whole or mended file by file."""
+
+    def __init__(self, store: Store, manifest: Manifest) -> None:
+        self.folder = store.releases / manifest.id
+        self.sources: Dict[str, Path] = {}
+        self._store = store
+        self._manifest = manifest
+        self._sent = store.incoming / manifest.id
+
+    def intact(self) -> bool:
+        """Whether every file is there with its hash."""
+        return self.folder.is_dir() and not find_damage(self.folder, full=True)
+
+    def write(self) -> None:
+        """Puts `sources` in place: a temporary directory renamed, or single files replaced."""
+        if self.folder.exists():
+            self._mend()
+            return
+        temporary = self._store.releases / f".new-{self._manifest.id}"
+        temporary.mkdir(mode=0o700)
+        try:
+            for path, source in self._all_sources().items():
+                _place(source, temporary / path, path not in _COPIED)
+            write_record(temporary, self._manifest)
+            for folder in {p.parent for p in temporary.rglob("*")}:
+                sync_folder(folder)
+            temporary.rename(self.folder)
+        except OSError:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+        sync_folder(self._store.releases)
+
+    def _mend(self) -> None:
+        """An installed release with damaged files: each good copy replaces its file at once, and
+        in other releases, too: what they share was damaged in all."""
+        for path, source in self._all_sources().items():
+            if source != self.folder / path:
+                _replace(source, self.folder / path, path)
+        write_record(self.folder, self._manifest)
+        known = _installed_by_hash(self._store)
+        for entry in self._manifest.files:
+            for twin in known[entry.sha256, entry.bytes]:
+                if not _is_whole(twin, entry):
+                    _replace(self.folder / entry.path, twin, entry.path)
+
+    def _all_sources(self) -> Dict[str, Path]:
+        """Files by path; the manifest and its signature come from what was sent, if it was."""
+        extra = {name: self._sent / name for name in (MANIFEST, SIGNATURE)}
+        return {**self.sources, **{n: p for n, p in extra.items() if p.is_file()}}
+
+
+def _place(source: Path, target: Path, link: bool) -> None:
+    """A hard link, or a copy where it must be or the file system has none; on disk when this
+    returns."""
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if link:
+        try:
+            os.link(source, target)
+            sync_file(target)
+            return
+        except OSError:
+            target.unlink(missing_ok=True)
+    copy_synced(source, target)
+
+
+def _replace(source: Path, target: Path, path: str) -> None:
+    """Puts a file where one is already, as `_place` does where none is."""
+    temporary = target.with_name("." + target.name)
+    temporary.unlink(missing_ok=True)
+    _place(source, temporary, path not in _COPIED)
+    temporary.replace(target)
+    temporary.unlink(missing_ok=True)  # rename leaves both names of one file
+    sync_folder(target.parent)
+
+
+def _installed_by_hash(store: Store) -> Dict[Tuple[str, int], List[Path]]:
+    known: Dict[Tuple[str, int], List[Path]] = {}
+    for folder in (s.releases / release for s in store.beside() for release in s.installed()):
+        try:
+            files = read_manifest(folder).files
+        except DeviceError:
+            continue
+        for f in files:
+            known.setdefault((f.sha256, f.bytes), []).append(folder / f.path)
+    return known
+
+
+def _kit_runtimes(store: Store, entry: FileEntry) -> List[Path]:
+    """The paths of the host's own runtime before there is a release; mostly it is the same."""
+    return [r / "runtime" / f"{entry.sha256[:16]}.pyz" for r in (store.root, store.board)]
+
+
+def _is_whole(path: Path, entry: FileEntry) -> bool:
+    try:
+        return path.lstat().st_size == entry.bytes and sha256_file(path) == entry.sha256
+    except OSError:
+        return False
+
+
+def _damaged(path: Path, entry: FileEntry) -> TransferError:
+    found = _describe(path)
+    path.unlink(missing_ok=True)
+    return TransferError(
+        f"{entry.path}: expected {entry.bytes} bytes with SHA-256 "
+        f"{entry.sha256[:16]}, found {found}; deploy again to send it again"
+    )
+
+
+def _describe(path: Path) -> str:
+    try:
+        return f"{path.lstat().st_size} bytes with SHA-256 {sha256_file(path)[:16]}"
+    except OSError as error:
+        return f"none ({error.strerror})"

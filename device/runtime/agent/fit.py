@@ -1,0 +1,46 @@
+"""Whether a board can run a model: the one rule, used on the host before anything is sent and on
+the board before a library is touched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import FrozenSet, Optional
+
+from edgekit.device.runtime.agent.manifest import BoardNeeds
+from edgekit.device.runtime.agent.specs import Memory
+from edgekit.device.runtime.errors import IncompatibleError, TooLittleMemoryError
+
+
+@dataclass(frozen=True)
+class BoardFacts:
+    """What a board has; None where it does not tell."""
+
+    machine: str
+    features: FrozenSet[str]
+    vlen_bits: Optional[int]
+    available_bytes: Optional[int]
+
+
+def check_fit(needs: BoardNeeds, memory: Memory, board: BoardFacts) -> None:
+    """IncompatibleError names the first thing that is wanted and not there."""
+    if needs.machine != board.machine:
+        raise IncompatibleError(
+            f"expected a model built for {board.machine}, found one for {needs.machine} "
+            f"(profile {needs.profile}); compile it for this board's profile"
+        )
+    if missing := sorted(set(needs.features) - board.features):
+        raise IncompatibleError(
+            f"expected a CPU with {', '.join(needs.features)}, found one without "
+            f"{', '.join(missing)}; compile for a profile that does not need it"
+        )
+    if board.vlen_bits is not None and board.vlen_bits < needs.vlen_bits:
+        raise IncompatibleError(
+            f"expected vector registers of at least {needs.vlen_bits} bits (profile "
+            f"{needs.profile}), found {board.vlen_bits}; compile the model for a profile of "
+            f"{board.vlen_bits} bits or fewer (on the host: edgekit boards)"
+        )
+    if board.available_bytes is not None and memory.total > board.available_bytes:
+        raise TooLittleMemoryError(
+            f"expected {memory.total} bytes of free memory (arena, state, weights), found "
+            f"{board.available_bytes}; free some or use a smaller model"
+        )

@@ -1,0 +1,187 @@
+"""The health check: the golden input must give the golden output on this very board."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import struct
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
+
+from edgekit.device.runtime.agent.manifest import RUNTIME, Manifest, Variant
+from edgekit.device.runtime.agent.model import open_model
+from edgekit.device.runtime.agent.npz import Array
+from edgekit.device.runtime.agent.specs import NOT_COMPARED, TensorSpec
+from edgekit.device.runtime.agent.variants import shapes_text
+from edgekit.device.runtime.errors import DeviceError, UnhealthyError
+
+_LOG_BYTES = 4096
+_CODES = {
+    "f16": "e",
+    "f32": "f",
+    "f64": "d",
+    "s8": "b",
+    "s16": "h",
+    "s32": "i",
+    "s64": "q",
+    "u8": "B",
+    "u16": "H",
+    "u32": "I",
+    "u64": "Q",
+    "bool": "B",
+}
+
+Number = Union[int, float]
+
+
+def check_golden(folder: Path, manifest: Manifest) -> Dict[str, Any]:
+    """Runs the golden input of every variant in this process; the milliseconds of the slowest, the
+    largest difference of each output, and what golden outputs themselves lost to fewer bits.
+    DeviceError says how far off the outputs are."""
+    found = [_check_variant(folder, manifest, v) for v in manifest.every_variant()]
+    known = {"loss": asdict(manifest.loss)} if manifest.loss else {}
+    return {
+        **known,
+        "ms": max(ms for ms, _ in found),
+        "max_difference": [max(each) for each in zip(*(differences for _, differences in found))],
+    }
+
+
+def _check_variant(folder: Path, manifest: Manifest, variant: Variant) -> Tuple[float, List[float]]:
+    """Milliseconds, and the largest difference of each output."""
+    model = open_model(folder, manifest, variant=variant)
+    outputs, times = model.run(golden_inputs(folder, variant))
+    model.close()
+    golden = variant.golden
+    differences: List[float] = []
+    where = f"with {shapes_text(variant.shapes)}: " if manifest.variants else ""
+    for i, (spec, path) in enumerate(zip(variant.outputs, golden.outputs)):
+        expected, found = (folder / path).read_bytes(), bytes(outputs[spec.name].data)
+        margin = golden.margin(i)
+        shares = None if margin is None else (folder / margin).read_bytes()
+        off = worst_difference(spec, expected, found, shares)
+        if not off.within(golden.tolerances[i]):
+            raise DeviceError(
+                f"{where}output '{spec.name}': expected a difference of at most "
+                f"{math.ldexp(golden.tolerances[i], -off.share):g} from the golden output, "
+                f"found {off.largest:g}"
+            )
+        differences.append(off.largest)
+    return times.total / 1e6, differences
+
+
+def golden_inputs(folder: Path, variant: Variant) -> Dict[str, Array]:
+    """The golden input arrays by name."""
+    return {
+        spec.name: Array(spec.dtype, spec.shape, (folder / path).read_bytes())
+        for spec, path in zip(variant.inputs, variant.golden.inputs)
+    }
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The largest |expected - found| for what its element is allowed: 2^-share of a tolerance."""
+
+    largest: float
+    share: int = 0
+
+    def within(self, tolerance: float) -> bool:
+        return self.largest <= math.ldexp(tolerance, -self.share)
+
+
+def worst_difference(
+    spec: TensorSpec, expected: bytes, found: bytes, shares: Optional[bytes] = None
+) -> Difference:
+    """Infinite where only one of both is NaN or infinite. `shares`: see GoldenFiles.margins."""
+    if expected == found:
+        return Difference(0.0)
+    pairs = zip(_numbers(spec.dtype, expected), _numbers(spec.dtype, found))
+    if shares is None:
+        return Difference(max((_difference(a, b) for a, b in pairs), default=0.0))
+    most: Dict[int, float] = {}
+    for (a, b), share in zip(pairs, shares):
+        if a != b and share != NOT_COMPARED:
+            most[share] = max(most.get(share, 0.0), _difference(a, b))
+    worst = max(most, key=lambda share: _scaled(most[share], share), default=0)
+    return Difference(most.get(worst, 0.0), worst)
+
+
+def _scaled(distance: float, share: int) -> float:
+    """What the distance would be for an element that is allowed all of the tolerance."""
+    try:
+        return math.ldexp(distance, share)
+    except OverflowError:
+        return math.inf
+
+
+def _numbers(dtype: str, data: bytes) -> Iterator[Number]:
+    return (row[0] for row in struct.iter_unpack("<" + _CODES[dtype], data))
+
+
+def _difference(a: Number, b: Number) -> float:
+    if a == b or (a != a and b != b):
+        return 0.0
+    distance = abs(a - b)
+    return math.inf if distance != distance else float(distance)
+
+
+def check_in_subprocess(folder: Path, seconds: float) -> Dict[str, Any]:
+    """The health check by the release's own runtime, in a process that may crash or hang.
+
+    UnhealthyError gives the reason and the last lines of its output.
+    """
+    import subprocess  # the check itself, each inference, and measuring do without
+
+    command = [
+        sys.executable or "python3",
+        "-I",
+        "-S",
+        str(folder / RUNTIME),
+        "golden",
+        "--folder",
+        str(folder),
+        "--seconds",
+        str(math.ceil(seconds) + 1),
+    ]
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=seconds, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise UnhealthyError(f"no answer within {seconds:g} s", _tail(error.stderr)) from None
+    except OSError as error:
+        raise UnhealthyError(f"cannot start it: {error.strerror}") from None
+    return _verdict(done.returncode, done.stdout, _tail(done.stderr))
+
+
+def _verdict(code: int, stdout: bytes, log: str) -> Dict[str, Any]:
+    if code < 0:
+        raise UnhealthyError(f"killed by {_signal_name(-code)}", log)
+    try:
+        document = json.loads(stdout)
+        if code == 0:
+            return dict(document["health"])
+        message = str(document["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        message = f"expected a JSON document, found exit code {code}"
+    raise UnhealthyError(message, log)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _tail(output: Union[bytes, None]) -> str:
+    return (output or b"")[-_LOG_BYTES:].decode("utf-8", "replace")
+
+
+def limit_life(seconds: int) -> None:
+    """Ends this process after `seconds` even in C code, should whoever watches it be killed."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(seconds)

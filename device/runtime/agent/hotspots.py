@@ -1,0 +1,327 @@
+"""What running kernels wait for, and where they spend their time: by vmstat, top and perf.
+
+Every tool may be missing or forbidden; then the report says which package or setting it needs, and
+holds the rest: functions by our own samples (sampled.py), threads by what /proc tells.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+from edgekit.device.runtime.agent.sampled import Samples, sample, shown
+from edgekit.device.runtime.agent.symbols import UNKNOWN
+from edgekit.device.runtime.agent.threads import Account, OtherProgram
+from edgekit.device.runtime.errors import DeviceError
+
+_TOOL_SECONDS = 60.0
+_RECORD_SECONDS = 2
+_SHOWN = 12  # instructions, hottest first
+_FUNCTIONS = 5
+_LONGEST_ERROR = 1000  # bytes
+_ACCOUNT_SECONDS = 1.0  # of a process's threads, beside what vmstat takes
+_WAITING, _BUSY = 20.0, 80.0  # percent waiting for I/O; of a core
+_FULL, _CACHED = 0.6, 1.5  # of the memory's rate: bound by it; above, the data come from a cache
+_COLUMNS = ("wa", "b", "si", "so")  # of vmstat: waiting for I/O, blocked, KiB/s swapped
+_PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
+_PACKAGES = {"vmstat": "procps", "top": "procps", "perf": "linux-perf (Debian) or linux-tools"}
+
+
+@dataclass(frozen=True)
+class Bottleneck:
+    """cpu, memory or io, and the figures that say so."""
+
+    kind: str
+    why: str
+
+
+@dataclass(frozen=True)
+class HotFunction:
+    """Share of the samples in percent."""
+
+    percent: float
+    name: str
+
+
+@dataclass(frozen=True)
+class HotInstruction:
+    """Share of the function's samples in percent, and the instruction as perf shows it."""
+
+    percent: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Hotspots:
+    """What was found; `missing`: what each tool that is not there or not allowed would need."""
+
+    bottleneck: Bottleneck
+    functions: Tuple[HotFunction, ...]
+    instructions: Tuple[HotInstruction, ...]
+    missing: Tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ThreadTime:
+    """A thread of a model, the caller's first. Of its time: percent on a core, ready but without
+    one (None: not told), asleep; of its `samples`: percent in which it took or waited for work."""
+
+    running: float
+    delayed: Optional[float]
+    asleep: float
+    samples: int
+    waiting: float
+
+
+@dataclass(frozen=True)
+class ThreadHotspots:
+    """A process with all of its threads. `functions` are by `sampler` (sampled.py), percent of all
+    samples but for those in which threads wait; `others` the busiest programs beside it; `kernel`
+    the percent of its CPU time in Linux; page faults a second, without and with a disk; `waiting`
+    the columns of vmstat that `classify` takes; `instructions` of the first function."""
+
+    sampler: str
+    threads: Tuple[ThreadTime, ...]
+    functions: Tuple[HotFunction, ...]
+    instructions: Tuple[HotInstruction, ...]
+    others: Tuple[OtherProgram, ...]
+    kernel: float
+    minor_faults: float
+    major_faults: float
+    waiting: Optional[Dict[str, int]]
+    missing: Tuple[str, ...]
+
+
+def watch(work: Callable[[], object], share: float) -> Hotspots:
+    """Watches `work` repeat in a process of its own; share: its part of the memory's rate."""
+    missing: List[str] = []
+    with _repeating(lambda: work) as process:
+        waiting = _vmstat(missing)
+        busy = _top(process, missing)
+        functions, instructions = _perf(process, missing)
+        if not functions:
+            functions = _functions(sample(process, missing))
+    bottleneck = classify(waiting, busy, share)
+    return Hotspots(bottleneck, tuple(functions), tuple(instructions), tuple(missing))
+
+
+def watch_threads(prepare: Callable[[], Callable[[], object]]) -> ThreadHotspots:
+    """Watches what `prepare` returns repeat in a process of its own, where `prepare` is called:
+    threads do not live on in a fork."""
+    missing: List[str] = []
+    with _repeating(prepare) as process:
+        account = Account(process)
+        waiting = _vmstat(missing)
+        time.sleep(_ACCOUNT_SECONDS)
+        usage = account.usage()
+        found = sample(process, missing)
+        hottest = next((place.function for _, place in found.functions()), UNKNOWN)
+        _, instructions = _perf(process, missing, hottest)
+    threads = tuple(
+        ThreadTime(
+            use.running,
+            use.delayed,
+            use.asleep,
+            len(found.places.get(use.thread, ())),
+            found.waiting(use.thread),
+        )
+        for use in usage.threads
+    )
+    return ThreadHotspots(
+        found.sampler,
+        threads,
+        tuple(_functions(found)),
+        tuple(instructions),
+        usage.others,
+        usage.kernel,
+        usage.minor_faults,
+        usage.major_faults,
+        waiting,
+        tuple(missing),
+    )
+
+
+def _functions(found: Samples) -> List[HotFunction]:
+    hottest = found.functions()[:_FUNCTIONS]
+    return [HotFunction(percent, shown(place)) for percent, place in hottest]
+
+
+def classify(
+    waiting: Optional[Mapping[str, int]], busy: Optional[float], share: Optional[float]
+) -> Bottleneck:
+    """waiting: the columns of vmstat; busy: percent of a core, by top; share: of the memory's rate;
+    None: not known."""
+    facts = [] if share is None else [f"{share:.0%} of the memory's rate"]
+    if busy is not None:
+        facts.append(f"{busy:.0f} % of a core")
+    if waiting is not None:
+        facts.append(f"{waiting['wa']} % waiting for I/O, {waiting['b']} blocked")
+        if waiting["si"] or waiting["so"]:
+            return Bottleneck("memory", "swapping: " + ", ".join(facts))
+        if waiting["wa"] >= _WAITING:
+            return Bottleneck("io", ", ".join(facts))
+    if is_bound_by_memory(share):
+        return Bottleneck("memory", ", ".join(facts))
+    if busy is not None and busy < _BUSY:
+        return Bottleneck("cpu", "other programs take the cores: " + ", ".join(facts))
+    return Bottleneck("cpu", ", ".join(facts))
+
+
+def is_bound_by_memory(share: Optional[float]) -> bool:
+    """share: of the memory's rate; above it the data come from a cache."""
+    return share is not None and _FULL <= share <= _CACHED
+
+
+@contextmanager
+def _repeating(prepare: Callable[[], Callable[[], object]]) -> Iterator[int]:
+    """The id of a process that does nothing but the work, and has begun with it."""
+    told, tell = os.pipe()
+    process = os.fork()
+    if process == 0:
+        try:
+            work = prepare()
+            work()
+            os.write(tell, b".")
+            while True:
+                work()
+        except BaseException as error:
+            os.write(tell, f"{type(error).__name__}: {error}".encode())
+        finally:
+            os._exit(1)
+    try:
+        os.close(tell)
+        with os.fdopen(told, "rb", buffering=0) as pipe:
+            begun = pipe.read(_LONGEST_ERROR)
+        if begun != b".":
+            reason = begun.decode("utf-8", "replace") or "that it was killed"
+            raise DeviceError(
+                f"expected a process that repeats what is watched, found {reason}; see what the "
+                "board lacks: edgekit doctor"
+            )
+        yield process
+    finally:
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+
+
+def _run(command: Sequence[str], missing: List[str]) -> str:
+    """What a tool prints; nothing where it is missing or fails, which is noted."""
+    if shutil.which(command[0]) is None:
+        missing.append(f"{command[0]}: not installed; install {_PACKAGES[command[0]]}")
+        return ""
+    try:
+        done = subprocess.run(
+            list(command),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            timeout=_TOOL_SECONDS,
+            env={**os.environ, "LC_ALL": "C"},
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        missing.append(f"{command[0]}: {error}")
+        return ""
+    if done.returncode:
+        lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        missing.append(f"{' '.join(command[:2])}: {_reason(lines)}")
+        return ""
+    return done.stdout.decode("utf-8", "replace")
+
+
+def _reason(lines: List[str]) -> str:
+    try:
+        level = int(_PARANOID.read_text())
+    except (OSError, ValueError):
+        level = 0
+    if level > 2:
+        return f"kernel.perf_event_paranoid is {level}; sysctl kernel.perf_event_paranoid=2"
+    told = [line.strip() for line in lines if line.strip() not in ("", "Error:")]
+    return told[0] if told else "failed without a word"
+
+
+def _vmstat(missing: List[str]) -> Optional[Dict[str, int]]:
+    lines = _run(["vmstat", "1", "3"], missing).strip().splitlines()
+    if len(lines) < 3:
+        return None
+    names, values = lines[1].split(), lines[-1].split()
+    found = {name: int(value) for name, value in zip(names, values) if value.isdigit()}
+    return {name: found[name] for name in _COLUMNS} if set(_COLUMNS) <= set(found) else None
+
+
+def _top(process: int, missing: List[str]) -> Optional[float]:
+    """Percent of a core over one second: by top, or by what top reads where it cannot say."""
+    noted = len(missing)
+    lines = _run(["top", "-b", "-n", "2", "-d", "1", "-p", str(process)], missing).splitlines()
+    heads = [line.split() for line in lines if "%CPU" in line]
+    rows = [line.split() for line in lines if line.split()[:1] == [str(process)]]
+    if not heads or not rows or len(rows[-1]) < len(heads[-1]):
+        del missing[noted:]
+        return _busy(process)
+    return float(rows[-1][heads[-1].index("%CPU")])
+
+
+def _busy(process: int) -> float:
+    def ticks() -> int:
+        fields = (
+            Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        )
+        return int(fields[11]) + int(fields[12])  # in user code, in the kernel
+
+    before, start = ticks(), time.perf_counter()
+    time.sleep(1)
+    spent = (ticks() - before) / os.sysconf("SC_CLK_TCK")
+    return 100 * spent / (time.perf_counter() - start)
+
+
+def _perf(
+    process: int, missing: List[str], symbol: str = UNKNOWN
+) -> Tuple[List[HotFunction], List[HotInstruction]]:
+    """The hottest functions, and the hottest instructions of `symbol`, else of the first."""
+    with tempfile.TemporaryDirectory() as folder:
+        data = str(Path(folder) / "perf.data")
+        before = len(missing)
+        record = ["perf", "record", "-q", "-o", data, "-p", str(process)]
+        _run([*record, "--", "sleep", str(_RECORD_SECONDS)], missing)
+        if len(missing) > before:
+            return [], []
+        report = _run(["perf", "report", "-i", data, "--stdio", "--no-children"], missing)
+        functions = parse_report(report)
+        if not functions:
+            return [], []
+        name = functions[0].name.split()[-1] if symbol == UNKNOWN else symbol
+        text = _run(["perf", "annotate", "-i", data, "--stdio", "-s", name], missing)
+    instructions = parse_annotation(text)
+    if not instructions:
+        missing.append("perf annotate: no instructions; install binutils for objdump")
+    return functions, instructions
+
+
+def parse_report(text: str) -> List[HotFunction]:
+    """The first lines of `perf report --stdio`: percent, command, library, symbol."""
+    found = []
+    for line in text.splitlines():
+        match = re.match(r"\s*(\d+\.\d+)%\s+\S+\s+(\S+)\s+\[[.k]\]\s+(.+?)\s*$", line)
+        if match:
+            found.append(HotFunction(float(match[1]), f"{match[2]} {match[3]}"))
+    return found[:_FUNCTIONS]
+
+
+def parse_annotation(text: str) -> List[HotInstruction]:
+    """The hottest lines of `perf annotate --stdio`: percent, address, instruction."""
+    found = []
+    for line in text.splitlines():
+        match = re.match(r"\s*(\d+\.\d+)\s*:\s*([0-9a-f]+:?\s+\S.*?)\s*$", line)
+        if match:
+            instruction = HotInstruction(float(match[1]), " ".join(match[2].split()))
+            found.append(instruction)
+    return sorted(found, key=lambda each: -each.percent)[:_SHOWN]

@@ -1,0 +1,153 @@
+"""Whether an installed release still is what was installed; asked before any of it is used.
+
+Flash wears out and power cuts tear files, so every load of a release reads all of it first and
+compares size and CRC-32 with `installed.json`, written when the release was. CRC-32 finds every
+change of up to 32 bits in a row, is in every Python and reads 60 MB in 0.07 s where SHA-256 takes
+0.4 s; the SHA-256 of the manifest is for when somebody asks: `status`, `verify`, `rollback`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+import zlib
+from pathlib import Path
+from typing import Dict, Optional, Tuple
+
+from edgekit.device.runtime.agent.manifest import (
+    MANIFEST,
+    SIGNATURE,
+    Manifest,
+    is_release_id,
+    parse_manifest,
+)
+from edgekit.device.runtime.agent.store import manifest_bytes, sha256_file, write_synced
+from edgekit.device.runtime.errors import DeviceError
+
+INSTALLED = "installed.json"
+HEAD = (MANIFEST, SIGNATURE)
+
+_CHUNK = 1 << 18
+_MOST_BYTES = 1 << 23  # of the record; the manifest that it is made from has half of that
+
+Sums = Dict[str, Tuple[int, int]]  # size and CRC-32 by path
+
+
+def write_record(folder: Path, manifest: Manifest) -> None:
+    """Notes size and CRC-32 of every file of a release that was just verified."""
+    head = [name for name in HEAD if (folder / name).exists()]
+    paths = [*head, *(entry.path for entry in manifest.files)]
+    files = {path: _sum(folder / path) for path in paths}
+    write_synced(folder / INSTALLED, _record(files))
+
+
+def find_damage(folder: Path, full: bool = False) -> str:
+    """What is wrong with the first file that is not as it was installed; empty if all are.
+
+    `full` compares SHA-256 as well. A release without a record, which an older kit installed or
+    whose record is damaged, is compared in full and gets one.
+    """
+    sums = _read_record(folder)
+    damage = _find_by_sum(folder, sums) if sums else ""
+    if damage or (sums and not full):
+        return damage
+    damage = _find_by_manifest(folder)
+    if not damage and not sums:
+        with contextlib.suppress(OSError, DeviceError):  # a disk that can only be read
+            write_record(folder, parse_manifest(manifest_bytes(folder)))
+    return damage
+
+
+def installed_sum(folder: Path, path: str) -> Tuple[int, int]:
+    """Size and CRC-32 of a file when it was installed; zeros if nothing says."""
+    return _read_record(folder).get(path, (0, 0))
+
+
+def find_damage_of_head(folder: Path) -> str:
+    """What is wrong with the manifest or its signature; empty if both are whole."""
+    sums = _read_record(folder)
+    if sums:
+        return _find_by_sum(folder, {name: sums[name] for name in HEAD if name in sums})
+    return _manifest_of(folder)[1]
+
+
+def record_damage(folder: Path) -> str:
+    """What is wrong with the record itself; empty if it is there and whole, or was never made."""
+    if _read_record(folder) or not os.path.lexists(folder / INSTALLED):
+        return ""
+    return f"{INSTALLED}: expected the sums of the files, found others; made anew"
+
+
+def _find_by_sum(folder: Path, sums: Sums) -> str:
+    for path, expected in sums.items():
+        try:
+            found = _sum(folder / path, most=expected[0])
+        except OSError as error:
+            return f"{path}: expected {expected[0]} bytes, found {error.strerror}"
+        if found[0] != expected[0]:
+            return f"{path}: expected {expected[0]} bytes, found {found[0]}"
+        if found[1] != expected[1]:
+            return f"{path}: expected CRC-32 {expected[1]:08x}, found {found[1]:08x}"
+    return ""
+
+
+def _find_by_manifest(folder: Path) -> str:
+    manifest, damage = _manifest_of(folder)
+    for entry in manifest.files if manifest else ():
+        try:
+            size, found = (folder / entry.path).lstat().st_size, sha256_file(folder / entry.path)
+        except OSError as error:
+            return f"{entry.path}: expected {entry.bytes} bytes, found {error.strerror}"
+        if size != entry.bytes:
+            return f"{entry.path}: expected {entry.bytes} bytes, found {size}"
+        if found != entry.sha256:
+            return f"{entry.path}: expected SHA-256 {entry.sha256[:16]}, found {found[:16]}"
+    return damage
+
+
+def _manifest_of(folder: Path) -> Tuple[Optional[Manifest], str]:
+    """The manifest, if it is whole, and what is wrong with it, if it is not."""
+    try:
+        data = manifest_bytes(folder)
+        manifest = parse_manifest(data)
+    except DeviceError as error:
+        text = str(error).partition(";")[0]
+        return None, text if MANIFEST in text else f"{MANIFEST}: {text}"
+    if is_release_id(folder.name) and manifest.id != folder.name:
+        return None, f"{MANIFEST}: expected that of {folder.name}, found that of {manifest.id}"
+    if data != manifest.to_json():
+        return None, f"{MANIFEST}: expected the text that it was made with, found another"
+    return manifest, ""
+
+
+def _sum(path: Path, most: Optional[int] = None) -> Tuple[int, int]:
+    """Size and CRC-32 of a regular file; those of a size other than `most` are not read."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb", buffering=0) as file:
+        about = os.fstat(descriptor)
+        if not stat.S_ISREG(about.st_mode) or (most is not None and about.st_size != most):
+            return about.st_size if stat.S_ISREG(about.st_mode) else -1, 0
+        size, found = 0, 0
+        while chunk := file.read(_CHUNK):
+            size, found = size + len(chunk), zlib.crc32(chunk, found)
+    return size, found
+
+
+def _record(files: Sums) -> bytes:
+    """The record's text: the same bytes for the same sums, so that no byte of it can change."""
+    sums = json.dumps(files, sort_keys=True)
+    return f'{{"crc32": {zlib.crc32(sums.encode("ascii"))}, "files": {sums}}}\n'.encode("ascii")
+
+
+def _read_record(folder: Path) -> Sums:
+    """Empty if there is no record, or one that is damaged."""
+    try:
+        with (folder / INSTALLED).open("rb") as file:
+            data = file.read(_MOST_BYTES)
+        files = json.loads(data)["files"]
+        sums = {str(path): (int(size), int(crc)) for path, (size, crc) in files.items()}
+        return sums if data == _record(sums) else {}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return {}

@@ -1,0 +1,376 @@
+"""The manifest of a bundle: the one definition that host and board share.
+
+Parsing is strict: unknown or missing keys, wrong types, unsafe paths, sizes that do not fit
+together and a wrong id are refused, because everything after it trusts these values.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass, replace
+from typing import AbstractSet, Any, Dict, Mapping, Optional, Set, Tuple
+
+from edgekit.device.runtime.agent.application import ApplicationSpec, application_of
+from edgekit.device.runtime.agent.specs import (
+    MOST_PLACEMENTS,
+    GoldenFiles,
+    LossSpec,
+    Memory,
+    OperatorSpec,
+    PlacementSpec,
+    TensorSpec,
+    golden_of,
+    loss_of,
+    memory_of,
+    operator_of,
+    path_of,
+    placement_of,
+    tensor_of,
+)
+from edgekit.device.runtime.agent.strict import (
+    bad,
+    distinct_keys,
+    each,
+    keys_of,
+    matching,
+    no_constant,
+    text,
+    whole,
+)
+from edgekit.device.runtime.dtypes import count
+from edgekit.device.runtime.errors import InputError
+
+SCHEMA = "edgekit.bundle/1"
+SCHEMA_MARGINS = "edgekit.bundle/2"  # the same with golden.margins
+SCHEMA_VARIANTS = "edgekit.bundle/3"  # the same with variants
+SCHEMA_APPLICATION = "edgekit.bundle/4"  # the same with an application, and variants or none
+SCHEMA_PLACEMENTS = "edgekit.bundle/5"  # the same with placements; an application, or null
+SCHEMA_LOSS = "edgekit.bundle/6"  # the same with a loss, and placements or none
+MANIFEST = "manifest.json"
+SIGNATURE = "manifest.json.sig"
+LIBRARY = "model.so"
+WEIGHTS = "weights.bin"
+RUNTIME = "runtime.pyz"
+
+MAX_MANIFEST_BYTES = 4 << 20
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+RELEASE_ID = re.compile(r"[0-9a-f]{16}")
+
+_DESCRIPTION_KEYS = (
+    "name",
+    "inputs",
+    "outputs",
+    "operators",
+    "arena_bytes",
+    "state_bytes",
+    "weights_bytes",
+    "simd",
+)
+
+
+@dataclass(frozen=True)
+class ModelRef:
+    name: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class BoardNeeds:
+    """What a board must have: `machine` as uname prints it; `vlen_bits` 0 if no RVV is used."""
+
+    profile: str
+    machine: str
+    features: Tuple[str, ...]
+    vlen_bits: int
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a compiled model says of itself through ek_describe."""
+
+    name: str
+    inputs: Tuple[TensorSpec, ...]
+    outputs: Tuple[TensorSpec, ...]
+    operators: Tuple[OperatorSpec, ...]
+    memory: Memory
+    simd: str
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    path: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Variant:
+    """The model for one set of input shapes. All variants read the same weights file, each the
+    first `memory.weights_bytes` of it."""
+
+    library: str
+    memory: Memory
+    inputs: Tuple[TensorSpec, ...]
+    outputs: Tuple[TensorSpec, ...]
+    operators: Tuple[OperatorSpec, ...]
+    golden: GoldenFiles
+
+    @property
+    def shapes(self) -> Dict[str, Tuple[int, ...]]:
+        """The shapes of the inputs, by name, which tell one variant from another."""
+        return {spec.name: spec.shape for spec in self.inputs}
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """`variants`: those for further input shapes; the first one's facts are the manifest's own.
+    `application`: the program that runs with the model. `placements`: the threads that are best
+    on each of the board's clusters, the best cluster first; none: one thread, on any core.
+    `loss`: what its bits cost beside f32, where it has fewer."""
+
+    id: str
+    kit_version: str
+    counter: int
+    model: ModelRef
+    board: BoardNeeds
+    memory: Memory
+    inputs: Tuple[TensorSpec, ...]
+    outputs: Tuple[TensorSpec, ...]
+    operators: Tuple[OperatorSpec, ...]
+    simd: str
+    golden: GoldenFiles
+    files: Tuple[FileEntry, ...]
+    variants: Tuple[Variant, ...] = ()
+    application: Optional[ApplicationSpec] = None
+    placements: Tuple[PlacementSpec, ...] = ()
+    loss: Optional[LossSpec] = None
+
+    def to_json(self) -> bytes:
+        """The canonical text: sorted keys, one line, the same bytes on every machine."""
+        return _canonical(self._document())
+
+    def with_id(self) -> Manifest:
+        """The same manifest carrying the id that its content asks for."""
+        return replace(self, id=content_id(self._document()))
+
+    def every_variant(self) -> Tuple[Variant, ...]:
+        """One per set of input shapes, the manifest's own first."""
+        own = (self.memory, self.inputs, self.outputs, self.operators, self.golden)
+        return (Variant(LIBRARY, *own), *self.variants)
+
+    def most_memory(self) -> Memory:
+        """The memory of the variant that takes most: a process runs one of them."""
+        return max((v.memory for v in self.every_variant()), key=lambda m: m.total)
+
+    def _document(self) -> Dict[str, Any]:
+        """Without loss, placements, application, variants, or margins, it is what runtimes that
+        know of none can read."""
+        document = asdict(self)
+        if self.loss:
+            return {"schema": SCHEMA_LOSS, **document}
+        del document["loss"]
+        if self.placements:
+            return {"schema": SCHEMA_PLACEMENTS, **document}
+        del document["placements"]
+        if self.application:
+            return {"schema": SCHEMA_APPLICATION, **document}
+        del document["application"]
+        if self.variants:
+            return {"schema": SCHEMA_VARIANTS, **document}
+        del document["variants"]
+        if not self.golden.margins:
+            del document["golden"]["margins"]
+        return {"schema": SCHEMA_MARGINS if self.golden.margins else SCHEMA, **document}
+
+    def file(self, path: str) -> FileEntry:
+        return next(f for f in self.files if f.path == path)
+
+
+def content_id(document: Mapping[str, Any]) -> str:
+    """First 16 hex digits of the SHA-256 of the canonical manifest without its id."""
+    content = {key: value for key, value in document.items() if key != "id"}
+    import hashlib  # whoever only runs a model does without OpenSSL
+
+    return hashlib.sha256(_canonical(content)).hexdigest()[:16]
+
+
+def is_release_id(text: str) -> bool:
+    return RELEASE_ID.fullmatch(text) is not None
+
+
+def parse_manifest(data: bytes) -> Manifest:
+    """Parses and checks `data`; InputError names the key, what was expected and what is there."""
+    try:
+        return _parse(data)
+    except InputError as error:
+        raise InputError(
+            f"manifest: {error}; build the bundle again with: edgekit compile"
+        ) from None
+
+
+def parse_description(raw: object) -> Description:
+    """Checks what ek_describe returns, parsed as JSON."""
+    keys = keys_of(raw, "", _DESCRIPTION_KEYS)
+    return Description(
+        text(keys["name"], "name"),
+        each(keys["inputs"], "inputs", tensor_of),
+        each(keys["outputs"], "outputs", tensor_of),
+        each(keys["operators"], "operators", operator_of),
+        memory_of({k: keys[k] for k in Memory.__dataclass_fields__}, "memory"),
+        text(keys["simd"], "simd"),
+    )
+
+
+def _parse(data: bytes) -> Manifest:
+    if len(data) > MAX_MANIFEST_BYTES:
+        raise bad("size", f"at most {MAX_MANIFEST_BYTES} bytes", f"{len(data)} bytes")
+    try:
+        raw = json.loads(
+            data.decode("utf-8"), object_pairs_hook=distinct_keys, parse_constant=no_constant
+        )
+    except (ValueError, RecursionError) as error:
+        raise bad("document", "JSON", error) from None
+    there = set(raw) if isinstance(raw, dict) else set()
+    left_out, schemas = _forms(there)
+    fields = [f for f in Manifest.__dataclass_fields__ if f not in left_out]
+    root = keys_of(raw, "", ("schema", *fields))
+    if root["schema"] not in schemas:
+        raise bad("schema", " or ".join(schemas), root["schema"])
+    parsed = _manifest(root)
+    if root["schema"] == SCHEMA_VARIANTS and not parsed.variants:
+        raise bad("variants", "at least one, or no such key", "none")
+    if root["schema"] == SCHEMA_PLACEMENTS and not parsed.placements:
+        raise bad("placements", "at least one, or no such key", "none")
+    if len(parsed.placements) > MOST_PLACEMENTS:
+        raise bad("placements", f"at most {MOST_PLACEMENTS}", len(parsed.placements))
+    _check_variants(parsed)
+    _check_files(parsed)
+    if (expected := content_id(root)) != parsed.id:
+        raise bad("id", expected, parsed.id)
+    return parsed
+
+
+def _forms(there: AbstractSet[str]) -> Tuple[Set[str], Tuple[str, ...]]:
+    """The keys that a document with the keys `there` need not have, and the schemas it may name."""
+    if "loss" in there:
+        return set(), (SCHEMA_LOSS,)
+    if "placements" in there:
+        return {"loss"}, (SCHEMA_PLACEMENTS,)
+    if "application" in there:
+        return {"loss", "placements"}, (SCHEMA_APPLICATION,)
+    if "variants" in there:
+        return {"loss", "placements", "application"}, (SCHEMA_VARIANTS,)
+    return {"loss", "placements", "application", "variants"}, (SCHEMA, SCHEMA_MARGINS)
+
+
+def _canonical(document: Mapping[str, Any]) -> bytes:
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return text.encode("ascii") + b"\n"
+
+
+def _file(raw: object, where: str) -> FileEntry:
+    keys = keys_of(raw, where, tuple(FileEntry.__dataclass_fields__))
+    return FileEntry(
+        path_of(keys["path"], f"{where}.path"),
+        whole(keys["bytes"], f"{where}.bytes"),
+        matching(keys["sha256"], f"{where}.sha256", _SHA256, "64 hex digits"),
+    )
+
+
+def _board(raw: object) -> BoardNeeds:
+    keys = keys_of(raw, "board", tuple(BoardNeeds.__dataclass_fields__))
+    return BoardNeeds(
+        text(keys["profile"], "board.profile"),
+        text(keys["machine"], "board.machine"),
+        each(keys["features"], "board.features", text),
+        whole(keys["vlen_bits"], "board.vlen_bits", 0, 1 << 16),
+    )
+
+
+def _variant(raw: object, where: str) -> Variant:
+    keys = keys_of(raw, where, tuple(Variant.__dataclass_fields__))
+    return Variant(
+        path_of(keys["library"], f"{where}.library"),
+        memory_of(keys["memory"], f"{where}.memory"),
+        each(keys["inputs"], f"{where}.inputs", tensor_of),
+        each(keys["outputs"], f"{where}.outputs", tensor_of),
+        each(keys["operators"], f"{where}.operators", operator_of),
+        golden_of(keys["golden"], f"{where}.golden", with_margins=True),
+    )
+
+
+def _manifest(root: Dict[str, Any]) -> Manifest:
+    model = keys_of(root["model"], "model", ("name", "sha256"))
+    return Manifest(
+        id=matching(root["id"], "id", RELEASE_ID, "16 hex digits"),
+        kit_version=text(root["kit_version"], "kit_version"),
+        counter=whole(root["counter"], "counter"),
+        model=ModelRef(
+            text(model["name"], "model.name"),
+            matching(model["sha256"], "model.sha256", _SHA256, "64 hex digits"),
+        ),
+        board=_board(root["board"]),
+        memory=memory_of(root["memory"], "memory"),
+        inputs=each(root["inputs"], "inputs", tensor_of),
+        outputs=each(root["outputs"], "outputs", tensor_of),
+        operators=each(root["operators"], "operators", operator_of),
+        simd=text(root["simd"], "simd"),
+        golden=golden_of(root["golden"], "golden", root["schema"] != SCHEMA),
+        files=each(root["files"], "files", _file),
+        variants=each(root.get("variants", ()), "variants", _variant),
+        application=_application(root),
+        placements=each(root.get("placements", ()), "placements", placement_of),
+        loss=loss_of(root["loss"], "loss") if "loss" in root else None,
+    )
+
+
+def _application(root: Dict[str, Any]) -> Optional[ApplicationSpec]:
+    """None where there is none, which releases with placements say."""
+    raw = root.get("application")
+    none = raw is None and root["schema"] != SCHEMA_APPLICATION
+    return None if none else application_of(raw)
+
+
+def _check_variants(m: Manifest) -> None:
+    """Variants are of one model, and no two are for the same shapes."""
+    every = m.every_variant()
+    ends = [[(s.name, s.dtype) for s in (*v.inputs, *v.outputs)] for v in every]
+    if any(found != ends[0] for found in ends):
+        raise bad("variants", "the names and types of inputs and outputs of the first", "others")
+    if len({tuple(v.shapes.items()) for v in every}) != len(every):
+        raise bad("variants", "each set of input shapes once", "one twice")
+
+
+def _check_files(m: Manifest) -> None:
+    """Every named file is listed once, nothing else is, and the sizes fit the tensors."""
+    sizes = {f.path: f.bytes for f in m.files}
+    if len(sizes) != len(m.files):
+        raise bad("files", "every path once", "a path twice")
+    every = m.every_variant()
+    named = [path for v in every for path in (v.library, *v.golden.paths)]
+    named += m.application.files if m.application else ()
+    known = {WEIGHTS, RUNTIME, *named}
+    if odd := sorted(known ^ set(sizes)):
+        raise bad("files", ", ".join(sorted(known)), f"'{odd[0]}' not in both")
+    if len(known) != len(named) + 2:
+        raise bad("files", "one file per library and tensor", "one of several uses")
+    weights = max(v.memory.weights_bytes for v in every)
+    if sizes[WEIGHTS] != weights:
+        raise bad(f"size of {WEIGHTS}", f"{weights} bytes", sizes[WEIGHTS])
+    for v in every:
+        _check_golden(v, sizes)
+
+
+def _check_golden(v: Variant, sizes: Mapping[str, int]) -> None:
+    if len(v.golden.tolerances) != len(v.outputs):
+        raise bad("golden.tolerances", f"{len(v.outputs)} numbers", len(v.golden.tolerances))
+    for paths, specs in ((v.golden.inputs, v.inputs), (v.golden.outputs, v.outputs)):
+        found = [sizes[path] for path in paths]
+        if found != [spec.bytes for spec in specs]:
+            raise bad("golden", "one file per tensor, of its size", f"sizes {found}")
+    if len(v.golden.margins) not in (0, len(v.outputs)):
+        raise bad("golden.margins", f"{len(v.outputs)} entries", len(v.golden.margins))
+    for path, spec in zip(v.golden.margins, v.outputs):
+        if path is not None and sizes[path] != count(spec.shape):
+            raise bad(path, f"{count(spec.shape)} bytes", sizes[path])

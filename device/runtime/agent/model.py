@@ -1,0 +1,224 @@
+"""A compiled model in this process: loads the library through ctypes, runs and times it."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import mmap
+from array import array
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from edgekit.device.runtime.agent.binding import (
+    ModelStruct,
+    WeightsMap,
+    address_of,
+    bind,
+    block_of,
+    describe,
+)
+from edgekit.device.runtime.agent.fit import check_fit
+from edgekit.device.runtime.agent.manifest import (
+    LIBRARY,
+    WEIGHTS,
+    Manifest,
+    Variant,
+)
+from edgekit.device.runtime.agent.npz import Array
+from edgekit.device.runtime.agent.placement import ONE_THREAD, Placement, on_cores
+from edgekit.device.runtime.agent.probe import board_facts
+from edgekit.device.runtime.agent.specs import TensorSpec
+from edgekit.device.runtime.errors import DeviceError, InputError, TransferError
+from edgekit.device.runtime.shared_library import open_library, start_pool
+
+
+@dataclass(frozen=True)
+class RunTimes:
+    """Nanoseconds of one inference, whole and per operator in running order."""
+
+    total: int
+    operators: Tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class BenchTimes:
+    """Nanoseconds of each inference, and one row of per-operator nanoseconds for each."""
+
+    totals: Tuple[int, ...]
+    operators: Tuple[Sequence[int], ...]
+
+
+def open_model(
+    folder: Path,
+    manifest: Manifest,
+    placement: Placement = ONE_THREAD,
+    variant: Optional[Variant] = None,
+) -> Model:
+    """The model of a release (its first variant unless told), checked against the board first and
+    its manifest afterwards."""
+    wanted = variant or manifest.every_variant()[0]
+    check_fit(manifest.board, wanted.memory, board_facts())
+    model = Model(folder, placement.threads, wanted.library, placement.workers)
+    found = model.description
+    if (found.inputs, found.outputs, found.memory) != (
+        wanted.inputs,
+        wanted.outputs,
+        wanted.memory,
+    ):
+        raise TransferError(
+            f"{wanted.library}: expected the tensors and sizes of the manifest, found "
+            "others; compile the bundle again"
+        )
+    return model
+
+
+class Model:
+    """A loaded model with its own arena and state; one thread at a time may use it.
+
+    Arrays go in and come out by name as `Array` (or NumPy arrays in). The library stays in the
+    process for good; memory for arena, state and weights goes with the object.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        threads: int = 1,
+        library: str = LIBRARY,
+        workers: Sequence[int] = (),
+    ) -> None:
+        """Loads `library` and weights.bin of `folder`; threads beside the caller's are kept on the
+        cores `workers`, if there are any. IncompatibleError if this CPU lacks a
+        feature they need, TransferError if they are damaged."""
+        self._lib = open_library(folder / library)
+        bind(self._lib)
+        self.description = describe(self._lib, folder / library)
+        memory = self.description.memory
+        self._weights = WeightsMap(folder / WEIGHTS, memory.weights_bytes)
+        self._blocks = [block_of(memory.arena_bytes), block_of(memory.state_bytes)]
+        self._in = [block_of(spec.bytes) for spec in self.description.inputs]
+        self._out = [block_of(spec.bytes) for spec in self.description.outputs]
+        self._in_list = _pointers(self._in)
+        self._out_list = _pointers(self._out)
+        self.threads = threads
+        with on_cores(workers):
+            self._pool = start_pool(self._lib, threads)
+        self._model = ModelStruct(
+            self._weights.address,
+            address_of(self._blocks[0]),
+            address_of(self._blocks[1]),
+            self._pool,
+        )
+        self.reset()
+
+    def close(self) -> None:
+        """Stops the threads and unmaps the weights; the object is of no use afterwards."""
+        if self._pool:
+            self._lib.ek_pool_destroy(self._pool)
+            self._pool = None
+        self._weights.close()
+
+    def reset(self) -> None:
+        """Puts the state of a stateful model back to its initial values."""
+        self._lib.ek_reset(ctypes.byref(self._model))
+
+    def run(self, inputs: Mapping[str, Any]) -> Tuple[Dict[str, Array], RunTimes]:
+        """One inference: outputs by name and the time each operator took."""
+        self.set_inputs(inputs)
+        stamps = self._stamps(1)
+        self._check(self._lib.ek_run(ctypes.byref(self._model), self._in_list, self._out_list))
+        return self._outputs(), times_of(stamps)
+
+    def bench(self, count: int) -> BenchTimes:
+        """`count` inferences on the inputs set last, each timed whole and per operator."""
+        stamps, totals = self._stamps(count), (ctypes.c_uint64 * count)()
+        self._check(
+            self._lib.ek_bench(
+                ctypes.byref(self._model), self._in_list, self._out_list, count, totals
+            )
+        )
+        operators = len(self.description.operators)
+        width = operators + 1
+        starts = range(0, count * width, width)
+        # Packed: as Python's integers a thousand runs would take megabytes.
+        rows = (array("Q", _differences(stamps[i : i + width], operators)) for i in starts)
+        return BenchTimes(tuple(totals), tuple(rows))
+
+    def prepared_call(self) -> Callable[[], int]:
+        """A function that runs one inference on the inputs set last and does nothing else.
+
+        For comparisons: called from Python without time stamps, as other engines are. 0 is success;
+        good until the next run or bench.
+        """
+        self._model.stamps = None
+        return functools.partial(
+            self._lib.ek_run, ctypes.byref(self._model), self._in_list, self._out_list
+        )
+
+    def prepared_calls(self, count: int) -> Callable[[], int]:
+        """A function that does `count` inferences in one call into the library (see
+        `prepared_call`)."""
+        self._model.stamps = None
+        totals = (ctypes.c_uint64 * count)()
+        return functools.partial(
+            self._lib.ek_bench,
+            ctypes.byref(self._model),
+            self._in_list,
+            self._out_list,
+            count,
+            totals,
+        )
+
+    def set_inputs(self, inputs: Mapping[str, Any]) -> None:
+        """Checks names, types and shapes and copies the arrays in; InputError otherwise."""
+        specs = self.description.inputs
+        if set(inputs) != {spec.name for spec in specs}:
+            raise InputError(
+                f"expected inputs {_names([s.name for s in specs])}, "
+                f"found {_names(sorted(inputs))}; name the arrays as in the model"
+            )
+        for spec, block in zip(specs, self._in):
+            array = Array.of(inputs[spec.name])
+            _check_array(spec, array)
+            block[: len(array.data)] = array.data
+
+    def _outputs(self) -> Dict[str, Array]:
+        return {
+            spec.name: Array(spec.dtype, spec.shape, bytes(block[: spec.bytes]))
+            for spec, block in zip(self.description.outputs, self._out)
+        }
+
+    def _stamps(self, count: int) -> "ctypes.Array[ctypes.c_uint64]":
+        stamps = (ctypes.c_uint64 * (count * (len(self.description.operators) + 1)))()
+        self._model.stamps = ctypes.cast(stamps, ctypes.POINTER(ctypes.c_uint64))
+        return stamps
+
+    def _check(self, code: int) -> None:
+        if code != 0:
+            raise DeviceError(f"ek_run: expected 0, found {code}; please report this model")
+
+
+def _check_array(spec: TensorSpec, array: Array) -> None:
+    if (array.dtype, array.shape) != (spec.dtype, spec.shape):
+        raise InputError(
+            f"input '{spec.name}': expected {spec.dtype} {list(spec.shape)}, "
+            f"found {array.dtype} {list(array.shape)}"
+        )
+
+
+def _pointers(blocks: Sequence[mmap.mmap]) -> "ctypes.Array[ctypes.c_void_p]":
+    return (ctypes.c_void_p * max(len(blocks), 1))(*(address_of(b) for b in blocks))
+
+
+def times_of(stamps: "ctypes.Array[ctypes.c_uint64]") -> RunTimes:
+    """The times of the inference that these stamps were given to."""
+    found = stamps[:]
+    return RunTimes(int(found[-1] - found[0]), _differences(found, len(found) - 1))
+
+
+def _differences(stamps: Sequence[int], operators: int) -> Tuple[int, ...]:
+    return tuple(int(stamps[i + 1] - stamps[i]) for i in range(operators))
+
+
+def _names(names: List[str]) -> str:
+    return ", ".join(names) if names else "none"

@@ -1,0 +1,178 @@
+"""On how many threads, and on which cluster's cores, a model runs.
+
+The compiler puts into a release what is fastest by its price on each cluster of the board's
+profile; the board holds that against the clusters that it has and the cores that it may use.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass
+from typing import Iterator, Optional, Sequence, Tuple
+
+from edgekit.device.runtime.agent.clusters import Cluster, find_clusters, ranges
+from edgekit.device.runtime.agent.specs import ALL, ANY, BESIDE, PlacementSpec, Wish
+from edgekit.device.runtime.errors import InputError
+
+
+@dataclass(frozen=True)
+class Placement:
+    """What a model runs with. `cores`: those that its threads are kept on, empty: on any;
+    `workers`: those of the threads beside the caller's, if they have others; `cluster`: theirs,
+    "big+little" where each has a queue of the schedule's; `note`: what of the release could not be
+    had here, "" if all could."""
+
+    threads: int = 1
+    cluster: str = ""
+    cores: Tuple[int, ...] = ()
+    note: str = ""
+    workers: Tuple[int, ...] = ()
+
+    @property
+    def said(self) -> str:
+        """For people: "4 threads on big (cores 4-7)"."""
+        threads = f"{self.threads} thread{'s' * (self.threads != 1)}"
+        cores = ranges(self.cores) + (f" and {ranges(self.workers)}" if self.workers else "")
+        on = f" on {self.cluster} (cores {cores})" if self.cores else ""
+        return threads + on + (f"; {self.note}" if self.note else "")
+
+
+ONE_THREAD = Placement()
+
+
+def place(
+    specs: Sequence[PlacementSpec],
+    wish: Wish = ANY,
+    clusters: Optional[Sequence[Cluster]] = None,
+) -> Placement:
+    """How a model with these specs, the best first, runs on this board (or one with `clusters`).
+
+    Without specs, as x86 has none, it is one thread wherever Linux puts it. A wish for more
+    threads than a cluster has cores goes to all cores, unless it names the cluster: then it is an
+    InputError, as is a cluster that the board does not have.
+    """
+    if not specs and not wish.cluster:
+        return Placement(wish.threads or 1)
+    board = find_clusters() if clusters is None else clusters
+    if wish.cluster == ALL:
+        usable = sum(len(cluster.usable) for cluster in board)
+        return Placement(wish.threads or max(usable, 1))
+    if BESIDE in wish.cluster:
+        return _side_by_side([_named(name, board) for name in wish.cluster.split(BESIDE)], wish)
+    if wish.cluster:
+        return _as_wished(specs, wish, board, _named(wish.cluster, board))
+    alone = [spec for spec in specs if BESIDE not in spec.cluster]
+    if BESIDE in specs[0].cluster and wish.threads is None:
+        try:
+            names = specs[0].cluster.split(BESIDE)
+            return _side_by_side([_named(name, board) for name in names], wish)
+        except InputError:  # another board's
+            pass
+    return _as_released((alone or specs)[0], wish, board)
+
+
+@contextlib.contextmanager
+def on_cores(cores: Sequence[int]) -> Iterator[None]:
+    """Keeps the calling thread, and threads that it starts, on `cores`; afterwards it may go
+    where it could before. Where Linux refuses, as for cores that were taken away, it stays free."""
+    before = os.sched_getaffinity(0) if cores else set()
+    if not cores or before <= set(cores):
+        yield
+        return
+    with contextlib.suppress(OSError):
+        os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(0, before)
+
+
+def described(clusters: Sequence[Cluster]) -> str:
+    """The clusters there are, for messages: "big (4 x cortex-a76), little (4 x cortex-a55)"."""
+    return ", ".join(f"{c.name} ({len(c.usable)} x {c.core or 'core'})" for c in clusters)
+
+
+def _named(name: str, board: Sequence[Cluster]) -> Cluster:
+    for cluster in board:
+        if name.lower() in (cluster.name, cluster.core, _short(cluster.core)):
+            return cluster
+    there = described(board) + (", or all" if len(board) > 1 else "")
+    raise InputError(f"--cluster: expected a cluster of this board, {there}, found '{name}'")
+
+
+def _side_by_side(clusters: Sequence[Cluster], wish: Wish) -> Placement:
+    """A thread on each cluster: the caller's on the first, which runs the queue of the core that
+    the schedule calls cpu."""
+    names = BESIDE.join(cluster.name for cluster in clusters)
+    if len({cluster.name for cluster in clusters}) < len(clusters) or not all(
+        cluster.usable for cluster in clusters
+    ):
+        raise InputError(
+            f"--cluster: expected clusters with cores that may be used, each once, found "
+            f"{described(clusters)}; use one of them, or see the container's cpuset"
+        )
+    if wish.threads not in (None, len(clusters)):
+        raise InputError(
+            f"--threads: expected {len(clusters)}, one on each of {names}, found {wish.threads}"
+        )
+    workers = tuple(core for cluster in clusters[1:] for core in cluster.usable)
+    return Placement(len(clusters), names, clusters[0].usable, workers=workers)
+
+
+def _as_wished(
+    specs: Sequence[PlacementSpec], wish: Wish, board: Sequence[Cluster], cluster: Cluster
+) -> Placement:
+    usable = len(cluster.usable)
+    if not usable or (wish.threads or 1) > usable:
+        raise InputError(
+            f"--cluster: expected 1 to {usable} threads on {cluster.name} of {described(board)}, "
+            f"found {wish.threads or 1}; use fewer, or another cluster"
+            if usable
+            else f"--cluster: expected a cluster with cores that may be used, found none of "
+            f"{cluster.name} in {described(board)}; use another, or see the container's cpuset"
+        )
+    fitting = [spec for spec in specs if _fits(spec, cluster)]
+    threads = wish.threads or (fitting[0].threads if fitting else 1)
+    return Placement(min(threads, usable), cluster.name, cluster.usable)
+
+
+def _as_released(spec: PlacementSpec, wish: Wish, board: Sequence[Cluster]) -> Placement:
+    """On the cluster of the release, or the fastest if it has one of its own."""
+    every = sum(len(cluster.usable) for cluster in board)
+    fitting = [c for c in board if _fits(spec, c)]
+    if not fitting:
+        wanted = f"no cluster of {spec.core} here"
+    elif not _own(fitting, spec).usable:
+        wanted = f"no core of {fitting[0].name} may be used"
+    else:
+        return _on(_own(fitting, spec), spec, wish, len(board) > 1)
+    return Placement(wish.threads or min(spec.threads, max(every, 1)), note=wanted)
+
+
+def _own(fitting: Sequence[Cluster], spec: PlacementSpec) -> Cluster:
+    """Of the fastest cluster and those like it, that with enough cores, else its own."""
+    alike = [c for c in fitting if c.core == fitting[0].core and c.capacity == fitting[0].capacity]
+    return max(alike, key=lambda c: (min(len(c.usable), spec.threads), c.name == spec.cluster))
+
+
+def _on(cluster: Cluster, spec: PlacementSpec, wish: Wish, several: bool) -> Placement:
+    usable = len(cluster.usable)
+    if wish.threads and wish.threads > usable:
+        return Placement(wish.threads)
+    threads = wish.threads or min(spec.threads, usable)
+    note = ""
+    if threads < spec.threads and not wish.threads:
+        note = f"{spec.threads} would be best, {usable} of its cores may be used"
+    if not several:
+        return Placement(threads, note=note)
+    return Placement(threads, cluster.name, cluster.usable, note)
+
+
+def _fits(spec: PlacementSpec, cluster: Cluster) -> bool:
+    return spec.core in ("", _short(cluster.core))
+
+
+def _short(core: str) -> str:
+    return core.rpartition("-")[2]

@@ -1,0 +1,44 @@
+"""What a host asks before it sends files."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from typing import Optional
+
+from edgekit.device.runtime.agent.probe import probe
+from edgekit.device.runtime.agent.release import plan
+from edgekit.device.runtime.agent.session import Session
+from edgekit.device.runtime.agent.signing import trust
+from edgekit.device.runtime.agent.status import application_in_service
+from edgekit.device.runtime.agent.store import Store
+from edgekit.device.runtime.errors import Document
+
+
+def plan_answer(store: Store, session: Optional[Session], options: argparse.Namespace) -> Document:
+    """All of it in one answer: starting Python is slow.
+
+    With `unless_application`, no plan is made and no session kept if what is deployed has an
+    application: the host comes again with a release that has it, too.
+    """
+    if session:
+        session.enter(options.take_over)
+    try:
+        application = application_in_service(store)
+        waits = bool(application and options.unless_application)
+        sent = (options.release, options.allow_downgrade, options.sent)
+        found = None if waits else plan(store, *sent)
+    except BaseException:
+        if session:
+            session.end()
+        raise
+    if session:
+        over = waits or (found and found.unchanged)
+        session.end() if over else session.keep(options.release)
+    return {
+        "schema": "edgekit.plan/2",
+        "probe": asdict(probe(options.root)),
+        "trust": asdict(trust(store)),
+        "application": application,
+        "plan": found and asdict(found),
+    }

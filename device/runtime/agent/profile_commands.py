@@ -1,0 +1,45 @@
+"""The runtime's commands about field profiles."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Callable, Optional
+
+from edgekit.device.runtime.agent.arguments import positive
+from edgekit.device.runtime.errors import Document
+
+_Run = Callable[[argparse.Namespace], Optional[Document]]
+_Command = Callable[[str, _Run, str], argparse.ArgumentParser]
+
+
+def add_profile_commands(command: _Command) -> None:
+    """`profile`, by which a host fetches, and `push-profiles`, by which the board sends."""
+    sub = command("profile", _profile, "hand over the profiles that wait here")
+    sub.add_argument("--acknowledge", metavar="SPOOL/SEQUENCE", help="what is stored by now")
+    sub.add_argument("--most-bytes", type=positive, default=1 << 18)
+    sub.add_argument("--switch", choices=("on", "off"), help="sampling, from the next start on")
+    sub = command("push-profiles", _push, "send the profiles that wait here to where they go")
+    sub.add_argument("--every", metavar="SECONDS", type=positive, help="again and again")
+
+
+def _profile(options: argparse.Namespace) -> Document:
+    from edgekit.device.runtime.agent.profile import profile
+    from edgekit.device.runtime.agent.store import Store
+
+    return profile(Store(options.root), options)
+
+
+def _push(options: argparse.Namespace) -> Document:
+    from edgekit.device.runtime.agent.c_samples import take_samples
+    from edgekit.device.runtime.agent.push import Bandwidth, home_of, push, push_for_ever, read_home
+    from edgekit.device.runtime.agent.sampler import spool_of
+    from edgekit.device.runtime.agent.store import Store
+
+    store = Store(options.root)
+    spool = spool_of(store)
+    if options.every:
+        push_for_ever(spool, options.every, lambda: take_samples(store))
+    home = read_home(home_of(spool))
+    take_samples(store)
+    sent = push(spool, home, Bandwidth(home.bits_per_second))
+    return {"schema": "edgekit.profile.pushed/1", "board": home.board, "bytes": sent}

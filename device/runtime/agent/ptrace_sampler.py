@@ -1,0 +1,86 @@
+"""Program counters of a child's threads by ptrace: where Linux's performance events are refused.
+
+A thread is stopped for some ten microseconds each time. Debian refuses events to users by default
+(perf_event_paranoid 3) and lets them trace their own processes; Yama's ptrace_scope 1, as Ubuntu
+has it, still lets a parent trace its child.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import random
+import struct
+import time
+from typing import Dict, List, Sequence
+
+from edgekit.device.runtime import features
+from edgekit.device.runtime.agent.threads import state_of
+
+_SEIZE, _INTERRUPT, _REGISTERS, _CONTINUE, _DETACH = 0x4206, 0x4207, 0x4204, 7, 17
+_GENERAL = 1  # NT_PRSTATUS, the set of general registers
+_EVERY_CHILD = 0x40000000  # __WALL: threads are no children of their own to waitpid
+_REGISTERS_BYTES = 1024
+_PERIOD = 0.004  # seconds between rounds, on average
+# Where the program counter stands among the general registers, and how wide it is.
+_COUNTERS = {
+    "aarch64": ("Q", 256),
+    "armv7l": ("I", 60),
+    "riscv64": ("Q", 0),
+    "x86_64": ("Q", 128),
+}
+
+
+def stop_threads(threads: Sequence[int], seconds: float) -> Dict[int, List[int]]:
+    """Program counters of each thread of a child (by its id) at moments when it ran.
+
+    OSError where that is not allowed, or a thread is not there.
+    """
+    if features.machine() not in _COUNTERS:
+        raise OSError(f"the registers of {features.machine()} are not known")
+    found: Dict[int, List[int]] = {thread: [] for thread in threads}
+    seized: List[int] = []
+    rest = random.Random(0)  # not in step with the model
+    try:
+        for thread in threads:
+            _call(_SEIZE, thread)
+            seized.append(thread)
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            time.sleep(rest.uniform(0.5, 1.5) * _PERIOD)
+            for thread in threads:
+                if state_of(thread) == "R":  # else it waits, and its counter says for what
+                    _stop(thread)
+                    found[thread].append(_counter(thread))
+                    _call(_CONTINUE, thread)
+    finally:
+        for thread in seized:
+            with contextlib.suppress(OSError):
+                _stop(thread)
+                _call(_DETACH, thread)
+    return found
+
+
+def _stop(thread: int) -> None:
+    _call(_INTERRUPT, thread)
+    os.waitpid(thread, _EVERY_CHILD)
+
+
+def _counter(thread: int) -> int:
+    layout, offset = _COUNTERS[features.machine()]
+    registers = ctypes.create_string_buffer(_REGISTERS_BYTES)
+    vector = (ctypes.c_size_t * 2)(ctypes.addressof(registers), _REGISTERS_BYTES)
+    _call(_REGISTERS, thread, _GENERAL, ctypes.addressof(vector))
+    found: int = struct.unpack_from(layout, registers, offset)[0]
+    return found
+
+
+def _call(request: int, thread: int, address: int = 0, data: int = 0) -> None:
+    pointer = ctypes.c_void_p
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.ptrace.argtypes = (ctypes.c_long, ctypes.c_long, pointer, pointer)
+    libc.ptrace.restype = ctypes.c_long
+    if libc.ptrace(request, thread, address, data) < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))

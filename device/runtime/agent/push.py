@@ -1,0 +1,220 @@
+"""Sends what waits in the spool to a host, over HTTPS: slowly, again after failures, and never to
+another host than the one whose certificate was pinned.
+
+The certificate is compared byte for byte and no date of it is looked at: a board's clock may stand
+in 1970. A host that answers 200 has stored what it was sent; only then the board forgets it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import http.client
+import json
+import logging
+import random
+import re
+import time
+import zlib
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Callable, Optional
+
+from edgekit.device.runtime.agent.retry import LONGEST_WAIT, waits
+from edgekit.device.runtime.agent.spool import Fetched, Spool
+from edgekit.device.runtime.agent.strict import distinct_keys, keys_of, matching, short, whole
+from edgekit.device.runtime.errors import DeviceError, IncompatibleError, InputError
+
+log = logging.getLogger("edgekit.profile")
+
+_MOST_BYTES = 1 << 18  # of batches in one request, before compression
+_MOST_ANSWER = 1 << 12
+_SECONDS = 60.0  # of silence, before a link counts as lost
+_PIECE = 2048
+_PIECE_OVERHEAD = 110  # what TLS and TCP add to a piece
+_CONNECT_BYTES = 3072  # a handshake and the head of a request
+_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:-]{0,252}")
+_BOARD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
+_HEX = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class Home:
+    """Where a board's profiles go, and how fast at most: `certificate` is the SHA-256 of the
+    host's, `token` what it knows this board by."""
+
+    host: str
+    port: int
+    board: str
+    token: str
+    certificate: str
+    bits_per_second: int
+
+
+class LaterError(DeviceError):
+    """It did not work this time; `seconds` are what the host asked to wait."""
+
+    exit_code = 6
+    kind = "transfer"
+
+    def __init__(self, message: str, seconds: float = 0.0) -> None:
+        super().__init__(message)
+        self.seconds = seconds
+
+
+def home_of(spool: Spool) -> Path:
+    """Where a board notes its home; nobody else may read it."""
+    return spool.home
+
+
+def home_bytes(home: Home) -> bytes:
+    """The file that `read_home` reads."""
+    return json.dumps(asdict(home)).encode()
+
+
+def read_home(path: Path) -> Home:
+    """What was enrolled; InputError if nothing was, or it is damaged."""
+    try:
+        raw = json.loads(path.read_bytes(), object_pairs_hook=distinct_keys)
+    except FileNotFoundError:
+        raise InputError(
+            "expected to know where profiles go, found nothing; "
+            "on the host: edgekit profile enroll BOARD"
+        ) from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(
+            f"{path.name}: expected JSON, found {short(error)}; enroll again"
+        ) from None
+    keys_of(raw, path.name, tuple(field.name for field in fields(Home)))
+    return Home(
+        matching(raw["host"], "host", _HOST, "a host"),
+        whole(raw["port"], "port", 1, 65535),
+        matching(raw["board"], "board", _BOARD, "a name"),
+        matching(raw["token"], "token", _HEX, "64 hexadecimal digits"),
+        matching(raw["certificate"], "certificate", _HEX, "64 hexadecimal digits"),
+        whole(raw["bits_per_second"], "bits_per_second", 1000),
+    )
+
+
+class Bandwidth:
+    """Waits before each piece so long that no more than `bits_per_second` go out."""
+
+    def __init__(
+        self,
+        bits_per_second: int,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._rate = bits_per_second / 8
+        self._clock, self._sleep = clock, sleep
+        self._free = clock()  # when all that was sent has gone at that rate
+
+    def take(self, count: int) -> None:
+        """Returns when `count` bytes may go out."""
+        now = self._clock()
+        if self._free > now:
+            self._sleep(self._free - now)
+        self._free = max(self._free, now) + count / self._rate
+
+
+def push(spool: Spool, home: Home, bandwidth: Bandwidth) -> int:
+    """Sends all that waits; how many bytes of batches. LaterError if some of it is still here,
+    InputError if the host will not have it from this board."""
+    sent = 0
+    connection: Optional[http.client.HTTPConnection] = None
+    try:
+        while (found := spool.fetch(_MOST_BYTES)).data:
+            if connection is None:
+                bandwidth.take(_CONNECT_BYTES)
+                connection = _connect(home)
+            _send(connection, home, found, bandwidth)
+            spool.acknowledge(found.spool, found.through)
+            sent += len(found.data)
+    except (OSError, http.client.HTTPException) as error:
+        raise LaterError(
+            f"{home.host}:{home.port}: expected to send profiles, found {short(error)}"
+        ) from None
+    finally:
+        if connection is not None:
+            connection.close()
+    return sent
+
+
+def push_for_ever(
+    spool: Spool,
+    period: float,
+    gather: Callable[[], None],
+    sleep: Callable[[float], None] = time.sleep,
+    chance: Optional[random.Random] = None,
+) -> None:
+    """Sends what waits now and then, after `gather` put there what else there is; failures are
+    logged and tried again."""
+    chance = chance or random.SystemRandom()
+    failures, asked = 0, 0.0
+    sleep(period * chance.random())
+    while True:
+        try:
+            gather()
+            home = read_home(home_of(spool))
+            push(spool, home, Bandwidth(home.bits_per_second, sleep=sleep))
+            failures, asked = 0, 0.0
+        except DeviceError as error:
+            log.warning("%s", error)
+            failures += 1
+            asked = error.seconds if isinstance(error, LaterError) else 0.0
+        sleep(waits(failures, asked, period, chance))
+
+
+def _connect(home: Home) -> http.client.HTTPConnection:
+    try:
+        import ssl
+    except ImportError:
+        raise IncompatibleError(
+            "expected Python's module ssl on this board, found none; install it, or fetch with: "
+            "edgekit profile pull"
+        ) from None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE  # by the clock and by authorities; ours is pinned
+    connection = http.client.HTTPSConnection(
+        home.host, home.port, timeout=_SECONDS, context=context
+    )
+    connection.connect()
+    assert isinstance(connection.sock, ssl.SSLSocket)
+    certificate = connection.sock.getpeercert(binary_form=True) or b""
+    found = hashlib.sha256(certificate).hexdigest()
+    if not hmac.compare_digest(found, home.certificate):
+        connection.close()
+        raise InputError(
+            f"{home.host}:{home.port}: expected the certificate {home.certificate[:16]}..., found "
+            f"{found[:16]}...; nothing was sent. If it was made anew: edgekit profile enroll BOARD"
+        )
+    return connection
+
+
+def _send(
+    connection: http.client.HTTPConnection, home: Home, found: Fetched, bandwidth: Bandwidth
+) -> None:
+    """One request and its answer."""
+    data = zlib.compress(found.data)
+    connection.putrequest("POST", f"/v1/boards/{home.board}/profiles")
+    connection.putheader("Authorization", f"Bearer {home.token}")
+    connection.putheader("Content-Type", "application/octet-stream")
+    connection.putheader("Content-Encoding", "deflate")
+    connection.putheader("Content-Length", str(len(data)))
+    connection.endheaders()
+    for start in range(0, len(data), _PIECE):
+        piece = data[start : start + _PIECE]
+        bandwidth.take(len(piece) + _PIECE_OVERHEAD)
+        connection.send(piece)
+    answer = connection.getresponse()
+    why = short(answer.read(_MOST_ANSWER).decode("utf-8", "replace"))
+    if answer.status == 200:
+        return
+    message = f"{home.host}:{home.port}: expected profiles to be taken, found {answer.status} {why}"
+    if answer.status in (401, 403):
+        raise InputError(f"{message}; on the host: edgekit profile enroll {home.board}")
+    asked = answer.getheader("Retry-After") or ""
+    seconds = min(float(asked), LONGEST_WAIT) if re.fullmatch("[0-9]{1,9}", asked) else 0.0
+    raise LaterError(message, seconds)

@@ -1,0 +1,73 @@
+"""Takes a model off a board: its releases, links and notes, and nothing of the models beside it.
+
+A model with a name is a folder, which goes out of sight by one rename. The default one shares its
+folder with what is the board's, so its links go as in any switch. What a kill leaves of either is
+removed by the same command again, or by the next one that changes a release.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import Tuple
+
+from edgekit.device.runtime.agent.process import users_of
+from edgekit.device.runtime.agent.recovery import recover, remove_dying, switch
+from edgekit.device.runtime.agent.release import prune
+from edgekit.device.runtime.agent.service import forget
+from edgekit.device.runtime.agent.session import alone
+from edgekit.device.runtime.agent.store import Links, Store, sync_folder
+from edgekit.device.runtime.errors import BusyError, InputError
+
+
+def remove(store: Store) -> Tuple[str, ...]:
+    """The releases that went: current, previous; none where a killed command had only left rests.
+
+    InputError if there is no such model, BusyError if a process runs it or a deploy is on its way.
+    """
+    if not _is_there(store):
+        if store.name and remove_dying(store, store.name):
+            return ()
+        raise _nothing(store)
+    with alone(store), store.lock():
+        recover(store)
+        _refuse_users(store)
+        forget(store)
+        links = store.links()
+        releases = tuple(r for r in (links.current, links.previous) if r)
+        if store.name:
+            store.root.rename(store.root.with_name(f".{store.name}.{os.urandom(4).hex()}"))
+            sync_folder(store.root.parent)
+        else:
+            switch(store, Links(None, None))
+            with contextlib.suppress(OSError):  # it is gone from here on; the rest can wait
+                prune(store, releases[0] if releases else "none")
+                for note in (store.failure, store.counters):
+                    store.remove_note(note)
+    remove_dying(store)
+    return releases
+
+
+def _is_there(store: Store) -> bool:
+    """Also if only a part of it is: a first deploy that failed leaves one."""
+    if store.name:
+        return store.root.is_dir()
+    parts = (store.root / name for name in ("current", "previous"))
+    notes = (store.failure, store.counters)
+    return bool(store.installed()) or any(map(os.path.lexists, (*parts, *notes)))
+
+
+def _refuse_users(store: Store) -> None:
+    users = users_of(store.releases)
+    if users:
+        who = ", ".join(f"{pid} ({name})" for pid, name in users[:3])
+        raise BusyError(
+            f"expected nothing to run the model, found process {who}; end it, then try again"
+        )
+
+
+def _nothing(store: Store) -> InputError:
+    if not store.name:
+        return InputError("expected a deployed model, found none; there is nothing to remove")
+    there = ", ".join(store.names()) or "nothing"
+    return InputError(f"expected a model deployed as '{store.name}', found none; there is: {there}")

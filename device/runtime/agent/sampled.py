@@ -1,0 +1,75 @@
+"""Which functions the threads of a child spend their time in, by our own samples.
+
+Linux's performance events where a user may have them, with or without the perf tool; else ptrace.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Dict, List, Sequence, Tuple
+
+from edgekit.device.runtime.agent.perf_events import sample_threads
+from edgekit.device.runtime.agent.ptrace_sampler import stop_threads
+from edgekit.device.runtime.agent.symbols import UNKNOWN, Place, Symbols
+from edgekit.device.runtime.agent.threads import threads_of
+
+EVENTS, STOPS = "perf_event_open", "ptrace"
+_SECONDS = 2.0
+# What begins the names of functions that hand out work, or wait for it or for its end.
+_WAITS = ("ek_parallel", "ek_pool_", "ek_run_units", "sched_yield", "pthread_", "__pthread_")
+_NEEDS = {
+    EVENTS: "kernel.perf_event_paranoid of 2 at most, and a container that allows it",
+    STOPS: "kernel.yama.ptrace_scope of 1 at most, and a container that allows it",
+}
+
+
+@dataclass(frozen=True)
+class Samples:
+    """`sampler` is EVENTS, STOPS or, where neither is allowed, empty; `places` are where each
+    thread (by its id) was found."""
+
+    sampler: str
+    places: Dict[int, Tuple[Place, ...]]
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self.places.values()))
+
+    def functions(self) -> List[Tuple[float, Place]]:
+        """Percent of all samples and the function, hottest first; waiting for others left out."""
+        all_places = Counter(place for found in self.places.values() for place in found)
+        hot = [(place, n) for place, n in all_places.most_common() if not is_wait(place)]
+        return [(100.0 * n / self.count, place) for place, n in hot]
+
+    def waiting(self, thread: int) -> float:
+        """Percent of a thread's samples in which it took or waited for work of the pool."""
+        found = self.places.get(thread, ())
+        return 100.0 * sum(map(is_wait, found)) / len(found) if found else 0.0
+
+
+def is_wait(place: Place) -> bool:
+    """Whether threads wait for each other there."""
+    return place.function.startswith(_WAITS)
+
+
+def sample(process: int, missing: List[str]) -> Samples:
+    """Watches a child for some seconds; what is not allowed is noted in `missing`."""
+    threads, symbols = threads_of(process), Symbols(process)
+    for sampler, take in ((EVENTS, sample_threads), (STOPS, stop_threads)):
+        try:
+            found = take(threads, _SECONDS)
+        except OSError as error:
+            missing.append(f"{sampler}: {error.strerror or error}; it needs {_NEEDS[sampler]}")
+            continue
+        return Samples(sampler, {t: _places(found[t], symbols) for t in threads})
+    return Samples("", {})
+
+
+def _places(addresses: Sequence[int], symbols: Symbols) -> Tuple[Place, ...]:
+    return tuple(symbols.at(address) for address in addresses)
+
+
+def shown(place: Place) -> str:
+    """As perf shows it: library, function."""
+    return f"{place.library} {place.function}" if place.function != UNKNOWN else place.library

@@ -1,0 +1,141 @@
+"""A session: one process that keeps the model loaded, and its state, from one run to the next.
+
+It reads requests from standard input and answers each on standard output (wire.py), until its input
+ends. The release is the one that was current when it began: whatever is deployed meanwhile, it goes
+on with it, and says with each answer which one is current by then.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, BinaryIO, Dict, Mapping, Optional, Tuple
+
+from edgekit.device.runtime.agent.manifest import Manifest, Variant
+from edgekit.device.runtime.agent.model import Model, open_model
+from edgekit.device.runtime.agent.npz import Array
+from edgekit.device.runtime.agent.placement import Placement
+from edgekit.device.runtime.agent.sampler import Sampler, sampler_for
+from edgekit.device.runtime.agent.store import Store
+from edgekit.device.runtime.agent.variants import variant_for
+from edgekit.device.runtime.agent.wire import Document, pack, receive
+from edgekit.device.runtime.errors import DeviceError, InputError
+
+SCHEMA = "edgekit.session/1"
+
+Arrays = Dict[str, Array]
+
+
+class _EndOfInputError(Exception):
+    """The host wants no more, or is gone."""
+
+
+def serve(store: Store, manifest: Manifest, folder: Path, placement: Placement) -> None:
+    """Serves a release until standard input ends. What it prints goes to standard error."""
+    server = _Server(store, manifest, folder, placement)
+    out = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)
+    try:
+        _send(out, server.hello(), {})
+        while True:
+            document, arrays = receive(_exactly, server.most_bytes)
+            _send(out, *server.answer(document, arrays))
+    except (_EndOfInputError, BrokenPipeError):
+        pass
+    finally:
+        server.close()
+
+
+class _Server:
+    def __init__(
+        self, store: Store, manifest: Manifest, folder: Path, placement: Placement
+    ) -> None:
+        self._store = store
+        self._manifest, self._folder = manifest, folder
+        self._placement = placement
+        self._variants = manifest.every_variant()
+        self._models: Dict[str, Model] = {}
+        self._samplers: Dict[str, Optional[Sampler]] = {}
+        self.most_bytes = max(sum(s.bytes for s in v.inputs) for v in self._variants)
+        if len(self._variants) == 1:
+            self._model(self._variants[0])  # what is wrong with it is told before the first run
+
+    def hello(self) -> Document:
+        """What runs, and what it takes and gives."""
+        return {
+            "schema": SCHEMA,
+            "release": self._manifest.id,
+            "model": self._manifest.model.name,
+            "threads": self._placement.threads,
+            "variants": [_described(variant) for variant in self._variants],
+        }
+
+    def close(self) -> None:
+        """Writes what was sampled."""
+        for sampler in filter(None, self._samplers.values()):
+            sampler.close()
+
+    def answer(self, document: Document, arrays: Arrays) -> Tuple[Document, Arrays]:
+        """The answer to a request, which may be a bad one."""
+        try:
+            return self._answer(document.get("do"), arrays)
+        except DeviceError as error:
+            return {"error": {"kind": error.kind, "message": str(error)}}, {}
+
+    def _answer(self, what: object, arrays: Arrays) -> Tuple[Document, Arrays]:
+        if what == "run":
+            return self._run(arrays)
+        if what == "reset":
+            for model in self._models.values():
+                model.reset()
+            return {}, {}
+        raise InputError("expected run or reset, found another request")
+
+    def _run(self, arrays: Mapping[str, Array]) -> Tuple[Document, Arrays]:
+        variant = variant_for(self._variants, arrays)
+        outputs, times = self._model(variant).run(arrays)
+        sampler = self._samplers[variant.library]
+        if sampler and sampler.due():
+            sampler.record(times)
+        return {
+            "variant": self._variants.index(variant),
+            "ns": times.total,
+            "operators_ns": times.operators,
+            "current": self._store.links().current,
+        }, outputs
+
+    def _model(self, variant: Variant) -> Model:
+        """Loaded once; each keeps a state of its own."""
+        if variant.library not in self._models:
+            self._models[variant.library] = open_model(
+                self._folder, self._manifest, self._placement, variant
+            )
+            number = self._variants.index(variant)
+            self._samplers[variant.library] = sampler_for(
+                self._store, self._manifest, number, self._placement.threads
+            )
+        return self._models[variant.library]
+
+
+def _described(variant: Variant) -> Dict[str, Any]:
+    return {
+        "inputs": [asdict(spec) for spec in variant.inputs],
+        "outputs": [asdict(spec) for spec in variant.outputs],
+        "operators": [asdict(spec) for spec in variant.operators],
+        "stateful": variant.memory.state_bytes > 0,
+    }
+
+
+def _exactly(size: int) -> bytes:
+    data = sys.stdin.buffer.read(size)
+    if len(data) < size:
+        raise _EndOfInputError
+    return data
+
+
+def _send(out: BinaryIO, document: Document, arrays: Arrays) -> None:
+    left = memoryview(pack(document, arrays))
+    while left:
+        left = left[out.write(left) :]

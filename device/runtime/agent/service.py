@@ -1,0 +1,187 @@
+"""Starts and stops the supervisor of a model's application, and asks how it is."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Dict, List
+
+from edgekit.device.runtime.agent.app_folder import (
+    ENDED,
+    RUNNING,
+    STARTING,
+    STOPPED,
+    AppFolder,
+    AppState,
+)
+from edgekit.device.runtime.agent.boot import Boot
+from edgekit.device.runtime.agent.process import is_locked
+from edgekit.device.runtime.agent.status import nothing_deployed
+from edgekit.device.runtime.agent.store import Store, committed, write_synced
+from edgekit.device.runtime.errors import DeviceError, InputError, RolledBackError
+
+_HOPELESS = 3  # failures in a row
+_POLL_SECONDS = 0.02
+_STOP_SECONDS = 15.0
+
+
+def start(store: Store, seconds: float) -> Dict[str, Any]:
+    """Starts the application of the release in service and waits for its first sign of life.
+
+    RolledBackError if it failed so often that the release before runs again, DeviceError if it
+    fails and there is none; a program that gives no sign within `seconds` is left to go on.
+    """
+    release = committed(store)
+    if release is None:
+        raise nothing_deployed(store)
+    application = store.manifest(release).application
+    if application is None:
+        raise InputError(
+            f"expected a release with an application, found {release} without one; install one: "
+            "edgekit app install FOLDER"
+        )
+    folder = AppFolder(store)
+    folder.create()
+    folder.stopped.unlink(missing_ok=True)
+    own = Path(sys.argv[0]).read_bytes()
+    boot = _boot(store, folder)
+    if not _runs_from(folder, own) or folder.state().state == ENDED:
+        _end_supervisor(folder)
+        folder.forget_state()
+        write_synced(folder.runtime, own)
+        boot.arrange()
+        if not boot.start():
+            _detach(_command(store, folder))
+    else:
+        boot.arrange()
+    state = _settled(store, folder, release, seconds)
+    if state.release != release:  # a slow board: even the supervisor has said nothing yet
+        state = AppState(STARTING, application.name, release)
+    return _document(state, boot)
+
+
+def stop(store: Store) -> Dict[str, Any]:
+    """Stops the application; it stays so, after a boot too, until it is started again."""
+    folder = AppFolder(store)
+    if not folder.root.is_dir():
+        raise _nothing_installed()
+    folder.stopped.touch()
+    boot = _boot(store, folder)
+    boot.forget()
+    _end_supervisor(folder)
+    return _document(folder.state(), boot)
+
+
+def status(store: Store) -> Dict[str, Any]:
+    """How the application is."""
+    folder = AppFolder(store)
+    if not folder.root.is_dir():
+        raise _nothing_installed()
+    return _document(folder.state(), _boot(store, folder))
+
+
+def forget(store: Store) -> None:
+    """Ends the supervisor of a model that is about to go, and its start at boot."""
+    folder = AppFolder(store)
+    if folder.root.is_dir():
+        _boot(store, folder).forget()
+        _end_supervisor(folder)
+
+
+def log(store: Store, lines: int) -> Dict[str, Any]:
+    """The last lines that the application printed, and what its supervisor said of it."""
+    folder = AppFolder(store)
+    if not folder.root.is_dir():
+        raise _nothing_installed()
+    return {"schema": "edgekit.runtime.app.log/1", "lines": folder.last_lines(lines)}
+
+
+def _nothing_installed() -> InputError:
+    """The error of whoever asks for an application where none was ever started."""
+    return InputError(
+        "expected an application on this board, found none; install one: edgekit app install FOLDER"
+    )
+
+
+def _document(state: AppState, boot: Boot) -> Dict[str, Any]:
+    who = boot.who()
+    line = "" if who or state.state == STOPPED else boot.line
+    return {"schema": "edgekit.runtime.app/1", **asdict(state), "boot": who, "boot_line": line}
+
+
+def _boot(store: Store, folder: AppFolder) -> Boot:
+    return Boot(store.root.absolute(), _command(store, folder), folder.lock)
+
+
+def _command(store: Store, folder: AppFolder) -> List[str]:
+    root = ["--root", str(store.root.absolute())]
+    return [sys.executable, "-I", "-S", str(folder.runtime), *root, "app-supervise"]
+
+
+def _detach(command: List[str]) -> None:
+    """Starts a process that outlives the caller, in a session of its own."""
+    if os.fork() == 0:
+        try:
+            nothing = subprocess.DEVNULL
+            subprocess.Popen(
+                command,
+                cwd="/",
+                stdin=nothing,
+                stdout=nothing,
+                stderr=nothing,
+                start_new_session=True,
+            )
+        finally:
+            os._exit(0)
+    os.wait()
+
+
+def _runs_from(folder: AppFolder, runtime: bytes) -> bool:
+    """Whether a supervisor runs that is of this very kit."""
+    with contextlib.suppress(OSError):
+        return folder.supervisor() is not None and folder.runtime.read_bytes() == runtime
+    return False
+
+
+def _end_supervisor(folder: AppFolder) -> None:
+    supervisor = folder.supervisor()
+    if supervisor is None:
+        return
+    supervisor.terminate()
+    end = time.monotonic() + _STOP_SECONDS
+    while supervisor.lives():
+        if time.monotonic() > end:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(supervisor.pid, signal.SIGKILL)
+        time.sleep(_POLL_SECONDS)
+
+
+def _settled(store: Store, folder: AppFolder, release: str, seconds: float) -> AppState:
+    """The application's state when it gave a sign of life, failed for good, or time is up."""
+    end = time.monotonic() + seconds
+    while True:
+        state = folder.state()
+        if committed(store) != release and not is_locked(store.lock_file):
+            failure = store.read_note(store.failure) or {}
+            raise RolledBackError(
+                f"release {release} was rolled back ({failure.get('reason', 'no reason kept')}); "
+                f"release {committed(store)} runs again",
+                log="\n".join(folder.last_lines(10)),
+            )
+        if state.release == release:
+            if state.state in (RUNNING, ENDED):
+                return state
+            if state.failures >= _HOPELESS:
+                raise DeviceError(
+                    f"{state.name} {state.last}; it is started again and again; see its log: "
+                    "edgekit app logs",
+                )
+        if time.monotonic() > end:
+            return state
+        time.sleep(_POLL_SECONDS)

@@ -1,0 +1,236 @@
+"""One deploy at a time, from its first question to its commit, though each step is a process.
+
+The lock is a flock on the file `session`. Between the steps a small process of the board keeps
+it: until the deploy ends, until another deploy of the same host takes over, or until nothing
+arrives for a while, because then the host is gone. A killed keeper's lock is free at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Iterator, Optional, Tuple
+
+from edgekit.device.runtime.agent.process import Process, is_file_of, is_locked
+from edgekit.device.runtime.agent.store import Store
+from edgekit.device.runtime.errors import BusyError
+
+IDLE_SECONDS = 20.0
+_POLL_SECONDS = 0.5
+_TAKE_OVER_SECONDS = 5.0
+_SIGN_SECONDS = 2.0
+_COMMAND = "a command on the board"
+_COMMAND_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Holder:
+    """The deploy that holds the lock: `token` is the deploy's own name, `owner` is for people to
+    read."""
+
+    token: str
+    owner: str
+    process: Process
+
+
+class Session:
+    """The right to deploy, held by this process or kept by another for the same deploy."""
+
+    def __init__(self, store: Store, token: str, owner: str) -> None:
+        self._store = store
+        self._token = token
+        self._owner = owner
+        self._file: Optional[IO[str]] = None
+
+    def enter(self, take_over: str = "") -> None:
+        """Takes the lock, or joins if this deploy has it; BusyError names who else deploys.
+
+        `take_over` is the token of a deploy that the caller knows to be over.
+        """
+        self._store.create()
+        self._store.session.touch(mode=0o600)
+        file = self._store.session.open("r+", encoding="utf-8")
+        try:
+            if not _try_lock(file) and not _outlasts_a_command(file):
+                holder = _read_living(file)
+                if holder is not None and holder.token == self._token:
+                    file.close()
+                    return
+                if holder is None or holder.token != take_over:
+                    raise _busy(holder)
+                self._store.stop_change()  # of the deploy that is over, should it run on
+                if not _ended(holder, file):
+                    raise _busy(holder)
+        except BaseException:
+            file.close()
+            raise
+        if not is_file_of(file, self._store.session):  # the model was removed meanwhile
+            file.close()
+            self.enter(take_over)
+            return
+        self._file = file
+        self._sign()
+
+    def keep(self, release: str, idle_seconds: float = IDLE_SECONDS) -> None:
+        """Lets a process of its own hold the lock when this one has ended."""
+        if self._file is None:
+            return
+        ready, say_ready = os.pipe()
+        if os.fork() == 0:
+            try:
+                _detach()
+                self._sign()
+                os.write(say_ready, b"!")
+                _wait_for_silence(self._store, release, idle_seconds)
+            finally:
+                os._exit(0)
+        os.close(say_ready)
+        os.read(ready, 1)
+        os.close(ready)
+        self._file.close()
+        self._file = None
+
+    def end(self) -> None:
+        """Frees the lock, whoever keeps it for this deploy."""
+        if self._file is not None:
+            self._file.truncate(0)
+            self._file.close()
+            self._file = None
+            return
+        with contextlib.suppress(FileNotFoundError), self._store.session.open("r+") as file:
+            holder = _read(file)
+            if holder is not None and holder.token == self._token and _ended(holder, file):
+                file.truncate(0)
+
+    def abandon(self) -> None:
+        """Ends the deploy at once, and the step of it that may be running on the board."""
+        if self._is_mine():
+            self._store.stop_change()
+        self.end()
+
+    def _is_mine(self) -> bool:
+        with contextlib.suppress(FileNotFoundError), self._store.session.open() as file:
+            holder = _read(file)
+            return holder is not None and holder.token == self._token
+        return False
+
+    def _sign(self) -> None:
+        assert self._file is not None
+        holder = Holder(self._token, self._owner, Process.this())
+        self._file.seek(0)
+        self._file.write(json.dumps(asdict(holder)))
+        self._file.truncate()
+        self._file.flush()
+
+
+@contextlib.contextmanager
+def alone(store: Store, session: Optional[Session] = None) -> Iterator[None]:
+    """Holds off other deploys; without a `session` of a deploy, in one of this process.
+
+    BusyError if another deploy is on its way. The session ends here.
+    """
+    session = session or Session(store, os.urandom(8).hex(), _COMMAND)
+    session.enter()
+    try:
+        yield
+    finally:
+        # The end of this process frees the lock as well: no failure after a commit.
+        with contextlib.suppress(OSError):
+            session.end()
+
+
+def _try_lock(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _read(file: IO[str]) -> Optional[Holder]:
+    file.seek(0)
+    try:
+        note = json.loads(file.read(4096))
+        return Holder(note["token"], note["owner"], Process(**note["process"]))
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def _read_living(file: IO[str]) -> Optional[Holder]:
+    """The holder of the lock; the file may still name the one before, but not for long."""
+    end = time.monotonic() + _SIGN_SECONDS
+    while time.monotonic() < end:
+        holder = _read(file)
+        if holder is not None and holder.process.lives():
+            return holder
+        time.sleep(0.01)
+    return None
+
+
+def _outlasts_a_command(file: IO[str]) -> bool:
+    """Whether the lock is ours after a while: a command, as a rollback whose host was killed, takes
+    moments, and nobody who tries again should have to wait for it himself."""
+    end = time.monotonic() + _COMMAND_SECONDS
+    while time.monotonic() < end:
+        holder = _read_living(file)
+        if _try_lock(file):
+            return True
+        if holder is None or holder.owner != _COMMAND:
+            return False
+        time.sleep(0.05)
+    return False
+
+
+def _busy(holder: Optional[Holder]) -> BusyError:
+    who = f" by {holder.owner} (process {holder.process.pid} on the board)" if holder else ""
+    return BusyError(
+        f"expected no other deploy on this board, found one running{who}; "
+        "wait for it to end, then try again",
+        holder=holder.token if holder else "",
+    )
+
+
+def _ended(holder: Holder, file: IO[str]) -> bool:
+    """Ends the process that keeps the lock; whether the lock is then ours."""
+    holder.process.terminate()
+    end = time.monotonic() + _TAKE_OVER_SECONDS
+    while not _try_lock(file):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def _detach() -> None:
+    """Out of the session of whoever called, and off its pipes."""
+    os.setsid()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(nothing, stream)
+
+
+def _wait_for_silence(store: Store, release: str, idle_seconds: float) -> None:
+    """Returns when nothing was sent and no step ran for a while."""
+    seen, quiet_since = _arrived(store.incoming / release), time.monotonic()
+    while time.monotonic() - quiet_since < idle_seconds:
+        time.sleep(_POLL_SECONDS)
+        now = _arrived(store.incoming / release)
+        if now != seen or is_locked(store.lock_file):
+            seen, quiet_since = now, time.monotonic()
+
+
+def _arrived(folder: Path) -> Tuple[Tuple[str, int, int], ...]:
+    """Names, sizes and times of what was sent so far; it changes while a transfer lives."""
+    rows = []
+    for path in folder.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):
+            stat = path.lstat()
+            rows.append((str(path), stat.st_size, stat.st_mtime_ns))
+    return tuple(sorted(rows))

@@ -1,0 +1,179 @@
+"""Whose releases this board takes: SSH signatures of manifests, checked by ssh-keygen.
+
+trusted_keys holds one public key per line (the allowed_signers format of ssh-keygen), put there
+by enrollment. The file `unsigned` means that this board was enrolled to take unsigned bundles.
+Times play no part: a board's clock may stand in 1970.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import hashlib
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Iterator, Optional, Tuple
+
+from edgekit.device.runtime.agent.manifest import SIGNATURE
+from edgekit.device.runtime.agent.store import Store, write_synced
+from edgekit.device.runtime.errors import InputError, TransferError
+
+NAMESPACE = "edgekit-bundle"
+PRINCIPAL = "edgekit"
+KEY_TYPE = "ssh-ed25519"
+MAX_SIGNATURE_BYTES = 4096
+
+_BEGIN, _END = b"-----BEGIN SSH SIGNATURE-----\n", b"-----END SSH SIGNATURE-----\n"
+_LINE_CHARACTERS = 70
+_HEAD = b"SSHSIG" + struct.pack(">I", 1)  # with the version, which is not signed
+_VERIFY_SECONDS = 60.0
+_ENROLL = "enroll this host with: edgekit board add"
+
+
+@dataclass(frozen=True)
+class PublicKey:
+    """An Ed25519 key as OpenSSH writes it; `blob` is the decoded second word."""
+
+    blob: bytes
+
+    @property
+    def line(self) -> str:
+        return f"{KEY_TYPE} {base64.b64encode(self.blob).decode('ascii')}"
+
+    @property
+    def fingerprint(self) -> str:
+        """The fingerprint as `ssh-keygen -l` prints it."""
+        digest = base64.b64encode(hashlib.sha256(self.blob).digest()).decode("ascii")
+        return "SHA256:" + digest.rstrip("=")
+
+
+@dataclass(frozen=True)
+class Trust:
+    """Fingerprints of the keys this board trusts, and whether it takes unsigned bundles."""
+
+    keys: Tuple[str, ...]
+    unsigned: bool
+
+
+def parse_key(line: str) -> PublicKey:
+    """The key in `ssh-ed25519 BASE64 [comment]`; InputError if it is anything else."""
+    words = line.split()
+    if len(words) >= 2 and words[0] == KEY_TYPE:
+        with contextlib.suppress(binascii.Error, ValueError, struct.error):
+            blob = base64.b64decode(words[1], validate=True)
+            kind, rest = _string(blob)
+            key, rest = _string(rest)
+            if kind == KEY_TYPE.encode() and len(key) == 32 and not rest:
+                return PublicKey(blob)
+    raise InputError(f"expected a public key '{KEY_TYPE} BASE64', found '{line.strip()[:40]}'")
+
+
+def trust(store: Store) -> Trust:
+    """What the board was enrolled with."""
+    return Trust(tuple(key.fingerprint for key in _trusted(store)), store.unsigned.exists())
+
+
+def enroll(store: Store, line: str) -> Trust:
+    """Trusts one more key; from now on unsigned bundles are refused. The deploy lock is held."""
+    key = parse_key(line)
+    if store.unsigned.exists():
+        store.remove_note(store.unsigned)
+    known = list(_trusted(store))
+    if key not in known:
+        rows = [f'{PRINCIPAL} namespaces="{NAMESPACE}" {k.line}\n' for k in (*known, key)]
+        write_synced(store.trusted_keys, "".join(rows).encode("ascii"))
+    return trust(store)
+
+
+def enroll_unsigned(store: Store) -> Trust:
+    """Takes bundles with no signature, or with any."""
+    write_synced(store.unsigned, b"")
+    return trust(store)
+
+
+def check_signature(store: Store, manifest: bytes, signature: Optional[Path]) -> None:
+    """TransferError unless `signature` is one of `manifest`'s bytes by a trusted key."""
+    if store.unsigned.exists():
+        return
+    trusted = trust(store).keys
+    if not trusted:
+        raise TransferError(
+            f"expected a board that trusts a signing key, found none enrolled; {_ENROLL}"
+        )
+    expected = f"expected a signature of the manifest by {' or '.join(trusted)}"
+    if signature is None:
+        raise TransferError(f"{expected}, found none; build the bundle again: edgekit compile")
+    signer = _signer(signature)
+    if signer is None:
+        raise TransferError(f"{expected}, found a damaged one; deploy again")
+    if signer.fingerprint not in trusted:
+        raise TransferError(f"{expected}, found one by {signer.fingerprint}; {_ENROLL}")
+    if not _verifies(store, manifest, signature):
+        raise TransferError(
+            f"{expected}, found one that does not fit these bytes; deploy again, or build the "
+            "bundle again: edgekit compile"
+        )
+
+
+def _trusted(store: Store) -> Iterator[PublicKey]:
+    try:
+        lines = store.trusted_keys.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return
+    for line in lines:
+        start = line.find(KEY_TYPE + " ")
+        if start > 0:
+            yield parse_key(line[start:])
+
+
+def _signer(file: Path) -> Optional[PublicKey]:
+    """The key that a signature names, whether it holds or not; None if it is not one."""
+    with contextlib.suppress(OSError, ValueError, struct.error, InputError):
+        with file.open("rb") as reader:
+            text = reader.read(MAX_SIGNATURE_BYTES + 1)
+        data = base64.b64decode(text[len(_BEGIN) : -len(_END)])
+        # ssh-keygen is lenient about white space; here each byte counts.
+        if text == _armor(data) and data.startswith(_HEAD):
+            blob, _ = _string(data[len(_HEAD) :])
+            return parse_key(PublicKey(blob).line)
+    return None
+
+
+def _armor(data: bytes) -> bytes:
+    """A signature as ssh-keygen writes it."""
+    text = base64.b64encode(data)
+    lines = [text[i : i + _LINE_CHARACTERS] + b"\n" for i in range(0, len(text), _LINE_CHARACTERS)]
+    return _BEGIN + b"".join(lines) + _END
+
+
+def _verifies(store: Store, manifest: bytes, signature: Path) -> bool:
+    import shutil
+    import subprocess
+
+    program = shutil.which("ssh-keygen")
+    if program is None:
+        raise TransferError(
+            "expected ssh-keygen on the board to check the signature, found none; install "
+            "openssh-client there, or enroll the board with --unsigned"
+        )
+    command = [program, "-Y", "verify", "-f", str(store.trusted_keys.absolute())]
+    command += ["-I", PRINCIPAL, "-n", NAMESPACE, "-s", str(signature.absolute())]
+    try:
+        done = subprocess.run(
+            command, input=manifest, capture_output=True, timeout=_VERIFY_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise TransferError(
+            f"expected ssh-keygen to check {SIGNATURE}, found: {error}; see what the board is doing"
+        ) from None
+    return done.returncode == 0
+
+
+def _string(data: bytes) -> Tuple[bytes, bytes]:
+    """SSH's string (length, then bytes) at the start of `data`, and what follows it."""
+    (size,) = struct.unpack_from(">I", data)
+    if size > len(data) - 4:
+        raise ValueError("a string longer than its data")
+    return data[4 : 4 + size], data[4 + size :]

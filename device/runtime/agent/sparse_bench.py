@@ -1,0 +1,167 @@
+"""Times a sparse matrix in several block forms on this board; standard library only.
+
+The request is a JSON file: {"matrix": an .npz by rows, "settings": [...]} and, if wanted, "threads"
+(1), "seconds" (1, to spend), "count" (instructions, not time), "triad" (also measure the memory),
+"hotspots" (where the time goes, for the last of the settings). The last of the settings is the
+default: all run in turns with it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Dict, List, Tuple
+
+from edgekit.device.runtime import features
+from edgekit.device.runtime.agent.count import count_calls, counter
+from edgekit.device.runtime.agent.interleave import call, pinned, summary, take_turns
+from edgekit.device.runtime.agent.npz import Array, read_npz
+from edgekit.device.runtime.arrays.gemm_library import Block
+from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings
+from edgekit.device.runtime.arrays.sparse_library import (
+    OPERAND_BYTES,
+    SUM_BYTES,
+    Rows,
+    SparseLibrary,
+    Stored,
+)
+from edgekit.device.runtime.errors import InputError
+
+_FIELDS = ("indptr", "indices", "data", "shape")
+_MOST_THREADS = 256
+_MOST_SECONDS = 600.0
+_REPEATS = 3
+_TRIAD_FLOATS = 1 << 24  # three arrays of 64 MiB: beyond the caches of boards
+_TRIAD_SHARE = 24  # of the free memory in bytes per float, where that is less
+
+
+@dataclass(frozen=True)
+class Request:
+    """See the module's text."""
+
+    matrix: Path
+    settings: Tuple[BlockSettings, ...]
+    threads: int = 1
+    seconds: float = 1.0
+    count: bool = False
+    triad: bool = False
+    hotspots: bool = False
+
+
+class Csr:
+    """A matrix by rows in this process's memory, read from a file and checked."""
+
+    def __init__(self, path: Path, library: SparseLibrary) -> None:
+        """InputError for a file that is none, or a matrix that is not sorted and finite."""
+        arrays = read_npz(path)
+        if missing := [name for name in _FIELDS if name not in arrays]:
+            raise InputError(f"{path.name}: expected a matrix by rows, found no {missing[0]}")
+        self.stored = arrays["data"].dtype
+        if self.stored not in ("f32", "f64", "f16", "s8"):
+            raise InputError(f"{path.name}: expected f32, f64, f16 or s8, found {self.stored}")
+        self.start = _numbers(arrays["indptr"], ctypes.c_int64)
+        self.index = _numbers(arrays["indices"], ctypes.c_int32)
+        rows, cols = (int(n) for n in _numbers(arrays["shape"], ctypes.c_int64))
+        self._values = ctypes.create_string_buffer(arrays["data"].data, len(arrays["data"].data))
+        sizes = (len(self.index), arrays["data"].shape[0])
+        ends = (self.start[0], self.start[len(self.start) - 1])
+        if len(self.start) != rows + 1 or sizes[0] != sizes[1] or ends != (0, sizes[0]):
+            raise InputError(f"{path.name}: expected offsets of {sizes[0]} values, found others")
+        addresses = (ctypes.addressof(a) for a in (self.start, self.index, self._values))
+        self.rows = Rows(self.stored, rows, cols, *addresses)
+        fault = library.check(self.rows)
+        if fault.kind != "good":
+            raise InputError(
+                f"{path.name}: expected sorted, finite rows, found another at row {fault.row} "
+                f"({fault.kind}); write it with edgekit.device.SparseMatrix.save"
+            )
+
+
+def bench(path: Path, library: SparseLibrary) -> Dict[str, Any]:
+    """Answers a request: features, and for each settings times or instructions."""
+    request = read_request(path)
+    csr = Csr(request.matrix, library)
+    if request.hotspots:
+        return _hotspots(csr, request, library)
+    found = library.features(csr.rows)
+    stored = [library.build(csr.rows, how) for how in request.settings]
+    x = Block(csr.rows.cols * OPERAND_BYTES[csr.stored])
+    y = Block(csr.rows.rows * SUM_BYTES[csr.stored])
+    with pinned(request.threads):
+        timers = [
+            library.spmv_timer(form, x.address, y.address, request.threads) for form in stored
+        ]
+        if request.count:
+            with counter() as (descriptor, _):
+                costs: List[Any] = [
+                    min(count_calls(descriptor, call(t, 0), call(t, 1), _REPEATS)) for t in timers
+                ]
+        else:
+            costs = [summary(times) for times in take_turns(timers, request.seconds)]
+        triad = _triad(library, request.threads) if request.triad else None
+    rows = zip(request.settings, stored, costs)
+    name = "instructions" if request.count else "time"
+    return {
+        "schema": "edgekit.spmv-bench/1",
+        "features": {**asdict(found), "spread": found.spread, "band": found.band},
+        "height": library.height(csr.stored),
+        "triad_bytes_per_second": triad,
+        "results": [{"settings": asdict(h), **_facts(s), name: cost} for h, s, cost in rows],
+    }
+
+
+def _hotspots(csr: Csr, request: Request, library: SparseLibrary) -> Dict[str, Any]:
+    """Watches products on one thread, as a fork has no other."""
+    from edgekit.device.runtime.agent.hotspots import watch
+
+    form = library.build(csr.rows, request.settings[-1])
+    x = Block(csr.rows.cols * OPERAND_BYTES[csr.stored])
+    y = Block(csr.rows.rows * SUM_BYTES[csr.stored])
+    timer = library.spmv_timer(form, x.address, y.address, 1)
+    nanoseconds = min(take_turns([timer], request.seconds)[0])
+    rate = 1e9 * (form.bytes + x.bytes + y.bytes) / nanoseconds
+    count = max(int(1e8 / nanoseconds), 1)
+    found = watch(lambda: timer(count), rate / _triad(library, 1))
+    return {"schema": "edgekit.spmv-hotspots/1", "hotspots": asdict(found)}
+
+
+def read_request(path: Path) -> Request:
+    """The request in a file; InputError says what is wrong with it."""
+    try:
+        fields = json.loads(path.read_text(encoding="utf-8"))
+        settings = tuple(BlockSettings.of(how) for how in fields.pop("settings"))
+        request = Request(Path(fields.pop("matrix")), settings, **fields)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise InputError(f"{path.name}: expected a request of spmv-bench, found: {error}") from None
+    if not settings or not 1 <= request.threads <= _MOST_THREADS:
+        raise InputError(f"{path.name}: expected settings and 1 to {_MOST_THREADS} threads")
+    if not 0 < request.seconds <= _MOST_SECONDS:
+        raise InputError(f"{path.name}: expected seconds above 0, at most {_MOST_SECONDS:g}")
+    if request.count and request.threads > 1:
+        raise InputError("expected 1 thread to count instructions of, found more")
+    return request
+
+
+def _numbers(array: Array, kind: Any) -> Any:
+    """A copy as a ctypes array; InputError for another type of whole numbers than 4 or 8 bytes."""
+    sizes = {"s32": ctypes.c_int32, "s64": ctypes.c_int64}
+    if array.dtype not in sizes or len(array.shape) != 1:
+        raise InputError(f"expected whole numbers in 1 dimension, found {array.dtype}")
+    given = (sizes[array.dtype] * array.shape[0]).from_buffer_copy(array.data)
+    return given if sizes[array.dtype] is kind else (kind * len(given))(*given)
+
+
+def _facts(stored: Stored) -> Dict[str, Any]:
+    c = stored.c
+    padding = c.slots * c.height / c.nonzeros if c.nonzeros else 1.0
+    return {"padding": padding, "bytes": stored.bytes}
+
+
+def _triad(library: SparseLibrary, threads: int) -> float:
+    have = features.memory_bytes().available or 0
+    floats = min(_TRIAD_FLOATS, have // _TRIAD_SHARE) if have else _TRIAD_FLOATS // 16
+    timer = library.triad_timer(floats, threads)
+    times = take_turns([timer], 0.5)[0]
+    return 12e9 * floats / min(times)

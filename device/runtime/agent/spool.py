@@ -1,0 +1,305 @@
+"""Batches that wait on the board to be fetched: one immutable file each, in a bounded folder.
+
+spool/<sequence>-<uuid>.batch   whole, or not there
+spool/.new                      being written; a leftover after a crash
+spool/state.json                see _State; replaced as a whole
+spool/quarantine/               files that are not what was written, the newest few
+spool/lock                      held with flock for each change
+spool/off                       nothing is sampled while it is there
+spool/samples/                  of programs in C, not yet batches; see c_samples.py
+
+Sequences have no gaps but for what was dropped, and they outlive the files: `floor` rises before
+what lies below it is removed. So a crash between any two steps neither counts a dropped file twice
+nor gives a sequence again, and what a host acknowledged does not come back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import time
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import IO, Iterator, List, Optional, Tuple
+
+from edgekit.device.runtime.agent.batch import MOST_BATCH_BYTES, Batch, batch_bytes, check_file
+from edgekit.device.runtime.errors import BusyError, InputError
+
+MOST_BYTES = 4 << 20
+_STATE_BYTES = 4096  # what the state and its successor may take
+_QUARANTINED_SHARE = 8  # of the cap; as much for what programs in C leave
+_PATIENCE_SECONDS = 10.0  # of who adds: threads of a process may all end a batch at once
+_AGAIN_SECONDS = 0.01
+_NAME = re.compile(r"([0-9]{12})-([0-9a-f]{32})\.batch")
+_SPOOL = re.compile(r"[0-9a-f]{32}")
+
+
+class Disk:
+    """The changes that a spool makes; tests let each of them fail."""
+
+    def write(self, path: Path, data: bytes) -> None:
+        """A file on disk when this returns."""
+        with path.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def rename(self, source: Path, target: Path) -> None:
+        source.replace(target)
+
+    def unlink(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+
+    def sync(self, folder: Path) -> None:
+        """Makes renames and removals survive a power cut."""
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """The oldest batches, as one stream of files; `left` more wait. Acknowledge them by `spool`
+    and `through`, the sequence up to which all that there was is in the stream."""
+
+    spool: str
+    through: int
+    data: bytes
+    left: int
+    dropped: int
+    quarantined: int
+
+
+@dataclass(frozen=True)
+class _State:
+    """`spool` names this folder's sequences, `next` is a bound below the next one, and what is
+    below `floor` is gone, or about to be."""
+
+    spool: str
+    next: int = 1
+    floor: int = 1
+    dropped: int = 0
+    quarantined: int = 0
+
+
+@dataclass(frozen=True)
+class _File:
+    sequence: int
+    path: Path
+    bytes: int
+
+
+class Spool:
+    """The spool in `folder`, of at most `most_bytes`; any number of processes may use it."""
+
+    def __init__(self, folder: Path, most_bytes: int = MOST_BYTES, disk: Optional[Disk] = None):
+        self.folder = folder
+        self._most = most_bytes
+        self._disk = disk or Disk()
+        self._quarantine = folder / "quarantine"
+        self._off = folder / "off"
+        self.home = folder / "home.json"  # where batches go, see push.py
+
+    @property
+    def is_off(self) -> bool:
+        """Whether nothing is to be sampled on this board."""
+        return self._off.exists()
+
+    @property
+    def waits(self) -> bool:
+        """Whether there is a batch to hand over."""
+        return any(_NAME.fullmatch(path.name) for path in self.folder.glob("*.batch"))
+
+    def switch(self, on: bool) -> None:
+        """Turns sampling on or off; what runs notices when it is started again."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if on:
+            self._disk.unlink(self._off)
+        else:
+            self._disk.write(self._off, b"")
+        self._disk.sync(self.folder)
+
+    def add(self, batch: Batch) -> None:
+        """Puts a batch in, on disk when this returns; the oldest make room for it and are counted.
+
+        OSError if the disk refuses, BusyError if another holds the spool for long, InputError if
+        the batch is too long; then nothing but the room that was made has changed. One whose UUID
+        waits here is here.
+        """
+        with self._locked(_PATIENCE_SECONDS):
+            state, files = self._look()
+            if any(file.path.stem.endswith(batch.uuid) for file in files):
+                return
+            sequence = _next(state, files)
+            data = batch_bytes(batch, state.spool, sequence, state.dropped, state.quarantined)
+            if len(data) > min(MOST_BATCH_BYTES, self._most // 2):
+                raise InputError(f"profile batch: expected a shorter one, found {len(data)} bytes")
+            dropped = self._make_room(state, files, len(data))
+            if dropped != state.dropped:
+                data = batch_bytes(batch, state.spool, sequence, dropped, state.quarantined)
+            new = self.folder / ".new"
+            try:
+                self._disk.write(new, data)
+                self._disk.rename(new, self.folder / f"{sequence:012d}-{batch.uuid}.batch")
+            except OSError:
+                self._disk.unlink(new)
+                raise
+            self._disk.sync(self.folder)
+
+    def fetch(self, most_bytes: int) -> Fetched:
+        """The oldest batches that fit into `most_bytes`, one at least. What is damaged goes into
+        quarantine and is counted."""
+        parts: List[bytes] = []
+        with self._locked():
+            state, files = self._look()
+            through, taken = state.floor - 1, 0
+            for file in files:
+                if parts and taken + file.bytes > most_bytes:
+                    break
+                data = self._whole(file)
+                if data is None:
+                    state = self._set_aside(state, file)
+                else:
+                    parts.append(data)
+                    taken += len(data)
+                through = file.sequence
+            left = sum(file.sequence > through for file in files)
+            stream = b"".join(parts)
+            return Fetched(state.spool, through, stream, left, state.dropped, state.quarantined)
+
+    def set_aside(self, path: Path) -> None:
+        """Puts a file that should have become a batch into quarantine, and counts it."""
+        with self._locked(_PATIENCE_SECONDS):
+            self._set_aside(self._look()[0], _File(0, path, path.lstat().st_size))
+
+    def acknowledge(self, spool: str, through: int) -> None:
+        """Removes what a host has stored; of another spool than this, and again, it is nothing."""
+        with self._locked():
+            state, files = self._look()
+            through = min(through, _next(state, files) - 1)
+            if spool != state.spool or through < state.floor:
+                return
+            self._raise_floor(state, files, through + 1)
+
+    @contextlib.contextmanager
+    def _locked(self, patience: float = 0.0) -> Iterator[None]:
+        """Alone with the spool, after `patience` seconds at most; else BusyError."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        until = time.monotonic() + patience
+        with (self.folder / "lock").open("a") as file:
+            while not _lock(file):
+                if time.monotonic() >= until:
+                    raise BusyError(
+                        "expected the profile spool to be free, found another process at it; "
+                        "try again"
+                    )
+                time.sleep(_AGAIN_SECONDS)
+            try:
+                yield
+            finally:  # a program that was started meanwhile has the file open until it begins
+                fcntl.flock(file, fcntl.LOCK_UN)
+
+    def _look(self) -> Tuple[_State, List[_File]]:
+        """The state, and what waits by sequence; what a crash left is removed."""
+        names = {path.name for path in self.folder.iterdir()}
+        matches = [m for m in map(_NAME.fullmatch, names) if m]
+        all_files = sorted(
+            (
+                _File(int(m[1]), path, path.lstat().st_size)
+                for m, path in ((m, self.folder / m[0]) for m in matches)
+            ),
+            key=lambda file: file.sequence,
+        )
+        state = self._read_state(all_files)
+        for file in all_files:
+            if file.sequence < state.floor:
+                self._disk.unlink(file.path)
+        for leftover in (".new", ".state"):
+            if leftover in names:
+                self._disk.unlink(self.folder / leftover)
+        return state, [file for file in all_files if file.sequence >= state.floor]
+
+    def _read_state(self, files: List[_File]) -> _State:
+        path = self.folder / "state.json"
+        with contextlib.suppress(FileNotFoundError, ValueError, TypeError, RecursionError):
+            found = _State(**json.loads(path.read_bytes()))
+            counts = (found.next, found.floor, found.dropped, found.quarantined)
+            if _SPOOL.fullmatch(found.spool) and all(type(n) is int and n >= 0 for n in counts):
+                return found
+        # There is none, or a damaged one: the sequences begin anew under a new name.
+        after = files[-1].sequence + 1 if files else 1
+        state = _State(os.urandom(16).hex(), after)
+        self._write_state(state)
+        return state
+
+    def _write_state(self, state: _State) -> None:
+        new = self.folder / ".state"
+        self._disk.write(new, json.dumps(asdict(state)).encode())
+        self._disk.rename(new, self.folder / "state.json")
+        self._disk.sync(self.folder)
+
+    def _make_room(self, state: _State, files: List[_File], size: int) -> int:
+        """Drops the oldest until `size` more bytes fit; how many were ever dropped."""
+        waiting = sum(file.bytes for file in files)
+        most = self._most - 2 * (self._most // _QUARANTINED_SHARE) - _STATE_BYTES
+        gone = 0
+        while gone < len(files) and waiting + size > most:
+            waiting -= files[gone].bytes
+            gone += 1
+        if gone:
+            state = replace(state, dropped=state.dropped + gone)
+            self._raise_floor(state, files, files[gone - 1].sequence + 1)
+        return state.dropped
+
+    def _raise_floor(self, state: _State, files: List[_File], floor: int) -> None:
+        """Removes what lies below `floor`, after it was noted that it is gone."""
+        self._write_state(replace(state, floor=floor, next=_next(state, files)))
+        for file in files:
+            if file.sequence < floor:
+                self._disk.unlink(file.path)
+        self._disk.sync(self.folder)
+
+    def _whole(self, file: _File) -> Optional[bytes]:
+        """The bytes of a file; None if they are not what was written, or cannot be read."""
+        if file.bytes > MOST_BATCH_BYTES + 128:
+            return None
+        try:
+            data = file.path.read_bytes()
+            check_file(data)
+        except (OSError, InputError):
+            return None
+        return data
+
+    def _set_aside(self, state: _State, file: _File) -> _State:
+        """Moves a damaged file into quarantine, of which the oldest make room."""
+        self._quarantine.mkdir(mode=0o700, exist_ok=True)
+        kept = sorted(self._quarantine.iterdir())
+        room = self._most // _QUARANTINED_SHARE - file.bytes
+        while kept and sum(path.lstat().st_size for path in kept) > room:
+            self._disk.unlink(kept.pop(0))
+        state = replace(state, quarantined=state.quarantined + 1)
+        self._write_state(replace(state, next=max(state.next, file.sequence + 1)))
+        if room >= 0:
+            self._disk.rename(file.path, self._quarantine / file.path.name)
+        else:
+            self._disk.unlink(file.path)
+        self._disk.sync(self.folder)
+        return state
+
+
+def _lock(file: IO[str]) -> bool:
+    """Whether the lock was free, and is ours now."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _next(state: _State, files: List[_File]) -> int:
+    return max(state.next, files[-1].sequence + 1 if files else 1)

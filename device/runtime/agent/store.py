@@ -1,0 +1,305 @@
+"""The directory that holds a board's releases, and the few atomic steps that change it.
+
+session                  held with flock from a deploy's plan to its end; see session.py
+lock                     held with flock while a process changes links or releases
+pending.json             the links to go back to, while a release is not yet committed
+incoming/<id>/           files sent, not yet verified
+releases/<id>/           whole, verified releases
+current -> releases/..   what runs; swapped by rename
+previous -> releases/..  what ran before
+failure.json             why the last release was rolled back
+counters.json            the highest counter of each model; see counters.py
+watch/                   of applications; see application/watch.py
+app/                     of the application of the release; see app_folder.py
+leftovers.json           files of hosts that may be gone; removed if still there next time
+named/<name>/            the same again, for a model beside the others: `deploy --as NAME`
+trusted_keys, unsigned   whose releases are taken; see signing.py
+bytecode/                of the runtimes, for all models; see bytecode.py
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Callable, Dict, Iterator, List, Optional
+
+from edgekit.device.runtime.agent.manifest import (
+    MANIFEST,
+    MAX_MANIFEST_BYTES,
+    Manifest,
+    is_release_id,
+    parse_manifest,
+)
+from edgekit.device.runtime.agent.process import Process, is_file_of, is_locked
+from edgekit.device.runtime.bytecode import FOLDER as BYTECODE
+from edgekit.device.runtime.errors import BusyError, TransferError
+
+NAMED = "named"
+_CHUNK = 1 << 20
+_STOP_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Links:
+    """Ids that `current` and `previous` name; None where there is no link."""
+
+    current: Optional[str]
+    previous: Optional[str]
+
+
+class Store:
+    """Paths and atomic steps below one root; knows nothing of what a release means.
+
+    `tell` takes one line about each thing that was found odd and mended.
+    """
+
+    def __init__(self, root: Path, tell: Callable[[str], None] = lambda _: None) -> None:
+        self.root = root
+        self.tell = tell
+        self.incoming = root / "incoming"
+        self.releases = root / "releases"
+        self.session = root / "session"
+        self.lock_file = root / "lock"
+        self.pending = root / "pending.json"
+        self.failure = root / "failure.json"
+        self.counters = root / "counters.json"
+        self.leftovers = root / "leftovers.json"
+        self.notes = (self.pending, self.failure, self.leftovers, self.counters)
+        # A folder for trying models aside, or for one of several, trusts whom the board trusts.
+        outer = root.absolute().parent
+        self.board = outer.parent if outer.name in ("aside", NAMED) else root
+        self.name = root.name if outer.name == NAMED else ""
+        self.trusted_keys = self.board / "trusted_keys"
+        self.unsigned = self.board / "unsigned"
+        self.bytecode = self.board / BYTECODE
+
+    def create(self) -> None:
+        for folder in (self.incoming, self.releases):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with contextlib.suppress(OSError):  # starts are slow without, and that is all
+            self.bytecode.mkdir(mode=0o700, exist_ok=True)
+
+    def names(self) -> List[str]:
+        """The names that models were deployed under, beside the default one."""
+        folders = (self.board / NAMED).glob("[!.]*")  # with a dot: being removed
+        return sorted(p.name for p in folders if (p / "current").is_symlink())
+
+    def named(self, name: str) -> Store:
+        """The releases of the model `name`."""
+        return Store(self.board / NAMED / name, self.tell)
+
+    def beside(self) -> List[Store]:
+        """All that hold releases of this board, this one first; a folder aside is by itself."""
+        if self.board != self.root and not self.name:
+            return [self]
+        others = [Store(self.board), *map(self.named, self.names())]
+        return [self, *(other for other in others if other.name != self.name)]
+
+    def free_bytes(self) -> int:
+        """What this user may still write to the disk that holds the root."""
+        import shutil  # loads libraries for compression, which most starts do without
+
+        return shutil.disk_usage(self.root).free
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """One change at a time; BusyError names the holder. A dead holder's lock is free."""
+        self.create()
+        file = self.lock_file.open("a+")
+        try:
+            _lock(file)
+            if not is_file_of(file, self.lock_file):
+                raise BusyError("expected the model to stay, found it removed; try again")
+            yield
+        finally:
+            with contextlib.suppress(OSError):  # what was done under the lock is done
+                file.close()
+
+    def stop_change(self) -> None:
+        """Ends the process that holds the lock, as a power cut would; waits for the lock."""
+        if not is_locked(self.lock_file):
+            return
+        with self.lock_file.open() as file:
+            holder = _holder(file)
+        if holder is not None:
+            holder.terminate()
+        end = time.monotonic() + _STOP_SECONDS
+        while is_locked(self.lock_file) and time.monotonic() < end:
+            time.sleep(0.01)
+
+    def links(self) -> Links:
+        return Links(self._read_link("current"), self._read_link("previous"))
+
+    def set_links(self, links: Links) -> None:
+        """`previous` first: a kill in between leaves `current` as it was."""
+        self._link("previous", links.previous)
+        self._link("current", links.current)
+
+    def manifest(self, release: str) -> Manifest:
+        """The manifest of an installed release; TransferError if there is none of that id."""
+        return read_manifest(self.releases / release)
+
+    def link_oddity(self, name: str) -> str:
+        """What stands in place of `current` or `previous`, if it is no link to a release."""
+        path = self.root / name
+        if not os.path.lexists(path):
+            return ""
+        if not path.is_symlink():
+            return "a folder" if path.is_dir() else "a file"
+        target = path.readlink()
+        if not self._is_release(target):
+            return "one to another place"
+        return "" if path.is_dir() else f"one to {target.name}, which is not there"
+
+    def installed(self) -> List[str]:
+        if not self.releases.is_dir():
+            return []
+        return sorted(p.name for p in self.releases.iterdir() if is_release_id(p.name))
+
+    def write_note(self, path: Path, note: Dict[str, Any]) -> None:
+        """Replaces a small JSON file as a whole."""
+        write_synced(path, json.dumps(note).encode("utf-8"))
+
+    def read_note(self, path: Path) -> Optional[Dict[str, Any]]:
+        """The note, or None if there is none; what cannot be read is an error, not an absence."""
+        try:
+            note = json.loads(path.read_bytes())
+        except (FileNotFoundError, IsADirectoryError, ValueError, RecursionError):
+            return None
+        return note if isinstance(note, dict) else None
+
+    def remove_note(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+        sync_folder(path.parent)
+
+    def _read_link(self, name: str) -> Optional[str]:
+        try:
+            target = (self.root / name).readlink()
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.EINVAL):
+                return None
+            raise
+        return target.name if self._is_release(target) else None
+
+    def _is_release(self, target: Path) -> bool:
+        return is_release_id(target.name) and target == Path("releases") / target.name
+
+    def _link(self, name: str, release: Optional[str]) -> None:
+        if self._read_link(name) == release:
+            return
+        if release is None:
+            (self.root / name).unlink(missing_ok=True)
+        else:
+            temporary = self.root / f".{name}"
+            temporary.unlink(missing_ok=True)
+            temporary.symlink_to(Path("releases") / release)
+            temporary.rename(self.root / name)
+        sync_folder(self.root)
+
+
+def committed(store: Store) -> Optional[str]:
+    """The release in service; while a deploy is between activation and commit, the one before.
+
+    The note of the switch is there from before the link moves until the commit.
+    """
+    while True:
+        release = store.links().current
+        note = store.read_note(store.pending)
+        if note is not None:
+            return note.get("current")
+        if store.links().current == release:
+            return release
+
+
+def _lock(file: IO[str]) -> None:
+    """Takes the lock and signs it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = _holder(file)
+        who = f" (pid {holder.pid})" if holder else ""
+        raise BusyError(
+            f"expected no other deploy on this board, found one running{who}; "
+            "wait for it to end, then try again"
+        ) from None
+    file.truncate(0)
+    this = Process.this()
+    file.write(f"{this.pid} {this.started}\n")
+    file.flush()
+
+
+def _holder(file: IO[str]) -> Optional[Process]:
+    file.seek(0)
+    try:
+        pid, started = file.read(64).split()
+        return Process(int(pid), int(started))
+    except ValueError:
+        return None
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The parsed manifest of a release folder."""
+    return parse_manifest(manifest_bytes(folder))
+
+
+def manifest_bytes(folder: Path) -> bytes:
+    """The manifest's text, not yet believed; TransferError if there is none to read."""
+    try:
+        with (folder / MANIFEST).open("rb") as file:
+            return file.read(MAX_MANIFEST_BYTES + 1)
+    except OSError as error:
+        raise TransferError(
+            f"{folder.name}/{MANIFEST}: expected a readable file, found {error.strerror}; "
+            "deploy again"
+        ) from None
+
+
+def sha256_file(path: Path) -> str:
+    """SHA-256 of a regular file, never following a link at its end."""
+    import hashlib  # loads OpenSSL, which most starts do without
+
+    digest = hashlib.sha256()
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def write_synced(path: Path, data: bytes) -> None:
+    """Replaces a small file as a whole; on disk when this returns."""
+    temporary = path.with_name("." + path.name)
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    sync_folder(path.parent)
+
+
+def copy_synced(source: Path, target: Path) -> None:
+    """A copy on disk, not merely in the cache."""
+    import shutil
+
+    with source.open("rb") as reader, target.open("xb") as writer:
+        shutil.copyfileobj(reader, writer, _CHUNK)
+        writer.flush()
+        os.fsync(writer.fileno())
+
+
+def sync_file(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_folder(path: Path) -> None:
+    """Makes renames inside `path` survive a power cut."""
+    sync_file(path)

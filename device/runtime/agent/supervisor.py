@@ -1,0 +1,304 @@
+"""Runs a release's application for as long as the release is in service.
+
+One that ends with an error, gives no sign of life or takes too much memory is started again, later
+each time. Failures in a row before it ever ran for long enough are the release's: the one before
+comes back. A new release with the same application leaves it running: it follows the model by
+itself. Nothing here looks at the clock of day.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import selectors
+import signal
+import sys
+import time
+from dataclasses import astuple, dataclass, replace
+from pathlib import Path
+from typing import Callable, Iterator, Optional, Tuple
+
+from edgekit.device.runtime.agent.app_folder import (
+    ENDED,
+    NOTHING,
+    RUNNING,
+    STARTING,
+    STOPPED,
+    WAITING,
+    AppFolder,
+    AppState,
+)
+from edgekit.device.runtime.agent.application import ApplicationSpec
+from edgekit.device.runtime.agent.child import Child, compile_runtime
+from edgekit.device.runtime.agent.manifest import RUNTIME, Manifest
+from edgekit.device.runtime.agent.process import Process
+from edgekit.device.runtime.agent.retry import PERIOD_SECONDS
+from edgekit.device.runtime.agent.sd_notify import Signs
+from edgekit.device.runtime.agent.status import leave
+from edgekit.device.runtime.agent.store import Store, committed
+from edgekit.device.runtime.agent.uploader import Courier
+from edgekit.device.runtime.errors import BusyError, DeviceError
+
+_STATUS = "STATUS="
+_MOST_SAID = 200
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Seconds between looks, to wait after the first failure and at most, and to run before a
+    release is proved; failures in a row after which an unproved one is left; watchdog periods
+    until the first sign of life, for Python and models load slowly on small boards; seconds between
+    profiles that are sent home."""
+
+    look: float = 0.2
+    first_wait: float = 0.5
+    most_wait: float = 60.0
+    proof: float = 60.0
+    failures: int = 3
+    first_sign: int = 5
+    send: float = PERIOD_SECONDS
+
+
+class Supervisor:
+    """One application and what it says; `clock` counts seconds."""
+
+    def __init__(
+        self, store: Store, pace: Pace = Pace(), clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._store, self._pace, self._clock = store, pace, clock
+        self._folder = AppFolder(store)
+        self._state = AppState()
+        self._manifest: Optional[Manifest] = None
+        self._child: Optional[Child] = None
+        self._release = ""
+        self._begun = self._seen = self._due = 0.0
+        self._stopping = False
+
+    def run(self) -> None:
+        """Until SIGTERM, or until somebody stopped it; returns at once if another one runs."""
+        self._folder.create()
+        with _alone(self._folder.lock) as mine, _woken() as wake:
+            if not mine:
+                return
+            self._signs, courier = Signs(), self._courier()
+            with selectors.DefaultSelector() as self._selector:
+                self._selector.register(wake, selectors.EVENT_READ)
+                self._selector.register(self._signs.socket, selectors.EVENT_READ)
+                signal.signal(signal.SIGTERM, self._stop)
+                try:
+                    while not self._stopping and not self._folder.stopped.exists():
+                        self._look()
+                        courier.look()
+                        self._selector.select(self._pace.look)
+                        _drain(wake)
+                finally:
+                    courier.close()
+                    self._end_child()
+                    if self._store.root.is_dir():  # else the model was removed
+                        self._note(state=STOPPED, pid=0)
+                    self._signs.close()
+
+    def _courier(self) -> Courier:
+        root = ["--root", str(self._store.board.absolute())]
+        command = [sys.executable, "-I", "-S", str(self._folder.runtime), *root, "push-profiles"]
+
+        def tell(line: str) -> None:
+            self._folder.write_log(line.encode() + b"\n")
+
+        return Courier(self._store, command, tell, self._clock, self._pace.send)
+
+    def _stop(self, *_: object) -> None:
+        self._stopping = True
+
+    def _look(self) -> None:
+        """One turn: what came, what became of the child, and which release is in service."""
+        self._hear()
+        if self._child is not None:
+            self._check(self._child)
+        release = committed(self._store) or ""
+        if release != self._release:
+            self._follow(release)
+        if self._child is None and self._state.state == WAITING and self._clock() >= self._due:
+            self._start()
+
+    def _hear(self) -> None:
+        if self._child is None:
+            return
+        if data := self._child.read():
+            self._folder.write_log(data)
+        if self._child.closed_output:
+            self._listen_no_more(self._child)
+        for line in self._signs.received():
+            self._seen = self._clock()
+            if line.startswith(_STATUS):
+                self._note(state=RUNNING, said=line[len(_STATUS) :][:_MOST_SAID])
+            elif line in ("READY=1", "WATCHDOG=1"):
+                self._note(state=RUNNING)
+
+    def _listen_no_more(self, child: Child) -> None:
+        """An end of file can be read at any time: `select` would never wait again."""
+        with contextlib.suppress(KeyError):  # was done before
+            self._selector.unregister(child.output)
+
+    def _check(self, child: Child) -> None:
+        if how := child.ended():
+            self._hear()
+            self._failed(child.ended()) if not child.succeeded else self._finish(ENDED, how)
+        elif trouble := self._trouble(child):
+            self._folder.forget_death(child.pid)
+            child.end(signal.SIGABRT)  # on which Python's faulthandler tells where it hung
+            self._hear()
+            self._failed(trouble)
+        elif self._clock() - self._begun > self._pace.proof:
+            self._prove()
+
+    def _trouble(self, child: Child) -> str:
+        spec = self._spec()
+        periods = self._pace.first_sign if self._state.state == STARTING else 1
+        limit = spec.watchdog_seconds * periods
+        if limit and self._clock() - self._seen > limit:
+            return f"gave no sign of life for {limit} s"
+        held = child.memory()
+        if spec.memory_bytes and held > spec.memory_bytes:
+            return f"held {held} bytes of memory, of {spec.memory_bytes} that it may"
+        return ""
+
+    def _prove(self) -> None:
+        if self._state.failures:
+            self._note(failures=0)
+        if self._folder.proved() != self._release:
+            self._folder.prove(self._release)
+
+    def _finish(self, state: str, how: str) -> None:
+        """The child is over."""
+        if self._child is not None:
+            self._listen_no_more(self._child)
+            self._child.close()
+            self._child = None
+        self._note(state=state, pid=0, said="", last=how)
+        self._folder.write_log(f"edgekit: {self._state.name} {how}\n".encode())
+
+    def _failed(self, how: str) -> None:
+        self._finish(WAITING, how)
+        failures = self._state.failures + 1
+        wait = self._pace.first_wait * 2 ** min(failures - 1, 30)
+        self._due = self._clock() + min(wait, self._pace.most_wait)
+        if failures >= self._pace.failures and self._folder.proved() != self._release:
+            self._leave(f"{self._state.name} failed {failures} times in a row; at last it {how}")
+        self._note(failures=failures)
+
+    def _leave(self, reason: str) -> None:
+        """The release before comes back, if there is one."""
+        with contextlib.suppress(BusyError):  # a deploy is on its way; else at the next failure
+            back = leave(self._store, self._release, "application", reason)
+            if back is not None:
+                text = f"edgekit: {reason}; release {back} runs again\n"
+                self._folder.write_log(text.encode())
+
+    def _follow(self, release: str) -> None:
+        """Another release is in service."""
+        try:
+            manifest = self._store.manifest(release) if release else None
+        except DeviceError:
+            return  # it was just removed, or is damaged: the next look finds what there is by then
+        before, self._manifest, self._release = self._manifest, manifest, release
+        spec = manifest.application if manifest else None
+        if _identity(before) == _identity(manifest) and spec is not None:
+            self._note(release=release, failures=0)
+            return
+        self._end_child()
+        name = spec.name if spec else ""
+        self._state = AppState(WAITING if spec else NOTHING, name, release)
+        self._folder.write_state(self._state)
+        self._due = self._clock()
+
+    def _spec(self) -> ApplicationSpec:
+        assert self._manifest is not None
+        assert self._manifest.application is not None
+        return self._manifest.application
+
+    def _start(self) -> None:
+        assert self._manifest is not None
+        spec = self._spec()
+        try:
+            folder = self._folder.copy(self._manifest)
+            self._folder.remove_copies(but=folder.name)
+            if spec.is_python and not self._state.failures:
+                compile_runtime(folder / RUNTIME)
+            self._child = Child(spec, folder, self._folder.data, self._environment(spec, folder))
+        except OSError as error:
+            self._failed(f"could not be started: {error}")
+            return
+        self._selector.register(self._child.output, selectors.EVENT_READ)
+        self._begun = self._seen = self._clock()
+        restarts = self._state.restarts + (self._state.failures > 0)
+        self._note(state=STARTING, pid=self._child.pid, restarts=restarts, release=self._release)
+
+    def _environment(self, spec: ApplicationSpec, folder: Path) -> dict[str, str]:
+        found = {
+            "PYTHONPATH": str(folder / RUNTIME),
+            "PYTHONFAULTHANDLER": "1",
+            "EDGEKIT_ROOT": str(self._store.root.absolute()),
+            "NOTIFY_SOCKET": self._signs.name,
+        }
+        if spec.watchdog_seconds:
+            found["WATCHDOG_USEC"] = str(spec.watchdog_seconds * 1_000_000)
+        return found
+
+    def _end_child(self) -> None:
+        if self._child is not None:
+            self._folder.forget_death(self._child.pid)
+            self._child.end()
+            self._hear()
+            self._finish(STOPPED, "was stopped")
+
+    def _note(self, **changed: object) -> None:
+        state = replace(self._state, **changed)  # type: ignore[arg-type]
+        if state != self._state:
+            self._state = state
+            self._folder.write_state(state)
+
+
+def _identity(manifest: Optional[Manifest]) -> Tuple[object, ...]:
+    """The same for two releases whose application is the same."""
+    if manifest is None or manifest.application is None:
+        return ()
+    hashes = tuple(manifest.file(path).sha256 for path in manifest.application.files)
+    return (*astuple(manifest.application), hashes)
+
+
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[bool]:
+    """Whether the lock is this process's, which it then names."""
+    with path.open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        file.truncate(0)
+        this = Process.this()
+        file.write(f"{this.pid} {this.started}\n")
+        file.flush()
+        yield True
+
+
+@contextlib.contextmanager
+def _woken() -> Iterator[int]:
+    """A descriptor that can be read after a signal: the end of a child, or SIGTERM."""
+    wake, written = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    before = signal.set_wakeup_fd(written)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    try:
+        yield wake
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(wake)
+        os.close(written)
+
+
+def _drain(descriptor: int) -> None:
+    with contextlib.suppress(BlockingIOError):
+        while os.read(descriptor, 64):
+            pass

@@ -1,0 +1,149 @@
+"""What the threads of a process do with their time, and who else runs: what /proc tells anyone."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Dict, List, Optional, Tuple
+
+from edgekit.device.runtime.agent.kernel_files import read_text
+
+_PROC = Path("/proc")
+_SHOWN = 3  # other programs, busiest first
+_LEAST = 5.0  # percent of a core from which a program is worth a name
+_MINOR, _MAJOR, _USER, _SYSTEM = 7, 9, 11, 12  # fields of stat behind the name
+
+
+@dataclass(frozen=True)
+class ThreadUse:
+    """Of a thread's time, in percent: on a core, ready but without one, asleep.
+
+    `delayed` is None where the kernel does not account for it (no schedstat): it is in `asleep`.
+    """
+
+    thread: int
+    running: float
+    delayed: Optional[float]
+    asleep: float
+
+
+@dataclass(frozen=True)
+class OtherProgram:
+    """A process that is none of ours, and how many percent of a core it took."""
+
+    process: int
+    name: str
+    percent: float
+
+
+@dataclass(frozen=True)
+class Usage:
+    """A process over some time: its threads, oldest (the caller's) first; percent of its CPU time
+    in the kernel; page faults a second that needed no disk, and that did; the busiest others."""
+
+    threads: Tuple[ThreadUse, ...]
+    kernel: float
+    minor_faults: float
+    major_faults: float
+    others: Tuple[OtherProgram, ...]
+
+
+class Account:
+    """Begins to account for a process now."""
+
+    def __init__(self, process: int) -> None:
+        self._process, self._start = process, time.monotonic()
+        self._threads = _thread_times(process)
+        self._stat, self._others = _stat(process), _programs(process)
+
+    def usage(self) -> Usage:
+        """What happened since; OSError if the process is gone."""
+        seconds = max(time.monotonic() - self._start, 1e-3)
+        now, stat = _thread_times(self._process), _stat(self._process)
+        uses = [_use(t, before, now[t], seconds) for t, before in self._threads.items() if t in now]
+        ticks = [stat[i] - self._stat[i] for i in range(len(stat))]
+        spent = ticks[_USER] + ticks[_SYSTEM]
+        return Usage(
+            tuple(uses),
+            100.0 * ticks[_SYSTEM] / spent if spent else 0.0,
+            ticks[_MINOR] / seconds,
+            ticks[_MAJOR] / seconds,
+            _busiest(self._others, _programs(self._process), seconds),
+        )
+
+
+def threads_of(process: int) -> List[int]:
+    """The ids of its threads, oldest first; OSError if it is gone."""
+    return sorted(int(path.name) for path in (_PROC / str(process) / "task").iterdir())
+
+
+def state_of(thread: int) -> str:
+    """R for a thread that runs or could, another letter for one that waits; OSError if gone."""
+    return (_PROC / str(thread) / "stat").read_text("utf-8").rpartition(")")[2].split()[0]
+
+
+def _thread_times(process: int) -> Dict[int, Tuple[float, Optional[float]]]:
+    """Seconds on a core, and without one though ready, of each thread."""
+    found: Dict[int, Tuple[float, Optional[float]]] = {}
+    for thread in threads_of(process):
+        folder = _PROC / str(process) / "task" / str(thread)
+        words = (read_text(folder / "schedstat") or "").split()
+        if len(words) == 3 and int(words[0]):
+            found[thread] = int(words[0]) / 1e9, int(words[1]) / 1e9
+        else:
+            stat = _fields((folder / "stat").read_text("utf-8", "replace"))
+            found[thread] = (stat[_USER] + stat[_SYSTEM]) / os.sysconf("SC_CLK_TCK"), None
+    return found
+
+
+def _use(
+    thread: int,
+    before: Tuple[float, Optional[float]],
+    now: Tuple[float, Optional[float]],
+    seconds: float,
+) -> ThreadUse:
+    running = min(100.0 * (now[0] - before[0]) / seconds, 100.0)
+    delayed = None
+    if before[1] is not None and now[1] is not None:
+        delayed = min(100.0 * (now[1] - before[1]) / seconds, 100.0 - running)
+    return ThreadUse(thread, running, delayed, 100.0 - running - (delayed or 0.0))
+
+
+def _stat(process: int) -> List[int]:
+    return _fields((_PROC / str(process) / "stat").read_text("utf-8", "replace"))
+
+
+def _fields(text: str) -> List[int]:
+    """The numbers behind the name, which may hold anything; 0 for the letter of the state."""
+    words = text.rpartition(")")[2].split()
+    return [int(w) if w.lstrip("-").isdigit() else 0 for w in words[: _SYSTEM + 1]]
+
+
+def _programs(process: int) -> Dict[int, Tuple[str, int]]:
+    """Names and ticks of all other processes but this one's own."""
+    found = {}
+    for path in _PROC.glob("[0-9]*/stat"):
+        number = int(path.parent.name)
+        if number in (process, os.getpid()):
+            continue
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            text = path.read_text("utf-8", "replace")
+            fields = _fields(text)
+            found[number] = text[text.find("(") + 1 : text.rfind(")")], sum(fields[_USER:])
+    return found
+
+
+def _busiest(
+    before: Dict[int, Tuple[str, int]], now: Dict[int, Tuple[str, int]], seconds: float
+) -> Tuple[OtherProgram, ...]:
+    per_tick = 100.0 / (os.sysconf("SC_CLK_TCK") * seconds)
+    found = [
+        OtherProgram(number, name, per_tick * (ticks - before.get(number, (name, 0))[1]))
+        for number, (name, ticks) in now.items()
+        if number in before
+    ]
+    busy = [program for program in found if program.percent >= _LEAST]
+    return tuple(sorted(busy, key=lambda p: -p.percent)[:_SHOWN])

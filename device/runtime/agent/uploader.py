@@ -1,0 +1,113 @@
+"""Sends a board's profiles home now and then, beside an application that is supervised.
+
+Each sending is a process of its own, `push-profiles` of the runtime: it ends with what it took of
+memory, and a slow network holds up nobody. It is started only where the board was enrolled,
+sampling is on and something waits.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import tempfile
+from typing import Callable, List, Optional
+
+from edgekit.device.runtime.agent.c_samples import take_samples
+from edgekit.device.runtime.agent.child import before_start
+from edgekit.device.runtime.agent.retry import PERIOD_SECONDS, waits
+from edgekit.device.runtime.agent.sampler import spool_of
+from edgekit.device.runtime.agent.store import Store
+from edgekit.device.runtime.agent.strict import short
+
+_MOST_SECONDS = 6 * 3600.0  # 4 MiB at 1 kbit/s would take longer; what was stored is not sent again
+_MOST_ANSWER = 1 << 14
+
+
+class Courier:
+    """What one board sends; `command` does it once, `tell` takes a line about what went wrong."""
+
+    def __init__(
+        self,
+        store: Store,
+        command: List[str],
+        tell: Callable[[str], None],
+        clock: Callable[[], float],
+        period: float = PERIOD_SECONDS,
+        chance: Optional[random.Random] = None,
+    ) -> None:
+        self._store, self._command, self._tell, self._clock = store, command, tell, clock
+        self._period = period
+        self._chance = chance or random.SystemRandom()
+        self._process: Optional[subprocess.Popen[bytes]] = None
+        self._failures = 0
+        self._told = ""
+        self._due = clock() + period * self._chance.random()
+
+    def look(self) -> None:
+        """Starts what is due, and hears what became of it; waits for nothing."""
+        if self._clock() < self._due:
+            return
+        if self._process is None:
+            take_samples(self._store)
+            if self._wanted():
+                self._begin()
+            else:
+                self._wait()
+        elif self._process.poll() is not None:
+            self._end(self._process)
+        elif self._clock() > self._due + _MOST_SECONDS:
+            self._process.kill()
+
+    def close(self) -> None:
+        """Ends a sending: what was not acknowledged is still here."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._answer.close()
+
+    def _wanted(self) -> bool:
+        spool = spool_of(self._store)
+        return not spool.is_off and spool.home.exists() and spool.waits
+
+    def _begin(self) -> None:
+        self._answer = tempfile.TemporaryFile()  # noqa: SIM115 - for as long as the process
+        try:
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=self._answer,
+                stderr=subprocess.DEVNULL,
+                preexec_fn=before_start,
+            )
+        except OSError as error:
+            self._answer.close()
+            self._failed(f"could not be sent: {error}")
+
+    def _end(self, process: "subprocess.Popen[bytes]") -> None:
+        self._process = None
+        self._answer.seek(0)
+        said = self._answer.read(_MOST_ANSWER)
+        self._answer.close()
+        if process.returncode == 0:
+            self._failures, self._told = 0, ""
+            self._wait()
+        else:
+            self._failed(_why(said, process.returncode))
+
+    def _failed(self, why: str) -> None:
+        self._failures += 1
+        if why != self._told:  # else it would fill the log of the application
+            self._told = why
+            self._tell(f"edgekit: profiles: {why}")
+        self._wait()
+
+    def _wait(self) -> None:
+        self._due = self._clock() + waits(self._failures, 0.0, self._period, self._chance)
+
+
+def _why(said: bytes, code: int) -> str:
+    try:
+        return short(json.loads(said)["error"]["message"], 300)
+    except (ValueError, KeyError, TypeError):
+        return f"sending ended with exit code {code}"

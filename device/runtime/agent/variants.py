@@ -1,0 +1,48 @@
+"""Which variant of a release runs: the one compiled for the shapes of the arrays that come in."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Mapping, Protocol, Sequence, Tuple, TypeVar
+
+from edgekit.device.runtime.errors import InputError
+
+_LISTED = 16
+
+
+class _Shaped(Protocol):
+    @property
+    def shapes(self) -> Dict[str, Tuple[int, ...]]:
+        """The shapes of the inputs, by name."""
+
+
+Shaped = TypeVar("Shaped", bound=_Shaped)
+
+
+def variant_for(variants: Sequence[Shaped], inputs: Mapping[str, Any]) -> Shaped:
+    """InputError lists the shapes that there are. With arrays of other names, or with only one
+    variant, it is the first, which says what it expects."""
+    first = variants[0]
+    found = {name: tuple(array.shape) for name, array in inputs.items()}
+    if len(variants) == 1 or set(found) != set(first.shapes):
+        return first
+    for variant in variants:
+        if variant.shapes == found:
+            return variant
+    there = " or ".join(shapes_text(v.shapes) for v in variants[:_LISTED])
+    more = f" or {len(variants) - _LISTED} more" if len(variants) > _LISTED else ""
+    raise InputError(
+        f"expected inputs of shapes {there}{more}, found {shapes_text(found)}; "
+        "compile the model for that shape as well: --input-shape, several times"
+    )
+
+
+def numbered(variants: Sequence[Shaped], number: int) -> Shaped:
+    """The variant `number`, counted from 0; InputError if there are fewer."""
+    if not 0 <= number < len(variants):
+        raise InputError(f"expected a variant from 0 to {len(variants) - 1}, found {number}")
+    return variants[number]
+
+
+def shapes_text(shapes: Mapping[str, Tuple[int, ...]]) -> str:
+    """The shapes as --input-shape takes them: x=1,3,48,320."""
+    return " ".join(f"{name}={','.join(map(str, shape))}" for name, shape in shapes.items())

@@ -1,0 +1,37 @@
+"""What a program on a board imports as `edgekit_runtime`: deployed models, run in place.
+
+import edgekit_runtime
+
+model = edgekit_runtime.open()
+outputs = model.run({"image": image})
+"""
+
+from __future__ import annotations
+
+from edgekit.device.runtime.agent.specs import TensorSpec
+from edgekit.device.runtime.application.loaded import Outputs
+from edgekit.device.runtime.application.model import Model
+from edgekit.device.runtime.application.model import open_model as open
+from edgekit.device.runtime.application.signs import alive
+from edgekit.device.runtime.errors import (
+    BusyError,
+    DeviceError,
+    IncompatibleError,
+    InputError,
+    TransferError,
+)
+from edgekit.device.version import VERSION
+
+__all__ = [
+    "VERSION",
+    "BusyError",
+    "DeviceError",
+    "IncompatibleError",
+    "InputError",
+    "Model",
+    "Outputs",
+    "TensorSpec",
+    "TransferError",
+    "alive",
+    "open",
+]

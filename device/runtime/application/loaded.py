@@ -1,0 +1,222 @@
+"""One release, loaded: libraries and weights once, and memory for as many inferences as may run
+at the same time. What it has open stays whole though the release is removed from the disk."""
+
+from __future__ import annotations
+
+import _ctypes
+import ctypes
+import functools
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Mapping, Optional
+
+from edgekit.device.runtime.agent.binding import (
+    ModelStruct,
+    WeightsMap,
+    address_of,
+    bind,
+    block_of,
+    describe,
+)
+from edgekit.device.runtime.agent.fit import check_fit
+from edgekit.device.runtime.agent.manifest import WEIGHTS, Manifest, Variant
+from edgekit.device.runtime.agent.model import times_of
+from edgekit.device.runtime.agent.placement import Placement, on_cores, place
+from edgekit.device.runtime.agent.probe import board_facts
+from edgekit.device.runtime.agent.sampler import Sampler, sampler_for
+from edgekit.device.runtime.agent.specs import Wish
+from edgekit.device.runtime.agent.store import Store
+from edgekit.device.runtime.agent.variants import variant_for
+from edgekit.device.runtime.application.buffers import fresh, numpy_of, readable, view_of, writable
+from edgekit.device.runtime.errors import DeviceError, InputError, TransferError
+from edgekit.device.runtime.shared_library import open_library, start_pool
+
+
+class Outputs(Dict[str, Any]):
+    """The outputs of one inference by name; `release` is the one that made all of them."""
+
+    release: str = ""
+
+
+class Loaded:
+    """A release that runs until `close`, which nobody calls while an inference is on its way."""
+
+    def __init__(self, store: Store, manifest: Manifest, wish: Wish, parallel: int) -> None:
+        folder = store.releases / manifest.id
+        memory = manifest.most_memory()
+        stateful = any(v.memory.state_bytes for v in manifest.every_variant())
+        self.manifest = manifest
+        self.users = 0  # inferences on their way; whoever has the model counts them
+        self.closed = False
+        lanes = 1 if stateful else parallel
+        placed = place(manifest.placements, wish)
+        needed = replace(memory, arena_bytes=memory.arena_bytes * lanes)
+        check_fit(manifest.board, needed, board_facts())
+        self._free = threading.Semaphore(lanes)
+        self._parts: List[_Part] = []
+        self._weights = WeightsMap(folder / WEIGHTS, memory.weights_bytes)
+        try:
+            for number, variant in enumerate(manifest.every_variant()):
+                sampler = functools.partial(sampler_for, store, manifest, number, placed.threads)
+                self._parts.append(_Part(folder, variant, self._weights, placed, sampler))
+            self._parts[0].lanes.append(_Lane(self._parts[0]))
+        except BaseException:
+            self.close()
+            raise
+
+    def run(self, inputs: Mapping[str, Any], into: Mapping[str, Any]) -> Outputs:
+        """One inference, after one of those on their way if there are as many as may be."""
+        views = {name: view_of(name, value) for name, value in inputs.items()}
+        part = self._part_for(views)
+        with self._free:
+            lane = part.take()
+            try:
+                outputs = lane.run(inputs, views, into)
+            finally:
+                part.lanes.append(lane)
+        outputs.release = self.manifest.id
+        return outputs
+
+    def reset(self) -> None:
+        """Puts states back to their initial values."""
+        with self._free:
+            for part in self._parts:
+                for lane in part.lanes:
+                    lane.reset()
+
+    def write_samples(self) -> None:
+        """Writes what was sampled, where waiting for the disk does no harm. Lanes that are still
+        taken keep theirs."""
+        for part in self._parts:
+            for lane in part.lanes:
+                lane.write_samples()
+
+    def close(self) -> None:
+        """Ends the threads, gives all memory back and unloads the libraries."""
+        self.closed = True
+        for part in self._parts:
+            part.close()
+        self._parts = []
+        self._weights.close()
+
+    def _part_for(self, views: Mapping[str, memoryview]) -> _Part:
+        if len(self._parts) == 1:
+            return self._parts[0]
+        variants = [part.variant for part in self._parts]
+        return self._parts[variants.index(variant_for(variants, views))]
+
+
+class _Part:
+    """A variant: its library, and the lanes that no inference is on just now."""
+
+    def __init__(
+        self,
+        folder: Path,
+        variant: Variant,
+        weights: WeightsMap,
+        placed: Placement,
+        sampler: Callable[[], Optional[Sampler]],
+    ) -> None:
+        self.variant, self.sampler = variant, sampler
+        self.lanes: List[_Lane] = []
+        self.placed, self.weights = placed, weights
+        self.lib = open_library(folder / variant.library)
+        bind(self.lib)
+        found = describe(self.lib, folder / variant.library)
+        expected = (variant.inputs, variant.outputs, variant.memory)
+        if (found.inputs, found.outputs, found.memory) != expected:
+            self.close()
+            raise TransferError(
+                f"{variant.library}: expected the tensors and sizes of the manifest, found "
+                "others; compile the bundle again"
+            )
+
+    def take(self) -> _Lane:
+        try:
+            return self.lanes.pop()
+        except IndexError:
+            return _Lane(self)
+
+    def close(self) -> None:
+        while self.lanes:
+            self.lanes.pop().close()
+        _ctypes.dlclose(self.lib._handle)
+
+
+class _Lane:
+    """What one inference has to itself: arena, state and threads."""
+
+    def __init__(self, part: _Part) -> None:
+        memory = part.variant.memory
+        self._part = part
+        self._blocks = (block_of(memory.arena_bytes), block_of(memory.state_bytes))
+        self._cores = part.placed.cores
+        with on_cores(part.placed.workers or self._cores):
+            self._pool: Optional[int] = start_pool(part.lib, part.placed.threads)
+        arena, state = map(address_of, self._blocks)
+        self._model = ModelStruct(part.weights.address, arena, state, self._pool)
+        self._in = (ctypes.c_void_p * max(len(part.variant.inputs), 1))()
+        self._out = (ctypes.c_void_p * max(len(part.variant.outputs), 1))()
+        # One for each lane: a sampler is for one thread at a time.
+        self._sampler = part.sampler()
+        self._stamps = (ctypes.c_uint64 * (len(part.variant.operators) + 1))()
+        self.reset()
+
+    def reset(self) -> None:
+        self._part.lib.ek_reset(ctypes.byref(self._model))
+
+    def run(
+        self, inputs: Mapping[str, Any], views: Mapping[str, memoryview], into: Mapping[str, Any]
+    ) -> Outputs:
+        variant, held, outputs = self._part.variant, [], Outputs()
+        if inputs.keys() != variant.shapes.keys():
+            raise _other_names("inputs", [s.name for s in variant.inputs], inputs)
+        for i, spec in enumerate(variant.inputs):
+            self._in[i], keep = readable(spec, inputs[spec.name], views[spec.name])
+            held.append(keep)
+        names = [spec.name for spec in variant.outputs]
+        if into and not into.keys() <= set(names):
+            raise _other_names("outputs", names, into)
+        numpy = numpy_of(inputs)
+        for i, spec in enumerate(variant.outputs):
+            if spec.name in into:
+                outputs[spec.name] = into[spec.name]
+                self._out[i], keep = writable(spec, into[spec.name])
+            else:
+                outputs[spec.name], (self._out[i], keep) = fresh(spec, numpy)
+            held.append(keep)
+        due = self._sampler is not None and self._sampler.due()
+        if due:
+            self._model.stamps = self._stamps
+        if self._cores:  # where the calling thread was is its program's affair again afterwards
+            with on_cores(self._cores):
+                code = self._part.lib.ek_run(ctypes.byref(self._model), self._in, self._out)
+        else:
+            code = self._part.lib.ek_run(ctypes.byref(self._model), self._in, self._out)
+        if code != 0:
+            raise DeviceError(f"ek_run: expected 0, found {code}; please report this model")
+        if due and self._sampler is not None:
+            self._model.stamps = None
+            self._sampler.record(times_of(self._stamps))
+        return outputs
+
+    def write_samples(self) -> None:
+        """Writes what was sampled and is not yet written."""
+        if self._sampler is not None:
+            self._sampler.close()
+
+    def close(self) -> None:
+        if self._sampler is not None:
+            self._sampler.close(wait=False)  # other threads may wait for this one
+        if self._pool:
+            self._part.lib.ek_pool_destroy(self._pool)
+            self._pool = None
+
+
+def _other_names(what: str, expected: List[str], found: Mapping[str, Any]) -> InputError:
+    there = ", ".join(map(str, found)) or "none"
+    return InputError(
+        f"expected {what} {', '.join(expected) or 'none'}, found {there}; "
+        "name the arrays as in the model"
+    )

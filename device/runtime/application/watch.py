@@ -1,0 +1,104 @@
+"""Whether applications survive a new release: the notes they leave while it is new to them.
+
+Each process that loads a release which no process has run for WATCH_SECONDS yet leaves a note of
+itself in watch/. It takes the note away when it ends in order; a note whose process is dead means
+that it was killed, by a crash in the model or by somebody. Nobody can tell these apart afterwards,
+so it takes DEATHS of them to go back; an exception that ends the process is known for what it is.
+Nothing here looks at the clock: notes of before the last boot count for nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import List, Optional
+
+from edgekit.device.runtime.agent.process import Process
+from edgekit.device.runtime.agent.store import Store
+
+WATCH_SECONDS = 60.0
+DEATHS = 2
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+_PROVED = "proved"
+
+
+class Watch:
+    """The notes of one board's folder, seen by this process."""
+
+    def __init__(self, store: Store) -> None:
+        self._folder = store.root / "watch"
+        self._store = store
+        self._own: Optional[Path] = None
+
+    def proved(self, release: str) -> bool:
+        """Whether a process ran it for long enough, so that nobody watches any more."""
+        return (self._folder / f"{release}.{_PROVED}").exists()
+
+    def begin(self, release: str) -> None:
+        """Notes that this process runs `release`, unless that is proved."""
+        self.end()
+        if self.proved(release):
+            return
+        process = Process.this()
+        path = self._folder / f"{release}.{process.pid}-{process.started}-{id(self):x}.json"
+        with contextlib.suppress(OSError):  # a disk that is full or read-only stops no inference
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            self._tidy()
+            path.write_text(json.dumps({"boot": _boot(), "process": asdict(process)}))
+            self._own = path
+
+    def end(self) -> None:
+        """This process ends in order, or runs another release."""
+        if self._own is not None:
+            with contextlib.suppress(OSError):
+                self._own.unlink()
+            self._own = None
+
+    def prove(self, release: str) -> None:
+        """This process ran the release for long enough."""
+        self.end()
+        with contextlib.suppress(OSError):
+            (self._folder / f"{release}.{_PROVED}").touch()
+            self.forget(release)
+
+    def deaths(self, release: str) -> int:
+        """How many processes died with the release, since the last boot and before it was
+        proved."""
+        found = (_process(path) for path in self._notes(release))
+        return len({process for process in found if process and not process.lives()})
+
+    def forget(self, release: str) -> None:
+        """Removes what processes left that died with the release."""
+        for path in self._notes(release):
+            process = _process(path)
+            if process is None or not process.lives():
+                with contextlib.suppress(OSError):
+                    path.unlink()
+
+    def _notes(self, release: str) -> List[Path]:
+        return sorted(self._folder.glob(f"{release}.*.json"))
+
+    def _tidy(self) -> None:
+        """What is about releases that are gone."""
+        installed = set(self._store.installed())
+        for path in self._folder.iterdir():
+            if path.name.partition(".")[0] not in installed:
+                path.unlink()
+
+
+def _process(path: Path) -> Optional[Process]:
+    """Whose note it is; None for one of before the last boot, or torn by a power cut."""
+    try:
+        note = json.loads(path.read_text())
+        return Process(**note["process"]) if note["boot"] == _boot() else None
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def _boot() -> str:
+    try:
+        return _BOOT.read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,142 @@
+"""Products of NumPy arrays through the GEMM library of this machine."""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+from typing import Any, Optional
+
+from edgekit.device.runtime.arrays.gemm_library import DTYPES, GemmLibrary, Operand, Product
+from edgekit.device.runtime.errors import IncompatibleError, InputError
+
+_PAIRS = {
+    ("float32", "float32"): "f32",
+    ("int8", "int8"): "s8",
+    ("uint8", "int8"): "u8",
+}
+_RESULT = {"f32": "float32", "s8": "int32", "u8": "int32"}
+_MOST_THREADS = 256
+_ALONE = threading.Lock()  # the library's scratch and threads serve one product at a time
+assert set(_RESULT) == set(DTYPES)
+
+
+def gemm(
+    a: Any, b: Any, threads: int = 1, *, out: Optional[Any] = None, bias: Optional[Any] = None
+) -> Any:
+    """a [m, k] · b [k, n] (+ bias [n]) → [m, n], by the method the knowledge base knows.
+
+    float32 · float32 → float32; int8 · int8 and uint8 · int8 → int32, exact modulo 2^32. Arrays
+    may be views with any strides. bias: of the result's type. out: takes the result and is
+    returned. Raises InputError for shapes or types that do not fit, IncompatibleError where NumPy
+    or the library is missing.
+    """
+    np = _numpy()
+    dtype = _check(np, a, b, threads)
+    (m, k), n = a.shape, b.shape[1]
+    result = np.dtype(_RESULT[dtype])
+    if bias is not None:
+        _check_like("bias", bias, (n,), result)
+        bias = np.ascontiguousarray(bias)
+    if out is not None:
+        _check_like("out", out, (m, n), result)
+        if not out.flags.writeable:
+            raise InputError("gemm: expected out to be writable, found a read-only array")
+    direct = _takes_directly(np, out, (a, b, bias))
+    target: Any = out if direct else _empty(np, (m, n), result)
+    if target.size:
+        a, b = _usable(np, a), _usable(np, b)
+        at = 0 if bias is None else bias.ctypes.data
+        product = Product(dtype, m, n, k, _operand(a), _operand(b), _operand(target), at)
+        with _ALONE:
+            library = _library(os.getpid())
+            how, _ = library.lookup(dtype, m, n, k, threads)
+            library.run(product, how, threads)
+    if out is not None and target is not out:
+        out[...] = target
+    return target if out is None else out
+
+
+def _numpy() -> Any:
+    try:
+        import numpy
+    except ImportError:
+        raise IncompatibleError(
+            "gemm: expected NumPy on this board, found none; install python3-numpy, "
+            "or call edgekit.device.runtime.arrays.gemm_library with addresses"
+        ) from None
+    return numpy
+
+
+@functools.lru_cache(maxsize=1)
+def _library(process: int) -> GemmLibrary:
+    """Opened once; a forked process has none of its parent's threads and opens its own."""
+    del process
+    from edgekit.device.runtime.arrays.find import find_library
+
+    return GemmLibrary(*find_library())
+
+
+def _check(np: Any, a: Any, b: Any, threads: int) -> str:
+    """The element type of the product."""
+    for name, value in (("a", a), ("b", b)):
+        if not isinstance(value, np.ndarray):
+            raise InputError(f"gemm: expected {name} to be an array, found {type(value).__name__}")
+        if value.ndim != 2:
+            raise InputError(f"gemm: expected {name} of 2 dimensions, found {_shape(value.shape)}")
+    dtype = _PAIRS.get((a.dtype.name, b.dtype.name))
+    if dtype is None or not (a.dtype.isnative and b.dtype.isnative):
+        pairs = ", ".join(f"{x} and {y}" for x, y in _PAIRS)
+        raise InputError(f"gemm: expected a and b of {pairs}, found {a.dtype} and {b.dtype}")
+    if a.shape[1] != b.shape[0]:
+        raise InputError(
+            f"gemm: expected as many columns of a as rows of b, found {_shape(a.shape)} "
+            f"and {_shape(b.shape)}"
+        )
+    if not isinstance(threads, int) or not 1 <= threads <= _MOST_THREADS:
+        raise InputError(f"gemm: expected 1 to {_MOST_THREADS} threads, found {threads!r}")
+    return dtype
+
+
+def _check_like(name: str, value: Any, shape: Any, dtype: Any) -> None:
+    found = getattr(value, "shape", None), getattr(value, "dtype", None)
+    if found != (shape, dtype):
+        told = _shape(found[0]) if found[0] is not None else type(value).__name__
+        raise InputError(
+            f"gemm: expected {name} of {dtype} {_shape(shape)}, found {found[1] or ''} {told}"
+        )
+
+
+def _takes_directly(np: Any, out: Any, others: Any) -> bool:
+    """Whether the library can write there: whole rows or columns, apart from what it reads."""
+    if out is None or not out.flags.aligned:
+        return False
+    rows, columns = (stride // out.itemsize for stride in out.strides)
+    m, n = out.shape
+    dense = (columns == 1 and rows >= n) or (rows == 1 and columns >= m)
+    return dense and not any(o is not None and np.may_share_memory(out, o) for o in others)
+
+
+def _usable(np: Any, array: Any) -> Any:
+    """The array, or a copy where its strides are no whole elements."""
+    whole = all(stride % array.itemsize == 0 for stride in array.strides)
+    return array if array.flags.aligned and whole else np.ascontiguousarray(array)
+
+
+def _operand(array: Any) -> Operand:
+    row, col = (stride // array.itemsize for stride in array.strides)
+    return Operand(array.ctypes.data, row, col)
+
+
+def _empty(np: Any, shape: Any, dtype: Any) -> Any:
+    try:
+        return np.empty(shape, dtype)
+    except (MemoryError, ValueError):
+        raise InputError(
+            f"gemm: expected memory for a result of {_shape(shape)}, found too little; "
+            "make the product in parts"
+        ) from None
+
+
+def _shape(shape: Any) -> str:
+    return "[" + ", ".join(map(str, shape)) + "]"

@@ -1,0 +1,371 @@
+"""Matrix products and convolutions on an emulated convolution accelerator (docs/nna.md).
+
+Two emulators give the same sums and the same account: "native" (kernels/nna), and "python", which
+is the definition: nna_machine.py has the instructions, nna_program.py the streams of them.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any, Callable, Iterator, Optional, Tuple
+
+import numpy as np
+
+from edgekit.device.runtime.arrays.nna_account import (
+    Account,
+    Event,
+    Work,
+    layer_work,
+    make_account,
+    matmul_work,
+)
+from edgekit.device.runtime.arrays.nna_chip import NNA2, NnaChip
+from edgekit.device.runtime.arrays.nna_machine import Machine
+from edgekit.device.runtime.arrays.nna_native import (
+    ConvShape,
+    MatmulShape,
+    NativeNna,
+    Outcome,
+    PointwiseShape,
+)
+from edgekit.device.runtime.arrays.nna_program import (
+    Period,
+    conv_periods,
+    depthwise_periods,
+    matmul_periods,
+    pointwise_periods,
+    run,
+)
+from edgekit.device.runtime.errors import InputError
+from edgekit.device.runtime.kernel_facts import NNA_CHANNELS as CHANNELS
+from edgekit.device.runtime.kernel_facts import NNA_TAPS as TAPS
+
+Array = Any
+EMULATORS = ("native", "python")
+
+
+@dataclass(frozen=True)
+class Emulated:
+    """Sums, and where asked for the account and the first events of the trace."""
+
+    sums: Array
+    account: Optional[Account]
+    events: Tuple[Event, ...]
+
+
+@dataclass(frozen=True)
+class _How:
+    """Which emulator of which chip, whether its account is wanted, and how many events of it."""
+
+    account: bool
+    chip: NnaChip
+    emulator: str
+    trace: int
+
+    def __post_init__(self) -> None:
+        if self.emulator not in EMULATORS:
+            raise InputError(
+                f"nna: expected the emulator native or python, found {self.emulator!r}"
+            )
+
+    def count(
+        self,
+        python: Callable[[], Outcome],
+        native: Callable[..., Outcome],
+        shape: Any,
+        arrays: Tuple[Array, ...],
+    ) -> Outcome:
+        """What the emulator counts; the sums, the last of `arrays`, are complete afterwards."""
+        if self.emulator == "python":
+            return python()
+        return native(_native(), self.chip, shape, _addresses(*arrays), self.account, self.trace)
+
+    def result(self, sums: Array, counted: Outcome, work: Work) -> Emulated:
+        counters, events = counted
+        return Emulated(
+            sums, make_account(self.chip, counters, work) if self.account else None, events
+        )
+
+
+def nna_matmul(
+    a: Array, f: Array, account: bool = False, *, chip: NnaChip = NNA2, emulator: str = "native"
+) -> Any:
+    """A [M, K] s8 by F [K, N] s8 -> [M, N] s32 exact modulo 2^32, or (that, Account).
+
+    M, K, N >= 1, any strides; InputError for other shapes and types.
+    """
+    done = emulate_matmul(a, f, account=account, chip=chip, emulator=emulator)
+    return (done.sums, done.account) if account else done.sums
+
+
+def nna_conv3x3(
+    x: Array,
+    w: Array,
+    account: bool = False,
+    *,
+    stride: int = 1,
+    padding: int = 0,
+    chip: NnaChip = NNA2,
+    emulator: str = "native",
+) -> Any:
+    """x [H, W, IC] s8 with w [OC, 3, 3, IC] s8 -> [OH, OW, OC] s32, or (that, Account).
+
+    `padding` (0 or 1) rows and columns of zeros on every side; stride 1 or 2. Channels are filled
+    up to a multiple of 32 with zeros. This is what the engine was made for: every product counts.
+    """
+    done = emulate_conv3x3(
+        x, w, account=account, stride=stride, padding=padding, chip=chip, emulator=emulator
+    )
+    return (done.sums, done.account) if account else done.sums
+
+
+def nna_depthwise3x3(
+    x: Array,
+    w: Array,
+    account: bool = False,
+    *,
+    stride: int = 1,
+    padding: int = 0,
+    chip: NnaChip = NNA2,
+    emulator: str = "native",
+) -> Any:
+    """x [H, W, C] s8 with w [3, 3, C] s8 -> [OH, OW, C] s32, or (that, Account).
+
+    As `nna_conv3x3`, with weights on the diagonal: one product of the array in 32 counts.
+    """
+    done = emulate_depthwise3x3(
+        x, w, account=account, stride=stride, padding=padding, chip=chip, emulator=emulator
+    )
+    return (done.sums, done.account) if account else done.sums
+
+
+def nna_pointwise(
+    x: Array, w: Array, account: bool = False, *, chip: NnaChip = NNA2, emulator: str = "native"
+) -> Any:
+    """x [P, IC] s8 with w [OC, IC] s8 -> [P, OC] s32, or (that, Account): a 1x1 convolution of P
+    points, or a fully connected layer of P rows. Nine groups of 32 inputs are the nine taps."""
+    done = emulate_pointwise(x, w, account=account, chip=chip, emulator=emulator)
+    return (done.sums, done.account) if account else done.sums
+
+
+def emulate_matmul(
+    a: Array,
+    f: Array,
+    *,
+    account: bool = True,
+    chip: NnaChip = NNA2,
+    emulator: str = "native",
+    trace: int = 0,
+) -> Emulated:
+    """Emulates `nna_matmul`; a `trace` keeps that many events of what the account is made of."""
+    how = _How(account, chip, emulator, trace)
+    a, f = _bytes_of("a", a, 2), _bytes_of("f", f, 2)
+    if a.shape[1] != f.shape[0]:
+        raise InputError(
+            f"nna: expected f of {a.shape[1]} rows for a {list(a.shape)}, found {list(f.shape)}"
+        )
+    (m, k), n = a.shape, f.shape[1]
+    groups = n // CHANNELS
+    operands = a, to_ndhwc32(f[:, : groups * CHANNELS]), _contiguous(f[:, groups * CHANNELS :])
+    sums = np.empty((m, n), np.int32)
+    counted = how.count(
+        lambda: _python_matmul(chip, operands, sums, trace),
+        NativeNna.matmul,
+        MatmulShape(m, k, n),
+        (*operands, sums),
+    )
+    return how.result(sums, counted, matmul_work(m, k, n))
+
+
+def emulate_conv3x3(
+    x: Array,
+    w: Array,
+    *,
+    account: bool = True,
+    stride: int = 1,
+    padding: int = 0,
+    chip: NnaChip = NNA2,
+    emulator: str = "native",
+    trace: int = 0,
+) -> Emulated:
+    """Emulates `nna_conv3x3`; a `trace` keeps that many events of what the account is made of."""
+    how = _How(account, chip, emulator, trace)
+    x, w = _bytes_of("x", x, 3), _bytes_of("w", w, 4)
+    if w.shape[1:] != (3, 3, x.shape[2]):
+        raise InputError(
+            f"nna: expected w [OC, 3, 3, {x.shape[2]}] for x {list(x.shape)}, found {list(w.shape)}"
+        )
+    height, width = _conv_extents(x, stride, padding)
+    image = to_ndhwc32(np.pad(x, ((padding, padding), (padding, padding), (0, 0))))
+    kernel = conv_weights(w)
+    ins, rows, columns = image.shape[:3]
+    sums = np.empty((len(kernel), height, width, CHANNELS), np.int32)
+    counted = how.count(
+        lambda: _python(chip, conv_periods(chip, image, kernel, sums, stride), trace),
+        NativeNna.conv,
+        ConvShape(ins, rows, columns, len(kernel), height, width, stride),
+        (image, kernel, sums),
+    )
+    work = layer_work(chip, "windows", height * width, TAPS, x.shape[2], len(w))
+    return how.result(_channels_last(sums, len(w)), counted, work)
+
+
+def emulate_depthwise3x3(
+    x: Array,
+    w: Array,
+    *,
+    account: bool = True,
+    stride: int = 1,
+    padding: int = 0,
+    chip: NnaChip = NNA2,
+    emulator: str = "native",
+    trace: int = 0,
+) -> Emulated:
+    """Emulates `nna_depthwise3x3`; a `trace` keeps that many events."""
+    how = _How(account, chip, emulator, trace)
+    x, w = _bytes_of("x", x, 3), _bytes_of("w", w, 3)
+    channels = x.shape[2]
+    if w.shape != (3, 3, channels):
+        raise InputError(
+            f"nna: expected w [3, 3, {channels}] for x {list(x.shape)}, found {list(w.shape)}"
+        )
+    height, width = _conv_extents(x, stride, padding)
+    image = to_ndhwc32(np.pad(x, ((padding, padding), (padding, padding), (0, 0))))
+    kernel, (groups, rows, columns) = depthwise_weights(w), image.shape[:3]
+    sums = np.empty((groups, height, width, CHANNELS), np.int32)
+    counted = how.count(
+        lambda: _python(chip, depthwise_periods(chip, image, kernel, sums, stride), trace),
+        NativeNna.conv,
+        ConvShape(groups, rows, columns, groups, height, width, stride, depthwise=1),
+        (image, kernel, sums),
+    )
+    work = layer_work(chip, "diagonal", height * width, TAPS, channels, channels)
+    return how.result(_channels_last(sums, channels), counted, work)
+
+
+def emulate_pointwise(
+    x: Array,
+    w: Array,
+    *,
+    account: bool = True,
+    chip: NnaChip = NNA2,
+    emulator: str = "native",
+    trace: int = 0,
+) -> Emulated:
+    """Emulates `nna_pointwise`; a `trace` keeps that many events."""
+    how = _How(account, chip, emulator, trace)
+    x, w = _bytes_of("x", x, 2), _bytes_of("w", w, 2)
+    if x.shape[1] != w.shape[1]:
+        raise InputError(
+            f"nna: expected w [OC, {x.shape[1]}] for x {list(x.shape)}, found {list(w.shape)}"
+        )
+    (points, depth), outputs = x.shape, len(w)
+    pixels, kernel = to_ndhwc32(x), pointwise_weights(w)
+    outs, ins = kernel.shape[:2]
+    sums = np.empty((outs, points, CHANNELS), np.int32)
+    counted = how.count(
+        lambda: _python(chip, pointwise_periods(chip, pixels, kernel, sums), trace),
+        NativeNna.pointwise,
+        PointwiseShape(points, ins, outs),
+        (pixels, kernel, sums),
+    )
+    work = layer_work(chip, "points", points, 1, depth, outputs)
+    return how.result(_channels_last(sums, outputs), counted, work)
+
+
+def to_ndhwc32(x: Array) -> Array:
+    """[..., C] -> [D, ..., 32]: groups of 32 channels outermost, filled up with zeros."""
+    depth = -(-x.shape[-1] // CHANNELS)
+    fill = [(0, 0)] * (x.ndim - 1) + [(0, depth * CHANNELS - x.shape[-1])]
+    split = np.pad(x, fill).reshape(*x.shape[:-1], depth, CHANNELS)
+    return np.ascontiguousarray(np.moveaxis(split, -2, 0))
+
+
+def _channels_last(sums: Array, channels: int) -> Array:
+    """[D, ..., 32] -> [..., channels]."""
+    return np.moveaxis(sums, 0, -2).reshape(*sums.shape[1:-1], -1)[..., :channels]
+
+
+def conv_weights(w: Array) -> Array:
+    """[OC, 3, 3, IC] -> [Do, Di, 9, 32 out, 32 in], as the weight RAM is written."""
+    split = to_ndhwc32(w.reshape(len(w), TAPS, -1))  # [Di, OC, 9, 32]
+    outs = to_ndhwc32(np.moveaxis(split, 1, -1))  # [Do, Di, 9, 32 in, 32 out]
+    return np.ascontiguousarray(np.swapaxes(outs, -1, -2))
+
+
+def depthwise_weights(w: Array) -> Array:
+    """[3, 3, C] -> [D, 9, 32, 32], diagonal in every tap."""
+    split = to_ndhwc32(w.reshape(TAPS, -1))  # [D, 9, 32]
+    return np.ascontiguousarray(split[..., None] * np.eye(CHANNELS, dtype=np.int8))
+
+
+def pointwise_weights(w: Array) -> Array:
+    """[OC, IC] -> [Do, Di, 32 out, 32 in]."""
+    outs = to_ndhwc32(np.moveaxis(to_ndhwc32(w), 1, -1))  # [Do, Di, 32 in, 32 out]
+    return np.ascontiguousarray(np.swapaxes(outs, -1, -2))
+
+
+def _python_matmul(
+    chip: NnaChip, operands: Tuple[Array, Array, Array], sums: Array, trace: int
+) -> Outcome:
+    """Whole groups of 32 channels on the NNA, the tail outside it."""
+    a, features, tail = operands
+    whole = len(features) * CHANNELS
+    tiled = np.zeros((len(a), len(features), CHANNELS), np.int32)
+    periods = matmul_periods(chip, a, features, tiled) if whole else iter(())
+    done = _python(chip, periods, trace)
+    sums[:, :whole] = tiled.reshape(len(a), whole)
+    sums[:, whole:] = a.astype(np.int32) @ tail.astype(np.int32)
+    return done
+
+
+def _python(chip: NnaChip, periods: Iterator[Period], trace: int) -> Outcome:
+    """What the readable emulator counts; the sums of the periods are complete afterwards."""
+    machine = Machine(chip, trace)
+    run(machine, periods)
+    return machine.counters(), tuple(machine.events)
+
+
+def _conv_extents(x: Array, stride: int, padding: int) -> Tuple[int, int]:
+    """Height and width of the sums; InputError if there are none."""
+    if stride not in (1, 2) or padding not in (0, 1):
+        raise InputError(
+            f"nna: expected stride 1 or 2 and padding 0 or 1, found {stride!r} and {padding!r}"
+        )
+    height, width = (int(extent + 2 * padding - 3) // stride + 1 for extent in x.shape[:2])
+    if height < 1 or width < 1:
+        raise InputError(
+            f"nna: expected x of at least one 3 x 3 window, found {list(x.shape)} "
+            f"with padding {padding}"
+        )
+    return height, width
+
+
+@functools.lru_cache(maxsize=1)
+def _native() -> NativeNna:
+    from edgekit.device.runtime.arrays.find import find_library
+    from edgekit.device.runtime.shared_library import open_library
+
+    return NativeNna(open_library(find_library()[0], "a kernels library"))
+
+
+def _addresses(*arrays: Array) -> Tuple[int, ...]:
+    return tuple(array.ctypes.data for array in arrays)
+
+
+def _bytes_of(name: str, given: Array, rank: int) -> Array:
+    """The array, contiguous; InputError if it is not s8 of this rank with something in it."""
+    array: Optional[Array] = given if isinstance(given, np.ndarray) else None
+    if array is None or array.dtype != np.int8:
+        found = type(given).__name__ if array is None else array.dtype
+        raise InputError(f"nna: expected {name} as an int8 NumPy array, found {found}; convert it")
+    if array.ndim != rank or array.size == 0:
+        raise InputError(
+            f"nna: expected {name} with {rank} dimensions of at least 1, found {list(array.shape)}"
+        )
+    return _contiguous(array)
+
+
+def _contiguous(array: Array) -> Array:
+    return np.ascontiguousarray(array)

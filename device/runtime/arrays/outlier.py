@@ -1,0 +1,364 @@
+"""Products of float activations and 8- or 4-bit weights, outlier channels apart.
+
+Patent "data processing method, device, electronic equipment and storage medium": a channel of X
+with a value beyond the threshold is multiplied as floats; all others as bytes, quantized row by
+row at run time. No calibration.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import numbers
+import os
+import threading
+from dataclasses import dataclass
+from typing import Any, Optional
+
+from edgekit.device.runtime.arrays.address import address_of
+from edgekit.device.runtime.arrays.outlier_library import (
+    PATHS,
+    NotFinite,
+    Options,
+    OutlierLibrary,
+    Packed,
+    Report,
+    Rows,
+    reported,
+)
+from edgekit.device.runtime.errors import IncompatibleError, InputError
+from edgekit.device.runtime.kernel_facts import OUTLIER_PADDING
+
+THRESHOLD = 6.0
+_ABSMAX = ("inlier", "row")
+_MOST_THREADS = 256
+_MOST_CHANNELS = 1 << 17  # sums of more products of bytes would not fit 32 bits
+_ALONE = threading.Lock()  # the library's workspace and threads serve one product at a time
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What a product did and why.
+
+    path: "split", "int8" or "float". marks: uint8 [ceil(k / 8)], bit c % 8 of byte c // 8 is set
+    for an outlier channel c; empty where nobody looked for outliers. report: bytes of working
+    memory by part, and the costs that were compared.
+    """
+
+    path: str
+    reason: str
+    outliers: int
+    marks: Any
+    report: Report
+
+
+class OutlierWeights:
+    """W [k, n] of bytes, or of 4 bits two per byte, laid out for the integer product when made,
+    by one of the `from_`.
+
+    There is no other copy: `dequantized` and the outlier rows of a product read the same memory.
+    Never changes once made. shape: (k, n). group: so many values of k share a scale per column.
+    """
+
+    __slots__ = ("_packed", "bits", "group", "shape")
+
+    def __init__(self, values: Any, scale: Any, bits: int) -> None:
+        """values: int8 [k, n]; scale: float32 [k / group, n]; both checked by the `from_`."""
+        self.shape = (int(values.shape[0]), int(values.shape[1]))
+        self.bits = bits
+        k, n = self.shape
+        self.group = k // len(scale) if len(scale) else 0
+        with _ALONE:
+            self._packed: Packed = _library(os.getpid()).pack(
+                n, k, self.group, values.ctypes.data, scale.ctypes.data, bits == 4
+            )
+
+    @staticmethod
+    def from_float(w: Any) -> OutlierWeights:
+        """Weights from floats [k, n], finite: bytes with a scale per output channel (column), whose
+        largest value becomes 127. InputError otherwise."""
+        np = _numpy()
+        w = _matrix(np, "w", w, ("float16", "float32", "float64"))
+        with np.errstate(over="ignore"):  # infinity is refused below
+            w = w.astype(np.float32)
+        if not np.isfinite(w).all():
+            row, column = (int(at) for at in np.argwhere(~np.isfinite(w))[0])
+            raise InputError(
+                f"outlier weights: expected finite values, found {w[row, column]} at channel "
+                f"{row}, output {column}"
+            )
+        largest = np.abs(w).max(axis=0, initial=0)
+        scale = np.where(largest > 0, largest / np.float32(127), 1).astype(np.float32)
+        scale = np.maximum(scale, np.finfo(np.float32).tiny)
+        values = np.rint(w / scale).astype(np.int8)
+        return OutlierWeights(np.ascontiguousarray(values), scale[None][: len(w)], 8)
+
+    @staticmethod
+    def from_int8(w: Any, scale: Any) -> OutlierWeights:
+        """Weights from int8 [k, n] and float32 scales [n], positive: W = w * scale."""
+        np = _numpy()
+        w = np.ascontiguousarray(_matrix(np, "w", w, ("int8",)))
+        scale = _scales(np, scale, (w.shape[1],))
+        return OutlierWeights(w, scale[None][: len(w)], 8)
+
+    @staticmethod
+    def from_int4(w: Any, scale: Any) -> OutlierWeights:
+        """Weights from uint8 [k / 2, n], two values of -8 to 7 per byte, that of the even channel
+        in the low half; and float32 scales [k / group, n]: a scale per group of k and column."""
+        np = _numpy()
+        w = _matrix(np, "w", w, ("uint8",))
+        scale = _as_scales(np, scale)
+        if scale.ndim != 2 or (not len(scale) and len(w)):
+            raise InputError(
+                "outlier weights: expected scales [groups, n] for 4-bit weights, "
+                f"found {_shape(scale.shape)}"
+            )
+        k, groups = 2 * len(w), len(scale)
+        if groups and k % groups:
+            raise InputError(
+                f"outlier weights: expected groups that divide k = {k}, found {groups} groups"
+            )
+        scale = _scales(np, scale, (groups, w.shape[1]))
+        values = np.empty((len(w), 2, w.shape[1]), np.int8)
+        values[:, 0] = (w << 4).astype(np.int8) >> 4
+        values[:, 1] = w.astype(np.int8) >> 4
+        return OutlierWeights(values.reshape(k, w.shape[1]), scale, 4)
+
+    @property
+    def bytes(self) -> int:
+        """The memory that the weights take."""
+        return self._packed.bytes
+
+    def dequantized(self, channels: Any = None) -> Any:
+        """Rows of W as float32 [channels, n]: those of the given channels, or all."""
+        np = _numpy()
+        k, n = self.shape
+        channels = np.arange(k) if channels is None else np.asarray(channels)
+        if channels.ndim != 1 or channels.dtype.kind not in "iu":
+            raise InputError("outlier weights: expected channels as a list of whole numbers")
+        if len(channels) and not 0 <= channels.min() <= channels.max() < k:
+            raise InputError(f"outlier weights: expected channels of 0 to {k - 1}")
+        channels = np.ascontiguousarray(channels, np.int32)
+        rows = np.empty((len(channels), -(-n // OUTLIER_PADDING) * OUTLIER_PADDING), np.float32)
+        if rows.size:
+            library = _library(os.getpid())
+            library.rows(self._packed, channels.ctypes.data, len(channels), rows.ctypes.data)
+        return rows[:, :n]
+
+    def _multiply(self, x: Any, options: Options, threads: int, explain: bool) -> Any:
+        np = _numpy()
+        (m, k), n = x.shape, self.shape[1]
+        y = np.empty((m, n), np.float32)
+        rows, marks = _rows(x), b""
+        with _ALONE:
+            library = _library(os.getpid())
+            try:
+                found = library.run(rows, self._packed, address_of(y), options, threads)
+            except NotFinite as bad:
+                raise _not_finite(x, bad) from None
+            if not explain:
+                return y
+            report = reported(found)
+            if options.path in ("auto", "split"):
+                marks = library.marks_of_last(k)
+        reason = _reason(report, options, k)
+        seen = np.frombuffer(marks, np.uint8)
+        return y, Explanation(report.path, reason, report.outliers, seen, report)
+
+
+def outlier_matmul(
+    x: Any,
+    w: OutlierWeights,
+    threshold: float = THRESHOLD,
+    *,
+    absmax: str = "inlier",
+    rows_per_scale: int = 1,
+    check_finite: bool = True,
+    threads: int = 1,
+    path: str = "auto",
+    explain: bool = False,
+) -> Any:
+    """x [m, k] · W → float32 [m, n]; with `explain` also an Explanation.
+
+    x: float32 or float16. A channel of x with a magnitude above `threshold` is an outlier.
+    absmax: a row is scaled by the largest of its inliers, or by that of the whole "row", as the
+    patent does. rows_per_scale: so many rows share their largest value. check_finite: refuse NaN
+    and infinity; without, their channels count as outliers. path: "split", "int8" (outliers are
+    quantized too), "float" (W is dequantized), or "auto" for what costs least. Raises InputError
+    for bad arguments, and for the first value that is not finite.
+    """
+    if not isinstance(w, OutlierWeights):
+        raise InputError(
+            f"outlier_matmul: expected w to be OutlierWeights, found {type(w).__name__}; "
+            "make it by OutlierWeights.from_float"
+        )
+    x = _checked_x(x)
+    if x.shape[1] != w.shape[0]:
+        raise InputError(
+            f"outlier_matmul: expected x of {w.shape[0]} channels, found {_shape(x.shape)}"
+        )
+    try:
+        options = _options(threshold, absmax, rows_per_scale, bool(check_finite), path)
+        threads = _known_threads(threads)
+    except TypeError:
+        raise InputError(
+            "outlier_matmul: expected options as numbers and words, found a list or the like"
+        ) from None
+    return w._multiply(x, options, threads, explain)
+
+
+@functools.lru_cache(maxsize=256, typed=True)
+def _options(
+    threshold: Any, absmax: Any, rows_per_scale: Any, check_finite: bool, path: Any
+) -> Options:
+    _one_of("absmax", absmax, _ABSMAX)
+    _one_of("path", path, PATHS)
+    rows = _whole("rows_per_scale", rows_per_scale, 1, (1 << 31) - 1)
+    return Options(_threshold(threshold), path, absmax == "row", check_finite, rows)
+
+
+@functools.lru_cache(maxsize=16, typed=True)
+def _known_threads(threads: Any) -> int:
+    return _whole("threads", threads, 1, _MOST_THREADS)
+
+
+def outlier_marks(x: Any, threshold: float = THRESHOLD, *, check_finite: bool = True) -> Any:
+    """The marks of x [m, k]: uint8 [ceil(k / 8)], bit c % 8 of byte c // 8 for channel c."""
+    np = _numpy()
+    x = _checked_x(x)
+    k = x.shape[1]
+    marks = np.zeros(-(-k // 32), np.uint32)
+    options = Options(_threshold(threshold), check_finite=bool(check_finite))
+    try:
+        _library(os.getpid()).mark(_rows(x), k, options, marks.ctypes.data)
+    except NotFinite as found:
+        raise _not_finite(x, found) from None
+    return marks.view(np.uint8)[: -(-k // 8)].copy()
+
+
+def _reason(report: Report, options: Options, k: int) -> str:
+    if options.path != "auto":
+        return f"{options.path} was asked for"
+    found = f"{report.outliers} of {k} channels beyond {options.threshold:g}"
+    share = report.float_cost / report.split_cost if report.split_cost else 1.0
+    if report.path == "float":
+        return f"{found}: the float product is estimated {1 / share:.2f} x as long as the split"
+    costs = f"estimated {share:.2f} x as fast as the float product"
+    return f"{found}: {'nothing to split' if report.path == 'int8' else 'split'}, {costs}"
+
+
+def _not_finite(x: Any, found: NotFinite) -> InputError:
+    return InputError(
+        f"outlier_matmul: expected finite values, found {x[found.row, found.channel]} at row "
+        f"{found.row}, channel {found.channel}; mend x or pass check_finite=False"
+    )
+
+
+@functools.lru_cache(maxsize=1)
+def _library(process: int) -> OutlierLibrary:
+    """Opened once; a forked process has none of its parent's threads and opens its own."""
+    del process
+    from edgekit.device.runtime.arrays.find import find_library
+
+    return OutlierLibrary(*find_library())
+
+
+def _numpy() -> Any:
+    try:
+        import numpy
+    except ImportError:
+        raise IncompatibleError(
+            "outlier_matmul: expected NumPy on this board, found none; install python3-numpy"
+        ) from None
+    return numpy
+
+
+def _rows(x: Any) -> Rows:
+    return Rows(address_of(x), len(x), x.strides[0] // x.itemsize, x.itemsize == 2)
+
+
+def _checked_x(x: Any) -> Any:
+    """x with its channels side by side, a copy if they were not."""
+    np = _numpy()
+    if not isinstance(x, np.ndarray):
+        raise InputError(f"outlier_matmul: expected x to be an array, found {type(x).__name__}")
+    if x.ndim != 2 or x.dtype not in (np.float32, np.float16) or not x.dtype.isnative:
+        raise InputError(
+            "outlier_matmul: expected x of 2 dimensions, float32 or float16, "
+            f"found {_shape(x.shape)} {x.dtype}"
+        )
+    beside = x.strides[1] == x.itemsize and x.strides[0] % x.itemsize == 0
+    return x if beside and x.flags.aligned else np.ascontiguousarray(x)
+
+
+def _threshold(value: Any) -> float:
+    good = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not good or not value > 0:
+        raise InputError(f"outlier_matmul: expected a threshold above 0, found {value!r}")
+    try:
+        return float(value)
+    except OverflowError:  # a whole number beyond all floats
+        return math.inf
+
+
+def _one_of(name: str, value: Any, known: Any) -> None:
+    if value not in known:
+        raise InputError(
+            f"outlier_matmul: expected {name} to be one of {', '.join(known)}, found {value!r}"
+        )
+
+
+def _whole(name: str, value: Any, least: int, most: int) -> int:
+    good = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if not good or not least <= value <= most:
+        raise InputError(f"outlier_matmul: expected {name} of {least} to {most}, found {value!r}")
+    return int(value)
+
+
+def _matrix(np: Any, name: str, value: Any, types: Any) -> Any:
+    if not isinstance(value, np.ndarray) or value.ndim != 2 or value.dtype.name not in types:
+        found = getattr(value, "dtype", type(value).__name__)
+        shape = _shape(getattr(value, "shape", ()))
+        raise InputError(
+            f"outlier weights: expected {name} [k, n] of {' or '.join(types)}, "
+            f"found {found} {shape}"
+        )
+    if len(value) > _MOST_CHANNELS:
+        raise InputError(
+            f"outlier weights: expected at most {_MOST_CHANNELS} channels, found {len(value)}; "
+            "multiply in parts"
+        )
+    return value
+
+
+def _as_scales(np: Any, scale: Any) -> Any:
+    try:
+        return np.asarray(scale)
+    except (TypeError, ValueError):
+        raise InputError(
+            "outlier weights: expected scales as an array of floats, "
+            f"found a {type(scale).__name__} that is none"
+        ) from None
+
+
+def _scales(np: Any, scale: Any, shape: Any) -> Any:
+    """Scales of a shape as float32; InputError unless all are above 0 and finite."""
+    scale = _as_scales(np, scale)
+    if scale.shape != shape or scale.dtype.kind != "f":
+        raise InputError(
+            f"outlier weights: expected scales {_shape(shape)} of floats, "
+            f"found {scale.dtype} {_shape(scale.shape)}"
+        )
+    with np.errstate(over="ignore"):  # infinity is refused below
+        scale = np.ascontiguousarray(scale, np.float32)
+    bad = ~(np.isfinite(scale) & (scale > 0))
+    if bad.any():
+        at = tuple(int(i) for i in np.argwhere(bad)[0])
+        raise InputError(
+            f"outlier weights: expected scales above 0, found {scale[at]} at {_shape(at)}"
+        )
+    return scale
+
+
+def _shape(shape: Optional[Any]) -> str:
+    return "[" + ", ".join(map(str, shape or ())) + "]"

@@ -1,0 +1,281 @@
+"""The outlier split of the kernels library in this process, bound through ctypes.
+
+Standard library only: arrays are addresses.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import mmap
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Dict, NamedTuple, Optional, Tuple
+
+from edgekit.device.runtime.arrays.gemm_library import (
+    DTYPES,
+    Block,
+    GemmLibrary,
+    GemmMethod,
+    MethodInC,
+)
+from edgekit.device.runtime.kernel_facts import OUTLIER_PADDING
+from edgekit.device.runtime.shared_library import open_library, start_pool
+
+PATHS = ("auto", "split", "int8", "float")  # positions are ek_outlier_path
+_B_SIDE = 1
+_ALIGN = 64
+_USUAL_ROWS = 128  # weights are laid out for products of so many rows
+_KEPT_CALLS = 64  # of one matrix
+_DONE, _MEMORY, _NOT_FINITE = range(3)
+
+
+class _Weights(ctypes.Structure):
+    """ek_outlier_weights of outlier.h."""
+
+    _fields_ = (
+        *((name, ctypes.c_long) for name in ("n", "k", "group")),
+        ("b", ctypes.c_void_p),
+        ("b_bytes", ctypes.c_size_t),
+        ("scale", ctypes.c_void_p),
+        ("excess", ctypes.c_void_p),
+        ("how", MethodInC),
+        ("four", ctypes.c_int32),
+    )
+
+
+class _Args(ctypes.Structure):
+    """ek_outlier_args of outlier.h."""
+
+    _fields_ = (
+        ("weights", ctypes.POINTER(_Weights)),
+        *((name, ctypes.c_long) for name in ("m", "x_row", "y_row")),
+        ("x", ctypes.c_void_p),
+        ("y", ctypes.c_void_p),
+        *((name, ctypes.c_int32) for name in ("half", "path", "absmax_row", "check_finite")),
+        ("threshold", ctypes.c_float),
+        ("rows_per_scale", ctypes.c_long),
+        ("how", MethodInC),
+    )
+
+
+class _Report(ctypes.Structure):
+    """ek_outlier_report of outlier.h."""
+
+    _fields_ = (
+        ("path", ctypes.c_int32),
+        *((name, ctypes.c_long) for name in ("outliers", "row", "channel")),
+        *((name, ctypes.c_size_t) for name in ("bytes", "marks", "x1", "x2", "w4", "tile")),
+        *((name, ctypes.c_double) for name in ("split_cost", "float_cost")),
+    )
+
+
+class Options(NamedTuple):
+    """The options of a product, as outlier_matmul takes them."""
+
+    threshold: float
+    path: str = "auto"
+    absmax_row: bool = False
+    check_finite: bool = True
+    rows_per_scale: int = 1
+
+
+class Rows(NamedTuple):
+    """X: address of m rows, `row` elements apart, of float32 or, if `half`, float16."""
+
+    address: int
+    m: int
+    row: int
+    half: bool
+
+
+class NotFinite(Exception):  # noqa: N818 - a finding, which the caller words
+    """X holds NaN or infinity at (row, channel), first."""
+
+    def __init__(self, row: int, channel: int) -> None:
+        super().__init__(row, channel)
+        self.row, self.channel = row, channel
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a product did. Bytes are of the workspace; tile: blocks on the way, scales, channel
+    numbers. Costs are what the choice compared, in multiply-adds of floats."""
+
+    path: str
+    outliers: int
+    bytes: int
+    marks: int
+    x1: int
+    x2: int
+    w4: int
+    tile: int
+    split_cost: float
+    float_cost: float
+
+
+_Key = Tuple[int, int, bool, Options]  # rows, threads, float16
+_Call = Tuple[_Args, _Report, Tuple[Any, Any], Optional[int]]
+
+
+class Packed:
+    """W as the integer product wants it, and the calls that multiplied with it."""
+
+    def __init__(self, c: _Weights, memory: Tuple[Block, ...]) -> None:
+        self.c = c
+        self.memory = memory
+        self.calls: Dict[_Key, _Call] = {}
+
+    @property
+    def bytes(self) -> int:
+        return sum(block.bytes for block in self.memory)
+
+
+class OutlierLibrary:
+    """libedgekit-kernels.so for the outlier split; one thread at a time may multiply."""
+
+    def __init__(self, path: Path, table: Optional[Path] = None) -> None:
+        """IncompatibleError if this CPU lacks what the library needs, InputError if the table is
+        damaged."""
+        self._gemm = GemmLibrary(path, table)
+        self._lib = open_library(path, "the kernels library of edgekit")
+        _bind(self._lib)
+        self.dtype = DTYPES[self._lib.ek_outlier_dtype()]
+        tiles = [tile.split("x") for tile in self._gemm.tiles(self.dtype)[:-2]]
+        self._heights = {int(nr): int(mr) for mr, nr in tiles}
+        self._pools: Dict[int, Optional[int]] = {}
+        self._workspace = Block(0)
+
+    def pack(
+        self, n: int, k: int, group: int, values: int, scale: int, four: bool = False
+    ) -> Packed:
+        """W [k, n] of bytes at `values`, scale [k / group, n] of floats. four: values of -8 to 7,
+        kept two per byte."""
+        groups, padded = k // group if group else 0, -(-n // OUTLIER_PADDING) * OUTLIER_PADDING
+        how = self._layout(n, group).in_c()
+        operand = (DTYPES.index(self.dtype), _B_SIDE, n, group, ctypes.byref(how))
+        whole = self._lib.ek_gemm_packed_bytes(*operand)
+        halved = self._lib.ek_outlier_packed_i4_bytes(n, group, ctypes.byref(how))
+        size = -(-(halved if four else whole) // _ALIGN) * _ALIGN
+        b, scales, excess = (
+            Block(groups * size),
+            Block(4 * groups * padded),
+            Block(4 * groups * padded),
+        )
+        once = Block(whole) if four else b
+        for i in range(groups):
+            source, to = values + i * group * n, b.address + i * size
+            self._lib.ek_gemm_pack(*operand, source, n, 1, once.address if four else to)
+            if four:
+                self._lib.ek_outlier_pack_i4(n, group, ctypes.byref(how), once.address, to)
+            row = 4 * i * padded
+            ctypes.memmove(scales.address + row, scale + 4 * i * n, 4 * n)
+            self._lib.ek_outlier_excess(source, n, group, excess.address + row)
+        addresses = (b.address, size, scales.address, excess.address)
+        c = _Weights(n, k, group, *addresses, how, int(four))
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            with contextlib.suppress(OSError):  # kernels without; it is for speed alone
+                b.memory.madvise(mmap.MADV_HUGEPAGE)
+        return Packed(c, (b, scales, excess))
+
+    def rows(self, packed: Packed, channels: int, count: int, to: int) -> None:
+        """Dequantized rows, padded; `channels`: address of int32."""
+        self._lib.ek_outlier_rows(ctypes.byref(packed.c), channels, count, to)
+
+    def mark(self, x: Rows, k: int, options: Options, marks: int) -> int:
+        """Marks of X into ceil(k / 32) words; the number of outliers. Raises NotFinite."""
+        weights, report = _Weights(0, k, k), _Report()
+        args = _Args(ctypes.pointer(weights), x.m, x.row, 0, x.address, None, int(x.half))
+        args.check_finite, args.threshold = int(options.check_finite), options.threshold
+        count = self._lib.ek_outlier_mark(ctypes.byref(args), marks, None, ctypes.byref(report))
+        if count < 0:
+            raise NotFinite(report.row, report.channel)
+        return int(count)
+
+    def run(self, x: Rows, packed: Packed, y: int, options: Options, threads: int) -> _Report:
+        """Makes the product [m, n], rows of Y side by side. Raises NotFinite.
+
+        What it did stays in the answer until the next product with these options.
+        """
+        key = (x.m, threads, x.half, options)
+        call = packed.calls.get(key) or self._prepare(packed, key)
+        args, report, by_reference, pool = call
+        args.x, args.y, args.x_row = x.address, y, x.row
+        while True:
+            room = self._workspace
+            status = self._lib.ek_outlier_run(
+                by_reference[0], room.address, room.bytes, pool, by_reference[1]
+            )
+            if status != _MEMORY:
+                break
+            self._workspace = Block(0)  # the old one goes first: both would be twice the memory
+            del room
+            self._workspace = Block(report.bytes)
+        if status == _NOT_FINITE:
+            raise NotFinite(report.row, report.channel)
+        return report
+
+    def marks_of_last(self, k: int) -> bytes:
+        """The marks of the product just made: bit c % 8 of byte c // 8."""
+        return bytes(self._workspace.memory[: -(-k // 8)])
+
+    def _layout(self, n: int, k: int) -> GemmMethod:
+        """What W is packed for: a normal tile, since normal ones serve every number of rows."""
+        how, _ = self._gemm.lookup("s8", _USUAL_ROWS, n, k, 1, "b")
+        narrowest = min(self._heights)
+        if how.nr % narrowest or how.nr not in self._heights:
+            how = replace(how, nr=min(3 * narrowest, -(-n // narrowest) * narrowest))
+        nr = max(nr for nr in self._heights if nr <= max(how.nr, narrowest))
+        return replace(how, mr=self._heights[nr], nr=nr, pack_a=False)
+
+    def _prepare(self, packed: Packed, key: _Key) -> _Call:
+        m, threads, half, options = key
+        args = _Args(
+            *(ctypes.pointer(packed.c), m, 0, packed.c.n, None, None, int(half)),
+            *(PATHS.index(options.path), int(options.absmax_row), int(options.check_finite)),
+            *(options.threshold, options.rows_per_scale, self._method(packed, m, threads)),
+        )
+        report = _Report()
+        by_reference = ctypes.byref(args), ctypes.byref(report)
+        if len(packed.calls) >= _KEPT_CALLS:
+            packed.calls.clear()
+        packed.calls[key] = args, report, by_reference, self._pool(threads)
+        return packed.calls[key]
+
+    def _method(self, packed: Packed, m: int, threads: int) -> MethodInC:
+        c = packed.c
+        how, _ = self._gemm.lookup("s8", m, c.n, c.group, threads, "b")
+        nr = c.how.nr
+        mr = how.mr if how.nr == nr else self._heights[nr]
+        return replace(how, mr=min(mr, self._heights[nr]), nr=nr, pack_a=False).in_c()
+
+    def _pool(self, threads: int) -> Optional[int]:
+        if threads not in self._pools:
+            self._pools[threads] = start_pool(self._lib, threads)
+        return self._pools[threads]
+
+
+def reported(c: _Report) -> Report:
+    """What `run` answered, for good."""
+    sizes = (c.bytes, c.marks, c.x1, c.x2, c.w4, c.tile)
+    return Report(PATHS[c.path], c.outliers, *sizes, c.split_cost, c.float_cost)
+
+
+def _bind(lib: ctypes.CDLL) -> None:
+    number, size, address = ctypes.c_int, ctypes.c_long, ctypes.c_void_p
+    args, report = ctypes.POINTER(_Args), ctypes.POINTER(_Report)
+    operand = (number, number, size, size, ctypes.POINTER(MethodInC))
+    signatures: Tuple[Tuple[str, Any, Tuple[Any, ...]], ...] = (
+        ("ek_outlier_dtype", number, ()),
+        ("ek_outlier_run", number, (args, address, ctypes.c_size_t, address, report)),
+        ("ek_outlier_mark", size, (args, address, address, report)),
+        ("ek_outlier_excess", None, (address, size, size, address)),
+        ("ek_outlier_packed_i4_bytes", ctypes.c_size_t, (size, size, ctypes.POINTER(MethodInC))),
+        ("ek_outlier_pack_i4", None, (size, size, ctypes.POINTER(MethodInC), address, address)),
+        ("ek_outlier_rows", None, (ctypes.POINTER(_Weights), address, size, address)),
+        ("ek_gemm_packed_bytes", ctypes.c_size_t, operand),
+        ("ek_gemm_pack", None, (*operand, address, size, size, address)),
+    )
+    for name, result, arguments in signatures:
+        function = getattr(lib, name)
+        function.restype, function.argtypes = result, arguments

@@ -1,0 +1,298 @@
+"""Sparse matrices in the 3-D block form of the patent on SpMV for vector CPUs; docs/sparse.md."""
+
+from __future__ import annotations
+
+import numbers
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, Optional, Tuple, Union
+
+from edgekit.device.runtime.arrays.address import address_of
+from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings
+from edgekit.device.runtime.arrays.sparse_input import (
+    ALONE,
+    DTYPES,
+    Csr,
+    checked_coo,
+    checked_csr,
+    checked_operand,
+    checked_out,
+    checked_threads,
+    library,
+    numpy,
+    refuse_not_finite,
+)
+from edgekit.device.runtime.arrays.sparse_library import KINDS, Stored
+from edgekit.device.runtime.arrays.sparse_weights import OPERANDS, SUMS, SparseWeights
+from edgekit.device.runtime.errors import InputError
+
+_WORTH_THREADS = 65536  # non-zeros: fewer are multiplied before another thread has woken
+
+
+@dataclass(frozen=True)
+class BlockForm:
+    """How a matrix is stored.
+
+    height: rows of a strip; width: slots of a block; strips of each kind; blocks and slots of all
+    strips; parts of the columns; padding: stored values over non-zeros (1 is none); bytes of all
+    arrays; streamed: bytes of values and indices.
+    """
+
+    height: int
+    width: int
+    strips: Dict[str, int]
+    blocks: int
+    slots: int
+    parts: int
+    padding: float
+    bytes: int
+    streamed: int
+
+
+class SparseMatrix:
+    """A matrix [rows, cols] of float32, float64, float16 or int8, made by one of the `from_`.
+
+    x and y of a product are of the same type, but float32 for float16, and int8 x and int32 y for
+    int8 (sums are exact modulo 2^32). Values must be finite. Duplicates are summed as SciPy does,
+    in the order they come; stored zeros stay. Never changes once made.
+    """
+
+    __slots__ = (
+        *("_form", "_operand", "_settings", "_stored", "_sums", "_weights"),
+        *("dtype", "nnz", "shape"),
+    )
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, csr: Csr, settings: Optional[BlockSettings] = None) -> None:
+        """Makes a matrix from checked rows; the `from_` functions check them. settings: None for
+        what the knowledge base says, else the patent's rule."""
+        self.shape = csr.shape
+        self.dtype = csr.data.dtype
+        self.nnz = len(csr.data)
+        stored = DTYPES[self.dtype.name]
+        self._operand, self._sums = (numpy().dtype(t[stored]) for t in (OPERANDS, SUMS))
+        self._settings = settings or library().settings_for(csr.rows()).settings
+        self._stored: Stored = library().build(csr.rows(), self._settings)
+        self._form: Optional[BlockForm] = None
+        self._weights: Optional[SparseWeights] = None
+
+    @staticmethod
+    def from_csr(
+        indptr: Any, indices: Any, data: Any, shape: Any, settings: Optional[BlockSettings] = None
+    ) -> SparseMatrix:
+        """A matrix from row offsets [rows + 1], columns and values; columns of a row in any order.
+
+        InputError for offsets that do not ascend, columns out of range, values that are not
+        finite, shapes or types that do not fit.
+        """
+        return SparseMatrix(checked_csr(indptr, indices, data, shape), settings)
+
+    @staticmethod
+    def from_coo(
+        rows: Any, cols: Any, values: Any, shape: Any, settings: Optional[BlockSettings] = None
+    ) -> SparseMatrix:
+        """A matrix from entries in any order. InputError as from_csr."""
+        return SparseMatrix(checked_coo(rows, cols, values, shape), settings)
+
+    @staticmethod
+    def from_scipy(matrix: Any, settings: Optional[BlockSettings] = None) -> SparseMatrix:
+        """A matrix from any SciPy sparse matrix or array."""
+        tocsr = getattr(matrix, "tocsr", None)
+        if tocsr is None:
+            raise InputError(
+                f"sparse matrix: expected a SciPy sparse matrix, found {type(matrix).__name__}"
+            )
+        if getattr(matrix, "format", "") == "coo":  # SciPy sums duplicates of 8 bits modulo 2^8
+            return SparseMatrix.from_coo(
+                matrix.row, matrix.col, matrix.data, matrix.shape, settings
+            )
+        csr = tocsr()
+        return SparseMatrix.from_csr(csr.indptr, csr.indices, csr.data, csr.shape, settings)
+
+    @staticmethod
+    def from_dense(array: Any, settings: Optional[BlockSettings] = None) -> SparseMatrix:
+        """A matrix from a 2-D array; zeros are left out."""
+        np = numpy()
+        dense = np.asarray(array)
+        if dense.ndim != 2:
+            raise InputError(f"sparse matrix: expected 2 dimensions, found {list(dense.shape)}")
+        rows, cols = np.nonzero(dense)
+        return SparseMatrix.from_coo(rows, cols, dense[rows, cols], dense.shape, settings)
+
+    @staticmethod
+    def from_matrix_market(
+        path: Union[str, Path], dtype: Any = "float32", settings: Optional[BlockSettings] = None
+    ) -> SparseMatrix:
+        """A matrix from a Matrix Market file (coordinate; real, integer or pattern; any real
+        symmetry).
+
+        InputError names the line and the field that is wrong.
+        """
+        from edgekit.device.runtime.arrays.matrix_market import read_matrix_market
+
+        entries = read_matrix_market(Path(path), dtype)
+        return SparseMatrix.from_coo(
+            entries.rows, entries.cols, entries.values, entries.shape, settings
+        )
+
+    @property
+    def settings(self) -> BlockSettings:
+        """How it is stored."""
+        return self._settings
+
+    @property
+    def form(self) -> BlockForm:
+        """What the storage holds."""
+        if self._form is None:
+            c = self._stored.c
+            counts, blocks = dict.fromkeys(KINDS, 0), 0
+            for strip in self._stored.strips():
+                counts[KINDS[strip.kind]] += 1
+                blocks += -(-strip.slots // c.width)
+            padding = c.slots * c.height / self.nnz if self.nnz else 1.0
+            self._form = BlockForm(
+                *(c.height, c.width, counts, blocks, c.slots, c.parts, padding),
+                *(self._stored.bytes, self._stored.streamed),
+            )
+        return self._form
+
+    def to_csr(self) -> Csr:
+        """Offsets, columns (ascending in each row) and values, without padding."""
+        np = numpy()
+        start = np.zeros(self.shape[0] + 1, np.int64)
+        index, data = np.empty(self.nnz, np.int32), np.empty(self.nnz, self.dtype)
+        library().to_rows(self._stored, *(a.ctypes.data for a in (start, index, data)))
+        return Csr(self.shape, start, index, data)
+
+    def to_dense(self) -> Any:
+        """A 2-D array."""
+        np = numpy()
+        csr, dense = self.to_csr(), np.zeros(self.shape, self.dtype)
+        dense[_row_of_each(np, csr), csr.indices] = csr.data
+        return dense
+
+    def matvec(self, x: Any, threads: int = 1, *, out: Optional[Any] = None) -> Any:
+        """A · x for x [cols] → [rows]; the same bits in every run with as many threads.
+
+        Small products are made on one thread. out: takes the result and is returned. InputError
+        for a wrong shape or type, or an x that is not finite.
+        """
+        np, operand, sums = numpy(), self._operand, self._sums
+        if type(x) is not np.ndarray or x.dtype != operand or x.shape != (self.shape[1],):
+            x = checked_operand("x", x, (self.shape[1],), operand)
+        elif not x.flags.c_contiguous:
+            x = np.ascontiguousarray(x)
+        if out is None:
+            y = np.empty(self.shape[0], sums)
+        else:
+            checked_out(out, (self.shape[0],), sums, x)
+            y = out
+        if threads != 1 and checked_threads(threads) and self.nnz < _WORTH_THREADS:
+            threads = 1
+        at_x, at_y = address_of(x), address_of(y)
+        with ALONE:
+            finite = library().spmv(self._stored, at_x, at_y, threads)
+        if not finite:
+            refuse_not_finite(x)
+        return y
+
+    def matmul(self, x: Any, threads: int = 1) -> Any:
+        """A · X for X [cols, n] → [rows, n]. The first call keeps a copy of A by rows."""
+        if self._weights is None:
+            self._weights = SparseWeights(self.to_csr(), None)
+        return self._weights.matmul(x, threads)
+
+    def __matmul__(self, x: Any) -> Any:
+        return self.matmul(x) if getattr(x, "ndim", 1) == 2 else self.matvec(x)
+
+    def __add__(self, other: Any) -> SparseMatrix:
+        return self._combined(other, 1) if isinstance(other, SparseMatrix) else NotImplemented
+
+    def __sub__(self, other: Any) -> SparseMatrix:
+        return self._combined(other, -1) if isinstance(other, SparseMatrix) else NotImplemented
+
+    def __neg__(self) -> SparseMatrix:
+        return self * -1
+
+    def __mul__(self, factor: Any) -> SparseMatrix:
+        """Every value times a number; int8 takes whole numbers, and products must fit."""
+        if not isinstance(factor, numbers.Real):
+            return NotImplemented
+        if self.dtype.kind == "i" and not isinstance(factor, numbers.Integral):
+            raise InputError(f"sparse matrix: expected a whole factor for int8, found {factor}")
+        np, csr = numpy(), self.to_csr()
+        wide = np.float32 if self.dtype == np.float16 else np.float64
+        values = csr.data.astype(wide if self.dtype.itemsize < 4 else self.dtype)
+        with np.errstate(over="ignore", invalid="ignore"):
+            values *= values.dtype.type(factor)
+        limit = np.finfo(self.dtype).max if self.dtype.kind == "f" else np.iinfo(self.dtype).max
+        least = -limit if self.dtype.kind == "f" else -limit - 1
+        if not bool(np.all((values <= limit) & (values >= least))):
+            raise InputError(f"sparse matrix: expected products within {self.dtype} for {factor}")
+        kept = Csr(self.shape, csr.indptr, csr.indices, values.astype(self.dtype))
+        return SparseMatrix(kept, self._settings)
+
+    __rmul__ = __mul__
+
+    def __eq__(self, other: object) -> Any:
+        """Whether shape, type and all values are equal; stored zeros count as zeros."""
+        if not isinstance(other, SparseMatrix):
+            return NotImplemented
+        if self.shape != other.shape or self.dtype != other.dtype:
+            return False
+        np = numpy()
+        mine, theirs = (_without_zeros(np, m.to_csr()) for m in (self, other))
+        return all(np.array_equal(a, b) for a, b in zip(mine, theirs))
+
+    @property
+    def T(self) -> SparseMatrix:  # noqa: N802 - as everywhere
+        """The transpose."""
+        np, csr = numpy(), self.to_csr()
+        transposed = (csr.indices, _row_of_each(np, csr), csr.data, self.shape[::-1])
+        return SparseMatrix.from_coo(*transposed)
+
+    def save(self, path: Union[str, Path]) -> None:
+        """Writes an .npz that scipy.sparse.load_npz reads too; it fits every board."""
+        np, csr = numpy(), self.to_csr()
+        with Path(path).open("wb") as file:
+            np.savez(
+                file,
+                format=np.array(b"csr"),
+                shape=np.array(self.shape, np.int64),
+                indptr=csr.indptr,
+                indices=csr.indices,
+                data=csr.data,
+            )
+
+    @staticmethod
+    def load(path: Union[str, Path], settings: Optional[BlockSettings] = None) -> SparseMatrix:
+        """Reads what `save` or scipy.sparse.save_npz wrote; everything in it is checked."""
+        from edgekit.device.runtime.arrays.sparse_file import read_sparse_npz
+
+        return SparseMatrix.from_csr(*read_sparse_npz(Path(path)), settings)
+
+    def __repr__(self) -> str:
+        rows, cols = self.shape
+        return f"SparseMatrix({rows} x {cols}, {self.nnz} non-zeros of {self.dtype})"
+
+    def _combined(self, other: SparseMatrix, sign: int) -> SparseMatrix:
+        """self + sign · other: the union of both patterns; what cancels stays as a zero."""
+        if self.shape != other.shape or self.dtype != other.dtype:
+            raise InputError(
+                f"sparse matrix: expected another of {self.dtype} {list(self.shape)}, "
+                f"found {other.dtype} {list(other.shape)}"
+            )
+        np = numpy()
+        a, b = self.to_csr(), (other if sign > 0 else -other).to_csr()
+        parts = ((_row_of_each(np, m), m.indices, m.data) for m in (a, b))
+        rows, cols, values = (np.concatenate(pair) for pair in zip(*parts))
+        return SparseMatrix.from_coo(rows, cols, values, self.shape, self._settings)
+
+
+def _row_of_each(np: Any, csr: Csr) -> Any:
+    return np.repeat(np.arange(csr.shape[0], dtype=np.int32), np.diff(csr.indptr))
+
+
+def _without_zeros(np: Any, csr: Csr) -> Tuple[Any, Any, Any]:
+    kept = csr.data != 0
+    return _row_of_each(np, csr)[kept], csr.indices[kept], csr.data[kept]

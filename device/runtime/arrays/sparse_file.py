@@ -1,0 +1,36 @@
+"""Sparse matrices in files: the .npz that SciPy writes for rows."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any, Tuple
+
+from edgekit.device.runtime.arrays.sparse_input import numpy
+from edgekit.device.runtime.errors import InputError
+
+_FIELDS = ("indptr", "indices", "data", "shape")
+_DAMAGED = (zipfile.BadZipFile, zlib.error, OSError, ValueError, EOFError, KeyError, MemoryError)
+
+
+def read_sparse_npz(path: Path) -> Tuple[Any, Any, Any, Any]:
+    """indptr, indices, data and shape, unchecked; InputError for a file that is none."""
+    np = numpy()
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            kind = bytes(file["format"].tobytes()).decode("ascii", "replace").strip("\0")
+            if kind != "csr":
+                raise InputError(
+                    f"{path.name}: expected a matrix by rows (csr), found '{kind[:20]}'; "
+                    "save matrix.tocsr()"
+                )
+            indptr, indices, data, shape = (file[name] for name in _FIELDS)
+            return indptr, indices, data, shape
+    except FileNotFoundError:
+        raise InputError(f"{path}: expected a sparse matrix, found no file") from None
+    except _DAMAGED as error:
+        raise InputError(
+            f"{path.name}: expected a sparse matrix (.npz with {', '.join(_FIELDS)}), "
+            f"found: {error}"
+        ) from None

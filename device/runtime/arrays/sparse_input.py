@@ -1,0 +1,272 @@
+"""Arrays that describe a sparse matrix, checked: what comes out is sorted, unique and finite."""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+from dataclasses import dataclass
+from typing import Any, Dict, Tuple
+
+from edgekit.device.runtime.arrays.sparse_library import Rows, SparseLibrary
+from edgekit.device.runtime.errors import IncompatibleError, InputError
+from edgekit.device.runtime.features import memory_bytes
+
+DTYPES = {"float32": "f32", "float64": "f64", "float16": "f16", "int8": "s8"}
+ALONE = threading.Lock()  # the library's scratch and threads serve one product at a time
+_LARGEST = (1 << 31) - 1
+_MOST_THREADS = 256
+# Sums of duplicates are made in these, then rounded or found too large for the stored type.
+_SUMMED = {"float32": "float32", "float64": "float64", "float16": "float32", "int8": "float64"}
+
+
+@dataclass(frozen=True)
+class Csr:
+    """A matrix by rows, as SciPy has it: int64 offsets [rows + 1], int32 columns and values."""
+
+    shape: Tuple[int, int]
+    indptr: Any
+    indices: Any
+    data: Any
+
+    def rows(self) -> Rows:
+        """The same as addresses; good while this object lives."""
+        arrays = (self.indptr, self.indices, self.data)
+        return Rows(DTYPES[self.data.dtype.name], *self.shape, *(a.ctypes.data for a in arrays))
+
+
+@functools.lru_cache(maxsize=None)  # small products take about as long as an import statement
+def numpy() -> Any:
+    """NumPy, or IncompatibleError."""
+    try:
+        import numpy as np
+    except ImportError:
+        raise IncompatibleError(
+            "sparse matrix: expected NumPy on this board, found none; install python3-numpy"
+        ) from None
+    return np
+
+
+_OPENED: Dict[int, SparseLibrary] = {}
+
+
+def library() -> SparseLibrary:
+    """The library of this machine, opened once in each process: a fork has none of its parent's
+    threads."""
+    return _OPENED.get(os.getpid()) or _open_library()
+
+
+def _open_library() -> SparseLibrary:
+    from edgekit.device.runtime.arrays.find import find_library, find_spmv_table
+
+    path, _ = find_library()
+    _OPENED[os.getpid()] = opened = SparseLibrary(path, find_spmv_table(path))
+    return opened
+
+
+def checked_csr(indptr: Any, indices: Any, data: Any, shape: Any) -> Csr:
+    """Rows from offsets, columns and values; sorted, duplicates summed. InputError otherwise."""
+    np = numpy()
+    shape = _checked_shape(shape)
+    data = _values(np, data)
+    offsets = _whole_numbers(np, "indptr", indptr, np.int64)
+    columns = _whole_numbers(np, "indices", indices, np.int32)
+    if offsets.shape != (shape[0] + 1,):
+        raise InputError(
+            f"sparse matrix: expected indptr of {shape[0] + 1} offsets for {shape[0]} rows, "
+            f"found {offsets.size}"
+        )
+    if len(columns) != len(data):
+        raise InputError(
+            f"sparse matrix: expected as many indices as values, found {len(columns)} "
+            f"and {len(data)}"
+        )
+    if offsets[0] != 0 or offsets[-1] != len(data):
+        raise InputError(
+            f"sparse matrix: expected indptr from 0 to {len(data)}, found {offsets[0]} to "
+            f"{offsets[-1]}"
+        )
+    csr = Csr(shape, offsets, columns, data)
+    if _check(csr) == "good":
+        return csr
+    rows = np.repeat(np.arange(shape[0], dtype=np.int32), np.diff(offsets))
+    return checked_coo(rows, columns, data, shape)
+
+
+def checked_coo(rows: Any, cols: Any, values: Any, shape: Any) -> Csr:
+    """Rows from entries in any order; those of one place are summed in their order."""
+    np = numpy()
+    shape = _checked_shape(shape)
+    values = _values(np, values)
+    rows = _whole_numbers(np, "rows", rows, np.int32)
+    cols = _whole_numbers(np, "cols", cols, np.int32)
+    if not len(rows) == len(cols) == len(values):
+        raise InputError(
+            f"sparse matrix: expected as many rows, columns and values, found {len(rows)}, "
+            f"{len(cols)} and {len(values)}"
+        )
+    # Offsets and counters, and each entry twice: a shape of two large numbers is quickly written.
+    check_memory(
+        f"sparse matrix: shape {list(shape)}", 8 * (shape[0] + shape[1]) + 40 * len(values)
+    )
+    exact = values.astype(_SUMMED[values.dtype.name], copy=False)
+    csr = _sorted(np, Csr(shape, rows, cols, exact))
+    if _check(csr) != "good":
+        raise InputError("sparse matrix: expected sorted rows, found others; please report this")
+    return Csr(shape, csr.indptr, csr.indices, _stored(np, csr, values.dtype))
+
+
+def _sorted(np: Any, entries: Csr) -> Csr:
+    """`entries.indptr` holds the row of each entry."""
+    n, (rows, cols) = len(entries.data), entries.shape
+    start, index = np.empty(rows + 1, np.int64), np.empty(n, np.int32)
+    summed = np.empty(n, entries.data.dtype)
+    shape = Rows(DTYPES[summed.dtype.name], rows, cols, 0, 0, entries.data.ctypes.data)
+    kept = library().sort_entries(
+        shape,
+        n,
+        *(a.ctypes.data for a in (entries.indptr, entries.indices, start, index, summed)),
+    )
+    if kept < 0:
+        at = -1 - kept
+        raise InputError(
+            f"sparse matrix: entry {at}: expected a row below {rows} and a column below {cols}, "
+            f"found ({entries.indptr[at]}, {entries.indices[at]})"
+        )
+    return Csr(entries.shape, start, index[:kept], summed[:kept])
+
+
+def _stored(np: Any, csr: Csr, dtype: Any) -> Any:
+    """Sums in the stored type; InputError where one does not fit."""
+    if csr.data.dtype == dtype:
+        return csr.data
+    limit = np.finfo(dtype).max if dtype.kind == "f" else np.iinfo(dtype).max
+    least = -limit if dtype.kind == "f" else -limit - 1
+    bad = np.flatnonzero((csr.data > limit) | (csr.data < least))
+    if len(bad):
+        row = int(np.searchsorted(csr.indptr, bad[0], side="right")) - 1
+        raise InputError(
+            f"sparse matrix: expected sums within {dtype}, found {csr.data[bad[0]]:g} at "
+            f"row {row}, column {csr.indices[bad[0]]}; use a wider type"
+        )
+    return csr.data.astype(dtype)
+
+
+def _check(csr: Csr) -> str:
+    """good or unsorted; InputError for what cannot be mended."""
+    fault = library().check(csr.rows())
+    if fault.kind == "start":
+        raise InputError(
+            f"sparse matrix: expected ascending offsets, found {csr.indptr[fault.row]} before "
+            f"{csr.indptr[fault.row + 1]} at row {fault.row}"
+        )
+    if fault.kind == "index":
+        raise InputError(
+            f"sparse matrix: row {fault.row}: expected columns from 0 to {csr.shape[1] - 1}, "
+            f"found {csr.indices[fault.at]}"
+        )
+    if fault.kind == "finite":
+        raise InputError(
+            f"sparse matrix: expected finite values, found {csr.data[fault.at]} at row "
+            f"{fault.row}, column {csr.indices[fault.at]}"
+        )
+    return fault.kind
+
+
+def checked_threads(threads: Any) -> int:
+    """A count of threads."""
+    if not isinstance(threads, int) or not 1 <= threads <= _MOST_THREADS:
+        raise InputError(f"sparse matrix: expected 1 to {_MOST_THREADS} threads, found {threads!r}")
+    return threads
+
+
+def checked_operand(name: str, value: Any, shape: Tuple[int, ...], dtype: Any) -> Any:
+    """The array in C order; InputError for another shape or type."""
+    np = numpy()
+    if not isinstance(value, np.ndarray):
+        raise InputError(
+            f"sparse matrix: expected {name} to be an array, found {type(value).__name__}"
+        )
+    if value.dtype != np.dtype(dtype) or value.shape != shape:
+        raise InputError(
+            f"sparse matrix: expected {name} of {np.dtype(dtype)} {list(shape)}, "
+            f"found {value.dtype} {list(value.shape)}"
+        )
+    return np.ascontiguousarray(value)
+
+
+def checked_out(out: Any, shape: Tuple[int, ...], dtype: Any, x: Any) -> None:
+    """InputError if a result of `shape` cannot be written to `out`, apart from x."""
+    np = numpy()
+    fits = isinstance(out, np.ndarray) and out.shape == shape and out.dtype == np.dtype(dtype)
+    if not fits or not (out.flags.c_contiguous and out.flags.writeable and out.flags.aligned):
+        raise InputError(
+            f"sparse matrix: expected out to be a writable array of {dtype} {list(shape)}, "
+            f"found {getattr(out, 'dtype', type(out).__name__)} {list(getattr(out, 'shape', []))}"
+        )
+    if np.may_share_memory(out, x):
+        raise InputError("sparse matrix: expected out apart from x, found shared memory")
+
+
+def check_memory(what: str, need: int) -> None:
+    """InputError where this machine has no room for `need` bytes."""
+    have = memory_bytes().available
+    if have is not None and need > have // 2:
+        raise InputError(
+            f"{what}: expected to need at most half of the {have} bytes of memory that are free, "
+            f"found {need}; cut the matrix into parts or use a machine with more"
+        )
+
+
+def refuse_not_finite(x: Any) -> None:
+    """InputError if x is to blame for a result that is not finite."""
+    np = numpy()
+    bad = np.argwhere(~np.isfinite(x))
+    if len(bad):
+        at = tuple(int(i) for i in bad[0])
+        where = ", ".join(map(str, at))
+        raise InputError(f"sparse matrix: expected finite x, found {x[at]} at [{where}]")
+
+
+def _checked_shape(shape: Any) -> Tuple[int, int]:
+    try:
+        rows, cols = (int(extent) for extent in shape)
+        whole = (rows, cols) == tuple(shape)
+    except (TypeError, ValueError):
+        whole = False
+    if not whole or not (0 <= rows <= _LARGEST and 0 <= cols <= _LARGEST):
+        raise InputError(
+            f"sparse matrix: expected a shape of two sizes from 0 to {_LARGEST}, found {shape!r}"
+        )
+    return rows, cols
+
+
+def _values(np: Any, values: Any) -> Any:
+    array = np.asarray(values)
+    if array.ndim != 1:
+        raise InputError(
+            f"sparse matrix: expected values in 1 dimension, found {list(array.shape)}"
+        )
+    if array.dtype.name not in DTYPES:
+        raise InputError(
+            f"sparse matrix: expected values of {', '.join(DTYPES)}, found {array.dtype}"
+        )
+    return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
+
+
+def _whole_numbers(np: Any, name: str, value: Any, dtype: Any) -> Any:
+    array = np.asarray(value)
+    if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
+        raise InputError(
+            f"sparse matrix: expected {name} of whole numbers in 1 dimension, "
+            f"found {array.dtype} {list(array.shape)}"
+        )
+    limits = np.iinfo(dtype)
+    if array.size and array.dtype.itemsize > np.dtype(dtype).itemsize:
+        least, most = int(array.min()), int(array.max())
+        if least < limits.min or most > limits.max:
+            raise InputError(
+                f"sparse matrix: expected {name} below 2^{limits.bits - 1}, "
+                f"found {most if most > limits.max else least}"
+            )
+    return np.ascontiguousarray(array, dtype=dtype)

@@ -1,0 +1,170 @@
+"""What is known of sparse matrices on a board: features of a matrix → how to store it.
+
+A table is JSON of the schema edgekit.kb.spmv/1; kb/tables/spmv holds the kit's, `edgekit tune
+spmv` writes the user's. A look-up is exact, then the nearest row of equal spread and band, then
+the patent's rule; every answer says which.
+"""
+
+from __future__ import annotations
+
+import bisect
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
+
+from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings
+from edgekit.device.runtime.errors import InputError
+
+SCHEMA = "edgekit.kb.spmv/2"
+_BEFORE = "edgekit.kb.spmv/1"  # has null where the rule is best
+_RULE = "patent"  # settings: those of the patent's rule, which nothing beat
+ROWS_SEQUENCE = (100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000)
+MEAN_SEQUENCE = (1, 3, 10, 30, 100, 300, 1_000)
+SPREADS = ("even", "random", "skewed")
+_EVEN, _RANDOM = 0.15, 0.8  # standard deviation over mean, at most
+_NARROW, _BANDED = 8.0, 0.1  # span of a row over its non-zeros; over all columns
+
+
+@dataclass(frozen=True)
+class Features:
+    """What a matrix is looked up by. mean and deviation: of the non-zeros per row; longest: the
+    most in one row; span: mean distance from the first to the last column of a row, 1 for a single
+    one."""
+
+    stored: str
+    rows: int
+    cols: int
+    nonzeros: int
+    mean: float
+    deviation: float
+    longest: int
+    span: float
+
+    @property
+    def spread(self) -> str:
+        """even, random or skewed row lengths."""
+        relative = self.deviation / self.mean if self.mean else 0.0
+        return SPREADS[(relative > _EVEN) + (relative > _RANDOM)]
+
+    @property
+    def band(self) -> str:
+        """narrow (rows are about as long as they span), banded, or wide."""
+        if self.span <= _NARROW * self.mean:
+            return "narrow"
+        return "banded" if self.span <= _BANDED * self.cols else "wide"
+
+
+@dataclass(frozen=True, order=True)
+class Key:
+    """Under which a matrix is looked up: positions in the sequences, and classes."""
+
+    stored: str
+    rows: int
+    mean: int
+    spread: str
+    band: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """The best known settings of a key; None: nothing beat the patent's rule. `matrix`: what was
+    measured; `ratio`: its time over the rule's in the same run, below 1 is faster."""
+
+    key: Key
+    settings: Optional[BlockSettings]
+    matrix: str
+    ratio: float
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Settings, the rule that found them (exact, nearest or patent), and why."""
+
+    key: Key
+    settings: BlockSettings
+    rule: str
+    why: str
+
+
+def nearest(value: float, sequence: Sequence[int]) -> int:
+    """Position of the entry nearest to `value` by ratio."""
+    right = bisect.bisect_left(sequence, value)
+    if right in (0, len(sequence)):
+        return min(right, len(sequence) - 1)
+    return right if value * value > sequence[right - 1] * sequence[right] else right - 1
+
+
+def key_of(found: Features) -> Key:
+    """The key under which a matrix is looked up."""
+    rows, mean = nearest(found.rows, ROWS_SEQUENCE), nearest(found.mean, MEAN_SEQUENCE)
+    return Key(found.stored, rows, mean, found.spread, found.band)
+
+
+@dataclass(frozen=True)
+class SpmvTable:
+    """Rows of one platform."""
+
+    platform: str = ""
+    rows: Tuple[Row, ...] = ()
+
+    def lookup(self, wanted: Features, default: BlockSettings) -> Answer:
+        """Settings for a matrix; `default` is what the patent's rule says."""
+        key = key_of(wanted)
+        alike = [row for row in self.rows if _classes(row.key) == _classes(key)]
+        if not alike:
+            why = f"no row of {key.stored}, {key.spread} rows, {key.band} band"
+            return Answer(key, default, "patent", why)
+        best = min(alike, key=lambda row: (_distance(row.key, key), row.key))
+        rule, why = "exact", f"measured on {best.matrix}"
+        if best.key != key:
+            rule, why = "nearest", f"nearest of {len(alike)} rows of its class, {why}"
+        if best.settings is None:
+            why += ", where nothing beat the patent's rule"
+        return Answer(key, best.settings or default, rule, why)
+
+    def text(self) -> str:
+        """The file: one row per line, sorted, so that a change is one line of a diff."""
+        lines = [json.dumps(_document(row)) for row in sorted(self.rows, key=lambda row: row.key)]
+        body = "[\n  " + ",\n  ".join(lines) + "\n ]" if lines else "[]"
+        head = f' "schema": {json.dumps(SCHEMA)},\n "platform": {json.dumps(self.platform)},\n'
+        return "{\n" + head + f' "rows": {body}\n' + "}\n"
+
+
+def read_table(path: Path) -> SpmvTable:
+    """The table in a file; InputError if it is damaged or of another schema."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        if document["schema"] not in (SCHEMA, _BEFORE):
+            raise InputError(
+                f"{path}: expected schema {SCHEMA}, found {document['schema']}; "
+                "make it anew: edgekit tune spmv"
+            )
+        rows = tuple(_row(row) for row in document["rows"])
+        return SpmvTable(str(document["platform"]), rows)
+    except OSError as error:
+        raise InputError(f"{path}: expected a table of SpMV, found: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise InputError(
+            f"{path}: expected a table of SpMV ({SCHEMA}), found: {error}; "
+            "make it anew: edgekit tune spmv"
+        ) from None
+
+
+def _document(row: Row) -> Dict[str, Any]:
+    return {**asdict(row), "settings": asdict(row.settings) if row.settings else _RULE}
+
+
+def _row(raw: Mapping[str, Any]) -> Row:
+    fields: Dict[str, Any] = dict(raw)
+    key, how = Key(**fields.pop("key")), fields.pop("settings")
+    settings = None if how in (_RULE, None) else BlockSettings.of(how)
+    return Row(key, settings, str(fields["matrix"]), float(fields["ratio"]))
+
+
+def _classes(key: Key) -> Tuple[str, str, str]:
+    return key.stored, key.spread, key.band
+
+
+def _distance(a: Key, b: Key) -> int:
+    return abs(a.rows - b.rows) + abs(a.mean - b.mean)

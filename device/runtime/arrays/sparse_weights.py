@@ -1,0 +1,192 @@
+"""Pruned weights, for products with many vectors: 1x1 convolutions and fully connected layers."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Optional
+
+from edgekit.device.runtime.arrays.sparse_input import (
+    ALONE,
+    DTYPES,
+    Csr,
+    checked_coo,
+    checked_operand,
+    checked_out,
+    checked_threads,
+    library,
+    numpy,
+)
+from edgekit.device.runtime.arrays.sparse_library import Plan, SparseProduct
+from edgekit.device.runtime.arrays.sparse_pairs import Pairs, pack_pairs, pack_rows
+from edgekit.device.runtime.errors import InputError
+
+OPERANDS = {"f32": "float32", "f64": "float64", "f16": "float32", "s8": "int8", "s8f": "float32"}
+SUMS = {"f32": "float32", "f64": "float64", "f16": "float32", "s8": "int32", "s8f": "float32"}
+_STORAGE = ("f32", "f16", "s8")
+_MOST = {"f16": 65504.0}
+_INT8 = 127
+_PLANNED = ("f32", "f16", "s8", "s8f")
+_PLANNED_COLS = (1 << 16) - 1
+
+
+class SparseWeights:
+    """Rows of compressed indices and values: W [outputs, inputs], mostly zeros.
+
+    Y = W · X with X [inputs, pixels], channel-major. float32, float64, float16 (computed in
+    float32), int8 · int8 → int32, or float32 weights kept as int8 with a scale per output.
+    """
+
+    def __init__(self, csr: Csr, scale: Optional[Any]) -> None:
+        """Makes weights from checked rows; scale [outputs] turns int8 weights into floats."""
+        np = numpy()
+        self.shape = csr.shape
+        self.nnz = len(csr.data)
+        self.stored = "s8f" if scale is not None else DTYPES[csr.data.dtype.name]
+        cols = csr.shape[1]
+        index = np.uint8 if cols <= 1 << 8 else np.uint16 if cols <= 1 << 16 else np.uint32
+        self._start, self._values, self._scale = csr.indptr, csr.data, scale
+        self._index = csr.indices.astype(index)
+        self._csr = csr
+        self._pairs: Optional[Pairs] = None
+
+    @staticmethod
+    def from_dense(weights: Any, storage: str = "f32") -> SparseWeights:
+        """Weights from W [outputs, inputs]; zeros are left out.
+
+        float32 weights are stored as f32, rounded to f16, or rounded to s8 with a scale per
+        output; float64 and int8 weights are stored as they are. InputError for NaN or infinite
+        weights (output and input named), or values too large for f16.
+        """
+        np = numpy()
+        dense = np.asarray(weights)
+        if dense.ndim != 2:
+            raise InputError(
+                f"sparse weights: expected [outputs, inputs], found {list(dense.shape)}"
+            )
+        rows, cols = np.nonzero(dense)
+        csr = checked_coo(rows, cols, dense[rows, cols], dense.shape)
+        if storage not in _STORAGE or (storage != "f32" and dense.dtype != np.float32):
+            raise InputError(
+                f"sparse weights: expected storage of {', '.join(_STORAGE)}, other than f32 for "
+                f"float32 weights, found {storage!r} for {dense.dtype}"
+            )
+        if storage == "f16":
+            return SparseWeights(_as_half(np, csr), None)
+        return _quantized(np, csr) if storage == "s8" else SparseWeights(csr, None)
+
+    @property
+    def bytes(self) -> int:
+        """The memory that all arrays take; the first product that needs pairs of rows adds
+        theirs."""
+        arrays = [self._start, self._index, self._values, self._scale]
+        if self._pairs:
+            arrays += [self._pairs.pair, self._pairs.columns, self._pairs.values]
+        return sum(int(a.nbytes) for a in arrays if a is not None)
+
+    @property
+    def density(self) -> float:
+        """Share of weights that are stored."""
+        return self.nnz / max(self.shape[0] * self.shape[1], 1)
+
+    def matmul(
+        self,
+        x: Any,
+        threads: int = 1,
+        *,
+        bias: Optional[Any] = None,
+        low: float = float("-inf"),
+        high: float = float("inf"),
+        vectors: int = 0,
+        out: Optional[Any] = None,
+    ) -> Any:
+        """W · X (+ bias per output, clamped to low .. high where floats) for X [inputs, pixels].
+
+        vectors: of pixels at once, 1, 2, 4 or 8; 0 for what suits. out: takes the result and is
+        returned. NaN and infinities of X reach the outputs whose weights meet them. InputError for
+        a wrong shape or type.
+        """
+        np = numpy()
+        if getattr(x, "ndim", 0) != 2:
+            raise InputError(
+                f"sparse matrix: expected X [{self.shape[1]}, pixels], "
+                f"found {list(getattr(x, 'shape', []))}"
+            )
+        given = checked_operand("X", x, (self.shape[1], x.shape[1]), OPERANDS[self.stored])
+        if bias is not None:
+            bias = checked_operand("bias", bias, (self.shape[0],), SUMS[self.stored])
+        if vectors not in (0, 1, 2, 4, 8):
+            raise InputError(f"sparse matrix: expected 0, 1, 2, 4 or 8 vectors, found {vectors!r}")
+        shape = (self.shape[0], x.shape[1])
+        y = np.empty(shape, SUMS[self.stored]) if out is None else out
+        if out is not None:
+            checked_out(out, shape, SUMS[self.stored], given)
+        product = self._product(given, y, bias, low, high, vectors)
+        with ALONE:
+            library().spmm(product, checked_threads(threads))
+        return y
+
+    def timer(self, x: Any, y: Any, threads: int = 1) -> Callable[[int], int]:
+        """A function of a count: nanoseconds of so many products of checked arrays in a row."""
+        product = self._product(x, y, None, float("-inf"), float("inf"), 0)
+        timed = library().spmm_timer(product, threads)
+
+        def keeping(count: int, _arrays: Any = (x, y, self)) -> int:
+            return timed(count)
+
+        return keeping
+
+    def _product(
+        self, x: Any, y: Any, bias: Any, low: float, high: float, vectors: int
+    ) -> SparseProduct:
+        given = (self._start, self._index, self._values, self._scale, x, y, bias)
+        start, index, values, scale, at_x, at_y, at_bias = (
+            0 if a is None else int(a.ctypes.data) for a in given
+        )
+        rows, cols, pixels = (*self.shape, x.shape[1])
+        where = (start, index, values, scale, at_x, at_y)
+        strides = (pixels, pixels, pixels)
+        return SparseProduct(
+            self.stored,
+            rows,
+            cols,
+            self._index.itemsize,
+            *where,
+            *strides,
+            bias=at_bias,
+            low=low,
+            high=high,
+            vectors=vectors,
+            plan=self._plan() if pixels > 1 else None,
+        )
+
+    def _plan(self) -> Optional[Plan]:
+        if self.stored not in _PLANNED or self.shape[1] > _PLANNED_COLS:
+            return None
+        if not self._pairs:
+            whole = self.stored == "s8"
+            self._pairs = (
+                pack_rows(self._csr) if whole else pack_pairs(self._csr, library().panel())
+            )
+        p = self._pairs
+        arrays = (p.pair, p.columns, p.values)
+        return Plan(p.panels, p.pairs, *(int(a.ctypes.data) for a in arrays))
+
+
+def _as_half(np: Any, csr: Csr) -> Csr:
+    large = np.flatnonzero(np.abs(csr.data) > _MOST["f16"])
+    if len(large):
+        row = int(np.searchsorted(csr.indptr, large[0], side="right")) - 1
+        raise InputError(
+            f"sparse weights: expected values up to {_MOST['f16']:g} for f16, found "
+            f"{csr.data[large[0]]:g} at output {row}, input {csr.indices[large[0]]}"
+        )
+    return Csr(csr.shape, csr.indptr, csr.indices, csr.data.astype(np.float16))
+
+
+def _quantized(np: Any, csr: Csr) -> SparseWeights:
+    """The largest weight of an output becomes 127; an output without weights has the scale 1."""
+    largest = np.zeros(csr.shape[0], np.float32)
+    rows = np.repeat(np.arange(csr.shape[0]), np.diff(csr.indptr))
+    np.maximum.at(largest, rows, np.abs(csr.data))
+    scale = np.where(largest > 0, largest / _INT8, 1).astype(np.float32)
+    values = np.rint(csr.data / scale[rows]).astype(np.int8)
+    return SparseWeights(Csr(csr.shape, csr.indptr, csr.indices, values), scale)

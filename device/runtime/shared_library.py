@@ -1,0 +1,99 @@
+"""Opens libraries that edgekit compiled; what is damaged or for another CPU is refused."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+from pathlib import Path
+from typing import Optional
+
+from edgekit.device.runtime import features
+from edgekit.device.runtime.errors import IncompatibleError, TransferError
+
+ABI = 1
+_MACHINES = {3: "i686", 40: "armv7l", 62: "x86_64", 183: "aarch64", 243: "riscv64"}
+
+
+def open_library(path: Path, what: str = "a compiled model") -> ctypes.CDLL:
+    """The library at `path`, after its machine, its ABI and the CPU's features were checked."""
+    check_elf(path)
+    try:
+        lib = ctypes.CDLL(str(path.resolve()))
+        found = int(lib.ek_abi())
+    except (OSError, AttributeError) as error:
+        raise IncompatibleError(
+            f"{path.name}: expected {what}, found {error}; compile it again"
+        ) from None
+    if found != ABI:
+        raise IncompatibleError(
+            f"{path.name}: expected ABI {ABI}, found {found}; compile it again with this kit"
+        )
+    lib.ek_missing_feature.restype = ctypes.c_char_p
+    missing: Optional[bytes] = lib.ek_missing_feature()
+    if missing is not None:
+        raise IncompatibleError(
+            f"{path.name}: expected a CPU with {missing.decode()}, found one "
+            "without; compile for a profile that does not need it"
+        )
+    return lib
+
+
+def start_pool(lib: ctypes.CDLL, threads: int) -> Optional[int]:
+    """A pool of the library's threads, the caller among them; None for one thread."""
+    if threads == 1:
+        return None
+    lib.ek_pool_create.argtypes, lib.ek_pool_create.restype = (ctypes.c_int,), ctypes.c_void_p
+    lib.ek_pool_destroy.argtypes, lib.ek_pool_destroy.restype = (ctypes.c_void_p,), None
+    pool: Optional[int] = lib.ek_pool_create(threads)
+    if not pool:
+        raise IncompatibleError(
+            f"expected to start {threads} threads, found that the system "
+            "refuses; use fewer with --threads"
+        )
+    return pool
+
+
+def check_elf(path: Path) -> None:
+    """Reads the machine from the ELF header: dlopen's own message names neither side."""
+    try:
+        with path.open("rb") as file:
+            header = file.read(20)
+    except OSError as error:
+        raise TransferError(
+            f"{path.name}: expected a readable file, found {error.strerror}; deploy again"
+        ) from None
+    if len(header) < 20 or header[:4] != b"\x7fELF":
+        raise TransferError(
+            f"{path.name}: expected a shared library, found {header[:4]!r}; deploy again"
+        )
+    number = struct.unpack_from("<H", header, 18)[0]
+    found = _MACHINES.get(number, f"ELF machine {number}")
+    if found != features.machine():
+        raise IncompatibleError(
+            f"{path.name}: expected a library for {features.machine()}, "
+            f"found one for {found}; compile for this board's profile"
+        )
+    _check_segments(path)
+
+
+def _check_segments(path: Path) -> None:
+    """The loader maps what the header promises: touching what is behind the end kills."""
+    with path.open("rb") as file:
+        size, header = os.fstat(file.fileno()).st_size, file.read(64)
+        wide = header[4:5] == b"\x02"
+        layout, row = ("<Q", "<IIQQQQQQ") if wide else ("<I", "<IIIIIIII")
+        try:
+            (start,) = struct.unpack_from(layout, header, 32 if wide else 28)
+            width, count = struct.unpack_from("<HH", header, 54 if wide else 42)
+            file.seek(start)
+            rows = file.read(width * count)
+            found = [struct.unpack_from(row, rows, i * width) for i in range(count)]
+        except (struct.error, ValueError, OSError):
+            found = []
+    ends = [r[2] + r[5] if wide else r[1] + r[4] for r in found]
+    if not ends or max(ends) > size:
+        needed = max(ends, default=64)
+        raise TransferError(
+            f"{path.name}: expected at least {needed} bytes, found {size}; deploy again"
+        )

@@ -1,0 +1,1 @@
+"""Files, paths and text: what every other package uses."""

@@ -1,0 +1,308 @@
+"""A section of the plan → one C file: the calls of one subgraph, compiled by itself.
+
+Nothing in the text depends on the rest of the model: where buffers and weights are is in a table
+that run() hands over, and the function is named by what it does. So a subgraph that did not change
+is found in the cache of objects, whatever happened to its neighbors.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgekit.host.compiler.lowering.plan import (
+    Call,
+    Field,
+    Kernel,
+    Loop,
+    Move,
+    Plan,
+    Section,
+    Step,
+    Value,
+    Weights,
+    base_of,
+    calls_of,
+)
+from edgekit.host.compiler.toolchain.zig import kernels_folder
+
+_BASES = """\
+    const ek_model *const m = i->model;
+    const char *const w = m->weights;
+    char *const a = m->arena, *const s = m->state;
+    const void *const *const in = i->in;
+    void *const *const out = i->out;
+    const size_t *const at = i->at;
+    (void)w, (void)a, (void)s, (void)in, (void)out, (void)at;\
+"""
+
+
+_MANY = 32  # calls, or steps; compilers take the square of a function's length
+_LONG = 128  # steps that are one function
+_APART = "static __attribute__((noinline)) void"
+
+
+@dataclass(frozen=True)
+class SectionCode:
+    """A C file whose function `symbol` (the macro NAME) runs a section, given its `offsets`."""
+
+    symbol: str
+    text: str
+    offsets: tuple[int, ...]
+
+
+def section_code(plan: Plan, section: Section) -> SectionCode:
+    """The code of one section, and the table it finds its memory by."""
+    places = _Places(plan)
+    steps = plan.lowered.steps[section.first : section.last]
+    calls = [call for step in steps for call in calls_of(step.calls)]
+    headers = {call.kernel.header for call in calls if call.kernel.header} | {"kernel.h"}
+    lines = [f'#include "{h}"' for h in sorted(headers)]
+    lines.append('#include <math.h>\n#include "runtime/clock.h"\n#include "runtime/units.h"\n')
+    lines += sorted({_arguments(call.kernel) for call in calls if call.kernel.header is None})
+    lines += sorted({_prototype(call) for call in calls})
+    lines.append("void NAME(const ek_inference *);\n")
+    shared = section.queues
+    lines += _side_by_side(steps, section, places) if shared else _in_order(steps, places)
+    text = "\n".join(lines) + "\n"
+    symbol = f"ek_subgraph_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    return SectionCode(symbol, text, places.offsets)
+
+
+def _in_order(steps: tuple[Step, ...], places: _Places) -> list[str]:
+    """One step after the other, each on the whole pool; of many, functions of some each."""
+    if len(steps) <= _LONG:
+        return _function("void NAME", steps, 0, places)
+    lines, calls = [], []
+    for first in range(0, len(steps), _MANY):
+        some = steps[first : first + _MANY]
+        name = f"steps_{first}"
+        lines += _function(f"{_APART} {name}", some, first, places)
+        calls.append(f"    {name}(i);")
+    return [*lines, "void NAME(const ek_inference *i) {", *calls, "}"]
+
+
+def _function(head: str, steps: tuple[Step, ...], first: int, places: _Places) -> list[str]:
+    """A function that runs `steps`, the first of which is number `first` of the section."""
+    parts: list[str] = []
+    body = [
+        f"{head}(const ek_inference *i) {{",
+        _BASES,
+        "    ek_pool *const pool = i->pool;",
+        "    uint64_t *const stamps = m->stamps ? m->stamps + i->first : NULL;",
+        "    (void)pool;",
+    ]
+    for index, step in enumerate(steps, first + 1):
+        body += [
+            *_step(step, places, parts, index),
+            f"    if (stamps)\n        stamps[{index}] = ek_ticks();",
+        ]
+    return [*parts, *body, "}"]
+
+
+def _side_by_side(steps: tuple[Step, ...], section: Section, places: _Places) -> list[str]:
+    """A function per step, in a queue per unit."""
+    body: list[str] = []
+    for index, step in enumerate(steps):
+        parts: list[str] = []
+        lines = _step(step, places, parts, index)
+        body += [
+            *parts,
+            f"static void step_{index}(const ek_inference *i, int number) {{",
+            _BASES,
+            "    ek_pool *const pool = i->pool;",
+            "    (void)pool, (void)number;",
+            *lines,
+            "}\n",
+        ]
+    for unit, queue in enumerate(section.queues):
+        body.append(f"static const ek_step queue_{unit}[] = {{")
+        for waiting in queue:
+            after = ", ".join(map(str, waiting.after))
+            body.append(f"    {{step_{waiting.step}, {waiting.step}, {{{after}}}}},")
+        body.append("};\n")
+    queues = ", ".join(f"{{queue_{u}, {len(q)}}}" for u, q in enumerate(section.queues))
+    return [
+        *body,
+        "void NAME(const ek_inference *i) {",
+        f"    static const ek_queue queues[] = {{{queues}}};",
+        f"    ek_run_units(i, queues, {len(section.queues)});",
+        "    if (i->model->stamps)",
+        f"        ek_stamps_add(i->model->stamps + i->first, {len(steps)});",
+        "}",
+    ]
+
+
+def _step(step: Step, places: _Places, parts: list[str], index: int) -> list[str]:
+    """The calls of one step; of many, functions of some each are added to `parts`."""
+    calls = _calls(step.calls, places, parts, f"part_{index}")
+    return [f"    {{ /* {_comment(step.name)}: {step.op} */", *calls, "    }"]
+
+
+def _calls(calls: Sequence[Call | Loop], places: _Places, parts: list[str], name: str) -> list[str]:
+    """Calls and loops in turn. `name` is where those of functions added to `parts` begin."""
+    if len(calls) <= _MANY:
+        return [
+            line
+            for i, call in enumerate(calls)
+            for line in (
+                _loop(call, places, parts, f"{name}_{i}")
+                if isinstance(call, Loop)
+                else _call(call, places)
+            )
+        ]
+    lines = []
+    for first in range(0, len(calls), _MANY):
+        own = f"{name}_{first}"
+        body = _calls(calls[first : first + _MANY], places, parts, own)
+        parts += [
+            f"{_APART} {own}(const ek_inference *i) {{",
+            _BASES,
+            "    ek_pool *const pool = i->pool;",
+            "    (void)pool;",
+            *body,
+            "}\n",
+        ]
+        lines.append(f"        {own}(i);")
+    return lines
+
+
+def _loop(loop: Loop, places: _Places, parts: list[str], name: str) -> list[str]:
+    """A C loop; all that depends on its step are moves."""
+    going = ""
+    if loop.going is not None:
+        going = f" && *(const unsigned char *){places.address(loop.going)}"
+    lines = [
+        "        {",
+        *(_move(m, places) for m in loop.begin),
+        "        long t = 0;",
+        f"        for (; t < {loop.steps}{going}; t++) {{",
+        *(_move(m, places) for m in loop.before),
+        *_calls(loop.calls, places, parts, name),
+        *(_move(m, places) for m in loop.after),
+        "        }",
+    ]
+    for value, size in loop.cleared:
+        target = f"(char *){places.address(value)} + t * {size}L"
+        lines.append(f"        memset({target}, 0, ({loop.steps} - t) * {size}L);")
+    if loop.count is not None:
+        lines.append(f"        *(int64_t *){places.address(loop.count)} = t;")
+    return [*lines, "        }"]
+
+
+def _move(move: Move, places: _Places) -> str:
+    target = f"(char *){places.address(move.target)}"
+    source = f"(const char *){_field(move.source, places)}"
+    if move.target_pitch:
+        target += f" + t * {move.target_pitch}L"
+    if move.source_pitch:
+        source += f" + t * {move.source_pitch}L"
+    return f"        memcpy({target}, {source}, {move.bytes});"
+
+
+def _comment(text: str) -> str:
+    """Text of a model file inside a C comment: nothing in it may end the comment."""
+    return "".join(c if (c.isascii() and c.isalnum()) or c in "_-./:" else "_" for c in text)
+
+
+def _arguments(kernel: Kernel) -> str:
+    """The type of a kernel's arguments, as its C file declares it."""
+    source = (kernels_folder() / kernel.source).read_text()
+    found = re.search(rf"^typedef struct {{\n(?:(?!}}).*\n)*}} {kernel.args};\n", source, re.M)
+    if found is None:
+        raise ValueError(f"{kernel.source}: expected a typedef of {kernel.args}, found none")
+    return found[0]
+
+
+def _prototype(call: Call) -> str:
+    rest = "ek_pool *" if call.tasks is None else "long, long"
+    return f"void {call.kernel.symbol}(const void *, {rest});"
+
+
+def _call(call: Call, places: _Places) -> list[str]:
+    fields = ", ".join(f".{k} = {_field(v, places)}" for k, v in call.fields.items())
+    wrapped = textwrap.wrap(
+        fields + "};", 92, initial_indent=" " * 12, subsequent_indent=" " * 12,
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
+    symbol = call.kernel.symbol
+    shared = f"ek_parallel(pool, {symbol}, &c, {call.tasks}, {call.grain});"
+    return [
+        "        {",
+        f"            const {call.kernel.args} c = {{",
+        *wrapped,
+        f"            {f'{symbol}(&c, pool);' if call.tasks is None else shared}",
+        "        }",
+    ]
+
+
+def _field(value: Field, places: _Places) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, Value):
+        return places.address(value)
+    if isinstance(value, Weights):
+        return places.weights(value)
+    if isinstance(value, tuple):
+        return "{" + ", ".join(_field(v, places) for v in value) + "}"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f".{k} = {_field(v, places)}" for k, v in value.items()) + "}"
+    if isinstance(value, float):
+        return _c_float(value)
+    return str(value)
+
+
+def _c_float(value: float) -> str:
+    with np.errstate(over="ignore"):
+        nearest = float(np.float32(value))
+    if math.isnan(nearest):
+        return "NAN"
+    if math.isinf(nearest):
+        return "INFINITY" if nearest > 0 else "-INFINITY"
+    return nearest.hex() + "f"
+
+
+class _Places:
+    """The place of each buffer, as a C expression over a table of offsets that fills as it is
+    asked."""
+
+    def __init__(self, plan: Plan) -> None:
+        lowered = plan.lowered
+        self._aliases = lowered.aliases
+        self._base: dict[str, tuple[str, int]] = {
+            name: ("a", offset) for name, offset in plan.memory.offsets.items()
+        }
+        self._base |= {n: ("w", c.offset) for n, c in lowered.constants.items()}
+        self._base |= {n: ("s", slot.offset) for n, slot in lowered.states.items()}
+        for i, t in enumerate(lowered.inputs):
+            self._base[t.name] = (f"(const char *)in[{i}]", 0)
+        for i, buffer in enumerate(lowered.output_buffers):
+            self._base[buffer] = (f"(char *)out[{i}]", 0)
+        # By what they are, not by value: two offsets may be equal by chance.
+        self._index: dict[tuple[str, str, int], int] = {}
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        """The table, for the section that was asked about."""
+        return tuple(offset for _, _, offset in self._index)
+
+    def address(self, value: Value) -> str:
+        alias = base_of(self._aliases, value.tensor)
+        pointer, start = self._base[alias.base]
+        within = alias.offset + value.offset
+        if pointer not in ("a", "w", "s"):
+            return f"(void *)({pointer} + {within})"
+        return f"(void *)({pointer} + {self._entry(pointer, alias.base, start + within)})"
+
+    def weights(self, value: Weights) -> str:
+        return f"(const void *)(w + {self._entry('w', '', value.offset)})"
+
+    def _entry(self, pointer: str, name: str, offset: int) -> str:
+        index = self._index.setdefault((pointer, name, offset), len(self._index))
+        return f"at[{index}]"

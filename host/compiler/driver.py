@@ -1,0 +1,297 @@
+"""The journey of a model: import → passes → lower → C → library, weights, golden vectors."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from edgekit.device.runtime.agent.specs import LossSpec
+from edgekit.device.runtime.agent.variants import shapes_text
+from edgekit.device.runtime.features import memory_bytes
+from edgekit.host.common.paths import cache_folder
+from edgekit.host.compiler.artifact import Artifact, Golden
+from edgekit.host.compiler.codegen.emit import describe, emit, kernels_of, parts_of
+from edgekit.host.compiler.codegen.section import section_code
+from edgekit.host.compiler.explain import explain
+from edgekit.host.compiler.fit import plan_of
+from edgekit.host.compiler.frontends import import_model, model_hash
+from edgekit.host.compiler.golden.half import code_note, half_note, loss_of, worse
+from edgekit.host.compiler.golden.vectors import golden_of
+from edgekit.host.compiler.inputs import read_loss
+from edgekit.host.compiler.ir.types import Array, Graph
+from edgekit.host.compiler.lowering.context import WeightsFile
+from edgekit.host.compiler.lowering.groups import Group, choices_of
+from edgekit.host.compiler.lowering.plan import Kernel, Plan
+from edgekit.host.compiler.options import DEFAULT_OPTIONS, CompileOptions, Shapes
+from edgekit.host.compiler.pipeline import Target, run_pipeline
+from edgekit.host.compiler.placement import check_placement, explained, placements
+from edgekit.host.compiler.tables.gemm import table_of
+from edgekit.host.compiler.toolchain.kernels import features_unit
+from edgekit.host.compiler.toolchain.zig import Toolchain, Unit, kernels_folder
+from edgekit.host.compiler.transforms.passes.pipeline import PassCount
+from edgekit.host.compiler.transforms.passes.thresholds import Fitted, fixed_note
+from edgekit.host.compiler.transforms.quantize import quantized_file, read_samples
+from edgekit.host.compiler.transforms.split import memory_limit
+from edgekit.host.errors import InputError
+from edgekit.kb.tables.gemm_table import KnowledgeBase
+from edgekit.kb.targets.board import BoardProfile
+
+_LOG = logging.getLogger(__name__)
+_FILES = 64  # of sections
+_CONVERT = {"FROM_F16", "TO_F16"}  # macros of kernels that instructions of f16 make faster
+
+
+def compile_artifact(
+    model: Path,
+    board: BoardProfile,
+    cache: Path | None = None,
+    options: CompileOptions = DEFAULT_OPTIONS,
+) -> Artifact:
+    """Builds `model` for `board`; `cache` defaults to the user's cache folder.
+
+    Raises InputError for a model that cannot be read or does not fit the board, BuildError if the
+    compiler fails.
+    """
+    return compile_variants(model, board, cache, replace(options, more_shapes=()))[0]
+
+
+def compile_variants(
+    model: Path,
+    board: BoardProfile,
+    cache: Path | None = None,
+    options: CompileOptions = DEFAULT_OPTIONS,
+) -> tuple[Artifact, ...]:
+    """Compiles a model as `compile_artifact` does, for all shapes that `options` ask for.
+
+    Constants that variants share stand once: the weights of each begin with those before.
+    """
+    check_placement(board, options.threads, options.cluster)
+    digest = model_hash(model)
+    weights, made = WeightsFile(), []
+    for each in options.each_variant():
+        with _naming_shapes(each.shapes if options.more_shapes else {}):
+            graph, passed = prepare(model, board, each)
+            made.append(build_graph(graph, passed, digest, board, cache, each, weights))
+    return tuple(made)
+
+
+@contextmanager
+def _naming_shapes(shapes: Shapes) -> Iterator[None]:
+    """Errors of one of several variants say which one it is."""
+    try:
+        yield
+    except InputError as error:
+        if not shapes:
+            raise
+        raise InputError(f"{error} (with {shapes_text(shapes)})") from error
+
+
+def prepare(
+    model: Path, board: BoardProfile, options: CompileOptions = DEFAULT_OPTIONS
+) -> tuple[Graph, Made]:
+    """The graph as it was imported (and quantized, if asked for), and what passes made of it, ready
+    for scheduling."""
+    graph, lost = import_model(model, options.shapes), read_loss(model)
+    if options.quantize is not None:
+        quantized = quantized_file(model, graph, options.quantize, board)
+        graph, lost = quantized.graph, quantized.report.loss
+    samples = () if options.samples is None else read_samples(options.samples, graph)
+    imported, made = prepare_graph(graph, board, options, samples=samples)
+    return imported, replace(made, lost=lost)
+
+
+def prepare_graph(
+    source: Graph,
+    board: BoardProfile,
+    options: CompileOptions = DEFAULT_OPTIONS,
+    table: KnowledgeBase | None = None,
+    samples: Sequence[Mapping[str, Array]] = (),
+) -> tuple[Graph, Made]:
+    """`prepare` of what an importer made, with the methods of `table`, by default the board's, and
+    weights of few bits fitted to `samples`, inputs by name."""
+    rows = table_of(board) if table is None else table
+    target = Target(board, options, memory_limit(board, options), rows, samples)
+    work = run_pipeline(source, target)
+    notes = (*source.notes, *work.notes)
+    made = Made(
+        work.graph,
+        work.counts,
+        work.origin,
+        target.limit,
+        notes,
+        work.exact,
+        work.groups,
+        work.floats,
+        work.splits,
+    )
+    return work.imported, made
+
+
+@dataclass(frozen=True)
+class Made:
+    """A graph ready for scheduling, and how it came about: operator counts of the passes, the
+    operators that parts were split from, the limit of memory that asked for that, what the
+    importer has to say, the same in f32 if it computes in half precision, operators whose method
+    was chosen together, the same with weights of floats if some are codes, what products that
+    were fitted to samples take apart, and what quantization cost before the import."""
+
+    graph: Graph
+    counts: tuple[PassCount, ...] = ()
+    origin: Mapping[str, str] = field(default_factory=dict)
+    limit: int | None = None
+    notes: tuple[str, ...] = ()
+    exact: Graph | None = None
+    groups: tuple[Group, ...] = ()
+    floats: Graph | None = None
+    splits: Mapping[str, Fitted] = field(default_factory=dict)
+    lost: LossSpec | None = None
+
+
+def build_graph(
+    imported: Graph,
+    made: Made,
+    digest: str,
+    board: BoardProfile,
+    cache: Path | None = None,
+    options: CompileOptions = DEFAULT_OPTIONS,
+    weights: WeightsFile | None = None,
+    table: KnowledgeBase | None = None,
+) -> Artifact:
+    """The library of what passes made of `imported`, of whose model `digest` is the SHA-256;
+    golden outputs are those of `imported`. Constants go to the end of `weights`, if given; methods
+    come from `table`, by default the board's: those of the number of threads that options name, or
+    that is fastest by price."""
+    cache = cache or cache_folder()
+    _LOG.info("%s: planning %d operators for %s", imported.name, len(made.graph.nodes), board.name)
+    table = table_of(board) if table is None else table
+    threads = _likely_threads(made.graph, board, options, table)
+    choices = choices_of(made.groups)
+    scheduled, plan = plan_of(made.graph, board, options, weights, table, threads, choices)
+    check_memory(plan, board, made.limit)
+    library = Toolchain(board, cache / "objects").build(units_of(plan, board))
+    _LOG.info("%s: compiled; golden outputs by the reference", imported.name)
+    golden = golden_of(imported, cache / "golden")
+    placed = placements(scheduled, plan, board, options.threads, options.cluster)
+    notes, plain = made.notes, made.floats or made.exact
+    loss = None if plain is None else loss_of(plain, golden)
+    if loss is not None and made.floats is not None:
+        notes = (*notes, code_note(made.graph, loss), *_fixed_thresholds(imported, made, golden))
+    if loss is not None and made.exact is not None:
+        notes = (*notes, half_note(made.exact, made.graph, golden, loss))
+    return Artifact(
+        model_name=imported.name,
+        model_sha256=digest,
+        library=library,
+        weights=plan.lowered.weights,
+        description=describe(plan),
+        golden=golden,
+        explain=explain(
+            scheduled,
+            plan,
+            board,
+            made.counts,
+            made.origin,
+            made.limit,
+            explained(placed),
+            made.splits,
+        ),
+        notes=notes,
+        placements=placed,
+        extras=extras_of(plan, board),
+        loss=worse(made.lost, loss),
+    )
+
+
+def _fixed_thresholds(imported: Graph, made: Made, golden: Golden) -> tuple[str, ...]:
+    """A note on them, if no samples told others."""
+    if made.splits:
+        return ()
+    inputs = dict(zip(imported.inputs, golden.inputs, strict=True))
+    note = fixed_note(imported, inputs)
+    return () if note is None else (note,)
+
+
+def _likely_threads(
+    graph: Graph, board: BoardProfile, options: CompileOptions, table: KnowledgeBase
+) -> int:
+    """Planning twice is for tables that have other methods for other numbers of threads."""
+    if options.threads or not table.knows_threads:
+        return options.threads or 1
+    scheduled, plan = plan_of(graph, board, options, table=table, threads=1)
+    found = placements(scheduled, plan, board, cluster=options.cluster)
+    return found[0].threads if found else 1
+
+
+def units_of(plan: Plan, board: BoardProfile) -> list[Unit]:
+    """Every C file of the model's library: run(), its sections, its kernels, the runtime."""
+    folder = kernels_folder()
+    simd = ("EK_SIMD", f'"simd/{board.simd}.h"')
+    code = [section_code(plan, section) for section in plan.sections]
+    units = [Unit("run", emit(plan, code))]
+    units += _section_units({made.symbol: made.text for made in code})
+    extras = extras_of(plan, board)
+    for k in (*kernels_of(plan), *parts_of(plan)):
+        macros = (("NAME", k.symbol), *_with(simd, k.macros))
+        own = extras if _of_half(k, board) or _CONVERT & {*dict(k.macros)} else ()
+        units.append(Unit(k.symbol, folder / k.source, macros, extras=own))
+    units.append(features_unit(board, extras))
+    runtime = ["bench", "pool"]
+    if any(section.queues for section in plan.sections):
+        runtime.append("units")
+    units += [Unit(name, folder / f"runtime/{name}.c") for name in runtime]
+    return units
+
+
+def extras_of(plan: Plan, board: BoardProfile) -> tuple[str, ...]:
+    """The features of `board.extras` that the code of the model uses."""
+    halves = any(_of_half(k, board) for k in (*kernels_of(plan), *parts_of(plan)))
+    return tuple({*board.extras} & {board.isa.half_feature}) if halves else ()
+
+
+def _of_half(kernel: Kernel, board: BoardProfile) -> bool:
+    return ("EK_SIMD", f'"simd/{board.isa.half}.h"') in kernel.macros
+
+
+def _with(
+    simd: tuple[str, str], macros: tuple[tuple[str, str], ...]
+) -> tuple[tuple[str, str], ...]:
+    """The macros of a kernel, which may name another header of vectors than the board's."""
+    return macros if any(name == simd[0] for name, _ in macros) else (simd, *macros)
+
+
+def check_memory(plan: Plan, board: BoardProfile, limit: int | None) -> None:
+    """Raises `InputError` where the board, or `limit`, has no room for the model.
+
+    A board whose memory is not known has no more than the machine that compiles, which has to
+    compute the golden outputs.
+    """
+    name, working = plan.lowered.name, plan.memory.arena_bytes + plan.state_bytes
+    need = working + len(plan.lowered.weights)
+    have = board.memory_bytes or memory_bytes().total
+    if have and need > have:
+        raise InputError(
+            f"{name}: expected at most {have} bytes of arena and "
+            f"weights on {board.name}, found {need}; choose a smaller model or a larger board"
+        )
+    if limit is not None and working > limit:
+        raise InputError(
+            f"{name}: expected an arena of at most {limit} bytes, found {working}; raise "
+            "--memory-limit, or choose a smaller model or a larger board"
+        )
+
+
+def _section_units(texts: Mapping[str, str]) -> list[Unit]:
+    """A file for each section, so that what did not change is in the cache; of very many, several
+    in one, because to start a compiler takes longer than to compile a section."""
+    alone = {s: t for s, t in texts.items() if "\nstatic " in t or len(texts) <= _FILES}
+    together = [(s, t) for s, t in texts.items() if s not in alone]
+    units = [Unit(symbol, text, (("NAME", symbol),)) for symbol, text in alone.items()]
+    size = -(-len(texts) // _FILES)
+    for first in range(0, len(together), size):
+        some = together[first : first + size]
+        text = "".join(f"#define NAME {s}\n{t}#undef NAME\n" for s, t in some)
+        units.append(Unit(some[0][0], text))
+    return units

@@ -1,0 +1,207 @@
+"""What `edgekit compile --explain` writes: how the compiler decided."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from types import MappingProxyType
+from typing import Any
+
+from edgekit.device.runtime.arrays.nna_account import totals
+from edgekit.host.compiler.artifact import Artifact
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.nna import is_layer, misfit
+from edgekit.host.compiler.ir.types import DType, Graph, Node
+from edgekit.host.compiler.lowering.nna.units import NNA
+from edgekit.host.compiler.lowering.plan import Plan
+from edgekit.host.compiler.schedule.types import Schedule
+from edgekit.host.compiler.schedule.work import multiply_adds, work_of
+from edgekit.host.compiler.toolchain.nna_account import account_of_node
+from edgekit.host.compiler.transforms.passes.pipeline import PassCount
+from edgekit.host.compiler.transforms.passes.thresholds import Fitted
+from edgekit.kb.tables.choice import Compiled, RunnerUp
+from edgekit.kb.targets.board import BoardProfile
+
+_DECIDED = ("method", "band_rows", "rule", "why", "row", "runner_up", "form", "default", "members")
+
+
+def explain(
+    schedule: Schedule,
+    plan: Plan,
+    board: BoardProfile,
+    counts: Sequence[PassCount],
+    origin: Mapping[str, str],
+    limit: int | None,
+    placements: Sequence[Mapping[str, object]] = (),
+    splits: Mapping[str, Fitted] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """JSON-able, schema edgekit.explain/1; the schedule is what was lowered.
+
+    `origin`: the operator that each part of a split one comes from; `limit`: bytes of memory;
+    `splits`: what operators take apart that were fitted to samples.
+    """
+    graph = schedule.graph
+    tensors = graph.tensors
+    steps = {s.name: s for s in plan.lowered.steps}
+    operators = []
+    for node in graph.nodes:
+        step = steps.get(node.name)
+        names = {t for t in (*node.inputs, *node.outputs) if t is not None}
+        work = work_of(graph, node, 1)  # of every element, none of padding
+        operators.append(
+            {
+                "name": node.name,
+                "op": node.op.kind,
+                "unit": schedule.units[node.name],
+                "not_on_nna": _not_on_nna(graph, node, schedule, board),
+                "kernel": step.kernel if step else None,
+                "precision": tensors[node.outputs[0]].dtype.value if node.outputs else None,
+                **_method(step.compiled if step else None),
+                "storage": asdict(node.op.how)
+                if isinstance(node.op, ops.PrunedFullyConnected)
+                and tensors[node.outputs[0]].dtype is DType.F32
+                else None,
+                "outliers": _outliers(node, splits.get(origin.get(node.name, node.name))),
+                "split_from": origin.get(node.name),
+                "chain_of": list(node.op.names) if isinstance(node.op, ops.RowChain) else None,
+                "bytes": sum(tensors[t].bytes for t in names),
+                "constant_bytes": int(work.amounts.loaded),
+                "multiply_adds": multiply_adds(graph, node),
+                "cost_us": schedule.costs[node.name],
+                "start_us": schedule.times[node.name][0],
+            }
+        )
+    producer = graph.producer()
+    edges = [
+        [producer[t].name, node.name]
+        for node in graph.nodes
+        for t in dict.fromkeys(node.inputs)
+        if t is not None and t in producer
+    ]
+    return {
+        "schema": "edgekit.explain/1",
+        "model": graph.name,
+        "board": board.name,
+        "operators": operators,
+        "edges": edges,
+        "key_nodes": list(schedule.key_nodes),
+        "subgraphs": [asdict(part) for part in schedule.subgraphs],
+        "order": [n.name for n in graph.nodes],
+        "objective": schedule.objective,
+        "random_seed": schedule.random_seed,
+        "memory": _memory(plan, limit),
+        "nna": _nna(schedule, board),
+        "placements": list(placements),
+        "passes": [asdict(c) for c in counts],
+    }
+
+
+def _memory(plan: Plan, limit: int | None) -> dict[str, int | None]:
+    return {
+        "arena_bytes": plan.memory.arena_bytes,
+        "lower_bound_bytes": plan.memory.lower_bound,
+        "weights_bytes": len(plan.lowered.weights),
+        "limit_bytes": limit,
+    }
+
+
+def explained_variants(first: Artifact, others: Sequence[Artifact]) -> dict[str, Any]:
+    """The explanation of the first variant, and in it those of the others if there are any."""
+    variants = [dict(other.explain) for other in others]
+    return {**first.explain, **({"variants": variants} if variants else {})}
+
+
+def _not_on_nna(graph: Graph, node: Node, schedule: Schedule, board: BoardProfile) -> str | None:
+    """Why a convolution or fully connected layer is not on the board's NNA."""
+    if board.nna is None or not is_layer(node) or schedule.units[node.name] == NNA:
+        return None
+    return misfit(graph, node) or "takes longer there, by its cost"
+
+
+def _outliers(node: Node, fitted: Fitted | None) -> dict[str, Any] | None:
+    """What a product takes apart: channels in the mean of a sample, the relative error of its
+    outputs there, and its price, of the split taken and of those tried; only the threshold where no
+    samples told."""
+    if not isinstance(node.op, ops.OutlierFullyConnected):
+        return None
+    if fitted is None:
+        return {"threshold": node.op.threshold, "chosen": None, "tried": []}
+    tried = [
+        {"channels": each.outliers, "error": each.error**0.5, "price_us": each.price}
+        for each in fitted.tried
+    ]
+    return {
+        "threshold": node.op.threshold,
+        "chosen": tried[fitted.tried.index(fitted.chosen)],
+        "tried": tried,
+    }
+
+
+def _nna(schedule: Schedule, board: BoardProfile) -> dict[str, Any] | None:
+    """The account of a run on a board with an NNA: of each of its layers, of all, and how long the
+    NNA and the other units work, together and at the same time, in the schedule."""
+    if board.nna is None:
+        return None
+    graph, chip = schedule.graph, board.nna.chip
+    there = [node for node in graph.nodes if schedule.units[node.name] == NNA]
+    accounts = [account_of_node(chip, graph, node) for node in there]
+    names = {node.name for node in there}
+    mine = [time for name, time in schedule.times.items() if name in names]
+    others = _union([time for name, time in schedule.times.items() if name not in names])
+    return {
+        "layers": [
+            {"name": found.name, "form": found.form, **found.account.document()}
+            for found in accounts
+        ],
+        "total": totals([found.account for found in accounts]),
+        "schedule": {
+            "makespan_us": schedule.makespan_us,
+            "nna_us": sum(end - start for start, end in mine),
+            "others_us": sum(end - start for start, end in others),
+            "beside_us": sum(
+                max(0.0, min(end, until) - max(start, since))
+                for start, end in mine
+                for since, until in others
+            ),
+        },
+    }
+
+
+def _union(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The time in which any of them is, as spans that do not overlap."""
+    found: list[tuple[float, float]] = []
+    for start, end in sorted(spans):
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        else:
+            found.append((start, end))
+    return found
+
+
+def _method(made: Compiled | None) -> dict[str, Any]:
+    """How an operator multiplies, which rule or row said so, and what else there was."""
+    if made is None:
+        return dict.fromkeys(_DECIDED)
+    choice = made.choice
+    row, form = choice.row, choice.form
+    return {
+        "method": asdict(made.method),
+        "band_rows": made.band_rows,
+        "rule": choice.rule,
+        "why": choice.why,
+        "row": row and {**asdict(row.shape), "source": row.source, "ratio": row.ratio},
+        "runner_up": _other(choice.runner_up),
+        "form": form and {"name": form.name, **asdict(form.shape), "price": round(choice.price, 3)},
+        "default": _other(choice.default),
+        "members": [{"kernel": m.kernel, **_method(m)} for m in made.members],
+    }
+
+
+def _other(beside: RunnerUp | None) -> dict[str, Any] | None:
+    if beside is None:
+        return None
+    return {
+        "method": asdict(beside.method),
+        "band_rows": beside.band_rows,
+        "price": round(beside.price, 3),
+    }

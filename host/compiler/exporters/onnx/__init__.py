@@ -1,0 +1,1 @@
+"""`Graph` → ONNX files."""

@@ -1,0 +1,117 @@
+"""Convolutions, products and pools as ONNX's operators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from edgekit.host.compiler.exporters.onnx.sink import TO_IMAGE, Call, Rows
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import Activation, Padding
+from edgekit.host.compiler.ir.windows import image_size
+
+_DEPTH_FIRST = (3, 0, 1, 2)  # weights of depthwise and transposed convolutions
+
+Convolution = ops.Conv2D | ops.DepthwiseConv2D | ops.TransposeConv2D
+
+
+def conv_2d(call: Call, op: ops.Conv2D) -> None:
+    _convolution(call, "Conv", op, TO_IMAGE, dilations=op.dilation, group=1)
+
+
+def depthwise_conv_2d(call: Call, op: ops.DepthwiseConv2D) -> None:
+    groups = call.operand(0).shape[3]
+    _convolution(call, "Conv", op, _DEPTH_FIRST, dilations=op.dilation, group=groups)
+
+
+def transpose_conv(call: Call, op: ops.TransposeConv2D) -> None:
+    """What the strides leave open of the output's size is said apart."""
+    x, w, pad = call.operand(0), call.operand(1), op.padding
+    cut = (pad.top + pad.bottom, pad.left + pad.right)
+    rest = [
+        size - ((n - 1) * s + k - c)
+        for size, n, s, k, c in zip(
+            op.out_size, image_size(x.shape), op.stride, image_size(w.shape), cut, strict=True
+        )
+    ]
+    _convolution(call, "ConvTranspose", op, _DEPTH_FIRST, output_padding=rest)
+
+
+def _convolution(
+    call: Call, kind: str, op: Convolution, order: tuple[int, ...], **attributes: Any
+) -> None:
+    _need_plain(call, op)
+    x, w = call.operand(0), call.operand(1)
+    ins = [call.sink.get(x, True), call.weights(w, order), *_bias(call)]
+    attributes |= {"strides": op.stride, "pads": pads(op.padding)}
+    attributes["kernel_shape"] = image_size(w.shape)
+    y = call.activated(call.step(kind, ins, **attributes), op.activation)
+    call.sink.put(call.out, y, True)
+
+
+def fully_connected(call: Call, op: ops.FullyConnected) -> None:
+    """Rows by Gemm; where leading axes stay, a product and a sum."""
+    _need_plain(call, op)
+    x, w, sink = call.operand(0), call.operand(1), call.sink
+    rows, bias = sink.get(x), _bias(call)
+    if op.keep_dims and len(x.shape) != 2:
+        y = call.step("MatMul", [rows, call.weights(w, (1, 0))])
+        y = call.step("Add", [y, *bias]) if bias else y
+    else:
+        if len(x.shape) != 2:
+            rows = call.step("Reshape", [rows, call.whole((-1, w.shape[1]))])
+        y = call.step("Gemm", [rows, call.weights(w, (0, 1)), *bias], transB=1)
+    sink.put(call.out, call.activated(y, op.activation))
+
+
+def matmul(call: Call, op: ops.MatMul) -> None:
+    call.sink.put(call.out, call.step("MatMul", call.inputs(False)))
+
+
+def max_pool(call: Call, op: ops.MaxPool2D) -> None:
+    """Codes are compared as they are stored."""
+    stored = op.activation is Activation.NONE
+    _pool(call, "MaxPool", op, not stored)
+
+
+def average_pool(call: Call, op: ops.AveragePool2D) -> None:
+    _pool(call, "AveragePool", op, True, count_include_pad=0)
+
+
+def _pool(
+    call: Call, kind: str, op: ops.MaxPool2D | ops.AveragePool2D, real: bool, **attributes: Any
+) -> None:
+    x = call.sink.get(call.operand(0), True, real)
+    attributes |= {"kernel_shape": op.window, "strides": op.stride, "pads": pads(op.padding)}
+    y = call.activated(call.step(kind, [x], **attributes), op.activation)
+    call.sink.put(call.out, y, True, real)
+
+
+def pads(padding: Padding) -> tuple[int, ...]:
+    return padding.top, padding.left, padding.bottom, padding.right
+
+
+def _bias(call: Call) -> list[str]:
+    ins = call.operands
+    bias = ins[2] if len(ins) > 2 else None
+    return [] if bias is None else [call.bias(call.operand(0), call.operand(1), bias)]
+
+
+def _need_plain(call: Call, op: Convolution | ops.FullyConnected) -> None:
+    """Refuses what only passes make."""
+    if op.epilogue is not None or len(call.operands) > 3:
+        raise call.refuse(
+            "a layer with an activation at most",
+            "one with an operator fused into it",
+            "write the graph as it was before the passes that fuse",
+        )
+
+
+ROWS: Rows = {
+    ops.AveragePool2D: average_pool,
+    ops.Conv2D: conv_2d,
+    ops.DepthwiseConv2D: depthwise_conv_2d,
+    ops.FullyConnected: fully_connected,
+    ops.MatMul: matmul,
+    ops.MaxPool2D: max_pool,
+    ops.TransposeConv2D: transpose_conv,
+}

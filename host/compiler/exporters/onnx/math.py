@@ -1,0 +1,259 @@
+"""Element-wise operators, reductions and changes of type as ONNX's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from edgekit.host.compiler.exporters.onnx.sink import TO_IMAGE, Call, Row, Rows
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import Activation, DType, Operator
+
+
+def same(kind: str) -> Row:
+    """The operator of the same meaning, without attributes."""
+
+    def write(call: Call, op: Operator) -> None:
+        image = call.image
+        made = call.step(kind, call.inputs(image))
+        activation = getattr(op, "activation", Activation.NONE)
+        call.sink.put(call.out, call.activated(made, activation), image)
+
+    return write
+
+
+def composed(*kinds: str) -> Row:
+    """Operators of one operand, one after the other."""
+
+    def write(call: Call, op: Operator) -> None:
+        image = call.image
+        (y, *others) = call.inputs(image)
+        for i, kind in enumerate(kinds):
+            y = call.step(kind, [y, *others] if i == 0 else [y])
+        call.sink.put(call.out, y, image)
+
+    return write
+
+
+def clamp(call: Call, op: ops.Clamp) -> None:
+    image = call.image
+    x = call.inputs(image)[0]
+    call.sink.put(call.out, call.activated(x, op.activation), image)
+
+
+def clip(call: Call, op: ops.Clip) -> None:
+    image, x = call.image, call.operand(0)
+    low = "" if op.low == -math.inf else call.number(op.low, x)
+    high = "" if op.high == math.inf else call.number(op.high, x)
+    call.sink.put(call.out, call.step("Clip", [*call.inputs(image), low, high]), image)
+
+
+def elu(call: Call, op: ops.Elu) -> None:
+    image = call.image
+    y = call.step("Elu", call.inputs(image), alpha=float(op.alpha))
+    if op.scale != 1.0:
+        y = call.step("Mul", [y, call.number(op.scale, call.operand(0))])
+    call.sink.put(call.out, y, image)
+
+
+def leaky_relu(call: Call, op: ops.LeakyRelu) -> None:
+    image = call.image
+    y = call.step("LeakyRelu", call.inputs(image), alpha=float(op.alpha))
+    call.sink.put(call.out, y, image)
+
+
+def hard_sigmoid(call: Call, op: ops.HardSigmoid) -> None:
+    image, known = call.image, {"alpha": float(op.alpha), "beta": float(op.beta)}
+    call.sink.put(call.out, call.step("HardSigmoid", call.inputs(image), **known), image)
+
+
+def gelu(call: Call, op: ops.Gelu) -> None:
+    """x / 2 · (1 + erf(x / √2))"""
+    x, image = call.operand(0), call.image
+    (source,) = call.inputs(image)
+    inner = call.step("Erf", [call.step("Mul", [source, call.number(math.sqrt(0.5), x)])])
+    _gated(call, source, inner, image)
+
+
+def gelu_tanh(call: Call, op: ops.GeluTanh) -> None:
+    """x / 2 · (1 + tanh(√(2 / π) · x · (1 + 0.044715 x²)))"""
+    x, image = call.operand(0), call.image
+    (source,) = call.inputs(image)
+    square = call.step("Mul", [source, source])
+    rise = call.step("Mul", [square, call.number(0.044715, x)])
+    line = call.step("Mul", [source, call.number(math.sqrt(2 / math.pi), x)])
+    inner = call.step("Mul", [line, call.step("Add", [rise, call.number(1.0, x)])])
+    _gated(call, source, call.step("Tanh", [inner]), image)
+
+
+def _gated(call: Call, source: str, inner: str, image: bool) -> None:
+    x = call.operand(0)
+    gate = call.step("Add", [inner, call.number(1.0, x)])
+    half = call.step("Mul", [source, call.number(0.5, x)])
+    call.sink.put(call.out, call.step("Mul", [half, gate]), image)
+
+
+def silu(call: Call, op: ops.Silu) -> None:
+    image = call.image
+    (source,) = call.inputs(image)
+    inner = source
+    if op.alpha != 1.0:
+        inner = call.step("Mul", [source, call.number(op.alpha, call.operand(0))])
+    call.sink.put(call.out, call.step("Mul", [source, call.step("Sigmoid", [inner])]), image)
+
+
+def squared_difference(call: Call, op: ops.SquaredDifference) -> None:
+    image = call.image
+    difference = call.step("Sub", call.inputs(image))
+    call.sink.put(call.out, call.step("Mul", [difference, difference]), image)
+
+
+def modulo(call: Call, op: ops.Modulo) -> None:
+    """Of floats, ONNX has the truncated remainder only."""
+    image = call.image
+    a, b = call.inputs(image)
+    if not call.operand(0).dtype.is_float or op.truncated:
+        y = call.step("Mod", [a, b], fmod=int(op.truncated))
+    else:
+        whole = call.step("Floor", [call.step("Div", [a, b])])
+        y = call.step("Sub", [a, call.step("Mul", [whole, b])])
+    call.sink.put(call.out, y, image)
+
+
+def floor_div(call: Call, op: ops.FloorDiv) -> None:
+    x = call.operand(0)
+    if not x.dtype.is_float:
+        raise call.refuse("operands of f32", x.dtype.value, "convert them to f32")
+    composed("Div", "Floor")(call, op)
+
+
+def convert(call: Call, op: ops.Convert) -> None:
+    """Floats beyond the ends of whole numbers are clamped where the graph says so: to the last
+    float within."""
+    x, image = call.operand(0), call.image
+    name = call.inputs(image, real=False)[0]
+    if op.saturate:
+        ends = np.iinfo(op.to.numpy)
+        high = np.nextafter(np.float32(float(ends.max) + 1), np.float32(0))
+        bounds = [call.number(float(ends.min), x), call.number(float(high), x)]
+        name = call.step("Clip", [name, *bounds])
+    call.sink.put(call.out, call.step("Cast", [name], to=op.to), image)
+
+
+def quantize(call: Call, op: ops.Quantize) -> None:
+    """Halves between codes go to the even one, also where the graph says away from zero."""
+    image = call.image
+    call.sink.put(call.out, call.inputs(image)[0], image)
+
+
+def softmax(call: Call, op: ops.Softmax) -> None:
+    x = call.operand(0)
+    name = call.sink.get(x)
+    if op.beta != 1.0:
+        name = call.step("Mul", [name, call.number(op.beta, x)])
+    call.sink.put(call.out, call.step("Softmax", [name], axis=-1))
+
+
+def unit_length(call: Call, op: ops.UnitLength) -> None:
+    name = call.sink.get(call.operand(0))
+    call.sink.put(call.out, call.step("LpNormalization", [name], axis=-1, p=2))
+
+
+def layer_norm(call: Call, op: ops.LayerNorm) -> None:
+    """Factor and shift have the shape of a row there."""
+    x, sink = call.operand(0), call.sink
+    row = x.shape[len(x.shape) - op.axes :]
+    terms = [*call.operands[1:3], None, None][:2]
+    ins = [sink.get(x), sink.constant(np.ones(row, x.dtype.numpy))]
+    for i, term in enumerate(terms):
+        if term is not None:
+            name = call.step("Reshape", [sink.get(term), call.whole(row)])
+            ins = [ins[0], name] if i == 0 else [*ins, name]
+    y = call.step("LayerNormalization", ins, axis=-op.axes, epsilon=float(op.epsilon))
+    sink.put(call.out, y)
+
+
+def reduction(kind: str) -> Row:
+    """Axes are an attribute but for sums; bool goes through s32."""
+
+    def write(call: Call, op: ops.Total | ops.Mean) -> None:
+        x, sink = call.operand(0), call.sink
+        inside = (1, 2)
+        image = call.image if op.keep_dims else not sink.has_own(x) and op.axes == inside
+        axes = [TO_IMAGE.index(a) for a in op.axes] if image else op.axes
+        name, flag = sink.get(x, image), x.dtype is DType.BOOL
+        name = call.step("Cast", [name], to=DType.I32) if flag else name
+        if not op.axes:
+            y = call.step("Identity", [name])
+        elif kind == "ReduceSum":
+            y = call.step(kind, [name, call.whole(axes)], keepdims=int(op.keep_dims))
+        else:
+            y = call.step(kind, [name], axes=axes, keepdims=int(op.keep_dims))
+        y = call.step("Cast", [y], to=DType.BOOL) if flag else y
+        sink.put(call.out, y, image and op.keep_dims)
+
+    return write
+
+
+def arg_extreme(call: Call, op: ops.ArgExtreme) -> None:
+    kind = "ArgMin" if op.smallest else "ArgMax"
+    name = call.sink.get(call.operand(0), real=False)
+    known = {"axis": op.axis, "keepdims": 1, "select_last_index": int(op.last)}
+    call.sink.put(call.out, call.step(kind, [name], **known))
+
+
+def top_k(call: Call, op: ops.TopK) -> None:
+    x, (values, places) = call.operand(0), call.outs
+    ins = [call.sink.get(x), call.whole((op.k,))]
+    made = call.sink.steps("TopK", ins, 2, axis=-1, largest=int(not op.smallest))
+    call.sink.put(values, made[0])
+    found = made[1] if op.index is DType.I64 else call.step("Cast", [made[1]], to=op.index)
+    call.sink.put(places, found)
+
+
+def _rows(kinds: Sequence[tuple[type[Operator], str]]) -> Rows:
+    return {op: same(kind) for op, kind in kinds}
+
+
+ROWS: Rows = {
+    **_rows([
+        (ops.Abs, "Abs"), (ops.Acos, "Acos"), (ops.Acosh, "Acosh"), (ops.Add, "Add"),
+        (ops.And, "And"), (ops.Asin, "Asin"), (ops.Asinh, "Asinh"), (ops.Atan, "Atan"),
+        (ops.Atanh, "Atanh"), (ops.Ceil, "Ceil"), (ops.Cos, "Cos"), (ops.Cosh, "Cosh"),
+        (ops.Div, "Div"), (ops.Equal, "Equal"), (ops.Erf, "Erf"), (ops.Exp, "Exp"),
+        (ops.Floor, "Floor"), (ops.HardSwish, "HardSwish"), (ops.Less, "Less"),
+        (ops.LessOrEqual, "LessOrEqual"), (ops.Log, "Log"), (ops.Logistic, "Sigmoid"),
+        (ops.Maximum, "Max"), (ops.Minimum, "Min"), (ops.Mul, "Mul"), (ops.Neg, "Neg"),
+        (ops.Not, "Not"), (ops.Or, "Or"), (ops.Pow, "Pow"), (ops.PRelu, "PRelu"),
+        (ops.Reciprocal, "Reciprocal"), (ops.RoundEven, "Round"), (ops.Sign, "Sign"),
+        (ops.Sin, "Sin"), (ops.Sinh, "Sinh"), (ops.Softplus, "Softplus"), (ops.Sqrt, "Sqrt"),
+        (ops.Sub, "Sub"), (ops.Tan, "Tan"), (ops.Tanh, "Tanh"), (ops.Where, "Where"),
+        (ops.Xor, "Xor"),
+    ]),
+    ops.ArgExtreme: arg_extreme,
+    ops.Clamp: clamp,
+    ops.Clip: clip,
+    ops.Convert: convert,
+    ops.Elu: elu,
+    ops.FloorDiv: floor_div,
+    ops.Gelu: gelu,
+    ops.GeluTanh: gelu_tanh,
+    ops.HardSigmoid: hard_sigmoid,
+    ops.LayerNorm: layer_norm,
+    ops.LeakyRelu: leaky_relu,
+    ops.Mean: reduction("ReduceMean"),
+    ops.Modulo: modulo,
+    ops.Quantize: quantize,
+    ops.ReduceMax: reduction("ReduceMax"),
+    ops.ReduceMin: reduction("ReduceMin"),
+    ops.ReduceProduct: reduction("ReduceProd"),
+    ops.ReduceSum: reduction("ReduceSum"),
+    ops.Rsqrt: composed("Sqrt", "Reciprocal"),
+    ops.Silu: silu,
+    ops.Softmax: softmax,
+    ops.SquaredDifference: squared_difference,
+    ops.TopK: top_k,
+    ops.UnitLength: unit_length,
+}  # fmt: skip

@@ -1,0 +1,149 @@
+"""Recurrent layers as ONNX's: what makes their gates, a fully connected layer, is part of them.
+
+    x ─ FullyConnected (W, bias) ─ [Cast] ─ Lstm (R)     becomes     LSTM(x, W, R, bias)
+
+Where passes have put a transpose or reshape of rows behind the product, x is moved instead.
+
+The gates are sums of floats then, also where the graph rounds them to codes; the codes of weights
+stay codes, each row with its scale.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from edgekit.host.compiler.exporters.gates import Gates
+from edgekit.host.compiler.exporters.onnx.sink import Call, Rows
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import Activation, Array, DType, Operator, Quant, Tensor
+
+_CLAMPS = {Activation.RELU: "Relu", Activation.NONE: "Affine"}
+
+
+def recurrent(call: Call, op: ops.Recurrent) -> None:
+    """One direction. States and outputs have an axis of directions there."""
+    gates, r = call.sink.gates.get(call.node.name), call.operand(1)
+    if gates is None or r.data is None:
+        raise call.refuse(
+            "constant weights, and gates made of them by a fully connected layer",
+            "computed ones",
+            "compile the model without writing it",
+        )
+    if getattr(op, "cell_clip", math.inf) < math.inf:
+        raise call.refuse("no bounds of cells", "some", "compile the model without writing it")
+    sink = call.sink
+    names = [*gates.product.inputs, None][:3]
+    x, w, bias = (None if name is None else sink.graph.tensors[name] for name in names)
+    assert x is not None and w is not None
+    ins = [
+        _rows(call, gates, x, w.shape[1]),
+        call.weights(_one_way(w), (0, 1, 2)),
+        call.weights(_one_way(r), (0, 1, 2)),
+    ]
+    ins.append(sink.constant(_biases(call, op, x, w, bias)))
+    ins += [_operand(call, i) for i in range(2, 3 + op.states)]
+    if isinstance(op, ops.Lstm):
+        ins.append(_peepholes(call))
+    made = sink.steps(op.kind.upper(), ins, 1 + op.states, **_attributes(op, r.shape[1]))
+    _put(call, made)
+
+
+def _rows(call: Call, gates: Gates, x: Tensor, inputs: int) -> str:
+    """[steps, batch, inputs]: what the gates are made of, in rows as the product reads it, moved as
+    the gates are."""
+    graph, name, shape = call.sink.graph, call.sink.get(x), x.shape
+    for node in (gates.product, *gates.moves):
+        moved = (*graph.tensors[node.outputs[0]].shape[:-1], inputs)
+        if isinstance(node.op, ops.Transpose):
+            name = call.step("Transpose", [name], perm=node.op.permutation)
+        elif moved != shape:
+            name = call.step("Reshape", [name, call.whole(moved)])
+        shape = moved
+    return name
+
+
+def _put(call: Call, made: Sequence[str]) -> None:
+    """The results that something uses, without the axis of directions."""
+    graph = call.sink.graph
+    users = graph.consumers()
+    for t, name in zip(call.outs, made, strict=True):
+        if users[t.name] or t.name in graph.outputs:
+            call.sink.put(t, call.step("Reshape", [name, call.whole(t.shape)]))
+
+
+def _one_way(t: Tensor) -> Tensor:
+    """A matrix with an axis of directions before it."""
+    assert t.data is not None
+    quant = t.quant and Quant(t.quant.scale, t.quant.zero_point, t.quant.axis + 1)
+    return replace(t, shape=(1, *t.shape), data=t.data[None], quant=quant)
+
+
+def _biases(call: Call, op: ops.Recurrent, x: Tensor, w: Tensor, bias: Tensor | None) -> Array:
+    """[1, 2 · gates · h]: those of inputs, then those of states."""
+    size = w.shape[0]
+    both = np.zeros((1, 2 * size), np.float32)
+    if bias is not None and bias.data is not None:
+        both[0, :size] = bias.data
+        if bias.dtype is DType.I32:
+            assert x.quant is not None and w.quant is not None
+            unit = x.quant.scale.reshape(-1)[0] * w.quant.scale.reshape(-1)
+            both[0, :size] = bias.data * unit.astype(np.float64)
+    inner = call.operands[4] if isinstance(op, ops.Gru) and len(call.operands) > 4 else None
+    if inner is not None:
+        if inner.data is None:
+            raise call.refuse("a constant bias", "a computed one", "compile the model instead")
+        both[0, -len(inner.data) :] = inner.data
+    return both
+
+
+def _operand(call: Call, index: int) -> str:
+    """Lengths, or a state with an axis of directions; none where all begin with 0."""
+    given = call.operands[index]
+    if given is None or (index > 2 and given.data is not None and not given.data.any()):
+        return ""
+    if index == 2:
+        return call.sink.get(given)
+    return call.step("Reshape", [call.sink.get(given), call.whole((1, *given.shape))])
+
+
+def _peepholes(call: Call) -> str:
+    given = call.operands[5] if len(call.operands) > 5 else None
+    if given is None:
+        return ""
+    return call.step("Reshape", [call.sink.get(given), call.whole((1, given.elements))])
+
+
+def _attributes(op: ops.Recurrent, hidden: int) -> Mapping[str, object]:
+    found: dict[str, object] = {
+        "hidden_size": hidden,
+        "direction": "reverse" if op.backwards else "forward",
+        "activations": [_function(f) for f in op.functions],
+    }
+    alphas = [value for f in op.functions for value in _values(f)[:1]]
+    betas = [value for f in op.functions for value in _values(f)[1:]]
+    found |= {"activation_alpha": alphas, "activation_beta": betas} if alphas else {}
+    found |= {"clip": float(op.clip)} if op.clip < math.inf else {}
+    found |= {"linear_before_reset": 1} if getattr(op, "linear_before_reset", False) else {}
+    return found
+
+
+def _function(op: Operator) -> str:
+    if isinstance(op, ops.Clamp):
+        return _CLAMPS[op.activation]
+    names = {ops.Logistic: "Sigmoid", ops.Tanh: "Tanh", ops.HardSigmoid: "HardSigmoid"}
+    return next(name for kind, name in names.items() if isinstance(op, kind))
+
+
+def _values(op: Operator) -> tuple[float, ...]:
+    """Alpha and beta of functions that have any."""
+    if isinstance(op, ops.HardSigmoid):
+        return op.alpha, op.beta
+    identity = isinstance(op, ops.Clamp) and op.activation is Activation.NONE
+    return (1.0, 0.0) if identity else ()
+
+
+ROWS: Rows = {ops.Gru: recurrent, ops.Lstm: recurrent, ops.Rnn: recurrent}

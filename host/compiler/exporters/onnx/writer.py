@@ -1,0 +1,111 @@
+"""`Graph` → ONNX files.
+
+    Graph ─ this file ─► rows of onnx_rows ─► onnx_sink ─► records ─ this file ─► bytes
+
+A graph as importers give it, or as passes leave it that fuse nothing. Inputs and outputs keep their
+names, order and layout; codes stand between Q and DQ pairs, which engines fuse into their integer
+operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from edgekit.host.compiler.exporters.onnx.rows import ROWS
+from edgekit.host.compiler.exporters.onnx.sink import Call, NodeRecord, Sink
+from edgekit.host.compiler.exporters.refusal import refused
+from edgekit.host.compiler.exporters.tflite import rows as tflite_rows
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import DType, Graph
+from edgekit.host.errors import InputError
+
+_OPSET = 17
+_OPSET_OF_16_BIT_CODES = 21
+_SIZE_LIMIT = (1 << 31) - (1 << 20)  # of a protobuf
+_STATEFUL = (ops.ReadState, ops.WriteState)
+
+
+def write_onnx(graph: Graph, metadata: Mapping[str, bytes] | None = None) -> bytes:
+    """An .onnx file that computes what `graph` does, with `metadata` (text) by name; equal graphs
+    give equal bytes.
+
+    Raises `InputError` that names the node which the format cannot hold and what to do, or says
+    that the onnx package is missing.
+    """
+    onnx, sink = _package(), Sink(graph)
+    inside = {name for gates in sink.gates.values() for name in gates.inside}
+    for node in graph.nodes:
+        if node.name in inside:
+            continue
+        call = Call(node, sink)
+        if type(node.op) not in ROWS:
+            other = type(node.op) in tflite_rows.ROWS or isinstance(node.op, _STATEFUL)
+            instead = "write a .tflite file" if other else "compile the model without writing it"
+            expected = "an operator that ONNX has"
+            instead = f"{instead}, or end the model before this node"
+            raise refused(node, "ONNX", expected, "none for this", instead)
+        ROWS[type(node.op)](call, node.op)
+    for name in graph.outputs:
+        sink.get(graph.tensors[name], real=False)
+    size = sum(data.nbytes for data in sink.constants.values())
+    if size > _SIZE_LIMIT:
+        raise InputError(
+            f"expected constants of at most {_SIZE_LIMIT >> 20} MiB in an .onnx file, found "
+            f"{size >> 20} MiB; quantize the weights"
+        )
+    made = _packed(onnx, graph, sink)
+    onnx.helper.set_model_props(made, {k: v.decode() for k, v in (metadata or {}).items()})
+    return bytes(made.SerializeToString(deterministic=True))
+
+
+def _package() -> Any:
+    try:
+        import onnx
+        import onnx.helper
+        import onnx.numpy_helper
+    except ImportError:
+        raise InputError(
+            "expected the onnx package to write an ONNX model, found none; "
+            "install it: pip install 'edgekit[onnx]'"
+        ) from None
+    return onnx
+
+
+def _packed(onnx: Any, graph: Graph, sink: Sink) -> Any:
+    helper = onnx.helper
+    ends = [[_end(onnx, graph, name) for name in names] for names in (graph.inputs, graph.outputs)]
+    used = {name for node in sink.nodes for name in node.inputs}
+    constants = [
+        onnx.numpy_helper.from_array(data, name)
+        for name, data in sink.constants.items()
+        if name in used
+    ]
+    nodes = [_node(onnx, node) for node in sink.nodes]
+    coded = any(t.is_coded and t.dtype is DType.I16 for t in graph.tensors.values())
+    opsets = [helper.make_opsetid("", _OPSET_OF_16_BIT_CODES if coded else _OPSET)]
+    return helper.make_model(
+        helper.make_graph(nodes, graph.name, *ends, constants),
+        opset_imports=opsets,
+        producer_name="edgekit",
+        ir_version=helper.find_min_ir_version_for(opsets, True),
+    )
+
+
+def _node(onnx: Any, node: NodeRecord) -> Any:
+    attributes = {
+        name: _kind(onnx, value) if isinstance(value, DType) else value
+        for name, value in node.attributes.items()
+    }
+    return onnx.helper.make_node(
+        node.kind, node.inputs, node.outputs, node.outputs[0], **attributes
+    )
+
+
+def _end(onnx: Any, graph: Graph, name: str) -> Any:
+    t = graph.tensors[name]
+    return onnx.helper.make_tensor_value_info(name, _kind(onnx, t.dtype), t.shape)
+
+
+def _kind(onnx: Any, dtype: DType) -> int:
+    return int(onnx.helper.np_dtype_to_tensor_dtype(dtype.numpy))

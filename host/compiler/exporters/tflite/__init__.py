@@ -1,0 +1,1 @@
+"""`Graph` → TensorFlow Lite files."""

@@ -1,0 +1,293 @@
+"""Element-wise operators, reductions and changes of type as TensorFlow Lite's."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import tflite
+
+from edgekit.host.compiler.exporters.tflite.file import TYPES
+from edgekit.host.compiler.exporters.tflite.sink import CLAMPS, Call, Row, Rows
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import Activation, DType, Operator, Tensor
+
+_CODED_AT_ONCE = ("HARD_SWISH", "PRELU")  # their first version has codes
+
+
+def same(code: str, options: str = "") -> Row:
+    """The operator of the same meaning, without attributes; of codes in a later version."""
+
+    def write(call: Call, op: Operator) -> None:
+        version = 2 if call.operand(0).is_coded and code not in _CODED_AT_ONCE else 1
+        call.emit(code, call.operands, call.out, options, version)
+
+    return write
+
+
+def activated(code: str, options: str) -> Row:
+    """The same with an activation in it, if the node has one."""
+
+    def write(call: Call, op: Operator) -> None:
+        activation = getattr(op, "activation", Activation.NONE)
+        call.activated(code, call.operands, activation, options, 1 + call.operand(0).is_coded)
+
+    return write
+
+
+def clamp(call: Call, op: ops.Clamp) -> None:
+    x = call.operand(0)
+    if op.activation is Activation.NONE:
+        call.emit("RESHAPE", [x, call.integers(x.shape)], call.out, "ReshapeOptions")
+    else:
+        call.emit(CLAMPS[op.activation], [x], call.out, version=1 + x.is_coded)
+
+
+def clip(call: Call, op: ops.Clip) -> None:
+    x, out = call.operand(0), call.out
+    known = {a.bounds: a for a in CLAMPS}
+    if x.dtype is DType.F32 and (op.low, op.high) in known:
+        call.emit(CLAMPS[known[op.low, op.high]], [x], out)
+        return
+    steps = [("MAXIMUM", op.low)] if op.low != -math.inf else []
+    steps += [("MINIMUM", op.high)] if op.high != math.inf else []
+    if not steps:
+        call.emit("RESHAPE", [x, call.integers(x.shape)], out, "ReshapeOptions")
+    for i, (code, bound) in enumerate(steps):
+        made = out if i == len(steps) - 1 else call.like(out)
+        limit = call.constant(np.array(bound), x.dtype)
+        call.emit(code, [x, limit], made, "MaximumMinimumOptions")
+        x = made
+
+
+def elu(call: Call, op: ops.Elu) -> None:
+    if (op.alpha, op.scale) == (1.0, 1.0):
+        call.emit("ELU", [call.operand(0)], call.out)
+        return
+    x, chain = call.operand(0), _Chain(call)
+    below = chain.step("ELU", "", chain.step("MINIMUM", "MaximumMinimumOptions", x, 0.0))
+    above = chain.step("RELU", "", x)
+    above = chain.step("MUL", "MulOptions", above, op.scale)
+    below = chain.step("MUL", "MulOptions", below, op.scale * op.alpha)
+    call.emit("ADD", [above, below], call.out, "AddOptions")
+
+
+def leaky_relu(call: Call, op: ops.LeakyRelu) -> None:
+    x = call.operand(0)
+    call.emit("LEAKY_RELU", [x], call.out, "LeakyReluOptions", 1 + x.is_coded, Alpha=op.alpha)
+
+
+def gelu(approximate: bool) -> Row:
+    def write(call: Call, op: Operator) -> None:
+        x, version = call.operand(0), 1 + call.operand(0).is_coded
+        call.emit("GELU", [x], call.out, "GeluOptions", version, Approximate=approximate)
+
+    return write
+
+
+def silu(call: Call, op: ops.Silu) -> None:
+    x, chain = call.operand(0), _Chain(call)
+    inner = x if op.alpha == 1.0 else chain.step("MUL", "MulOptions", x, op.alpha)
+    call.emit("MUL", [x, chain.step("LOGISTIC", "", inner)], call.out, "MulOptions")
+
+
+def softplus(call: Call, op: ops.Softplus) -> None:
+    """log(1 + eˣ) as max(x, 0) + log(1 + e^-|x|), which does not overflow."""
+    x, chain = call.operand(0), _Chain(call)
+    less = chain.step("NEG", "NegOptions", chain.step("ABS", "AbsOptions", x))
+    power = chain.step("EXP", "ExpOptions", less)
+    rest = chain.step("LOG", "", chain.step("ADD", "AddOptions", power, 1.0))
+    call.emit("ADD", [chain.step("RELU", "", x), rest], call.out, "AddOptions")
+
+
+def hard_sigmoid(call: Call, op: ops.HardSigmoid) -> None:
+    chain = _Chain(call)
+    line = chain.step("MUL", "MulOptions", call.operand(0), op.alpha)
+    line = chain.step("ADD", "AddOptions", line, op.beta)
+    call.emit("RELU_0_TO_1", [line], call.out)
+
+
+def reciprocal(call: Call, op: ops.Reciprocal) -> None:
+    one = call.constant(np.array(1.0), call.operand(0).dtype)
+    call.emit("DIV", [one, call.operand(0)], call.out, "DivOptions")
+
+
+def modulo(call: Call, op: ops.Modulo) -> None:
+    if op.truncated:
+        raise call.refuse(
+            "a remainder with the sign of the divisor",
+            "one with that of the dividend",
+            "keep the model in the format it came in",
+        )
+    call.emit("FLOOR_MOD", call.operands, call.out, "FloorModOptions")
+
+
+def layer_norm(call: Call, op: ops.LayerNorm) -> None:
+    x, factor, shift = (*call.operands, None, None)[:3]
+    assert x is not None
+    rank, chain = len(x.shape), _Chain(call)
+    axes, row = call.integers(range(rank - op.axes, rank)), x.shape[rank - op.axes :]
+    kept = x.shape[: rank - op.axes] + (1,) * op.axes
+    mean, variance = call.like(x, kept), call.like(x, kept)
+    call.emit("MEAN", [x, axes], mean, "ReducerOptions", KeepDims=True)
+    centered = chain.step("SUB", "SubOptions", x, mean)
+    call.emit("MEAN", [chain.step("MUL", "MulOptions", centered, centered), axes], variance,
+              "ReducerOptions", KeepDims=True)  # fmt: skip
+    root = chain.step("RSQRT", "", chain.step("ADD", "AddOptions", variance, op.epsilon))
+    y = chain.step("MUL", "MulOptions", centered, root)
+    for code, options, term in (("MUL", "MulOptions", factor), ("ADD", "AddOptions", shift)):
+        if term is not None:
+            shaped = call.like(term, row)
+            call.emit("RESHAPE", [term, call.integers(row)], shaped, "ReshapeOptions")
+            y = chain.step(code, options, y, shaped)
+    call.emit("RESHAPE", [y, call.integers(x.shape)], call.out, "ReshapeOptions")
+
+
+def convert(call: Call, op: ops.Convert) -> None:
+    x = call.operand(0)
+    kinds = {"InDataType": TYPES[x.dtype], "OutDataType": TYPES[op.to]}
+    call.emit("CAST", [x], call.out, "CastOptions", **kinds)
+
+
+def quantize(call: Call, op: ops.Quantize) -> None:
+    """Halves between codes go to the code away from zero, also where the graph says the even."""
+    version = 1 + call.operand(0).is_coded
+    call.emit("QUANTIZE", [call.operand(0)], call.out, "QuantizeOptions", version)
+
+
+def dequantize(call: Call, op: ops.Cast) -> None:
+    x = call.operand(0)
+    version = 3 if x.dtype is DType.F16 else 2
+    call.emit("DEQUANTIZE", [x], call.out, "DequantizeOptions", version)
+
+
+def reduction(code: str, of_bool: str = "") -> Row:
+    def write(call: Call, op: ops.Total | ops.Mean) -> None:
+        x = call.operand(0)
+        name = of_bool if of_bool and x.dtype is DType.BOOL else code
+        call.emit(name, [x, call.integers(op.axes)], call.out, "ReducerOptions",
+                  1 + x.is_coded, KeepDims=op.keep_dims)  # fmt: skip
+
+    return write
+
+
+def softmax(call: Call, op: ops.Softmax) -> None:
+    x = call.operand(0)
+    call.emit("SOFTMAX", [x], call.out, "SoftmaxOptions", 1 + x.is_coded, Beta=op.beta)
+
+
+def arg_extreme(call: Call, op: ops.ArgExtreme) -> None:
+    """The format drops the axis."""
+    x, out = call.operand(0), call.out
+    if op.last:
+        raise call.refuse(
+            "the first of equal values", "the last one", "keep the model in the format it came in"
+        )
+    code, options = ("ARG_MIN", "ArgMinOptions") if op.smallest else ("ARG_MAX", "ArgMaxOptions")
+    dropped = call.like(out, tuple(d for i, d in enumerate(x.shape) if i != op.axis))
+    axis = call.constant(np.array(op.axis), DType.I32)
+    kind = tflite.TensorType.INT64
+    call.emit(code, [x, axis], dropped, options, 1 + x.is_coded, OutputType=kind)
+    call.emit("RESHAPE", [dropped, call.integers(out.shape)], out, "ReshapeOptions")
+
+
+def top_k(call: Call, op: ops.TopK) -> None:
+    values, places = call.outs
+    if op.smallest:
+        raise call.refuse("the largest values", "the smallest", "keep the format it came in")
+    found = places if op.index is DType.I32 else call.like(places, dtype=DType.I32)
+    k = call.constant(np.array(op.k), DType.I32)
+    call.emit("TOPK_V2", [call.operand(0), k], [values, found], "TopKV2Options")
+    if found is not places:
+        kinds = {"InDataType": TYPES[DType.I32], "OutDataType": TYPES[places.dtype]}
+        call.emit("CAST", [found], places, "CastOptions", **kinds)
+
+
+class _Chain:
+    """Operators of tensors between, one after the other."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+
+    def step(
+        self, code: str, options: str, x: Tensor, other: Tensor | float | None = None
+    ) -> Tensor:
+        """`code` of `x`, and of a tensor or number, as a new tensor of the shape of `x`."""
+        ins = [x]
+        if isinstance(other, Tensor):
+            ins.append(other)
+        elif other is not None:
+            ins.append(self._call.constant(np.array(other), x.dtype))
+        made = self._call.like(x)
+        self._call.emit(code, ins, made, options)
+        return made
+
+
+_UNARY: dict[type[Operator], tuple[str, str]] = {
+    ops.Abs: ("ABS", "AbsOptions"),
+    ops.Ceil: ("CEIL", ""),
+    ops.Cos: ("COS", "CosOptions"),
+    ops.Exp: ("EXP", "ExpOptions"),
+    ops.Floor: ("FLOOR", ""),
+    ops.HardSwish: ("HARD_SWISH", "HardSwishOptions"),
+    ops.Log: ("LOG", ""),
+    ops.Logistic: ("LOGISTIC", ""),
+    ops.Neg: ("NEG", "NegOptions"),
+    ops.Not: ("LOGICAL_NOT", "LogicalNotOptions"),
+    ops.RoundEven: ("ROUND", ""),
+    ops.Rsqrt: ("RSQRT", ""),
+    ops.Sign: ("SIGN", "SignOptions"),
+    ops.Sin: ("SIN", ""),
+    ops.Sqrt: ("SQRT", ""),
+    ops.Tanh: ("TANH", ""),
+    ops.UnitLength: ("L2_NORMALIZATION", "L2NormOptions"),
+}
+_BINARY: dict[type[Operator], tuple[str, str]] = {
+    ops.And: ("LOGICAL_AND", "LogicalAndOptions"),
+    ops.Atan2: ("ATAN2", ""),
+    ops.BitwiseXor: ("BITWISE_XOR", "BitwiseXorOptions"),
+    ops.Equal: ("EQUAL", "EqualOptions"),
+    ops.FloorDiv: ("FLOOR_DIV", "FloorDivOptions"),
+    ops.Less: ("LESS", "LessOptions"),
+    ops.LessOrEqual: ("LESS_EQUAL", "LessEqualOptions"),
+    ops.Maximum: ("MAXIMUM", "MaximumMinimumOptions"),
+    ops.Minimum: ("MINIMUM", "MaximumMinimumOptions"),
+    ops.Or: ("LOGICAL_OR", "LogicalOrOptions"),
+    ops.Pow: ("POW", "PowOptions"),
+    ops.PRelu: ("PRELU", ""),
+    ops.RightShift: ("RIGHT_SHIFT", "RightShiftOptions"),
+    ops.SquaredDifference: ("SQUARED_DIFFERENCE", "SquaredDifferenceOptions"),
+    ops.Where: ("SELECT_V2", "SelectV2Options"),
+    ops.Xor: ("NOT_EQUAL", "NotEqualOptions"),
+}
+
+ROWS: Rows = {
+    **{kind: same(*row) for kind, row in (*_UNARY.items(), *_BINARY.items())},
+    ops.Add: activated("ADD", "AddOptions"),
+    ops.ArgExtreme: arg_extreme,
+    ops.Cast: dequantize,
+    ops.Clamp: clamp,
+    ops.Clip: clip,
+    ops.Convert: convert,
+    ops.Div: activated("DIV", "DivOptions"),
+    ops.Elu: elu,
+    ops.Gelu: gelu(False),
+    ops.GeluTanh: gelu(True),
+    ops.HardSigmoid: hard_sigmoid,
+    ops.LayerNorm: layer_norm,
+    ops.LeakyRelu: leaky_relu,
+    ops.Mean: reduction("MEAN"),
+    ops.Modulo: modulo,
+    ops.Mul: activated("MUL", "MulOptions"),
+    ops.Quantize: quantize,
+    ops.Reciprocal: reciprocal,
+    ops.ReduceMax: reduction("REDUCE_MAX", "REDUCE_ANY"),
+    ops.ReduceMin: reduction("REDUCE_MIN", "REDUCE_ALL"),
+    ops.ReduceProduct: reduction("REDUCE_PROD"),
+    ops.ReduceSum: reduction("SUM"),
+    ops.Silu: silu,
+    ops.Softmax: softmax,
+    ops.Softplus: softplus,
+    ops.Sub: activated("SUB", "SubOptions"),
+    ops.TopK: top_k,
+}

@@ -1,0 +1,111 @@
+"""`Graph` → TensorFlow Lite files.
+
+    Graph ─ this file ─► rows of tflite_rows ─► tflite_sink ─► records ─ tflite_file ─► bytes
+
+A graph as importers give it, or as passes leave it that fuse nothing. Tensors keep their names,
+inputs and outputs their order; what the format has no operator for becomes several, or is refused.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Mapping
+
+from edgekit.host.compiler.exporters.onnx import rows as onnx_rows
+from edgekit.host.compiler.exporters.tflite.file import OperatorRecord, SubgraphRecord, pack
+from edgekit.host.compiler.exporters.tflite.rows import ROWS, of_floats_only
+from edgekit.host.compiler.exporters.tflite.sink import Call, Sink, in_floats
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import DType, Graph, Node, Tensor
+
+_INITIAL = 1  # the subgraph that gives variables their first values
+
+
+def write_tflite(
+    graph: Graph,
+    metadata: Mapping[str, bytes] | None = None,
+    files: Mapping[str, bytes] | None = None,
+) -> bytes:
+    """A .tflite file that computes what `graph` does, with `metadata` by name, and `files`, such as
+    labels, in an archive behind the model; equal graphs give equal bytes.
+
+    Raises `InputError` that names the node which the format cannot hold and what to do.
+    """
+    sink = Sink("main", graph.tensors)
+    for name in graph.inputs:
+        sink.number(name)
+    handles = _handles(graph, sink)
+    for node in graph.nodes:
+        _write(graph, node, sink, handles)
+    subgraphs = [sink.finish(graph.inputs, graph.outputs)]
+    if graph.states:
+        subgraphs.append(_initial(graph))
+    return _with_files(pack(subgraphs, metadata or {}), files or {})
+
+
+def _write(graph: Graph, node: Node, sink: Sink, handles: Mapping[str, int]) -> None:
+    op, call = node.op, Call(graph, node, sink)
+    if isinstance(op, ops.ReadState):
+        number = sink.number(call.out.name)
+        sink.operator(OperatorRecord("READ_VARIABLE", 1, (handles[op.state],), (number,)))
+    elif isinstance(op, ops.WriteState):
+        number = sink.number(call.operand(0).name)
+        sink.operator(OperatorRecord("ASSIGN_VARIABLE", 1, (handles[op.state], number), ()))
+    elif of_floats_only(call):
+        with in_floats(call) as real:
+            ROWS[type(op)](real, op)
+    elif type(op) in ROWS:
+        ROWS[type(op)](call, op)
+    else:
+        other = type(op) in onnx_rows.ROWS
+        instead = "write an .onnx file" if other else "keep the model in the format it came in"
+        raise call.refuse(
+            "an operator that TensorFlow Lite has",
+            "none for this",
+            f"{instead}, or end it before this node",
+        )
+
+
+def _handles(graph: Graph, sink: Sink) -> dict[str, int]:
+    """The variables of the states by name, set to their first values when the model is loaded."""
+    if graph.states:
+        fields = {"InitSubgraphIndex": _INITIAL}
+        sink.operator(OperatorRecord("CALL_ONCE", 1, (), (), "CallOnceOptions", fields))
+    return {name: _handle(sink, name) for name in graph.states}
+
+
+def _handle(sink: Sink, state: str) -> int:
+    number, fields = sink.handle(state), {"SharedName": state}
+    sink.operator(OperatorRecord("VAR_HANDLE", 1, (), (number,), "VarHandleOptions", fields))
+    return number
+
+
+def _initial(graph: Graph) -> SubgraphRecord:
+    """The subgraph that gives each variable its first value."""
+    dtypes = {d.numpy: d for d in DType}
+    quants = {
+        node.op.state: graph.tensors[node.outputs[0]].quant
+        for node in graph.nodes
+        if isinstance(node.op, ops.ReadState)
+    }
+    values = {
+        name: Tensor(name, s.initial.shape, dtypes[s.initial.dtype], quants.get(name), s.initial)
+        for name, s in graph.states.items()
+    }
+    sink = Sink("initial", values)
+    for name in graph.states:
+        handle = _handle(sink, name)
+        sink.operator(OperatorRecord("ASSIGN_VARIABLE", 1, (handle, sink.number(name)), ()))
+    return sink.finish()
+
+
+def _with_files(content: bytes, files: Mapping[str, bytes]) -> bytes:
+    """An archive that is stored, as readers of metadata expect it, without dates."""
+    if not files:
+        return content
+    whole = io.BytesIO(content)
+    with zipfile.ZipFile(whole, "a") as archive:
+        for name, data in files.items():
+            archive.writestr(zipfile.ZipInfo(name), data)
+    return whole.getvalue()

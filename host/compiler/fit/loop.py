@@ -1,0 +1,141 @@
+"""The loop that fits a graph to a board's memory: split, choose layouts, plan, and split further.
+
+What a graph needs is only known once it was scheduled and lowered, so each try goes through
+`plan_of`: split → schedule → lower → back, until the arena is below the limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from edgekit.host.compiler.fit.plan import plan_of
+from edgekit.host.compiler.ir.types import Graph
+from edgekit.host.compiler.lowering.channels_first.pointwise import choose_layouts
+from edgekit.host.compiler.lowering.conv.chains import chain_for_memory
+from edgekit.host.compiler.lowering.conv.pixel_chains import chains_on_pixels
+from edgekit.host.compiler.lowering.groups import Group, Groups
+from edgekit.host.compiler.lowering.sparse.pruned import choose_pruned
+from edgekit.host.compiler.options import CompileOptions
+from edgekit.host.compiler.tables.layout_table import LayoutTable
+from edgekit.host.compiler.tables.layouts import layout_table_of
+from edgekit.host.compiler.tables.spmv import spmv_table_of
+from edgekit.host.compiler.transforms.split import SplitGraph, split
+from edgekit.host.compiler.transforms.split.live import Live
+from edgekit.host.errors import InputError
+from edgekit.kb.tables.gemm_table import KnowledgeBase
+from edgekit.kb.targets.board import BoardProfile
+
+_SHARES = (1, 0.9, 0.8, 0.65, 0.5)  # of a limit: what is tried to be alive at most
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """A graph in its layouts; `origin` as of `SplitGraph`; how many operators it had before
+    layouts were chosen; those that layouts were chosen for together."""
+
+    graph: Graph
+    origin: Mapping[str, str]
+    operators_before: int
+    groups: tuple[Group, ...]
+
+
+def fit(
+    graph: Graph,
+    limit: int | None,
+    board: BoardProfile,
+    options: CompileOptions,
+    rows: KnowledgeBase,
+) -> Fitted:
+    """Convolutions in chains where these bring the arena below the limit: they compute nothing
+    twice. Else split to the limit; and to less where scratch memory or gaps make the arena too
+    large.
+
+    Channel-major regions have transposes at their borders, which take memory: if no split leaves
+    room for them, images stay as they are. `rows` are the board's, of methods. Raises
+    InputError naming the operator at which most is alive where no split makes it fit.
+    """
+    chained = _in_chains(graph, limit, board, options, rows)
+    if chained is not None:
+        return chained
+    first = split(graph, limit)
+    if limit is None or not (first.origin or options.memory_limit):
+        return _in_planes(first, board, layout_table_of(board), rows, options)
+    plain: SplitGraph | None = None
+    least = None
+    for divided in _divisions(graph, first, limit):
+        if plain is None:
+            need = _working_bytes(divided.graph, board, options)
+            least = min(least or need, need)
+            if need > limit:
+                continue
+            plain = divided
+        planes = _in_planes(divided, board, layout_table_of(board), rows, options)
+        if planes.graph.nodes == divided.graph.nodes:
+            break
+        if _working_bytes(planes.graph, board, options) <= limit:
+            return planes
+    if plain is not None:
+        return _in_planes(plain, board, None, rows, options)
+    where = divided.graph.nodes[Live(divided.graph).worst].name
+    raise InputError(
+        f"{graph.name}: operator {divided.origin.get(where, where)}: expected an arena of at most "
+        f"{limit} bytes, found {least}, and no way to split what is alive there; raise "
+        "--memory-limit, or choose a smaller model or a larger board"
+    )
+
+
+def _in_chains(
+    graph: Graph,
+    limit: int | None,
+    board: BoardProfile,
+    options: CompileOptions,
+    rows: KnowledgeBase,
+) -> Fitted | None:
+    """A plan with chains where too much is alive, then split as little as has to be; None if that
+    does not fit, or chains do not help."""
+    if limit is None or Live(graph).peak <= limit:
+        return None
+    chained = chain_for_memory(graph, board, rows, limit)
+    if Live(chained).peak > limit:
+        return None
+    try:
+        divided = split(chained, limit)
+    except InputError:
+        return None
+    for layouts in (layout_table_of(board), None):
+        fitted = _in_planes(divided, board, layouts, rows, options)
+        if _working_bytes(fitted.graph, board, options) <= limit:
+            return fitted
+    return None
+
+
+def _divisions(graph: Graph, first: SplitGraph, limit: int) -> Iterator[SplitGraph]:
+    for share in _SHARES:
+        divided = first if share == 1 else split(graph, limit, int(limit * share))
+        yield divided
+        if Live(divided.graph).peak > limit * share:
+            return  # to ask for less does not give less
+
+
+def _in_planes(
+    divided: SplitGraph,
+    board: BoardProfile,
+    table: LayoutTable | None,
+    rows: KnowledgeBase,
+    options: CompileOptions,
+) -> Fitted:
+    """Channel-major, and sparse, where `rows` or else `table` say that this is faster; without a
+    table nowhere."""
+    threads = options.threads or 1
+    groups = Groups(board, rows, threads)
+    saved = chains_on_pixels(divided.graph, board, table, rows, threads)
+    planes = choose_layouts(divided.graph, table, board.isa.vl, groups, saved)
+    chosen = choose_pruned(planes, board, table, spmv_table_of(board), groups)
+    made = tuple(groups.made.values())
+    return Fitted(chosen, divided.origin, len(divided.graph.nodes), made)
+
+
+def _working_bytes(graph: Graph, board: BoardProfile, options: CompileOptions) -> int:
+    _, plan = plan_of(graph, board, options)
+    return plan.memory.arena_bytes + plan.state_bytes

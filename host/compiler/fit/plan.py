@@ -1,0 +1,83 @@
+"""Schedule, then plan: what a graph needs of memory and of code generation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from edgekit.host.compiler.ir.types import Graph
+from edgekit.host.compiler.lowering.context import WeightsFile
+from edgekit.host.compiler.lowering.groups import NO_CHOICES
+from edgekit.host.compiler.lowering.lower import lower
+from edgekit.host.compiler.lowering.nna.units import assign_units
+from edgekit.host.compiler.lowering.plan import Plan
+from edgekit.host.compiler.options import CompileOptions
+from edgekit.host.compiler.schedule.cost import CostModel
+from edgekit.host.compiler.schedule.schedule import schedule
+from edgekit.host.compiler.schedule.types import Schedule
+from edgekit.host.compiler.tables.gemm import table_of
+from edgekit.host.compiler.tables.orders import NO_ORDERS, Orders, orders_of
+from edgekit.host.compiler.transforms.split import memory_limit
+from edgekit.kb.tables.choice import Choice
+from edgekit.kb.tables.gemm_table import KnowledgeBase
+from edgekit.kb.targets.board import BoardProfile
+
+
+def plan_of(
+    graph: Graph,
+    board: BoardProfile,
+    options: CompileOptions,
+    weights: WeightsFile | None = None,
+    table: KnowledgeBase | None = None,
+    threads: int | None = None,
+    choices: Mapping[str, Choice] = NO_CHOICES,
+) -> tuple[Schedule, Plan]:
+    """The order a graph will run in, and all that code generation needs of it; its constants go to
+    the end of `weights`, if given, and its methods come from `table`, by default the board's.
+    `choices`: what decided on operators whose method was chosen together, by name.
+
+    Methods are those of `threads`, by default of as many as the options say, or of one. Orders that
+    were measured on such boards are taken, unless their arena is too large.
+    """
+    table, threads = table_of(board) if table is None else table, threads or options.threads or 1
+    remembered = orders_of(board)
+    job = (graph, board, options, weights, table, choices)
+    scheduled, plan = _planned(*job, remembered, threads)
+    need, limit = plan.memory.arena_bytes + plan.state_bytes, memory_limit(board, options)
+    if not remembered or limit is None or need <= limit:
+        return scheduled, plan
+    scheduled, plan = _planned(*job, NO_ORDERS, threads)
+    why = f"searched; with measured orders the arena takes {need} bytes, of {limit} that it may"
+    parts = tuple(replace(part, why=why) for part in scheduled.subgraphs)
+    return replace(scheduled, subgraphs=parts), plan
+
+
+def _planned(
+    graph: Graph,
+    board: BoardProfile,
+    options: CompileOptions,
+    weights: WeightsFile | None,
+    table: KnowledgeBase,
+    choices: Mapping[str, Choice],
+    remembered: Orders,
+    threads: int,
+) -> tuple[Schedule, Plan]:
+    model = CostModel.of(board)
+    units = assign_units(graph, board, model.cost)
+    scheduled = schedule(graph, board, options, units, model, remembered=remembered)
+    subgraphs = [part.operators for part in scheduled.subgraphs]
+    roomy = options.order != "memory" and options.memory_limit is None
+    costs = {n.name: model.cost(scheduled.graph, n) for n in scheduled.graph.nodes}
+    plan = lower(
+        scheduled.graph,
+        board,
+        table,
+        subgraphs,
+        scheduled.units,
+        roomy,
+        costs,
+        weights,
+        threads,
+        choices,
+    )
+    return scheduled, plan

@@ -1,0 +1,23 @@
+"""File formats → `Graph`. All distrust of input lives in this folder."""
+
+from edgekit.host.compiler.frontends.caffe.operators import caffe_operators
+from edgekit.host.compiler.frontends.common.open_shapes import Shapes
+from edgekit.host.compiler.frontends.model import (
+    import_model,
+    model_files,
+    model_hash,
+    outline_model,
+)
+from edgekit.host.compiler.frontends.onnx.operators import onnx_operators
+from edgekit.host.compiler.frontends.tflite.importer import supported_operators
+
+__all__ = [
+    "Shapes",
+    "caffe_operators",
+    "import_model",
+    "model_files",
+    "model_hash",
+    "onnx_operators",
+    "outline_model",
+    "supported_operators",
+]

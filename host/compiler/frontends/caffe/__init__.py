@@ -1,0 +1,1 @@
+"""Caffe networks → `Graph`."""

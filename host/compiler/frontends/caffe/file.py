@@ -1,0 +1,276 @@
+"""The two files of a Caffe network as plain records: what runs in the TEST phase, and its weights.
+
+Nothing of the files is trusted: references between records are checked where they are used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgekit.host.compiler.frontends.caffe.schema import (
+    PARAMETERS,
+    V1_TYPES,
+    binary_net,
+    enum_name,
+    protobuf,
+    text_net,
+)
+from edgekit.host.compiler.frontends.common.files import read_model_file
+from edgekit.host.compiler.frontends.common.names import shown_name
+from edgekit.host.compiler.ir.types import Array
+from edgekit.host.errors import InputError
+
+_TEXT_LIMIT = 16 << 20
+_LAYER_LIMIT = 1 << 16
+_RANK_LIMIT = 8
+_SHOWN = 120
+_WEIGHTS = ".caffemodel"
+_NETWORKS = (".prototxt", ".prototxt.txt")
+
+
+@dataclass(frozen=True, eq=False)
+class FileLayer:
+    """`kind`: the type by its present name; `shown` is how messages name the layer;
+    `parameters`: the message of its attributes, None for a type that has none."""
+
+    name: str
+    kind: str
+    shown: str
+    bottoms: tuple[str, ...]
+    tops: tuple[str, ...]
+    parameters: Any
+
+
+@dataclass(frozen=True)
+class FileInput:
+    """`shape` is None where the file gives none."""
+
+    name: str
+    shape: tuple[int, ...] | None
+
+
+@dataclass(frozen=True, eq=False)
+class FileNet:
+    inputs: tuple[FileInput, ...]
+    layers: tuple[FileLayer, ...]
+    weights: Mapping[str, tuple[Array, ...]]
+    weights_file: str  # as messages name it
+
+
+def is_caffe(path: Path) -> bool:
+    """Whether the file's name is that of a network's text, or of its weights."""
+    return path.name.endswith((*_NETWORKS, _WEIGHTS))
+
+
+def caffe_files(path: Path) -> tuple[Path, Path | None]:
+    """The .prototxt and the .caffemodel of a network, of which `path` is one.
+
+    The other has the same name, or is the only one in the folder. Weights may be missing: some
+    networks have none.
+    """
+    if path.name.endswith(_WEIGHTS):
+        stem = path.name.removesuffix(_WEIGHTS)
+        found = _partner(path, stem, _NETWORKS)
+        if found is None:
+            raise InputError(
+                f"expected the network's text beside its weights ({stem}.prototxt), found none; "
+                "fetch it as well"
+            )
+        return found, path
+    stem = path.name.removesuffix(".txt").removesuffix(".prototxt")
+    return path, _partner(path, stem, (_WEIGHTS,))
+
+
+def _partner(path: Path, stem: str, endings: tuple[str, ...]) -> Path | None:
+    for ending in endings:
+        if (same := path.with_name(stem + ending)).is_file():
+            return same
+    try:
+        beside = sorted(path.parent.iterdir())
+    except OSError:
+        return None
+    others = [p for p in beside if p.name.endswith(endings) and p.is_file()]
+    if len(others) > 1:
+        raise InputError(
+            f"expected {stem}{endings[0]} beside it, or one {endings[0]} file, found "
+            f"{len(others)}: {', '.join(shown_name(p.name) for p in others[:3])}; "
+            "give the two that belong together the same name"
+        )
+    return others[0] if others else None
+
+
+def read_caffe(path: Path) -> FileNet:
+    """Raises `InputError` with one line for anything that is no readable Caffe network."""
+    text, weights = caffe_files(path)
+    with _named(text, path):
+        net = _read_text(text)
+    wanted = _included(net)
+    inputs = _legacy_inputs(net)
+    layers = []
+    for index, layer in enumerate(wanted):
+        kind = _kind(layer)
+        shown = f"{index} ({shown_name(kind)} {shown_name(layer.name)})"
+        if kind == "Input":
+            inputs += _layer_inputs(layer, shown)
+            continue
+        field = PARAMETERS.get(kind)
+        parameters = getattr(layer, field) if field else None
+        layers.append(
+            FileLayer(layer.name, kind, shown, tuple(layer.bottom), tuple(layer.top), parameters)
+        )
+    with _named(weights or text, path):
+        blobs = {} if weights is None else _read_weights(weights)
+    shown = text.with_suffix(_WEIGHTS).name if weights is None else weights.name
+    return FileNet(tuple(inputs), tuple(layers), blobs, shown)
+
+
+@contextlib.contextmanager
+def _named(file: Path, given: Path) -> Iterator[None]:
+    """Errors name `file` where it is not the one that was given, which they begin with."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{file.name}: {error}" if file != given else str(error)) from error
+
+
+def _read_text(path: Path) -> Any:
+    content = read_model_file(path)
+    if len(content) > _TEXT_LIMIT:
+        raise InputError(f"expected at most {_TEXT_LIMIT >> 20} MiB of text, found more")
+    library, net = protobuf(), text_net()()
+    try:
+        text = content.decode()
+        # What concerns training only, or other layers, is not in the schema.
+        library.text_format.Parse(text, net, allow_unknown_field=True)
+    except (UnicodeDecodeError, RecursionError):
+        raise InputError("expected the text of a Caffe network, found other bytes") from None
+    except library.text_format.ParseError as error:
+        raise InputError(f"expected the text of a Caffe network, found {_shown(error)}") from None
+    if len(net.layer) + len(net.layers) > _LAYER_LIMIT:
+        raise InputError(f"expected at most {_LAYER_LIMIT} layers, found more")
+    if net.layer and net.layers:
+        raise InputError("expected layers of one form, found `layer` and `layers`")
+    if not net.layer and not net.layers:
+        raise InputError(
+            "expected a network with layers, found none; a solver's or another text is no network"
+        )
+    return net
+
+
+def _shown(error: Any) -> str:
+    """What the parser says, without the line it says it of."""
+    reason = "".join(c if c.isprintable() else " " for c in str(error)).rpartition("': ")[2]
+    return f"{reason[:_SHOWN].strip().rstrip('.')} (line {error.GetLine() or 'unknown'})"
+
+
+def _included(net: Any) -> list[Any]:
+    """The layers of the TEST phase."""
+    found = []
+    for layer in (*net.layer, *net.layers):
+        rules, excluded = layer.include, layer.exclude
+        if rules and excluded:
+            raise InputError(
+                f"layer {shown_name(layer.name)}: expected include or exclude rules, found both"
+            )
+        if rules and not any(_meets(r, net.state) for r in rules):
+            continue
+        if not any(_meets(r, net.state) for r in excluded):
+            found.append(layer)
+    return found
+
+
+def _meets(rule: Any, state: Any) -> bool:
+    if rule.HasField("phase") and enum_name(rule, "phase") != "TEST":
+        return False
+    if rule.HasField("min_level") and state.level < rule.min_level:
+        return False
+    if rule.HasField("max_level") and state.level > rule.max_level:
+        return False
+    stages = set(state.stage)
+    return stages.issuperset(rule.stage) and stages.isdisjoint(rule.not_stage)
+
+
+def _kind(layer: Any) -> str:
+    """The type by its present name."""
+    if layer.DESCRIPTOR.name == "Layer":
+        return str(layer.type)
+    if layer.HasField("layer"):
+        raise InputError(
+            f"layer {shown_name(layer.layer.name)}: expected a network of 2014 or newer, found "
+            "Caffe's first form (layers { layer { ... } }); upgrade it with upgrade_net_proto_text"
+        )
+    return V1_TYPES[enum_name(layer, "type")]
+
+
+def _legacy_inputs(net: Any) -> list[FileInput]:
+    """Inputs that the network names itself."""
+    names, dims = list(net.input), [int(d) for d in net.input_dim]
+    shapes = [tuple(int(d) for d in s.dim) for s in net.input_shape]
+    if dims:
+        shapes = [tuple(dims[i : i + 4]) for i in range(0, len(dims), 4)]
+    if shapes and (len(shapes) != len(names) or (dims and len(dims) != 4 * len(names))):
+        raise InputError(
+            f"expected a shape for each of {len(names)} inputs, found {len(shapes)}"
+            + (f" ({len(dims)} dimensions)" if dims else "")
+        )
+    return [FileInput(n, shapes[i] if shapes else None) for i, n in enumerate(names)]
+
+
+def _layer_inputs(layer: Any, shown: str) -> list[FileInput]:
+    shapes = [tuple(int(d) for d in s.dim) for s in layer.input_param.shape]
+    if len(shapes) not in (0, 1, len(layer.top)):
+        raise InputError(
+            f"layer {shown}: expected 1 shape or {len(layer.top)}, found {len(shapes)}"
+        )
+    of_all = shapes[0] if len(shapes) == 1 else None
+    return [FileInput(n, of_all or (shapes[i] if shapes else None))
+            for i, n in enumerate(layer.top)]  # fmt: skip
+
+
+def _read_weights(path: Path) -> dict[str, tuple[Array, ...]]:
+    """The blobs of each layer by its name."""
+    net = binary_net()()
+    try:
+        net.ParseFromString(read_model_file(path))
+    except protobuf().message.DecodeError as error:
+        raise InputError(
+            f"expected the weights of a Caffe network, found bytes that cannot be "
+            f"decoded ({type(error).__name__}); fetch the file again"
+        ) from None
+    found: dict[str, tuple[Array, ...]] = {}
+    for layer in (*net.layer, *net.layers):
+        if len(layer.blobs):
+            shown = f"layer {shown_name(layer.name)}, blob"
+            blobs = (_blob(b, f"{shown} {i}") for i, b in enumerate(layer.blobs))
+            found[layer.name] = tuple(blobs)
+    if not net.layer and not net.layers:
+        raise InputError(
+            "expected the weights of a Caffe network, found none; fetch the file again"
+        )
+    return found
+
+
+def _blob(blob: Any, shown: str) -> Array:
+    """A blob's values, f32."""
+    parts, kind = (blob.data, "<f4") if len(blob.data) else (blob.double_data, "<f8")
+    content = parts[0] if len(parts) == 1 else b"".join(parts)
+    if len(content) % np.dtype(kind).itemsize:
+        raise InputError(f"{shown}: expected whole numbers of {kind}, found {len(content)} bytes")
+    values = np.frombuffer(content, kind)
+    if blob.HasField("shape"):
+        shape = tuple(int(d) for d in blob.shape.dim)
+    else:
+        shape = (blob.num, blob.channels, blob.height, blob.width)
+    if len(shape) > _RANK_LIMIT or min(shape, default=1) < 0 or math.prod(shape) != values.size:
+        raise InputError(
+            f"{shown}: expected {list(shape)[:_RANK_LIMIT]} values, found {values.size}"
+        )
+    with np.errstate(over="ignore"):
+        return values.astype(np.float32, copy=False).reshape(shape)

@@ -1,0 +1,255 @@
+"""Buffers of a bound: what operators leave whose results are as long as the data say.
+
+Behind the last row of a result such a buffer holds filler, and whatever is made of it row by row
+has rows behind its last one too. An operator that looks across rows would count those as well, and
+is refused. The graph gets the length itself as an output.
+
+A shape that has such a length in it is two things: a constant, by the bound, which sizes buffers,
+and the true number, which is computed (`_Number`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from edgekit.host.compiler.frontends.common.builder import Builder
+from edgekit.host.compiler.frontends.common.extent import extent
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import DType, ShapeError, Tensor
+from edgekit.host.errors import InputError
+
+Run = Callable[[Sequence[Any]], Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the operators of a format do with rows and numbers, by their names.
+
+    `sized_by`: the place of an operand that sizes the result, which must be a constant. `picks`
+    carry numbers on as they are; `computing` ones take them as they are, never for a size; `cuts`
+    slice, from what operand 1 says on. What `unrelated` ones make has nothing to do with rows, or
+    was followed inside of them.
+    """
+
+    across_rows: frozenset[str]
+    counts: frozenset[str]
+    sized_by: Mapping[str, int]
+    picks: frozenset[str]
+    computing: frozenset[str]
+    cuts: frozenset[str]
+    unrelated: frozenset[str] = frozenset()
+    # Of those across rows: what looks along one axis, makes one of each row of an axis, or
+    # multiplies rows by a matrix: rows on another axis may be any number.
+    along: frozenset[str] = frozenset()
+    reductions: frozenset[str] = frozenset()
+    products: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """`length` [1] s64 of at most `bound` rows; `root` names what they come from."""
+
+    root: str
+    length: Tensor
+    bound: int
+
+
+@dataclass(frozen=True, eq=False)
+class _Number:
+    """The true value, computed, of a constant that follows from a bound, and what it would be if
+    nothing were found, a constant."""
+
+    value: Tensor
+    least: Tensor
+    rows: _Rows
+
+
+class Bounded:
+    """The tensors of an import that have rows behind their last one, by name."""
+
+    def __init__(self, builder: Builder, rules: Rules) -> None:
+        self._builder = builder
+        self._rules = rules
+        self._rows: dict[str, _Rows] = {}
+        self._numbers: dict[str, _Number] = {}
+
+    def add(self, x: Tensor, length: Tensor, bound: int) -> None:
+        """`x` has `length` rows that count, [1] s64, of the `bound` that it stands with."""
+        self._rows[x.name] = _Rows(x.name, length, bound)
+
+    def holds(self, x: Any) -> bool:
+        """Whether `x` has rows behind its last one, or depends on how many there are."""
+        return isinstance(x, Tensor) and (x.name in self._rows or x.name in self._numbers)
+
+    def operands(self, op: str, ins: Sequence[Any]) -> list[Any]:
+        """What a node computes with: true numbers, unless all it gets is known."""
+        rules = self._rules
+        by_constant = op in rules.sized_by or (op not in rules.computing and _is_known(ins))
+        if by_constant or not self._counted(ins):
+            return list(ins)
+        return [n.value if (n := self._number(t)) else t for t in ins]
+
+    def follow(
+        self, op: str, ins: Sequence[Any], outs: Iterable[tuple[Any, ...]],
+        run: Run, axis: int = -1,
+    ) -> None:  # fmt: skip
+        """Follows rows through a node that was just emitted. `outs`: each output under its names;
+        `run` emits the node once more; `axis`: the first that the operator looks along."""
+        pairs = [tuple(t for t in names if isinstance(t, Tensor)) for names in outs]
+        made = [t for names in pairs for t in names]
+        given = [t for t in ins if isinstance(t, Tensor)]
+        fresh = {names[-1].name: self._rows[t.name] for names in pairs for t in names
+                 if t.name in self._rows}  # fmt: skip
+        self._rows.update(fresh)
+        rows = {r.root: r for t in given if (r := self._rows.get(t.name))}
+        rules = self._rules
+        if op in rules.unrelated:
+            return
+        if op in rules.counts and rows:
+            self._measured(given[0], made)
+            return
+        numbers = self._counted(ins)
+        known, at = _is_known(ins), rules.sized_by.get(op)
+        sizes = at is not None and not (known and self._number(ins[at]) is None)
+        if numbers and known and not sizes and op not in rules.computing:
+            self._computed(op, ins, made, run)
+            return
+        if sizes and numbers:
+            sized = self._sized(op, ins, numbers)
+            rows[sized.root] = sized
+        computed = any(t.data is None for t in given)
+        across = op in rules.across_rows and not self._is_beside(op, given, made, axis)
+        if len(rows) > 1 or (rows and computed and across):
+            raise InputError(
+                "expected only operators that work row by row on boxes or indices whose number "
+                f"the data say, found {op}; end the model before it, the application goes on"
+            )
+        for each in rows.values():
+            kept = self._cut(ins, made, each) if op in rules.cuts else each
+            self._rows.update((t.name, kept) for t in made if t.name not in fresh)
+
+    def _is_beside(
+        self, op: str, given: Sequence[Tensor], made: Sequence[Tensor], axis: int
+    ) -> bool:
+        """Whether the operator works along other axes than that of the rows of its operand."""
+        rows = self._rows.get(given[0].name) if given else None
+        if rows is None or given[0].shape.count(rows.bound) != 1:
+            return False
+        if any(t.name in self._rows for t in given[1:]):
+            return False
+        at, rank = given[0].shape.index(rows.bound), len(given[0].shape)
+        if op in self._rules.along:
+            return -rank <= axis < rank and axis % rank > at
+        if op in self._rules.products:
+            return at < rank - 1
+        return op in self._rules.reductions and made[0].shape.count(rows.bound) == 1
+
+    def finish(self, outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The outputs with true numbers, and the lengths [1] of their rows by the first that has
+        them, as outputs of their own."""
+        made, told = dict[str, Tensor](), set[str]()
+        for name, output in outputs.items():
+            number, rows = self._number(output), self._rows.get(output.name)
+            made[name] = output if number is None else number.value
+            if rows is not None and rows.length.name not in told:
+                told.add(rows.length.name)
+                made[f"{name}_length"] = rows.length
+        return made
+
+    def _number(self, t: Any) -> _Number | None:
+        return self._numbers.get(t.name) if isinstance(t, Tensor) else None
+
+    def _counted(self, ins: Sequence[Any]) -> list[_Number]:
+        return [n for t in ins if (n := self._number(t))] if self._numbers else []
+
+    def _measured(self, x: Tensor, made: Sequence[Tensor]) -> None:
+        """Shape or Size of what has `bound` rows, which is one of its dimensions."""
+        rows = self._rows[x.name]
+        if x.shape.count(rows.bound) != 1:
+            raise InputError(
+                "expected rows whose number the data say along one axis, found shape "
+                f"{list(x.shape)} of at most {rows.bound}; end the model before it"
+            )
+        known = made[0].data
+        assert known is not None
+        scalar = known.ndim == 0
+        here = np.array(True) if scalar else known == rows.bound
+        if not np.any(here):
+            return
+        emit, constant = self._builder.emit, self._builder.constant
+        length = emit(ops.Reshape(()), rows.length)
+        if made[0].dtype is not length.dtype:
+            length = emit(ops.Convert(made[0].dtype), length)
+        if scalar:
+            value = emit(ops.Mul(), length, constant(known // rows.bound))
+        else:
+            value = emit(ops.Where(), constant(here), length, constant(known))
+        least = constant(np.where(here, 0, known).astype(known.dtype))
+        self._numbers.update((t.name, _Number(value, least, rows)) for t in made)
+
+    def _computed(self, op: str, ins: Sequence[Any], made: Sequence[Tensor], run: Run) -> None:
+        """A node of known operands only: once more for nothing found, and for true numbers."""
+        numbers = [self._number(t) for t in ins]
+        least = run([n.least if n else t for n, t in zip(numbers, ins, strict=True)])
+        true = run([n.value if n else t for n, t in zip(numbers, ins, strict=True)])
+        rows = next(n.rows for n in numbers if n)
+        for t, low, value in zip(made, least, true, strict=False):
+            assert isinstance(low, Tensor) and isinstance(value, Tensor)
+            if value.data is not None or (op in self._rules.picks and _equal(t, low)):
+                continue
+            self._numbers[t.name] = _Number(value, low, rows)
+
+    def _sized(self, op: str, ins: Sequence[Any], numbers: Sequence[_Number]) -> _Rows:
+        """The rows of a result that is sized by a number."""
+        at = self._rules.sized_by[op]
+        size, number = ins[at], self._number(ins[at])
+        if len(numbers) != 1 or number is None or not isinstance(size, Tensor):
+            raise InputError(f"expected {op} by one number that the data say, found several")
+        assert size.data is not None and number.least.data is not None
+        flat, least = size.data.reshape(-1), number.least.data.reshape(-1)
+        places = np.flatnonzero(flat != least)
+        if len(places) != 1:
+            raise InputError(
+                f"expected {op} with one size that the data say, found {len(places)} of them"
+            )
+        place, count = int(places[0]), len(flat)
+        line = self._builder.emit(ops.Reshape((count,)), number.value)
+        length = self._builder.emit(ops.StridedSlice((place,), (1,), (1,), (1,)), line)
+        bound = int(flat[place])
+        if extent(self._builder, length)[1] > bound:
+            raise InputError(
+                f"expected {op} with a size that is largest where most is found, found another"
+            )
+        wide = (
+            length
+            if length.dtype is DType.I64
+            else self._builder.emit(ops.Convert(DType.I64), length)
+        )
+        return _Rows(number.rows.root, wide, bound)
+
+    def _cut(self, ins: Sequence[Any], made: Sequence[Tensor], rows: _Rows) -> _Rows:
+        """The rows of a slice: fewer where it cuts the axis that has them."""
+        x, y = ins[0], made[0]
+        if not isinstance(x, Tensor) or x.shape.count(rows.bound) != 1:
+            return rows
+        size = y.shape[x.shape.index(rows.bound)]
+        if size == rows.bound:
+            return rows
+        starts = ins[1] if len(ins) > 1 else None
+        if not isinstance(starts, Tensor) or starts.data is None or np.any(starts.data != 0):
+            raise ShapeError("expected to slice rows whose number the data say from the first on")
+        most = self._builder.constant(np.array([size], np.int64))
+        return _Rows(rows.root, self._builder.emit(ops.Minimum(), rows.length, most), size)
+
+
+def _is_known(ins: Sequence[Any]) -> bool:
+    return all(isinstance(t, Tensor) and t.data is not None for t in ins if t is not None)
+
+
+def _equal(a: Tensor, b: Tensor) -> bool:
+    assert a.data is not None and b.data is not None
+    return a.shape == b.shape and bool(np.array_equal(a.data, b.data))

@@ -1,0 +1,345 @@
+"""Builds the graph of a model of any format: what follows from constants is computed at once.
+
+So what exporters compute from shapes (Shape → Gather → Concat → Reshape) never becomes a node.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.evaluate import folding_work, run_node
+from edgekit.host.compiler.ir.names import fresh_name
+from edgekit.host.compiler.ir.types import (
+    Array,
+    DType,
+    Graph,
+    Node,
+    Operator,
+    Quant,
+    Shape,
+    ShapeError,
+    State,
+    Tensor,
+)
+
+_ELEMENTS_LIMIT = (1 << 31) - 1  # of one tensor: kernels count some loops in ints
+_BYTES_LIMIT = 1 << 40  # of all computed tensors together: what no board computes in a day
+_CONSTANT_LIMIT = 4 << 30  # of all constants together, those of the file counted again
+_FOLD_LIMIT = 1 << 26  # multiply-adds or copies that computing a node while importing may cost
+_NAME_LIMIT = 200
+_RANK_LIMIT = 8
+UNNAMED = "tensor_"  # how importers name tensors for which the file has no usable name
+_DTYPES = {d.numpy: d for d in DType}
+
+
+def dtype_of(value: Array) -> DType:
+    found = _DTYPES.get(value.dtype)
+    if found is None:
+        raise ShapeError(f"expected a supported element type, found {value.dtype}")
+    return found
+
+
+class Builder:
+    """Collects tensors and nodes; every method returns `Tensor`s, constants have their data."""
+
+    def __init__(self) -> None:
+        self._tensors: dict[str, Tensor] = {}
+        self._nodes: list[Node] = []
+        self._node_names: set[str] = set()
+        self._reserved: set[str] = set()
+        self._taken: set[str] = set()  # names of tensors, made or reserved
+        self._bytes = 0
+        self._constant_bytes = 0
+        self._mark = 0
+        self._label = ""
+        self._notes: dict[str, None] = {}
+        self._once: dict[Hashable, list[Tensor]] = {}
+        self._bodies: list[int] = []  # steps of those that are open
+        self.limits: dict[str, tuple[float, float]] = {}
+
+    def reserve(self, names: Sequence[str]) -> None:
+        """Names that only inputs and outputs of the graph may have."""
+        self._reserved.update(names)
+        self._taken.update(names)
+
+    def take(self, name: str) -> str:
+        """`name`, or a like one if it is taken; nothing else gets it from now on."""
+        return fresh_name(name, self._taken)
+
+    def begin(self, label: str) -> None:
+        """Nodes from here on come from the file's node `label`."""
+        self._mark = len(self._nodes)
+        self._label = label
+
+    @property
+    def begun(self) -> tuple[int, str]:
+        """The state that `resume` takes, behind nodes of graphs inside of the file's node."""
+        return self._mark, self._label
+
+    def resume(self, begun: tuple[int, str]) -> None:
+        self._mark, self._label = begun
+
+    def note(self, text: str) -> None:
+        """Keeps for the user what the importer decided at the current node; a sentence, once."""
+        self._notes[text] = None
+
+    @property
+    def size(self) -> int:
+        """Nodes so far."""
+        return len(self._nodes)
+
+    def tensor(self, name: str) -> Tensor:
+        return self._tensors[name]
+
+    def producer(self, name: str) -> Node | None:
+        """The node that makes a tensor, none for inputs and constants."""
+        return next((n for n in reversed(self._nodes) if name in n.outputs), None)
+
+    def limit(self, x: Tensor, low: float, high: float) -> None:
+        """`x` is known to lie between two numbers."""
+        self.limits[x.name] = low, high
+
+    @property
+    def repeats(self) -> int:
+        """How often nodes are run that are made now, inside of loops."""
+        return math.prod(self._bodies)
+
+    def open_body(self, steps: int) -> int:
+        """Nodes from here on belong to the body of a loop; returns where that begins."""
+        self._bodies.append(steps)
+        return len(self._nodes)
+
+    def close_body(
+        self, first: int, ins: Sequence[Tensor], outs: Sequence[Tensor]
+    ) -> tuple[Graph, list[Tensor]]:
+        """The nodes since `first` that depend on `ins` as a graph, and what else it reads, which
+        are its inputs too. All others are the same in each step and stay where they are."""
+        nodes = [*self._taken_out(first, ins)]
+        names = []
+        for t in outs:
+            names.append(fresh_name("kept", self._taken))
+            own = fresh_name(names[-1], self._node_names)
+            nodes.append(Node(own, ops.Reshape(t.shape), (t.name,), (names[-1],)))
+            self._tensors[names[-1]] = replace(t, name=names[-1], data=None)
+        made = {*(t.name for t in ins), *(n for node in nodes for n in node.outputs)}
+        read = dict.fromkeys(n for node in nodes for n in node.inputs if n is not None)
+        more = [self._tensors[n] for n in read if n not in made]
+        captured = [t for t in more if t.data is None]
+        tensors = {n: self._tensors[n] for n in (*made, *read)}
+        for name in made:
+            del self._tensors[name]
+        inputs = tuple(t.name for t in (*ins, *captured))
+        return Graph("body", tensors, tuple(nodes), inputs, tuple(names)), captured
+
+    def drop_body(self, first: int, ins: Sequence[Tensor]) -> None:
+        """Forgets the body that was begun."""
+        for node in self._taken_out(first, ins):
+            for name in node.outputs:
+                self._tensors.pop(name, None)
+
+    def _taken_out(self, first: int, ins: Sequence[Tensor]) -> list[Node]:
+        inside, outside = list[Node](), list[Node]()
+        known = {t.name for t in ins}
+        for node in self._nodes[first:]:
+            if known.intersection(n for n in node.inputs if n is not None):
+                inside.append(node)
+                known.update(node.outputs)
+            else:
+                outside.append(node)
+        self._nodes[first:] = outside
+        self._bodies.pop()
+        return inside
+
+    def input(self, name: str, shape: Shape, dtype: DType, quant: Quant | None = None) -> Tensor:
+        self._charge(shape, dtype)
+        return self._keep(Tensor(name, shape, dtype, quant))
+
+    def place(self, constant: Tensor) -> Tensor:
+        """A constant of the file, whose name the caller took."""
+        return self._keep(constant)
+
+    def _known(self, x: Tensor) -> Tensor:
+        """`x`, or the constant that it is if it has no elements."""
+        if x.elements or x.data is not None:
+            return x
+        return self.constant(np.zeros(x.shape, x.dtype.numpy), x.dtype)
+
+    def constant(self, value: Array, dtype: DType | None = None) -> Tensor:
+        data = np.ascontiguousarray(value).reshape(value.shape)
+        kind = dtype_of(data) if dtype is None else dtype
+        name = fresh_name(f"{self._label}.const", self._taken)
+        return self._keep(Tensor(name, data.shape, kind, None, data))
+
+    def floats(self, *values: float) -> Tensor:
+        """A scalar, or a vector of several values, f32."""
+        data = np.array(values if len(values) > 1 else values[0], np.float32)
+        return self.constant(data)
+
+    def with_quant(self, x: Tensor, quant: Quant) -> Tensor:
+        """The constant `x` with a scale."""
+        return self._keep(replace(x, name=fresh_name(f"{x.name}.q", self._taken), quant=quant))
+
+    def emit(self, op: Operator, *ins: Tensor | None, quant: Quant | None = None) -> Tensor:
+        """The only output of `op`."""
+        return self.emit_all(op, ins, quant)[0]
+
+    def emit_all(
+        self,
+        op: Operator,
+        ins: Sequence[Tensor | None],
+        quant: Quant | Sequence[Quant | None] | None = None,
+    ) -> list[Tensor]:
+        """All outputs of `op`, with scales of their own if `quant` is a sequence; without `quant`,
+        codes that are only moved keep theirs.
+
+        Raises `ShapeError` where the inputs do not fit.
+        """
+        ins = [None if t is None else self._known(t) for t in ins]
+        inferred = op.infer(ins)
+        if quant is None and isinstance(op, ops.Reshape | ops.Transpose) and ins[0] is not None:
+            quant = ins[0].quant if ins[0].is_coded else None
+        quants = [quant] * len(inferred) if quant is None or isinstance(quant, Quant) else quant
+        outs = []
+        for (shape, dtype), own in zip(inferred, quants, strict=True):
+            name = fresh_name(f"{self._label}.{op.kind}", self._taken)
+            outs.append(Tensor(name, shape, dtype, self._quant(dtype, own)))
+        name = fresh_name(f"{self._label}.{op.kind}", self._node_names)
+        node = Node(
+            name, op, tuple(None if t is None else t.name for t in ins), tuple(t.name for t in outs)
+        )
+        if outs and all(t.elements == 0 for t in outs):
+            for t in outs:
+                self._charge(t.shape, t.dtype)
+            return [self._known(t) for t in outs]
+        if _is_foldable(op, ins, outs):
+            key = (op, node.inputs, tuple(t.quant for t in outs))
+            return self.once(key, lambda: [self._keep(t) for t in self._computed(node, ins, outs)])
+        for t in outs:
+            self._charge(t.shape, t.dtype)
+        self._nodes.append(node)
+        return [self._keep(t) for t in outs]
+
+    def once(self, key: Hashable, make: Callable[[], list[Tensor]]) -> list[Tensor]:
+        """The constants that `make` gives for `key`, which names all that they depend on. Steps of
+        an unrolled loop ask for the same again and again."""
+        if key not in self._once:
+            self._once[key] = make()
+        return self._once[key]
+
+    def rename(self, x: Tensor, name: str) -> Tensor:
+        """`x`, if made by the current file node, under the file's name for it."""
+        usable = name.isprintable() and 0 < len(name) <= _NAME_LIMIT
+        if not usable or name in self._tensors or name in self._reserved or x.data is not None:
+            return x
+        if not any(x.name in n.outputs for n in self._nodes[self._mark :]):
+            return x
+        return self._replace(x, name)
+
+    def finish(
+        self,
+        name: str,
+        inputs: Sequence[Tensor],
+        outputs: Mapping[str, Tensor],
+        states: Mapping[str, State] | None = None,
+    ) -> Graph:
+        """The graph; each output gets the file's name, by a copy where its tensor has another."""
+        self.begin("output")
+        for wanted, tensor in outputs.items():
+            if wanted == tensor.name:
+                continue
+            self._output(wanted, self._tensors.get(tensor.name, tensor))
+        return Graph(
+            name,
+            dict(self._tensors),
+            tuple(self._nodes),
+            tuple(t.name for t in inputs),
+            tuple(outputs),
+            dict(states or {}),
+            tuple(self._notes),
+        )
+
+    def _output(self, wanted: str, tensor: Tensor) -> None:
+        """A node without effect; the passes remove it where it is not needed."""
+        op = ops.Reshape(tensor.shape)
+        out = Tensor(wanted, tensor.shape, tensor.dtype, tensor.quant)
+        name = fresh_name(wanted if len(wanted) <= 40 else "output", self._node_names)
+        self._nodes.append(Node(name, op, (tensor.name,), (wanted,)))
+        self._tensors[wanted] = out
+
+    def _replace(self, x: Tensor, name: str) -> Tensor:
+        """Puts `x` in the place of `name` in the nodes since the mark: no others can know it."""
+        for i in range(self._mark, len(self._nodes)):
+            node = self._nodes[i]
+            if x.name in node.outputs or x.name in node.inputs:
+                own = node.name
+                told = len(name) <= 40 and not name.startswith(UNNAMED)
+                if x.name in node.outputs and told and name not in self._node_names:
+                    own = fresh_name(name, self._node_names)
+                self._nodes[i] = Node(
+                    own,
+                    node.op,
+                    tuple(name if n == x.name else n for n in node.inputs),
+                    tuple(name if n == x.name else n for n in node.outputs),
+                )
+        del self._tensors[x.name]
+        return self._keep(replace(x, name=name))
+
+    def _computed(
+        self, node: Node, ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Tensor]:
+        tensors = {t.name: t for t in (*ins, *outs) if t is not None}
+        values = {t.name: t.data for t in ins if t is not None and t.data is not None}
+        with np.errstate(all="ignore"):
+            results = run_node(node, tensors, values)
+        kept = isinstance(node.op, ops.Cast | ops.Convert)
+        sparse = kept and any(t.sparse for t in ins if t is not None)
+        return [
+            replace(t, data=np.ascontiguousarray(v).reshape(t.shape), sparse=sparse)
+            for t, v in zip(outs, results, strict=True)
+        ]
+
+    def _keep(self, t: Tensor) -> Tensor:
+        if t.data is not None:
+            self._constant_bytes += t.data.nbytes
+            if self._constant_bytes > _CONSTANT_LIMIT:
+                raise ShapeError(
+                    f"expected constants of at most {_CONSTANT_LIMIT >> 20} MiB in total, "
+                    "found more"
+                )
+        self._tensors[t.name] = t
+        self._taken.add(t.name)
+        return t
+
+    def _quant(self, dtype: DType, quant: Quant | None) -> Quant | None:
+        return quant if dtype.is_quantized or dtype in (DType.I16, DType.I32) else None
+
+    def _charge(self, shape: Shape, dtype: DType) -> None:
+        if any(d < 0 for d in shape) or len(shape) > _RANK_LIMIT:
+            raise ShapeError(
+                f"expected at most {_RANK_LIMIT} dimensions of at least 0, found {list(shape)}"
+            )
+        elements = math.prod(shape)
+        if elements > _ELEMENTS_LIMIT:
+            raise ShapeError(
+                f"expected tensors of at most {_ELEMENTS_LIMIT} elements, found {list(shape)}"
+            )
+        self._bytes += elements * dtype.bytes
+        if self._bytes > _BYTES_LIMIT:
+            raise ShapeError(
+                f"expected activations of at most {_BYTES_LIMIT >> 30} GiB in total, found more"
+            )
+
+
+def _is_foldable(op: Operator, ins: Sequence[Tensor | None], outs: Sequence[Tensor]) -> bool:
+    """Whether all inputs are known, and computing the outputs here takes no long time."""
+    if isinstance(op, ops.ReadState | ops.WriteState):
+        return False
+    present = [t for t in ins if t is not None]
+    return all(t.data is not None for t in present) and (
+        folding_work(op, present, outs) <= _FOLD_LIMIT
+    )

@@ -1,0 +1,176 @@
+"""The range of a computed tensor's values, where its operators say so."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from edgekit.host.compiler.frontends.common.builder import Builder
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import DType, Node, Tensor
+
+Extent = tuple[float, float]  # the least and the largest number; infinite ones are no bound
+
+_ANY: Extent = (-math.inf, math.inf)
+_EXACT = 1 << 24  # floats hold whole numbers below
+_DEPTH = 32  # operators that are looked back through
+# What passes numbers on as they are, or picks some of them.
+_PICKS = (
+    ops.Reshape, ops.Transpose, ops.StridedSlice, ops.Split, ops.BroadcastTo, ops.Gather,
+    ops.ReduceMax, ops.ReduceMin, ops.TopK,
+)  # fmt: skip
+
+
+def extent(builder: Builder, x: Tensor, depth: int = _DEPTH) -> Extent:
+    """The numbers in `x`: of a constant, of what its operators allow, or of its type."""
+    if x.data is not None:
+        return _of_constant(x)
+    low, high = _of_type(x.dtype)
+    node = builder.producer(x.name)
+    if node is None or depth == 0:
+        return builder.limits.get(x.name, (low, high))
+    given = [builder.tensor(name) for name in node.inputs if name is not None]
+    found = _made(builder, node, x, given, depth - 1)
+    return max(low, found[0]), min(high, found[1])
+
+
+def _of_constant(x: Tensor) -> Extent:
+    assert x.data is not None
+    if not x.elements or not bool(np.all(np.isfinite(x.data))):
+        return _ANY
+    return _python(x.data.min()), _python(x.data.max())
+
+
+def _python(value: np.generic) -> float:
+    """Whole numbers stay whole, however large."""
+    number: float = value.item()
+    return number
+
+
+def _of_type(dtype: DType) -> Extent:
+    if dtype is DType.BOOL:
+        return 0, 1
+    if dtype.is_float or dtype.bytes > 2:
+        return _ANY
+    info = np.iinfo(dtype.numpy)
+    return int(info.min), int(info.max)
+
+
+def _made(builder: Builder, node: Node, x: Tensor, given: Sequence[Tensor], depth: int) -> Extent:
+    op = node.op
+    if isinstance(op, ops.ArgExtreme):
+        return 0, max(given[0].elements - 1, 0)
+    if isinstance(op, ops.TopK) and node.outputs[1] == x.name:
+        return 0, given[0].shape[-1] - 1
+    if isinstance(op, ops.Gather):
+        given = given[:1]
+    parts = [extent(builder, t, depth) for t in given]
+    low, high = parts[0] if parts else _ANY
+    if isinstance(op, _PICKS):
+        return low, high
+    if isinstance(op, ops.Convert | ops.Cast):
+        whole = given[0].dtype.is_float and not x.dtype.is_float
+        return (_down(low), _up(high)) if whole else (low, high)
+    if isinstance(op, ops.Floor | ops.Ceil | ops.RoundEven):
+        return _down(low), _up(high)
+    if isinstance(op, ops.ReduceSum):
+        count = given[0].elements // max(x.elements, 1)
+        return min(low * count, low), max(high * count, high)
+    if isinstance(op, ops.Clip):
+        return max(low, op.low), min(high, op.high)
+    if isinstance(op, ops.Clamp):
+        least, most = op.activation.bounds
+        return max(low, least), min(high, most)
+    if isinstance(op, ops.Concat):
+        return min(p[0] for p in parts), max(p[1] for p in parts)
+    return _of_two(op, parts[-2:])
+
+
+def _of_two(op: object, parts: Sequence[Extent]) -> Extent:
+    if len(parts) != 2:
+        return _ANY
+    (a, b), (c, d) = parts
+    if isinstance(op, ops.Minimum):
+        return min(a, c), min(b, d)
+    if isinstance(op, ops.Maximum):
+        return max(a, c), max(b, d)
+    if isinstance(op, ops.Where):
+        return min(a, c), max(b, d)
+    if isinstance(op, ops.Add):
+        return a + c, b + d
+    if isinstance(op, ops.Sub):
+        return a - d, b - c
+    if isinstance(op, ops.Modulo):
+        most = max(abs(c), abs(d))
+        return (-most if c < 0 or (op.truncated and a < 0) else 0), most
+    if isinstance(op, ops.Mul) and all(map(math.isfinite, (a, b, c, d))):
+        corners = (a * c, a * d, b * c, b * d)
+        return min(corners), max(corners)
+    if isinstance(op, ops.Div | ops.FloorDiv) and c >= 1:
+        return min(_down(a), 0), max(b, 0)
+    return _ANY
+
+
+def _down(value: float) -> float:
+    return math.floor(value) if math.isfinite(value) else value
+
+
+def _up(value: float) -> float:
+    return math.ceil(value) if math.isfinite(value) else value
+
+
+def distance(builder: Builder, a: Tensor, b: Tensor) -> int | None:
+    """b − a where that is known though both, of one element, are computed."""
+    (root, first), (other, last) = _steps_from(builder, a), _steps_from(builder, b)
+    return last - first if root == other else None
+
+
+def _steps_from(builder: Builder, x: Tensor) -> tuple[str, int]:
+    """The tensor that `x` is a whole number more than, and that number."""
+    total = 0
+    for _ in range(_DEPTH):
+        node = builder.producer(x.name)
+        if node is None:
+            break
+        given = [builder.tensor(name) for name in node.inputs if name is not None]
+        found = _beneath(builder, node, x, given)
+        if found is None:
+            break
+        x, total = found[0], total + found[1]
+    if x.data is not None and x.elements == 1:
+        return "", total + int(x.data.reshape(-1)[0])
+    return x.name, total
+
+
+def _beneath(
+    builder: Builder, node: Node, x: Tensor, given: Sequence[Tensor]
+) -> tuple[Tensor, int] | None:
+    """What `node` adds a whole number to, and that number."""
+    op = node.op
+    if isinstance(op, ops.Reshape) or (
+        isinstance(op, ops.Convert) and _is_exact(builder, given[0])
+    ):
+        return given[0], 0
+    if len(given) != 2 or any(t.elements != 1 for t in given):
+        return None
+    value, known = given if given[1].data is not None else given[::-1]
+    if known.data is None:
+        return None
+    number = known.data.reshape(-1)[0]
+    low, high = extent(builder, value)
+    least = isinstance(op, ops.Minimum) and high <= number
+    if least or (isinstance(op, ops.Maximum) and low >= number):
+        return value, 0
+    swapped = isinstance(op, ops.Sub) and known is given[0]
+    if isinstance(op, ops.Add | ops.Sub) and not swapped and number == int(number):
+        added = int(number) if isinstance(op, ops.Add) else -int(number)
+        return (value, added) if _is_exact(builder, x) else None
+    return None
+
+
+def _is_exact(builder: Builder, x: Tensor) -> bool:
+    """Whether every number that `x` may be is a whole one that all its types hold."""
+    low, high = extent(builder, x)
+    return not x.dtype.is_float or max(abs(low), abs(high)) < _EXACT

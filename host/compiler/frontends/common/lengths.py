@@ -1,0 +1,46 @@
+"""Rows of every format that leave as many values as the data say: buffers of the most there can be.
+
+What is found stands in front, in order; `Bounded` (bounded.py) learns how much of it counts.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edgekit.host.compiler.frontends.common.emitter import Emitter
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import DType, ShapeError, Tensor
+
+ROWS_LIMIT = 1 << 22
+
+
+def check_rows(count: int) -> None:
+    if not 0 < count <= ROWS_LIMIT:
+        raise ShapeError(f"expected from 1 to {ROWS_LIMIT} rows that may stay, found {count}")
+
+
+def length_of(call: Emitter, there: Tensor) -> Tensor:
+    """How many of `there`, bool of any shape, are true, [1] s64."""
+    numbers = call.convert(call.reshape(there, (there.elements,)), DType.I64)
+    return call.emit(ops.ReduceSum((0,), True), numbers)
+
+
+def packed(call: Emitter, rows: Tensor, there: Tensor, filler: int) -> Tensor:
+    """The rows of `rows` [n, ...] that are `there` (n of bool), in their order, then `filler`."""
+    count = rows.shape[0]
+    marks = call.convert(call.reshape(there, (count,)), DType.U8)
+    _, order = call.builder.emit_all(ops.TopK(count), [marks])
+    along = call.reshape(there, (count, *(1,) * (len(rows.shape) - 1)))
+    known = call.emit(ops.Where(), along, rows, call.scalar(filler, rows))
+    return call.emit(ops.Gather(0), known, order)
+
+
+def places(call: Emitter, x: Tensor) -> tuple[Tensor, Tensor | None]:
+    """The places where x, of one axis or more, is not 0: rows of s64 coordinates in the order of
+    memory, then rows of -1; and how many count, or None if all do."""
+    if x.data is not None:
+        return call.constant(np.argwhere(x.data).astype(np.int64)), None
+    check_rows(x.elements)
+    rows = np.indices(x.shape).reshape(len(x.shape), -1).T.astype(np.int64)
+    there = call.convert(x, DType.BOOL)
+    return packed(call, call.constant(rows), there, -1), length_of(call, there)

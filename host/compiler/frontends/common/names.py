@@ -1,0 +1,20 @@
+"""Names of a file in messages."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from edgekit.host.common.text import printable
+
+_SHOWN = 80
+
+
+def shown_name(name: str) -> str:
+    """A name of the file as messages show it: short and printable."""
+    return printable(name, _SHOWN) or "without a name"
+
+
+def duplicates(names: Sequence[str]) -> list[str]:
+    """Names that stand more than once."""
+    return [name for name, count in Counter(names).items() if count > 1]

@@ -1,0 +1,268 @@
+"""Shapes of inputs that a file leaves open: what is given, what follows from it, what is asked for.
+
+A batch that nobody gave a size is 1. All else is asked for at once, with sizes that are plausible
+for each input (`proposals.py`), as a command line to paste.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from edgekit.host.compiler.frontends.common.proposals import PROPOSALS, Dims, propose
+from edgekit.host.compiler.ir.types import DType, Shape
+from edgekit.host.errors import InputError
+
+Shapes = Mapping[str, Shape]
+
+# What the first dimension is called where it is a batch, also by exporters on their own.
+_BATCH = re.compile(r"n|b|bs|.*batch.*|unk__\d+|.*dynamic.*|.*dim_0|s\d+|d0")
+_NO_NAMES = ("", "?", "-1", "none", "unk", "unknown", "dynamic")  # may stand for several sizes
+_SHOWN, _LISTED = 80, 40
+_CHANNELS = (1, 3, 4)
+
+
+@dataclass(frozen=True)
+class OpenInput:
+    """An input as its file states it: `shape` holds None or a name where a dimension is open, and
+    is None where not even the rank is known."""
+
+    name: str
+    dtype: DType
+    shape: tuple[int | str | None, ...] | None
+
+
+@dataclass(frozen=True)
+class StoredInput:
+    """An input that runs with the shape `stored` unless another is given; `open`: which of its
+    dimensions the file calls open."""
+
+    name: str
+    dtype: DType
+    stored: Shape
+    open: tuple[bool, ...]
+
+
+@dataclass(frozen=True)
+class FixedShapes:
+    """One shape for each input; `notes` say what nobody asked for, `hints` those of them that may
+    be why operators do not fit."""
+
+    shapes: Shapes
+    notes: tuple[str, ...] = ()
+    hints: tuple[str, ...] = ()
+
+
+class OpenShapesError(InputError):
+    """Asks for the shapes of the open inputs, with a command line that would do."""
+
+    def __init__(self, inputs: Sequence[OpenInput], given: Shapes, file: str, turn: int = 0):
+        self._asked = inputs, given, file
+        self.proposed, message = _request(inputs, given, file, turn)
+        super().__init__(message)
+
+    def others(self) -> Iterator[OpenShapesError]:
+        """The same with shapes that are less plausible, each once."""
+        seen = [self.proposed]
+        for turn in range(1, PROPOSALS):
+            other = OpenShapesError(*self._asked, turn)
+            if other.proposed not in seen:
+                seen.append(other.proposed)
+                yield other
+
+
+def fix_shapes(inputs: Sequence[OpenInput], given: Shapes, file: str) -> FixedShapes:
+    """The shapes of `inputs` where `given` are those that the user names.
+
+    A name of a dimension stands for one size in all inputs. `file` is the model as the user wrote
+    it, for the command line of the message. InputError lists all inputs that are still open.
+    """
+    _check_given(inputs, given)
+    stated = {i.name: _dims(i) for i in inputs}
+    sizes = _named_sizes(stated, given)
+    batches = _set_batches(inputs, stated, sizes, given)
+    shapes: dict[str, Shape] = dict(given)
+    open_ones = []
+    for item in inputs:
+        if item.name in given:
+            continue
+        dims = _filled(stated[item.name], sizes)
+        shape = tuple(d for d in dims or () if isinstance(d, int))
+        if dims is None or len(shape) != len(dims):
+            open_ones.append(OpenInput(item.name, item.dtype, dims))
+        shapes[item.name] = shape
+    if open_ones:
+        raise OpenShapesError(open_ones, given, file)
+    return FixedShapes({i.name: shapes[i.name] for i in inputs}, _notes(batches, shapes))
+
+
+def resize(inputs: Sequence[StoredInput], given: Shapes, file: str) -> FixedShapes:
+    """The shapes of `inputs`, each the one given, if there is one, or the one stored.
+
+    Any input may be given any shape: what does not fit its operators fails there.
+    """
+    _check_names([i.name for i in inputs], given)
+    left = [i for i in inputs if i.name not in given and any(i.open)]
+    stored = {i.name: i.stored for i in inputs}
+    batches = [i.name for i in left if not any(i.open[1:]) and i.stored[0] == 1]
+    hints = tuple(_sentence(i, file) for i in left if i.name not in batches)
+    return FixedShapes({**stored, **given}, (*_notes(batches, stored), *hints), hints)
+
+
+def _sentence(item: StoredInput, file: str) -> str:
+    """What an open shape becomes, and an option for a more plausible one."""
+    batch = item.open[0] and len(item.open) > 1 and item.stored[0] == 1
+    dims = tuple(
+        None if is_open and not (batch and i == 0) else size
+        for i, (size, is_open) in enumerate(zip(item.stored, item.open, strict=True))
+    )
+    other = f"{item.name}={_joined(propose(item.name, item.dtype, dims, file))}"
+    return (
+        f"the shape of input {_shown(item.name)} [{_shown_dims(dims)}] is open and becomes "
+        f"[{_joined(item.stored)}]; for another one: {shlex.join(['--input-shape', other])}"
+    )
+
+
+def _dims(item: OpenInput) -> Dims | None:
+    """None where a dimension is open and has no name that says which it is."""
+    if item.shape is None:
+        return None
+    return tuple(
+        (d if d > 0 else None)
+        if isinstance(d, int)
+        else (None if d is None or d.lower() in _NO_NAMES else d)
+        for d in item.shape
+    )
+
+
+def _check_given(inputs: Sequence[OpenInput], given: Shapes) -> None:
+    stated = {i.name: _dims(i) for i in inputs}
+    _check_names([*stated], given)
+    for name, shape in given.items():
+        dims = stated[name]
+        if dims is not None and (
+            len(shape) != len(dims)
+            or any(isinstance(d, int) and d != g for d, g in zip(dims, shape, strict=True))
+        ):
+            raise InputError(
+                f"--input-shape {_shown(name)}: expected a shape that fits "
+                f"[{_shown_dims(dims)}], found {list(shape)}"
+            )
+
+
+def _check_names(names: Sequence[str], given: Shapes) -> None:
+    for name in given:
+        if name not in names:
+            listed = ", ".join(_shown(n) for n in names[:_LISTED])
+            raise InputError(
+                f"--input-shape: expected one of the inputs {listed}, found {_shown(name)}"
+            )
+
+
+def _named_sizes(stated: Mapping[str, Dims | None], given: Shapes) -> dict[str, int]:
+    """The sizes of names that follow from what is given; a name given two sizes has none."""
+    found: dict[str, set[int]] = {}
+    for name, shape in given.items():
+        for dim, size in zip(stated[name] or (), shape, strict=False):
+            if isinstance(dim, str):
+                found.setdefault(dim, set()).add(size)
+    return {dim: sizes.pop() for dim, sizes in found.items() if len(sizes) == 1}
+
+
+def _set_batches(
+    inputs: Iterable[OpenInput],
+    stated: dict[str, Dims | None],
+    sizes: dict[str, int],
+    given: Shapes,
+) -> list[str]:
+    """Makes batches 1, in `stated` or by their names in `sizes`; the inputs that have one."""
+    found = []
+    for item in inputs:
+        dims = stated[item.name]
+        if item.name in given or not dims:
+            continue
+        first = dims[0]
+        named = isinstance(first, str)
+        if (named and first in sizes) or not _is_batch(dims):
+            continue
+        if isinstance(first, str):
+            sizes[first] = 1
+        stated[item.name] = (1, *dims[1:])
+        found.append(item.name)
+    for dims in stated.values():  # "batch" is one wherever it stands, as in states of LSTM
+        for dim in dims or ():
+            if isinstance(dim, str) and "batch" in dim.lower() and dim.isidentifier():
+                sizes.setdefault(dim, 1)
+    return found
+
+
+def _is_batch(dims: Dims) -> bool:
+    """Whether the first dimension of an input is open and a number of samples."""
+    first = dims[0]
+    if isinstance(first, int):
+        return False
+    if isinstance(first, str) and "batch" in first.lower():
+        return True
+    picture = len(dims) == 3 and dims[2] in _CHANNELS and not isinstance(dims[1], int)
+    known = first is None or _BATCH.fullmatch(first.lower()) is not None
+    return known and len(dims) > 1 and not picture
+
+
+def _filled(dims: Dims | None, sizes: Mapping[str, int]) -> Dims | None:
+    if dims is None:
+        return None
+    return tuple(sizes.get(d, d) if isinstance(d, str) else d for d in dims)
+
+
+def _request(
+    open_ones: Sequence[OpenInput], given: Shapes, file: str, turn: int
+) -> tuple[Shapes, str]:
+    """Shapes for what is open, and a command line with them; a name is asked for once."""
+    sizes: dict[str, int] = {}
+    shapes = dict(given)
+    options = [f"{name}={_joined(shape)}" for name, shape in given.items()]
+    for item in open_ones:
+        dims = _filled(item.shape, sizes)
+        if dims is not None and all(isinstance(d, int) for d in dims):
+            continue  # an option before this one says it
+        shape = propose(item.name, item.dtype, dims, file, turn)
+        shapes[item.name] = shape
+        sizes.update({d: s for d, s in zip(dims or (), shape, strict=False) if isinstance(d, str)})
+        options.append(f"{item.name}={_joined(shape)}")
+    listed = ", ".join(f"{_shown(i.name)} [{_shown_dims(i.shape)}]" for i in open_ones[:_LISTED])
+    more = f" and {len(open_ones) - _LISTED} more" if len(open_ones) > _LISTED else ""
+    words = [word for option in options[:_LISTED] for word in ("--input-shape", option)]
+    command = shlex.join(["edgekit", "compile", file, *words])
+    noun = "input" if len(open_ones) == 1 else "inputs"
+    return shapes, (
+        f"{noun} {listed}{more}: expected fixed shapes, found open ones; give them: {command}"
+    )
+
+
+def _notes(batches: Sequence[str], shapes: Shapes) -> tuple[str, ...]:
+    if not batches:
+        return ()
+    name = batches[0]
+    other = f"{name}={_joined((8, *shapes[name][1:]))}"
+    listed = ", ".join(_shown(n) for n in batches[:_LISTED])
+    noun = "input" if len(batches) == 1 else "inputs"
+    return (
+        f"the batch of {noun} {listed} is open and becomes 1; "
+        f"for another one: {shlex.join(['--input-shape', other])}",
+    )
+
+
+def _joined(shape: Shape) -> str:
+    return ",".join(str(d) for d in shape)
+
+
+def _shown_dims(dims: Dims | None) -> str:
+    if dims is None:
+        return "any shape"
+    return ",".join("?" if d is None else _shown(str(d)) for d in dims)
+
+
+def _shown(name: str) -> str:
+    return "".join(c if c.isprintable() else "?" for c in name[:_SHOWN])

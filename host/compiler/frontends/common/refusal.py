@@ -1,0 +1,110 @@
+"""How importers refuse operators that they do not know: by kind, so that one line holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass
+
+from edgekit.host.compiler.frontends.common.names import shown_name
+from edgekit.host.errors import InputError
+
+_KINDS_LISTED = 40
+_PLACES_LISTED = 3
+
+_TEXT = "give the model numbers: the application looks text up and back"
+_RANDOM = "draw the random numbers in the application and give them to the model as an input"
+_LENGTH = "its output is as long as the data say: end the model before it, the application goes on"
+_CONTROL = "export the model with its loops unrolled and its branches decided"
+_LISTS = "keep tensors in place of sequences and optional values: join and split them"
+_OTHER = "end the model before it and let the application go on, or replace it before the export"
+
+# (what a kind starts with, in lower case and without _, what to do in its place); first match
+_ADVICE: tuple[tuple[str, str], ...] = (
+    ("custom:flex", "convert the model again with TFLITE_BUILTINS as its only operators"),
+    ("custom:", "it belongs to one program: end the model before it, the application goes on"),
+    ("ai.onnx.ml:", "classical learning runs in the application: export the network alone"),
+    ("ai.onnx.preview.training:", "export the model for inference, not for training"),
+    ("com.microsoft:", "export the model before ONNX Runtime's optimizer fuses operators"),
+    ("hashtable", _TEXT),
+    ("string", _TEXT),
+    ("regex", _TEXT),
+    ("tfidf", _TEXT),
+    ("skipgram", _TEXT),
+    ("lshprojection", _TEXT),
+    ("random", _RANDOM),
+    ("multinomial", _RANDOM),
+    ("bernoulli", _RANDOM),
+    ("nonzero", _LENGTH),
+    ("where", _LENGTH),
+    ("unique", _LENGTH),
+    ("compress", _LENGTH),
+    ("if", _CONTROL),
+    ("loop", _CONTROL),
+    ("scan", _CONTROL),
+    ("while", _CONTROL),
+    ("call", _CONTROL),
+    ("sequence", _LISTS),
+    ("splittosequence", _LISTS),
+    ("concatfromsequence", _LISTS),
+    ("optional", _LISTS),
+    ("imagedecoder", "decode the picture in the application and give the model its pixels"),
+    ("delegate", "give the model as it was before a delegate took parts of it"),
+)
+
+
+class UnsupportedError(InputError):
+    """The model has operators that the importer does not know."""
+
+
+class MisfitInputError(InputError):
+    """Shapes do not fit an operator by its own definition (`MisfitError`), inside of a graph."""
+
+
+@dataclass(frozen=True)
+class Unsupported:
+    """Operators of one kind; `places` are their numbers in the file, in its order."""
+
+    kind: str
+    places: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """PRELU × 23 (first: 4, 13, 22)"""
+        listed = ", ".join(self.places[:_PLACES_LISTED])
+        count = len(self.places)
+        if count == 1:
+            return f"{self.kind} ({listed})"
+        return f"{self.kind} × {count} ({'first: ' if count > _PLACES_LISTED else ''}{listed})"
+
+
+def unsupported(
+    operators: Iterable[tuple[str, str]], known: Container[str]
+) -> tuple[Unsupported, ...]:
+    """What of `operators`, a number and a kind each, is not `known`, in the file's order."""
+    places: dict[str, list[str]] = {}
+    for place, kind in operators:
+        if kind not in known:
+            places.setdefault(kind, []).append(place)
+    return tuple(Unsupported(shown_name(kind), tuple(found)) for kind, found in places.items())
+
+
+def refuse(found: Sequence[Unsupported]) -> None:
+    """Raises `UnsupportedError`, one line for all kinds, unless `found` is empty."""
+    if not found:
+        return
+    listed = ", ".join(str(group) for group in found[:_KINDS_LISTED])
+    if len(found) == 1 and len(found[0].places) == 1:
+        what, verb = f"operator {found[0].places[0]} ({found[0].kind})", "is"
+    else:
+        more = len(found) - _KINDS_LISTED
+        what = f"operators {listed}" + (f" and {more} more kinds" if more > 0 else "")
+        verb = "are"
+    raise UnsupportedError(
+        f"{what} {verb} not supported; what to do instead: edgekit inspect MODEL; "
+        "supported operators: edgekit compile --list-operators"
+    )
+
+
+def advice(kind: str) -> str:
+    """What comes nearest to an operator that is not supported."""
+    plain = kind.lower().replace("_", "")
+    return next((what for start, what in _ADVICE if plain.startswith(start)), _OTHER)

@@ -1,0 +1,79 @@
+"""Finds the reader for a model file by its content."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Literal
+
+from edgekit.host.compiler.frontends.caffe.file import caffe_files, is_caffe
+from edgekit.host.compiler.frontends.caffe.importer import import_caffe
+from edgekit.host.compiler.frontends.caffe.outline import outline_caffe
+from edgekit.host.compiler.frontends.common.files import read_model_file, read_start
+from edgekit.host.compiler.frontends.common.open_shapes import Shapes
+from edgekit.host.compiler.frontends.common.outline import Outline
+from edgekit.host.compiler.frontends.onnx.file import external_files
+from edgekit.host.compiler.frontends.onnx.importer import import_onnx
+from edgekit.host.compiler.frontends.onnx.outline import outline_onnx
+from edgekit.host.compiler.frontends.tflite.importer import import_tflite
+from edgekit.host.compiler.frontends.tflite.outline import outline_tflite
+from edgekit.host.compiler.frontends.tflite.schema import is_tflite
+from edgekit.host.compiler.ir.types import Graph
+from edgekit.host.errors import InputError
+
+_ONNX_START = b"\x08"  # ir_version, the first field of an ONNX model
+
+
+def import_model(path: Path, shapes: Shapes | None = None) -> Graph:
+    """Reads a model of any supported format. Raises `InputError` with one line.
+
+    `shapes`: of inputs that an ONNX file leaves open, by name; those of TensorFlow Lite and Caffe
+    have shapes that others may replace.
+    """
+    kind = _format_of(path)
+    if kind == "tflite":
+        return import_tflite(path, shapes)
+    return import_onnx(path, shapes) if kind == "onnx" else import_caffe(path, shapes)
+
+
+def outline_model(path: Path, shapes: Shapes | None = None) -> Outline:
+    """What a model file says of itself. Raises `InputError` only where it cannot be read."""
+    kind = _format_of(path)
+    try:
+        if kind == "tflite":
+            return outline_tflite(path, shapes or {})
+        return (outline_onnx if kind == "onnx" else outline_caffe)(path, shapes or {})
+    except InputError as error:
+        raise InputError(f"{path.name}: {error}") from error
+
+
+def _format_of(path: Path) -> Literal["tflite", "onnx", "caffe"]:
+    """The format of a file by its content, or by its name for Caffe's text."""
+    start = read_start(path)
+    if is_caffe(path):
+        return "caffe"
+    if is_tflite(start):
+        return "tflite"
+    if path.suffix == ".onnx" or start.startswith(_ONNX_START):
+        return "onnx"
+    raise InputError(
+        f"{path.name}: expected a .tflite model (TFL3 at byte 4), an .onnx one or Caffe's "
+        f".prototxt, found {start[4:8]!r} at byte 4; give a TensorFlow Lite, ONNX or Caffe file"
+    )
+
+
+def model_hash(path: Path) -> str:
+    """The SHA-256 of all files a model is made of, one after the other: with its text the weights
+    of Caffe's, with an ONNX file the data it keeps beside it. Raises `InputError`."""
+    digest = hashlib.sha256()
+    for file in model_files(path):
+        digest.update(read_model_file(file))
+    return digest.hexdigest()
+
+
+def model_files(path: Path) -> tuple[Path, ...]:
+    """All files a model is made of, in an order that stays. Raises `InputError`."""
+    kind = _format_of(path)
+    if kind == "caffe":
+        return tuple(file for file in caffe_files(path) if file is not None)
+    return (path, *external_files(path)) if kind == "onnx" else (path,)

@@ -1,0 +1,389 @@
+"""ONNX's control flow: branches are decided or both computed, loops are unrolled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+
+from edgekit.host.compiler.frontends.common.lengths import length_of
+from edgekit.host.compiler.frontends.common.refusal import MisfitInputError
+from edgekit.host.compiler.frontends.onnx.call import Call
+from edgekit.host.compiler.frontends.onnx.index import one_of
+from edgekit.host.compiler.frontends.onnx.repeat import (
+    STEPS,
+    EndlessError,
+    Operand,
+    counted,
+    in_direction,
+    repeat,
+)
+from edgekit.host.compiler.frontends.onnx.types import TensorList, Value
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import DType, ShapeError, Tensor
+from edgekit.host.errors import InputError
+
+_STEPS = 512  # steps of one loop that are unrolled
+_FEW = 16  # steps that are unrolled always
+
+
+def if_(call: Call) -> list[Value | None]:
+    """The branch that a constant condition names, or each output picked from both branches.
+
+    Of a computed condition a branch may not fit the shapes, as for another sampling rate: no engine
+    could run it with them, so it is left out and the user is told.
+    """
+    condition = _one(call, call.x(0))
+    branches = [call.graph("then_branch"), call.graph("else_branch")]
+    if condition.data is not None:
+        return list(call.run(branches[not condition.data], []))
+    fitting: list[Sequence[Value | None]] = []
+    refusals: list[MisfitInputError] = []
+    for branch in branches:
+        try:
+            fitting.append(call.run(branch, []))
+        except MisfitInputError as error:
+            refusals.append(error)
+    if refusals:
+        if not fitting:
+            raise refusals[0]
+        call.builder.note(
+            f"{call.node.shown}: one of its branches does not fit the shapes of the inputs and is "
+            f"left out: {refusals[0]}"
+        )
+        return list(fitting[0])
+    made = fitting
+    if len(made[0]) != len(made[1]):
+        raise ShapeError(f"expected as many outputs of both branches as {len(made[0])}")
+    return [_picked(call, condition, a, b) for a, b in zip(*made, strict=True)]
+
+
+def _one(call: Call, x: Tensor) -> Tensor:
+    if x.elements != 1 or x.dtype is not DType.BOOL:
+        raise ShapeError(f"expected one bool as condition, found {x.dtype.value}{list(x.shape)}")
+    return call.reshape(x, ())
+
+
+def _picked(call: Call, condition: Tensor, a: Value | None, b: Value | None) -> Value | None:
+    """a where the condition, which is computed, is true."""
+    if a is b:
+        return a
+    if isinstance(a, TensorList) and isinstance(b, TensorList) and len(a.items) == len(b.items):
+        pairs = zip(a.items, b.items, strict=True)
+        return TensorList(tuple(_where(call, condition, x, y) for x, y in pairs))
+    if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
+        raise ShapeError("expected values of one kind from both branches, found others")
+    return _where(call, condition, a, b)
+
+
+def _where(call: Call, condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    if a.elements == b.elements == 1 and len(a.shape) < len(b.shape):
+        a = call.reshape(a, b.shape)
+    elif a.elements == b.elements == 1:
+        b = call.reshape(b, a.shape)
+    if a.shape != b.shape or a.dtype is not b.dtype:
+        raise ShapeError(
+            "expected a constant condition, or one shape and type from both branches, found "
+            f"{a.dtype.value}{list(a.shape)} and {b.dtype.value}{list(b.shape)}"
+        )
+    return call.emit(ops.Where(), condition, a, b)
+
+
+@dataclass(eq=False)
+class _Loop:
+    """What a loop has made so far: its states before each step and now, and rows of each step.
+
+    Once a condition was computed, `flags` say of each step whether it counts.
+    """
+
+    states: list[list[Value | None]]
+    rows: list[list[Tensor]] = field(default_factory=list)
+    flags: list[Tensor] = field(default_factory=list)
+
+
+def loop(call: Call) -> list[Value | None]:
+    """One operator where the body is the same in each step, unrolled where it is short or not."""
+    limit = _trip_count(call)
+    failed: ShapeError | InputError | None = None
+    if limit > _FEW:
+        begun = call.builder.begun
+        try:
+            made = _as_operator(call, limit)
+            call.builder.resume(begun)
+            return made
+        except (ShapeError, InputError) as error:
+            failed = error
+    return _unrolled(call, limit, failed)
+
+
+def _as_operator(call: Call, limit: int) -> list[Value | None]:
+    """The first step is done by itself where states only then have the shape that they keep."""
+    body, least = call.graph("body"), len(call.values) - 1
+    if len(body.inputs) < least + 1 or len(body.outputs) < least:
+        raise ShapeError(f"expected a body with {least + 1} inputs and {least} outputs or more")
+    going = None if call.maybe(1) is None else _one(call, call.x(1))
+    if going is not None and going.data is not None:
+        if not going.data:
+            raise ShapeError("expected a loop of some steps, found one of none")
+        going = None
+    states = list(call.values[2:])
+    try:
+        return _repeated(call, states, 0, limit, going, [])
+    except (ShapeError, InputError) as error:
+        if going is not None or isinstance(error, EndlessError):
+            raise
+        number = call.constant(np.array(0, np.int64))
+        outs = call.run(body, [number, call.constant(np.array(True)), *states])
+        again = _one(call, outs[0]) if isinstance(outs[0], Tensor) else None
+        if again is None or (again.data is not None and not again.data):
+            raise
+        again = None if again.data is not None else again
+        rows = [v for v in outs[len(states) + 1 :] if isinstance(v, Tensor)]
+        return _repeated(call, list(outs[1 : len(states) + 1]), 1, limit - 1, again, rows)
+
+
+def _repeated(
+    call: Call, states: Sequence[Value | None], first: int, limit: int, going: Tensor | None,
+    rows: Sequence[Tensor],
+) -> list[Value | None]:  # fmt: skip
+    """`rows`: what steps before the first one left."""
+    body = call.graph("body")
+    known = counted(call, body, states, first, limit)
+    sure = call.constant(np.array(True))
+    if going is None and not known.decided:
+        going = sure
+    numbers = call.constant(np.arange(first, first + known.steps, dtype=np.int64))
+    operands = [Operand("row", numbers), Operand("same", sure)]
+    for i, state in enumerate(states):
+        if i in known.tables:
+            operands.append(Operand("row", call.constant(known.tables[i][:-1])))
+        else:
+            operands.append(Operand("same" if i in known.same else "state", state))
+    changing = [i for i, o in enumerate(operands[2:]) if o.kind == "state"]
+    if not changing and len(body.outputs) == len(states) + 1:
+        raise ShapeError("expected a loop that computes something, found none")
+    outputs = [1 + i for i in changing]
+    made = repeat(
+        call, partial(call.run, body), operands, known.steps, outputs, 1 + len(states), going
+    )
+    ends = dict(zip(changing, made.states, strict=True))
+    at = (
+        call.constant(np.array(known.steps)) if made.count is None else call.reshape(made.count, ())
+    )
+    for i, table in known.tables.items():
+        ends[i] = call.emit(ops.Gather(0), call.constant(table), at)
+    kept: list[Value | None] = []
+    for i, whole in enumerate(made.rows):
+        if rows:
+            one = call.reshape(rows[i], (1, *rows[i].shape))
+            whole = call.emit(ops.Concat(0), one, whole)
+        if made.count is not None:
+            done = call.emit(ops.Add(), made.count, call.constant(np.array([len(rows[:1])])))
+            whole = call.counted(whole, done)
+        kept.append(whole)
+    return [*(ends.get(i, state) for i, state in enumerate(states)), *kept]
+
+
+def _unrolled(call: Call, limit: int, failed: ShapeError | InputError | None) -> list[Value | None]:
+    """`failed`: why it cannot be one operator.
+
+    One that ends by a computed condition runs all its steps, without effect then.
+
+    The body is given what the steps before made, whether they counted or not: so what it counts
+    with is known, and a condition on that ends the loop here.
+    """
+    body = call.graph("body")
+    made = _Loop([list(call.values[2:])])
+    going = None if call.maybe(1) is None else _one(call, call.x(1))
+    for step in range(min(limit, _STEPS + 1)):
+        if going is not None and not _goes_on(call, made, going):
+            break
+        if step == _STEPS:
+            raise failed or ShapeError(f"expected a loop of at most {_STEPS} steps, found more")
+        number = call.constant(np.array(step, np.int64))
+        active = made.flags[-1] if made.flags else call.constant(np.array(True))
+        going = _advance(call, made, call.run(body, [number, active, *made.states[-1]]))
+    count = len(body.outputs) - 1 - len(made.states[0])
+    rows = [_stacked(call, made.rows, i, 0, False) for i in range(count)]
+    return [*_ends(call, made), *(_that_count(call, made, t) for t in rows)]
+
+
+def _trip_count(call: Call) -> int:
+    """A bound far above what is unrolled where there is none."""
+    if call.maybe(0) is None:
+        return 1 << 62
+    return max(call.single(0, "trip count"), 0)
+
+
+def _goes_on(call: Call, made: _Loop, going: Tensor) -> bool:
+    if going.data is not None:
+        if made.flags and going.data:
+            made.flags.append(made.flags[-1])
+        return bool(going.data)
+    made.flags.append(call.emit(ops.And(), made.flags[-1], going) if made.flags else going)
+    return True
+
+
+def _advance(call: Call, made: _Loop, outs: Sequence[Value | None]) -> Tensor:
+    """Takes over what one step of the body made; returns whether the loop goes on."""
+    count = len(made.states[0])
+    if len(outs) <= count or not isinstance(outs[0], Tensor):
+        raise ShapeError(f"expected a body with at least {count + 1} outputs, found {len(outs)}")
+    made.states.append(list(outs[1 : count + 1]))
+    made.rows.append([v for v in outs[count + 1 :] if isinstance(v, Tensor)])
+    return _one(call, outs[0])
+
+
+def _ends(call: Call, made: _Loop) -> list[Value | None]:
+    """The states after the last step that counts."""
+    first = len(made.states) - 1 - len(made.flags)
+    ends: list[Value | None] = []
+    for history in zip(*made.states[first:], strict=True):
+        end: Value | None = _known_end(call, history, made.flags) if made.flags else None
+        if end is None:
+            end = history[0]
+            for active, new in zip(made.flags, history[1:], strict=True):
+                end = _picked(call, active, new, end)
+        ends.append(end)
+    return ends
+
+
+def _known_end(
+    call: Call, history: Sequence[Value | None], flags: Sequence[Tensor]
+) -> Tensor | None:
+    """The value after the last step of a state whose values are all known, such as a counter."""
+    values = [v.data for v in history if isinstance(v, Tensor) and v.data is not None]
+    if len(values) < len(history) or len({(v.shape, v.dtype) for v in values}) > 1:
+        return None
+    if values[0].size > 1:
+        return None
+    count = call.reshape(_count(call, flags), ())
+    return call.emit(ops.Gather(0), call.constant(np.stack(values)), count)
+
+
+def _count(call: Call, flags: Sequence[Tensor]) -> Tensor:
+    """How many of the flags are set, [1] s64."""
+    return length_of(call, _joined(call, flags))
+
+
+def _joined(call: Call, flags: Sequence[Tensor]) -> Tensor:
+    parts = [call.reshape(f, (1,)) for f in flags]
+    return parts[0] if len(parts) == 1 else call.emit(ops.Concat(0), *parts)
+
+
+def _that_count(call: Call, made: _Loop, rows: Tensor) -> Tensor:
+    """`rows`, one of each step: behind the last step that counts zeros."""
+    if not made.flags:
+        return rows
+    sure = call.constant(np.ones(rows.shape[0] - len(made.flags), np.bool_))
+    there = _joined(call, made.flags)
+    there = call.emit(ops.Concat(0), sure, there) if sure.elements else there
+    along = call.reshape(there, (rows.shape[0], *(1,) * (len(rows.shape) - 1)))
+    kept = call.emit(ops.Where(), along, rows, call.scalar(0, rows))
+    return call.counted(kept, length_of(call, there))
+
+
+def _stacked(
+    call: Call, rows: Sequence[Sequence[Tensor]], index: int, axis: int, reverse: bool
+) -> Tensor:
+    """Output `index` of all steps along a new axis."""
+    if not rows or any(index >= len(row) for row in rows):
+        raise ShapeError("expected a tensor of each step, of at least one step, found none")
+    parts = []
+    for row in reversed(rows) if reverse else rows:
+        x = row[index]
+        at = call.axis(axis, len(x.shape) + 1)
+        parts.append(call.reshape(x, (*x.shape[:at], 1, *x.shape[at:])))
+    return parts[0] if len(parts) == 1 else call.emit(ops.Concat(at), *parts)
+
+
+def scan(call: Call) -> list[Value | None]:
+    """Unrolled. Before opset 9 everything has a batch in front, which is done one by one."""
+    count = call.integer("num_scan_inputs")
+    if call.opset >= 9:
+        xs = call.all()
+        return _scan(call, xs[: len(xs) - count], xs[len(xs) - count :])
+    if call.maybe(0) is not None:
+        raise ShapeError("expected no lengths of sequences, found some")
+    xs = [call.x(i) for i in range(1, len(call.values))]
+    made = []
+    for b in range(xs[0].shape[0]):
+        own = [one_of(call, x, 0, b) for x in xs]
+        made.append([v for v in _scan(call, own[:-count], own[-count:]) if isinstance(v, Tensor)])
+    return [_stacked(call, made, i, 0, False) for i in range(len(made[0]))]
+
+
+def _scan(call: Call, states: Sequence[Value | None], xs: Sequence[Tensor]) -> list[Value | None]:
+    body = call.graph("body")
+    axes = call.list("scan_input_axes", (0,) * len(xs))
+    ways = call.list("scan_input_directions" if call.opset >= 9 else "directions", (0,) * len(xs))
+    if not xs or len(axes) != len(xs) or len(ways) != len(xs):
+        raise ShapeError(f"expected an axis and a direction of {len(xs)} inputs, found others")
+    at = [call.axis(a, len(x.shape)) for a, x in zip(axes, xs, strict=True)]
+    lengths = {x.shape[a] for a, x in zip(at, xs, strict=True)}
+    steps = min(lengths)
+    if len(lengths) != 1 or not 1 <= steps <= STEPS:
+        raise ShapeError(f"expected 1 to {STEPS} steps of all inputs, found {sorted(lengths)}")
+    backwards = [bool(w) for w in ways]
+    ends, made = _steps_of_scan(call, states, xs, at, backwards)
+    count = len(body.outputs) - len(states)
+    along = call.list("scan_output_axes", (0,) * count)
+    back = call.list("scan_output_directions", (0,) * count)
+    if len(along) != count or len(back) != count:
+        raise ShapeError(f"expected an axis and a direction of {count} outputs, found others")
+    rows = [_along(call, t, along[i], bool(back[i])) for i, t in enumerate(made)]
+    return [*ends, *rows]
+
+
+def _steps_of_scan(
+    call: Call, states: Sequence[Value | None], xs: Sequence[Tensor], at: Sequence[int],
+    backwards: Sequence[bool],
+) -> tuple[list[Value | None], list[Tensor]]:  # fmt: skip
+    """The states at the end, and what is kept of each step, [steps, ...]."""
+    body, steps, count = call.graph("body"), xs[0].shape[at[0]], len(states)
+    failed: ShapeError | InputError | None = None
+    if steps > _FEW:
+        rows = [
+            in_direction(
+                call, call.transpose(x, [a, *(i for i in range(len(x.shape)) if i != a)]), b
+            )
+            for x, a, b in zip(xs, at, backwards, strict=True)
+        ]
+        operands = [Operand("state", s) for s in states] + [Operand("row", r) for r in rows]
+        begun = call.builder.begun
+        try:
+            found = repeat(
+                call, partial(call.run, body), operands, steps, range(count), count, None
+            )
+            call.builder.resume(begun)
+            return list(found.states), found.rows
+        except (ShapeError, InputError) as error:
+            failed = error
+    if steps > _STEPS:
+        raise failed or ShapeError(f"expected at most {_STEPS} steps, found {steps}")
+    made = _Loop([list(states)])
+    for step in range(steps):
+        parts = [
+            one_of(call, x, a, steps - 1 - step if back else step)
+            for x, a, back in zip(xs, at, backwards, strict=True)
+        ]
+        outs = call.run(body, [*made.states[-1], *parts])
+        made.states.append(list(outs[:count]))
+        made.rows.append([v for v in outs[count:] if isinstance(v, Tensor)])
+    kept = range(len(body.outputs) - count)
+    return made.states[-1], [_stacked(call, made.rows, i, 0, False) for i in kept]
+
+
+def _first(call: Call, x: Tensor, axis: int) -> Tensor:
+    """`x` with `axis` moved to the front."""
+    return call.transpose(x, [axis, *(i for i in range(len(x.shape)) if i != axis)])
+
+
+def _along(call: Call, rows: Tensor, axis: int, back: bool) -> Tensor:
+    """`rows` [steps, ...] with the steps along `axis`, from the last to the first if `back`."""
+    rank = len(rows.shape)
+    order = [*range(1, rank)]
+    order.insert(call.axis(axis, rank), 0)
+    return call.transpose(in_direction(call, rows, back), order)

@@ -1,0 +1,265 @@
+"""Dynamic quantization as ONNX Runtime's tools write it, as one operator.
+
+    x ─ DynamicQuantizeLinear ─ MatMulInteger ─ Cast ─ Mul ─ [Add]     Mul(scale of x, of weights)
+
+becomes the DynamicQuantizeMatMul that ONNX Runtime makes of it as well, and that a fully connected
+layer of bytes, where the weights are a constant matrix of bytes. With ConvInteger of one group in
+its place it becomes a convolution of bytes, for which ONNX Runtime has no operator. Where several
+products read the same codes, ONNX Runtime's optimizer writes MatMulIntegerToFloat instead of all
+behind DynamicQuantizeLinear.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from edgekit.host.compiler.frontends.common.emitter import need_rank
+from edgekit.host.compiler.frontends.onnx.call import Call
+from edgekit.host.compiler.frontends.onnx.conv import as_image, padding_of, pair, sliding
+from edgekit.host.compiler.frontends.onnx.file import FileGraph, FileModel, FileNode
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import Array, DType, Quant, ShapeError, Tensor
+
+FUSED = "com.microsoft:DynamicQuantizeMatMul"
+FUSED_CONV = "edgekit:DynamicConv"  # no file may have it: (x, weights, scale, zero points, bias)
+_PRODUCTS = ("MatMulInteger", "ConvInteger")
+_WITH_SCALES = "com.microsoft:MatMulIntegerToFloat"
+_FLOAT = 1  # what ONNX calls f32
+_BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
+
+
+def fuse_dynamic(model: FileModel) -> FileModel:
+    """The model with products of dynamically quantized activations as one operator each."""
+    if FUSED in model.functions or not any(n.op in (*_PRODUCTS, _WITH_SCALES) for n in model.nodes):
+        return model
+    finder = _Finder(model)
+    fused: dict[int, FileNode | None] = {}
+    for node in model.nodes:
+        if node.op in _PRODUCTS:
+            fused |= finder.fused(node)
+        elif node.op == _WITH_SCALES and (made := finder.with_scales(node)) is not None:
+            fused[node.index] = made
+    nodes = [fused.get(n.index, n) for n in model.nodes]
+    return replace(model, nodes=tuple(n for n in nodes if n is not None))
+
+
+class _Finder:
+    """Who makes and who reads what, outside of graphs in nodes."""
+
+    def __init__(self, model: FileModel) -> None:
+        self._constants = model.constants
+        self._maker = {name: n for n in model.nodes for name in n.outputs if name}
+        self._users: dict[str, list[FileNode]] = {}
+        for node in model.nodes:
+            for name in node.inputs:
+                self._users.setdefault(name, []).append(node)
+        self._kept = {*model.outputs, *_names_inside(model.nodes)}
+
+    def fused(self, product: FileNode) -> dict[int, FileNode | None]:
+        """What takes the place of nodes, by their index: None for those that are no more; nothing
+        where the pattern is another."""
+        x = self._quantized(product)
+        cast = self._only_user(product, "Cast")
+        if x is None or cast is None or cast.attributes.get("to") != _FLOAT:
+            return {}
+        last = self._only_user(cast, "Mul")
+        scale = None if last is None else self._scale(x, _other(last, cast.outputs[0]))
+        layout = _layout(product, self._constants[product.inputs[1]])
+        if last is None or scale is None or not layout.takes(self._constants[scale]):
+            return {}
+        gone: dict[int, FileNode | None] = {n.index: None for n in (product, cast, last)}
+        bias = ""
+        add = self._only_user(last, "Add")
+        if add is not None:
+            other = self._of_channels(_other(add, last.outputs[0]), layout)
+            if other:
+                bias, last = other, add
+        zero = product.inputs[3] if len(product.inputs) > 3 else ""
+        inputs = (x.inputs[0], product.inputs[1], scale, zero, bias)
+        # Messages name the product.
+        made = replace(product, op=layout.op, inputs=inputs, outputs=last.outputs)
+        return {**gone, last.index: made}
+
+    def with_scales(self, product: FileNode) -> FileNode | None:
+        """What takes the place of MatMulIntegerToFloat."""
+        a, b, a_scale, scale, a_zero, zero, bias = (*product.inputs, *[""] * 7)[:7]
+        x, weights = self._maker.get(a), self._constants.get(b)
+        if x is None or not _quantizes(x) or x.outputs != (a, a_scale, a_zero):
+            return None
+        if weights is None or weights.ndim != 2 or scale not in self._constants:
+            return None
+        return replace(product, op=FUSED, inputs=(x.inputs[0], b, scale, zero, bias))
+
+    def _of_channels(self, name: str, layout: _Layout) -> str:
+        """The constant of one value for each channel that `name` is, perhaps reshaped; "" if it is
+        none."""
+        value = self._constants.get(name)
+        if value is not None:
+            return name if value.shape in layout.shapes else ""
+        made = self._maker.get(name)
+        if made is None or made.op != "Reshape" or len(made.inputs) < 2 or layout.op == FUSED:
+            return ""
+        source, shape = (self._constants.get(each) for each in made.inputs[:2])
+        fits = source is not None and source.shape == (layout.channels,) and shape is not None
+        # ORT's tools write [1, -1, 1, 1].
+        wanted = {tuple(-1 if s == layout.channels else s for s in each) for each in layout.shapes}
+        given = () if shape is None else tuple(int(s) for s in shape.reshape(-1))
+        return made.inputs[0] if fits and given in {*wanted, *layout.shapes} else ""
+
+    def _quantized(self, product: FileNode) -> FileNode | None:
+        """The node that quantizes the first operand, if the second is a constant matrix."""
+        made = self._maker.get(product.inputs[0]) if len(product.inputs) > 2 else None
+        if made is None or not _quantizes(made):
+            return None
+        if (product.inputs[0], product.inputs[2:3]) != (made.outputs[0], made.outputs[2:]):
+            return None
+        return made if self._fits(product) else None
+
+    def _fits(self, product: FileNode) -> bool:
+        """Whether the second operand is constant codes that the operator takes."""
+        weights = self._constants.get(product.inputs[1])
+        if weights is None or weights.dtype not in _BYTES or not weights.size:
+            return False
+        ranks = (2,) if product.op == "MatMulInteger" else (3, 4)
+        if weights.ndim not in ranks or product.attributes.get("group", 1) != 1:
+            return False
+        zero = product.inputs[3] if len(product.inputs) > 3 else ""
+        points = self._constants.get(zero) if zero else np.zeros(1, np.int64)
+        channels = _layout(product, weights).channels
+        return points is not None and points.ndim < 2 and points.size in (1, channels)
+
+    def _scale(self, x: FileNode, factor: str) -> str | None:
+        """The constant factor of weights in that of a product."""
+        made = self._maker.get(factor)
+        if made is None or made.op != "Mul" or x.outputs[1] not in made.inputs:
+            return None
+        scale = _other(made, x.outputs[1])
+        found = self._constants.get(scale)
+        if found is None or found.dtype != np.float32 or not np.isfinite(found).all():
+            return None
+        return scale if (found > 0).all() else None
+
+    def _only_user(self, node: FileNode, op: str) -> FileNode | None:
+        users = self._users.get(node.outputs[0], []) if node.outputs else []
+        if len(users) != 1 or users[0].op != op or node.outputs[0] in self._kept:
+            return None
+        return users[0]
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """How a product's output has its channels: `shapes` are those of a constant of one value for
+    each, `op` what the product becomes."""
+
+    op: str
+    channels: int
+    shapes: tuple[tuple[int, ...], ...]
+
+    def takes(self, scale: Array) -> bool:
+        """Whether it is one for all, or one for each channel."""
+        return scale.size == 1 or scale.shape in self.shapes
+
+
+def _layout(product: FileNode, weights: Array) -> _Layout:
+    if product.op == "MatMulInteger":
+        return _Layout(FUSED, weights.shape[1], ((weights.shape[1],),))
+    channels, ones = weights.shape[0], (1,) * (weights.ndim - 2)
+    return _Layout(FUSED_CONV, channels, ((channels, *ones), (1, channels, *ones)))
+
+
+def _quantizes(node: FileNode) -> bool:
+    return node.op == "DynamicQuantizeLinear" and (len(node.inputs), len(node.outputs)) == (1, 3)
+
+
+def _other(node: FileNode, name: str) -> str:
+    """The other one of two operands; "" where there are not two."""
+    if len(node.inputs) != 2:
+        return ""
+    return node.inputs[1] if node.inputs[0] == name else node.inputs[0]
+
+
+def _names_inside(nodes: Sequence[FileNode]) -> Iterator[str]:
+    """What graphs in nodes read."""
+    for node in nodes:
+        for value in node.attributes.values():
+            if isinstance(value, FileGraph):
+                yield from itertools.chain(
+                    value.outputs, *(n.inputs for n in value.nodes), _names_inside(value.nodes)
+                )
+
+
+def dynamic_layer(
+    call: Call, x: Tensor, w: Tensor, scale: Tensor, zero: Tensor | None, bias: Tensor | None
+) -> Tensor | None:
+    """x of f32 times w [k, n] as a layer of bytes; None where the operator does not exist."""
+    weights = _weights(call, w, scale, zero)
+    if weights is None or x.dtype is not DType.F32 or not x.shape or x.elements == 0:
+        return None
+    fits = bias is not None and bias.data is not None and bias.shape == (w.shape[1],)
+    rows = call.reshape(x, (1, *x.shape)) if len(x.shape) == 1 else x
+    y = call.emit(ops.DynamicFullyConnected(), rows, weights, bias if fits else None)
+    y = call.reshape(y, (*x.shape[:-1], w.shape[1]))
+    return y if bias is None or fits else call.emit(ops.Add(), y, bias)
+
+
+def _weights(call: Call, w: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor | None:
+    """w as [n, k] of bytes with its scales and zero points."""
+    if w.data is None or len(w.shape) != 2 or w.dtype not in (DType.I8, DType.U8) or not w.elements:
+        return None
+    n, factors = w.shape[1], scale.data
+    if factors is None or factors.size not in (1, n) or not np.isfinite(factors).all():
+        return None
+    points = np.zeros(1, np.int64)
+    if zero is not None:
+        if zero.data is None or zero.data.size not in (1, n):
+            return None
+        points = zero.data.reshape(-1).astype(np.int64)
+    if (factors <= 0).any():
+        return None
+    codes, points = _in_bytes(w.data.T, points)
+    count = max(factors.size, points.size)
+    scales = np.broadcast_to(factors.reshape(-1).astype(np.float32), (count,))
+    quant = Quant(scales, np.broadcast_to(points, (count,)))
+    names = ("dynamic", w.name, scale.name, None if zero is None else zero.name)
+    return call.builder.once(names, lambda: [call.builder.with_quant(call.constant(codes), quant)])[
+        0
+    ]
+
+
+def dynamic_conv(call: Call) -> Tensor:
+    """x [n, c, h, w] or [n, c, w] of f32, weights of bytes that `fuse_dynamic` found to fit."""
+    x, w, zero, bias = call.x(0), call.value(1, "weights"), call.maybe(3), call.maybe(4)
+    need_rank(x, w.ndim)
+    window = call.list("kernel_shape", w.shape[2:])
+    if x.dtype is not DType.F32 or window != w.shape[2:]:
+        raise ShapeError(
+            f"expected f32 and a window of {list(w.shape[2:])}, found {x.dtype.value} and "
+            f"{list(window)}"
+        )
+    s = sliding(call, x.shape[2:], window, False)
+    points = np.zeros(1, np.int64) if zero is None else call.value(3, "zero point").reshape(-1)
+    kernel = w if w.ndim == 4 else w[:, :, None, :]
+    codes, points = _in_bytes(kernel.reshape(len(w), -1), points.astype(np.int64))
+    codes = codes.reshape(kernel.shape).transpose(0, 2, 3, 1)
+    scale = call.value(2, "scale").reshape(-1).astype(np.float32)
+    if {scale.size, points.size} - {1, len(w)} or not (scale > 0).all():
+        raise ShapeError(f"expected one positive scale and zero point, or {len(w)}, found others")
+    count = max(scale.size, points.size)
+    quant = Quant(np.broadcast_to(scale, (count,)), np.broadcast_to(points, (count,)))
+    weights = call.builder.with_quant(call.constant(np.ascontiguousarray(codes)), quant)
+    terms = None if bias is None else call.constant(call.value(4, "bias").reshape(-1))
+    op = ops.DynamicConv2D(pair(s.stride, 1), pair(s.dilation, 1), padding_of(s))
+    y = call.nchw(call.emit(op, call.nhwc(as_image(call, x)), weights, terms))
+    return y if w.ndim == 4 else call.reshape(y, (*y.shape[:2], y.shape[3]))
+
+
+def _in_bytes(codes: Array, points: Array) -> tuple[Array, Array]:
+    """Codes [n, k] of bytes around their zero points: s8 around 0 where all fit."""
+    real = codes.astype(np.int64) - points[:, None]
+    if real.min() >= -128 and real.max() <= 127:
+        return real.astype(np.int8), np.zeros(1, np.int64)
+    return codes, points

@@ -1,0 +1,120 @@
+"""ONNX's Einsum: operands joined in turn, each pair by one product of stacks of matrices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from edgekit.host.compiler.frontends.onnx.call import Call
+from edgekit.host.compiler.frontends.onnx.product import product
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import ShapeError, Tensor
+
+_LETTERS = 64  # different ones that an equation may have
+
+
+@dataclass(frozen=True)
+class _Term:
+    """A tensor with a letter for each axis, all different."""
+
+    x: Tensor
+    letters: str
+
+    def size(self, letter: str) -> int:
+        return self.x.shape[self.letters.index(letter)]
+
+
+def einsum(call: Call) -> Tensor:
+    terms, out = _parsed(call, call.text("equation").replace(" ", ""))
+    joined, *rest = [_diagonal(call, x, letters) for x, letters in terms]
+    for i, term in enumerate(rest):
+        later = {*out, *(s for t in rest[i + 1 :] for s in t.letters)}
+        joined = _product(
+            call, _summed(call, joined, later | {*term.letters}),
+            _summed(call, term, later | {*joined.letters}), later,
+        )  # fmt: skip
+    joined = _summed(call, joined, {*out})
+    if sorted(joined.letters) != sorted(out):
+        raise ShapeError(f"expected letters of the operands on the right, found {out:.40}")
+    return call.transpose(joined.x, [joined.letters.index(s) for s in out])
+
+
+def _parsed(call: Call, equation: str) -> tuple[list[tuple[Tensor, str]], str]:
+    """Operands with a letter per axis, and the letters of the result; what `...` stands for gets
+    upper-case names that no equation can have."""
+    left, arrow, out = equation.partition("->")
+    names, tensors = left.split(","), call.all()
+    if len(names) != len(tensors) or not set(equation) <= {*",.->"} | {*map(chr, range(65, 123))}:
+        raise ShapeError(f"expected an equation of {len(tensors)} operands, found {equation:.40}")
+    dots = max(
+        (len(t.shape) - len(n.replace("...", "")) for n, t in zip(names, tensors, strict=True)
+         if "..." in n), default=0,
+    )  # fmt: skip
+    stand = "".join(chr(0x3B1 + i) for i in range(max(dots, 0)))
+    terms = []
+    for name, x in zip(names, tensors, strict=True):
+        own = len(x.shape) - len(name.replace("...", ""))
+        letters = name.replace("...", stand[len(stand) - own :] if own > 0 else "")
+        if len(letters) != len(x.shape) or "." in letters:
+            raise ShapeError(f"expected a letter per axis of {list(x.shape)}, found {name:.40}")
+        terms.append((x, letters))
+    every = "".join(letters for _, letters in terms)
+    if not arrow:
+        once = sorted(s for s in set(every) if every.count(s) == 1 and s not in stand)
+        return terms, stand + "".join(once)
+    out = out.replace("...", stand)
+    if len(set(out)) != len(out) or len(set(every)) > _LETTERS:
+        raise ShapeError(f"expected different letters on the right, found {equation:.40}")
+    return terms, out
+
+
+def _diagonal(call: Call, x: Tensor, letters: str) -> _Term:
+    """Axes with one letter become one: every (n + 1)-th element of both laid out flat."""
+    for letter in dict.fromkeys(letters):
+        while letters.count(letter) > 1:
+            i, j = letters.index(letter), letters.rindex(letter)
+            n, rest = x.shape[i], [k for k in range(len(letters)) if k not in (i, j)]
+            if x.shape[j] != n:
+                raise ShapeError(f"expected axes of one size for {letter}, found {list(x.shape)}")
+            lead = tuple(x.shape[k] for k in rest)
+            flat = call.reshape(call.transpose(x, [*rest, i, j]), (*lead, n * n))
+            shape, steps = (*lead, n), (*(1,) * len(lead), n + 1)
+            x = call.emit(ops.StridedSlice((0,) * len(shape), steps, shape, shape), flat)
+            letters = "".join(letters[k] for k in rest) + letter
+    return _Term(x, letters)
+
+
+def _summed(call: Call, term: _Term, kept: set[str]) -> _Term:
+    x, letters = term.x, term.letters
+    for letter in letters:
+        if letter not in kept:
+            x = call.emit(ops.ReduceSum((letters.index(letter),)), x)
+            letters = letters.replace(letter, "")
+    return _Term(x, letters)
+
+
+def _product(call: Call, a: _Term, b: _Term, kept: set[str]) -> _Term:
+    """Sums over the shared letters that are not kept: [batch, m, k] · [batch, k, n]; without a
+    batch [m, k] · [k, n], where a constant stands last: it is weights."""
+    if a.x.data is not None:
+        a, b = b, a
+    for letter in {*a.letters} & {*b.letters}:
+        if a.size(letter) != b.size(letter):
+            raise ShapeError(
+                f"expected one size for {letter}, found {a.size(letter)} and {b.size(letter)}"
+            )
+    batch = [s for s in a.letters if s in b.letters and s in kept]
+    inner = [s for s in a.letters if s in b.letters and s not in kept]
+    rows = [s for s in a.letters if s not in b.letters]
+    columns = [s for s in b.letters if s not in a.letters]
+
+    def stack(t: _Term, *groups: Sequence[str]) -> Tensor:
+        order = [t.letters.index(s) for g in groups for s in g]
+        shape = tuple(math.prod(t.size(s) for s in g) for g in groups)
+        return call.reshape(call.transpose(t.x, order), shape)
+
+    lead = [batch] if batch else []
+    y = product(call, stack(a, *lead, rows, inner), stack(b, *lead, inner, columns))
+    sizes = [*(a.size(s) for s in (*batch, *rows)), *(b.size(s) for s in columns)]
+    return _Term(call.reshape(y, tuple(sizes)), "".join([*batch, *rows, *columns]))

@@ -1,0 +1,327 @@
+"""An ONNX file as plain records; the `onnx` package is imported only here, and only when needed.
+
+Nothing of the file is trusted: references between records are checked where they are used.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgekit.host.compiler.frontends.common.files import read_model_file
+from edgekit.host.compiler.frontends.common.names import shown_name
+from edgekit.host.compiler.ir.types import Array
+from edgekit.host.errors import InputError
+
+NEWEST_OPSET = 28
+_DOMAINS = ("", "ai.onnx")
+_BYTES_LIMIT = 1 << 30  # of all constants together
+_RANK_LIMIT = 8
+# Types that NumPy has none of, and those that hold their values.
+_SMALL_TYPES = {
+    "int2": np.int8,
+    "uint2": np.uint8,
+    "int4": np.int8,
+    "uint4": np.uint8,
+}
+_LOCATION = "location"  # the key of external data that names its file
+_SHOWN = 80  # characters of another's message
+
+
+@dataclass(frozen=True, eq=False)
+class FileNode:
+    """One operator; `shown` is how messages name it. Absent optional inputs are ""."""
+
+    index: int
+    op: str
+    shown: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class FileInput:
+    """`shape` holds None (or a name) where the file leaves a dimension open; None: of any rank.
+    `dtype` is ONNX's name, or says what there is in place of a tensor."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | str | None, ...] | None
+
+
+@dataclass(frozen=True, eq=False)
+class FileGraph:
+    """A graph that is an attribute of a node, or the body of a function."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    constants: Mapping[str, Array]
+    nodes: tuple[FileNode, ...]
+
+
+@dataclass(frozen=True)
+class AttributeOf:
+    """Stands for attribute `name` of the function that a node is in."""
+
+    name: str
+
+
+@dataclass(frozen=True, eq=False)
+class FileFunction:
+    """An operator that the file defines; `attributes` are defaults, `opset` 0 is the model's."""
+
+    graph: FileGraph
+    attributes: Mapping[str, Any]
+    opset: int
+
+
+@dataclass(frozen=True, eq=False)
+class FileModel:
+    opset: int
+    inputs: tuple[FileInput, ...]
+    outputs: tuple[str, ...]
+    constants: Mapping[str, Array]
+    nodes: tuple[FileNode, ...]
+    values: tuple[FileInput, ...] = ()  # what the file says of outputs and of tensors between
+    functions: Mapping[str, FileFunction] = field(default_factory=dict)
+
+
+def read_onnx(path: Path) -> FileModel:
+    """Raises `InputError` with one line for anything that is no readable ONNX model."""
+    onnx = _package()
+    return _Reader(onnx, path.parent).model(_decoded(onnx, read_model_file(path)))
+
+
+def external_files(path: Path) -> tuple[Path, ...]:
+    """The files beside an ONNX model that hold values of its constants, in order of their names.
+
+    Raises `InputError` as `read_onnx` does.
+    """
+    content = read_model_file(path)
+    if _LOCATION.encode() not in content:  # which spares decoding most models twice
+        return ()
+    onnx = _package()
+    reader, proto = _Reader(onnx, path.parent), _decoded(onnx, content)
+    return tuple(sorted({reader.external(t) for t in _tensors(proto, onnx) if _is_external(t)}))
+
+
+def onnx_metadata(path: Path) -> Mapping[str, str]:
+    """What an ONNX model says of itself, by name.
+
+    Raises `InputError` as `read_onnx` does.
+    """
+    proto = _decoded(_package(), read_model_file(path))
+    return {entry.key: entry.value for entry in proto.metadata_props}
+
+
+def _decoded(onnx: Any, content: bytes) -> Any:
+    try:
+        return onnx.load_model_from_string(content)
+    except Exception as error:  # whatever the protobuf runtime raises for damaged bytes
+        raise InputError(
+            f"expected an ONNX model, found bytes that cannot be decoded "
+            f"({type(error).__name__}); fetch the file again"
+        ) from None
+
+
+def _tensors(message: Any, onnx: Any) -> Iterator[Any]:
+    """All tensors in a message, however deep: protobuf's own limit of depth has been passed."""
+    if isinstance(message, onnx.TensorProto):
+        yield message
+        return
+    for field_, value in message.ListFields():
+        if field_.message_type is not None:
+            for item in [value] if hasattr(value, "ListFields") else value:
+                yield from _tensors(item, onnx)
+
+
+def _is_external(tensor: Any) -> bool:
+    return bool(tensor.data_location == type(tensor).EXTERNAL)
+
+
+def _package() -> Any:
+    try:
+        import onnx
+        import onnx.numpy_helper
+    except ImportError:
+        raise InputError(
+            "expected the onnx package to read an ONNX model, found none; "
+            "install it: pip install 'edgekit[onnx]'"
+        ) from None
+    return onnx
+
+
+class _Reader:
+    def __init__(self, onnx: Any, folder: Path) -> None:
+        self._onnx = onnx
+        self._folder = folder
+        self._bytes = 0
+
+    def model(self, proto: Any) -> FileModel:
+        graph = proto.graph
+        if not graph.node and not graph.output:
+            raise InputError("expected an ONNX model with a graph, found none; fetch it again")
+        constants = self._constants(graph)
+        inputs = tuple(self._input(i) for i in graph.input if _text(i.name) not in constants)
+        return FileModel(
+            self._opset(proto),
+            inputs,
+            tuple(_text(o.name) for o in graph.output),
+            constants,
+            self._nodes(graph),
+            tuple(self._input(v) for v in (*graph.value_info, *graph.output)),
+            {_operator(f.domain, f.name): self._function(f) for f in proto.functions},
+        )
+
+    def _constants(self, graph: Any) -> dict[str, Array]:
+        for sparse in graph.sparse_initializer:
+            raise InputError(
+                f"expected dense initializers, found sparse {shown_name(_text(sparse.values.name))}"
+            )
+        return {_text(t.name): self.array(t) for t in graph.initializer}
+
+    def _nodes(self, graph: Any) -> tuple[FileNode, ...]:
+        return tuple(self._node(n, i) for i, n in enumerate(graph.node))
+
+    def _graph(self, graph: Any) -> FileGraph:
+        return FileGraph(
+            tuple(_text(i.name) for i in graph.input),
+            tuple(_text(o.name) for o in graph.output),
+            self._constants(graph),
+            self._nodes(graph),
+        )
+
+    def _function(self, function: Any) -> FileFunction:
+        ends = [tuple(_text(n) for n in names) for names in (function.input, function.output)]
+        defaults = {_text(a.name): self._attribute(a) for a in function.attribute_proto}
+        opsets = [o.version for o in function.opset_import if o.domain in _DOMAINS]
+        graph = FileGraph(ends[0], ends[1], {}, self._nodes(function))
+        return FileFunction(graph, defaults, int(opsets[0]) if opsets else 0)
+
+    def _opset(self, proto: Any) -> int:
+        versions = [o.version for o in proto.opset_import if o.domain in _DOMAINS]
+        if not versions:
+            raise InputError("expected an opset of ONNX's own operators, found none")
+        version = int(versions[0])
+        if not 1 <= version <= NEWEST_OPSET:
+            raise InputError(
+                f"expected opset 1 to {NEWEST_OPSET}, found {version}; export the model with "
+                f"opset_version={min(NEWEST_OPSET, 17)}"
+            )
+        return version
+
+    def _input(self, value: Any) -> FileInput:
+        name, kind = _text(value.name), value.type.WhichOneof("value")
+        if kind != "tensor_type":
+            return FileInput(name, kind or "no type", ())
+        tensor = value.type.tensor_type
+        if not tensor.HasField("shape"):
+            return FileInput(name, self._type_name(tensor.elem_type), None)
+        dims: list[int | str | None] = []
+        for dim in tensor.shape.dim:
+            known = dim.WhichOneof("value") == "dim_value" and dim.dim_value >= 0
+            dims.append(int(dim.dim_value) if known else (_text(dim.dim_param) or None))
+        return FileInput(name, self._type_name(tensor.elem_type), tuple(dims))
+
+    def _type_name(self, number: int) -> str:
+        names = self._onnx.TensorProto.DataType
+        return str(names.Name(number)) if number in names.values() else f"number {number}"
+
+    def array(self, tensor: Any) -> Array:
+        """The value of a constant."""
+        name = shown_name(_text(tensor.name))
+        if len(tensor.dims) > _RANK_LIMIT or any(d < 0 for d in tensor.dims):
+            raise InputError(f"tensor {name}: expected a shape, found {list(tensor.dims)[:9]}")
+        count = math.prod(tensor.dims)
+        self._bytes += count * 8
+        if self._bytes > 8 * _BYTES_LIMIT or count > _BYTES_LIMIT:
+            raise InputError(f"tensor {name}: expected constants of at most 1 GiB, found more")
+        if _is_external(tensor):
+            self.external(tensor)
+        try:
+            value = self._onnx.numpy_helper.to_array(tensor, str(self._folder))
+        except Exception as error:  # onnx raises many types for data that does not fit
+            reason = str(error).partition("\n")[0][:_SHOWN]
+            raise InputError(
+                f"tensor {name}: expected {count} values of "
+                f"{self._type_name(tensor.data_type)}, found damaged data ({reason})"
+            ) from None
+        if value.dtype.name in _SMALL_TYPES:
+            value = value.astype(_SMALL_TYPES[value.dtype.name])
+        if value.size != count:
+            raise InputError(f"tensor {name}: expected {count} values, found {value.size}")
+        return np.ascontiguousarray(value).reshape(tuple(tensor.dims))
+
+    def external(self, tensor: Any) -> Path:
+        """The file that holds the values of a tensor; InputError where they may not be or are
+        not."""
+        name = shown_name(_text(tensor.name))
+        entries = {_text(e.key): _text(e.value) for e in tensor.external_data}
+        location = entries.get(_LOCATION, "")
+        folder = self._folder.resolve()
+        inside = location and "\0" not in location
+        target = (folder / location).resolve() if inside else folder
+        if not inside or not target.is_relative_to(folder):
+            raise InputError(
+                f"tensor {name}: expected external data inside the model's folder, "
+                f"found {shown_name(location)}"
+            )
+        if not target.is_file():
+            raise InputError(
+                f"tensor {name}: expected its data in {shown_name(location)} beside the model, "
+                "found no such file; fetch it as well"
+            )
+        return target
+
+    def _node(self, node: Any, index: int) -> FileNode:
+        op = _operator(node.domain, node.op_type)
+        shown = shown_name(_text(node.name or (node.output[0] if node.output else "")))
+        return FileNode(
+            index,
+            op,
+            f"{index} ({shown_name(op)} {shown})",
+            tuple(_text(n) for n in node.input),
+            tuple(_text(n) for n in node.output),
+            {_text(a.name): self._attribute(a) for a in node.attribute},
+        )
+
+    def _attribute(self, attribute: Any) -> Any:
+        """Numbers, text (bytes decoded), lists of these, an array, or a graph; others stay
+        unread."""
+        kinds = self._onnx.AttributeProto
+        if attribute.ref_attr_name:
+            return AttributeOf(_text(attribute.ref_attr_name))
+        if attribute.type == kinds.GRAPH:
+            return self._graph(attribute.g)
+        if attribute.type == kinds.TENSOR:
+            return self.array(attribute.t)
+        if attribute.type == kinds.STRING:
+            return attribute.s.decode("utf-8", "replace")
+        if attribute.type == kinds.FLOAT:
+            return float(attribute.f)
+        if attribute.type == kinds.INT:
+            return int(attribute.i)
+        if attribute.type == kinds.FLOATS:
+            return tuple(float(v) for v in attribute.floats)
+        if attribute.type == kinds.INTS:
+            return tuple(int(v) for v in attribute.ints)
+        if attribute.type == kinds.STRINGS:
+            return tuple(s.decode("utf-8", "replace") for s in attribute.strings)
+        return None
+
+
+def _operator(domain: str | bytes, kind: str | bytes) -> str:
+    """How operators are called: those of other domains than ONNX's own with their domain."""
+    named = _text(domain)
+    return _text(kind) if named in _DOMAINS else f"{named}:{_text(kind)}"
+
+
+def _text(value: str | bytes) -> str:
+    """Protobuf gives text that is no UTF-8 as bytes."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

@@ -1,0 +1,185 @@
+"""Operators that ONNX Runtime's optimizer fuses (domain com.microsoft), taken apart again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from edgekit.host.compiler.frontends.common.emitter import need_rank
+from edgekit.host.compiler.frontends.onnx import conv, product, reduce
+from edgekit.host.compiler.frontends.onnx import math as onnx_math
+from edgekit.host.compiler.frontends.onnx.activations import activation
+from edgekit.host.compiler.frontends.onnx.call import Call
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import Array, DType, ShapeError, Tensor
+
+_NBITS_LIMIT = 1 << 28  # weights that are unpacked
+
+
+def _activated(call: Call, y: Tensor, values: tuple[float, ...]) -> Tensor:
+    name = call.text("activation", "").lower()
+    if not name:
+        return y
+    if name == "clip":
+        return call.emit(ops.Clip(*(values if len(values) == 2 else (-math.inf, math.inf))), y)
+    defaults = {"leakyrelu": (0.01,), "hardsigmoid": (0.2, 0.5)}.get(name, ())
+    return activation(call, name, values or defaults)(y)
+
+
+def fused_conv(call: Call) -> Tensor:
+    """act(Conv(x, w, b) + z)"""
+    y = conv.conv(replace(call, values=call.values[:3]))
+    z = call.maybe(3)
+    y = y if z is None else call.emit(ops.Add(), y, z)
+    return _activated(call, y, call.floats("activation_params"))
+
+
+def fused_gemm(call: Call) -> Tensor:
+    names = ("activation_alpha", "activation_beta", "activation_gamma")
+    values = tuple(call.number(name) for name in names if call.has(name))
+    return _activated(call, product.gemm(call), values)
+
+
+def fused_matmul(call: Call) -> Tensor:
+    """alpha · A' · B', the last two axes of each transposed where it says so."""
+    a, b = call.x(0), call.x(1)
+    if call.integer("transBatchA", 0) or call.integer("transBatchB", 0):
+        raise ShapeError("expected no transBatchA and transBatchB, found some")
+    a = _transposed(call, a) if call.integer("transA", 0) else a
+    b = _transposed(call, b) if call.integer("transB", 0) else b
+    return scaled(call, product.product(call, a, b), call.number("alpha", 1.0))
+
+
+def _transposed(call: Call, x: Tensor) -> Tensor:
+    rank = len(x.shape)
+    return x if rank < 2 else call.transpose(x, (*range(rank - 2), rank - 1, rank - 2))
+
+
+def scaled(call: Call, x: Tensor, factor: float) -> Tensor:
+    return x if factor == 1 else call.emit(ops.Mul(), x, call.builder.floats(factor))
+
+
+def biased(call: Call, x: Tensor, index: int) -> Tensor:
+    bias = call.maybe(index)
+    return x if bias is None else call.emit(ops.Add(), x, bias)
+
+
+def gelu(call: Call) -> Tensor:
+    """Gelu and BiasGelu"""
+    return call.emit(ops.Gelu(), biased(call, call.x(0), 1))
+
+
+def fast_gelu(call: Call) -> Tensor:
+    return onnx_math.gelu(call.given(biased(call, call.x(0), 1), approximate="tanh"))
+
+
+def quick_gelu(call: Call) -> Tensor:
+    """x · sigmoid(alpha · x)"""
+    x = call.x(0)
+    gate = call.emit(ops.Logistic(), scaled(call, x, call.number("alpha", 1.702)))
+    return call.emit(ops.Mul(), x, gate)
+
+
+def simplified_layer_norm(call: Call) -> Tensor:
+    """x / √(mean of squares + epsilon) · scale; other outputs are for training."""
+    return reduce.rms_normalization(call)
+
+
+def skip_layer_norm(call: Call) -> list[Tensor | None]:
+    """[LayerNorm(input + skip + bias), mean, inverse deviation, the sum]"""
+    total = biased(call, _sum_of_two(call), 4)
+    return [*_normalized(call, total, 2), total]
+
+
+def skip_simplified_layer_norm(call: Call) -> list[Tensor | None]:
+    total = biased(call, _sum_of_two(call), 3)
+    epsilon = call.number("epsilon", 1e-12)
+    y = reduce.rms_normalization(call.given(total, call.x(2), epsilon=epsilon))
+    return [y, None, None, total]
+
+
+def _sum_of_two(call: Call) -> Tensor:
+    """The input and what is added to it, [batch, rows, size]; one batch may do for all."""
+    return call.emit(ops.Add(), call.x(0), call.x(1))
+
+
+def _normalized(call: Call, x: Tensor, gamma: int) -> list[Tensor]:
+    """LayerNorm of the last axis; gamma is input `gamma`, beta the next."""
+    values = (x, call.x(gamma), call.maybe(gamma + 1))
+    return reduce.layer_normalization(call.given(*values, epsilon=call.number("epsilon", 1e-12)))
+
+
+def embed_layer_norm(call: Call) -> list[Tensor | None]:
+    """[LayerNorm of the sum of embeddings, how many tokens each row has, the sum]"""
+    ids = call.x(0)
+    need_rank(ids, 2)
+    batch, length = ids.shape
+    total = call.emit(ops.Gather(0), call.x(2), ids)
+    positions = call.maybe(8)
+    if positions is None:
+        positions = call.constant(np.arange(length, dtype=np.int32)[None])
+    total = call.emit(ops.Add(), total, call.emit(ops.Gather(0), call.x(3), positions))
+    segments = call.maybe(1)
+    if segments is not None and call.maybe(4) is not None:
+        total = call.emit(ops.Add(), total, call.emit(ops.Gather(0), call.x(4), segments))
+    counts, mask = call.constant(np.zeros(batch, np.int32)), call.maybe(7)
+    if mask is not None and call.integer("mask_index_type", 1) == 1:
+        counts = call.emit(ops.ReduceSum((1,)), call.convert(mask, DType.I32))
+    return [_normalized(call, total, 5)[0], counts, total]
+
+
+def matmul_nbits(call: Call) -> Tensor:
+    """MatMulNBits: weights of 2, 4 or 8 bits, each block of a column with a scale of its own."""
+    y = product.product(call, call.x(0), call.constant(_unpacked(call).T))
+    return biased(call, y, 5)
+
+
+def _unpacked(call: Call) -> Array:
+    """Weights [n, k] in f32."""
+    n, k, size = call.integer("N"), call.integer("K"), call.integer("block_size")
+    bits = call.integer("bits", 4)
+    if bits not in (2, 4, 8) or min(n, k, size) < 1 or n * k > _NBITS_LIMIT:
+        raise ShapeError(f"expected weights of 2, 4 or 8 bits, found {bits} of {n} x {k}")
+    if call.maybe(4) is not None:
+        raise ShapeError("expected no g_idx, found one")
+    blocks = -(-k // size)
+    codes = _values(call.value(1, "weights"), bits).reshape(-1)
+    scales = call.value(2, "scales").astype(np.float32).reshape(-1)
+    if codes.size != n * blocks * size or scales.size != n * blocks:
+        raise ShapeError(f"expected {n * blocks} blocks of {size} weights, found {codes.size}")
+    zero: Array = np.full((n, blocks), 1 << (bits - 1), np.float32)
+    if call.maybe(3) is not None:
+        given = call.value(3, "zero points")
+        plain = given if given.dtype.kind == "f" else _values(given.reshape(n, -1), bits)
+        zero = plain.reshape(n, -1)[:, :blocks].astype(np.float32)
+    real = codes.reshape(n, blocks, size).astype(np.float32) - zero[:, :, None]
+    real = real * scales.reshape(n, blocks, 1)
+    return np.ascontiguousarray(real.reshape(n, blocks * size)[:, :k])
+
+
+def _values(packed: Array, bits: int) -> Array:
+    """Bytes as the values inside them, the lowest bits first, along the last axis."""
+    if packed.dtype != np.uint8:
+        raise ShapeError(f"expected packed bytes, found {packed.dtype}")
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    parts: Array = (packed[..., None] >> shifts) & np.uint8((1 << bits) - 1)
+    return parts.reshape(*packed.shape[:-1], -1)
+
+
+FUSED: dict[str, Callable[[Call], Tensor | list[Tensor] | list[Tensor | None]]] = {
+    "BiasGelu": gelu,
+    "EmbedLayerNormalization": embed_layer_norm,
+    "FastGelu": fast_gelu,
+    "FusedConv": fused_conv,
+    "FusedGemm": fused_gemm,
+    "FusedMatMul": fused_matmul,
+    "Gelu": gelu,
+    "MatMulNBits": matmul_nbits,
+    "QuickGelu": quick_gelu,
+    "SkipLayerNormalization": skip_layer_norm,
+    "SkipSimplifiedLayerNormalization": skip_simplified_layer_norm,
+    "TransposeMatMul": fused_matmul,
+}

@@ -1,0 +1,286 @@
+"""Attention as ONNX Runtime's optimizer fuses it for BERT and GPT (domain com.microsoft)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgekit.host.compiler.frontends.common.emitter import need_rank
+from edgekit.host.compiler.frontends.onnx import quant
+from edgekit.host.compiler.frontends.onnx.attention import (
+    attend,
+    check_heads,
+    join_heads,
+    split_heads,
+)
+from edgekit.host.compiler.frontends.onnx.cache import rotary_embedding, tensor_scatter
+from edgekit.host.compiler.frontends.onnx.call import Call
+from edgekit.host.compiler.frontends.onnx.product import product
+from edgekit.host.compiler.frontends.onnx.sample import grid_sample
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import DType, ShapeError, Tensor
+
+_FILTERED = -10000.0  # what ONNX Runtime adds where a mask is 0
+
+
+@dataclass(frozen=True, eq=False)
+class _Masks:
+    """What keeps rows from looking: keys as the operator has them, and what is added besides; rows
+    begin behind `before` columns."""
+
+    keys: Tensor | None
+    added: Tensor | None
+    before: int
+
+
+def attention(call: Call) -> list[Tensor]:
+    """[what is attended to, keys and values of past and now], of one input and the weights of its
+    queries, keys and values side by side."""
+    if call.integer("do_rotary", 0) or call.maybe(6) is not None:
+        raise ShapeError("expected no do_rotary and no buffer that past and present share")
+    made = product(call, call.x(0), call.x(1))
+    need_rank(made, 3)
+    if call.maybe(2) is not None:
+        made = call.emit(ops.Add(), made, call.x(2))
+    sizes = call.list("qkv_hidden_sizes", ()) or (made.shape[2] // 3,) * 3
+    if len(sizes) != 3 or min(sizes) < 1 or sum(sizes) != made.shape[2]:
+        raise ShapeError(f"expected {made.shape[2]} columns of three kinds, found {list(sizes)}")
+    heads = call.integer("num_heads")
+    parts = call.builder.emit_all(ops.Split(2, sizes), [made])
+    q, k, v = (split_heads(call, part, heads) for part in parts)
+    before = 0
+    if call.maybe(4) is not None:
+        need_rank(call.x(4), 5)
+        before = call.x(4).shape[3]
+        pasts = call.builder.emit_all(ops.Split(0, (1, 1)), [call.x(4)])
+        k, v = (
+            call.emit(ops.Concat(2), call.reshape(past, past.shape[1:]), now)
+            for past, now in zip(pasts, (k, v), strict=True)
+        )
+    y = _attended(call, q, k, v, _Masks(call.maybe(3), call.maybe(5), before))
+    if len(call.node.outputs) < 2:
+        return [y]
+    both = [call.reshape(t, (1, *t.shape)) for t in (k, v)]
+    return [y, call.emit(ops.Concat(0), *both)]
+
+
+def multi_head_attention(call: Call) -> list[Tensor]:
+    """[what is attended to, all keys, all values], of queries, keys and values."""
+    if len(call.x(0).shape) != 3 or call.maybe(1) is None or call.maybe(2) is None:
+        raise ShapeError("expected queries, keys and values of their own, found packed ones")
+    if call.maybe(8) is not None or call.maybe(9) is not None:
+        raise ShapeError("expected no buffer that past and present share, found one")
+    heads, parts = call.integer("num_heads"), [call.x(0), call.x(1), call.x(2)]
+    if call.maybe(3) is not None:
+        widths = [t.shape[2] if len(t.shape) == 3 else t.shape[1] * t.shape[3] for t in parts]
+        biases = call.builder.emit_all(ops.Split(0, tuple(widths)), [call.x(3)])
+        parts = [
+            call.emit(ops.Add(), t, b) if len(t.shape) == 3 else t
+            for t, b in zip(parts, biases, strict=True)
+        ]
+    q, k, v = (split_heads(call, t, heads) if len(t.shape) == 3 else t for t in parts)
+    before = 0
+    if call.maybe(6) is not None:
+        need_rank(call.x(6), 4)
+        before = call.x(6).shape[2]
+        k, v = call.emit(ops.Concat(2), call.x(6), k), call.emit(ops.Concat(2), call.x(7), v)
+    return [_attended(call, q, k, v, _Masks(call.maybe(4), call.maybe(5), before)), k, v]
+
+
+def quantized_attention(call: Call) -> list[Tensor]:
+    """QAttention: `attention` of codes."""
+    x = quant.dequantize_linear(call.given(call.x(0), call.x(3), call.maybe(6)))
+    w = quant.dequantize_linear(call.given(call.x(1), call.x(4), call.maybe(7), axis=1))
+    values = [x, w, call.maybe(2), call.maybe(5), call.maybe(8)]
+    return attention(call.given(*values, **call.attributes))
+
+
+def rotary(call: Call) -> Tensor:
+    """Positions come second: of each row, or of the first one."""
+    x, at, cosine = call.x(0), call.x(1), call.x(2)
+    need_rank(x, 3, 4)
+    need_rank(cosine, 2)
+    attributes = dict(call.attributes)
+    if call.integer("is_packed_batching", 0) or call.number("scale", 1.0) != 1:
+        raise ShapeError("expected no packed batches and a scale of 1, found others")
+    if len(x.shape) == 3 and not call.integer("num_heads", 0):
+        attributes["num_heads"] = x.shape[2] // max(2 * cosine.shape[-1], 1)
+    rows = x.shape[1 if len(x.shape) == 3 else 2]
+    if at.elements == 1:
+        steps = call.constant(np.tile(np.arange(rows, dtype=np.int64), (x.shape[0], 1)))
+        at = call.emit(ops.Add(), steps, call.reshape(call.convert(at, DType.I64), (1, 1)))
+    return rotary_embedding(call.given(x, cosine, call.x(3), at, **attributes))
+
+
+def _attended(call: Call, q: Tensor, k: Tensor, v: Tensor, masks: _Masks) -> Tensor:
+    check_heads(q, k, v)
+    scale = call.number("scale", 0.0) or q.shape[3] ** -0.5
+    bias = masks.added
+    if masks.keys is not None:
+        seen = _seen(call, masks.keys, q.shape[0], k.shape[2])
+        filtered = call.scalar(call.number("mask_filter_value", _FILTERED), q)
+        keys = call.emit(ops.Where(), seen, call.scalar(0, q), filtered)
+        bias = keys if bias is None else call.emit(ops.Add(), bias, keys)
+    if call.integer("unidirectional", 0):
+        rows, columns = np.arange(q.shape[2])[:, None], np.arange(k.shape[2])
+        later = call.constant(columns > rows + masks.before)
+        rest = call.scalar(0, q) if bias is None else bias
+        bias = call.emit(ops.Where(), later, call.scalar(-math.inf, q), rest)
+    return join_heads(call, attend(call, q, k, v, scale, bias, 0.0).y)
+
+
+def _seen(call: Call, keys: Tensor, batch: int, columns: int) -> Tensor:
+    """A mask of the columns that rows may look at, bool [b, 1, rows or 1, columns]: not 0, or from
+    a start to an end."""
+    at = call.constant(np.arange(columns, dtype=np.int64))
+    if keys.shape in ((batch,), (2 * batch,)):
+        ends = call.reshape(call.convert(keys, DType.I64), (keys.elements // batch, batch))
+        parts = call.builder.emit_all(ops.Split(0, (1,) * ends.shape[0]), [ends])
+        parts = [call.reshape(t, (batch, 1, 1, 1)) for t in parts]
+        seen = call.emit(ops.Less(), at, parts[0])
+        if len(parts) > 1:
+            seen = call.emit(ops.And(), seen, call.emit(ops.LessOrEqual(), parts[1], at))
+        return seen
+    if len(keys.shape) not in (2, 3) or keys.shape[0] != batch or keys.shape[-1] != columns:
+        raise ShapeError(f"expected a mask of {columns} columns, found {list(keys.shape)}")
+    shape = (batch, 1, 1 if len(keys.shape) == 2 else keys.shape[1], columns)
+    return call.convert(call.reshape(keys, shape), DType.BOOL)
+
+
+@dataclass(frozen=True, eq=False)
+class _Cache:
+    """The cache of grouped attention: new rows, all rows with those of the past, rows that a buffer
+    has room for, and of each sequence how many rows went before and how many there are now, [b, 1,
+    1, 1]."""
+
+    rows: int
+    total: int
+    room: int
+    before: Tensor
+    now: Tensor
+
+
+def group_query_attention(call: Call) -> list[Tensor]:
+    """[what is attended to, all keys, all values]: groups of queries' heads share a head of keys
+    and values, which stand behind those of the past; zeros behind the last."""
+    if call.integer("smooth_softmax", 0) > 0 or call.maybe(11) is not None:
+        raise ShapeError("expected a plain softmax, found a smooth one")
+    if len(call.values) > 12 or call.text("k_quant_type", "NONE") != "NONE":
+        raise ShapeError("expected keys and values as they are, found quantized ones")
+    heads, shared = call.integer("num_heads"), call.integer("kv_num_heads")
+    parts = _queries_keys_values(call, heads, shared)
+    cache = _cache(call, parts[0])
+    if call.integer("do_rotary", 0):
+        at = call.maybe(9)
+        if at is None:
+            first = call.reshape(cache.before, (parts[0].shape[0], 1))
+            steps = call.constant(np.arange(cache.rows, dtype=np.int64)[None])
+            at = call.emit(ops.Add(), first, steps)
+        parts[:2] = [
+            rotary_embedding(
+                call.given(
+                    x, call.x(7), call.x(8), at, num_heads=count, rotary_embedding_dim=0,
+                    interleaved=call.integer("rotary_interleaved", 0),
+                )
+            )
+            for x, count in zip(parts[:2], (heads, shared), strict=True)
+        ]  # fmt: skip
+    q, new_k, new_v = (
+        split_heads(call, x, n) for x, n in zip(parts, (heads, shared, shared), strict=True)
+    )
+    k, v = _appended(call, new_k, 3, cache), _appended(call, new_v, 4, cache)
+    check_heads(q, k, v)
+    scale = call.number("scale", 0.0) or q.shape[3] ** -0.5
+    bias = _behind(call, q, cache)
+    return [
+        join_heads(call, attend(call, q, k, v, scale, bias, call.number("softcap", 0.0)).y),
+        k,
+        v,
+    ]
+
+
+def _queries_keys_values(call: Call, heads: int, shared: int) -> list[Tensor]:
+    """[b, rows, heads · size] of each, which may stand side by side."""
+    need_rank(call.x(0), 3)
+    if call.maybe(1) is not None:
+        return [call.x(0), call.x(1), call.x(2)]
+    width = call.x(0).shape[2]
+    if min(heads, shared) < 1 or width % (heads + 2 * shared):
+        raise ShapeError(f"expected {heads} + 2 · {shared} heads, found {width} values")
+    size = width // (heads + 2 * shared)
+    sizes = (heads * size, shared * size, shared * size)
+    return call.builder.emit_all(ops.Split(2, sizes), [call.x(0)])
+
+
+def _cache(call: Call, q: Tensor) -> _Cache:
+    """The cache of an operator; where rows are all there are, no sequence has a past."""
+    batch, rows = q.shape[:2]
+    total = call.single(6, "total_sequence_length")
+    past = call.maybe(3)
+    room = max(total, 0 if past is None else past.shape[2] if len(past.shape) == 4 else 0)
+    ends = call.x(5)
+    if ends.elements != batch or total < rows:
+        raise ShapeError(
+            f"expected {batch} lengths and at least {rows} rows in all, found {ends.elements} and "
+            f"{total}"
+        )
+    ends = call.reshape(call.convert(ends, DType.I64), (batch, 1, 1, 1))
+    now = call.emit(ops.Add(), ends, call.scalar(1, ends))
+    before = call.emit(ops.Sub(), now, call.scalar(rows, now))
+    if rows == total:
+        before = call.constant(np.zeros((batch, 1, 1, 1), np.int64))
+    return _Cache(rows, total, room, before, now)
+
+
+def _appended(call: Call, new: Tensor, index: int, cache: _Cache) -> Tensor:
+    """Keys or values [b, heads, room, size]: those of the past that count, then the new ones."""
+    batch, heads, rows, size = new.shape
+    past = call.maybe(index)
+    if past is None or not past.elements or rows == cache.total:
+        behind = (0, 0, cache.room - rows, 0)
+        return call.emit(ops.Pad((0,) * 4, behind), new) if cache.room > rows else new
+    if len(past.shape) != 4 or (*past.shape[:2], past.shape[3]) != (batch, heads, size):
+        raise ShapeError(f"expected a past of shape [{batch}, {heads}, n, {size}], found "
+                         f"{list(past.shape)}")  # fmt: skip
+    known = cache.before.data
+    if known is not None and bool(np.all(known == past.shape[2])):
+        return call.emit(ops.Concat(2), past, new)
+    if past.shape[2] < cache.room:
+        past = call.emit(ops.Pad((0,) * 4, (0, 0, cache.room - past.shape[2], 0)), past)
+    at = call.constant(np.arange(cache.room, dtype=np.int64).reshape(1, 1, -1, 1))
+    old = call.emit(ops.Less(), at, cache.before)
+    past = call.emit(ops.Where(), old, past, call.scalar(0, past))
+    return tensor_scatter(call.given(past, new, call.reshape(cache.before, (batch,)), axis=2))
+
+
+def _behind(call: Call, q: Tensor, cache: _Cache) -> Tensor:
+    """What is added to the products: -inf for rows that come later, or too early for a window."""
+    column = call.constant(np.arange(cache.room, dtype=np.int64))
+    row = call.constant(np.arange(cache.rows, dtype=np.int64)[:, None])
+    at = call.emit(ops.Add(), row, cache.before)
+    seen = call.emit(ops.LessOrEqual(), column, at)
+    seen = call.emit(ops.And(), seen, call.emit(ops.Less(), column, cache.now))
+    window = call.integer("local_window_size", -1)
+    if window >= 0:
+        first = call.emit(ops.Sub(), at, call.scalar(window, at))
+        seen = call.emit(ops.And(), seen, call.emit(ops.Less(), first, column))
+    added = call.maybe(10)
+    if added is None:
+        added = call.scalar(0, q)
+    elif added.shape[-1] < cache.room:
+        missing = (0,) * (len(added.shape) - 1) + (cache.room - added.shape[-1],)
+        added = call.emit(ops.Pad((0,) * len(added.shape), missing), added)
+    return call.emit(ops.Where(), seen, added, call.scalar(-math.inf, q))
+
+
+ATTENTION: dict[str, Callable[[Call], Tensor | list[Tensor]]] = {
+    "Attention": attention,
+    "GridSample": grid_sample,
+    "GroupQueryAttention": group_query_attention,
+    "MultiHeadAttention": multi_head_attention,
+    "QAttention": quantized_attention,
+    "RotaryEmbedding": rotary,
+}

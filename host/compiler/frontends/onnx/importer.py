@@ -1,0 +1,158 @@
+"""ONNX files → `Graph`.
+
+    file ─ onnx_file ─► records ─ onnx_walk ─► rows of onnx_operators ─ builder ─► Graph
+
+Tensors keep ONNX's layout (NCHW) and names; convolutions get transposes around them, which the
+layout pass removes. All shapes are static: open dimensions of inputs come from `shapes`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Set
+from dataclasses import replace
+from pathlib import Path
+
+from edgekit.host.compiler.frontends.common.builder import Builder
+from edgekit.host.compiler.frontends.common.names import duplicates, shown_name
+from edgekit.host.compiler.frontends.common.open_shapes import (
+    FixedShapes,
+    OpenInput,
+    OpenShapesError,
+    Shapes,
+    fix_shapes,
+)
+from edgekit.host.compiler.frontends.common.refusal import refuse, unsupported
+from edgekit.host.compiler.frontends.onnx.dynamic import fuse_dynamic
+from edgekit.host.compiler.frontends.onnx.file import (
+    FileInput,
+    FileModel,
+    read_onnx,
+)
+from edgekit.host.compiler.frontends.onnx.operators import ROWS
+from edgekit.host.compiler.frontends.onnx.types import INPUT_TYPES
+from edgekit.host.compiler.frontends.onnx.walk import Scope, Walk
+from edgekit.host.compiler.ir.types import DType, Graph, ShapeError, Tensor
+from edgekit.host.errors import InputError
+
+_RANK_LIMIT = 8
+_BFLOAT16 = "BFLOAT16"
+_TRIAL_SECONDS = 5  # for trying shapes, of which each takes as long as one import
+
+
+def import_onnx(path: Path, shapes: Shapes | None = None) -> Graph:
+    """Reads an .onnx file; `shapes` are those of inputs with open dimensions, by name.
+
+    Raises `InputError` with one line that names the file and the node.
+    """
+    try:
+        model = read_onnx(path)
+        try:
+            return graph_from_onnx(model, str(path), shapes or {})
+        except OpenShapesError as error:
+            raise _first_that_fits(model, str(path), error) from error
+    except InputError as error:
+        raise InputError(f"{path.name}: {error}") from error
+
+
+def _first_that_fits(model: FileModel, file: str, asked: OpenShapesError) -> InputError:
+    """An error that proposes the first shapes with which the operators fit each other."""
+    deadline = time.monotonic() + _TRIAL_SECONDS
+    for proposal in (asked, *asked.others()):
+        try:
+            graph_from_onnx(model, file, proposal.proposed)
+        except InputError:
+            if time.monotonic() > deadline:
+                break
+        else:
+            return proposal
+    return asked
+
+
+def graph_from_onnx(model: FileModel, file: str, shapes: Shapes) -> Graph:
+    """`import_onnx` of the records of `file`; messages do not begin with its name."""
+    known = {*ROWS, *model.functions}
+    refuse(unsupported(((str(n.index), n.op) for n in model.nodes), known))
+    if not model.outputs:
+        raise InputError("expected a model with outputs, found none")
+    ends = [*(i.name for i in model.inputs), *model.outputs]
+    if again := duplicates([i.name for i in model.inputs]) or duplicates(model.outputs):
+        raise InputError(
+            f"expected distinct inputs and outputs, found {shown_name(again[0])} twice"
+        )
+    if unnamed := [n for n in ends if not n or not n.isprintable()]:
+        raise InputError(
+            f"expected printable names of inputs and outputs, found {unnamed[0]!r:.40}"
+        )
+    return _Import(fuse_dynamic(model), shapes).run(Path(file).stem, file)
+
+
+class _Import:
+    """Inputs, then all nodes in order, then outputs."""
+
+    def __init__(self, model: FileModel, shapes: Shapes) -> None:
+        self._model = model
+        self._shapes = shapes
+        self._builder = Builder()
+
+    def run(self, name: str, file: str) -> Graph:
+        model, builder = self._model, self._builder
+        builder.reserve([*(i.name for i in model.inputs), *model.outputs])
+        fixed = self._fixed(file)
+        inputs = []
+        for item in model.inputs:
+            try:
+                tensor = builder.input(item.name, fixed.shapes[item.name], self._dtype(item))
+            except ShapeError as error:
+                raise InputError(f"input {shown_name(item.name)}: {error}") from error
+            inputs.append(tensor)
+        builder.begin("model")
+        walk = Walk(builder, model.functions)
+        walk.floats.bfloat16.update(i.name for i in model.inputs if i.dtype == _BFLOAT16)
+        scope = Scope(model.constants, model.opset, {t.name: t for t in inputs})
+        walk.nodes(model.nodes, scope)
+        narrow = {v.name for v in model.values if v.dtype == _BFLOAT16}
+        outputs = {name: self._output(walk, scope, name) for name in model.outputs}
+        builder.begin("output")
+        outputs |= {n: walk.rounded(t) for n, t in outputs.items() if n in narrow}
+        self._note_bfloat16(narrow)
+        for wanted, tensor in walk.bounded.finish(outputs).items():
+            outputs[wanted if wanted in outputs else builder.take(wanted)] = tensor
+        graph = builder.finish(name, inputs, outputs)
+        return replace(graph, notes=(*fixed.notes, *graph.notes))
+
+    def _note_bfloat16(self, narrow: Set[str]) -> None:
+        """`narrow` are the values that the file says are bfloat16."""
+        for what, names in (
+            ("input", [i.name for i in self._model.inputs if i.dtype == _BFLOAT16]),
+            ("output", [n for n in self._model.outputs if n in narrow]),
+        ):
+            if names:
+                listed, many = ", ".join(map(shown_name, names)), "s" if len(names) > 1 else ""
+                self._builder.note(f"{what}{many} {listed}: bfloat16 in the file, f32 here")
+
+    def _fixed(self, file: str) -> FixedShapes:
+        """The shapes of all inputs, none larger than a graph takes."""
+        inputs = [OpenInput(i.name, self._dtype(i), i.shape) for i in self._model.inputs]
+        fixed = fix_shapes(inputs, self._shapes, file)
+        for name, shape in fixed.shapes.items():
+            if len(shape) > _RANK_LIMIT:
+                raise InputError(
+                    f"input {shown_name(name)}: expected at most {_RANK_LIMIT} dimensions, "
+                    f"found {len(shape)}"
+                )
+        return fixed
+
+    def _dtype(self, item: FileInput) -> DType:
+        if item.dtype not in INPUT_TYPES:
+            raise InputError(
+                f"input {shown_name(item.name)}: expected one of the types "
+                f"{', '.join(INPUT_TYPES)}, found {item.dtype}"
+            )
+        return INPUT_TYPES[item.dtype]
+
+    def _output(self, walk: Walk, scope: Scope, name: str) -> Tensor:
+        value = walk.value(name, scope)
+        if not isinstance(value, Tensor):
+            raise InputError(f"output {shown_name(name)}: expected a tensor, found a sequence")
+        return value

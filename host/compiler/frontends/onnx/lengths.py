@@ -1,0 +1,332 @@
+"""ONNX operators whose results are as long as the data say: buffers of the most there can be.
+
+What is found stands in front, in order; `Bounded` (bounded.py) learns how much of it counts.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from edgekit.host.compiler.frontends.common.emitter import need_rank
+from edgekit.host.compiler.frontends.common.extent import distance, extent
+from edgekit.host.compiler.frontends.common.lengths import (
+    ROWS_LIMIT,
+    check_rows,
+    length_of,
+    packed,
+    places,
+)
+from edgekit.host.compiler.frontends.onnx import shape
+from edgekit.host.compiler.frontends.onnx.call import Call
+from edgekit.host.compiler.frontends.onnx.order import signed
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import DType, Shape, ShapeError, Tensor
+
+_COLUMNS_LIMIT = 256  # of rows that are told apart: each is sorted by
+_RANGE_LIMIT = 1 << 28  # elements of a constant range
+
+
+def _none(call: Call, shape: Shape, kind: np.dtype[Any]) -> Tensor:
+    """A buffer that nothing can be in."""
+    return call.counted(call.constant(np.zeros(shape, kind)), call.constant(np.zeros(1, np.int64)))
+
+
+def non_zero(call: Call) -> Tensor:
+    """The places of elements that are not 0, one a column; columns behind the last are -1."""
+    x = call.x(0)
+    rows, length = places(call, call.reshape(x, x.shape or (1,)))
+    columns = call.transpose(rows, (1, 0))
+    return columns if length is None else call.counted(columns, length, 1)
+
+
+def non_max_suppression(call: Call) -> Tensor:
+    """Rows of image, class and box, as many as can stay; those behind the last are -1."""
+    boxes, scores = call.x(0), call.x(1)
+    need_rank(boxes, 3)
+    need_rank(scores, 3)
+    images, classes, n = scores.shape
+    limit = min(call.single(2, "largest number") if call.maybe(2) is not None else 0, n)
+    if limit < 1:
+        return _none(call, (0, 3), np.dtype(np.int64))
+    check_rows(images * classes * limit)
+    overlap = call.numbers(3, "overlap")[0] if call.maybe(3) is not None else 0.0
+    threshold = call.numbers(4, "threshold")[0] if call.maybe(4) is not None else -math.inf
+    ranked, order = call.builder.emit_all(ops.TopK(n, index=DType.I32), [scores])
+    op = ops.SelectBoxes(limit, overlap, threshold, above=True)
+    chosen = call.emit(op, _corners(call, boxes), order, ranked)
+    numbers = np.indices(chosen.shape).reshape(3, -1, 1)
+    rows = [call.constant(part.astype(np.int64)) for part in numbers[:2]]
+    rows.append(call.convert(call.reshape(chosen, (chosen.elements, 1)), DType.I64))
+    there = call.emit(ops.LessOrEqual(), call.scalar(0, rows[2]), rows[2])
+    kept = packed(call, call.emit(ops.Concat(1), *rows), there, -1)
+    return call.counted(kept, length_of(call, there))
+
+
+def _corners(call: Call, boxes: Tensor) -> Tensor:
+    """[b, n, 4]: smaller y and x, larger y and x."""
+    first, second = call.builder.emit_all(ops.Split(2, (2, 2)), [boxes])
+    if call.integer("center_point_box", 0):
+        half = call.emit(ops.Mul(), second, call.scalar(0.5, second))
+        low, high = call.emit(ops.Sub(), first, half), call.emit(ops.Add(), first, half)
+    else:
+        low, high = call.emit(ops.Minimum(), first, second), call.emit(ops.Maximum(), first, second)
+    return call.emit(ops.Concat(2), low, high)
+
+
+def compress(call: Call) -> Tensor:
+    """The elements along an axis, or of x laid out flat, that a condition picks; then zeros."""
+    x, condition = call.x(0), call.x(1)
+    axis = call.axis(call.integer("axis"), len(x.shape)) if call.has("axis") else 0
+    x = x if call.has("axis") else call.reshape(x, (x.elements,))
+    count = condition.elements
+    if count > x.shape[axis]:
+        raise ShapeError(f"expected at most {x.shape[axis]} conditions, found {count}")
+    if condition.data is not None:
+        places = np.flatnonzero(condition.data).astype(np.int64)
+        return call.emit(ops.Gather(axis), x, call.constant(places))
+    check_rows(count)
+    order = [axis, *(i for i in range(len(x.shape)) if i != axis)]
+    rows = call.transpose(x, order)
+    if count < rows.shape[0]:
+        rows = call.split(rows, 0, (count, rows.shape[0] - count))[0]
+    rows = packed(call, rows, condition, 0)
+    y = call.transpose(rows, [order.index(i) for i in range(len(order))])
+    return call.counted(y, length_of(call, condition), axis)
+
+
+def arange(call: Call) -> Tensor:
+    """start + i · delta as far as the limit; behind a computed one, zeros."""
+    if any(call.x(i).elements != 1 for i in range(3)):
+        sizes = [call.x(i).elements for i in range(3)]
+        raise ShapeError(f"expected three scalars, found {sizes} values")
+    if all(call.x(i).data is not None for i in range(3)):
+        return _constant_range(call)
+    kind = call.x(0).dtype
+    wide = DType.F32 if kind.is_float else DType.I64
+    start, limit, delta = (call.reshape(call.convert(call.x(i), wide), ()) for i in range(3))
+    count = _most_steps(call, start, limit, delta)
+    if count == 0:
+        return _none(call, (0,), kind.numpy)
+    numbers = call.constant(np.arange(count).astype(wide.numpy))
+    values = call.emit(ops.Add(), start, call.emit(ops.Mul(), numbers, delta))
+    if wide is DType.F32:
+        steps = call.emit(ops.Div(), call.emit(ops.Sub(), limit, start), delta)
+        there = call.emit(ops.Less(), numbers, call.emit(ops.Ceil(), steps))
+    else:
+        there = call.emit(ops.Less(), values, limit)
+        if extent(call.builder, delta)[0] < 0:
+            up = call.emit(ops.Less(), call.scalar(0, delta), delta)
+            there = call.emit(ops.Where(), up, there, call.emit(ops.Less(), limit, values))
+    if distance(call.builder, start, limit) is not None and delta.data is not None:
+        return call.convert(values, kind)
+    found = call.emit(ops.Where(), there, values, call.scalar(0, values))
+    return call.counted(call.convert(found, kind), length_of(call, there))
+
+
+def _constant_range(call: Call) -> Tensor:
+    start, limit, delta = (call.value(i, "bounds").reshape(-1)[0] for i in range(3))
+    # Said so that it is false of NaN.
+    ends = delta != 0 and abs(float(limit) - float(start)) <= _RANGE_LIMIT * abs(float(delta))
+    if not ends or math.isinf(float(delta)):
+        raise ShapeError(f"expected a range that ends, found {start} to {limit} by {delta}")
+    return call.constant(np.arange(start, limit, delta, dtype=call.x(0).dtype.numpy))
+
+
+def _most_steps(call: Call, start: Tensor, limit: Tensor, delta: Tensor) -> int:
+    """How many numbers a computed range can have."""
+    low, high = _span(call, start, limit)
+    least, most = extent(call.builder, delta)
+    if not start.dtype.is_float and least <= 0 <= most:
+        least, most = (1, most) if most > 0 else (least, -1)
+        steps = max(high, -low)
+    elif least > 0:
+        steps = high / least
+    elif most < 0:
+        steps = low / most
+    else:
+        steps = math.inf
+    if not steps <= ROWS_LIMIT:
+        raise ShapeError(
+            f"expected bounds that are constants, or computed ones that are at most {ROWS_LIMIT} "
+            "apart whatever the data are, found others; put Min(limit, LARGEST) before it"
+        )
+    return max(math.ceil(steps), 0)
+
+
+def _span(call: Call, start: Tensor, limit: Tensor) -> tuple[float, float]:
+    """limit − start; where the limit is start + n, that is n."""
+    known = distance(call.builder, start, limit)
+    if known is not None:
+        return known, known
+    node = call.builder.producer(limit.name)
+    if node is not None and isinstance(node.op, ops.Add) and start.name in node.inputs:
+        other = node.inputs[1 - node.inputs.index(start.name)]
+        assert other is not None
+        return extent(call.builder, call.builder.tensor(other))
+    (a, b), (c, d) = extent(call.builder, start), extent(call.builder, limit)
+    return c - b, d - a
+
+
+def slice_(call: Call) -> Tensor:
+    """Slices by constants, or along one axis from a computed start or to a computed end, or
+    both."""
+    if call.opset < 10 or all(call.x(i).data is not None for i in (1, 2)):
+        return shape.slice_(call)
+    x, start, end = (call.x(i) for i in range(3))
+    axes = call.integers(3, "axes") if call.maybe(3) is not None else (0,)
+    steps = call.integers(4, "steps") if call.maybe(4) is not None else (1,)
+    if not start.elements == end.elements == len(axes) == 1 or steps != (1,):
+        raise ShapeError(
+            "expected constants, or a computed start and end of one axis in steps of 1"
+        )
+    axis = call.axis(axes[0], len(x.shape))
+    size = x.shape[axis]
+    start, end = (call.reshape(call.convert(t, DType.I64), ()) for t in (start, end))
+    (low, _), (_, high) = (extent(call.builder, t) for t in (start, end))
+    most = distance(call.builder, start, end)
+    inside = low >= 0 and high <= size
+    if not inside:
+        start, end = _within(call, start, size), _within(call, end, size)
+    if most is None or not inside:
+        most = max(min(most or size, size, math.ceil(min(_span(call, start, end)[1], size))), 1)
+    count = call.emit(ops.Sub(), end, start)
+    numbers = call.constant(np.arange(most))
+    found = call.emit(ops.Gather(axis), x, call.emit(ops.Add(), start, numbers))
+    if inside and distance(call.builder, start, end) == most:
+        return found
+    there = call.emit(ops.Less(), numbers, count)
+    along = call.reshape(there, (most, *(1,) * (len(x.shape) - 1 - axis)))
+    kept = call.emit(ops.Where(), along, found, call.scalar(0, found))
+    return call.counted(kept, length_of(call, there), axis)
+
+
+def _within(call: Call, place: Tensor, size: int) -> Tensor:
+    """A place on an axis, negative ones counted from its end, as one from 0 to its size."""
+    if extent(call.builder, place)[0] < 0:
+        back = call.emit(ops.Add(), place, call.scalar(size, place))
+        negative = call.emit(ops.Less(), place, call.scalar(0, place))
+        place = call.emit(ops.Where(), negative, back, place)
+    at_least = call.emit(ops.Maximum(), place, call.scalar(0, place))
+    return call.emit(ops.Minimum(), at_least, call.scalar(size, place))
+
+
+def unique(call: Call) -> list[Tensor]:
+    """[values, first places, places in values, counts]; behind the last value zeros."""
+    x = call.x(0)
+    axis = call.axis(call.integer("axis"), len(x.shape)) if call.has("axis") else None
+    if x.data is not None:
+        return _constant_unique(call, axis)
+    if axis is None:
+        rows, order_of_axes = call.reshape(x, (x.elements,)), None
+    else:
+        order_of_axes = [axis, *(i for i in range(len(x.shape)) if i != axis)]
+        rows = call.transpose(x, order_of_axes)
+    count = rows.shape[0] if rows.elements else 0
+    check_rows(count)
+    order = _order_of_rows(call, rows)
+    ordered = call.emit(ops.Gather(0), rows, order)
+    new = _differs_from_previous(call, ordered)
+    length = length_of(call, new)
+    group = call.emit(ops.Sub(), running_total(call, call.convert(new, DType.I64)), _one(call))
+    place = call.constant(np.arange(count, dtype=np.int64))
+    starts = packed(call, place, new, count)
+    ends = call.emit(ops.Concat(0), *_behind_first(call, starts), call.constant(np.array([count])))
+    counts = call.emit(ops.Sub(), ends, starts)
+    values, first = packed(call, ordered, new, 0), packed(call, order, new, count)
+    if not call.integer("sorted", 1):
+        _, by_first = _sorted(call, first, smallest=True)
+        values, first, counts = (
+            call.emit(ops.Gather(0), t, by_first) for t in (values, first, counts)
+        )
+        group = call.emit(ops.Gather(0), _inverse(call, by_first), group)
+    inverse = call.emit(ops.Scatter(), call.constant(np.zeros(count, np.int64)), order, group)
+    there = call.emit(ops.Less(), place, length)
+    first = call.emit(ops.Where(), there, first, call.scalar(0, first))
+    if order_of_axes is not None:
+        values = call.transpose(values, [order_of_axes.index(i) for i in range(len(order_of_axes))])
+    values = call.counted(values, length, axis or 0)
+    return [values, call.counted(first, length), inverse, call.counted(counts, length)]
+
+
+def _constant_unique(call: Call, axis: int | None) -> list[Tensor]:
+    x = call.value(0, "values")
+    found, first, inverse, counts = np.unique(x, True, True, True, axis=axis)
+    if not call.integer("sorted", 1):
+        order = np.argsort(first)
+        found = np.take(found, order, axis=axis or 0)
+        first, counts = first[order], counts[order]
+        inverse = np.argsort(order)[inverse]
+    numbers = (first, inverse.reshape(-1), counts)
+    return [call.constant(found), *(call.constant(v.astype(np.int64)) for v in numbers)]
+
+
+def _order_of_rows(call: Call, rows: Tensor) -> Tensor:
+    """The places of `rows` [n, ...] from the least to the largest, [n] s64; the first column
+    counts most, so it is sorted by last."""
+    count, width = rows.shape[0], rows.elements // rows.shape[0]
+    if width > _COLUMNS_LIMIT:
+        raise ShapeError(
+            f"expected rows of at most {_COLUMNS_LIMIT} elements to tell apart, found {width}"
+        )
+    if rows.dtype is DType.BOOL:
+        rows = call.convert(rows, DType.U8)
+    columns = call.transpose(call.reshape(rows, (count, width)), (1, 0))
+    order: Tensor | None = None
+    for column in reversed(range(width)):
+        pick = ops.StridedSlice((column, 0), (1, 1), (1, count), (count,))
+        keys = call.emit(pick, columns)
+        if order is not None:
+            keys = call.emit(ops.Gather(0), keys, order)
+        _, by_column = _sorted(call, keys, smallest=True)
+        order = by_column if order is None else call.emit(ops.Gather(0), order, by_column)
+    assert order is not None
+    return order
+
+
+def _sorted(call: Call, keys: Tensor, smallest: bool) -> list[Tensor]:
+    """[values, places]; of equal ones the first stands first."""
+    if keys.dtype in (DType.U16, DType.U32, DType.U64):
+        keys = signed(call, keys)
+    return call.builder.emit_all(ops.TopK(keys.shape[0], smallest), [keys])
+
+
+def _differs_from_previous(call: Call, rows: Tensor) -> Tensor:
+    """Whether each of `rows` [n, ...] differs from the one before, [n]; the first one does."""
+    count, width = rows.shape[0], rows.elements // rows.shape[0]
+    flat = call.reshape(rows, (count, width))
+    first = call.constant(np.ones(1, np.bool_))
+    if count == 1:
+        return first
+    late = ops.StridedSlice((1, 0), (1, 1), (count - 1, width), (count - 1, width))
+    early = ops.StridedSlice((0, 0), (1, 1), (count - 1, width), (count - 1, width))
+    alike = call.emit(ops.Equal(), call.emit(late, flat), call.emit(early, flat))
+    numbers = call.convert(call.emit(ops.Not(), alike), DType.I32)
+    other = call.convert(call.emit(ops.ReduceMax((1,), False), numbers), DType.BOOL)
+    return call.emit(ops.Concat(0), first, other)
+
+
+def _behind_first(call: Call, x: Tensor) -> list[Tensor]:
+    count = x.shape[0] - 1
+    return [call.emit(ops.StridedSlice((1,), (1,), (count,), (count,)), x)] if count else []
+
+
+def _inverse(call: Call, order: Tensor) -> Tensor:
+    numbers = call.constant(np.arange(order.shape[0], dtype=np.int64))
+    return call.emit(ops.Scatter(), numbers, order, numbers)
+
+
+def _one(call: Call) -> Tensor:
+    return call.constant(np.array(1, np.int64))
+
+
+def running_total(call: Call, x: Tensor) -> Tensor:
+    """Running totals of whole numbers [n], in log n steps of sums."""
+    count, step = x.shape[0], 1
+    while step < count:
+        early = call.emit(ops.StridedSlice((0,), (1,), (count - step,), (count - step,)), x)
+        x = call.emit(ops.Add(), x, call.emit(ops.Pad((step,), (0,)), early))
+        step *= 2
+    return x

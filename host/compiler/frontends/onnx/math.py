@@ -1,0 +1,244 @@
+"""ONNX's element-wise operators."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from edgekit.host.compiler.frontends.onnx.call import Call
+from edgekit.host.compiler.frontends.onnx.types import BFLOAT16
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import Activation, DType, Operator, ShapeError, Tensor
+
+Row = Callable[[Call], Tensor | list[Tensor]]
+
+
+def function(op: Operator) -> Row:
+    """One operand, no attributes."""
+    return lambda call: call.emit(op, call.x(0))
+
+
+def binary(op: Operator, swapped: bool = False) -> Row:
+    """Two operands; `swapped`: the graph's operator takes them the other way round."""
+
+    def build(call: Call) -> Tensor:
+        a, b = _legacy_broadcast(call)
+        return call.emit(op, *((b, a) if swapped else (a, b)))
+
+    return build
+
+
+def logical(op: Operator, decisive: bool) -> Row:
+    """And, Or: an operand that is `decisive` everywhere, or nowhere, decides while importing."""
+
+    def build(call: Call) -> Tensor:
+        made = call.emit(op, *_legacy_broadcast(call))
+        a, b = call.x(0), call.x(1)
+        for known, other in ((a, b), (b, a)):
+            if known.data is None or made.data is not None or not known.elements:
+                continue
+            if np.all(known.data == decisive):
+                return call.constant(np.full(made.shape, decisive))
+            if other.shape == made.shape and np.all(known.data != decisive):
+                return other
+        return made
+
+    return build
+
+
+def _legacy_broadcast(call: Call) -> tuple[Tensor, Tensor]:
+    """Both operands; before opset 7 the second one lines up with `axis` of the first."""
+    a, b = call.x(0), call.x(1)
+    if call.opset >= 7 or not call.has("axis") or len(b.shape) > len(a.shape):
+        return a, b
+    behind = len(a.shape) - call.axis(call.integer("axis"), len(a.shape)) - len(b.shape)
+    return a, call.reshape(b, (*b.shape, *(1,) * max(behind, 0)))
+
+
+def variadic(op: Operator) -> Row:
+    def build(call: Call) -> Tensor:
+        total, *rest = call.all()
+        for x in rest:
+            total = call.emit(op, total, x)
+        return total
+
+    return build
+
+
+def mean_of(call: Call) -> Tensor:
+    total = variadic(ops.Add())(call)
+    assert isinstance(total, Tensor)
+    return call.emit(ops.Mul(), total, call.builder.floats(1 / len(call.values)))
+
+
+def sub(call: Call) -> Tensor:
+    a, b = _legacy_broadcast(call)
+    if b.data is not None and b.dtype is DType.F32:
+        return call.emit(ops.Add(), a, call.constant(-b.data))  # so that passes see one form
+    return call.emit(ops.Sub(), a, b)
+
+
+def div(call: Call) -> Tensor:
+    a, b = _legacy_broadcast(call)
+    if b.data is not None and b.dtype is DType.F32 and np.all(np.abs(b.data) > 1e-30):
+        return call.emit(ops.Mul(), a, call.constant(np.float32(1) / b.data))
+    return call.emit(ops.Div(), a, b)
+
+
+def power(call: Call) -> Tensor:
+    x, exponent = call.x(0), call.x(1)
+    result = x.dtype
+    wide = call.convert(x, DType.F32)
+    data = exponent.data
+    if data is not None and data.size == 1 and float(data.reshape(-1)[0]) in (2.0, 0.5):
+        square = float(data.reshape(-1)[0]) == 2.0
+        y = call.emit(ops.Mul(), wide, wide) if square else call.emit(ops.Sqrt(), wide)
+        rank = max(len(x.shape), data.ndim)
+        y = call.reshape(y, (1,) * (rank - len(x.shape)) + x.shape)
+    else:
+        y = call.emit(ops.Pow(), wide, call.convert(exponent, DType.F32))
+    return call.convert(y, result)
+
+
+def modulo(call: Call) -> Tensor:
+    return call.emit(ops.Modulo(bool(call.integer("fmod", 0))), call.x(0), call.x(1))
+
+
+def clip(call: Call) -> Tensor:
+    x = call.x(0)
+    low = call.number("min", -math.inf) if call.opset < 11 else _bound(call, 1, -math.inf)
+    high = call.number("max", math.inf) if call.opset < 11 else _bound(call, 2, math.inf)
+    if low is None or high is None or x.dtype is not DType.F32:
+        for i, op in ((1, ops.Maximum()), (2, ops.Minimum())):
+            bound = call.maybe(i)
+            x = x if bound is None else call.emit(op, x, bound)
+        return x
+    for activation in (Activation.RELU, Activation.RELU6, Activation.RELU_N1_TO_1):
+        if activation.bounds == (low, high):
+            return call.emit(ops.Clamp(activation), x)
+    if high < low:
+        low = high  # as ONNX defines it
+    return call.emit(ops.Clip(low, high), x)
+
+
+def _bound(call: Call, index: int, default: float) -> float | None:
+    """None for one that is computed."""
+    bound = call.maybe(index)
+    if bound is None:
+        return default
+    if bound.elements != 1:
+        raise ShapeError(f"expected one number as bound, found {bound.elements}")
+    return None if bound.data is None else float(bound.data.reshape(-1)[0])
+
+
+def relu(call: Call) -> Tensor:
+    x = call.x(0)
+    if x.dtype is DType.F32:
+        return call.emit(ops.Clamp(Activation.RELU), x)
+    return call.emit(ops.Maximum(), x, call.scalar(0, x))
+
+
+def leaky_relu(call: Call) -> Tensor:
+    return call.emit(ops.LeakyRelu(call.number("alpha", 0.01)), call.x(0))
+
+
+def prelu(call: Call) -> Tensor:
+    x, slope = call.x(0), call.x(1)
+    if len(slope.shape) == 1 and len(x.shape) > 1 and slope.shape[0] == x.shape[1] != x.shape[-1]:
+        slope = call.reshape(slope, (slope.shape[0], *(1,) * (len(x.shape) - 2)))
+    return call.emit(ops.PRelu(), x, slope)
+
+
+def elu(call: Call) -> Tensor:
+    return call.emit(ops.Elu(call.number("alpha", 1.0)), call.x(0))
+
+
+def selu(call: Call) -> Tensor:
+    alpha = call.number("alpha", 1.67326319217681884765625)
+    return call.emit(ops.Elu(alpha, call.number("gamma", 1.05070102214813232421875)), call.x(0))
+
+
+def celu(call: Call) -> Tensor:
+    alpha = call.number("alpha", 1.0)
+    if alpha == 0:
+        raise ShapeError("expected an alpha that is not 0, found 0")
+    scaled = call.emit(ops.Mul(), call.x(0), call.builder.floats(1 / alpha))
+    y = call.emit(ops.Elu(), scaled)
+    positive = call.emit(ops.Clamp(Activation.RELU), call.x(0))
+    below = call.emit(ops.Clip(-math.inf, 0.0), y)
+    return call.emit(ops.Add(), positive, call.emit(ops.Mul(), below, call.builder.floats(alpha)))
+
+
+def hard_sigmoid(call: Call) -> Tensor:
+    op = ops.HardSigmoid(call.number("alpha", 0.2), call.number("beta", 0.5))
+    return call.emit(op, call.x(0))
+
+
+def hard_swish(call: Call) -> Tensor:
+    return call.emit(ops.HardSwish(), call.x(0))
+
+
+def mish(call: Call) -> Tensor:
+    x = call.x(0)
+    return call.emit(ops.Mul(), x, call.emit(ops.Tanh(), call.emit(ops.Softplus(), x)))
+
+
+def swish(call: Call) -> Tensor:
+    x = call.x(0)
+    inner = call.emit(ops.Mul(), x, call.builder.floats(call.number("alpha", 1.0)))
+    return call.emit(ops.Mul(), x, call.emit(ops.Logistic(), inner))
+
+
+def softsign(call: Call) -> Tensor:
+    x = call.x(0)
+    below = call.emit(ops.Add(), call.emit(ops.Abs(), x), call.builder.floats(1.0))
+    return call.emit(ops.Div(), x, below)
+
+
+def thresholded_relu(call: Call) -> Tensor:
+    x = call.x(0)
+    limit = call.builder.floats(call.number("alpha", 1.0))
+    above = call.emit(ops.Less(), limit, x)
+    return call.emit(ops.Where(), above, x, call.builder.floats(0.0))
+
+
+def gelu(call: Call) -> Tensor:
+    x = call.x(0)
+    if call.text("approximate", "none") == "none":
+        return call.emit(ops.Gelu(), x)
+    cube = call.emit(ops.Mul(), call.emit(ops.Mul(), x, x), x)
+    inner = call.emit(ops.Add(), x, call.emit(ops.Mul(), cube, call.builder.floats(0.044715)))
+    scaled = call.emit(ops.Mul(), inner, call.builder.floats(math.sqrt(2 / math.pi)))
+    gate = call.emit(ops.Add(), call.emit(ops.Tanh(), scaled), call.builder.floats(1.0))
+    return call.emit(ops.Mul(), call.emit(ops.Mul(), x, gate), call.builder.floats(0.5))
+
+
+def where(call: Call) -> Tensor:
+    return call.emit(ops.Where(), call.x(0), call.x(1), call.x(2))
+
+
+def cast(call: Call) -> Tensor:
+    number = call.integer("to") if call.opset >= 6 else _old_cast(call)
+    return _cast(call, call.dtype(number), number == BFLOAT16)
+
+
+def cast_like(call: Call) -> Tensor:
+    like = call.x(1)
+    return _cast(call, like.dtype, like.name in call.bfloat16)
+
+
+def _cast(call: Call, to: DType, bfloat16: bool) -> Tensor:
+    y = call.convert(call.x(0), to)
+    if bfloat16:
+        y = call.emit(ops.RoundBfloat16(), y)
+        call.bfloat16.add(y.name)
+    elif y.name in call.bfloat16:  # the same value is f32 from here on, under a name of its own
+        y = call.emit(ops.Reshape(y.shape), y)
+    return y
+
+
+def _old_cast(call: Call) -> int:
+    names = {"FLOAT": 1, "INT32": 6, "INT64": 7, "BOOL": 9}
+    return names.get(call.text("to"), 0)

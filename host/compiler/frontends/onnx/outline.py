@@ -1,0 +1,106 @@
+"""What an .onnx file says of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from edgekit.host.compiler.frontends.common.outline import (
+    Outline,
+    Sized,
+    Slot,
+    Step,
+    count_multiply_adds,
+    peak_bytes,
+)
+from edgekit.host.compiler.frontends.onnx.file import FileGraph, FileInput, FileNode, read_onnx
+from edgekit.host.compiler.frontends.onnx.operators import onnx_operators
+from edgekit.host.compiler.ir.types import Array, Shape
+
+# Bytes of an element, and how the kit names the type; other names are ONNX's.
+_TYPES = {
+    "FLOAT": (4, "f32"),
+    "FLOAT16": (2, "f16"),
+    "BFLOAT16": (4, "f32"),  # as it is computed
+    "DOUBLE": (8, "f64"),
+    "INT8": (1, "s8"),
+    "UINT8": (1, "u8"),
+    "INT16": (2, "s16"),
+    "UINT16": (2, "u16"),
+    "INT32": (4, "s32"),
+    "UINT32": (4, "u32"),
+    "INT64": (8, "s64"),
+    "UINT64": (8, "u64"),
+    "BOOL": (1, "bool"),
+}
+
+
+def outline_onnx(path: Path, shapes: Mapping[str, Shape]) -> Outline:
+    """`shapes`: of inputs that the file leaves open. Raises `InputError` for damaged files."""
+    model = read_onnx(path)
+    inputs = tuple(_slot(item, shapes.get(item.name)) for item in model.inputs)
+    told = {item.name: item for item in (*model.inputs, *model.values)}
+    tensors: dict[object, Sized] = {
+        name: _sized(item, shapes.get(name)) for name, item in told.items()
+    }
+    nodes = list(_all(model.nodes))
+    constants = {
+        **model.constants,
+        **{n.outputs[0]: v for n in nodes if n.outputs and (v := _value(n)) is not None},
+    }
+    for graph in _graphs(nodes):
+        constants |= graph.constants
+    tensors |= {name: Sized(v.shape, v.itemsize, True) for name, v in constants.items()}
+    steps = []
+    for node in model.nodes:
+        # An output that the file does not describe has a shape all the same.
+        for name in filter(None, node.outputs):
+            tensors.setdefault(name, Sized(None, 4))
+        steps.append(Step(node.op, node.inputs, node.outputs))
+    unknown = FileInput("", "", None)
+    return Outline(
+        "ONNX",
+        inputs,
+        tuple(_slot(told.get(name, unknown), None, name) for name in model.outputs),
+        (),
+        tuple((str(n.index), n.op) for n in nodes),
+        onnx_operators(),
+        sum(v.size for v in constants.values()),
+        sum(v.nbytes for v in constants.values()),
+        count_multiply_adds(steps, tensors),
+        peak_bytes(steps, tensors, model.outputs),
+    )
+
+
+def _graphs(nodes: Iterable[FileNode]) -> Iterator[FileGraph]:
+    """The graphs that are attributes of `nodes`: branches, and bodies of loops."""
+    for node in nodes:
+        yield from (v for v in node.attributes.values() if isinstance(v, FileGraph))
+
+
+def _all(nodes: Iterable[FileNode]) -> Iterator[FileNode]:
+    """`nodes` and what is inside of them."""
+    for node in nodes:
+        yield node
+        for graph in _graphs([node]):
+            yield from _all(graph.nodes)
+
+
+def _value(node: FileNode) -> Array | None:
+    """What a Constant holds."""
+    found = node.attributes.get("value") if node.op == "Constant" else None
+    return found if isinstance(found, np.ndarray) else None
+
+
+def _slot(item: FileInput, given: Shape | None, name: str = "") -> Slot:
+    dtype = _TYPES.get(item.dtype, (0, item.dtype.lower()))[1]
+    return Slot(name or item.name, dtype, item.shape if given is None else given)
+
+
+def _sized(item: FileInput, given: Shape | None) -> Sized:
+    shape = item.shape if given is None else given
+    whole = None if shape is None else tuple(d for d in shape if isinstance(d, int))
+    known = whole is not None and shape is not None and len(whole) == len(shape)
+    return Sized(whole if known else None, _TYPES.get(item.dtype, (4, ""))[0])

@@ -1,0 +1,205 @@
+"""ONNX pools: NCHW outside; what `ops` has no kernel for is made of slices."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from edgekit.host.compiler.frontends.common import indexing
+from edgekit.host.compiler.frontends.common.emitter import need_rank
+from edgekit.host.compiler.frontends.onnx.call import Call
+from edgekit.host.compiler.frontends.onnx.conv import (
+    Sliding,
+    as_image,
+    padding_of,
+    pair,
+    sliding,
+    surround,
+)
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import Array, DType, ShapeError, Tensor
+
+_TAPS = 1024  # of a window that is made of slices
+_UNPOOLED_LIMIT = 1 << 26  # elements
+
+
+def max_pool(call: Call) -> Tensor | list[Tensor]:
+    x = call.x(0)
+    need_rank(x, 3, 4, 5)
+    s = sliding(call, x.shape[2:], call.list("kernel_shape"), bool(call.integer("ceil_mode", 0)))
+    if len(call.node.outputs) > 1:
+        return _indices(call, x, s)
+    simple = len(x.shape) < 5 and set(s.dilation) == {1} and x.dtype is DType.F32
+    if simple and all(p < w for p, w in zip((*s.before, *s.after), s.window * 2, strict=True)):
+        image = call.nhwc(as_image(call, x))
+        op = ops.MaxPool2D(pair(s.window, 1), pair(s.stride, 1), padding_of(s))
+        y = call.nchw(call.emit(op, image))
+        return y if len(x.shape) == 4 else call.reshape(y, (*y.shape[:2], y.shape[3]))
+    return _by_slices(call, x, s, _least(x), lambda a, b: call.emit(ops.Maximum(), a, b))
+
+
+def _indices(call: Call, x: Tensor, s: Sliding) -> list[Tensor]:
+    """[largest values, where they lie in x laid out flat], of equals the first."""
+    shape = x.shape[2:]
+    at = np.arange(math.prod(shape), dtype=np.int64)
+    # Column by column, with storage_order 1, the last axis but one runs fastest.
+    if call.integer("storage_order", 0) and len(shape) > 1:
+        places = at.reshape(*shape[:-2], shape[-1], shape[-2]).swapaxes(-1, -2)
+    else:
+        places = at.reshape(shape)
+    starts = np.arange(x.shape[0] * x.shape[1], dtype=np.int64) * at.size
+    starts = starts.reshape(*x.shape[:2], *(1,) * len(shape))
+    widths = list(zip(s.before, s.after, strict=True))
+    padded = np.pad(places, widths, constant_values=-1)
+    best: list[Tensor] = []
+    wide = surround(call, x, (0, 0, *s.before), (0, 0, *s.after), _least(x))
+    for part, tap in _slices(call, wide, s):
+        cut = tuple(
+            slice(t * d, t * d + (n - 1) * st + 1, st)
+            for t, d, n, st in zip(tap, s.dilation, part.shape[2:], s.stride, strict=True)
+        )
+        place = call.constant(padded[cut])
+        if best:
+            better = call.emit(ops.Less(), best[0], part)
+            place = call.emit(ops.Where(), better, place, best[1])
+            part = call.emit(ops.Maximum(), best[0], part)
+        best = [part, place]
+    return [best[0], call.emit(ops.Add(), best[1], call.constant(starts))]
+
+
+def _least(x: Tensor) -> float:
+    """What no element of the type of x is below."""
+    return -math.inf if x.dtype.is_float else float(np.iinfo(x.dtype.numpy).min)
+
+
+def lp_pool(call: Call) -> Tensor:
+    """The p-th root of the sum of |x|^p over each window."""
+    x = call.x(0)
+    need_rank(x, 3, 4, 5)
+    s = sliding(call, x.shape[2:], call.list("kernel_shape"), bool(call.integer("ceil_mode", 0)))
+    total = _by_slices(call, _raised(call, x), s, 0.0, lambda a, b: call.emit(ops.Add(), a, b))
+    return _root(call, total)
+
+
+def global_lp_pool(call: Call) -> Tensor:
+    x = call.x(0)
+    return _root(
+        call, call.emit(ops.ReduceSum(tuple(range(2, len(x.shape))), True), _raised(call, x))
+    )
+
+
+def _raised(call: Call, x: Tensor) -> Tensor:
+    p = call.integer("p", 2)
+    if p == 2:
+        return call.emit(ops.Mul(), x, x)
+    return call.emit(ops.Pow(), call.emit(ops.Abs(), x), call.builder.floats(float(p)))
+
+
+def _root(call: Call, x: Tensor) -> Tensor:
+    p = call.integer("p", 2)
+    if p < 1:
+        raise ShapeError(f"expected p of at least 1, found {p}")
+    if p == 2:
+        return call.emit(ops.Sqrt(), x)
+    return call.emit(ops.Pow(), x, call.builder.floats(1 / p))
+
+
+def average_pool(call: Call) -> Tensor:
+    x = call.x(0)
+    need_rank(x, 3, 4, 5)
+    ceil = bool(call.integer("ceil_mode", 0))
+    whole = bool(call.integer("count_include_pad", 0))
+    s = sliding(call, x.shape[2:], call.list("kernel_shape"), ceil)
+    padded = any((*s.before, *s.after))
+    inside = all(p < w for p, w in zip((*s.before, *s.after), s.window * 2, strict=True))
+    if len(x.shape) < 5 and set(s.dilation) == {1} and inside and not (whole and padded):
+        image = call.nhwc(as_image(call, x))
+        op = ops.AveragePool2D(pair(s.window, 1), pair(s.stride, 1), padding_of(s))
+        y = call.nchw(call.emit(op, image))
+        return y if len(x.shape) == 4 else call.reshape(y, (*y.shape[:2], y.shape[3]))
+    total = _by_slices(call, x, s, 0.0, lambda a, b: call.emit(ops.Add(), a, b))
+    return call.emit(ops.Mul(), total, call.constant(1 / _counts(call, x, s, whole)))
+
+
+def _counts(call: Call, x: Tensor, s: Sliding, whole: bool) -> Array:
+    """How many elements each window's mean is over: [1, 1, ...]."""
+    counts = np.ones((), np.float32)
+    explicit = call.list("pads", (0,) * (2 * len(s.window)))[len(s.window) :]
+    for i, size in enumerate(x.shape[2:]):
+        # With count_include_pad the file's own padding counts, not what ceil_mode added.
+        low, high = (-s.before[i], size + min(explicit[i], s.after[i])) if whole else (0, size)
+        span = (s.window[i] - 1) * s.dilation[i] + 1
+        steps = (size + s.before[i] + s.after[i] - span) // s.stride[i] + 1
+        taps = np.arange(s.window[i]) * s.dilation[i]
+        at = np.arange(steps)[:, None] * s.stride[i] - s.before[i] + taps
+        inside = ((at >= low) & (at < high)).sum(axis=1).astype(np.float32)
+        counts = counts[..., None] * inside
+    return counts.reshape(1, 1, *counts.shape)
+
+
+def _by_slices(
+    call: Call, x: Tensor, s: Sliding, filler: float, join: Callable[[Tensor, Tensor], Tensor]
+) -> Tensor:
+    """A pool of any rank as joined slices, one per element of the window."""
+    padded = surround(call, x, (0, 0, *s.before), (0, 0, *s.after), filler)
+    total: Tensor | None = None
+    for part, _ in _slices(call, padded, s):
+        total = part if total is None else join(total, part)
+    assert total is not None
+    return total
+
+
+def _slices(call: Call, padded: Tensor, s: Sliding) -> Iterator[tuple[Tensor, tuple[int, ...]]]:
+    """What each element of the window sees, and which element it is."""
+    if math.prod(s.window) > _TAPS:
+        raise ShapeError(f"expected a window of at most {_TAPS} elements, found {list(s.window)}")
+    sizes = [
+        (d - (w - 1) * di - 1) // st + 1
+        for d, w, di, st in zip(padded.shape[2:], s.window, s.dilation, s.stride, strict=True)
+    ]
+    extent = (*padded.shape[:2], *sizes)
+    for tap in itertools.product(*(range(w) for w in s.window)):
+        begin = (0, 0, *(t * d for t, d in zip(tap, s.dilation, strict=True)))
+        op = ops.StridedSlice(begin, (1, 1, *s.stride), extent, extent)
+        yield call.emit(op, padded), tap
+
+
+def global_average_pool(call: Call) -> Tensor:
+    x = call.x(0)
+    axes = tuple(range(2, len(x.shape)))
+    return call.emit(ops.Mean(axes, True), x)
+
+
+def global_max_pool(call: Call) -> Tensor:
+    x = call.x(0)
+    return call.emit(ops.ReduceMax(tuple(range(2, len(x.shape))), True), x)
+
+
+def max_unpool(call: Call) -> Tensor:
+    """Values where their indices say, in an image as large as MaxPool's may have been, else 0."""
+    x, at = call.x(0), call.x(1)
+    window = call.list("kernel_shape")
+    stride = call.list("strides", (1,) * len(window))
+    pads = call.list("pads", (0,) * (2 * len(window)))
+    rank = len(x.shape) - 2
+    if not (rank == len(window) == len(stride) == len(pads) // 2) or at.shape != x.shape:
+        raise ShapeError(f"expected a window and indices for {list(x.shape)}, found others")
+    sizes = [
+        (d - 1) * st - before - after + w
+        for d, w, st, before, after in zip(
+            x.shape[2:], window, stride, pads[:rank], pads[rank:], strict=True
+        )
+    ]
+    if min(sizes, default=0) < 1 or math.prod((*x.shape[:2], *sizes)) > _UNPOOLED_LIMIT:
+        raise ShapeError(f"expected an image of a sensible size, found {sizes}")
+    shape = (*x.shape[:2], *sizes)
+    empty = call.constant(np.zeros(shape, x.dtype.numpy))
+    y = indexing.place(call, empty, indexing.whole(call, at), x, shape)
+    asked = call.integers(2, "output shape") if call.maybe(2) is not None else shape
+    if len(asked) != len(shape) or any(a < s for a, s in zip(asked, shape, strict=True)):
+        raise ShapeError(f"expected an output of at least {list(shape)}, found {list(asked)}")
+    after = tuple(a - s for a, s in zip(asked, shape, strict=True))
+    return surround(call, y, (0,) * len(shape), after, 0.0)

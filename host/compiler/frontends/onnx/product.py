@@ -1,0 +1,70 @@
+"""ONNX matrix products."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from edgekit.host.compiler.frontends.common.emitter import need_rank
+from edgekit.host.compiler.frontends.onnx.call import Call
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import DType, MisfitError, ShapeError, Tensor
+
+
+def matmul(call: Call) -> Tensor:
+    return product(call, call.x(0), call.x(1))
+
+
+def product(call: Call, a: Tensor, b: Tensor) -> Tensor:
+    """a · b by NumPy's rules; constant f32 matrices become fully connected layers."""
+    if not a.shape or not b.shape:
+        raise ShapeError("expected matrices or vectors, found a scalar")
+    row, column = len(a.shape) == 1, len(b.shape) == 1
+    a = call.reshape(a, (1, *a.shape)) if row else a
+    b = call.reshape(b, (*b.shape, 1)) if column else b
+    if a.shape[-1] != b.shape[-2]:
+        raise MisfitError(f"expected inner sizes that agree, found {a.shape[-1]} and {b.shape[-2]}")
+    if b.data is not None and len(b.shape) == 2 and a.dtype is DType.F32:
+        y = call.emit(ops.FullyConnected(True), a, _transposed(call, b), None)
+    else:
+        y = call.emit(ops.MatMul(), a, b)
+    if row:
+        y = call.reshape(y, (*y.shape[:-2], y.shape[-1]))
+    return call.reshape(y, y.shape[:-1]) if column else y
+
+
+def _transposed(call: Call, b: Tensor) -> Tensor:
+    """The constant [k, n] as weights [n, k], with its scales, if they are per column."""
+    data, quant = b.data, b.quant
+    assert data is not None
+    if quant is not None and quant.per_channel:
+        quant = replace(quant, axis=0) if quant.axis == 1 else None
+    return call.builder.once(("transposed", b.name), lambda: [call.quantized(data.T, quant)])[0]
+
+
+def gemm(call: Call) -> Tensor:
+    """alpha · A' · B' + beta · C."""
+    a, b = call.x(0), call.x(1)
+    need_rank(a, 2)
+    need_rank(b, 2)
+    alpha, beta = call.number("alpha", 1.0), call.number("beta", 1.0)
+    a = call.transpose(a, (1, 0)) if call.integer("transA", 0) else a
+    rows = b if call.integer("transB", 0) and alpha == 1.0 else None  # as the operator has them
+    b = call.transpose(b, (1, 0)) if call.integer("transB", 0) else b
+    if alpha != 1.0:
+        b = call.emit(ops.Mul(), b, call.scalar(alpha, b))
+    c = call.maybe(2)
+    if c is not None and beta != 1.0:
+        c = call.emit(ops.Mul(), c, call.scalar(beta, c))
+    if b.data is None or a.dtype is not DType.F32:
+        y = product(call, a, b)
+        return y if c is None else call.emit(ops.Add(), y, c)
+    fits = c is not None and c.data is not None and c.data.size in (1, b.shape[1])
+    fits = fits and (c is None or c.shape[-1:] in ((1,), (b.shape[1],), ()))
+    bias = None
+    if fits and c is not None and c.data is not None:
+        bias = call.constant(np.broadcast_to(c.data.reshape(-1), (b.shape[1],)))
+    weights = _transposed(call, b) if rows is None else rows
+    y = call.emit(ops.FullyConnected(), a, weights, bias)
+    return y if bias is not None or c is None else call.emit(ops.Add(), y, c)

@@ -1,0 +1,204 @@
+"""Quantized operators of ONNX Runtime's tools (domain com.microsoft): what they say in f32.
+
+As ONNX Runtime defines them: dequantize, compute, quantize. A pass makes integer operators of
+what lies between codes whose scales are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from edgekit.host.compiler.frontends.common.emitter import need_rank
+from edgekit.host.compiler.frontends.onnx import math, pool, quant, recurrent, reduce
+from edgekit.host.compiler.frontends.onnx.call import Call
+from edgekit.host.compiler.frontends.onnx.dynamic import dynamic_layer
+from edgekit.host.compiler.frontends.onnx.product import product
+from edgekit.host.compiler.frontends.onnx.types import Value
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import DType, ShapeError, Tensor
+
+Row = Callable[[Call], Tensor]
+
+
+def real(call: Call, index: int, axis: int = 1) -> Tensor:
+    """Inputs `index` to `index + 2`, codes with scale and zero point, in f32."""
+    scale = call.x(index + 1)
+    return quant.dequantize_linear(
+        call.given(call.x(index), scale, call.maybe(index + 2), axis=axis)
+    )
+
+
+def _codes(call: Call, y: Tensor, index: int, like: Tensor) -> Tensor:
+    """y as codes with the scale and zero point that inputs `index` and `index + 1` are."""
+    zero = call.maybe(index + 1) or call.constant(np.zeros((), like.dtype.numpy))
+    return quant.quantize_linear(call.given(y, call.x(index), zero))
+
+
+def binary(op: ops.Add | ops.Mul) -> Row:
+    def build(call: Call) -> Tensor:
+        y = call.emit(op, real(call, 0), real(call, 3))
+        return _codes(call, y, 6, call.x(0))
+
+    return build
+
+
+def unary(row: Callable[[Call], Value | list[Tensor]]) -> Row:
+    """`row` on the codes' values; `channels_last` images are transposed."""
+
+    def build(call: Call) -> Tensor:
+        x, transposed = real(call, 0), bool(call.integer("channels_last", 0))
+        x = channels_first(call, x) if transposed else x
+        y = row(replace(call, values=[x]))
+        assert isinstance(y, Tensor)
+        y = channels_last(call, y) if transposed else y
+        return _codes(call, y, 3, call.x(0))
+
+    return build
+
+
+def channels_first(call: Call, x: Tensor) -> Tensor:
+    rank = len(x.shape)
+    return call.transpose(x, (0, rank - 1, *range(1, rank - 1)))
+
+
+def channels_last(call: Call, x: Tensor) -> Tensor:
+    return call.transpose(x, (0, *range(2, len(x.shape)), 1))
+
+
+def softmax(call: Call) -> Tensor:
+    forms = replace(call, values=[real(call, 0)], opset=call.integer("opset", call.opset))
+    return _codes(call, reduce.softmax(forms), 3, call.x(0))
+
+
+def concat(call: Call) -> Tensor:
+    parts = [real(call, i) for i in range(2, len(call.values), 3)]
+    if not parts:
+        raise ShapeError("expected at least one input, found none")
+    axis = call.axis(call.integer("axis"), len(parts[0].shape))
+    y = parts[0] if len(parts) == 1 else call.emit(ops.Concat(axis), *parts)
+    return _codes(call, y, 0, call.x(2))
+
+
+def where(call: Call) -> Tensor:
+    y = call.emit(ops.Where(), call.x(0), real(call, 1), real(call, 4))
+    return _codes(call, y, 7, call.x(1))
+
+
+def max_pool(call: Call) -> Value | list[Tensor]:
+    """NhwcMaxPool: codes keep their order."""
+    made = pool.max_pool(replace(call, values=[channels_first(call, call.x(0))]))
+    first = made[0] if isinstance(made, list) else made
+    return channels_last(call, first)
+
+
+def convolution(call: Call) -> Tensor:
+    """QLinearConv with its images in either layout."""
+    if not call.integer("channels_last", 0):
+        return quant.qlinear_conv(call)
+    x = channels_first(call, call.x(0))
+    return channels_last(call, quant.qlinear_conv(replace(call, values=[x, *call.values[1:]])))
+
+
+def gemm(call: Call) -> Tensor:
+    """alpha · A' · B' + C in f32, or as codes where there is a scale for them."""
+    transposed = bool(call.integer("transB", 0))
+    a, b = real(call, 0), real(call, 3, 0 if transposed else 1)
+    need_rank(a, 2)
+    need_rank(b, 2)
+    a = call.transpose(a, (1, 0)) if call.integer("transA", 0) else a
+    b = _turned(call, b) if transposed else b
+    alpha = call.number("alpha", 1.0)
+    y = product(call, a, b)
+    y = y if alpha == 1 else call.emit(ops.Mul(), y, call.builder.floats(alpha))
+    if call.maybe(6) is not None:
+        scales = [call.value(i, "scale").reshape(-1) for i in (1, 4)]
+        unit = call.constant(np.asarray(np.float32(alpha) * scales[0] * scales[1], np.float32))
+        bias = call.emit(ops.Mul(), call.convert(call.x(6), DType.F32), unit)
+        y = call.emit(ops.Add(), y, bias)
+    return y if call.maybe(7) is None else _codes(call, y, 7, call.x(0))
+
+
+def _turned(call: Call, b: Tensor) -> Tensor:
+    """b transposed, a constant with its scales."""
+    if b.data is None or b.quant is None:
+        return call.transpose(b, (1, 0))
+    return call.quantized(b.data.T, replace(b.quant, axis=1 - b.quant.axis))
+
+
+def _weights(call: Call, index: int, scale: int, zero: int) -> Tensor:
+    """A matrix of codes in f32; its scales are per tensor or column."""
+    w, scales = call.x(index), call.x(scale)
+    return quant.dequantize_linear(call.given(w, scales, call.maybe(zero), axis=len(w.shape) - 1))
+
+
+def _with_bias(call: Call, y: Tensor, index: int) -> Tensor:
+    bias = call.maybe(index)
+    return y if bias is None else call.emit(ops.Add(), y, bias)
+
+
+def dynamic_matmul(call: Call) -> Tensor:
+    """DynamicQuantizeMatMul: a layer of bytes, or what it says in f32."""
+    ins = (call.x(0), call.x(1), call.x(2), call.maybe(3), call.maybe(4))
+    if (y := dynamic_layer(call, *ins)) is not None:
+        return y
+    y = product(call, quant.rounded(call, call.x(0)), _weights(call, 1, 2, 3))
+    return _with_bias(call, y, 4)
+
+
+def matmul_to_float(call: Call) -> Tensor:
+    """MatMulIntegerToFloat: its scales may be computed."""
+    a = _scaled(call, call.x(0), call.x(2), call.maybe(4), max(len(call.x(0).shape) - 2, 0))
+    b = _scaled(call, call.x(1), call.x(3), call.maybe(5), len(call.x(1).shape) - 1)
+    return _with_bias(call, product(call, a, b), 6)
+
+
+def _scaled(call: Call, x: Tensor, scale: Tensor, zero: Tensor | None, axis: int) -> Tensor:
+    wide = quant.without_zero(call, x, zero, DType.F32, axis)
+    if scale.elements > 1:
+        scale = call.reshape(scale, (scale.elements, *(1,) * (len(x.shape) - 1 - axis)))
+    return call.emit(ops.Mul(), wide, scale)
+
+
+def lstm(call: Call) -> list[Tensor]:
+    """DynamicQuantizeLSTM: weights [directions, size, gates · hidden] of codes, and what they are
+    multiplied with is rounded to codes of its own range at each step."""
+    weights = []
+    for index, scale in ((1, 8), (2, 10)):
+        w, scales = call.x(index), call.x(scale)
+        zero = call.maybe(scale + 1)
+        wide = call.convert(w, DType.F32)
+        if zero is not None:
+            wide = call.emit(ops.Sub(), wide, _per_gate(call, call.convert(zero, DType.F32)))
+        real_w = call.emit(ops.Mul(), wide, _per_gate(call, scales))
+        weights.append(call.transpose(real_w, (0, 2, 1)))
+    values = [call.x(0), *weights, *call.values[3:8]]
+    return recurrent.lstm(replace(call, values=values), lambda x: quant.rounded(call, x))
+
+
+def _per_gate(call: Call, scales: Tensor) -> Tensor:
+    """[directions] or [directions, gates · hidden], as the weights lie."""
+    return call.reshape(scales, (scales.shape[0], 1, -(-scales.elements // scales.shape[0])))
+
+
+QLINEAR: dict[str, Callable[[Call], Value | list[Tensor]]] = {
+    "DequantizeLinear": quant.dequantize_linear,
+    "DynamicQuantizeLSTM": lstm,
+    "DynamicQuantizeMatMul": dynamic_matmul,
+    "MatMulIntegerToFloat": matmul_to_float,
+    "NhwcMaxPool": max_pool,
+    "QGemm": gemm,
+    "QLinearAdd": binary(ops.Add()),
+    "QLinearAveragePool": unary(pool.average_pool),
+    "QLinearConcat": concat,
+    "QLinearConv": convolution,
+    "QLinearGlobalAveragePool": unary(pool.global_average_pool),
+    "QLinearLeakyRelu": unary(math.leaky_relu),
+    "QLinearMul": binary(ops.Mul()),
+    "QLinearSigmoid": unary(math.function(ops.Logistic())),
+    "QLinearSoftmax": softmax,
+    "QLinearWhere": where,
+    "QuantizeLinear": quant.quantize_linear,
+}

@@ -1,0 +1,379 @@
+"""ONNX's quantized operators: Q and DQ pairs, and products of integers.
+
+Integer products are exact: sums are made in s32, or in f32 over so few terms that it holds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+
+from edgekit.host.compiler.frontends.common.emitter import need_rank
+from edgekit.host.compiler.frontends.onnx.call import Call
+from edgekit.host.compiler.frontends.onnx.conv import (
+    Sliding,
+    as_image,
+    conv,
+    grouped,
+    groups_of,
+    sliding,
+)
+from edgekit.host.compiler.frontends.onnx.product import product
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.quantization import code_range, zero_point_of
+from edgekit.host.compiler.ir.types import Array, DType, Quant, ShapeError, Tensor
+
+_CODES = (DType.U8, DType.I8, DType.U16, DType.I16)
+_EXACT = 1 << 24  # whole numbers below this are exact in f32
+_LARGEST_PRODUCT = 256 * 256
+_Made = TypeVar("_Made")
+
+
+def _scale_and_zero(call: Call, index: int) -> Quant:
+    """Inputs `index` (scales) and `index + 1` (zero points, absent: 0), both constant."""
+    scale = np.atleast_1d(call.value(index, "scale")).astype(np.float32)
+    zero = np.zeros(1, np.int64)
+    if call.maybe(index + 1) is not None:
+        given = np.atleast_1d(call.value(index + 1, "zero point"))
+        if not np.isfinite(given.astype(np.float64)).all():
+            raise ShapeError("expected whole numbers as zero points, found others")
+        zero = given.astype(np.int64)
+    if not (np.isfinite(scale).all() and (scale > 0).all()):
+        raise ShapeError(f"expected positive finite scales, found {float(scale.min())}")
+    if scale.ndim != 1 or zero.size not in (1, scale.size):
+        raise ShapeError(f"expected scales per tensor or axis, found {list(scale.shape)}")
+    return Quant(scale, np.broadcast_to(zero.reshape(-1), scale.shape).astype(np.int64))
+
+
+def _code_type(call: Call, index: int) -> DType:
+    """The type that the zero point has, or u8."""
+    zero = call.maybe(index)
+    kind = DType.U8 if zero is None else zero.dtype
+    if zero is None and call.integer("output_dtype", 0):
+        kind = call.dtype(call.integer("output_dtype"))
+    if kind not in _CODES:
+        raise ShapeError(f"expected codes of 8 or 16 bits, found {kind.value}")
+    return kind
+
+
+def _along(values: Array, axis: int, rank: int) -> Array:
+    return values if values.size == 1 else values.reshape(-1, *(1,) * (rank - 1 - axis))
+
+
+def quantize_linear(call: Call) -> Tensor:
+    """Codes of 8 bits by one constant scale are one operator; the others are composed."""
+    x, kind = call.convert(call.x(0), DType.F32), _code_type(call, 2)
+    if _is_known(call) and call.x(1).elements == 1 and kind.is_quantized:
+        return call.emit(ops.Quantize(kind, True), x, quant=_scale_and_zero(call, 1))
+    steps = call.emit(ops.RoundEven(), call.emit(ops.Div(), x, _spread(call, call.x(1), x)))
+    if call.maybe(2) is not None:
+        zero = _spread(call, call.convert(call.x(2), DType.F32), x)
+        steps = call.emit(ops.Add(), steps, zero)
+    low, high = code_range(kind)
+    return call.convert(call.emit(ops.Clip(low, high), steps), kind)
+
+
+def _is_known(call: Call) -> bool:
+    """Whether scales and zero points are constant, and not those of blocks."""
+    constant = all(call.x(i).data is not None for i in (1, 2) if call.maybe(i) is not None)
+    return constant and len(call.x(1).shape) < 2
+
+
+def _spread(call: Call, t: Tensor, x: Tensor) -> Tensor:
+    """Scales or zero points in a shape that broadcasts to x: of all, along an axis, or of blocks of
+    it."""
+    if t.elements == 1:
+        return call.reshape(t, ())
+    axis = call.axis(call.integer("axis", 1), len(x.shape))
+    if len(t.shape) == 1 and t.shape[0] == x.shape[axis]:
+        return call.reshape(t, (*t.shape, *(1,) * (len(x.shape) - 1 - axis)))
+    blocks = t.shape[axis] if len(t.shape) == len(x.shape) else 0
+    size = max(call.integer("block_size", 0) or -(-x.shape[axis] // max(blocks, 1)), 1)
+    wanted = (*x.shape[:axis], -(-x.shape[axis] // size), *x.shape[axis + 1 :])
+    if t.shape != wanted:
+        raise ShapeError(
+            f"expected scales for {list(x.shape)} along axis {axis}, found {list(t.shape)}"
+        )
+    block = np.arange(x.shape[axis], dtype=np.int64) // size
+    return call.emit(ops.Gather(axis), t, call.constant(block))
+
+
+def _need_length(x: Tensor, axis: int, quant: Quant) -> None:
+    if x.shape[axis] != quant.scale.size:
+        raise ShapeError(
+            f"expected {x.shape[axis]} scales for axis {axis} of {list(x.shape)}, "
+            f"found {quant.scale.size}"
+        )
+
+
+def dequantize_linear(call: Call) -> Tensor:
+    x = call.x(0)
+    if _is_known(call):
+        quant = _scale_and_zero(call, 1)
+        if x.quant is not None and _same(x.quant, quant):
+            return call.emit(ops.Cast(), x)
+        if x.data is not None and x.dtype in (DType.I8, DType.U8):
+            return _real(call, x, x.data, quant)
+    wide = call.convert(x, DType.F32)
+    zero = call.maybe(2)
+    if zero is not None and (zero.data is None or zero.data.any()):
+        moved = _spread(call, call.convert(zero, DType.F32), x)
+        wide = call.emit(ops.Add(), wide, call.emit(ops.Neg(), moved))
+    return call.emit(ops.Mul(), wide, _spread(call, call.x(1), x))
+
+
+def of_codes(row: Callable[[Call], _Made], every: bool = False) -> Callable[[Call], _Made | Tensor]:
+    """`row`, which moves values or picks some, done to what codes of a known scale stand for: a
+    pass makes the same on codes of it. It takes others as they are. `every`: all inputs are values;
+    else it is the first."""
+
+    def build(call: Call) -> _Made | Tensor:
+        given = call.all() if every else [call.maybe(0)]
+        x = given[0]
+        if x is None or len(call.node.outputs) > 1 or not all(_like(t, x) for t in given):
+            return row(call)
+        reals = [call.emit(ops.Cast(), t) for t in given if t is not None]
+        y = row(replace(call, values=[*reals, *call.values[len(reals) :]]))
+        if y is reals[0]:
+            return x
+        assert isinstance(y, Tensor)
+        return call.emit(ops.Quantize(x.dtype, True), y, quant=x.quant)
+
+    return build
+
+
+def pad_of_codes(row: Callable[[Call], Tensor]) -> Callable[[Call], Tensor]:
+    """`of_codes` of Pad, where what it pads with stands for 0."""
+    moved = of_codes(row)
+
+    def build(call: Call) -> Tensor:
+        x, value = call.x(0), call.maybe(2)
+        if not x.is_coded or call.opset < 11:
+            return row(call)
+        if call.text("mode", "constant") == "constant":
+            codes = (0.0,) if value is None else call.numbers(2, "value")
+            if codes != (zero_point_of(x),):
+                return row(call)
+            call = replace(call, values=[*call.values[:2], None, *call.values[3:]])
+        return moved(call)
+
+    return build
+
+
+def _like(t: Tensor | None, x: Tensor) -> bool:
+    """Whether t is computed codes of the scale of x."""
+    if t is None or t.data is not None or not t.is_coded or t.quant is None or x.quant is None:
+        return False
+    return t.dtype is x.dtype and _same(t.quant, x.quant)
+
+
+def _real(call: Call, x: Tensor, codes: Array, quant: Quant) -> Tensor:
+    """What constants of bytes stand for, still known as codes of s8 with scales: a pass makes
+    integer operators of them."""
+    if x.dtype is DType.U8:
+        codes = codes.astype(np.int64) - 128
+        quant = Quant(quant.scale, quant.zero_point - 128)
+    axis = 0
+    if quant.per_channel:
+        axis = call.axis(call.integer("axis", 1), len(x.shape))
+        _need_length(x, axis, quant)
+    zero = _along(quant.zero_point.astype(np.float32), axis, len(x.shape))
+    real = (codes - zero) * _along(quant.scale, axis, len(x.shape))
+    return call.quantized(real.astype(np.float32), Quant(quant.scale, quant.zero_point, axis))
+
+
+def _same(a: Quant, b: Quant) -> bool:
+    return (
+        a.scale.size == b.scale.size == 1
+        and a.scale[0] == b.scale[0]
+        and a.zero_point[0] == b.zero_point[0]
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Dynamic:
+    """Codes and zero point of x, both in f32, and the scale: x ≈ (codes − point) · scale."""
+
+    codes: Tensor
+    scale: Tensor
+    point: Tensor
+
+
+def _dynamic(call: Call, x: Tensor) -> _Dynamic:
+    """x as codes of u8 over its own range, which includes 0."""
+    axes = tuple(range(len(x.shape)))
+    zero, most = call.builder.floats(0.0), call.builder.floats(255.0)
+    high = call.emit(ops.Maximum(), call.emit(ops.ReduceMax(axes), x), zero)
+    low = call.emit(ops.Minimum(), call.emit(ops.ReduceMin(axes), x), zero)
+    span = call.emit(ops.Sub(), high, low)
+    empty = call.emit(ops.Equal(), span, zero)
+    # ONNX's definition has a scale of 0 where all values are, but ONNX Runtime divides by 1.
+    scale = call.emit(
+        ops.Where(), empty, call.builder.floats(1.0), call.emit(ops.Div(), span, most)
+    )
+    start = call.emit(ops.Div(), call.emit(ops.Neg(), low), scale)
+    point = call.emit(ops.Clip(0.0, 255.0), call.emit(ops.RoundEven(), start))
+    steps = call.emit(ops.RoundEven(), call.emit(ops.Div(), x, scale))
+    codes = call.emit(ops.Clip(0.0, 255.0), call.emit(ops.Add(), steps, point))
+    return _Dynamic(codes, scale, point)
+
+
+def dynamic_quantize_linear(call: Call) -> list[Tensor]:
+    """[codes, scale, zero point]; u8."""
+    found = _dynamic(call, call.x(0))
+    return [call.convert(found.codes, DType.U8), found.scale, call.convert(found.point, DType.U8)]
+
+
+def rounded(call: Call, x: Tensor) -> Tensor:
+    """x as its codes of u8 say it, in f32: what products with quantized weights are made of."""
+    found = _dynamic(call, x)
+    return call.emit(ops.Mul(), call.emit(ops.Sub(), found.codes, found.point), found.scale)
+
+
+def without_zero(call: Call, x: Tensor, zero: Tensor | None, kind: DType, axis: int) -> Tensor:
+    """x − zero point in a wider type; zero points of several values lie along `axis`."""
+    wide = call.convert(x, kind)
+    if zero is None:
+        return wide
+    moved = call.convert(zero, kind)
+    if moved.elements > 1 and len(moved.shape) == 1:
+        moved = call.reshape(moved, (moved.elements, *(1,) * (len(x.shape) - 1 - axis)))
+    return call.emit(ops.Sub(), wide, moved)
+
+
+def matmul_integer(call: Call) -> Tensor:
+    a, b = call.x(0), call.x(1)
+    left = without_zero(call, a, call.maybe(2), DType.I32, max(len(a.shape) - 2, 0))
+    right = without_zero(call, b, call.maybe(3), DType.I32, len(b.shape) - 1)
+    return product(call, left, right)
+
+
+def conv_integer(call: Call) -> Tensor:
+    x = without_zero(call, call.x(0), call.maybe(2), DType.F32, 0)
+    w = without_zero(call, call.x(1), call.maybe(3), DType.F32, 0)
+    return _integer_sums(call, x, _fixed(w))
+
+
+def _fixed(w: Tensor) -> Array:
+    if w.data is None:
+        raise ShapeError("expected constant weights as input 1, found a computed tensor")
+    return w.data
+
+
+def _integer_sums(call: Call, x: Tensor, w: Array) -> Tensor:
+    """s32 sums of a convolution of whole numbers (in f32), NCHW."""
+    need_rank(x, 3, 4)
+    if w.ndim != len(x.shape):
+        raise ShapeError(f"expected weights of rank {len(x.shape)}, found {list(w.shape)}")
+    s = sliding(call, x.shape[2:], w.shape[2:], False)
+    kernel = w if w.ndim == 4 else w[:, :, None, :]
+    image = call.nhwc(as_image(call, x))
+    y = call.nchw(_summed(call, image, kernel, s))
+    return y if len(x.shape) == 4 else call.reshape(y, (*y.shape[:2], y.shape[3]))
+
+
+def _summed(call: Call, image: Tensor, w: Array, s: Sliding) -> Tensor:
+    groups, taps = groups_of(call), int(w.shape[2] * w.shape[3])
+    step = max((_EXACT // _LARGEST_PRODUCT) // max(taps, 1), 1)
+    if taps * _LARGEST_PRODUCT > _EXACT or (groups > 1 and w.shape[1] > step):
+        raise ShapeError(f"expected fewer taps per channel, found {taps} in {groups} groups")
+    if groups > 1 or w.shape[1] <= step:
+        return call.convert(grouped(call, image, w, None, groups, s), DType.I32)
+    total: Tensor | None = None
+    for start in range(0, w.shape[1], step):
+        count = min(step, w.shape[1] - start)
+        begin, extent = (0, 0, 0, start), (*image.shape[:3], count)
+        part = call.emit(ops.StridedSlice(begin, (1,) * 4, extent, extent), image)
+        sums = grouped(call, part, w[:, start : start + count], None, 1, s)
+        sums = call.convert(sums, DType.I32)
+        total = sums if total is None else call.emit(ops.Add(), total, sums)
+    assert total is not None
+    return total
+
+
+def _requantized(call: Call, sums: Tensor, factor: Array, index: int) -> Tensor:
+    """s32 sums times `factor` as codes of the type of zero point `index`."""
+    kind = _code_type(call, index)
+    scaled = call.emit(ops.Mul(), call.convert(sums, DType.F32), call.constant(factor))
+    zero = np.asarray(call.value(index, "zero point"), np.float32)
+    low, high = code_range(kind)
+    moved = call.emit(ops.Add(), call.emit(ops.RoundEven(), scaled), call.constant(zero))
+    return call.convert(call.emit(ops.Clip(low, high), moved), kind)
+
+
+def _coded_product(call: Call) -> Tensor | None:
+    """QLinearMatMul between Q and DQ, of which a pass makes a layer of bytes where b is constant;
+    None where an operand has no known scale."""
+    a, b = _known_real(call, 0), _known_real(call, 3)
+    if a is None or b is None or call.x(6).elements != 1 or call.x(6).data is None:
+        return None
+    return quantize_linear(call.given(product(call, a, b), *call.values[6:8]))
+
+
+def _known_real(call: Call, index: int) -> Tensor | None:
+    """Input `index` of codes in f32: computed by the scale that follows, or a constant matrix."""
+    x = call.x(index)
+    part = call.given(*call.values[index : index + 3])
+    if not _is_known(part):
+        return None
+    quant = _scale_and_zero(part, 1)
+    if x.data is None:
+        return dequantize_linear(part) if x.quant is not None and _same(x.quant, quant) else None
+    if index == 0 or len(x.shape) != 2 or x.dtype not in (DType.I8, DType.U8):
+        return None
+    return _real(replace(part, attributes={"axis": 1}), x, x.data, quant)
+
+
+def qlinear_matmul(call: Call) -> Tensor:
+    if (y := _coded_product(call)) is not None:
+        return y
+    a, b = call.x(0), call.x(3)
+    left = without_zero(call, a, call.x(2), DType.I32, max(len(a.shape) - 2, 0))
+    right = without_zero(call, b, call.x(5), DType.I32, len(b.shape) - 1)
+    scales = [np.asarray(call.value(i, "scale"), np.float32) for i in (1, 4, 6)]
+    if scales[0].ndim == 1 and scales[0].size > 1:
+        scales[0] = scales[0][:, None]
+    factor = np.asarray(scales[0] * scales[1] / scales[2], np.float32)
+    return _requantized(call, product(call, left, right), factor, 7)
+
+
+def _coded_conv(call: Call) -> Tensor | None:
+    """QLinearConv between Q and DQ, of which a pass makes a convolution of bytes; None where the
+    codes of x have no known scale, or weights or bias are computed."""
+    x, w, bias = call.x(0), call.x(3), call.maybe(8)
+    known = [_is_known(call.given(*call.values[i : i + 3])) for i in (0, 3, 6)]
+    if not all(known) or w.data is None or w.dtype not in (DType.I8, DType.U8):
+        return None
+    if call.x(6).elements != 1 or (bias is not None and bias.data is None):
+        return None
+    one = _scale_and_zero(call, 1)
+    if x.quant is None or not _same(x.quant, one):
+        return None
+    weights = dequantize_linear(call.given(*call.values[3:6], axis=0))
+    terms = None
+    if bias is not None:
+        unit = one.scale.astype(np.float64) * call.value(4, "scale").reshape(-1)
+        terms = call.constant((call.value(8, "bias") * unit).astype(np.float32))
+    real = call.emit(ops.Cast(), x)
+    y = conv(replace(call, values=[real, weights, terms]))
+    return quantize_linear(call.given(y, *call.values[6:8]))
+
+
+def qlinear_conv(call: Call) -> Tensor:
+    if (y := _coded_conv(call)) is not None:
+        return y
+    x = without_zero(call, call.x(0), call.x(2), DType.F32, 0)
+    w = _fixed(without_zero(call, call.x(3), call.x(5), DType.F32, 0))
+    sums = _integer_sums(call, x, w)
+    if call.maybe(8) is not None:
+        shape = (-1, *(1,) * (len(sums.shape) - 2))
+        bias = call.value(8, "bias").astype(np.int32).reshape(shape)
+        sums = call.emit(ops.Add(), sums, call.constant(bias))
+    scales = [np.asarray(call.value(i, "scale"), np.float32) for i in (1, 4, 6)]
+    factor = np.asarray(scales[0] * scales[1] / scales[2], np.float32)
+    if factor.size > 1:
+        factor = factor.reshape(-1, *(1,) * (len(sums.shape) - 2))
+    return _requantized(call, sums, factor, 7)

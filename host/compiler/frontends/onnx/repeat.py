@@ -1,0 +1,264 @@
+"""ONNX's loops as one operator (`graph/ops/repeat.py`), whose code does not grow with the steps.
+
+What a loop counts with is found first: states that follow from constants and themselves are known
+for every step, and conditions on them too. They become rows of constants, one a step, so that what
+is computed from a counter (the place of a slice, the end of the loop) is known to lie within
+bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from edgekit.host.compiler.frontends.onnx.call import Call
+from edgekit.host.compiler.frontends.onnx.file import FileGraph, FileNode
+from edgekit.host.compiler.frontends.onnx.types import Value
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import Array, ShapeError, Tensor
+from edgekit.host.errors import InputError
+
+STEPS = 1 << 16  # of one loop
+_WORK = 1 << 21  # operators in all steps, of loops in each other the product
+_KNOWN = 30_000  # operators that are computed to know what a loop counts with
+_SMALL = 16  # elements of a state that may be a counter
+_CARRIERS = ("Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze")
+
+
+Body = Callable[[Sequence[Value | None]], Sequence[Value | None]]
+
+
+class EndlessError(ShapeError):
+    """Nothing says how many steps there may be."""
+
+
+@dataclass(frozen=True, eq=False)
+class Operand:
+    """What a body's input is: a state, with its start; a row of a tensor [steps, ...]; or the same
+    in every step."""
+
+    kind: Literal["state", "row", "same"]
+    value: Value | None
+
+
+@dataclass(frozen=True, eq=False)
+class Repeated:
+    """`count` [1] s64 of the steps that were done, None if all; ends of the states, in order; what
+    was kept of each step."""
+
+    count: Tensor | None
+    states: list[Tensor]
+    rows: list[Tensor]
+
+
+def repeat(
+    call: Call, body: Body, operands: Sequence[Operand], steps: int, outputs: Sequence[int],
+    first_row: int, going: Tensor | None,
+) -> Repeated:  # fmt: skip
+    """Emits a loop around what `body` emits for one step. Of what that returns, `outputs` are the
+    new states, those from `first_row` are kept; `going`: whether to do the first step, if the
+    first one says whether to go on.
+
+    Raises `ShapeError` or `InputError` where the body is not the same in each step.
+    """
+    builder = call.builder
+    if steps > STEPS:
+        raise ShapeError(f"expected a loop of at most {STEPS} steps, found more")
+    mark = builder.open_body(steps)
+    inside: list[Tensor] = []
+    try:
+        given = [_inside(call, o, inside) for o in operands]
+        made = body(given)
+        if any(not isinstance(t, Tensor) or call.bounded.holds(t) for t in made):
+            raise ShapeError("expected tensors of the same shape in each step, found others")
+        outs = [t for t in made if isinstance(t, Tensor)]
+        states = [outs[i] for i in outputs]
+        starts = [o.value for o in operands if o.kind == "state"]
+        for start, new in zip(starts, states, strict=True):
+            if not isinstance(start, Tensor) or (start.shape, start.dtype) != (
+                new.shape,
+                new.dtype,
+            ):
+                raise ShapeError("expected states that keep their shape and type, found another")
+        again = [] if going is None else [call.reshape(outs[0], ())]
+        graph, captured = builder.close_body(mark, inside, [*again, *states, *outs[first_row:]])
+    except (ShapeError, InputError):
+        builder.drop_body(mark, inside)
+        raise
+    tables = [o.value for o in operands if o.kind == "row"]
+    if builder.repeats * steps * len(graph.nodes) > _WORK:
+        raise InputError(f"expected loops of at most {_WORK} operators in all steps, found more")
+    op = ops.Repeat(steps, len(states), len(tables), going is not None, graph)
+    ins = [going] if going is not None else []
+    ins += [t for t in (*starts, *tables, *captured) if isinstance(t, Tensor)]
+    results = builder.emit_all(op, ins)
+    count = results.pop(0) if going is not None else None
+    return Repeated(count, results[: len(states)], results[len(states) :])
+
+
+def _inside(call: Call, operand: Operand, inside: list[Tensor]) -> Value | None:
+    """The body's input for an operand; states first, then rows, as `Repeat` has them."""
+    value = operand.value
+    if operand.kind == "same":
+        return value
+    if not isinstance(value, Tensor):
+        raise ShapeError("expected tensors as states of a loop, found another value")
+    shape = value.shape if operand.kind == "state" else value.shape[1:]
+    made = call.builder.input(call.builder.take(operand.kind), shape, value.dtype)
+    if value.name in call.bfloat16:
+        call.bfloat16.add(made.name)
+    if operand.kind == "row" and value.data is not None and value.data.dtype.kind in "iuf":
+        call.builder.limit(made, value.data.min().item(), value.data.max().item())
+    states = sum(1 for t in inside if t.name.startswith("state"))
+    inside.insert(states if operand.kind == "state" else len(inside), made)
+    return made
+
+
+def in_direction(call: Call, x: Tensor, back: bool) -> Tensor:
+    """Rows [steps, ...] from the last to the first, if `back`."""
+    if not back or x.shape[0] == 1:
+        return x
+    rest = len(x.shape) - 1
+    begin, stride = (x.shape[0] - 1, *(0,) * rest), (-1, *(1,) * rest)
+    return call.emit(ops.StridedSlice(begin, stride, x.shape, x.shape), x)
+
+
+@dataclass(frozen=True, eq=False)
+class Counted:
+    """What is known of the steps of a Loop: how many at most; of each state that is known its
+    values before each step and after the last, [steps + 1, ...]; the states that stay as they are;
+    whether nothing else ends the loop."""
+
+    steps: int
+    tables: Mapping[int, Array] = field(default_factory=dict)
+    same: frozenset[int] = frozenset()
+    decided: bool = False
+
+
+def counted(
+    call: Call, body: FileGraph, states: Sequence[Value | None], first: int, limit: int
+) -> Counted:
+    """`first`: the number of the first step; `limit`: how many there may be.
+
+    Raises `ShapeError` where nothing bounds them.
+    """
+    flow = _Flow(call, body)
+    count = len(states)
+    news = body.outputs[1 : count + 1]
+    same = frozenset(i for i in range(count) if flow.origin(news[i]) == body.inputs[2 + i])
+    known = {
+        i for i, s in enumerate(states)
+        if isinstance(s, Tensor) and s.data is not None and (i in same or s.elements <= _SMALL)
+    }  # fmt: skip
+    while True:
+        closed = flow.closed({*body.inputs[:2], *(body.inputs[2 + i] for i in known)})
+        lost = {i for i in known - same if news[i] not in closed}
+        if not lost:
+            break
+        known -= lost
+    counters = sorted(known - same)
+    ends, zeros = flow.ends(body.outputs[0], closed)
+    wanted = [*(news[i] for i in counters), *ends, *zeros]
+    decided = body.outputs[0] in closed
+    nodes = flow.needed(wanted)
+    most = min(limit, STEPS, _KNOWN // (len(nodes) + 1))
+    if most < limit and not (counters or ends):
+        most = min(limit, STEPS)
+    small = FileGraph(body.inputs, tuple(wanted), body.constants, nodes)
+    now = dict(enumerate(states))
+    tables: dict[int, list[Array]] = {i: [_data(now[i])] for i in counters}
+    for step in range(most if counters or ends else 0):
+        number, sure = (call.constant(np.array(v)) for v in (np.int64(first + step), True))
+        made = call.run(small, [number, sure, *(now[i] if i in known else None for i in now)])
+        values = [_data(v) for v in made]
+        if any(np.any(v != 0) for v in values[len(counters) + len(ends) :]):
+            ends, decided = [], False
+        for i, value, new in zip(counters, values, made, strict=False):
+            tables[i].append(value)
+            now[i] = new
+        if not all(np.all(v) for v in values[len(counters) :][: len(ends)]):
+            most = limit = step + 1
+            break
+    if limit > STEPS:
+        raise EndlessError(f"expected a loop of at most {STEPS} steps, found one without bound")
+    if most < limit:  # too many to know what each counts with
+        return Counted(limit, {}, same, decided and not ends)
+    for values in tables.values():
+        if len({(v.shape, v.dtype) for v in values}) > 1:
+            raise ShapeError("expected counters that keep their shape and type, found another")
+    return Counted(limit, {i: np.stack(v) for i, v in tables.items()}, same, decided)
+
+
+def _data(value: Value | None) -> Array:
+    if not isinstance(value, Tensor) or value.data is None:
+        raise ShapeError("expected a constant, found a computed value")
+    return value.data
+
+
+class _Flow:
+    """What follows from what in a body."""
+
+    def __init__(self, call: Call, body: FileGraph) -> None:
+        self._call = call
+        self._body = body
+        self._makers: dict[str, FileNode] = {o: n for n in body.nodes for o in n.outputs if o}
+
+    def origin(self, name: str) -> str:
+        """What `name` is, through nodes without effect."""
+        for _ in self._body.nodes:
+            node = self._makers.get(name)
+            if node is None or node.op != "Identity" or not node.inputs:
+                break
+            name = node.inputs[0]
+        return name
+
+    def closed(self, given: set[str]) -> set[str]:
+        """What follows from `given` names and constants alone."""
+        found = given | self._body.constants.keys()
+        for node in self._body.nodes:
+            plain = not any(isinstance(v, FileGraph) for v in node.attributes.values())
+            if plain and all(self._follows(n, found) for n in node.inputs if n):
+                found.update(n for n in node.outputs if n)
+        return found
+
+    def _follows(self, name: str, found: set[str]) -> bool:
+        if name in found:
+            return True
+        if name in self._makers or name in self._body.inputs:
+            return False
+        value = self._call.outer(name)
+        return isinstance(value, Tensor) and value.data is not None
+
+    def ends(self, name: str, closed: set[str]) -> tuple[list[str], list[str]]:
+        """Known conditions without which `name` is false; numbers that have to be 0 for that."""
+        conditions, zeros = list[str](), list[str]()
+        left, seen = [name], set[str]()
+        while left:
+            at = left.pop()
+            if at in seen:
+                continue
+            seen.add(at)
+            node = self._makers.get(at)
+            if at in closed:
+                conditions.append(at)
+            elif node is not None and node.op == "And":
+                left += node.inputs
+            elif node is not None and node.op in _CARRIERS:
+                left += node.inputs[:1]
+            elif node is not None and node.op == "Add":
+                known = [n for n in node.inputs if n in closed]
+                zeros += known
+                left += [n for n in node.inputs if n not in closed] if known else []
+        return conditions, zeros
+
+    def needed(self, names: Sequence[str]) -> tuple[FileNode, ...]:
+        """The nodes that make `names`."""
+        wanted, nodes = set(names), []
+        for node in reversed(self._body.nodes):
+            if wanted.intersection(node.outputs):
+                nodes.append(node)
+                wanted.update(node.inputs)
+        return tuple(reversed(nodes))

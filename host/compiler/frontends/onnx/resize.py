@@ -1,0 +1,192 @@
+"""ONNX Resize and Upsample: gathers (nearest), bilinear images, or products with a matrix of
+interpolation weights along each axis, which hold every other form."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgekit.host.compiler.frontends.onnx.call import Call
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import DType, ShapeError, Tensor
+
+F64 = NDArray[np.float64]
+_SIZE_LIMIT = 1 << 16
+_SCALE_LIMIT = 1e6
+_NEAREST: dict[str, Callable[[F64], F64]] = {
+    "round_prefer_floor": lambda x: np.ceil(x - 0.5),
+    "round_prefer_ceil": lambda x: np.floor(x + 0.5),
+    "floor": np.floor,
+    "ceil": np.ceil,
+}
+
+
+def upsample(call: Call) -> Tensor:
+    scales = call.numbers(1, "scales") if call.opset >= 9 else call.attributes.get("scales")
+    x = call.x(0)
+    if not isinstance(scales, tuple) or len(scales) != len(x.shape):
+        raise ShapeError(f"expected a scale per axis of {list(x.shape)}, found others")
+    sizes = [_size(d, s) for d, s in zip(x.shape, scales, strict=True)]
+    return _resized(
+        call, x, sizes, list(scales), "asymmetric", call.text("mode", "nearest"), "floor"
+    )
+
+
+def resize(call: Call) -> Tensor:
+    x = call.x(0)
+    at = 1 if call.opset < 11 else 2
+    axes = call.list("axes", tuple(range(len(x.shape))))
+    sizes, scales = list(x.shape), [1.0] * len(x.shape)
+    has_sizes = call.opset >= 11 and call.maybe(3) is not None
+    given = call.integers(3, "sizes") if has_sizes else call.numbers(at, "scales")
+    if len(given) != len(axes) or not axes:
+        raise ShapeError(f"expected {len(axes)} sizes or scales, found {len(given)}")
+    axes = tuple(call.axis(axis, len(x.shape)) for axis in axes)
+    if x.elements == 0:
+        raise ShapeError(f"expected sizes of at least 1 to resize, found {list(x.shape)}")
+    if has_sizes and call.text("keep_aspect_ratio_policy", "stretch") != "stretch":
+        ratios = [g / x.shape[a] for g, a in zip(given, axes, strict=True)]
+        larger = call.text("keep_aspect_ratio_policy") == "not_larger"
+        ratio = min(ratios) if larger else max(ratios)
+        given = tuple(math.floor(x.shape[a] * ratio + 0.5) for a in axes)
+        for axis, whole in zip(axes, given, strict=True):
+            sizes[axis], scales[axis] = int(whole), ratio
+    else:
+        for axis, value in zip(axes, given, strict=True):
+            sizes[axis] = int(value) if has_sizes else _size(x.shape[axis], value)
+            scales[axis] = value / x.shape[axis] if has_sizes else float(value)
+    mode = "asymmetric" if call.opset < 11 else call.text(
+        "coordinate_transformation_mode", "half_pixel"
+    )  # fmt: skip
+    nearest = "floor" if call.opset < 11 else call.text("nearest_mode", "round_prefer_floor")
+    kind = call.text("mode", "nearest")
+    if mode == "tf_crop_and_resize":
+        return _cropped(call, x, [call.axis(a, len(x.shape)) for a in axes], sizes, kind, nearest)
+    return _resized(call, x, sizes, scales, mode, kind, nearest)
+
+
+def _cropped(
+    call: Call, x: Tensor, axes: Sequence[int], sizes: list[int], kind: str, nearest: str
+) -> Tensor:
+    """The part of x that `roi` (input 1: starts, then ends, as fractions of the axes) says; what
+    lies outside of x is `extrapolation_value`."""
+    roi = call.numbers(1, "roi")
+    if len(roi) != 2 * len(axes) or not all(map(math.isfinite, roi)):
+        raise ShapeError(f"expected {2 * len(axes)} finite numbers as roi, found {len(roi)}")
+    y, outside = x, np.zeros((1,) * len(x.shape), np.bool_)
+    _check(sizes, [1.0] * len(sizes), kind)
+    for i, axis in enumerate(axes):
+        last, size, (start, end) = x.shape[axis] - 1, sizes[axis], (roi[i], roi[i + len(axes)])
+        steps = np.arange(size) / (size - 1) if size > 1 else np.full(1, 0.5)
+        position = (start + steps * (end - start)) * last
+        beyond = ((position < 0) | (position > last)).reshape(-1, *(1,) * (len(x.shape) - 1 - axis))
+        outside = outside | beyond
+        y = _along(call, y, axis, np.clip(position, 0, last), 1.0, kind, nearest)
+    if not outside.any():
+        return y
+    value = call.scalar(call.number("extrapolation_value", 0.0), y)
+    return call.emit(ops.Where(), call.constant(outside), value, y)
+
+
+def _check(sizes: Sequence[int], scales: Sequence[float], kind: str) -> None:
+    if any(not 1 <= s <= _SIZE_LIMIT for s in sizes) or not all(
+        0 < s < _SCALE_LIMIT for s in scales
+    ):
+        raise ShapeError(f"expected sizes from 1 to {_SIZE_LIMIT}, found {list(sizes)}")
+    if kind not in ("nearest", "linear", "cubic"):
+        raise ShapeError(f"expected mode nearest, linear or cubic, found {kind}")
+
+
+def _size(source: int, scale: float) -> int:
+    """What `source` elements become."""
+    if not 0 < scale < _SCALE_LIMIT:  # which is false of NaN
+        raise ShapeError(f"expected scales above 0 and below {_SCALE_LIMIT:g}, found {scale}")
+    return math.floor(source * scale)
+
+
+def _resized(
+    call: Call, x: Tensor, sizes: list[int], scales: list[float], mode: str, kind: str, nearest: str
+) -> Tensor:
+    _check(sizes, scales, kind)
+    if kind == "linear" and _is_image(call, x, sizes, scales, mode):
+        op = ops.ResizeBilinear((sizes[2], sizes[3]), mode == "align_corners", mode == "half_pixel")
+        return call.nchw(call.emit(op, call.nhwc(x)))
+    y = x
+    for axis, size in enumerate(sizes):
+        source, scale = x.shape[axis], scales[axis]
+        if size != source or scale != 1.0:
+            y = _along(call, y, axis, _positions(mode, source, size, scale), scale, kind, nearest)
+    return y
+
+
+def _along(
+    call: Call, x: Tensor, axis: int, position: F64, scale: float, kind: str, nearest: str
+) -> Tensor:
+    """x with the elements of `axis` at `position`, between which it interpolates."""
+    source = x.shape[axis]
+    if kind == "nearest":
+        if nearest not in _NEAREST:
+            raise ShapeError(f"expected a known nearest_mode, found {nearest}")
+        index = np.clip(_NEAREST[nearest](position), 0, source - 1).astype(np.int64)
+        return call.emit(ops.Gather(axis), x, call.constant(index))
+    matrix = _weights(call, kind, position, source, scale)
+    moved = call.emit(ops.FullyConnected(True), call.last(x, axis), call.constant(matrix), None)
+    return call.back(moved, axis)
+
+
+def _is_image(call: Call, x: Tensor, sizes: list[int], scales: list[float], mode: str) -> bool:
+    """Whether `ResizeBilinear` computes the same."""
+    if len(x.shape) != 4 or x.dtype is not DType.F32 or sizes[:2] != list(x.shape[:2]):
+        return False
+    exact = all(s * d == n for s, d, n in zip(scales, x.shape, sizes, strict=True))
+    plain = not call.integer("antialias", 0) and not call.integer("exclude_outside", 0)
+    return exact and plain and mode in ("half_pixel", "asymmetric", "align_corners")
+
+
+def _positions(mode: str, source: int, size: int, scale: float) -> F64:
+    """The position of each output element among the input's."""
+    i = np.arange(size, dtype=np.float64)
+    if mode == "half_pixel":
+        return (i + 0.5) / scale - 0.5
+    if mode == "asymmetric":
+        return i / scale
+    if mode == "align_corners":
+        last = scale * source - 1  # not size − 1: the scale need not give a whole size
+        return i * ((source - 1) / last) if size > 1 else np.zeros(1)
+    if mode == "pytorch_half_pixel":
+        return (i + 0.5) / scale - 0.5 if size > 1 else np.zeros(1)
+    if mode == "half_pixel_symmetric":
+        adjustment = size / (scale * source)
+        return source / 2 * (1 - adjustment) + (i + 0.5) / scale - 0.5
+    raise ShapeError(f"expected a known coordinate_transformation_mode, found {mode}")
+
+
+def _weights(call: Call, kind: str, position: F64, source: int, scale: float) -> F64:
+    """[size, source] of interpolation weights; what lies outside reads the nearest end."""
+    antialias = bool(call.integer("antialias", 0)) and scale < 1.0
+    stretch = scale if antialias else 1.0
+    radius = (1.0 if kind == "linear" else 2.0) / stretch
+    reach = math.ceil(radius) + 1
+    base = np.floor(position)[:, None] + np.arange(-reach + 1, reach + 1)
+    distance = np.abs(position[:, None] - base) * stretch
+    if kind == "linear":
+        taps = np.maximum(1.0 - distance, 0.0)
+    else:
+        taps = _cubic(distance, call.number("cubic_coeff_a", -0.75))
+    inside = (base >= 0) & (base < source)
+    if call.integer("exclude_outside", 0):
+        taps = np.where(inside, taps, 0.0)
+    taps = taps / taps.sum(axis=1, keepdims=True)
+    matrix = np.zeros((len(position), source))
+    columns = np.clip(base, 0, source - 1).astype(np.int64)
+    np.add.at(matrix, (np.arange(len(position))[:, None], columns), taps)
+    return matrix.astype(np.float32)
+
+
+def _cubic(d: F64, a: float) -> F64:
+    near = ((a + 2) * d - (a + 3)) * d * d + 1
+    far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+    return np.where(d <= 1, near, np.where(d < 2, far, 0.0))

@@ -1,0 +1,369 @@
+"""ONNX operators that read images between their pixels, at places that may be computed.
+
+An image lies as rows of channels, one per pixel; each place reads the rows around it and adds them
+up with weights that follow from where it lies between them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgekit.host.compiler.frontends.common.emitter import need_rank
+from edgekit.host.compiler.frontends.onnx.call import Call
+from edgekit.host.compiler.frontends.onnx.conv import sliding
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import Array, DType, Operator, Shape, ShapeError, Tensor
+
+_MODES = {
+    "nearest": "nearest", "bilinear": "linear", "linear": "linear", "bicubic": "cubic",
+    "cubic": "cubic",
+}  # fmt: skip
+_PADDINGS = ("zeros", "border", "reflection")
+_SHARPNESS = -0.75  # of the cubic between pixels
+
+Tap = tuple[Tensor, Tensor | None]  # where a pixel is on one axis, and its weight; None: 1
+
+
+def grid_sample(call: Call) -> Tensor:
+    """[n, c, ...] at [n, ..., axes], whose last axis counts x first, from -1 to 1."""
+    x, grid = call.x(0), call.x(1)
+    size, rank = x.shape[2:], len(x.shape) - 2
+    if rank < 1 or grid.shape[::-1][:1] != (rank,) or grid.shape[:1] != x.shape[:1]:
+        raise ShapeError(
+            f"expected a grid of {rank} numbers for each place, found {list(grid.shape)}"
+        )
+    mode, padding = call.text("mode", "linear"), call.text("padding_mode", "zeros")
+    if mode not in _MODES or padding not in _PADDINGS:
+        raise ShapeError(f"expected a known mode and padding, found {mode} and {padding}")
+    corners = bool(call.integer("align_corners", 0))
+    parts = call.builder.emit_all(ops.Split(len(grid.shape) - 1, (1,) * rank), [grid])
+    taps = []
+    for length, part in zip(size, reversed(parts), strict=True):
+        at = _pixels(call, call.reshape(part, grid.shape[:-1]), length, corners)
+        taps.append(_taps(call, at, length, _MODES[mode], padding, corners))
+    starts = np.arange(x.shape[0]).reshape(-1, *(1,) * (len(grid.shape) - 2))
+    image = call.constant((starts * math.prod(size)).astype(np.int32))
+    y = _mixed(call, _rows(call, x), size, image, taps, ops.Add())
+    return _channels_first(call, y)
+
+
+def _pixels(call: Call, at: Tensor, length: int, corners: bool) -> Tensor:
+    """Places from -1 to 1 → counted in pixels, rounded as ONNX's reference rounds."""
+    at = _plus(call, at, 1)
+    if corners:
+        return _times(call, _times(call, at, 0.5), length - 1)
+    return _times(call, _plus(call, _times(call, at, length), -1), 0.5)
+
+
+def _taps(call: Call, at: Tensor, length: int, mode: str, padding: str, corners: bool) -> list[Tap]:
+    """The pixels of one axis that a place reads."""
+    low, high = (0.0, length - 1.0) if corners else (-0.5, length - 0.5)
+    if mode == "nearest":
+        at = call.emit(ops.RoundEven(), at)
+    if padding == "border":
+        inner = call.emit(ops.Clip(0.0, length - 1.0), at)
+        outside = call.emit(ops.Less(), at, call.builder.floats(low))
+        beyond = call.emit(ops.Less(), call.builder.floats(high), at)
+        at = call.emit(ops.Where(), call.emit(ops.Or(), outside, beyond), inner, at)
+    elif padding == "reflection":
+        at = _reflected(call, at, low, high)
+    first = call.emit(ops.Floor(), at)
+    weights = _weights(call, call.emit(ops.Sub(), at, first), mode)
+    before = 1 if mode == "cubic" else 0
+    taps = []
+    for i, weight in enumerate(weights):
+        place = first if i == before else _plus(call, first, i - before)
+        if padding == "zeros":
+            weight = _inside(call, place, 0, length - 1, weight)
+        elif padding == "reflection":
+            place = _reflected(call, place, low, high)
+        taps.append((_index(call, place, length), weight))
+    return taps
+
+
+def _weights(call: Call, rest: Tensor, mode: str) -> list[Tensor | None]:
+    """The weights of the pixels around a place that lies `rest` behind one of them."""
+    if mode == "nearest":
+        return [None]
+    other = call.emit(ops.Sub(), call.builder.floats(1.0), rest)
+    if mode == "linear":
+        return [other, rest]
+    a = _SHARPNESS
+    near = [[a + 2, -(a + 3), 0.0, 1.0], [a, -5 * a, 8 * a, -4 * a]]
+    places = ((rest, 1, 1), (rest, 0, 0), (other, 0, 0), (other, 1, 1))
+    return [
+        _polynomial(call, _plus(call, t, shift) if shift else t, near[kind])
+        for t, shift, kind in places
+    ]
+
+
+def _polynomial(call: Call, t: Tensor, factors: Sequence[float]) -> Tensor:
+    total = _plus(call, _times(call, t, factors[0]), factors[1])
+    for factor in factors[2:]:
+        total = _plus(call, call.emit(ops.Mul(), total, t), factor)
+    return total
+
+
+def _reflected(call: Call, at: Tensor, low: float, high: float) -> Tensor:
+    """Mirrored at both ends until it is between them."""
+    reach = high - low
+    if reach <= 0:
+        return _times(call, at, 0)
+    away = call.emit(ops.Abs(), _plus(call, at, -low))
+    rest = call.emit(ops.Modulo(True), away, call.builder.floats(2 * reach))
+    flipped = call.emit(ops.Abs(), _plus(call, rest, -reach))
+    return call.emit(ops.Sub(), call.builder.floats(low + reach), flipped)
+
+
+def _inside(call: Call, at: Tensor, low: float, high: float, weight: Tensor | None) -> Tensor:
+    """`weight`, or 1, where `at` lies between the ends, else 0."""
+    above = call.emit(ops.LessOrEqual(), call.builder.floats(low), at)
+    below = call.emit(ops.LessOrEqual(), at, call.builder.floats(high))
+    there = call.convert(call.emit(ops.And(), above, below), DType.F32)
+    return there if weight is None else call.emit(ops.Mul(), weight, there)
+
+
+def _index(call: Call, place: Tensor, length: int) -> Tensor:
+    return call.convert(call.emit(ops.Clip(0.0, length - 1.0), place), DType.I32)
+
+
+def _mixed(
+    call: Call, rows: Tensor, size: Shape, image: Tensor, axes: Sequence[Sequence[Tap]],
+    join: Operator,
+) -> Tensor:  # fmt: skip
+    """[places..., c]: what each place reads, joined; `image` is the first row of its image."""
+    total: Tensor | None = None
+    for taps in itertools.product(*axes):
+        at, weight = image, None
+        for i, (place, factor) in enumerate(taps):
+            step = call.constant(np.array(math.prod(size[i + 1 :]), np.int32))
+            at = call.emit(ops.Add(), at, call.emit(ops.Mul(), place, step))
+            if factor is not None:
+                weight = factor if weight is None else call.emit(ops.Mul(), weight, factor)
+        part = call.emit(ops.Gather(0), rows, at)
+        if weight is not None:
+            part = call.emit(ops.Mul(), part, call.reshape(weight, (*weight.shape, 1)))
+        total = part if total is None else call.emit(join, total, part)
+    assert total is not None
+    return total
+
+
+def _rows(call: Call, x: Tensor) -> Tensor:
+    """[n, c, ...] → [n · pixels, c]"""
+    order = [0, *range(2, len(x.shape)), 1]
+    return call.reshape(call.transpose(x, order), (x.elements // x.shape[1], x.shape[1]))
+
+
+def _channels_first(call: Call, x: Tensor) -> Tensor:
+    rank = len(x.shape)
+    return call.transpose(x, [0, rank - 1, *range(1, rank - 1)])
+
+
+def _plus(call: Call, x: Tensor, value: float) -> Tensor:
+    return call.emit(ops.Add(), x, call.builder.floats(float(value)))
+
+
+def _times(call: Call, x: Tensor, value: float) -> Tensor:
+    return call.emit(ops.Mul(), x, call.builder.floats(float(value)))
+
+
+def affine_grid(call: Call) -> Tensor:
+    """[n, ..., axes]: where each pixel of an image of a constant size comes from."""
+    theta, size = call.x(0), call.integers(1, "size")
+    rank = len(size) - 2
+    if rank not in (2, 3) or theta.shape != (size[0], rank, rank + 1) or min(size) < 1:
+        raise ShapeError(f"expected a matrix for {list(size)}, found {list(theta.shape)}")
+    spans = []
+    for length in size[2:]:
+        edge = 1.0 if call.integer("align_corners", 0) else 1 - 1 / length
+        spans.append(np.linspace(-edge, edge, length) if length > 1 else np.array([-edge]))
+    if math.prod(size[2:]) > 1 << 24:
+        raise ShapeError(f"expected at most {1 << 24} places, found {list(size[2:])}")
+    places = np.stack([*np.meshgrid(*spans, indexing="ij")[::-1], np.ones(size[2:])], axis=-1)
+    flat = call.constant(places.reshape(1, -1, rank + 1).astype(np.float32))
+    y = call.emit(ops.MatMul(), flat, call.transpose(theta, (0, 2, 1)))
+    return call.reshape(y, (size[0], *size[2:], rank))
+
+
+def roi_align(call: Call) -> Tensor:
+    """[regions, c, oh, ow]: means or maxima of samples of each region, which may be computed."""
+    x, regions, images = call.x(0), call.x(1), call.x(2)
+    need_rank(x, 4)
+    high, wide = call.integer("output_height", 1), call.integer("output_width", 1)
+    samples, count = call.integer("sampling_ratio", 0), images.elements
+    if min(high, wide, samples + 1) < 1 or regions.shape != (count, 4) or not count:
+        raise ShapeError(
+            "expected regions, an output size and a sampling_ratio of at least 0, "
+            f"found {list(regions.shape)}, {high}x{wide} and {samples}"
+        )
+    half = call.text("coordinate_transformation_mode", "half_pixel") == "half_pixel"
+    scaled = _times(call, regions, call.number("spatial_scale", 1.0))
+    scaled = _plus(call, scaled, -0.5) if half else scaled
+    edges = call.builder.emit_all(ops.Split(1, (1,) * 4), [scaled])
+    axes, grids, places = [], [], ((0, high, edges[1], edges[3]), (1, wide, edges[0], edges[2]))
+    for axis, bins, start, end in places:
+        extent = call.emit(ops.Sub(), end, start)
+        if not half:
+            extent = call.emit(ops.Maximum(), extent, call.builder.floats(1.0))
+        grid = _grid(call, extent, bins, samples, x.shape[2 + axis])
+        across = call.emit(ops.Mul(), call.reshape(extent, (count, 1, 1)), grid.steps)
+        at = call.emit(ops.Add(), across, call.reshape(start, (count, 1, 1)))
+        shape = (count, bins * grid.most, 1) if axis == 0 else (count, 1, bins * grid.most)
+        axes.append(_region_taps(call, call.reshape(at, shape), x.shape[2 + axis]))
+        grids.append(grid)
+    pixels = call.constant(np.array(x.shape[2] * x.shape[3], np.int32))
+    first = call.emit(ops.Mul(), call.convert(images, DType.I32), pixels)
+    largest = call.text("mode", "avg") == "max"
+    image = call.reshape(first, (count, 1, 1))
+    y = _mixed(
+        call, _rows(call, x), x.shape[2:], image, axes, ops.Maximum() if largest else ops.Add()
+    )
+    for axis, bins, grid in zip((2, 1), (wide, high), reversed(grids), strict=True):
+        y = _gathered(call, y, axis, bins, grid, largest)
+    return _channels_first(call, y)
+
+
+@dataclass(frozen=True, eq=False)
+class _Grid:
+    """Samples along an axis of each region: at most so many in a bin, where they lie as shares of
+    the region [count or 1, bins, most], and how many there are [count], None if it is all."""
+
+    most: int
+    steps: Tensor
+    count: Tensor | None
+
+
+def _grid(call: Call, extent: Tensor, bins: int, samples: int, length: int) -> _Grid:
+    """A grid of `samples` to a bin, or about one to a pixel if that is 0."""
+    number = call.constant(np.arange(bins, dtype=np.float32).reshape(1, bins, 1))
+    if samples:
+        share = call.constant(((np.arange(samples) + 0.5) / samples).astype(np.float32))
+        return _Grid(samples, _times(call, call.emit(ops.Add(), number, share), 1 / bins), None)
+    count = call.emit(ops.Ceil(), _times(call, extent, 1 / bins))
+    if count.data is not None:
+        most = max(int(np.max(count.data, initial=1)), 1)
+    else:
+        most = -(-length // bins)
+        call.builder.note(
+            f"{call.node.shown}: samples regions that are as large as the image at most, as those "
+            "cut off at its edges are; larger ones get too few samples"
+        )
+    count = call.emit(ops.Clip(0.0, float(most)), count)
+    each = call.constant((np.arange(most, dtype=np.float32) + 0.5).reshape(1, 1, most))
+    there = call.emit(ops.Maximum(), count, call.builder.floats(1.0))
+    share = call.emit(ops.Div(), each, call.reshape(there, (count.elements, 1, 1)))
+    steps = _times(call, call.emit(ops.Add(), number, share), 1 / bins)
+    return _Grid(most, steps, call.reshape(count, (count.elements,)))
+
+
+def _gathered(call: Call, y: Tensor, axis: int, bins: int, grid: _Grid, largest: bool) -> Tensor:
+    """The mean or maximum of the samples of each bin along `axis` of [regions, h, w, c]."""
+    y = call.reshape(y, (*y.shape[:axis], bins, grid.most, *y.shape[axis + 1 :]))
+    if grid.count is None:
+        return call.emit(ops.ReduceMax((axis + 1,)) if largest else ops.Mean((axis + 1,)), y)
+    ones = [1] * len(y.shape)
+    ones[axis + 1] = grid.most
+    number = call.constant(np.arange(grid.most, dtype=np.float32).reshape(ones))
+    count = call.reshape(grid.count, (y.shape[0], *(1,) * (len(y.shape) - 1)))
+    there = call.emit(ops.Less(), number, count)
+    none = call.builder.floats(-math.inf if largest else 0.0)
+    y = call.emit(ops.Where(), there, y, none)
+    some = call.emit(ops.Maximum(), grid.count, call.builder.floats(1.0))
+    some = call.reshape(some, (y.shape[0], *(1,) * (len(y.shape) - 2)))
+    if not largest:
+        return call.emit(ops.Div(), call.emit(ops.ReduceSum((axis + 1,)), y), some)
+    best = call.emit(ops.ReduceMax((axis + 1,)), y)
+    empty = call.emit(ops.Less(), best, call.builder.floats(-3e38))
+    return call.emit(ops.Where(), empty, call.builder.floats(0.0), best)
+
+
+def _region_taps(call: Call, at: Tensor, length: int) -> list[Tap]:
+    """Two pixels; a place more than a pixel outside counts as 0."""
+    inner = call.emit(ops.Clip(0.0, length - 1.0), at)
+    first = call.emit(ops.Floor(), inner)
+    weights = _weights(call, call.emit(ops.Sub(), inner, first), "linear")
+    places = (first, _plus(call, first, 1))
+    return [
+        (_index(call, place, length), _inside(call, at, -1, length, weight))
+        for place, weight in zip(places, weights, strict=True)
+    ]
+
+
+def deform_conv(call: Call) -> Tensor:
+    """A convolution whose window's elements lie where computed offsets say."""
+    x, w, offset = call.x(0), call.value(1, "weights"), call.x(2)
+    need_rank(x, 4)
+    need_rank(offset, 4)
+    n, depth, *size = x.shape
+    oc, share, *window = w.shape
+    groups, spread = call.integer("group", 1), call.integer("offset_group", 1)
+    s = sliding(call, size, tuple(window), False)
+    taps, out = math.prod(window), offset.shape[2:]
+    fits = min(groups, spread) > 0 and depth == share * groups and not (oc % groups)
+    if not fits or depth % spread or offset.shape[1] != spread * taps * 2:
+        raise ShapeError(
+            f"expected weights and offsets for {depth} channels, found {list(w.shape)} and "
+            f"{list(offset.shape)}"
+        )
+    moved = call.reshape(offset, (n, spread, taps, 2, *out))
+    moved = call.transpose(moved, (3, 1, 0, 4, 5, 2))  # [axis, group, n, oh, ow, tap]
+    both = call.builder.emit_all(ops.Split(0, (1, 1)), [moved])
+    window_at = np.indices(window).reshape(2, -1)
+    axes = []
+    for i, part in enumerate(both):
+        base = np.arange(out[i]) * s.stride[i] - s.before[i]
+        base = base.reshape((-1, 1, 1) if i == 0 else (1, -1, 1))
+        grid = base + window_at[i] * s.dilation[i]
+        at = call.reshape(part, (spread, n, *out, taps))
+        at = call.emit(ops.Add(), at, call.constant(grid.astype(np.float32)))
+        axes.append(_taps(call, at, size[i], "linear", "zeros", True))
+    parts = [_deformed(call, x, axes, group, spread) for group in range(spread)]
+    rows = parts[0] if spread == 1 else call.emit(ops.Concat(4), *parts)
+    if call.maybe(4) is not None:
+        mask = call.reshape(call.x(4), (n, spread, taps, *out))
+        mask = call.reshape(call.transpose(mask, (0, 3, 4, 2, 1)), (n, *out, taps, spread, 1))
+        rows = call.reshape(rows, (n, *out, taps, spread, depth // spread))
+        rows = call.emit(ops.Mul(), rows, mask)
+    return _products(call, call.reshape(rows, (n, *out, taps, groups, share)), w, groups)
+
+
+def _deformed(
+    call: Call, x: Tensor, axes: Sequence[Sequence[Tap]], group: int, groups: int
+) -> Tensor:
+    """[n, oh, ow, taps, c]: what the window reads of the channels that share offsets."""
+    depth, size = x.shape[1] // groups, x.shape[2:]
+    taps = [[(_part(call, at, group), _part(call, by, group)) for at, by in own] for own in axes]
+    if groups > 1:
+        begin, extent = (0, group * depth, 0, 0), (x.shape[0], depth, *size)
+        x = call.emit(ops.StridedSlice(begin, (1,) * 4, extent, extent), x)
+    starts = np.arange(x.shape[0]).reshape(-1, 1, 1, 1) * math.prod(size)
+    image = call.constant(starts.astype(np.int32))
+    return _mixed(call, _rows(call, x), size, image, taps, ops.Add())
+
+
+def _part(call: Call, x: Tensor | None, index: int) -> Tensor:
+    """x[index]"""
+    assert x is not None
+    begin, extent = (index, *(0,) * (len(x.shape) - 1)), (1, *x.shape[1:])
+    ones = (1,) * len(x.shape)
+    return call.emit(ops.StridedSlice(begin, ones, extent, x.shape[1:]), x)
+
+
+def _products(call: Call, rows: Tensor, w: Array, groups: int) -> Tensor:
+    """[n, oc, oh, ow] of rows [n, oh, ow, taps, groups, channels of a group]."""
+    n, oh, ow, taps, _, share = rows.shape
+    oc = w.shape[0] // groups
+    parts = call.builder.emit_all(ops.Split(4, (1,) * groups), [rows])
+    biases = None if call.maybe(3) is None else call.value(3, "bias").reshape(groups, oc)
+    made = []
+    for i, part in enumerate(parts):
+        weights = w[i * oc : (i + 1) * oc].transpose(0, 2, 3, 1).reshape(oc, taps * share)
+        flat = call.reshape(part, (n, oh, ow, taps * share))
+        bias = None if biases is None else call.constant(biases[i])
+        made.append(call.emit(ops.FullyConnected(True), flat, call.constant(weights), bias))
+    return _channels_first(call, made[0] if groups == 1 else call.emit(ops.Concat(3), *made))

@@ -1,0 +1,112 @@
+"""ONNX's sequences and optional values, both known while importing: they never become code."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edgekit.host.compiler.frontends.onnx.call import Call
+from edgekit.host.compiler.frontends.onnx.index import one_of
+from edgekit.host.compiler.frontends.onnx.types import TensorList, Value
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import ShapeError, Tensor
+
+
+def construct(call: Call) -> TensorList:
+    return TensorList(tuple(call.all()))
+
+
+def length(call: Call) -> Tensor:
+    return call.constant(np.array(len(call.sequence(0)), np.int64))
+
+
+def at(call: Call) -> Tensor:
+    items = call.sequence(0)
+    return items[_position(call, 1, len(items))]
+
+
+def insert(call: Call) -> TensorList:
+    items = list(call.sequence(0))
+    position = len(items)
+    if call.maybe(2) is not None:
+        position = _position(call, 2, len(items) + 1)
+    items.insert(position, call.x(1))
+    return TensorList(tuple(items))
+
+
+def erase(call: Call) -> TensorList:
+    items = list(call.sequence(0))
+    del items[_position(call, 1, len(items)) if call.maybe(1) is not None else -1]
+    return TensorList(tuple(items))
+
+
+def _position(call: Call, index: int, count: int) -> int:
+    if not count:
+        raise ShapeError("expected a sequence with elements, found an empty one")
+    return call.axis(call.integers(index, "position")[0], count)
+
+
+def split(call: Call) -> TensorList:
+    x = call.x(0)
+    axis = call.axis(call.integer("axis", 0), len(x.shape))
+    size, split_axis = x.shape[axis], call.maybe(1)
+    if split_axis is None:
+        kept = bool(call.integer("keepdims", 1))
+        ones = call.builder.emit_all(ops.Split(axis, (1,) * size), [x]) if size > 1 else [x]
+        return TensorList(tuple(ones if kept else (one_of(call, t, axis, 0) for t in ones)))
+    sizes = call.integers(1, "sizes")
+    if not split_axis.shape:
+        part = sizes[0]
+        if part < 1:
+            raise ShapeError(f"expected parts of at least 1, found {part}")
+        sizes = tuple(min(part, size - i) for i in range(0, size, part))
+    parts = call.builder.emit_all(ops.Split(axis, sizes), [x]) if len(sizes) > 1 else [x]
+    return TensorList(tuple(parts))
+
+
+def concat(call: Call) -> Tensor:
+    items = call.sequence(0)
+    if not items:
+        raise ShapeError("expected a sequence with elements, found an empty one")
+    new = call.integer("new_axis", 0)
+    axis = call.axis(call.integer("axis"), len(items[0].shape) + new)
+    if new:
+        items = tuple(call.reshape(t, (*t.shape[:axis], 1, *t.shape[axis:])) for t in items)
+    return items[0] if len(items) == 1 else call.emit(ops.Concat(axis), *items)
+
+
+def sequence_map(call: Call) -> list[Value | None]:
+    """The body once for each element; inputs that are tensors are the same for all."""
+    body, count = call.graph("body"), len(call.sequence(0))
+    made: list[list[Tensor]] = []
+    for i in range(count):
+        own: list[Value | None] = []
+        for given in call.values:
+            if isinstance(given, TensorList):
+                if len(given.items) != count:
+                    raise ShapeError(f"expected sequences of {count}, found {len(given.items)}")
+                own.append(given.items[i])
+            else:
+                own.append(given)
+        made.append([v for v in call.run(body, own) if isinstance(v, Tensor)])
+    if any(len(row) != len(body.outputs) for row in made):
+        raise ShapeError("expected a body whose outputs are tensors, found others")
+    return [TensorList(tuple(row[k] for row in made)) for k in range(len(body.outputs))]
+
+
+def _given(call: Call) -> Value | None:
+    return call.values[0] if call.values else None
+
+
+def optional(call: Call) -> list[Value | None]:
+    return [_given(call)]
+
+
+def has_element(call: Call) -> Tensor:
+    return call.constant(np.array(_given(call) is not None))
+
+
+def get_element(call: Call) -> Value:
+    found = _given(call)
+    if found is None:
+        raise ShapeError("expected an optional value that is there, found none")
+    return found

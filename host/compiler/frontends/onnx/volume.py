@@ -1,0 +1,98 @@
+"""ONNX convolutions of volumes [n, c, d, h, w], by those of images; `onnx_conv` has all others."""
+
+from __future__ import annotations
+
+from edgekit.host.compiler.frontends.onnx import conv as onnx_conv
+from edgekit.host.compiler.frontends.onnx import transposed_conv as onnx_transpose
+from edgekit.host.compiler.frontends.onnx.call import Call
+from edgekit.host.compiler.frontends.onnx.conv import Sliding, crop, grouped, groups_of, sliding
+from edgekit.host.compiler.frontends.onnx.transposed_conv import transposed
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import Array, Shape, ShapeError, Tensor
+
+_RANK = 5
+
+
+def conv(call: Call) -> Tensor:
+    """Slices of all taps in depth become channels of one image; of groups, sums of images."""
+    x = call.x(0)
+    if len(x.shape) != _RANK:
+        return onnx_conv.conv(call)
+    w, bias = _weights(call)
+    s = sliding(call, x.shape[2:], w.shape[2:], False)
+    groups, flat = groups_of(call), _of_images(s)
+    volume = _channels_last(call, x)
+    if s.before[0] or s.after[0]:
+        ends = ((0, s.before[0], 0, 0, 0), (0, s.after[0], 0, 0, 0))
+        volume = call.emit(ops.Pad(*ends), volume)
+    n, depth, *rest = volume.shape
+    steps = (depth - (s.window[0] - 1) * s.dilation[0] - 1) // s.stride[0] + 1
+    if steps < 1:
+        raise ShapeError(f"expected a volume deeper than {s.window[0]} slices, found {depth}")
+    parts = []
+    for k in range(s.window[0]):
+        begin, stride = (0, k * s.dilation[0], 0, 0, 0), (1, s.stride[0], 1, 1, 1)
+        op = ops.StridedSlice(begin, stride, (n, steps, *rest), (n * steps, *rest))
+        parts.append(call.emit(op, volume))
+    if groups == 1:
+        image = parts[0] if len(parts) == 1 else call.emit(ops.Concat(3), *parts)
+        weights = w.transpose(0, 2, 1, 3, 4).reshape(len(w), -1, *w.shape[3:])
+        return _volume(call, grouped(call, image, weights, bias, 1, flat), n)
+    y = grouped(call, parts[0], w[:, :, 0], bias, groups, flat)
+    for k, part in enumerate(parts[1:], 1):
+        y = call.emit(ops.Add(), y, grouped(call, part, w[:, :, k], None, groups, flat))
+    return _volume(call, y, n)
+
+
+def conv_transpose(call: Call) -> Tensor:
+    """A transposed convolution of all slices for each tap in depth, added where it belongs."""
+    x = call.x(0)
+    if len(x.shape) != _RANK:
+        return onnx_transpose.conv_transpose(call)
+    w, bias = _weights(call)
+    groups, s = groups_of(call), onnx_transpose.cut_of(call, x.shape[2:], w.shape[2:])
+    if w.shape[0] != x.shape[1] or w.shape[0] % groups:
+        raise ShapeError(f"expected weights of {x.shape[1]} channels, found {list(w.shape)}")
+    n, depth = x.shape[0], x.shape[2]
+    volume = _channels_last(call, x)
+    image = call.reshape(volume, (n * depth, *volume.shape[2:]))
+    step, spread = s.stride[0], s.dilation[0]
+    # `after` below 0 goes on behind the full result.
+    reach = (s.window[0] - 1) * spread + max(-s.after[0], 0)
+    y: Tensor | None = None
+    for k in range(s.window[0]):
+        part = transposed(call, image, w[:, :, k], None, groups, _of_images(s))
+        part = call.reshape(part, (n, depth, 1, *part.shape[1:]))
+        part = call.emit(ops.Pad((0,) * 6, (0, 0, step - 1, 0, 0, 0)), part)
+        part = call.reshape(part, (n, depth * step, *part.shape[3:]))
+        ends = ((0, k * spread, 0, 0, 0), (0, reach - k * spread, 0, 0, 0))
+        part = call.emit(ops.Pad(*ends), part)
+        y = part if y is None else call.emit(ops.Add(), y, part)
+    assert y is not None
+    # Behind the last slice there are `step` − 1 of zeros.
+    y = crop(call, y, (0, s.before[0], 0, 0, 0), (0, max(s.after[0], 0) + step - 1, 0, 0, 0))
+    if bias is not None:
+        y = call.emit(ops.Add(), y, call.constant(bias))
+    return call.transpose(y, (0, 4, 1, 2, 3))
+
+
+def _weights(call: Call) -> tuple[Array, Array | None]:
+    w = call.value(1, "weights")
+    if w.ndim != _RANK or not w.size or call.list("kernel_shape", w.shape[2:]) != w.shape[2:]:
+        raise ShapeError(f"expected weights of rank {_RANK}, found shape {list(w.shape)}")
+    return w, None if call.maybe(2) is None else call.value(2, "bias").reshape(-1)
+
+
+def _of_images(s: Sliding) -> Sliding:
+    """The windows without the first axis."""
+    return Sliding(s.window[1:], s.stride[1:], s.dilation[1:], s.before[1:], s.after[1:])
+
+
+def _channels_last(call: Call, x: Tensor) -> Tensor:
+    return call.transpose(x, (0, 2, 3, 4, 1))
+
+
+def _volume(call: Call, y: Tensor, n: int) -> Tensor:
+    """[n · depth, h, w, c] → [n, c, depth, h, w]"""
+    shape: Shape = (n, y.shape[0] // n, *y.shape[1:])
+    return call.transpose(call.reshape(y, shape), (0, 4, 1, 2, 3))

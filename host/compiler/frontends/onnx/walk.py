@@ -1,0 +1,203 @@
+"""Walks the nodes of an ONNX graph, and of the graphs and functions inside it, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from edgekit.host.compiler.frontends.common.bounded import Bounded
+from edgekit.host.compiler.frontends.common.builder import Builder
+from edgekit.host.compiler.frontends.common.names import shown_name
+from edgekit.host.compiler.frontends.common.refusal import (
+    MisfitInputError,
+    UnsupportedError,
+    refuse,
+    unsupported,
+)
+from edgekit.host.compiler.frontends.onnx.bounded import RULES, axis_of
+from edgekit.host.compiler.frontends.onnx.call import Call
+from edgekit.host.compiler.frontends.onnx.file import (
+    AttributeOf,
+    FileFunction,
+    FileGraph,
+    FileNode,
+)
+from edgekit.host.compiler.frontends.onnx.operators import MADE, ROWS
+from edgekit.host.compiler.frontends.onnx.types import Floats, Value, makes_bfloat16, plain
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import Array, DType, MisfitError, ShapeError, Tensor
+from edgekit.host.errors import InputError
+
+_DEPTH = 32  # of graphs and functions inside each other
+_STEPS = 100_000  # nodes that loops, branches and functions may come to
+
+
+@dataclass(frozen=True, eq=False)
+class Scope:
+    """What nodes of one graph see: names of its own, then those of the graph around it."""
+
+    constants: Mapping[str, Array]
+    opset: int
+    values: dict[str, Value | None]
+    outer: Scope | None = None
+    attributes: Mapping[str, Any] = field(default_factory=dict)  # of the function it is in
+
+
+class Walk:
+    """One import: the builder, and how deep and far it has gone."""
+
+    def __init__(self, builder: Builder, functions: Mapping[str, FileFunction]) -> None:
+        self._builder = builder
+        self._functions = functions
+        self._depth = 0
+        self._steps = 0
+        self.floats = Floats(builder)
+        self.bounded = Bounded(builder, RULES)
+        self._known: dict[tuple[int, str], Tensor] = {}
+
+    def nodes(self, nodes: Sequence[FileNode], scope: Scope) -> None:
+        for node in nodes:
+            try:
+                self._add(node, scope)
+            except (ShapeError, InputError) as error:
+                raise _kind(error)(f"operator {node.shown}: {error}") from error
+
+    def value(self, name: str, scope: Scope) -> Value | None:
+        """What `name` stands for; None is an optional value that is not there."""
+        at: Scope | None = scope
+        while at is not None:
+            if name in at.values:
+                return at.values[name]
+            if name in at.constants:
+                return self._constant(at.constants, name)
+            at = at.outer
+        raise InputError(
+            f"expected {shown_name(name)} to be a constant, an input or the output of an "
+            "earlier operator, found none of these"
+        )
+
+    def _constant(self, constants: Mapping[str, Array], name: str) -> Tensor:
+        key = (id(constants), name)
+        if key not in self._known:
+            self._known[key] = self.floats.constant(constants[name])
+        return self._known[key]
+
+    def _add(self, node: FileNode, scope: Scope) -> None:
+        label = _label(node)
+        self._builder.begin(label)
+        ins = [self.value(n, scope) if n else None for n in node.inputs]
+        wide, made = self._made(node, self.bounded.operands(node.op, ins), scope)
+        wanted = list(node.outputs)
+        while wanted and not wanted[-1]:
+            wanted.pop()
+        if len(wanted) > len(made):
+            raise ShapeError(f"expected at most {len(made)} outputs, found {len(wanted)}")
+        renamed: dict[str, Tensor] = {}
+        for name, value, source in zip(wanted, made, wide, strict=False):
+            if not name:
+                continue
+            if name in scope.values or name in scope.constants:
+                raise ShapeError(
+                    f"expected to write each tensor once, found {shown_name(name)} written before"
+                )
+            if isinstance(value, Tensor):
+                converted = value is not source
+                if value.name not in renamed:
+                    renamed[value.name] = self.floats.rename(value, name)
+                value = renamed[value.name]
+                if converted and isinstance(source, Tensor):
+                    self.floats.remember(value, source)
+            scope.values[name] = value
+        names = [scope.values[n] if n else None for n in wanted]
+        names += made[len(names) :]
+        self.bounded.follow(
+            node.op, ins, zip(wide, names, strict=True), lambda x: self._made(node, x, scope)[1],
+            axis_of(node.op, node.attributes, scope.opset),
+        )  # fmt: skip
+
+    def _made(
+        self, node: FileNode, ins: Sequence[Value | None], scope: Scope
+    ) -> tuple[Sequence[Value | None], Sequence[Value | None]]:
+        """The node's outputs as its row makes them, and in the types of the file."""
+        told = {k: _resolved(v, scope) for k, v in node.attributes.items()}
+        function = self._functions.get(node.op)
+        if function is not None:
+            found = self._inside(function.graph, ins, _called(function, told, scope.opset))
+            return found, found
+        rows = ROWS if node.op in ROWS else MADE
+        refuse(unsupported([(str(node.index), node.op)], rows))
+
+        def run(graph: FileGraph, given: Sequence[Value | None]) -> Sequence[Value | None]:
+            inner = Scope(graph.constants, scope.opset, {}, scope, scope.attributes)
+            return self._inside(graph, given, inner)
+
+        seen = self.floats.operands(node.op, ins)
+        own = {k: plain(v) for k, v in told.items()}
+        call = Call(
+            node, own, seen, scope.opset, self._builder, run, self.bounded,
+            lambda name: self.value(name, scope), self.floats.bfloat16,
+        )  # fmt: skip
+        made = rows[node.op](call)
+        wide = made if isinstance(made, Sequence) else [made]
+        if makes_bfloat16(told):
+            self.floats.mark(wide)
+        return wide, self.floats.results(node.op, ins, seen, wide)
+
+    def rounded(self, x: Tensor) -> Tensor:
+        """An output that the file says is bfloat16: operators are not rounded to it."""
+        if x.dtype is not DType.F32:
+            return x
+
+        def run(given: Sequence[Any]) -> list[Tensor]:
+            return [self._builder.emit(ops.RoundBfloat16(), given[0])]
+
+        made = run([x])
+        self.bounded.follow("Cast", [x], [(made[0],)], run)
+        return made[0]
+
+    def _inside(
+        self, graph: FileGraph, given: Sequence[Value | None], scope: Scope
+    ) -> Sequence[Value | None]:
+        """The outputs of a graph inside of a node, for these inputs."""
+        self._steps += len(graph.nodes) + 1
+        if self._depth >= _DEPTH or self._steps > _STEPS:
+            raise InputError(
+                f"expected functions, loops and branches of at most {_STEPS} operators in all, "
+                f"{_DEPTH} inside each other, found more"
+            )
+        if len(given) > len(graph.inputs):
+            raise ShapeError(f"expected at most {len(graph.inputs)} inputs, found {len(given)}")
+        absent = [None] * (len(graph.inputs) - len(given))
+        scope.values.update(zip(graph.inputs, [*given, *absent], strict=True))
+        self._depth += 1
+        try:
+            self.nodes(graph.nodes, scope)
+        finally:
+            self._depth -= 1
+        return [self.value(name, scope) for name in graph.outputs]
+
+
+def _kind(error: ShapeError | InputError) -> type[InputError]:
+    """What an error inside of a graph is to the node that the graph belongs to."""
+    if isinstance(error, UnsupportedError | MisfitInputError):
+        return type(error)
+    return MisfitInputError if isinstance(error, MisfitError) else InputError
+
+
+def _resolved(value: Any, scope: Scope) -> Any:
+    """An attribute of a node in a function may be one of those that its caller gives."""
+    return scope.attributes.get(value.name) if isinstance(value, AttributeOf) else value
+
+
+def _called(function: FileFunction, given: Mapping[str, Any], opset: int) -> Scope:
+    """A function sees nothing but its inputs and attributes."""
+    known = {k: v for k, v in given.items() if v is not None}
+    return Scope({}, function.opset or opset, {}, None, {**function.attributes, **known})
+
+
+def _label(node: FileNode) -> str:
+    """A stem for the names of what a node becomes."""
+    stem = node.outputs[0] if node.outputs else ""
+    short = 0 < len(stem) <= 40 and stem.isascii() and stem.isprintable()
+    return stem if short else f"{node.op.lower()[:40]}_{node.index}"

@@ -1,0 +1,85 @@
+"""TensorFlow Lite's operators of speech front ends: spectra of windows, and their cepstra."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from edgekit.host.compiler.frontends.common.fourier import waves
+from edgekit.host.compiler.frontends.tflite.call import Call
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.checks import need_dtype, need_rank
+from edgekit.host.compiler.ir.types import Array, DType, ShapeError, Tensor
+
+_LONGEST = 4096  # samples of a window
+_MOST = 1024  # bands or coefficients
+_FLOOR = 1e-12  # least energy of a band before its logarithm
+
+
+def audio_spectrogram(call: Call) -> Tensor:
+    """Samples [n, channels] → magnitudes (or their squares) [channels, windows, points / 2 + 1].
+
+    One convolution along the samples, whose weights are the sines under a Hann window; transforms
+    have as many points as the next power of two.
+    """
+    x = call.tensor(0, "samples")
+    need_rank(x, 2, "samples")
+    need_dtype(x, (DType.F32,), "samples")
+    window = call.custom_whole("window_size", 1, _LONGEST)
+    stride = call.custom_whole("stride", 1, 1 << 30)
+    samples, channels = x.shape
+    if not 2 <= window <= samples:
+        raise ShapeError(f"expected a window of 2 to {samples} samples, found {window}")
+    points = 1 << (window - 1).bit_length()
+    shown = points // 2 + 1
+    hann = 0.5 - 0.5 * np.cos(2 * math.pi / window * np.arange(window))
+    taps = np.concatenate([wave * hann for wave in waves(points, window, shown)])
+    weights = call.constant(taps.astype(np.float32).reshape(2 * shown, 1, window, 1))
+    rows = call.reshape(call.transpose(x, (1, 0)), (channels, 1, samples, 1))
+    both = call.emit(ops.Conv2D((1, stride)), rows, weights, None)
+    both = call.reshape(both, (channels, both.shape[2], 2 * shown))
+    parts = call.builder.emit_all(ops.Split(2, (shown, shown)), [both])
+    energy = call.emit(ops.Add(), *(call.emit(ops.Mul(), part, part) for part in parts))
+    squared = bool(call.custom_number("magnitude_squared", 0))
+    return energy if squared else call.emit(ops.Sqrt(), energy)
+
+
+def mfcc(call: Call) -> Tensor:
+    """Squared magnitudes [channels, windows, points] → cepstral coefficients of Mel bands."""
+    x, rate = call.tensor(0, "spectrogram"), call.integer(1, "sample rate")
+    need_rank(x, 3, "spectrogram")
+    need_dtype(x, (DType.F32,), "spectrogram")
+    count = call.custom_whole("filterbank_channel_count", 1, _MOST, 40)
+    kept = call.custom_whole("dct_coefficient_count", 1, count, 13)
+    low = call.custom_number("lower_frequency_limit", 20)
+    high = call.custom_number("upper_frequency_limit", 4000)
+    if x.shape[2] < 2 or not (0 <= low < high <= rate / 2 and rate < 1 << 24):
+        raise ShapeError(
+            f"expected frequencies from 0 to half the sample rate, found {low} to {high} at {rate}"
+        )
+    bands = call.constant(_mel_bands(x.shape[2], rate, count, low, high).astype(np.float32))
+    energy = call.emit(ops.FullyConnected(True), call.emit(ops.Sqrt(), x), bands, None)
+    energy = call.emit(ops.Maximum(), energy, call.scalar(_FLOOR, energy))
+    turns = np.outer(np.arange(kept), np.arange(count) + 0.5)
+    cosines = math.sqrt(2 / count) * np.cos(math.pi / count * turns)
+    coefficients = call.constant(cosines.astype(np.float32))
+    return call.emit(ops.FullyConnected(True), call.emit(ops.Log(), energy), coefficients, None)
+
+
+def _mel_bands(points: int, rate: int, count: int, low: float, high: float) -> Array:
+    """[count, points]: triangles, evenly apart on the Mel scale; the constant part has none."""
+    hertz = 0.5 * rate / (points - 1)
+    first, last = int(1.5 + low / hertz), min(int(high / hertz), points - 1)
+    edges = np.linspace(_mel(low), _mel(high), count + 2)
+    bands = np.zeros((count + 2, points))
+    for i in range(first, last + 1):
+        mel = _mel(i * hertz)
+        left = min(max(int(np.searchsorted(edges, mel)) - 1, 0), count)
+        falling = (edges[left + 1] - mel) / (edges[left + 1] - edges[left])
+        bands[left, i], bands[left + 1, i] = falling, 1 - falling
+    return bands[1:-1]
+
+
+def _mel(hertz: float) -> float:
+    return 1127 * math.log1p(hertz / 700)

@@ -1,0 +1,138 @@
+"""Demands on quantized tensors that need an operator's inputs and outputs at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.fixed_point import FRACTION_SCALE, softmax_factor
+from edgekit.host.compiler.ir.quantization import (
+    Multiplier,
+    add_multipliers,
+    code_range,
+    convolution_multiplier,
+    dense_multiplier,
+    mean_multiplier,
+    mul_multiplier,
+    rescale_multiplier,
+    scale_of,
+    zero_point_of,
+)
+from edgekit.host.compiler.ir.softmax_16bit import difference_factor
+from edgekit.host.compiler.ir.types import DType, Operator, ShapeError, Tensor
+
+_CONVOLUTIONS = ops.Conv2D | ops.DepthwiseConv2D | ops.TransposeConv2D | ops.WideConv2D
+_LARGEST_SHIFT = 16  # 8-bit values times 2^16 times 2^7 still fit int32
+_LARGEST_DIFFERENCE_SHIFT = 15  # differences of 16-bit codes times 2^15 still fit int32
+_LARGEST_WIDE_SHIFT = 7  # what LiteRT allows for sums of s64
+
+
+def check_quantized(op: Operator, ins: Sequence[Tensor | None], outs: Sequence[Tensor]) -> None:
+    """Raises `ShapeError` where scales and zero points break what the format has or kernels rely
+    on."""
+    if isinstance(op, _CONVOLUTIONS | ops.FullyConnected) and ins[1] is not None:
+        _check_weights(op, ins[1])
+    if isinstance(op, ops.Logistic) and _is_coded(ins, outs):
+        assert ins[0] is not None
+        _check_fraction(op, ins[0], outs[0])
+    check_scales(op, ins, outs)
+
+
+def check_scales(op: Operator, ins: Sequence[Tensor | None], outs: Sequence[Tensor]) -> None:
+    """Raises `ShapeError` where scales and zero points break what kernels rely on; those of weights
+    are not asked."""
+    tensors = [t for t in ins if t is not None]
+    if isinstance(op, ops.WideConv2D):
+        _check_wide(tensors, outs[0])
+    if isinstance(op, ops.Softmax) and outs and outs[0].dtype is DType.I16:
+        _check_fraction_16(op, tensors[0], outs[0])
+    if not _is_coded(tensors, outs):
+        return
+    if isinstance(op, ops.Concat) and all(t.quant is None for t in (*tensors, outs[0])):
+        return
+    if isinstance(op, ops.Softmax):
+        _check_fraction(op, tensors[0], outs[0])
+    for factor in _factors(op, tensors, outs[0]):
+        if factor.shift.max() > _LARGEST_SHIFT:
+            raise ShapeError(
+                f"expected a ratio of scales below 2^{_LARGEST_SHIFT}, found one of "
+                f"about 2^{factor.shift.max()}"
+            )
+
+
+def _is_coded(ins: Sequence[Tensor | None], outs: Sequence[Tensor]) -> bool:
+    first = next((t for t in ins if t is not None), None)
+    if first is None or not outs:
+        return False
+    return outs[0].dtype.is_quantized and first.dtype.is_quantized
+
+
+def _check_weights(op: Operator, weights: Tensor) -> None:
+    if weights.dtype is DType.F32:
+        return
+    quant, axis = weights.quant, 3 if isinstance(op, ops.DepthwiseConv2D) else 0
+    if quant is None:
+        raise ShapeError("expected weights with a scale, found none")
+    if quant.per_channel and quant.axis != axis:
+        raise ShapeError(
+            f"expected one scale per output channel, found scales on axis {quant.axis}"
+        )
+    if quant.per_channel and weights.dtype is DType.U8:
+        raise ShapeError(f"expected one scale for u8 weights, found {quant.scale.size}")
+    low, high = (0, 0) if weights.dtype is DType.I8 else code_range(weights.dtype)
+    if quant.zero_point.min() < low or quant.zero_point.max() > high:
+        raise ShapeError(
+            f"expected {weights.dtype.value} weights with zero points from {low} to {high}, "
+            "found others"
+        )
+
+
+def _check_wide(ins: list[Tensor], y: Tensor) -> None:
+    for t, what in ((ins[0], "input"), (y, "output")):
+        if not t.is_coded or zero_point_of(t) != 0:
+            raise ShapeError(f"expected an {what} of one scale around 0, found another")
+    shift = convolution_multiplier(ins[0], ins[1], y).shift.max()
+    if shift > _LARGEST_WIDE_SHIFT:
+        raise ShapeError(
+            f"expected a ratio of scales below 2^{_LARGEST_WIDE_SHIFT}, found about 2^{shift}"
+        )
+
+
+def _check_fraction_16(op: ops.Softmax, x: Tensor, y: Tensor) -> None:
+    _need_fraction(y, 1 / 32768, 0)
+    if difference_factor(x, op.beta).shift.max() > _LARGEST_DIFFERENCE_SHIFT:
+        raise ShapeError(f"expected an input scale below 5, found {scale_of(x)}")
+
+
+def _need_fraction(y: Tensor, scale: float, zero: int) -> None:
+    fits = y.is_coded and math.isclose(scale_of(y), scale, rel_tol=1e-3)
+    if not fits or zero_point_of(y) != zero:
+        raise ShapeError(
+            f"expected an output of scale 1/{round(1 / scale)} and zero point {zero}, found another"
+        )
+
+
+def _check_fraction(op: Operator, x: Tensor, y: Tensor) -> None:
+    low, _ = code_range(y.dtype)
+    _need_fraction(y, FRACTION_SCALE, low)
+    factor = softmax_factor(x, op.beta if isinstance(op, ops.Softmax) else 1.0)
+    # Coarse inputs, as masks of -3e38 leave them, are right as well: factors stop at 2^30.
+    if not factor > 1.0:
+        raise ShapeError(f"expected an input scale of at least 1e-7, found {scale_of(x)}")
+
+
+def _factors(op: Operator, ins: list[Tensor], y: Tensor) -> list[Multiplier]:
+    if isinstance(op, _CONVOLUTIONS):
+        return [convolution_multiplier(ins[0], ins[1], y)]
+    if isinstance(op, ops.FullyConnected):
+        return [dense_multiplier(ins[0], ins[1], y)]
+    if isinstance(op, ops.Add):
+        return [add_multipliers(ins[0], ins[1], y).output]
+    if isinstance(op, ops.Mul):
+        return [mul_multiplier(ins[0], ins[1], y)]
+    if isinstance(op, ops.Mean):
+        return [mean_multiplier(ins[0], y, 1)]
+    if isinstance(op, ops.Clamp | ops.Quantize | ops.Concat):
+        return [rescale_multiplier(x, y) for x in ins]
+    return []

@@ -1,0 +1,204 @@
+"""TensorFlow Lite's operators that choose among boxes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgekit.host.compiler.frontends.tflite.call import Call
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import Array, DType, ShapeError, Tensor
+
+_LIMIT = 1 << 16  # detections
+
+
+@dataclass(frozen=True)
+class _Options:
+    """What the file says of TFLite_Detection_PostProcess."""
+
+    detections: int  # of an image
+    per_box: int  # classes of a box, unless `by_class`
+    per_class: int  # detections of a class, where `by_class`
+    by_class: bool
+    classes: int
+    least: float
+    overlap: float
+    scales: Array  # of y, x, height, width
+
+
+def detections(call: Call) -> list[Tensor]:
+    """[boxes, classes, scores, count], all f32: anchors are moved by what the model says, of
+    overlapping boxes the best stay."""
+    codes, scores, anchors = (_real(call, call.tensor(i, "operand")) for i in range(3))
+    o = _options(call)
+    count = codes.shape[1] if len(codes.shape) == 3 else 0
+    background = scores.shape[-1] - o.classes
+    if (
+        codes.shape[:1] != (1,)
+        or codes.shape[2:] != (4,)
+        or scores.shape[:2] != (1, count)
+        or background not in (0, 1)
+        or anchors.shape != (count, 4)
+    ):
+        raise ShapeError(
+            f"expected boxes [1, n, 4], scores [1, n, classes] and anchors [n, 4], found "
+            f"{list(codes.shape)}, {list(scores.shape)} and {list(anchors.shape)}"
+        )
+    boxes = _decoded(call, codes, anchors, o.scales)
+    extent = (1, count, o.classes)
+    begin = (0, 0, background)
+    if background:
+        op = ops.StridedSlice(begin, (1, 1, 1), extent, extent)
+        scores = call.emit(op, scores)
+    scores = call.reshape(scores, (count, o.classes))
+    return _by_class(call, boxes, scores, o) if o.by_class else _of_all(call, boxes, scores, o)
+
+
+def _options(call: Call) -> _Options:
+    sizes = [call.custom_number(n, d) for n, d in (
+        ("max_detections", None), ("max_classes_per_detection", None), ("num_classes", None),
+        ("detections_per_class", 100),
+    )]  # fmt: skip
+    if not all(1 <= s <= _LIMIT for s in sizes):
+        raise ShapeError(f"expected options from 1 to {_LIMIT}, found {sizes}")
+    scales = np.array([call.custom_number(f"{s}_scale") for s in "yxhw"], np.float32)
+    if not (np.isfinite(scales).all() and (scales > 0).all()):
+        raise ShapeError(f"expected positive scales, found {scales.tolist()}")
+    overlap = call.custom_number("nms_iou_threshold")
+    if not 0 < overlap <= 1:
+        raise ShapeError(f"expected an nms_iou_threshold from 0 to 1, found {overlap}")
+    detections, per_box, classes, per_class = (int(s) for s in sizes)
+    return _Options(
+        detections,
+        min(per_box, classes),
+        min(per_class, detections),
+        bool(call.custom_map().get("use_regular_nms", False)),
+        classes,
+        call.custom_number("nms_score_threshold"),
+        overlap,
+        scales,
+    )
+
+
+def _real(call: Call, x: Tensor) -> Tensor:
+    return x if x.dtype is DType.F32 else call.emit(ops.Cast(), x)
+
+
+def _decoded(call: Call, codes: Tensor, anchors: Tensor, scales: Array) -> Tensor:
+    """Centers and sizes (y, x, height, width) relative to anchors → two corners [1, n, 4]."""
+    moved = call.emit(ops.Div(), codes, call.constant(scales))
+    half = ops.Split(2, (2, 2))
+    shift, growth = call.builder.emit_all(half, [moved])
+    center, size = call.builder.emit_all(half, [call.reshape(anchors, codes.shape)])
+    center = call.emit(ops.Add(), call.emit(ops.Mul(), shift, size), center)
+    reach = call.emit(ops.Mul(), call.scalar(0.5, size), call.emit(ops.Exp(), growth))
+    reach = call.emit(ops.Mul(), reach, size)
+    low, high = call.emit(ops.Sub(), center, reach), call.emit(ops.Add(), center, reach)
+    return call.emit(ops.Concat(2), low, high)
+
+
+def _of_all(call: Call, boxes: Tensor, scores: Tensor, o: _Options) -> list[Tensor]:
+    """Boxes by their best class; each that is kept shows its `per_box` best classes."""
+    count = boxes.shape[1]
+    best, classes = call.builder.emit_all(ops.TopK(o.per_box, index=DType.I32), [scores])
+    first = ops.StridedSlice((0, 0), (1, 1), (count, 1), (1, 1, count))
+    ranked, order = _ranked(call, call.emit(first, best))
+    op = ops.SelectBoxes(min(o.detections, count), o.overlap, o.least)
+    chosen = call.emit(op, boxes, order, ranked)
+    size = chosen.shape[2]
+    chosen = call.reshape(chosen, (size,))
+    found = call.emit(ops.LessOrEqual(), call.scalar(0, chosen), chosen)
+    corners, numbers, values = (
+        call.emit(ops.Gather(0), t, chosen)
+        for t in (call.reshape(boxes, (count, 4)), call.convert(classes, DType.F32), best)
+    )
+    corners = call.reshape(corners, (size, 1, 4))
+    corners = call.emit(ops.BroadcastTo((size, o.per_box, 4)), corners)
+    parts = [_shown(call, found, t, o.detections) for t in (corners, numbers, values)]
+    rows = o.detections * o.per_box
+    corners = call.reshape(parts[0], (1, rows, 4))
+    return [corners, *(call.reshape(t, (1, rows)) for t in parts[1:]), _count(call, found)]
+
+
+def _by_class(call: Call, boxes: Tensor, scores: Tensor, o: _Options) -> list[Tensor]:
+    """Overlaps are looked for within each class; the best of all classes are shown."""
+    count = boxes.shape[1]
+    columns = call.reshape(call.transpose(scores, (1, 0)), (1, o.classes, count))
+    ranked, order = _ranked(call, columns)
+    limit = min(o.per_class, count)
+    chosen = call.emit(ops.SelectBoxes(limit, o.overlap, o.least), boxes, order, ranked)
+    there = call.emit(ops.LessOrEqual(), call.scalar(0, chosen), chosen)
+    starts = np.arange(o.classes, dtype=np.int32).reshape(1, o.classes, 1) * count
+    at = call.emit(ops.Add(), chosen, call.constant(starts))
+    kept = call.emit(ops.Gather(0), call.reshape(columns, (o.classes * count,)), at)
+    kept = call.emit(ops.Where(), there, kept, call.scalar(-math.inf, kept))
+    flat = call.reshape(kept, (o.classes * limit,))
+    size = min(o.detections, flat.elements)
+    best, places = call.builder.emit_all(ops.TopK(size, index=DType.I32), [flat])
+    numbers = call.emit(ops.Gather(0), call.reshape(at, (flat.elements,)), places)
+    found = call.emit(ops.Less(), call.scalar(-math.inf, best), best)
+    each = call.scalar(count, numbers)
+    classes = call.convert(call.emit(ops.Div(), numbers, each), DType.F32)
+    picked = call.emit(ops.Modulo(), numbers, each)
+    corners = call.emit(ops.Gather(0), call.reshape(boxes, (count, 4)), picked)
+    parts = [_shown(call, found, t, o.detections) for t in (corners, classes, best)]
+    return [*(call.reshape(t, (1, *t.shape)) for t in parts), _count(call, found)]
+
+
+def _ranked(call: Call, scores: Tensor) -> tuple[Tensor, Tensor]:
+    values, order = call.builder.emit_all(ops.TopK(scores.shape[-1], index=DType.I32), [scores])
+    return values, order
+
+
+def _shown(call: Call, found: Tensor, x: Tensor, rows: int) -> Tensor:
+    """The rows of x that were found, then zeros."""
+    mask = call.reshape(found, (*found.shape, *(1,) * (len(x.shape) - 1)))
+    x = call.emit(ops.Where(), mask, x, call.scalar(0, x))
+    missing = rows - x.shape[0]
+    if not missing:
+        return x
+    rest = (0,) * (len(x.shape) - 1)
+    return call.emit(ops.Pad((0, *rest), (missing, *rest)), x)
+
+
+def _count(call: Call, found: Tensor) -> Tensor:
+    return call.emit(ops.ReduceSum((0,), True), call.convert(found, DType.F32))
+
+
+def non_max_suppression_v4(call: Call) -> list[Tensor]:
+    """[chosen boxes, how many], then zeros."""
+    chosen, _, count = _suppressed(call)
+    return [chosen, count]
+
+
+def non_max_suppression_v5(call: Call) -> list[Tensor]:
+    """[chosen boxes, their scores, how many], then zeros; without soft scores."""
+    if float(call.value(5, "sigma").reshape(-1)[0]) != 0.0:
+        raise ShapeError("expected a sigma of 0, found soft suppression")
+    return list(_suppressed(call))
+
+
+def _suppressed(call: Call) -> tuple[Tensor, Tensor, Tensor]:
+    """Boxes [n, 4] (corners in any order) of scores [n] above a threshold."""
+    boxes, scores = call.tensor(0, "boxes"), call.tensor(1, "scores")
+    limit = call.integer(2, "number of boxes")
+    overlap, least = (float(call.value(i, "threshold").reshape(-1)[0]) for i in (3, 4))
+    count = boxes.shape[0] if boxes.shape else 0
+    if boxes.shape[1:] != (4,) or scores.shape != (count,) or not 1 <= limit <= _LIMIT:
+        raise ShapeError(
+            f"expected boxes [n, 4] and scores [n], found {list(boxes.shape)} and "
+            f"{list(scores.shape)}"
+        )
+    pair = call.builder.emit_all(ops.Split(1, (2, 2)), [boxes])
+    corners = [call.emit(op, *pair) for op in (ops.Minimum(), ops.Maximum())]
+    boxes = call.reshape(call.emit(ops.Concat(1), *corners), (1, count, 4))
+    ranked, order = _ranked(call, call.reshape(scores, (1, 1, count)))
+    size = min(limit, count)
+    chosen = call.emit(ops.SelectBoxes(size, overlap, least, above=True), boxes, order, ranked)
+    chosen = call.reshape(chosen, (size,))
+    found = call.emit(ops.LessOrEqual(), call.scalar(0, chosen), chosen)
+    kept = call.emit(ops.Gather(0), scores, chosen)
+    total = call.emit(ops.ReduceSum((0,)), call.convert(found, DType.I32))
+    return _shown(call, found, chosen, limit), _shown(call, found, kept, limit), total

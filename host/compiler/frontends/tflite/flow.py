@@ -1,0 +1,213 @@
+"""TensorFlow Lite's subgraphs and variables: IF, WHILE, CALL, CALL_ONCE, handles, reads, writes.
+
+Shapes are static and so is the order of operators: a branch whose condition is known is taken
+while importing, otherwise both are computed and one is selected; a loop is unrolled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from edgekit.host.compiler.frontends.tflite import complex as fourier
+from edgekit.host.compiler.frontends.tflite.schema import FileModel, FileOperator
+from edgekit.host.compiler.frontends.tflite.scope import Scope
+from edgekit.host.compiler.frontends.tflite.stream import STATEFUL
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import DType, State, Tensor
+from edgekit.host.errors import InputError
+
+_ITERATION_LIMIT = 1024
+_WRITES = {"ASSIGN_VARIABLE", *STATEFUL}
+# Options that name the subgraphs which an operator runs.
+_CALLED = {
+    "CALL": ("Subgraph",),
+    "CALL_ONCE": ("InitSubgraphIndex",),
+    "IF": ("ThenSubgraphIndex", "ElseSubgraphIndex"),
+    "STABLEHLO_COMPOSITE": ("DecompositionSubgraphIndex",),
+    "WHILE": ("CondSubgraphIndex", "BodySubgraphIndex"),
+}
+
+
+def subgraphs_of(model: FileModel) -> list[int]:
+    """The main subgraph and those that it runs, directly or not, in the order they are met."""
+    found = [0]
+    for number in found:
+        for operator in model.subgraphs[number].operators:
+            for option in _CALLED.get(operator.name, ()):
+                called = int(operator.option(option))
+                if 0 <= called < len(model.subgraphs) and called not in found:
+                    found.append(called)
+    return found
+
+
+def run_flow(scope: Scope, operator: FileOperator) -> list[Tensor]:
+    """The outputs of an operator of `FLOW`."""
+    return FLOW[operator.name](scope, operator)
+
+
+def _inputs(scope: Scope, operator: FileOperator) -> list[Tensor]:
+    if any(i in scope.handles for i in operator.inputs):
+        raise InputError("expected tensors as inputs of a subgraph, found a variable")
+    found = [scope.tensors.get(i) for i in operator.inputs]
+    return scope.importer.bounded.operands(operator.name, found)
+
+
+def _call(scope: Scope, operator: FileOperator) -> list[Tensor]:
+    number = operator.option(_CALLED[operator.name][0])
+    return scope.importer.call(number, _inputs(scope, operator), f"{operator.index}")
+
+
+def _if(scope: Scope, operator: FileOperator) -> list[Tensor]:
+    inputs = _inputs(scope, operator)
+    if not inputs or inputs[0].elements != 1 or inputs[0].dtype is not DType.BOOL:
+        raise InputError("expected a condition of one bool as input 0, found another")
+    condition, args = inputs[0], inputs[1:]
+    label, importer = f"{operator.index}", scope.importer
+    branches = [operator.option(name) for name in _CALLED["IF"]]
+    if condition.data is not None:
+        taken = branches[0] if condition.data.reshape(-1)[0] else branches[1]
+        return importer.call(taken, args, label)
+    _refuse_writes(scope, branches)
+    then, otherwise = (importer.call(n, args, f"{label}.{n}") for n in branches)
+    if [(t.shape, t.dtype) for t in then] != [(t.shape, t.dtype) for t in otherwise]:
+        raise InputError("expected branches of equal shapes, found others")
+    chosen = []
+    for a, b in zip(then, otherwise, strict=True):
+        shaped = (
+            condition if condition.shape == () else scope.builder.emit(ops.Reshape(()), condition)
+        )
+        importer.bounded.follow("IF", [condition, a, b], (), list)
+        chosen.append(scope.builder.emit(ops.Where(), shaped, a, b, quant=a.quant))
+    return chosen
+
+
+def _refuse_writes(scope: Scope, branches: list[int]) -> None:
+    model = scope.importer.model
+    for number in branches:
+        if 0 < number < len(model.subgraphs) and any(
+            (found := o.name) in _WRITES for o in model.subgraphs[number].operators
+        ):
+            raise InputError(
+                "expected branches that leave variables alone where the condition is computed, "
+                f"found {found} in subgraph {number}"
+            )
+
+
+def _while(scope: Scope, operator: FileOperator) -> list[Tensor]:
+    condition, body = (operator.option(name) for name in _CALLED["WHILE"])
+    values, importer = _inputs(scope, operator), scope.importer
+    for count in range(_ITERATION_LIMIT + 1):
+        label = f"{operator.index}.{count}"
+        found = importer.call(condition, values, f"{label}.cond")
+        if len(found) != 1 or found[0].elements != 1:
+            raise InputError("expected a condition of one bool, found another")
+        (going,) = importer.bounded.operands("WHILE", found)
+        if going.data is None:
+            raise InputError(
+                "expected a loop whose number of turns follows from constants, found one that "
+                "depends on an input; run the loop in the application, or export it unrolled"
+            )
+        if not going.data.reshape(-1)[0]:
+            return values
+        values = importer.call(body, values, label)
+    raise InputError(f"expected a loop of at most {_ITERATION_LIMIT} turns, found more")
+
+
+def _call_once(scope: Scope, operator: FileOperator) -> list[Tensor]:
+    """Runs a subgraph that gives variables their first values, which must be constants."""
+    number = operator.option("InitSubgraphIndex")
+    if not 0 < number < len(scope.importer.model.subgraphs):
+        raise InputError(f"expected one initial subgraph, found number {number}")
+    before = scope.builder.size
+    scope.importer.initializing = True
+    scope.importer.call(number, [], f"{operator.index}")
+    scope.importer.initializing = False
+    if scope.builder.size != before:
+        raise InputError("expected variables set to constants, found a computed initial value")
+    return []
+
+
+def _var_handle(scope: Scope, operator: FileOperator) -> list[Tensor]:
+    _need(operator, 0, 1)
+    (output,) = operator.outputs
+    scope.tensors.source(output)
+    scope.handles[output] = operator.option_text("SharedName") or f"state_{output}"
+    return []
+
+
+def _read(scope: Scope, operator: FileOperator) -> list[Tensor]:
+    _need(operator, 1, 1)
+    name = _handle(scope, operator.inputs[0])
+    state = scope.importer.states.get(name)
+    if state is None:
+        raise InputError(f"expected variable {name} to have an initial value, found none")
+    dtype = scope.tensors.dtype(operator.outputs[0])
+    if state.initial.dtype != dtype.numpy:
+        raise InputError(f"expected a variable of type {dtype.value}, found {state.initial.dtype}")
+    op = ops.ReadState(name, state.initial.shape, dtype)
+    return [scope.builder.emit(op, quant=scope.tensors.quant(operator.outputs[0]))]
+
+
+def _assign(scope: Scope, operator: FileOperator) -> list[Tensor]:
+    _need(operator, 2, 0)
+    name = _handle(scope, operator.inputs[0])
+    tensor, states = scope.tensors.get(operator.inputs[1]), scope.importer.states
+    if scope.importer.initializing and tensor.data is not None and name not in states:
+        states[name] = State(name, tensor.data)
+        return []
+    if name not in states:  # written before anything reads it
+        states[name] = State(name, np.zeros(tensor.shape, tensor.dtype.numpy))
+    initial = states[name].initial
+    if (tensor.shape, tensor.dtype.numpy) != (initial.shape, initial.dtype):
+        raise InputError(
+            f"expected a value of {initial.dtype}{list(initial.shape)}, "
+            f"found {tensor.dtype.value}{list(tensor.shape)}"
+        )
+    scope.builder.emit_all(ops.WriteState(name), [tensor])
+    return []
+
+
+def _densify(scope: Scope, operator: FileOperator) -> list[Tensor]:
+    """Constants are dense already."""
+    _need(operator, 1, 1)
+    tensor = scope.tensors.get(operator.inputs[0])
+    if tensor.data is None:
+        raise InputError(
+            f"expected a constant, found {scope.tensors.shown(operator.inputs[0])}, "
+            "which is computed"
+        )
+    return [tensor]
+
+
+def _handle(scope: Scope, index: int) -> str:
+    name = scope.handles.get(index)
+    if name is None:
+        raise InputError(f"expected a variable, found {scope.tensors.shown(index)}")
+    return name
+
+
+def _need(operator: FileOperator, inputs: int, outputs: int) -> None:
+    if (len(operator.inputs), len(operator.outputs)) != (inputs, outputs):
+        raise InputError(
+            f"expected {inputs} inputs and {outputs} outputs, "
+            f"found {len(operator.inputs)} and {len(operator.outputs)}"
+        )
+
+
+FLOW: dict[str, Callable[[Scope, FileOperator], list[Tensor]]] = {
+    "ASSIGN_VARIABLE": _assign,
+    "CALL": _call,
+    "CALL_ONCE": _call_once,
+    "COMPLEX_ABS": fourier.magnitude,
+    "DENSIFY": _densify,
+    "IF": _if,
+    "IMAG": fourier.imaginary,
+    "READ_VARIABLE": _read,
+    "REAL": fourier.real,
+    "RFFT2D": fourier.rfft2d,
+    "STABLEHLO_COMPOSITE": _call,
+    "VAR_HANDLE": _var_handle,
+    "WHILE": _while,
+}

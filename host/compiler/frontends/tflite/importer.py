@@ -1,0 +1,314 @@
+"""TensorFlow Lite files → `Graph`.
+
+    file ─ tflite_schema ─► records ─ this file ─► rows of tflite_operators ─ builder ─► Graph
+                                       │ tensors: tflite_tensors
+                                       │ subgraphs, variables: tflite_flow
+
+Shapes come from `Operator.infer`, never from the file (TensorFlow Lite ignores those too), but
+for graph inputs and constants. SAME padding becomes explicit, what follows from constants is
+computed at once, variables become `Graph.states`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from edgekit.host.compiler.frontends.common.bounded import Bounded
+from edgekit.host.compiler.frontends.common.builder import UNNAMED, Builder
+from edgekit.host.compiler.frontends.common.files import read_model_file
+from edgekit.host.compiler.frontends.common.open_shapes import Shapes, StoredInput, resize
+from edgekit.host.compiler.frontends.common.refusal import refuse, unsupported
+from edgekit.host.compiler.frontends.tflite.bounded import RULES
+from edgekit.host.compiler.frontends.tflite.call import Call, Output
+from edgekit.host.compiler.frontends.tflite.complex import MOVES, real
+from edgekit.host.compiler.frontends.tflite.flow import FLOW, run_flow, subgraphs_of
+from edgekit.host.compiler.frontends.tflite.operators import ROWS
+from edgekit.host.compiler.frontends.tflite.schema import (
+    FileModel,
+    FileOperator,
+    read_model,
+)
+from edgekit.host.compiler.frontends.tflite.scope import Scope
+from edgekit.host.compiler.frontends.tflite.tensors import TensorTable
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import DType, Graph, ShapeError, State, Tensor
+from edgekit.host.errors import InputError
+
+__all__ = ["graph_from_tflite", "import_tflite", "operators_of", "supported_operators"]
+
+_NODE_NAME_LIMIT = 40
+_VARIABLE_LIMIT = 1 << 30  # bytes
+_DEPTH_LIMIT = 32  # of subgraphs that call each other
+_NODE_LIMIT = 1 << 17  # that unrolled loops may make
+_WORK_LIMIT = 1 << 18  # tensors and operators of all runs of subgraphs
+
+
+def supported_operators() -> list[str]:
+    """Names as in the TensorFlow Lite schema (custom ones as CUSTOM:name), sorted."""
+    return sorted((*ROWS, *FLOW))
+
+
+def import_tflite(path: Path, shapes: Shapes | None = None) -> Graph:
+    """Reads a .tflite file; `shapes` replace those of inputs, by name.
+
+    Raises `InputError` with one line that names file and operator.
+    """
+    content = read_model_file(path)
+    try:
+        return graph_from_tflite(content, path.stem, shapes)
+    except InputError as error:
+        raise InputError(f"{path.name}: {error}") from error
+
+
+def graph_from_tflite(content: bytes, name: str, shapes: Shapes | None = None) -> Graph:
+    """`import_tflite` of a file's bytes; messages do not name the file."""
+    model = read_model(content)
+    refuse(unsupported(operators_of(model), {*ROWS, *FLOW}))
+    return _Importer(model).run(name, shapes or {})
+
+
+def operators_of(model: FileModel) -> tuple[tuple[str, str], ...]:
+    """Number and kind of each operator; in subgraphs the number of that comes first."""
+    return tuple(
+        (f"{number}:{o.index}" if number else f"{o.index}", o.name)
+        for number in subgraphs_of(model)
+        for o in model.subgraphs[number].operators
+    )
+
+
+def _stored(tensors: TensorTable, index: int) -> StoredInput:
+    source = tensors.source(index)
+    signature = source.signature or source.shape
+    is_open = tuple(s < 0 or d < 1 for s, d in zip(signature, source.shape, strict=True))
+    no_batch = len(is_open) > 1 and source.shape[0] < 1
+    shape = (1, *source.shape[1:]) if no_batch else source.shape
+    return StoredInput(tensors.name(index), tensors.dtype(index), shape, is_open)
+
+
+class _Importer:
+    """Walks the operators of the main subgraph, and of those it calls, in order."""
+
+    def __init__(self, model: FileModel) -> None:
+        self.model = model
+        self.builder = Builder()
+        self.bounded = Bounded(self.builder, RULES)
+        self.states: dict[str, State] = {}
+        self.initializing = False  # while a CALL_ONCE gives variables their first values
+        self._constants: dict[int, dict[int, Tensor]] = {}
+        self._depth = 0
+        self._work = 0
+
+    def run(self, name: str, shapes: Shapes) -> Graph:
+        graph = self.model.subgraphs[0]
+        if not graph.outputs:
+            raise InputError("expected a model with outputs, found none")
+        scope = self._scope(0, "")
+        tensors, inputs = scope.tensors, []
+        for index in graph.inputs:
+            if tensors.has_value(index):
+                raise InputError(f"input {tensors.shown(index)}: expected no value, found one")
+        fixed = resize([_stored(tensors, i) for i in graph.inputs], shapes, name)
+        try:
+            for index in graph.inputs:
+                tensors.set(index, self._input(tensors, index, fixed.shapes))
+                inputs.append(tensors.get(index))
+            self._walk(scope)
+        except InputError as error:
+            raise InputError("; ".join((str(error), *fixed.hints))) from error
+        outputs = {tensors.name(i): tensors.get(i) for i in graph.outputs}
+        for wanted, tensor in self.bounded.finish(outputs).items():
+            outputs[wanted if wanted in outputs else self.builder.take(wanted)] = tensor
+        made = self.builder.finish(name, inputs, outputs, self.states)
+        return replace(made, notes=fixed.notes)
+
+    def call(self, number: int, args: Sequence[Tensor], label: str) -> list[Tensor]:
+        """The outputs of subgraph `number`, whose operators join the graph."""
+        if not 0 < number < len(self.model.subgraphs):
+            raise InputError(
+                f"expected a subgraph from 1 to {len(self.model.subgraphs) - 1}, found {number}"
+            )
+        graph = self.model.subgraphs[number]
+        if len(args) != len(graph.inputs):
+            raise InputError(
+                f"expected {len(graph.inputs)} inputs for subgraph {number}, found {len(args)}"
+            )
+        self._depth += 1
+        if self._depth > _DEPTH_LIMIT:
+            raise InputError(
+                f"expected subgraphs at most {_DEPTH_LIMIT} deep, found more: a recursion?"
+            )
+        scope = self._scope(number, f"{label}/")
+        for index, tensor in zip(graph.inputs, args, strict=True):
+            scope.tensors.set(index, tensor)
+        self._walk(scope)
+        self._depth -= 1
+        return [scope.tensors.get(i) for i in graph.outputs]
+
+    def _scope(self, number: int, prefix: str) -> _Operators:
+        graph = self.model.subgraphs[number]
+        for ends, word in ((graph.inputs, "inputs"), (graph.outputs, "outputs")):
+            if number == 0 and len(set(ends)) != len(ends):
+                raise InputError(f"expected distinct {word}, found a tensor listed twice")
+        self._work += len(graph.tensors) + len(graph.operators)
+        if self._work > _WORK_LIMIT:
+            raise InputError(
+                f"expected at most {_WORK_LIMIT} tensors and operators in all runs of subgraphs, "
+                "found more; export the model with smaller loops"
+            )
+        constants = self._constants.setdefault(number, {})
+        return _Operators(self, graph, TensorTable(graph, self.builder, constants, prefix))
+
+    def _input(self, tensors: TensorTable, index: int, shapes: Shapes) -> Tensor:
+        name, dtype = tensors.name(index), tensors.dtype(index)
+        try:
+            return self.builder.input(name, shapes[name], dtype, tensors.quant(index))
+        except ShapeError as error:
+            raise InputError(f"input {tensors.shown(index)}: {error}") from error
+
+    def _walk(self, scope: _Operators) -> None:
+        for operator in scope.graph.operators:
+            try:
+                scope.add(operator)
+            except (ShapeError, InputError) as error:
+                raise InputError(f"operator {operator.index} ({operator.name}): {error}") from error
+            if self.builder.size > _NODE_LIMIT:
+                raise InputError(
+                    f"expected at most {_NODE_LIMIT} operators with loops unrolled, found more"
+                )
+
+
+class _Operators(Scope):
+    """A run of a subgraph that takes its operators one by one."""
+
+    def add(self, operator: FileOperator) -> None:
+        outputs = operator.outputs
+        for index in outputs:
+            known = index in self.handles or index in self.complexes
+            if self.tensors.has_value(index) or known or outputs.count(index) > 1:
+                raise InputError(
+                    f"expected to write each tensor once, found {self.tensors.shown(index)}, "
+                    "which already has a value"
+                )
+        self.builder.begin(self._label(operator))
+        if operator.name in FLOW:
+            made = run_flow(self, operator)
+        elif operator.inputs and operator.inputs[0] in self.complexes:
+            made = self._of_complex(operator)
+        else:
+            ins = [None if i == -1 else self._operand(i) for i in operator.inputs]
+            made = self._row(operator, self.importer.bounded.operands(operator.name, ins))
+        tensors = [i for i in outputs if i not in self.handles and i not in self.complexes]
+        if len(made) != len(tensors):
+            raise InputError(f"expected {len(made)} outputs, found {len(tensors)}")
+        for index, tensor in zip(tensors, made, strict=True):
+            self._name(index, tensor)
+        pairs = zip(made, [self.tensors.get(i) for i in tensors], strict=True)
+        ins = [self.tensors.known(i) for i in operator.inputs]
+        self.importer.bounded.follow(operator.name, ins, pairs, partial(self._row, operator))
+
+    def _of_complex(self, operator: FileOperator) -> list[Tensor]:
+        """Moves both parts of a complex tensor in the same way, or emits what is made of one."""
+        if operator.name == "CAST":
+            return real(self, operator)
+        if operator.name not in MOVES:
+            shown = self.tensors.shown(operator.inputs[0])
+            raise InputError(f"expected a real tensor, found {shown}, which is complex")
+        rest = [None if i == -1 else self._operand(i) for i in operator.inputs[1:]]
+        outputs = [Output(DType.F32, None)]
+        parts = [
+            self._row(operator, [part, *rest], outputs)
+            for part in self.complexes[operator.inputs[0]]
+        ]
+        self.complexes[operator.outputs[0]] = (parts[0][0], parts[1][0])
+        return []
+
+    def _row(
+        self,
+        operator: FileOperator,
+        tensors: Sequence[Tensor | None],
+        outputs: Sequence[Output] | None = None,
+    ) -> list[Tensor]:
+        """What the operator's row makes of `tensors`; `outputs` if not those of the file."""
+        row = ROWS[operator.name]
+        if row.options != "NONE" and operator.options_type not in ("NONE", row.options):
+            raise InputError(f"expected {row.options}, found {operator.options_type}")
+        if not operator.outputs:
+            raise InputError("expected an output, found none")
+        if outputs is None:
+            of = self.tensors
+            outputs = [
+                Output(of.dtype(i), of.quant(i), of.source(i).shape) for i in operator.outputs
+            ]
+        variables = {
+            place: self.tensors.name(i)
+            for place, i in enumerate(operator.inputs)
+            if i != -1 and self.tensors.is_variable(i)
+        }
+        between = [
+            None if i == -1 else self.tensors.source(i).quant for i in operator.intermediates
+        ]
+        codes = {
+            place: self.tensors.source(i).type
+            for place, i in enumerate(operator.inputs)
+            if i != -1 and self.tensors.source(i).blocks is not None
+        }
+        note, states = self.importer.bounded.add, self.importer.states
+        here = f"operator {self.importer.model.subgraphs.index(self.graph)}:{operator.index}"
+        made = row.build(
+            Call(
+                operator,
+                tensors,
+                outputs,
+                self.builder,
+                note,
+                variables,
+                between,
+                codes,
+                states,
+                here,
+                self.importer.model.subgraphs,
+            )
+        )
+        return made if isinstance(made, list) else [made]
+
+    def _operand(self, index: int) -> Tensor:
+        """A tensor, or what a variable holds now: at first 0, and of s8 the code of 0."""
+        if not self.tensors.is_variable(index):
+            return self.tensors.get(index)
+        name, shape = self.tensors.name(index), self.tensors.source(index).shape
+        dtype, quant = self.tensors.dtype(index), self.tensors.quant(index)
+        if any(d < 1 for d in shape):
+            raise InputError(f"expected a variable of sizes from 1, found {list(shape)}")
+        if math.prod(shape) * dtype.bytes > _VARIABLE_LIMIT:
+            raise InputError(
+                f"expected a variable of at most {_VARIABLE_LIMIT >> 20} MiB, found {list(shape)}"
+            )
+        if name not in self.importer.states:
+            first = np.zeros((), dtype.numpy)
+            if dtype is DType.I8 and quant is not None:
+                first = quant.zero_point[0].astype(np.int8)
+            self.importer.states[name] = State(name, np.full(shape, first, dtype.numpy))
+        return self.builder.emit(ops.ReadState(name, shape, dtype), quant=quant)
+
+    def _name(self, index: int, tensor: Tensor) -> None:
+        wanted = self.tensors.dtype(index)
+        if tensor.dtype is not wanted:
+            raise InputError(
+                f"expected an output of type {tensor.dtype.value}, found {wanted.value}"
+            )
+        self.tensors.set(index, self.builder.rename(tensor, self.tensors.name(index)))
+
+    def _label(self, operator: FileOperator) -> str:
+        """A stem for the names of what an operator becomes."""
+        for index in operator.outputs[:1]:
+            self.tensors.source(index)
+            name = self.tensors.name(index)
+            if len(name) <= _NODE_NAME_LIMIT and name.isascii() and not name.startswith(UNNAMED):
+                return name
+        return f"{operator.name.lower()[:_NODE_NAME_LIMIT]}_{operator.index}"

@@ -1,0 +1,194 @@
+"""TensorFlow Lite's element-wise operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from edgekit.host.compiler.frontends.tflite.call import Call
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir import quantized_elementwise as coded
+from edgekit.host.compiler.ir.checks import WHOLE
+from edgekit.host.compiler.ir.types import Activation, DType, Operator, ShapeError, Tensor
+
+Build = Callable[[Call], Tensor]
+
+
+def unary(op: Operator) -> Build:
+    """One operand, no options."""
+    return lambda call: call.result(op, call.tensor(0, "input"))
+
+
+def binary(op: Operator, swapped: bool = False) -> Build:
+    """Two operands; `swapped`: the graph's operator takes them the other way round."""
+
+    def build(call: Call) -> Tensor:
+        a, b = call.tensor(0, "first operand"), call.tensor(1, "second operand")
+        return call.result(op, *((b, a) if swapped else (a, b)))
+
+    return build
+
+
+def add(call: Call) -> Tensor:
+    return binary(ops.Add(call.activation()))(call)
+
+
+def mul(call: Call) -> Tensor:
+    return binary(ops.Mul(call.activation()))(call)
+
+
+def plain(op: Operator) -> Build:
+    """Two operands, whose scales LiteRT would not look at."""
+
+    def build(call: Call) -> Tensor:
+        if any(t.is_coded for t in call.all()):
+            raise ShapeError("expected numbers without a scale, found codes")
+        return binary(op)(call)
+
+    return build
+
+
+def comparison(op: ops.Comparison, swapped: bool = False) -> Build:
+    """s16 operands are compared as they are stored; so does LiteRT, unless for equality."""
+
+    def build(call: Call) -> Tensor:
+        a, b = call.tensor(0, "first operand"), call.tensor(1, "second operand")
+        if a.dtype is b.dtype is DType.I16:
+            scaled = isinstance(op, ops.Equal) and a.is_coded and b.is_coded
+            a, b = (_comparable(call, t) if scaled else call.convert(t, DType.I32) for t in (a, b))
+        return call.result(op, *((b, a) if swapped else (a, b)))
+
+    return build
+
+
+def _comparable(call: Call, x: Tensor) -> Tensor:
+    """s16 codes in a unit that all tensors share, by a table."""
+    codes = np.arange(-(1 << 15), 1 << 15)
+    table = call.constant(coded.comparable(codes, x).astype(np.int32))
+    place = call.emit(
+        ops.Add(), call.convert(x, DType.I32), call.constant(np.array(1 << 15, np.int32))
+    )
+    return call.emit(ops.Gather(0), table, place)
+
+
+def activated(op: Operator) -> Build:
+    """An operator of two operands whose activation is a node of its own."""
+
+    def build(call: Call) -> Tensor:
+        activation = call.activation()
+        y = binary(op)(call)
+        return y if activation is Activation.NONE else call.result(ops.Clamp(activation), y)
+
+    return build
+
+
+def negated(op: ops.Comparison) -> Build:
+    def build(call: Call) -> Tensor:
+        return call.emit(ops.Not(), comparison(op)(call))
+
+    return build
+
+
+def add_n(call: Call) -> Tensor:
+    total, *rest = call.all()
+    for x in rest:
+        total = call.result(ops.Add(), total, x)
+    return total
+
+
+def squared_difference(call: Call) -> Tensor:
+    """f32 in two steps, which the passes know as a part of normalizations."""
+    if call.tensor(0, "first operand").dtype is not DType.F32:
+        return binary(ops.SquaredDifference())(call)
+    difference = binary(ops.Sub())(call)
+    return call.result(ops.Mul(), difference, difference)
+
+
+def square(call: Call) -> Tensor:
+    x = call.tensor(0, "input")
+    return call.result(ops.Mul(), x, x)
+
+
+def rsqrt(call: Call) -> Tensor:
+    """f32 in two steps, which the passes know as a part of normalizations."""
+    x = call.tensor(0, "input")
+    if x.dtype is not DType.F32:
+        return call.result(ops.Rsqrt(), x)
+    root = call.emit(ops.Sqrt(), x)
+    return call.result(ops.Reciprocal(), root)
+
+
+def leaky_relu(call: Call) -> Tensor:
+    return call.result(ops.LeakyRelu(float(call.option("Alpha"))), call.tensor(0, "input"))
+
+
+def prelu(call: Call) -> Tensor:
+    """Slopes of 16-bit codes have 8 bits."""
+    x, slope = call.tensor(0, "input"), call.tensor(1, "slope")
+    if x.is_coded and x.dtype is DType.I16:
+        if slope.data is None or slope.dtype is not DType.I8:
+            raise ShapeError(
+                f"expected constant slopes of type s8 for s16, found {slope.dtype.value}"
+            )
+        slope = call.quantized(slope.data.astype(np.int16), slope.quant)
+    return call.result(ops.PRelu(), x, slope)
+
+
+def select(call: Call) -> Tensor:
+    """The condition of SELECT may be a vector for the first axis of the values."""
+    condition, a, b = (call.tensor(i, "operand") for i in range(3))
+    if len(condition.shape) == 1 and len(a.shape) > 1 and call.operator.name == "SELECT":
+        condition = call.reshape(condition, (*condition.shape, *(1,) * (len(a.shape) - 1)))
+    return call.result(ops.Where(), condition, a, b)
+
+
+def gelu(call: Call) -> Tensor:
+    return call.result(
+        ops.GeluTanh() if call.option("Approximate") else ops.Gelu(), call.tensor(0, "input")
+    )
+
+
+def cast(call: Call) -> Tensor:
+    """Floats beyond the ends of whole numbers become these."""
+    x, to = call.tensor(0, "input"), call.out_dtype
+    if x.dtype in (DType.F32, DType.F16) and to in WHOLE:
+        return call.emit(ops.Convert(to, saturate=True), x)
+    return call.convert(x, to)
+
+
+def bit_cast(call: Call) -> Tensor:
+    return call.emit(ops.BitCast(call.out_dtype), call.tensor(0, "input"))
+
+
+def dequantize(call: Call) -> Tensor:
+    source = call.tensor(0, "input")
+    if 0 in call.by_block:
+        return call.convert(source, call.out_dtype)
+    if source.dtype is not DType.F16 and source.quant is None:
+        raise ShapeError(f"expected f16 or a quantized input, found {source.dtype.value}")
+    return call.result(ops.Cast(call.out_dtype), source)
+
+
+def quantize(call: Call) -> Tensor:
+    return call.result(ops.Quantize(call.out_dtype), call.tensor(0, "input"))
+
+
+def fake_quant(call: Call) -> Tensor:
+    """x rounded to a grid of 2^bits values from about `Min` to `Max`, one of which is 0."""
+    x, bits = call.tensor(0, "input"), call.option("NumBits")
+    low, high = np.float32(call.option("Min")), np.float32(call.option("Max"))
+    if not 2 <= bits <= 16 or not low <= 0 <= high or low == high:
+        raise ShapeError(f"expected 2 to 16 bits from below to above 0, found {low} to {high}")
+    if call.option("NarrowRange"):
+        raise ShapeError("expected the full range of codes, found a narrow one")
+    last = (1 << bits) - 1
+    step = (high - low) / np.float32(last)
+    zero = np.clip(np.floor(np.float32(0.5) - low / step), 0, last)
+    start, end = (np.float32(edge - zero) * step for edge in (0, last))
+    shifted = call.emit(ops.Clip(float(start), float(end)), x)
+    shifted = call.emit(ops.Sub(), shifted, call.scalar(float(start), x))
+    codes = call.emit(ops.Mul(), shifted, call.scalar(float(1 / step), x))
+    codes = call.emit(ops.Floor(), call.emit(ops.Add(), codes, call.scalar(0.5, x)))
+    grid = call.emit(ops.Mul(), codes, call.scalar(float(step), x))
+    return call.emit(ops.Add(), grid, call.scalar(float(start), x))

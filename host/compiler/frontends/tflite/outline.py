@@ -1,0 +1,104 @@
+"""What a .tflite file says of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from edgekit.host.compiler.frontends.common.files import read_model_file
+from edgekit.host.compiler.frontends.common.outline import (
+    Outline,
+    Sized,
+    Slot,
+    Step,
+    count_multiply_adds,
+    peak_bytes,
+)
+from edgekit.host.compiler.frontends.tflite.importer import operators_of, supported_operators
+from edgekit.host.compiler.frontends.tflite.schema import FileSubgraph, FileTensor, read_model
+from edgekit.host.compiler.ir.types import Shape
+
+# Bytes of an element, and how the kit names the type; other names are the schema's.
+_TYPES = {
+    "FLOAT32": (4, "f32"),
+    "FLOAT16": (2, "f16"),
+    "INT8": (1, "s8"),
+    "UINT8": (1, "u8"),
+    "INT16": (2, "s16"),
+    "INT32": (4, "s32"),
+    "INT64": (8, "s64"),
+    "BOOL": (1, "bool"),
+    "FLOAT64": (8, "f64"),
+    "UINT16": (2, "u16"),
+    "UINT32": (4, "u32"),
+    "UINT64": (8, "u64"),
+    "INT2": (1, "s2"),
+    "INT4": (1, "s4"),
+    "UINT4": (1, "u4"),
+}
+
+
+def outline_tflite(path: Path, shapes: Mapping[str, Shape]) -> Outline:
+    """`shapes`: of inputs, instead of the file's. Raises `InputError` for damaged files."""
+    model = read_model(read_model_file(path))
+    main = model.subgraphs[0]
+    tensors: dict[object, Sized] = {
+        # What is computed from inputs of other shapes has shapes that the file does not know.
+        i: replace(_sized(t), shape=shapes.get(t.name)) if shapes and t.data is None else _sized(t)
+        for i, t in enumerate(main.tensors)
+    }
+    steps = [Step(o.name, o.inputs, o.outputs) for o in main.operators]
+    constants = {
+        id(t.data): t for g in model.subgraphs for t in g.tensors if t.data is not None
+    }.values()
+    return Outline(
+        "TensorFlow Lite",
+        tuple(_resized(_slot(main, i), shapes) for i in main.inputs),
+        tuple(_slot(main, i) for i in main.outputs),
+        _states(main),
+        operators_of(model),
+        frozenset(supported_operators()),
+        sum(_sized(t).elements or 0 for t in constants),
+        sum(t.data.nbytes for t in constants if t.data is not None),
+        count_multiply_adds(steps, tensors),
+        peak_bytes(steps, tensors, main.outputs),
+    )
+
+
+def _resized(slot: Slot, shapes: Mapping[str, Shape]) -> Slot:
+    return replace(slot, shape=shapes.get(slot.name, slot.shape))
+
+
+def _states(graph: FileSubgraph) -> tuple[Slot, ...]:
+    """Variables, as they are read."""
+    names = {
+        o.outputs[0]: o.option_text("SharedName") or f"state_{o.outputs[0]}"
+        for o in graph.operators
+        if o.name == "VAR_HANDLE" and o.outputs
+    }
+    found: dict[str, Slot] = {}
+    for operator in graph.operators:
+        if operator.name == "READ_VARIABLE" and operator.inputs and operator.outputs:
+            name = names.get(operator.inputs[0])
+            if name is not None:
+                slot = _slot(graph, operator.outputs[0])
+                found[name] = Slot(name, slot.dtype, slot.shape)
+    return tuple(found.values())
+
+
+def _sized(tensor: FileTensor) -> Sized:
+    shape = tuple(tensor.shape) if all(d >= 0 for d in tensor.shape) else None
+    return Sized(shape, _TYPES.get(tensor.type, (1, ""))[0], tensor.data is not None)
+
+
+def _slot(graph: FileSubgraph, index: int) -> Slot:
+    if not 0 <= index < len(graph.tensors):
+        return Slot(f"tensor {index}, which is not there", "", ())
+    tensor = graph.tensors[index]
+    dtype = _TYPES.get(tensor.type, (0, tensor.type.lower()))[1]
+    quant = tensor.quant
+    if quant is None or quant.per_channel:
+        return Slot(tensor.name, dtype, tuple(tensor.shape))
+    scale, zero = float(quant.scale[0]), int(quant.zero_point[0])
+    return Slot(tensor.name, dtype, tuple(tensor.shape), scale, zero)

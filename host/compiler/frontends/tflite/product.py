@@ -1,0 +1,49 @@
+"""TensorFlow Lite's matrix products."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from edgekit.host.compiler.frontends.tflite.call import Call
+from edgekit.host.compiler.frontends.tflite.conv import at_codes
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import DType, ShapeError, Tensor
+
+
+def batch_matmul(call: Call) -> Tensor:
+    """Stacks of matrices, transposed if the options say so; leading axes broadcast."""
+    a, b = call.tensor(0, "first matrices"), call.tensor(1, "second matrices")
+    if len(a.shape) < 2 or len(b.shape) < 2:
+        raise ShapeError(f"expected matrices, found {list(a.shape)} and {list(b.shape)}")
+    a = _transposed(call, a) if call.option("AdjX") else a
+    if a.dtype is DType.F32 and b.data is not None and math.prod(b.shape[:-2]) == 1:
+        return _constant(call, a, b)
+    b = _transposed(call, b) if call.option("AdjY") else b
+    if b.dtype is DType.I8 and a.dtype is DType.F32:
+        b = call.emit(ops.Cast(), b)
+    return call.result(ops.MatMul(), a, b)
+
+
+def _constant(call: Call, a: Tensor, b: Tensor) -> Tensor:
+    """One matrix of constants for all stacks: a fully connected layer. With codes, rows of a are
+    quantized as they run, around 0 or where the options say so."""
+    assert b.data is not None
+    lead = (1,) * (len(b.shape) - len(a.shape)) + a.shape[:-1]
+    data = b.data.reshape(b.shape[-2:])
+    weights = call.quantized(np.ascontiguousarray(data if call.option("AdjY") else data.T), None)
+    if b.quant is not None:
+        if b.quant.per_channel:
+            raise ShapeError("expected one scale for a constant matrix, found several")
+        weights = call.builder.with_quant(weights, b.quant)
+    if weights.dtype is DType.I8 and call.option("AsymmetricQuantizeInputs"):
+        a = at_codes(call, a, (a.elements // a.shape[-1], a.shape[-1]))
+        weights = call.emit(ops.Cast(), weights)
+    y = call.emit(ops.FullyConnected(True), a, weights, None)
+    return call.reshape(y, (*lead, weights.shape[0]))
+
+
+def _transposed(call: Call, x: Tensor) -> Tensor:
+    rank = len(x.shape)
+    return call.transpose(x, (*range(rank - 2), rank - 1, rank - 2))

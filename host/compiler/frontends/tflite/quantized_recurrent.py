@@ -1,0 +1,273 @@
+"""TensorFlow Lite's recurrent operators of 8-bit codes, with states of 16 bits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from edgekit.host.compiler.frontends.tflite.call import Call
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.quantization import (
+    code_range,
+    quantize_multiplier,
+    scale_of,
+    zero_point_of,
+)
+from edgekit.host.compiler.ir.types import Array, DType, Quant, ShapeError, Tensor
+
+_RELU, _TANH = 1, 4
+_GATE_SCALE, _FRACTION, _ONE = np.float32(2**-12), np.float32(2**-15), np.float32(1)
+_GATES = ("input", "forget", "cell", "output")
+_FIRST_WEIGHTS, _FIRST_RECURRENT, _FIRST_PEEPHOLE, _FIRST_BIAS = 1, 5, 9, 12
+_PROJECTION, _PROJECTION_BIAS, _HIDDEN, _CELL, _FIRST_NORM = 16, 17, 18, 19, 20
+_INTERMEDIATES = 5
+_NORM_SHIFT, _SHIFT_LIMIT = 12, 28
+_LOW, _HIGH = code_range(DType.I8)
+
+
+def lstm(call: Call, x: Tensor) -> Tensor:
+    """Hidden states of all steps [time, batch, size] of x; both states are kept."""
+    _need_plain(call)
+    first = 1 if call.maybe(_FIRST_WEIGHTS) is None else 0
+    gates = range(first, 4)
+    hidden, cell = call.tensor(_HIDDEN, "hidden state"), call.tensor(_CELL, "cell state")
+    _need(x, DType.I8, "input")
+    _need(hidden, DType.I8, "hidden state")
+    _need(cell, DType.I16, "cell state")
+    between = call.intermediates[4]
+    if between is None:
+        raise ShapeError("expected a scale of the hidden values, found none")
+    inner, inner_zero = _single(between)
+    if call.maybe(_PROJECTION) is not None:
+        inner_zero = -inner_zero  # as LiteRT does: seen where hidden values saturate
+    w = [_weights(call, _FIRST_WEIGHTS + g, f"{_GATES[g]} weights") for g in gates]
+    r = [_weights(call, _FIRST_RECURRENT + g, f"recurrent {_GATES[g]} weights") for g in gates]
+    biases = [_bias(call, _FIRST_BIAS + g) for g in gates]
+    scales, norms = _gate_scales(call, first), _norms(call, first, len(biases[0]))
+    added_to = [np.zeros_like(b) for b in biases] if norms else biases  # then behind the norm
+    bias = np.stack([
+        np.concatenate([b + _offset(x, t) for b, t in zip(added_to, w, strict=True)]),
+        np.concatenate([_offset(hidden, t) for t in r]),
+    ])  # fmt: skip
+    cell_scale = _power_of_two(cell)
+    peepholes = _peepholes(call, first)
+    projection, added = _projection(call, inner_zero)
+    if peepholes and hidden.shape != cell.shape:
+        raise ShapeError(  # LiteRT adds peepholes to as many values as the projection has
+            "an LSTM of 8-bit codes with peepholes and a projection to another size "
+            "is not supported"
+        )
+    to_output = (0, 0)
+    if projection is not None:
+        to_output = _factor(_scale(projection), inner, over=_scale(hidden))
+    made = call.builder.emit_all(
+        ops.CodedLstm(
+            of_input=_factors(_scale(x), w, scales),
+            of_state=_factors(_scale(hidden), r, scales),
+            of_cell=_factors(_scale(cell), peepholes, [*scales[:-2], scales[-1]]),
+            of_norm=tuple(_of_norm(t) for t in norms),
+            guards=tuple(max(1, int(np.float32(10000) * _scale(t))) for t in norms),
+            to_hidden=_factor(_FRACTION, over=inner, then=_FRACTION),
+            hidden_zero=inner_zero,
+            to_output=to_output,
+            zero=zero_point_of(hidden),
+            cell_bits=15 + cell_scale,
+            cell_clip=_clip(call, "CellClip", cell, 32767),
+            clip=_clip(call, "ProjClip", hidden, 127),
+        ),
+        [
+            x, _stacked(call, w), _stacked(call, r), _sums(call, bias), hidden, cell,
+            _stacked(call, peepholes, True) if peepholes else None, projection, added,
+            _stacked(call, norms, True) if norms else None,
+            _sums(call, np.stack(biases)) if norms else None,
+        ],
+        [call.outputs[0].quant, hidden.quant, cell.quant],
+    )  # fmt: skip
+    call.keep(_HIDDEN, made[1])
+    call.keep(_CELL, made[2])
+    return made[0]
+
+
+def _need_plain(call: Call) -> None:
+    if len(call.intermediates) != _INTERMEDIATES:
+        raise ShapeError(
+            f"expected an LSTM of 8-bit codes with {_INTERMEDIATES} intermediate tensors, "
+            f"found {len(call.intermediates)}"
+        )
+    if call.option("FusedActivationFunction") != _TANH:
+        raise ShapeError("expected TANH as activation of an LSTM of 8-bit codes, found another")
+
+
+def _peepholes(call: Call, first: int) -> list[Tensor]:
+    """The peephole weights of the input gate, if there is one, the forget gate and the output
+    gate."""
+    if call.maybe(_FIRST_PEEPHOLE + 1) is None:
+        return []
+    return [
+        _weights(call, _FIRST_PEEPHOLE + i, "peephole weights", DType.I16) for i in range(first, 3)
+    ]
+
+
+def _gate_scales(call: Call, first: int) -> list[np.float32]:
+    """The scales of what goes into the gates' functions, or into their normalization."""
+    if not _is_normalized(call):
+        return [_GATE_SCALE] * (4 - first)
+    found = [q for q in call.intermediates[first:4] if q is not None]
+    if len(found) != 4 - first:
+        raise ShapeError("expected scales of the gates before they are normalized, found none")
+    return [_single(quant)[0] for quant in found]
+
+
+def _is_normalized(call: Call) -> bool:
+    return call.maybe(_FIRST_NORM + 3) is not None
+
+
+def _norms(call: Call, first: int, cells: int) -> list[Tensor]:
+    """Weights of normalized gates."""
+    if not _is_normalized(call):
+        return []
+    found = [
+        _weights(call, _FIRST_NORM + g, f"{_GATES[g]} normalization", DType.I16)
+        for g in range(first, 4)
+    ]
+    if any(t.shape != (cells,) for t in found):
+        raise ShapeError(f"expected normalizations of {cells} gates, found others")
+    return found
+
+
+def _of_norm(weights: Tensor) -> tuple[int, int]:
+    """The multiplier from normalized gates to what goes into their functions, which is Q3."""
+    multiplier, shift = quantize_multiplier(float(_scale(weights)))
+    if shift + _NORM_SHIFT > _SHIFT_LIMIT:
+        raise ShapeError(f"expected a small scale of a normalization, found {_scale(weights)}")
+    return multiplier, shift + _NORM_SHIFT
+
+
+def _factors(
+    x: np.float32, weights: Sequence[Tensor], over: Sequence[np.float32]
+) -> tuple[tuple[int, int], ...]:
+    return tuple(_factor(x, _scale(t), over=s) for t, s in zip(weights, over, strict=False))
+
+
+def _projection(call: Call, zero: int) -> tuple[Tensor | None, Tensor | None]:
+    if call.maybe(_PROJECTION) is None:
+        return None, None
+    weights = _weights(call, _PROJECTION, "projection weights")
+    total = -zero * _row_sums(weights)
+    if call.maybe(_PROJECTION_BIAS) is not None:
+        total = total + _bias(call, _PROJECTION_BIAS)
+    return weights, _sums(call, total)
+
+
+def svdf(call: Call, x: Tensor) -> Tensor:
+    weights = _weights(call, 1, "weights of features")
+    times = _weights(call, 2, "weights of time", DType.I16)
+    state, rank = call.tensor(4, "state"), int(call.option("Rank"))
+    _need(x, DType.I8, "input")
+    _need(state, DType.I16, "state")
+    if call.option("FusedActivationFunction") != _RELU:
+        raise ShapeError("expected RELU as activation of an SVDF of 8-bit codes, found another")
+    if rank < 1 or times.shape[0] % rank:
+        raise ShapeError(f"expected filters of rank {rank}, found {times.shape[0]}")
+    quant = call.outputs[0].quant
+    if quant is None:
+        raise ShapeError("expected an output with a scale, found none")
+    scale, zero = _single(quant)
+    bias = np.zeros(times.shape[0] // rank, np.int64) if call.maybe(3) is None else _bias(call, 3)
+    op = ops.CodedSvdf(
+        rank,
+        _factor(_scale(x), _scale(weights), over=_scale(state)),
+        _factor(_scale(state), _scale(times), over=scale),
+        zero,
+    )
+    ins = [x, weights, _sums(call, _offset(x, weights)), times, _sums(call, bias), state]
+    y, after = call.builder.emit_all(op, ins, [quant, state.quant])
+    call.keep(4, after)
+    return y
+
+
+def _weights(call: Call, index: int, what: str, dtype: DType = DType.I8) -> Tensor:
+    found = call.tensor(index, what)
+    _need(found, dtype, what)
+    if found.data is None or found.data.ndim not in (1, 2):
+        raise ShapeError(f"expected constant {what} of one or two axes, found others")
+    if zero_point_of(found):
+        raise ShapeError(f"expected {what} around 0, found another zero point")
+    return found
+
+
+def _need(t: Tensor, dtype: DType, what: str) -> None:
+    if t.dtype is not dtype or t.quant is None:
+        raise ShapeError(f"expected {what} of type {dtype.value} with a scale, found another")
+    _single(t.quant)
+
+
+def _bias(call: Call, index: int) -> Array:
+    found = call.tensor(index, "bias")
+    if found.data is None or found.dtype is not DType.I32:
+        raise ShapeError("expected a constant bias of type s32, found another")
+    return found.data.astype(np.int64)
+
+
+def _single(quant: Quant) -> tuple[np.float32, int]:
+    if quant.per_channel:
+        raise ShapeError(f"expected one scale, found {quant.scale.size}")
+    zero = int(quant.zero_point.flat[0])
+    if not _LOW <= zero <= _HIGH:
+        raise ShapeError(f"expected a zero point from {_LOW} to {_HIGH}, found {zero}")
+    return np.float32(quant.scale.flat[0]), zero
+
+
+def _scale(t: Tensor) -> np.float32:
+    return np.float32(scale_of(t))
+
+
+def _factor(
+    a: np.float32, b: np.float32 = _ONE, *, over: np.float32, then: np.float32 = _ONE
+) -> tuple[int, int]:
+    """a · b / over · then, which LiteRT computes in f32."""
+    with np.errstate(all="ignore"):
+        value = float(a * b / over * then)
+    if not math.isfinite(value):
+        raise ShapeError("expected a ratio of scales that is finite, found a larger one")
+    return quantize_multiplier(value)
+
+
+def _row_sums(weights: Tensor) -> Array:
+    assert weights.data is not None
+    sums: Array = weights.data.astype(np.int64).sum(axis=-1)
+    return sums
+
+
+def _offset(x: Tensor, weights: Tensor) -> Array:
+    """What the zero point of x adds to sums."""
+    return -zero_point_of(x) * _row_sums(weights)
+
+
+def _sums(call: Call, values: Array) -> Tensor:
+    return call.quantized(values.astype(np.int32), None)
+
+
+def _stacked(call: Call, parts: Sequence[Tensor], rows: bool = False) -> Tensor:
+    """Constants below each other; `rows`: each is one."""
+    values = [p.data for p in parts if p.data is not None]
+    if any(v.shape != values[0].shape for v in values):
+        raise ShapeError("expected weights of all gates of one shape, found others")
+    return call.quantized(np.stack(values) if rows else np.concatenate(values), None)
+
+
+def _power_of_two(cell: Tensor) -> int:
+    """The exponent of the cell's scale."""
+    fraction, exponent = math.frexp(scale_of(cell))
+    if fraction != 0.5:
+        raise ShapeError(f"expected a power of 2 as the cell's scale, found {scale_of(cell)}")
+    return exponent - 1
+
+
+def _clip(call: Call, option: str, of: Tensor, largest: int) -> int:
+    limit = float(call.option(option))
+    with np.errstate(all="ignore"):
+        codes = float(np.float32(limit) / _scale(of))
+    return int(min(codes, largest)) if limit > 0 else 0

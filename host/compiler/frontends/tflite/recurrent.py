@@ -1,0 +1,368 @@
+"""TensorFlow Lite's recurrent operators in f32: layers of several steps as one operator
+(`graph/ops/recurrent.py`); a single step, and what that operator cannot do (weights of 8 bits,
+projections, coupled or normalized gates), as one set of nodes per time step. Variables of the file
+hold the states between runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+
+from edgekit.host.compiler.frontends.tflite import quantized_recurrent as coded
+from edgekit.host.compiler.frontends.tflite.call import Call
+from edgekit.host.compiler.frontends.tflite.conv import at_codes
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import Activation, DType, Operator, Quant, ShapeError, Tensor
+
+_STEPS = 1 << 16  # time steps
+_UNROLLED_STEPS = 1024
+_EPSILON = 1e-8  # of the normalization of gates
+_FUNCTIONS: dict[int, Operator | None] = {
+    0: None,
+    1: ops.Clamp(Activation.RELU),
+    2: ops.Clamp(Activation.RELU_N1_TO_1),
+    3: ops.Clamp(Activation.RELU6),
+    4: ops.Tanh(),
+    6: ops.Logistic(),
+}
+_IDENTITY = ops.Clamp(Activation.NONE)
+_GATES = (0, 3, 1, 2)  # of ops.Lstm: input, output, forget, cell
+
+
+@dataclass(frozen=True)
+class Places:
+    """Numbers of the inputs of one direction of an LSTM: the first of those to the gates (input,
+    forget, cell, output), of recurrent weights, peepholes (input, forget, output), biases; the
+    projection's weights, both states, and the first factor of a normalization."""
+
+    weights: int = 1
+    recurrent: int = 5
+    peepholes: int = 9
+    biases: int = 12
+    projection: int = 16
+    hidden: int = 18
+    cell: int = 19
+    norms: int | None = 20
+
+
+_FORWARD = Places(hidden=35, cell=36, norms=None)
+_BACKWARD = Places(18, 22, 26, 29, 33, 37, 38, None)
+
+
+@dataclass(frozen=True, eq=False)
+class _Lstm:
+    """Weights of all gates below each other; without an input gate these are three."""
+
+    call: Call
+    at: Places
+    w: Tensor
+    r: Tensor
+
+    @property
+    def coupled(self) -> bool:
+        return self.call.maybe(self.at.weights) is None
+
+    @property
+    def gates(self) -> range:
+        return range(1 if self.coupled else 0, 4)
+
+    def of_gate(self, first: int | None, gate: int) -> Tensor | None:
+        return None if first is None else self.call.maybe(first + gate)
+
+    def peephole(self, gate: int) -> Tensor | None:
+        """None for the cell gate, which has none."""
+        found = {0: 0, 1: 1, 3: 2}.get(gate)
+        return None if found is None else self.of_gate(self.at.peepholes, found)
+
+    @property
+    def normalized(self) -> bool:
+        return self.of_gate(self.at.norms, 3) is not None
+
+    @property
+    def plain(self) -> bool:
+        """ops.Lstm can do it."""
+        projected = self.call.maybe(self.at.projection) is not None
+        return not (self.coupled or self.normalized or projected) and self.r.dtype is DType.F32
+
+
+def sequence_lstm(call: Call) -> Tensor:
+    x = _sequence(call, bool(call.option("TimeMajor")))
+    return _shaped(call, _forward(call, x))
+
+
+def _forward(call: Call, x: Tensor) -> Tensor:
+    return coded.lstm(call, x) if x.dtype is DType.I8 else _lstm(call, Places(), x, False)
+
+
+def lstm(call: Call) -> list[Tensor] | Tensor:
+    """One time step."""
+    if call.option("KernelType"):
+        return _basic_lstm(call)
+    x = call.tensor(0, "input")
+    if len(x.shape) != 2:
+        raise ShapeError(f"expected an input [batch, size], found {list(x.shape)}")
+    y = _forward(call, call.reshape(x, (1, *x.shape)))
+    return call.reshape(y, y.shape[1:])
+
+
+def bidirectional_lstm(call: Call) -> list[Tensor] | Tensor:
+    _no_auxiliary(call, range(39, 48))
+    x = _sequence(call, bool(call.option("TimeMajor")))
+    made = [_lstm(call, places, x, back) for places, back in ((_FORWARD, False), (_BACKWARD, True))]
+    return _both(call, made)
+
+
+def _both(call: Call, made: list[Tensor]) -> list[Tensor] | Tensor:
+    if not call.option("MergeOutputs"):
+        return [_shaped(call, y) for y in made]
+    return _shaped(call, call.emit(ops.Concat(2), *made))
+
+
+def _no_auxiliary(call: Call, inputs: Sequence[int]) -> None:
+    if any(call.maybe(i) is not None for i in inputs):
+        raise ShapeError("expected no auxiliary input, found one")
+
+
+def _sequence(call: Call, time_first: bool) -> Tensor:
+    """The input as [time, batch, size]."""
+    x = call.tensor(0, "input")
+    if len(x.shape) != 3:
+        raise ShapeError(f"expected sequences [batch, time, size], found {list(x.shape)}")
+    x = x if time_first else call.transpose(x, (1, 0, 2))
+    if x.shape[0] > _STEPS:
+        raise ShapeError(f"expected at most {_STEPS} time steps, found {x.shape[0]}")
+    return x
+
+
+def _shaped(call: Call, y: Tensor) -> Tensor:
+    """Steps [time, batch, size] in the order of axes that the file has."""
+    return y if call.option("TimeMajor") else call.transpose(y, (1, 0, 2))
+
+
+def _lstm(call: Call, at: Places, x: Tensor, backwards: bool) -> Tensor:
+    """The hidden states after all steps [time, batch, size] of x; both states are kept."""
+    first = 1 if call.maybe(at.weights) is None else 0
+    w = _stacked(call, [call.tensor(at.weights + g, "weights") for g in range(first, 4)])
+    recurrent = [call.tensor(at.recurrent + g, "recurrent weights") for g in range(first, 4)]
+    cell = _Lstm(call, at, w, _stacked(call, recurrent))
+    hidden, memory = call.tensor(at.hidden, "hidden state"), call.tensor(at.cell, "cell state")
+    if x.shape[0] > 1 and cell.plain:
+        y, hidden, memory = _whole(cell, x, hidden, memory, backwards)
+    else:
+        bias = None if cell.normalized else _stacked(call, _biases(cell))
+        made = []
+        for now in _steps(call, dense(call, x, w, bias), backwards):
+            hidden, memory = _step(cell, now, hidden, memory)
+            made.append(hidden)
+        y = _joined(call, made, backwards)
+    call.keep(at.hidden, hidden)
+    call.keep(at.cell, memory)
+    return y
+
+
+def _whole(
+    cell: _Lstm, x: Tensor, hidden: Tensor, memory: Tensor, backwards: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """All steps as one operator: their hidden states, and both states at the end."""
+    call, at = cell.call, cell.at
+    w, r, bias = (
+        _stacked(call, [call.tensor(first + g, what) for g in _GATES])
+        for first, what in (
+            (at.weights, "weights"), (at.recurrent, "recurrent weights"), (at.biases, "bias"),
+        )
+    )  # fmt: skip
+    peepholes = None
+    if cell.peephole(0) is not None:
+        rows = [call.tensor(at.peepholes + i, "peephole weights") for i in (0, 2, 1)]
+        peepholes = _stacked(call, [call.reshape(_real(call, p), (1, *p.shape)) for p in rows])
+    function = _function(call) or _IDENTITY
+    clip = float(call.option("CellClip"))
+    op = ops.Lstm(backwards, squash=function, last=function, cell_clip=clip if clip > 0 else inf)
+    ins = [dense(call, x, w, bias), r, None, hidden, memory, peepholes]
+    y, hidden, memory = call.builder.emit_all(op, ins)
+    return y, hidden, memory
+
+
+def _steps(call: Call, gates: Tensor, backwards: bool) -> Iterator[Tensor]:
+    """What inputs add to the gates [batch, width] at each step, in their order."""
+    time, batch, width = gates.shape
+    if time > _UNROLLED_STEPS:
+        raise ShapeError(f"expected at most {_UNROLLED_STEPS} time steps, found {time}")
+    for t in reversed(range(time)) if backwards else range(time):
+        op = ops.StridedSlice((t, 0, 0), (1, 1, 1), (1, batch, width), (batch, width))
+        yield call.emit(op, gates)
+
+
+def _joined(call: Call, made: list[Tensor], backwards: bool) -> Tensor:
+    """States [batch, size] in the order of steps, as [time, batch, size]."""
+    rows = [call.reshape(y, (1, *y.shape)) for y in (reversed(made) if backwards else made)]
+    return rows[0] if len(rows) == 1 else call.emit(ops.Concat(0), *rows)
+
+
+def _biases(cell: _Lstm) -> list[Tensor]:
+    return [cell.call.tensor(cell.at.biases + g, "bias") for g in cell.gates]
+
+
+def _step(cell: _Lstm, x: Tensor, hidden: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
+    call = cell.call
+    total = call.emit(ops.Add(), x, dense(call, hidden, cell.r, None))
+    size = total.shape[1] // len(cell.gates)
+    parts = call.builder.emit_all(ops.Split(1, (size,) * len(cell.gates)), [total])
+    sums = dict(zip(cell.gates, parts, strict=True))
+    function = _function(call)
+
+    def gate(number: int, state: Tensor) -> Tensor:
+        value = sums[number]
+        if (peephole := cell.peephole(number)) is not None:
+            value = call.emit(ops.Add(), value, call.emit(ops.Mul(), state, _real(call, peephole)))
+        if cell.normalized:
+            factor = call.tensor((cell.at.norms or 0) + number, "normalization")
+            bias = call.tensor(cell.at.biases + number, "bias")
+            value = call.emit(ops.LayerNorm(1, _EPSILON), value, factor, bias)
+        return apply(call, function if number == 2 else ops.Logistic(), value)
+
+    forget, new = gate(1, memory), gate(2, memory)
+    if cell.coupled:
+        taken = call.emit(ops.Sub(), call.scalar(1, forget), forget)
+    else:
+        taken = gate(0, memory)
+    kept = call.emit(ops.Mul(), forget, memory)
+    memory = call.emit(ops.Add(), kept, call.emit(ops.Mul(), taken, new))
+    memory = _clipped(call, memory, "CellClip")
+    hidden = call.emit(ops.Mul(), gate(3, memory), apply(call, function, memory))
+    weights = call.maybe(cell.at.projection)
+    if weights is not None:
+        hidden = dense(call, hidden, weights, call.maybe(cell.at.projection + 1))
+        hidden = _clipped(call, hidden, "ProjClip")
+    return hidden, memory
+
+
+def _basic_lstm(call: Call) -> list[Tensor]:
+    """[hidden, cell, operands, sums]: the states are plain inputs and outputs; gates in the order
+    input, cell, forget, output."""
+    x, hidden, memory = (call.tensor(i, "operand") for i in (0, 1, 4))
+    both = call.emit(ops.Concat(1), x, hidden)
+    total = dense(call, both, call.tensor(2, "weights"), call.maybe(3))
+    size = total.shape[1] // 4
+    parts = call.builder.emit_all(ops.Split(1, (size,) * 4), [total])
+    taken, forget, shown = (call.emit(ops.Logistic(), parts[i]) for i in (0, 2, 3))
+    new = call.emit(ops.Mul(), taken, call.emit(ops.Tanh(), parts[1]))
+    memory = call.emit(ops.Add(), new, call.emit(ops.Mul(), forget, memory))
+    hidden = call.emit(ops.Mul(), shown, call.emit(ops.Tanh(), memory))
+    return [hidden, memory, both, total]
+
+
+def rnn(call: Call) -> Tensor:
+    """One time step."""
+    x = call.tensor(0, "input")
+    y = _rnn(call, 1, call.reshape(x, (1, *x.shape)), False)
+    return call.reshape(y, y.shape[1:])
+
+
+def sequence_rnn(call: Call) -> Tensor:
+    x = _sequence(call, bool(call.option("TimeMajor")))
+    return _shaped(call, _rnn(call, 1, x, False))
+
+
+def bidirectional_rnn(call: Call) -> list[Tensor] | Tensor:
+    _no_auxiliary(call, range(9, 12))
+    x = _sequence(call, bool(call.option("TimeMajor")))
+    return _both(call, [_rnn(call, 1, x, False), _rnn(call, 5, x, True)])
+
+
+def _rnn(call: Call, first: int, x: Tensor, backwards: bool) -> Tensor:
+    """Hidden states of all steps; inputs from `first`: weights, recurrent weights, bias, state."""
+    w, r = call.tensor(first, "weights"), call.tensor(first + 1, "recurrent weights")
+    hidden, function = call.tensor(first + 3, "hidden state"), _function(call)
+    sums = dense(call, x, w, call.maybe(first + 2))
+    if x.shape[0] > 1 and r.dtype is DType.F32 and r.data is not None:
+        op = ops.Rnn(backwards, squash=function or _IDENTITY)
+        y, hidden = call.builder.emit_all(op, [sums, r, None, hidden])
+    else:
+        made = []
+        for now in _steps(call, sums, backwards):
+            total = call.emit(ops.Add(), now, dense(call, hidden, r, None))
+            hidden = apply(call, function, total)
+            made.append(hidden)
+        y = _joined(call, made, backwards)
+    call.keep(first + 3, hidden)
+    return y
+
+
+def dense(call: Call, x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
+    """x · wᵀ + bias; weights of 8 bits take rows of x that are quantized, as options say how."""
+    if x.dtype is not DType.F32:
+        raise ShapeError(f"expected an input of type f32, found {x.dtype.value}")
+    if w.dtype is DType.I8 and call.option("AsymmetricQuantizeInputs"):
+        x = at_codes(call, x, (x.elements // x.shape[-1], x.shape[-1]))
+        w = call.emit(ops.Cast(), w)
+    return call.emit(ops.FullyConnected(True), x, w, bias)
+
+
+def _stacked(call: Call, parts: Sequence[Tensor]) -> Tensor:
+    """Constants below each other, each row with its scale."""
+    values = []
+    for part in parts:
+        if part.data is None:
+            raise ShapeError("expected constant weights, found computed ones")
+        values.append(part.data)
+    first = parts[0]
+    if any(t.dtype is not first.dtype or t.shape[1:] != first.shape[1:] for t in parts):
+        raise ShapeError("expected weights of all gates of one type and width, found others")
+    scales = [np.broadcast_to(t.quant.scale, t.shape[:1]) for t in parts if t.quant is not None]
+    quant = None
+    if len(scales) == len(parts) and first.dtype is DType.I8:
+        scale = np.concatenate(scales)
+        quant = Quant(scale, np.zeros(scale.size, np.int64), 0)
+    return call.quantized(np.concatenate(values), quant)
+
+
+def _real(call: Call, x: Tensor) -> Tensor:
+    return x if x.dtype is DType.F32 else call.emit(ops.Cast(), x)
+
+
+def _function(call: Call) -> Operator | None:
+    number = call.option("FusedActivationFunction")
+    if number not in _FUNCTIONS:
+        raise ShapeError(f"expected a known activation, found number {number}")
+    return _FUNCTIONS[number]
+
+
+def apply(call: Call, function: Operator | None, x: Tensor) -> Tensor:
+    return x if function is None else call.emit(function, x)
+
+
+def _clipped(call: Call, x: Tensor, option: str) -> Tensor:
+    limit = float(call.option(option))
+    return call.emit(ops.Clip(-limit, limit), x) if limit > 0 else x
+
+
+def svdf(call: Call) -> Tensor:
+    """Filters of rank `Rank` per unit: a weighted sum of each input frame, of which the last ones
+    are kept [batch, filters, frames] and summed with weights over time."""
+    x, features = call.tensor(0, "input"), call.tensor(1, "weights of features")
+    if x.dtype is DType.I8:
+        return coded.svdf(call, x)
+    times, state, rank = call.tensor(2, "weights of time"), call.tensor(4, "state"), 0
+    rank = int(call.option("Rank"))
+    filters, frames = times.shape
+    if rank < 1 or filters % rank or features.shape[:1] != (filters,) or len(x.shape) != 2:
+        raise ShapeError(f"expected filters of rank {rank}, found {filters}")
+    batch, units = x.shape[0], filters // rank
+    new = call.reshape(dense(call, x, features, None), (batch, filters, 1))
+    kept = call.reshape(state, (batch, filters, frames))
+    memory = new
+    if frames > 1:
+        extent = (batch, filters, frames - 1)
+        later = call.emit(ops.StridedSlice((0, 0, 1), (1, 1, 1), extent, extent), kept)
+        memory = call.emit(ops.Concat(2), later, new)
+    call.keep(4, call.reshape(memory, state.shape))
+    weighted = call.emit(ops.Mul(), memory, _real(call, times))
+    parts = call.reshape(weighted, (batch, units, rank * frames))
+    y = call.emit(ops.ReduceSum((2,)), parts)
+    if (bias := call.maybe(3)) is not None:
+        y = call.emit(ops.Add(), y, bias)
+    return apply(call, _function(call), y)

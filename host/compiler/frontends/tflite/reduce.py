@@ -1,0 +1,172 @@
+"""TensorFlow Lite's reductions, softmax and normalizations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+import numpy as np
+
+from edgekit.host.compiler.frontends.tflite.call import Call
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import DType, Operator, ShapeError, Tensor
+
+_LARGEST_STEP = 128  # to which LiteRT multiplies codes
+_TINY = 1e-12  # below which TFLite's L2 normalization divides by this instead of the square sum
+
+
+def mean(call: Call) -> Tensor:
+    """Means; those of whole numbers are cut off towards zero."""
+    x = call.tensor(0, "input")
+    axes = _axes(call, x)
+    if x.dtype in (DType.I32, DType.I64):
+        count = prod(x.shape[a] for a in axes)
+        return call.emit(ops.Div(), total(ops.ReduceSum)(call), call.scalar(count, x))
+    return _of_neighbors(call, lambda near: ops.Mean(near))
+
+
+def sum_(call: Call) -> Tensor:
+    """Sums; those of codes are rounded once, so that all axes are summed at once."""
+    if call.tensor(0, "input").is_coded:
+        return _of_neighbors(call, lambda near: ops.ReduceSum(near))
+    return total(ops.ReduceSum)(call)
+
+
+def total(op: type[ops.Total]) -> Callable[[Call], Tensor]:
+    """A reduction, by one node per run of neighboring axes: kernels reduce these."""
+
+    def build(call: Call) -> Tensor:
+        x = call.tensor(0, "input")
+        rest, y = list(_axes(call, x)), x
+        while rest:
+            run = [rest.pop()]
+            while rest and rest[-1] == run[0] - 1:
+                run.insert(0, rest.pop())
+            y = call.result(op(tuple(run), True), y)
+        return _with_axes(call, x, y)
+
+    return build
+
+
+def _of_neighbors(call: Call, op: Callable[[tuple[int, ...]], Operator]) -> Tensor:
+    """`op` of axes that are neighbors: where they are not, the others go to the front."""
+    x = call.tensor(0, "input")
+    axes = _axes(call, x)
+    inside = range(axes[0], axes[-1] + 1) if axes else range(0)
+    if all(i in axes or x.shape[i] == 1 for i in inside):
+        return _with_axes(call, x, call.result(op(axes), x))
+    order = [*(i for i in range(len(x.shape)) if i not in axes), *axes]
+    moved = call.emit(ops.Transpose(tuple(order)), x, quant=x.quant)
+    return _with_axes(
+        call, x, call.result(op(tuple(range(len(order) - len(axes), len(order)))), moved)
+    )
+
+
+def _with_axes(call: Call, x: Tensor, y: Tensor) -> Tensor:
+    """`y`, which has lost the axes or kept them, as the operator says."""
+    axes, keep = _axes(call, x), call.option("KeepDims")
+    shape = [1 if i in axes else d for i, d in enumerate(x.shape) if keep or i not in axes]
+    if y.shape == tuple(shape):
+        return y
+    return call.emit(ops.Reshape(tuple(shape)), y, quant=y.quant)
+
+
+def _axes(call: Call, x: Tensor) -> tuple[int, ...]:
+    rank = len(x.shape)
+    return tuple(sorted({call.axis(a, rank) for a in call.integers(1, "axes")}))
+
+
+def product(call: Call) -> Tensor:
+    """Products; those of codes are scaled step by step, so that all axes are taken at once."""
+    x, quant = call.tensor(0, "input"), call.outputs[0].quant
+    if not x.is_coded:
+        return total(ops.ReduceProduct)(call)
+    if quant is not None and quant.scale.size == 1 and x.quant is not None:
+        count = prod(x.shape[a] for a in _axes(call, x))
+        largest = float(x.quant.scale.flat[0]) / float(quant.scale[0]) ** (1 / max(count, 1))
+        if largest > _LARGEST_STEP:
+            raise ShapeError(
+                f"expected steps of a product that grow by at most {_LARGEST_STEP}, found {largest}"
+            )
+    return _of_neighbors(call, lambda near: ops.ReduceProduct(near))
+
+
+def arg_extreme(smallest: bool) -> Callable[[Call], Tensor]:
+    def build(call: Call) -> Tensor:
+        x = call.tensor(0, "input")
+        axis = call.axis(call.integer(1, "axis"), len(x.shape))
+        found = call.emit(ops.ArgExtreme(axis, smallest=smallest), x)
+        shape = (*x.shape[:axis], *x.shape[axis + 1 :])
+        return call.convert(call.reshape(found, shape), call.out_dtype)
+
+    return build
+
+
+def softmax(call: Call) -> Tensor:
+    return call.result(ops.Softmax(float(call.option("Beta"))), call.tensor(0, "input"))
+
+
+def log_softmax(call: Call) -> Tensor:
+    """Log-softmax; that of codes in f32, as LiteRT's own kernels compute it."""
+    x = call.tensor(0, "input")
+    if x.is_coded and x.dtype.bytes == 1:
+        x = call.emit(ops.Cast(), x)
+    if x.dtype is not DType.F32:
+        raise ShapeError(f"expected an input of type f32, found {x.dtype.value}")
+    last = (len(x.shape) - 1,)
+    offset = call.emit(ops.Sub(), x, call.emit(ops.ReduceMax(last, True), x))
+    total = call.emit(ops.ReduceSum(last, True), call.emit(ops.Exp(), offset))
+    y = call.emit(ops.Sub(), offset, call.emit(ops.Log(), total))
+    return y if call.out_dtype is DType.F32 else call.result(ops.Quantize(call.out_dtype), y)
+
+
+def l2_normalization(call: Call) -> Tensor:
+    x = call.tensor(0, "input")
+    if x.is_coded:
+        return call.result(ops.UnitLength(), x)
+    if x.dtype is not DType.F32:
+        raise ShapeError(f"expected an input of type f32, found {x.dtype.value}")
+    last = (len(x.shape) - 1,)
+    squares = call.emit(ops.ReduceSum(last, True), call.emit(ops.Mul(), x, x))
+    norm = call.emit(ops.Sqrt(), call.emit(ops.Maximum(), squares, call.scalar(_TINY, x)))
+    return call.emit(ops.Div(), x, norm)
+
+
+def across_channels(call: Call) -> Tensor:
+    """x / (bias + alpha · Σ x²)^beta, the sum over neighboring channels."""
+    x, radius = call.tensor(0, "image"), call.option("Radius")
+    alpha, beta, bias = (float(call.option(name)) for name in ("Alpha", "Beta", "Bias"))
+    channels = x.shape[-1]
+    if x.dtype is not DType.F32 or len(x.shape) != 4 or radius < 0:
+        raise ShapeError(f"expected an f32 image, found {x.dtype.value}{list(x.shape)}")
+    at = np.arange(channels)
+    near = np.abs(at[:, None] - at[None, :]) <= radius
+    squares = call.reshape(call.emit(ops.Mul(), x, x), (x.elements // channels, channels))
+    band = call.constant(near.astype(np.float32) * np.float32(alpha))
+    sums = call.reshape(call.emit(ops.MatMul(), squares, band), x.shape)
+    base = call.emit(ops.Add(), sums, call.scalar(bias, x))
+    return call.emit(ops.Mul(), x, call.emit(ops.Pow(), base, call.scalar(-beta, x)))
+
+
+def cumsum(call: Call) -> Tensor:
+    """Running sums by a product with a triangle of ones."""
+    x = call.tensor(0, "input")
+    if x.dtype not in (DType.F32, DType.I32, DType.I64):
+        raise ShapeError(f"expected an input of type f32, s32 or s64, found {x.dtype.value}")
+    axis = call.axis(call.integer(1, "axis"), len(x.shape))
+    size = x.shape[axis]
+    ones = np.tri(size, size, -1 if call.option("Exclusive") else 0, dtype=x.dtype.numpy)
+    rows = call.last(x, axis)
+    shape = rows.shape
+    flat = call.reshape(rows, (x.elements // size, size))
+    weights = ones if not call.option("Reverse") else ones.T
+    y = call.emit(ops.MatMul(), flat, call.constant(np.ascontiguousarray(weights.T)))
+    return call.back(call.reshape(y, shape), axis)
+
+
+def top_k(call: Call) -> list[Tensor]:
+    x, k = call.tensor(0, "input"), call.integer(1, "k")
+    index = call.outputs[-1].dtype
+    if index not in (DType.I32, DType.I64):
+        raise ShapeError(f"expected indices of type s32 or s64, found {index.value}")
+    return call.results(ops.TopK(k, index=index), x)

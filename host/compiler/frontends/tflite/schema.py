@@ -1,0 +1,372 @@
+"""Reads the flatbuffer of a .tflite file into plain frozen records.
+
+A flatbuffer is a web of offsets, and none of them can be trusted. This is the one file that
+follows them: whatever goes wrong on the way (an offset outside of the file, a vector longer than
+the file, a type that does not exist) leaves as `InputError`. Records hold copies of small things
+and read-only views of constants, so memory stays within a few times the size of the file.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import flatbuffers
+import numpy as np
+import tflite
+from numpy.typing import NDArray
+
+from edgekit.host.compiler.ir.types import Array, Quant, Shape
+from edgekit.host.errors import InputError
+
+_IDENTIFIER = b"TFL3"
+_RANK_LIMIT = 8
+_COUNT_LIMIT = 1 << 16
+_TABLE_BYTES = 16  # a tensor or operator takes at least as much of the file
+_SHOWN_NAME = 200
+# Kinds of quantization; the last, BlockwiseQuantization, is younger than the generated code.
+_NONE, _CUSTOM, _BY_BLOCK = 0, 1, 2
+_BLOCK_FIELDS = (4, 6, 8)  # of its table: scales, zero points, block size
+
+_BUILTINS = {v: k for k, v in vars(tflite.BuiltinOperator).items() if isinstance(v, int)}
+_OPTIONS = {v: k for k, v in vars(tflite.BuiltinOptions).items() if isinstance(v, int)}
+_OPTIONS_2 = {v: k for k, v in vars(tflite.BuiltinOptions2).items() if isinstance(v, int)}
+_TYPES = {v: k for k, v in vars(tflite.TensorType).items() if isinstance(v, int)}
+_TYPES |= {19: "INT2", 20: "UINT4"}  # younger than the generated code
+
+_INDEX_VECTORS = {
+    tflite.SparseIndexVector.Int32Vector: tflite.Int32Vector,
+    tflite.SparseIndexVector.Uint16Vector: tflite.Uint16Vector,
+    tflite.SparseIndexVector.Uint8Vector: tflite.Uint8Vector,
+}
+
+# What the flatbuffers package raises when it is led outside of the file.
+_CORRUPT = (struct.error, LookupError, ValueError, TypeError, OverflowError, AttributeError)
+
+
+@dataclass(frozen=True, eq=False)
+class FileDimension:
+    """How one dimension of a sparse tensor is stored: densely, or as compressed rows."""
+
+    size: int
+    segments: NDArray[np.int64] | None
+    indices: NDArray[np.int64] | None
+
+
+@dataclass(frozen=True, eq=False)
+class FileSparsity:
+    order: tuple[int, ...]
+    block_map: tuple[int, ...]
+    dimensions: tuple[FileDimension, ...]
+
+
+@dataclass(frozen=True)
+class FileBlocks:
+    """Scales of blocks of `size` values: the tensors with these and with zero points (-1: none)."""
+
+    scales: int
+    zeros: int
+    size: int
+
+
+@dataclass(frozen=True, eq=False)
+class FileTensor:
+    """`type` is the schema's name (FLOAT32, INT8, …); `data` the raw bytes of a constant.
+
+    `signature` is the shape with -1 where it is open, `shape` what runs unless it is resized;
+    empty: nothing is open. A `variable` is changed by operators and lives between runs.
+    """
+
+    name: str
+    shape: Shape
+    type: str
+    quant: Quant | None
+    data: Array | None
+    sparsity: FileSparsity | None
+    signature: Shape = ()
+    variable: bool = False
+    blocks: FileBlocks | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class FileOperator:
+    """`options` is the generated flatbuffer class named `options_type`: read it with `option`."""
+
+    index: int
+    name: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    options_type: str
+    options: Any
+    custom_options: bytes
+    intermediates: tuple[int, ...] = ()
+
+    def option(self, name: str) -> Any:
+        """One scalar field; absent options have the schema's defaults."""
+        if self.options is None:
+            return 0
+        with corruption(f"the options of operator {self.index} ({self.name})"):
+            return getattr(self.options, name)()
+
+    def option_text(self, name: str) -> str:
+        value: bytes = self.option(name) or b""
+        return value[:_SHOWN_NAME].decode("utf-8", "replace")
+
+    def option_vector(self, name: str) -> tuple[int, ...] | None:
+        """A vector of integers, or None if the file has none."""
+        if self.options is None:
+            return None
+        with corruption(f"the options of operator {self.index} ({self.name})"):
+            length = getattr(self.options, f"{name}Length")()
+            return _small_vector(getattr(self.options, f"{name}AsNumpy"), length)
+
+
+@dataclass(frozen=True, eq=False)
+class FileSubgraph:
+    tensors: tuple[FileTensor, ...]
+    operators: tuple[FileOperator, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class FileModel:
+    subgraphs: tuple[FileSubgraph, ...]
+
+
+@contextmanager
+def corruption(what: str) -> Iterator[None]:
+    """Turns what flatbuffers raises on corrupt data into an `InputError`."""
+    try:
+        yield
+    except _CORRUPT as error:
+        raise InputError(
+            f"expected {what} within the file, found an offset or length outside of it "
+            f"({type(error).__name__}): the file is truncated or corrupt; fetch it again"
+        ) from error
+
+
+class _Budget:
+    """Bytes that a reader may take from a file: at most as many as the file has.
+
+    Offsets may make a thousand tables share one long vector; each use is paid for.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._left = size
+
+    def spend(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            raise InputError("expected tables that do not overlap, found more data than the file")
+
+
+def is_tflite(content: bytes) -> bool:
+    return content[4:8] == _IDENTIFIER
+
+
+def read_model(content: bytes) -> FileModel:
+    """Parses a whole .tflite file. Raises `InputError` (without the file's name)."""
+    if not is_tflite(content):
+        raise InputError(
+            f"expected a TensorFlow Lite file (TFL3 at byte 4), found {content[4:8]!r} there"
+        )
+    with corruption("the root table"):
+        model = tflite.Model.GetRootAs(content, 0)
+        version = model.Version()
+    if version != 3:
+        raise InputError(f"expected a TensorFlow Lite schema of version 3, found {version}")
+    with corruption("the operator codes"):
+        codes = [_code_name(c) for c in _tables(model.OperatorCodesLength, model.OperatorCodes)]
+    with corruption("the buffers"):
+        buffers = [_buffer(b, content) for b in _tables(model.BuffersLength, model.Buffers)]
+    with corruption("the subgraphs"):
+        subgraphs = list(_tables(model.SubgraphsLength, model.Subgraphs))
+    if not subgraphs:
+        raise InputError("expected a model with a subgraph, found none")
+    reader = _Reader(codes, buffers, _Budget(len(content)))
+    return FileModel(tuple(reader.subgraph(s) for s in subgraphs))
+
+
+def printable(text: str) -> str:
+    """Text from a file that may be shown in a one-line message."""
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
+def _count(length: int) -> int:
+    if length > _COUNT_LIMIT:
+        raise InputError(f"expected at most {_COUNT_LIMIT} entries in a table, found {length}")
+    return length
+
+
+def _tables(length: Callable[[], int], get: Callable[[int], Any]) -> Iterator[Any]:
+    for index in range(_count(length())):
+        yield get(index)
+
+
+def _blocks(quant: Any, shown: str) -> FileBlocks | None:
+    """Zero points in tensor 0 are none: 0 is what a file without the field says."""
+    table = quant.Details()
+    if quant.DetailsType() in (_NONE, _CUSTOM):
+        return None
+    if quant.DetailsType() != _BY_BLOCK or table is None:
+        raise InputError(f"{shown}: expected scales of channels or of blocks, found neither")
+    places = [table.Offset(field) for field in _BLOCK_FIELDS]
+    get, kind = table.Get, flatbuffers.number_types.Int32Flags
+    scales, zeros, size = (get(kind, place + table.Pos) if place else 0 for place in places)
+    return FileBlocks(scales, zeros or -1, size)
+
+
+def _small_vector(get: Callable[[], Array], length: int) -> tuple[int, ...]:
+    return tuple(get().tolist()) if _count(length) else ()
+
+
+def _code_name(code: Any) -> str:
+    number = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
+    name: str = _BUILTINS.get(number, f"BUILTIN_{number}")
+    if name != "CUSTOM":
+        return name
+    custom: bytes = code.CustomCode() or b"unnamed"
+    return f"CUSTOM:{printable(custom[:_SHOWN_NAME].decode('utf-8', 'replace'))}"
+
+
+def _buffer(buffer: Any, content: bytes) -> Array | None:
+    """Raw bytes of a buffer; those of files above 2 GiB lie behind the flatbuffer."""
+    if buffer.DataLength():
+        data: Array = buffer.DataAsNumpy()
+        return data
+    offset, size = buffer.Offset(), buffer.Size()
+    if offset <= 1 or size == 0:
+        return None
+    return np.frombuffer(content, np.uint8, count=size, offset=offset)
+
+
+@dataclass(frozen=True, eq=False)
+class _Reader:
+    """Reads subgraphs; `codes` and `buffers` are what their indices mean."""
+
+    codes: list[str]
+    buffers: list[Array | None]
+    budget: _Budget
+
+    def subgraph(self, graph: Any) -> FileSubgraph:
+        with corruption("the tensors"):
+            tables = _tables(graph.TensorsLength, graph.Tensors)
+            tensors = tuple(self._tensor(t, i) for i, t in enumerate(tables))
+        with corruption("the operators"):
+            tables = _tables(graph.OperatorsLength, graph.Operators)
+            operators = tuple(self._operator(o, i) for i, o in enumerate(tables))
+            inputs = self._vector(graph.InputsAsNumpy, graph.InputsLength())
+            outputs = self._vector(graph.OutputsAsNumpy, graph.OutputsLength())
+        return FileSubgraph(tensors, operators, inputs, outputs)
+
+    def _vector(self, get: Callable[[], Array], length: int) -> tuple[int, ...]:
+        self.budget.spend(length)
+        return _small_vector(get, length)
+
+    def _tensor(self, tensor: Any, index: int) -> FileTensor:
+        name = tensor.Name() or b""
+        self.budget.spend(_TABLE_BYTES + len(name))
+        name = name.decode("utf-8", "replace")
+        shown = f"tensor {index} ({printable(name[:_SHOWN_NAME])})"
+        rank = tensor.ShapeLength()
+        if rank > _RANK_LIMIT:
+            raise InputError(f"{shown}: expected at most {_RANK_LIMIT} dimensions, found {rank}")
+        shape = _small_vector(tensor.ShapeAsNumpy, rank)
+        signed = tensor.ShapeSignatureLength() == rank  # other lengths say nothing of the shape
+        signature = _small_vector(tensor.ShapeSignatureAsNumpy, rank) if signed else ()
+        buffer, quant, sparsity = tensor.Buffer(), tensor.Quantization(), tensor.Sparsity()
+        if buffer >= len(self.buffers):
+            raise InputError(
+                f"{shown}: expected a buffer below {len(self.buffers)}, found {buffer}"
+            )
+        return FileTensor(
+            name,
+            shape,
+            _TYPES.get(tensor.Type(), f"number {tensor.Type()}"),
+            None if quant is None else self._quant(quant, shape, shown),
+            self.buffers[buffer],
+            None if sparsity is None else self._sparsity(sparsity),
+            signature,
+            variable=bool(tensor.IsVariable()),
+            blocks=None if quant is None else _blocks(quant, shown),
+        )
+
+    def _quant(self, quant: Any, shape: Shape, shown: str) -> Quant | None:
+        count, zero_count, axis = quant.ScaleLength(), quant.ZeroPointLength(), 0
+        if count == 0:
+            return None
+        self.budget.spend(count + zero_count)
+        if count > 1:
+            axis = quant.QuantizedDimension()
+            if not 0 <= axis < len(shape) or shape[axis] != count:
+                raise InputError(
+                    f"{shown}: expected one scale per channel, found {count} scales "
+                    f"for axis {axis} of shape {list(shape)}"
+                )
+        if zero_count not in (0, 1, count):
+            raise InputError(f"{shown}: expected {count} zero points, found {zero_count}")
+        scale = quant.ScaleAsNumpy()
+        zero = quant.ZeroPointAsNumpy() if zero_count else np.zeros(1, np.int64)
+        if not (np.isfinite(scale).all() and (scale > 0).all()):
+            raise InputError(
+                f"{shown}: expected positive finite scales, found {float(scale.min())}"
+            )
+        return Quant(scale.astype(np.float32), np.broadcast_to(zero, count).astype(np.int64), axis)
+
+    def _sparsity(self, sparsity: Any) -> FileSparsity:
+        tables = _tables(sparsity.DimMetadataLength, sparsity.DimMetadata)
+        return FileSparsity(
+            self._vector(sparsity.TraversalOrderAsNumpy, sparsity.TraversalOrderLength()),
+            self._vector(sparsity.BlockMapAsNumpy, sparsity.BlockMapLength()),
+            tuple(self._dimension(d) for d in tables),
+        )
+
+    def _dimension(self, dimension: Any) -> FileDimension:
+        if dimension.Format() == tflite.DimensionType.DENSE:
+            return FileDimension(dimension.DenseSize(), None, None)
+        segments = self._indices(dimension.ArraySegmentsType(), dimension.ArraySegments())
+        indices = self._indices(dimension.ArrayIndicesType(), dimension.ArrayIndices())
+        return FileDimension(0, segments, indices)
+
+    def _indices(self, kind: int, table: Any) -> NDArray[np.int64]:
+        vector = _INDEX_VECTORS[kind]()
+        vector.Init(table.Bytes, table.Pos)
+        length = vector.ValuesLength()
+        self.budget.spend(length)
+        if length == 0:
+            return np.zeros(0, np.int64)
+        values: NDArray[np.int64] = vector.ValuesAsNumpy().astype(np.int64)
+        return values
+
+    def _operator(self, operator: Any, index: int) -> FileOperator:
+        code = operator.OpcodeIndex()
+        if code >= len(self.codes):
+            raise InputError(
+                f"operator {index}: expected an operator code below {len(self.codes)}, found {code}"
+            )
+        options_type = _OPTIONS.get(operator.BuiltinOptionsType(), "unknown")
+        options, union = None, operator.BuiltinOptions()
+        if options_type == "NONE":  # later operators have theirs in another field
+            options_type = _OPTIONS_2.get(operator.BuiltinOptions2Type(), "unknown")
+            union = operator.BuiltinOptions2()
+        if union is not None and options_type not in ("NONE", "unknown"):
+            options = getattr(tflite, options_type)()
+            options.Init(union.Bytes, union.Pos)
+        length, custom = operator.CustomOptionsLength(), b""
+        self.budget.spend(_TABLE_BYTES + length)
+        if length:
+            custom = operator.CustomOptionsAsNumpy().tobytes()
+        return FileOperator(
+            index,
+            self.codes[code],
+            self._vector(operator.InputsAsNumpy, operator.InputsLength()),
+            self._vector(operator.OutputsAsNumpy, operator.OutputsLength()),
+            options_type,
+            options,
+            custom,
+            self._vector(operator.IntermediatesAsNumpy, operator.IntermediatesLength()),
+        )

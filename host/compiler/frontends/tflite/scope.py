@@ -1,0 +1,39 @@
+"""One run of a TFLite subgraph, and the import that it is part of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from edgekit.host.compiler.frontends.common.bounded import Bounded
+from edgekit.host.compiler.frontends.common.builder import Builder
+from edgekit.host.compiler.frontends.tflite.schema import FileModel, FileSubgraph
+from edgekit.host.compiler.frontends.tflite.tensors import TensorTable
+from edgekit.host.compiler.ir.types import State, Tensor
+
+Complex = tuple[Tensor, Tensor]  # real and imaginary part
+
+
+class Import(Protocol):
+    """What all runs of subgraphs share."""
+
+    model: FileModel
+    builder: Builder
+    bounded: Bounded
+    states: dict[str, State]
+    initializing: bool  # while a CALL_ONCE gives variables their first values
+
+    def call(self, number: int, args: Sequence[Tensor], label: str) -> list[Tensor]:
+        """The outputs of subgraph `number`, whose operators join the graph."""
+
+
+class Scope:
+    """One run of a subgraph: its tensors, and the variables that its handles mean."""
+
+    def __init__(self, importer: Import, graph: FileSubgraph, tensors: TensorTable) -> None:
+        self.importer = importer
+        self.builder = importer.builder
+        self.graph = graph
+        self.tensors = tensors
+        self.handles: dict[int, str] = {}  # resource tensor → state
+        self.complexes: dict[int, Complex] = {}

@@ -1,0 +1,152 @@
+"""TensorFlow Lite Micro's operators of microphone front ends, which count in fixed point.
+
+Arithmetic that plain operators on whole numbers have is composed of these; `graph/ops/signal.py`
+has the rest. Those that remember something from run to run are in `tflite_stream.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from edgekit.host.compiler.frontends.common.fourier import LONGEST, waves
+from edgekit.host.compiler.frontends.tflite.call import Call
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.checks import need_dtype, need_rank
+from edgekit.host.compiler.ir.types import DType, ShapeError, Tensor
+
+_BITS = 32  # of a number that is shifted
+_PAIRS = 1 << 20  # of a spectrum
+_TAPS = 1 << 22  # weights of a filter bank, those of 0 between others counted
+_WORD = (1 << 31) - 1
+
+
+def window(call: Call) -> Tensor:
+    """s16 rows times s16 weights, shifted right, at the ends of s16 where beyond."""
+    x, weights = call.plain(0, DType.I16), call.plain(1, DType.I16)
+    need_rank(weights, 1, "weights")
+    size = weights.shape[0]
+    if not x.shape or size < 1 or x.shape[-1] % size:
+        raise ShapeError(f"expected rows of {size} samples, found shape {list(x.shape)}")
+    rows = call.reshape(x, (x.elements // size, size))
+    product = call.emit(ops.Mul(), *(call.convert(t, DType.I32) for t in (rows, weights)))
+    shift = call.scalar(call.custom_whole("shift", 0, _BITS - 1), product)
+    product = call.emit(ops.RightShift(), product, shift)
+    return call.made(call.reshape(saturated(call, product), x.shape))
+
+
+def saturated(call: Call, x: Tensor) -> Tensor:
+    """s32 → s16"""
+    ends = np.iinfo(np.int16)
+    return call.convert(call.emit(ops.Clip(ends.min, ends.max), x), DType.I16)
+
+
+def auto_scale(call: Call) -> list[Tensor]:
+    y, bits = call.builder.emit_all(ops.AutoScale(), [call.plain(0, DType.I16)])
+    return [call.made(y), bits]
+
+
+def fourier(inverse: bool) -> Callable[[Call], Tensor]:
+    """SignalRfft, SignalIrfft: pairs of real and imaginary parts; f32 as products with waves."""
+
+    def build(call: Call) -> Tensor:
+        points = call.custom_whole("fft_length", 4, ops.FixedFourier.LONGEST)
+        if call.tensor(0, "rows").dtype is DType.F32:
+            return _floats(call, points, inverse)
+        x = call.plain(0, DType.I16, DType.I32)
+        return call.made(call.emit(ops.FixedFourier(points, inverse), x))
+
+    return build
+
+
+def _floats(call: Call, points: int, inverse: bool) -> Tensor:
+    x, shown = call.tensor(0, "rows"), points // 2 + 1
+    length = x.shape[-1] if x.shape else 0
+    if points > LONGEST or points & (points - 1):
+        raise ShapeError(f"expected a power of two up to {LONGEST} points, found {points}")
+    if not (length == 2 * shown if inverse else 1 <= length <= points):
+        raise ShapeError(f"expected rows for {points} points, found shape {list(x.shape)}")
+    cosine, sine = waves(points, points if inverse else length, shown)
+    pairs = np.stack([cosine, -sine], 1).reshape(2 * shown, -1)
+    if inverse:
+        pairs[2:-2] *= 2  # for the frequencies that mirror them
+        pairs = pairs.T / points
+    return call.emit(ops.FullyConnected(True), x, call.constant(pairs.astype(np.float32)), None)
+
+
+def energy(call: Call) -> Tensor:
+    """Pairs s16 [2n] → u32 [n], their squares added; 0 outside of the frequencies asked for, which
+    Micro leaves as they were."""
+    x = call.plain(0, DType.I16)
+    need_rank(x, 1, "pairs")
+    count = x.shape[0] // 2
+    start = call.custom_whole("start_index", 0, count)
+    end = call.custom_whole("end_index", start, count)
+    if x.shape[0] % 2 or end == start or count > _PAIRS:
+        raise ShapeError(f"expected pairs and some of them, found {list(x.shape)}, {start}:{end}")
+    pairs = call.reshape(x, (count, 2))
+    pairs = call.convert(call.part(pairs, 0, start, end - start), DType.U32)
+    squares = call.emit(ops.ReduceSum((1,)), call.emit(ops.Mul(), pairs, pairs))
+    zeros = [call.constant(np.zeros(n, np.uint32)) for n in (start, count - end)]
+    parts = [t for t in (zeros[0], squares, zeros[1]) if t.elements]
+    return parts[0] if len(parts) == 1 else call.emit(ops.Concat(0), *parts)
+
+
+def filter_bank(call: Call) -> Tensor:
+    """Energies u32 [n] → u64 [channels]: of each channel those of its frequencies, times weights,
+    and those of the channel before it, times what its weights leave."""
+    x, count = call.tensor(0, "energies"), call.custom_whole("num_channels", 1, 1 << 15)
+    need_rank(x, 1, "energies")
+    need_dtype(x, (DType.U32,), "energies")
+    weights, unweights, places, starts, widths = (
+        call.value(i, "table").reshape(-1).astype(np.int64) for i in range(1, 6)
+    )
+    if min(len(t) for t in (places, starts, widths)) < count + 1:
+        raise ShapeError(f"expected tables of {count + 1} channels, found shorter ones")
+    places, starts, widths = (t[: count + 1] for t in (places, starts, widths))
+    taps = max(int(widths.max()), 1)
+    known, held = min(len(weights), len(unweights)), x.shape[0]
+    used = widths > 0
+    low = min(places[used].min(initial=0), starts[used].min(initial=0))
+    if (
+        low < 0
+        or 2 * count * taps > _TAPS
+        or (places + widths)[used].max(initial=0) > held
+        or (starts + widths)[used].max(initial=0) > known
+    ):
+        raise ShapeError(f"expected channels within {held} energies and {known} weights")
+    at = np.zeros((2, count + 1, taps), np.int32)
+    factors = np.zeros((2, count + 1, taps), np.int64)
+    for i in np.flatnonzero(used):
+        run = np.arange(widths[i])
+        at[:, i, : widths[i]] = places[i] + run
+        factors[0, i, : widths[i]] = weights[starts[i] + run]
+        factors[1, i, : widths[i]] = unweights[starts[i] + run]
+    indices, both = (np.concatenate([t[0, 1:], t[1, :-1]], 1) for t in (at, factors))
+    taken = call.emit(ops.Gather(0), call.convert(x, DType.U64), call.constant(indices))
+    product = call.emit(ops.Mul(), taken, call.constant(both.astype(np.uint64)))
+    return call.emit(ops.ReduceSum((1,)), product)
+
+
+def square_root(call: Call) -> Tensor:
+    """u64, s32 → u32: the root, shifted right."""
+    x, bits = call.tensor(0, "channels"), call.tensor(1, "bits")
+    need_dtype(bits, (DType.I32,), "bits")
+    if bits.elements != 1:
+        raise ShapeError(f"expected one number of bits, found {bits.elements}")
+    root = call.convert(call.emit(ops.WholeSqrt(), x), DType.U32)
+    shift = call.convert(call.reshape(bits, ()), DType.U32)
+    return call.emit(ops.RightShift(), root, shift)
+
+
+def automatic_gain(call: Call) -> Tensor:
+    x, noise = call.tensor(0, "channels"), call.tensor(1, "noise")
+    op = ops.AutomaticGain(call.custom_whole("snr_shift", 0, 63))
+    return call.emit(op, x, noise, call.plain(2, DType.I16))
+
+
+def logarithm(call: Call) -> Tensor:
+    scale = call.custom_whole("output_scale", 0, _WORD)
+    bits = call.custom_whole("input_correction_bits", 0, _BITS - 1)
+    return call.made(call.emit(ops.FixedLog(scale, bits), call.tensor(0, "channels")))

@@ -1,0 +1,181 @@
+"""TensorFlow Lite Micro's operators of microphone front ends that remember something from run to
+run, in states of the graph: frames, delays, stacks, running estimates."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from edgekit.host.compiler.frontends.tflite.call import Call
+from edgekit.host.compiler.frontends.tflite.signal import saturated
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.checks import need_dtype, need_rank, need_shape
+from edgekit.host.compiler.ir.types import Array, DType, ShapeError, Tensor
+
+_ADDED = 64  # frames that one run adds up
+_BITS = 32  # of a number that is shifted
+_WORD = (1 << 31) - 1
+_LONGEST = 1 << 20  # samples of a frame
+_KEPT = 1 << 24  # samples that an operator remembers or gives at a time
+
+# What these operators remember cannot be undone: a branch that is not taken must not hold them.
+STATEFUL = {
+    "CUSTOM:SignalDelay", "CUSTOM:SignalFilterBankSpectralSubtraction", "CUSTOM:SignalFramer",
+    "CUSTOM:SignalOverlapAdd", "CUSTOM:SignalStacker",
+}  # fmt: skip
+
+
+def framer(call: Call) -> list[Tensor]:
+    """s16 [..., n] → [..., n / step, size] with what earlier runs brought, and whether all of that
+    is there; samples that are not yet count as 0."""
+    x = call.plain(0, DType.I16)
+    size, step = (call.custom_whole(f"frame_{n}", 1, _LONGEST) for n in ("size", "step"))
+    length = x.shape[-1] if x.shape else 0
+    filled = bool(call.custom_number("prefill", 0))
+    if not length or length % step or (filled and size < step):
+        raise ShapeError(f"expected whole steps of {step} samples, found shape {list(x.shape)}")
+    steps, frames = math.ceil(size / step), length // step
+    _bounded(x.elements // length, frames, size)
+    known = _joined(call, x, size - step if filled else (steps - 1) * step)
+    at = step * np.arange(frames)[:, None] + np.arange(size)
+    y = call.emit(ops.Gather(1), known, call.constant(at.astype(np.int32)))
+    y = call.made(call.reshape(y, (*x.shape[:-1], frames, size)))
+    if filled or steps == 1:
+        return [y, call.constant(np.array(True))]
+    count = call.remembered("count", np.zeros((), np.int32))
+    wanted = call.scalar(steps - 1, count)
+    more = call.emit(ops.Add(), count, call.scalar(min(frames, steps), count))
+    call.remember("count", call.emit(ops.Minimum(), more, wanted))
+    return [y, call.emit(ops.LessOrEqual(), wanted, count)]
+
+
+def _joined(call: Call, x: Tensor, kept: int) -> Tensor:
+    """Rows of x behind the `kept` samples before them, the last of which stay for the next run."""
+    length = x.shape[-1]
+    rows = call.reshape(x, (x.elements // length, length))
+    if not kept:
+        return rows
+    _bounded(rows.shape[0], kept)
+    before = call.remembered("samples", np.zeros((rows.shape[0], kept), np.int16))
+    joined = call.emit(ops.Concat(1), before, rows)
+    call.remember("samples", call.part(joined, 1, length, kept))
+    return joined
+
+
+def _bounded(*shape: int) -> None:
+    if math.prod(shape) > _KEPT:
+        raise ShapeError(f"expected at most {_KEPT} samples at a time, found {list(shape)}")
+
+
+def delay(call: Call) -> Tensor:
+    """s16 [..., n]: the same samples, some later, after zeros."""
+    x = call.plain(0, DType.I16)
+    if not x.shape or not x.elements:
+        raise ShapeError(f"expected samples, found shape {list(x.shape)}")
+    joined = _joined(call, x, call.custom_whole("delay_length", 0, _LONGEST))
+    return call.made(call.reshape(call.part(joined, 1, 0, x.shape[-1]), x.shape))
+
+
+def stacker(call: Call) -> list[Tensor]:
+    """s16 [n] → the frames around one, [count · n], and whether it is time for the next. Before the
+    first frame it is repeated."""
+    x = call.plain(0, DType.I16)
+    size = call.custom_whole("num_channels", 1, _LONGEST)
+    need_shape(x, (size,), "frame")
+    left, right = (call.custom_whole(f"stacker_{s}_context", 0, 1024) for s in ("left", "right"))
+    count = left + right + 1
+    step = call.custom_whole("stacker_step", 1, count)
+    _bounded(count, size)
+    frames = call.remembered("frames", np.zeros((count, size), np.int16))
+    known = call.remembered("count", np.array(-1, np.int32))  # frames; -1: none so far
+    row = call.reshape(x, (1, size))
+    moved = row if count == 1 else call.emit(
+        ops.Concat(0), call.part(frames, 0, 1, count - 1), row
+    )  # fmt: skip
+    is_first = call.emit(ops.Less(), known, call.scalar(0, known))
+    repeated = call.emit(ops.BroadcastTo((count, size)), row)
+    frames = call.emit(ops.Where(), is_first, repeated, moved)
+    more = call.emit(ops.Add(), known, call.scalar(1, known))
+    more = call.emit(ops.Where(), is_first, call.scalar(left + 1, known), more)
+    is_full = call.emit(ops.Equal(), more, call.scalar(count, known))
+    rest = call.emit(ops.Sub(), more, call.scalar(step, known))
+    call.remember("count", call.emit(ops.Where(), is_full, rest, more))
+    call.remember("frames", frames)
+    return [call.made(call.reshape(frames, (count * size,))), is_full]
+
+
+def overlap_add(call: Call) -> Tensor:
+    """Frames s16 or f32 [..., count, size] → [..., count · step]: frames that begin a step apart
+    are added, s16 at the ends of its range where beyond."""
+    x = call.plain(0, DType.I16, DType.F32)
+    if len(x.shape) < 2 or not 1 <= x.shape[-2] <= _ADDED or not x.elements:
+        raise ShapeError(f"expected 1 to {_ADDED} frames, found shape {list(x.shape)}")
+    count, size = x.shape[-2:]
+    rows, step = x.elements // (count * size), call.custom_whole("frame_step", 1, size)
+    _bounded(rows, size)
+    frames = call.reshape(x, (rows, count, size))
+    zeros = call.constant(np.zeros((rows, step), x.dtype.numpy))
+    rest, parts = zeros, []
+    if size > step:
+        rest = call.remembered("rest", np.zeros((rows, size - step), x.dtype.numpy))
+    for i in range(count):
+        frame = call.reshape(call.part(frames, 1, i, 1), (rows, size))
+        before = rest if size == step else call.emit(ops.Concat(1), rest, zeros)
+        total = _sum(call, frame, before)
+        parts.append(call.part(total, 1, 0, step))
+        if size > step:
+            rest = call.part(total, 1, step, size - step)
+    if size > step:
+        call.remember("rest", rest)
+    joined = parts[0] if count == 1 else call.emit(ops.Concat(1), *parts)
+    return call.made(call.reshape(joined, (*x.shape[:-2], count * step)))
+
+
+def _sum(call: Call, a: Tensor, b: Tensor) -> Tensor:
+    if a.dtype is DType.F32:
+        return call.emit(ops.Add(), a, b)
+    wide = (call.convert(t, DType.I32) for t in (a, b))
+    return saturated(call, call.emit(ops.Add(), *wide))
+
+
+def spectral_subtraction(call: Call) -> list[Tensor]:
+    """u32 [n] → what is above a running estimate of the noise, and that estimate."""
+    x = call.tensor(0, "channels")
+    need_rank(x, 1, "channels")
+    need_dtype(x, (DType.U32,), "channels")
+    _bounded(*x.shape)
+    fraction = call.custom_whole("spectral_subtraction_bits", 0, 63)
+    scale = call.custom_whole("smoothing_bits", 0, _BITS - 1)
+    keep = [
+        call.custom_whole(f"{alternate}smoothing", 0, _WORD) for alternate in ("", "alternate_")
+    ]
+    fall = [
+        call.custom_whole(f"{alternate}one_minus_smoothing", 0, _WORD)
+        for alternate in ("", "alternate_")
+    ]
+    least = np.full(x.shape, call.custom_whole("min_signal_remaining", 0, _WORD))
+    noise = call.remembered("noise", np.zeros(x.shape, np.uint32))
+    shift = call.constant(np.array(scale, np.uint32))
+    scaled = call.emit(ops.LeftShift(), x, shift)
+    parts = [
+        _scaled_by(call, t, np.resize(np.array(factors), x.shape))
+        for t, factors in ((scaled, keep), (noise, fall))
+    ]
+    estimate = _fraction(call, call.emit(ops.Add(), *parts), fraction)
+    below = call.emit(ops.Minimum(), estimate, scaled)
+    kept = below if call.custom_number("clamping", 0) else estimate
+    call.remember("noise", kept)
+    floor = _fraction(call, _scaled_by(call, x, least), fraction)
+    rest = call.emit(ops.RightShift(), call.emit(ops.Sub(), scaled, below), shift)
+    return [call.emit(ops.Maximum(), rest, floor), kept]
+
+
+def _scaled_by(call: Call, x: Tensor, factors: Array) -> Tensor:
+    """x times `factors`, in 64 bits."""
+    wide = call.convert(x, DType.U64)
+    return call.emit(ops.Mul(), wide, call.constant(factors.astype(np.uint64)))
+
+
+def _fraction(call: Call, x: Tensor, bits: int) -> Tensor:
+    return call.convert(call.emit(ops.RightShift(), x, call.scalar(bits, x)), DType.U32)

@@ -1,0 +1,115 @@
+"""Transposed convolutions whose windows overlap: one convolution for all steps of the stride.
+
+With stride s, output pixel q·s + r (before borders are cut) sums x[q − m] · w[r + s·m] over m: for
+each r a convolution of ⌈k/s⌉ taps, all of the same windows of x. So its output channels are those
+of all r, which are then put side by side as pixels. The sums are the same, so codes are too.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edgekit.host.compiler.frontends.common.computed_weights import convolved
+from edgekit.host.compiler.frontends.tflite.call import Call
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import (
+    Activation,
+    Array,
+    DType,
+    Padding,
+    Quant,
+    ShapeError,
+    Tensor,
+)
+from edgekit.host.compiler.ir.windows import Pair
+
+
+def overlapping(op: ops.TransposeConv2D, x: Tensor, w: Tensor) -> bool:
+    """Whether the kernel of transposed convolutions, of f32 windows side by side, does not fit."""
+    _, kh, kw, _ = w.shape
+    apart = op.stride == (kh, kw) and not op.padding.any
+    return not (
+        apart and x.dtype is DType.F32 and op.out_size == (x.shape[1] * kh, x.shape[2] * kw)
+    )
+
+
+def spread(
+    call: Call, op: ops.TransposeConv2D, x: Tensor, w: Tensor, bias: Tensor | None
+) -> Tensor:
+    """`op` as a convolution of all steps; its shapes and types have been found right."""
+    assert w.data is not None
+    (sh, sw), oc = op.stride, w.shape[0]
+    taps, padding = _steps(op, x, w)
+    weights = call.builder.constant(_by_step(w, op.stride, taps), w.dtype)
+    if w.quant is not None:
+        quant = w.quant
+        if quant.per_channel:
+            zero = np.resize(quant.zero_point, quant.scale.size)
+            quant = Quant(np.tile(quant.scale, sh * sw), np.tile(zero, sh * sw), 0)
+        weights = call.builder.with_quant(weights, quant)
+    terms = None
+    if bias is not None and bias.data is not None:
+        terms = call.constant(np.tile(bias.data, sh * sw))
+    wide = x.dtype is DType.I16
+    conv = (ops.WideConv2D if wide else ops.Conv2D)(padding=padding, activation=op.activation)
+    return _side_by_side(call, op, call.result(conv, x, weights, terms), oc)
+
+
+def computed(
+    call: Call, op: ops.TransposeConv2D, x: Tensor, w: Tensor, bias: Tensor | None
+) -> Tensor:
+    """The same of f32, of which weights or bias or both are computed."""
+    (sh, sw), (oc, kh, kw, ic) = op.stride, w.shape
+    taps, padding = _steps(op, x, w)
+    more = (0, taps[0] * sh - kh, taps[1] * sw - kw, 0)
+    wide = call.emit(ops.Pad((0,) * 4, more), w) if any(more) else w
+    split = (oc, taps[0], sh, taps[1], sw, ic)
+    back = ops.StridedSlice(
+        (0, taps[0] - 1, 0, taps[1] - 1, 0, 0), (1, -1, 1, -1, 1, 1), split, split
+    )
+    steps = call.transpose(call.emit(back, call.reshape(wide, split)), (2, 4, 0, 1, 3, 5))
+    weights = call.reshape(steps, (sh * sw * oc, *taps, ic))
+    y = _side_by_side(call, op, convolved(call, ops.Conv2D(padding=padding), x, weights, None), oc)
+    if bias is not None:
+        y = call.emit(ops.Add(), y, bias)
+    return y if op.activation is Activation.NONE else call.emit(ops.Clamp(op.activation), y)
+
+
+def _steps(op: ops.TransposeConv2D, x: Tensor, w: Tensor) -> tuple[Pair, Padding]:
+    """Taps of each step of the stride, and the padding of their convolution."""
+    (sh, sw), (kh, kw) = op.stride, w.shape[1:3]
+    taps = (-(-kh // sh), -(-kw // sw))
+    if sh * sw * taps[0] * taps[1] > 4 * kh * kw + 16:
+        raise ShapeError(f"expected a stride near the window {kh}x{kw} or below, found {sh}x{sw}")
+    top, left = op.padding.top, op.padding.left
+    rows, columns = -(-(op.out_size[0] + top) // sh), -(-(op.out_size[1] + left) // sw)
+    return taps, Padding(
+        taps[0] - 1, max(rows - x.shape[1], 0), taps[1] - 1, max(columns - x.shape[2], 0)
+    )
+
+
+def _side_by_side(call: Call, op: ops.TransposeConv2D, made: Tensor, oc: int) -> Tensor:
+    """The channels of all steps as pixels, without the borders."""
+    (sh, sw), top, left = op.stride, op.padding.top, op.padding.left
+    n, height, width, _ = made.shape
+    quant_out = made.quant
+    steps = call.emit(ops.Reshape((n, height, width, sh, sw, oc)), made, quant=quant_out)
+    steps = call.emit(ops.Transpose((0, 1, 3, 2, 4, 5)), steps, quant=quant_out)
+    whole = (n, height * sh, width * sw, oc)
+    image = call.emit(ops.Reshape(whole), steps, quant=quant_out)
+    shape = (n, *op.out_size, oc)
+    if shape == whole:
+        return image
+    return call.result(ops.StridedSlice((0, top, left, 0), (1,) * 4, shape, shape), image)
+
+
+def _by_step(w: Tensor, stride: tuple[int, int], taps: tuple[int, int]) -> Array:
+    """[oc, kh, kw, ic] as [sh · sw · oc, taps, taps, ic]; the last tap meets the nearest pixel."""
+    assert w.data is not None
+    (sh, sw), (oc, kh, kw, ic) = stride, w.shape
+    zero = 0 if w.quant is None else int(w.quant.zero_point.flat[0])
+    wide = np.full((oc, taps[0] * sh, taps[1] * sw, ic), zero, w.data.dtype)
+    wide[:, :kh, :kw] = w.data
+    split = wide.reshape(oc, taps[0], sh, taps[1], sw, ic)[:, ::-1, :, ::-1]
+    steps = split.transpose(2, 4, 0, 1, 3, 5)
+    return np.ascontiguousarray(steps).reshape(sh * sw * oc, *taps, ic)

@@ -1,0 +1,106 @@
+"""What fewer bits cost a model: its outputs beside those of f32."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from edgekit.device.runtime.agent.specs import LossSpec
+from edgekit.host.compiler.artifact import Golden
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.evaluate import evaluate
+from edgekit.host.compiler.ir.similarity import cosine, least_cosine
+from edgekit.host.compiler.ir.types import Array, DType, Graph
+
+_CODED = (
+    ops.OutlierFullyConnected, ops.DynamicConv2D, ops.DynamicFullyConnected, ops.GatherCodes,
+)  # fmt: skip
+_NONE = 1e-30
+_MOST_OFF = 1e9  # what is told of outputs that are no numbers
+
+
+def half_loss(exact: Graph, golden: Golden) -> float:
+    """How far golden outputs of half precision are from those of `exact`, the same model in f32:
+    the worst of an output, as a fraction of its largest value."""
+    return max((_off(want, found) for want, found in _pairs(exact, golden)), default=0.0)
+
+
+def overflows(exact: Graph, golden: Golden) -> bool:
+    """Whether golden outputs of half precision are not finite where those of `exact` are."""
+    if all(bool(np.all(np.isfinite(y))) for y in golden.outputs):
+        return False
+    pairs = _pairs(exact, golden)
+    return any(bool(np.any(np.isfinite(want) & ~np.isfinite(found))) for want, found in pairs)
+
+
+def loss_of(exact: Graph, golden: Golden) -> LossSpec:
+    """Golden outputs of a model of fewer bits beside those of `exact`, the same in f32."""
+    pairs = [pair for pair in _pairs(exact, golden) if pair[0].size]
+    least = min((cosine(want, found) for want, found in pairs), default=1.0)
+    off = max((_off(want, found) for want, found in pairs), default=0.0)
+    return LossSpec(float(np.clip(least, -1, 1)), min(off, _MOST_OFF))
+
+
+def worse(one: LossSpec | None, other: LossSpec | None) -> LossSpec | None:
+    """Of two losses of a model, one after the other, that with the lesser cosine."""
+    if one is None or other is None:
+        return one or other
+    return min(one, other, key=lambda loss: loss.cosine)
+
+
+def code_note(made: Graph, loss: LossSpec) -> str:
+    """A sentence about `made`, whose weights are codes."""
+    coded = sum(isinstance(node.op, _CODED) for node in made.nodes)
+    return f"weights in few bits: {coded} of {len(made.nodes)} operators; {loss.told()}"
+
+
+def sample_note(exact: Graph, made: Graph, samples: Sequence[Mapping[str, Array]]) -> str:
+    """A sentence about the outputs of `made` for samples it was not fitted to, beside those of
+    `exact`: the least cosine of an output, of all samples and of one in the middle."""
+    cosines = []
+    for each in samples:
+        with np.errstate(all="ignore"):
+            found, want = (evaluate(graph, each).outputs for graph in (made, exact))
+        cosines.append(least_cosine(want, found))
+    return (
+        f"fitted to samples: on {len(cosines)} held out, outputs have a cosine of at least "
+        f"{min(cosines):.5f} with the float model's, {float(np.median(cosines)):.5f} in the median"
+    )
+
+
+def _pairs(exact: Graph, golden: Golden) -> list[tuple[Array, Array]]:
+    """Outputs of `exact` for the golden inputs, and the golden ones; f64."""
+    with np.errstate(all="ignore"):
+        found = evaluate(exact, dict(zip(exact.inputs, golden.inputs, strict=True))).outputs
+    made = zip(exact.outputs, golden.outputs, strict=True)
+    return [(found[name].astype(np.float64), y.astype(np.float64)) for name, y in made]
+
+
+def _off(want: Array, found: Array) -> float:
+    """The largest difference, as a fraction of the largest value wanted."""
+    with np.errstate(all="ignore"):
+        off = float(np.max(np.abs(found - want), initial=0.0))
+        largest = max(float(np.max(np.abs(want), initial=0.0)), _NONE)
+    return off / largest if np.isfinite(off) else np.inf
+
+
+def half_note(exact: Graph, made: Graph, golden: Golden, loss: LossSpec) -> str:
+    """A sentence about `made`, which computes in f16 where it pays and `exact` in f32: what that
+    wins, and costs."""
+    inside = sum(DType.F16 in {made.tensors[t].dtype for t in n.outputs} for n in made.nodes)
+    bound = max(
+        float(tolerance) / max(float(np.max(np.abs(y), initial=0)), 1e-30)
+        for y, tolerance in zip(golden.outputs, golden.tolerances, strict=True)
+    )
+    return (
+        f"half precision: {inside} of {len(made.nodes)} operators, "
+        f"{_constants(made):,} instead of {_constants(exact):,} bytes of constants; golden "
+        f"outputs are off by {loss.off:.2%} of f32's largest value, a board's may "
+        f"be by {bound:.2%} more"
+    )
+
+
+def _constants(graph: Graph) -> int:
+    used = {name for n in graph.nodes for name in n.inputs if name is not None}
+    return sum(t.bytes for t in graph.tensors.values() if t.data is not None and t.name in used)

@@ -1,0 +1,123 @@
+"""A picture as the input of a model: rotated upright, resized, its pixels scaled."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgekit.device.runtime.agent.specs import TensorSpec
+from edgekit.device.runtime.dtypes import BY_NAME
+from edgekit.host.compiler.inputs.options import InputOptions
+from edgekit.host.compiler.inputs.real import as_input
+from edgekit.host.errors import InputError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+
+_MODES = {1: "L", 3: "RGB", 4: "RGBA"}
+_SMALLEST = 8  # pixels of a side, where the shape says less than batch, height, width and channels
+
+
+def picture(path: Path, spec: TensorSpec, options: InputOptions) -> NDArray[Any]:
+    """The pixels of a file in the shape and type of `spec`.
+
+    InputError if it is no picture, if Pillow is missing, or if the input is not one of pictures.
+    """
+    height, width, channels, is_nchw = _extents(str(path), spec, options)
+    pixels = np.asarray(_resized(path, width, height, _MODES[channels]), np.float64)
+    return _as_input(pixels.reshape(height, width, channels), spec, options, is_nchw)
+
+
+class PixelFrames:
+    """Pictures as programs write them frame by frame: rows of pixels, a byte for each channel, in
+    the size that the model takes; InputError if it takes no single picture."""
+
+    def __init__(self, specs: Sequence[TensorSpec], options: InputOptions) -> None:
+        if len(specs) != 1:
+            raise InputError(f"--pixels: expected a model with one input, found {len(specs)}")
+        self._spec, self._options = specs[0], options
+        *self._shape, self._is_nchw = _extents("--pixels", specs[0], options)
+        self.extents = {"height": self._shape[0], "width": self._shape[1]}
+        self.bytes = math.prod(self._shape)
+
+    def inputs(self, data: bytes) -> dict[str, NDArray[Any]]:
+        """The model's input, of the bytes of a frame."""
+        pixels = np.frombuffer(data, np.uint8).reshape(self._shape).astype(np.float64)
+        return {self._spec.name: _as_input(pixels, self._spec, self._options, self._is_nchw)}
+
+
+def _as_input(
+    pixels: NDArray[np.float64], spec: TensorSpec, options: InputOptions, is_nchw: bool
+) -> NDArray[Any]:
+    if options.channels == "bgr" and pixels.shape[-1] > 1:
+        pixels = np.concatenate([pixels[..., 2::-1], pixels[..., 3:]], axis=-1)
+    values = _scaled(pixels, spec, options)
+    if is_nchw:
+        values = values.transpose(2, 0, 1)
+    return np.ascontiguousarray(values).reshape(spec.shape)
+
+
+def _extents(what: str, spec: TensorSpec, options: InputOptions) -> tuple[int, int, int, bool]:
+    """Height, width, channels of the input, and whether channels come first."""
+    shape = spec.shape[1:] if len(spec.shape) == 4 and spec.shape[0] == 1 else spec.shape
+    # Three axes may be a row of feature vectors as well, which are short: told by size or layout.
+    least = _SMALLEST if len(spec.shape) == 3 and not options.layout else 1
+    if len(shape) == 3:
+        if options.layout != "nchw" and shape[2] in _MODES and min(shape[:2]) >= least:
+            return shape[0], shape[1], shape[2], False
+        if options.layout != "nhwc" and shape[0] in _MODES and min(shape[1:]) >= least:
+            return shape[1], shape[2], shape[0], True
+    layout = f" with layout {options.layout}" if options.layout else ""
+    raise InputError(
+        f"{what}: expected an input of one picture with 1, 3 or 4 channels{layout}, found "
+        f"'{spec.name}' of {spec.dtype} {list(spec.shape)}; give its values as .npz"
+    )
+
+
+def _resized(path: Path, width: int, height: int, mode: str) -> Image:
+    try:
+        from PIL import Image, ImageOps
+    except ImportError:
+        raise InputError(
+            f"{path}: expected Pillow to read pictures, found none; install it: pip install pillow"
+        ) from None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(path) as opened:
+                upright = ImageOps.exif_transpose(opened)
+                return upright.convert(mode).resize((width, height), Image.Resampling.BILINEAR)
+    except (Image.DecompressionBombWarning, Image.DecompressionBombError):
+        raise InputError(
+            f"{path}: expected a picture of at most {Image.MAX_IMAGE_PIXELS} pixels, found more; "
+            "make it smaller"
+        ) from None
+    except (OSError, ValueError, SyntaxError, EOFError, TypeError, LookupError) as error:
+        raise InputError(
+            f"{path}: expected a picture that Pillow reads, found: {error}; save it as PNG"
+        ) from None
+
+
+def _scaled(pixels: NDArray[np.float64], spec: TensorSpec, options: InputOptions) -> NDArray[Any]:
+    """What nobody says: floats get 0 to 1, codes of a byte the pixels from the lowest code up."""
+    mean, scale = options.scaling
+    for name, values in (("mean", mean), ("scale", scale)):
+        if len(values) not in (0, 1, pixels.shape[-1]) or (name == "scale" and 0.0 in values):
+            raise InputError(
+                f"input '{spec.name}': expected a {name} of 1 or {pixels.shape[-1]} numbers that "
+                f"are no zeros, found {', '.join(f'{v:g}' for v in values)}"
+            )
+    if scale:
+        return as_input((pixels - mean) / scale, spec)
+    wanted = np.dtype(BY_NAME[spec.dtype].npy)
+    if wanted.kind == "f":
+        return (pixels / 255).astype(wanted)
+    return (pixels - (128 if spec.dtype == "s8" else 0)).astype(wanted)

@@ -1,0 +1,139 @@
+"""A WAV file as the input of a model: mixed to one channel, cut into what one run takes.
+
+The standard library's wave module knows neither floats nor, before Python 3.12, the extensible
+header that many programs write; the few fields that matter are read here.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgekit.device.runtime.agent.specs import TensorSpec
+from edgekit.device.runtime.dtypes import count
+from edgekit.host.compiler.inputs.options import InputOptions
+from edgekit.host.compiler.inputs.real import as_input
+from edgekit.host.errors import InputError
+
+_PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
+_RATES = (1, 1_000_000)
+_MOST_BYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class _Format:
+    code: int
+    channels: int
+    rate: int
+    bits: int
+
+
+def windows(
+    path: Path, spec: TensorSpec, options: InputOptions, stateful: bool
+) -> list[NDArray[Any]]:
+    """The sound in the shape and type of `spec`: for a model that keeps a state all of it, in as
+    many pieces as it takes; else its beginning. What is missing at the end is silence.
+
+    InputError if it is no such file, or of another rate than the model takes.
+    """
+    size = count(spec.shape)
+    if size < 2 or size != max(spec.shape, default=0):
+        raise InputError(
+            f"{path}: expected an input of samples in a row, found '{spec.name}' of {spec.dtype} "
+            f"{list(spec.shape)}; give its values as .npz"
+        )
+    samples, rate = _read(path)
+    samples = _at_rate(path, samples, rate, options)
+    total = max(1, -(-len(samples) // size)) if stateful else 1
+    padded = np.zeros(total * size)
+    padded[: len(samples)] = samples[: len(padded)]
+    if spec.scale is None and spec.dtype in ("s8", "s16", "s32"):
+        padded *= 1 << (8 * spec.bytes // size - 1)
+    return [as_input(part, spec).reshape(spec.shape) for part in padded.reshape(total, size)]
+
+
+def _at_rate(
+    path: Path, samples: NDArray[np.float64], rate: int, options: InputOptions
+) -> NDArray[np.float64]:
+    wanted = options.rate
+    if wanted in (None, rate):
+        return samples
+    if not options.resample:
+        raise InputError(
+            f"{path}: expected {wanted} samples per second, found {rate}; convert it with "
+            "--resample, or say with --sample-rate what the model takes"
+        )
+    assert wanted is not None
+    length = max(1, round(len(samples) * wanted / rate))
+    # A spectrum that is cut, or filled up, loses nothing of what both rates can hold.
+    return np.fft.irfft(np.fft.rfft(samples)[: length // 2 + 1], length) * (length / len(samples))
+
+
+def _read(path: Path) -> tuple[NDArray[np.float64], int]:
+    """Samples from -1 to 1, channels mixed, and how many come in a second."""
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise _bad(path, f"more than {_MOST_BYTES} bytes")
+        data = path.read_bytes()
+    except OSError as error:
+        raise _bad(path, str(error.strerror)) from None
+    if data[:4] != b"RIFF" or data[8:12] != b"WAVE":
+        raise _bad(path, "another kind of file")
+    form, body, at = None, None, 12
+    while at + 8 <= len(data) and body is None:
+        name, size = struct.unpack_from("<4sI", data, at)
+        chunk = data[at + 8 : at + 8 + size]
+        if name == b"fmt ":
+            form = _format(path, chunk)
+        elif name == b"data":
+            body = chunk
+        at += 8 + size + size % 2
+    if form is None or body is None:
+        raise _bad(path, "no sound in it")
+    frames = len(body) * 8 // (form.bits * form.channels)
+    if not frames:
+        raise _bad(path, "no samples in it")
+    values = _samples(path, body[: frames * form.channels * form.bits // 8], form)
+    return values.reshape(frames, form.channels).mean(axis=1), form.rate
+
+
+def _format(path: Path, chunk: bytes) -> _Format:
+    if len(chunk) < 16:
+        raise _bad(path, "a header that is cut off")
+    code, channels, rate, _, _, bits = struct.unpack_from("<HHIIHH", chunk)
+    if code == _EXTENSIBLE and len(chunk) >= 26:
+        (code,) = struct.unpack_from("<H", chunk, 24)
+    if bits not in (8, 16, 24, 32, 64):
+        raise _bad(path, f"samples of {bits} bits")
+    if not (1 <= channels <= 64 and _RATES[0] <= rate <= _RATES[1]):
+        raise _bad(path, f"{channels} channels at {rate} samples per second")
+    return _Format(code, channels, rate, bits)
+
+
+def _samples(path: Path, body: bytes, form: _Format) -> NDArray[np.float64]:
+    if form.code == _FLOAT and form.bits in (32, 64):
+        values = np.frombuffer(body, f"<f{form.bits // 8}").astype(np.float64)
+        return np.nan_to_num(values, posinf=1.0, neginf=-1.0)
+    if form.code == _PCM and form.bits == 8:
+        return (np.frombuffer(body, np.uint8).astype(np.float64) - 128) / 128
+    if form.code == _PCM and form.bits in (16, 32):
+        scale = 1 << (form.bits - 1)
+        return np.frombuffer(body, f"<i{form.bits // 8}").astype(np.float64) / scale
+    if form.code == _PCM and form.bits == 24:
+        bytes_ = np.frombuffer(body, np.uint8).reshape(-1, 3)
+        wide = np.zeros((len(bytes_), 4), np.uint8)
+        wide[:, 1:] = bytes_
+        return wide.view("<i4").reshape(-1).astype(np.float64) / (1 << 31)
+    raise _bad(path, f"format {form.code} of {form.bits} bits")
+
+
+def _bad(path: Path, found: str) -> InputError:
+    return InputError(
+        f"{path}: expected a WAV file of 8, 16, 24 or 32 bits or floats, found {found}; "
+        "save it as 16-bit PCM"
+    )

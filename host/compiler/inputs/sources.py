@@ -1,0 +1,122 @@
+"""Files as the inputs of a model, one file or a folder of them."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgekit.device.runtime.agent.specs import TensorSpec
+from edgekit.device.runtime.agent.variants import variant_for
+from edgekit.device.runtime.errors import InputError as DeviceInputError
+from edgekit.host.compiler.inputs import pictures, sound
+from edgekit.host.compiler.inputs.convert import fitted
+from edgekit.host.compiler.inputs.options import InputOptions
+from edgekit.host.errors import InputError
+
+ARRAYS = (".npz", ".npy")
+SUFFIXES = (*ARRAYS, ".wav", *pictures.SUFFIXES)
+
+Inputs = dict[str, NDArray[Any]]
+
+_NUMBER = re.compile(r"([0-9]+)")
+_MOST_FILES = 1_000_000
+
+
+class Variant(Protocol):
+    """The model for one set of input shapes."""
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]: ...
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of the inputs, by name."""
+
+
+def input_files(path: Path) -> list[Path]:
+    """The file itself, or the files of a folder that can be inputs: 2.png before 10.png."""
+    if not path.is_dir():
+        if not path.is_file():
+            found = "something else" if path.exists() else "nothing there"
+            raise InputError(f"{path}: expected a file or folder with inputs, found {found}")
+        return [path]
+    found_files = [p for p in path.iterdir() if p.suffix.lower() in SUFFIXES and p.is_file()]
+    found_files = [p for p in found_files if not p.name.startswith(".")]
+    if not found_files or len(found_files) > _MOST_FILES:
+        raise InputError(
+            f"{path}: expected 1 to {_MOST_FILES} files of {', '.join(SUFFIXES)}, "
+            f"found {len(found_files)}"
+        )
+    return sorted(found_files, key=_natural)
+
+
+def is_array(file: Path) -> bool:
+    """Whether it holds what the model takes as it is."""
+    return file.suffix.lower() != ".wav" and not is_picture(file)
+
+
+def is_picture(file: Path) -> bool:
+    """Whether a file is a picture, by its name."""
+    return file.suffix.lower() in pictures.SUFFIXES
+
+
+def read_inputs(
+    path: Path, variants: Sequence[Variant], options: InputOptions, stateful: bool = False
+) -> list[Inputs]:
+    """What a file holds, in the types of the model: one set of inputs, or for sound and a model
+    that keeps a state as many as there are. InputError says what was expected."""
+    kind = path.suffix.lower()
+    if kind == ".wav":
+        spec = _only_input(path, variants)
+        return [{spec.name: part} for part in sound.windows(path, spec, options, stateful)]
+    if is_picture(path):
+        spec = _only_input(path, variants)
+        return [{spec.name: pictures.picture(path, spec, options)}]
+    arrays = read_arrays(path)
+    if not isinstance(arrays, dict):
+        arrays = {_only_input(path, variants).name: arrays}
+    try:
+        return [fitted(arrays, variant_for(variants, arrays).inputs)]
+    except (InputError, DeviceInputError) as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def read_arrays(path: Path) -> Inputs | NDArray[Any]:
+    """Arrays of an .npz file by name, or that of an .npy. Raises InputError for anything else."""
+    try:
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return loaded
+        with loaded as archive:
+            return {name: archive[name] for name in archive.files}
+    except (ValueError, zipfile.BadZipFile, EOFError, AttributeError, MemoryError):
+        raise InputError(
+            f"{path}: expected an .npz or .npy file of plain arrays, found something else; "
+            "write one with: numpy.savez(path, name=array)"
+        ) from None
+
+
+def _only_input(path: Path, variants: Sequence[Variant]) -> TensorSpec:
+    """The input of a model with one: a file without names can only be for such a model."""
+    specs = variants[0].inputs
+    if len(specs) == 1:
+        return specs[0]
+    raise InputError(
+        f"{path}: expected an .npz file with arrays {', '.join(s.name for s in specs)}, found "
+        f"{path.suffix or 'another'}, which does for a model with one input; write one with: "
+        "numpy.savez(path, name=array)"
+    )
+
+
+def _natural(path: Path) -> list[tuple[int, str]]:
+    """Numbers in names count as numbers."""
+    parts = _NUMBER.split(path.name)
+    return [(int(p), "") if i % 2 else (0, p.casefold()) for i, p in enumerate(parts)] + [
+        (0, path.name)
+    ]

@@ -1,0 +1,139 @@
+"""What a model is and what it would take on a board, also of one that cannot be compiled.
+
+file ─ importers' outline ─► what the file says ──┐
+  └─── importer ─► Graph ─ planner ─► real sizes ─┴─► Inspection
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from edgekit.host.compiler.driver import check_memory, prepare_graph
+from edgekit.host.compiler.fit import plan_of
+from edgekit.host.compiler.frontends import import_model, outline_model
+from edgekit.host.compiler.frontends.common.builder import dtype_of
+from edgekit.host.compiler.frontends.common.outline import Outline, Slot
+from edgekit.host.compiler.frontends.common.refusal import Unsupported, advice, unsupported
+from edgekit.host.compiler.ir.types import Graph, Shape, Tensor
+from edgekit.host.compiler.options import CompileOptions
+from edgekit.host.compiler.schedule.work import multiply_adds
+from edgekit.host.errors import InputError
+from edgekit.kb.targets.board import BoardProfile
+
+
+@dataclass(frozen=True)
+class OperatorCount:
+    """Operators of one kind, as the file names it."""
+
+    kind: str
+    count: int
+    supported: bool
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Operators of one kind that are not supported, and what to do instead."""
+
+    operators: Unsupported
+    instead: str
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes on a board: planned as the compiler does, or estimated from the file alone."""
+
+    source: Literal["plan", "file"]
+    arena_bytes: int | None
+    weights_bytes: int
+    state_bytes: int | None
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """`reason` says in one line why the model cannot be compiled; None: it can. `notes`: what the
+    importer decided unasked."""
+
+    model: str
+    format: str
+    board: str
+    reason: str | None
+    inputs: tuple[Slot, ...]
+    outputs: tuple[Slot, ...]
+    states: tuple[Slot, ...]
+    operators: tuple[OperatorCount, ...]
+    missing: tuple[Missing, ...]
+    multiply_adds: int | None
+    parameters: int
+    parameter_bytes: int
+    memory: Memory
+    notes: tuple[str, ...] = ()
+
+
+def inspect_model(
+    path: Path, board: BoardProfile, shapes: Mapping[str, Shape] | None = None
+) -> Inspection:
+    """Raises `InputError` only for a file that cannot be read; `shapes` as of `import_model`."""
+    outline = outline_model(path, shapes)
+    found = _of_file(path, outline, board)
+    try:
+        graph = import_model(path, shapes)
+    except InputError as error:
+        return replace(found, reason=str(error))
+    found = _with_graph(found, graph)
+    try:
+        _, made = prepare_graph(graph, board)
+        _, plan = plan_of(made.graph, board, CompileOptions())
+        arena, weights = plan.memory.arena_bytes, len(plan.lowered.weights)
+        found = replace(found, memory=Memory("plan", arena, weights, plan.state_bytes))
+        check_memory(plan, board, made.limit)
+    except InputError as error:
+        return replace(found, reason=str(error))
+    return found
+
+
+def _of_file(path: Path, outline: Outline, board: BoardProfile) -> Inspection:
+    counts = Counter(kind for _, kind in outline.operators)
+    missing = unsupported(outline.operators, outline.known)
+    return Inspection(
+        model=path.name,
+        format=outline.format,
+        board=board.name,
+        reason=None,
+        inputs=outline.inputs,
+        outputs=outline.outputs,
+        states=outline.states,
+        operators=tuple(
+            OperatorCount(kind, count, kind in outline.known)
+            for kind, count in counts.most_common()
+        ),
+        missing=tuple(Missing(group, advice(group.kind)) for group in missing),
+        multiply_adds=outline.multiply_adds,
+        parameters=outline.parameters,
+        parameter_bytes=outline.parameter_bytes,
+        memory=Memory("file", outline.arena_bytes, outline.parameter_bytes, None),
+    )
+
+
+def _with_graph(found: Inspection, graph: Graph) -> Inspection:
+    """Shapes and amounts as the importer found them."""
+    initial = {name: state.initial for name, state in graph.states.items()}
+    return replace(
+        found,
+        inputs=tuple(_slot(graph.tensors[name]) for name in graph.inputs),
+        outputs=tuple(_slot(graph.tensors[name]) for name in graph.outputs),
+        states=tuple(Slot(n, dtype_of(v).value, v.shape) for n, v in initial.items()),
+        multiply_adds=sum(multiply_adds(graph, node) for node in graph.nodes),
+        notes=graph.notes,
+    )
+
+
+def _slot(tensor: Tensor) -> Slot:
+    quant = tensor.quant
+    if quant is None or quant.per_channel:
+        return Slot(tensor.name, tensor.dtype.value, tensor.shape)
+    scale, zero = float(quant.scale[0]), int(quant.zero_point[0])
+    return Slot(tensor.name, tensor.dtype.value, tensor.shape, scale, zero)

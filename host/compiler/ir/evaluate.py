@@ -1,0 +1,120 @@
+"""Runs a graph with the NumPy references: slow, exact, and what every kernel is held to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.ops.state import ReadState, WriteState
+from edgekit.host.compiler.ir.types import Array, Graph, Node, Operator, Tensor
+
+Runner = Callable[[Node, Mapping[str, Tensor], Mapping[str, Array]], list[Array]]
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Outputs by name, the states after the run, and (if kept) every computed tensor."""
+
+    outputs: dict[str, Array]
+    states: dict[str, Array]
+    tensors: dict[str, Array]
+
+
+def evaluate(
+    graph: Graph,
+    inputs: Mapping[str, Array],
+    states: Mapping[str, Array] | None = None,
+    keep_tensors: bool = False,
+    runner: Runner | None = None,
+) -> Evaluation:
+    """One run; `states` defaults to the initial ones, `runner` of each node to `run_node`.
+
+    Raises `ValueError` for a wrong input.
+    """
+    values: dict[str, Array] = {
+        name: t.data for name, t in graph.tensors.items() if t.data is not None
+    }
+    for name in graph.inputs:
+        values[name] = _checked(inputs.get(name), graph.tensors[name])
+    memory = {name: s.initial for name, s in graph.states.items()} | dict(states or {})
+    last_use = {} if keep_tensors else last_uses(graph)
+    for index, node in enumerate(graph.nodes):
+        _run(graph, node, values, memory, runner or run_node)
+        for name in last_use.get(index, ()):
+            del values[name]
+    outputs = {name: values[name] for name in graph.outputs}
+    return Evaluation(outputs, memory, values if keep_tensors else {})
+
+
+def run_node(node: Node, tensors: Mapping[str, Tensor], values: Mapping[str, Array]) -> list[Array]:
+    """The outputs of one stateless node; an operator that reads only shapes needs no values."""
+    with np.errstate(all="ignore"):  # NaN and infinity are values like all others
+        return node.op.reference(
+            [None if name is None else values.get(name) for name in node.inputs],
+            [None if name is None else tensors[name] for name in node.inputs],
+            [tensors[name] for name in node.outputs],
+        )
+
+
+def folding_work(op: Operator, ins: Sequence[Tensor], outs: Sequence[Tensor]) -> int:
+    """Multiply–adds (or copies) that `run_node` of constants costs."""
+    if isinstance(op, ops.Repeat):
+        return op.steps * sum(_work_inside(op.body, node) for node in op.body.nodes)
+    taps = 1
+    if isinstance(op, ops.AveragePool2D | ops.MaxPool2D):
+        taps = math.prod(op.window)
+    elif isinstance(op, ops.DepthwiseConv2D):
+        taps = math.prod(ins[1].shape[1:3])
+    elif isinstance(op, ops.Conv2D | ops.WideConv2D | ops.TransposeConv2D | ops.FullyConnected):
+        taps = math.prod(ins[1].shape[1:])
+    elif isinstance(op, ops.MatMul):
+        taps = ins[0].shape[-1]
+    elif isinstance(op, ops.Recurrent):
+        taps = ins[1].shape[0]
+    return sum(t.elements for t in outs) * taps
+
+
+def _work_inside(body: Graph, node: Node) -> int:
+    ins = [body.tensors[n] for n in node.inputs if n is not None]
+    return folding_work(node.op, ins, [body.tensors[n] for n in node.outputs])
+
+
+def _run(
+    graph: Graph, node: Node, values: dict[str, Array], memory: dict[str, Array], runner: Runner
+) -> None:
+    if isinstance(node.op, ReadState):
+        values[node.outputs[0]] = memory[node.op.state]
+    elif isinstance(node.op, WriteState):
+        name = node.inputs[0]
+        assert name is not None
+        memory[node.op.state] = values[name]
+    else:
+        values.update(zip(node.outputs, runner(node, graph.tensors, values), strict=True))
+
+
+def _checked(value: Array | None, tensor: Tensor) -> Array:
+    if value is None:
+        raise ValueError(f"expected input {tensor.name}, found none")
+    if value.shape != tensor.shape or value.dtype != tensor.dtype.numpy:
+        raise ValueError(
+            f"expected input {tensor.name} of {tensor.dtype.value}{list(tensor.shape)}, "
+            f"found {value.dtype}{list(value.shape)}"
+        )
+    return value
+
+
+def last_uses(graph: Graph) -> dict[int, list[str]]:
+    """Tensors that no later node needs, by node: long chains must not keep every image."""
+    last: dict[str, int] = {}
+    for index, node in enumerate(graph.nodes):
+        last.update((name, index) for name in (*node.inputs, *node.outputs) if name is not None)
+    kept = {*graph.outputs, *(n for n, t in graph.tensors.items() if t.data is not None)}
+    ends: dict[int, list[str]] = {}
+    for name, index in last.items():
+        if name not in kept:
+            ends.setdefault(index, []).append(name)
+    return ends

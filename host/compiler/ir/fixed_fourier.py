@@ -1,0 +1,170 @@
+"""The fixed-point Fourier transform of kissfft, whose every rounding is part of its definition.
+
+A transform of n real points is a complex one of n / 2, of samples in pairs, and a last step. The
+complex one is decimated in time by 4 as often as that divides, then by 2. Numbers are fractions of
+15 or 31 bits; each step divides what it takes by the number of terms that it adds, rounds
+products to the nearest, and keeps the low bits of sums.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgekit.host.compiler.ir.types import Array, DType
+
+Pair = tuple[Array, Array]  # real and imaginary parts, s64
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """Joins `radix` transforms of `length` points; `twiddles`: s64 [radix - 1, 2, length]."""
+
+    radix: int
+    length: int
+    twiddles: Array
+
+
+class Transform:
+    """The tables of a transform of an even number of real `points`, a power of two, of type s16 or
+    s32.
+
+    `order` [points / 2]: which pair of samples is first, second, …; `steps` from the first on;
+    `last`: s64 [2, points / 4], what the last step (of the way back the first one) turns by.
+    """
+
+    def __init__(self, points: int, dtype: DType, inverse: bool = False) -> None:
+        self.half = points // 2
+        self.inverse = inverse
+        self.bits = 8 * dtype.bytes - 1
+        self._dtype = dtype.numpy
+        levels = self.half.bit_length() - 1
+        radices = [4] * (levels // 2) + [2] * (levels % 2)
+        self.order = _order(radices)
+        self.steps = []
+        length = 1
+        for radix in reversed(radices):
+            stride = self.half // (radix * length)
+            turns = np.outer(np.arange(1, radix), np.arange(length)) * stride
+            circle = self._circle(-2 * math.pi * turns / self.half)
+            self.steps.append(Step(radix, length, np.stack(circle, 1)))
+            length *= radix
+        part = np.arange(1, self.half // 2 + 1) / self.half
+        self.last = np.stack(self._circle(-math.pi * (part + 0.5)))
+
+    def _circle(self, angles: Array) -> Pair:
+        angles = -angles if self.inverse else angles
+        largest = (1 << self.bits) - 1
+        real, imaginary = (
+            np.floor(0.5 + largest * f(angles)).astype(np.int64) for f in (np.cos, np.sin)
+        )
+        return real, imaginary
+
+    def forward(self, rows: Array) -> Array:
+        """[count, at most `points`] → [count, points + 2] of pairs."""
+        wide = np.zeros((len(rows), 2 * self.half), np.int64)
+        wide[:, : rows.shape[1]] = rows
+        re, im = self._complex((wide[:, 0::2], wide[:, 1::2]))
+        out = np.zeros((len(rows), self.half + 1, 2), np.int64)
+        first, second = self._share(re[:, 0], 2), self._share(im[:, 0], 2)
+        out[:, 0, 0], out[:, self.half, 0] = first + second, first - second
+        low = np.arange(1, self.half // 2 + 1)
+        sums, rotated = self._mixed((re, im), low)
+        out[:, low, 0] = self._wrap(sums[0] + rotated[0]) >> 1
+        out[:, low, 1] = self._wrap(sums[1] + rotated[1]) >> 1
+        out[:, self.half - low, 0] = self._wrap(sums[0] - rotated[0]) >> 1  # the middle one twice
+        out[:, self.half - low, 1] = self._wrap(rotated[1] - sums[1]) >> 1
+        return out.reshape(len(rows), -1).astype(self._dtype)
+
+    def backward(self, rows: Array) -> Array:
+        """[count, points + 2] of pairs → [count, points]."""
+        wide = rows.reshape(len(rows), self.half + 1, 2).astype(np.int64)
+        re, im = wide[:, :, 0], wide[:, :, 1]
+        made = np.zeros((2, len(rows), self.half), np.int64)
+        made[0, :, 0] = self._share(self._store(re[:, 0] + re[:, -1]), 2)
+        made[1, :, 0] = self._share(self._store(re[:, 0] - re[:, -1]), 2)
+        low = np.arange(1, self.half // 2 + 1)
+        sums, rotated = self._mixed((re, im), low)
+        made[0][:, low], made[1][:, low] = sums[0] + rotated[0], sums[1] + rotated[1]
+        made[0][:, self.half - low] = sums[0] - rotated[0]
+        made[1][:, self.half - low] = -self._store(sums[1] - rotated[1])
+        made = self._store(made)
+        parts = self._complex((made[0], made[1]))
+        return np.stack(parts, 2).reshape(len(rows), -1).astype(self._dtype)
+
+    def _mixed(self, x: Pair, low: Array) -> tuple[Pair, Pair]:
+        """Sums of frequencies `low` and conjugates of their mirror images, and differences rotated
+        by `last`."""
+        high = self.half - low
+        a = self._share(x[0][:, low], 2), self._share(x[1][:, low], 2)
+        b = self._share(x[0][:, high], 2), self._share(self._store(-x[1][:, high]), 2)
+        sums = self._store(a[0] + b[0]), self._store(a[1] + b[1])
+        rest = self._store(a[0] - b[0]), self._store(a[1] - b[1])
+        return sums, self._times(rest, (self.last[0], self.last[1]))
+
+    def _complex(self, x: Pair) -> Pair:
+        re, im = (part[:, self.order] for part in x)
+        for step in self.steps:
+            shape = (len(re), -1, step.radix, step.length)
+            terms = [
+                (self._share(re.reshape(shape)[:, :, j], step.radix),
+                 self._share(im.reshape(shape)[:, :, j], step.radix))
+                for j in range(step.radix)
+            ]  # fmt: skip
+            for j in range(1, step.radix):
+                twiddles = step.twiddles[j - 1]
+                terms[j] = self._times(terms[j], (twiddles[0], twiddles[1]))
+            joined = self._four(terms) if step.radix == 4 else _two(terms)
+            re, im = (
+                self._store(np.stack([t[i] for t in joined], 2)).reshape(len(re), -1)
+                for i in (0, 1)
+            )
+        return re, im
+
+    def _four(self, x: list[Pair]) -> list[Pair]:
+        rest = x[0][0] - x[2][0], x[0][1] - x[2][1]
+        first = x[0][0] + x[2][0], x[0][1] + x[2][1]
+        sums = x[1][0] + x[3][0], x[1][1] + x[3][1]
+        apart = x[1][0] - x[3][0], x[1][1] - x[3][1]
+        rotated = (rest[0] + apart[1], rest[1] - apart[0])
+        other = (rest[0] - apart[1], rest[1] + apart[0])
+        if self.inverse:
+            rotated, other = other, rotated
+        return [
+            (first[0] + sums[0], first[1] + sums[1]),
+            rotated,
+            (first[0] - sums[0], first[1] - sums[1]),
+            other,
+        ]
+
+    def _share(self, x: Array, terms: int) -> Array:
+        return self._rounded(x * (((1 << self.bits) - 1) // terms))
+
+    def _times(self, a: Pair, b: Pair) -> Pair:
+        real = self._rounded(a[0] * b[0] - a[1] * b[1])
+        return real, self._rounded(a[0] * b[1] + a[1] * b[0])
+
+    def _rounded(self, product: Array) -> Array:
+        return self._store((product + (1 << (self.bits - 1))) >> self.bits)
+
+    def _store(self, x: Array) -> Array:
+        return x.astype(self._dtype).astype(np.int64)
+
+    def _wrap(self, x: Array) -> Array:
+        """What sums of this type are computed in: words of at least 32 bits."""
+        return x.astype(np.int32).astype(np.int64)
+
+
+def _two(x: list[Pair]) -> list[Pair]:
+    (a, b), (c, d) = x
+    return [(a + c, b + d), (a - c, b - d)]
+
+
+def _order(radices: list[int]) -> Array:
+    """The sample at each place: digits of the place, the other way round."""
+    order = np.zeros(1, np.int64)
+    for radix in reversed(radices):
+        order = np.concatenate([j + radix * order for j in range(radix)])
+    return order

@@ -1,0 +1,78 @@
+"""Cycles of products on the NNA, by the account of their instructions (docs/nna.md), not emulated.
+
+Those of the vector thread and the array, whichever is slower, from the first weights to the last
+sums.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from edgekit.device.runtime.arrays.nna_account import vector_cycles
+from edgekit.device.runtime.arrays.nna_chip import NnaChip
+from edgekit.device.runtime.kernel_facts import NNA_CHANNELS as CHANNELS
+from edgekit.device.runtime.kernel_facts import NNA_TAPS as TAPS
+
+# What plays the weights in a product of two computed matrices: the columns of the second one, or
+# as in the patent the values of the first one, on the diagonal.
+ProductForm = Literal["columns", "values"]
+
+_SIDE = 3
+_PAIR = 3  # instructions for two rows of weights: two loads and a write
+_TAP = _PAIR * CHANNELS // 2  # for the weights of a tap
+_SET = TAPS * _TAP  # for those of one MAC
+_MAC = 3  # two settings and the MAC itself
+_READ, _SUM = 6, 12  # of the 32 sums of a point: read and stored; added to those before, too
+
+
+def windows_cycles(chip: NnaChip, size: tuple[int, ...], stride: int, ins: int, outs: int) -> float:
+    """Windows of 3x3, of `outs` groups of sums, each of `ins` groups of input channels."""
+    height, width = size
+    row = range(0, width, chip.output_points)  # of tiles
+    tiles = height * len(row)
+    columns = ((chip.output_points - 1) * stride + _SIDE + 1) // 2 * 2
+    # A tile has room for all columns, and is written whole, but loaded only as far as the image is.
+    wide = (width - 1) * stride + _SIDE
+    loads = sum(min(columns, wide - left * stride) for left in row) / len(row)
+    fill = _SIDE * (loads + columns / 2)
+    sums = height * width * (_READ + _SUM * (ins - 1))
+    thread = outs * (ins * (_SET + tiles * (fill + _MAC)) + sums)
+    array = outs * ins * tiles * chip.mac_cycles
+    if chip.weight_sets == 1:  # weights are loaded while the array waits
+        array += outs * ins * _SET
+    return max(thread, array + _SET + fill)
+
+
+def points_cycles(chip: NnaChip, points: int, ins: int, outs: int) -> float:
+    """`outs` groups of sums of each point; up to nine of `ins` groups of inputs are the taps."""
+    return _patches_cycles(chip, points, ins, outs, dense=True)
+
+
+def values_cycles(chip: NnaChip, m: int, k: int, n: int) -> float:
+    """[m, k] by [k, n] as the patent has it; the rest of 32 columns on the vector unit."""
+    groups = n // CHANNELS
+    whole = _patches_cycles(chip, groups, k, m, dense=False) if groups else 0.0
+    return whole + vector_cycles(chip, m, k, n % CHANNELS)
+
+
+def product_form(chip: NnaChip, m: int, k: int, n: int) -> ProductForm:
+    """The way that takes less cycles for [m, k] by [k, n], both computed."""
+    columns = points_cycles(chip, m, math.ceil(k / CHANNELS), math.ceil(n / CHANNELS))
+    return "values" if values_cycles(chip, m, k, n) < columns else "columns"
+
+
+def _patches_cycles(chip: NnaChip, points: int, depth: int, rounds: int, dense: bool) -> float:
+    """`rounds` of weights over all points, whose patches are nine of `depth` pixels at a time;
+    with `dense`, patches of one or two pixels stand side by side."""
+    thread = array = first = 0.0
+    for start in range(0, depth, TAPS):
+        taps = min(depth - start, TAPS)
+        pitch = taps if dense and taps <= 2 else 4
+        tiles = math.ceil(points / (chip.output_points // (2 if pitch == 4 else 1)))
+        fill = points * (taps + math.ceil(taps / _SIDE) * pitch / 2)
+        weights = taps * _TAP
+        thread += weights + fill + tiles * _MAC + points * (_SUM if start else _READ)
+        array += tiles * chip.mac_cycles + (weights if chip.weight_sets == 1 else 0)
+        first = first or weights + fill / tiles
+    return max(rounds * thread, rounds * array + first)

@@ -1,0 +1,37 @@
+"""Every operator of the graph: one file per family with attributes, shape rule, reference.
+
+Adding an operator: its class here, its importer row, its lowering, its kernel. What a family's
+`__all__` names is `ops.NAME` everywhere else.
+"""
+
+from edgekit.host.compiler.ir.ops.bits import *
+from edgekit.host.compiler.ir.ops.boxes import *
+from edgekit.host.compiler.ir.ops.chain import *
+from edgekit.host.compiler.ir.ops.conv import *
+from edgekit.host.compiler.ir.ops.conv_16x8 import *
+from edgekit.host.compiler.ir.ops.dense import *
+from edgekit.host.compiler.ir.ops.detection import *
+from edgekit.host.compiler.ir.ops.dynamic import *
+from edgekit.host.compiler.ir.ops.elementwise import *
+from edgekit.host.compiler.ir.ops.functions import *
+from edgekit.host.compiler.ir.ops.gather import *
+from edgekit.host.compiler.ir.ops.layout import *
+from edgekit.host.compiler.ir.ops.matmul import *
+from edgekit.host.compiler.ir.ops.matmul_views import *
+from edgekit.host.compiler.ir.ops.normalize import *
+from edgekit.host.compiler.ir.ops.operands import *
+from edgekit.host.compiler.ir.ops.order import *
+from edgekit.host.compiler.ir.ops.outlier import *
+from edgekit.host.compiler.ir.ops.planar import *
+from edgekit.host.compiler.ir.ops.pool import *
+from edgekit.host.compiler.ir.ops.poses import *
+from edgekit.host.compiler.ir.ops.quantize import *
+from edgekit.host.compiler.ir.ops.quantized_recurrent import *
+from edgekit.host.compiler.ir.ops.recurrent import *
+from edgekit.host.compiler.ir.ops.reduce import *
+from edgekit.host.compiler.ir.ops.repeat import *
+from edgekit.host.compiler.ir.ops.resize import *
+from edgekit.host.compiler.ir.ops.signal import *
+from edgekit.host.compiler.ir.ops.state import *
+from edgekit.host.compiler.ir.ops.totals import *
+from edgekit.host.compiler.ir.ops.trigonometric import *

@@ -1,0 +1,73 @@
+"""Operators on the bits of whole numbers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from edgekit.host.compiler.ir.checks import WHOLE
+from edgekit.host.compiler.ir.ops.functions import Function
+from edgekit.host.compiler.ir.ops.operands import Binary
+from edgekit.host.compiler.ir.types import Array, DType
+
+__all__ = ["BitwiseAnd", "BitwiseNot", "BitwiseOr", "LeftShift", "WholeSqrt"]
+
+
+@dataclass(frozen=True)
+class BitwiseNot(Function):
+    kind: ClassVar[str] = "bitwise_not"
+    dtypes: ClassVar[tuple[DType, ...]] = WHOLE
+
+    def formula(self, x: Array) -> Array:
+        return np.invert(x)
+
+
+@dataclass(frozen=True)
+class BitwiseAnd(Binary):
+    kind: ClassVar[str] = "bitwise_and"
+    dtypes: ClassVar[tuple[DType, ...]] = WHOLE
+
+    def formula(self, a: Array, b: Array) -> Array:
+        return np.bitwise_and(a, b)
+
+
+@dataclass(frozen=True)
+class BitwiseOr(Binary):
+    kind: ClassVar[str] = "bitwise_or"
+    dtypes: ClassVar[tuple[DType, ...]] = WHOLE
+
+    def formula(self, a: Array, b: Array) -> Array:
+        return np.bitwise_or(a, b)
+
+
+@dataclass(frozen=True)
+class LeftShift(Binary):
+    """a · 2^b; what b shifts out is lost, and all of a from the width of the type on."""
+
+    kind: ClassVar[str] = "left_shift"
+    dtypes: ClassVar[tuple[DType, ...]] = WHOLE
+
+    def formula(self, a: Array, b: Array) -> Array:
+        width = 8 * a.dtype.itemsize
+        inside = (b >= 0) & (b < width)
+        return np.where(inside, np.left_shift(a, np.where(inside, b, 0)), 0)
+
+
+@dataclass(frozen=True)
+class WholeSqrt(Function):
+    """√x to the nearest whole number, as TensorFlow Lite Micro's front ends have it: below 2^32 at
+    most 2^16 - 1, else at most 2^32 - 1."""
+
+    kind: ClassVar[str] = "whole_sqrt"
+    dtypes: ClassVar[tuple[DType, ...]] = (DType.U64,)
+
+    def formula(self, x: Array) -> Array:
+        return np.array([_nearest_root(int(v)) for v in x.reshape(-1)], np.uint64).reshape(x.shape)
+
+
+def _nearest_root(x: int) -> int:
+    root = math.isqrt(x)
+    return root + (x - root * root > root and root not in ((1 << 16) - 1, (1 << 32) - 1))

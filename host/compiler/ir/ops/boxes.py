@@ -1,0 +1,86 @@
+"""Non-maximum suppression: the choice among overlapping boxes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from edgekit.host.compiler.ir.checks import need_dtype, need_positive, operand
+from edgekit.host.compiler.ir.sums import required
+from edgekit.host.compiler.ir.types import Array, DType, Operator, Shape, ShapeError, Tensor
+
+__all__ = ["SelectBoxes"]
+
+
+@dataclass(frozen=True)
+class SelectBoxes(Operator):
+    """ins: boxes [b, n, 4] (two corners: y, x, y, x), for each of c classes an order of them
+    [b, c, n] (s32 or s64) and their scores in that order [b, c, n], largest first.
+
+    Output [b, c, limit]: the boxes that are selected, in their order, then -1. A box of less than
+    `least` ends a class (`above`: one of `least` too); a box that overlaps a selected one by more
+    than `overlap` (intersection over union) is passed over. All in f32.
+    """
+
+    kind: ClassVar[str] = "select_boxes"
+    limit: int = 1
+    overlap: float = 0.5
+    least: float = 0.0
+    above: bool = False
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        boxes, order, scores = (
+            operand(ins, i, name) for i, name in enumerate(("boxes", "order", "scores"))
+        )
+        need_dtype(boxes, (DType.F32,), "boxes")
+        need_dtype(order, (DType.I32, DType.I64), "order")
+        need_dtype(scores, (DType.F32,), "scores")
+        need_positive((*boxes.shape, *order.shape, self.limit), "sizes")
+        if (
+            len(boxes.shape) != 3
+            or boxes.shape[2] != 4
+            or len(order.shape) != 3
+            or (order.shape[0], order.shape[2]) != boxes.shape[:2]
+            or scores.shape != order.shape
+        ):
+            raise ShapeError(
+                f"expected boxes [b, n, 4] with orders and scores [b, c, n], found "
+                f"{list(boxes.shape)}, {list(order.shape)} and {list(scores.shape)}"
+            )
+        return [((*order.shape[:2], self.limit), order.dtype)]
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        boxes, order, scores = (required(x, i) for i in range(3))
+        y = np.full(outs[0].shape, -1, outs[0].dtype.numpy)
+        for batch, group in np.ndindex(order.shape[:2]):
+            selected = self._selected(boxes[batch], order[batch, group], scores[batch, group])
+            y[batch, group, : len(selected)] = selected
+        return [y]
+
+    def _selected(self, boxes: Array, order: Array, scores: Array) -> list[int]:
+        least, selected = np.float32(self.least), list[int]()
+        for box, score in zip(np.clip(order, 0, len(boxes) - 1).tolist(), scores, strict=True):
+            enough = score > least if self.above else score >= least
+            if len(selected) == self.limit or not enough:
+                break
+            if not np.any(overlaps(boxes[selected], boxes[box]) > np.float32(self.overlap)):
+                selected.append(box)
+        return selected
+
+
+def overlaps(boxes: Array, other: Array) -> Array:
+    """Intersection over union of each of [k, 4] with one box; 0 where one of both is empty."""
+    low = np.maximum(boxes[:, :2], other[:2])
+    high = np.minimum(boxes[:, 2:], other[2:])
+    sides = np.maximum(high - low, np.float32(0))
+    common = sides[:, 0] * sides[:, 1]
+    areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
+    area = (other[2] - other[0]) * (other[3] - other[1])
+    with np.errstate(all="ignore"):
+        ratio = common / (areas + area - common)
+    return np.where((areas <= 0) | (area <= 0), np.float32(0), ratio)

@@ -1,0 +1,67 @@
+"""Convolutions that follow each other, as one operator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from edgekit.host.compiler.ir.types import Array, DType, Operator, Quant, Shape, Tensor
+
+__all__ = ["ImageStem", "RowChain"]
+
+_OPERANDS = 4  # of a member, beside the image, each perhaps None: see Conv2D
+
+
+@dataclass(frozen=True)
+class RowChain(Operator):
+    """ins: x, then weights, bias, residual and the epilogue's operand of each member, which reads
+    what the one before it makes; out: what the last one makes. Made by the compiler: no file has
+    it.
+
+    `members` are one DepthwiseConv2D and the pointwise Conv2D before or after it, or both.
+    `between`: the quantization of each image but the last. `names`: of the operators that it was
+    made of, for reports.
+    """
+
+    kind: ClassVar[str] = "row_chain"
+    members: tuple[Operator, ...] = ()
+    between: tuple[Quant | None, ...] = ()
+    names: tuple[str, ...] = ()
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        last = self.images(ins)[-1]
+        return [(last.shape, last.dtype)]
+
+    def images(self, ins: Sequence[Tensor | None]) -> list[Tensor]:
+        """What each member makes; the last one's quantization is that of the output."""
+        image, made = ins[0], []
+        for i, op in enumerate(self.members):
+            shape, dtype = op.infer([image, *ins[self.operands(i)]])[0]
+            quant = self.between[i] if i < len(self.between) else None
+            image = Tensor(f"{i}", shape, dtype, quant)
+            made.append(image)
+        return made
+
+    def operands(self, member: int) -> slice:
+        """The inputs that are a member's own."""
+        return slice(1 + _OPERANDS * member, 1 + _OPERANDS * (member + 1))
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        image, values = ins[0], [x[0]]
+        images = [*self.images(ins)[:-1], outs[0]]
+        for i, (op, out) in enumerate(zip(self.members, images, strict=True)):
+            own = self.operands(i)
+            values = list(op.reference([values[0], *x[own]], [image, *ins[own]], [out]))
+            image = out
+        return [v for v in values if v is not None]
+
+
+@dataclass(frozen=True)
+class ImageStem(RowChain):
+    """`members` are one Conv2D, perhaps a MaxPool2D behind it, and before it perhaps a Transpose of
+    a channel-major image, with or without a Convert to f16."""
+
+    kind: ClassVar[str] = "image_stem"

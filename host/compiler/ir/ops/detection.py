@@ -1,0 +1,100 @@
+"""Detections from boxes and scores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from edgekit.host.compiler.ir.checks import need_dtype, need_positive, need_rank, operand
+from edgekit.host.compiler.ir.sums import required
+from edgekit.host.compiler.ir.types import Array, DType, Operator, Shape, ShapeError, Tensor
+
+__all__ = ["DetectionOutput"]
+
+FIELDS = 7  # image, class, score, left, top, right, bottom
+_ENTRIES_LIMIT = 1 << 24
+_BACKGROUND_NONE = -1
+
+
+@dataclass(frozen=True)
+class DetectionOutput(Operator):
+    """What Caffe's layer of this name does with decoded boxes.
+
+    ins: boxes f32 [b, n, 1 or classes, 4] as corners (x, y, x, y), scores f32 [b, classes, n].
+    Output: [1, 1, b · keep, 7]; each image has `keep` rows, sorted by class, then by score, behind
+    them rows of -1. Of each class but `background` the `top_k` best scores above `threshold`
+    compete: a box goes if it shares more than `overlap` (intersection over union) with a better
+    one that stays. Of all classes the `keep` best stay. Of equal scores that with the lower class,
+    then with the lower index of its box goes first.
+    """
+
+    kind: ClassVar[str] = "detection_output"
+    keep: int = 1
+    top_k: int = 1
+    threshold: float = 0.0
+    overlap: float = 0.5
+    background: int = _BACKGROUND_NONE
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        boxes, scores = operand(ins, 0, "boxes"), operand(ins, 1, "scores")
+        need_rank(boxes, 4, "boxes")
+        need_rank(scores, 3, "scores")
+        for x, what in ((boxes, "boxes"), (scores, "scores")):
+            need_dtype(x, (DType.F32,), what)
+            need_positive(x.shape, what)
+        b, classes, n = scores.shape
+        if boxes.shape not in ((b, n, 1, 4), (b, n, classes, 4)):
+            raise ShapeError(
+                f"expected boxes [{b}, {n}, 1 or {classes}, 4], found {list(boxes.shape)}"
+            )
+        need_positive((self.keep, self.top_k), "numbers of boxes")
+        if max(self.keep * b, self.entries(classes, n)) > _ENTRIES_LIMIT:
+            raise ShapeError(f"expected at most {_ENTRIES_LIMIT} detections, found more")
+        return [((1, 1, b * self.keep, FIELDS), DType.F32)]
+
+    def entries(self, classes: int, n: int) -> int:
+        """How many candidates of an image there may be at a time."""
+        return classes * min(self.top_k, n) + n
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        boxes, scores = required(x, 0), required(x, 1)
+        y = np.full((scores.shape[0], self.keep, FIELDS), -1, np.float32)
+        for image in range(scores.shape[0]):
+            found: list[tuple[float, ...]] = []
+            for label in range(scores.shape[1]):
+                if label == self.background:
+                    continue
+                own = boxes[image, :, label if boxes.shape[2] > 1 else 0]
+                selected = self._selected(own, scores[image, label])
+                found += [(image, label, scores[image, label, i], *own[i]) for i in selected]
+            order = np.argsort([-row[2] for row in found], kind="stable")[: self.keep]
+            for place, at in enumerate(sorted(order)):
+                y[image, place] = found[at]
+        return [y.reshape(outs[0].shape)]
+
+    def _selected(self, boxes: Array, scores: Array) -> list[int]:
+        above = np.flatnonzero(scores > np.float32(self.threshold))
+        order = above[np.argsort(-scores[above], kind="stable")][: self.top_k]
+        areas = _area(boxes)
+        selected: list[int] = []
+        for i in order:
+            low = np.maximum(boxes[i, :2], boxes[selected, :2])
+            high = np.minimum(boxes[i, 2:], boxes[selected, 2:])
+            shared = _area(np.concatenate([low, high], -1))
+            both = areas[i] + areas[selected] - shared
+            with np.errstate(all="ignore"):
+                if not np.any(shared > np.float32(self.overlap) * both):
+                    selected.append(int(i))
+        return selected
+
+
+def _area(boxes: Array) -> Array:
+    """The areas of boxes given by corners [..., 4]; 0 where these are the wrong way round."""
+    size = np.maximum(boxes[..., 2:] - boxes[..., :2], np.float32(0))
+    product: Array = size[..., 0] * size[..., 1]
+    return product

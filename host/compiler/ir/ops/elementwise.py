@@ -1,0 +1,193 @@
+"""Element-wise operators; binary ones broadcast like NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from edgekit.host.compiler.ir import quantized_elementwise as coded
+from edgekit.host.compiler.ir.checks import (
+    ARITHMETIC,
+    FLOATS,
+    IMAGES,
+    WHOLE,
+    need_dtype,
+    need_scale,
+    operand,
+)
+from edgekit.host.compiler.ir.fixed_point import is_fraction, logistic_s8
+from edgekit.host.compiler.ir.interpolated import sigmoid
+from edgekit.host.compiler.ir.quantization import (
+    activation_range,
+    add_multipliers,
+    add_shift,
+    mul_multiplier,
+    rescale_multiplier,
+    saturate,
+    zero_point_of,
+)
+from edgekit.host.compiler.ir.sums import clamp_float, hard_swish, required
+from edgekit.host.compiler.ir.types import (
+    Activation,
+    Array,
+    DType,
+    Operator,
+    Shape,
+    ShapeError,
+    Tensor,
+)
+
+__all__ = ["Add", "Clamp", "HardSwish", "Logistic", "Mul"]
+
+
+@dataclass(frozen=True)
+class Add(Operator):
+    """8-bit operands with scales are rescaled; without, they are plain whole numbers."""
+
+    kind: ClassVar[str] = "add"
+    activation: Activation = Activation.NONE
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        return _infer_binary(ins)
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        a, b, out = required(x, 0), required(x, 1), outs[0]
+        if not out.is_coded:
+            return [_clamp_plain(a + b, self.activation)]
+        a_tensor, b_tensor = operand(ins, 0, "a"), operand(ins, 1, "b")
+        factors, shift = add_multipliers(a_tensor, b_tensor, out), add_shift(out)
+        a_wide = (a.astype(np.int64) - zero_point_of(a_tensor)) << shift
+        b_wide = (b.astype(np.int64) - zero_point_of(b_tensor)) << shift
+        total = factors.a.apply(a_wide) + factors.b.apply(b_wide)
+        low, high = activation_range(self.activation, out)
+        return [saturate(factors.output.apply(total), zero_point_of(out), low, high, out.dtype)]
+
+
+@dataclass(frozen=True)
+class Mul(Operator):
+    """8-bit operands with scales are rescaled; without, they are plain whole numbers."""
+
+    kind: ClassVar[str] = "mul"
+    activation: Activation = Activation.NONE
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        return _infer_binary(ins)
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        a, b, out = required(x, 0), required(x, 1), outs[0]
+        if not out.is_coded:
+            return [_clamp_plain(a * b, self.activation)]
+        a_tensor, b_tensor = operand(ins, 0, "a"), operand(ins, 1, "b")
+        product = (a.astype(np.int64) - zero_point_of(a_tensor)) * (
+            b.astype(np.int64) - zero_point_of(b_tensor)
+        )
+        low, high = activation_range(self.activation, out)
+        scaled = mul_multiplier(a_tensor, b_tensor, out).apply(product)
+        return [saturate(scaled, zero_point_of(out), low, high, out.dtype)]
+
+
+@dataclass(frozen=True)
+class Clamp(Operator):
+    """A stand-alone activation (RELU, RELU6, …) on any dtype."""
+
+    kind: ClassVar[str] = "clamp"
+    activation: Activation = Activation.RELU
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        return _infer_unary(ins)
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        values, out = required(x, 0), outs[0]
+        if not out.is_coded:
+            return [_clamp_plain(values, self.activation)]
+        x_tensor = operand(ins, 0, "input")
+        low, high = activation_range(self.activation, out)
+        offset = values.astype(np.int64) - zero_point_of(x_tensor)
+        scaled = rescale_multiplier(x_tensor, out).apply(offset)
+        return [saturate(scaled, zero_point_of(out), low, high, out.dtype)]
+
+
+@dataclass(frozen=True)
+class Logistic(Operator):
+    """1 / (1 + e^−x). Codes of 8 bits are LiteRT's where they are fractions of 256."""
+
+    kind: ClassVar[str] = "logistic"
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        return _infer_unary(ins)
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        values, out = required(x, 0), outs[0]
+        if not out.is_coded:
+            return [_logistic(values.astype(np.float64)).astype(values.dtype)]
+        source = operand(ins, 0, "input")
+        if out.dtype is DType.I16:
+            return [sigmoid(values, source)]
+        if is_fraction(out):
+            return [logistic_s8(values, source, out)]
+        return [coded.by_real(_logistic, values, source, out)]
+
+
+def _logistic(x: Array) -> Array:
+    magnitude = np.exp(-np.abs(x))
+    y: Array = np.where(x >= 0, 1.0, magnitude) / (1.0 + magnitude)
+    return y
+
+
+@dataclass(frozen=True)
+class HardSwish(Operator):
+    """x · relu6(x + 3) / 6."""
+
+    kind: ClassVar[str] = "hard_swish"
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        need_dtype(operand(ins, 0, "input"), (*ARITHMETIC, DType.F16), "input")
+        return _infer_unary(ins)
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        if outs[0].is_coded:
+            return [coded.hard_swish(required(x, 0), operand(ins, 0, "input"), outs[0])]
+        return [hard_swish(required(x, 0))]
+
+
+def _infer_unary(ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+    x = operand(ins, 0, "input")
+    need_dtype(x, (*IMAGES, DType.F16), "input")
+    need_scale(x, "input")
+    return [(x.shape, x.dtype)]
+
+
+def _infer_binary(ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+    a, b = operand(ins, 0, "first operand"), operand(ins, 1, "second operand")
+    need_dtype(a, (*FLOATS, *WHOLE), "first operand")
+    need_dtype(b, (a.dtype,), "second operand")
+    if a.quant is not None or b.quant is not None:
+        need_scale(a, "first operand")
+        need_scale(b, "second operand")
+    try:
+        shape = np.broadcast_shapes(a.shape, b.shape)
+    except ValueError:
+        raise ShapeError(
+            f"expected operands that broadcast, found {list(a.shape)} and {list(b.shape)}"
+        ) from None
+    return [(shape, a.dtype)]
+
+
+def _clamp_plain(y: Array, activation: Activation) -> Array:
+    if y.dtype.kind == "f":
+        return clamp_float(y, activation)
+    low, high = activation.bounds
+    return y if activation is Activation.NONE else np.clip(y, low, min(high, 2**31 - 1))

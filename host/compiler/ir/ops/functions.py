@@ -1,0 +1,336 @@
+"""Element-wise functions of one operand. A subclass is a formula; its kernel has the same name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from edgekit.host.compiler.ir import interpolated
+from edgekit.host.compiler.ir import quantized_elementwise as coded
+from edgekit.host.compiler.ir.checks import FLOATS, SIGNED, need_dtype, operand
+from edgekit.host.compiler.ir.sums import required
+from edgekit.host.compiler.ir.types import Array, DType, Operator, Shape, Tensor
+
+__all__ = [
+    "Abs",
+    "Ceil",
+    "Clip",
+    "Cos",
+    "Elu",
+    "Erf",
+    "Exp",
+    "Floor",
+    "Function",
+    "Gelu",
+    "GeluTanh",
+    "HardSigmoid",
+    "LeakyRelu",
+    "Log",
+    "Neg",
+    "Not",
+    "Reciprocal",
+    "RoundBfloat16",
+    "RoundEven",
+    "Rsqrt",
+    "Sign",
+    "Silu",
+    "Sin",
+    "Softplus",
+    "Sqrt",
+    "Tanh",
+]
+
+_SIGNED = (*FLOATS, *SIGNED)
+
+
+@dataclass(frozen=True)
+class Function(Operator):
+    """y = formula(x); floats are computed in f64 and rounded once. Attributes are parameters.
+
+    What takes f32 takes codes of 8 and 16 bits as well: `codes` gives those of the result.
+    """
+
+    dtypes: ClassVar[tuple[DType, ...]] = FLOATS
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        x = operand(ins, 0, "input")
+        if not (x.is_coded and DType.F32 in self.dtypes):
+            need_dtype(x, self.dtypes, "input")
+        return [(x.shape, x.dtype)]
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        values, source = required(x, 0), operand(ins, 0, "input")
+        if source.is_coded:
+            return [self.codes(values, source, outs[0])]
+        wide = values.astype(np.float64) if source.dtype in FLOATS else values
+        with np.errstate(all="ignore"):
+            return [np.asarray(self.formula(wide)).astype(outs[0].dtype.numpy)]
+
+    def codes(self, x: Array, source: Tensor, out: Tensor) -> Array:
+        return coded.by_real(self.formula, x, source, out)
+
+    def formula(self, x: Array) -> Array:
+        raise TypeError(f"{self.kind} has no formula")
+
+
+@dataclass(frozen=True)
+class Exp(Function):
+    kind: ClassVar[str] = "exp"
+
+    def formula(self, x: Array) -> Array:
+        return np.exp(x)
+
+
+@dataclass(frozen=True)
+class Log(Function):
+    kind: ClassVar[str] = "log"
+
+    def formula(self, x: Array) -> Array:
+        return np.log(x)
+
+
+@dataclass(frozen=True)
+class Sqrt(Function):
+    kind: ClassVar[str] = "sqrt"
+
+    def formula(self, x: Array) -> Array:
+        return np.sqrt(x)
+
+    def codes(self, x: Array, source: Tensor, out: Tensor) -> Array:
+        return coded.by_real(self.formula, x, source, out, np.trunc)
+
+
+@dataclass(frozen=True)
+class Rsqrt(Function):
+    """1 / √x"""
+
+    kind: ClassVar[str] = "rsqrt"
+
+    def formula(self, x: Array) -> Array:
+        return 1.0 / np.sqrt(x)
+
+
+@dataclass(frozen=True)
+class Reciprocal(Function):
+    kind: ClassVar[str] = "reciprocal"
+
+    def formula(self, x: Array) -> Array:
+        return 1.0 / x
+
+
+@dataclass(frozen=True)
+class Sin(Function):
+    kind: ClassVar[str] = "sin"
+
+    def formula(self, x: Array) -> Array:
+        return np.sin(x)
+
+
+@dataclass(frozen=True)
+class Cos(Function):
+    kind: ClassVar[str] = "cos"
+
+    def formula(self, x: Array) -> Array:
+        return np.cos(x)
+
+
+@dataclass(frozen=True)
+class Tanh(Function):
+    kind: ClassVar[str] = "tanh"
+
+    def formula(self, x: Array) -> Array:
+        return np.tanh(x)
+
+    def codes(self, x: Array, source: Tensor, out: Tensor) -> Array:
+        if out.dtype is DType.I16:
+            return interpolated.tanh(x, source)
+        return coded.by_real(self.formula, x, source, out)
+
+
+@dataclass(frozen=True)
+class Erf(Function):
+    kind: ClassVar[str] = "erf"
+
+    def formula(self, x: Array) -> Array:
+        return _erf(x)
+
+
+@dataclass(frozen=True)
+class Gelu(Function):
+    """x · Φ(x), exactly, not by tanh."""
+
+    kind: ClassVar[str] = "gelu"
+
+    def formula(self, x: Array) -> Array:
+        return 0.5 * x * (1.0 + _erf(x / math.sqrt(2.0)))
+
+
+@dataclass(frozen=True)
+class GeluTanh(Function):
+    """The approximation of `Gelu` by tanh."""
+
+    kind: ClassVar[str] = "gelu_tanh"
+
+    def formula(self, x: Array) -> Array:
+        return 0.5 * x * (1.0 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+@dataclass(frozen=True)
+class Silu(Function):
+    """x · σ(alpha · x); made by a pass."""
+
+    kind: ClassVar[str] = "silu"
+    alpha: float = 1.0
+
+    def formula(self, x: Array) -> Array:
+        return x / (1.0 + np.exp(-np.float64(np.float32(self.alpha)) * x))
+
+
+@dataclass(frozen=True)
+class Softplus(Function):
+    kind: ClassVar[str] = "softplus"
+
+    def formula(self, x: Array) -> Array:
+        return np.logaddexp(x, 0.0)
+
+
+@dataclass(frozen=True)
+class Abs(Function):
+    kind: ClassVar[str] = "abs"
+    dtypes: ClassVar[tuple[DType, ...]] = _SIGNED
+
+    def formula(self, x: Array) -> Array:
+        return np.abs(x)
+
+    def codes(self, x: Array, source: Tensor, out: Tensor) -> Array:
+        return coded.absolute(x, source, out)
+
+
+@dataclass(frozen=True)
+class Neg(Function):
+    kind: ClassVar[str] = "neg"
+    dtypes: ClassVar[tuple[DType, ...]] = _SIGNED
+
+    def formula(self, x: Array) -> Array:
+        return np.negative(x)
+
+    def codes(self, x: Array, source: Tensor, out: Tensor) -> Array:
+        """The function of the codes themselves, as LiteRT computes it."""
+        return np.asarray(np.negative(x))
+
+
+@dataclass(frozen=True)
+class Sign(Function):
+    kind: ClassVar[str] = "sign"
+    dtypes: ClassVar[tuple[DType, ...]] = _SIGNED
+
+    def formula(self, x: Array) -> Array:
+        return np.sign(x)
+
+
+@dataclass(frozen=True)
+class Floor(Function):
+    kind: ClassVar[str] = "floor"
+
+    def formula(self, x: Array) -> Array:
+        return np.floor(x)
+
+
+@dataclass(frozen=True)
+class Ceil(Function):
+    kind: ClassVar[str] = "ceil"
+
+    def formula(self, x: Array) -> Array:
+        return np.ceil(x)
+
+
+@dataclass(frozen=True)
+class RoundEven(Function):
+    """Halves to the even neighbor."""
+
+    kind: ClassVar[str] = "round_even"
+
+    def formula(self, x: Array) -> Array:
+        return np.rint(x)
+
+
+@dataclass(frozen=True)
+class RoundBfloat16(Function):
+    """Rounds to the 8 significant bits of bfloat16, which has f32's exponents; ties to even."""
+
+    kind: ClassVar[str] = "round_bfloat16"
+
+    def formula(self, x: Array) -> Array:
+        value = np.asarray(x, np.float32)
+        bits = value.view(np.uint32)
+        kept = (bits + np.uint32(0x7FFF) + (bits >> 16 & 1)) & np.uint32(0xFFFF0000)
+        return np.where(np.isnan(value), value, kept.view(np.float32))
+
+
+@dataclass(frozen=True)
+class Not(Function):
+    kind: ClassVar[str] = "not"
+    dtypes: ClassVar[tuple[DType, ...]] = (DType.BOOL,)
+
+    def formula(self, x: Array) -> Array:
+        return np.logical_not(x)
+
+
+@dataclass(frozen=True)
+class Clip(Function):
+    """Clamped to [low, high]; NaN stays."""
+
+    kind: ClassVar[str] = "clip"
+    dtypes: ClassVar[tuple[DType, ...]] = _SIGNED
+    low: float = -math.inf
+    high: float = math.inf
+
+    def formula(self, x: Array) -> Array:
+        return np.minimum(np.maximum(x, self.low), self.high)
+
+
+@dataclass(frozen=True)
+class LeakyRelu(Function):
+    kind: ClassVar[str] = "leaky_relu"
+    alpha: float = 0.01
+
+    def formula(self, x: Array) -> Array:
+        return np.where(x < 0, np.float32(self.alpha).astype(np.float64) * x, x)
+
+    def codes(self, x: Array, source: Tensor, out: Tensor) -> Array:
+        return coded.leaky_relu(self.alpha, x, source, out)
+
+
+@dataclass(frozen=True)
+class Elu(Function):
+    """scale · x above 0, scale · alpha · (e^x − 1) below: also SELU."""
+
+    kind: ClassVar[str] = "elu"
+    alpha: float = 1.0
+    scale: float = 1.0
+
+    def formula(self, x: Array) -> Array:
+        return self.scale * np.where(x > 0, x, self.alpha * np.expm1(np.minimum(x, 0.0)))
+
+
+@dataclass(frozen=True)
+class HardSigmoid(Function):
+    """alpha · x + beta, clamped to [0, 1]."""
+
+    kind: ClassVar[str] = "hard_sigmoid"
+    alpha: float = 0.2
+    beta: float = 0.5
+
+    def formula(self, x: Array) -> Array:
+        return np.clip(self.alpha * x + self.beta, 0.0, 1.0)
+
+
+def _erf(x: Array) -> Array:
+    erf: Array = np.vectorize(math.erf, otypes=[np.float64])(x)
+    return erf

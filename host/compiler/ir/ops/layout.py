@@ -1,0 +1,372 @@
+"""Operators that only move data, or compute shapes (the importer folds the latter away)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from edgekit.host.compiler.ir.checks import (
+    need_axis,
+    need_dtype,
+    need_positive,
+    need_rank,
+    operand,
+    present,
+)
+from edgekit.host.compiler.ir.quantization import (
+    code_range,
+    round_half_away,
+    scale_of,
+    zero_point_of,
+)
+from edgekit.host.compiler.ir.sums import required
+from edgekit.host.compiler.ir.types import (
+    Array,
+    DType,
+    MisfitError,
+    Operator,
+    Shape,
+    ShapeError,
+    Tensor,
+)
+
+__all__ = [
+    "BatchToSpace",
+    "BitCast",
+    "Concat",
+    "DepthToSpace",
+    "Pad",
+    "Reshape",
+    "SpaceToBatch",
+    "Split",
+    "StridedSlice",
+    "Transpose",
+]
+
+Inferred = list[tuple[Shape, DType]]
+_PAD_LIMIT = 1 << 24
+
+
+@dataclass(frozen=True)
+class Reshape(Operator):
+    """Also SQUEEZE and EXPAND_DIMS; `shape` is final (no -1)."""
+
+    kind: ClassVar[str] = "reshape"
+    shape: Shape = ()
+
+    def infer(self, ins: Sequence[Tensor | None]) -> Inferred:
+        x = operand(ins, 0, "input")
+        if min(self.shape, default=1) < 0 or math.prod(self.shape) != math.prod(x.shape):
+            raise MisfitError(
+                f"expected a shape of {math.prod(x.shape)} elements for input {list(x.shape)}, "
+                f"found {list(self.shape)}"
+            )
+        return [(self.shape, x.dtype)]
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        return [required(x, 0).reshape(self.shape)]
+
+
+@dataclass(frozen=True)
+class BitCast(Operator):
+    """The bits of each element as those of a plain type of the same size."""
+
+    kind: ClassVar[str] = "bit_cast"
+    to: DType = DType.I32
+
+    def infer(self, ins: Sequence[Tensor | None]) -> Inferred:
+        x = operand(ins, 0, "input")
+        if self.to.bytes != x.dtype.bytes or self.to is DType.BOOL:
+            raise ShapeError(
+                f"expected a type of {x.dtype.bytes} bytes that is not bool, found {self.to.value}"
+            )
+        return [(x.shape, self.to)]
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        return [np.ascontiguousarray(required(x, 0)).view(self.to.numpy).reshape(outs[0].shape)]
+
+
+@dataclass(frozen=True)
+class Transpose(Operator):
+    kind: ClassVar[str] = "transpose"
+    permutation: tuple[int, ...] = ()
+
+    def infer(self, ins: Sequence[Tensor | None]) -> Inferred:
+        x = operand(ins, 0, "input")
+        if sorted(self.permutation) != list(range(len(x.shape))):
+            raise ShapeError(
+                f"expected a permutation of {len(x.shape)} axes, found {list(self.permutation)}"
+            )
+        return [(tuple(x.shape[p] for p in self.permutation), x.dtype)]
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        return [np.ascontiguousarray(required(x, 0).transpose(self.permutation))]
+
+
+@dataclass(frozen=True)
+class Pad(Operator):
+    """Pads with zero (quantized: the zero point); `before` and `after` per dimension."""
+
+    kind: ClassVar[str] = "pad"
+    before: tuple[int, ...] = ()
+    after: tuple[int, ...] = ()
+
+    def infer(self, ins: Sequence[Tensor | None]) -> Inferred:
+        x = operand(ins, 0, "input")
+        if not len(self.before) == len(self.after) == len(x.shape):
+            raise ShapeError(
+                f"expected padding for {len(x.shape)} dimensions, "
+                f"found {len(self.before)} and {len(self.after)}"
+            )
+        if any(not 0 <= p <= _PAD_LIMIT for p in (*self.before, *self.after)):
+            raise ShapeError(
+                f"expected padding from 0 to {_PAD_LIMIT}, "
+                f"found {list(self.before)} and {list(self.after)}"
+            )
+        dims = zip(self.before, x.shape, self.after, strict=True)
+        return [(tuple(b + d + a for b, d, a in dims), x.dtype)]
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        value = zero_point_of(outs[0]) if outs[0].quant is not None else 0
+        widths = list(zip(self.before, self.after, strict=True))
+        return [np.pad(required(x, 0), widths, constant_values=value)]
+
+
+@dataclass(frozen=True)
+class Concat(Operator):
+    """Quantized inputs whose scale or zero point differs from the output's are rescaled."""
+
+    kind: ClassVar[str] = "concat"
+    axis: int = 0
+
+    def infer(self, ins: Sequence[Tensor | None]) -> Inferred:
+        tensors = present(ins)
+        first = tensors[0]
+        need_axis(self.axis, len(first.shape))
+        for t in tensors:
+            need_dtype(t, (first.dtype,), "operand")
+            need_rank(t, len(first.shape), "operand")
+            if _without(t.shape, self.axis) != _without(first.shape, self.axis):
+                raise MisfitError(
+                    f"expected operands equal but for axis {self.axis}, "
+                    f"found {list(first.shape)} and {list(t.shape)}"
+                )
+        total = sum(t.shape[self.axis] for t in tensors)
+        shape = (*first.shape[: self.axis], total, *first.shape[self.axis + 1 :])
+        return [(shape, first.dtype)]
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        parts = [
+            concat_rescale(required(x, i), operand(ins, i, "operand"), outs[0])
+            for i in range(len(x))
+        ]
+        return [np.concatenate(parts, axis=self.axis)]
+
+
+@dataclass(frozen=True)
+class Split(Operator):
+    """One output per entry of `sizes`, along `axis`."""
+
+    kind: ClassVar[str] = "split"
+    axis: int = 0
+    sizes: tuple[int, ...] = ()
+
+    def infer(self, ins: Sequence[Tensor | None]) -> Inferred:
+        x = operand(ins, 0, "input")
+        need_axis(self.axis, len(x.shape))
+        need_positive(self.sizes, "part sizes")
+        if not self.sizes or sum(self.sizes) != x.shape[self.axis]:
+            raise ShapeError(
+                f"expected parts that add up to {x.shape[self.axis]}, found {list(self.sizes)}"
+            )
+        before, after = x.shape[: self.axis], x.shape[self.axis + 1 :]
+        return [((*before, size, *after), x.dtype) for size in self.sizes]
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        ends = np.cumsum(self.sizes)[:-1].tolist()
+        return list(np.split(required(x, 0), ends, axis=self.axis))
+
+
+@dataclass(frozen=True)
+class StridedSlice(Operator):
+    """NumPy's x[begin:end:stride] with everything made explicit; `shape` is the output's."""
+
+    kind: ClassVar[str] = "strided_slice"
+    begin: tuple[int, ...] = ()
+    stride: tuple[int, ...] = ()
+    extent: tuple[int, ...] = ()  # elements taken per dimension of x
+    shape: Shape = ()
+
+    def is_run(self, source: Shape) -> bool:
+        """Whether what it takes of a tensor of shape `source` lies in one piece there."""
+        taken = 1
+        for size, stride, extent in zip(source, self.stride, self.extent, strict=True):
+            if (extent != size and taken != 1) or (stride != 1 and extent > 1):
+                return False
+            taken *= extent
+        return True
+
+    def infer(self, ins: Sequence[Tensor | None]) -> Inferred:
+        x = operand(ins, 0, "input")
+        if not len(self.begin) == len(self.stride) == len(self.extent) == len(x.shape):
+            raise ShapeError(
+                f"expected a slice of {len(x.shape)} dimensions, found {len(self.begin)}"
+            )
+        need_positive(self.extent, "slice size")
+        for size, begin, stride, extent in zip(
+            x.shape, self.begin, self.stride, self.extent, strict=True
+        ):
+            last = begin + (extent - 1) * stride
+            if stride == 0 or not (0 <= begin < size and 0 <= last < size):
+                raise ShapeError(
+                    f"expected a slice within {size}, found {begin} to {last} by {stride}"
+                )
+        if math.prod(self.shape) != math.prod(self.extent):
+            raise ShapeError(
+                f"expected a slice of {list(self.shape)}, found {list(self.extent)} elements"
+            )
+        return [(self.shape, x.dtype)]
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        picks = [
+            begin + stride * np.arange(extent)
+            for begin, stride, extent in zip(self.begin, self.stride, self.extent, strict=True)
+        ]
+        return [required(x, 0)[np.ix_(*picks)].reshape(self.shape)]
+
+
+@dataclass(frozen=True)
+class DepthToSpace(Operator):
+    kind: ClassVar[str] = "depth_to_space"
+    block: int = 2
+
+    def infer(self, ins: Sequence[Tensor | None]) -> Inferred:
+        x = operand(ins, 0, "image")
+        need_rank(x, 4, "image")
+        need_positive((self.block,), "block")
+        n, h, w, c = x.shape
+        if c % (self.block * self.block):
+            raise ShapeError(f"expected channels divisible by {self.block**2}, found {c}")
+        shape = (n, h * self.block, w * self.block, c // self.block**2)
+        return [(shape, x.dtype)]
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        values = required(x, 0)
+        n, h, w, _ = values.shape
+        blocks = values.reshape(n, h, w, self.block, self.block, outs[0].shape[3])
+        return [blocks.transpose(0, 1, 3, 2, 4, 5).reshape(outs[0].shape)]
+
+
+@dataclass(frozen=True)
+class SpaceToBatch(Operator):
+    """Pads an image (quantized: with the zero point), then moves each block's pixels to batches."""
+
+    kind: ClassVar[str] = "space_to_batch"
+    block: tuple[int, int] = (1, 1)
+    padding: Shape = (0, 0, 0, 0)  # top, bottom, left, right
+
+    def infer(self, ins: Sequence[Tensor | None]) -> Inferred:
+        x = operand(ins, 0, "image")
+        need_rank(x, 4, "image")
+        need_positive(self.block, "block")
+        _need_borders(self.padding, "padding")
+        n, h, w, c = x.shape
+        top, bottom, left, right = self.padding
+        height, width = h + top + bottom, w + left + right
+        rows, columns = self.block
+        if height % rows or width % columns:
+            raise ShapeError(
+                f"expected a padded image divisible by {rows}x{columns}, found {height}x{width}"
+            )
+        return [((n * rows * columns, height // rows, width // columns, c), x.dtype)]
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        values = required(x, 0)
+        top, bottom, left, right = self.padding
+        zero = zero_point_of(outs[0]) if outs[0].is_coded else 0
+        widths = ((0, 0), (top, bottom), (left, right), (0, 0))
+        padded = np.pad(values, widths, constant_values=zero)
+        _, h, w, c = outs[0].shape
+        rows, columns = self.block
+        blocks = padded.reshape(values.shape[0], h, rows, w, columns, c)
+        return [blocks.transpose(2, 4, 0, 1, 3, 5).reshape(outs[0].shape)]
+
+
+@dataclass(frozen=True)
+class BatchToSpace(Operator):
+    """The inverse of SpaceToBatch: blocks back to pixels, then the border is cut."""
+
+    kind: ClassVar[str] = "batch_to_space"
+    block: tuple[int, int] = (1, 1)
+    crop: Shape = (0, 0, 0, 0)  # top, bottom, left, right
+
+    def infer(self, ins: Sequence[Tensor | None]) -> Inferred:
+        x = operand(ins, 0, "image")
+        need_rank(x, 4, "image")
+        need_positive(self.block, "block")
+        _need_borders(self.crop, "crop")
+        n, h, w, c = x.shape
+        rows, columns = self.block
+        if n % (rows * columns):
+            raise ShapeError(f"expected a batch divisible by {rows * columns}, found {n}")
+        top, bottom, left, right = self.crop
+        height, width = h * rows - top - bottom, w * columns - left - right
+        need_positive((height, width), "cropped height and width")
+        return [((n // (rows * columns), height, width, c), x.dtype)]
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        values = required(x, 0)
+        _, h, w, c = values.shape
+        rows, columns = self.block
+        n, height, width, _ = outs[0].shape
+        blocks = values.reshape(rows, columns, n, h, w, c).transpose(2, 3, 0, 4, 1, 5)
+        whole = blocks.reshape(n, h * rows, w * columns, c)
+        top, left = self.crop[0], self.crop[2]
+        return [np.ascontiguousarray(whole[:, top : top + height, left : left + width])]
+
+
+def concat_rescale(x: Array, x_tensor: Tensor, out: Tensor) -> Array:
+    """x in the output's quantized units; TFLite does this step of a concat in f32."""
+    if not out.dtype.is_quantized or x_tensor.quant is out.quant or out.quant is None:
+        return x
+    same_scale = scale_of(x_tensor) == scale_of(out)
+    if same_scale and zero_point_of(x_tensor) == zero_point_of(out):
+        return x
+    scale = np.float32(scale_of(x_tensor)) * (np.float32(1) / np.float32(scale_of(out)))
+    bias = np.float32(-zero_point_of(x_tensor)) * scale
+    codes = round_half_away(x.astype(np.float32) * scale + bias).astype(np.int64)
+    low, high = code_range(out.dtype)
+    return np.clip(codes + zero_point_of(out), low, high).astype(out.dtype.numpy)
+
+
+def _without(shape: Shape, axis: int) -> Shape:
+    return shape[:axis] + shape[axis + 1 :]
+
+
+def _need_borders(borders: Shape, name: str) -> None:
+    if len(borders) != 4 or any(not 0 <= b <= _PAD_LIMIT for b in borders):
+        raise ShapeError(f"expected four sizes from 0 to {_PAD_LIMIT} as {name}, found {borders}")

@@ -1,0 +1,65 @@
+"""Matrix products of two computed tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from edgekit.host.compiler.ir import quantized_elementwise as coded
+from edgekit.host.compiler.ir.checks import need_dtype, need_positive, need_scale, operand
+from edgekit.host.compiler.ir.ops.operands import broadcast
+from edgekit.host.compiler.ir.quantization import dense_multiplier, shortened
+from edgekit.host.compiler.ir.sums import half_product, required
+from edgekit.host.compiler.ir.types import Array, DType, MisfitError, Operator, Shape, Tensor
+
+__all__ = ["MatMul"]
+
+_TYPES = (DType.F32, DType.F16, DType.I32, DType.I64, DType.I8, DType.I16)
+
+
+@dataclass(frozen=True)
+class MatMul(Operator):
+    """ins: a [..., m, k], b [..., k, n] of f32, f16, s32, s64, or s8 or s16 with scales;
+    leading axes broadcast.
+
+    The codes of a product of s8 are scaled as LiteRT's reference does, rounded twice; of s16
+    with a factor of 16 bits, rounded once.
+    Operands of rank below 2 are reshaped by the importer.
+    """
+
+    kind: ClassVar[str] = "matmul"
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        a, b = operand(ins, 0, "first matrix"), operand(ins, 1, "second matrix")
+        need_dtype(a, _TYPES, "first matrix")
+        need_dtype(b, (a.dtype,), "second matrix")
+        need_scale(a, "first matrix")
+        need_scale(b, "second matrix")
+        need_positive((*a.shape, *b.shape), "sizes of matrices")
+        if len(a.shape) < 2 or len(b.shape) < 2 or a.shape[-1] != b.shape[-2]:
+            raise MisfitError(
+                f"expected matrices that can be multiplied, "
+                f"found {list(a.shape)} and {list(b.shape)}"
+            )
+        batch = broadcast(a.shape[:-2], b.shape[:-2])
+        return [((*batch, a.shape[-2], b.shape[-1]), a.dtype)]
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        a, b = required(x, 0), required(x, 1)
+        if a.dtype == np.float32:
+            return [(a.astype(np.float64) @ b.astype(np.float64)).astype(np.float32)]
+        if a.dtype == np.float16:
+            return [half_product(a, b).astype(np.float16)]
+        if a.dtype in (np.int8, np.int16):
+            left, right = operand(ins, 0, "first matrix"), operand(ins, 1, "second matrix")
+            total = coded.offset(a, left) @ coded.offset(b, right)
+            factor = dense_multiplier(left, right, outs[0])
+            scaled = factor.apply(total) if a.dtype == np.int8 else shortened(total, factor)
+            return [coded.stored(scaled, outs[0])]
+        wide = a.astype(np.int64) @ b.astype(np.int64)
+        return [wide.astype(a.dtype)]

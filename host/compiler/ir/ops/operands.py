@@ -1,0 +1,354 @@
+"""Element-wise operators of several operands, broadcast; some on codes of 8 and 16 bits as well."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from edgekit.host.compiler.ir import quantized_elementwise as coded
+from edgekit.host.compiler.ir.checks import FLOATS, WHOLE, need_dtype, operand
+from edgekit.host.compiler.ir.sums import required
+from edgekit.host.compiler.ir.types import (
+    Array,
+    DType,
+    MisfitError,
+    Operator,
+    Shape,
+    ShapeError,
+    Tensor,
+)
+
+__all__ = [
+    "And",
+    "Binary",
+    "BitwiseXor",
+    "Comparison",
+    "Convert",
+    "Div",
+    "Equal",
+    "FloorDiv",
+    "Less",
+    "LessOrEqual",
+    "Maximum",
+    "Minimum",
+    "Modulo",
+    "Or",
+    "PRelu",
+    "Pow",
+    "RightShift",
+    "SquaredDifference",
+    "Sub",
+    "Where",
+    "Xor",
+]
+
+NUMBERS = (DType.F32, *WHOLE)
+_ARITHMETIC = (*FLOATS, *WHOLE)
+ANY = (*NUMBERS, DType.BOOL)
+
+
+@dataclass(frozen=True)
+class Binary(Operator):
+    """y = formula(a, b) of two operands of one type; comparisons give bool.
+
+    Operators with `of_codes` take operands with scales too, of 8 bits: `codes` gives the result's.
+    """
+
+    dtypes: ClassVar[tuple[DType, ...]] = NUMBERS
+    of_codes: ClassVar[bool] = False
+    gives: ClassVar[DType | None] = None  # None: the type of the operands
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        a, b = operand(ins, 0, "first operand"), operand(ins, 1, "second operand")
+        if not (self.of_codes and a.is_coded and b.is_coded):
+            need_dtype(a, self.dtypes, "first operand")
+        need_dtype(b, (a.dtype,), "second operand")
+        return [(broadcast(a.shape, b.shape), self.gives or a.dtype)]
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        a, b, out = required(x, 0), required(x, 1), outs[0]
+        left, right = operand(ins, 0, "first operand"), operand(ins, 1, "second operand")
+        if self.of_codes and left.is_coded and right.is_coded:
+            return [self.codes(a, b, left, right, out)]
+        with np.errstate(all="ignore"):
+            y = self.formula(a, b)
+        return [np.asarray(y).astype(out.dtype.numpy)]
+
+    def formula(self, a: Array, b: Array) -> Array:
+        raise TypeError(f"{self.kind} has no formula")
+
+    def codes(self, a: Array, b: Array, left: Tensor, right: Tensor, out: Tensor) -> Array:
+        raise TypeError(f"{self.kind} takes no codes")
+
+
+@dataclass(frozen=True)
+class Comparison(Binary):
+    """Codes are compared in a unit that both operands share."""
+
+    dtypes: ClassVar[tuple[DType, ...]] = NUMBERS
+    of_codes: ClassVar[bool] = True
+    gives: ClassVar[DType | None] = DType.BOOL
+
+    def codes(self, a: Array, b: Array, left: Tensor, right: Tensor, out: Tensor) -> Array:
+        return self.formula(coded.comparable(a, left), coded.comparable(b, right))
+
+
+@dataclass(frozen=True)
+class Sub(Binary):
+    kind: ClassVar[str] = "sub"
+    dtypes: ClassVar[tuple[DType, ...]] = _ARITHMETIC
+    of_codes: ClassVar[bool] = True
+
+    def formula(self, a: Array, b: Array) -> Array:
+        return np.subtract(a, b)
+
+    def codes(self, a: Array, b: Array, left: Tensor, right: Tensor, out: Tensor) -> Array:
+        return coded.subtract(a, b, left, right, out)
+
+
+@dataclass(frozen=True)
+class SquaredDifference(Binary):
+    """(a - b)²"""
+
+    kind: ClassVar[str] = "squared_difference"
+    of_codes: ClassVar[bool] = True
+
+    def formula(self, a: Array, b: Array) -> Array:
+        return np.square(np.subtract(a, b))
+
+    def codes(self, a: Array, b: Array, left: Tensor, right: Tensor, out: Tensor) -> Array:
+        return coded.squared_difference(a, b, left, right, out)
+
+
+@dataclass(frozen=True)
+class Div(Binary):
+    """Integers: cut off towards zero; by zero gives 0."""
+
+    kind: ClassVar[str] = "div"
+    dtypes: ClassVar[tuple[DType, ...]] = _ARITHMETIC
+    of_codes: ClassVar[bool] = True
+
+    def formula(self, a: Array, b: Array) -> Array:
+        if a.dtype.kind == "f":
+            return np.divide(a, b)
+        safe = np.where(b == 0, 1, b)
+        below = np.floor_divide(a, safe)  # not by magnitudes: the least number has none
+        inexact = (below * safe != a) & ((a < 0) != (safe < 0))
+        return np.where(b == 0, 0, below + inexact)
+
+    def codes(self, a: Array, b: Array, left: Tensor, right: Tensor, out: Tensor) -> Array:
+        return coded.divide(a, b, left, right, out)
+
+
+@dataclass(frozen=True)
+class FloorDiv(Binary):
+    """Cut off towards minus infinity; whole numbers by zero give 0."""
+
+    kind: ClassVar[str] = "floor_div"
+
+    def formula(self, a: Array, b: Array) -> Array:
+        if a.dtype == np.float32:
+            return np.floor(np.divide(a, b))
+        return np.where(b == 0, 0, np.floor_divide(a, np.where(b == 0, 1, b)))
+
+
+@dataclass(frozen=True)
+class Modulo(Binary):
+    """`truncated`: the sign of a (C's fmod), else of b; by zero gives 0 for integers."""
+
+    kind: ClassVar[str] = "modulo"
+    truncated: bool = False
+
+    def formula(self, a: Array, b: Array) -> Array:
+        if a.dtype == np.float32:
+            return np.fmod(a, b) if self.truncated else np.mod(a, b)
+        safe = np.where(b == 0, 1, b)
+        rest = np.fmod(a, safe) if self.truncated else np.mod(a, safe)
+        return np.where(b == 0, 0, rest)
+
+
+@dataclass(frozen=True)
+class Pow(Binary):
+    """Powers of whole numbers modulo 2^bits; exponents below 0 give 1 / a^-b cut off, and 0 for a =
+    0."""
+
+    kind: ClassVar[str] = "pow"
+    dtypes: ClassVar[tuple[DType, ...]] = (DType.F32, DType.I32, DType.I64)
+
+    def formula(self, a: Array, b: Array) -> Array:
+        if a.dtype != np.float32:
+            inverse = np.where(a == -1, 1 - 2 * (b & 1), a == 1)
+            return np.where(b < 0, inverse, np.power(a, np.maximum(b, 0)))
+        return np.power(a.astype(np.float64), b.astype(np.float64))
+
+
+@dataclass(frozen=True)
+class Maximum(Binary):
+    kind: ClassVar[str] = "maximum"
+    dtypes: ClassVar[tuple[DType, ...]] = _ARITHMETIC
+
+    def formula(self, a: Array, b: Array) -> Array:
+        return np.maximum(a, b)
+
+
+@dataclass(frozen=True)
+class Minimum(Binary):
+    kind: ClassVar[str] = "minimum"
+    dtypes: ClassVar[tuple[DType, ...]] = _ARITHMETIC
+
+    def formula(self, a: Array, b: Array) -> Array:
+        return np.minimum(a, b)
+
+
+@dataclass(frozen=True)
+class PRelu(Binary):
+    """a above 0, a · b below."""
+
+    kind: ClassVar[str] = "prelu"
+    dtypes: ClassVar[tuple[DType, ...]] = FLOATS
+    of_codes: ClassVar[bool] = True
+
+    def formula(self, a: Array, b: Array) -> Array:
+        return np.where(a < 0, a * b, a)
+
+    def codes(self, a: Array, b: Array, left: Tensor, right: Tensor, out: Tensor) -> Array:
+        return coded.prelu(a, b, left, right, out)
+
+
+@dataclass(frozen=True)
+class Equal(Comparison):
+    kind: ClassVar[str] = "equal"
+    dtypes: ClassVar[tuple[DType, ...]] = ANY
+
+    def formula(self, a: Array, b: Array) -> Array:
+        return np.equal(a, b)
+
+
+@dataclass(frozen=True)
+class Less(Comparison):
+    kind: ClassVar[str] = "less"
+
+    def formula(self, a: Array, b: Array) -> Array:
+        return np.less(a, b)
+
+
+@dataclass(frozen=True)
+class LessOrEqual(Comparison):
+    kind: ClassVar[str] = "less_or_equal"
+
+    def formula(self, a: Array, b: Array) -> Array:
+        return np.less_equal(a, b)
+
+
+@dataclass(frozen=True)
+class And(Binary):
+    kind: ClassVar[str] = "and"
+    dtypes: ClassVar[tuple[DType, ...]] = (DType.BOOL,)
+
+    def formula(self, a: Array, b: Array) -> Array:
+        return np.logical_and(a, b)
+
+
+@dataclass(frozen=True)
+class Or(Binary):
+    kind: ClassVar[str] = "or"
+    dtypes: ClassVar[tuple[DType, ...]] = (DType.BOOL,)
+
+    def formula(self, a: Array, b: Array) -> Array:
+        return np.logical_or(a, b)
+
+
+@dataclass(frozen=True)
+class BitwiseXor(Binary):
+    kind: ClassVar[str] = "bitwise_xor"
+    dtypes: ClassVar[tuple[DType, ...]] = WHOLE
+
+    def formula(self, a: Array, b: Array) -> Array:
+        return np.bitwise_xor(a, b)
+
+
+@dataclass(frozen=True)
+class RightShift(Binary):
+    """a / 2^b, cut off towards minus infinity; b below 0 counts as 0, from the width of the type on
+    as one less than that width."""
+
+    kind: ClassVar[str] = "right_shift"
+    dtypes: ClassVar[tuple[DType, ...]] = WHOLE
+
+    def formula(self, a: Array, b: Array) -> Array:
+        return np.asarray(np.right_shift(a, np.clip(b, 0, 8 * a.dtype.itemsize - 1)))
+
+
+@dataclass(frozen=True)
+class Xor(Binary):
+    kind: ClassVar[str] = "xor"
+    dtypes: ClassVar[tuple[DType, ...]] = (DType.BOOL,)
+
+    def formula(self, a: Array, b: Array) -> Array:
+        return np.logical_xor(a, b)
+
+
+@dataclass(frozen=True)
+class Where(Operator):
+    """ins: condition (bool), value where true, value where false."""
+
+    kind: ClassVar[str] = "where"
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        condition = operand(ins, 0, "condition")
+        a, b = operand(ins, 1, "first value"), operand(ins, 2, "second value")
+        need_dtype(condition, (DType.BOOL,), "condition")
+        need_dtype(a, (*ANY, DType.F16, DType.F64), "first value")
+        need_dtype(b, (a.dtype,), "second value")
+        return [(broadcast(condition.shape, a.shape, b.shape), a.dtype)]
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        return [np.asarray(np.where(required(x, 0), required(x, 1), required(x, 2)))]
+
+
+@dataclass(frozen=True)
+class Convert(Operator):
+    """Converts between plain types as C does: towards zero; to bool: whether it is not 0.
+
+    `saturate` (floats to whole numbers): what is beyond them becomes the nearest one, NaN the
+    largest.
+    """
+
+    kind: ClassVar[str] = "convert"
+    to: DType = DType.F32
+    saturate: bool = False
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        x = operand(ins, 0, "input")
+        if self.saturate and (x.dtype not in (DType.F32, DType.F16) or self.to not in WHOLE):
+            raise ShapeError(
+                f"expected f32 or f16 to whole numbers, found {x.dtype.value} to {self.to.value}"
+            )
+        return [(x.shape, self.to)]
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        values = required(x, 0)
+        with np.errstate(all="ignore"):
+            y = values.astype(self.to.numpy)
+        if self.saturate:
+            ends = np.iinfo(y.dtype)
+            low, beyond = float(ends.min), float(ends.max) + 1  # powers of two, or 0
+            y = np.where(values < beyond, np.where(values < low, ends.min, y), ends.max)
+        return [y.astype(self.to.numpy)]
+
+
+def broadcast(*shapes: Shape) -> Shape:
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        listed = " and ".join(str(list(s)) for s in shapes)
+        raise MisfitError(f"expected operands that broadcast, found {listed}") from None

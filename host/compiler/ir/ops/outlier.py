@@ -1,0 +1,118 @@
+"""Matrix products of float activations and 8- or 4-bit weights, outlier channels apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from edgekit.host.compiler.ir import sums
+from edgekit.host.compiler.ir.checks import (
+    need_dtype,
+    need_positive,
+    need_rank,
+    need_shape,
+    operand,
+)
+from edgekit.host.compiler.ir.checks import optional as optional_operand
+from edgekit.host.compiler.ir.types import (
+    Activation,
+    Array,
+    DType,
+    Operator,
+    Shape,
+    ShapeError,
+    Tensor,
+)
+
+__all__ = ["OutlierFullyConnected"]
+
+_MOST_FACTOR = np.float32(5e37)
+_LARGEST = np.finfo(np.float32).max
+_MOST_SHARE = 4  # of the channels: apart, more than one in so many cost more than they save
+
+
+@dataclass(frozen=True)
+class OutlierFullyConnected(Operator):
+    """ins: x f32 [..., k], weights s8 [n,k], scale f32 [k / slice, n], bias f32 [n] or None,
+    residual f32 of the output's shape or absent, which is added before the activation.
+
+    A channel of x with a magnitude above `threshold` in any row is an outlier: multiplied as
+    floats by the dequantized weights. All others are quantized row by row, symmetric, by the row's
+    largest inlier. Where more than a quarter of the channels are beyond the threshold, as of inputs
+    of 0 to 255, it is doubled until they are not: whatever the scale of x, most of it are bytes.
+    `slice` values of k share a scale per output. Shapes as FullyConnected's; with `keep_dims` it
+    is also a 1x1 convolution of images [n,h,w,k].
+
+    `outliers`: how many are expected, by samples; only prices ask for it.
+    """
+
+    kind: ClassVar[str] = "outlier_fully_connected"
+    threshold: float = 6.0
+    keep_dims: bool = False
+    activation: Activation = Activation.NONE
+    outliers: int = 0
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        x, w = operand(ins, 0, "input"), operand(ins, 1, "weights")
+        scale, bias = operand(ins, 2, "scales"), optional_operand(ins, 3)
+        need_dtype(x, (DType.F32,), "input")
+        need_dtype(w, (DType.I8,), "weights")
+        need_dtype(scale, (DType.F32,), "scales")
+        need_rank(w, 2, "weights")
+        need_rank(scale, 2, "scales")
+        need_positive((*x.shape, *w.shape, *scale.shape), "input, weights and scales")
+        if not np.float32(self.threshold) > 0:  # as kernels have it
+            raise ShapeError(f"expected a threshold above 0, found {self.threshold:g}")
+        n, k = w.shape
+        need_shape(scale, (scale.shape[0], n), "scales")
+        if k % scale.shape[0]:
+            raise ShapeError(f"expected slices that divide {k}, found {scale.shape[0]}")
+        if x.elements % k or (self.keep_dims and x.shape[-1:] != (k,)):
+            raise ShapeError(f"expected rows of {k} values, found input {list(x.shape)}")
+        if bias is not None:
+            need_shape(bias, (n,), "bias")
+            need_dtype(bias, (DType.F32,), "bias")
+        shape = (*x.shape[:-1], n) if self.keep_dims else (x.elements // k, n)
+        residual = optional_operand(ins, 4)
+        if residual is not None:
+            need_shape(residual, shape, "residual")
+            need_dtype(residual, (DType.F32,), "residual")
+        return [(shape, DType.F32)]
+
+    def threshold_for(self, rows: Array) -> float:
+        """The threshold by which rows f32 [m, k] are split."""
+        most, threshold = np.abs(rows).max(axis=0), np.float32(self.threshold)
+        while threshold < _LARGEST:
+            beyond = most.size - np.count_nonzero(most <= threshold)
+            if beyond <= most.size // _MOST_SHARE:
+                break
+            threshold = np.float32(min(2 * float(threshold), float(_LARGEST)))
+        return float(threshold)
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        weights, scale = sums.required(x, 1), sums.required(x, 2)
+        rows = sums.required(x, 0).reshape(-1, weights.shape[1])
+        inlier: Array = np.all(np.abs(rows) <= self.threshold_for(rows), axis=0, keepdims=True)[0]
+        inside = np.where(inlier, rows, np.float32(0))
+        largest = np.abs(inside).max(axis=1, keepdims=True, initial=0)
+        # Next to zero the inverse would be no float.
+        factor = np.float32(127) / np.maximum(largest, np.float32(127 / _MOST_FACTOR))
+        step = np.where(factor < _MOST_FACTOR, largest / np.float32(127), 1 / _MOST_FACTOR)
+        codes = np.rint(inside * factor.astype(np.float32)).astype(np.float64)
+        total = np.zeros((len(rows), weights.shape[0]))
+        depth = weights.shape[1] // len(scale)
+        for i, part in enumerate(scale.astype(np.float64)):
+            at = slice(i * depth, (i + 1) * depth)
+            wide = weights[:, at].T.astype(np.float64) * part
+            total += codes[:, at] @ wide * step.astype(np.float64)
+            total += np.where(inlier[at], 0, rows[:, at]).astype(np.float64) @ wide
+        for extra in (sums.optional(x, 3), sums.optional(x, 4)):
+            if extra is not None:
+                total += extra.reshape(-1, weights.shape[0])
+        y = total.astype(np.float32)
+        return [sums.clamp_float(y, self.activation).reshape(outs[0].shape)]

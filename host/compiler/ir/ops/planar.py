@@ -1,0 +1,105 @@
+"""Operators on images that lie channel by channel: [n,c,h,w] instead of [n,h,w,c].
+
+Each holds the operator that it is on NHWC images; weights keep their layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from edgekit.host.compiler.ir.checks import need_dtype, need_positive, need_rank, operand
+from edgekit.host.compiler.ir.ops.conv import Conv2D, DepthwiseConv2D
+from edgekit.host.compiler.ir.types import (
+    Activation,
+    Array,
+    DType,
+    Operator,
+    Padding,
+    Shape,
+    Tensor,
+)
+
+__all__ = ["Planar", "PlanarConv2D", "PlanarDepthwiseConv2D"]
+
+TO_PLANES = (0, 3, 1, 2)  # NHWC → NCHW, as a transpose's permutation
+TO_PIXELS = (0, 2, 3, 1)
+
+
+def _pixels(t: Tensor) -> Tensor:
+    need_rank(t, 4, "image")
+    need_dtype(t, (DType.F32,), "image")
+    return replace(t, shape=tuple(t.shape[p] for p in TO_PIXELS), data=None)
+
+
+@dataclass(frozen=True)
+class Planar(Operator):
+    """Inputs numbered in `images`, and the output, are [n,c,h,w]; the rest is as `inner` has it."""
+
+    images: ClassVar[tuple[int, ...]] = (0,)
+
+    @property
+    def inner(self) -> Operator:
+        """What it is on NHWC images."""
+        raise TypeError(f"{self.kind} names no operator")
+
+    def _inside(self, ins: Sequence[Tensor | None]) -> list[Tensor | None]:
+        return [t if t is None or i not in self.images else _pixels(t) for i, t in enumerate(ins)]
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        need_positive(operand(ins, 0, "image").shape, "image")
+        made = self.inner.infer(self._inside(ins))
+        return [(tuple(shape[p] for p in TO_PLANES), dtype) for shape, dtype in made]
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        values = [
+            v if v is None or i not in self.images else v.transpose(TO_PIXELS)
+            for i, v in enumerate(x)
+        ]
+        made = self.inner.reference(values, self._inside(ins), [_pixels(t) for t in outs])
+        return [np.ascontiguousarray(y.transpose(TO_PLANES)) for y in made]
+
+
+@dataclass(frozen=True)
+class PlanarConv2D(Planar):
+    """All of f32. ins: x [n,ic,h,w], weights [oc,kh,kw,ic], bias [oc] or None, residual
+    [n,oc,oh,ow] or absent."""
+
+    kind: ClassVar[str] = "planar_conv2d"
+    images: ClassVar[tuple[int, ...]] = (0, 3)
+    stride: tuple[int, int] = (1, 1)
+    dilation: tuple[int, int] = (1, 1)
+    padding: Padding = Padding()
+    activation: Activation = Activation.NONE
+
+    @property
+    def inner(self) -> Conv2D:
+        return Conv2D(self.stride, self.dilation, self.padding, self.activation)
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        need_dtype(operand(ins, 1, "weights"), (DType.F32,), "weights")
+        return super().infer(ins)
+
+
+@dataclass(frozen=True)
+class PlanarDepthwiseConv2D(Planar):
+    """All of f32. ins: x [n,c,h,w], weights [1,kh,kw,c], bias [c] or None."""
+
+    kind: ClassVar[str] = "planar_depthwise_conv2d"
+    stride: tuple[int, int] = (1, 1)
+    dilation: tuple[int, int] = (1, 1)
+    padding: Padding = Padding()
+    activation: Activation = Activation.NONE
+
+    @property
+    def inner(self) -> DepthwiseConv2D:
+        return DepthwiseConv2D(self.stride, self.dilation, self.padding, 1, self.activation)
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        need_dtype(operand(ins, 1, "weights"), (DType.F32,), "weights")
+        return super().infer(ins)

@@ -1,0 +1,113 @@
+"""Pooling over NHWC images; padding never counts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from edgekit.device.runtime.kernel_facts import POOL_RUN
+from edgekit.host.compiler.ir.checks import IMAGES, need_dtype, need_positive, need_rank, need_scale
+from edgekit.host.compiler.ir.checks import operand as input_of
+from edgekit.host.compiler.ir.quantization import activation_range, code_range
+from edgekit.host.compiler.ir.sums import clamp_float, required
+from edgekit.host.compiler.ir.types import (
+    Activation,
+    Array,
+    DType,
+    Operator,
+    Padding,
+    Shape,
+    ShapeError,
+    Tensor,
+)
+from edgekit.host.compiler.ir.windows import Pair, image_size, pad_image, tap, window_positions
+
+__all__ = ["AveragePool2D", "MaxPool2D"]
+
+_WINDOW_LIMIT = 1 << 16  # the reference makes one pass over the image per pixel of the window
+
+
+@dataclass(frozen=True)
+class AveragePool2D(Operator):
+    """Divides by the number of pixels that lie inside the image."""
+
+    kind: ClassVar[str] = "average_pool2d"
+    window: tuple[int, int] = (1, 1)
+    stride: tuple[int, int] = (1, 1)
+    padding: Padding = Padding()
+    activation: Activation = Activation.NONE
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        return _infer_pool(ins, self.window, self.stride, self.padding)
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        values, out = required(x, 0), outs[0]
+        wide: type[np.generic] = np.int64
+        if out.dtype.is_float:  # of few pixels in TFLite's order: see graph/sums.py
+            wide = np.float32 if math.prod(self.window) <= POOL_RUN else np.float64
+        total = self._sums(values.astype(wide), out.shape)
+        count = self._sums(np.ones((1, *values.shape[1:3], 1), wide), (1, *out.shape[1:3], 1))
+        if out.dtype.is_float:
+            return [clamp_float((total / count).astype(out.dtype.numpy), self.activation)]
+        # C divides towards zero, so that halves are rounded away from zero on both sides.
+        mean = np.sign(total) * ((np.abs(total) + count // 2) // count)
+        low, high = activation_range(self.activation, out)
+        return [np.clip(mean, low, high).astype(values.dtype)]
+
+    def _sums(self, image: Array, shape: Shape) -> Array:
+        padded = pad_image(image, self.padding)
+        total = np.zeros(shape, image.dtype)
+        for offset in np.ndindex(*self.window):
+            total += tap(padded, offset, image_size(shape), self.stride)
+        return total
+
+
+@dataclass(frozen=True)
+class MaxPool2D(Operator):
+    kind: ClassVar[str] = "max_pool2d"
+    window: tuple[int, int] = (1, 1)
+    stride: tuple[int, int] = (1, 1)
+    padding: Padding = Padding()
+    activation: Activation = Activation.NONE
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        return _infer_pool(ins, self.window, self.stride, self.padding)
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        values, out = required(x, 0), outs[0]
+        smallest = -np.inf if out.dtype.is_float else code_range(out.dtype)[0]
+        padded = pad_image(values, self.padding, smallest)
+        y = np.full(out.shape, smallest, values.dtype)
+        for offset in np.ndindex(*self.window):
+            np.maximum(y, tap(padded, offset, image_size(out.shape), self.stride), out=y)
+        if out.dtype.is_float:
+            return [clamp_float(y, self.activation)]
+        low, high = activation_range(self.activation, out)
+        return [np.clip(y, low, high).astype(values.dtype)]
+
+
+def _infer_pool(
+    ins: Sequence[Tensor | None], window: Pair, stride: Pair, padding: Padding
+) -> list[tuple[Shape, DType]]:
+    x = input_of(ins, 0, "image")
+    need_rank(x, 4, "image")
+    need_dtype(x, (*IMAGES, DType.F16), "image")
+    need_scale(x, "image")
+    need_positive((*x.shape, *window, *stride), "image, window and stride")
+    if window[0] * window[1] > _WINDOW_LIMIT:
+        raise ShapeError(f"expected a window of at most {_WINDOW_LIMIT} pixels, found {window}")
+    rows, columns = max(padding.top, padding.bottom), max(padding.left, padding.right)
+    if rows >= window[0] or columns >= window[1]:
+        raise ShapeError(
+            f"expected padding smaller than the window {list(window)}, found {padding}"
+        )
+    out = window_positions(image_size(x.shape), window, stride, padding)
+    return [((x.shape[0], *out, x.shape[3]), x.dtype)]

@@ -1,0 +1,103 @@
+"""Changes of element type."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from edgekit.host.compiler.ir.checks import IMAGES, need_dtype, need_rank, need_scale, operand
+from edgekit.host.compiler.ir.quantization import (
+    code_range,
+    dequantize,
+    rescale_multiplier,
+    round_half_away,
+    saturate,
+    scale_of,
+    zero_point_of,
+)
+from edgekit.host.compiler.ir.sums import quantize_asymmetric, required
+from edgekit.host.compiler.ir.types import Array, DType, Operator, Shape, ShapeError, Tensor
+
+__all__ = ["Cast", "FakeQuantize", "Quantize"]
+
+
+@dataclass(frozen=True)
+class Quantize(Operator):
+    """f32 or quantized → quantized, by the output tensor's scale and zero point.
+
+    f32 values are rounded to the nearest code, halves away from zero, or `to_even` (ONNX).
+    """
+
+    kind: ClassVar[str] = "quantize"
+    to: DType = DType.I8
+    to_even: bool = False
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        x = operand(ins, 0, "input")
+        need_dtype(x, IMAGES, "input")
+        need_scale(x, "input")
+        if self.to not in IMAGES[1:]:
+            raise ShapeError(f"expected an output of type s8, u8 or s16, found {self.to.value}")
+        return [(x.shape, self.to)]
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        values, source, out = required(x, 0), operand(ins, 0, "input"), outs[0]
+        low, high = code_range(out.dtype)
+        zero = zero_point_of(out)
+        if source.dtype is DType.F32:
+            nearest = np.rint if self.to_even else round_half_away
+            scaled = nearest(values / np.float32(scale_of(out))) + np.float32(zero)
+            return [np.clip(scaled, low, high).astype(out.dtype.numpy)]
+        offset = values.astype(np.int64) - zero_point_of(source)
+        codes = rescale_multiplier(source, out).apply(offset)
+        return [saturate(codes, zero, low, high, out.dtype)]
+
+
+@dataclass(frozen=True)
+class Cast(Operator):
+    """Plain conversion to f32 (f16 → f32), or dequantization where the input has a scale."""
+
+    kind: ClassVar[str] = "cast"
+    to: DType = DType.F32
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        x = operand(ins, 0, "input")
+        if self.to is not DType.F32:
+            raise ShapeError(f"expected an output of type f32, found {self.to.value}")
+        return [(x.shape, self.to)]
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        values, source = required(x, 0), operand(ins, 0, "input")
+        if source.quant is not None:
+            return [dequantize(values, source.quant)]
+        return [values.astype(self.to.numpy)]
+
+
+@dataclass(frozen=True)
+class FakeQuantize(Operator):
+    """x [m, k] of f32: each row at the values of s8 codes of its own range, which includes 0.
+
+    Products with weights that were dequantized are those of TFLite's dynamic range with
+    asymmetric inputs, but for the rounding of sums.
+    """
+
+    kind: ClassVar[str] = "fake_quantize"
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        x = operand(ins, 0, "input")
+        need_dtype(x, (DType.F32,), "input")
+        need_rank(x, 2, "input")
+        return [(x.shape, DType.F32)]
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        rows = quantize_asymmetric(required(x, 0))
+        return [rows.values.astype(np.float32) * rows.scale[:, None]]

@@ -1,0 +1,254 @@
+"""Recurrent layers of 8-bit codes whose states have 16 bits, all time steps in one operator, as
+TensorFlow Lite's integer reference kernels compute them. Sums wrap at 32 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from edgekit.host.compiler.ir.checks import (
+    need_dtype,
+    need_positive,
+    need_rank,
+    need_shape,
+    operand,
+)
+from edgekit.host.compiler.ir.checks import optional as maybe
+from edgekit.host.compiler.ir.fixed_point_16bit import logistic_16bit, tanh_16bit
+from edgekit.host.compiler.ir.quantization import (
+    I64,
+    Multiplier,
+    doubling_high_multiply,
+    rounding_shift,
+)
+from edgekit.host.compiler.ir.quantized_elementwise import inverse_square_root
+from edgekit.host.compiler.ir.sums import optional, required
+from edgekit.host.compiler.ir.types import Array, DType, Operator, Shape, ShapeError, Tensor
+
+__all__ = ["CodedLstm", "CodedSvdf"]
+
+Factor = tuple[int, int]  # multiplier and shift: multiplier · 2^(shift−31)
+
+_GATE_BITS = 3  # integer bits of what activations get
+_CELL_BITS = range(7)
+
+
+@dataclass(frozen=True)
+class CodedLstm(Operator):
+    """c' = f · c + i · tanh(g), h' = o · tanh(c'). Gates in the order input, forget, cell, output;
+    without an input gate (`coupled`) it is 1 − f.
+
+    ins: x s8 [t, n, size], weights s8 [gates · h, size] and those of the state s8
+    [gates · h, out], what is added to the sums of both s32 [2, gates · h] (zero points are in it),
+    the hidden state before s8 [n, out] and the cell's s16 [n, h]; then or None: peepholes s16
+    [gates − 1, h] (of c for input and forget gate, of c' for the output gate), a projection s8
+    [out, h] and what is added to its sums s32 [out], weights s16 [gates, h] and a bias s32
+    [gates, h] of normalized gates.
+    Outputs: hidden states of all steps s8 [t, n, out], then both states at the end.
+
+    `of_input`, `of_state`, `of_cell`: from sums to gates, Q3 of 16 bits, by gate (of_cell: by
+    peephole); `of_norm`: from normalized gates, whose variance is `guards` where it is 0. The cell
+    has `cell_bits` integer bits; clips of 0 are none.
+    """
+
+    kind: ClassVar[str] = "coded_lstm"
+    of_input: tuple[Factor, ...] = ()
+    of_state: tuple[Factor, ...] = ()
+    of_cell: tuple[Factor, ...] = ()
+    of_norm: tuple[Factor, ...] = ()
+    guards: tuple[int, ...] = ()
+    to_hidden: Factor = (0, 0)
+    hidden_zero: int = 0
+    to_output: Factor = (0, 0)  # of the projection
+    zero: int = 0
+    cell_bits: int = 4
+    cell_clip: int = 0
+    clip: int = 0
+
+    @property
+    def gates(self) -> int:
+        return len(self.of_input)
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        x, w, r = (operand(ins, i, n) for i, n in enumerate(("input", "weights", "weights")))
+        bias, hidden, cell = (operand(ins, 3 + i, n) for i, n in enumerate(("bias", "h", "c")))
+        need_rank(x, 3, "input")
+        need_positive((*x.shape, *r.shape), "input and weights")
+        need_rank(r, 2, "weights of the state")
+        time, batch, size = x.shape
+        cells, out = r.shape[0] // self.gates, r.shape[1]
+        peepholes, projection, added = maybe(ins, 6), maybe(ins, 7), maybe(ins, 8)
+        norms = (self.gates, cells)
+        width = self.gates * cells
+        wanted: list[tuple[Tensor | None, Shape, DType, str]] = [
+            (x, x.shape, DType.I8, "input"),
+            (w, (width, size), DType.I8, "weights"),
+            (r, (width, out), DType.I8, "weights of the state"),
+            (bias, (2, width), DType.I32, "bias"),
+            (hidden, (batch, out), DType.I8, "hidden state"),
+            (cell, (batch, cells), DType.I16, "cell state"),
+            (peepholes, (self.gates - 1, cells), DType.I16, "peepholes"),
+            (projection, (out, cells), DType.I8, "projection"),
+            (added, (out,), DType.I32, "bias of the projection"),
+            (maybe(ins, 9), norms, DType.I16, "weights of normalized gates"),
+            (maybe(ins, 10), norms, DType.I32, "bias of normalized gates"),
+        ]
+        for t, shape, dtype, what in wanted:
+            if t is not None:
+                need_shape(t, shape, what)
+                need_dtype(t, (dtype,), what)
+        if projection is None and out != cells:
+            raise ShapeError(f"expected a state of {cells} values, found {out}")
+        if self.cell_bits not in _CELL_BITS:
+            raise ShapeError(
+                f"expected a cell state of 0 to 6 integer bits, found {self.cell_bits}"
+            )
+        states = [((batch, out), DType.I8), ((batch, cells), DType.I16)]
+        return [((time, batch, out), DType.I8), *states]
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        w, r, bias = required(x, 1), required(x, 2), required(x, 3)
+        hidden, cell = required(x, 4), required(x, 5).astype(np.int64)
+        cells = cell.shape[1]
+        of_inputs, of_states = (
+            _each([f for f in factors for _ in range(cells)])
+            for factors in (self.of_input, self.of_state)
+        )
+        y = np.zeros(outs[0].shape, np.int8)
+        for t, now in enumerate(required(x, 0)):
+            gates = _short(of_inputs.apply(_sums(now, w, bias[0])))
+            gates = _short(gates + of_states.apply(_sums(hidden, r, bias[1])))
+            cell, shown = self._cell(np.split(gates, self.gates, axis=1), cell, x)
+            made = _one(self.to_hidden).apply(shown * tanh_16bit(cell, self.cell_bits))
+            hidden = np.clip(made + self.hidden_zero, -128, 127).astype(np.int8)
+            hidden = self._projected(hidden, optional(x, 7), optional(x, 8))
+            y[t] = hidden
+        return [y, hidden, cell.astype(np.int16)]
+
+    def _cell(self, gates: list[I64], cell: I64, x: Sequence[Array | None]) -> tuple[I64, I64]:
+        """The cell's new state, and the output gate."""
+        peepholes = optional(x, 6)
+
+        def opened(number: int, peephole: int, state: I64) -> I64:
+            gate = gates[number]
+            if peepholes is not None:
+                product = state * peepholes[peephole].astype(np.int64)
+                gate = _short(gate + _one(self.of_cell[peephole]).apply(product))
+            return logistic_16bit(self._normalized(gate, number, x))
+
+        forget = self.gates - 3
+        kept = opened(forget, forget, cell)
+        taken = opened(0, 0, cell) if forget else 32767 - kept
+        new = tanh_16bit(self._normalized(gates[forget + 1], forget + 1, x), _GATE_BITS)
+        added = rounding_shift(taken * new, 15 + self.cell_bits)
+        cell = _short(rounding_shift(kept * cell, 15) + _short(added))
+        if self.cell_clip:
+            cell = np.clip(cell, -self.cell_clip, self.cell_clip)
+        return cell, opened(forget + 2, forget + 1, cell)
+
+    def _normalized(self, gate: I64, number: int, x: Sequence[Array | None]) -> I64:
+        """Rows around their mean over their deviation, in 1024ths until they are scaled."""
+        weights, bias = optional(x, 9), optional(x, 10)
+        if weights is None or bias is None:
+            return gate
+        count = gate.shape[1]
+        mean = _cut(gate.sum(axis=1, keepdims=True) * 1024, count)
+        squares = (gate * gate).sum(axis=1, keepdims=True)
+        variance = _cut(squares * ((1 << 20) // count) - mean * mean, 1 << 20)
+        variance = np.where(variance < 1, self.guards[number], variance)
+        factor, right = inverse_square_root(variance)
+        high = doubling_high_multiply(1024 * gate - mean, factor)
+        sums = rounding_shift(high, right) * weights[number] + bias[number]
+        thousandths = _cut(sums + np.where(sums > 0, 512, -512), 1024).astype(np.int32)
+        return _short(_one(self.of_norm[number]).apply(thousandths))
+
+    def _projected(self, hidden: Array, weights: Array | None, bias: Array | None) -> Array:
+        if weights is None or bias is None:
+            return hidden
+        made = _one(self.to_output).apply(_sums(hidden, weights, bias)) + self.zero
+        made = np.clip(made, -128, 127)
+        return (np.clip(made, -self.clip, self.clip) if self.clip else made).astype(np.int8)
+
+
+@dataclass(frozen=True)
+class CodedSvdf(Operator):
+    """`rank` filters per unit: each makes one value of an input frame, keeps the last ones, and
+    sums them with weights over time.
+
+    ins: x s8 [n, size], weights s8 [filters, size], what is added to their sums s32 [filters]
+    (x's zero point is in it), weights of time s16 [filters, frames], bias s32 [units], the state
+    before s16 [n, filters · frames]. Outputs: s8 [n, units], the state.
+    """
+
+    kind: ClassVar[str] = "coded_svdf"
+    rank: int = 1
+    of_input: Factor = (0, 0)
+    to_output: Factor = (0, 0)
+    zero: int = 0
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        x, w, times = operand(ins, 0, "input"), operand(ins, 1, "weights"), operand(ins, 3, "times")
+        for t, what in ((x, "input"), (w, "weights"), (times, "weights of time")):
+            need_rank(t, 2, what)
+            need_positive(t.shape, what)
+        filters, frames = times.shape
+        if self.rank < 1 or filters % self.rank:
+            raise ShapeError(f"expected filters of rank {self.rank}, found {filters}")
+        batch, units = x.shape[0], filters // self.rank
+        wanted: list[tuple[Shape, DType, str]] = [
+            (x.shape, DType.I8, "input"),
+            ((filters, x.shape[1]), DType.I8, "weights"),
+            ((filters,), DType.I32, "bias of weights"),
+            (times.shape, DType.I16, "weights of time"),
+            ((units,), DType.I32, "bias"),
+            ((batch, filters * frames), DType.I16, "state"),
+        ]
+        for i, (shape, dtype, what) in enumerate(wanted):
+            need_shape(operand(ins, i, what), shape, what)
+            need_dtype(operand(ins, i, what), (dtype,), what)
+        return [((batch, units), DType.I8), ((batch, filters * frames), DType.I16)]
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        sums = _sums(required(x, 0), required(x, 1), required(x, 2))
+        new = _short(_one(self.of_input).apply(sums))
+        times = required(x, 3).astype(np.int64)
+        state = required(x, 5).reshape(len(new), *times.shape)
+        state = np.concatenate([state[:, :, 1:], new[:, :, None]], axis=2)
+        totals = (state * times).sum(axis=2).reshape(*outs[0].shape, self.rank).sum(axis=2)
+        totals = (totals + required(x, 4)).astype(np.int32)
+        y = np.clip(_one(self.to_output).apply(totals) + self.zero, -128, 127)
+        return [y.astype(np.int8), state.astype(np.int16).reshape(outs[1].shape)]
+
+
+def _one(factor: Factor) -> Multiplier:
+    return _each([factor])
+
+
+def _each(factors: Sequence[Factor]) -> Multiplier:
+    pairs = np.array(factors, np.int32)
+    return Multiplier(pairs[:, 0], pairs[:, 1])
+
+
+def _cut(x: I64, by: int) -> I64:
+    """x / by, cut off towards 0."""
+    quotient: I64 = np.sign(x) * (np.abs(x) // by)
+    return quotient
+
+
+def _short(x: I64) -> I64:
+    """Saturated at 16 bits."""
+    return np.clip(x, -32768, 32767)
+
+
+def _sums(x: Array, weights: Array, bias: Array) -> Array:
+    """x · weightsᵀ + bias."""
+    total = x.astype(np.int64) @ weights.astype(np.int64).T
+    return (total + bias).astype(np.int32)

@@ -1,0 +1,246 @@
+"""Recurrent layers: all time steps of one direction are one operator.
+
+What inputs add to the gates, x · Wᵀ + bias, is made for all steps before, by a FullyConnected.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from edgekit.host.compiler.ir.checks import need_dtype, need_positive, need_rank, need_shape
+from edgekit.host.compiler.ir.checks import operand as given
+from edgekit.host.compiler.ir.checks import optional as maybe
+from edgekit.host.compiler.ir.ops.elementwise import Clamp, Logistic
+from edgekit.host.compiler.ir.ops.functions import HardSigmoid, Tanh
+from edgekit.host.compiler.ir.sums import optional, required
+from edgekit.host.compiler.ir.types import Array, DType, Operator, Shape, ShapeError, Tensor
+
+__all__ = ["RECURRENT_FUNCTIONS", "Gru", "Lstm", "Recurrent", "Rnn"]
+
+_REAL = Tensor("", (), DType.F32)
+_LOGISTIC, _TANH = Logistic(), Tanh()
+RECURRENT_FUNCTIONS: tuple[type[Operator], ...] = (Logistic, Tanh, Clamp, HardSigmoid)
+
+Rounded = Callable[[Array], Array]
+
+
+def _as_it_is(x: Array) -> Array:
+    return x
+
+
+@dataclass(frozen=True)
+class Recurrent(Operator):
+    """ins: what inputs add to the gates [t, n, gates · h], weights of the state [gates · h, h],
+    lengths of the sequences [n] s32 or None, the hidden state before [n, h], then those of a
+    subclass. Outputs: hidden states of all steps [t, n, h], then each state at the end [n, h].
+
+    Behind the end of its sequence a state stays, and the output is 0. `backwards`: from the last
+    step to the first. `clip`: the range of what `gate` and `squash` get. All is f32; sums are made
+    in f64 and rounded at each step.
+    """
+
+    gates: ClassVar[int] = 1
+    states: ClassVar[int] = 1
+    backwards: bool = False
+    clip: float = math.inf
+
+    @property
+    def functions(self) -> tuple[Operator, ...]:
+        """One of `RECURRENT_FUNCTIONS` for each place."""
+        raise TypeError(f"{self.kind} has no functions")
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        x, weights = given(ins, 0, "gates of inputs"), given(ins, 1, "weights of the state")
+        lengths = maybe(ins, 2)
+        need_rank(x, 3, "gates of inputs")
+        need_positive(x.shape, "gates of inputs")
+        (time, batch), hidden = x.shape[:2], x.shape[2] // self.gates
+        need_shape(weights, (self.gates * hidden, hidden), "weights of the state")
+        need_shape(x, (time, batch, self.gates * hidden), "gates of inputs")
+        if lengths is not None:
+            need_shape(lengths, (batch,), "lengths of sequences")
+            need_dtype(lengths, (DType.I32,), "lengths of sequences")
+        states = [given(ins, 3 + i, "state") for i in range(self.states)]
+        for state in states:
+            need_shape(state, (batch, hidden), "state")
+        for t in (x, weights, *(t for t in ins[3:] if t is not None)):
+            need_dtype(t, (DType.F32,), "operands")
+        if not all(isinstance(f, RECURRENT_FUNCTIONS) for f in self.functions):
+            raise ShapeError("expected other activations of a recurrent layer")
+        if not self.clip > 0:
+            raise ShapeError(f"expected a positive clip, found {self.clip}")
+        return [((time, batch, hidden), DType.F32)] + [((batch, hidden), DType.F32)] * self.states
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        return self.computed(x, _as_it_is)
+
+    def computed(self, x: Sequence[Array | None], rounded: Rounded) -> list[Array]:
+        """The outputs; every sum and every function's value goes through `rounded`."""
+        gates, lengths = required(x, 0), optional(x, 2)
+        wide = required(x, 1).astype(np.float64).T
+        states = [required(x, 3 + i) for i in range(self.states)]
+        y = np.zeros((*gates.shape[:2], wide.shape[0]), np.float32)
+        steps = range(len(gates))
+        for t in reversed(steps) if self.backwards else steps:
+            new = self.step(gates[t], wide, states, x[3 + self.states :], rounded)
+            if lengths is None:
+                y[t], states = new[0], new
+            else:
+                inside = (t < lengths)[:, None]
+                y[t] = np.where(inside, new[0], 0)
+                states = [np.where(inside, a, b) for a, b in zip(new, states, strict=True)]
+        return [y, *states]
+
+    def step(
+        self,
+        x: Array,
+        weights: Array,
+        states: list[Array],
+        more: Sequence[Array | None],
+        rounded: Rounded,
+    ) -> list[Array]:
+        """New states [n, h] from the gates' inputs of one step [n, gates · h], `weights`
+        [h, gates · h] f64, the states, and the operands of a subclass."""
+        raise TypeError(f"{self.kind} has no step")
+
+    def _apply(self, function: Operator, x: Array, rounded: Rounded) -> Array:
+        return rounded(function.reference((x,), (_REAL,), (_REAL,))[0])
+
+    def _gate(self, function: Operator, x: Array, rounded: Rounded) -> Array:
+        return self._apply(function, np.clip(x, -self.clip, self.clip).astype(np.float32), rounded)
+
+
+def _product(state: Array, weights: Array) -> Array:
+    y: Array = (state.astype(np.float64) @ weights).astype(np.float32)
+    return y
+
+
+@dataclass(frozen=True)
+class Rnn(Recurrent):
+    """h' = squash(x + h · R)."""
+
+    kind: ClassVar[str] = "rnn"
+    squash: Operator = _TANH
+
+    @property
+    def functions(self) -> tuple[Operator, ...]:
+        return (self.squash,)
+
+    def step(
+        self,
+        x: Array,
+        weights: Array,
+        states: list[Array],
+        more: Sequence[Array | None],
+        rounded: Rounded,
+    ) -> list[Array]:
+        sums = rounded(x + _product(states[0], weights))
+        return [self._gate(self.squash, sums, rounded)]
+
+
+@dataclass(frozen=True)
+class Lstm(Recurrent):
+    """Gates in the order input, output, forget, cell: c' = f · c + i · squash(g),
+    h' = o · last(c').
+
+    ins: ..., the cell's state before [n, h], and peepholes [3, h] or None: factors of c for the
+    input gate, of c' for the output gate, of c for the forget gate. `cell_clip`: the range of c'.
+    """
+
+    kind: ClassVar[str] = "lstm"
+    gates: ClassVar[int] = 4
+    states: ClassVar[int] = 2
+    gate: Operator = _LOGISTIC
+    squash: Operator = _TANH
+    last: Operator = _TANH
+    cell_clip: float = math.inf
+
+    @property
+    def functions(self) -> tuple[Operator, ...]:
+        return self.gate, self.squash, self.last
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        outs = super().infer(ins)
+        peepholes = maybe(ins, 5)
+        if peepholes is not None:
+            need_shape(peepholes, (3, outs[0][0][2]), "peepholes")
+        if not self.cell_clip > 0:
+            raise ShapeError(f"expected a positive clip, found {self.cell_clip}")
+        return outs
+
+    def step(
+        self,
+        x: Array,
+        weights: Array,
+        states: list[Array],
+        more: Sequence[Array | None],
+        rounded: Rounded,
+    ) -> list[Array]:
+        hidden, cell = states
+        peepholes = optional(more, 0)
+        i, o, f, g = np.split(rounded(x + _product(hidden, weights)), 4, axis=1)
+        if peepholes is not None:
+            i, f = i + peepholes[0] * cell, f + peepholes[2] * cell
+        i, f = self._gate(self.gate, i, rounded), self._gate(self.gate, f, rounded)
+        cell = rounded(f * cell + i * self._gate(self.squash, g, rounded))
+        cell = np.clip(cell, -self.cell_clip, self.cell_clip).astype(np.float32)
+        if peepholes is not None:
+            o = o + peepholes[1] * cell
+        o = self._gate(self.gate, o, rounded)
+        return [o * self._apply(self.last, cell, rounded), cell]
+
+
+@dataclass(frozen=True)
+class Gru(Recurrent):
+    """Gates in the order update, reset, hidden: h' = (1 − z) · new + z · h, where new is
+    squash(x + (r · h) · R), or squash(x + r · (h · R + bias)) with `linear_before_reset`.
+
+    ins: ..., that bias [h] or None.
+    """
+
+    kind: ClassVar[str] = "gru"
+    gates: ClassVar[int] = 3
+    gate: Operator = _LOGISTIC
+    squash: Operator = _TANH
+    linear_before_reset: bool = False
+
+    @property
+    def functions(self) -> tuple[Operator, ...]:
+        return self.gate, self.squash
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        outs = super().infer(ins)
+        bias = maybe(ins, 4)
+        if bias is not None:
+            if not self.linear_before_reset:
+                raise ShapeError("expected no bias behind the reset gate, found one")
+            need_shape(bias, outs[0][0][2:], "bias of the state")
+        return outs
+
+    def step(
+        self,
+        x: Array,
+        weights: Array,
+        states: list[Array],
+        more: Sequence[Array | None],
+        rounded: Rounded,
+    ) -> list[Array]:
+        (hidden,), bias = states, optional(more, 0)
+        size = hidden.shape[1]
+        sums = rounded(x[:, : 2 * size] + _product(hidden, weights[:, : 2 * size]))
+        z, r = np.split(self._gate(self.gate, sums, rounded), 2, axis=1)
+        inner = weights[:, 2 * size :]
+        if self.linear_before_reset:
+            linear = _product(hidden, inner)
+            added = r * rounded(linear if bias is None else linear + bias)
+        else:
+            added = _product(r * hidden, inner)
+        new = self._gate(self.squash, rounded(x[:, 2 * size :] + added), rounded)
+        return [rounded(new + z * (hidden - new))]

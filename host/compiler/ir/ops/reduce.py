@@ -1,0 +1,99 @@
+"""Reductions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from edgekit.host.compiler.ir.checks import (
+    FLOATS,
+    IMAGES,
+    need_axis,
+    need_dtype,
+    need_positive,
+    need_scale,
+    operand,
+)
+from edgekit.host.compiler.ir.fixed_point import softmax_8bit
+from edgekit.host.compiler.ir.quantization import (
+    code_range,
+    mean_multiplier,
+    saturate,
+    zero_point_of,
+)
+from edgekit.host.compiler.ir.softmax_16bit import softmax_16bit
+from edgekit.host.compiler.ir.sums import required
+from edgekit.host.compiler.ir.types import Array, DType, Operator, Shape, ShapeError, Tensor
+
+__all__ = ["Mean", "Softmax"]
+
+_ROW_LIMIT = 1 << 16  # numbers of Q15 whose sum fits 31 bits
+
+
+@dataclass(frozen=True)
+class Mean(Operator):
+    kind: ClassVar[str] = "mean"
+    axes: tuple[int, ...] = ()
+    keep_dims: bool = False
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        x = operand(ins, 0, "input")
+        need_dtype(x, (*IMAGES, DType.F16), "input")
+        need_scale(x, "input")
+        need_positive(x.shape, "input shape")
+        for axis in self.axes:
+            need_axis(axis, len(x.shape))
+        if len(set(self.axes)) != len(self.axes):
+            raise ShapeError(f"expected distinct axes, found {list(self.axes)}")
+        kept = [1 if i in self.axes else d for i, d in enumerate(x.shape)]
+        dropped = [d for i, d in enumerate(x.shape) if i not in self.axes]
+        return [(tuple(kept if self.keep_dims else dropped), x.dtype)]
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        values, source, out = required(x, 0), operand(ins, 0, "input"), outs[0]
+        count = math.prod(values.shape[a] for a in self.axes)
+        if out.dtype in FLOATS:
+            total = values.sum(axis=self.axes, dtype=np.float64)
+            return [(total / count).astype(out.dtype.numpy).reshape(out.shape)]
+        offset = values.astype(np.int64) - zero_point_of(source)
+        mean = mean_multiplier(source, out, count).apply(offset.sum(axis=self.axes))
+        low, high = code_range(out.dtype)
+        return [saturate(mean, zero_point_of(out), low, high, out.dtype).reshape(out.shape)]
+
+
+@dataclass(frozen=True)
+class Softmax(Operator):
+    """Softmax of beta·x over the last axis."""
+
+    kind: ClassVar[str] = "softmax"
+    beta: float = 1.0
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        x = operand(ins, 0, "input")
+        need_dtype(x, (*IMAGES, DType.F16), "input")
+        need_scale(x, "input")
+        if not x.shape:
+            raise ShapeError("expected an input of rank 1 or more, found a scalar")
+        if x.dtype is DType.I16 and x.shape[-1] > _ROW_LIMIT:
+            raise ShapeError(f"expected rows of at most {_ROW_LIMIT}, found {x.shape[-1]}")
+        if not (math.isfinite(self.beta) and self.beta > 0):
+            raise ShapeError(f"expected a positive beta, found {self.beta}")
+        return [(x.shape, x.dtype)]
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        values = required(x, 0)
+        if outs[0].dtype is DType.I16:
+            return [softmax_16bit(values, operand(ins, 0, "input"), self.beta)]
+        if outs[0].dtype not in FLOATS:
+            return [softmax_8bit(values, operand(ins, 0, "input"), outs[0], self.beta)]
+        real = values.astype(np.float64)
+        powers = np.exp((real - real.max(axis=-1, keepdims=True)) * self.beta)
+        return [(powers / powers.sum(axis=-1, keepdims=True)).astype(values.dtype)]

@@ -1,0 +1,129 @@
+"""Image resizing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgekit.device.runtime.kernel_facts import RESIZE_BITS
+from edgekit.host.compiler.ir.checks import (
+    IMAGES,
+    need_dtype,
+    need_positive,
+    need_rank,
+    need_scale,
+    operand,
+)
+from edgekit.host.compiler.ir.sums import required
+from edgekit.host.compiler.ir.types import Array, DType, Operator, Shape, ShapeError, Tensor
+
+__all__ = ["ResizeBilinear"]
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """The two source rows of each output row (or columns of a column), and the weight of the
+    second."""
+
+    low: NDArray[np.int64]
+    high: NDArray[np.int64]
+    weight: Array
+
+
+@dataclass(frozen=True)
+class ResizeBilinear(Operator):
+    """Floats and u8 are interpolated in f32 (u8: then rounded half up), s8 and s16 in Q10."""
+
+    kind: ClassVar[str] = "resize_bilinear"
+    size: tuple[int, int] = (1, 1)
+    align_corners: bool = False
+    half_pixel_centers: bool = False
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        x = operand(ins, 0, "image")
+        need_rank(x, 4, "image")
+        need_dtype(x, (*IMAGES, DType.F16), "image")
+        need_scale(x, "image")
+        need_positive((*x.shape, *self.size), "image and size")
+        if self.align_corners and self.half_pixel_centers:
+            raise ShapeError("expected align_corners or half_pixel_centers, found both")
+        return [((x.shape[0], *self.size, x.shape[3]), x.dtype)]
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        image = required(x, 0)
+        if outs[0].dtype in (DType.I8, DType.I16):
+            return [self._integer(image)]
+        y = self._float(image.astype(np.float32))
+        if outs[0].dtype is DType.U8:
+            return [(y + np.float32(0.5)).astype(np.uint8)]
+        return [y.astype(image.dtype)]
+
+    def _float(self, image: Array) -> Array:
+        rows = self._samples(image.shape[1], self.size[0])
+        columns = self._samples(image.shape[2], self.size[1])
+        dy, dx = rows.weight[None, :, None, None], columns.weight[None, None, :, None]
+        top, bottom = image[:, rows.low], image[:, rows.high]
+        one = np.float32(1)
+        y: Array = (
+            top[:, :, columns.low] * (one - dy) * (one - dx)
+            + bottom[:, :, columns.low] * dy * (one - dx)
+            + top[:, :, columns.high] * (one - dy) * dx
+            + bottom[:, :, columns.high] * dy * dx
+        )
+        return y
+
+    def step(self, source: int, target: int) -> np.float32:
+        """Input pixels per output pixel."""
+        if self.align_corners and target > 1:
+            return np.float32(source - 1) / np.float32(target - 1)
+        return np.float32(source) / np.float32(target)
+
+    def fixed_step(self, source: int, target: int) -> tuple[int, int]:
+        """The same and where output pixel 0 lies, in 1024ths."""
+        one = 1 << RESIZE_BITS
+        step = (one * source + target // 2) // target
+        if self.align_corners and target > 1:
+            step = (one * (source - 1) + (target - 1) // 2) // (target - 1)
+        return step, (step // 2 - one // 2 if self.half_pixel_centers else 0)
+
+    def _samples(self, source: int, target: int) -> Samples:
+        scale = self.step(source, target)
+        index = np.arange(target, dtype=np.float32)
+        half = np.float32(0.5)
+        position = (index + half) * scale - half if self.half_pixel_centers else index * scale
+        floor = np.floor(position).astype(np.int64)
+        low = np.maximum(floor, 0)
+        high = np.minimum(np.ceil(position).astype(np.int64), source - 1)
+        return Samples(low, high, position - low.astype(np.float32))
+
+    def _integer(self, image: Array) -> Array:
+        rows = self._fixed_samples(image.shape[1], self.size[0])
+        columns = self._fixed_samples(image.shape[2], self.size[1])
+        dy, dx = rows.weight[None, :, None, None], columns.weight[None, None, :, None]
+        wide = image.astype(np.int64)
+        one = np.int64(1 << RESIZE_BITS)
+        top, bottom = wide[:, rows.low], wide[:, rows.high]
+        total = (
+            top[:, :, columns.low] * (one - dy) * (one - dx)
+            + bottom[:, :, columns.low] * dy * (one - dx)
+            + top[:, :, columns.high] * (one - dy) * dx
+            + bottom[:, :, columns.high] * dy * dx
+        )
+        half = np.where(total > 0, 1, -1) << (2 * RESIZE_BITS - 1)
+        rounded = np.sign(total + half) * (np.abs(total + half) >> (2 * RESIZE_BITS))
+        codes: Array = rounded.astype(image.dtype)
+        return codes
+
+    def _fixed_samples(self, source: int, target: int) -> Samples:
+        one = 1 << RESIZE_BITS
+        step, offset = self.fixed_step(source, target)
+        position = np.arange(target, dtype=np.int64) * step + offset
+        low = np.maximum(position >> RESIZE_BITS, 0)
+        high = np.minimum((position + one - 1) >> RESIZE_BITS, source - 1)
+        return Samples(low, high, position - (low << RESIZE_BITS))

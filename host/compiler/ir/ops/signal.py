@@ -1,0 +1,200 @@
+"""Fixed-point operators of microphone front ends, as TensorFlow Lite Micro defines them, to the
+bit: scaling before a transform, the transform, gain control and logarithm of channels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from edgekit.host.compiler.ir.checks import need_dtype, need_rank, need_shape, operand
+from edgekit.host.compiler.ir.fixed_fourier import Transform
+from edgekit.host.compiler.ir.sums import required
+from edgekit.host.compiler.ir.types import Array, DType, Operator, Shape, ShapeError, Tensor
+
+__all__ = ["AutoScale", "AutomaticGain", "FixedFourier", "FixedLog"]
+
+_SNR_BITS, _OUTPUT_BITS = 12, 6  # fractional ones of a gain, and of what it makes
+_LOG_BITS, _SEGMENT_BITS = 16, 7  # of a logarithm; of its table
+_LN_2 = 45426  # times 2^16
+_LARGEST = np.iinfo(np.int16).max
+
+
+@dataclass(frozen=True)
+class AutoScale(Operator):
+    """x s16 [n] → x · 2^b, s16 [n], and b, s32 []: the most bits that the largest |x| leaves free.
+
+    Samples are taken one by one into a largest one of 16 bits, whose negative of -2^15 is itself:
+    it then counts as the smallest, which is what later ones are held against.
+    """
+
+    kind: ClassVar[str] = "auto_scale"
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        x = operand(ins, 0, "samples")
+        need_dtype(x, (DType.I16,), "samples")
+        need_rank(x, 1, "samples")
+        return [(x.shape, DType.I16), ((), DType.I32)]
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        samples = required(x, 0)
+        bits = max(15 - _bit_length(_largest(samples)), 0)
+        return [(samples.astype(np.int32) << bits).astype(np.int16), np.array(bits, np.int32)]
+
+
+def _largest(samples: Array) -> int:
+    """The largest magnitude as `AutoScale` says: of samples that follow the last -2^15, if there is
+    one."""
+    lowest = np.flatnonzero(samples == -(1 << 15))
+    if not lowest.size:
+        return int(np.abs(samples.astype(np.int32)).max(initial=0))
+    largest = -(1 << 15)
+    for sample in samples[lowest[-1] + 1 :].tolist():
+        largest = sample if sample > largest else max(largest, -sample)
+    return largest
+
+
+def _bit_length(value: int) -> int:
+    """The bits that a number of 32 takes; no bit is free in numbers below 1."""
+    return value.bit_length() if value > 0 else 32
+
+
+@dataclass(frozen=True)
+class FixedFourier(Operator):
+    """Discrete Fourier transform of rows of s16 or s32, by kissfft's fixed-point arithmetic.
+
+    x [..., at most `points`], continued by zeros → [..., points + 2]: real and imaginary part of
+    each frequency in turn, divided by `points`. `inverse`: the way back, whose input is such pairs,
+    divided by `points` as well. `points` is a power of two from 4.
+    """
+
+    kind: ClassVar[str] = "fixed_fourier"
+    LONGEST: ClassVar[int] = 1 << 15  # points
+    points: int = 4
+    inverse: bool = False
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        x, n = operand(ins, 0, "rows"), self.points
+        need_dtype(x, (DType.I16, DType.I32), "rows")
+        if not (4 <= n <= self.LONGEST and n & (n - 1) == 0):
+            raise ShapeError(f"expected a power of two from 4 to {self.LONGEST} points, found {n}")
+        wanted = f"{n + 2}" if self.inverse else f"1 to {n}"
+        length = x.shape[-1] if x.shape else 0
+        if not (length == n + 2 if self.inverse else 1 <= length <= n):
+            raise ShapeError(f"expected rows of {wanted} values, found shape {list(x.shape)}")
+        return [((*x.shape[:-1], n if self.inverse else n + 2), x.dtype)]
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        values = required(x, 0)
+        rows = values.reshape(-1, values.shape[-1])
+        transform = Transform(self.points, outs[0].dtype, self.inverse)
+        made = transform.backward(rows) if self.inverse else transform.forward(rows)
+        return [made.reshape(outs[0].shape)]
+
+
+@dataclass(frozen=True)
+class AutomaticGain(Operator):
+    """Per-channel gain control (PCAN).
+
+    ins: x u32 [n], noise u32 [n], table s16 [at least 125]. Output u32 [n]: x times the gain that
+    the table has for the noise, 2^-`shift` of that, of which small ones are squared. The table
+    has the gains for 0, 1 and 2; from 3 on four entries for each power of two, of which the
+    first three are a polynomial of degree two.
+    """
+
+    kind: ClassVar[str] = "automatic_gain"
+    shift: int = 0
+    ENTRIES: ClassVar[int] = 125  # 32 bits' worth
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        x, noise, table = (operand(ins, i, n) for i, n in enumerate(("x", "noise", "table")))
+        need_rank(x, 1, "x")
+        need_dtype(x, (DType.U32,), "x")
+        need_dtype(noise, (DType.U32,), "noise")
+        need_shape(noise, x.shape, "noise")
+        need_rank(table, 1, "table")
+        need_dtype(table, (DType.I16,), "table")
+        if table.shape[0] < self.ENTRIES:
+            raise ShapeError(f"expected a table of {self.ENTRIES}, found {table.shape[0]}")
+        if not 0 <= self.shift < 64:
+            raise ShapeError(f"expected a shift of 0 to 63 bits, found {self.shift}")
+        return [(x.shape, DType.U32)]
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        table = required(x, 2).astype(np.int64)
+        gain = _table_gain(required(x, 1).astype(np.int64), table).astype(np.uint32)
+        product = required(x, 0).astype(np.uint64) * gain.astype(np.uint64)
+        snr = (product >> np.uint64(self.shift)).astype(np.uint32)
+        small = (snr * snr) >> np.uint32(2 + 2 * _SNR_BITS - _OUTPUT_BITS)
+        large = (snr >> np.uint32(_SNR_BITS - _OUTPUT_BITS)) - np.uint32(1 << _OUTPUT_BITS)
+        return [np.where(snr < 2 << _SNR_BITS, small, large).astype(np.uint32)]
+
+
+def _table_gain(x: Array, table: Array) -> Array:
+    """s16 from whole numbers of 32 bits."""
+    length = bit_lengths(x)
+    start = np.where(x > 2, 4 * length - 6, 0)
+    part = np.where(length < 11, x << np.maximum(11 - length, 0), x >> np.maximum(length - 11, 0))
+    part = part & 0x3FF
+    made = (table[start + 2] * part >> 5) + (table[start + 1] << 5)
+    made = (_wrapped(made) * part).astype(np.int32).astype(np.int64)
+    made = (_wrapped(made + (1 << 14)) >> 15) + table[start]
+    return np.where(x > 2, made, table[np.minimum(x, 2)]).astype(np.int16)
+
+
+def _wrapped(x: Array) -> Array:
+    return x.astype(np.int32).astype(np.int64)
+
+
+def bit_lengths(x: Array) -> Array:
+    """The bits that each whole number from 0 to 2^32 - 1 takes, s64: exact, as such numbers are in
+    f64."""
+    return np.frexp(x.astype(np.float64))[1].astype(np.int64)
+
+
+@dataclass(frozen=True)
+class FixedLog(Operator):
+    """u32 → s16: the natural logarithm of x · 2^`bits`, modulo 2^32, times `scale`; at most 32767,
+    and 0 for arguments below 2. Between powers of two it is linear in 128 segments."""
+
+    kind: ClassVar[str] = "fixed_log"
+    scale: int = 1
+    bits: int = 0
+
+    def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
+        x = operand(ins, 0, "input")
+        need_dtype(x, (DType.U32,), "input")
+        if not (0 <= self.scale < 1 << 31 and 0 <= self.bits < 32):
+            raise ShapeError(
+                f"expected a scale from 0 and 0 to 31 bits, found {self.scale} and {self.bits}"
+            )
+        return [(x.shape, DType.I16)]
+
+    def reference(
+        self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
+    ) -> list[Array]:
+        scaled = (required(x, 0).astype(np.int64) << self.bits) & 0xFFFFFFFF
+        whole = bit_lengths(np.maximum(scaled, 1)) - 1
+        part = ((np.maximum(scaled, 1) - (np.int64(1) << whole)) << _LOG_BITS) >> whole
+        table = log_table().astype(np.int64)
+        at = part >> (_LOG_BITS - _SEGMENT_BITS)
+        along = part & ((1 << (_LOG_BITS - _SEGMENT_BITS)) - 1)
+        part = part + table[at] + ((table[at + 1] - table[at]) * along >> _LOG_BITS)
+        half, log2 = 1 << (_LOG_BITS - 1), (whole << _LOG_BITS) + part
+        natural = (_LN_2 * log2 + half) >> _LOG_BITS
+        made = ((self.scale * natural + half) & 0xFFFFFFFF) >> _LOG_BITS
+        return [np.where(scaled > 1, np.minimum(made, _LARGEST), 0).astype(np.int16)]
+
+
+def log_table() -> Array:
+    """u16 [129]: what log2(1 + t) has above t at the ends of segments, times 2^16."""
+    t = np.arange((1 << _SEGMENT_BITS) + 1) / (1 << _SEGMENT_BITS)
+    return np.rint((np.log2(1 + t) - t) * (1 << _LOG_BITS)).astype(np.uint16)

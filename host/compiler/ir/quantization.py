@@ -1,0 +1,264 @@
+"""The integer arithmetic of quantized models, as TFLite's reference kernels do it.
+
+A real factor becomes a 31-bit multiplier and a power of two (`Multiplier`). Applying it rounds
+twice: once in the doubling high multiply, once in the right shift. Fully connected layers round
+once (LiteRT ≥ 2; tflite-runtime 2.14 rounds twice there too). The kernels do the same, so results
+are equal to the last bit. Both the NumPy references and the lowering use this file.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgekit.host.compiler.ir.types import (
+    Activation,
+    Array,
+    DType,
+    Operator,
+    Quant,
+    ShapeError,
+    Tensor,
+)
+
+I64 = NDArray[np.int64]
+
+_I32_MIN, _I32_MAX = -(2**31), 2**31 - 1
+_CODES = {
+    DType.I8: (-128, 127),
+    DType.U8: (0, 255),
+    DType.I16: (-32768, 32767),
+    DType.U16: (0, 65535),
+    DType.I32: (_I32_MIN, _I32_MAX),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Multiplier:
+    """Factors multiplier · 2^(shift−31), one per tensor or per channel (of the last axis)."""
+
+    multiplier: NDArray[np.int32]
+    shift: NDArray[np.int32]
+
+    @property
+    def negative(self) -> Multiplier:
+        return Multiplier(-self.multiplier, self.shift)
+
+    def apply(self, x: Array) -> I64:
+        """x (integers that fit int32) times the factor, rounded twice."""
+        left = np.maximum(self.shift, 0).astype(np.int64)
+        right = np.maximum(-self.shift, 0).astype(np.int64)
+        scaled = np.clip(x.astype(np.int64) << left, _I32_MIN, _I32_MAX)
+        return rounding_shift(doubling_high_multiply(scaled, self.multiplier), right)
+
+    def apply_rounding_once(self, x: Array) -> I64:
+        """x (integers that fit int32) times the factor, to nearest, halves up."""
+        right = 31 - self.shift.astype(np.int64)
+        product = x.astype(np.int64) * self.multiplier
+        rounded: I64 = (product + (np.int64(1) << (right - 1))) >> right
+        return rounded
+
+
+def quantize_multiplier(real: float) -> tuple[int, int]:
+    """(multiplier, shift) with real ≈ multiplier · 2^(shift−31); multiplier in [2^30, 2^31)."""
+    if real == 0.0:
+        return 0, 0
+    fraction, shift = math.frexp(real)
+    multiplier = math.floor(fraction * 2.0**31 + 0.5)
+    if multiplier == 2**31:
+        multiplier //= 2
+        shift += 1
+    if shift < -31:
+        return 0, 0
+    if shift > 30:
+        return _I32_MAX, 30
+    return multiplier, shift
+
+
+def multiplier_of(reals: Array | float) -> Multiplier:
+    """`quantize_multiplier` of one factor or of each of a vector (f64)."""
+    pairs = [quantize_multiplier(float(r)) for r in np.atleast_1d(np.asarray(reals, np.float64))]
+    return Multiplier(
+        np.array([m for m, _ in pairs], np.int32), np.array([s for _, s in pairs], np.int32)
+    )
+
+
+def short_factor(factor: Multiplier) -> tuple[I64, I64]:
+    """(multiplier of 16 bits, right shift), which say about the same."""
+    wide = factor.multiplier.astype(np.int64)
+    short = np.where(wide < 0x7FFF0000, (wide + (1 << 15)) >> 16, 0x7FFF)
+    return short, 15 - factor.shift.astype(np.int64)
+
+
+def shortened(total: Array, factor: Multiplier) -> I64:
+    """Sums of s64 times the factor of 16 bits."""
+    multiplier, right = short_factor(factor)
+    rounded: I64 = (total * multiplier + (np.int64(1) << (right - 1))) >> right
+    return rounded
+
+
+def doubling_high_multiply(a: Array, b: Array | int) -> I64:
+    """(2·a·b) >> 32 of int32 values, rounded to nearest, halves away from zero for a·b > 0."""
+    product = a.astype(np.int64) * np.asarray(b, np.int64)
+    nudged = product + np.where(product >= 0, 1 << 30, 1 - (1 << 30))
+    high = nudged >> 31
+    # C divides towards zero: add one where a negative dividend leaves a remainder.
+    high += (nudged < 0) & ((nudged & _I32_MAX) != 0)
+    capped: I64 = np.minimum(high, _I32_MAX)
+    return capped
+
+
+def rounding_shift(x: I64, exponent: I64 | int) -> I64:
+    """x / 2^exponent, rounded to nearest, halves away from zero."""
+    exponent = np.asarray(exponent, np.int64)
+    mask = (np.int64(1) << exponent) - 1
+    threshold = (mask >> 1) + (x < 0)
+    shifted: I64 = (x >> exponent) + ((x & mask) > threshold)
+    return shifted
+
+
+def round_half_away(x: Array) -> Array:
+    """Nearest integer, halves away from zero (C's `round`), in the dtype of x."""
+    whole = np.trunc(x)
+    step = np.where(np.abs(x - whole) >= 0.5, np.copysign(1, x), 0)
+    rounded: Array = whole + step.astype(x.dtype)
+    return rounded
+
+
+def code_range(dtype: DType) -> tuple[int, int]:
+    """Smallest and largest stored value of an integer dtype."""
+    return _CODES[dtype]
+
+
+def scale_of(t: Tensor) -> float:
+    """The per-tensor scale of a quantized tensor."""
+    return float(_quant(t).scale.flat[0])
+
+
+def zero_point_of(t: Tensor) -> int:
+    """The per-tensor zero point of a quantized tensor."""
+    return int(_quant(t).zero_point.flat[0])
+
+
+def zero_points_of(t: Tensor) -> Array:
+    """The zero point of a quantized tensor, of rank 0, or where they differ by channel all of them,
+    in a shape that broadcasts to the tensor's."""
+    points = _quant(t).zero_point
+    if not np.ptp(points):
+        return np.asarray(zero_point_of(t))
+    return points.reshape(-1, *(1,) * (len(t.shape) - 1 - _quant(t).axis))
+
+
+def _quant(t: Tensor) -> Quant:
+    if t.quant is None:
+        raise ShapeError(f"expected {t.dtype.value} values with a scale, found plain ones")
+    return t.quant
+
+
+def activation_range(activation: Activation, y: Tensor) -> tuple[int, int]:
+    """Bounds of a fused activation in stored units of the quantized output `y`."""
+    low, high = code_range(y.dtype)
+    scale, zero = np.float32(scale_of(y)), zero_point_of(y)
+
+    def code(real: float) -> int:
+        return zero + int(round_half_away(np.asarray(np.float32(real) / scale)))
+
+    lower, upper = activation.bounds
+    if not math.isinf(lower):
+        low = max(low, code(lower))
+    if not math.isinf(upper):
+        high = min(high, code(upper))
+    return low, high
+
+
+def convolution_multiplier(x: Tensor, weights: Tensor, y: Tensor) -> Multiplier:
+    """Factor from int32 sums to `y`, per output channel or (per-tensor weights) one.
+
+    TFLite rounds the product of the scales to f32 on the u8 path only.
+    """
+    if x.dtype is DType.U8:
+        product = np.float32(scale_of(x)) * np.float32(scale_of(weights))
+        return multiplier_of(float(product) / scale_of(y))
+    per_channel = _quant(weights).scale.astype(np.float64).reshape(-1)
+    return multiplier_of(scale_of(x) * per_channel / scale_of(y))
+
+
+def dense_multiplier(x: Tensor, weights: Tensor, y: Tensor) -> Multiplier:
+    """Factor of fully connected layers; per-tensor weights round the scales' product to f32."""
+    scale = _quant(weights).scale.reshape(-1)
+    if scale.size > 1:
+        return multiplier_of(scale_of(x) * scale.astype(np.float64) / scale_of(y))
+    product = np.float32(scale_of(x)) * scale
+    return multiplier_of(product.astype(np.float64) / scale_of(y))
+
+
+@dataclass(frozen=True, eq=False)
+class AddMultipliers:
+    """y = output((a−za)·2^s scaled by `a` + (b−zb)·2^s scaled by `b`) + zy, s = `add_shift`."""
+
+    a: Multiplier
+    b: Multiplier
+    output: Multiplier
+
+
+def add_shift(y: Tensor) -> int:
+    """Headroom that an addition gives both operands before it rescales them."""
+    return 15 if y.dtype is DType.I16 else 20
+
+
+def add_multipliers(a: Tensor, b: Tensor, y: Tensor) -> AddMultipliers:
+    twice_max = 2.0 * max(scale_of(a), scale_of(b))
+    return AddMultipliers(
+        multiplier_of(scale_of(a) / twice_max),
+        multiplier_of(scale_of(b) / twice_max),
+        multiplier_of(twice_max / ((1 << add_shift(y)) * scale_of(y))),
+    )
+
+
+def mul_multiplier(a: Tensor, b: Tensor, y: Tensor) -> Multiplier:
+    product = np.float32(scale_of(a)) * np.float32(scale_of(b)) / np.float32(scale_of(y))
+    return multiplier_of(float(product))
+
+
+def rescale_multiplier(x: Tensor, y: Tensor) -> Multiplier:
+    """Factor from stored units of `x` to stored units of `y`."""
+    return multiplier_of(scale_of(x) / scale_of(y))
+
+
+def mean_multiplier(x: Tensor, y: Tensor, count: int) -> Multiplier:
+    """Factor from the sum of `count` stored values (zero points off) to their mean in `y`."""
+    multiplier, shift = quantize_multiplier(scale_of(x) / scale_of(y))
+    bits = max(min(count.bit_length() - 1, 32, 31 + shift), 0)
+    return Multiplier(
+        np.array([(multiplier << bits) // count], np.int32), np.array([shift - bits], np.int32)
+    )
+
+
+def lookup_table(op: Operator, x: Tensor, y: Tensor) -> Array:
+    """All results of a unary operator on codes; the index is the stored code of x, unsigned."""
+    count = 1 << 8 * x.dtype.bytes
+    unsigned = np.uint8 if x.dtype.bytes == 1 else np.uint16
+    codes = np.arange(count).astype(unsigned).view(x.dtype.numpy)
+    probe = Tensor(x.name, (count,), x.dtype, x.quant)
+    return op.reference([codes], [probe], [Tensor(y.name, (count,), y.dtype, y.quant)])[0]
+
+
+def dequantize(x: Array, quant: Quant) -> NDArray[np.float32]:
+    """Real values (f32) of stored ones."""
+    shape = [1] * x.ndim
+    if quant.per_channel:
+        shape[quant.axis] = quant.scale.size
+    scale = quant.scale.astype(np.float64).reshape(-1)
+    zero = quant.zero_point.reshape(-1)
+    if quant.per_channel:
+        scale = scale.reshape(shape)
+        zero = zero.reshape(shape) if zero.size > 1 else zero
+    return (scale * (x.astype(np.int64) - zero)).astype(np.float32).reshape(x.shape)
+
+
+def saturate(x: I64, zero_point: int, low: int, high: int, dtype: DType) -> Array:
+    """x + zero_point, clamped and stored."""
+    return np.clip(x + zero_point, low, high).astype(dtype.numpy)

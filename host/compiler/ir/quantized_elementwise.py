@@ -1,0 +1,246 @@
+"""Element-wise operators on codes (8 and 16 bits), as LiteRT's reference kernels compute them.
+
+Each function takes stored values and the tensors that say their scales, and gives stored values.
+Kernels of the functions of one operand are tables of all their results, those of two operands of
+8 bits as well, so these formulas are what runs on the board, to the last bit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from edgekit.host.compiler.ir.fixed_point import one_over_one_plus
+from edgekit.host.compiler.ir.interpolated import by_lines
+from edgekit.host.compiler.ir.quantization import (
+    I64,
+    Multiplier,
+    add_multipliers,
+    add_shift,
+    code_range,
+    doubling_high_multiply,
+    multiplier_of,
+    quantize_multiplier,
+    round_half_away,
+    rounding_shift,
+    saturate,
+    scale_of,
+    shortened,
+    zero_point_of,
+)
+from edgekit.host.compiler.ir.types import Array, DType, Tensor
+
+_COMPARED_SHIFT = 8  # headroom that a comparison gives both operands before it rescales them
+_DIFFERENCE_SHIFT = 7  # the same of a squared difference
+_I32_MAX = 2**31 - 1
+
+
+def offset(x: Array, tensor: Tensor) -> I64:
+    """Stored values with their zero point taken off."""
+    return x.astype(np.int64) - zero_point_of(tensor)
+
+
+def stored(x: I64, out: Tensor) -> Array:
+    """Values in units of `out`, as its codes."""
+    low, high = code_range(out.dtype)
+    return saturate(x, zero_point_of(out), low, high, out.dtype)
+
+
+def ratio32(over: Tensor, under: Tensor, factor: float = 1.0) -> Multiplier:
+    """over's scale · factor / under's scale, in f32."""
+    product = np.float32(scale_of(over)) * np.float32(factor)
+    return multiplier_of(float(product / np.float32(scale_of(under))))
+
+
+def by_real(
+    formula: Callable[[Array], Array],
+    x: Array,
+    source: Tensor,
+    out: Tensor,
+    whole: Callable[[Array], Array] = round_half_away,
+) -> Array:
+    """Codes of formula(real value), in f32; `whole` says how those of 8 bits are rounded."""
+    if out.dtype is DType.I16:
+        return by_lines(formula, x, source, out)
+    step = np.float32(1) / np.float32(scale_of(out))
+    real = np.float32(scale_of(source)) * offset(x, source).astype(np.float32)
+    with np.errstate(all="ignore"):
+        y = np.asarray(formula(real.astype(np.float64))).astype(np.float32)
+        codes = whole(y * step) + np.float32(zero_point_of(out))
+    low, high = code_range(out.dtype)
+    codes = np.where(np.isnan(codes), low, codes)
+    return np.clip(codes, low, high).astype(out.dtype.numpy)
+
+
+def leaky_relu(alpha: float, x: Array, source: Tensor, out: Tensor) -> Array:
+    value = offset(x, source)
+    below = ratio32(source, out, alpha).apply(value)
+    return stored(np.where(value >= 0, ratio32(source, out).apply(value), below), out)
+
+
+def absolute(x: Array, source: Tensor, out: Tensor) -> Array:
+    value = np.abs(offset(x, source))
+    if scale_of(source) != scale_of(out):
+        value = ratio32(source, out).apply(value)
+    return stored(value, out)
+
+
+def inverse_square_root(x: I64) -> tuple[I64, I64]:
+    """(multiplier, right shift) of 1/√x of whole x ≥ 1: multiplier · 2^(−31 − shift)."""
+    value, shift = x.copy(), np.full(x.shape, 11, np.int64)
+    while (large := value >= 1 << 29).any():
+        value, shift = np.where(large, value // 4, value), shift + large
+    bits = np.array([int(v).bit_length() for v in value.flat], np.int64).reshape(x.shape)
+    pairs = (32 - bits - 1) // 2 - 1
+    shift, value = shift - pairs, value << (2 * pairs)
+    half_input = rounding_shift(value >> 1, 1)
+    root = np.full(x.shape, 1 << 28, np.int64)  # 1 in Q3
+    for _ in range(5):
+        cube = doubling_high_multiply(doubling_high_multiply(root, root), root)
+        cube = np.clip(cube << 6, -(2**31), _I32_MAX)
+        step = doubling_high_multiply(root, (1 << 28) + (1 << 27))
+        step = step - doubling_high_multiply(half_input, cube)
+        root = np.clip(step << 3, -(2**31), _I32_MAX)
+    root = doubling_high_multiply(root, 1518500250)  # √2 / 2 in Q0
+    left = np.maximum(-shift, 0)
+    one = x <= 1
+    return np.where(one, _I32_MAX, root << left), np.where(one, 0, np.maximum(shift, 0))
+
+
+def subtract(a: Array, b: Array, left: Tensor, right: Tensor, out: Tensor) -> Array:
+    """The addition of the negative: its rounding is not that of a difference."""
+    factors = add_multipliers(left, right, out)
+    wide = [offset(x, t) << add_shift(out) for x, t in ((a, left), (b, right))]
+    total = factors.a.apply(wide[0]) + factors.b.negative.apply(wide[1])
+    return stored(factors.output.apply(total), out)
+
+
+def prelu(x: Array, alpha: Array, source: Tensor, slope: Tensor, out: Tensor) -> Array:
+    value = offset(x, source)
+    below = ratio32(source, out, scale_of(slope)).apply(value * offset(alpha, slope))
+    return stored(np.where(value >= 0, ratio32(source, out).apply(value), below), out)
+
+
+def squared_difference(a: Array, b: Array, left: Tensor, right: Tensor, out: Tensor) -> Array:
+    twice = 2.0 * max(scale_of(left), scale_of(right))
+    scaled = [
+        multiplier_of(scale_of(t) / twice).apply(offset(x, t) << _DIFFERENCE_SHIFT)
+        for x, t in ((a, left), (b, right))
+    ]
+    real = twice * twice / ((1 << 2 * _DIFFERENCE_SHIFT) * scale_of(out))
+    return stored(multiplier_of(real).apply((scaled[0] - scaled[1]) ** 2), out)
+
+
+def divide(a: Array, b: Array, left: Tensor, right: Tensor, out: Tensor) -> Array:
+    """The quotient's codes; a division by zero gives the zero of `out`."""
+    over, under = np.broadcast_arrays(offset(a, left), offset(b, right))
+    over, under = np.where(under < 0, -over, over), np.abs(under)
+    empty = under == 0
+    under = np.where(empty, 1, under)
+    bits = np.array([int(v).bit_length() for v in under.flat], np.int64).reshape(under.shape)
+    inverse = one_over_one_plus((under << (32 - bits)) - (1 << 31))
+    sizes = [int(v if v >= 0 else ~v).bit_length() for v in over.flat]
+    headroom = 31 - np.array(sizes, np.int64).reshape(over.shape)
+    quotient = doubling_high_multiply(over << headroom, inverse)
+    multiplier, factor_shift = (int(v) for v in quotient_factors(left, right, out)[-2:])
+    shift = factor_shift - (bits - 1) - headroom
+    product = doubling_high_multiply(quotient, multiplier)
+    scaled = rounding_shift(product, np.maximum(-shift, 0))
+    return stored(np.where(empty, 0, scaled), out)
+
+
+def quotient_factors(left: Tensor, right: Tensor, out: Tensor) -> Array:
+    """s32: zero points, the ends of the codes of `out`, multiplier and shift of quotients."""
+    real = np.float32(scale_of(left)) / (np.float32(scale_of(right)) * np.float32(scale_of(out)))
+    zeros = [zero_point_of(t) for t in (left, right, out)]
+    return np.array([*zeros, *code_range(out.dtype), *quantize_multiplier(float(real))], np.int32)
+
+
+def total(x: Array, axes: tuple[int, ...], source: Tensor, out: Tensor) -> Array:
+    """Sums over `axes`; u8 by an integer factor, the others in f32."""
+    if source.dtype is DType.U8:
+        factor = multiplier_of(scale_of(source) / scale_of(out))
+        y = factor.apply(offset(x, source).sum(axis=axes))
+    else:
+        step, bias = total_line(source, out, math.prod(x.shape[a] for a in axes))
+        sums = x.astype(np.int64).sum(axis=axes).astype(np.float32)
+        y = round_half_away(sums * step + bias).astype(np.int64)
+    return stored(y, out).reshape(out.shape)
+
+
+def product(x: Array, axes: tuple[int, ...], source: Tensor, out: Tensor) -> Array:
+    """Products over `axes`, each step scaled by the factor that all of them make the output's;
+    what leaves 32 bits on the way wraps."""
+    rest = [i for i in range(x.ndim) if i not in axes]
+    steps = offset(x, source).transpose(*rest, *axes)
+    steps = steps.reshape(math.prod(x.shape[i] for i in rest), -1).T
+    factor = product_multiplier(source, out, len(steps))
+    y = steps[0]
+    for step in steps[1:]:
+        y = shortened(y * step, factor).astype(np.int32).astype(np.int64)
+    y = shortened(y, factor).astype(np.int32).astype(np.int64)
+    return stored(y, out).reshape(out.shape)
+
+
+def product_multiplier(source: Tensor, out: Tensor, count: int) -> Multiplier:
+    return multiplier_of(scale_of(source) / scale_of(out) ** (1 / count))
+
+
+def total_line(source: Tensor, out: Tensor, count: int) -> tuple[np.float32, np.float32]:
+    """Slope and addend from sums of `count` codes to units of `out`."""
+    step = np.float32(scale_of(source)) / np.float32(scale_of(out))
+    return step, np.float32(-zero_point_of(source)) * step * np.float32(count)
+
+
+def comparable(x: Array, tensor: Tensor) -> I64:
+    """Codes brought to a unit that all tensors share."""
+    return multiplier_of(scale_of(tensor)).apply(offset(x, tensor) << _COMPARED_SHIFT)
+
+
+def hard_swish(x: Array, source: Tensor, out: Tensor) -> Array:
+    """x · relu6(x + 3) / 6 in 16-bit fixed point, the input with 7 bits after the point."""
+    fine = np.float32(scale_of(source)) * np.float32(1 / 128)
+    output = multiplier_of(float(fine / np.float32(scale_of(out))))
+    gate = multiplier_of(float(fine / (np.float32(3) / np.float32(32768))))
+    wide = offset(x, source) << 7
+    rise = int(gate.shift[0])
+    reluish = _saturated16(wide << max(rise - 1, 0))
+    reluish = _high_multiply16(reluish, _narrowed(gate))
+    reluish = _saturated16(reluish << min(max(rise, 0), 1))
+    reluish = rounding_shift(reluish, max(-rise, 0))
+    reluish = (reluish + (1 << 15)) >> 1
+    scaled = _high_multiply16(wide, _narrowed(output))
+    product = reluish * scaled
+    # Not rounded: C divides towards zero.
+    high = _saturated16(np.sign(product) * (np.abs(product) >> 15))
+    return stored(rounding_shift(high, max(-int(output.shift[0]), 0)), out)
+
+
+def _saturated16(x: I64) -> I64:
+    y: I64 = np.clip(x, -(2**15), 2**15 - 1)
+    return y
+
+
+def _high_multiply16(x: I64, factor: int) -> I64:
+    """x · factor / 2^15, rounded."""
+    return _saturated16((x * factor + (1 << 14)) >> 15)
+
+
+def _narrowed(factor: Multiplier) -> int:
+    """A 31-bit multiplier as one of 15 bits."""
+    return min((int(factor.multiplier[0]) + (1 << 15)) >> 16, 2**15 - 1)
+
+
+def unit_length(x: Array, source: Tensor, out: Tensor) -> Array:
+    """Rows divided by their length; the output's codes count 128ths from the middle one."""
+    value = offset(x, source)
+    multiplier, right = inverse_square_root((value * value).sum(axis=-1, keepdims=True))
+    # 128ths of s8 join the factor's own shift; those of u8 are taken before it.
+    shift = 7 - right if source.dtype is DType.I8 else np.full_like(right, 7)
+    after = np.maximum(-shift, 0) if source.dtype is DType.I8 else right
+    wide = value << np.maximum(shift, 0)
+    scaled = rounding_shift(doubling_high_multiply(wide, multiplier), after)
+    low, high = code_range(out.dtype)
+    return saturate(scaled, (low + high + 1) // 2, low, high, out.dtype)

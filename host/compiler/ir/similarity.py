@@ -1,0 +1,25 @@
+"""How alike what two graphs make of the same inputs is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from edgekit.host.compiler.ir.types import Array
+
+_NONE = 1e-30
+
+
+def cosine(want: Array, found: Array) -> float:
+    """Of the angle between two arrays of a shape: 1.0 beside zeros, -1.0 where it is no number."""
+    want, found = want.astype(np.float64), found.astype(np.float64)
+    with np.errstate(all="ignore"):
+        sizes = float(np.linalg.norm(want) * np.linalg.norm(found))
+        made = float(np.vdot(want, found)) / sizes if sizes > _NONE else 1.0
+    return made if np.isfinite(made) else -1.0
+
+
+def least_cosine(want: Mapping[str, Array], found: Mapping[str, Array]) -> float:
+    """That of the output, by name, which is the least alike."""
+    return min((cosine(y, found[name]) for name, y in want.items() if y.size), default=1.0)

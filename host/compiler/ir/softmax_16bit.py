@@ -1,0 +1,73 @@
+"""Softmax of 16-bit codes, as LiteRT's reference kernel computes it: two tables, lines between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from edgekit.host.compiler.ir.quantization import (
+    I64,
+    Multiplier,
+    multiplier_of,
+    round_half_away,
+    scale_of,
+)
+from edgekit.host.compiler.ir.types import Array, Tensor
+
+_STEPS, _BITS = 512, 7  # lines of a table, and the bits of codes of one line
+_LEAST = -10.0  # below which e^x counts as nothing
+_LOW, _HIGH = -32768, 32767
+_LARGEST_DIFFERENCE = 65535
+
+
+def softmax_16bit(x: Array, source: Tensor, beta: float) -> Array:
+    """Softmax over the last axis; the output has scale 1/32768 around 0."""
+    wide = x.astype(np.int64)
+    powers = exponentials(source, beta)[wide.max(axis=-1, keepdims=True) - wide]
+    total = powers.sum(axis=-1, keepdims=True)
+    zeros = 32 - np.array([int(t).bit_length() for t in total.flat]).reshape(total.shape)
+    mantissa = ((total << (zeros - 1)) + (1 << 13)) >> 14
+    inverse = between(reciprocals(), np.clip(mantissa - (1 << 15) - (1 << 16), _LOW, _HIGH))
+    right = 31 - zeros
+    codes = (powers * inverse + (np.int64(1) << (right - 1))) >> right
+    capped: Array = np.clip(codes, 0, _HIGH).astype(np.int16)
+    return capped
+
+
+def exponentials(source: Tensor, beta: float) -> I64:
+    """e^(-scale * beta * d) in Q15 for each difference d of two codes."""
+    table = _table(np.exp, _LEAST, 0.0)
+    scaled = difference_factor(source, beta).apply(
+        -np.arange(_LARGEST_DIFFERENCE + 1, dtype=np.int64)
+    )
+    return between(table, np.clip(scaled + _HIGH, _LOW, _HIGH))
+
+
+def difference_factor(source: Tensor, beta: float) -> Multiplier:
+    """The factor from differences of codes to those of the table of exponentials."""
+    return multiplier_of(scale_of(source) * beta / (-_LEAST / _LARGEST_DIFFERENCE))
+
+
+def reciprocals() -> I64:
+    """1 / (1 + x) of x from 0 to 1 in Q15."""
+    return _table(lambda x: 1 / (1 + x), 0.0, 1.0)
+
+
+def _table(formula: Callable[[Array], Array], first: float, last: float) -> I64:
+    """Entries that spread the error of the lines between them."""
+    step = (last - first) / _STEPS
+    at = first + np.arange(_STEPS) * step
+    here, after, middle = (formula(v) * 2.0**15 for v in (at, at + step, at + step / 2))
+    error = round_half_away((after + round_half_away(here)) / 2) - round_half_away(middle)
+    entries = round_half_away(here) - round_half_away(error / 2)
+    end = round_half_away(formula(np.array([last])) * 2.0**15)
+    table: I64 = np.clip(np.append(entries, end), _LOW, _HIGH).astype(np.int64)
+    return table
+
+
+def between(table: I64, x: I64) -> I64:
+    """`table` at 16-bit codes x, by lines."""
+    index, rest = (x >> _BITS) + _STEPS // 2, x & ((1 << _BITS) - 1)
+    value: I64 = table[index] + (((table[index + 1] - table[index]) * rest + 64) >> _BITS)
+    return value

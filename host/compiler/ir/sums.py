@@ -1,0 +1,216 @@
+"""What all products with weights share: their operands, and what follows the sum.
+
+Sums run in f64: exact for 8-bit operands, and for f32 better than any order of f32 additions.
+(Depthwise convolutions and pools add in f32, in TFLite's order: see there.)
+Those of f16 are f16 after each product, as on boards (long ones are parts that are added in f32),
+and the bias comes last.
+f32 with s8 weights ("hybrid", dynamic range) quantizes x first, like TFLite.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgekit.device.runtime.kernel_facts import HALF_SUMS
+from edgekit.host.compiler.ir.quantization import (
+    I64,
+    activation_range,
+    round_half_away,
+    saturate,
+    zero_point_of,
+    zero_points_of,
+)
+from edgekit.host.compiler.ir.types import Activation, Array, DType, Operator, Tensor
+
+F64 = NDArray[np.float64]
+F32 = NDArray[np.float32]
+Rescale = Callable[[Array], I64]
+
+HALF_LONG = 512  # products of f16 above which sums of HALF_SUMS are added in f32
+_SPLIT = np.float32((1 << 13) + 1)  # parts the 24 bits of f32 into 13 and the 11 of f16
+_BLOCK = 1 << 15  # sums that stay in the cache while products are added
+
+
+@dataclass(frozen=True, eq=False)
+class Operands:
+    """x and weights with zero points taken off, in f64; `scale` is the hybrid path's factor.
+
+    `scale` has shape [n] (per image or row) or [n, oc] (also per output channel).
+    """
+
+    x: F64
+    weights: F64
+    scale: F32 | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class QuantizedRows:
+    """Integers with their zero point taken off, and the scale of each row."""
+
+    values: Array
+    scale: F32
+
+
+def is_hybrid(x: Tensor, weights: Tensor) -> bool:
+    return x.dtype is DType.F32 and weights.dtype is DType.I8
+
+
+def operands(values: Sequence[Array | None], ins: Sequence[Tensor | None]) -> Operands:
+    x, w = required(values, 0), required(values, 1)
+    x_tensor, w_tensor = ins[0], ins[1]
+    assert x_tensor is not None and w_tensor is not None
+    if is_hybrid(x_tensor, w_tensor):
+        assert w_tensor.quant is not None
+        rows = quantize_symmetric(x)
+        channel = w_tensor.quant.scale.reshape(-1)
+        factor = rows.scale[:, None] * channel[None, :]
+        scale = factor if w_tensor.quant.per_channel else factor[:, 0]
+        return Operands(rows.values.astype(np.float64), w.astype(np.float64), scale)
+    if x_tensor.dtype.is_float:
+        return Operands(x.astype(np.float64), w.astype(np.float64))
+    return Operands(
+        x.astype(np.float64) - zero_point_of(x_tensor),
+        w.astype(np.float64) - zero_points_of(w_tensor),
+    )
+
+
+def required(values: Sequence[Array | None], index: int) -> Array:
+    value = values[index]
+    assert value is not None, f"input {index} is required"
+    return value
+
+
+def optional(values: Sequence[Array | None], index: int) -> Array | None:
+    return values[index] if index < len(values) else None
+
+
+def quantize_symmetric(x: F32) -> QuantizedRows:
+    """Each image (or row) of x to s8 in [−127, 127] by its largest magnitude, in f32."""
+    flat = x.reshape(x.shape[0], -1)
+    largest = np.abs(flat).max(axis=1, keepdims=True)
+    safe = np.where(largest == 0, np.float32(127), largest).astype(np.float32)
+    scaled = round_half_away(flat * (np.float32(127) / safe))
+    codes = np.clip(scaled, -127, 127).astype(np.int32)
+    return QuantizedRows(codes.reshape(x.shape), (safe / np.float32(127))[:, 0])
+
+
+def quantize_asymmetric(x: F32) -> QuantizedRows:
+    """Each image of x to s8 by its range (which includes 0); the zero point is taken off."""
+    flat = x.reshape(x.shape[0], -1)
+    low = np.minimum(flat.min(axis=1, keepdims=True), 0).astype(np.float64)
+    high = np.maximum(flat.max(axis=1, keepdims=True), 0).astype(np.float64)
+    empty = low == high
+    step = np.where(empty, 1.0, (high - low) / 255.0)
+    from_low, from_high = -128.0 - low / step, 127.0 - high / step
+    low_error, high_error = 128.0 + np.abs(low / step), 127.0 + np.abs(high / step)
+    zero = round_half_away(np.where(low_error < high_error, from_low, from_high))
+    zero = np.where(empty, 0.0, np.clip(zero, -128, 127))
+    scale = step.astype(np.float32)
+    scaled = round_half_away(zero.astype(np.float32) + flat / scale)
+    codes = np.clip(scaled, -128, 127).astype(np.int32) - zero.astype(np.int32)
+    codes = np.where(empty, 0, codes)
+    return QuantizedRows(codes.reshape(x.shape), scale[:, 0])
+
+
+def product(x: Array, weights: Array, dtype: DType) -> Array:
+    """x @ weights, where `dtype` is that of both."""
+    if dtype is not DType.F16:
+        return x @ weights
+    total = np.zeros((x.shape[0], weights.shape[1]), np.float32)
+    rows, weights = x.astype(np.float32), weights.astype(np.float32)
+    step = max(_BLOCK // max(weights.shape[1], 1), 1)
+    at_once = HALF_SUMS if len(weights) > HALF_LONG else max(len(weights), 1)
+    for top, first in itertools.product(range(0, len(rows), step), range(0, len(weights), at_once)):
+        part, some = slice(top, top + step), slice(first, first + at_once)
+        summed = np.zeros_like(total[part])
+        for column, row in zip(rows[part, some].T, weights[some], strict=True):
+            add_half(summed, column[:, None] * row)
+        total[part] += summed
+    return total
+
+
+def half_product(a: Array, b: Array) -> F32:
+    """Stacks of matrices of f16: HALF_SUMS products at a time are summed in f16, these sums in
+    f32."""
+    shape = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    left, right = a.astype(np.float32), b.astype(np.float32)
+    total = np.zeros((*shape, a.shape[-2], b.shape[-1]), np.float32)
+    for first in range(0, a.shape[-1], HALF_SUMS):
+        some = np.zeros_like(total)
+        for p in range(first, min(first + HALF_SUMS, a.shape[-1])):
+            add_half(some, left[..., :, p, None] * right[..., None, p, :])
+        total += some
+    return total
+
+
+def add_half(total: F32, terms: F32) -> None:
+    """Adds `terms`, which it overwrites, and rounds to the digits of f16."""
+    total += terms
+    wide = total * _SPLIT
+    np.subtract(wide, total, out=terms)
+    np.subtract(wide, terms, out=total)
+
+
+def finish_float(
+    total: F64, scale: F32 | None, extra: Sequence[Array | None], dtype: DType = DType.F32
+) -> F32:
+    """Rounds the sum to `dtype`, applies the hybrid factor, and adds `extra` (bias, residual)."""
+    y: F32 = total.astype(dtype.numpy)
+    if scale is not None:
+        between = (1,) * (total.ndim - 2)
+        y = y * scale.reshape(scale.shape[0], *between, *(scale.shape[1:] or (1,)))
+    for term in extra:
+        if term is not None:
+            y = y + term
+    return y
+
+
+def clamp_float(y: F32, activation: Activation) -> F32:
+    low, high = activation.bounds
+    return y if activation is Activation.NONE else np.clip(y, y.dtype.type(low), y.dtype.type(high))
+
+
+def hard_swish(x: F32) -> F32:
+    """x · relu6(x + 3) / 6; f16 is rounded after each step, as kernels do it."""
+    if x.dtype == np.float16:
+        kind = x.dtype.type
+        halves: F32 = x * (np.clip(x + kind(3), kind(0), kind(6)) * kind(1 / 6))
+        return halves
+    gate = np.clip(x + np.float32(3), np.float32(0), np.float32(6))
+    y: F32 = (x * gate / np.float32(6)).astype(np.float32)
+    return y
+
+
+def is_per_channel(operand: Tensor, out: Tensor) -> bool:
+    """Whether an operand is of one value, or of one for each channel of `out`."""
+    fits = len(operand.shape) <= len(out.shape) and operand.elements in (1, out.shape[-1])
+    return fits and operand.shape[-1:] in ((), (operand.elements,))
+
+
+def apply_epilogue(
+    epilogue: Operator | None,
+    y: Array,
+    x: Sequence[Array | None],
+    ins: Sequence[Tensor | None],
+    out: Tensor,
+) -> Array:
+    """What the function behind a product makes of its result y; its operand is the fifth input."""
+    if epilogue is None:
+        return y
+    return epilogue.reference([y, *x[4:5]], [out, *ins[4:5]], [out])[0]
+
+
+def finish_quantized(
+    total: F64, bias: Array | None, rescale: Rescale, out: Tensor, activation: Activation
+) -> Array:
+    """Adds the bias, rescales to the output's units with `rescale`, clamps and stores."""
+    sums = total.astype(np.int64)
+    if bias is not None:
+        sums = sums + bias
+    low, high = activation_range(activation, out)
+    return saturate(rescale(sums), zero_point_of(out), low, high, out.dtype)

@@ -1,0 +1,132 @@
+"""Tensors that share memory: what is only another view of the same bytes is not made anew."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.ops.layout import concat_rescale
+from edgekit.host.compiler.ir.types import DType, Graph, Node, Tensor
+
+
+def view_sources(tensors: Mapping[str, Tensor], node: Node) -> dict[str, str]:
+    """Output → input, where `node` makes no more than another view of that input."""
+    op = node.op
+    source = node.inputs[0] if node.inputs else None
+    if source is None:
+        return {}
+    if isinstance(op, ops.Reshape):
+        return {node.outputs[0]: source}
+    if isinstance(op, ops.StridedSlice) and op.is_run(tensors[source].shape):
+        return {node.outputs[0]: source}
+    if isinstance(op, ops.Split) and math.prod(tensors[source].shape[: op.axis]) == 1:
+        return dict.fromkeys(node.outputs, source)
+    return {}
+
+
+def joins_runs(node: Node, out: Tensor) -> bool:
+    """Whether `node` only puts tensors one behind the other."""
+    return isinstance(node.op, ops.Concat) and math.prod(out.shape[: node.op.axis]) == 1
+
+
+def can_be_made_inside(graph: Graph, base: str, part: Tensor, whole: Tensor) -> bool:
+    """Whether `part`, all of which is in the memory of tensor `base`, can be made within the join
+    `whole` to begin with.
+
+    Not what is elsewhere already (inputs, outputs, constants, views of part of a tensor), or what
+    has other codes.
+    """
+    held = graph.tensors.get(base)
+    if held is None or held.data is not None or held.bytes != part.bytes:
+        return False
+    if base in graph.inputs or base in graph.outputs:
+        return False
+    return not part.dtype.is_quantized or _same_codes(part, whole)
+
+
+_NONE: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Part:
+    """A tensor whose rows of channels lie in those of a wider one: bytes from its first on, and
+    from row to row."""
+
+    whole: str
+    offset: int
+    pitch: int
+    bytes: int  # from the first to the last
+
+
+def parts_of_rows(
+    graph: Graph, inside: Mapping[str, str] = _NONE, alone: Collection[str] = ()
+) -> dict[str, Part]:
+    """The tensors that are made in their place in a join of channels, which alone reads them: by
+    operators whose kernels can leave room between rows. `inside`: nodes that are part of another
+    node's kernel, by their names; `alone`: nodes whose kernels cannot."""
+    producer, consumers = graph.producer(), graph.consumers()
+    nodes = {node.name: node for node in graph.nodes if inside}
+    found: dict[str, Part] = {}
+    for node in graph.nodes:
+        if not isinstance(node.op, ops.Concat):
+            continue
+        whole = graph.tensors[node.outputs[0]]
+        if node.op.axis != len(whole.shape) - 1 or joins_runs(node, whole):
+            continue
+        pitch, offset = whole.shape[-1] * whole.dtype.bytes, 0
+        for name in node.inputs:
+            part = graph.tensors[name or ""]
+            run = part.shape[-1] * part.dtype.bytes
+            maker = producer.get(part.name)
+            if maker is not None and maker.name in inside:
+                maker = nodes[inside[maker.name]]
+            only = len(consumers[part.name]) == 1 and node.inputs.count(name) == 1
+            fits = can_be_made_inside(graph, part.name, part, whole)
+            free = maker is not None and maker.name not in alone and _leaves_room(graph, maker)
+            if only and fits and free:
+                found[part.name] = Part(whole.name, offset, pitch, whole.bytes - pitch + run)
+            offset += run
+    return found
+
+
+def _leaves_room(graph: Graph, node: Node) -> bool:
+    if isinstance(node.op, ops.Gather):
+        image, picks = (graph.tensors[name or ""] for name in node.inputs)
+        return len(picks.shape) == 1 and node.op.axis == len(image.shape) - 2
+    if type(node.op) is ops.Conv2D:
+        types = {graph.tensors[name or ""].dtype for name in node.inputs[:2]}
+        return types in ({DType.F32}, {DType.I8}, {DType.U8})
+    return isinstance(node.op, ops.ResizeBilinear | ops.MaxPool2D | ops.AveragePool2D)
+
+
+def _same_codes(x: Tensor, y: Tensor) -> bool:
+    codes = np.arange(256, dtype=np.uint8).view(x.dtype.numpy)
+    return bool(np.array_equal(concat_rescale(codes, x, y), codes))
+
+
+def memory_bases(graph: Graph) -> dict[str, str]:
+    """The tensor in whose memory each tensor that is not a constant lies, often its own."""
+    found = {name: part.whole for name, part in parts_of_rows(graph).items()}
+
+    def base(name: str) -> str:
+        while name in found:
+            name = found[name]
+        return name
+
+    for node in graph.nodes:
+        found.update(view_sources(graph.tensors, node))
+        whole = graph.tensors[node.outputs[0]] if node.outputs else None
+        if whole is None or not joins_runs(node, whole):
+            continue
+        for name in node.inputs:
+            if name is None:
+                continue
+            held = base(name)
+            if held != whole.name and can_be_made_inside(graph, held, graph.tensors[name], whole):
+                found[held] = whole.name
+    return {t.name: base(t.name) for t in graph.tensors.values() if t.data is None}

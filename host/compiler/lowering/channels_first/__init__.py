@@ -1,0 +1,1 @@
+"""Images in channels-first layout, where that is faster."""

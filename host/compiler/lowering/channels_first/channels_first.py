@@ -1,0 +1,219 @@
+"""Operators on channel-major images."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from edgekit.device.runtime.arrays.sparse_input import Csr
+from edgekit.device.runtime.arrays.sparse_pairs import pack_pairs
+from edgekit.device.runtime.kernel_facts import (
+    MOST_TAPS,
+    PLANAR_DIRECT_ROWS,
+    PLANAR_ROWS,
+    PLANAR_SCRATCH,
+    PLANAR_WIDTH,
+    SPMM_COLUMNS,
+    SPMM_COLUMNS_OF_16,
+)
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.ops import PlanarConv2D, PlanarDepthwiseConv2D
+from edgekit.host.compiler.ir.types import Activation, Array, Node, Shape
+from edgekit.host.compiler.lowering.context import Context, Rules
+from edgekit.host.compiler.lowering.conv.window import Window, bias_vector
+from edgekit.host.compiler.lowering.plan import Call, Field, Kernel, Value
+from edgekit.host.compiler.lowering.sparse.sparse_window import lower_sparse_window
+from edgekit.kb.targets.isa import Isa
+
+_F32 = np.dtype(np.float32)
+_FIXED_WINDOWS = {(3, 3), (5, 5)}  # windows that have kernels of their own, at stride 1 and 2
+_BAND = 2560  # floats of scratch to aim at: two fit in any L1 cache beside what streams by
+_DIRECT_BAND = 9216  # floats of x of a task that reads them where they are
+_PLANNED_COLUMNS = 1 << 16
+_TASK = 4096  # outputs worth a thread's while
+
+
+def lower_planar_conv(ctx: Context, node: Node) -> list[Call]:
+    op = node.op
+    assert isinstance(op, PlanarConv2D)
+    x, residual = ctx.tensor(node.inputs[0]), ctx.optional(node, 3)
+    data = ctx.constant(node, 1, "weights")
+    window = planar_window(op, x.shape, data.shape, ctx.tensor(node.outputs[0]).shape)
+    if not window.pointwise:
+        return lower_sparse_window(ctx, node, window)
+    rows, cols = data.shape[0], data.shape[3]
+    low, high = op.activation.bounds
+    fields: dict[str, Field] = {
+        **_compressed(ctx, data.reshape(rows, cols), math.prod(x.shape[2:])),
+        "images": x.shape[0],
+        "pixels": math.prod(x.shape[2:]),
+        "x": Value(x.name),
+        "y": Value(node.outputs[0]),
+        "bias": ctx.weights.add(bias_vector(ctx.optional(node, 2), rows, _F32)),
+        "residual": None if residual is None else Value(residual.name),
+        "low": low,
+        "high": high,
+    }
+    in_order = (("EK_IN_ORDER", "1"),) if ctx.board.in_order else ()
+    macros = (("EK_STORED", "0"), ("EK_NAME", "ek_spmm_f32"), *in_order)
+    part = Kernel("ek_spmm_f32", "sparse/spmm.c", "", "", macros)
+    kernel = Kernel(
+        "ek_sparse_layer", "sparse/layer.c", "sparse/layer.h", "ek_sparse_layer_args", (), (part,)
+    )
+    return [Call(kernel, fields, None)]
+
+
+def _compressed(ctx: Context, weights: Array, pixels: int) -> dict[str, Field]:
+    """`a` and `plan` of ek_sparse_layer_args: zeros left out."""
+    row, col = np.nonzero(weights)
+    start = np.searchsorted(row, np.arange(weights.shape[0] + 1)).astype(np.int64)
+    values = weights[row, col].astype(np.float32)
+    size = 1 if weights.shape[1] <= 1 << 8 else 2 if weights.shape[1] <= 1 << 16 else 4
+    # With a plan only the row offsets are read.
+    planned = pixels > 1 and weights.shape[1] <= _PLANNED_COLUMNS
+    entries: dict[str, Field] = {
+        "dtype": 0,
+        "index_bytes": size,
+        "rows": weights.shape[0],
+        "cols": weights.shape[1],
+        "start": ctx.weights.add(start),
+        "index": None if planned else ctx.weights.add(col.astype(f"u{size}")),
+        "values": None if planned else ctx.weights.add(values),
+        "scale": None,
+    }
+    if not planned:
+        return {"a": entries, "plan": {"pairs": 0}}
+    csr = Csr(weights.shape, start, col.astype(np.int32), values)
+    pairs = pack_pairs(csr, SPMM_COLUMNS_OF_16 if ctx.isa.vl == 16 else SPMM_COLUMNS)
+    plan: dict[str, Field] = {
+        "panels": pairs.panels,
+        "pairs": pairs.pairs,
+        "pair": ctx.weights.add(pairs.pair),
+        "columns": ctx.weights.add(pairs.columns),
+        "values": ctx.weights.add(pairs.values),
+    }
+    return {"a": entries, "plan": plan}
+
+
+def lower_planar_depthwise(ctx: Context, node: Node) -> list[Call]:
+    op = node.op
+    assert isinstance(op, PlanarDepthwiseConv2D)
+    x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
+    data = ctx.constant(node, 1, "weights")
+    window = planar_window(op, x.shape, data.shape, y.shape)
+    kernel, band = _depthwise_kernel(ctx, window, op.activation is not Activation.NONE)
+    if band == 0 or math.prod(window.kernel) > MOST_TAPS:
+        raise ctx.unsupported(node, f"a window of {window.kernel[0]}x{window.kernel[1]}")
+    channels, rows, columns = x.shape[1], y.shape[2], y.shape[3]
+    bands = math.ceil(rows / band)
+    low, high = op.activation.bounds
+    fields: dict[str, Field] = {
+        "win": window.fields,
+        "x": Value(x.name),
+        "weights": ctx.weights.add(
+            np.ascontiguousarray(data.reshape(-1, channels).T.astype(np.float32))
+        ),
+        "bias": ctx.weights.add(bias_vector(ctx.optional(node, 2), channels, _F32)),
+        "y": Value(y.name),
+        "low": low,
+        "high": high,
+        "band": band,
+        "bands": bands,
+    }
+    grain = max(1, _TASK // (band * columns))
+    return [Call(kernel, fields, x.shape[0] * channels * bands, grain)]
+
+
+def planar_window(
+    op: PlanarConv2D | PlanarDepthwiseConv2D, x: Shape, weights: Shape, y: Shape
+) -> Window:
+    n, c, h, w = x
+    size = (weights[1], weights[2])
+    return Window((n, h, w, c), (n, y[2], y[3], y[1]), size, op.stride, op.dilation, op.padding)
+
+
+def band_of(window: Window, vl: int) -> int:
+    """Output rows of one task, all of whose input rows lie in scratch; 0 if not even one fits.
+
+    As conv/planar.c lays its scratch out.
+    """
+    kh, kw = window.kernel
+    sh, sw = window.stride
+    dh, dw = window.dilation
+    reach = window.y[2] + (kw - 1) * dw // sw + 1
+    held = (window.padding.left + window.x[2] + sw - 1) // sw
+    line = sw * ((max(reach, held) + 2 * vl - 1) // vl * vl)
+
+    def rows(floats: int) -> int:
+        return min((floats // line - (kh - 1) * dh - 1) // sh + 1, window.y[1])
+
+    aimed = rows(_BAND)
+    if aimed < 1:
+        return max(min(rows(PLANAR_SCRATCH), 1), 0)
+    return math.ceil(window.y[1] / math.ceil(window.y[1] / aimed))
+
+
+def _depthwise_kernel(ctx: Context, window: Window, clamp: bool) -> tuple[Kernel, int]:
+    """The kernel of a window, and the output rows of a task of it; 0: it has no room for one."""
+    if _is_direct(window, ctx.isa):
+        stride, left = window.stride[1], window.padding.left
+        name, source = f"f32_planar_direct_s{stride}_{left}", "conv/planar_direct.c"
+        macros: dict[str, str | int] = {"SW": stride, "LEFT": left}
+        band = _band_in_place(window, PLANAR_DIRECT_ROWS)
+    elif _reads_rows(ctx, window):
+        kh, kw = window.kernel
+        name, source = f"f32_planar_rows_{kh}x{kw}", "conv/planar_rows.c"
+        macros = {"KH": kh, "KW": kw}
+        band = _band_in_place(window, PLANAR_ROWS)
+    else:
+        (name, macros), source = _copying_kernel(window), "conv/planar.c"
+        band = band_of(window, ctx.isa.vl)
+    if clamp and _is_fixed(window):
+        name += "_clamp"
+    macros.setdefault("CLAMP", int(clamp))
+    kernel = ctx.kernel(name, source, "conv/planar.h", "ek_planar_args", **macros)
+    return kernel, band
+
+
+def _is_direct(window: Window, isa: Isa) -> bool:
+    """Whether conv/planar_direct.c has a kernel for it: 3 x 3, all taps within a vector's reach."""
+    if not isa.masks_loads or not _is_fixed(window) or window.kernel != (3, 3):
+        return False
+    left, stride = window.padding.left, window.stride[1]
+    return 2 - stride <= left <= 1 and (window.y[2] - 1) * stride < window.x[2]
+
+
+def _reads_rows(ctx: Context, window: Window) -> bool:
+    """Whether conv/planar_rows.c has a kernel for it, which no x86-64 was timed with."""
+    side, width = window.kernel[1] // 2, window.x[2]
+    same = window.stride == (1, 1) and window.padding.left == side and window.y[2] == width
+    long = ctx.isa.vl + 2 * side <= width <= PLANAR_WIDTH
+    return ctx.board.arch != "x86_64" and ctx.isa.vl > 1 and _is_fixed(window) and same and long
+
+
+def _band_in_place(window: Window, at_once: int) -> int:
+    """Output rows of a task that reads its input where it is, `at_once` rows of outputs at a time:
+    it stays in the cache."""
+    groups = max(_DIRECT_BAND // (window.stride[0] * window.x[2] * at_once), 1)
+    return min(groups * at_once, window.y[1])
+
+
+def _is_fixed(window: Window) -> bool:
+    """Whether there is a kernel for just this window."""
+    stride = window.stride
+    same = stride[0] == stride[1] <= 2 and window.dilation == (1, 1)
+    return same and window.kernel in _FIXED_WINDOWS
+
+
+def _copying_kernel(window: Window) -> tuple[str, dict[str, str | int]]:
+    if not _is_fixed(window):
+        return "f32_planar", {"KH": 0, "CLAMP": 1}
+    (kh, kw), stride = window.kernel, window.stride[1]
+    return f"f32_planar_{kh}x{kw}s{stride}", {"KH": kh, "KW": kw, "SW": stride}
+
+
+RULES: Rules = {
+    ops.PlanarConv2D: lower_planar_conv,
+    ops.PlanarDepthwiseConv2D: lower_planar_depthwise,
+}

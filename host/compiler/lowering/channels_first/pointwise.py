@@ -1,0 +1,102 @@
+"""Fully connected layers over several rows as pointwise convolutions, of which `regions` knows when
+they are cheaper on channel-major images: there the rows are what stands in a vector."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.names import fresh_name
+from edgekit.host.compiler.ir.types import Graph, Node, Operator, Shape, Tensor
+from edgekit.host.compiler.lowering.channels_first.region_costs import ANYWHERE, Saved, is_sparse
+from edgekit.host.compiler.lowering.channels_first.regions import choose_planes
+from edgekit.host.compiler.lowering.groups import Groups
+from edgekit.host.compiler.lowering.sparse.pruned import pruned_weights
+from edgekit.host.compiler.tables.layout_table import LayoutTable
+from edgekit.host.compiler.transforms.passes.dead import dead
+
+
+def choose_layouts(
+    graph: Graph,
+    table: LayoutTable | None,
+    vl: int,
+    groups: Groups | None = None,
+    saved: Sequence[Saved] = (),
+) -> Graph:
+    """Chooses layouts as `choose_planes` does; pruned layers over several rows may be channel-major
+    too."""
+    layers = {n.name for n in graph.nodes if _is_pruned(graph, n)}
+    if not layers or table is None:
+        return choose_planes(graph, table, vl, groups, saved)
+    tried = choose_planes(_Points(graph, layers).run(), table, vl, groups, saved)
+    paying = {n.name for n in tried.nodes if isinstance(n.op, ops.PlanarConv2D)} & layers
+    if paying == layers:
+        return tried
+    if groups is not None and (paying or any(is_sparse(graph, n, table) for n in graph.nodes)):
+        groups.made.clear()  # other regions than those of all layers
+    chosen = _Points(graph, paying).run() if paying else graph
+    return choose_planes(chosen, table, vl, groups, saved)
+
+
+def _is_pruned(graph: Graph, node: Node) -> bool:
+    weights = pruned_weights(graph, node)
+    return weights is not None and graph.tensors[node.inputs[0] or ""].elements > weights.shape[1]
+
+
+class _Points:
+    """Builds the graph anew, with each row of some layers as a point of an image."""
+
+    def __init__(self, graph: Graph, layers: set[str]) -> None:
+        self._graph, self._layers = graph, layers
+        self._tensors = dict(graph.tensors)
+        self._names = {*graph.tensors, *(n.name for n in graph.nodes)}
+        self._images: dict[str, str] = {}
+        self._nodes: list[Node] = []
+
+    def run(self) -> Graph:
+        for node in self._graph.nodes:
+            if node.name in self._layers:
+                self._layer(node)
+            elif self._is_between(node):
+                names = tuple(self._images[name or ""] for name in node.inputs)
+                self._made(node, node.op, names, self._tensors[names[0]].shape)
+            else:
+                self._nodes.append(node)
+        made = dataclasses.replace(self._graph, tensors=self._tensors, nodes=tuple(self._nodes))
+        return dead(made)  # shapes that nobody asks for between two layers
+
+    def _is_between(self, node: Node) -> bool:
+        """An operator on single values of what layers made."""
+        if not isinstance(node.op, ANYWHERE):
+            return False
+        shapes = {self._graph.tensors[name or ""].shape for name in (*node.inputs, *node.outputs)}
+        return len(shapes) == 1 and all(name in self._images for name in node.inputs)
+
+    def _layer(self, node: Node) -> None:
+        assert isinstance(node.op, ops.FullyConnected)
+        x, w = (self._graph.tensors[name or ""] for name in node.inputs[:2])
+        assert w.data is not None
+        n, k = w.shape
+        rows = x.elements // k
+        if x.name not in self._images:
+            self._images[x.name] = image = fresh_name(f"{x.name}.points", self._names)
+            self._reshaped(x.name, (1, 1, rows, k), image)
+        name = fresh_name(f"{w.name}.points", self._names)
+        self._tensors[name] = Tensor(name, (n, 1, 1, k), w.dtype, None, w.data.reshape(n, 1, 1, k))
+        op = ops.Conv2D(activation=node.op.activation)
+        self._made(node, op, (self._images[x.name], name, *node.inputs[2:]), (1, 1, rows, n))
+
+    def _made(self, node: Node, op: Operator, inputs: tuple[str | None, ...], shape: Shape) -> None:
+        """`node` on images; its own output is another shape of what it makes."""
+        out = self._graph.tensors[node.outputs[0]]
+        name = fresh_name(f"{out.name}.points", self._names)
+        self._tensors[name] = Tensor(name, shape, out.dtype)
+        self._images[out.name] = name
+        self._nodes.append(Node(node.name, op, inputs, (name,)))
+        self._reshaped(name, out.shape, out.name)
+
+    def _reshaped(self, name: str, shape: Shape, to: str) -> None:
+        self._tensors[to] = Tensor(to, shape, self._tensors[name].dtype)
+        node = fresh_name(f"{to}.shaped", self._names)
+        self._nodes.append(Node(node, ops.Reshape(shape), (name,), (to,)))

@@ -1,0 +1,215 @@
+"""What operators cost on either layout of images, and which have a form for channel-major ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.ops.planar import TO_PIXELS, TO_PLANES
+from edgekit.host.compiler.ir.types import Array, DType, Graph, Node, Operator, Shape, Tensor
+from edgekit.host.compiler.lowering.channels_first.channels_first import band_of, planar_window
+from edgekit.host.compiler.lowering.conv.window import Window
+from edgekit.host.compiler.lowering.sparse.sparse_window import bands_of
+from edgekit.host.compiler.tables.layout_table import CHAIN, WINDOWS, LayoutTable, Work
+
+# The kernels of an operator on pixels and on planes, as the table names them.
+_KERNELS: dict[type[Operator], tuple[str, str]] = {
+    ops.Conv2D: ("dense", "sparse"),
+    ops.DepthwiseConv2D: ("depthwise", "planar_depthwise"),
+}
+_ROWS = ("dense_rows", "sparse_rows")  # of images that are one row of points: layers, as a rule
+ANYWHERE = (ops.Add, ops.Binary, ops.Clamp, ops.Function, ops.HardSwish, ops.Logistic, ops.Mul)
+
+
+@dataclass(frozen=True)
+class Costs:
+    """The costs of one operator on either layout, in the table's unit."""
+
+    pixels: float
+    planes: float
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What some operators cost less, in the table's unit, as long as all of them run on pixels."""
+
+    names: frozenset[str]
+    cost: float
+
+
+def costs(graph: Graph, node: Node, table: LayoutTable, vl: int) -> Costs | None:
+    """None for an operator that runs on pixels alone."""
+    form = priced_form(graph, node, table, vl)
+    if form is None:
+        return None
+    names = _KERNELS.get(type(node.op))
+    if names is None:
+        return Costs(0.0, 0.0)
+    x, y = graph.tensors[node.inputs[0] or ""].shape, graph.tensors[node.outputs[0]].shape
+    data = graph.tensors[node.inputs[1] or ""].data
+    assert data is not None
+    if isinstance(form, ops.PlanarConv2D):
+        if not _is_pointwise(form, data.shape):
+            names = WINDOWS
+        elif y[1] == 1:
+            names = _ROWS
+    works = (_on_pixels(node.op, data, x, y, vl), _on_planes(form, data, x, y, vl))
+    pixels, planes = (table.cost(name, work) for name, work in zip(names, works, strict=True))
+    return Costs(pixels, planes)
+
+
+def saved_by_chain(graph: Graph, pair: Sequence[Node], table: LayoutTable, vl: int) -> Saved:
+    """By a depthwise and a 1x1 convolution in one chain; below 0 where it costs more."""
+    alone = sum(table.cost(_KERNELS[type(node.op)][0], work_of(graph, node, vl)) for node in pair)
+    chain = table.cost(CHAIN, work_of_chain(graph, pair, vl))
+    return Saved(frozenset(node.name for node in pair), alone - chain)
+
+
+def work_of_chain(graph: Graph, pair: Sequence[Node], vl: int) -> Work:
+    """What a chain has to do: the work of its members, of which the first one reads an image."""
+    works = [work_of(graph, node, vl) for node in pair]
+    products, values = (sum(getattr(w, of) for w in works) for of in ("products", "values"))
+    return Work(products, values, works[0].pieces, works[0].inputs)
+
+
+def transpose_cost(tensor: Tensor, table: LayoutTable) -> float:
+    moves = tensor.shape[3] > 1 and math.prod(tensor.shape[1:3]) > 1
+    return table.cost("transpose", Work(0, tensor.elements)) if moves else 0.0
+
+
+def is_sparse(graph: Graph, node: Node, table: LayoutTable) -> bool:
+    """A convolution of which some weights are zero, and of a kind that was measured."""
+    if not isinstance(node.op, ops.Conv2D) or priced_form(graph, node, table, 1) is None:
+        return False
+    data = graph.tensors[node.inputs[1] or ""].data
+    return data is not None and _has_zeros(data)
+
+
+def tenths(weights: Array) -> int:
+    """How many of ten weights are zero."""
+    return round(10 * (1 - np.count_nonzero(weights) / weights.size))
+
+
+def _has_zeros(weights: Array) -> bool:
+    return int(np.count_nonzero(weights)) < weights.size
+
+
+def _is_pointwise(op: ops.Conv2D | ops.PlanarConv2D, weights: Shape) -> bool:
+    return op.stride == (1, 1) and not op.padding.any and weights[1:3] == (1, 1)
+
+
+def work_of(graph: Graph, node: Node, vl: int) -> Work:
+    """What a convolution, on either layout, or a transpose has to do."""
+    y = graph.tensors[node.outputs[0]].shape
+    if isinstance(node.op, ops.Transpose):
+        return Work(0, math.prod(y))
+    data = graph.tensors[node.inputs[1] or ""].data
+    assert data is not None
+    x = graph.tensors[node.inputs[0] or ""].shape
+    if isinstance(node.op, ops.Planar):
+        x, y = (tuple(shape[p] for p in TO_PIXELS) for shape in (x, y))
+        return _on_planes(node.op, data, x, y, vl)
+    return _on_pixels(node.op, data, x, y, vl)
+
+
+def _on_pixels(op: Operator, weights: Array, x: Shape, y: Shape, vl: int) -> Work:
+    """Whole vectors of channels. A depthwise convolution's pieces are rows of its output: it reads
+    lines of the image again for each, and how many of them a cache holds is their length."""
+    values, inputs = math.prod(y[:3]) * _whole(y[3], vl), math.prod(x)
+    products = values * weights.shape[1] * weights.shape[2]
+    if isinstance(op, ops.Conv2D):
+        return Work(products * weights.shape[3], values, inputs=inputs)
+    return Work(products, values, y[0] * y[1], inputs)
+
+
+def _on_planes(op: Operator, weights: Array, x: Shape, y: Shape, vl: int) -> Work:
+    """Whole vectors of pixels, for a depthwise window those of a row, for another one those of a
+    band; only weights that are not zero."""
+    (n, h, w, c), inputs = y, math.prod(x)
+    if isinstance(op, ops.PlanarConv2D):
+        pixels = n * _whole(h * w, vl)
+        if not _is_pointwise(op, weights.shape):
+            bands = bands_of(_window(op, x, weights.shape, y))
+            assert bands is not None
+            pixels = bands.all_pixels(vl)
+        return Work(int(np.count_nonzero(weights)) * pixels, c * pixels, inputs=inputs)
+    values = n * c * h * _whole(w, vl)
+    return Work(values * weights.shape[1] * weights.shape[2], values, n * c * h, inputs)
+
+
+def _whole(length: int, vl: int) -> int:
+    return -(-length // vl) * vl
+
+
+def planar_form(graph: Graph, node: Node, vl: int) -> Operator | None:
+    """The operator on channel-major images; None where there is no kernel for it."""
+    op = node.op
+    named = [None if t is None else graph.tensors[t] for t in node.inputs]
+    y = graph.tensors[node.outputs[0]] if node.outputs else None
+    if y is None or len(y.shape) != 4 or y.dtype is not DType.F32 or not named or not named[0]:
+        return None
+    if named[0].dtype is not DType.F32:
+        return None
+    if isinstance(op, ops.Conv2D | ops.DepthwiseConv2D):
+        w = named[1]
+        if w is None or w.data is None or w.dtype is not DType.F32:
+            return None
+        if isinstance(op, ops.Conv2D):
+            return _conv_form(op, named[0], w, y)
+        return _depthwise_form(op, named[0], w, y, vl)
+    if any(t is None or t.dtype is not DType.F32 or t.data is not None for t in named):
+        return None
+    return _moving_form(op, [t.shape for t in named if t is not None], y.shape)
+
+
+def _conv_form(op: ops.Conv2D, x: Tensor, w: Tensor, y: Tensor) -> Operator | None:
+    """With a window only of pruned weights: those that are not zero are read one by one."""
+    form = ops.PlanarConv2D(op.stride, op.dilation, op.padding, op.activation)
+    if _is_pointwise(op, w.shape):
+        return form
+    assert w.data is not None
+    fits = _has_zeros(w.data) and bands_of(_window(form, x.shape, w.shape, y.shape))
+    return form if fits else None
+
+
+def priced_form(graph: Graph, node: Node, table: LayoutTable, vl: int) -> Operator | None:
+    """As `planar_form`, of kinds that were measured."""
+    form = planar_form(graph, node, vl)
+    if not isinstance(form, ops.PlanarConv2D) or table.knows(WINDOWS[1]):
+        return form
+    return form if _is_pointwise(form, graph.tensors[node.inputs[1] or ""].shape) else None
+
+
+def _depthwise_form(
+    op: ops.DepthwiseConv2D, x: Tensor, w: Tensor, y: Tensor, vl: int
+) -> Operator | None:
+    if op.multiplier != 1 or x.shape[3] == 1:
+        return None
+    form = ops.PlanarDepthwiseConv2D(op.stride, op.dilation, op.padding, op.activation)
+    return form if band_of(_window(form, x.shape, w.shape, y.shape), vl) else None
+
+
+def _window(
+    op: ops.PlanarConv2D | ops.PlanarDepthwiseConv2D, x: Shape, weights: Shape, y: Shape
+) -> Window:
+    """Of images [n,h,w,c]."""
+    x, y = (tuple(shape[p] for p in TO_PLANES) for shape in (x, y))
+    return planar_window(op, x, weights, y)
+
+
+def _moving_form(
+    op: Operator, shapes: list[tuple[int, ...]], y: tuple[int, ...]
+) -> Operator | None:
+    """The channel-major form of operators whose kernels do not care which axis is which."""
+    if isinstance(op, ANYWHERE):
+        return op if all(shape == y for shape in shapes) else None
+    if isinstance(op, ops.Concat):
+        return ops.Concat(TO_PLANES.index(op.axis))
+    if isinstance(op, ops.Pad):
+        before, after = ([v[p] for p in TO_PLANES] for v in (op.before, op.after))
+        return ops.Pad(tuple(before), tuple(after))
+    return None

@@ -1,0 +1,254 @@
+"""The choice of operators that run on channel-major images, where weights are sparse enough for
+that to pay.
+
+Every operator that has a kernel for both layouts gets a cost for each, every image between two of
+them the cost of its transpose; the cheapest choice for the whole graph is a minimum cut. So a
+region of neighbors converts only what crosses its border, and only where that pays.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.names import fresh_name
+from edgekit.host.compiler.ir.ops.planar import TO_PIXELS, TO_PLANES
+from edgekit.host.compiler.ir.types import Graph, Node, Tensor
+from edgekit.host.compiler.lowering.channels_first.region_costs import (
+    Costs,
+    Saved,
+    costs,
+    is_sparse,
+    planar_form,
+    priced_form,
+    tenths,
+    transpose_cost,
+)
+from edgekit.host.compiler.lowering.groups import Groups
+from edgekit.host.compiler.tables.layout_table import LayoutTable
+from edgekit.host.compiler.transforms.passes.cut import TwoLabels
+from edgekit.kb.features import GemmShape
+from edgekit.kb.tables.operators import Candidate, Form, OperatorMethod
+
+# Of what neighbors take on pixels, by their prices: those of parts that gain are off by 0.08 at
+# most, and of three detectors all parts priced above 0.95 took longer on the A72.
+_MUST_TAKE = 0.95
+
+
+@dataclass(frozen=True, eq=False)
+class _Priced:
+    """A graph with what decides on its layouts."""
+
+    graph: Graph
+    table: LayoutTable
+    vl: int
+    saved: Sequence[Saved]
+
+    def costs(self, node: Node) -> Costs | None:
+        return costs(self.graph, node, self.table, self.vl)
+
+
+def choose_planes(
+    graph: Graph,
+    table: LayoutTable | None,
+    vl: int,
+    groups: Groups | None = None,
+    saved: Sequence[Saved] = (),
+) -> Graph:
+    """`graph` with the operators that are cheaper so on channel-major images, and transposes at
+    the borders. `vl`: floats of a vector. Without a table the graph stays as it is. What `groups`
+    know of a region stands over its price. `saved`: what operators save together on pixels."""
+    if table is None or not any(is_sparse(graph, n, table) for n in graph.nodes):
+        return graph
+    priced = _Priced(graph, table, vl, saved)
+    cheapest = _cheapest(priced)
+    chosen = _surely_cheaper(priced, cheapest)
+    if groups is not None:
+        asked = (_region(priced, r, cheapest, chosen, groups) for r in _regions(priced))
+        chosen = {name for names in asked for name in names}
+    return _Rewrite(graph, chosen).run() if chosen else graph
+
+
+def _surely_cheaper(priced: _Priced, cheapest: set[str]) -> set[str]:
+    """Of the operators that are cheapest on planes those that stay so if prices are off by as much
+    as they were found to be: neighbors together, with the transposes around them. Neighbors of
+    which none is pruned gain only by such errors."""
+    graph, table = priced.graph, priced.table
+    pruned = {n.name for n in graph.nodes if is_sparse(graph, n, table)}
+    kept = set()
+    for part in _joined(graph, cheapest):
+        gains = _cost(priced, part, part) <= _MUST_TAKE * _cost(priced, part, set())
+        kept |= part if gains and part & pruned else set()
+    return kept
+
+
+def _region(
+    priced: _Priced, inside: set[str], cheapest: set[str], sure: set[str], groups: Groups
+) -> set[str]:
+    """Of a region's operators those that are to run on planes: none, or those that `sure` names;
+    where that is none, what rows alone can ask for: the least price, at which its largest pruned
+    convolution is one of them."""
+    graph, table = priced.graph, priced.table
+    first = max(
+        (n for n in graph.nodes if n.name in inside and is_sparse(graph, n, table)),
+        key=lambda n: _dense_products(graph, n),
+    )
+    proven = bool(sure & inside)
+    planes = sure & inside or cheapest & inside or _cheapest(priced, first.name) & inside
+    y, data = graph.tensors[first.outputs[0]].shape, graph.tensors[first.inputs[1] or ""].data
+    assert data is not None
+    n, k = data.shape[0], math.prod(data.shape[1:])
+    form = Form(
+        "region", GemmShape(math.prod(y[:3]), k, n), "f32", (y[0], y[1], y[2]), zeros=tenths(data)
+    )
+    candidates = [
+        Candidate(OperatorMethod("in_place", "f32"), _cost(priced, inside, set())),
+        Candidate(OperatorMethod("sparse", "f32"), _cost(priced, inside, planes), proven),
+    ]
+    around = {t for n in graph.nodes if n.name in inside for t in (*n.inputs, *n.outputs) if t}
+    moves = {f"{t}{kind}" for t in around for kind in (".moved", ".planes.moved")}
+    method = groups.choose(first.name, form, candidates, inside, moves)
+    return planes if method.family == "sparse" else set()
+
+
+def _dense_products(graph: Graph, node: Node) -> int:
+    weights = graph.tensors[node.inputs[1] or ""]
+    return graph.tensors[node.outputs[0]].elements * math.prod(weights.shape[1:])
+
+
+def _regions(priced: _Priced) -> list[set[str]]:
+    """Neighbors that all have a form for channel-major images, where one is pruned."""
+    graph, table, vl = priced.graph, priced.table, priced.vl
+    able = {n.name for n in graph.nodes if priced_form(graph, n, table, vl) is not None}
+    pruned = {n.name for n in graph.nodes if is_sparse(graph, n, table)}
+    return [region for region in _joined(graph, able) if region & pruned]
+
+
+def _joined(graph: Graph, names: set[str]) -> list[set[str]]:
+    """Those of `names` together that reach each other through images between them alone."""
+    producer = graph.producer()
+    part: dict[str, set[str]] = {}
+    for node in graph.nodes:
+        if node.name not in names:
+            continue
+        mine = part[node.name] = {node.name}
+        for name in node.inputs:
+            before = producer.get(name or "")
+            if before is not None and before.name in names:
+                mine |= part[before.name]
+        for name in mine:
+            part[name] = mine
+    return list({id(each): each for each in part.values()}.values())
+
+
+def _cost(priced: _Priced, inside: set[str], planes: set[str]) -> float:
+    """What the operators of a region cost with some of them on planes, and what lies between."""
+    graph, table = priced.graph, priced.table
+    producer, consumers = graph.producer(), graph.consumers()
+    kept = (s for s in priced.saved if s.names & inside and not s.names & planes)
+    total = -sum(s.cost for s in kept)
+    for node in graph.nodes:
+        found = priced.costs(node) if node.name in inside else None
+        if found is not None:
+            total += found.planes if node.name in planes else found.pixels
+    for name, tensor in graph.tensors.items():
+        if len(tensor.shape) == 4 and tensor.data is None:
+            made = name in producer and producer[name].name in planes
+            users = {n.name in planes for n in consumers[name]}
+            users |= {False} if name in graph.outputs else set()
+            total += transpose_cost(tensor, table) if users - {made} else 0.0
+    return total
+
+
+def _cheapest(priced: _Priced, forced: str = "") -> set[str]:
+    """Names of the nodes that are to run on planes, of which `forced` is one."""
+    graph = priced.graph
+    labels = TwoLabels()
+    at: dict[str, int] = {}
+    outside = labels.thing(0, math.inf)
+    for node in graph.nodes:
+        found = priced.costs(node)
+        at[node.name] = outside
+        if found is not None:
+            pixels = math.inf if node.name == forced else found.pixels
+            at[node.name] = labels.thing(pixels, found.planes)
+    producer, consumers = graph.producer(), graph.consumers()
+    for name, tensor in graph.tensors.items():
+        if len(tensor.shape) != 4 or tensor.data is not None:
+            continue
+        made = at[producer[name].name] if name in producer else outside
+        users = {at[n.name] for n in consumers[name]}
+        users |= {outside} if name in graph.outputs else set()
+        if users - {made}:
+            labels.convert_between(made, users, transpose_cost(tensor, priced.table))
+    for together in priced.saved:
+        labels.saved_together((at[name] for name in together.names), together.cost)
+    second = labels.second_label()
+    return {name for name, number in at.items() if second[number]}
+
+
+class _Rewrite:
+    """Builds the graph anew; a tensor may stand in it as pixels, as planes, or as both."""
+
+    def __init__(self, graph: Graph, chosen: set[str]) -> None:
+        self._graph, self._chosen = graph, chosen
+        self._tensors = {
+            n: t for n, t in graph.tensors.items() if t.data is not None or n in graph.inputs
+        }
+        self._planes: dict[str, str] = {}
+        self._names = set(graph.tensors) | {n.name for n in graph.nodes}
+        self._nodes: list[Node] = []
+
+    def run(self) -> Graph:
+        for node in self._graph.nodes:
+            if node.name in self._chosen:
+                self._on_planes(node)
+            else:
+                for name in node.inputs:
+                    self._as_pixels(name)
+                self._tensors |= {name: self._graph.tensors[name] for name in node.outputs}
+                self._nodes.append(node)
+        for name in self._graph.outputs:
+            self._as_pixels(name)
+        return dataclasses.replace(self._graph, tensors=self._tensors, nodes=tuple(self._nodes))
+
+    def _on_planes(self, node: Node) -> None:
+        op = planar_form(self._graph, node, 1)
+        assert op is not None
+        images = op.images if isinstance(op, ops.Planar) else range(len(node.inputs))
+        inputs = tuple(
+            self._as_planes(name) if i in images and name is not None else name
+            for i, name in enumerate(node.inputs)
+        )
+        self._nodes.append(Node(node.name, op, inputs, (self._new_planes(node.outputs[0]),)))
+
+    def _new_planes(self, name: str) -> str:
+        """The channel-major form of a tensor, not yet made."""
+        old, own = self._graph.tensors[name], fresh_name(f"{name}.planes", self._names)
+        shape = tuple(old.shape[p] for p in TO_PLANES)
+        self._tensors[own] = Tensor(own, shape, old.dtype)
+        self._planes[name] = own
+        return own
+
+    def _as_planes(self, name: str) -> str:
+        if name not in self._planes:
+            own = self._new_planes(name)
+            self._move(self._tensors[name], TO_PLANES, own)
+        return self._planes[name]
+
+    def _as_pixels(self, name: str | None) -> None:
+        if name is None or name in self._tensors:
+            return
+        self._tensors[name] = self._graph.tensors[name]
+        self._move(self._tensors[self._planes[name]], TO_PIXELS, name)
+
+    def _move(self, x: Tensor, permutation: tuple[int, ...], name: str) -> None:
+        long = [p for p in permutation if x.shape[p] != 1]
+        shape = tuple(x.shape[p] for p in permutation)
+        still = long == sorted(long)
+        op = ops.Reshape(shape) if still else ops.Transpose(permutation)
+        node = fresh_name(f"{name}.moved", self._names)
+        self._nodes.append(Node(node, op, (x.name,), (name,)))

@@ -1,0 +1,141 @@
+"""What an operator that multiplies was compiled to, read off the kernels that are called."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import DType, Node, Operator
+from edgekit.host.compiler.lowering.context import Context
+from edgekit.host.compiler.lowering.conv.window import C_TYPES
+from edgekit.host.compiler.lowering.plan import Call, Field, Kernel, Loop
+from edgekit.kb.tables.choice import BY_LAYOUTS, CHAINED, ONLY, Choice, Compiled
+from edgekit.kb.tables.method import Split
+from edgekit.kb.tables.operators import Family, OperatorMethod, banded, sums_at_once
+from edgekit.kb.targets.isa import Isa
+
+_FAMILIES: Mapping[str, Family] = MappingProxyType(
+    {
+        "conv/f32_conv.c": "in_place",
+        "conv/i8_conv.c": "in_place",
+        "conv/f32_winograd.c": "winograd",
+        "conv/dwconv.c": "depthwise",
+        "conv/wide.c": "wide",
+        "conv/planar.c": "planar",
+        "conv/planar_direct.c": "planar",
+        "conv/planar_rows.c": "planar",
+        "conv/chain.c": "chain",
+        "conv/stem.c": "chain",
+        "product/matmul.c": "unpacked",
+        "product/packed.c": "packed",
+        "product/streamed.c": "streamed",
+        "sparse/layer.c": "sparse",
+        "sparse/window.c": "sparse",
+        "sparse/spmv_layer.c": "strips",
+        "sparse/codes.c": "strips",
+        "outlier/layer.c": "outlier",
+        "recurrent/layer.c": "recurrent",
+        "recurrent/coded_lstm.c": "recurrent",
+        "recurrent/coded_svdf.c": "recurrent",
+        "nna/layer.c": "nna",
+        "nna/product.c": "nna",
+    }
+)
+_OF_CHOICES = ("in_place", "winograd", "depthwise", "unpacked", "packed", "streamed")
+_PRECISIONS = {text: dtype.value for dtype, text in C_TYPES.items()}
+_ONE_PRECISION: Mapping[Family, str] = MappingProxyType(
+    {"sparse": "f32", "strips": "f32", "outlier": "s8", "nna": "s8"}
+)
+
+
+def compiled_of(ctx: Context, node: Node, calls: Sequence[Call | Loop]) -> Compiled | None:
+    """None for an operator that does not multiply, and for a loop, whose body has operators."""
+    made = [c for c in calls if isinstance(c, Call) and c.kernel.source in _FAMILIES]
+    if not made:
+        return None
+    first, *more = made
+    whole = _compiled(ctx, node, first.kernel, first.fields)
+    inner = {c.kernel.symbol: c for c in more if c.kernel.symbol != first.kernel.symbol}
+    members = [_compiled(ctx, node, c.kernel, c.fields) for c in inner.values()]
+    if isinstance(node.op, ops.RowChain):
+        parts = [part for part in first.kernel.parts if part.source in _FAMILIES]
+        names = node.op.names or (None,) * len(node.op.members)
+        named = [n for n, op in zip(names, node.op.members, strict=True) if _multiplies(op)]
+        pairs = zip(named, parts, strict=True)
+        members = [_compiled(ctx, node, kernel, {}, name) for name, kernel in pairs]
+        method = dataclasses.replace(whole.method, members=len(members))
+        whole = dataclasses.replace(whole, method=method)
+    return dataclasses.replace(whole, members=tuple(members))
+
+
+def _multiplies(op: Operator) -> bool:
+    return isinstance(op, ops.Conv2D | ops.DepthwiseConv2D)
+
+
+def _compiled(
+    ctx: Context,
+    node: Node,
+    kernel: Kernel,
+    fields: Mapping[str, Field],
+    name: str | None = None,
+) -> Compiled:
+    """One kernel of a node, and what it is called with; `name`: of the member of a chain whose
+    kernel it is."""
+    family = _FAMILIES[kernel.source]
+    macros = dict(kernel.macros)
+    precision = _ONE_PRECISION.get(family) or kernel.symbol.split("_")[1]
+    if "TX" in macros:
+        precision = _PRECISIONS[macros["TX"]]
+    elif family == "chain":
+        precision = _PRECISIONS[macros["T"]]
+    isa = ctx.isa.of_half if precision == DType.F16.value else ctx.isa
+    rows, columns = _tile(isa, family, macros)
+    split: Split = "n" if fields.get("panel_outer") == 1 else "m"
+    block = int(macros["K_BLOCK"]) if "K_BLOCK" in macros else None
+    method = OperatorMethod(family, precision, rows, columns, split, block)
+    choice = _choice(ctx, node, family, name or node.name)
+    band = fields["band"] if family == "in_place" and split == "n" else 0
+    assert isinstance(band, int)
+    at_once = band * (rows or 0)
+    if choice.form is not None:
+        method = banded(method, at_once, choice.form, ctx.board, ctx.threads)
+    return Compiled(kernel.symbol, method, choice, band_rows=at_once)
+
+
+def _tile(isa: Isa, family: Family, macros: Mapping[str, str]) -> tuple[int | None, int | None]:
+    if family == "depthwise":
+        return int(macros.get("ROWS", "1")), sums_at_once(isa, "FLOAT_X" in macros)
+    if family == "wide":
+        return 1, int(macros["BLOCK"])
+    if "NV" in macros:
+        return int(macros["MR"]), int(macros["NV"]) * isa.vl
+    return None, None
+
+
+def _choice(ctx: Context, node: Node, family: Family, name: str) -> Choice:
+    group = ctx.of_groups.get(name)
+    together = group and dataclasses.replace(group, form=None)  # it is no operator's alone
+    if isinstance(node.op, ops.PrunedConv2D | ops.PrunedFullyConnected):
+        return _by_costs(together, Choice("layouts", node.op.rule))
+    if family in ("planar", "sparse"):
+        return _by_costs(together, BY_LAYOUTS)
+    if family == "chain":
+        return _by_costs(together, CHAINED)
+    if family not in _OF_CHOICES:
+        return ONLY
+    own = ctx.choices.get(name, ONLY)
+    if group is None or group.row is None or group.row.method is None or group.form is None:
+        return own
+    apart = f"{group.form.name} has a row of {group.row.source}: {group.why}"
+    return dataclasses.replace(own, why=f"{own.why}; not more than that, since {apart}")
+
+
+def _by_costs(together: Choice | None, costs: Choice) -> Choice:
+    """What decided on a group, with the reason of `costs` where that was no row."""
+    if together is None:
+        return costs
+    if together.row is not None and together.row.method is not None:
+        return dataclasses.replace(together, why=f"{together.why}; else: {costs.why}")
+    return dataclasses.replace(together, rule=costs.rule, why=costs.why)

@@ -1,0 +1,154 @@
+"""What every lowering rule works with: the graph, the ISA, weights to pack, buffers to ask for."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from edgekit.host.compiler.ir.align import ALIGN, round_up
+from edgekit.host.compiler.ir.types import Array, DType, Graph, Node, Operator, Tensor
+from edgekit.host.compiler.ir.views import Part
+from edgekit.host.compiler.lowering.plan import Alias, Call, Kernel, Loop, StateSlot, Value, Weights
+from edgekit.host.errors import InputError
+from edgekit.kb.tables.choice import Choice
+from edgekit.kb.tables.gemm_table import KnowledgeBase
+from edgekit.kb.targets.board import BoardProfile
+from edgekit.kb.targets.isa import Isa
+
+
+class UnsupportedFormError(ValueError):
+    """There is no kernel for this form of an operator; the text names the form, `lower` adds which
+    one."""
+
+
+class WeightsFile:
+    """Collects packed constants; equal ones are stored once, each aligned to a cache line."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._known: dict[bytes, int] = {}
+
+    def add(self, array: Array) -> Weights:
+        data = np.ascontiguousarray(array).tobytes()
+        key = hashlib.sha256(data).digest()
+        if key not in self._known:
+            self._known[key] = self._size
+            padded = data + bytes(round_up(max(len(data), 1), ALIGN) - len(data))
+            self._parts.append(padded)
+            self._size += len(padded)
+        return Weights(self._known[key])
+
+    def bytes(self) -> bytes:
+        return b"".join(self._parts)
+
+
+@dataclass(frozen=True, eq=False)
+class LookUp:
+    """A function of codes that is part of the product before it: the nodes that are it, its
+    result, and tables of its results: one [1, 256], or one for each channel [channels, 256]."""
+
+    nodes: tuple[str, ...]
+    out: str
+    tables: Array
+
+
+@dataclass
+class Context:
+    """State of one lowering; rules read the graph and add weights, scratch and aliases.
+
+    `table` is the board's knowledge base, asked for methods on `threads`; `choices` what decided on
+    methods, by node, `of_groups` what decided on those of several nodes together. `parts` are made
+    in their places in wider tensors; `look_ups` are functions behind products, by these.
+    """
+
+    graph: Graph
+    isa: Isa
+    board: BoardProfile
+    table: KnowledgeBase
+    threads: int = 1
+    weights: WeightsFile = field(default_factory=WeightsFile)
+    scratch_bytes: dict[str, int] = field(default_factory=dict)
+    aliases: dict[str, Alias] = field(default_factory=dict)
+    states: dict[str, StateSlot] = field(default_factory=dict)
+    choices: dict[str, Choice] = field(default_factory=dict)
+    of_groups: Mapping[str, Choice] = field(default_factory=dict)
+    parts: Mapping[str, Part] = field(default_factory=dict)
+    look_ups: Mapping[str, LookUp] = field(default_factory=dict)
+
+    def of_floats(self, dtype: DType) -> Context:
+        """This lowering with the instruction set for kernels of f32 or f16."""
+        if dtype is not DType.F16:
+            return self
+        return dataclasses.replace(self, isa=self.isa.of_half)
+
+    @property
+    def by_rule(self) -> Context:
+        """This lowering without rows of operators."""
+        return dataclasses.replace(self, table=dataclasses.replace(self.table, operators=()))
+
+    def tensor(self, name: str | None) -> Tensor:
+        assert name is not None
+        return self.graph.tensors[name]
+
+    def pitch(self, name: str) -> int:
+        """Elements from one row of channels of a tensor to the next, where a kernel makes it."""
+        tensor = self.graph.tensors[name]
+        if name in self.parts:
+            return self.parts[name].pitch // tensor.dtype.bytes
+        return tensor.shape[-1]
+
+    def optional(self, node: Node, index: int) -> Tensor | None:
+        name = node.inputs[index] if index < len(node.inputs) else None
+        return None if name is None else self.graph.tensors[name]
+
+    def constant(self, node: Node, index: int, what: str) -> Array:
+        """The value of a constant input; a computed one is refused by name."""
+        tensor = self.tensor(node.inputs[index])
+        if tensor.data is None:
+            raise InputError(
+                f"{self.graph.name}: operator {node.name} ({node.op.kind}): expected constant "
+                f"{what}, found a tensor that is computed; edgekit does not support that"
+            )
+        return tensor.data
+
+    def scratch(self, node: Node, size: int) -> Value:
+        """A temporary of `size` bytes that lives during this node's step."""
+        name = f"{node.name}:scratch{len(self.scratch_bytes)}"
+        self.scratch_bytes[name] = size
+        return Value(name)
+
+    def kernel(
+        self, name: str, source: str, header: str | None, args: str, **macros: str | int
+    ) -> Kernel:
+        """An instance named ek_<name>_<simd>; `header`: see Kernel."""
+        items = tuple((key, str(value)) for key, value in macros.items())
+        symbol = f"ek_{name}_{self.isa.simd}"
+        if self.isa.simd != self.board.simd:
+            items = (("EK_SIMD", f'"simd/{self.isa.simd}.h"'), *items)
+        return Kernel(symbol, source, header, args, items)
+
+    def unsupported(self, node: Node, found: str) -> InputError:
+        return InputError(
+            f"{self.graph.name}: operator {node.name} ({node.op.kind}): {found} is not supported "
+            f"by edgekit's kernels; export the model in f32 or with 8-bit weights and activations"
+        )
+
+
+def padded(values: Array | Sequence[float], size: int, dtype: np.dtype[np.generic]) -> Array:
+    """A vector of `size` values: `values` (or its one value everywhere), then zeros."""
+    v = np.asarray(values).reshape(-1)
+    out = np.zeros(size, dtype)
+    if v.size == 1:
+        out[:] = v[0]
+    else:
+        out[: v.size] = v
+    return out
+
+
+Rule = Callable[[Context, Node], list[Call] | list[Call | Loop]]
+Rules = Mapping[type[Operator], Rule]

@@ -1,0 +1,1 @@
+"""Convolutions and chains of them."""

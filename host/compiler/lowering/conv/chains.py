@@ -1,0 +1,282 @@
+"""The choice of convolutions that run as a chain (ops.RowChain): where an image between them would
+leave the core's cache, or does not fit the memory that there is.
+
+Measured: chains gain where two operators touch more than a core's last cache holds, and lose some
+percent where all of that stays there (chain_cost.py). On x86 and A53 a chain is what
+touches much.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.chains import with_chains
+from edgekit.host.compiler.ir.types import DType, Graph, Node, Tensor
+from edgekit.host.compiler.lowering.context import Context
+from edgekit.host.compiler.lowering.conv.chain_cost import STRIPS, Between, beyond_caches
+from edgekit.host.compiler.lowering.conv.row_chain import cut
+from edgekit.host.compiler.lowering.conv.window import window_of
+from edgekit.host.compiler.lowering.groups import Groups
+from edgekit.host.compiler.transforms.passes.rewrite import Users
+from edgekit.host.compiler.transforms.split.live import Live
+from edgekit.kb.features import GemmShape
+from edgekit.kb.tables.gemm_table import KnowledgeBase
+from edgekit.kb.tables.operators import (
+    Candidate,
+    Form,
+    Kind,
+    OperatorMethod,
+    candidates_of,
+    panel_outer,
+)
+from edgekit.kb.targets.board import BoardProfile, caches_of
+
+# An architecture without a price of memory, and a core where the largest images first gain more
+# than the price of each site, which does not see that two may want one pointwise convolution: by
+# that MobileNet 0.25 took 4 % longer on an A53.
+_BY_SIZE = frozenset({"x86_64", "cortex-a53"})
+# What is much, times L2: most profiles know only the least that such cores have.
+_MUCH = 2
+_MUCH_WHERE_L2_IS_SURE = MappingProxyType({"x86-64-v4-amx": 1})
+_SHARE = 0.25  # of what is touched, for rows that windows share to be worth their copies
+NO_CHAINS: Mapping[str, tuple[Node, ...]] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class _Link:
+    """Two convolutions with an image between them that nothing else reads."""
+
+    image: Tensor
+    before: Node
+    after: Node
+    touched: int  # bytes of the images that the two read and write
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether it is the depthwise convolution's result: no row of it is needed twice."""
+        return isinstance(self.before.op, ops.DepthwiseConv2D)
+
+
+@dataclass(frozen=True)
+class _Site:
+    """A depthwise convolution, and the links of it that may be a chain: that behind it, and that
+    before it, whose pointwise convolution is in no other site."""
+
+    links: tuple[_Link, ...]
+
+    @property
+    def node(self) -> Node:
+        return self.links[0].before
+
+    @property
+    def names(self) -> set[str]:
+        return {node.name for k in self.links for node in (k.before, k.after)}
+
+
+def chain_for_time(
+    graph: Graph, board: BoardProfile, table: KnowledgeBase, groups: Groups | None = None
+) -> Graph:
+    """`graph` with chains where they cost less than their members alone, and no more has to be
+    alive than before: what a chain reads and makes is alive at once. None for boards of which
+    nothing is known of the memory. What `groups` know of a depthwise convolution and its neighbors
+    stands over that."""
+    links = _links(graph, board)
+    empty = _Chains(graph, Context(graph, board.isa, board, table))
+    sites = {site.node.name: site for site in _sites(links)}
+    prices = {name: _prices(empty, site, board) for name, site in sites.items()}
+    if not _BY_SIZE.isdisjoint((board.arch, *board.platforms)):
+        usual = _for_time(empty, links, board)
+    else:
+        usual = _joined(empty, sites, {k: min(p, key=lambda n: p[n]) for k, p in prices.items()})
+    if groups is None:
+        return usual.graph
+    today = {name: usual.members_at(site.node) for name, site in sites.items()}
+    wanted = {
+        name: _by_rows(graph, site, prices[name], today[name], groups)
+        for name, site in sites.items()
+    }
+    return usual.graph if wanted == today else _joined(empty, sites, wanted).graph
+
+
+def _joined(empty: _Chains, sites: Mapping[str, _Site], members: Mapping[str, int]) -> _Chains:
+    """Chains of so many operators at each site, by its name."""
+    made = empty
+    for name in sorted(members):
+        made = made.joined_all(sites[name].links[: members[name] - 1]) or made
+    return made
+
+
+def _for_time(made: _Chains, links: Sequence[_Link], board: BoardProfile) -> _Chains:
+    """Chains of those links that touch much."""
+    much = _MUCH_WHERE_L2_IS_SURE.get(board.platform, _MUCH) * caches_of(board).l2
+    large = [k for k in links if k.touched > much]
+    large = [k for k in large if k.is_behind or k.image.bytes >= k.touched * _SHARE]
+    for link in sorted(large, key=lambda k: -k.image.bytes):
+        made = made.joined_all((link,)) or made
+    return made.ending_pointwise()
+
+
+def _sites(links: Sequence[_Link]) -> list[_Site]:
+    """In the order of the graph."""
+    behind = {k.before.name: k for k in links if k.is_behind}
+    ends = {k.after.name for k in behind.values()}
+    before = {k.after.name: k for k in links if not k.is_behind and k.before.name not in ends}
+    return [_Site((k, before[name]) if name in before else (k,)) for name, k in behind.items()]
+
+
+def _prices(empty: _Chains, site: _Site, board: BoardProfile) -> dict[int, float]:
+    """What the operators of a site cost by how many of them are one: their products, and the images
+    between those that are not."""
+    graph = empty.graph
+    nodes = {node.name: node for k in site.links for node in (k.before, k.after)}
+    products = sum(_product_price(graph, node, board) for node in nodes.values())
+    between = [beyond_caches(board, Between(k.image.bytes, k.touched)) for k in site.links]
+    most = [i for i in range(1, len(site.links) + 1) if empty.joined_all(site.links[:i])]
+    chains = {i + 1: products * (1 + STRIPS) + sum(between[i:]) for i in most}
+    return {1: products + sum(between), **chains}
+
+
+def _product_price(graph: Graph, node: Node, board: BoardProfile) -> float:
+    form = _form(graph, node, "depthwise" if isinstance(node.op, ops.DepthwiseConv2D) else "conv")
+    isa = board.isa.of_half if form.dtype == "f16" else board.isa
+    return min(c.price for c in candidates_of(form, isa, board) if c.proven)
+
+
+def _form(graph: Graph, node: Node, kind: Kind) -> Form:
+    """That of a member: its product, as it is alone."""
+    x, w, y = (graph.tensors[t or ""] for t in (*node.inputs[:2], *node.outputs))
+    assert isinstance(node.op, ops.Conv2D | ops.DepthwiseConv2D)
+    window = window_of(node.op, x, w, y)
+    k = window.k if isinstance(node.op, ops.Conv2D) else math.prod(window.kernel)
+    shape = GemmShape(window.pixels, k, y.shape[3])
+    return Form(
+        kind, shape, x.dtype.value, window.y[:3], window.kernel, window.stride, window.dilation
+    )
+
+
+def _by_rows(
+    graph: Graph, site: _Site, prices: Mapping[int, float], today: int, groups: Groups
+) -> int:
+    """How many operators are to be one at a site; `today` may be a chain with what is another
+    site's, whose price nobody knows."""
+    form = _form(graph, site.node, "chain")
+    known = {today: min(prices.values()), **prices}
+    candidates = [
+        Candidate(
+            OperatorMethod("chain" if n > 1 else "depthwise", form.dtype, members=n),
+            price,
+            n == today,
+        )
+        for n, price in sorted(known.items())
+    ]
+    return groups.choose(site.node.name, form, candidates, site.names).members
+
+
+def chain_for_memory(graph: Graph, board: BoardProfile, table: KnowledgeBase, limit: int) -> Graph:
+    """`graph` with chains where more than `limit` bytes are alive, as far as they help."""
+    links = _links(graph, board)
+    made = _Chains(graph, Context(graph, board.isa, board, table))
+    while (live := Live(made.graph)).peak > limit:
+        alive = _images_across(made.graph, live.worst)
+        tried = (made.joined(k) for k in links if k.image.name in alive)
+        better = [m for m in tried if m is not None]
+        least = min(better, key=lambda m: Live(m.graph).summit, default=made)
+        if Live(least.graph).summit >= live.summit:
+            break
+        made = least
+    return made.graph
+
+
+def _images_across(graph: Graph, at: int) -> set[str]:
+    """What is made at or before node `at`, and read there or behind it."""
+    made = {t for node in graph.nodes[: at + 1] for t in node.outputs}
+    return made & {t for node in graph.nodes[at:] for t in node.inputs if t is not None}
+
+
+def _links(graph: Graph, board: BoardProfile) -> list[_Link]:
+    """None on boards with units of their own for products: an operator runs on one unit."""
+    if board.nna is not None or any(u.kind in ("matrix", "vector") for u in board.speeds):
+        return []
+    users = Users(graph)
+    found = []
+    for node in graph.nodes:
+        after = users.only_consumer(node.outputs[0]) if node.outputs else None
+        if after is None or list(after.inputs).count(node.outputs[0]) != 1:
+            continue
+        if after.inputs[0] != node.outputs[0] or not _are_linked(graph, board, node, after):
+            continue
+        images = [graph.tensors[t or ""] for t in (node.inputs[0], *node.outputs, *after.outputs)]
+        found.append(_Link(images[1], node, after, sum(t.bytes for t in images)))
+    return found
+
+
+def _are_linked(graph: Graph, board: BoardProfile, before: Node, after: Node) -> bool:
+    kinds = (type(before.op), type(after.op))
+    if kinds not in ((ops.Conv2D, ops.DepthwiseConv2D), (ops.DepthwiseConv2D, ops.Conv2D)):
+        return False
+    return all(_may_be_member(graph, board, node) for node in (before, after))
+
+
+def _may_be_member(graph: Graph, board: BoardProfile, node: Node) -> bool:
+    """One image, constant operands of one type, and one kernel that reads weights at every tile."""
+    x, w, *rest = (None if t is None else graph.tensors[t] for t in node.inputs)
+    y = graph.tensors[node.outputs[0]]
+    if x is None or w is None or w.data is None or x.shape[0] != 1 or x.data is not None:
+        return False
+    if len({x.dtype, w.dtype, y.dtype}) != 1 or not (x.dtype is DType.F32 or x.dtype.is_quantized):
+        return False
+    if rest and rest[0] is not None and rest[0].data is None:
+        return False
+    op = node.op
+    if isinstance(op, ops.DepthwiseConv2D):
+        return op.multiplier == 1 and x.shape[3] > 1
+    assert isinstance(op, ops.Conv2D)
+    plain = w.shape[1:3] == (1, 1) and op.stride == (1, 1) and not op.padding.any
+    return plain and not panel_outer(board, w.bytes)
+
+
+class _Chains:
+    """A graph with the chains that some links make of it, each where its last member was."""
+
+    def __init__(
+        self, plain: Graph, context: Context, chain: Mapping[str, tuple[Node, ...]] = NO_CHAINS
+    ) -> None:
+        self._plain, self._context = plain, context
+        self._chain = chain  # by the name of each member
+        self.graph = with_chains(plain, chain) if chain else plain
+
+    def members_at(self, node: Node) -> int:
+        """How many operators are one with `node`, itself among them."""
+        return len(self._chain.get(node.name, (node,)))
+
+    def joined_all(self, links: Iterable[_Link]) -> _Chains | None:
+        """The chains with some more links; None if one of them cannot be, or more has to be alive
+        than without chains."""
+        made: _Chains | None = self
+        for link in links:
+            made = made and made.joined(link)
+        if made is None or Live(made.graph).peak > Live(self._plain).peak:
+            return None
+        return made
+
+    def ending_pointwise(self) -> _Chains:
+        """The chains without those that end with the depthwise convolution, which gain nothing
+        (docs/measurements.md)."""
+        kept = {k: v for k, v in self._chain.items() if isinstance(v[-1].op, ops.Conv2D)}
+        return _Chains(self._plain, self._context, kept)
+
+    def joined(self, link: _Link) -> _Chains | None:
+        """The chains with one more link; None if the chain would not be of one depthwise
+        convolution, or its rows do not fit."""
+        before = self._chain.get(link.before.name, (link.before,))
+        after = self._chain.get(link.after.name, (link.after,))
+        both = (*before, *after)
+        if before is after or sum(isinstance(n.op, ops.DepthwiseConv2D) for n in both) != 1:
+            return None
+        if cut(self._context, both) is None:
+            return None
+        return _Chains(self._plain, self._context, {**self._chain, **{n.name: both for n in both}})

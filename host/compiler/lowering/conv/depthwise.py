@@ -1,0 +1,254 @@
+"""Depthwise convolutions."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from edgekit.device.runtime.kernel_facts import DEPTHWISE_TILE, MOST_TAPS
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.align import round_up
+from edgekit.host.compiler.ir.ops import DepthwiseConv2D
+from edgekit.host.compiler.ir.quantization import (
+    activation_range,
+    convolution_multiplier,
+    zero_point_of,
+)
+from edgekit.host.compiler.ir.types import Array, DType, Node, Tensor
+from edgekit.host.compiler.lowering.context import Context, Rules, padded
+from edgekit.host.compiler.lowering.conv.conv import product
+from edgekit.host.compiler.lowering.conv.epilogues import epilogue_of
+from edgekit.host.compiler.lowering.conv.window import C_TYPES, Window, window_of
+from edgekit.host.compiler.lowering.elementwise.tables import look_up_of
+from edgekit.host.compiler.lowering.gemm.requantize import (
+    requantize_fields,
+    saturates,
+    shifts_right_only,
+    wrap_i32,
+)
+from edgekit.host.compiler.lowering.methods import form_of, method_of
+from edgekit.host.compiler.lowering.moves.layout import strided_copy
+from edgekit.host.compiler.lowering.packing import signed_weights
+from edgekit.host.compiler.lowering.plan import Call, Field, Value
+from edgekit.kb.costs.rule import LINE
+from edgekit.kb.features import GemmShape
+from edgekit.kb.tables.operators import Form, sums_at_once
+from edgekit.kb.targets.clusters import timed_core
+
+_BLOCKS_OF_LINE = 4  # at least, of channels, for strips of columns to pay
+
+
+def lower_depthwise(ctx: Context, node: Node) -> list[Call]:
+    op = node.op
+    assert isinstance(op, DepthwiseConv2D)
+    x, w = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
+    y = ctx.tensor(node.outputs[0])
+    window = window_of(op, x, w, y)
+    data = ctx.constant(node, 1, "weights")
+    if window.x[3] == 1:
+        # One input channel: an ordinary convolution whose weights only lie differently.
+        rows = np.ascontiguousarray(data.reshape(-1, data.shape[3]).T)
+        return product(ctx, node, window, rows, op.activation)
+    if math.prod(window.kernel) > MOST_TAPS:
+        raise ctx.unsupported(node, f"a window of {window.kernel[0]}x{window.kernel[1]}")
+    calls: list[Call] = []
+    source = Value(x.name)
+    if op.multiplier > 1:
+        source, repeat = _repeat_channels(ctx, node, x, op.multiplier)
+        calls.append(repeat)
+        n, h, w_, _ = window.x
+        window = dataclasses.replace(window, x=(n, h, w_, window.y[3]))
+    if x.dtype is w.dtype and x.dtype in (DType.F32, DType.F16):
+        return [*calls, _floats(ctx, node, window, data, source)]
+    if x.dtype == w.dtype == y.dtype and x.dtype.is_quantized:
+        return [*calls, _i8(ctx, node, window, data, source)]
+    raise ctx.unsupported(node, f"the types {x.dtype.value} and {w.dtype.value}")
+
+
+def _repeat_channels(ctx: Context, node: Node, x: Tensor, times: int) -> tuple[Value, Call]:
+    """x with each channel `times` times in a row, so that channels match the weights'."""
+    size = x.dtype.bytes
+    target = ctx.scratch(node, x.bytes * times)
+    copy = strided_copy(
+        ctx,
+        (x.elements, times),
+        (size, 0),
+        (size * times, size),
+        size,
+        Value(x.name),
+        target,
+    )
+    return target, copy
+
+
+def _block(ctx: Context, dtype: DType) -> int:
+    return sums_at_once(ctx.isa, dtype.is_float)
+
+
+def _form(node: Node, window: Window, dtype: DType) -> Form:
+    form = form_of(node, window, dtype.value, 0)
+    shape = GemmShape(window.pixels, math.prod(window.kernel), window.y[3])
+    return dataclasses.replace(form, kind="depthwise", shape=shape)
+
+
+def rows_at_once(ctx: Context, node: Node, window: Window, dtype: DType) -> int:
+    """Rows of the output that are made at once."""
+    method = method_of(ctx, node, _form(node, window, dtype))
+    assert method is not None and method.mr is not None
+    return method.mr
+
+
+def _kernel_name(
+    ctx: Context, node: Node, window: Window, dtype: DType
+) -> tuple[str, dict[str, str | int]]:
+    kh, kw = window.kernel
+    stride = window.stride
+    macros: dict[str, str | int] = {"TX": C_TYPES[dtype], "KH": 0}
+    if dtype.is_float:
+        macros["FLOAT_X"] = 1
+    rows = rows_at_once(ctx, node, window, dtype)
+    if not _form(node, window, dtype).has_fixed_window:
+        return f"{dtype.value}_dwconv", macros
+    macros |= {"KH": kh, "KW": kw, "SH": stride[0], "SW": stride[1], "ROWS": rows}
+    strides = f"{stride[0]}" if stride[0] == stride[1] else f"{stride[0]}x{stride[1]}"
+    return f"{dtype.value}_dwconv_{kh}x{kw}s{strides}_{rows}", macros
+
+
+def _fields(
+    ctx: Context, node: Node, window: Window, source: Value, weights: Array, border: Array
+) -> dict[str, Field]:
+    dtype = ctx.tensor(node.outputs[0]).dtype
+    block, rows = _block(ctx, dtype), rows_at_once(ctx, node, window, dtype)
+    return {
+        "win": window.fields,
+        "x": source,
+        "weights": ctx.weights.add(_pack(weights.reshape(-1, weights.shape[3]), block)),
+        "border": ctx.weights.add(border),
+        "y": Value(node.outputs[0]),
+        "strip": _strip(ctx, window, rows, dtype),
+    }
+
+
+def _strip(ctx: Context, window: Window, rows: int, dtype: DType) -> int:
+    """`strip` of ek_dwconv_args: tiles of columns. Where the lines of x and y of `rows` rows leave
+    L1, each block of channels loads them anew: then as many tiles as fit in half of it.
+
+    By board time that pays where a line holds four blocks, and the core waits for L2 (in order) or
+    for its lines; and 8 columns at least on a core in order, whose prefetchers follow few lines."""
+    core, width, channels = timed_core(ctx.board), window.y[2], window.x[3]
+    block = _block(ctx, dtype) * dtype.bytes
+    whole = math.ceil(width / DEPTHWISE_TILE)
+    if core is None or min(LINE, channels * dtype.bytes) < _BLOCKS_OF_LINE * block:
+        return whole
+    lines = (rows - 1) * window.stride[0] + window.kernel[0]
+    column = (lines * window.stride[1] + rows) * channels * dtype.bytes
+    fitting = core.l1d.bytes // 2 // (column * DEPTHWISE_TILE)
+    if core.order == "in":
+        return fitting if 2 <= fitting < whole else whole
+    return min(max(fitting, 1), whole) if core.l2.line else whole
+
+
+def _pack(taps: Array, block: int) -> Array:
+    """[tap][channel] → [block][tap][block's channels]; the last block overlaps the one before."""
+    channels = taps.shape[1]
+    if channels < block:
+        return np.pad(taps, ((0, 0), (0, block - channels)))
+    starts = [*range(0, channels - block, block), channels - block]
+    return np.concatenate([taps[:, at : at + block] for at in starts])
+
+
+def _call(
+    ctx: Context,
+    node: Node,
+    window: Window,
+    dtype: DType,
+    fields: dict[str, Field],
+    extra: Mapping[str, int],
+    suffix: str,
+) -> Call:
+    name, macros = _kernel_name(ctx, node, window, dtype)
+    name, macros = name + suffix, {**macros, **extra}
+    kernel = ctx.kernel(name, "conv/dwconv.c", "conv/dwconv.h", "ek_dwconv_args", **macros)
+    groups = math.ceil(window.y[1] / int(macros.get("ROWS", 1)))
+    return Call(kernel, fields, window.y[0] * groups)
+
+
+def _floats(ctx: Context, node: Node, window: Window, data: Array, source: Value) -> Call:
+    assert isinstance(node.op, DepthwiseConv2D)
+    dtype = ctx.tensor(node.outputs[0]).dtype
+    ctx = ctx.of_floats(dtype)
+    border = np.zeros(window.x[2] * window.x[3], dtype.numpy)
+    fields = _fields(ctx, node, window, source, data.astype(dtype.numpy), border)
+    low, high = node.op.activation.bounds
+    bias = ctx.optional(node, 2)
+    width = round_up(window.x[3], ctx.isa.vl)
+    values = np.zeros(1) if bias is None or bias.data is None else bias.data
+    fields |= {
+        "bias": ctx.weights.add(padded(values, width, dtype.numpy)),
+        "low_f32": low,
+        "high_f32": high,
+    }
+    function, called, epilogue = epilogue_of(ctx, node, window.x[3])
+    return _call(ctx, node, window, dtype, fields | epilogue, function, called)
+
+
+def _i8(ctx: Context, node: Node, window: Window, data: Array, source: Value) -> Call:
+    assert isinstance(node.op, DepthwiseConv2D)
+    x, w = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
+    y = ctx.tensor(node.outputs[0])
+    x_zero = zero_point_of(x)
+    signed, points = signed_weights(data, np.asarray(zero_point_of(w)))
+    w_zero = int(points)
+    shifted = signed - np.int16(w_zero)
+    border = np.full(window.x[2] * window.x[3], x_zero, x.dtype.numpy)
+    fields = _fields(ctx, node, window, source, signed.astype(np.int8), border)
+    width = round_up(window.x[3], _block(ctx, x.dtype))
+    bias = ctx.optional(node, 2)
+    sums = np.zeros(1, np.int64) if bias is None or bias.data is None else bias.data
+    total = padded(sums, width, np.dtype(np.int64))
+    taps = shifted.reshape(-1, shifted.shape[3]).sum(axis=0, dtype=np.int64)
+    total -= padded(x_zero * taps, width, np.dtype(np.int64))
+    low, high = activation_range(node.op.activation, y)
+    factor = convolution_multiplier(x, w, y)
+    fields |= requantize_fields(ctx, factor, width)
+    sizes = np.abs(shifted.astype(np.int64)).reshape(-1, shifted.shape[3]).sum(axis=0)
+    largest = sizes * 255 + np.abs(total[: sizes.size])
+    fields |= {
+        "bias": ctx.weights.add(wrap_i32(total)),
+        "w_zero": w_zero,
+        "y_zero": zero_point_of(y),
+        "low": low,
+        "high": high,
+    }
+    after, called, table = look_up_of(ctx, node)
+    extra: dict[str, int] = {}
+    suffix = ""
+    if w_zero:
+        extra, suffix = {"W_ZERO": 1}, "_zero"
+    elif _takes_bytes(ctx, node, window, x, signed):
+        extra, suffix = {"BYTES": 1}, "_bytes"
+    if shifts_right_only(factor, largest):
+        short = ctx.isa.widens_eight and saturates(factor, largest, y, low, high)
+        extra |= {"RIGHT_ONLY": 1, **({"SHORT": 1} if short else {})}
+        suffix += "_short" if short else "_right"
+    return _call(ctx, node, window, x.dtype, fields | table, extra | after, suffix + called)
+
+
+def _takes_bytes(ctx: Context, node: Node, window: Window, x: Tensor, weights: Array) -> bool:
+    """Whether two products of bytes are added in 16 bits: they fit, and the core has more units
+    that add than units that multiply, which those that run in order have not."""
+    return (
+        ctx.isa.widens_eight
+        and not ctx.board.in_order
+        and x.dtype is DType.I8
+        and _form(node, window, x.dtype).has_fixed_window
+        and int(weights.min(initial=0)) > -128
+    )
+
+
+RULES: Rules = {
+    ops.DepthwiseConv2D: lower_depthwise,
+}

@@ -1,0 +1,42 @@
+"""The chains that a graph would have with all images as pixels: what they save, it loses where one
+of their convolutions runs on channel-major images."""
+
+from __future__ import annotations
+
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import Graph
+from edgekit.host.compiler.lowering.channels_first.region_costs import (
+    Saved,
+    is_sparse,
+    saved_by_chain,
+)
+from edgekit.host.compiler.lowering.conv.chains import chain_for_time
+from edgekit.host.compiler.lowering.groups import Groups
+from edgekit.host.compiler.tables.layout_table import CHAIN, LayoutTable
+from edgekit.kb.tables.gemm_table import KnowledgeBase
+from edgekit.kb.targets.board import BoardProfile
+
+
+def chains_on_pixels(
+    graph: Graph,
+    board: BoardProfile,
+    table: LayoutTable | None,
+    rows: KnowledgeBase,
+    threads: int = 1,
+) -> tuple[Saved, ...]:
+    """What each chain saves that compile would make of `graph` on pixels; none where nothing is
+    pruned, or the table does not know what chains cost. Of three operators that is what the last
+    two save."""
+    if table is None or not table.knows(CHAIN):
+        return ()
+    if not any(is_sparse(graph, node, table) for node in graph.nodes):
+        return ()
+    nodes = {node.name: node for node in graph.nodes}
+    chained = chain_for_time(graph, board, rows, Groups(board, rows, threads))
+    pairs = [
+        (nodes[node.op.names[-2]], nodes[node.op.names[-1]])
+        for node in chained.nodes
+        if type(node.op) is ops.RowChain and type(node.op.members[-1]) is ops.Conv2D
+    ]
+    every = [saved_by_chain(graph, pair, table, board.isa.vl) for pair in pairs]
+    return tuple(saved for saved in every if saved.cost > 0)

@@ -1,0 +1,153 @@
+"""Chains of convolutions, some rows at a time: conv/chain.c around the kernels of the members."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from edgekit.device.runtime.kernel_facts import CHAIN_BYTES
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.align import ALIGN, round_up
+from edgekit.host.compiler.ir.chains import members_of
+from edgekit.host.compiler.ir.ops import Conv2D, DepthwiseConv2D
+from edgekit.host.compiler.ir.types import DType, Node
+from edgekit.host.compiler.lowering.context import Context, Rules, UnsupportedFormError
+from edgekit.host.compiler.lowering.conv.conv import lower_conv2d
+from edgekit.host.compiler.lowering.conv.depthwise import lower_depthwise, rows_at_once
+from edgekit.host.compiler.lowering.conv.window import C_TYPES, Window, window_of
+from edgekit.host.compiler.lowering.gemm.product_f32 import float_form
+from edgekit.host.compiler.lowering.gemm.product_i8 import i8_tile
+from edgekit.host.compiler.lowering.methods import method_of
+from edgekit.host.compiler.lowering.plan import Call, Field
+
+_BETWEEN = 65536  # bytes of the depthwise result: more of it takes longer to read back
+_STRIPS = 8  # at least, where an image is high enough: they are shared out among threads
+_TWICE = 16  # one row in so many may be computed twice
+_LEAST_PIECES = 4  # for threads to share, though more rows are computed twice
+
+
+@dataclass(frozen=True)
+class Strips:
+    """`rows` of the depthwise result that are made at once, and where the buffer has rows of the
+    first member's result: behind `held` elements."""
+
+    rows: int
+    held: int
+
+
+def strips_of(ctx: Context, members: Sequence[Node], whole: bool = True) -> Strips | None:
+    """How a chain is cut; None if so much does not fit the buffer, of `whole` register tiles, by
+    the methods of so many threads as `ctx` says. The graph of `ctx` has the members' tensors."""
+    at = next(i for i, n in enumerate(members) if isinstance(n.op, DepthwiseConv2D))
+    window = _window(ctx, members[at])
+    first, last = members[:at], members[at + 1 :]
+    _, height, width, channels = window.x
+    _, out_height, out_width, _ = window.y
+    size = ctx.tensor(members[at].inputs[0]).dtype.bytes
+    beside = 2 * _tile_rows(ctx, first[0]) if first else 0  # pixels: tiles overlap both ends
+    step = _whole_tiles(_tile_rows(ctx, last[0]), out_width) if last and whole else 1
+    step = math.lcm(
+        step, rows_at_once(ctx, members[at], window, ctx.tensor(members[at].inputs[0]).dtype)
+    )
+    span = (window.kernel[0] - 1) * window.dilation[0] + 1
+    fitting = None
+    for rows in range(step, max(out_height // _STRIPS, step) + 1, step):
+        between = min(rows, out_height) * out_width * channels if last else 0
+        behind = round_up(between * size, ALIGN) // size
+        band = min(height, (rows - 1) * window.stride[0] + span) * width + beside
+        need = behind + (band * channels if first else 0)
+        if need * size > CHAIN_BYTES or (fitting and between * size > _BETWEEN):
+            break
+        fitting = Strips(rows, behind)
+    return fitting
+
+
+def cut(ctx: Context, members: Sequence[Node]) -> tuple[Context, Strips] | None:
+    """How a chain is cut, and the lowering of its members: by the rule where the methods of rows,
+    which were measured on operators alone, leave no whole tiles in the buffer."""
+    for each in (ctx, ctx.by_rule):
+        if strips := strips_of(each, members):
+            return each, strips
+    return None
+
+
+def _window(ctx: Context, node: Node) -> Window:
+    assert isinstance(node.op, Conv2D | DepthwiseConv2D)
+    x, w, y = (ctx.tensor(name) for name in (*node.inputs[:2], node.outputs[0]))
+    return window_of(node.op, x, w, y)
+
+
+def _tile_rows(ctx: Context, node: Node) -> int:
+    """Pixels of a register tile of a pointwise member."""
+    window = _window(ctx, node)
+    data = ctx.constant(node, 1, "weights")
+    if ctx.tensor(node.inputs[0]).dtype is DType.F32:
+        method = method_of(ctx, node, float_form(node, window, DType.F32))
+        assert method is not None and method.mr is not None
+        return method.mr
+    return i8_tile(ctx, node, window, data.reshape(data.shape[0], -1)).mr
+
+
+def _whole_tiles(pixels: int, width: int) -> int:
+    """Rows of an image that are whole tiles."""
+    return pixels // math.gcd(pixels, width)
+
+
+def lower_row_chain(ctx: Context, node: Node) -> list[Call]:
+    graph, members = members_of(ctx.graph, node)
+    inner = dataclasses.replace(ctx, graph=graph)
+    # It was made a chain with the tiles of one thread; those of several may be higher.
+    inner, strips = cut(inner, members) or (inner, strips_of(inner, members, whole=False))
+    if strips is None:
+        raise UnsupportedFormError("a chain whose rows do not fit the kernel's buffer")
+    dtype = ctx.tensor(node.inputs[0]).dtype
+    kind = "f32" if dtype is DType.F32 else "i8"
+    fields: dict[str, Field] = {"rows": strips.rows, "held": strips.held}
+    macros: dict[str, str | int] = {
+        "T": C_TYPES[dtype],
+        "CHAIN": f"ek_{kind}_chain_args",
+        "ARGS": f"ek_{kind}_conv_args",
+    }
+    if kind == "f32":
+        macros["ADDS"] = 1
+    parts = []
+    place = "first"
+    for i, member in enumerate(members):
+        is_depthwise = isinstance(member.op, DepthwiseConv2D)
+        (call,) = (lower_depthwise if is_depthwise else lower_conv2d)(inner, member)
+        place = "depthwise" if is_depthwise else place
+        own = dict(call.fields)
+        if "panel_outer" in own:
+            own["panel_outer"] = 0  # all channels of a pixel are made before the next ones
+        if i > 0:
+            own["x"] = None
+        if i + 1 < len(members):
+            own["y"] = None
+        fields[place] = own
+        kernel = dict(call.kernel.macros)
+        macros[place.upper()] = call.kernel.symbol
+        macros[f"{place.upper()}_ROWS"] = kernel.get("ROWS", "1") if is_depthwise else kernel["MR"]
+        parts.append(call.kernel)
+        place = "last" if is_depthwise else place
+    short = [p.symbol.removeprefix("ek_").removesuffix(f"_{ctx.isa.simd}") for p in parts]
+    name = f"chain_{'_'.join(short)}"
+    kernel_of = ctx.kernel(name, "conv/chain.c", "conv/chain.h", str(macros["CHAIN"]), **macros)
+    op = next(_window(inner, m) for m in members if isinstance(m.op, DepthwiseConv2D))
+    count = math.ceil(op.y[1] / strips.rows)
+    whole = dataclasses.replace(kernel_of, parts=tuple(parts))
+    return [Call(whole, fields, count, _grain(op, strips, count) if "first" in fields else 1)]
+
+
+def _grain(window: Window, strips: Strips, count: int) -> int:
+    """Strips of a piece: where it begins, the rows that windows share are computed once more."""
+    step = window.stride[0]
+    shared = (window.kernel[0] - 1) * window.dilation[0] + 1 - step
+    wanted = math.ceil(_TWICE * max(shared, 0) / (strips.rows * step))
+    return max(1, min(wanted, count // _LEAST_PIECES))
+
+
+RULES: Rules = {
+    ops.RowChain: lower_row_chain,
+}

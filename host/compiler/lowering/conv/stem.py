@@ -1,0 +1,104 @@
+"""A convolution with what stands around it, some rows at a time: conv/stem.c around the kernels of
+the members."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from edgekit.device.runtime.kernel_facts import CHAIN_BYTES
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.align import ALIGN, round_up
+from edgekit.host.compiler.ir.chains import members_of
+from edgekit.host.compiler.ir.types import Node
+from edgekit.host.compiler.lowering.context import Context, Rules, UnsupportedFormError
+from edgekit.host.compiler.lowering.conv.conv import lower_conv2d
+from edgekit.host.compiler.lowering.conv.window import C_TYPES
+from edgekit.host.compiler.lowering.elementwise.elementwise import lower_pool
+from edgekit.host.compiler.lowering.plan import Call, Field, Kernel, Value
+
+# Bytes between the members: more of it leaves the core's cache, fewer rows share less.
+_HELD = 65536
+_PIECES = 8  # at least, for threads to share, where an image is high enough
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """`rows` of the result that are made at once, and where the buffer has rows of the image:
+    behind `held` elements."""
+
+    rows: int
+    held: int
+
+
+def pieces_of(ctx: Context, members: Sequence[Node]) -> Pieces | None:
+    """How a stem is cut; None if a row does not fit the buffer. The graph of `ctx` has the members'
+    tensors."""
+    conv = next(n for n in members if isinstance(n.op, ops.Conv2D))
+    image, made = ctx.tensor(conv.inputs[0]), ctx.tensor(conv.outputs[0])
+    height = ctx.tensor(members[-1].outputs[0]).shape[1]
+    fitting = None
+    for rows in range(1, max(height // _PIECES, 1) + 1):
+        lines, behind = rows, 0
+        if isinstance(pool := members[-1].op, ops.MaxPool2D):
+            lines = min((rows - 1) * pool.stride[0] + pool.window[0], made.shape[1])
+            size = lines * made.shape[2] * made.shape[3] * made.dtype.bytes
+            behind = round_up(size, ALIGN) // made.dtype.bytes
+        need = behind
+        if conv is not members[0]:
+            need += min(_span(ctx, conv, lines), image.shape[1]) * image.shape[2] * image.shape[3]
+        need *= made.dtype.bytes
+        if need > CHAIN_BYTES or (fitting and need > _HELD):
+            break
+        fitting = Pieces(rows, behind)
+    return fitting
+
+
+def _span(ctx: Context, conv: Node, rows: int) -> int:
+    """Rows of the image that so many of the convolution's result are made of."""
+    op, window = conv.op, ctx.tensor(conv.inputs[1]).shape
+    assert isinstance(op, ops.Conv2D)
+    return (rows - 1) * op.stride[0] + (window[1] - 1) * op.dilation[0] + 1
+
+
+def lower_stem(ctx: Context, node: Node) -> list[Call]:
+    graph, members = members_of(ctx.graph, node)
+    inner = dataclasses.replace(ctx, graph=graph)
+    pieces = pieces_of(inner, members)
+    if pieces is None:
+        raise UnsupportedFormError("a stem whose rows do not fit the kernel's buffer")
+    conv = next(n for n in members if isinstance(n.op, ops.Conv2D))
+    dtype = ctx.tensor(node.outputs[0]).dtype
+    (product,) = lower_conv2d(inner, conv)
+    # All channels of a pixel are made before the next ones.
+    own: dict[str, Field] = {**product.fields, "panel_outer": 0}
+    fields: dict[str, Field] = {"rows": pieces.rows, "held": pieces.held, "conv": own}
+    macros: dict[str, str | int] = {
+        "T": C_TYPES[dtype],
+        "CONV": product.kernel.symbol,
+        "CONV_PIXELS": dict(product.kernel.macros)["MR"],
+    }
+    if conv is not members[0]:
+        fields["x"] = Value(str(node.inputs[0]))
+        own["x"] = None
+        macros["PLANES"] = ctx.tensor(node.inputs[0]).shape[1]
+    parts: list[Kernel] = [product.kernel]
+    if conv is not members[-1]:
+        (pool,) = lower_pool(inner, members[-1])
+        own["y"] = None
+        fields["pool"] = {**pool.fields, "x": None}
+        macros["POOL"] = pool.kernel.symbol
+        parts.append(pool.kernel)
+    half = ctx.of_floats(dtype)
+    short = [p.symbol.removeprefix("ek_").removesuffix(f"_{half.isa.simd}") for p in parts]
+    name = f"stem{macros.get('PLANES', '')}_{'_'.join(short)}"
+    kernel = half.kernel(name, "conv/stem.c", "conv/stem.h", "ek_stem_args", **macros)
+    count = math.ceil(ctx.tensor(node.outputs[0]).shape[1] / pieces.rows)
+    return [Call(dataclasses.replace(kernel, parts=tuple(parts)), fields, count)]
+
+
+RULES: Rules = {
+    ops.ImageStem: lower_stem,
+}

@@ -1,0 +1,84 @@
+"""The choice of stems (ops.ImageStem): where the image between a convolution and its pool would
+leave the core's cache, or an image comes channel-major.
+
+A pool of an image that does not stay in L2 waits for memory longer than it computes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.chains import with_chains
+from edgekit.host.compiler.ir.types import DType, Graph, Node
+from edgekit.host.compiler.lowering.context import Context
+from edgekit.host.compiler.lowering.conv.stem import pieces_of
+from edgekit.host.compiler.lowering.conv.window import window_of
+from edgekit.host.compiler.lowering.gemm.product_f32 import float_form
+from edgekit.host.compiler.lowering.methods import method_of
+from edgekit.host.compiler.transforms.passes.rewrite import Users
+from edgekit.kb.tables.gemm_table import KnowledgeBase
+from edgekit.kb.targets.board import BoardProfile, caches_of
+
+_ESTIMATED = ("aarch64",)
+_FLOATS = (DType.F32, DType.F16)
+_CHANNELS_LAST = (0, 2, 3, 1)
+_PLANES = 4  # at most
+
+
+def with_stems(graph: Graph, board: BoardProfile, table: KnowledgeBase) -> Graph:
+    """`graph` with stems; as it is for boards where none was estimated, and for those with units of
+    their own for products."""
+    units = board.nna is not None or any(u.kind in ("matrix", "vector") for u in board.speeds)
+    if board.arch not in _ESTIMATED or units:
+        return graph
+    ctx, users = Context(graph, board.isa, board, table), Users(graph)
+    found: dict[str, tuple[Node, ...]] = {}
+    for node in graph.nodes:
+        if _may_be_member(ctx, node):
+            members = (*_before(graph, users, node), node, *_behind(ctx, users, node))
+            if len(members) > 1 and pieces_of(ctx, members) is not None:
+                found |= {n.name: members for n in members}
+    return with_chains(graph, found, ops.ImageStem) if found else graph
+
+
+def _may_be_member(ctx: Context, node: Node) -> bool:
+    """A convolution of one image of floats by constant weights, in place, without a residual."""
+    if type(node.op) is not ops.Conv2D or ctx.optional(node, 3) is not None:
+        return False
+    x, w, y = (ctx.tensor(name) for name in (*node.inputs[:2], node.outputs[0]))
+    bias = ctx.optional(node, 2)
+    if len({x.dtype, w.dtype, y.dtype}) != 1 or x.dtype not in _FLOATS or x.shape[0] != 1:
+        return False
+    if x.data is not None or w.data is None or (bias is not None and bias.data is None):
+        return False
+    asked = dataclasses.replace(ctx.of_floats(x.dtype), choices={})
+    method = method_of(asked, node, float_form(node, window_of(node.op, x, w, y), x.dtype))
+    return method is not None and method.family == "in_place"
+
+
+def _before(graph: Graph, users: Users, conv: Node) -> tuple[Node, ...]:
+    """What puts the channels of its image last, and perhaps converts it; else nothing."""
+    producer = graph.producer()
+    found: list[Node] = []
+    name = conv.inputs[0] or ""
+    for wanted in (ops.Convert, ops.Transpose):
+        node = producer.get(name)
+        if node is None or users.only_consumer(name) is None:
+            return ()
+        if isinstance(node.op, wanted):
+            found.insert(0, node)
+            name = node.inputs[0] or ""
+    if not found or not isinstance(found[0].op, ops.Transpose):
+        return ()
+    x = graph.tensors[name]
+    planes = found[0].op.permutation == _CHANNELS_LAST and x.shape[1] <= _PLANES
+    return tuple(found) if planes and x.dtype is DType.F32 and x.data is None else ()
+
+
+def _behind(ctx: Context, users: Users, conv: Node) -> tuple[Node, ...]:
+    """The pool of what the convolution makes, if that does not stay in L2."""
+    after = users.only_consumer(conv.outputs[0])
+    if after is None or not isinstance(after.op, ops.MaxPool2D):
+        return ()
+    return (after,) if ctx.tensor(conv.outputs[0]).bytes > caches_of(ctx.board).l2 else ()

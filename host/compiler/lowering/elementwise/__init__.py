@@ -1,0 +1,1 @@
+"""Element-wise operators, reductions, normalization and resizing."""

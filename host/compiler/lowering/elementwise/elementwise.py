@@ -1,0 +1,383 @@
+"""Element-wise operators, pools, reductions and resizing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from edgekit.device.runtime.kernel_facts import BINARY_CHUNK, BINARY_DIMS, REDUCE_BLOCK, UNARY_CHUNK
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.checks import FLOATS, WHOLE
+from edgekit.host.compiler.ir.fixed_point import (
+    SOFTMAX_DIFF_BITS,
+    SOFTMAX_SUM_BITS,
+    exp_negative,
+    softmax_multiplier,
+)
+from edgekit.host.compiler.ir.ops import (
+    Add,
+    AveragePool2D,
+    Cast,
+    Clamp,
+    MaxPool2D,
+    Mean,
+    Mul,
+    PRelu,
+    Quantize,
+    ReduceProduct,
+    ReduceSum,
+    Softmax,
+    Sub,
+)
+from edgekit.host.compiler.ir.quantization import (
+    Multiplier,
+    activation_range,
+    add_multipliers,
+    add_shift,
+    code_range,
+    mean_multiplier,
+    mul_multiplier,
+    multiplier_of,
+    rounding_shift,
+    scale_of,
+    short_factor,
+    zero_point_of,
+)
+from edgekit.host.compiler.ir.quantized_elementwise import product_multiplier, ratio32, total_line
+from edgekit.host.compiler.ir.softmax_16bit import exponentials, reciprocals
+from edgekit.host.compiler.ir.types import Activation, DType, Node, Tensor
+from edgekit.host.compiler.lowering.broadcast import collapse
+from edgekit.host.compiler.lowering.context import Context, Rules, UnsupportedFormError
+from edgekit.host.compiler.lowering.conv.window import C_TYPES, Window
+from edgekit.host.compiler.lowering.elementwise import plain
+from edgekit.host.compiler.lowering.elementwise.tables import lower_single, lower_table
+from edgekit.host.compiler.lowering.gemm.linear_sum import lower_linear_sum
+from edgekit.host.compiler.lowering.plan import Call, Field, Kernel, Value
+
+
+def _scalar(factor: Multiplier, name: str) -> dict[str, Field]:
+    """A per-tensor factor as the fields `<name>_multiplier`, `<name>_left`, `<name>_right`."""
+    shift = int(factor.shift[0])
+    return {
+        f"{name}_multiplier": int(factor.multiplier[0]),
+        f"{name}_left": max(shift, 0),
+        f"{name}_right": max(-shift, 0),
+    }
+
+
+def lower_binary(ctx: Context, node: Node) -> list[Call]:
+    op = node.op
+    assert isinstance(op, Add | Mul | Sub | PRelu)
+    a, b = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
+    y = ctx.tensor(node.outputs[0])
+    types = {a.dtype, b.dtype, y.dtype}
+    if isinstance(op, Sub | PRelu):
+        if not y.is_coded or (isinstance(op, PRelu) and y.dtype is not DType.I16):
+            return plain.lower_binary(ctx, node)
+        if calls := lower_single(ctx, node):
+            return calls
+    elif (
+        op.activation is Activation.NONE and len(types) == 1 and y.dtype in WHOLE and not y.is_coded
+    ):
+        return plain.lower_binary(ctx, node)
+    if len(types) != 1 or y.dtype not in C_TYPES:
+        raise ctx.unsupported(node, f"types {a.dtype.value} and {b.dtype.value}")
+    if isinstance(op, Add) and y.dtype.is_quantized and (calls := lower_linear_sum(ctx, node)):
+        return calls
+    kind = {Mul: "MUL", PRelu: "PRELU"}.get(type(op), "ADD")
+    macros: dict[str, str | int] = {"TX": C_TYPES[y.dtype], f"OP_{kind}": 1}
+    try:
+        form = collapse([a.shape, b.shape], y.shape, BINARY_DIMS)
+    except UnsupportedFormError:
+        if isinstance(op, Sub | PRelu) or (y.dtype.is_float and op.activation is Activation.NONE):
+            return plain.lower_binary(ctx, node)  # slower, for more dimensions
+        raise
+    dims, (a_strides, b_strides) = form.dims, form.strides
+    chunks = math.ceil(dims[-1] / BINARY_CHUNK)
+    fields: dict[str, Field] = {
+        "dim": dims,
+        "a_stride": a_strides,
+        "b_stride": b_strides,
+        "chunks": chunks,
+        "a": _operand(ctx, a),
+        "b": _operand(ctx, b),
+        "y": Value(y.name),
+    }
+    ctx = ctx.of_floats(y.dtype)
+    if y.dtype.is_float:
+        assert isinstance(op, Add | Mul)
+        macros["FLOAT_X"] = 1
+        fields["low_f32"], fields["high_f32"] = op.activation.bounds
+    else:
+        if y.dtype is DType.I16:
+            macros["WIDE"] = 1
+        fields |= _quantized_binary(a, b, y, op)
+    name = f"{y.dtype.value}_{kind.lower()}"
+    if kind == "ADD" and not y.dtype.is_float:
+        name, rights = _rights(name, fields)
+        macros |= rights
+    kernel = ctx.kernel(
+        name, "elementwise/binary.c", "elementwise/binary.h", "ek_binary_args", **macros
+    )
+    return [Call(kernel, fields, math.prod(dims[:-1]) * chunks, max(1, 4096 // max(dims[-1], 1)))]
+
+
+def _operand(ctx: Context, t: Tensor) -> Field:
+    return Value(t.name) if t.data is None else ctx.weights.add(t.data)
+
+
+def _quantized_binary(
+    a: Tensor, b: Tensor, y: Tensor, op: Add | Mul | Sub | PRelu
+) -> dict[str, Field]:
+    low, high = code_range(y.dtype)
+    if isinstance(op, Add | Mul):
+        low, high = activation_range(op.activation, y)
+    fields: dict[str, Field] = {
+        "a_zero": zero_point_of(a),
+        "b_zero": zero_point_of(b),
+        "y_zero": zero_point_of(y),
+        "low": low,
+        "high": high,
+    }
+    if isinstance(op, Mul):
+        return fields | _scalar(mul_multiplier(a, b, y), "y")
+    if isinstance(op, PRelu):
+        return fields | _scalar(ratio32(a, y), "a") | _scalar(ratio32(a, y, scale_of(b)), "y")
+    factors = add_multipliers(a, b, y)
+    if isinstance(op, Sub):
+        factors = replace(factors, b=factors.b.negative)
+    fields["shift"] = add_shift(y)
+    return fields | _scalar(factors.a, "a") | _scalar(factors.b, "b") | _scalar(factors.output, "y")
+
+
+def _rights(name: str, fields: dict[str, Field]) -> tuple[str, dict[str, int]]:
+    """A_RIGHT and B_RIGHT of elementwise/binary.c and the kernel's name, where no factor shifts
+    left and the sum's shifts right."""
+    if any(fields[f"{side}_left"] for side in "aby") or not fields["y_right"]:
+        return name, {}
+    rights = {f"{side.upper()}_RIGHT": int(fields[f"{side}_right"] != 0) for side in "ab"}
+    return f"{name}_{rights['A_RIGHT']}{rights['B_RIGHT']}", rights
+
+
+def _unary(
+    ctx: Context, node: Node, name: str, fields: dict[str, Field], **macros: str | int
+) -> list[Call]:
+    x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
+    file = "quantize" if name.startswith("quantize") else "unary"
+    kernel = ctx.kernel(
+        name, f"elementwise/{file}.c", "elementwise/unary.h", "ek_unary_args", **macros
+    )
+    common: dict[str, Field] = {"n": x.elements, "x": Value(x.name), "y": Value(y.name)}
+    return [Call(kernel, common | fields, math.ceil(x.elements / UNARY_CHUNK))]
+
+
+def lower_unary(ctx: Context, node: Node) -> list[Call]:
+    """Clamp, logistic, hard-swish; every one of codes is a look-up in their results."""
+    op = node.op
+    x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
+    if x.is_coded and y.is_coded:
+        return lower_table(ctx, node)
+    if x.dtype is not y.dtype or x.dtype not in FLOATS:
+        raise ctx.unsupported(node, f"types {x.dtype.value} and {y.dtype.value}")
+    if isinstance(op, Clamp):
+        low, high = op.activation.bounds
+        fields: dict[str, Field] = {"low": low, "high": high}
+        return _unary(ctx.of_floats(x.dtype), node, f"{x.dtype.value}_clamp", fields, OP_CLAMP=1)
+    return plain.lower_plain(ctx, node)
+
+
+def lower_convert(ctx: Context, node: Node) -> list[Call]:
+    """Quantize, requantize (a table) and dequantize."""
+    assert isinstance(node.op, Quantize | Cast)
+    x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
+    if x.is_coded and y.is_coded:
+        return lower_table(ctx, node)
+    if x.dtype is DType.F32 and y.is_coded:
+        low, high = code_range(y.dtype)
+        fields: dict[str, Field] = {
+            "scale": scale_of(y),
+            "zero": zero_point_of(y),
+            "qlow": low,
+            "qhigh": high,
+        }
+        name = f"quantize_{y.dtype.value}"
+        macros: dict[str, str | int] = {}
+        if isinstance(node.op, Quantize) and node.op.to_even:
+            name, macros["OP_EVEN"] = f"{name}_even", 1
+        if y.dtype is DType.I16:
+            macros["WIDE"] = 1
+        return _unary(ctx, node, name, fields, TQ=C_TYPES[y.dtype], **macros)
+    if x.is_coded:
+        fields = {"scale": scale_of(x), "zero": zero_point_of(x)}
+        name = f"dequantize_{x.dtype.value}"
+        return _unary(ctx, node, name, fields, OP_DEQUANTIZE=1, TQ=C_TYPES[x.dtype])
+    raise ctx.unsupported(node, f"conversion from {x.dtype.value} to {y.dtype.value}")
+
+
+def lower_fake_quantize(ctx: Context, node: Node) -> list[Call]:
+    x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
+    fields: dict[str, Field] = {"n": x.shape[1], "x": Value(x.name), "y": Value(y.name)}
+    source = "elementwise/fake_quantize.c"
+    kernel = ctx.kernel("f32_fake_quantize", source, None, "ek_fake_quantize_args")
+    return [Call(kernel, fields, x.shape[0])]
+
+
+def lower_pool(ctx: Context, node: Node) -> list[Call]:
+    op = node.op
+    assert isinstance(op, AveragePool2D | MaxPool2D)
+    x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
+    n, h, w, c = x.shape
+    window = Window((n, h, w, c), (n, y.shape[1], y.shape[2], c), op.window, op.stride,
+                    padding=op.padding)  # fmt: skip
+    kind = "MAX" if isinstance(op, MaxPool2D) else "AVERAGE"
+    macros: dict[str, str | int] = {"TX": C_TYPES[x.dtype], f"OP_{kind}": 1}
+    fields: dict[str, Field] = {
+        "win": window.fields,
+        "pitch": ctx.pitch(y.name),
+        "x": Value(x.name),
+        "y": Value(y.name),
+    }
+    ctx = ctx.of_floats(x.dtype)
+    if x.dtype.is_float:
+        macros["FLOAT_X"] = 1
+        fields["low_f32"], fields["high_f32"] = op.activation.bounds
+    else:
+        fields["low"], fields["high"] = activation_range(op.activation, y)
+    name = f"{x.dtype.value}_{kind.lower()}_pool"
+    kernel = ctx.kernel(name, "pool/pool.c", "pool/pool.h", "ek_pool2d_args", **macros)
+    return [Call(kernel, fields, n * y.shape[1])]
+
+
+def lower_sum(ctx: Context, node: Node) -> list[Call]:
+    """Lowers a sum: that of codes as a mean, others as totals."""
+    if ctx.tensor(node.inputs[0]).is_coded:
+        return lower_mean(ctx, node)
+    return plain.lower_total(ctx, node)
+
+
+def _around(ctx: Context, node: Node, axes: Sequence[int]) -> tuple[int, int, int]:
+    """Elements before the reduced axes, along them, and behind them."""
+    shape = ctx.tensor(node.inputs[0]).shape
+    real = sorted(a for a in axes if shape[a] > 1)
+    if real and math.prod(shape[real[0] : real[-1] + 1]) != math.prod(shape[a] for a in real):
+        raise ctx.unsupported(node, f"a {node.op.kind} over the separate axes {real}")
+    first, last = (real[0], real[-1] + 1) if real else (0, 0)
+    return math.prod(shape[:first]), math.prod(shape[first:last]), math.prod(shape[last:])
+
+
+def lower_product(ctx: Context, node: Node) -> list[Call]:
+    """Lowers a product: that of codes step by step, others as totals."""
+    op, x, y = node.op, ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
+    assert isinstance(op, ReduceProduct)
+    if not x.is_coded:
+        return plain.lower_total(ctx, node)
+    outer, count, inner = _around(ctx, node, op.axes)
+    multiplier, right = short_factor(product_multiplier(x, y, count))
+    low, high = code_range(y.dtype)
+    fields: dict[str, Field] = {
+        "outer": outer, "reduced": count, "inner": inner, "x": Value(x.name), "y": Value(y.name),
+        "x_zero": zero_point_of(x), "y_zero": zero_point_of(y), "low": low, "high": high,
+        "multiplier": int(multiplier[0]), "right": int(right[0]),
+    }  # fmt: skip
+    kernel = ctx.kernel(
+        f"{x.dtype.value}_product", "reduce/coded_product.c", "reduce/mean.h", "ek_mean_args",
+        TX=C_TYPES[x.dtype],
+    )  # fmt: skip
+    return [Call(kernel, fields, outer * math.ceil(inner / REDUCE_BLOCK))]
+
+
+def lower_mean(ctx: Context, node: Node) -> list[Call]:
+    op = node.op
+    assert isinstance(op, Mean | ReduceSum)
+    x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
+    outer, count, inner = _around(ctx, node, op.axes)
+    fields: dict[str, Field] = {
+        "outer": outer,
+        "reduced": count,
+        "inner": inner,
+        "x": Value(x.name),
+        "y": Value(y.name),
+    }
+    macros: dict[str, str | int] = {}
+    name = f"{x.dtype.value}_mean"
+    if x.dtype not in FLOATS:
+        low, high = code_range(y.dtype)
+        step, bias = total_line(x, y, count)
+        exact = multiplier_of(scale_of(x) / scale_of(y))
+        factor = _scalar(mean_multiplier(x, y, count) if isinstance(op, Mean) else exact, "y")
+        fields |= {
+            "x_zero": zero_point_of(x),
+            "y_zero": zero_point_of(y),
+            "low": low,
+            "high": high,
+            "multiplier": factor["y_multiplier"],
+            "left": factor["y_left"],
+            "right": factor["y_right"],
+            "step": float(step),
+            "bias": float(bias),
+        }
+        macros["TX"] = C_TYPES[x.dtype]
+        if isinstance(op, ReduceSum) and x.dtype is not DType.U8:
+            name, macros["IN_FLOAT"] = f"{x.dtype.value}_total", 1
+    source = "reduce/f32_mean.c" if x.dtype in FLOATS else "reduce/i8_mean.c"
+    kernel = ctx.of_floats(x.dtype).kernel(name, source, "reduce/mean.h", "ek_mean_args", **macros)
+    return [Call(kernel, fields, outer * math.ceil(inner / REDUCE_BLOCK))]
+
+
+def lower_softmax(ctx: Context, node: Node) -> list[Call]:
+    op = node.op
+    assert isinstance(op, Softmax)
+    x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
+    n = x.shape[-1]
+    fields: dict[str, Field] = {"n": n, "x": Value(x.name), "y": Value(y.name)}
+    if x.dtype in FLOATS:
+        fields["beta"] = op.beta
+        name = f"{x.dtype.value}_softmax"
+        kernel = _softmax_kernel(ctx.of_floats(x.dtype), name, "reduce/f32_softmax.c")
+        return [Call(kernel, fields, x.elements // n)]
+    if x.dtype is DType.I16:
+        fields["power_q15"] = ctx.weights.add(exponentials(x, op.beta).astype(np.int16))
+        fields["inverse"] = ctx.weights.add(reciprocals().astype(np.int16))
+        kernel = _softmax_kernel(ctx, "s16_softmax", "reduce/i16_softmax.c")
+        return [Call(kernel, fields, x.elements // n)]
+    factor = softmax_multiplier(x, op.beta)
+    difference = -np.arange(256, dtype=np.int64)
+    # Below this difference e^x counts as nothing: its rescaled value would not fit Q5.
+    largest = ((1 << SOFTMAX_DIFF_BITS) - 1) * 2.0 ** (31 - SOFTMAX_DIFF_BITS)
+    smallest = -math.floor(largest / 2.0 ** int(factor.shift[0]))
+    counts = difference >= smallest
+    power = exp_negative(factor.apply(np.where(counts, difference, 0)), SOFTMAX_DIFF_BITS)
+    power = np.where(counts, power, 0)
+    fields["power"] = ctx.weights.add(power.astype(np.int32))
+    fields["term"] = ctx.weights.add(rounding_shift(power, SOFTMAX_SUM_BITS).astype(np.int32))
+    name = f"{x.dtype.value}_softmax"
+    macros: dict[str, str | int] = {"TX": C_TYPES[x.dtype], "SUM_BITS": SOFTMAX_SUM_BITS}
+    kernel = _softmax_kernel(ctx, name, "reduce/i8_softmax.c", **macros)
+    return [Call(kernel, fields, x.elements // n)]
+
+
+def _softmax_kernel(ctx: Context, name: str, source: str, **macros: str | int) -> Kernel:
+    return ctx.kernel(name, source, "reduce/softmax.h", "ek_softmax_args", **macros)
+
+
+RULES: Rules = {
+    ops.Add: lower_binary,
+    ops.Mul: lower_binary,
+    ops.Sub: lower_binary,
+    ops.PRelu: lower_binary,
+    ops.Clamp: lower_unary,
+    ops.Logistic: lower_unary,
+    ops.HardSwish: lower_unary,
+    ops.Quantize: lower_convert,
+    ops.Cast: lower_convert,
+    ops.FakeQuantize: lower_fake_quantize,
+    ops.AveragePool2D: lower_pool,
+    ops.MaxPool2D: lower_pool,
+    ops.Mean: lower_mean,
+    ops.ReduceProduct: lower_product,
+    ops.ReduceSum: lower_sum,
+    ops.Softmax: lower_softmax,
+}

@@ -1,0 +1,71 @@
+"""Normalizations: reduce/layer_norm.c, reduce/unit_length.c."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.ops import LayerNorm
+from edgekit.host.compiler.ir.quantization import code_range, zero_point_of
+from edgekit.host.compiler.ir.types import Array, Node, Tensor
+from edgekit.host.compiler.lowering.context import Context, Rules
+from edgekit.host.compiler.lowering.conv.window import C_TYPES
+from edgekit.host.compiler.lowering.plan import Call, Field, Value
+
+_TASK = 4096  # values: fewer are not worth handing to another thread
+
+
+def lower_layer_norm(ctx: Context, node: Node) -> list[Call]:
+    op = node.op
+    assert isinstance(op, LayerNorm)
+    x = ctx.tensor(node.inputs[0])
+    n = op.row(x.shape)
+    fields: dict[str, Field] = {
+        "n": n,
+        "x": Value(x.name),
+        "factor": _term(ctx, ctx.optional(node, 1), np.full(n, 1, x.dtype.numpy)),
+        "shift": _term(ctx, ctx.optional(node, 2), np.zeros(n, x.dtype.numpy)),
+        "epsilon": op.epsilon,
+        "y": Value(node.outputs[0]),
+    }
+    kernel = ctx.of_floats(x.dtype).kernel(
+        f"{x.dtype.value}_layer_norm",
+        "reduce/layer_norm.c",
+        "reduce/layer_norm.h",
+        "ek_layer_norm_args",
+    )
+    return [Call(kernel, fields, x.elements // n, max(1, _TASK // n))]
+
+
+def lower_unit_length(ctx: Context, node: Node) -> list[Call]:
+    x = ctx.tensor(node.inputs[0])
+    n, (low, high) = x.shape[-1], code_range(x.dtype)
+    fields: dict[str, Field] = {
+        "n": n,
+        "x_zero": zero_point_of(x),
+        "x": Value(x.name),
+        "y": Value(node.outputs[0]),
+    }
+    kernel = ctx.kernel(
+        f"{x.dtype.value}_unit_length",
+        "reduce/unit_length.c",
+        None,
+        "ek_unit_length_args",
+        TX=C_TYPES[x.dtype],
+        Y_ZERO=(low + high + 1) // 2,
+        LOW=low,
+        HIGH=high,
+    )
+    return [Call(kernel, fields, x.elements // n, max(1, _TASK // n))]
+
+
+def _term(ctx: Context, term: Tensor | None, default: Array) -> Field:
+    if term is None:
+        return ctx.weights.add(default)
+    return Value(term.name) if term.data is None else ctx.weights.add(term.data)
+
+
+RULES: Rules = {
+    ops.LayerNorm: lower_layer_norm,
+    ops.UnitLength: lower_unit_length,
+}

@@ -1,0 +1,62 @@
+"""Bilinear resizing."""
+
+from __future__ import annotations
+
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.ops import ResizeBilinear
+from edgekit.host.compiler.ir.types import DType, Node
+from edgekit.host.compiler.lowering.context import Context, Rules
+from edgekit.host.compiler.lowering.conv.window import C_TYPES
+from edgekit.host.compiler.lowering.plan import Call, Field, Value
+
+# What each type has beside TX: how wide sums of whole weights are, or that sums are rounded.
+_SUMS: dict[DType, dict[str, str | int]] = {
+    DType.F32: {},
+    DType.F16: {},
+    DType.U8: {"ROUNDED": 1},
+    DType.I8: {"WHOLE": "int32_t"},
+    DType.I16: {"WHOLE": "int64_t"},
+}
+
+
+def lower_resize(ctx: Context, node: Node) -> list[Call]:
+    op = node.op
+    assert isinstance(op, ResizeBilinear)
+    x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
+    n, h, w, c = x.shape
+    fields: dict[str, Field] = {
+        "rows": _axis(op, h, op.size[0]),
+        "columns": _axis(op, w, op.size[1]),
+        "c": c,
+        "oh": op.size[0],
+        "ow": op.size[1],
+        "pitch": ctx.pitch(y.name),
+        "x": Value(x.name),
+        "y": Value(y.name),
+    }
+    kernel = ctx.of_floats(x.dtype).kernel(
+        f"{x.dtype.value}_resize_bilinear",
+        "layout/resize.c",
+        "layout/resize.h",
+        "ek_resize_args",
+        TX=C_TYPES[x.dtype],
+        **_SUMS[x.dtype],
+    )
+    return [Call(kernel, fields, n * op.size[0])]
+
+
+def _axis(op: ResizeBilinear, source: int, target: int) -> Field:
+    """ek_resize_axis"""
+    step, offset = op.fixed_step(source, target)
+    return {
+        "size": source,
+        "scale": float(op.step(source, target)),
+        "half_pixel": int(op.half_pixel_centers),
+        "step": step,
+        "offset": offset,
+    }
+
+
+RULES: Rules = {
+    ops.ResizeBilinear: lower_resize,
+}

@@ -1,0 +1,105 @@
+"""Operators on codes as tables of all their results: 8 or 16 bits in, or two codes of 8 bits."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from edgekit.device.runtime.kernel_facts import UNARY_CHUNK
+from edgekit.host.compiler.ir.ops import Binary, Clamp, Function, HardSwish, Logistic, Quantize
+from edgekit.host.compiler.ir.quantization import lookup_table
+from edgekit.host.compiler.ir.sums import is_per_channel
+from edgekit.host.compiler.ir.types import Array, Graph, Node, Tensor
+from edgekit.host.compiler.lowering.context import Context
+from edgekit.host.compiler.lowering.plan import Call, Field, Value
+
+_CODES = {1: "uint8_t", 2: "uint16_t"}  # by bytes
+
+
+def look_up(ctx: Context, table: Array, n: int, x: Value, y: Value) -> Call:
+    """y = table[x] of `n` codes; the index is the code's bits as an unsigned number."""
+    bits, made = (8 if table.size == 256 else 16), 8 * table.itemsize
+    macros: dict[str, str | int] = {"OP_BYTE_TABLE": 1}
+    if (bits, made) != (8, 8):
+        macros = {"OP_TABLE": 1, "TX": _CODES[bits // 8], "TY": _CODES[table.itemsize]}
+    kernel = ctx.kernel(
+        f"table_{bits}bit" + ("" if bits == made else f"_to_{made}bit"),
+        "elementwise/unary.c",
+        "elementwise/unary.h",
+        "ek_unary_args",
+        **macros,
+    )
+    return Call(
+        kernel,
+        {"n": n, "x": x, "y": y, "table": ctx.weights.add(table)},
+        math.ceil(n / UNARY_CHUNK),
+    )
+
+
+def lower_table(ctx: Context, node: Node) -> list[Call]:
+    """An operator of one operand."""
+    x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
+    table = lookup_table(node.op, x, y)
+    return [look_up(ctx, table, x.elements, Value(x.name), Value(y.name))]
+
+
+def lower_single(ctx: Context, node: Node) -> list[Call] | None:
+    """An operator of two operands, of which one is a constant of one value; else None."""
+    a, b = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
+    y = ctx.tensor(node.outputs[0])
+    for x, other in ((a, b), (b, a)):
+        if other.data is None or other.elements != 1 or x.elements != y.elements:
+            continue
+        table = _with_constant(ctx.graph, node, x, other.data)[0]
+        return [look_up(ctx, table, x.elements, Value(x.name), Value(y.name))]
+    return None
+
+
+def _with_constant(graph: Graph, node: Node, x: Tensor, other: Array) -> Array:
+    """Results for each value of the constant operand (rows) and each code of x (columns)."""
+    a, b, y = (graph.tensors[name or ""] for name in (*node.inputs, *node.outputs))
+    codes, repeated = np.broadcast_arrays(codes_of(x), other.reshape(-1, 1))
+    pair = [codes, repeated] if x.name == a.name else [repeated, codes]
+    return node.op.reference(pair, [a, b], [y])[0]
+
+
+def tables_of(graph: Graph, node: Node, x: Tensor) -> Array | None:
+    """What `node` makes of each code of x, of 8 bits, if it is a function of that alone [1, 256] or
+    of that and the channel [channels, 256]."""
+    if x.dtype.bytes != 1 or not x.is_coded or len(node.outputs) != 1:
+        return None
+    y = graph.tensors[node.outputs[0]]
+    if isinstance(node.op, (Function, Clamp, HardSwish, Logistic, Quantize)):
+        return lookup_table(node.op, x, y)[None] if y.is_coded else None
+    if not isinstance(node.op, Binary) or not node.op.of_codes or y.shape != x.shape:
+        return None
+    others = [graph.tensors[name or ""] for name in node.inputs if name != x.name]
+    if len(others) != 1 or others[0].data is None or not others[0].is_coded:
+        return None
+    by_channel = is_per_channel(others[0], y)
+    return _with_constant(graph, node, x, others[0].data) if by_channel else None
+
+
+def look_up_of(ctx: Context, node: Node) -> tuple[dict[str, int], str, dict[str, Field]]:
+    """The macros of a kernel with the function behind `node`, what sets its name apart, and the
+    field `table` of its arguments."""
+    found = ctx.look_ups.get(node.name)
+    if found is None:
+        return {}, "", {}
+    by_channel = len(found.tables) > 1
+    fields: dict[str, Field] = {"table": ctx.weights.add(found.tables)}
+    return {"LOOK_UP": 1 + by_channel}, "_tables" if by_channel else "_table", fields
+
+
+def table_of_pairs(op: Binary, a: Tensor, b: Tensor, y: Tensor) -> Array:
+    """Results for each pair of bytes: row a, column b, both as unsigned numbers."""
+    first, second = np.meshgrid(codes_of(a), codes_of(b), indexing="ij")
+    return op.reference([first, second], [a, b], [y])[0]
+
+
+def codes_of(t: Tensor) -> Array:
+    """All codes of a tensor's type, by their bits as an unsigned number."""
+    count = 1 << 8 * t.dtype.bytes
+    unsigned = {1: np.uint8, 2: np.uint16}[t.dtype.bytes]
+    return np.arange(count).astype(unsigned).view(t.dtype.numpy)

@@ -1,0 +1,1 @@
+"""Matrix products: f32, 8-bit, 4-bit, with outliers apart."""

@@ -1,0 +1,126 @@
+"""Fully connected layers and convolutions whose activations are quantized as a whole, as they run:
+elementwise/dynamic_quantize.c makes codes and the bias that their zero point asks for, and
+conv/i8_conv.c multiplies bytes."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from edgekit.device.runtime.kernel_facts import UNARY_CHUNK
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.align import round_up
+from edgekit.host.compiler.ir.types import Activation, Array, DType, Node, Tensor
+from edgekit.host.compiler.lowering.context import Context, Rules, padded
+from edgekit.host.compiler.lowering.conv.window import C_TYPES, Window, bias_vector, window_of
+from edgekit.host.compiler.lowering.gemm.product_i8 import float_product
+from edgekit.host.compiler.lowering.gemm.requantize import wrap_i32
+from edgekit.host.compiler.lowering.packing import zero_of_rows
+from edgekit.host.compiler.lowering.plan import Call, Field, Kernel, Value
+from edgekit.kb.targets.isa import ByteProduct
+
+_F32 = np.dtype(np.float32)
+
+
+def lower_dynamic(ctx: Context, node: Node) -> list[Call]:
+    op = node.op
+    assert isinstance(op, ops.DynamicFullyConnected)
+    weights = ctx.constant(node, 1, "weights")
+    n, k = weights.shape
+    m = ctx.tensor(node.inputs[0]).elements // k
+    return _product(ctx, node, Window((1, 1, m, k), (1, 1, m, n), (1, 1)), weights, op.activation)
+
+
+def lower_dynamic_conv(ctx: Context, node: Node) -> list[Call]:
+    op = node.op
+    assert isinstance(op, ops.DynamicConv2D)
+    x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
+    weights = ctx.constant(node, 1, "weights")
+    plain = ops.Conv2D(op.stride, op.dilation, op.padding)
+    window = window_of(plain, x, ctx.tensor(node.inputs[1]), y)
+    return _product(ctx, node, window, weights.reshape(len(weights), -1), op.activation)
+
+
+def _product(
+    ctx: Context, node: Node, window: Window, weights: Array, activation: Activation
+) -> list[Call]:
+    """x through a window times weights [n, k]. What is padded becomes codes: which ones 0 has is
+    known when it runs."""
+    x, w = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
+    assert w.quant is not None
+    n, width, w_zero = len(weights), round_up(len(weights), ctx.isa.vl), zero_of_rows(w)
+    # VNNI multiplies bytes without a sign by ones with it.
+    unsigned = ctx.isa.i8 is ByteProduct.DOT4_US
+    whole = window.whole
+    coded = Tensor(f"{x.name}:codes", whole.x, DType.U8 if unsigned else DType.I8)
+    middle = 128 if unsigned else 0
+    product = float_product(ctx, node, whole, weights, coded, (middle, w_zero), False)
+    codes, scale = ctx.scratch(node, coded.elements), ctx.scratch(node, 4)
+    zero, bias = ctx.scratch(node, 4), ctx.scratch(node, 4 * width)
+    low, high = activation.bounds
+    scales = np.broadcast_to(w.quant.scale.astype(np.float32), (n,))
+    fields: dict[str, Field] = {
+        **product.fields,
+        "x": codes,
+        "weights": ctx.weights.add(product.weights),
+        "bias": bias,
+        "scale": ctx.weights.add(padded(scales, width, _F32)),
+        "x_scale": scale,
+        "bias_f32": ctx.weights.add(bias_vector(ctx.optional(node, 2), width, _F32)),
+        "low_f32": low,
+        "high_f32": high,
+        "y": Value(node.outputs[0]),
+    }
+    found: dict[str, Field] = {
+        "n": x.elements,
+        "x": Value(x.name),
+        "y": codes,
+        "scale": scale,
+        "zero": zero,
+        "channels": width,
+        "at_128": product.fields["bias"],
+        "step": ctx.weights.add(_step(weights, w_zero, width)),
+        "bias": bias,
+        **_rows_of(window, whole),
+    }
+    bordered = window.padding.any
+    name = f"quantize_{coded.dtype.value}_{'image' if bordered else 'whole'}"
+    macros = {"IMAGE": 1} if bordered else {}
+    tasks = whole.x[0] * whole.x[1] if bordered else math.ceil(x.elements / UNARY_CHUNK)
+    quantize = _kernel(ctx, name, TQ=C_TYPES[coded.dtype], **macros)
+    return [
+        Call(_kernel(ctx, "range_whole", RANGE=1), found, 1),
+        Call(quantize, found, tasks),
+        Call(product.kernel, fields, product.tasks),
+    ]
+
+
+def _rows_of(window: Window, whole: Window) -> dict[str, Field]:
+    """The rows of images, and of their codes with a border."""
+    (_, h, w, c), pad = window.x, window.padding
+    return {
+        "height": h,
+        "codes_height": whole.x[1],
+        "top": pad.top,
+        "row": w * c,
+        "left": pad.left * c,
+        "pitch": whole.x[2] * c,
+    }
+
+
+def _kernel(ctx: Context, name: str, **macros: int | str) -> Kernel:
+    file = "elementwise/dynamic_quantize.c"
+    return ctx.kernel(name, file, None, "ek_dynamic_quantize_args", **macros)
+
+
+def _step(weights: Array, zero: Array, width: int) -> Array:
+    """What one step of the zero point of x adds to the sums, [width]."""
+    sums = (weights.astype(np.int64) - zero).sum(axis=1)
+    return wrap_i32(padded(-sums, width, np.dtype(np.int64)))
+
+
+RULES: Rules = {
+    ops.DynamicConv2D: lower_dynamic_conv,
+    ops.DynamicFullyConnected: lower_dynamic,
+}

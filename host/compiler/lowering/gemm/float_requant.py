@@ -1,0 +1,210 @@
+"""Codes of 8-bit products by floats, exact: a line through the sums instead of their fixed-point
+multiplication.
+
+A sum that is added to the bits of a float from 2^23 to 2^24 makes it the float that is larger by
+the sum, without a conversion. One multiplication and addition, which rounds once, to a float of the
+same range, rounds to an integer and leaves it in the lower bits. TFLite rounds twice instead. But
+both never fall as the sum rises, so they are equal for all sums if they are on either side of each
+step from one code to the next, which is what is asked here. The slope may be any float near the
+factor, and what sums are added to any integer of the range: often a choice of both fits all steps.
+
+It does not where outputs of both signs matter: TFLite's second rounding takes halves away from
+zero, so that its steps above zero and below it lie on two lines. There one line makes the result of
+the first rounding, all of whose steps lie on one, and a second line the code. That one is a little
+too steep, which takes halves away from zero, and what its slope makes of the zero of the first is
+an integer but for less than that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from edgekit.host.compiler.ir.quantization import Multiplier, code_range, zero_point_of
+from edgekit.host.compiler.ir.types import Array, Tensor
+
+_LEAST, _END = 1 << 23, 1 << 24  # floats from here to there are the integers
+_LEAST_BITS = 0x4B000000
+_ZERO = 3 << 22  # the float that stands for the code 0: its lower 16 bits are zero
+_MOST_SHIFT = 14
+_SLOPES = np.arange(-4, 5, dtype=np.int32)  # floats beside the factor that are tried
+_NEAR = np.arange(-4, 5)  # sums beside the real step, among which TFLite's is
+
+
+@dataclass(frozen=True, eq=False)
+class Lines:
+    """Of each channel: code = round(slope * float of bits (start + sum) + offset) in the lower 16
+    bits. `start` is added to the bias. With a second line its float goes through that, too."""
+
+    start: Array  # i64 [n]
+    slope: Array  # f32 [n]
+    offset: Array  # f32 [n]
+    second: tuple[Array, Array] | None = None  # slope and offset
+
+
+@dataclass(frozen=True, eq=False)
+class _Steps:
+    """The sums [codes, n] from which codes, less the zero point, `code` [codes, 1], are reached;
+    any that is too small or too large for steps below `least` and above `most` [n], the sums that
+    there are."""
+
+    code: Array
+    sum: Array
+    least: Array
+    most: Array
+
+    @property
+    def above(self) -> Array:
+        """The least sum above each step, or the first of all."""
+        above: Array = np.maximum(self.sum, self.least)
+        return above
+
+    @property
+    def below(self) -> Array:
+        """The largest sum below each step, or the last of all."""
+        below: Array = np.minimum(self.sum - 1, self.most)
+        return below
+
+
+def lines_of(
+    factor: Multiplier, least: Array, most: Array, y: Tensor, count: int = 2
+) -> Lines | None:
+    """What makes the codes of y, clamped to its type, from sums of `least` to `most` (i64 [n]) as
+    `factor` does, of one channel or of each; None where no line, or no `count` of them, does for
+    all channels."""
+    span = int((most - least).max(initial=0))
+    if span >= _END - _LEAST or np.any(factor.shift >= 0) or np.any(factor.multiplier == 0):
+        return None
+    each = np.zeros(least.shape, np.int32)
+    factor = Multiplier(factor.multiplier + each, factor.shift + each)
+    steps = _steps_of(factor, least, most, y)
+    real = np.ldexp(factor.multiplier.astype(np.float64), factor.shift - 31)
+    lines = _fitted(real, steps.code - 0.5, steps, _ZERO + zero_point_of(y) + each)
+    if count > 1 and (lines is None or not _holds(lines, factor, steps, y)):
+        lines = _in_two(factor, steps, y)
+    return lines if lines is not None and _holds(lines, factor, steps, y) else None
+
+
+def _in_two(factor: Multiplier, steps: _Steps, y: Tensor) -> Lines | None:
+    """A line for the first rounding and one for the second, which divides by 2^shift: its slope is
+    too large by 2^-(shift + 8) of it, enough for halves and too little for the codes of a byte."""
+    shift = -factor.shift.astype(np.int64)
+    if shift.max(initial=0) > _MOST_SHIFT:
+        return None
+    excess = 3 << (_MOST_SHIFT - shift)  # of what the second slope makes of _ZERO, times 2^shift
+    rest = (excess + (1 << (shift - 1))) % (1 << shift) - (1 << (shift - 1))
+    first = (steps.code - 0.5) * (1 << shift) + (steps.code <= 0)
+    real = np.ldexp(factor.multiplier.astype(np.float64), -31)
+    lines = _fitted(real, first - 0.5, steps, _ZERO - rest)
+    if lines is None:
+        return None
+    slope = np.ldexp(1 + np.ldexp(1.0, -8 - shift), -shift).astype(np.float32)
+    offset = _ZERO + zero_point_of(y) - ((_ZERO + excess - rest) >> shift)
+    return replace(lines, second=(slope, offset.astype(np.float32)))
+
+
+def _steps_of(factor: Multiplier, least: Array, most: Array, y: Tensor) -> _Steps:
+    low, high = code_range(y.dtype)
+    code = np.arange(low + 1, high + 1, dtype=np.int64)[:, None] - zero_point_of(y)
+    real = np.ldexp(factor.multiplier.astype(np.float64), factor.shift - 31)
+    about = np.clip(np.floor((code - 0.5) / real), least - 8, most + 8).astype(np.int64)
+    near = about + _NEAR[:, None, None]
+    reached = (factor.apply(near) >= code).argmax(axis=0)[None]
+    return _Steps(code, np.take_along_axis(near, reached, axis=0)[0], least, most)
+
+
+def _fitted(real: Array, half: Array, steps: _Steps, zero: Array) -> Lines | None:
+    """Lines about as steep as `real` [n] that cross `half` [codes, n] where the steps are, from
+    floats less `zero` [n]."""
+    slopes = (real.astype(np.float32).view(np.int32) + _SLOPES[:, None]).view(np.float32)
+    wide = slopes.astype(np.float64)[:, None]
+    low = np.where(steps.sum <= steps.most, half - steps.above * wide, -np.inf).max(axis=1)
+    high = np.where(steps.sum > steps.least, half - steps.below * wide, np.inf).min(axis=1)
+    low = np.where(np.isinf(low), high - slopes, low)  # all sums are above all steps
+    high = np.where(np.isinf(high), low + slopes, high)
+    best = np.argmax(high - low, axis=0)[None]
+    low, high, slope = (np.take_along_axis(v, best, axis=0)[0] for v in (low, high, slopes))
+    start, offset = [], []
+    for c in range(len(slope)):
+        ends = int(steps.least[c]), int(steps.most[c])
+        place = _placed(float(slope[c]), float(low[c]), float(high[c]), ends)
+        if place is None:
+            return None
+        start.append(_LEAST_BITS - _LEAST + place[0])
+        offset.append(int(zero[c]) + place[1])
+    return Lines(np.array(start), slope, np.array(offset, np.float32))
+
+
+def _placed(slope: float, low: float, high: float, sums: tuple[int, int]) -> tuple[int, int] | None:
+    """The integer that a sum of 0 is added to, and what is added to slope times it so that this
+    lies between `low` and `high`; None if the sums leave the range or no integer fits."""
+    numerator, denominator = slope.as_integer_ratio()
+    margin = (high - low) / 64  # the bounds are rounded
+    least, most = int((low + margin) * denominator), int((high - margin) * denominator)
+    if least >= most:
+        return None
+    first = _LEAST - sums[0]
+    aim = (least - first * numerator) % denominator
+    further = _first_in(numerator % denominator, denominator, aim, most - least)
+    if further is None or first + further + sums[1] >= _END:
+        return None
+    origin = first + further
+    return origin, -((origin * numerator - least) // denominator)
+
+
+def _first_in(factor: int, modulus: int, low: int, width: int) -> int | None:
+    """The least x >= 0 with (factor * x - low) mod modulus <= width."""
+    if -low % modulus <= width:
+        return 0
+    return _first_between(factor, modulus, low, low + width)
+
+
+def _first_between(factor: int, modulus: int, low: int, high: int) -> int | None:
+    """The least x with low <= factor * x mod modulus <= high, where 0 < low <= high < modulus. As
+    Euclid's algorithm shortens factor and modulus, the question stays of that form."""
+    if factor == 0:
+        return None
+    if 2 * factor > modulus:
+        return _first_between(modulus - factor, modulus, modulus - high, modulus - low)
+    x = -(-low // factor)
+    if factor * x <= high:
+        return x
+    turns = _first_between(-modulus % factor, factor, low % factor, high % factor)
+    return None if turns is None else -(-(low + modulus * turns) // factor)
+
+
+def _holds(lines: Lines, factor: Multiplier, steps: _Steps, y: Tensor) -> bool:
+    """Whether the codes are equal on both sides of each step and at both ends."""
+    above, below = np.minimum(steps.above, steps.most), np.maximum(steps.below, steps.least)
+    sums = np.concatenate([above, below, steps.least[None], steps.most[None]])
+    found = codes_of(lines, sums)
+    low, high = code_range(y.dtype)
+    expected = np.clip(factor.apply(sums) + zero_point_of(y), low, high)
+    return found is not None and np.array_equal(np.clip(found, low, high), expected)
+
+
+def codes_of(lines: Lines, sums: Array) -> Array | None:
+    """What the kernel makes of `sums` (i64 [.., n]), not clamped, by exact integers; None where a
+    float leaves the range, or a code 16 bits."""
+    x = sums + lines.start - (_LEAST_BITS - _LEAST)
+    y = _on_line(x, lines.slope, lines.offset)
+    if y is not None and lines.second is not None:
+        y = _on_line(y, *lines.second)
+    if y is None or np.abs(y - _ZERO).max() >= 1 << 15:
+        return None
+    codes: Array = y - _ZERO
+    return codes
+
+
+def _on_line(x: Array, slope: Array, offset: Array) -> Array | None:
+    """slope * x + offset, rounded once; None where x or that is not from 2^23 to 2^24."""
+    mantissa, exponent = np.frexp(slope.astype(np.float64))
+    below = 24 - exponent.astype(np.int64)  # bits of a product below those of integers
+    if x.min() < _LEAST or x.max() >= _END or below.min() < 1 or below.max() > 60:
+        return None
+    product = x * np.ldexp(mantissa, 24).astype(np.int64)
+    rest, half = product & ((np.int64(1) << below) - 1), np.int64(1) << (below - 1)
+    y: Array = offset.astype(np.int64) + (product >> below)
+    y += (rest > half) | ((rest == half) & (y & 1 == 1))
+    return None if y.min() < _LEAST or y.max() >= _END else y

@@ -1,0 +1,145 @@
+"""Products of bytes whose weights have a scale per group of k and output: conv/i8_conv.c with
+GROUPS, one call for as many groups as panels hold that stay in L1."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgekit.device.runtime.kernel_facts import I8_SCRATCH_BYTES, I8_UNPACKED_BYTES
+from edgekit.host.compiler.ir.align import round_up
+from edgekit.host.compiler.ir.types import Array, DType, Node
+from edgekit.host.compiler.lowering.context import Context, padded
+from edgekit.host.compiler.lowering.conv.window import C_TYPES, Window, count_tasks
+from edgekit.host.compiler.lowering.gemm.prefetch import AHEAD, ahead_of
+from edgekit.host.compiler.lowering.packing import halve_panels, pack_byte_panels
+from edgekit.host.compiler.lowering.plan import Field, Kernel
+from edgekit.kb.targets.isa import ByteProduct, Tile
+
+ROOM_BYTES = 64  # that kernels may read behind x: a step of k of any instruction set
+_SHIFT = 128  # of X1 of bytes without a sign
+_F32 = np.dtype(np.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class GroupsPart:
+    """Some groups of a product: a call. `weights` are packed, in values of `bits`; the caller
+    stores them, and adds to `fields` where x, weights and scales of the group `first`, bias and y
+    are."""
+
+    kernel: Kernel
+    fields: dict[str, Field]
+    tasks: int
+    weights: Array
+    first: int
+
+
+@dataclass(frozen=True, eq=False)
+class GroupsProduct:
+    """A product in parts of `groups` groups, the last perhaps of fewer. In the packed weights a
+    group is `depth` deep, values are of `bits`, and panels of `columns`."""
+
+    parts: tuple[GroupsPart, ...]
+    groups: int
+    depth: int
+    bits: int
+    columns: int
+
+
+def x1_type(ctx: Context) -> DType:
+    """VNNI multiplies bytes without a sign by such with one: there X1 is shifted by 128."""
+    return DType.U8 if ctx.isa.i8 is ByteProduct.DOT4_US else DType.I8
+
+
+def groups_product(ctx: Context, node: Node, m: int, short: bool) -> GroupsProduct:
+    """X1 [m, k] of bytes times a node's weights [n, k], with its scales [groups, n], stored as
+    bfloat16 if they are `short`."""
+    weights, scale = ctx.constant(node, 1, "weights"), ctx.constant(node, 2, "scales")
+    kind, groups, x_type = ctx.isa.i8, len(scale), x1_type(ctx)
+    n, k = weights.shape
+    group = k // groups
+    tile, depth = _tile(ctx, node, m, group), round_up(group, ctx.isa.k_step)
+    columns = tile.nv * ctx.isa.vl
+    group_bytes = columns * depth
+    halve = bool(np.all((weights >= -8) & (weights <= 7))) and group_bytes <= I8_UNPACKED_BYTES
+    at_once = min(max(I8_UNPACKED_BYTES // group_bytes, 1), groups)
+    if not kind.reads_bytes:  # rows are widened in scratch
+        at_once = min(at_once, max(I8_SCRATCH_BYTES // (2 * tile.mr * depth), 1))
+    macros = {
+        "GROUPS": depth,
+        "W_ZERO": 0,
+        **({"NARROW": 1} if kind in (ByteProduct.MULL16, ByteProduct.WIDE16) else {}),
+        **({"FOUR": 1} if halve else {}),
+        **({"BF16_SCALES": 1} if short else {}),
+        **(ahead_of(ctx) if m == 1 else {}),
+    }
+    kernel = ctx.kernel(
+        f"{x_type.value}_groups_{tile.mr}x{columns}_{depth}{'_four' if halve else ''}"
+        f"{'_bf16' if short else ''}{'_ahead' if AHEAD in macros else ''}",
+        "conv/i8_conv.c",
+        "conv/i8_conv.h",
+        "ek_i8_conv_args",
+        MR=tile.mr,
+        NV=tile.nv,
+        TX=C_TYPES[x_type],
+        TY="float",
+        FLOAT_OUTPUT=1,
+        **macros,
+    )
+    window = Window((1, 1, m, k), (1, 1, m, n), (1, 1))
+    tasks, panels = count_tasks(window, tile, ctx.isa.vl)
+    parts = []
+    for first, count, packed in _packed_parts(ctx, weights, groups, at_once, depth, columns):
+        fields: dict[str, Field] = {
+            "win": window.fields,
+            "panel_outer": 1,  # a panel stays in L1, unpacked if it is halved, for all pixels
+            "band": 0,
+            "panels": panels,
+            "pitch": n,
+            "groups": count,
+            "group": group,
+            "scale_pitch": round_up(n, ctx.isa.vl),
+            "start": None,
+        }
+        if x_type is DType.U8:
+            used = slice(first, first + count)
+            fields["start"] = ctx.weights.add(_correction(ctx, weights, scale, group, used))
+        stored = halve_panels(packed, columns * count * depth) if halve else packed
+        parts.append(GroupsPart(kernel, fields, tasks, stored, first))
+    return GroupsProduct(tuple(parts), at_once, depth, 4 if halve else 8, columns)
+
+
+def _tile(ctx: Context, node: Node, m: int, group: int) -> Tile:
+    """The register tile: of a single row, where instructions multiply by a lane, a wide one."""
+    isa = ctx.isa
+    tile = Tile(1, 4) if m == 1 and isa.lanes else isa.groups_tile
+    if not isa.i8.reads_bytes:
+        most = I8_SCRATCH_BYTES // (2 * round_up(group, isa.k_step))
+        if most < 1:
+            raise ctx.unsupported(node, f"groups of {group} 8-bit values")
+        tile = Tile(min(tile.mr, most), tile.nv)
+    return tile
+
+
+def _packed_parts(
+    ctx: Context, weights: Array, groups: int, at_once: int, depth: int, columns: int
+) -> Iterator[tuple[int, int, Array]]:
+    """First group, groups and packed weights of each part: panels [groups][depth][columns]."""
+    n, k = weights.shape
+    deep = np.zeros((n, groups, depth), np.int8)
+    deep[:, :, : k // groups] = weights.reshape(n, groups, -1)
+    for first in range(0, groups, at_once):
+        part = deep[:, first : first + at_once]
+        count = part.shape[1]
+        flat = part.reshape(n, -1)
+        yield first, count, pack_byte_panels(flat, columns, ctx.isa, count * depth)
+
+
+def _correction(ctx: Context, weights: Array, scale: Array, group: int, used: slice) -> Array:
+    """What makes up for x that is `_SHIFT` too large, of the groups `used`: [n], in the unit of
+    sums times scales."""
+    sums = weights.reshape(len(weights), -1, group).sum(axis=2, dtype=np.int64)[:, used]
+    found = -_SHIFT * (sums.T * scale[used].astype(np.float64)).sum(axis=0)
+    return padded(found.astype(np.float32), round_up(len(weights), ctx.isa.vl), _F32)

@@ -1,0 +1,119 @@
+"""Sums of 8-bit values as one linear form in 16-bit products, where that is exact.
+
+TFLite's addition rounds four times (graph/ops/elementwise.py). Rounding once instead gives the same
+code for nearly all pairs of codes; there are only 65536, so all are tried, and the form is taken if
+none differs.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgekit.device.runtime.kernel_facts import (
+    LINEAR_SUM_BITS,
+    LINEAR_SUM_CHUNK,
+    LINEAR_SUM_FRACTION,
+    LINEAR_SUM_WIDENING,
+)
+from edgekit.host.compiler.ir.ops import Add
+from edgekit.host.compiler.ir.quantization import activation_range, scale_of, zero_point_of
+from edgekit.host.compiler.ir.types import Array, Node, Tensor
+from edgekit.host.compiler.lowering.context import Context
+from edgekit.host.compiler.lowering.conv.window import C_TYPES
+from edgekit.host.compiler.lowering.plan import Call, Field, Value
+
+_MOST_SHIFT = 22  # of the upper part: leaves 8 bits for a code, one for the sum and a sign
+_MOST = (1 << 15 + LINEAR_SUM_BITS) - 1  # of a factor: its upper part is an s16
+# What is added to a half, in bits after the point: it decides sums next to the middle of two codes.
+_NUDGES = (24, 22, 20, 19, 18, 17)
+
+# Where sixteen are added at once, sums lie above 16 bits and the lower part, with a fraction, so
+# the shift is given, and factors and addends are multiples.
+_SIXTEEN_SHIFT = LINEAR_SUM_BITS + 16 + LINEAR_SUM_FRACTION
+_SIXTEEN_MOST = 15  # of a real factor: two codes by it, and a zero point, fit into 16 bits
+_SIXTEEN_NUDGES = (18, 17, 16)
+
+
+@dataclass(frozen=True)
+class LinearSum:
+    """code = (a * a_factor + b * b_factor + addend) >> shift, then clamped."""
+
+    a_factor: int
+    b_factor: int
+    addend: int
+    shift: int
+
+    def codes(self, a: Array, b: Array, low: int, high: int) -> Array:
+        """The form's value for int64 codes."""
+        total = a * self.a_factor + b * self.b_factor + self.addend
+        codes: Array = np.clip(total >> self.shift, low, high)
+        return codes
+
+
+def linear_sum(
+    op: Add, a: Tensor, b: Tensor, y: Tensor, low: int, high: int, sixteen: bool = False
+) -> LinearSum | None:
+    """The form that equals `op` for all codes of its type between low and high, if there is one;
+    `sixteen`: one for kernels that add sixteen at once."""
+    info = np.iinfo(y.dtype.numpy)
+    every = np.arange(info.min, info.max + 1, dtype=y.dtype.numpy)
+    pairs = [np.repeat(every, every.size), np.tile(every, every.size)]
+    expected = op.reference(pairs, [a, b], [y])[0]
+    a_codes, b_codes = (pair.astype(np.int64) for pair in pairs)
+    reals = (scale_of(a) / scale_of(y), scale_of(b) / scale_of(y))
+    shift = min(math.floor(math.log2(_MOST / max(reals))), LINEAR_SUM_BITS + _MOST_SHIFT)
+    widening, lower = 0, 0
+    nudges: tuple[int, ...] = _NUDGES
+    if sixteen:
+        shift, widening, lower = _SIXTEEN_SHIFT, LINEAR_SUM_WIDENING, LINEAR_SUM_BITS
+        nudges = _SIXTEEN_NUDGES
+    if shift <= LINEAR_SUM_BITS or (sixteen and max(reals) >= _SIXTEEN_MOST):
+        return None
+    a_factor, b_factor = (round(math.ldexp(real, shift - widening)) << widening for real in reals)
+    zeros = zero_point_of(a) * a_factor + zero_point_of(b) * b_factor
+    addend = (zero_point_of(y) << shift) + (1 << shift - 1) - zeros
+    addend = addend >> lower << lower
+    sizes = [1 << max(shift - bits, 0) for bits in nudges]
+    for nudge in (0, *(sign * size for size in sizes for sign in (1, -1))):
+        form = LinearSum(a_factor, b_factor, addend + nudge, shift)
+        if np.array_equal(form.codes(a_codes, b_codes, low, high), expected):
+            return form
+    return None
+
+
+def lower_linear_sum(ctx: Context, node: Node) -> list[Call] | None:
+    """The call for an addition of bytes of one shape; None where another form must do."""
+    a, b = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
+    y, op = ctx.tensor(node.outputs[0]), node.op
+    assert isinstance(op, Add)
+    sixteen = ctx.isa.widens_eight
+    if (
+        not (ctx.isa.multiplies_pairs or sixteen)
+        or a.shape != b.shape
+        or a.data is not None
+        or b.data is not None
+    ):
+        return None
+    low, high = activation_range(op.activation, y)
+    form = linear_sum(op, a, b, y, low, high, sixteen)
+    if form is None:
+        return None
+    kernel = ctx.kernel(
+        f"{y.dtype.value}_linear_sum",
+        "elementwise/linear_sum.c",
+        None,
+        "ek_linear_sum_args",
+        TX=C_TYPES[y.dtype],
+    )
+    below = (1 << LINEAR_SUM_BITS) - 1
+    fields: dict[str, Field] = {"n": y.elements, "low": low, "high": high}
+    fields |= {"a": Value(a.name), "b": Value(b.name), "y": Value(y.name)}
+    widening = LINEAR_SUM_WIDENING if sixteen else 0
+    parts = {"a": form.a_factor >> widening, "b": form.b_factor >> widening, "addend": form.addend}
+    for name, value in parts.items():
+        fields |= {f"{name}_high": value >> LINEAR_SUM_BITS, f"{name}_low": value & below}
+    fields["shift"] = form.shift - LINEAR_SUM_BITS
+    return [Call(kernel, fields, math.ceil(y.elements / LINEAR_SUM_CHUNK))]

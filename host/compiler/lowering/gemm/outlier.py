@@ -1,0 +1,158 @@
+"""Fully connected layers and 1x1 convolutions whose activations are split at run time:
+outlier/layer.c marks channels and quantizes, conv/i8_conv.c multiplies bytes and adds what the
+outliers give."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgekit.device.runtime.kernel_facts import OUTLIER_CHANNELS
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.align import ALIGN, round_up
+from edgekit.host.compiler.ir.ops import OutlierFullyConnected
+from edgekit.host.compiler.ir.types import Array, DType, Node, Tensor
+from edgekit.host.compiler.lowering.context import Context, Rules
+from edgekit.host.compiler.lowering.conv.window import Window, bias_vector
+from edgekit.host.compiler.lowering.gemm.group_products import (
+    ROOM_BYTES,
+    GroupsPart,
+    GroupsProduct,
+    groups_product,
+    x1_type,
+)
+from edgekit.host.compiler.lowering.gemm.product_i8 import float_product
+from edgekit.host.compiler.lowering.gemm.scales import stored_scales
+from edgekit.host.compiler.lowering.packing import NO_ZERO
+from edgekit.host.compiler.lowering.plan import Call, Field, Kernel, Value, Weights
+
+_F32 = np.dtype(np.float32)
+_MARK_BITS = 32
+
+
+@dataclass(frozen=True)
+class PackedRows:
+    """Packed weights of bytes: [panel][depth / group][columns][group], as outlier/layer.h has
+    them; all panels together have `padded` columns."""
+
+    weights: Weights
+    depth: int
+    columns: int
+    padded: int
+
+
+def lower_outlier(ctx: Context, node: Node) -> list[Call]:
+    op = node.op
+    assert isinstance(op, OutlierFullyConnected)
+    x = ctx.tensor(node.inputs[0])
+    weights, scale = ctx.constant(node, 1, "weights"), ctx.constant(node, 2, "scales")
+    n, k = weights.shape
+    m, slices = x.elements // k, len(scale)
+    scales = np.zeros((slices, round_up(n, ctx.isa.vl)), np.float32)
+    scales[:, :n] = scale
+    of_groups = stored_scales(scales, 16 if slices > 1 else 32)
+    short = of_groups.bits == 16
+    made = groups_product(ctx, node, m, short) if slices > 1 else _whole(ctx, node, m)
+    stored, part_bytes = _stored(ctx, made)
+    codes, row_scale = ctx.scratch(node, m * k + ROOM_BYTES), ctx.scratch(node, 4 * m)
+    scales_at, scale_field = ctx.weights.add(of_groups.values), "scale16" if short else "scale"
+    residual, count = ctx.optional(node, 4), ctx.scratch(node, 4)
+    products = []
+    for i, part in enumerate(made.parts):
+        last = i + 1 == len(made.parts)
+        bias = ctx.optional(node, 3) if last else None
+        low, high = op.activation.bounds if last else (-float("inf"), float("inf"))
+        holds_some = i > 0 or residual is not None  # y, before this product
+        fields: dict[str, Field] = {
+            **part.fields,
+            "x": Value(codes.tensor, part.first * (k // slices)),
+            "weights": Weights(stored.offset + i * part_bytes),
+            scale_field: Weights(scales_at.offset + part.first * of_groups.values[0].nbytes),
+            "x_scale": row_scale,
+            "x_scale_step": 1,
+            "bias_f32": ctx.weights.add(bias_vector(bias, scales.shape[1], _F32)),
+            "add": ctx.weights.add(np.ones(1, np.int32)) if holds_some else count,
+            "low_f32": low,
+            "high_f32": high,
+            "y": Value(node.outputs[0]),
+        }
+        products.append(Call(part.kernel, fields, part.tasks))
+    fields = {
+        "m": m, "n": n, "k": k,
+        "threshold": op.threshold,
+        "x": Value(x.name),
+        "weights": stored,
+        scale_field: scales_at,
+        "slice": k // slices,
+        "slices": made.groups,
+        "part_bytes": part_bytes,
+        "depth": made.depth,
+        "columns": made.columns,
+        "n_padded": scales.shape[1],
+        "bits": made.bits,
+        "x1": codes,
+        "row_scale": row_scale,
+        "marks": ctx.scratch(node, round_up(k, _MARK_BITS) // 8),
+        "channel": ctx.scratch(node, 4 * k),
+        "count": count,
+        "x2": ctx.scratch(node, 4 * m * OUTLIER_CHANNELS),
+        "residual": None if residual is None else Value(residual.name),
+        "y": Value(node.outputs[0]),
+    }  # fmt: skip
+    return [Call(_layer_kernel(ctx), fields, None), *products]
+
+
+def _whole(ctx: Context, node: Node, m: int) -> GroupsProduct:
+    """The product of weights with one scale per output."""
+    weights = ctx.constant(node, 1, "weights")
+    n, k = weights.shape
+    window = Window((1, 1, m, k), (1, 1, m, n), (1, 1))
+    x_type = x1_type(ctx)
+    x1 = Tensor(f"{ctx.tensor(node.inputs[0]).name}:x1", (m, k), x_type)
+    halve = bool(np.all((weights >= -8) & (weights <= 7)))
+    zeros = (128 if x_type is DType.U8 else 0, NO_ZERO)
+    made = float_product(ctx, node, window, weights, x1, zeros, halve)
+    part = GroupsPart(made.kernel, made.fields, made.tasks, made.weights, 0)
+    return GroupsProduct((part,), 1, made.depth, made.bits, made.columns)
+
+
+def packed_rows(ctx: Context, table: str) -> PackedRows | None:
+    """Where a product keeps the rows of a constant table of codes that are its weights, too; None
+    where it does not exist, or has them in other words than bytes."""
+    for node in ctx.graph.nodes:
+        is_split = isinstance(node.op, OutlierFullyConnected)
+        if not is_split or node.inputs[1] != table or len(ctx.constant(node, 2, "scales")) > 1:
+            continue
+        n, k = ctx.tensor(table).shape
+        made = _whole(ctx, node, ctx.tensor(node.inputs[0]).elements // k)
+        if made.bits == 8:
+            padded = round_up(n, ctx.isa.vl)
+            return PackedRows(_stored(ctx, made)[0], made.depth, made.columns, padded)
+    return None
+
+
+def _stored(ctx: Context, made: GroupsProduct) -> tuple[Weights, int]:
+    """Where the weights of a product are, and the bytes of each of its parts."""
+    size = round_up(made.parts[0].weights.nbytes, ALIGN)
+    return ctx.weights.add(np.concatenate([_bytes(p.weights, size) for p in made.parts])), size
+
+
+def _bytes(values: Array, size: int) -> Array:
+    """The bytes of values as they lie in memory, and zeros up to `size`."""
+    raw = values.reshape(-1).view(np.uint8)
+    return np.concatenate([raw, np.zeros(size - raw.size, np.uint8)])
+
+
+def _layer_kernel(ctx: Context) -> Kernel:
+    simd = ctx.isa.simd
+    parts = (Kernel(f"ek_outlier_mark_{simd}", "outlier/mark.c", "", ""),)
+    return Kernel(
+        f"ek_outlier_layer_{simd}", "outlier/layer.c", "outlier/layer.h", "ek_outlier_layer_args",
+        (), parts,
+    )  # fmt: skip
+
+
+RULES: Rules = {
+    ops.OutlierFullyConnected: lower_outlier,
+}

@@ -1,0 +1,400 @@
+"""The 8-bit product: conv/i8_conv.c, its weights in the order the ISA's products want."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgekit.device.runtime.kernel_facts import I8_SEGMENTS, I8_UNPACKED_BYTES, UNARY_CHUNK
+from edgekit.host.compiler.ir.align import round_up
+from edgekit.host.compiler.ir.ops import FullyConnected
+from edgekit.host.compiler.ir.quantization import (
+    Multiplier,
+    activation_range,
+    convolution_multiplier,
+    dense_multiplier,
+    zero_point_of,
+)
+from edgekit.host.compiler.ir.types import Activation, Array, DType, Node, Tensor
+from edgekit.host.compiler.lowering.context import Context, padded
+from edgekit.host.compiler.lowering.conv.borders import border_fields, flips_as_it_copies
+from edgekit.host.compiler.lowering.conv.window import C_TYPES, Window, bias_vector, count_tasks
+from edgekit.host.compiler.lowering.elementwise.tables import look_up_of
+from edgekit.host.compiler.lowering.gemm.float_requant import Lines
+from edgekit.host.compiler.lowering.gemm.prefetch import AHEAD, ahead_of
+from edgekit.host.compiler.lowering.gemm.requantize import (
+    largest_product,
+    line_fields,
+    lines_for,
+    requantize_fields,
+    saturates,
+    shifts_right_only,
+    wrap_i32,
+)
+from edgekit.host.compiler.lowering.methods import band_of, form_of, method_of, tile_of
+from edgekit.host.compiler.lowering.packing import (
+    NO_ZERO,
+    halve_panels,
+    pack_byte_panels,
+    signed_weights,
+    zero_of_rows,
+)
+from edgekit.host.compiler.lowering.plan import Call, Field, Kernel, Value
+from edgekit.kb.tables.operators import OperatorMethod
+from edgekit.kb.targets.isa import ByteProduct, Tile
+
+_SEGMENT_WASTE = 1.3  # rounding rows up may cost this much more products than packing windows
+_CHEAP_WASTE = 1.5  # on ARM, where products are dots: a step is so short that packing lasts longer
+_I32, _F32 = np.dtype(np.int32), np.dtype(np.float32)
+
+
+@dataclass(frozen=True)
+class _Depth:
+    """How the k of an 8-bit product is laid out.
+
+    With `segments` rows of the window are read in place, each rounded up to `segment` values;
+    otherwise the whole window is packed and rounded up to `total`.
+    """
+
+    segments: bool
+    segment: int
+    total: int
+
+
+def _depth_of(ctx: Context, window: Window, w_zero: Array) -> _Depth:
+    step = ctx.isa.k_step
+    row = window.kernel[1] * window.x[3]
+    whole = round_up(max(window.k, 1), step)
+    segment = round_up(max(row, 1), step)
+    waste = _CHEAP_WASTE if ctx.isa.i8.is_signed_dot else _SEGMENT_WASTE
+    in_place = (
+        ctx.isa.i8.reads_bytes
+        and (window.pointwise or _needs_no_sums(ctx.isa.i8, w_zero))
+        and window.dilation[1] == 1
+        and window.kernel[0] <= I8_SEGMENTS
+        and window.kernel[0] * segment <= waste * whole
+    )
+    total = window.kernel[0] * segment if in_place else whole
+    return _Depth(in_place, segment, total)
+
+
+def _needs_no_sums(kind: ByteProduct, w_zero: Array) -> bool:
+    """Whether windows need not be summed up to take the zero point of their weights off."""
+    return w_zero.size == 1 and (not w_zero.any() or kind is ByteProduct.WIDE16)
+
+
+@dataclass(frozen=True, eq=False)
+class _PackedBytes:
+    """8-bit weights as one ISA wants them, and what must be added to the bias."""
+
+    weights: Array
+    correction: Array
+    w_zero: Array
+    macros: Mapping[str, int]
+
+    @property
+    def suffix(self) -> str:
+        """What sets the name of the kernel apart from those with other macros."""
+        zero = ("", "_zero", "_zeros")[self.macros["W_ZERO"]]
+        narrow = "_narrow" if "NARROW" in self.macros else ""
+        return zero + narrow + ("_ahead" if AHEAD in self.macros else "")
+
+
+def _pack_bytes(
+    ctx: Context,
+    window: Window,
+    weights: Array,
+    x: Tensor,
+    zeros: tuple[int, Array],
+    tile: Tile,
+    depth: _Depth,
+) -> _PackedBytes:
+    """`zeros`: zero points of x and of the weights."""
+    x_zero, w_zero = zeros
+    vl, kind = ctx.isa.vl, ctx.isa.i8
+    n, k = weights.shape
+    nr = tile.nv * vl
+    signed, zero = signed_weights(weights, w_zero)
+    a_zero = 0  # rows of 16 bits: subtracted as they are widened
+    if kind.reads_bytes:
+        a_zero = x_zero
+        # The kernel sees x as `a`: unsigned for DOT4_US, else signed.
+        if kind is ByteProduct.DOT4_US and x.dtype is not DType.U8:
+            a_zero += 128
+        if kind.flips_unsigned and x.dtype is DType.U8:
+            a_zero -= 128
+    correction = k * np.ravel(zero) * a_zero - a_zero * signed.sum(axis=1, dtype=np.int64)
+    if depth.segments:
+        rows = signed.reshape(n, window.kernel[0], -1)
+        wide = np.zeros((n, window.kernel[0], depth.segment), signed.dtype)
+        wide[:, :, : rows.shape[2]] = rows
+        signed = wide.reshape(n, -1)
+    packed_weights = pack_byte_panels(signed, nr, ctx.isa, depth.total)
+    macros = {"W_ZERO": int(zero.any()) if zero.size == 1 else 2}
+    in_pairs = kind is ByteProduct.WIDE16 and vl > 1 and x.dtype is DType.I8
+    in_pairs = in_pairs and macros["W_ZERO"] != 1
+    if (kind is ByteProduct.MULL16 or in_pairs) and packed_weights.min(initial=0) > -128:
+        macros["NARROW"] = 1
+    if window.pixels == 1:
+        macros |= ahead_of(ctx)
+    return _PackedBytes(packed_weights, correction, zero, macros)
+
+
+def _i8_fields(
+    ctx: Context,
+    node: Node,
+    window: Window,
+    packed: _PackedBytes,
+    method: OperatorMethod,
+    depth: _Depth,
+    x_zero: int,
+) -> dict[str, Field]:
+    tile = tile_of(method, ctx.isa.vl)
+    zeros: dict[str, Field] = {}
+    if packed.w_zero.size > 1:
+        width = round_up(window.y[3], ctx.isa.vl)
+        zeros["w_zeros"] = ctx.weights.add(padded(packed.w_zero.reshape(-1), width, _I32))
+    else:
+        zeros["w_zero"] = int(packed.w_zero)
+    return {
+        **zeros,
+        "win": window.fields,
+        "pointwise": int(window.pointwise),
+        "segments": int(depth.segments),
+        "segment_length": depth.segment,
+        "panel_outer": int(method.split == "n"),
+        "panels": count_tasks(window, tile, ctx.isa.vl)[1],
+        "band": band_of(ctx, node, method),
+        "pitch": window.y[3],
+        "k_padded": depth.total,
+        "x_zero": x_zero,
+    }
+
+
+def i8_tile(ctx: Context, node: Node, window: Window, weights: Array) -> Tile:
+    """The register tile of a product of bytes; weights [n, k]."""
+    w_zero = zero_of_rows(ctx.tensor(node.inputs[1]))
+    depth = _depth_of(ctx, window, signed_weights(weights, w_zero)[1])
+    return tile_of(_i8_method(ctx, node, window, depth), ctx.isa.vl)
+
+
+def _i8_method(ctx: Context, node: Node, window: Window, depth: _Depth) -> OperatorMethod:
+    size = max(depth.total, window.border) * (1 if ctx.isa.i8.reads_bytes else 2)
+    dtype = "u8" if ctx.tensor(node.inputs[0]).dtype is DType.U8 else "s8"
+    packed = round_up(window.y[3], ctx.isa.vl) * depth.total
+    method = method_of(ctx, node, form_of(node, window, dtype, packed, size))
+    if method is None:
+        raise ctx.unsupported(node, f"a window of {window.k} 8-bit values")
+    return method
+
+
+def i8_product(
+    ctx: Context, node: Node, window: Window, weights: Array, activation: Activation
+) -> Call:
+    x, w = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
+    y = ctx.tensor(node.outputs[0])
+    vl = ctx.isa.vl
+    x_zero, w_zero = zero_point_of(x), zero_of_rows(w)
+    depth = _depth_of(ctx, window, signed_weights(weights, w_zero)[1])
+    method = _i8_method(ctx, node, window, depth)
+    tile = tile_of(method, ctx.isa.vl)
+    packed = _pack_bytes(ctx, window, weights, x, (x_zero, w_zero), tile, depth)
+    dense = isinstance(node.op, FullyConnected)
+    factor = dense_multiplier(x, w, y) if dense else convolution_multiplier(x, w, y)
+    width = round_up(weights.shape[0], vl)
+    bias = bias_vector(ctx.optional(node, 2), width, _I32).astype(np.int64)
+    bias += padded(packed.correction, width, np.dtype(np.int64))
+    bounds = low, high = activation_range(activation, y)
+    largest = np.abs(bias) + largest_product(weights, w_zero)
+    kind, rounding, lines = _rounding(ctx, node, weights, factor, largest, bounds)
+    if lines is not None:
+        bias += padded(lines.start, width, np.dtype(np.int64))
+    after, called, table = look_up_of(ctx, node)
+    flips = flips_as_it_copies(ctx, node, window, method, depth.segments, depth.total)
+    suffix = packed.suffix + "_flipped" * flips + called
+    kernel = ctx.kernel(
+        f"{x.dtype.value}_{kind}_{tile.mr}x{tile.nv * vl}{suffix}",
+        "conv/i8_conv.c",
+        "conv/i8_conv.h",
+        "ek_i8_conv_args",
+        MR=tile.mr,
+        NV=tile.nv,
+        TX=C_TYPES[x.dtype],
+        TY=C_TYPES[y.dtype],
+        **packed.macros,
+        **({"FLIPPED": 1} if flips else {}),
+        **rounding,
+        **after,
+    )
+    fields = _i8_fields(ctx, node, window, packed, method, depth, x_zero)
+    if depth.segments:
+        fields |= border_fields(ctx, window, tile)
+    if lines is None:
+        fields |= requantize_fields(ctx, factor, width, rounds_once=dense)
+    else:
+        fields |= line_fields(ctx, lines, width)
+    fields |= {
+        "x": Value(x.name),
+        "weights": ctx.weights.add(packed.weights),
+        "bias": ctx.weights.add(wrap_i32(bias)),
+        "y_zero": zero_point_of(y),
+        "low": low,
+        "high": high,
+        "y": Value(y.name),
+        "pitch": ctx.pitch(ctx.look_ups[node.name].out if table else y.name),
+        **table,
+    }
+    return Call(kernel, fields, count_tasks(window, tile, vl)[0])
+
+
+def _rounding(
+    ctx: Context,
+    node: Node,
+    weights: Array,
+    factor: Multiplier,
+    largest: Array,
+    bounds: tuple[int, int],
+) -> tuple[str, dict[str, int], Lines | None]:
+    """How sums of at most `largest` become codes: the kernel's kind, what it is compiled with, and
+    the lines if it takes any."""
+    y = ctx.tensor(node.outputs[0])
+    if isinstance(node.op, FullyConnected):
+        return "dense", {"ROUND_ONCE": 1}, None
+    if not shifts_right_only(factor, largest):
+        return "conv", {}, None
+    rounding = {"RIGHT_ONLY": 1}
+    if not (ctx.isa.widens_eight and saturates(factor, largest, y, *bounds)):
+        return "conv_right", rounding, None
+    lines = lines_for(ctx, node, weights, zero_of_rows(ctx.tensor(node.inputs[1])), factor)
+    if lines is None:
+        return "conv_short", rounding | {"SHORT": 1}, None
+    count = 1 if lines.second is None else 2
+    return f"conv_lines{count}", {"LINES": count}, lines
+
+
+def hybrid_product(
+    ctx: Context, node: Node, window: Window, weights: Array, activation: Activation
+) -> list[Call]:
+    """f32 x, s8 weights: each image is quantized with its own scale, the result is f32."""
+    x, w = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
+    y = ctx.tensor(node.outputs[0])
+    assert w.quant is not None
+    vl = ctx.isa.vl
+    depth = _depth_of(ctx, window, NO_ZERO)
+    method = _i8_method(ctx, node, window, depth)
+    tile = tile_of(method, ctx.isa.vl)
+    stored = Tensor(f"{x.name}:s8", x.shape, DType.I8)
+    packed = _pack_bytes(ctx, window, weights, stored, (0, NO_ZERO), tile, depth)
+    unary = ("elementwise/unary.h", "ek_unary_args")
+    measure = ctx.kernel("magnitudes", "elementwise/magnitudes.c", *unary)
+    quantize = ctx.kernel(
+        "quantize_s8_dynamic", "elementwise/quantize.c", *unary, TQ="int8_t", OP_DYNAMIC=1
+    )
+    multiply = ctx.kernel(
+        f"s8_conv_f32_{tile.mr}x{tile.nv * vl}{packed.suffix}",
+        "conv/i8_conv.c",
+        "conv/i8_conv.h",
+        "ek_i8_conv_args",
+        MR=tile.mr,
+        NV=tile.nv,
+        TX="int8_t",
+        TY="float",
+        FLOAT_OUTPUT=1,
+        **packed.macros,
+    )
+    one = dataclasses.replace(window, x=(1, *window.x[1:]), y=(1, *window.y[1:]))
+    image = math.prod(one.x)
+    chunks = math.ceil(image / UNARY_CHUNK)
+    codes, scale = ctx.scratch(node, image), ctx.scratch(node, 4 * (1 + chunks))
+    width = round_up(weights.shape[0], vl)
+    correction = padded(packed.correction, width, np.dtype(np.int64))
+    low, high = activation.bounds
+    calls = []
+    for i in range(window.x[0]):
+        coded: dict[str, Field] = {
+            "n": image,
+            "x": Value(x.name, i * image * 4),
+            "y": codes,
+            "x_scale": scale,
+        }
+        calls += [Call(measure, coded, chunks), Call(quantize, coded, chunks)]
+        fields = _i8_fields(ctx, node, one, packed, method, depth, 0)
+        fields |= {
+            "x": codes,
+            "weights": ctx.weights.add(packed.weights),
+            "bias": ctx.weights.add(wrap_i32(correction)),
+            "scale": ctx.weights.add(padded(w.quant.scale, width, _F32)),
+            "x_scale": scale,
+            "bias_f32": ctx.weights.add(bias_vector(ctx.optional(node, 2), width, _F32)),
+            "low_f32": low,
+            "high_f32": high,
+            "y": Value(y.name, i * math.prod(one.y) * 4),
+        }
+        calls.append(Call(multiply, fields, count_tasks(one, tile, vl)[0]))
+    return calls
+
+
+@dataclass(frozen=True, eq=False)
+class BytesProduct:
+    """A product of bytes with f32 results: its kernel and what does not depend on the operands'
+    places. `weights` are packed, in values of `bits`, `depth` deep and in panels of `columns`; the
+    caller stores them."""
+
+    kernel: Kernel
+    fields: dict[str, Field]
+    tasks: int
+    weights: Array
+    bits: int
+    depth: int
+    columns: int
+
+
+def float_product(
+    ctx: Context,
+    node: Node,
+    window: Window,
+    weights: Array,
+    x: Tensor,
+    zeros: tuple[int, Array],
+    halve: bool,
+) -> BytesProduct:
+    """x [pixels, k] of bytes times weights of bytes [n, k]; `zeros` are the zero points of both
+    (of the weights one, or [n, 1]), scales and bias are the caller's.
+
+    `halve`: weights are of -8 to 7 and stored two per byte, if a panel is not too large for that.
+    """
+    depth = _depth_of(ctx, window, signed_weights(weights, zeros[1])[1])
+    method = _i8_method(ctx, node, window, depth)
+    tile = tile_of(method, ctx.isa.vl)
+    packed = _pack_bytes(ctx, window, weights, x, zeros, tile, depth)
+    columns = tile.nv * ctx.isa.vl
+    stored = packed.weights
+    bits, macros = 8, dict(packed.macros)
+    if halve and columns * depth.total <= I8_UNPACKED_BYTES:
+        stored = halve_panels(stored, columns * depth.total)
+        bits, macros["FOUR"] = 4, 1
+    suffix = packed.suffix + ("_four" if bits == 4 else "")
+    kernel = ctx.kernel(
+        f"{x.dtype.value}_conv_f32_{tile.mr}x{columns}{suffix}",
+        "conv/i8_conv.c",
+        "conv/i8_conv.h",
+        "ek_i8_conv_args",
+        MR=tile.mr,
+        NV=tile.nv,
+        TX=C_TYPES[x.dtype],
+        TY="float",
+        FLOAT_OUTPUT=1,
+        **macros,
+    )
+    width = round_up(weights.shape[0], ctx.isa.vl)
+    correction = padded(packed.correction, width, np.dtype(np.int64))
+    fields = _i8_fields(ctx, node, window, packed, method, depth, zeros[0])
+    fields["bias"] = ctx.weights.add(wrap_i32(correction))
+    if bits == 4:
+        fields |= {"panel_outer": 1, "band": 0}  # a panel is unpacked once for all pixels
+    tasks = count_tasks(window, tile, ctx.isa.vl)[0]
+    return BytesProduct(kernel, fields, tasks, stored, bits, depth.total, columns)

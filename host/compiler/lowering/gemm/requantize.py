@@ -1,0 +1,76 @@
+"""From sums of 8-bit products to codes: factors of kernels, and which kernels serve them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edgekit.host.compiler.ir.quantization import Multiplier, code_range, zero_point_of
+from edgekit.host.compiler.ir.types import Array, Node, Tensor
+from edgekit.host.compiler.lowering.context import Context, padded
+from edgekit.host.compiler.lowering.conv.window import bias_vector
+from edgekit.host.compiler.lowering.gemm.float_requant import Lines, lines_of
+from edgekit.host.compiler.lowering.plan import Field
+
+_I32, _F32 = np.dtype(np.int32), np.dtype(np.float32)
+
+
+def wrap_i32(values: Array) -> Array:
+    """int64 sums as the int32 the kernels add modulo 2^32."""
+    return (values & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
+
+
+def shifts_right_only(factor: Multiplier, largest_sum: Array) -> bool:
+    """Whether vi_requantize_right serves all channels, whose sums are at most `largest_sum`."""
+    return bool(np.all(factor.shift < 0) and largest_sum.max(initial=0) < 1 << 30)
+
+
+def saturates(factor: Multiplier, largest_sum: Array, y: Tensor, low: int, high: int) -> bool:
+    """Whether all scaled sums fit into 16 bits with the zero point, and only the type clamps."""
+    info = np.iinfo(y.dtype.numpy)
+    scale = float(np.ldexp(factor.multiplier.astype(np.float64), factor.shift - 31).max())
+    most = float(largest_sum.max(initial=0)) * scale + 2 + abs(zero_point_of(y))
+    return (low, high) == (info.min, info.max) and most < 1 << 15
+
+
+def requantize_fields(
+    ctx: Context, factor: Multiplier, width: int, rounds_once: bool = False
+) -> dict[str, Field]:
+    """Per-channel factors. Rounded once there is one shift: `right` = 31 - shift."""
+    shift = factor.shift.astype(np.int32)
+    parts = {"multiplier": factor.multiplier, "right": np.maximum(-shift, 0)}
+    if rounds_once:
+        parts["right"] = 31 - shift
+    else:
+        parts["left"] = np.maximum(shift, 0)
+    return {key: ctx.weights.add(padded(v, width, _I32)) for key, v in parts.items()}
+
+
+def line_fields(ctx: Context, lines: Lines, width: int) -> dict[str, Field]:
+    """What a kernel that makes codes by lines reads, of `width` channels."""
+    values = {"slope": lines.slope, "offset": lines.offset}
+    if lines.second is not None:
+        values["second_slope"], values["second_offset"] = lines.second
+    return {key: ctx.weights.add(padded(v, width, _F32)) for key, v in values.items()}
+
+
+def lines_for(
+    ctx: Context, node: Node, weights: Array, w_zero: Array, factor: Multiplier
+) -> Lines | None:
+    """The lines that make the codes of a product whose bounds are those of their type. Cores in
+    order wait for each product, which integers are done with sooner, but for one line of a sum."""
+    if not ctx.isa.codes_by_lines or (ctx.board.in_order and not ctx.isa.i8.is_dot):
+        return None
+    x = ctx.tensor(node.inputs[0])
+    low, high = (code - zero_point_of(x) for code in code_range(x.dtype))
+    signed = weights.astype(np.int64) - w_zero
+    bias = bias_vector(ctx.optional(node, 2), len(weights), _I32).astype(np.int64)
+    least = bias + np.minimum(signed * low, signed * high).sum(axis=1)
+    most = bias + np.maximum(signed * low, signed * high).sum(axis=1)
+    count = 1 if ctx.board.in_order else 2
+    return lines_of(factor, least, most, ctx.tensor(node.outputs[0]), count)
+
+
+def largest_product(weights: Array, w_zero: Array) -> int:
+    """What the sum of products of any 8-bit x with a row of weights cannot exceed."""
+    sizes = np.abs(weights.astype(np.int64) - w_zero).sum(axis=1)
+    return int(sizes.max(initial=0)) * 256

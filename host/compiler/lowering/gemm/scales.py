@@ -1,0 +1,37 @@
+"""Scales of groups of codes in as few bytes as hold them exactly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgekit.host.compiler.ir.types import Array
+
+_FRACTION_BITS = 23  # of an f32
+_SHORT_FRACTION, _SHORT_EXPONENT = 3, 4  # bits of those of a byte, beside the sign
+
+
+@dataclass(frozen=True, eq=False)
+class StoredScales:
+    """`values` as `bits` each: f32, bfloat16 as u16, or u8 of a sign, the low bits of the exponent
+    less that of `least` (the bits of an f32), and the highest of the fraction."""
+
+    values: Array
+    bits: int
+    least: int = 0
+
+
+def stored_scales(scale: Array, fewest: int) -> StoredScales:
+    """Scales f32 in 8, 16 or 32 bits, but not in fewer than `fewest`."""
+    bits = np.ascontiguousarray(scale, np.float32).view(np.uint32)
+    size = bits & np.uint32(0x7FFFFFFF)
+    dropped = _FRACTION_BITS - _SHORT_FRACTION
+    least = int(size.min(initial=0x7F800000)) >> _FRACTION_BITS << _FRACTION_BITS
+    short = (size - np.uint32(least)) >> dropped
+    fits = short.max(initial=0) < 1 << _SHORT_EXPONENT + _SHORT_FRACTION
+    if fewest <= 8 and fits and not np.any(bits & np.uint32((1 << dropped) - 1)):
+        return StoredScales((short | bits >> 31 << 7).astype(np.uint8), 8, least)
+    if fewest <= 16 and not np.any(bits & np.uint32(0xFFFF)):
+        return StoredScales((bits >> 16).astype(np.uint16), 16)
+    return StoredScales(scale, 32)

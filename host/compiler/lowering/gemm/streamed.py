@@ -1,0 +1,65 @@
+"""Products of a few rows with a computed matrix that is read once, where it lies
+(device/kernels/product/streamed.c)."""
+
+from __future__ import annotations
+
+import math
+
+from edgekit.host.compiler.ir.align import round_up
+from edgekit.host.compiler.ir.types import Node
+from edgekit.host.compiler.lowering.context import Context
+from edgekit.host.compiler.lowering.gemm.computed import Operands, values_of
+from edgekit.host.compiler.lowering.gemm.prefetch import lines_ahead, runs_alone
+from edgekit.host.compiler.lowering.plan import Call, Field
+from edgekit.kb.costs.rule import LINE
+from edgekit.kb.targets.isa import Isa
+
+_COLUMNS = LINE // 4  # what threads share is whole lines of rows, or as many columns
+_LONG = 1024  # bytes of a column or row
+
+
+def lower_streamed(ctx: Context, node: Node, operands: Operands) -> list[Call]:
+    """Either operand may be constant."""
+    m, n = operands.shape.m, operands.shape.n
+    alone = runs_alone(ctx)
+    width = _width(n, operands.matrices, 1 if alone else ctx.threads)
+    panels = math.ceil(n / width)
+    by_columns = operands.by_columns
+    step, length = (operands.b[1], operands.shape.k) if by_columns else (operands.b[0], width)
+    side = _side_by_side(ctx.isa, m)
+    soon = _soon(lines_ahead(ctx), side, step, length)
+    name = f"f32_streamed_{'columns' if by_columns else 'rows'}_{m}" + f"_{soon}" * (soon > 0)
+    macros = {"MR": m, "SIDE": side, "SOON": soon, **({"BY_COLUMNS": 1} if by_columns else {})}
+    fields: dict[str, Field] = {
+        **operands.fields,
+        "panels": panels,
+        "width": width,
+        "b_step": step,
+        **values_of(ctx, node),
+    }
+    source = "product/streamed"
+    kernel = ctx.kernel(name, f"{source}.c", f"{source}.h", "ek_streamed_args", **macros)
+    tasks = operands.matrices * panels
+    return [Call(kernel, fields, tasks, tasks if alone else 1)]
+
+
+def _width(n: int, matrices: int, threads: int) -> int:
+    """The columns of a task: the most with which the thread that has most to do has least."""
+    widths = range(round_up(n, _COLUMNS), 0, -_COLUMNS)
+    return min(widths, key=lambda w: math.ceil(matrices * math.ceil(n / w) / threads) * min(w, n))
+
+
+def _side_by_side(isa: Isa, m: int) -> int:
+    """Columns or rows of b at once: as many as keep m sums of each in registers."""
+    many = isa.vl == 1 or (isa.lanes and isa.registers >= 32)
+    return (4 if many else 2) * (1 if m > 2 else 2)
+
+
+def _soon(lines: int, side: int, step: int, length: int) -> int:
+    """The bytes from what is read to what is prefetched so many lines ahead, 0 for none: further on
+    in long columns or rows, each `step` floats from the next one, else in those that follow."""
+    if not lines:
+        return 0
+    if 4 * length >= _LONG:
+        return LINE * math.ceil(lines / side)
+    return 4 * step * side * max(1, LINE * lines // (4 * length * side))

@@ -1,0 +1,298 @@
+"""Graph → kernel calls with packed weights, then offsets: the plan that becomes C."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.align import ALIGN, round_up
+from edgekit.host.compiler.ir.types import Graph
+from edgekit.host.compiler.ir.views import parts_of_rows
+from edgekit.host.compiler.lowering.channels_first import channels_first as planar
+from edgekit.host.compiler.lowering.compiled import compiled_of
+from edgekit.host.compiler.lowering.context import Context, Rules, UnsupportedFormError, WeightsFile
+from edgekit.host.compiler.lowering.conv import conv, depthwise, row_chain, stem, transpose_conv
+from edgekit.host.compiler.lowering.conv import conv_16x8 as wide
+from edgekit.host.compiler.lowering.conv.quantized_epilogues import look_ups_of, place_look_ups
+from edgekit.host.compiler.lowering.elementwise import elementwise, normalize, plain, resize
+from edgekit.host.compiler.lowering.gemm import dynamic, outlier
+from edgekit.host.compiler.lowering.groups import NO_CHOICES
+from edgekit.host.compiler.lowering.memory import lifetimes, plan_apart
+from edgekit.host.compiler.lowering.moves import detection, layout, order, scatter, signal
+from edgekit.host.compiler.lowering.moves import quantized_rows as coded_rows
+from edgekit.host.compiler.lowering.nna.nna import lower_nna
+from edgekit.host.compiler.lowering.nna.nna_product import lower_nna_product
+from edgekit.host.compiler.lowering.nna.units import NNA
+from edgekit.host.compiler.lowering.plan import (
+    Alias,
+    Call,
+    Loop,
+    Lowered,
+    MemoryPlan,
+    Plan,
+    StateSlot,
+    Step,
+    Value,
+    Weights,
+    base_of,
+    tensors_of,
+)
+from edgekit.host.compiler.lowering.recurrent import quantized_recurrent as coded_recurrent
+from edgekit.host.compiler.lowering.recurrent import recurrent
+from edgekit.host.compiler.lowering.recurrent.repeat import lower_repeat
+from edgekit.host.compiler.lowering.sections import Span, sections_of, side_by_side, spans_of
+from edgekit.host.compiler.lowering.sparse import pruned
+from edgekit.host.compiler.lowering.states import kept_in_place
+from edgekit.host.errors import InputError
+from edgekit.kb.tables.choice import Choice
+from edgekit.kb.tables.gemm_file import board_table
+from edgekit.kb.tables.gemm_table import KnowledgeBase
+from edgekit.kb.targets.board import BoardProfile
+
+NO_UNITS: Mapping[str, str] = MappingProxyType({})
+NO_COSTS: Mapping[str, float] = MappingProxyType({})
+_PIECE_US = 0.5  # less work than this costs as much to hand to another core as to do
+
+# Each family of rules says which operators it lowers.
+RULES: Rules = {
+    operator: rule
+    for family in (
+        coded_recurrent,
+        coded_rows,
+        conv,
+        depthwise,
+        detection,
+        dynamic,
+        elementwise,
+        layout,
+        normalize,
+        order,
+        outlier,
+        plain,
+        planar,
+        pruned,
+        recurrent,
+        resize,
+        row_chain,
+        scatter,
+        signal,
+        stem,
+        transpose_conv,
+        wide,
+    )
+    for operator, rule in family.RULES.items()
+} | {ops.Repeat: lambda ctx, node: lower_repeat(ctx, node, _body_steps)}
+
+
+def lower(
+    graph: Graph,
+    board: BoardProfile,
+    table: KnowledgeBase | None = None,
+    subgraphs: Sequence[Sequence[str]] = (),
+    units: Mapping[str, str] = NO_UNITS,
+    apart: bool = False,
+    costs: Mapping[str, float] = NO_COSTS,
+    weights: WeightsFile | None = None,
+    threads: int = 1,
+    choices: Mapping[str, Choice] = NO_CHOICES,
+) -> Plan:
+    """Chooses a kernel for every node, packs its weights, and places every tensor.
+
+    `table` is the knowledge base to ask for methods, by default the one the kit ships. Nodes are
+    named in `subgraphs`, which become sections of the program (by default it is one), and in
+    `units`, where they run elsewhere than on the cores. `apart`: what cores hand over to each other
+    has memory of its own, which makes the arena larger. `costs`: microseconds that nodes take one
+    core, about, so that threads do not get pieces that are not worth it. `weights`: what
+    constants are added to, where several programs share a file. `threads`: on which the plan most
+    likely runs, whose methods it gets; it can run on any number. `choices`: what decided on nodes
+    whose method was chosen together.
+    Raises InputError naming the operator where no kernel fits.
+    """
+    table = board_table(board) if table is None else table
+    files = weights or WeightsFile()
+    ctx = Context(graph, board.isa, board, table, threads, files, of_groups=choices)
+    ctx.look_ups = look_ups_of(graph, units)
+    place_look_ups(ctx)
+    _place_parts(ctx, units)
+    _place_states(ctx)
+    computed = tuple(_steps(ctx, units, costs))
+    buffers, copies = _outputs(ctx, computed)
+    steps = (*computed, *copies)
+    constants = _constants(ctx, steps)
+    lowered = Lowered(
+        name=graph.name,
+        simd=board.simd,
+        inputs=tuple(graph.tensors[t] for t in graph.inputs),
+        outputs=tuple(graph.tensors[t] for t in graph.outputs),
+        output_buffers=buffers,
+        steps=steps,
+        sizes=_sizes(ctx),
+        aliases=dict(ctx.aliases),
+        states=dict(ctx.states),
+        constants=constants,
+        weights=ctx.weights.bytes(),
+    )
+    state_bytes = sum(round_up(s.bytes, ALIGN) for s in lowered.states.values())
+    spans = spans_of(lowered, subgraphs, units)
+    memory = _memory(lowered, spans, apart)
+    return Plan(lowered, memory, state_bytes, sections_of(lowered, memory, spans))
+
+
+def _steps(ctx: Context, units: Mapping[str, str], costs: Mapping[str, float]) -> list[Step]:
+    steps = []
+    inside = {name for found in ctx.look_ups.values() for name in found.nodes}
+    for node in ctx.graph.nodes:
+        if node.name in inside:
+            continue
+        rule = next((RULES[t] for t in type(node.op).__mro__ if t in RULES), None)
+        if units.get(node.name) == NNA:
+            rule = lower_nna_product if isinstance(node.op, ops.MatMul) else lower_nna
+        if rule is None:
+            raise InputError(
+                f"{ctx.graph.name}: operator {node.name} ({node.op.kind}) has no kernel; "
+                f"supported operators: edgekit compile --list-operators"
+            )
+        before = len(ctx.scratch_bytes)
+        try:
+            found = rule(ctx, node)
+        except UnsupportedFormError as error:
+            raise ctx.unsupported(node, str(error)) from None
+        calls = [_in_pieces(call, costs.get(node.name)) for call in found]
+        scratch = tuple(ctx.scratch_bytes)[before:]
+        if not calls:
+            continue
+        reads = tuple(
+            dict.fromkeys(i for i in node.inputs if i and ctx.graph.tensors[i].data is None)
+        )
+        steps.append(
+            Step(
+                node.name, node.op.kind, _told(calls), tuple(calls), reads, node.outputs,
+                scratch, compiled_of(ctx, node, calls),
+            )
+        )  # fmt: skip
+    return steps
+
+
+def _body_steps(ctx: Context) -> list[Step]:
+    """The steps of a loop's body, whose pieces are too small to know what they cost."""
+    return _steps(ctx, NO_UNITS, NO_COSTS)
+
+
+def _told(calls: Sequence[Call | Loop]) -> str:
+    """What a step is known by: a convolution with helpers (a fill, a copy) by its own kernel."""
+    kernels = [c.kernel for c in calls if isinstance(c, Call)]
+    if len(kernels) < len(calls):
+        return "loop"
+    return max(kernels, key=lambda k: k.source.startswith("conv/")).symbol
+
+
+def _in_pieces(call: Call | Loop, cost: float | None) -> Call | Loop:
+    """`call` of an operator that takes `cost` microseconds, in pieces that are worth a thread's
+    while; whole if there would not be two of them."""
+    if isinstance(call, Loop) or cost is None or call.tasks is None:
+        return call
+    pieces = int(min(cost / _PIECE_US, call.tasks))
+    grain = math.ceil(call.tasks / pieces) if pieces > 1 else call.tasks
+    return dataclasses.replace(call, grain=max(call.grain, grain))
+
+
+def _place_parts(ctx: Context, units: Mapping[str, str]) -> None:
+    inside = {found.nodes[-1]: product for product, found in ctx.look_ups.items()}
+    alone = {name for name, unit in units.items() if unit == NNA}
+    ctx.parts = parts_of_rows(ctx.graph, inside, alone)
+    ctx.aliases.update((n, Alias(p.whole, p.offset)) for n, p in ctx.parts.items())
+
+
+def _place_states(ctx: Context) -> None:
+    offset = 0
+    for name, state in ctx.graph.states.items():
+        size = state.initial.nbytes
+        ctx.states[layout.state_buffer(name)] = StateSlot(
+            offset, size, ctx.weights.add(state.initial)
+        )
+        offset += round_up(size, ALIGN)
+    for tensor, kept in kept_in_place(ctx.graph).items():
+        ctx.aliases[tensor] = Alias(layout.state_buffer(kept))
+
+
+def _sizes(ctx: Context) -> dict[str, int]:
+    sizes = {t.name: t.bytes for t in ctx.graph.tensors.values() if t.data is None}
+    return sizes | {n: p.bytes for n, p in ctx.parts.items()} | ctx.scratch_bytes
+
+
+def _outputs(ctx: Context, steps: tuple[Step, ...]) -> tuple[tuple[str, ...], list[Step]]:
+    """The buffer each output is in, and the copies that fill those which need their own.
+
+    A tensor that a kernel writes is made in the caller's memory at once; an output that is an
+    input, a constant, or a view of memory that is another output already, is copied at the end.
+    """
+    buffers, copies = [], []
+    sizes = _sizes(ctx)
+    written = {base_of(ctx.aliases, w).base for s in steps for w in s.writes}
+    taken = {name for name in ctx.graph.outputs if name in written}
+    for name in ctx.graph.outputs:
+        base = base_of(ctx.aliases, name)
+        is_whole = base.offset == 0 and sizes.get(base.base) == sizes.get(name)
+        if name in written or (base.base in written and is_whole and base.base not in taken):
+            taken.add(base.base)
+            buffers.append(base.base)
+            continue
+        buffer = f"{name}:out"
+        call = layout.copy_bytes(
+            ctx, ctx.tensor(name).bytes, Value(base.base, base.offset), Value(buffer)
+        )
+        copies.append(Step(buffer, "copy", call.kernel.symbol, (call,), (base.base,), (buffer,)))
+        buffers.append(buffer)
+    return tuple(buffers), copies
+
+
+def _constants(ctx: Context, steps: Iterable[Step]) -> dict[str, Weights]:
+    """Constants that kernels read as ordinary operands."""
+    found: dict[str, Weights] = {}
+    for step in steps:
+        for value in tensors_of(step.calls):
+            base = base_of(ctx.aliases, value.tensor).base
+            tensor = ctx.graph.tensors.get(base)
+            if tensor is not None and tensor.data is not None:
+                found[base] = ctx.weights.add(tensor.data)
+    return found
+
+
+def _memory(lowered: Lowered, spans: Sequence[Span], apart: bool) -> MemoryPlan:
+    """Places all that is neither an input, an output, a constant nor a state.
+
+    What units may do at the same time must not share memory by turns, or they would do it in turns.
+    """
+    elsewhere = {t.name for t in lowered.inputs} | set(lowered.constants) | set(lowered.states)
+    elsewhere |= set(lowered.output_buffers)
+    uses = []
+    for step in lowered.steps:
+        names = (*step.reads, *step.writes, *step.scratch)
+        bases = dict.fromkeys(base_of(lowered.aliases, n).base for n in names)
+        uses.append([b for b in bases if b not in elsewhere])
+    shared = _handed_over(uses, spans) if apart else set()
+    for span in spans:
+        if span.is_shared:
+            mine = uses[span.first : span.last]
+            for at, others in enumerate(side_by_side(lowered, span), span.first):
+                together = itertools.chain(*(mine[other] for other in others))
+                uses[at] = list(dict.fromkeys(together))
+    return plan_apart(lifetimes(lowered.sizes, uses), shared, len(uses))
+
+
+def _handed_over(uses: Sequence[Sequence[str]], spans: Sequence[Span]) -> set[str]:
+    """Buffers that several kinds of cores touch.
+
+    A core that writes what another one has read waits for that core's cache: on Zen 4 5 to 20 times
+    as long as for its own. In memory by turns, that would be half of all tensors.
+    """
+    touched: dict[str, set[str]] = {}
+    for span in spans:
+        for at, unit in enumerate(span.units, span.first):
+            for name in uses[at] if unit != NNA else ():
+                touched.setdefault(name, set()).add(unit)
+    return {name for name, units in touched.items() if len(units) > 1}

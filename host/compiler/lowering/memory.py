@@ -1,0 +1,153 @@
+"""Static memory plan: every tensor gets an offset in one arena at compile time."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from edgekit.host.compiler.ir.align import ALIGN, round_up
+from edgekit.host.compiler.lowering.plan import MemoryPlan
+
+_LOOKS = 400_000  # at other buffers: how long the search goes on, the same on every machine
+_SHUFFLE = 0.1  # of the places in an order that a try may change at random
+
+
+@dataclass(frozen=True)
+class Lifetime:
+    """Bytes needed from step `first` to step `last`, both included."""
+
+    name: str
+    bytes: int
+    first: int
+    last: int
+
+
+def lifetimes(
+    sizes: Mapping[str, int], uses: Sequence[Iterable[str]], held: Iterable[str] = ()
+) -> list[Lifetime]:
+    """The lifetimes of the buffers each step touches; `held` ones live until the end."""
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for step, names in enumerate(uses):
+        for name in names:
+            first.setdefault(name, step)
+            last[name] = step
+    for name in held:
+        if name in last:
+            last[name] = len(uses) - 1
+    return [Lifetime(n, round_up(sizes[n], ALIGN), first[n], last[n]) for n in first]
+
+
+def plan_memory(buffers: Sequence[Lifetime], steps: int) -> MemoryPlan:
+    """Offsets such that buffers alive together do not overlap, in as small an arena as is found.
+
+    Buffers are placed one after the other, each at the lowest free offset. Some orders are tried as
+    they are; while none gives the lower bound, those that end above it are placed earlier, for a
+    set number of tries. The result depends on nothing but the arguments.
+    """
+    alive = _alive(buffers, steps)
+    bound = max(alive)
+    placer = _Placer(buffers)
+    best = placer.place(range(len(buffers)))
+    keys: tuple[Callable[[Lifetime], tuple[int, ...]], ...] = (
+        lambda b: (-b.bytes, b.first),
+        lambda b: (b.first, -b.bytes),
+        lambda b: (b.first - b.last, -b.bytes),
+        lambda b: (-max(alive[b.first : b.last + 1]), -b.bytes, b.first),
+        lambda b: (-b.bytes * (b.last - b.first + 1), b.first),
+        lambda b: (-b.last, -b.bytes),
+    )
+    order: Sequence[int] = range(len(buffers))
+    for key in keys:
+        if best.bytes <= bound:
+            break
+        tried = sorted(range(len(buffers)), key=lambda i: (key(buffers[i]), buffers[i].name))
+        found = placer.place(tried)
+        if found.bytes < best.bytes:
+            best, order = found, tried
+    if best.bytes > bound:
+        best = _search(placer, order, best, bound)
+    names = [b.name for b in buffers]
+    return MemoryPlan(dict(zip(names, best.offsets, strict=True)), best.bytes, bound)
+
+
+def plan_apart(buffers: Sequence[Lifetime], shared: Collection[str], steps: int) -> MemoryPlan:
+    """Plans memory as `plan_memory` does, with memory of their own for the `shared` ones, behind
+    all others."""
+    own = plan_memory([b for b in buffers if b.name not in shared], steps)
+    others = plan_memory([b for b in buffers if b.name in shared], steps)
+    behind = {name: own.arena_bytes + at for name, at in others.offsets.items()}
+    size = own.arena_bytes + others.arena_bytes
+    return MemoryPlan({**own.offsets, **behind}, size, max(_alive(buffers, steps)))
+
+
+def _alive(buffers: Sequence[Lifetime], steps: int) -> list[int]:
+    """Bytes alive at each step."""
+    change = [0] * (max(steps, 1) + 1)
+    for b in buffers:
+        change[b.first] += b.bytes
+        change[b.last + 1] -= b.bytes
+    return list(itertools.accumulate(change[:-1]))
+
+
+@dataclass(frozen=True)
+class _Placed:
+    offsets: tuple[int, ...]
+    bytes: int
+
+
+class _Placer:
+    """Places buffers in any order; knows which ones are alive together."""
+
+    def __init__(self, buffers: Sequence[Lifetime]) -> None:
+        self.sizes = [b.bytes for b in buffers]
+        self._beside: list[list[int]] = [[] for _ in buffers]
+        alive: list[int] = []
+        for i in sorted(range(len(buffers)), key=lambda i: buffers[i].first):
+            alive = [j for j in alive if buffers[j].last >= buffers[i].first]
+            for j in alive:
+                self._beside[i].append(j)
+                self._beside[j].append(i)
+            alive.append(i)
+        self.looks = sum(map(len, self._beside)) + len(buffers)
+
+    def place(self, order: Iterable[int]) -> _Placed:
+        sizes = self.sizes
+        offsets = [-1] * len(sizes)
+        top = 0
+        for i in order:
+            taken = sorted(
+                (offsets[j], offsets[j] + sizes[j]) for j in self._beside[i] if offsets[j] >= 0
+            )
+            at, size = 0, sizes[i]
+            for start, end in taken:
+                if start >= at + size:
+                    break
+                at = max(at, end)
+            offsets[i] = at
+            top = max(top, at + size)
+        return _Placed(tuple(offsets), top)
+
+
+def _search(placer: _Placer, order: Sequence[int], best: _Placed, bound: int) -> _Placed:
+    """What ended above the bound moves towards the front, some of the rest at random."""
+    chance = random.Random(0)
+    count = len(order)
+    rank = {i: float(place) for place, i in enumerate(order)}
+    found = best
+    for _ in range(_LOOKS // placer.looks + 1):
+        for i, at in enumerate(found.offsets):
+            if at + placer.sizes[i] > bound:
+                rank[i] -= chance.uniform(0, count)
+            elif chance.random() < _SHUFFLE:
+                rank[i] += chance.uniform(-count, count) * _SHUFFLE
+        order = sorted(rank, key=lambda i: rank[i])
+        rank = {i: float(place) for place, i in enumerate(order)}
+        found = placer.place(order)
+        if found.bytes < best.bytes:
+            best = found
+            if best.bytes <= bound:
+                break
+    return best

@@ -1,0 +1,68 @@
+"""The form of an operator that multiplies, and the method that it gets."""
+
+from __future__ import annotations
+
+import math
+
+from edgekit.host.compiler.ir.ops import (
+    DynamicFullyConnected,
+    FullyConnected,
+    OutlierFullyConnected,
+)
+from edgekit.host.compiler.ir.types import DType, Node
+from edgekit.host.compiler.lowering.context import Context
+from edgekit.host.compiler.lowering.conv.window import Window
+from edgekit.kb.features import GemmShape
+from edgekit.kb.tables.choice import choose
+from edgekit.kb.tables.operators import Form, Kind, OperatorMethod, is_block_outer, rows_at_once
+from edgekit.kb.targets.isa import Tile
+
+
+def form_of(node: Node, window: Window, dtype: str, weight_bytes: int, row_bytes: int = 0) -> Form:
+    """The form of a node whose product is m = pixels, k = window, n = output channels; its weights
+    take so many bytes when they are packed, rows of 8-bit values so many of scratch."""
+    dense = isinstance(node.op, FullyConnected | OutlierFullyConnected | DynamicFullyConnected)
+    kind: Kind = "dense" if dense else "conv"
+    return Form(
+        kind,
+        GemmShape(window.pixels, window.k, window.y[3]),
+        dtype,
+        window.y[:3],
+        window.kernel,
+        window.stride,
+        window.dilation,
+        weight_bytes,
+        row_bytes,
+        window.padding.any,
+        x_bytes=math.prod(window.x) * DType(dtype).bytes,
+    )
+
+
+def method_of(ctx: Context, node: Node, form: Form) -> OperatorMethod | None:
+    """The method of a node, which the knowledge base chooses; None where no kernel fits. Why it is
+    that is kept for `explain`."""
+    found = choose(ctx.table, ctx.board, ctx.isa, form, ctx.threads)
+    if found is None:
+        return None
+    method, ctx.choices[node.name] = found
+    return method
+
+
+def block_outer_of(ctx: Context, node: Node, method: OperatorMethod) -> bool:
+    """`block_outer` of ek_f32_conv_args."""
+    form = ctx.choices[node.name].form
+    return form is not None and is_block_outer(method, form, ctx.board)
+
+
+def band_of(ctx: Context, node: Node, method: OperatorMethod) -> int:
+    """`band` of ek_f32_conv_args and ek_i8_conv_args: the tiles of rows in a band of the method
+    that a node got; 0: all."""
+    form = ctx.choices[node.name].form
+    assert form is not None and method.mr is not None
+    return rows_at_once(method, form, ctx.board, ctx.threads) // method.mr
+
+
+def tile_of(method: OperatorMethod, vl: int) -> Tile:
+    """The register tile of a method that has one, in vectors of `vl` lanes."""
+    assert method.mr is not None and method.nr is not None
+    return Tile(method.mr, method.nr // vl)

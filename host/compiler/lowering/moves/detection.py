@@ -1,0 +1,71 @@
+"""Lowering of what makes detections of boxes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edgekit.device.runtime.kernel_facts import CANDIDATE_BYTES, POSE_BYTES, ROOT_BYTES
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import Node
+from edgekit.host.compiler.lowering.context import Context, Rules
+from edgekit.host.compiler.lowering.gemm.computed import operand_of
+from edgekit.host.compiler.lowering.plan import Call, Field, Value
+
+
+def lower_detection_output(ctx: Context, node: Node) -> list[Call]:
+    op = node.op
+    assert isinstance(op, ops.DetectionOutput)
+    boxes, scores = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
+    images, classes, n = scores.shape
+    entries = op.entries(classes, n)
+    fields: dict[str, Field] = {
+        "n": n,
+        "classes": classes,
+        "locations": boxes.shape[2],
+        "background": op.background,
+        "top_k": op.top_k,
+        "keep": op.keep,
+        "entries": entries,
+        "threshold": op.threshold,
+        "overlap": op.overlap,
+        "boxes": Value(boxes.name),
+        "scores": Value(scores.name),
+        "y": Value(node.outputs[0]),
+        "candidates": ctx.scratch(node, images * entries * CANDIDATE_BYTES),
+    }
+    kernel = ctx.kernel("f32_detections", "detection/output.c", None, "ek_detection_args")
+    return [Call(kernel, fields, images)]
+
+
+def lower_decode_poses(ctx: Context, node: Node) -> list[Call]:
+    op = node.op
+    assert isinstance(op, ops.DecodePoses)
+    heat, short, mid = (ctx.tensor(name) for name in node.inputs)
+    _, h, w, _ = heat.shape
+    fields: dict[str, Field] = {
+        "h": h,
+        "w": w,
+        "keep": op.keep,
+        "least": op.least,
+        "logit": op.logit,
+        "near": float(np.float32(op.radius) * np.float32(op.radius)),
+        "cell": 1 / op.stride,
+        "stride": float(op.stride),
+        "heat": operand_of(ctx, heat),
+        "near_offsets": operand_of(ctx, short),
+        "edge_offsets": operand_of(ctx, mid),
+        "y": Value(node.outputs[0]),
+        "scores": Value(node.outputs[1]),
+        "means": Value(node.outputs[2]),
+        "count": Value(node.outputs[3]),
+        "roots": ctx.scratch(node, heat.elements * ROOT_BYTES),
+        "poses": ctx.scratch(node, op.keep * POSE_BYTES),
+    }
+    kernel = ctx.kernel("f32_poses", "detection/poses.c", None, "ek_poses_args")
+    return [Call(kernel, fields, 1)]
+
+
+RULES: Rules = {
+    ops.DetectionOutput: lower_detection_output,
+    ops.DecodePoses: lower_decode_poses,
+}

@@ -1,0 +1,390 @@
+"""Operators that move data: everything becomes fills and strided copies."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgekit.device.runtime.kernel_facts import COPY_DIMS
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.ops import (
+    BatchToSpace,
+    BitCast,
+    Concat,
+    DepthToSpace,
+    Pad,
+    ReadState,
+    Reshape,
+    SpaceToBatch,
+    Split,
+    StridedSlice,
+    Transpose,
+    WriteState,
+)
+from edgekit.host.compiler.ir.ops.layout import concat_rescale
+from edgekit.host.compiler.ir.quantization import zero_point_of
+from edgekit.host.compiler.ir.types import Node, Shape, Tensor
+from edgekit.host.compiler.ir.views import can_be_made_inside, joins_runs, view_sources
+from edgekit.host.compiler.lowering.context import Context, Rules, UnsupportedFormError
+from edgekit.host.compiler.lowering.elementwise.tables import look_up
+from edgekit.host.compiler.lowering.moves.transpose import matrix_transpose
+from edgekit.host.compiler.lowering.plan import Alias, Call, Field, Value, base_of
+
+
+def strides_of(shape: Sequence[int], size: int) -> tuple[int, ...]:
+    """Byte strides of a contiguous array."""
+    after = list(itertools.accumulate([size, *reversed(shape)], lambda a, b: a * b))
+    return tuple(reversed(after[:-1]))
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """A copy in its simplest form: (extent, x stride, y stride) per dimension, and a run."""
+
+    dims: list[tuple[int, int, int]]
+    run: int
+
+    @property
+    def grain(self) -> int:
+        """Rows of the outermost dimension that are worth a thread's while."""
+        below = self.run * math.prod(d[0] for d in self.dims[1:])
+        return max(1, 16384 // max(below, 1))
+
+
+def _simplify(
+    dims: Sequence[int], x_strides: Sequence[int], y_strides: Sequence[int], size: int
+) -> _Rows:
+    n, xs, ys = list(dims), list(x_strides), list(y_strides)
+    run = size
+    # Innermost dimensions that are contiguous on both sides belong to the run.
+    while n and (n[-1] == 1 or (xs[-1] == run and ys[-1] == run)):
+        run *= n.pop()
+        xs.pop()
+        ys.pop()
+    merged: list[tuple[int, int, int]] = []
+    for d, a, b in zip(n, xs, ys, strict=True):
+        if d == 1:
+            continue
+        if merged and merged[-1][1] == a * d and merged[-1][2] == b * d:
+            merged[-1] = (merged[-1][0] * d, a, b)
+        else:
+            merged.append((d, a, b))
+    if len(merged) > COPY_DIMS:
+        raise UnsupportedFormError(
+            f"moving data over {len(merged)} dimensions (at most {COPY_DIMS})"
+        )
+    # The first dimension is the one that is shared out among threads.
+    first = merged[0] if merged else (1, 0, 0)
+    return _Rows([first, *[(1, 0, 0)] * (COPY_DIMS - max(len(merged), 1)), *merged[1:]], run)
+
+
+def strided_copy(
+    ctx: Context,
+    dims: Sequence[int],
+    x_strides: Sequence[int],
+    y_strides: Sequence[int],
+    size: int,
+    x: Value,
+    y: Value,
+) -> Call:
+    """A copy of `dims` elements of `size` bytes; runs that lie together become one element."""
+    rows = _simplify(dims, x_strides, y_strides, size)
+    kernel = ctx.kernel("copy", "layout/copy.c", "layout/copy.h", "ek_copy_args")
+    fields: dict[str, Field] = {
+        "dim": tuple(r[0] for r in rows.dims),
+        "x_stride": tuple(r[1] for r in rows.dims),
+        "y_stride": tuple(r[2] for r in rows.dims),
+        "run": rows.run,
+        "x": x,
+        "y": y,
+    }
+    return Call(kernel, fields, rows.dims[0][0], rows.grain)
+
+
+def fill(
+    ctx: Context, dims: Sequence[int], strides: Sequence[int], size: int, y: Value, byte: int
+) -> Call:
+    """Every byte of a strided block becomes `byte`: 0, or an 8-bit zero point."""
+    rows = _simplify(dims, strides, strides, size)
+    kernel = ctx.kernel("fill", "layout/copy.c", "layout/copy.h", "ek_copy_args", OP_FILL=1)
+    fields: dict[str, Field] = {
+        "dim": tuple(r[0] for r in rows.dims),
+        "y_stride": tuple(r[2] for r in rows.dims),
+        "run": rows.run,
+        "x": y,
+        "y": y,
+        "fill_byte": byte & 0xFF,
+    }
+    return Call(kernel, fields, rows.dims[0][0], rows.grain)
+
+
+def _pad_byte(t: Tensor) -> int:
+    return zero_point_of(t) if t.quant is not None else 0
+
+
+def lower_reshape(ctx: Context, node: Node) -> list[Call]:
+    """Emits no code: the output is the input's memory."""
+    assert isinstance(node.op, Reshape | BitCast)
+    assert node.inputs[0] is not None
+    ctx.aliases[node.outputs[0]] = Alias(node.inputs[0])
+    return []
+
+
+def lower_transpose(ctx: Context, node: Node) -> list[Call]:
+    assert isinstance(node.op, Transpose)
+    whole = matrix_transpose(ctx, node)
+    if whole is not None:
+        return whole
+    x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
+    size = x.dtype.bytes
+    source = strides_of(x.shape, size)
+    permuted = [source[p] for p in node.op.permutation]
+    return [
+        strided_copy(
+            ctx, y.shape, permuted, strides_of(y.shape, size), size, Value(x.name), Value(y.name)
+        )
+    ]
+
+
+def lower_pad(ctx: Context, node: Node) -> list[Call]:
+    """A copy of x into y, and a fill for each side of each padded dimension."""
+    assert isinstance(node.op, Pad)
+    x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
+    size = x.dtype.bytes
+    target = strides_of(y.shape, size)
+    calls = []
+    for axis, (before, after) in enumerate(zip(node.op.before, node.op.after, strict=True)):
+        for count, start in ((before, 0), (after, y.shape[axis] - after)):
+            if count:
+                dims = [*y.shape[:axis], count, *y.shape[axis + 1 :]]
+                at = Value(y.name, start * target[axis])
+                calls.append(fill(ctx, dims, target, size, at, _pad_byte(x)))
+    offset = sum(b * s for b, s in zip(node.op.before, target, strict=True))
+    source = strides_of(x.shape, size)
+    calls.append(
+        strided_copy(ctx, x.shape, source, target, size, Value(x.name), Value(y.name, offset))
+    )
+    return calls
+
+
+def lower_concat(ctx: Context, node: Node) -> list[Call]:
+    assert isinstance(node.op, Concat)
+    y = ctx.tensor(node.outputs[0])
+    size = y.dtype.bytes
+    target = strides_of(y.shape, size)
+    calls, offset = [], 0
+    is_run = joins_runs(node, y)
+    for name in node.inputs:
+        x = ctx.tensor(name)
+        if name in ctx.parts or (is_run and _made_inside(ctx, x, y, offset)):
+            offset += x.bytes if is_run else x.shape[-1] * size
+            continue
+        source, rescale = _in_units_of(ctx, node, x, y)
+        calls += rescale
+        calls.append(
+            strided_copy(
+                ctx,
+                x.shape,
+                strides_of(x.shape, size),
+                target,
+                size,
+                source,
+                Value(y.name, offset),
+            )
+        )
+        offset += x.shape[node.op.axis] * target[node.op.axis]
+    return calls
+
+
+def _made_inside(ctx: Context, x: Tensor, y: Tensor, offset: int) -> bool:
+    """Makes x a part of y's memory, if it can be."""
+    base = base_of(ctx.aliases, x.name).base
+    if not can_be_made_inside(ctx.graph, base, x, y):
+        return False
+    ctx.aliases[base] = Alias(y.name, offset)
+    return True
+
+
+def _in_units_of(ctx: Context, node: Node, x: Tensor, y: Tensor) -> tuple[Value, list[Call]]:
+    """Codes of x with the scale of y, and the look-up that makes them where they differ."""
+    if not x.dtype.is_quantized:
+        return Value(x.name), []
+    codes = np.arange(256, dtype=np.uint8).view(x.dtype.numpy)
+    table = concat_rescale(codes, x, y)
+    if np.array_equal(table, codes):
+        return Value(x.name), []
+    target = ctx.scratch(node, x.bytes)
+    return target, [look_up(ctx, table, x.elements, Value(x.name), target)]
+
+
+def lower_split(ctx: Context, node: Node) -> list[Call]:
+    assert isinstance(node.op, Split)
+    x = ctx.tensor(node.inputs[0])
+    size = x.dtype.bytes
+    source = strides_of(x.shape, size)
+    calls, offset = [], 0
+    views = view_sources(ctx.graph.tensors, node)
+    for name in node.outputs:
+        y = ctx.tensor(name)
+        if name in views:
+            ctx.aliases[name] = Alias(x.name, offset)
+            offset += y.bytes
+            continue
+        calls.append(
+            strided_copy(
+                ctx,
+                y.shape,
+                source,
+                strides_of(y.shape, size),
+                size,
+                Value(x.name, offset),
+                Value(y.name),
+            )
+        )
+        offset += y.shape[node.op.axis] * source[node.op.axis]
+    return calls
+
+
+def lower_strided_slice(ctx: Context, node: Node) -> list[Call]:
+    op = node.op
+    assert isinstance(op, StridedSlice)
+    x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
+    size = x.dtype.bytes
+    source = strides_of(x.shape, size)
+    offset = sum(b * s for b, s in zip(op.begin, source, strict=True))
+    steps = [st * s for st, s in zip(op.stride, source, strict=True)]
+    if view_sources(ctx.graph.tensors, node):
+        ctx.aliases[y.name] = Alias(x.name, offset)
+        return []
+    return [
+        strided_copy(
+            ctx,
+            op.extent,
+            steps,
+            strides_of(op.extent, size),
+            size,
+            Value(x.name, offset),
+            Value(y.name),
+        )
+    ]
+
+
+def _rearranged(
+    ctx: Context, node: Node, dims: Shape, order: tuple[int, ...], calls: list[Call]
+) -> list[Call]:
+    """y = x viewed as `dims`, with its axes in `order`."""
+    x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
+    size = x.dtype.bytes
+    source = strides_of(dims, size)
+    shape = [dims[i] for i in order]
+    copy = strided_copy(
+        ctx,
+        shape,
+        [source[i] for i in order],
+        strides_of(shape, size),
+        size,
+        Value(x.name),
+        Value(y.name),
+    )
+    return [*calls, copy]
+
+
+def lower_depth_to_space(ctx: Context, node: Node) -> list[Call]:
+    assert isinstance(node.op, DepthToSpace)
+    n, h, w, c = ctx.tensor(node.inputs[0]).shape
+    b = node.op.block
+    return _rearranged(ctx, node, (n, h, w, b, b, c // (b * b)), (0, 1, 3, 2, 4, 5), [])
+
+
+def lower_space_to_batch(ctx: Context, node: Node) -> list[Call]:
+    """Output image (by, bx, n) holds the pixels of input image n at phase (by, bx)."""
+    assert isinstance(node.op, SpaceToBatch)
+    x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
+    return _phases(ctx, x, y, node.op.block, node.op.padding[0], node.op.padding[2], True)
+
+
+def lower_batch_to_space(ctx: Context, node: Node) -> list[Call]:
+    assert isinstance(node.op, BatchToSpace)
+    x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
+    return _phases(ctx, y, x, node.op.block, node.op.crop[0], node.op.crop[2], False)
+
+
+def _phases(
+    ctx: Context,
+    space: Tensor,
+    batch: Tensor,
+    block: tuple[int, int],
+    top: int,
+    left: int,
+    to_batch: bool,
+) -> list[Call]:
+    """Copies between an image and its phases; rows and columns outside the image are padding."""
+    size = space.dtype.bytes
+    n, h, w, c = space.shape
+    inner, outer = strides_of(space.shape, size), strides_of(batch.shape, size)
+    calls = []
+    if to_batch:
+        calls.append(fill(ctx, (batch.bytes,), (1,), 1, Value(batch.name), _pad_byte(batch)))
+    for by, bx in itertools.product(range(block[0]), range(block[1])):
+        # Phase pixel (i, j) is image pixel (i * block + by - top, j * block + bx - left).
+        rows = [i for i in range(batch.shape[1]) if 0 <= i * block[0] + by - top < h]
+        columns = [j for j in range(batch.shape[2]) if 0 <= j * block[1] + bx - left < w]
+        if not rows or not columns:
+            continue
+        phase = (by * block[1] + bx) * n
+        at_batch = phase * outer[0] + rows[0] * outer[1] + columns[0] * outer[2]
+        at_space = (rows[0] * block[0] + by - top) * inner[1]
+        at_space += (columns[0] * block[1] + bx - left) * inner[2]
+        dims = (n, len(rows), len(columns), c)
+        step = (inner[0], inner[1] * block[0], inner[2] * block[1], inner[3])
+        ends = (Value(space.name, at_space), Value(batch.name, at_batch))
+        x, y = ends if to_batch else (ends[1], ends[0])
+        xs, ys = (step, outer) if to_batch else (outer, step)
+        calls.append(strided_copy(ctx, dims, xs, ys, size, x, y))
+    return calls
+
+
+def lower_read_state(ctx: Context, node: Node) -> list[Call]:
+    assert isinstance(node.op, ReadState)
+    if base_of(ctx.aliases, node.outputs[0]).base == state_buffer(node.op.state):
+        return []
+    y = ctx.tensor(node.outputs[0])
+    return [copy_bytes(ctx, y.bytes, Value(state_buffer(node.op.state)), Value(y.name))]
+
+
+def lower_write_state(ctx: Context, node: Node) -> list[Call]:
+    assert isinstance(node.op, WriteState)
+    x = ctx.tensor(node.inputs[0])
+    if base_of(ctx.aliases, x.name).base == state_buffer(node.op.state):
+        return []
+    return [copy_bytes(ctx, x.bytes, Value(x.name), Value(state_buffer(node.op.state)))]
+
+
+def state_buffer(state: str) -> str:
+    """The name under which kernel calls address a state."""
+    return f"state:{state}"
+
+
+def copy_bytes(ctx: Context, size: int, x: Value, y: Value) -> Call:
+    """All `size` bytes of x to y."""
+    return strided_copy(ctx, (size,), (1,), (1,), 1, x, y)
+
+
+RULES: Rules = {
+    ops.Reshape: lower_reshape,
+    ops.BitCast: lower_reshape,
+    ops.Transpose: lower_transpose,
+    ops.Pad: lower_pad,
+    ops.Concat: lower_concat,
+    ops.Split: lower_split,
+    ops.StridedSlice: lower_strided_slice,
+    ops.DepthToSpace: lower_depth_to_space,
+    ops.SpaceToBatch: lower_space_to_batch,
+    ops.BatchToSpace: lower_batch_to_space,
+    ops.ReadState: lower_read_state,
+    ops.WriteState: lower_write_state,
+}

@@ -1,0 +1,60 @@
+"""Rows of codes that become floats as they are picked, as embeddings are."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import Node
+from edgekit.host.compiler.lowering.context import Context, Rules
+from edgekit.host.compiler.lowering.elementwise.plain import C_NAMES
+from edgekit.host.compiler.lowering.gemm.computed import operand_of
+from edgekit.host.compiler.lowering.gemm.outlier import packed_rows
+from edgekit.host.compiler.lowering.gemm.scales import stored_scales
+from edgekit.host.compiler.lowering.packing import halve_panels
+from edgekit.host.compiler.lowering.plan import Call, Field, Value
+
+
+def lower_gather_codes(ctx: Context, node: Node) -> list[Call]:
+    """Where a product has the same codes, as a language model's last has those of its words, rows
+    are read from its packed weights. Others of -8 to 7 are stored two per byte, if a row has an
+    even number of them."""
+    codes = ctx.constant(node, 0, "codes")
+    scale = stored_scales(ctx.constant(node, 2, "scales"), 8)
+    indices = ctx.tensor(node.inputs[1])
+    rows, run = codes.shape
+    packed = packed_rows(ctx, str(node.inputs[0]))
+    four = packed is None and run % 2 == 0 and bool(np.all((codes >= -8) & (codes <= 7)))
+    fields: dict[str, Field] = {
+        "size": rows,
+        "run": run,
+        "group": run // scale.values.shape[1],
+        "scale": ctx.weights.add(scale.values),
+        "least": scale.least,
+        "indices": operand_of(ctx, indices),
+        "y": Value(node.outputs[0]),
+    }
+    macros: dict[str, int] = {"SCALE_BITS": scale.bits}
+    form = "s8"
+    if packed is not None:
+        fields |= {"depth": packed.depth, "columns": packed.columns, "padded": packed.padded}
+        fields["codes"] = packed.weights
+        macros["PACKED"], form = ctx.isa.i8.group, f"s8_by_{ctx.isa.i8.group}"
+    else:
+        fields["codes"] = ctx.weights.add(halve_panels(codes.reshape(-1), run) if four else codes)
+    if four:
+        macros["FOUR"], form = 1, "i4"
+    kernel = ctx.kernel(
+        f"gather_{form}_{scale.bits}_{indices.dtype.value}",
+        "layout/gather_codes.c",
+        "layout/gather_codes.h",
+        "ek_gather_codes_args",
+        TI=C_NAMES[indices.dtype],
+        **macros,
+    )
+    return [Call(kernel, fields, indices.elements, max(1, 4096 // run))]
+
+
+RULES: Rules = {
+    ops.GatherCodes: lower_gather_codes,
+}

@@ -1,0 +1,98 @@
+"""Lowering of what microphone front ends compute in fixed point."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.fixed_fourier import Transform
+from edgekit.host.compiler.ir.ops.signal import log_table
+from edgekit.host.compiler.ir.types import DType, Node
+from edgekit.host.compiler.lowering.context import Context, Rules
+from edgekit.host.compiler.lowering.elementwise.plain import C_NAMES
+from edgekit.host.compiler.lowering.gemm.computed import operand_of
+from edgekit.host.compiler.lowering.plan import Call, Field, Value
+
+_GRAIN = 1024  # channels worth a task
+
+
+def lower_auto_scale(ctx: Context, node: Node) -> list[Call]:
+    x = ctx.tensor(node.inputs[0])
+    y, bits = (Value(name) for name in node.outputs)
+    fields: dict[str, Field] = {"n": x.elements, "x": operand_of(ctx, x), "y": y, "bits": bits}
+    kernel = ctx.kernel("auto_scale", "signal/auto_scale.c", None, "ek_auto_scale_args")
+    return [Call(kernel, fields, 1)]
+
+
+def lower_fixed_fourier(ctx: Context, node: Node) -> list[Call]:
+    op, x = node.op, ctx.tensor(node.inputs[0])
+    assert isinstance(op, ops.FixedFourier)
+    rows, bits = math.prod(x.shape[:-1]), 8 * x.dtype.bytes
+    transform = Transform(op.points, x.dtype, op.inverse)
+    twiddles = np.concatenate([step.twiddles.reshape(-1) for step in transform.steps])
+    fields: dict[str, Field] = {
+        "half": transform.half,
+        "length": x.shape[-1],
+        "place": ctx.weights.add(np.argsort(transform.order).astype(np.int32)),
+        "twiddles": ctx.weights.add(twiddles.astype(x.dtype.numpy)),
+        "last": ctx.weights.add(transform.last.astype(x.dtype.numpy)),
+        "x": operand_of(ctx, x),
+        "y": Value(node.outputs[0]),
+        "work": ctx.scratch(node, rows * op.points * x.dtype.bytes),
+    }
+    macros: dict[str, str | int] = {"INVERSE": 1} if op.inverse else {}
+    kernel = ctx.kernel(
+        f"{x.dtype.value}_fourier{'_back' if op.inverse else ''}",
+        "signal/fourier.c",
+        None,
+        "ek_fourier_args",
+        TX=C_NAMES[x.dtype],
+        TW=f"int{2 * bits}_t",
+        BITS=bits - 1,
+        **macros,
+    )
+    return [Call(kernel, fields, rows)]
+
+
+def lower_automatic_gain(ctx: Context, node: Node) -> list[Call]:
+    op = node.op
+    assert isinstance(op, ops.AutomaticGain)
+    noise, table = (operand_of(ctx, ctx.tensor(name)) for name in node.inputs[1:])
+    fields: dict[str, Field] = {"shift": op.shift, "scale": 0, "noise": noise, "table": table}
+    return _channels(ctx, node, fields, "GAIN", DType.I16)
+
+
+def lower_fixed_log(ctx: Context, node: Node) -> list[Call]:
+    op = node.op
+    assert isinstance(op, ops.FixedLog)
+    x, table = operand_of(ctx, ctx.tensor(node.inputs[0])), ctx.weights.add(log_table())
+    fields: dict[str, Field] = {"shift": op.bits, "scale": op.scale, "noise": x, "table": table}
+    return _channels(ctx, node, fields, "LOG", DType.U16)
+
+
+def _channels(
+    ctx: Context, node: Node, fields: dict[str, Field], function: str, table: DType
+) -> list[Call]:
+    x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
+    fields |= {"x": operand_of(ctx, x), "y": Value(y.name)}
+    macros: dict[str, str | int] = {f"OP_{function}": 1}
+    kernel = ctx.kernel(
+        f"channels_{function.lower()}",
+        "signal/channels.c",
+        None,
+        "ek_channels_args",
+        TY=C_NAMES[y.dtype],
+        TT=C_NAMES[table],
+        **macros,
+    )
+    return [Call(kernel, fields, x.elements, _GRAIN)]
+
+
+RULES: Rules = {
+    ops.AutoScale: lower_auto_scale,
+    ops.AutomaticGain: lower_automatic_gain,
+    ops.FixedFourier: lower_fixed_fourier,
+    ops.FixedLog: lower_fixed_log,
+}

@@ -1,0 +1,71 @@
+"""Transposes that are whole matrices: channel-major images and back."""
+
+from __future__ import annotations
+
+import math
+
+from edgekit.device.runtime.kernel_facts import TRANSPOSE_TILE
+from edgekit.host.compiler.ir.ops import Transpose
+from edgekit.host.compiler.ir.types import DType, Node, Shape
+from edgekit.host.compiler.lowering.context import Context
+from edgekit.host.compiler.lowering.plan import Call, Field, Value
+from edgekit.kb.targets.board import caches_of
+
+_FEW = 4  # rows or columns: less are one task
+_TASK = 4096  # values worth a thread's while
+_LINE = 16  # values of a line of the cache
+
+
+def matrix_transpose(ctx: Context, node: Node) -> list[Call] | None:
+    """The call for a transpose that swaps two neighboring blocks of axes of 4-byte values, or
+    f16, below what it leaves alone; None for any other."""
+    op = node.op
+    assert isinstance(op, Transpose)
+    x = ctx.tensor(node.inputs[0])
+    found = _as_matrices(x.shape, op.permutation)
+    size = x.dtype.bytes
+    if not (size == 4 or x.dtype is DType.F16) or found is None:
+        return None
+    matrices, rows, columns = found
+    narrow = size == 4 and min(rows, columns) < _FEW
+    down, across = (1 if narrow else math.ceil(n / TRANSPOSE_TILE) for n in (rows, columns))
+    fields: dict[str, Field] = {
+        "rows": rows,
+        "columns": columns,
+        "x": Value(x.name),
+        "y": Value(node.outputs[0]),
+        "down": down,
+        "across": across,
+        "along": _along(ctx, columns * size),
+    }
+    source = "layout/transpose.c" if size == 4 else "layout/transpose2.c"
+    header = "layout/transpose.h"
+    kernel = ctx.kernel(f"transpose{size}", source, header, "ek_transpose_args")
+    grain = max(1, _TASK * down * across // (rows * columns))
+    return [Call(kernel, fields, matrices * down * across, grain)]
+
+
+def _along(ctx: Context, row: int) -> int:
+    """Rows of `row` bytes that half of L1 holds: of each only a few columns are read at a time. No
+    x86-64 was timed with fewer than a tile's."""
+    if ctx.board.arch == "x86_64":
+        return TRANSPOSE_TILE
+    held = caches_of(ctx.board).l1 // 2 // row // _LINE * _LINE
+    return min(max(held, _LINE), TRANSPOSE_TILE)
+
+
+def _as_matrices(shape: Shape, permutation: tuple[int, ...]) -> tuple[int, int, int] | None:
+    """(matrices, rows, columns) of x where y is every matrix transposed."""
+    long = [p for p in permutation if shape[p] != 1]
+    kept = 0
+    order = sorted(long)
+    while kept < len(long) and long[kept] == order[kept]:
+        kept += 1
+    moved, still = long[kept:], order[kept:]
+    if not moved:
+        return None
+    cut = still.index(moved[0])
+    if moved != still[cut:] + still[:cut]:
+        return None
+    sizes = [math.prod(shape[a] for a in axes) for axes in (long[:kept], still[:cut], still[cut:])]
+    return sizes[0], sizes[1], sizes[2]

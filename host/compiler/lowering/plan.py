@@ -1,0 +1,227 @@
+"""What the lowering hands to code generation: kernel calls over named buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from edgekit.host.compiler.ir.types import Tensor
+from edgekit.kb.tables.choice import Compiled
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One instance of a kernel file: its compile-time parameters make it a symbol.
+
+    `source` is relative to device/kernels; `args` is the C type of the arguments, declared in
+    `header`, or in the source itself where nothing else knows it. `parts` are further C files
+    that it calls.
+    """
+
+    symbol: str
+    source: str
+    header: str | None
+    args: str
+    macros: tuple[tuple[str, str], ...] = ()
+    parts: tuple[Kernel, ...] = ()
+
+
+@dataclass(frozen=True)
+class Value:
+    """The address of a tensor (or temporary, or state), plus bytes."""
+
+    tensor: str
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Weights:
+    """An address in the weights file."""
+
+    offset: int
+
+
+Scalar = int | float
+Field = Scalar | Value | Weights | None | tuple["Field", ...] | Mapping[str, "Field"]
+
+
+def values_of(field: Field) -> list[Value]:
+    """The tensors that a field of arguments names, at any depth."""
+    if isinstance(field, Value):
+        return [field]
+    if isinstance(field, Mapping):
+        field = tuple(field.values())
+    return [v for each in field for v in values_of(each)] if isinstance(field, tuple) else []
+
+
+def replaced_values(field: Field, place: Callable[[Value], Field]) -> Field:
+    """`field` with what `place` says for each tensor that it names."""
+    if isinstance(field, Value):
+        return place(field)
+    if isinstance(field, Mapping):
+        return {k: replaced_values(v, place) for k, v in field.items()}
+    return tuple(replaced_values(v, place) for v in field) if isinstance(field, tuple) else field
+
+
+@dataclass(frozen=True)
+class Call:
+    """`kernel` over `tasks` independent tasks; at least `grain` of them go to one thread.
+
+    With `tasks` None the kernel is called once, with the pool, and hands out work itself.
+    """
+
+    kernel: Kernel
+    fields: Mapping[str, Field]
+    tasks: int | None
+    grain: int = 1
+
+
+@dataclass(frozen=True)
+class Move:
+    """`bytes` from source to target; in step t of a loop from and to t times a pitch further on."""
+
+    source: Value | Weights
+    target: Value
+    bytes: int
+    source_pitch: int = 0
+    target_pitch: int = 0
+
+
+@dataclass(frozen=True)
+class Loop:
+    """`calls`, `steps` times, or as long as the byte `going` is not 0; `begin` before the first
+    step, `before` and `after` in each. `count` gets how many steps were done (s64); of `cleared`,
+    tensors with a row of so many bytes per step, the rows behind the last become 0."""
+
+    steps: int
+    calls: tuple[Call | Loop, ...]
+    begin: tuple[Move, ...]
+    before: tuple[Move, ...]
+    after: tuple[Move, ...]
+    going: Value | None = None
+    count: Value | None = None
+    cleared: tuple[tuple[Value, int], ...] = ()
+
+    def values(self) -> list[Value]:
+        """The tensors that it names itself."""
+        moves = (*self.begin, *self.before, *self.after)
+        ends = [v for m in moves for v in (m.source, m.target)]
+        more = [self.going, self.count, *(v for v, _ in self.cleared)]
+        return [v for v in (*ends, *more) if isinstance(v, Value)]
+
+
+def calls_of(calls: Iterable[Call | Loop]) -> list[Call]:
+    """All calls, those inside of loops too."""
+    return [
+        c for each in calls for c in (calls_of(each.calls) if isinstance(each, Loop) else [each])
+    ]
+
+
+def tensors_of(calls: Iterable[Call | Loop]) -> list[Value]:
+    """The tensors that calls and loops name."""
+    found: list[Value] = []
+    for each in calls:
+        if isinstance(each, Loop):
+            found += [*each.values(), *tensors_of(each.calls)]
+        else:
+            found += [v for field in each.fields.values() for v in values_of(field)]
+    return found
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operator as it runs: what a time stamp covers. `kernel` names it in reports, `compiled`
+    says how it multiplies, if it does."""
+
+    name: str
+    op: str
+    kernel: str
+    calls: tuple[Call | Loop, ...]
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    scratch: tuple[str, ...] = ()
+    compiled: Compiled | None = None
+
+
+@dataclass(frozen=True)
+class Alias:
+    """A tensor that is part of another one's memory."""
+
+    base: str
+    offset: int = 0
+
+
+def base_of(aliases: Mapping[str, Alias], name: str) -> Alias:
+    """The memory that really holds a tensor, through any chain of aliases."""
+    found = Alias(name)
+    while found.base in aliases:
+        step = aliases[found.base]
+        found = Alias(step.base, found.offset + step.offset)
+    return found
+
+
+@dataclass(frozen=True)
+class StateSlot:
+    """The place of a state in the state block, and that of its initial value."""
+
+    offset: int
+    bytes: int
+    initial: Weights
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A graph as kernel calls; memory is not placed yet.
+
+    `output_buffers` names the buffer of each output: it is the caller's memory.
+    """
+
+    name: str
+    simd: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    output_buffers: tuple[str, ...]
+    steps: tuple[Step, ...]
+    sizes: Mapping[str, int]
+    aliases: Mapping[str, Alias]
+    states: Mapping[str, StateSlot]
+    constants: Mapping[str, Weights]
+    weights: bytes
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """Offsets in the arena; `lower_bound` is the largest set of bytes alive at one step."""
+
+    offsets: Mapping[str, int]
+    arena_bytes: int
+    lower_bound: int
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A step of a section (counted from its first), and how many steps of each of the section's
+    queues must be over before it starts."""
+
+    step: int
+    after: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Section:
+    """Steps [first, last), compiled together. `queues` has one per compute unit that shares the
+    work, and none where a single one does it all."""
+
+    first: int
+    last: int
+    queues: tuple[tuple[Waiting, ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A lowered graph with every byte placed: all that code generation needs."""
+
+    lowered: Lowered
+    memory: MemoryPlan
+    state_bytes: int
+    sections: tuple[Section, ...]

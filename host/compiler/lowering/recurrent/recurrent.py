@@ -1,0 +1,101 @@
+"""Recurrent layers: recurrent/layer.c, its weights in panels."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.align import round_up
+from edgekit.host.compiler.ir.types import Array, Node, Operator
+from edgekit.host.compiler.lowering.context import Context, Rules
+from edgekit.host.compiler.lowering.gemm.computed import operand_of
+from edgekit.host.compiler.lowering.packing import pack_panels
+from edgekit.host.compiler.lowering.plan import Call, Field, Value, Weights
+
+_SEQUENCES = 4  # of a batch that share a pass over the weights
+_VECTORS = 4  # of a panel, where registers hold as many sums
+_BYTES = 4  # of a float
+
+
+def lower_recurrent(ctx: Context, node: Node) -> list[Call]:
+    op = node.op
+    assert isinstance(op, ops.Recurrent)
+    x, lengths = ctx.tensor(node.inputs[0]), ctx.optional(node, 2)
+    time, batch, width = x.shape
+    hidden = width // op.gates
+    rows = min(batch, _SEQUENCES)
+    vectors = _VECTORS if rows == 1 or ctx.isa.registers > 16 else _VECTORS // 2
+    macros: dict[str, str | int] = {"MR": rows, "NV": vectors, f"OP_{op.kind.upper()}": 1}
+    fields: dict[str, Field] = {
+        "steps": time,
+        "batch": batch,
+        "hidden": hidden,
+        "backwards": int(op.backwards),
+        "x": operand_of(ctx, x),
+        "lengths": None if lengths is None else operand_of(ctx, lengths),
+        "hidden_before": operand_of(ctx, ctx.tensor(node.inputs[3])),
+        "y": Value(node.outputs[0]),
+        "state": Value(node.outputs[1]),
+        "clip": op.clip,
+    }
+    weights = ctx.constant(node, 1, "weights of the state")
+    row, name = round_up(width, ctx.isa.vl), op.kind
+    if isinstance(op, ops.Lstm):
+        fields |= _lstm(ctx, node, op)
+        if fields["terms"] is not None:
+            macros["PEEPHOLES"], name = 1, "lstm_peepholes"
+    if isinstance(op, ops.Gru) and op.linear_before_reset:
+        bias = ctx.optional(node, 4)
+        zeros = np.zeros(hidden, np.float32)
+        fields["terms"] = ctx.weights.add(zeros) if bias is None else operand_of(ctx, bias)
+        macros["LINEAR_BEFORE_RESET"], name = 1, "gru_linear"
+    elif isinstance(op, ops.Gru):
+        weights, inner = weights[: 2 * hidden], weights[2 * hidden :]
+        fields["inner"] = _panels(ctx, inner, vectors)
+        row = round_up(2 * hidden, ctx.isa.vl) + round_up(hidden, ctx.isa.vl) + hidden
+    fields |= {
+        "weights": _panels(ctx, weights, vectors),
+        "row": row,
+        "scratch": ctx.scratch(node, batch * row * _BYTES),
+    }
+    for place in ("gate", "squash", "last"):
+        function = getattr(op, place, None)
+        if function is not None:
+            macros[place.upper()] = f"apply_{function.kind}"
+            fields[place] = _parameters(function)
+            name += f"_{function.kind}"
+    kernel = ctx.kernel(
+        f"f32_{name}_{rows}x{vectors * ctx.isa.vl}",
+        "recurrent/layer.c",
+        "recurrent/layer.h",
+        "ek_recurrent_args",
+        **macros,
+    )
+    return [Call(kernel, fields, None)]
+
+
+def _lstm(ctx: Context, node: Node, op: ops.Lstm) -> dict[str, Field]:
+    peepholes = ctx.optional(node, 5)
+    return {
+        "cell_before": operand_of(ctx, ctx.tensor(node.inputs[4])),
+        "cell": Value(node.outputs[2]),
+        "cell_clip": op.cell_clip,
+        "terms": None if peepholes is None else operand_of(ctx, peepholes),
+    }
+
+
+def _panels(ctx: Context, weights: Array, vectors: int) -> Weights:
+    return ctx.weights.add(pack_panels(weights, vectors * ctx.isa.vl, ctx.isa.vl))
+
+
+def _parameters(function: Operator) -> tuple[float, float]:
+    if isinstance(function, ops.Clamp):
+        return function.activation.bounds
+    if isinstance(function, ops.HardSigmoid):
+        return function.alpha, function.beta
+    return 0.0, 0.0
+
+
+RULES: Rules = {
+    ops.Recurrent: lower_recurrent,
+}

@@ -1,0 +1,165 @@
+"""Steps in sections, one per subgraph; the queues of a section that several units share.
+
+A section on one unit runs step by step, each step on all threads. On several units each has a queue
+of its own (device/kernels/runtime/units.h), and a step waits for those of other queues that touch
+the same memory: what it reads must be there, what it writes over must no longer be needed.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from edgekit.host.compiler.lowering.plan import (
+    Lowered,
+    MemoryPlan,
+    Section,
+    Step,
+    Waiting,
+    base_of,
+    tensors_of,
+)
+from edgekit.kb.targets.board import CPU
+
+# Steps that a unit may be ahead of the others, in the order of the schedule. With 6, units of
+# face_detection_full_range wait for each other; with 12, its arena grows by a fifth.
+_AHEAD = 8
+
+Units = Mapping[str, str]  # by node; CPU where a node is not named
+
+
+@dataclass(frozen=True)
+class Span:
+    """Steps [first, last) of one subgraph, and the unit of each."""
+
+    first: int
+    last: int
+    units: tuple[str, ...]
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several units work on it."""
+        return len(set(self.units)) > 1
+
+
+def spans_of(lowered: Lowered, subgraphs: Sequence[Sequence[str]], units: Units) -> list[Span]:
+    """The steps by subgraph (of node names); what belongs to none stays with those before it."""
+    of_node = {name: index for index, names in enumerate(subgraphs) for name in names}
+    at, marks = 0, []
+    for step in lowered.steps:
+        at = of_node.get(step.name, at)
+        marks.append(at)
+    spans, first = [], 0
+    for _, group in itertools.groupby(marks):
+        last = first + len(list(group))
+        names = tuple(units.get(step.name, CPU) for step in lowered.steps[first:last])
+        spans.append(Span(first, last, names))
+        first = last
+    return spans
+
+
+def sections_of(lowered: Lowered, memory: MemoryPlan, spans: Sequence[Span]) -> tuple[Section, ...]:
+    """Queues for every span; see the module's text."""
+    return tuple(_section(lowered, memory, span) for span in spans)
+
+
+def side_by_side(lowered: Lowered, span: Span) -> list[tuple[int, ...]]:
+    """The steps that may run when a step of a span does, itself included, for each step (counted
+    from the first)."""
+    count = span.last - span.first
+    waits = _waits(span, _touched(lowered, {}, span))
+    before: list[set[int]] = []  # all that is over when a step starts
+    for step in range(count):
+        direct = {e for e in range(step) if span.units[e] == span.units[step]} | waits[step]
+        before.append(direct.union(*(before[d] for d in direct)))
+    return [
+        tuple(o for o in range(count) if o not in before[step] and step not in before[o])
+        for step in range(count)
+    ]
+
+
+def _section(lowered: Lowered, memory: MemoryPlan, span: Span) -> Section:
+    if not span.is_shared:
+        return Section(span.first, span.last)
+    # The first queue is the caller's, who is kept on a core of the cluster that "cpu" stands for.
+    names = sorted(set(span.units), key=lambda unit: (unit != CPU, span.units.index(unit)))
+    waits = _waits(span, _touched(lowered, memory.offsets, span))
+    queues: list[list[Waiting]] = [[] for _ in names]
+    place: list[tuple[int, int]] = []  # (queue, how many steps of it are over after this one)
+    for step, unit in enumerate(span.units):
+        after = [0] * len(names)
+        for earlier in waits[step]:
+            queue, over = place[earlier]
+            after[queue] = max(after[queue], over)
+        mine = names.index(unit)
+        queues[mine].append(Waiting(step, tuple(after)))
+        place.append((mine, len(queues[mine])))
+    return Section(span.first, span.last, tuple(tuple(queue) for queue in queues))
+
+
+def _waits(span: Span, touched: Sequence[_Touched]) -> list[set[int]]:
+    """The steps of other queues that must be over before each step starts.
+
+    That they are near bounds how far one unit runs ahead, and with it the memory: it must hold at
+    once what is made by steps that may run at the same time.
+    """
+    return [
+        {
+            earlier
+            for earlier in range(step)
+            if span.units[earlier] != span.units[step]
+            and (earlier <= step - _AHEAD or touched[step].needs(touched[earlier]))
+        }
+        for step in range(len(touched))
+    ]
+
+
+def _touched(lowered: Lowered, offsets: Mapping[str, int], span: Span) -> list[_Touched]:
+    return [_Touched.of(lowered, offsets, step) for step in lowered.steps[span.first : span.last]]
+
+
+_Region = tuple[str, int, int]  # memory, first byte, byte after the last
+
+
+@dataclass(frozen=True)
+class _Touched:
+    """The memory that a step reads, and that it writes."""
+
+    reads: tuple[_Region, ...]
+    writes: tuple[_Region, ...]
+
+    @classmethod
+    def of(cls, lowered: Lowered, offsets: Mapping[str, int], step: Step) -> _Touched:
+        def regions(names: Sequence[str]) -> tuple[_Region, ...]:
+            return tuple(_region(lowered, offsets, name) for name in names)
+
+        values = tensors_of(step.calls)
+        named = [base_of(lowered.aliases, value.tensor).base for value in values]
+        # Reads and writes of a state stay in the order of the model.
+        states = [name for name in named if name in lowered.states]
+        return cls(regions(step.reads), regions((*step.writes, *step.scratch, *states)))
+
+    def needs(self, earlier: _Touched) -> bool:
+        """Whether this step must not start before `earlier` is over."""
+        return (
+            _overlap(earlier.writes, self.reads)
+            or _overlap(earlier.writes, self.writes)
+            or _overlap(earlier.reads, self.writes)
+        )
+
+
+def _region(lowered: Lowered, offsets: Mapping[str, int], name: str) -> _Region:
+    """Buffers that have no offset yet are memory of their own."""
+    alias = base_of(lowered.aliases, name)
+    if alias.base in lowered.states:
+        return (alias.base, 0, lowered.states[alias.base].bytes)
+    size = lowered.sizes.get(name, lowered.sizes.get(alias.base, 0))
+    if alias.base in offsets:
+        start = offsets[alias.base] + alias.offset
+        return ("arena", start, start + size)
+    return (alias.base, alias.offset, alias.offset + size)
+
+
+def _overlap(a: Sequence[_Region], b: Sequence[_Region]) -> bool:
+    return any(x[0] == y[0] and x[1] < y[2] and y[1] < x[2] for x, y in itertools.product(a, b))

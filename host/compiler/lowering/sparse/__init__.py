@@ -1,0 +1,1 @@
+"""Layers with pruned weights."""

@@ -1,0 +1,231 @@
+"""Fully connected layers by the weights that are not zero, where that was measured to be cheaper.
+
+One row of x is a product of a sparse matrix with a vector. Several rows are the pixels of an image:
+then the layer is a pointwise convolution, and `regions` decides. Of 8-bit codes 1x1 convolutions
+are such layers over points, too: their kernel takes images as they are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgekit.device.runtime.arrays.sparse_blocks import default_settings
+from edgekit.device.runtime.arrays.sparse_table import SpmvTable
+from edgekit.device.runtime.kernel_facts import STRIP_PARTIAL_BYTES
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.align import round_up
+from edgekit.host.compiler.ir.types import Array, DType, Graph, Node, Operator
+from edgekit.host.compiler.lowering.channels_first.region_costs import tenths
+from edgekit.host.compiler.lowering.context import Context, Rules
+from edgekit.host.compiler.lowering.conv.window import bias_vector
+from edgekit.host.compiler.lowering.groups import Groups
+from edgekit.host.compiler.lowering.plan import Call, Field, Kernel, Value
+from edgekit.host.compiler.lowering.sparse.sparse_i8 import lower_codes, signed_codes
+from edgekit.host.compiler.lowering.sparse.strips import Sparse, build_strips, strip_height
+from edgekit.host.compiler.tables.layout_table import CODES, LayoutTable, Work
+from edgekit.kb.features import GemmShape
+from edgekit.kb.tables.operators import Candidate, Form, OperatorMethod
+from edgekit.kb.targets.board import BoardProfile, last_cache
+
+_F32 = np.dtype(np.float32)
+_PIECE = 1 << 12  # multiply-adds: some microseconds, as a thread takes to come
+_MOST_PIECES = 32
+# Of codes at several points, where no memory is waited for. Board time counts look-ups in four
+# registers as those in one, and on some cores they take longer.
+_POINTS_MUST_GAIN = 1.5
+
+
+def choose_pruned(
+    graph: Graph,
+    board: BoardProfile,
+    table: LayoutTable | None,
+    strips: SpmvTable,
+    groups: Groups | None = None,
+) -> Graph:
+    """`graph` with the layers that are cheaper so as PrunedFullyConnected, PrunedConv2D. Without a
+    table of costs it stays as it is; `strips` says how weights of f32 are stored. What `groups`
+    know of a layer stands over its price."""
+    if table is None:
+        return graph
+    nodes = tuple(_chosen(graph, node, board, table, strips, groups) for node in graph.nodes)
+    return graph if nodes == graph.nodes else dataclasses.replace(graph, nodes=nodes)
+
+
+@dataclass(frozen=True, eq=False)
+class _Layer:
+    """A layer that may become sparse: its weights [n, k], the type it multiplies, and its costs."""
+
+    weights: Array
+    dtype: str
+    dense: float
+    sparse: float
+
+
+def _chosen(
+    graph: Graph,
+    node: Node,
+    board: BoardProfile,
+    table: LayoutTable,
+    strips: SpmvTable,
+    groups: Groups | None,
+) -> Node:
+    layer = _of_floats(graph, node, board, table) or _of_codes(graph, node, board, table)
+    if layer is None:
+        return node
+    is_chosen = layer.sparse < layer.dense
+    if groups is not None:
+        n, k = layer.weights.shape
+        shape = GemmShape(graph.tensors[node.outputs[0]].elements // n, k, n)
+        form = Form("pruned", shape, layer.dtype, zeros=tenths(layer.weights))
+        candidates = [
+            Candidate(OperatorMethod("in_place", layer.dtype), layer.dense),
+            Candidate(OperatorMethod("strips", layer.dtype), layer.sparse),
+        ]
+        is_chosen = groups.choose(node.name, form, candidates, (node.name,)).family == "strips"
+    if not is_chosen:
+        return node
+    rule = f"{layer.sparse:.0f} {table.unit} measured on {table.platform}, {layer.dense:.0f} dense"
+    op = node.op
+    if isinstance(op, ops.Conv2D):
+        made: Operator = ops.PrunedConv2D(activation=op.activation, rule=rule)
+    elif layer.dtype == "f32":
+        strip_form = pruned_form(op, layer.weights, board, strips)
+        made = dataclasses.replace(strip_form, rule=f"{rule}; {strip_form.rule}")
+    else:
+        assert isinstance(op, ops.FullyConnected)
+        made = ops.PrunedFullyConnected(op.keep_dims, op.activation, rule=rule)
+    return dataclasses.replace(node, op=made)
+
+
+def _of_floats(graph: Graph, node: Node, board: BoardProfile, table: LayoutTable) -> _Layer | None:
+    """A layer of one row."""
+    weights = pruned_weights(graph, node)
+    if weights is None or graph.tensors[node.inputs[0] or ""].elements != weights.shape[1]:
+        return None
+    dense, sparse = (
+        table.cost(name, row_work(weights, name == "sparse_row", board.isa.vl))
+        for name in ("dense_row", "sparse_row")
+    )
+    return _Layer(weights, "f32", dense, sparse)
+
+
+def _of_codes(graph: Graph, node: Node, board: BoardProfile, table: LayoutTable) -> _Layer | None:
+    """A layer of codes in a table that knows such layers, at one point where weights come from
+    memory, as those of the table did, or at several points; an NNA multiplies it as it is."""
+    is_known = table.knows(CODES[1]) and board.nna is None
+    if not is_known or type(node.op) not in (ops.FullyConnected, ops.Conv2D):
+        return None
+    weights = signed_codes(graph, node)
+    if weights is None or 2 * np.count_nonzero(weights) > weights.size:
+        return None
+    x = graph.tensors[node.inputs[0] or ""]
+    points = x.elements // weights.shape[1]
+    if points == 1 and _stay_in_cache(graph, board):
+        return None
+    dense, sparse = (
+        table.cost(name, codes_work(weights, points, name == CODES[1], board.isa.vl))
+        for name in CODES
+    )
+    sparse *= _POINTS_MUST_GAIN if points > 1 else 1
+    return _Layer(weights, "u8" if x.dtype is DType.U8 else "s8", dense, sparse)
+
+
+def _stay_in_cache(graph: Graph, board: BoardProfile) -> bool:
+    """Whether the constants of a model find room in a board's last cache: then dense layers wait
+    for nothing, and ad01 took 1.3 to 1.7 times as long with sparse ones on an A53 and an X60."""
+    held = last_cache(board)
+    return sum(t.bytes for t in graph.tensors.values() if t.data is not None) <= held
+
+
+def pruned_weights(graph: Graph, node: Node) -> Array | None:
+    """The weights [n, k] of a layer of f32, if they are constant and some are zero."""
+    if type(node.op) is not ops.FullyConnected:
+        return None
+    x, w = (graph.tensors[name or ""] for name in node.inputs[:2])
+    if {x.dtype, w.dtype} != {DType.F32} or w.data is None or x.data is not None:
+        return None
+    return w.data if int(np.count_nonzero(w.data)) < w.data.size else None
+
+
+def pruned_form(
+    op: Operator, weights: Array, board: BoardProfile, strips: SpmvTable
+) -> ops.PrunedFullyConnected:
+    """The layer with the strips that suit its weights; `rule` says who found them."""
+    assert isinstance(op, ops.FullyConnected)
+    found = Sparse.of(weights).features()
+    rule = default_settings(found.mean, strip_height(board.isa, "f32"), _F32.itemsize)
+    answer = strips.lookup(found, rule)
+    text = f"strips: {answer.rule}, {answer.why}"
+    return ops.PrunedFullyConnected(op.keep_dims, op.activation, how=answer.settings, rule=text)
+
+
+def row_work(weights: Array, sparse: bool, vl: int) -> Work:
+    """What a product with one row has to do: dense ones whole vectors of outputs, sparse ones what
+    is not zero; the density shows in the size of the matrix beside it."""
+    n, k = weights.shape
+    if sparse:
+        return Work(int(np.count_nonzero(weights)), n * k, -(-n // vl))
+    return Work(k * round_up(n, vl), round_up(n, vl))
+
+
+def codes_work(weights: Array, points: int, sparse: bool, vl: int) -> Work:
+    """What a layer of codes has to do at some points, as `row_work`."""
+    one = row_work(weights, sparse, vl)
+    values = one.values if sparse else one.values * points
+    return Work(one.products * points, values, points)
+
+
+def lower_pruned(ctx: Context, node: Node) -> list[Call]:
+    op = node.op
+    assert isinstance(op, ops.PrunedFullyConnected)
+    x = ctx.tensor(node.inputs[0])
+    if x.dtype is not DType.F32:
+        return lower_codes(ctx, node)
+    data = ctx.constant(node, 1, "weights")
+    n, k = data.shape
+    strips = build_strips(Sparse.of(data), op.how, ctx.isa)
+    pieces = min(max(strips.values.size // _PIECE, 1), _MOST_PIECES)
+    bias = ctx.optional(node, 2)
+    low, high = op.activation.bounds
+    fields: dict[str, Field] = {
+        "rows": n,
+        "cols": k,
+        "strips": len(strips.strip),
+        "slots": strips.slots,
+        "width": op.how.width,
+        "images": x.elements // k,
+        "pieces": pieces,
+        "strip": ctx.weights.add(strips.strip),
+        "values": ctx.weights.add(strips.values),
+        "index": ctx.weights.add(strips.index),
+        "order": ctx.weights.add(strips.order),
+        "x": Value(x.name),
+        "y": Value(node.outputs[0]),
+        "bias": None if bias is None else ctx.weights.add(bias_vector(bias, n, _F32)),
+        "low": low,
+        "high": high,
+        "scratch": ctx.scratch(node, STRIP_PARTIAL_BYTES * pieces),
+    }
+    macros = (("EK_STORED", "0"), ("EK_NAME", "ek_spmv_f32"))
+    parts = (
+        Kernel("ek_spmv_f32", "sparse/spmv.c", "", "", macros),
+        Kernel("ek_spmv_pieces", "sparse/pieces.c", "", ""),
+    )
+    kernel = Kernel(
+        "ek_spmv_layer",
+        "sparse/spmv_layer.c",
+        "sparse/spmv_layer.h",
+        "ek_spmv_layer_args",
+        (),
+        parts,
+    )
+    return [Call(kernel, fields, None)]
+
+
+RULES: Rules = {
+    ops.PrunedConv2D: lower_codes,
+    ops.PrunedFullyConnected: lower_pruned,
+}

@@ -1,0 +1,207 @@
+"""Pruned layers of 8-bit codes by the weights that are not zero: device/kernels/sparse/codes.c."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.align import round_up
+from edgekit.host.compiler.ir.quantization import (
+    Multiplier,
+    activation_range,
+    convolution_multiplier,
+    dense_multiplier,
+    zero_point_of,
+)
+from edgekit.host.compiler.ir.types import Array, DType, Graph, Node
+from edgekit.host.compiler.lowering.context import Context, padded
+from edgekit.host.compiler.lowering.conv.window import C_TYPES, bias_vector
+from edgekit.host.compiler.lowering.gemm.requantize import requantize_fields, wrap_i32
+from edgekit.host.compiler.lowering.packing import signed_weights, zero_of_rows
+from edgekit.host.compiler.lowering.plan import Call, Field, Value
+from edgekit.kb.targets.isa import Isa
+
+STRIP_ROWS, WINDOW = 8, 64  # outputs of a strip; inputs that a group picks from
+_SLOTS = (4, 8)  # of a group
+_NEAR = 0.25  # of what a byte from memory costs: one of the L1 cache
+_MOST_COLUMNS = (1 << 16) + WINDOW - 1  # where windows begin is written in 16 bits
+_MOST_PIECES = 32
+_BLOCK_BYTES = 8192  # of the points of a task: they stay in the L1 cache beside a strip
+_ROWS = np.arange(STRIP_ROWS)
+_I32 = np.dtype(np.int32)
+
+
+@dataclass(frozen=True, eq=False)
+class CodeStrips:
+    """Weights as ek_sparse_codes_args has them, of groups with so many `slots`."""
+
+    slots: int
+    first: Array
+    base: Array
+    groups: Array
+    order: Array
+
+    @property
+    def bytes_read(self) -> float:
+        """What a product with a point loads: weights, and windows, which lie in the L1 cache."""
+        return len(self.base) * (2 + 2 * STRIP_ROWS * self.slots + _NEAR * WINDOW)
+
+    def pieces(self, most: int) -> Array:
+        """The first strips of `most` pieces at most, and the end: pieces of like many groups, not
+        of like many outputs, as some have more weights than others."""
+        count = max(min(most, len(self.first) - 1), 1)
+        wanted = np.arange(1, count) * (int(self.first[-1]) / count)
+        cuts = np.searchsorted(self.first, wanted)
+        nearer = wanted - self.first[np.maximum(cuts - 1, 0)] < self.first[cuts] - wanted
+        return np.concatenate([[0], cuts - nearer, [len(self.first) - 1]])
+
+
+def signed_codes(graph: Graph, node: Node) -> Array | None:
+    """The weights [n, k] of a fully connected layer or 1x1 convolution of codes, less their zero
+    point, as values of s8; None for other operators, and for weights that are not constant, that do
+    not fit so, or that have more inputs than windows can begin at."""
+    if not _is_of_points(graph, node):
+        return None
+    x, w = (graph.tensors[name or ""] for name in node.inputs[:2])
+    types = (x.dtype, w.dtype, graph.tensors[node.outputs[0]].dtype)
+    if types not in ((DType.I8,) * 3, (DType.U8,) * 3) or w.data is None or x.data is not None:
+        return None
+    signed, zero = signed_weights(w.data.reshape(len(w.data), -1), zero_of_rows(w))
+    return None if zero.any() or signed.shape[1] > _MOST_COLUMNS else signed
+
+
+def _is_of_points(graph: Graph, node: Node) -> bool:
+    if isinstance(node.op, ops.FullyConnected):
+        return node.op.epilogue is None
+    if not isinstance(node.op, ops.Conv2D) or node.op.stride != (1, 1) or node.op.padding.any:
+        return False
+    return len(node.inputs) < 4 and graph.tensors[node.inputs[1] or ""].shape[1:3] == (1, 1)
+
+
+def code_strips(weights: Array, isa: Isa) -> CodeStrips:
+    """Weights [n, k] of s8, by groups of the number of slots that reads least."""
+    dots = isa.i8.is_signed_dot
+    made = [_packed(weights, slots, dots) for slots in _SLOTS]
+    return min(made, key=lambda strips: strips.bytes_read)
+
+
+def _packed(weights: Array, slots: int, dots: bool) -> CodeStrips:
+    """Outputs with like many weights share a strip; groups of all strips are made side by side."""
+    rows, k = weights.shape
+    strips = -(-rows // STRIP_ROWS)
+    order = np.argsort(-np.count_nonzero(weights, axis=1), kind="stable")
+    column, value = _rows_of(weights[order], strips)
+    at = np.zeros((strips, STRIP_ROWS), np.int64)
+    left, found = np.arange(strips), []
+    while True:
+        base = column[left[:, None], _ROWS, at[left]].min(axis=1)
+        left, base = left[base < k], base[base < k]
+        if not len(left):
+            break
+        base = np.clip(base, 0, max(k - WINDOW, 0))
+        found.append((left, base, _group(column, value, at, left, base, slots)))
+    none = np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros((0, 2, slots, STRIP_ROWS))
+    strip, base, pairs = (np.concatenate(parts) for parts in zip(none, *found, strict=True))
+    sort = np.argsort(strip, kind="stable")
+    first = np.searchsorted(strip[sort], np.arange(strips + 1))
+    groups = pairs[sort].astype(np.int8)
+    if dots:  # four slots of a row lie together
+        groups = groups.reshape(-1, 2, slots // 4, 4, STRIP_ROWS).swapaxes(-1, -2)
+    whole = np.concatenate([order, np.repeat(order[-1:], strips * STRIP_ROWS - rows)])
+    return CodeStrips(slots, first, base[sort], groups, whole)
+
+
+def _rows_of(weights: Array, strips: int) -> tuple[Array, Array]:
+    """Columns and values of what is not zero, [strips, rows, most]; behind the last of a row k and
+    0. A weight of -128 is one of -64 twice."""
+    row, column = np.nonzero(weights)
+    value = weights[row, column].astype(np.int64)
+    times = np.where(value == -128, 2, 1)
+    row, column = np.repeat(row, times), np.repeat(column, times)
+    value = np.repeat(value // times, times)
+    start = np.searchsorted(row, np.arange(strips * STRIP_ROWS + 1))
+    most = int(np.diff(start).max()) + max(_SLOTS)
+    columns = np.full((strips * STRIP_ROWS, most), weights.shape[1], np.int64)
+    values = np.zeros(columns.shape, np.int64)
+    nth = np.arange(len(row)) - start[row]
+    columns[row, nth], values[row, nth] = column, value
+    shape = (strips, STRIP_ROWS, most)
+    return columns.reshape(shape), values.reshape(shape)
+
+
+def _group(column: Array, value: Array, at: Array, strips: Array, base: Array, slots: int) -> Array:
+    """The next group of some strips, [strips, 2, slots, rows]: of each row the next weights within
+    the window; `at` moves on."""
+    made = np.zeros((len(strips), 2, slots, STRIP_ROWS), np.int8)
+    for slot in range(slots):
+        here = strips[:, None], _ROWS, at[strips]
+        columns, values = column[here] - base[:, None], value[here]
+        taken = (columns < WINDOW) & (values != 0)
+        made[:, 0, slot], made[:, 1, slot] = columns * taken, values * taken
+        at[strips] += taken
+    return made
+
+
+def lower_codes(ctx: Context, node: Node) -> list[Call]:
+    """A layer whose weights `signed_codes` knows."""
+    x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
+    weights = signed_codes(ctx.graph, node)
+    assert weights is not None
+    assert isinstance(node.op, ops.FullyConnected | ops.Conv2D)
+    rows, k = weights.shape
+    strips = code_strips(weights, ctx.isa)
+    dense = isinstance(node.op, ops.FullyConnected)
+    macros: dict[str, str | int] = {"ROWS": STRIP_ROWS, "WINDOW": WINDOW}
+    macros |= {"SLOTS": strips.slots, "TX": C_TYPES[x.dtype]}
+    macros |= {"ROUND_ONCE": 1} if dense else {}
+    kernel = ctx.kernel(
+        f"sparse_{x.dtype.value}_{'dense' if dense else 'conv'}_{strips.slots}",
+        "sparse/codes.c",
+        "sparse/codes.h",
+        "ek_sparse_codes_args",
+        **macros,
+    )
+    points = x.elements // k
+    # Outputs of a point share lines of y, for which cores wait that write them at the same time.
+    block = max(min(_BLOCK_BYTES // k, math.ceil(points / ctx.threads)), 1)
+    cut = strips.pieces(_MOST_PIECES)
+    low, high = activation_range(node.op.activation, y)
+    fields: dict[str, Field] = {
+        "rows": rows,
+        "cols": k,
+        "points": points,
+        "pieces": len(cut) - 1,
+        "block": block,
+        "cut": ctx.weights.add(cut.astype(np.uint32)),
+        "first": ctx.weights.add(strips.first.astype(np.uint32)),
+        "base": ctx.weights.add(strips.base.astype(np.uint16)),
+        "groups": ctx.weights.add(strips.groups),
+        "order": ctx.weights.add(strips.order.astype(np.uint32)),
+        **_ends(ctx, node, weights, strips.order),
+        "y_zero": zero_point_of(y),
+        "low": low,
+        "high": high,
+        "pitch": ctx.pitch(y.name),
+        "x": Value(x.name),
+        "y": Value(y.name),
+    }
+    return [Call(kernel, fields, (len(cut) - 1) * math.ceil(points / block))]
+
+
+def _ends(ctx: Context, node: Node, weights: Array, order: Array) -> dict[str, Field]:
+    """Bias and factors of outputs in the order of strips, with what does not depend on x."""
+    x, w, y = (ctx.tensor(name) for name in (*node.inputs[:2], node.outputs[0]))
+    rows, width = len(weights), round_up(len(order), ctx.isa.vl) + ctx.isa.vl
+    x_zero = zero_point_of(x) - (128 if x.dtype is DType.U8 else 0)
+    bias = bias_vector(ctx.optional(node, 2), rows, _I32).astype(np.int64)
+    bias -= x_zero * weights.sum(axis=1, dtype=np.int64)
+    dense = isinstance(node.op, ops.FullyConnected)
+    factor = dense_multiplier(x, w, y) if dense else convolution_multiplier(x, w, y)
+    ordered = Multiplier(
+        *(np.broadcast_to(v, rows)[order] for v in (factor.multiplier, factor.shift))
+    )
+    fields = requantize_fields(ctx, ordered, width, rounds_once=dense)
+    return {**fields, "bias": ctx.weights.add(padded(wrap_i32(bias)[order], width, _I32))}

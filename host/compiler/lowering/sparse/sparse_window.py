@@ -1,0 +1,141 @@
+"""Pruned convolutions with a window, on channel-major images: how their bands are laid out."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgekit.device.runtime.arrays.sparse_input import Csr
+from edgekit.device.runtime.arrays.sparse_pairs import pack_places
+from edgekit.device.runtime.kernel_facts import SPARSE_WINDOW_SCRATCH
+from edgekit.host.compiler.ir.align import round_up
+from edgekit.host.compiler.ir.ops import PlanarConv2D
+from edgekit.host.compiler.ir.types import Array, Node
+from edgekit.host.compiler.lowering.context import Context
+from edgekit.host.compiler.lowering.conv.window import Window, bias_vector
+from edgekit.host.compiler.lowering.plan import Call, Field, Value
+
+_PANEL = 4096  # floats of input to aim at: they stay in an L1 cache of 32 KiB beside other things
+_PIXELS = 64  # of a band to aim at: weights are read once for all of them
+_LANES = 16  # of the longest vectors, in whole ones of which sums are made
+
+
+@dataclass(frozen=True)
+class Bands:
+    """The output rows of `window` in bands, as ek_sparse_window_args has them: `rows` of one,
+    `channels` of a panel, the `lines` of a copied channel and their `pitch`."""
+
+    window: Window
+    rows: int
+    channels: int
+    lines: int
+    pitch: int
+
+    @property
+    def count(self) -> int:
+        return math.ceil(self.window.y[1] / self.rows)
+
+    @property
+    def panels(self) -> int:
+        return math.ceil(self.window.x[3] / self.channels)
+
+    @property
+    def scratch(self) -> int:
+        """Floats of scratch: of the copy and of the sums, whichever has more."""
+        sh, sw = self.window.stride
+        copy = self.channels * sh * sw * self.lines * self.pitch
+        behind = self.window.padding.left // sw + _LANES
+        return max(copy + behind, self.window.y[3] * self.pixels(self.rows, _LANES))
+
+    def pixels(self, rows: int, vl: int) -> int:
+        """That are computed for so many rows: whole vectors, padding between the rows included."""
+        return round_up((rows - 1) * self.pitch + self.window.y[2], vl)
+
+    def all_pixels(self, vl: int) -> int:
+        """That are computed for all images."""
+        whole, rest = divmod(self.window.y[1], self.rows)
+        image = whole * self.pixels(self.rows, vl) + (self.pixels(rest, vl) if rest else 0)
+        return self.window.y[0] * image
+
+    def places(self) -> Array:
+        """[channels * kh * kw]: where the first pixel of a band finds each input of a panel."""
+        (kh, kw), (sh, sw), (dh, dw) = self.window.kernel, self.window.stride, self.window.dilation
+        c, y, x = np.ix_(range(self.channels), range(0, kh * dh, dh), range(0, kw * dw, dw))
+        phase = (c * sh + y % sh) * sw + x % sw
+        return ((phase * self.lines + y // sh) * self.pitch + x // sw).ravel()
+
+
+@functools.lru_cache
+def bands_of(window: Window) -> Bands | None:
+    """None where not one row finds room in scratch."""
+    found = _bands(window, 1)
+    if found.scratch > SPARSE_WINDOW_SCRATCH:
+        return None
+    for rows in range(2, window.y[1] + 1):
+        bands = _bands(window, rows)
+        enough = found.pixels(found.rows, 1) >= _PIXELS and bands.panels > 1
+        if enough or bands.scratch > SPARSE_WINDOW_SCRATCH:
+            break
+        found = bands
+    return _bands(window, math.ceil(window.y[1] / found.count))
+
+
+def _bands(window: Window, rows: int) -> Bands:
+    (kh, kw), (sh, sw), (dh, dw) = window.kernel, window.stride, window.dilation
+    held = window.padding.left + window.x[2]
+    reach = window.y[2] + (kw - 1) * dw // sw
+    # Padding before a line is padding behind the one above it, too.
+    shared = max(min(window.padding.left // sw, reach - math.ceil(held / sw)), 0)
+    lines, pitch = rows + (kh - 1) * dh // sh, reach - shared
+    panels = math.ceil(window.x[3] * sh * sw * lines * pitch / _PANEL)
+    return Bands(window, rows, math.ceil(window.x[3] / panels), lines, pitch)
+
+
+def lower_sparse_window(ctx: Context, node: Node, window: Window) -> list[Call]:
+    op = node.op
+    assert isinstance(op, PlanarConv2D)
+    x, residual = ctx.tensor(node.inputs[0]), ctx.optional(node, 3)
+    data = ctx.constant(node, 1, "weights")
+    bands = bands_of(window)
+    if bands is None:
+        raise ctx.unsupported(node, f"a row of {window.x[3]} channels")
+    rows = data.shape[0]
+    matrix = data.transpose(0, 3, 1, 2).reshape(rows, -1).astype(np.float32)
+    row, col = np.nonzero(matrix)
+    start = np.searchsorted(row, np.arange(rows + 1)).astype(np.int64)
+    csr = Csr(matrix.shape, start, col.astype(np.int32), matrix[row, col])
+    pairs = pack_places(csr, bands.places())
+    low, high = op.activation.bounds
+    fields: dict[str, Field] = {
+        "win": window.fields,
+        "plan": {
+            "panels": pairs.panels,
+            "pairs": pairs.pairs,
+            "pair": ctx.weights.add(pairs.pair),
+            "columns": ctx.weights.add(pairs.columns),
+            "values": ctx.weights.add(pairs.values),
+        },
+        "x": Value(x.name),
+        "y": Value(node.outputs[0]),
+        "bias": ctx.weights.add(bias_vector(ctx.optional(node, 2), rows, np.dtype(np.float32))),
+        "residual": None if residual is None else Value(residual.name),
+        "low": low,
+        "high": high,
+        "band": bands.rows,
+        "channels": bands.channels,
+        "lines": bands.lines,
+        "pitch": bands.pitch,
+    }
+    in_order = {"EK_IN_ORDER": 1} if ctx.board.in_order else {}
+    kernel = ctx.kernel(
+        "f32_sparse_window",
+        "sparse/window.c",
+        "sparse/window.h",
+        "ek_sparse_window_args",
+        EK_STORED=0,
+        **in_order,
+    )
+    return [Call(kernel, fields, None)]

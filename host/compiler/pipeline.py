@@ -1,0 +1,244 @@
+"""What becomes of a graph between import and code: every transform, in the order they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from edgekit.host.common.paths import cache_folder
+from edgekit.host.compiler.artifact import Golden
+from edgekit.host.compiler.fit import fit
+from edgekit.host.compiler.golden.half import half_loss, overflows, sample_note
+from edgekit.host.compiler.golden.vectors import golden_of
+from edgekit.host.compiler.ir.types import Array, DType, Graph
+from edgekit.host.compiler.lowering.conv.chains import chain_for_time
+from edgekit.host.compiler.lowering.conv.epilogues import fuse_epilogues
+from edgekit.host.compiler.lowering.conv.stems import with_stems
+from edgekit.host.compiler.lowering.gemm.packed import with_views
+from edgekit.host.compiler.lowering.groups import Group, Groups
+from edgekit.host.compiler.options import CompileOptions
+from edgekit.host.compiler.schedule.cost import CostModel
+from edgekit.host.compiler.transforms.passes.calibrate import Price, calibrate
+from edgekit.host.compiler.transforms.passes.compress import compress_weights
+from edgekit.host.compiler.transforms.passes.half import to_half
+from edgekit.host.compiler.transforms.passes.mixed import mixed, mixed_note
+from edgekit.host.compiler.transforms.passes.pipeline import PASSES, PassCount, run_in_bodies
+from edgekit.host.compiler.transforms.passes.quantized import integer_form
+from edgekit.host.compiler.transforms.passes.thresholds import Fitted, split_note
+from edgekit.host.compiler.transforms.passes.tie import tie_states
+from edgekit.host.errors import InputError
+from edgekit.kb.tables.gemm_table import KnowledgeBase
+from edgekit.kb.targets.board import BoardProfile
+
+_HELD_OUT = 4  # one sample of so many is not fitted to
+HALF_LOSS = 0.02  # of an output's largest value: what --precision auto allows
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a graph is made for; `limit`: of memory, in bytes; `table`: of methods; `samples`:
+    inputs of the graph that weights of few bits are fitted to."""
+
+    board: BoardProfile
+    options: CompileOptions
+    limit: int | None
+    table: KnowledgeBase
+    samples: Sequence[Mapping[str, Array]] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """A graph on its way: the one that golden outputs are those of (`imported`), operator counts of
+    the transforms so far, and the operators that parts were split from. `exact`: the same in f32,
+    of a graph that computes in half precision; `floats`: the same with all weights of floats, of a
+    graph whose weights are codes; `notes`: what users should know; `groups`: operators
+    whose method was chosen together; `splits`: what products fitted to samples take apart."""
+
+    graph: Graph
+    imported: Graph
+    exact: Graph | None = None
+    floats: Graph | None = None
+    notes: tuple[str, ...] = ()
+    counts: tuple[PassCount, ...] = ()
+    origin: Mapping[str, str] = field(default_factory=dict)
+    groups: tuple[Group, ...] = ()
+    splits: Mapping[str, Fitted] = field(default_factory=dict)
+
+    def then(self, name: str, graph: Graph, before: int | None = None) -> Work:
+        """The work with the graph that the transform `name` made of it."""
+        had = len(self.graph.nodes) if before is None else before
+        count = PassCount(name, had, len(graph.nodes))
+        return replace(self, graph=graph, counts=(*self.counts, count))
+
+
+Transform = Callable[[Work, Target], Work]
+
+
+def _pass(name: str, apply: Callable[[Graph], Graph]) -> Transform:
+    return lambda work, _: work.then(name, apply(work.graph))
+
+
+def _integer_form(work: Work, _: Target) -> Work:
+    graph = integer_form(work.graph)
+    return replace(work, graph=graph, imported=graph)
+
+
+def _in_bodies(work: Work, _: Target) -> Work:
+    return replace(work, graph=run_in_bodies(work.graph))
+
+
+def _compress_weights(work: Work, target: Target) -> Work:
+    """Compresses weights where the options say so; golden outputs are those of the compressed
+    weights."""
+    if target.options.weights is None:
+        return work
+    bits = target.options.weights
+    graph = compress_weights(work.graph, bits, target.options.group_size)
+    if graph.nodes == work.graph.nodes:
+        return work.then("compress_weights", graph)
+    if target.samples:
+        held_out = target.samples[::_HELD_OUT]
+        shown = [each for i, each in enumerate(target.samples) if i % _HELD_OUT]
+        graph, told, splits = _fitted(work.graph, graph, target, shown, held_out)
+        told = (*told, sample_note(work.graph, graph, held_out))
+        told += (split_note(splits),) if splits else ()  # tables alone have none
+        work = replace(work, notes=(*work.notes, *told), splits=splits)
+    return replace(work.then("compress_weights", graph), imported=graph, floats=work.graph)
+
+
+def _fitted(
+    floats: Graph,
+    coded: Graph,
+    target: Target,
+    shown: Sequence[Mapping[str, Array]],
+    held_out: Sequence[Mapping[str, Array]],
+) -> tuple[Graph, tuple[str, ...], Mapping[str, Fitted]]:
+    """`coded` fitted to the samples `shown`, with some weights of 8 bits if a target asks for them,
+    a note on these, and what its products take apart."""
+    options, price = target.options, _price(target.board)
+    bits = options.weights
+    assert bits is not None
+    if options.target is None:
+        graph, splits = calibrate(floats, coded, bits, shown, price)
+        return graph, (), splits
+    tried = []
+
+    def fit(eight: frozenset[str]) -> Graph:
+        made = compress_weights(floats, bits, options.group_size, eight)
+        tried.append(calibrate(floats, made, bits, shown, price, eight, accurate=True))
+        return tried[-1][0]
+
+    made = mixed(floats, coded, fit, shown, held_out, options.target)
+    splits = next(splits for graph, splits in tried if graph is made.graph)
+    return made.graph, (mixed_note(made, options.target),), splits
+
+
+def _price(board: BoardProfile) -> Price:
+    """The cost model's, of a node alone."""
+    model = CostModel.of(board)
+    return lambda tensors, node: model.cost(Graph("", tensors, (node,), (), ()), node)
+
+
+def _tie_states(work: Work, target: Target) -> Work:
+    """Behind what samples are for, which name the inputs that become states, too."""
+    ties = target.options.states
+    if not ties:
+        return work
+    graph, imported = tie_states(work.graph, ties), tie_states(work.imported, ties)
+    floats = None if work.floats is None else tie_states(work.floats, ties)
+    return replace(work.then("tie_states", graph), imported=imported, floats=floats)
+
+
+def _half_precision(work: Work, target: Target) -> Work:
+    """Where that is asked for, of a core that computes in it; golden outputs are those of f16."""
+    asked, board = target.options.precision, target.board
+    if asked == "f32":
+        return work
+    if not board.computes_half:
+        if asked == "auto":
+            return work
+        raise InputError(
+            f"--precision f16: expected a board whose core computes in half precision "
+            f"(asimdhp of ARM, zvfh of RISC-V), found {board.name}; leave the option out, or "
+            "take auto"
+        )
+    graph = to_half(work.graph, threads=target.options.threads or 1)
+    if graph is work.graph:
+        return _all_f32(work) if asked == "f16" or _has_float_matrices(graph) else work
+    if why := _lost(asked, work.graph, golden_of(graph, cache_folder() / "golden")):
+        return replace(work, notes=(*work.notes, f"f32: {why}"))
+    return replace(work.then("to_half", graph), imported=graph, exact=work.graph)
+
+
+def _all_f32(work: Work) -> Work:
+    why = "f32: no operator has a kernel for half precision that would take less time"
+    return replace(work, notes=(*work.notes, why))
+
+
+def _has_float_matrices(graph: Graph) -> bool:
+    """Whether half precision might be expected of it: codes gain nothing."""
+    constants = (t for t in graph.tensors.values() if t.data is not None)
+    return any(t.dtype is DType.F32 and len(t.shape) > 1 for t in constants)
+
+
+def _lost(asked: str, exact: Graph, golden: Golden) -> str:
+    """Why `auto` keeps `exact` rather than half precision with these golden outputs, if it does.
+    Raises InputError where half precision is asked for, and does not hold the outputs."""
+    if overflows(exact, golden):
+        if asked == "f16":
+            raise InputError(
+                "--precision f16: expected values up to 65504, the largest of half precision, "
+                "found larger ones, and outputs that are no numbers; leave the option out, or "
+                "take auto"
+            )
+        return "values are beyond 65504, the largest of half precision"
+    lost = half_loss(exact, golden) if asked == "auto" else 0.0
+    if lost <= HALF_LOSS:
+        return ""
+    return (
+        f"in half precision golden outputs would be off by {lost:.2%} of their largest value, "
+        f"more than {HALF_LOSS:.0%}"
+    )
+
+
+def _fit(work: Work, target: Target) -> Work:
+    fitted = fit(work.graph, target.limit, target.board, target.options, target.table)
+    done = work.then("choose_planes", fitted.graph, fitted.operators_before)
+    return replace(done, origin=fitted.origin, groups=fitted.groups)
+
+
+def _products(work: Work, target: Target) -> Work:
+    """Transposes and factors become part of products; boards without the kernel have no such
+    transform."""
+    graph = with_views(work.graph, target.board)
+    return work if graph is work.graph else work.then("fuse_views", graph)
+
+
+def _chain_convolutions(work: Work, target: Target) -> Work:
+    board, table = target.board, target.table
+    groups = Groups(board, table, target.options.threads or 1)
+    chained = chain_for_time(with_stems(work.graph, board, table), board, table, groups)
+    done = work.then("chain_convolutions", chained)
+    return replace(done, groups=(*done.groups, *groups.made.values()))
+
+
+PIPELINE: tuple[Transform, ...] = (
+    _integer_form,
+    *(_pass(name, apply) for name, apply in PASSES),
+    _in_bodies,  # PASSES again, inside of loops
+    _compress_weights,
+    _tie_states,
+    _half_precision,
+    _fit,  # chain_for_memory, split, choose_layouts, choose_pruned: tried until the plan fits
+    _pass("fuse_epilogues", fuse_epilogues),
+    _products,
+    _chain_convolutions,
+)
+
+
+def run_pipeline(source: Graph, target: Target) -> Work:
+    """All of it. Raises InputError for a graph that cannot be made to fit the target."""
+    work = Work(source, source)
+    for transform in PIPELINE:
+        work = transform(work, target)
+    return work

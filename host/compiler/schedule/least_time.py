@@ -1,0 +1,210 @@
+"""The order and the units of least makespan: a search over sets of done nodes.
+
+Of two ways to have done the same nodes, one that has every unit free and every result there no
+later, at no higher peak of memory, is as good in all that follows, and the other is dropped. Ways
+that cannot beat the best known timeline are dropped as well. That is exact as long as no level
+holds more ways than `width`.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from edgekit.host.compiler.schedule.bounds import only_unit, tails
+from edgekit.host.compiler.schedule.orders import bits, first_ready, masks, ready_after
+from edgekit.host.compiler.schedule.timeline import Problem
+
+_ROUNDING = 1e-6  # microseconds: far below what a cost is rounded to
+
+
+@dataclass(slots=True)
+class _Way:
+    """A way to have done a set of nodes. `free` when each unit is, `memory` when the loads of the
+    memory unit are done and its two buffers used up; `arrivals` of results that are still read,
+    by node, on each unit, and `holders`, the units that need not fetch them, as bits (of those
+    that take time to fetch)."""
+
+    done: int
+    ready: int
+    free: tuple[float, ...]
+    memory: tuple[float, float, float]
+    arrivals: dict[int, tuple[float, ...]]
+    holders: dict[int, int]
+    alive: int
+    peak: int
+    parent: _Way | None = None
+    node: int = -1
+    unit: int = -1
+    bound: float = 0.0
+
+    def times(self) -> tuple[float, ...]:
+        """All that later nodes may have to wait for, and the peak: less is never worse."""
+        found = [*self.free, *self.memory, float(self.peak)]
+        for node in sorted(self.arrivals):
+            found += map(max, self.arrivals[node], self.free)
+        for node in sorted(self.holders):
+            found += [float(~self.holders[node] >> unit & 1) for unit in range(len(self.free))]
+        return tuple(found)
+
+
+@dataclass(frozen=True)
+class Best:
+    """The order, empty if there is none, the unit of each node (by node), and whether no other
+    is better."""
+
+    order: list[int]
+    units: list[int]
+    proved: bool
+
+
+def least_time(problem: Problem, width: int, known: float, most_memory: float) -> Best:
+    """The least makespan, and of such orders the least peak memory.
+
+    Only what takes at most `known` microseconds and `most_memory` bytes is looked for.
+    """
+    search = _Search(problem)
+    known += _ROUNDING
+    level = [search.start()]
+    proved = True
+    for _ in range(problem.dag.size):
+        fronts: dict[int, list[tuple[tuple[float, ...], _Way]]] = {}
+        for way in level:
+            for each in search.steps(way):
+                if each.peak > most_memory:
+                    continue
+                each.bound = search.bound(each)
+                if each.bound <= known:
+                    _keep(fronts.setdefault(each.done, []), each)
+        level = [way for front in fronts.values() for _, way in front]
+        if len(level) > width:
+            proved = False
+            level = sorted(level, key=lambda w: (w.bound, sum(w.free), w.peak))[:width]
+    if not level:
+        return Best([], [], proved)
+    return _result(min(level, key=lambda w: (max(w.free), w.peak)), problem.dag.size, proved)
+
+
+def _keep(front: list[tuple[tuple[float, ...], _Way]], way: _Way) -> None:
+    """Adds a way to those of the same nodes unless one is as good."""
+    times = way.times()
+    for other, _ in front:
+        if all(a <= b for a, b in zip(other, times, strict=True)):
+            return
+    front[:] = [f for f in front if not all(a <= b for a, b in zip(times, f[0], strict=True))]
+    front.append((times, way))
+
+
+def _result(last: _Way, size: int, proved: bool) -> Best:
+    order, units = [], [0] * size
+    way = last
+    while way.parent is not None:
+        order.append(way.node)
+        units[way.node] = way.unit
+        way = way.parent
+    return Best(order[::-1], units, proved)
+
+
+class _Search:
+    """What stays the same while the ways of one problem are searched."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self._needs = masks(problem.dag)
+        self._afters = [sum(1 << a for a in after) for after in problem.dag.after]
+        least = [min(costs) for costs in problem.costs]
+        self._work = [(only_unit(problem, i), cost) for i, cost in enumerate(least)]
+        tail = tails(problem)
+        self._longest = [
+            sorted(((tail[a], 1 << a) for a in after), reverse=True) for after in problem.dag.after
+        ]
+        self._left: dict[int, tuple[tuple[float, ...], float]] = {}
+
+    def start(self) -> _Way:
+        problem = self._problem
+        arena = problem.arena.at_start
+        free = (0.0,) * problem.units
+        return _Way(0, first_ready(problem.dag), free, (0.0, 0.0, 0.0), {}, {}, arena, arena)
+
+    def steps(self, way: _Way) -> Iterator[_Way]:
+        """Every node that may come next, on every unit that can run it."""
+        arena = self._problem.arena
+        for node in bits(way.ready):
+            made = way.alive + arena.made(node, way.done)
+            peak = max(way.peak, made + arena.scratch[node])
+            done = way.done | 1 << node
+            alive = made - arena.freed(node, done)
+            ready = ready_after(self._problem.dag, self._needs, way.ready, node, done)
+            for unit, cost in enumerate(self._problem.costs[node]):
+                if cost < math.inf:
+                    free, memory, arrivals = self._run(way, node, unit, done)
+                    holders = self._holders(way, node, unit, done)
+                    yield _Way(
+                        done, ready, free, memory, arrivals, holders, alive, peak, way, node, unit
+                    )  # fmt: skip
+
+    def _run(
+        self, way: _Way, node: int, unit: int, done: int
+    ) -> tuple[tuple[float, ...], tuple[float, float, float], dict[int, tuple[float, ...]]]:
+        """The times when all is free and there after `node` ran on `unit`, as in
+        timeline.Queues."""
+        problem = self._problem
+        # `free` is 0 for a unit that did nothing: one that never begins holds up nothing.
+        start = max(way.free[unit], problem.late[unit])
+        cost = problem.costs[node][unit]
+        for p in problem.dag.before[node]:
+            start = max(start, way.arrivals[p][unit])
+            if p in way.holders and not way.holders[p] >> unit & 1:
+                cost += problem.moves[p]
+        loaded, older, newer = way.memory
+        if problem.loads[node]:
+            loaded = max(loaded, older) + problem.loads[node]
+            start = max(start, loaded)
+        end = start + cost
+        memory = (loaded, newer, end) if problem.loads[node] else way.memory
+        arrivals = {n: t for n, t in way.arrivals.items() if self._afters[n] & ~done}
+        if self._afters[node]:
+            late = end + problem.handover
+            arrivals[node] = tuple(end if u == unit else late for u in range(problem.units))
+        free = (*way.free[:unit], end, *way.free[unit + 1 :])
+        return free, memory, arrivals
+
+    def _holders(self, way: _Way, node: int, unit: int, done: int) -> dict[int, int]:
+        """The holders of what is still read after `node` ran on `unit`."""
+        problem = self._problem
+        read = problem.dag.before[node]
+        found = {
+            n: units | (n in read) << unit
+            for n, units in way.holders.items()
+            if self._afters[n] & ~done
+        }
+        if self._afters[node] and problem.moves[node]:
+            found[node] = 1 << unit
+        return found
+
+    def bound(self, way: _Way) -> float:
+        """A bound that no way of going on from here is below."""
+        fixed, total = self._remaining(way.done)
+        free, done = way.free, way.done
+        least = max((sum(free) + total) / len(free), *map(operator.add, free, fixed))
+        for node, arrivals in way.arrivals.items():
+            longest = next(tail for tail, after in self._longest[node] if not after & done)
+            there = min(map(max, arrivals, free))
+            least = max(least, there + longest)
+        return float(least)
+
+    def _remaining(self, done: int) -> tuple[tuple[float, ...], float]:
+        """Work left for each unit that has to do it, and all work left."""
+        found = self._left.get(done)
+        if found is None:
+            fixed = [0.0] * self._problem.units
+            total = 0.0
+            for node, (unit, cost) in enumerate(self._work):
+                if not done >> node & 1:
+                    total += cost
+                    if unit is not None:
+                        fixed[unit] += cost
+            found = self._left[done] = (tuple(fixed), total)
+        return found

@@ -1,0 +1,149 @@
+"""How much memory an order keeps alive, told from the graph alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.align import ALIGN, round_up
+from edgekit.host.compiler.ir.types import DType, Graph, Node, Tensor
+from edgekit.host.compiler.ir.views import memory_bases
+
+
+@dataclass(frozen=True)
+class Buffers:
+    """Memory that the nodes of a part share; nodes are numbers, sets of them bit masks.
+
+    Buffer b of `sizes[b]` bytes is needed from the first to the last node of `users[b]`, from the
+    start of the part if it is `given[b]`, and to its end if it is `kept[b]`. Node i works on
+    `touched[i]` and needs `scratch[i]` bytes while it runs.
+    """
+
+    sizes: tuple[int, ...]
+    users: tuple[int, ...]
+    given: tuple[bool, ...]
+    kept: tuple[bool, ...]
+    touched: tuple[tuple[int, ...], ...]
+    scratch: tuple[int, ...]
+
+    @property
+    def at_start(self) -> int:
+        """Bytes alive before the first node."""
+        return sum(size for size, given in zip(self.sizes, self.given, strict=True) if given)
+
+    def made(self, node: int, done: int) -> int:
+        """Bytes that come alive when `node` starts after the nodes in `done`."""
+        return sum(
+            self.sizes[b]
+            for b in self.touched[node]
+            if not self.given[b] and not self.users[b] & done
+        )
+
+    def freed(self, node: int, done: int) -> int:
+        """Bytes that nobody needs once `node`, the last of `done`, has run."""
+        return sum(
+            self.sizes[b]
+            for b in self.touched[node]
+            if not self.kept[b] and not self.users[b] & ~done
+        )
+
+    def peak(self, order: Sequence[int]) -> int:
+        """The largest set of bytes alive at one node of an order."""
+        alive = peak = self.at_start
+        done = 0
+        for node in order:
+            alive += self.made(node, done)
+            peak = max(peak, alive + self.scratch[node])
+            done |= 1 << node
+            alive -= self.freed(node, done)
+        return peak
+
+
+def users_of(graph: Graph) -> dict[str, list[int]]:
+    """The nodes that work on each buffer of the arena, by number.
+
+    Inputs, outputs, constants and states are not in the arena; views of a tensor are
+    other names for the same bytes.
+    """
+    base = _bases(graph)
+    users: dict[str, list[int]] = {}
+    for i, node in enumerate(graph.nodes):
+        for name in dict.fromkeys(base[t] for t in (*node.inputs, *node.outputs) if t in base):
+            users.setdefault(name, []).append(i)
+    return users
+
+
+def buffers_of(
+    graph: Graph, first: int, end: int, users: Mapping[str, Sequence[int]] | None = None
+) -> Buffers:
+    """The buffers of the nodes from `first` to `end`, as the lowering will make them; `users` are
+    `users_of(graph)`, for who asks about many parts."""
+    users = users_of(graph) if users is None else users
+    here = {n: u for n, u in users.items() if u[0] < end and u[-1] >= first}
+    place = {name: b for b, name in enumerate(here)}
+    touched: list[list[int]] = [[] for _ in range(end - first)]
+    for name, nodes in here.items():
+        for i in nodes:
+            if first <= i < end:
+                touched[i - first].append(place[name])
+    return Buffers(
+        sizes=tuple(round_up(graph.tensors[n].bytes, ALIGN) for n in here),
+        users=tuple(sum(1 << (i - first) for i in u if first <= i < end) for u in here.values()),
+        given=tuple(u[0] < first for u in here.values()),
+        kept=tuple(u[-1] >= end for u in here.values()),
+        touched=tuple(tuple(t) for t in touched),
+        scratch=tuple(_scratch(graph, graph.nodes[i]) for i in range(first, end)),
+    )
+
+
+def _bases(graph: Graph) -> dict[str, str]:
+    """The tensor in whose memory each tensor of the arena is."""
+    found = memory_bases(graph)
+    # What an output is all of is made in the caller's memory at once.
+    outside = {*graph.inputs, *graph.outputs}
+    outside |= {
+        found[name]
+        for name in graph.outputs
+        if name in found  # constants are not
+        and graph.tensors[found[name]].bytes == graph.tensors[name].bytes
+    }
+    return {name: base for name, base in found.items() if base not in outside}
+
+
+def _scratch(graph: Graph, node: Node) -> int:
+    """Bytes that the kernel of a node needs for itself."""
+    source = graph.tensors[node.inputs[0]] if node.inputs and node.inputs[0] else None
+    if source is None:
+        return 0
+    dynamic = len(node.inputs) > 1 and (name := node.inputs[1]) and graph.tensors[name].dtype
+    if isinstance(node.op, ops.Conv2D | ops.FullyConnected):
+        quantized = source.dtype is DType.F32 and dynamic is DType.I8
+        return round_up(source.elements // source.shape[0], ALIGN) + ALIGN if quantized else 0
+    if isinstance(node.op, ops.OutlierFullyConnected):
+        weights, scales = (graph.tensors[name or ""] for name in node.inputs[1:3])
+        return _outlier_scratch(source, scales.shape[0], weights)
+    if isinstance(node.op, ops.DynamicFullyConnected):
+        return _dynamic_scratch(source.elements, graph.tensors[node.outputs[0]].shape[-1])
+    if isinstance(node.op, ops.DynamicConv2D):
+        (n, h, w, c), pad = source.shape, node.op.padding
+        codes = n * (h + pad.top + pad.bottom) * (w + pad.left + pad.right) * c
+        return _dynamic_scratch(codes, graph.tensors[node.outputs[0]].shape[-1])
+    several = source.shape[-1:] != (1,)  # of one channel it is an ordinary convolution
+    if isinstance(node.op, ops.DepthwiseConv2D) and node.op.multiplier > 1 and several:
+        return round_up(source.bytes * node.op.multiplier, ALIGN)
+    if isinstance(node.op, ops.TransposeConv2D):
+        return round_up(graph.tensors[node.outputs[0]].bytes, ALIGN)
+    return 0
+
+
+def _dynamic_scratch(codes: int, columns: int) -> int:
+    """Codes and their scale and zero point, and a bias."""
+    return round_up(codes, ALIGN) + round_up(4 * columns, ALIGN) + 2 * ALIGN
+
+
+def _outlier_scratch(x: Tensor, slices: int, weights: Tensor) -> int:
+    """Codes (twice where they are cut into slices), scales of rows, and lists of channels."""
+    channels = weights.shape[1]
+    parts = (4 * (x.elements // channels), 4, channels // 8 + 4, 4 * channels)
+    return min(slices, 2) * round_up(x.elements, ALIGN) + sum(round_up(p, ALIGN) for p in parts)

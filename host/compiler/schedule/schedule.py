@@ -1,0 +1,195 @@
+"""Graph → the order it will run in, and the unit of each operator."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+
+from edgekit.host.compiler.ir.types import Graph, Node
+from edgekit.host.compiler.options import DEFAULT_OPTIONS, CompileOptions
+from edgekit.host.compiler.schedule.cost import NNA, CostModel
+from edgekit.host.compiler.schedule.dag import Dag, dag_of
+from edgekit.host.compiler.schedule.memory import buffers_of, users_of
+from edgekit.host.compiler.schedule.parts import key_positions, subgraph_ends
+from edgekit.host.compiler.schedule.remembered import measured_order, part_key
+from edgekit.host.compiler.schedule.search import (
+    USUAL,
+    Effort,
+    Found,
+    Objective,
+    find_order,
+    keep_order,
+)
+from edgekit.host.compiler.schedule.timeline import Problem, simulate
+from edgekit.host.compiler.schedule.types import Schedule, Subgraph
+from edgekit.host.compiler.tables.orders import NO_ORDERS, Orders
+from edgekit.kb.targets.board import CPU, BoardProfile
+
+_GRID = 1024.0  # parts of a microsecond: sums of such costs are exact, so that ties are ties
+
+
+def schedule(
+    graph: Graph,
+    board: BoardProfile,
+    options: CompileOptions = DEFAULT_OPTIONS,
+    units: Mapping[str, str] | None = None,
+    model: CostModel | None = None,
+    effort: Effort = USUAL,
+    remembered: Orders = NO_ORDERS,
+) -> Schedule:
+    """The order of a graph on a board, subgraph by subgraph.
+
+    `units` says which nodes run on another unit than the cores, by name; all others may run on
+    any unit of the board that the cost model knows for them. `model` defaults to the board's.
+    Orders that were measured on such boards, `remembered`, go before those of the least time.
+    """
+    model = model or CostModel.of(board)
+    names = (*model.units, *((NNA,) if board.nna else ()))
+    costs = _costs(graph, model, names, units or {})
+    dag = dag_of(graph)
+    keys = key_positions(graph, dag)
+    objective: Objective = "memory" if options.order == "memory" else "time"
+    order: list[int] = []
+    chosen: list[int] = []
+    parts = []
+    times: list[tuple[float, float]] = []
+    now = 0.0
+    ends = subgraph_ends(dag.size, keys) if dag.size else []  # all outputs may be constants
+    users = users_of(graph)
+    for start, end in itertools.pairwise((0, *ends)):
+        entry = chosen[-1] if chosen else 0
+        problem = _problem(graph, dag, (start, end), costs, model, entry, users)
+        why = "searched"
+        if options.order == "import":
+            found, why = keep_order(problem), "the importer's"
+        else:
+            random = Random(f"{options.random_seed} {start}")
+            found = find_order(problem, objective, random, effort)
+        if options.order == "search" and remembered:
+            row = remembered.get(part_key(graph, (start, end)))
+            found, why = measured_order(problem, found, row)
+        order += [start + i for i in found.order]
+        chosen += [found.units[i] for i in found.order]
+        line = simulate(problem, found.order, found.units)
+        times += [(now + line.starts[i], now + line.ends[i]) for i in found.order]
+        now += line.makespan
+        parts.append(_subgraph(graph, start, found, why))
+    nodes = tuple(graph.nodes[i] for i in order)
+    return Schedule(
+        graph=replace(graph, nodes=nodes),
+        key_nodes=tuple(graph.nodes[k].name for k in keys),
+        subgraphs=tuple(parts),
+        units={node.name: names[u] for node, u in zip(nodes, chosen, strict=True)},
+        objective=objective,
+        random_seed=options.random_seed,
+        costs={graph.nodes[i].name: costs[i][u] for i, u in zip(order, chosen, strict=True)},
+        times={node.name: each for node, each in zip(nodes, times, strict=True)},
+    )
+
+
+@dataclass(frozen=True)
+class Part:
+    """A subgraph: the position of the first of its nodes, how many there are, the hash of its
+    structure, and the first one's name."""
+
+    start: int
+    size: int
+    key: str
+    name: str
+
+    def nodes(self, graph: Graph) -> tuple[Node, ...]:
+        """Its nodes in a graph, whatever their order there."""
+        return graph.nodes[self.start : self.start + self.size]
+
+    def order(self, graph: Graph, place: Mapping[str, int]) -> tuple[int, ...]:
+        """Its nodes in the order of a graph, as positions in the order that `place` tells."""
+        return tuple(place[node.name] - self.start for node in self.nodes(graph))
+
+
+def parts_of(graph: Graph, board: BoardProfile) -> tuple[Part, ...]:
+    """The subgraphs of a graph in the model's own order."""
+    found: list[Part] = []
+    start = 0
+    for part in schedule(graph, board, CompileOptions(order="import")).subgraphs:
+        end = start + len(part.operators)
+        key = part_key(graph, (start, end))
+        found.append(Part(start, end - start, key, graph.nodes[start].name))
+        start = end
+    return tuple(found)
+
+
+def _costs(
+    graph: Graph, model: CostModel, names: Sequence[str], units: Mapping[str, str]
+) -> list[tuple[float, ...]]:
+    """Microseconds of each node on each unit, infinite where it may not run."""
+    found = []
+    for node in graph.nodes:
+        wanted = units.get(node.name, CPU)
+        allowed = [name == wanted or (wanted == CPU and name in model.units) for name in names]
+        row = [
+            _rounded(model.cost(graph, node, name)) if may else math.inf
+            for name, may in zip(names, allowed, strict=True)
+        ]
+        if min(row) == math.inf:  # placed there by who knows better than the model
+            row[names.index(wanted)] = _rounded(model.cost(graph, node))
+        found.append(tuple(row))
+    return found
+
+
+def _rounded(cost: float) -> float:
+    return cost if cost == math.inf else round(cost * _GRID) / _GRID
+
+
+def _problem(
+    graph: Graph,
+    dag: Dag,
+    part: tuple[int, int],
+    costs: Sequence[tuple[float, ...]],
+    model: CostModel,
+    entry: int,
+    users: Mapping[str, Sequence[int]],
+) -> Problem:
+    """One part: unit `entry` goes on, others join in when they woke and have what it reads."""
+    nodes = range(*part)
+    speeds = model.units.values()
+    handover, wake = (max(getattr(u, k) for u in speeds) for k in ("handover_us", "wake_us"))
+    per_byte = max(unit.handover_kib_us for unit in speeds) / 1024
+    joined = wake + handover + per_byte * _entry_bytes(graph, part)
+    return Problem(
+        dag=dag.part(nodes),
+        costs=tuple(costs[i] for i in nodes),
+        loads=tuple(_rounded(model.load(graph, graph.nodes[i])) for i in nodes),
+        handover=_rounded(handover),
+        moves=tuple(_rounded(per_byte * _result_bytes(graph, graph.nodes[i])) for i in nodes),
+        late=tuple(
+            0.0 if unit == entry else _rounded(joined) for unit in range(len(costs[part[0]]))
+        ),
+        arena=buffers_of(graph, *part, users),
+    )
+
+
+def _result_bytes(graph: Graph, node: Node) -> int:
+    return sum(graph.tensors[t].bytes for t in node.outputs)
+
+
+def _entry_bytes(graph: Graph, part: tuple[int, int]) -> int:
+    """Bytes of computed tensors that a part reads and does not make."""
+    nodes = graph.nodes[slice(*part)]
+    made = {t for node in nodes for t in node.outputs}
+    read = {t for node in nodes for t in node.inputs if t is not None} - made
+    return sum(graph.tensors[t].bytes for t in read if graph.tensors[t].data is None)
+
+
+def _subgraph(graph: Graph, start: int, found: Found, why: str) -> Subgraph:
+    return Subgraph(
+        operators=tuple(graph.nodes[start + i].name for i in found.order),
+        orders_total=found.total,
+        orders_tried=found.tried,
+        exhaustive=found.proved,
+        import_cost_us=found.import_makespan,
+        chosen_cost_us=found.makespan,
+        why=why,
+    )

@@ -1,0 +1,218 @@
+"""The best order of one part: proved where that is quick, else searched for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Literal
+
+from edgekit.host.compiler.schedule.anneal import Score, Way, anneal
+from edgekit.host.compiler.schedule.bounds import (
+    by_longest_path,
+    least_makespan,
+    least_peak,
+    longest_path_first,
+)
+from edgekit.host.compiler.schedule.least_memory import least_memory
+from edgekit.host.compiler.schedule.least_time import least_time
+from edgekit.host.compiler.schedule.orders import OrderCount, count_orders, shuffled
+from edgekit.host.compiler.schedule.timeline import ANY, Problem, Timeline, simulate
+
+Objective = Literal["time", "memory"]
+_TRIES_PER_NODE = 25  # moves: more do not help small parts
+_STEPS_PER_NODE = 30  # of the chain that makes a random order, where orders cannot be counted
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much may be tried for one part: numbers, not seconds, so that a result is repeatable.
+
+    `sets` of done nodes may be visited to count orders and to find the least memory, `ways` to
+    have done them kept to find the least time. Where that proves nothing, `samples` orders are
+    drawn at random, and the best is improved by moves that cost looking at `nodes` nodes. A part
+    of more than `size` nodes, as loops have that were unrolled, keeps the importer's order: what
+    is tried takes the square of that.
+    """
+
+    sets: int = 6_000
+    ways: int = 600
+    samples: int = 20
+    nodes: int = 150_000
+    size: int = 2_000
+
+
+USUAL = Effort()
+
+
+@dataclass(frozen=True)
+class Found:
+    """The chosen order of a part, the unit of each node (by node), and what it costs."""
+
+    order: tuple[int, ...]
+    units: tuple[int, ...]
+    makespan: float
+    peak: int
+    import_makespan: float
+    total: int | None
+    tried: int
+    proved: bool
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    order: tuple[int, ...]
+    timeline: Timeline
+    peak: int
+
+    def score(self, objective: Objective) -> Score:
+        time = self.timeline.makespan
+        return (time, self.peak) if objective == "time" else (self.peak, time)
+
+
+def keep_order(problem: Problem) -> Found:
+    """The importer's order as it is, each node where it is done first."""
+    given = _candidate(problem, range(problem.dag.size))
+    return _found(given, given, None, 1, False)
+
+
+def given_order(problem: Problem, order: Sequence[int], found: Found) -> Found:
+    """An order that was not searched for, in the place of the one that was found."""
+    given = _candidate(problem, order)
+    units, span = given.timeline.units, given.timeline.makespan
+    return replace(
+        found, order=given.order, units=units, makespan=span, peak=given.peak, proved=False
+    )
+
+
+def find_order(
+    problem: Problem, objective: Objective, random: Random, effort: Effort = USUAL
+) -> Found:
+    """The order that is best by the objective, and of several the better by the other one.
+
+    The importer's order stays if nothing is better.
+    """
+    if problem.dag.size > effort.size:
+        return keep_order(problem)
+    given = _candidate(problem, range(problem.dag.size))
+    count = count_orders(problem.dag, effort.sets)
+    total = count.total if count else None
+    least = (least_makespan(problem), float(least_peak(problem)))
+    if objective == "memory":
+        least = (least[1], least[0])
+    search = _Search(problem, objective, random, effort, least)
+    best, tried, proved = search.run(given, count)
+    if proved:
+        tried = total or tried
+    return _found(best, given, total, tried, proved)
+
+
+@dataclass(frozen=True)
+class _Search:
+    """One search; nothing can score less than `least`."""
+
+    problem: Problem
+    objective: Objective
+    random: Random
+    effort: Effort
+    least: Score
+
+    def run(self, given: _Candidate, count: OrderCount | None) -> tuple[_Candidate, int, bool]:
+        """The best, how many orders were looked at, and whether no other is better."""
+        if self._score(given) == self.least:
+            return given, 1, True
+        width = max(self.effort.sets // self.problem.dag.size, 4)
+        order, proved = least_memory(self.problem, width)
+        lean = _candidate(self.problem, order)
+        best = min(given, lean, key=self._score)
+        if _time_is_the_same(self.problem):
+            if proved or best.peak == least_peak(self.problem):
+                return best, 2, True
+            best, tried = self._sampled(best, count)
+            return best, tried + 2, False
+        urgent = by_longest_path(self.problem)
+        for units in (None, longest_path_first(self.problem)):
+            best = min(best, _candidate(self.problem, urgent, units), key=self._score)
+        if self._score(best) == self.least:
+            return best, 4, True
+        best, tried = self._sampled(best, count)
+        best, exact = self._exact(best)
+        # The least memory is proved before the least time within it.
+        if self.objective == "memory":
+            exact &= proved or best.peak == self.least[0]
+        return best, tried + 5, exact or self._score(best)[0] == self.least[0]
+
+    def _score(self, candidate: _Candidate) -> Score:
+        return candidate.score(self.objective)
+
+    def _sampled(self, best: _Candidate, count: OrderCount | None) -> tuple[_Candidate, int]:
+        """Random orders, then moves from the best known: the better result, and all tries."""
+        dag = self.problem.dag
+        draw = _sampler(self.problem, count, self.random)
+        samples = [_candidate(self.problem, draw()) for _ in range(self.effort.samples)]
+        best = min([best, *samples], key=self._score)
+
+        def score(way: Way) -> Score:
+            time = simulate(self.problem, way.order, way.units).makespan
+            if self.objective == "time":
+                return time, 0.0  # of equal times, the sets of done nodes find the least memory
+            return self.problem.arena.peak(way.order), time
+
+        tries = min(self.effort.nodes // dag.size, _TRIES_PER_NODE * dag.size)
+        start = Way(best.order, (ANY,) * dag.size)
+        way = anneal(self.problem, start, score, tries, self.random)
+        moved = _candidate(self.problem, way.order, way.units)
+        return min(best, moved, key=self._score), len(samples) + tries
+
+    def _exact(self, best: _Candidate) -> tuple[_Candidate, bool]:
+        """Searches by sets of done nodes what beats the best known, and whether nothing beats
+        that."""
+        width = max(self.effort.ways // self.problem.dag.size, 8)
+        known = best.timeline.makespan
+        most = best.peak if self.objective == "memory" else math.inf
+        found = least_time(self.problem, width, known, most)
+        if found.order:
+            timeline = simulate(self.problem, found.order, found.units)
+            exact = _Candidate(tuple(found.order), timeline, self.problem.arena.peak(found.order))
+            best = min(best, exact, key=self._score)
+        return best, found.proved
+
+
+def _time_is_the_same(problem: Problem) -> bool:
+    """Whether every order takes as long: one unit has all the work, and nothing to wait for."""
+    if any(problem.loads):
+        return False
+    places = {tuple(c < math.inf for c in costs) for costs in problem.costs}
+    return len(places) == 1 and sum(places.pop()) == 1
+
+
+def _sampler(
+    problem: Problem, count: OrderCount | None, random: Random
+) -> Callable[[], Sequence[int]]:
+    """Draws orders: uniformly where they were counted, else by the chain, started anew."""
+    if count is not None:
+        return lambda: count.sample(random)
+    size = problem.dag.size
+    return lambda: shuffled(problem.dag, range(size), random, size * _STEPS_PER_NODE)
+
+
+def _candidate(
+    problem: Problem, order: Sequence[int], units: Sequence[int] | None = None
+) -> _Candidate:
+    return _Candidate(tuple(order), simulate(problem, order, units), problem.arena.peak(order))
+
+
+def _found(
+    best: _Candidate, given: _Candidate, total: int | None, tried: int, proved: bool
+) -> Found:
+    return Found(
+        order=best.order,
+        units=best.timeline.units,
+        makespan=best.timeline.makespan,
+        peak=best.peak,
+        import_makespan=given.timeline.makespan,
+        total=total,
+        tried=tried,
+        proved=proved,
+    )

@@ -1,0 +1,96 @@
+"""What a board's units do when: the queues of an order, simulated.
+
+Every unit takes its operators in the order's order. One starts when its unit is free, what it
+reads is made (a little later if another unit made it), and its constants are loaded. What another
+unit made it fetches first, once for all operators of its unit that read it. A board with
+a unit for memory loads them ahead, into two buffers: the next load waits until the constants of
+the operator before the last are used up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from edgekit.host.compiler.schedule.dag import Dag
+from edgekit.host.compiler.schedule.memory import Buffers
+
+ANY = -1  # a unit that is not chosen yet
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A part to be ordered. Times in microseconds.
+
+    `costs[i][u]` is how long node i keeps unit u, infinite if it cannot run there; `loads[i]` how
+    long the memory unit loads for it. Another unit sees a result `handover` later, and is kept
+    `moves[i]` longer by the first node that reads it. Unit u begins at `late[u]`: whoever has to
+    join in first. `arena` is for the peak of memory.
+    """
+
+    dag: Dag
+    costs: tuple[tuple[float, ...], ...]
+    loads: tuple[float, ...]
+    handover: float
+    moves: tuple[float, ...]
+    late: tuple[float, ...]
+    arena: Buffers
+
+    @property
+    def units(self) -> int:
+        return len(self.costs[0]) if self.costs else 1
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The unit and time of each node, by node; `makespan` is when the last one was done."""
+
+    units: tuple[int, ...]
+    starts: tuple[float, ...]
+    ends: tuple[float, ...]
+
+    @property
+    def makespan(self) -> float:
+        return max(self.ends, default=0.0)
+
+
+def simulate(
+    problem: Problem, order: Sequence[int], units: Sequence[int] | None = None
+) -> Timeline:
+    """The timeline of an order; a node whose unit is ANY, or without `units` every one, goes
+    where it is done first."""
+    size = len(order)
+    chosen, starts, ends = [ANY] * size, [0.0] * size, [0.0] * size
+    free = list(problem.late)
+    holders = [0] * size  # units that have a node's result, as bits
+    loaded, buffers = 0.0, (0.0, 0.0)  # when the last two loads are used up
+    before, handover, moves = problem.dag.before, problem.handover, problem.moves
+    for node in order:
+        if problem.loads[node]:
+            loaded = max(loaded, buffers[0]) + problem.loads[node]
+        wanted = ANY if units is None else units[node]
+        best = math.inf
+        for unit, cost in enumerate(problem.costs[node]):
+            if cost == math.inf or wanted not in (ANY, unit):
+                continue
+            start = free[unit]
+            if problem.loads[node] and loaded > start:
+                start = loaded
+            for p in before[node]:
+                there = ends[p]
+                if not holders[p] >> unit & 1:
+                    there += handover
+                    cost += moves[p]
+                if there > start:
+                    start = there
+            if start + cost < best:
+                best = ends[node] = start + cost
+                starts[node], chosen[node] = start, unit
+        free[chosen[node]] = best
+        holders[node] = mine = 1 << chosen[node]
+        for p in before[node]:
+            holders[p] |= mine
+        if problem.loads[node]:
+            buffers = (buffers[1], best)
+    return Timeline(tuple(chosen), tuple(starts), tuple(ends))

@@ -1,0 +1,232 @@
+"""How much an operator has to do: what the cost model multiplies with a unit's speed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import astuple, dataclass
+from typing import Literal
+
+import numpy as np
+
+from edgekit.device.runtime.kernel_facts import OUTLIER_CHANNELS
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.chains import members_of
+from edgekit.host.compiler.ir.types import DType, Graph, Node, Operator, Shape
+
+Kind = Literal["matrix", "window", "function", "simple", "move", "none"]
+
+_KINDS: tuple[tuple[tuple[type[Operator], ...], Kind], ...] = (
+    (
+        (
+            ops.Conv2D, ops.FullyConnected, ops.OutlierFullyConnected, ops.TransposeConv2D,
+            ops.MatMul, ops.RowChain, ops.WideConv2D, ops.Recurrent, ops.DynamicConv2D,
+            ops.DynamicFullyConnected,
+        ),
+        "matrix",
+    ),
+    ((ops.DepthwiseConv2D, ops.AveragePool2D, ops.MaxPool2D, ops.ResizeBilinear), "window"),
+    ((ops.Function, ops.Logistic, ops.HardSwish, ops.Softmax, ops.Pow, ops.Div), "function"),
+    (
+        (
+            ops.Transpose, ops.Pad, ops.Concat, ops.Split, ops.StridedSlice, ops.DepthToSpace,
+            ops.SpaceToBatch, ops.BatchToSpace, ops.Gather, ops.GatherCodes, ops.Scatter,
+            ops.BroadcastTo, ops.ReadState, ops.WriteState,
+        ),
+        "move",
+    ),
+    ((ops.Reshape, ops.BitCast), "none"),
+)  # fmt: skip
+_MULTIPLY: tuple[type[Operator], ...] = (
+    *_KINDS[0][0], ops.DepthwiseConv2D, ops.CodedLstm, ops.CodedSvdf,
+)  # fmt: skip
+_BILINEAR_TAPS = 4
+_COLUMN_BYTES = 2  # of a weight of floats that is not zero, as a rule; of a code 1
+_TILE_ROWS = 8  # rows of a register tile, about
+
+# Multiply-adds of floats that take as long, by board time of layers on A76, A55 and X60, as:
+_QUANTIZED = 8  # to quantize a value
+_GROUP = 6  # to convert and scale the sum of a group
+_GATHERED = 64  # to gather a weight that an outlier meets
+_PASS = 8  # to read and write an output once more, for so many outliers as are taken at once
+
+
+@dataclass(frozen=True)
+class Amounts:
+    """What takes time in an operator, each at a speed of its own: the call itself; multiply-adds
+    or elements; runs of memory that a kernel goes to; register tiles or rows of windows; bytes of
+    computed tensors; bytes of constants; multiply-adds of floats beside those of bytes."""
+
+    calls: float = 0.0
+    steps: float = 0.0
+    runs: float = 0.0
+    tiles: float = 0.0
+    moved: float = 0.0
+    loaded: float = 0.0
+    floats: float = 0.0
+
+    def values(self) -> tuple[float, ...]:
+        return astuple(self)
+
+
+AMOUNTS = tuple(Amounts.__dataclass_fields__)
+
+
+@dataclass(frozen=True)
+class Work:
+    """The work of one operator; `family` names those whose amounts cost the same: operator and
+    type."""
+
+    kind: Kind
+    op: str
+    dtype: str
+    amounts: Amounts
+
+    @property
+    def family(self) -> str:
+        return f"{self.op}/{self.dtype}"
+
+
+def work_of(graph: Graph, node: Node, lanes: int) -> Work:
+    """What `node` has to do on vectors of `lanes` 32-bit values; nothing if it only renames."""
+    tensors = graph.tensors
+    kind = _kind(node.op)
+    # Weights of 8 bits make a product one of 8 bits, whatever its other operand comes in.
+    dtypes = [tensors[t].dtype for t in node.inputs if t is not None] or [DType.F32]
+    dtype = min(dtypes[:2], key=lambda d: d.bytes) if kind == "matrix" else dtypes[0]
+    if kind == "none":
+        return Work(kind, node.op.kind, dtype.value, Amounts())
+    named = [tensors[t] for t in dict.fromkeys((*node.inputs, *node.outputs)) if t is not None]
+    loaded = sum(t.bytes for t in named if t.data is not None)
+    moved = sum(t.bytes for t in named if t.data is None)
+    steps, runs, tiles = _counts(graph, node, lanes)
+    if isinstance(node.op, ops.PrunedConv2D | ops.PrunedFullyConnected):
+        steps, loaded = _pruned(graph, node, loaded)
+    amounts = Amounts(
+        1.0,
+        float(steps),
+        float(runs),
+        float(tiles),
+        float(moved),
+        float(loaded),
+        float(_floats(graph, node)),
+    )
+    return Work(kind, node.op.kind, dtype.value, amounts)
+
+
+def multiply_adds(graph: Graph, node: Node) -> int:
+    """The products of `node` that are summed up: those of weights, or of two computed matrices; of
+    pruned weights, those that are not zero. 0 of what multiplies nothing."""
+    op = getattr(node.op, "inner", node.op)
+    if isinstance(op, ops.RowChain):
+        whole, members = members_of(graph, node)
+        return sum(multiply_adds(whole, member) for member in members)
+    if isinstance(op, ops.Repeat):
+        return op.steps * sum(multiply_adds(op.body, member) for member in op.body.nodes)
+    # Vectors of one value leave nothing to round up.
+    return int(work_of(graph, node, 1).amounts.steps) if isinstance(op, _MULTIPLY) else 0
+
+
+def _floats(graph: Graph, node: Node) -> int:
+    """What products of bytes do with floats: they quantize rows, scale the sums of groups, and
+    multiply outliers apart, some at a time."""
+    op = node.op
+    if isinstance(op, ops.Repeat):
+        return op.steps * sum(_floats(op.body, member) for member in op.body.nodes)
+    if isinstance(op, ops.DynamicConv2D):
+        return _QUANTIZED * graph.tensors[node.inputs[0] or ""].elements
+    if not isinstance(op, ops.OutlierFullyConnected | ops.DynamicFullyConnected):
+        return 0
+    n, k = graph.tensors[node.inputs[1] or ""].shape
+    m = graph.tensors[node.outputs[0]].elements // n
+    if isinstance(op, ops.DynamicFullyConnected):
+        return _QUANTIZED * m * k
+    groups, residual = graph.tensors[node.inputs[2] or ""].shape[0], node.inputs[4:] != ()
+    scaled = _GROUP * groups if groups > 1 else 0
+    passes = max(-(-op.outliers // OUTLIER_CHANNELS), int(residual))
+    apart = _PASS * (passes + 1) * m + (m + _GATHERED) * op.outliers if passes else 0
+    return _QUANTIZED * m * k + (scaled * m + apart) * n
+
+
+def _pruned(graph: Graph, node: Node, loaded: int) -> tuple[int, int]:
+    """Multiply-adds and bytes of what is not zero, a column beside each weight."""
+    weights = graph.tensors[node.inputs[1] or ""]
+    held = 0 if weights.data is None else int(np.count_nonzero(weights.data))
+    rows = graph.tensors[node.outputs[0]].elements // weights.shape[0]
+    column = 1 if weights.dtype.is_quantized else _COLUMN_BYTES
+    return held * rows, loaded - weights.bytes + held * (weights.dtype.bytes + column)
+
+
+def _kind(op: Operator) -> Kind:
+    inner = getattr(op, "inner", op)
+    for types, kind in _KINDS:
+        if isinstance(inner, types):
+            return kind
+    return "simple"
+
+
+def _counts(graph: Graph, node: Node, lanes: int) -> tuple[int, int, int]:
+    """Steps, runs and tiles."""
+    op = getattr(node.op, "inner", node.op)
+    if isinstance(op, ops.RowChain):
+        whole, members = members_of(graph, node)
+        counts = [_counts(whole, member, lanes) for member in members]
+        steps, runs, tiles = (sum(each) for each in zip(*counts, strict=True))
+        return steps, runs, tiles
+    if isinstance(op, ops.Repeat):
+        counts = [_counts(op.body, member, lanes) for member in op.body.nodes]
+        steps, runs, tiles = (op.steps * sum(each) for each in zip((0, 0, 0), *counts, strict=True))
+        return steps, runs, tiles
+    shapes = [graph.tensors[t].shape if t is not None else () for t in node.inputs]
+    outs = [graph.tensors[t] for t in node.outputs]
+    out = max((t.elements for t in outs), default=0)
+    if isinstance(op, ops.Conv2D | ops.DynamicConv2D | ops.TransposeConv2D | ops.WideConv2D):
+        return _product_counts(op, shapes, out, lanes)
+    if isinstance(op, ops.FullyConnected | ops.OutlierFullyConnected | ops.DynamicFullyConnected):
+        n, k = shapes[1]
+        rows = out // n
+        return rows * k * _up(n, lanes), rows, -(-rows // _TILE_ROWS) * -(-n // lanes)
+    if isinstance(op, ops.Recurrent):
+        (time, batch, _), (n, k) = shapes[:2]
+        return time * batch * k * _up(n, lanes), time * batch, time * batch * -(-n // lanes)
+    if isinstance(op, ops.CodedLstm):
+        (time, batch, size), (n, k) = shapes[0], shapes[2]
+        return time * batch * n * (size + k), time * batch, time * batch * n
+    if isinstance(op, ops.CodedSvdf):
+        return out * shapes[0][1] * op.rank, out * op.rank, 0
+    if isinstance(op, ops.MatMul):
+        return out * shapes[0][-1], out // outs[0].shape[-1], -(-out // lanes)
+    if isinstance(op, ops.DepthwiseConv2D):
+        kh, kw = shapes[1][1:3]
+        pixels = out // shapes[1][3]
+        return pixels * kh * kw * _up(shapes[1][3], lanes), pixels, outs[0].shape[1] * kh
+    if isinstance(op, ops.AveragePool2D | ops.MaxPool2D):
+        channels = outs[0].shape[-1]
+        return out * math.prod(op.window), out // channels, 0
+    if isinstance(op, ops.ResizeBilinear):
+        return out * _BILINEAR_TAPS, out // outs[0].shape[-1], 0
+    widest = max([out, *(math.prod(shape) for shape in shapes)])
+    return widest, _runs(shapes, [t.shape for t in outs]), 0
+
+
+def _product_counts(
+    op: ops.Conv2D | ops.DynamicConv2D | ops.TransposeConv2D | ops.WideConv2D,
+    shapes: list[Shape],
+    out: int,
+    lanes: int,
+) -> tuple[int, int, int]:
+    oc, kh, kw, ic = shapes[1]
+    if isinstance(op, ops.TransposeConv2D):
+        pixels, width, taps = math.prod(shapes[0][:3]), oc * kh * kw, 1
+    else:
+        pixels, width, taps = out // oc, oc, kh * kw
+    steps = pixels * taps * ic * _up(width, lanes)
+    return steps, pixels * taps, -(-pixels // _TILE_ROWS) * -(-width // lanes)
+
+
+def _runs(ins: list[Shape], outs: list[Shape]) -> int:
+    """Rows of the shapes: what lies together, at least, in every tensor."""
+    return max((math.prod(shape[:-1]) for shape in (*ins, *outs) if shape), default=0)
+
+
+def _up(n: int, multiple: int) -> int:
+    return -(-n // multiple) * multiple

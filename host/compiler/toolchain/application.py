@@ -1,0 +1,23 @@
+"""libedgekit-app.so: deployed models in C programs on a board, apart from any model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from edgekit.host.common.files import write_whole
+from edgekit.host.common.paths import cache_folder
+from edgekit.host.compiler.toolchain.zig import Toolchain, Unit, kernels_folder
+from edgekit.kb.targets.board import BoardProfile
+
+LIBRARY = "libedgekit-app.so"
+HEADER = "ek_app.h"
+
+
+def write_application(folder: Path, board: BoardProfile) -> None:
+    """Writes library and header into `folder`; BuildError if the compiler fails."""
+    sources = kernels_folder() / "application"
+    units = [Unit(path.stem, path, plain=True) for path in sorted(sources.glob("*.c"))]
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(folder / HEADER, (sources / HEADER).read_bytes())
+    library = Toolchain(board, cache_folder() / "objects").build(units, LIBRARY)
+    write_whole(folder / LIBRARY, library)

@@ -1,0 +1,212 @@
+"""libedgekit-kernels.so: the GEMM library of one board, apart from any model.
+
+    python -m edgekit.host.compiler.toolchain.kernels [PATH]    builds this machine's, prints where
+
+Beside the library stands its table, PATH with .table: the board's rows of the knowledge base.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from msgspec import structs
+
+from edgekit.host.common.files import write_whole
+from edgekit.host.common.paths import cache_folder
+from edgekit.host.compiler.toolchain.nna_units import nna_units
+from edgekit.host.compiler.toolchain.outlier_units import outlier_units
+from edgekit.host.compiler.toolchain.sparse_units import sparse_units
+from edgekit.host.compiler.toolchain.zig import Toolchain, Unit, kernels_folder
+from edgekit.kb.costs import rule
+from edgekit.kb.costs.tile_cost import kinds_of, prices_of
+from edgekit.kb.targets.board import BoardProfile, caches_of, load_board
+from edgekit.kb.targets.isa import Columns, Tile
+
+
+@dataclass(frozen=True)
+class _Family:
+    """The micro-kernels of one pair of operand types; `types` is TYPES of the i8 files.
+
+    `name` is that of its symbols; its position in _FAMILIES is its place in ek_gemm_families.
+    """
+
+    name: str
+    dtype: str
+    source: str
+    types: str | None = None
+
+
+_FAMILIES = (
+    _Family("f32", "f32", "f32"),
+    _Family("s8", "s8", "i8", "1"),
+    _Family("u8", "u8", "i8", "2"),
+    _Family("s8u8", "u8", "i8", "3"),
+)
+
+
+def build_kernels(board: BoardProfile, cache: Path | None = None) -> bytes:
+    """The library for `board`; `cache` defaults to the user's cache folder.
+
+    Raises BuildError if the compiler fails.
+    """
+    return Toolchain(board, (cache or cache_folder()) / "objects").build(kernel_units(board))
+
+
+def build_table(board: BoardProfile) -> bytes:
+    """The rows of the knowledge base for `board`, as the library reads them.
+
+    Raises InputError for a table that cannot be read.
+    """
+    from edgekit.host.compiler.tables.gemm import table_of
+    from edgekit.kb.tables.gemm_blob import table_blob
+
+    return table_blob(table_of(board), board.platform)
+
+
+def write_kernels(path: Path, board: BoardProfile) -> None:
+    """Writes library and tables; the library last, so that who finds it finds all."""
+    from edgekit.host.compiler.tables.spmv import spmv_table_of
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path.with_name(f"{path.name}.table"), build_table(board))
+    write_whole(path.with_name(f"{path.name}.spmv"), spmv_table_of(board).text().encode())
+    write_whole(path, build_kernels(board))
+
+
+def kernel_units(board: BoardProfile) -> list[Unit]:
+    """Every C file of the library."""
+    folder = kernels_folder()
+    simd = ("EK_SIMD", f'"simd/{board.simd}.h"')
+    units = [Unit("tables", tables(board)), default_unit(board)]
+    for family in _FAMILIES:
+        macros = (simd, *_macros_of(family, board.isa.columns))
+        units += [
+            Unit(f"{family.name}_{part}", folder / f"gemm/{family.source}_{part}.c", macros)
+            for part in ("pack", "dot")
+        ]
+        most = board.isa.columns.i8_vectors if family.types else 0
+        for tile in columns_of(board, family):
+            units.append(_tile_unit(family, tile, most, macros))
+    common = (path for path in sorted(folder.glob("gemm/*.c")) if _is_common(path))
+    units += [Unit(path.stem, path, (simd,)) for path in common]
+    units += nna_units(board)
+    units += sparse_units(board)
+    units += outlier_units(board)
+    units.append(features_unit(board))
+    units.append(Unit("pool", folder / "runtime/pool.c"))
+    return units
+
+
+def _macros_of(family: _Family, columns: Columns) -> Iterator[tuple[str, str]]:
+    if family.types:
+        yield "TYPES", family.types
+        if columns.i8_vectors:
+            yield "AMX_LEAST", str(columns.i8_vectors + 1)
+
+
+def _is_common(path: Path) -> bool:
+    """Neither a micro-kernel nor compiled with macros of its own."""
+    return path.stem != "default" and path.stem.partition("_")[0] not in ("f32", "i8")
+
+
+def features_unit(board: BoardProfile, extras: Sequence[str] = ()) -> Unit:
+    """ek_missing_feature, which must run on any CPU of the architecture; `extras`: needed beside
+    the features of every bundle for `board`."""
+    macros = (
+        ("EK_FEATURES", f'"{",".join((*board.features, *extras))}"'),
+        ("EK_VLEN_BITS", str(board.vlen_bits)),
+    )
+    return Unit("features", kernels_folder() / "runtime/features.c", macros, plain=True)
+
+
+def default_unit(board: BoardProfile) -> Unit:
+    """ek_gemm_default with the caches, tiles and prices of a board, and the rule's numbers."""
+    caches, columns = caches_of(board), board.isa.columns
+
+    def listed(heights: tuple[int, ...]) -> str:
+        return ",".join(f"{{{height},{nv}}}" for nv, height in enumerate(heights, 1))
+
+    def priced(dtype: str) -> str:
+        prices = (prices_of(board, dtype, kind) for kind in kinds_of(board, dtype))
+        return ",".join(f"{{{','.join(map(str, structs.astuple(each)))}}}" for each in prices)
+
+    macros = (
+        ("EK_L1_BYTES", str(caches.l1)),
+        ("EK_L2_BYTES", str(caches.l2)),
+        ("EK_L3_BYTES", str(caches.l3)),
+        ("EK_VECTOR_LANES", str(board.isa.vl)),
+        ("EK_F32_TILES", listed(columns.f32)),
+        ("EK_I8_TILES", listed(columns.i8)),
+        ("EK_I8_VECTORS", str(columns.i8_vectors)),
+        ("EK_F32_COPIES", str(int(columns.copies_f32))),
+        ("EK_F32_PRICES", priced("f32")),
+        ("EK_I8_PRICES", priced("s8")),
+        *((f"RULE_{name}", str(n)) for name, n in vars(rule).items() if name.isupper()),
+    )
+    return Unit("default", kernels_folder() / "gemm/default.c", macros)
+
+
+def columns_of(board: BoardProfile, family: _Family) -> tuple[Tile, ...]:
+    """The tile codes of a family; each holds all lower heights too."""
+    heights = board.isa.columns.of(family.dtype)
+    return tuple(Tile(mr, nv) for nv, mr in enumerate(heights, 1))
+
+
+def tables(board: BoardProfile) -> str:
+    """The C file that lists the micro-kernels in pointer tables, as codes.h describes."""
+    lines = ['#include "gemm/codes.h"', "int ek_abi(void) {", "    return EK_ABI;", "}"]
+    for family in _FAMILIES:
+        lines += _family_table(board, family)
+    names = ", ".join(f"&{family.name}_family" for family in _FAMILIES)
+    lines.append(f"const ek_gemm_family *const ek_gemm_families[EK_GEMM_FAMILIES] = {{{names}}};")
+    return "\n".join(lines) + "\n"
+
+
+def _family_table(board: BoardProfile, family: _Family) -> Iterator[str]:
+    name, columns = family.name, columns_of(board, family)
+    symbols = [_symbol(family, tile) for tile in columns]
+    vl, height = board.isa.vl, max(tile.mr for tile in columns)
+    shown = [f"{tile.mr}x{tile.nv * vl}" for tile in columns]
+    shown += [f"1x{columns[-1].nv * vl}", f"{height}x1"]
+    yield f"extern const ek_gemm_operands ek_gemm_{name};"
+    yield from (f"extern const ek_gemm_column {symbol};" for symbol in symbols)
+    pointers = ", ".join(f"&{symbol}" for symbol in symbols)
+    yield f"static const ek_gemm_column *const {name}_columns[] = {{{pointers}}};"
+    yield (
+        f"static const ek_gemm_family {name}_family = "
+        f'{{&ek_gemm_{name}, "{",".join(shown)}", {len(symbols)}, {name}_columns}};'
+    )
+
+
+def _tile_unit(family: _Family, tile: Tile, most: int, macros: tuple[tuple[str, str], ...]) -> Unit:
+    symbol, for_amx = _symbol(family, tile), 0 < most < tile.mr
+    amx = (("AMX_MOST", str(tile.mr)),) if for_amx else ()
+    mr = most if for_amx else tile.mr
+    own = (("NAME", symbol), ("MR", str(mr)), ("NV", str(tile.nv)), *amx)
+    return Unit(symbol, kernels_folder() / f"gemm/{family.source}_tiles.c", (*own, *macros))
+
+
+def _symbol(family: _Family, tile: Tile) -> str:
+    return f"ek_gemm_{family.name}_{tile.mr}x{tile.nv}"
+
+
+def main(arguments: list[str]) -> int:
+    """Builds the library of this machine at the path given, or in the cache; prints the path."""
+    from edgekit.host.errors import EdgekitError
+    from edgekit.host.local_kernels import local_path
+
+    path = Path(arguments[0]) if arguments else local_path()
+    try:
+        write_kernels(path, load_board("local"))
+    except (EdgekitError, ValueError, OSError) as error:
+        print(f"edgekit: {error}", file=sys.stderr)
+        return getattr(error, "exit_code", 2)
+    print(path)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,119 @@
+"""What a plan's layers on the NNA cost, by the native emulator, run on this machine.
+
+An account depends on the shape of a layer and on the chip, not on values: that of a compiled layer
+is that of each of its runs.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from edgekit.device.runtime.arrays.nna_account import (
+    Account,
+    layer_work,
+    make_account,
+    matmul_work,
+    totals,
+)
+from edgekit.device.runtime.arrays.nna_chip import NnaChip
+from edgekit.device.runtime.arrays.nna_native import (
+    ConvShape,
+    MatmulShape,
+    NativeNna,
+    PointwiseShape,
+)
+from edgekit.device.runtime.kernel_facts import NNA_CHANNELS as CHANNELS
+from edgekit.device.runtime.shared_library import open_library
+from edgekit.host.common.paths import cache_folder
+from edgekit.host.compiler.ir.nna import NnaForm, product_of
+from edgekit.host.compiler.ir.nna_cycles import ProductForm, product_form
+from edgekit.host.compiler.ir.ops import Conv2D, DepthwiseConv2D, FullyConnected, MatMul
+from edgekit.host.compiler.ir.types import Array, Graph, Node
+from edgekit.host.compiler.lowering.nna.nna import Layer, layer_of
+from edgekit.host.compiler.toolchain.kernels import features_unit
+from edgekit.host.compiler.toolchain.nna_units import nna_units
+from edgekit.host.compiler.toolchain.zig import Toolchain, Unit
+from edgekit.kb.targets.board import LOCAL, load_board
+
+_ABI = '#include "ek.h"\nint ek_abi(void) {\n    return EK_ABI;\n}\n'
+
+
+@dataclass(frozen=True)
+class LayerAccount:
+    """The account of one node, and how it uses the taps or what plays the weights."""
+
+    name: str
+    form: NnaForm | ProductForm
+    account: Account
+
+
+def account_of_node(chip: NnaChip, graph: Graph, node: Node) -> LayerAccount:
+    """The account of a node that `fits_nna`; BuildError if the emulator cannot be built here."""
+    op = node.op
+    if isinstance(op, MatMul):
+        stack, m, k, n = product_of(graph, node)
+        form = product_form(chip, m, k, n)
+        one = _values_account(chip, m, k, n) if form == "values" else _points_account(chip, m, k, n)
+        return LayerAccount(node.name, form, Account(**totals([one] * stack)))
+    assert isinstance(op, Conv2D | DepthwiseConv2D | FullyConnected)
+    x, w = (graph.tensors[name or ""] for name in node.inputs[:2])
+    layer = layer_of(op, x, w, graph.tensors[node.outputs[0]])
+    return LayerAccount(node.name, layer.form, _account(chip, layer))
+
+
+def _account(chip: NnaChip, layer: Layer) -> Account:
+    (ins, outs), (height, width), window = layer.groups, layer.extent, layer.window
+    (rows, columns), inputs, outputs = window.y[1:3], window.x[3], window.y[3]
+    if layer.form == "points":
+        return _points_account(chip, rows * columns, inputs, outputs)
+    image = np.zeros((ins, height, width, CHANNELS), np.int8)
+    weights = np.zeros(layer.rearranged_shape, np.int8)
+    sums = np.empty((outs, rows, columns, CHANNELS), np.int32)
+    depthwise = int(layer.form == "diagonal")
+    shape = ConvShape(ins, height, width, outs, rows, columns, window.stride[0], depthwise)
+    arrays = _addresses(image, weights, sums)
+    counters, _ = _emulator().conv(chip, shape, arrays, timed=True)
+    pixels = math.prod(window.kernel)
+    work = layer_work(chip, layer.form, rows * columns, pixels, inputs, outputs)
+    return make_account(chip, counters, work)
+
+
+def _points_account(chip: NnaChip, points: int, inputs: int, outputs: int) -> Account:
+    ins, outs = (math.ceil(count / CHANNELS) for count in (inputs, outputs))
+    pixels = np.zeros((ins, points, CHANNELS), np.int8)
+    weights = np.zeros((outs, ins, CHANNELS, CHANNELS), np.int8)
+    sums = np.empty((outs, points, CHANNELS), np.int32)
+    shape, arrays = PointwiseShape(points, ins, outs), _addresses(pixels, weights, sums)
+    counters, _ = _emulator().pointwise(chip, shape, arrays, timed=True)
+    return make_account(chip, counters, layer_work(chip, "points", points, 1, inputs, outputs))
+
+
+def _values_account(chip: NnaChip, m: int, k: int, n: int) -> Account:
+    a, b, sums = np.zeros((m, k), np.int8), np.zeros((k, n), np.int8), np.empty((m, n), np.int32)
+    rest = np.zeros((k, n % CHANNELS), np.int8)
+    arrays = _addresses(a, b, rest, sums)
+    counters, _ = _emulator().matmul(chip, MatmulShape(m, k, n), arrays, timed=True)
+    return make_account(chip, counters, matmul_work(m, k, n))
+
+
+def _addresses(*arrays: Array) -> list[int]:
+    return [array.ctypes.data for array in arrays]
+
+
+@functools.cache
+def _emulator() -> NativeNna:
+    """The emulator alone, a C file: the whole kernels library takes half a minute to build."""
+    board, folder = load_board(LOCAL), cache_folder() / "objects"
+    library = Toolchain(board, folder).build(
+        [*nna_units(board), features_unit(board), Unit("abi", _ABI)], "nna.so"
+    )
+    with tempfile.TemporaryDirectory() as work:
+        path = Path(work) / "nna.so"
+        path.write_bytes(library)
+        return NativeNna(open_library(path, "the emulated NNA"))

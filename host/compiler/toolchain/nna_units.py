@@ -1,0 +1,15 @@
+"""The C files of the emulated NNA in the kernels library."""
+
+from __future__ import annotations
+
+from edgekit.host.compiler.toolchain.zig import Unit, kernels_folder
+from edgekit.kb.targets.board import BoardProfile
+
+
+def nna_units(board: BoardProfile) -> list[Unit]:
+    """The native emulator, for one board."""
+    macros = (
+        ("EK_SIMD", f'"simd/{board.simd}.h"'),
+        ("NV", str(board.isa.nna_vectors)),
+    )
+    return [Unit("nna", kernels_folder() / "nna/nna.c", macros)]

@@ -1,0 +1,237 @@
+"""The C cross compiler (ziglang) and the cache of what it made.
+
+Objects are kept by the hash of all that can change them: the source with the headers it includes,
+the flags, the compiler's version. The cache is shared by all models.
+
+To read the headers of intrinsics takes longer than to compile most kernels, so they are kept
+precompiled, once per target. That changes no object.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import hashlib
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgekit.device.runtime import kernel_facts
+from edgekit.host.common.checked_files import WORK, in_use, is_whole, put_checked
+from edgekit.host.common.files import locked, write_whole
+from edgekit.host.compiler.toolchain.headers import headers_hash, system_headers
+from edgekit.host.compiler.toolchain.process import run_watched
+from edgekit.host.errors import EdgekitError, InputError
+from edgekit.kb.targets.board import BoardProfile
+
+_FACTS = tuple(f"-DEK_{name}={n}" for name, n in vars(kernel_facts).items() if name.isupper())
+_FLAGS = ("-std=gnu11", "-O3", "-g0", "-fPIC", "-fno-sanitize=undefined", "-Wall", "-Wextra")
+# Without times in it, what was precompiled holds for a compiler that was installed anew.
+_PRECOMPILE = ("-Xclang", "-fno-pch-timestamp", "-x", "c-header")
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)  # errors that no new compiler mends
+_NO_ROOM = ("No space left", "NoSpaceLeft", "Disk quota exceeded", "DiskQuota")
+_TIMEOUT = 300  # seconds; the first link for a new target builds its C library
+
+
+class BuildError(EdgekitError):
+    """The C compiler refused our code: a bug of edgekit, or a broken installation."""
+
+
+@functools.cache
+def kernels_folder() -> Path:
+    """device/kernels of the installed package."""
+    import edgekit.device
+
+    return Path(next(iter(edgekit.device.__path__))).resolve() / "kernels"
+
+
+@functools.cache
+def zig_compiler() -> tuple[str, str]:
+    """(path of the compiler, its version)."""
+    import importlib.metadata
+
+    import ziglang
+
+    path = Path(ziglang.__file__).parent / "zig"
+    return str(path), importlib.metadata.version("ziglang")
+
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One C file to compile: text or a file of device/kernels, with macros.
+
+    `plain` builds for the bare architecture instead of the board's core; `extras` are features of
+    that core which only some code may use.
+    """
+
+    name: str
+    source: str | Path
+    macros: tuple[tuple[str, str], ...] = ()
+    plain: bool = False
+    extras: tuple[str, ...] = ()
+
+    def text(self) -> bytes:
+        return self.source.encode() if isinstance(self.source, str) else self.source.read_bytes()
+
+    def defines(self) -> tuple[str, ...]:
+        """The compiler's options for its macros, and for the facts that every C file gets."""
+        return (*_FACTS, *(f"-D{name}={value}" for name, value in self.macros))
+
+
+class Toolchain:
+    """Compiles and links for one board; `cache` is a directory that may be shared."""
+
+    def __init__(self, board: BoardProfile, cache: Path, extra_flags: Sequence[str] = ()) -> None:
+        self._board = board
+        self._cache = cache
+        self._extra = tuple(extra_flags)
+        self._precompiling = threading.Lock()
+        self._seen: set[Path] = set()  # of what is precompiled: whole when this process began
+
+    def build(self, units: Sequence[Unit], soname: str = "model.so") -> bytes:
+        """One shared library of all units; compiles in parallel what is not cached."""
+        with in_use(self._cache):
+            return self._build(units, soname)
+
+    def _build(self, units: Sequence[Unit], soname: str) -> bytes:
+        with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as threads:
+            objects = list(threads.map(self._object, units))
+        key = hashlib.sha256(repr((self._target(), self._extra, zig_compiler()[1])).encode())
+        for path in objects:
+            key.update(path.name.encode())
+        library = self._cache / f"{key.hexdigest()}.so"
+        if not is_whole(library):
+            self._link(objects, library, soname)
+        return library.read_bytes()
+
+    def _target(self, extras: Sequence[str] = ()) -> tuple[str, ...]:
+        cpu = "+".join((self._board.cpu, *extras))
+        return ("-target", self._board.target, f"-mcpu={cpu}")
+
+    def _flags(self, unit: Unit) -> tuple[str, ...]:
+        target = ("-target", self._board.target) if unit.plain else self._target(unit.extras)
+        in_order = ("-DEK_IN_ORDER=1",) if self._board.in_order else ()
+        return (*target, *in_order, *_FLAGS, *self._extra)
+
+    def _precompiled(self, unit: Unit) -> tuple[str, ...]:
+        """The options that take the system headers of `unit` from the cache."""
+        names, flags = system_headers(unit.macros, kernels_folder()), self._flags(unit)
+        if not names:
+            return ()
+        # What is precompiled names the headers that it was made of: it holds where it was made.
+        cache = self._cache.resolve()
+        key = hashlib.sha256(repr((flags, names, zig_compiler(), str(cache))).encode()).hexdigest()
+        source, target = (cache / f"{key}{suffix}" for suffix in (".h", ".pch"))
+        with self._precompiling:
+            if target not in self._seen and not is_whole(target):
+                write_whole(source, "".join(f"#include <{name}>\n" for name in names).encode())
+                with tempfile.TemporaryDirectory(prefix=WORK, dir=cache) as work:
+                    made = Path(work) / "out.pch"
+                    arguments = [*flags, *_PRECOMPILE, str(source), "-o", str(made)]
+                    self._zig_cc(arguments, "system headers")
+                    put_checked(made, target)
+            self._seen.add(target)
+        return ("-Xclang", "-include-pch", "-Xclang", str(target))
+
+    def _object(self, unit: Unit) -> Path:
+        flags = (*self._flags(unit), *unit.defines())
+        text, kernels = unit.text(), kernels_folder()
+        folder = kernels if isinstance(unit.source, str) else unit.source.parent
+        digest = hashlib.sha256(repr((flags, zig_compiler()[1])).encode())
+        digest.update(headers_hash(text, folder, unit.macros, kernels))
+        digest.update(text)
+        target = self._cache / f"{digest.hexdigest()}.o"
+        if is_whole(target):
+            return target
+        with locked(self._cache / "locks" / target.name[:2]):
+            if not is_whole(target):
+                self._compile(unit, flags, target)
+        return target
+
+    def _compile(self, unit: Unit, flags: Sequence[str], target: Path) -> None:
+        include = f"-I{kernels_folder()}"
+        with tempfile.TemporaryDirectory(prefix=WORK, dir=self._cache) as work:
+            if isinstance(unit.source, str):
+                source = Path(work) / f"{unit.name}.c"
+                source.write_text(unit.source, encoding="ascii")
+            else:
+                source = unit.source
+            made = Path(work) / "out.o"
+            precompiled = self._precompiled(unit)
+            self._zig_cc(
+                [*flags, *precompiled, include, "-c", str(source), "-o", str(made)], unit.name
+            )
+            put_checked(made, target)
+
+    def _link(self, objects: Sequence[Path], library: Path, soname: str) -> None:
+        flags = [*self._target(), *self._extra, "-O3", "-s", "-shared", "-fPIC"]
+        with tempfile.TemporaryDirectory(prefix=WORK, dir=self._cache) as work:
+            made = Path(work) / soname
+            names = [str(p) for p in objects]
+            self._zig_cc(
+                [*flags, f"-Wl,-soname,{soname}", *names, "-lm", "-lpthread", "-o", str(made)],
+                soname,
+                links=True,
+            )
+            put_checked(made, library)
+
+    def _zig_cc(self, arguments: Sequence[str], what: str, links: bool = False) -> None:
+        zig, _ = zig_compiler()
+        _LOG.debug("compiling %s for %s", what, self._board.name)
+        try:
+            done = self._run_zig(zig, arguments, self._cache)
+            if done.returncode and links:
+                done = self._with_new_libraries(zig, arguments) or done
+        except (OSError, subprocess.TimeoutExpired) as error:
+            if getattr(error, "errno", None) in _DISK:
+                raise
+            raise BuildError(
+                f"compiling {what}: expected the ziglang compiler to run, found {error}; "
+                f"try: {sys.executable} -m pip install --force-reinstall ziglang"
+            ) from error
+        if done.returncode:
+            if any(words in done.stderr for words in _NO_ROOM):
+                raise InputError(
+                    f"{self._cache}: expected room for what is compiled, found none; free some "
+                    "space, or set EDGEKIT_HOME to a folder on another disk"
+                )
+            lines = [line for line in done.stderr.splitlines() if "error" in line]
+            found = lines[0] if lines else done.stderr.strip()[-300:]
+            raise BuildError(
+                f"compiling {what} for {self._board.name}: expected success, found: {found}"
+            )
+
+    def _run_zig(
+        self, zig: str, arguments: Sequence[str], caches: Path
+    ) -> subprocess.CompletedProcess[str]:
+        env = dict(os.environ)
+        env["ZIG_GLOBAL_CACHE_DIR"] = str(caches / "zig")
+        env["ZIG_LOCAL_CACHE_DIR"] = str(caches / "zig-local")
+        return run_watched([zig, "cc", *arguments], env, _TIMEOUT)
+
+    def _with_new_libraries(
+        self, zig: str, arguments: Sequence[str]
+    ) -> subprocess.CompletedProcess[str] | None:
+        """A second try with the C library that zig keeps built anew: a damaged one is not noticed
+        by zig itself. None if it was not that, else the new one takes its place."""
+        with tempfile.TemporaryDirectory(prefix=WORK, dir=self._cache) as work:
+            done = self._run_zig(zig, arguments, Path(work))
+            if done.returncode:
+                return None
+            for name in ("zig", "zig-local"):
+                old, new = self._cache / name, Path(work) / name
+                if old.exists():
+                    old.replace(Path(work) / f"old-{name}")
+                if new.exists():
+                    new.replace(old)
+        return done

@@ -1,0 +1,1 @@
+"""Graph → Graph: optimization passes, quantization, pruning, splitting."""

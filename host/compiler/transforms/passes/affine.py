@@ -1,0 +1,95 @@
+"""Factors and shifts per channel behind a convolution go into its weights and bias.
+
+This is what is left of a batch normalization at inference.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from edgekit.host.compiler.ir.ops import (
+    Add,
+    Conv2D,
+    DepthwiseConv2D,
+    FullyConnected,
+    Mul,
+    TransposeConv2D,
+)
+from edgekit.host.compiler.ir.types import Activation, Array, DType, Graph, Node, Tensor
+from edgekit.host.compiler.transforms.passes.rewrite import Users, until_stable
+
+_PRODUCTS = (Conv2D, DepthwiseConv2D, FullyConnected, TransposeConv2D)
+
+
+def fuse_affine(graph: Graph) -> Graph:
+    """f32 product with constant weights, then a constant factor or addend per output channel."""
+
+    def match(users: Users, node: Node) -> dict[str, Node | None] | None:
+        weights = _weights(users, node)
+        if weights is None:
+            return None
+        after = users.only_consumer(node.outputs[0])
+        if after is None or not isinstance(after.op, Add | Mul):
+            return None
+        if after.op.activation is not Activation.NONE:
+            return None
+        term = _per_channel(users, node, after)
+        if term is None:
+            return None
+        inputs = _scaled(users, node, weights, term, isinstance(after.op, Mul))
+        fused = dataclasses.replace(node, inputs=inputs, outputs=after.outputs)
+        return {node.name: fused, after.name: None}
+
+    return until_stable(graph, match)
+
+
+def _weights(users: Users, node: Node) -> Tensor | None:
+    """The constant f32 weights of a product that nothing else was fused into yet."""
+    if not isinstance(node.op, _PRODUCTS) or node.op.activation is not Activation.NONE:
+        return None
+    if len(node.inputs) > 3 or any(n is None for n in node.inputs[:2]):
+        return None
+    weights = users.graph.tensors[node.inputs[1] or ""]
+    bias = users.graph.tensors[node.inputs[2]] if node.inputs[2:] and node.inputs[2] else None
+    fixed = weights.data is not None and (bias is None or bias.data is not None)
+    return weights if fixed and weights.dtype is DType.F32 else None
+
+
+def _per_channel(users: Users, node: Node, after: Node) -> Array | None:
+    """The constant operand of `after`, one value per channel of the node's output, or None."""
+    tensors = users.graph.tensors
+    y = tensors[node.outputs[0]]
+    others = [n for n in after.inputs if n != node.outputs[0]]
+    if len(others) != 1 or tensors[after.outputs[0]].shape != y.shape or y.dtype is not DType.F32:
+        return None
+    term = tensors[others[0] or ""]
+    if term.data is None:
+        return None
+    if term.elements == 1:
+        return np.full(y.shape[-1], term.data.reshape(-1)[0], np.float32)
+    if term.elements == y.shape[-1] == term.shape[-1]:
+        return term.data.reshape(-1)
+    return None
+
+
+def _scaled(
+    users: Users, node: Node, weights: Tensor, term: Array, is_factor: bool
+) -> tuple[str | None, ...]:
+    """The node's inputs with the term in its weights or bias."""
+    assert weights.data is not None
+    stem = node.inputs[2] if node.inputs[2:] and node.inputs[2] else None
+    bias = users.graph.tensors[stem].data if stem else None
+    name = node.inputs[1]
+    if is_factor:
+        shape = (-1, *(1,) * (len(weights.shape) - 1))  # output channels first
+        factor = term if isinstance(node.op, DepthwiseConv2D) else term.reshape(shape)
+        scaled = (weights.data * factor).astype(np.float32)
+        name = users.constant(f"{weights.name}.scaled", weights, scaled)
+        bias = None if bias is None else (bias * term).astype(np.float32)
+    else:
+        bias = term if bias is None else (bias + term).astype(np.float32)
+    like = Tensor("", term.shape, DType.F32)
+    moved = None if bias is None else users.constant(f"{node.name}.bias", like, bias)
+    return (node.inputs[0], name, moved)

@@ -1,0 +1,211 @@
+"""Weights in few bits by samples: what layers are given decides on scales, roundings, the bias, and
+the threshold beyond which a channel is an outlier."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import ChainMap
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+import numpy as np
+
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.evaluate import run_node
+from edgekit.host.compiler.ir.names import fresh_name
+from edgekit.host.compiler.ir.types import Activation, Array, DType, Graph, Node, Shape, Tensor
+from edgekit.host.compiler.options import WeightBits
+from edgekit.host.compiler.transforms.passes.codes import MOST, compensated, scales_of
+from edgekit.host.compiler.transforms.passes.compress import matrix_of
+from edgekit.host.compiler.transforms.passes.thresholds import Fitted, choose
+from edgekit.host.errors import InputError
+
+Sample = Mapping[str, Array]
+Price = Callable[[Mapping[str, Tensor], Node], float]  # microseconds
+_Values = ChainMap[str, Array]
+
+_TRIED = 4  # samples that thresholds are tried on
+_MOST_ROWS = 1 << 13  # that moments are made of
+_WIDE = 1024  # values of k from which a row gets several scales, each of at most:
+_PART = 384
+
+
+def calibrate(
+    floats: Graph,
+    coded: Graph,
+    bits: WeightBits,
+    samples: Sequence[Sample],
+    price: Price,
+    eight: Collection[str] = (),
+    *,
+    accurate: bool = False,
+) -> tuple[Graph, dict[str, Fitted]]:
+    """`coded`, which compress_weights made of `floats`, with constants and thresholds fitted layer
+    by layer to what the layers before, fitted already, make of `samples`; and the splits of its
+    products by name, which were chosen by their `price` on a board, if `accurate` only among those
+    with nearly the least error. Weights have `bits`, or 8 where the operator's name is among
+    `eight`.
+
+    InputError for a model with states, which samples of one run do not tell.
+    """
+    if floats.states:
+        raise InputError(
+            f"{floats.name}: expected a model without states to fit to samples, found "
+            f"{len(floats.states)}; leave --samples out"
+        )
+    fit = _Fit(floats, coded, samples, price, accurate)
+    pairs = zip(floats.nodes, coded.nodes, strict=True)
+    nodes = tuple(
+        node
+        for plain, each in pairs
+        for node in fit.step(plain, each, "int8" if each.name in eight else bits)
+    )
+    used = {t for n in nodes for t in (*n.inputs, *n.outputs) if t is not None}
+    used |= {*coded.inputs, *coded.outputs}
+    tensors = {name: t for name, t in fit.tensors.items() if name in used}
+    return dataclasses.replace(coded, tensors=tensors, nodes=nodes), fit.splits
+
+
+class _Fit:
+    """Runs both graphs side by side on all samples."""
+
+    def __init__(
+        self,
+        floats: Graph,
+        coded: Graph,
+        samples: Sequence[Sample],
+        price: Price,
+        accurate: bool,
+    ) -> None:
+        self._floats, self._price, self._accurate = floats, price, accurate
+        self.splits = dict[str, Fitted]()
+        self.tensors = dict(coded.tensors)
+        self._names = set(coded.tensors)
+        self._constants = {n: t.data for n, t in floats.tensors.items() if t.data is not None}
+        self._constants |= {n: t.data for n, t in coded.tensors.items() if t.data is not None}
+        self._exact = [ChainMap(dict(each), self._constants) for each in samples]
+        self._made = [ChainMap(dict(each), self._constants) for each in samples]
+        self._last = {name: i for i, n in enumerate(floats.nodes) for name in n.inputs}
+        self._done = 0
+
+    def step(self, plain: Node, node: Node, bits: WeightBits) -> list[Node]:
+        """`node` as it is fitted, perhaps in parts; both are run."""
+        if isinstance(node.op, ops.OutlierFullyConnected):
+            nodes = self._fitted(plain, node, bits)
+        else:
+            nodes = [node]
+            self._run(node, self.tensors, self._made)
+        self._run(plain, self._floats.tensors, self._exact)
+        kept = {*plain.outputs, *(n for n in plain.inputs if n and self._last[n] > self._done)}
+        own = {t for n in (plain, *nodes) for t in (*n.inputs, *n.outputs) if t is not None}
+        for values in (*self._exact, *self._made):
+            for name in own - kept:
+                values.maps[0].pop(name, None)
+        self._done += 1
+        return nodes
+
+    def _run(self, node: Node, tensors: Mapping[str, Tensor], samples: Sequence[_Values]) -> None:
+        for values in samples:
+            values.update(zip(node.outputs, run_node(node, tensors, values), strict=True))
+
+    def _fitted(self, plain: Node, node: Node, bits: WeightBits) -> list[Node]:
+        """The product in parts of k, each added to what those before give: a row has a scale in
+        each of them."""
+        weights = matrix_of(self._floats, plain)
+        assert weights is not None and isinstance(node.op, ops.OutlierFullyConnected)
+        x, y = self.tensors[node.inputs[0] or ""], self.tensors[node.outputs[0]]
+        slices = self.tensors[node.inputs[2] or ""].shape[0]
+        count = _parts(weights.shape[1], slices) if x.shape[-1] == weights.shape[1] else 1
+        made, given, sums = list[Node](), [x.name], node.inputs[4] if node.inputs[4:] else None
+        if count > 1:
+            size = x.shape[-1] // count
+            given = [self._value(f"{x.name}.{i}", (*x.shape[:-1], size)) for i in range(count)]
+            cut = ops.Split(len(x.shape) - 1, (size,) * count)
+            made.append(Node(f"{node.name}.parts", cut, (x.name,), tuple(given)))
+            for samples in (self._exact, self._made):
+                self._run(made[0], self.tensors, samples)
+        own = plain.inputs[2] if len(plain.inputs) > 2 else None
+        for i, (part, matrix) in enumerate(
+            zip(given, np.split(weights, count, axis=1), strict=True)
+        ):
+            last = i + 1 == count
+            op = node.op if last else dataclasses.replace(node.op, activation=Activation.NONE)
+            out = y.name if last else self._value(f"{y.name}.{i}", y.shape)
+            name = f"{node.name}.{i}" if count > 1 else node.name
+            more = () if sums is None else (sums,)
+            bare = Node(name, op, (part, None, None, own if last else None, *more), (out,))
+            made.append(self._product(bare, matrix, max(slices // count, 1), bits))
+            self._run(made[-1], self.tensors, self._made)
+            sums = out
+        return made
+
+    def _product(self, node: Node, weights: Array, slices: int, bits: WeightBits) -> Node:
+        """`node`, of x, perhaps a bias of floats and a residual, with weights, scales, a threshold
+        and a bias [n] that fit."""
+        x, k = node.inputs[0] or "", weights.shape[1]
+        given = [values[x].reshape(-1, k) for values in self._made]
+        rows = np.concatenate(given).astype(np.float64)
+        some = rows[:: -(-len(rows) // _MOST_ROWS)]
+        moment, most = some.T @ some / len(some), MOST[bits]
+        scale = scales_of(weights, k // slices, most, np.diagonal(moment))
+        codes = compensated(weights, scale, most, moment)
+        stored = self._constant(f"{node.name}.codes", DType.I8, codes)
+        scales = self._constant(f"{node.name}.scales", DType.F32, np.ascontiguousarray(scale.T))
+        named = dataclasses.replace(node, inputs=(x, stored, scales, *node.inputs[3:]))
+        fitted = choose(
+            given[:_TRIED],
+            weights,
+            _floats_of(codes, scale),
+            lambda count: self._price(self.tensors, _split(named, math.inf, count)),
+            self._accurate,
+        )
+        self.splits[node.name] = fitted
+        named = _split(named, fitted.chosen.threshold, fitted.chosen.outliers)
+        bias = self._constant(f"{node.name}.shifted", DType.F32, self._bias(named, weights))
+        return dataclasses.replace(named, inputs=(x, stored, scales, bias, *node.inputs[4:]))
+
+    def _value(self, name: str, shape: Shape) -> str:
+        own = fresh_name(name, self._names)
+        self.tensors[own] = Tensor(own, shape, DType.F32)
+        return own
+
+    def _bias(self, node: Node, weights: Array) -> Array:
+        """The bias [n] by which the mean of all sums is that of floats, plus the node's own."""
+        own, x, k = node.inputs[3], node.inputs[0] or "", weights.shape[1]
+        assert isinstance(node.op, ops.OutlierFullyConnected)
+        op = dataclasses.replace(node.op, activation=Activation.NONE)
+        alone = dataclasses.replace(node, op=op, inputs=node.inputs[:3])
+        count, missing = 0, np.zeros(len(weights))
+        for exact, made in zip(self._exact, self._made, strict=True):
+            rows = exact[x].reshape(-1, k).astype(np.float64)
+            [sums] = run_node(alone, self.tensors, made)
+            missing += weights @ rows.sum(axis=0) - sums.reshape(-1, len(weights)).sum(axis=0)
+            count += len(rows)
+        start = 0.0 if own is None else self._constants[own]
+        return np.asarray(start + missing / count, np.float32)
+
+    def _constant(self, name: str, dtype: DType, data: Array) -> str:
+        own = fresh_name(name, self._names)
+        self.tensors[own] = Tensor(own, data.shape, dtype, None, data)
+        self._constants[own] = data
+        return own
+
+
+def _floats_of(codes: Array, scale: Array) -> Array:
+    """Weights [n, k] of codes and their scales [n, slices]."""
+    depth = codes.shape[1] // scale.shape[1]
+    return np.asarray(codes * np.repeat(scale, depth, axis=1), np.float32)
+
+
+def _split(node: Node, threshold: float, outliers: int) -> Node:
+    assert isinstance(node.op, ops.OutlierFullyConnected)
+    op = dataclasses.replace(node.op, threshold=threshold, outliers=outliers)
+    return dataclasses.replace(node, op=op)
+
+
+def _parts(k: int, slices: int) -> int:
+    """Into how many parts k is cut; slices that share a scale of weights stay whole."""
+    if k < _WIDE:
+        return 1
+    fits = (n for n in range(2, k) if k % n == 0 and (slices == 1 or slices % n == 0))
+    return next((n for n in fits if k // n <= _PART), 1)

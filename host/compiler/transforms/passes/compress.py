@@ -1,0 +1,172 @@
+"""Weights of 8 or 4 bits, activations quantized at run time with their outliers apart."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection
+
+import numpy as np
+
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import Activation, Array, DType, Graph, Node, Tensor
+from edgekit.host.compiler.options import WeightBits
+from edgekit.host.compiler.transforms.passes.codes import (
+    MOST,
+    byte_scales,
+    rounded,
+    scales_of,
+    whole_scales_of,
+)
+from edgekit.host.errors import InputError
+
+THRESHOLD = 6.0
+_SLICES = (128, 64, 32)  # values of k that share a scale of 4-bit weights: the first that divides k
+_TABLE_SLICES = (16,)  # the same of a row of a table, whose scales take a byte
+_LEAST_CHANNELS = 64  # of an image: with fewer, its codes cost as much as products of bytes save
+_MOST_CHANNELS = 1 << 17  # sums of more products of bytes would not fit 32 bits
+
+
+def compress_weights(
+    graph: Graph,
+    bits: WeightBits,
+    group_size: int | None = None,
+    eight: Collection[str] = (),
+) -> Graph:
+    """Every product of computed floats with a constant matrix of floats gets weights of `bits`, and
+    so do 1x1 convolutions of 64 channels and more, and tables that rows of 64 values and more are
+    picked from (embeddings).
+
+    Weights have a scale per output and slice of k, of `group_size` values if that is given. If not,
+    8-bit ones (-127 to 127) have one slice, and 4-bit ones (-8 to 7) some. So have rows of tables,
+    of 4 bits in slices of 16. Operators whose names are among `eight` have 8 bits whatever `bits`
+    is, in slices as 4-bit ones have them. InputError for a size that does not divide some k.
+    """
+    made: dict[str, Tensor] = {}
+    nodes = tuple(
+        _compressed(graph, node, "int8", _slice(graph, node), made)
+        if node.name in eight
+        else _compressed(graph, node, bits, group_size, made)
+        for node in graph.nodes
+    )
+    used = {t for n in nodes for t in (*n.inputs, *n.outputs) if t is not None}
+    used |= {*graph.inputs, *graph.outputs}
+    tensors = {name: t for name, t in {**graph.tensors, **made}.items() if name in used}
+    return dataclasses.replace(graph, tensors=tensors, nodes=nodes)
+
+
+def _compressed(
+    graph: Graph, node: Node, bits: WeightBits, group_size: int | None, made: dict[str, Tensor]
+) -> Node:
+    if isinstance(node.op, ops.Gather):
+        return _table(graph, node, bits, group_size, made)
+    found = matrix_of(graph, node)
+    if found is None or not 0 < found.shape[1] <= _MOST_CHANNELS or not np.isfinite(found).all():
+        return node
+    op = node.op
+    if group_size and found.shape[1] % group_size:
+        raise InputError(
+            f"--group-size: expected a size that divides the {found.shape[1]} values of k of "
+            f"{node.name}, found {group_size}; take another one, or leave it out"
+        )
+    stored, scales = _weights(node, found, bits, group_size, made)
+    outlier = ops.OutlierFullyConnected(
+        THRESHOLD,
+        keep_dims=op.keep_dims if isinstance(op, ops.FullyConnected) else True,
+        activation=(
+            op.activation if isinstance(op, ops.FullyConnected | ops.Conv2D) else Activation.NONE
+        ),
+    )
+    extra = node.inputs[2:]  # bias and residual
+    return Node(node.name, outlier, (node.inputs[0], stored, scales, *extra), node.outputs)
+
+
+def _slice(graph: Graph, node: Node) -> int | None:
+    """Values of k that share a scale where k is cut anyway; None: all."""
+    found = matrix_of(graph, node)
+    k = 0 if found is None else found.shape[1]
+    return next((size for size in _SLICES if k and k % size == 0), None)
+
+
+def _weights(
+    node: Node, found: Array, bits: WeightBits, group_size: int | None, made: dict[str, Tensor]
+) -> tuple[str, str]:
+    """The names of the codes and scales of a product's weights, which may be there already."""
+    stored = f"{node.inputs[1]}.{bits}{'t' if isinstance(node.op, ops.MatMul) else ''}"
+    if stored not in made:
+        values, scale = _quantized(found, bits, group_size)
+        _keep(made, stored, DType.I8, values)
+        _keep(made, f"{stored}.scale", DType.F32, scale)
+    return stored, f"{stored}.scale"
+
+
+def _keep(made: dict[str, Tensor], name: str, dtype: DType, data: Array) -> None:
+    made[name] = Tensor(name, data.shape, dtype, None, data)
+
+
+def _table(
+    graph: Graph, node: Node, bits: WeightBits, group_size: int | None, made: dict[str, Tensor]
+) -> Node:
+    """Rows of floats that a computed index picks, as codes: those of a product by the same table,
+    as a language model's last is, if they are of 8 bits with a scale per row."""
+    assert isinstance(node.op, ops.Gather)
+    table, indices = (graph.tensors[name or ""] for name in node.inputs)
+    fits = table.dtype is DType.F32 and len(table.shape) == 2 and node.op.axis == 0
+    if table.data is None or indices.data is not None or not fits:
+        return node
+    run = table.shape[1]
+    if run < _LEAST_CHANNELS or not table.elements or not np.isfinite(table.data).all():
+        return node
+    product = None if bits == "int4" or group_size else _product_by(graph, table.data)
+    if product is not None:
+        stored, scales = _weights(product, table.data, bits, None, made)
+        scale = made[scales].data
+        assert scale is not None
+        _keep(made, f"{stored}.rows", DType.F32, np.ascontiguousarray(scale.T))
+    else:
+        stored = f"{table.name}.{bits}.picked"  # a product by it may have other codes
+        sizes = _TABLE_SLICES if bits == "int4" else ()
+        depth = next((size for size in sizes if run % size == 0), run)
+        scale = scales_of(table.data, depth, MOST[bits])
+        scale = byte_scales(scale) if bits == "int4" else scale
+        _keep(made, stored, DType.I8, rounded(table.data, scale, MOST[bits]))
+        _keep(made, f"{stored}.rows", DType.F32, scale)
+    inputs = (stored, indices.name, f"{stored}.rows")
+    return Node(node.name, ops.GatherCodes(), inputs, node.outputs)
+
+
+def _product_by(graph: Graph, table: Array) -> Node | None:
+    """A product whose outputs are those of the table's rows."""
+    for node in graph.nodes:
+        is_product = isinstance(node.op, ops.FullyConnected | ops.MatMul)
+        if is_product and graph.tensors[node.inputs[1] or ""].elements == table.size:
+            found = matrix_of(graph, node)
+            if found is not None and np.array_equal(found, table):
+                return node
+    return None
+
+
+def matrix_of(graph: Graph, node: Node) -> Array | None:
+    """Weights [n, k] of a product that can be compressed."""
+    if not isinstance(node.op, ops.FullyConnected | ops.MatMul | ops.Conv2D):
+        return None
+    x, w = (graph.tensors[name or ""] for name in node.inputs[:2])
+    if x.data is not None or x.dtype is not DType.F32 or len(x.shape) < 2:
+        return None
+    if w.data is None or w.dtype is not DType.F32:
+        return None
+    if isinstance(node.op, ops.Conv2D):
+        rows_are_pixels = w.shape[1:3] == node.op.stride == (1, 1) and not node.op.padding.any
+        pays = rows_are_pixels and w.shape[3] >= _LEAST_CHANNELS
+        return w.data.reshape(w.shape[0], -1) if pays else None
+    if len(w.shape) != 2:
+        return None
+    return w.data if isinstance(node.op, ops.FullyConnected) else np.ascontiguousarray(w.data.T)
+
+
+def _quantized(weights: Array, bits: WeightBits, group_size: int | None) -> tuple[Array, Array]:
+    """Codes s8 [n, k] and scales [slices, n]. None is clipped: it may be what an outlier meets."""
+    k = weights.shape[1]
+    usual = next((size for size in _SLICES if k % size == 0), k) if bits == "int4" else k
+    depth = group_size or usual
+    scale = whole_scales_of(weights, depth, MOST[bits])
+    return rounded(weights, scale, MOST[bits]), np.ascontiguousarray(scale.T)

@@ -1,0 +1,44 @@
+"""Constant folding: nodes whose results are known become constants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.evaluate import folding_work, run_node
+from edgekit.host.compiler.ir.types import Array, Graph, Node, Tensor
+
+_WORK_LIMIT = 1 << 26  # multiply–adds or copies that folding one node may cost
+
+
+def fold(graph: Graph) -> Graph:
+    """Evaluates nodes whose inputs are all constant.
+
+    Leaves unused constants behind: `dead` removes them. A sparse constant stays marked so when
+    it is only cast. Nodes that would be slow to evaluate here (a huge convolution of constants)
+    stay.
+    """
+    tensors = dict(graph.tensors)
+    values: dict[str, Array] = {n: t.data for n, t in tensors.items() if t.data is not None}
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        if not _is_foldable(node, tensors):
+            nodes.append(node)
+            continue
+        results = run_node(node, tensors, values)
+        sparse = isinstance(node.op, ops.Cast) and any(tensors[n].sparse for n in node.inputs if n)
+        for name, value in zip(node.outputs, results, strict=True):
+            tensors[name] = replace(tensors[name], data=value, sparse=sparse)
+            values[name] = value
+    return replace(graph, tensors=tensors, nodes=tuple(nodes))
+
+
+def _is_foldable(node: Node, tensors: Mapping[str, Tensor]) -> bool:
+    if isinstance(node.op, ops.ReadState | ops.WriteState):
+        return False
+    ins = [tensors[n] for n in node.inputs if n is not None]
+    outs = [tensors[n] for n in node.outputs]
+    if any(t.data is None for t in ins):
+        return False
+    return folding_work(node.op, ins, outs) <= _WORK_LIMIT

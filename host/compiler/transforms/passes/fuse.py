@@ -1,0 +1,127 @@
+"""Fusing neighbors where the result stays exactly what it was."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from edgekit.host.compiler.ir.ops import (
+    Add,
+    AveragePool2D,
+    Clamp,
+    Conv2D,
+    DepthwiseConv2D,
+    DynamicConv2D,
+    DynamicFullyConnected,
+    FullyConnected,
+    MaxPool2D,
+    Mul,
+    Pad,
+    TransposeConv2D,
+)
+from edgekit.host.compiler.ir.types import Activation, DType, Graph, Node, Operator, Padding
+from edgekit.host.compiler.transforms.passes.rewrite import Users, until_stable
+
+_CLAMPABLE = (
+    Add, AveragePool2D, Conv2D, DepthwiseConv2D, DynamicConv2D, DynamicFullyConnected,
+    FullyConnected, MaxPool2D, Mul, TransposeConv2D,
+)  # fmt: skip
+
+
+def fuse_activation(graph: Graph) -> Graph:
+    """f32 operator, then a clamp of its only use → the operator clamps."""
+
+    def match(users: Users, node: Node) -> dict[str, Node | None] | None:
+        op = node.op
+        if not isinstance(op, _CLAMPABLE) or op.activation is not Activation.NONE:
+            return None
+        clamp = users.only_consumer(node.outputs[0])
+        if clamp is None or not isinstance(clamp.op, Clamp):
+            return None
+        if graph.tensors[clamp.outputs[0]].dtype is not DType.F32:
+            return None
+        fused: Operator = dataclasses.replace(op, activation=clamp.op.activation)
+        return {
+            node.name: dataclasses.replace(node, op=fused, outputs=clamp.outputs),
+            clamp.name: None,
+        }
+
+    return until_stable(graph, match)
+
+
+def fuse_pad(graph: Graph) -> Graph:
+    """Zero rows and columns before a convolution → the convolution's own padding."""
+
+    def match(users: Users, node: Node) -> dict[str, Node | None] | None:
+        op = node.op
+        if not isinstance(op, Pad) or len(op.before) != 4:
+            return None
+        if any((op.before[0], op.before[3], op.after[0], op.after[3])):
+            return None
+        conv = users.only_consumer(node.outputs[0])
+        if conv is None or not isinstance(conv.op, Conv2D | DepthwiseConv2D):
+            return None
+        if conv.inputs[0] != node.outputs[0] or node.outputs[0] in conv.inputs[1:]:
+            return None
+        own = conv.op.padding
+        padding = Padding(
+            own.top + op.before[1],
+            own.bottom + op.after[1],
+            own.left + op.before[2],
+            own.right + op.after[2],
+        )
+        fused = dataclasses.replace(conv.op, padding=padding)
+        return {
+            conv.name: dataclasses.replace(
+                conv, op=fused, inputs=(node.inputs[0], *conv.inputs[1:])
+            ),
+            node.name: None,
+        }
+
+    return until_stable(graph, match)
+
+
+def fuse_residual(graph: Graph) -> Graph:
+    """f32 convolution, then the addition of an equal shape → the convolution adds it.
+
+    The fused node stands where the addition stood, so that both operands are ready.
+    """
+
+    def match(users: Users, node: Node) -> dict[str, Node | None] | None:
+        op = node.op
+        if not isinstance(op, Add):
+            return None
+        a, b = node.inputs[0], node.inputs[1]
+        for mine, other in ((a, b), (b, a)):
+            if mine is None or other is None or mine == other:
+                continue
+            conv = users.producer.get(mine)
+            if conv is None or not _takes_residual(users, conv, other):
+                continue
+            bias = conv.inputs[2] if len(conv.inputs) > 2 else None
+            assert isinstance(conv.op, Conv2D)
+            fused = Node(
+                conv.name,
+                dataclasses.replace(conv.op, activation=op.activation),
+                (conv.inputs[0], conv.inputs[1], bias, other),
+                node.outputs,
+            )
+            return {node.name: fused, conv.name: None}
+        return None
+
+    return until_stable(graph, match)
+
+
+def _takes_residual(users: Users, conv: Node, other: str) -> bool:
+    graph = users.graph
+    tensors = graph.tensors
+    if not isinstance(conv.op, Conv2D) or conv.op.activation is not Activation.NONE:
+        return False
+    if len(conv.inputs) > 3 or users.only_consumer(conv.outputs[0]) is None:
+        return False
+    weights = tensors[conv.inputs[1] or ""]
+    return (
+        tensors[other].dtype is DType.F32
+        and weights.dtype is DType.F32
+        and tensors[other].data is None
+        and tensors[other].shape == tensors[conv.outputs[0]].shape
+    )

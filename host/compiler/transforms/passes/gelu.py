@@ -1,0 +1,67 @@
+"""The forms in which exporters write x · Φ(x) become one operator."""
+
+from __future__ import annotations
+
+import math
+
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import Graph, Node
+from edgekit.host.compiler.transforms.passes.rewrite import Users, until_stable
+
+
+def fuse_gelu(graph: Graph) -> Graph:
+    """x · ½ · (1 + erf(x / √2)), its factors in any order."""
+
+    def match(users: Users, node: Node) -> dict[str, Node | None] | None:
+        factors, gone = _factors(users, node)
+        half = [f for f in factors if _is(users.scalar(f), 0.5)]
+        if len(factors) != 3 or len(half) != 1:
+            return None
+        a, b = (f for f in factors if f != half[0])
+        for x, gate in ((a, b), (b, a)):
+            inside = _gate(users, gate, x)
+            if inside:
+                made = Node(node.name, ops.Gelu(), (x,), node.outputs)
+                return {**dict.fromkeys((n.name for n in (*gone, *inside)), None), node.name: made}
+        return None
+
+    return until_stable(graph, match)
+
+
+def _factors(users: Users, node: Node) -> tuple[list[str], list[Node]]:
+    """What a product of products multiplies, and the nodes of the inner ones."""
+    if not users.is_plain(node, ops.Mul):
+        return [], []
+    factors: list[str] = []
+    gone: list[Node] = []
+    for name in node.inputs:
+        inner = users.single(name)
+        if inner is not None and users.is_plain(inner, ops.Mul):
+            deeper, further = _factors(users, inner)
+            factors += deeper
+            gone += [inner, *further]
+        else:
+            factors.append(name or "")
+    return factors, gone
+
+
+def _gate(users: Users, name: str, x: str) -> list[Node]:
+    """The nodes of 1 + erf(x / √2), if `name` is that."""
+    one = users.single(name)
+    if one is None or not users.is_plain(one, ops.Add):
+        return []
+    erf = next((users.single(n) for n in one.inputs if users.scalar(n) is None), None)
+    if erf is None or not isinstance(erf.op, ops.Erf):
+        return []
+    if not any(_is(users.scalar(n), 1.0) for n in one.inputs):
+        return []
+    scaled = users.single(erf.inputs[0])
+    if scaled is None or not users.is_plain(scaled, ops.Mul) or x not in scaled.inputs:
+        return []
+    if not any(_is(users.scalar(n), math.sqrt(0.5)) for n in scaled.inputs):
+        return []
+    return [one, erf, scaled]
+
+
+def _is(found: float | None, value: float) -> bool:
+    return found is not None and math.isclose(found, value, rel_tol=1e-6)

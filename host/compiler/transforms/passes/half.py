@@ -1,0 +1,176 @@
+"""Floats in half precision: which operators compute in f16, and conversions where others do not.
+
+Every operator that has a kernel for f16 gets a cost in either precision, every tensor between two
+of them the cost of its conversion; the cheapest choice for the whole graph is a minimum cut.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+
+from edgekit.device.runtime.kernel_facts import UNARY_CHUNK
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.names import fresh_name
+from edgekit.host.compiler.ir.types import DType, Graph, Node, Operator, Tensor
+from edgekit.host.compiler.transforms.passes.cut import TwoLabels
+
+_MOVING = (
+    ops.Concat, ops.Gather, ops.Pad, ops.Reshape, ops.Split, ops.StridedSlice, ops.DepthToSpace,
+    ops.SpaceToBatch, ops.BatchToSpace, ops.BroadcastTo, ops.Transpose,
+)  # fmt: skip
+_POOLS = (ops.AveragePool2D, ops.MaxPool2D, ops.Mean, ops.ResizeBilinear)
+# Squares, powers and their like stay f32: numbers of f16 end at 65504.
+_SINGLE = (
+    ops.Add, ops.Mul, ops.Sub, ops.Maximum, ops.Minimum, ops.PRelu, ops.Clamp, ops.Clip, ops.Abs,
+    ops.Neg, ops.HardSwish, ops.LeakyRelu,
+)  # fmt: skip  # of few instructions
+# In f32 inside.
+_FUNCTIONS = (
+    ops.Logistic, ops.Tanh, ops.Silu, ops.Gelu, ops.GeluTanh, ops.Elu, ops.HardSigmoid,
+    ops.Softplus, ops.Erf, ops.Div, ops.Softmax, ops.LayerNorm,
+)  # fmt: skip
+_PRODUCTS = (ops.Conv2D, ops.DepthwiseConv2D, ops.TransposeConv2D, ops.FullyConnected)
+_LARGEST = float(np.finfo(np.float16).max)
+# In elements of f32 that are moved
+_PRODUCT = 0.25  # a multiply-add
+_CONVERSION = 2.0  # of an element
+# In elements that are converted, by board time on A76: an operator more, which takes 94 cycles, and
+# handing its tasks to several threads, which takes 1300, where there are several.
+_START, _HAND_OVER = 160, 2240
+_FUNCTION = 8.0  # a value of a function that is computed in f32, which f16 does not halve
+
+
+def to_half(graph: Graph, conversion: float = _CONVERSION, threads: int = 1) -> Graph:
+    """`graph` with the operators that are cheaper so on tensors of f16, on so many threads; its
+    inputs and outputs stay as they are. `conversion`: what that of an element costs."""
+    chosen = _cheapest(graph, conversion, threads)
+    return _Rewrite(graph, chosen).run() if chosen else graph
+
+
+def _has_kernel(graph: Graph, node: Node) -> bool:
+    """Whether `node` can be computed in f16: its floats are f32 now."""
+    op = node.op
+    named = [graph.tensors[name] for name in node.inputs if name is not None]
+    if not named or any(graph.tensors[name].dtype is not DType.F32 for name in node.outputs):
+        return False
+    if isinstance(op, ops.Gather):
+        return named[0].dtype is DType.F32 and named[0].data is None
+    if any(t.dtype is not DType.F32 for t in named):
+        return False
+    if any(t.data is not None and np.max(np.abs(t.data), initial=0) > _LARGEST for t in named):
+        return False
+    if isinstance(op, ops.Transpose) and named[0].name in graph.inputs:
+        return False  # a stem converts as it moves (host/compiler/lowering/conv/stems.py)
+    if isinstance(op, _PRODUCTS):
+        constants = [graph.tensors[name] for name in node.inputs[1:3] if name is not None]
+        return all(t.data is not None for t in constants)
+    return isinstance(op, (*_MOVING, *_POOLS, *_SINGLE, *_FUNCTIONS, ops.MatMul))
+
+
+def _work(graph: Graph, node: Node) -> tuple[float, float]:
+    """The work of a node in f32, and in f16."""
+    y = sum(graph.tensors[name].elements for name in node.outputs)
+    moved: float = y + sum(graph.tensors[n].elements for n in node.inputs if n is not None)
+    if isinstance(node.op, _PRODUCTS):
+        weights = graph.tensors[node.inputs[1] or ""]
+        per_value = weights.elements / max(graph.tensors[node.outputs[0]].shape[-1], 1)
+        moved += _PRODUCT * y * per_value
+    if isinstance(node.op, ops.MatMul):
+        moved += _PRODUCT * y * graph.tensors[node.inputs[0] or ""].shape[-1]
+    same = _FUNCTION * y if isinstance(node.op, _FUNCTIONS) else 0.0
+    return moved + same, moved / 2 + same
+
+
+def _converted(tensor: Tensor, threads: int) -> int:
+    """What a conversion costs of all that the threads could do meanwhile, in elements of it."""
+    handed_over = threads > 1 and tensor.elements > UNARY_CHUNK
+    return tensor.elements + threads * (_START + (_HAND_OVER if handed_over else 0))
+
+
+def _cheapest(graph: Graph, conversion: float, threads: int) -> set[str]:
+    """Names of the nodes that are to compute in f16."""
+    labels = TwoLabels()
+    outside = labels.thing(0, math.inf)
+    at = {}
+    for node in graph.nodes:
+        work, in_half = _work(graph, node)
+        at[node.name] = labels.thing(work, in_half if _has_kernel(graph, node) else math.inf)
+    producer, consumers = graph.producer(), graph.consumers()
+    for name, tensor in graph.tensors.items():
+        if tensor.data is not None or tensor.dtype is not DType.F32:
+            continue
+        made = at[producer[name].name] if name in producer else outside
+        users = {at[n.name] for n in consumers[name]}
+        users |= {outside} if name in graph.outputs else set()
+        if users - {made}:
+            labels.convert_between(made, users, conversion * _converted(tensor, threads))
+    second = labels.second_label()
+    return {name for name, number in at.items() if second[number]}
+
+
+def _rounded(op: Operator) -> Operator:
+    """The operator with its parameter as kernels have it that compute in f16."""
+    if isinstance(op, ops.LeakyRelu):
+        return dataclasses.replace(op, alpha=float(np.float16(op.alpha)))
+    if isinstance(op, _PRODUCTS) and op.epilogue is not None:
+        return dataclasses.replace(op, epilogue=_rounded(op.epilogue))
+    return op
+
+
+class _Rewrite:
+    """Builds the graph anew; a tensor may stand in it as f32, as f16, or as both."""
+
+    def __init__(self, graph: Graph, chosen: set[str]) -> None:
+        self._graph, self._chosen = graph, chosen
+        self._tensors = {
+            n: t for n, t in graph.tensors.items() if t.data is not None or n in graph.inputs
+        }
+        self._halves: dict[str, str] = {}
+        self._names = set(graph.tensors) | {n.name for n in graph.nodes}
+        self._nodes: list[Node] = []
+
+    def run(self) -> Graph:
+        for node in self._graph.nodes:
+            if node.name in self._chosen:
+                inputs = tuple(None if n is None else self._as_half(n) for n in node.inputs)
+                outputs = tuple(self._new_half(name) for name in node.outputs)
+                self._nodes.append(Node(node.name, _rounded(node.op), inputs, outputs))
+                continue
+            for name in node.inputs:
+                self._as_f32(name)
+            self._tensors |= {name: self._graph.tensors[name] for name in node.outputs}
+            self._nodes.append(node)
+        for name in self._graph.outputs:
+            self._as_f32(name)
+        return dataclasses.replace(self._graph, tensors=self._tensors, nodes=tuple(self._nodes))
+
+    def _new_half(self, name: str) -> str:
+        """The f16 form of a tensor; of a constant with its value, of others not yet made."""
+        old, own = self._graph.tensors[name], fresh_name(f"{name}.half", self._names)
+        data = None if old.data is None else old.data.astype(np.float16)
+        self._tensors[own] = Tensor(own, old.shape, DType.F16, None, data, old.sparse)
+        self._halves[name] = own
+        return own
+
+    def _as_half(self, name: str) -> str:
+        old = self._graph.tensors[name]
+        if old.dtype is not DType.F32:
+            return name
+        if name not in self._halves:
+            own = self._new_half(name)
+            if old.data is None:
+                self._convert(name, own, DType.F16)
+        return self._halves[name]
+
+    def _as_f32(self, name: str | None) -> None:
+        if name is None or name in self._tensors:
+            return
+        self._tensors[name] = self._graph.tensors[name]
+        self._convert(self._halves[name], name, DType.F32)
+
+    def _convert(self, source: str, target: str, to: DType) -> None:
+        node = fresh_name(f"{target}.converted", self._names)
+        self._nodes.append(Node(node, ops.Convert(to), (source,), (target,)))

@@ -1,0 +1,344 @@
+"""Pushes transposes down the graph until they meet, or an operator that needs its own layout.
+
+Each tensor of the old graph is seen as a `View`: a tensor of the new graph and the order in which
+its axes are read. A transpose only changes the order; element-wise operators, pools, concats,
+reductions and those reshapes that keep neighbors together run in whatever order their operand
+has. Only what needs another order makes a transpose, once per tensor and order. So the NCHW
+convolutions of an ONNX model, which the importer puts between transposes, follow each other
+without any.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.names import fresh_name
+from edgekit.host.compiler.ir.types import Graph, Node, Operator, Shape, Tensor
+from edgekit.host.compiler.transforms.passes.regroup import regroup
+
+Order = tuple[int, ...]
+
+_ANY_ORDER = (
+    ops.Cast, ops.Clamp, ops.Convert, ops.Function, ops.HardSwish, ops.Logistic, ops.Quantize,
+)  # fmt: skip
+_BROADCAST = (ops.Add, ops.Binary, ops.Mul, ops.Where)
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """Axis i is axis order[i] of `tensor`."""
+
+    tensor: Tensor
+    order: Order
+
+    @property
+    def shape(self) -> Shape:
+        return tuple(self.tensor.shape[p] for p in self.order)
+
+    @property
+    def plain(self) -> bool:
+        return self.order == _identity(len(self.order))
+
+
+def _identity(rank: int) -> Order:
+    return tuple(range(rank))
+
+
+def push_transposes(graph: Graph) -> Graph:
+    """The same outputs with as few transposes as this finds; graphs without any stay."""
+    if not any(isinstance(n.op, ops.Transpose) for n in graph.nodes):
+        return graph
+    return _Push(graph).run()
+
+
+class _Push:
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._outputs = set(graph.outputs)
+        self._tensors = {n: graph.tensors[n] for n in graph.inputs}
+        self._names = set(graph.tensors)
+        self._node_names = {n.name for n in graph.nodes}
+        self._nodes: list[Node] = []
+        self._views: dict[str, View] = {}
+        self._ordered: dict[tuple[str, Order], Tensor] = {}
+
+    def run(self) -> Graph:
+        for node in self._graph.nodes:
+            self._add(node)
+        for name in self._graph.outputs:
+            self._finish(name)
+        return replace(self._graph, tensors=self._tensors, nodes=tuple(self._nodes))
+
+    def _add(self, node: Node) -> None:
+        ins = [None if n is None else self._view(n) for n in node.inputs]
+        op = node.op
+        if isinstance(op, ops.Transpose) and ins[0] is not None:
+            order = tuple(ins[0].order[p] for p in op.permutation)
+            self._views[node.outputs[0]] = View(ins[0].tensor, order)
+            return
+        views = [v for v in ins if v is not None]
+        if all(v.plain for v in views):
+            self._emit(node, op, ins)
+            return
+        for kinds, rule in _RULES:
+            if isinstance(op, kinds):
+                if not rule(self, node, op, views):
+                    break
+                return
+        self._emit(node, op, [None if v is None else self.plain(v) for v in ins])
+
+    def _view(self, name: str) -> View:
+        """The view of a tensor; constants and inputs are as they are."""
+        if name not in self._views:
+            tensor = self._graph.tensors[name]
+            self._tensors[name] = tensor
+            self._views[name] = View(tensor, _identity(len(tensor.shape)))
+        return self._views[name]
+
+    def plain(self, view: View) -> View:
+        return self.ordered(view, _identity(len(view.order)))
+
+    def ordered(self, view: View, order: Order) -> View:
+        """The same values with another order of axes; moving axes of size 1 is free."""
+        if view.order == order:
+            return view
+        permutation = [0] * len(order)
+        for mine, wanted in zip(view.order, order, strict=True):
+            permutation[wanted] = mine
+        key = (view.tensor.name, tuple(permutation))
+        if key not in self._ordered:
+            self._ordered[key] = self._transposed(view.tensor, tuple(permutation))
+        return View(self._ordered[key], order)
+
+    def _transposed(self, t: Tensor, permutation: Order) -> Tensor:
+        shape = tuple(t.shape[p] for p in permutation)
+        name = fresh_name(f"{t.name}.{''.join(str(p) for p in permutation)}", self._names)
+        if t.data is not None:
+            data = np.ascontiguousarray(t.data.transpose(permutation))
+            return self._keep(Tensor(name, shape, t.dtype, t.quant, data, t.sparse))
+        made = self._keep(Tensor(name, shape, t.dtype, t.quant))
+        self._nodes.append(
+            Node(fresh_name(name, self._node_names), _moving(t, permutation), (t.name,), (name,))
+        )
+        return made
+
+    def emit(
+        self, node: Node, op: Operator, ins: Sequence[View | None], orders: Sequence[Order]
+    ) -> None:
+        """`op` on tensors as they lie; `orders` are how its outputs are read."""
+        tensors = [None if v is None else v.tensor for v in ins]
+        outs = []
+        for name, order, (shape, dtype) in zip(
+            node.outputs, orders, op.infer(tensors), strict=True
+        ):
+            old = self._graph.tensors[name]
+            moved = order != _identity(len(order))
+            own = (
+                fresh_name(f"{name}.inner", self._names)
+                if moved and name in self._outputs
+                else name
+            )
+            made = self._keep(Tensor(own, shape, dtype, old.quant))
+            self._views[name] = View(made, order)
+            outs.append(own)
+        names = tuple(None if t is None else t.name for t in tensors)
+        self._nodes.append(Node(node.name, op, names, tuple(outs)))
+
+    def _emit(self, node: Node, op: Operator, ins: Sequence[View | None]) -> None:
+        ranks = [len(self._graph.tensors[n].shape) for n in node.outputs]
+        self.emit(node, op, ins, [_identity(r) for r in ranks])
+
+    def reuse(self, node: Node, view: View) -> None:
+        """The node's output is what `view` says, without a node."""
+        self._views[node.outputs[0]] = view
+
+    def constant(self, t: Tensor, shape: Shape) -> View:
+        """The constant `t` in another shape."""
+        assert t.data is not None
+        name = fresh_name(f"{t.name}.shaped", self._names)
+        data = t.data.reshape(shape)
+        made = self._keep(Tensor(name, shape, t.dtype, t.quant, data, t.sparse))
+        return View(made, _identity(len(shape)))
+
+    def reshaped(self, t: Tensor, shape: Shape) -> View:
+        """`t`, as it lies, in another shape."""
+        if t.data is not None:
+            return self.constant(t, shape)
+        name = fresh_name(f"{t.name}.shaped", self._names)
+        made = self._keep(Tensor(name, shape, t.dtype, t.quant))
+        node = Node(fresh_name(name, self._node_names), ops.Reshape(shape), (t.name,), (name,))
+        self._nodes.append(node)
+        return View(made, _identity(len(shape)))
+
+    def _finish(self, name: str) -> None:
+        """Makes an output of the graph, under its name."""
+        view = self._view(name)
+        if view.tensor.name == name and view.plain:
+            return
+        old = self._graph.tensors[name]
+        permutation = view.order
+        self._keep(replace(old, data=None))
+        op = _moving(view.tensor, permutation)
+        self._nodes.append(
+            Node(fresh_name(name, self._node_names), op, (view.tensor.name,), (name,))
+        )
+
+    def _keep(self, t: Tensor) -> Tensor:
+        self._tensors[t.name] = t
+        self._names.add(t.name)
+        return t
+
+
+def _moving(t: Tensor, permutation: Order) -> Operator:
+    """A transpose, or a reshape where only axes of size 1 move."""
+    long = [p for p in permutation if t.shape[p] != 1]
+    if long == sorted(long):
+        return ops.Reshape(tuple(t.shape[p] for p in permutation))
+    return ops.Transpose(permutation)
+
+
+# Rules: each emits the node in the order its operands have and returns True, or False where it
+# needs them plain.
+
+
+def _unary(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
+    push.emit(node, op, views, [views[0].order])
+    return True
+
+
+def _common_order(views: Sequence[View], rank: int) -> Order:
+    """The order of most of the bytes that are computed."""
+    weight: dict[Order, int] = {}
+    for v in views:
+        if v.tensor.data is None and len(v.order) == rank:
+            weight[v.order] = weight.get(v.order, 0) + v.tensor.elements
+    plain = _identity(rank)
+    return max(weight, key=lambda o: (weight[o], o != plain), default=plain)
+
+
+def _broadcast(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
+    rank = max(len(v.order) for v in views)
+    order = _common_order(views, rank)
+    aligned = []
+    for v in views:
+        if len(v.order) < rank and v.tensor.elements > 1:
+            whole = push.plain(v)
+            v = push.reshaped(whole.tensor, (1,) * (rank - len(v.order)) + whole.shape)
+        aligned.append(push.ordered(v, order) if len(v.order) == rank else v)
+    push.emit(node, op, aligned, [order])
+    return True
+
+
+def _concat(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
+    assert isinstance(op, ops.Concat)
+    order = _common_order(views, len(views[0].order))
+    moved = ops.Concat(order[op.axis])
+    push.emit(node, moved, [push.ordered(v, order) for v in views], [order])
+    return True
+
+
+def _split(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
+    assert isinstance(op, ops.Split)
+    order = views[0].order
+    push.emit(node, ops.Split(order[op.axis], op.sizes), views, [order] * len(node.outputs))
+    return True
+
+
+def _moved(values: Sequence[int], order: Order) -> tuple[int, ...]:
+    """Values per axis of a view as values per axis of its tensor."""
+    out = [0] * len(order)
+    for value, axis in zip(values, order, strict=True):
+        out[axis] = value
+    return tuple(out)
+
+
+def _pad(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
+    assert isinstance(op, ops.Pad)
+    order = views[0].order
+    moved = ops.Pad(_moved(op.before, order), _moved(op.after, order))
+    push.emit(node, moved, views, [order])
+    return True
+
+
+def _slice(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
+    """Moves a slice before the transpose; a reshape follows if the slice drops axes."""
+    assert isinstance(op, ops.StridedSlice)
+    order = views[0].order
+    extent = _moved(op.extent, order)
+    kept = regroup(op.extent, order, op.shape)
+    if kept is None:
+        return False
+    moved = ops.StridedSlice(_moved(op.begin, order), _moved(op.stride, order), extent, kept.shape)
+    push.emit(node, moved, views, [kept.order])
+    return True
+
+
+def _reshape(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
+    assert isinstance(op, ops.Reshape)
+    view = views[0]
+    kept = regroup(view.shape, view.order, op.shape)
+    if kept is None:
+        return False
+    if kept.shape == view.tensor.shape:
+        push.reuse(node, View(view.tensor, kept.order))
+    else:
+        push.emit(node, ops.Reshape(kept.shape), views, [kept.order])
+    return True
+
+
+def _reduce(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
+    assert isinstance(op, ops.Mean | ops.Total)
+    view = views[0]
+    axes = tuple(sorted(view.order[a] for a in op.axes))
+    inside = range(axes[0], axes[-1] + 1) if axes else range(0)
+    if any(i not in axes and view.tensor.shape[i] != 1 for i in inside):
+        return False  # kernels reduce neighboring axes
+    order = view.order
+    if not op.keep_dims:
+        rest = [p for i, p in enumerate(view.order) if i not in op.axes]
+        order = tuple(sorted(rest).index(p) for p in rest)
+    push.emit(node, dataclasses.replace(op, axes=axes), views, [order])
+    return True
+
+
+def _last_axis(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
+    """Softmax, fully connected layers and such work on the last axis, and keep the others."""
+    view = views[0]
+    keeps = (
+        isinstance(op, ops.Softmax)
+        or (isinstance(op, ops.FullyConnected) and op.keep_dims)
+        or (isinstance(op, ops.LayerNorm) and op.axes == 1)
+    )
+    if not keeps or view.order[-1] != len(view.order) - 1:
+        return False
+    push.emit(node, op, views, [view.order])
+    return True
+
+
+def _gather(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
+    assert isinstance(op, ops.Gather)
+    if not views[1].plain or len(views[1].order) != 1:
+        return False
+    order = views[0].order
+    push.emit(node, ops.Gather(order[op.axis]), views, [order])
+    return True
+
+
+_Rule = Callable[[_Push, Node, Operator, list[View]], bool]
+_RULES: tuple[tuple[type | tuple[type, ...], _Rule], ...] = (
+    (_ANY_ORDER, _unary),
+    (_BROADCAST, _broadcast),
+    (ops.Concat, _concat),
+    (ops.Split, _split),
+    (ops.Pad, _pad),
+    (ops.StridedSlice, _slice),
+    (ops.Reshape, _reshape),
+    ((ops.Mean, ops.Total), _reduce),
+    ((ops.Softmax, ops.FullyConnected, ops.LayerNorm), _last_axis),
+    (ops.Gather, _gather),
+)

@@ -1,0 +1,65 @@
+"""The passes that know nothing of boards, in order; host/compiler/pipeline.py has all passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import Graph
+from edgekit.host.compiler.transforms.passes.affine import fuse_affine
+from edgekit.host.compiler.transforms.passes.dead import dead
+from edgekit.host.compiler.transforms.passes.fold import fold
+from edgekit.host.compiler.transforms.passes.fuse import fuse_activation, fuse_pad, fuse_residual
+from edgekit.host.compiler.transforms.passes.gelu import fuse_gelu
+from edgekit.host.compiler.transforms.passes.hard_swish import fuse_hard_swish
+from edgekit.host.compiler.transforms.passes.layout import push_transposes
+from edgekit.host.compiler.transforms.passes.normalize import fuse_layer_norm
+from edgekit.host.compiler.transforms.passes.silu import fuse_silu
+
+PASSES: tuple[tuple[str, Callable[[Graph], Graph]], ...] = (
+    ("fold", fold),
+    ("fuse_layer_norm", fuse_layer_norm),
+    ("fuse_gelu", fuse_gelu),
+    ("push_transposes", push_transposes),
+    ("fuse_hard_swish", fuse_hard_swish),
+    ("fuse_silu", fuse_silu),
+    ("fuse_affine", fuse_affine),
+    ("dead", dead),
+    ("fuse_pad", fuse_pad),
+    ("fuse_activation", fuse_activation),
+    ("fuse_residual", fuse_residual),
+    ("dead", dead),
+)
+
+
+@dataclass(frozen=True)
+class PassCount:
+    """Operators before and after one pass."""
+
+    name: str
+    before: int
+    after: int
+
+
+def run_passes(graph: Graph) -> tuple[Graph, list[PassCount]]:
+    """What all passes make of a graph, and how many operators each left."""
+    counts = []
+    for name, apply in PASSES:
+        after = apply(graph)
+        counts.append(PassCount(name, len(graph.nodes), len(after.nodes)))
+        graph = after
+    return run_in_bodies(graph), counts
+
+
+def run_in_bodies(graph: Graph) -> Graph:
+    """The same inside of loops."""
+    if not any(isinstance(node.op, ops.Repeat) for node in graph.nodes):
+        return graph
+    nodes = [
+        replace(node, op=replace(node.op, body=run_passes(node.op.body)[0]))
+        if isinstance(node.op, ops.Repeat)
+        else node
+        for node in graph.nodes
+    ]
+    return replace(graph, nodes=tuple(nodes))

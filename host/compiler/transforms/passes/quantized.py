@@ -1,0 +1,222 @@
+"""f32 operators between dequantized inputs and a quantized output → operators on the codes.
+
+This is how ONNX writes quantized models (Q and DQ nodes around f32 operators). Codes of type u8
+become s8 ones (128 less, and the zero point as well), since weights are s8. What does not fit
+stays as it is written: in f32, between conversions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from edgekit.host.compiler.frontends.tflite.checks import check_scales
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.names import fresh_name
+from edgekit.host.compiler.ir.quantization import scale_of, zero_point_of
+from edgekit.host.compiler.ir.types import DType, Graph, Node, Operator, ShapeError, Tensor
+from edgekit.host.compiler.transforms.passes.affine import fuse_affine
+from edgekit.host.compiler.transforms.passes.dead import dead
+from edgekit.host.compiler.transforms.passes.fuse import fuse_activation
+from edgekit.host.compiler.transforms.passes.gelu import fuse_gelu
+from edgekit.host.compiler.transforms.passes.hard_swish import fuse_hard_swish
+from edgekit.host.compiler.transforms.passes.layout import push_transposes
+from edgekit.host.compiler.transforms.passes.quantized_operands import (
+    WEIGHTED,
+    coded_operands,
+    tensor_of,
+)
+from edgekit.host.compiler.transforms.passes.rewrite import Users, until_stable
+from edgekit.host.compiler.transforms.passes.silu import fuse_silu
+
+_MOVING = (
+    ops.BatchToSpace, ops.BroadcastTo, ops.DepthToSpace, ops.Gather, ops.MaxPool2D, ops.Pad,
+    ops.Reshape, ops.SpaceToBatch, ops.Split, ops.StridedSlice, ops.Transpose,
+)  # fmt: skip
+_PLACING = (ops.Reshape, ops.StridedSlice, ops.Transpose)  # each value once or not at all
+# Their codes come out as they went in.
+KEEPING = (*_MOVING, ops.AveragePool2D, ops.ResizeBilinear)
+_RESCALING = (
+    ops.Add, ops.Clamp, ops.Concat, ops.HardSwish, ops.Logistic, ops.Mean, ops.Mul, ops.Softmax,
+)  # fmt: skip
+
+
+def integer_form(graph: Graph) -> Graph:
+    """`graph` itself unless it quantizes by Q and DQ nodes; then their meaning in integers.
+
+    The result is what kernels are held to: a rounding of the f32 form may differ by one code.
+    """
+    if not any(isinstance(n.op, ops.Quantize) and n.op.to_even for n in graph.nodes):
+        return graph
+    for apply in _STEPS:
+        graph = apply(graph)
+    return graph
+
+
+def _signed(graph: Graph) -> Graph:
+    """u8 codes that are only dequantized again become s8 codes."""
+    users, tensors = graph.consumers(), dict(graph.tensors)
+    nodes = []
+    for node in graph.nodes:
+        if isinstance(node.op, ops.Quantize) and node.op.to is DType.U8:
+            codes = tensors[node.outputs[0]]
+            inside = codes.name not in graph.outputs and codes.quant is not None
+            if inside and all(isinstance(u.op, ops.Cast) for u in users[codes.name]):
+                assert codes.quant is not None
+                quant = replace(codes.quant, zero_point=codes.quant.zero_point - 128)
+                tensors[codes.name] = replace(codes, dtype=DType.I8, quant=quant)
+                node = replace(node, op=replace(node.op, to=DType.I8))
+        nodes.append(node)
+    return replace(graph, nodes=tuple(nodes), tensors=tensors)
+
+
+def _move_codes(graph: Graph) -> Graph:
+    """What moves dequantized codes, or picks some, does it to the codes, dequantized after."""
+    tensors, producer = dict(graph.tensors), graph.producer()
+    taken = {*tensors, *(node.name for node in graph.nodes)}
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        before = producer.get(node.inputs[0] or "") if node.inputs else None
+        codes = None
+        if isinstance(node.op, _MOVING) and before is not None and isinstance(before.op, ops.Cast):
+            codes = tensors[before.inputs[0] or ""]
+        if before is None or codes is None or codes.dtype is not DType.I8 or codes.data is not None:
+            nodes.append(node)
+            continue
+        inputs = (codes.name, *node.inputs[1:])
+        names = [fresh_name(f"{name}.codes", taken) for name in node.outputs]
+        nodes.append(Node(fresh_name(f"{node.name}.codes", taken), node.op, inputs, tuple(names)))
+        for i, (name, real) in enumerate(zip(names, node.outputs, strict=True)):
+            tensors[name] = replace(codes, name=name, shape=tensors[real].shape)
+            own = node.name if i == 0 else fresh_name(f"{node.name}.{i}", taken)
+            cast = Node(own, before.op, (name,), (real,))
+            nodes.append(cast)
+            producer[real] = cast
+    return replace(graph, nodes=tuple(nodes), tensors=tensors)
+
+
+def _quantize_parts(graph: Graph) -> Graph:
+    """What is brought together and then quantized is quantized first, so that operators that make
+    the parts can."""
+    users, tensors = graph.consumers(), dict(graph.tensors)
+    nodes: list[Node] = []
+    taken = {*tensors, *(node.name for node in graph.nodes)}
+    last: dict[str, Node] = {}  # concatenations, by the name of what quantizes them
+    for node in graph.nodes:
+        inside = isinstance(node.op, ops.Concat) and node.outputs[0] not in graph.outputs
+        after = users[node.outputs[0]] if inside else []
+        if len(after) == 1 and isinstance(after[0].op, ops.Quantize) and after[0].op.to is DType.I8:
+            last[after[0].name] = node
+        elif node.name not in last:
+            nodes.append(node)
+        else:
+            together = last[node.name]
+            codes, parts = tensors[node.outputs[0]], []
+            for i, name in enumerate(together.inputs):
+                part = fresh_name(f"{node.outputs[0]}.{i}", taken)
+                tensors[part] = replace(codes, name=part, shape=tensors[name or ""].shape)
+                parts.append(part)
+                nodes.append(Node(fresh_name(f"{node.name}.{i}", taken), node.op, (name,), (part,)))
+            nodes.append(Node(together.name, together.op, tuple(parts), node.outputs))
+    return replace(graph, nodes=tuple(nodes), tensors=tensors)
+
+
+def _quantize_unmoved(graph: Graph) -> Graph:
+    """What is computed, moved and then quantized is quantized first, so that the operator can that
+    computes it, and codes are moved."""
+    users, producer, tensors = graph.consumers(), graph.producer(), dict(graph.tensors)
+    taken = {*tensors, *(node.name for node in graph.nodes)}
+    instead: dict[str, list[Node]] = {}
+    for node in graph.nodes:
+        if not isinstance(node.op, ops.Quantize) or node.op.to is not DType.I8:
+            continue
+        source, moves = node.inputs[0] or "", list[Node]()
+        while source in producer and source not in graph.outputs and len(users[source]) == 1:
+            before = producer[source]
+            if not isinstance(before.op, _PLACING):
+                break
+            moves.insert(0, before)
+            source = before.inputs[0] or ""
+        else:
+            continue
+        if not moves or not _computes_on_codes(producer[source].op):
+            continue
+        codes = tensors[node.outputs[0]]
+        reals = [source, *(move.outputs[0] for move in moves[:-1])]
+        names = [fresh_name(f"{real}.codes", taken) for real in reals]
+        for name, real in zip(names, reals, strict=True):
+            tensors[name] = replace(codes, name=name, shape=tensors[real].shape)
+        made = [replace(node, inputs=(source,), outputs=(names[0],))]
+        for move, name, out in zip(moves, names, [*names[1:], codes.name], strict=True):
+            made.append(replace(move, inputs=(name, *move.inputs[1:]), outputs=(out,)))
+        instead |= {node.name: made, **{move.name: [] for move in moves}}
+    nodes = [each for node in graph.nodes for each in instead.get(node.name, [node])]
+    return replace(graph, nodes=tuple(nodes), tensors=tensors)
+
+
+def _fuse(graph: Graph) -> Graph:
+    return until_stable(graph, _on_codes)
+
+
+def _on_codes(users: Users, node: Node) -> dict[str, Node | None] | None:
+    after = [users.only_consumer(name) for name in node.outputs]
+    quantized = [n for n in after if n is not None and isinstance(n.op, ops.Quantize)]
+    outs = [users.graph.tensors[n.outputs[0]] for n in quantized]
+    if not outs or len(outs) < len(after) or any(t.dtype is not DType.I8 for t in outs):
+        return None
+    if users.graph.tensors[node.outputs[0]].dtype is not DType.F32:
+        return None
+    if isinstance(node.op, ops.Cast):
+        return _without(users, node, quantized[0])
+    if not _computes_on_codes(node.op):
+        return None
+    inputs = coded_operands(users, node, outs[0])
+    if inputs is None or not _fits(users, node.op, inputs, outs):
+        return None
+    fused = Node(node.name, node.op, inputs, tuple(t.name for t in outs))
+    return {node.name: fused, **{n.name: None for n in quantized}}
+
+
+def _without(users: Users, node: Node, after: Node) -> dict[str, Node | None] | None:
+    """Codes that are dequantized and quantized again stay, or change their scale."""
+    codes, out = (users.graph.tensors[name or ""] for name in (node.inputs[0], after.outputs[0]))
+    if codes.dtype is not DType.I8 or not codes.is_coded:
+        return None
+    same = _step(codes) == _step(out)
+    op: Operator = ops.Reshape(out.shape) if same else ops.Quantize(DType.I8)
+    return {node.name: Node(node.name, op, node.inputs, after.outputs), after.name: None}
+
+
+def _computes_on_codes(op: Operator) -> bool:
+    if isinstance(op, ops.Binary | ops.Total):
+        return op.of_codes
+    if isinstance(op, ops.Function):
+        return DType.F32 in op.dtypes
+    return isinstance(op, (*WEIGHTED, *KEEPING, *_RESCALING))
+
+
+def _fits(
+    users: Users, op: Operator, inputs: tuple[str | None, ...], outs: Sequence[Tensor]
+) -> bool:
+    """Whether the integer operator exists for these scales."""
+    ins = [tensor_of(users, name) for name in inputs]
+    first = ins[0]
+    assert first is not None
+    if isinstance(op, KEEPING) and any(_step(first) != _step(out) for out in outs):
+        return False
+    try:
+        inferred = op.infer(ins)
+        check_scales(op, ins, outs)
+    except ShapeError:
+        return False
+    return inferred == [(out.shape, DType.I8) for out in outs]
+
+
+def _step(t: Tensor) -> tuple[float, int]:
+    return scale_of(t), zero_point_of(t)
+
+
+_STEPS = (
+    push_transposes, _signed, _move_codes, fuse_gelu, fuse_hard_swish, fuse_silu, fuse_affine,
+    fuse_activation, _fuse, _quantize_unmoved, _quantize_parts, _fuse, dead,
+)  # fmt: skip

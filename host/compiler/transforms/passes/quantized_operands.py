@@ -1,0 +1,126 @@
+"""What operators on codes take for the dequantized operands of those on floats."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.quantization import code_range, scale_of, zero_point_of
+from edgekit.host.compiler.ir.types import Array, DType, Node, Operator, Quant, Tensor
+from edgekit.host.compiler.transforms.passes.rewrite import Users
+
+WEIGHTED = (ops.Conv2D, ops.DepthwiseConv2D, ops.TransposeConv2D, ops.FullyConnected)
+_I8, _I32 = np.iinfo(np.int8), np.iinfo(np.int32)
+
+
+def tensor_of(users: Users, name: str | None) -> Tensor | None:
+    if name is None:
+        return None
+    return users.made.get(name) or users.graph.tensors[name]
+
+
+def codes_behind(users: Users, name: str | None) -> Tensor | None:
+    """The s8 codes behind a dequantized tensor."""
+    made_by = users.producer.get(name) if name is not None else None
+    if made_by is None or not isinstance(made_by.op, ops.Cast):
+        return None
+    codes = users.graph.tensors[made_by.inputs[0] or ""]
+    usable = codes.dtype is DType.I8 and codes.quant is not None and not codes.quant.per_channel
+    return codes if usable else None
+
+
+def coded_operands(users: Users, node: Node, out: Tensor) -> tuple[str | None, ...] | None:
+    """The node's inputs as codes, for outputs like `out`; None where one is not quantized."""
+    x = codes_behind(users, node.inputs[0])
+    if isinstance(node.op, WEIGHTED):
+        return None if x is None or len(node.inputs) > 3 else _with_weights(users, node, x)
+    if isinstance(node.op, ops.Gather):
+        return None if x is None else (x.name, *node.inputs[1:])
+    found = [codes_behind(users, name) for name in node.inputs]
+    if all(t is None for t in found):
+        return None
+    room = _room(node.op, [t for t in found if t is not None], out)
+    names = [
+        t.name if t else _constant(users, name, room)
+        for t, name in zip(found, node.inputs, strict=True)
+    ]
+    return None if None in names else tuple(names)
+
+
+def _room(op: Operator, coded: list[Tensor], out: Tensor) -> float:
+    """How far a constant operand may be off: half a step of the output for it."""
+    if isinstance(op, ops.Add | ops.Sub | ops.Maximum | ops.Minimum):
+        return scale_of(out) / 2
+    if not isinstance(op, ops.Mul | ops.PRelu):
+        return 0.0
+    low, high = code_range(DType.I8)
+    zeros = [(scale_of(t), zero_point_of(t)) for t in coded]
+    return scale_of(out) / 2 / max(step * max(high - z, z - low) for step, z in zeros)
+
+
+def _constant(users: Users, name: str | None, room: float) -> str | None:
+    """A constant as codes: by the scale it was dequantized with, else of floats, if none is off by
+    more than `room`."""
+    found = tensor_of(users, name)
+    if found is None or found.data is None or found.dtype is not DType.F32 or not found.elements:
+        return None
+    data, quant = found.data, found.quant
+    if quant is None:
+        largest = float(np.abs(data).max())
+        if not np.isfinite(largest) or largest / _I8.max / 2 > room:
+            return None
+        quant = Quant(np.array([(largest or 1) / _I8.max], np.float32), np.zeros(1, np.int64))
+    codes = np.rint(data / quant.scale).astype(np.int64)
+    points = None if quant.per_channel else _points(codes.reshape(1, -1), 0)
+    if points is None:
+        return None
+    like = replace(found, dtype=DType.I8)
+    made = users.constant(f"{found.name}.codes", like, (codes + points).astype(np.int8))
+    users.made[made] = replace(users.made[made], quant=Quant(quant.scale, points))
+    return made
+
+
+def _with_weights(users: Users, node: Node, x: Tensor) -> tuple[str | None, ...] | None:
+    w = tensor_of(users, node.inputs[1])
+    bias = tensor_of(users, node.inputs[2]) if len(node.inputs) > 2 else None
+    if w is None or w.data is None or w.quant is None:
+        return None
+    if bias is not None and bias.data is None:
+        return None
+    axis = 3 if isinstance(node.op, ops.DepthwiseConv2D) else 0
+    shape = [1] * len(w.shape)
+    shape[axis] = w.quant.scale.size
+    codes = np.rint(w.data / w.quant.scale.reshape(shape)).astype(np.int64)
+    points = _points(codes, axis)
+    if points is None or (np.ptp(points) and isinstance(node.op, ops.DepthwiseConv2D)):
+        return None
+    shape[axis] = points.size
+    stored = (codes + points.reshape(shape)).astype(np.int8)
+    count = max(points.size, w.quant.scale.size)
+    scale, zero = (np.resize(v, count) for v in (w.quant.scale, points))
+    name = users.constant(f"{w.name}.codes", replace(w, dtype=DType.I8), stored)
+    users.made[name] = replace(users.made[name], quant=Quant(scale, zero, axis))
+    sums = None if bias is None else _bias(users, node, x, w.quant, bias.data)
+    return (x.name, name, sums)
+
+
+def _points(codes: Array, axis: int) -> Array | None:
+    """The zero point with which `codes` fit into s8, or where there is none those of the channels
+    along `axis`; 0 where it does, and None where there are none."""
+    if not codes.size:
+        return np.zeros(1, np.int64)
+    rows = np.moveaxis(codes, axis, 0).reshape(codes.shape[axis], -1)
+    low, high = -128 - rows.min(axis=1), 127 - rows.max(axis=1)
+    if low.max() <= high.min():
+        return np.clip(np.zeros(1, np.int64), low.max(), high.min())
+    return np.clip(0, low, high) if (low <= high).all() else None
+
+
+def _bias(users: Users, node: Node, x: Tensor, weights: Quant, bias: Array | None) -> str:
+    assert bias is not None
+    unit = scale_of(x) * weights.scale.astype(np.float64)
+    codes = np.clip(np.rint(bias / unit), _I32.min, _I32.max).astype(np.int32)
+    like = Tensor("", codes.shape, DType.I32)
+    return users.constant(f"{node.name}.sums", like, codes)

@@ -1,0 +1,135 @@
+"""The threshold of a layer's outlier split from samples: what it wins against what it costs.
+
+Each channel apart makes the others' codes finer and adds to the layer's price. What all of it may
+win is bounded by the error of the weights, which stays. So the count taken is that of the least
+error * price: a percent of the layer's squared error is worth a percent of its price. Who asks for
+an accuracy gets it: then the price counts only among what has nearly the least error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.evaluate import evaluate, run_node
+from edgekit.host.compiler.ir.types import Array, Graph, Node, Tensor
+
+_COUNTS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96)  # of outliers, tried
+_MOST_SHARE = 4  # of the channels: with more than one in so many, a split saves little
+_NEAR = 1.1  # times the least squared error is still as good
+
+
+@dataclass(frozen=True)
+class Split:
+    """A threshold; the channels beyond it in a sample, in the mean of all; the squared error of
+    outputs, weights' included, as a fraction of their squares; and the layer's price with so many
+    channels apart, in microseconds."""
+
+    threshold: float
+    outliers: int
+    error: float
+    price: float
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """The split that a product got, and all that were tried for it, by rising count."""
+
+    chosen: Split
+    tried: tuple[Split, ...]
+
+
+def choose(
+    samples: Sequence[Array],
+    weights: Array,
+    stored: Array,
+    price: Callable[[int], float],
+    accurate: bool,
+) -> Fitted:
+    """The split of a product of activations [rows, k] and `weights` [n, k], which are `stored` as
+    these.
+
+    `price`: microseconds of the layer with so many channels apart. `accurate`: only splits with
+    nearly the least error count.
+    """
+    right = [x @ weights.T for x in samples]
+    size = sum(_square(y) for y in right)
+    kept = sum(_square(x @ stored.T - y) for x, y in zip(samples, right, strict=True))
+    tried = []
+    for threshold in _thresholds(samples):
+        wrong = sum(_square((_coded(x, threshold) - x) @ weights.T) for x in samples)
+        outliers = [np.count_nonzero(np.abs(x).max(axis=0) > threshold) for x in samples]
+        count = round(float(np.mean(outliers)))
+        error = (wrong + kept) / size if size else 0.0
+        tried.append(Split(threshold, count, error, price(count)))
+    most = _NEAR * min(split.error for split in tried) if accurate else np.inf
+    fit = [split for split in tried if split.error <= most]
+    return Fitted(min(fit, key=lambda split: split.error * split.price), tuple(tried))
+
+
+def split_note(splits: Mapping[str, Fitted]) -> str:
+    """A sentence about the splits of all products, of which there are some."""
+    apart = [each.chosen.outliers for each in splits.values()]
+    price = sum(each.chosen.price for each in splits.values())
+    plain = sum(each.tried[0].price for each in splits.values())
+    return (
+        f"outliers: {sum(map(bool, apart))} of {len(apart)} products take channels apart, "
+        f"{sum(apart)} in all, which makes their price {price / plain:.2f} of that without"
+    )
+
+
+def fixed_note(graph: Graph, inputs: Mapping[str, Array]) -> str | None:
+    """A sentence about the thresholds of products that were not fitted to samples, and of those
+    that are doubled for `inputs`; None where there are no such products."""
+    taken: dict[str, tuple[float, float]] = {}
+
+    def run(node: Node, tensors: Mapping[str, Tensor], values: Mapping[str, Array]) -> list[Array]:
+        if isinstance(node.op, ops.OutlierFullyConnected):
+            k = tensors[node.inputs[1] or ""].shape[1]
+            rows = values[node.inputs[0] or ""].reshape(-1, k)
+            taken[node.name] = node.op.threshold, node.op.threshold_for(rows)
+        return run_node(node, tensors, values)
+
+    evaluate(graph, inputs, runner=run)
+    if not taken:
+        return None
+    [first, *_] = (fixed for fixed, _ in taken.values())
+    raised = [found for fixed, found in taken.values() if found > fixed]
+    told = (
+        f"; for golden inputs {len(raised)} of them have more than a quarter of their channels "
+        f"there, so it is doubled as they run, to {min(raised):g}"
+        if raised
+        else ""
+    )
+    told += f" to {max(raised):g}" if len({*raised}) > 1 else ""
+    return (
+        f"outliers: without --samples, channels beyond {first:g} are taken apart in "
+        f"{len(taken)} products{told}"
+    )
+
+
+def _square(values: Array) -> float:
+    return float(np.square(values, dtype=np.float64).sum())
+
+
+def _thresholds(samples: Sequence[Array]) -> Iterator[float]:
+    """Between two channels each, in the falling order of their largest values."""
+    falling = np.sort(np.max([np.abs(x).max(axis=0) for x in samples], axis=0))[::-1]
+    yield float(2 * falling[0] + 1)
+    for count in _COUNTS[1:]:
+        if count * _MOST_SHARE > len(falling):
+            break
+        if 0 < falling[count] < falling[count - 1]:
+            yield float(falling[count - 1] + falling[count]) / 2
+
+
+def _coded(x: Array, threshold: float) -> Array:
+    """x [rows, k] as the operator sees it: outliers, and steps of each row."""
+    out = np.abs(x).max(axis=0) > threshold
+    inside = np.where(out, np.float32(0), x)
+    step = np.abs(inside).max(axis=1, keepdims=True) / np.float32(127)
+    step = np.maximum(step, np.finfo(np.float32).tiny)
+    return np.where(out, x, np.rint(inside / step) * step).astype(np.float32)

@@ -1,0 +1,132 @@
+"""Outputs that are inputs of the next run become states: a cache of keys and values, a counter.
+
+before    in ─► ... ─► out             the caller hands `out` over as `in`, run by run
+after     read state ─► ... ─► write   the release keeps it; a reset makes it zeros again
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.names import fresh_name
+from edgekit.host.compiler.ir.types import Array, Graph, Node, State, Tensor
+from edgekit.host.compiler.options import Tie
+from edgekit.host.errors import InputError
+
+_SHOWN = 8  # names in an error
+
+
+def tie_states(graph: Graph, ties: Sequence[Tie]) -> Graph:
+    """`graph` without the inputs and outputs of `ties`, which states of their shape and dtype
+    replace, zero at first. In a tie, `*` stands for the same text in both names.
+
+    InputError names an input or output that is not there, is tied twice or differs from its other
+    end.
+    """
+    pairs = _pairs(graph, ties)
+    if not pairs:
+        return graph
+    outputs = tuple(name for name in graph.outputs if name not in pairs.values())
+    if not outputs:
+        raise InputError("--state: expected an output that is no state, found none; leave one")
+    kept = {name: graph.tensors[name] for name in pairs}
+    zeros = {n: State(n, np.zeros(t.shape, t.dtype.numpy)) for n, t in kept.items()}
+    return replace(
+        graph,
+        nodes=_ordered(graph, pairs),
+        inputs=tuple(name for name in graph.inputs if name not in pairs),
+        outputs=outputs,
+        states={**graph.states, **zeros},
+    )
+
+
+def _ordered(graph: Graph, pairs: Mapping[str, str]) -> tuple[Node, ...]:
+    """All nodes, with each state read just before it is needed and written as soon as it is both
+    read and known: what is alive at the same time takes memory."""
+    taken = {node.name for node in graph.nodes}
+    last, made = len(graph.nodes), dict.fromkeys(graph.tensors, 0)
+    needed = dict.fromkeys(pairs, last)
+    for i, node in enumerate(graph.nodes):
+        made.update((name, i + 1) for name in node.outputs)
+        needed.update((n, min(needed[n], i)) for n in node.inputs if n is not None and n in needed)
+    made |= needed
+    reads, writes = ([list[Node]() for _ in range(last + 1)] for _ in range(2))
+    for name, out in pairs.items():
+        t = graph.tensors[name]
+        read = ops.ReadState(name, t.shape, t.dtype)
+        reads[needed[name]].append(Node(fresh_name(f"{name}/read", taken), read, (), (name,)))
+        write = Node(fresh_name(f"{name}/write", taken), ops.WriteState(name), (out,), ())
+        writes[max(made[out], needed[name])].append(write)
+    rest = [[node] for node in graph.nodes] + [[]]
+    return tuple(
+        itertools.chain(*(itertools.chain(*at) for at in zip(reads, writes, rest, strict=True)))
+    )
+
+
+def _pairs(graph: Graph, ties: Sequence[Tie]) -> dict[str, str]:
+    """Output by input."""
+    pairs: dict[str, str] = {}
+    for tie in ties:
+        for name, out in _matches(graph, tie):
+            if name in pairs or out in pairs.values():
+                raise InputError(
+                    f"--state: expected each input and output once, found {name}={out} beside "
+                    + next(f"{a}={b}" for a, b in pairs.items() if a == name or b == out)
+                )
+            _check(graph, name, out)
+            pairs[name] = out
+    return pairs
+
+
+def _matches(graph: Graph, tie: Tie) -> list[tuple[str, str]]:
+    """Inputs and outputs that a tie names, of which each must be there."""
+    if "*" in tie.input:
+        before, after = tie.input.split("*")
+        found = [
+            (name, tie.output.replace("*", name[len(before) : len(name) - len(after)]))
+            for name in graph.inputs
+            if name.startswith(before)
+            and name.endswith(after)
+            and len(name) >= len(before) + len(after)
+        ]
+    else:
+        found = [(tie.input, tie.output)] if tie.input in graph.inputs else []
+    if not found:
+        raise _absent("input", tie.input, graph.inputs)
+    for _, out in found:
+        if out not in graph.outputs:
+            raise _absent("output", out, graph.outputs)
+    return found
+
+
+def _absent(what: str, name: str, known: Sequence[str]) -> InputError:
+    more = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
+    return InputError(
+        f"--state: expected an {what} of the model ({', '.join(known[:_SHOWN])}{more}), "
+        f"found {name}"
+    )
+
+
+def _check(graph: Graph, name: str, out: str) -> None:
+    a, b = graph.tensors[name], graph.tensors[out]
+    if (a.shape, a.dtype) != (b.shape, b.dtype):
+        raise InputError(
+            f"--state: expected {name} and {out} of one shape and type, which stay from run to "
+            f"run, found {a.dtype.value}{list(a.shape)} and {b.dtype.value}{list(b.shape)}; a "
+            "cache that grows needs a model that writes into one of fixed length"
+        )
+    if not np.array_equal(_scales(a), _scales(b)):
+        raise InputError(
+            f"--state: expected {name} and {out} of one scale and zero point, found others; "
+            "quantize the model with one for both"
+        )
+
+
+def _scales(tensor: Tensor) -> Array:
+    q = tensor.quant
+    return np.zeros(0) if q is None else np.concatenate([q.scale, q.zero_point])

@@ -1,0 +1,7 @@
+"""Fewer weights with their errors made up for, fitted to samples: `prune`, `pruned_file`."""
+
+from edgekit.host.compiler.transforms.prune.file import pruned_file
+from edgekit.host.compiler.transforms.prune.pattern import Pattern, pattern_of
+from edgekit.host.compiler.transforms.prune.prune import Pruned, prune
+
+__all__ = ["Pattern", "Pruned", "pattern_of", "prune", "pruned_file"]

@@ -1,0 +1,41 @@
+"""A model's file and its samples' → weights with zeros."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from edgekit.host.compiler.inputs import InputOptions
+from edgekit.host.compiler.ir.types import Graph
+from edgekit.host.compiler.transforms.prune.choose import layers_of
+from edgekit.host.compiler.transforms.prune.pattern import Pattern
+from edgekit.host.compiler.transforms.prune.prune import Pruned, prune
+from edgekit.host.compiler.transforms.quantize.file import samples_of
+from edgekit.host.compiler.transforms.quantize.labels import read_labels
+from edgekit.host.compiler.transforms.quantize.prepare import float_form
+
+
+def pruned_file(
+    model: Path,
+    graph: Graph,
+    data: Path,
+    pattern: Pattern,
+    labels: Path | None = None,
+    every: bool = False,
+    options: InputOptions | None = None,
+) -> Pruned:
+    """`prune` of a graph that was imported from `model`, by the samples in `data`, pixels scaled
+    as the model says unless `options` do. What was lost is a note of the graph.
+
+    Raises InputError for a model or samples that do not fit.
+    """
+    layers_of(float_form(graph, "prune"), pattern, every)  # reading samples may take a while
+    samples = samples_of(model, graph, data, options)
+    truth = None if labels is None else read_labels(labels, graph, len(samples))
+    made = prune(graph, samples, pattern, truth, every)
+    report = made.report
+    note = (
+        f"pruned: {report.sparsity:.0%} of the weights of {len(report.pruned)} layers; cosine "
+        f"{report.cosine:.5f} with the whole model on {report.unseen} samples held out"
+    )
+    return replace(made, graph=replace(made.graph, notes=(*made.graph.notes, note)))

@@ -1,0 +1,159 @@
+"""Pruning: layer by layer from the inputs on, each seeing what the pruned ones before it make."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgekit.host.compiler.exporters.halves import as_halves
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.evaluate import last_uses, run_node
+from edgekit.host.compiler.ir.types import Array, Graph, Node, Tensor
+from edgekit.host.compiler.transforms.prune.allot import shares_of
+from edgekit.host.compiler.transforms.prune.choose import can_be_fitted, layers_of
+from edgekit.host.compiler.transforms.prune.layer import Moments, prune_layer, refit_layer
+from edgekit.host.compiler.transforms.prune.pattern import F64, Pattern
+from edgekit.host.compiler.transforms.prune.report import Report, report_of
+from edgekit.host.compiler.transforms.quantize.observe import Sample
+from edgekit.host.compiler.transforms.quantize.prepare import float_form
+from edgekit.host.compiler.transforms.quantize.rounding import seen_rows, seen_taps
+from edgekit.host.compiler.transforms.quantize.samples import is_held_out, spread_for_memory
+from edgekit.host.errors import InputError
+
+_SEEN = 64  # samples, at most, that weights are fitted to
+_KEPT = "costs the outputs too much"
+_UNSURE = "samples say too little of its inputs"
+
+
+@dataclass(frozen=True, eq=False)
+class Pruned:
+    """A graph with zeros among its weights, and what that cost."""
+
+    graph: Graph
+    report: Report
+
+
+def prune(
+    graph: Graph,
+    samples: Sequence[Sample],
+    pattern: Pattern,
+    labels: NDArray[np.int64] | None = None,
+    every: bool = False,
+) -> Pruned:
+    """`graph` of floats with the zeros of `pattern` in each layer that can run sparse; with `every`
+    in convolutions of other windows and strides, too. Every fourth sample is held out, and what is
+    reported was measured on those. `labels`: the class of each sample, for the report.
+
+    Raises InputError for a graph that is quantized, has states or nothing to prune.
+    """
+    plain = float_form(graph, "prune")
+    if plain.states:
+        raise InputError(
+            f"{graph.name}: expected a model without states, found {len(plain.states)}; their "
+            "layers cannot be fitted sample by sample"
+        )
+    dense = layers_of(plain, pattern, every)
+    fit = [s for i, s in enumerate(samples) if not is_held_out(i)]
+    held = [i for i in range(len(samples)) if is_held_out(i)]
+    unseen, truth = [samples[i] for i in held], None if labels is None else labels[np.array(held)]
+    fit = [*spread_for_memory(plain, fit, _SEEN)]
+    names = [name for name, why in dense.items() if not why]
+    shares = shares_of(plain, fit, pattern, names)
+    dense |= {name: _KEPT for name, share in shares.items() if share == 0}
+    patterns = {name: replace(pattern, sparsity=share) for name, share in shares.items() if share}
+    made = _Walk(plain, fit, patterns, dense).run()
+    return Pruned(made, report_of(plain, made, dense, unseen, truth, len(fit)))
+
+
+class _Walk:
+    """Both models side by side, node after node over all samples."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        samples: Sequence[Sample],
+        patterns: Mapping[str, Pattern],
+        dense: dict[str, str],
+    ) -> None:
+        self._graph, self._patterns, self._dense = graph, patterns, dense
+        constants = {n: t.data for n, t in graph.tensors.items() if t.data is not None}
+        self._exact: list[dict[str, Array]] = [{**constants, **each} for each in samples]
+        self._ours: list[dict[str, Array]] = [{**constants, **each} for each in samples]
+        self._tensors: dict[str, Tensor] = dict(graph.tensors)
+
+    def run(self) -> Graph:
+        ends = last_uses(self._graph)
+        for index, node in enumerate(self._graph.nodes):
+            if self._takes_fit(node):
+                self._fit(node)
+            for values in (*self._exact, *self._ours):
+                made = run_node(node, self._graph.tensors, values)
+                values.update(zip(node.outputs, made, strict=True))
+                for name in ends.get(index, ()):
+                    del values[name]
+        return replace(self._graph, tensors=self._tensors)
+
+    def _takes_fit(self, node: Node) -> bool:
+        """Whether it is pruned, or stays dense and sees what pruned layers have changed."""
+        if node.name not in self._dense or not can_be_fitted(self._graph, node):
+            return False
+        x, both = node.inputs[0] or "", zip(self._exact, self._ours, strict=True)
+        return node.name in self._patterns or any(
+            not np.array_equal(exact[x], ours[x]) for exact, ours in both
+        )
+
+    def _fit(self, node: Node) -> None:
+        name = node.inputs[1] or ""
+        tensor = self._tensors[name]
+        assert tensor.data is not None
+        weights = _as_rows(node, tensor.data)
+        bias = node.inputs[2] if len(node.inputs) > 2 else None
+        before = None if bias is None else self._exact[0][bias].reshape(weights.shape[:-1])
+        both = zip(self._ours, self._exact, strict=True)
+        moments = Moments.of((_seen(node, tensor, a), _seen(node, tensor, b)) for a, b in both)
+        pattern = self._patterns.get(node.name)
+        if pattern is None:
+            found = refit_layer(weights, before, moments)
+        else:
+            found = prune_layer(weights, before, moments, pattern)
+        if found is None:
+            self._dense[node.name] = self._dense[node.name] or _UNSURE
+            return
+        depthwise = isinstance(node.op, ops.DepthwiseConv2D)
+        self._set(name, found.weights[:, 0].T if depthwise else found.weights)
+        if bias is not None and found.bias is not None:
+            self._set(bias, found.bias)
+
+    def _set(self, name: str, values: F64) -> None:
+        """Puts new values in a constant, of half precision where it had been so."""
+        old = self._tensors[name]
+        assert old.data is not None
+        new = values.reshape(old.shape).astype(np.float32)
+        if as_halves(old.data) is not None:
+            ends = float(np.finfo(np.float16).max)
+            new = np.clip(new, -ends, ends).astype(np.float16).astype(np.float32)
+        # A value's place in a file takes up to as much as the value, if that is of 16 bits.
+        sparse = 2 * int(np.count_nonzero(new)) < new.size
+        self._tensors[name] = replace(old, data=new, sparse=sparse)
+        for ours in self._ours:
+            ours[name] = new
+
+
+def _as_rows(node: Node, weights: Array) -> Array:
+    """[n, k], or [c, 1, taps] of a depthwise convolution, each of whose channels sees its own."""
+    if isinstance(node.op, ops.DepthwiseConv2D):
+        return weights.reshape(-1, weights.shape[-1]).T[:, None]
+    return weights.reshape(weights.shape[0], -1)
+
+
+def _seen(node: Node, weights: Tensor, values: Mapping[str, Array]) -> Array:
+    """What some outputs see in one sample: [some, k], or [c, some, taps]."""
+    x = values[node.inputs[0] or ""]
+    if isinstance(node.op, ops.DepthwiseConv2D):
+        return seen_taps(node.op, weights.shape, x)
+    rows = seen_rows(node, weights.shape, x)
+    assert rows is not None
+    return rows

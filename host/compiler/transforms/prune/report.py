@@ -1,0 +1,123 @@
+"""What pruning lost, by layer and of the whole, on samples it has not seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgekit.host.compiler.ir.evaluate import evaluate
+from edgekit.host.compiler.ir.types import Array, Graph
+from edgekit.host.compiler.transforms.quantize.measure import (
+    Classes,
+    Difference,
+    classes_compared,
+    compared,
+    difference,
+)
+from edgekit.host.compiler.transforms.quantize.observe import Sample
+
+BROKEN = 1.0  # standard deviations that peaks are off: what they decide is decided otherwise
+_LAYER_SAMPLES = 4  # of which all tensors are compared
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One product with weights: its outputs and inputs of each, the share of weights that are 0,
+    how far what it makes is from the float model's, with all that layers before it add, and why it
+    is dense ("" where it was pruned)."""
+
+    name: str
+    kind: str
+    outputs: int
+    inputs: int
+    sparsity: float
+    difference: Difference
+    dense: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """`outputs` and `layers` were measured on `unseen` samples, apart from the `seen` ones, which
+    weights were fitted to. `peaks`: how far the largest value of an output in a sample is off in
+    the mean, in standard deviations of all its values: scores of what is found are such values, and
+    few among many that cosine and noise are of."""
+
+    outputs: Mapping[str, Difference]
+    layers: tuple[Layer, ...]
+    peaks: Mapping[str, float]
+    classes: Classes | None
+    seen: int
+    unseen: int
+
+    @property
+    def cosine(self) -> float:
+        """That of the worst output."""
+        return min((d.cosine for d in self.outputs.values()), default=1.0)
+
+    @property
+    def broken(self) -> str:
+        """The output whose peaks are off most, if that is more than BROKEN, else ""."""
+        worst = max(self.peaks, key=lambda name: self.peaks[name], default="")
+        return worst if worst and self.peaks[worst] > BROKEN else ""
+
+    @property
+    def pruned(self) -> tuple[Layer, ...]:
+        """The layers that were pruned."""
+        return tuple(layer for layer in self.layers if not layer.dense)
+
+    @property
+    def sparsity(self) -> float:
+        """Of the weights of all pruned layers."""
+        zeros = sum(layer.sparsity * layer.inputs * layer.outputs for layer in self.pruned)
+        return zeros / max(sum(layer.inputs * layer.outputs for layer in self.pruned), 1)
+
+
+def report_of(
+    graph: Graph,
+    made: Graph,
+    dense: Mapping[str, str],
+    samples: Sequence[Sample],
+    labels: NDArray[np.int64] | None,
+    seen: int,
+) -> Report:
+    """Compares what `made` and `graph` compute of `samples`; `dense` as `layers_of` gives it."""
+    exact = [evaluate(graph, each).outputs for each in samples]
+    ours = [evaluate(made, each).outputs for each in samples]
+    layers = _layers(graph, made, dense, samples[:_LAYER_SAMPLES])
+    classes = classes_compared(graph, exact, ours, labels)
+    outputs = compared(graph, exact, ours)
+    peaks = {name: _peak([e[name] for e in exact], [o[name] for o in ours]) for name in outputs}
+    return Report(outputs, layers, peaks, classes, seen, len(samples))
+
+
+def _peak(exact: Sequence[Array], ours: Sequence[Array]) -> float:
+    spread = float(np.std(np.stack(exact), dtype=np.float64))
+    off = np.mean([abs(float(a.max()) - float(b.max())) for a, b in zip(exact, ours, strict=True)])
+    return float(off) / spread if spread else 0.0
+
+
+def _layers(
+    graph: Graph, made: Graph, dense: Mapping[str, str], samples: Sequence[Sample]
+) -> tuple[Layer, ...]:
+    nodes = [node for node in graph.nodes if node.name in dense]
+    values: dict[str, tuple[list[Array], list[Array]]] = {n.name: ([], []) for n in nodes}
+    for sample in samples:
+        for side, each in enumerate((graph, made)):
+            tensors = evaluate(each, sample, keep_tensors=True).tensors
+            for node in nodes:
+                values[node.name][side].append(tensors[node.outputs[0]])
+    layers = []
+    for node in nodes:
+        weights = made.tensors[node.inputs[1] or ""]
+        zeros = 0.0
+        if weights.data is not None:
+            zeros = 1 - int(np.count_nonzero(weights.data)) / weights.elements
+        outputs = graph.tensors[node.outputs[0]].shape[-1]
+        inputs = weights.elements // max(outputs, 1)
+        found = difference(*values[node.name])
+        why = dense[node.name]
+        layers.append(Layer(node.name, node.op.kind, outputs, inputs, zeros, found, why))
+    return tuple(layers)

@@ -1,0 +1,8 @@
+"""Float graphs as graphs of 8-bit codes, calibrated on samples: `quantize` of `read_samples`."""
+
+from edgekit.host.compiler.transforms.quantize.file import quantized_file
+from edgekit.host.compiler.transforms.quantize.labels import read_labels
+from edgekit.host.compiler.transforms.quantize.quantize import TARGET, Quantized, quantize
+from edgekit.host.compiler.transforms.quantize.samples import read_samples
+
+__all__ = ["TARGET", "Quantized", "quantize", "quantized_file", "read_labels", "read_samples"]

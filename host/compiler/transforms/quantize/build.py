@@ -1,0 +1,231 @@
+"""A float graph, scales, and which nodes compute on codes → a graph of codes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from edgekit.host.compiler.frontends.tflite.checks import check_quantized
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.names import fresh_name
+from edgekit.host.compiler.ir.quantization import (
+    code_range,
+    dequantize,
+    round_half_away,
+    scale_of,
+    zero_point_of,
+)
+from edgekit.host.compiler.ir.types import Array, DType, Graph, Node, Quant, ShapeError, Tensor
+from edgekit.host.compiler.transforms.passes.quantized_operands import WEIGHTED
+from edgekit.host.compiler.transforms.quantize.ranges import quant_of, range_quant
+from edgekit.host.compiler.transforms.quantize.rounding import MOST, rounded, scales_by_power
+
+_BIAS_LIMIT = 2.0**30  # in units of the sums, which need room beside it
+_TINIEST = 2.0**-20  # of the largest weight scale: a channel of zeros needs one too
+
+
+class MisfitError(Exception):
+    """`node` has no form on codes with these scales; it has to stay one of floats."""
+
+    def __init__(self, node: str) -> None:
+        super().__init__(node)
+        self.node = node
+
+
+@dataclass(frozen=True)
+class Coded:
+    """Tensors of codes by the float tensors they stand for, and the graph."""
+
+    graph: Graph
+    codes: Mapping[str, str]
+
+
+def build(
+    graph: Graph,
+    coded: Collection[str],
+    scales: Mapping[str, Quant],
+    moments: Mapping[str, Array],
+) -> Coded:
+    """The graph whose nodes named in `coded` compute on codes of these scales; it takes and gives
+    floats as before; of recurrent layers named there the weights are rounded to codes. Nodes keep
+    their names; `moments` of what they see, where known, decide how their weights are rounded.
+    Raises MisfitError."""
+    builder = _Builder(graph, scales, moments)
+    for node in graph.nodes:
+        if node.name in coded and isinstance(node.op, ops.Recurrent):
+            builder.add_rounded(node)
+        elif node.name in coded:
+            builder.add_coded(node)
+        else:
+            builder.add_float(node)
+    return builder.finished()
+
+
+class _Builder:
+    def __init__(
+        self, graph: Graph, scales: Mapping[str, Quant], moments: Mapping[str, Array]
+    ) -> None:
+        self._graph, self._scales, self._moments = graph, scales, moments
+        self._tensors: dict[str, Tensor] = {name: graph.tensors[name] for name in graph.inputs}
+        self._taken, self._nodes = {*graph.tensors}, list[Node]()
+        self._node_names = {n.name for n in graph.nodes}
+        self._codes: dict[str, str] = {}
+        self._constants: dict[str, str] = {}
+
+    def add_float(self, node: Node) -> None:
+        """The node as it is, of floats."""
+        for name in node.inputs:
+            if name is not None:
+                self._need_float(name)
+        self._tensors |= {name: self._graph.tensors[name] for name in node.outputs}
+        self._nodes.append(node)
+
+    def add_rounded(self, node: Node) -> None:
+        """The recurrent layer with the floats that codes of its weights stand for, each row with a
+        scale; they stay known as such."""
+        name = node.inputs[1]
+        assert name is not None
+        weights = self._graph.tensors[name]
+        assert weights.data is not None
+        rows = weights.data.astype(np.float64)
+        scale = _usable(scales_by_power(rows, None), np.zeros(len(rows)), 1.0)
+        codes = rounded(rows, scale.astype(np.float64), None)
+        quant = Quant(scale, np.zeros(scale.size, np.int64), 0)
+        made = replace(weights, name=f"{name}.rounded", quant=quant, data=dequantize(codes, quant))
+        inputs = (node.inputs[0], self._put(made), *node.inputs[2:])
+        self.add_float(replace(node, inputs=inputs))
+
+    def add_coded(self, node: Node) -> None:
+        """The same operator on codes."""
+        if type(node.op) in WEIGHTED:
+            inputs = self._weighted(node)
+        else:
+            same = self._scales[node.outputs[0]] if isinstance(node.op, ops.Concat) else None
+            inputs = tuple(self._operand(name, same) for name in node.inputs)
+        outs = [
+            replace(
+                self._graph.tensors[n], name=f"{n}.codes", dtype=DType.I8, quant=self._scales[n]
+            )
+            for n in node.outputs
+        ]
+        ins = [None if name is None else self._tensors[name] for name in inputs]
+        try:
+            inferred = node.op.infer(ins)
+            check_quantized(node.op, ins, outs)
+        except ShapeError:
+            raise MisfitError(node.name) from None
+        if inferred != [(t.shape, t.dtype) for t in outs]:
+            raise MisfitError(node.name)
+        for name, out in zip(node.outputs, outs, strict=True):
+            self._codes[name] = self._put(out)
+        made = tuple(self._codes[name] for name in node.outputs)
+        self._nodes.append(Node(node.name, node.op, inputs, made))
+
+    def finished(self) -> Coded:
+        """The graph; its outputs are floats again."""
+        for name in self._graph.outputs:
+            self._need_float(name)
+        made = replace(self._graph, tensors=self._tensors, nodes=tuple(self._nodes))
+        return Coded(made, self._codes)
+
+    def _put(self, tensor: Tensor) -> str:
+        """Adds a tensor by its name, or one like it that is not taken."""
+        name = fresh_name(tensor.name, self._taken)
+        self._tensors[name] = replace(tensor, name=name)
+        return name
+
+    def _add(self, name: str, op: ops.Quantize | ops.Cast, source: str, made: str) -> None:
+        self._nodes.append(Node(fresh_name(name, self._node_names), op, (source,), (made,)))
+
+    def _need_float(self, name: str) -> None:
+        """A border: codes become floats for whoever reads those."""
+        if name in self._tensors:
+            return
+        tensor = self._graph.tensors[name]
+        self._tensors[name] = tensor
+        if name in self._codes:
+            self._add(f"{name}.dequantize", ops.Cast(), self._codes[name], name)
+
+    def _operand(self, name: str | None, quant: Quant | None = None) -> str:
+        """The codes of an operand, in those of `quant` if given."""
+        assert name is not None
+        tensor = self._graph.tensors[name]
+        if tensor.dtype is not DType.F32:
+            self._tensors[name] = tensor
+            return name
+        if tensor.data is not None:
+            return self._constant(tensor, quant)
+        if name not in self._codes:
+            codes = Tensor(f"{name}.codes", tensor.shape, DType.I8, self._scales[name])
+            self._codes[name] = self._put(codes)
+            self._add(f"{name}.quantize", ops.Quantize(DType.I8), name, self._codes[name])
+        own = self._codes[name]
+        if quant is None or _same(quant, self._tensors[own].quant):
+            return own
+        made = self._put(replace(self._tensors[own], name=f"{name}.rescaled", quant=quant))
+        self._add(f"{name}.rescale", ops.Quantize(DType.I8), own, made)
+        return made
+
+    def _constant(self, tensor: Tensor, quant: Quant | None) -> str:
+        assert tensor.data is not None
+        if quant is None:
+            quant = constant_quant(tensor.data)
+        like = Tensor(f"{tensor.name}.codes", tensor.shape, DType.I8, quant)
+        return self._put(replace(like, data=codes_of(tensor.data, like)))
+
+    def _weighted(self, node: Node) -> tuple[str | None, ...]:
+        x = self._tensors[self._operand(node.inputs[0])]
+        w = self._graph.tensors[node.inputs[1] or ""]
+        named = node.inputs[2] if len(node.inputs) > 2 else None
+        given = None if named is None else self._graph.tensors[named]
+        assert w.data is not None
+        axis = 3 if isinstance(node.op, ops.DepthwiseConv2D) else 0
+        rows = np.moveaxis(w.data, axis, 0).reshape(w.shape[axis], -1).astype(np.float64)
+        bias = np.zeros(len(rows)) if given is None else np.asarray(given.data, np.float64)
+        moments = self._moments.get(node.name)
+        scale = _usable(scales_by_power(rows, moments), bias, scale_of(x))
+        codes = rounded(rows, scale.astype(np.float64), moments)
+        others = tuple(n for i, n in enumerate(w.shape) if i != axis)
+        codes = np.ascontiguousarray(np.moveaxis(codes.reshape(-1, *others), 0, axis))
+        quant = Quant(scale, np.zeros(scale.size, np.int64), axis)
+        weights = self._put(Tensor(f"{w.name}.codes", w.shape, DType.I8, quant, codes))
+        unit = scale.astype(np.float64) * scale_of(x)
+        sums = Tensor(f"{node.name}.sums", bias.shape, DType.I32, sums_quant(unit))
+        sums = replace(sums, data=np.rint(bias / unit).astype(np.int32))
+        return x.name, weights, self._put(sums)
+
+
+def _usable(scale: Array, bias: Array, x_scale: float) -> Array:
+    """Scales (f32) with which biases in units of the sums fit 32 bits, and none is 0."""
+    least = max(float(scale.max(initial=0.0)) * _TINIEST, 1e-30)
+    usable: Array = np.maximum(scale, np.maximum(np.abs(bias) / (_BIAS_LIMIT * x_scale), least))
+    small: Array = usable.astype(np.float32)
+    return small
+
+
+def sums_quant(unit: Array) -> Quant:
+    """The scale of s32 sums of products: that of the input times those of the weights."""
+    return Quant(unit.astype(np.float32), np.zeros(unit.size, np.int64), 0)
+
+
+def constant_quant(data: Array) -> Quant:
+    """The codes of a constant operand; a single value is one of them exactly."""
+    if data.size and data.min() == data.max() and data.flat[0] != 0:
+        return quant_of(abs(float(data.flat[0])) / MOST, 0)
+    return range_quant(float(data.min(initial=0.0)), float(data.max(initial=0.0)))
+
+
+def codes_of(values: Array, like: Tensor) -> Array:
+    """The codes of f32 values, with the scale of `like`."""
+    low, high = code_range(DType.I8)
+    scaled = round_half_away(values / np.float32(scale_of(like))) + zero_point_of(like)
+    codes: Array = np.clip(scaled, low, high).astype(np.int8)
+    return codes
+
+
+def _same(a: Quant, b: Quant | None) -> bool:
+    return b is not None and bool(
+        np.array_equal(a.scale, b.scale) and np.array_equal(a.zero_point, b.zero_point)
+    )

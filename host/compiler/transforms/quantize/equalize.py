@@ -1,0 +1,189 @@
+"""Cross-layer equalization: channels of an image get similar ranges, so that one scale suits all.
+
+A channel may be divided by any positive factor where products make it, if the weights of all that
+read it are multiplied by the same: the graph computes what it did. That holds through additions,
+pools and ReLUs too, so a whole residual stream is equalized together. A depthwise convolution has a
+scale per channel anyway and loses nothing; in others the factor is a compromise between the image's
+channels and the weights' columns. Behind a ReLU6 a channel grows no further than to 6 by what
+samples made of it and some more: then it is clipped where it never came, or where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.names import fresh_name
+from edgekit.host.compiler.ir.types import Activation, Array, Graph, Node, Tensor
+from edgekit.host.compiler.transforms.passes.quantized_operands import WEIGHTED
+from edgekit.host.compiler.transforms.quantize.rules import can_be_coded, computed_floats
+from edgekit.host.compiler.transforms.quantize.scales import Groups
+
+Largest = Mapping[str, NDArray[np.float32]]
+_FINEST = 1 / 64  # factor: below, weights of dead channels would take over
+_ABOVE = 1.25  # times what samples made of a channel: where a ReLU6 may clip it from now on
+_SCALABLE = (Activation.NONE, Activation.RELU, Activation.RELU6)
+_PASSING = (
+    ops.Add, ops.AveragePool2D, ops.Clamp, ops.LeakyRelu, ops.MaxPool2D, ops.PRelu,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Stream:
+    """Images with the same channels, those of them that a ReLU6 made, what makes them, and what
+    reads them."""
+
+    tensors: tuple[str, ...]
+    clipped: tuple[str, ...]
+    makers: tuple[Node, ...]
+    readers: tuple[Node, ...]
+
+
+def equalize(graph: Graph, largest: Largest) -> Graph:
+    """The graph with channels equalized wherever its operators allow it; itself where none do.
+    `largest`: magnitudes that samples made, per tensor and channel."""
+    tensors, taken = dict(graph.tensors), {*graph.tensors}
+    nodes = {node.name: node for node in graph.nodes}
+    for stream in _streams(graph):
+        factor = _factors(stream, nodes, tensors, largest)
+        if factor is None:
+            continue
+        for node in stream.makers:
+            channels = graph.tensors[node.outputs[0]].shape[-1]
+            mine = nodes[node.name]
+            nodes[node.name] = _scaled(mine, 1 / factor[:channels], tensors, taken, True)
+        for node in stream.readers:
+            channels = graph.tensors[node.inputs[0] or ""].shape[-1]
+            mine = nodes[node.name]
+            nodes[node.name] = _scaled(mine, factor[:channels], tensors, taken, False)
+    if all(nodes[n.name] is n for n in graph.nodes):
+        return graph
+    made = tuple(nodes[n.name] for n in graph.nodes)
+    used = {t for n in made for t in (*n.inputs, *n.outputs)} | {*graph.inputs, *graph.outputs}
+    return replace(graph, nodes=made, tensors={k: t for k, t in tensors.items() if k in used})
+
+
+def _streams(graph: Graph) -> Iterable[_Stream]:
+    """The sets of images whose channels can be scaled together, in running order."""
+    groups, passing = Groups(), {n.name for n in graph.nodes if _passes(graph, n)}
+    for node in graph.nodes:
+        if node.name in passing:
+            for name in computed_floats(graph, node.inputs):
+                groups.join(name, node.outputs[0])
+    members: dict[str, list[str]] = {}
+    for node in graph.nodes:
+        for name in node.outputs:
+            members.setdefault(groups.of(name), []).append(name)
+    ends = {groups.of(name) for name in (*graph.inputs, *graph.outputs)}
+    producer, consumers = graph.producer(), graph.consumers()
+    for stands, names in members.items():
+        makers = {n.name: n for t in names if (n := producer[t]).name not in passing}
+        readers = {n.name: n for t in names for n in consumers[t] if n.name not in passing}
+        fits = stands not in ends and readers and all(_makes(graph, n) for n in makers.values())
+        if fits and all(_reads(graph, n, names) for n in readers.values()):
+            clipped = (t for t in names if _activation(producer[t]) is Activation.RELU6)
+            yield _Stream(tuple(names), (*clipped,), (*makers.values(),), (*readers.values(),))
+
+
+def _activation(node: Node) -> Activation:
+    found = getattr(node.op, "activation", Activation.NONE)
+    assert isinstance(found, Activation)
+    return found
+
+
+def _passes(graph: Graph, node: Node) -> bool:
+    """Whether each channel only meets the same one of other operands, and a positive factor of it
+    comes out again."""
+    op, y = node.op, graph.tensors[node.outputs[0]]
+    if isinstance(op, ops.Pad):  # with channels behind the others
+        return len(op.before) == 4 and op.before[3] == 0
+    if isinstance(op, ops.Mean):
+        return op.axes == (1, 2) and len(graph.tensors[node.inputs[0] or ""].shape) == 4
+    if type(op) not in _PASSING or _activation(node) not in _SCALABLE:
+        return False
+    if isinstance(op, ops.Add):
+        return all(
+            name and graph.tensors[name].data is None and graph.tensors[name].shape == y.shape
+            for name in node.inputs
+        )
+    return not isinstance(op, ops.PRelu) or graph.tensors[node.inputs[1] or ""].data is not None
+
+
+def _makes(graph: Graph, node: Node) -> bool:
+    """Whether it is a product whose output channels can be scaled."""
+    return (
+        type(node.op) in WEIGHTED
+        and can_be_coded(graph, node, ())
+        and _activation(node) in _SCALABLE
+    )
+
+
+def _reads(graph: Graph, node: Node, names: Iterable[str]) -> bool:
+    """Whether it is a product whose input channels can be scaled."""
+    if type(node.op) not in WEIGHTED or not can_be_coded(graph, node, ()):
+        return False
+    if isinstance(node.op, ops.DepthwiseConv2D) and node.op.multiplier != 1:
+        return False
+    x, w = graph.tensors[node.inputs[0] or ""], graph.tensors[node.inputs[1] or ""]
+    return x.name in names and x.shape[-1] == w.shape[-1]
+
+
+def _factors(
+    stream: _Stream, nodes: Mapping[str, Node], tensors: Mapping[str, Tensor], largest: Largest
+) -> NDArray[np.float64] | None:
+    """By what each channel is divided: at most 1."""
+    count = max(tensors[name].shape[-1] for name in stream.tensors)
+    image = np.zeros(count)
+    for name in stream.tensors:
+        found = largest.get(name)
+        if found is None or found.size != tensors[name].shape[-1]:
+            return None
+        share = found / max(float(found.max(initial=0.0)), 1e-30)
+        image[: share.size] = np.maximum(image[: share.size], share)
+    columns = np.zeros(count)
+    for reader in stream.readers:
+        if isinstance(reader.op, ops.DepthwiseConv2D):
+            continue
+        weights = tensors[nodes[reader.name].inputs[1] or ""].data
+        assert weights is not None
+        rows = np.abs(weights.reshape(weights.shape[0], -1, weights.shape[-1])).max(axis=1)
+        share = (rows / np.maximum(rows.max(axis=1, keepdims=True), 1e-30)).max(axis=0)
+        columns[: share.size] = np.maximum(columns[: share.size], share)
+    factor = np.sqrt(image / np.maximum(columns, _FINEST)) if columns.any() else image
+    factor = factor / max(float(factor.max(initial=0.0)), 1e-30)
+    least = np.full(count, _FINEST)
+    for name in stream.clipped:
+        own = _ABOVE * largest[name].astype(np.float64) / Activation.RELU6.bounds[1]
+        least[: own.size] = np.maximum(least[: own.size], own)
+    return np.clip(factor, np.minimum(least, 1.0), 1.0)
+
+
+def _scaled(
+    node: Node,
+    factor: NDArray[np.float64],
+    tensors: dict[str, Tensor],
+    taken: set[str],
+    is_output: bool,
+) -> Node:
+    """The node with its weights (and bias) multiplied per output, or per input, channel."""
+    w = tensors[node.inputs[1] or ""]
+    assert w.data is not None
+    by_rows = is_output and not isinstance(node.op, ops.DepthwiseConv2D)
+    shape = (-1, *(1,) * (len(w.shape) - 1)) if by_rows else (-1,)
+    inputs = list(node.inputs)
+    inputs[1] = _constant(w, w.data * factor.reshape(shape), tensors, taken)
+    if is_output and len(inputs) > 2 and inputs[2] is not None:
+        bias = tensors[inputs[2]]
+        assert bias.data is not None
+        inputs[2] = _constant(bias, bias.data * factor, tensors, taken)
+    return replace(node, inputs=tuple(inputs))
+
+
+def _constant(like: Tensor, values: Array, tensors: dict[str, Tensor], taken: set[str]) -> str:
+    name = fresh_name(f"{like.name}.equalized", taken)
+    tensors[name] = replace(like, name=name, data=values.astype(np.float32), sparse=False)
+    return name

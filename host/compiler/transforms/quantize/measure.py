@@ -1,0 +1,129 @@
+"""How far codes are from floats: cosine, signal to noise, classes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgekit.host.compiler.ir.types import Array, Graph
+from edgekit.host.compiler.transforms.passes.quantized import KEEPING
+from edgekit.host.compiler.transforms.quantize.rules import fixed_quant
+
+Outputs = Mapping[str, Array]
+_NONE = 1e-30
+_MOST_DB = 200.0  # of equal values
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Between the values of a tensor with and without codes: the cosine of the angle (over all
+    samples or in the mean of them, whichever is less: a few large values must not speak for all),
+    signal to noise over all samples in dB, and the largest difference of two values, also as a
+    fraction of the largest value without codes."""
+
+    cosine: float
+    snr_db: float
+    largest: float
+    off: float
+
+
+def difference(exact: Sequence[Array], other: Sequence[Array]) -> Difference:
+    """Of the values of some samples."""
+    a = np.concatenate([np.asarray(x, np.float64).reshape(-1) for x in exact])
+    b = np.concatenate([np.asarray(x, np.float64).reshape(-1) for x in other])
+    signal, noise = float(a @ a), float((a - b) @ (a - b))
+    if noise == 0.0:
+        return Difference(1.0, _MOST_DB, 0.0, 0.0)
+    each = [_cosine(x, y) for x, y in zip(exact, other, strict=True)]
+    cosine = min(_cosine(a, b), sum(each) / len(each))
+    snr = 10 * math.log10(max(signal, _NONE) / noise)
+    largest = float(np.abs(a - b).max())
+    off = largest / max(float(np.abs(a).max()), _NONE)
+    return Difference(cosine, max(min(snr, _MOST_DB), -_MOST_DB), largest, off)
+
+
+def _cosine(x: Array, y: Array) -> float:
+    a, b = (np.asarray(v, np.float64).reshape(-1) for v in (x, y))
+    lengths = math.sqrt(float(a @ a) * float(b @ b))
+    return float(a @ b) / lengths if lengths else float(not (a.any() or b.any()))
+
+
+def worst(differences: Mapping[str, Difference]) -> Difference:
+    """That of the output with the least cosine."""
+    return min(differences.values(), key=lambda d: d.cosine)
+
+
+def compared(
+    graph: Graph, exact: Sequence[Outputs], other: Sequence[Outputs]
+) -> dict[str, Difference]:
+    """The difference of each float output of `graph`, over all samples. Probabilities that are all
+    below the one step that codes of 0 to 1 have are nothing to both: equal."""
+    steps, found = _steps(graph), {}
+    for name in (name for name, y in exact[0].items() if y.dtype.kind == "f"):
+        a, b = [e[name] for e in exact], [o[name] for o in other]
+        step = steps.get(name, 0.0)
+        if all(np.abs(y).max(initial=0.0) < step for y in (*a, *b)):
+            a = b
+        found[name] = difference(a, b)
+    return found
+
+
+def _steps(graph: Graph) -> dict[str, float]:
+    """The step between codes of the outputs that functions of a fixed range make."""
+    producer, steps = graph.producer(), {}
+    for name in graph.outputs:
+        node = producer.get(name)
+        while node is not None and type(node.op) in KEEPING:
+            node = producer.get(node.inputs[0] or "")
+        quant = None if node is None else fixed_quant(node)
+        if quant is not None:
+            steps[name] = float(quant.scale[0])
+    return steps
+
+
+def class_output(graph: Graph) -> str | None:
+    """The output whose largest value says the class: the only one, a row of two numbers or more."""
+    rows = [
+        name
+        for name in graph.outputs
+        if graph.tensors[name].shape
+        and graph.tensors[name].elements > 1
+        and graph.tensors[name].shape[-1] == graph.tensors[name].elements
+    ]
+    return rows[0] if len(rows) == 1 == len(graph.outputs) else None
+
+
+def classes(outputs: Sequence[Outputs], name: str) -> NDArray[np.int64]:
+    """The class of each sample."""
+    return np.array([int(np.argmax(each[name])) for each in outputs], np.int64)
+
+
+@dataclass(frozen=True)
+class Classes:
+    """How many of some samples get the same class of a model and of what was made of it; where
+    labels are given, how many the right one before and after."""
+
+    same: float
+    right_before: float | None = None
+    right_after: float | None = None
+
+
+def classes_compared(
+    graph: Graph,
+    exact: Sequence[Outputs],
+    other: Sequence[Outputs],
+    labels: NDArray[np.int64] | None,
+) -> Classes | None:
+    """None where `graph` gives no classes. `labels`: the class of each sample."""
+    name = class_output(graph)
+    if name is None:
+        return None
+    before, after = classes(exact, name), classes(other, name)
+    same = float((before == after).mean())
+    if labels is None:
+        return Classes(same)
+    return Classes(same, float((before == labels).mean()), float((after == labels).mean()))

@@ -1,0 +1,38 @@
+"""The float graph as quantization and pruning want it: activations and factors fused, constants
+folded."""
+
+from __future__ import annotations
+
+from edgekit.host.compiler.ir.types import Graph
+from edgekit.host.compiler.transforms.passes.affine import fuse_affine
+from edgekit.host.compiler.transforms.passes.dead import dead
+from edgekit.host.compiler.transforms.passes.fold import fold
+from edgekit.host.compiler.transforms.passes.fuse import fuse_activation, fuse_pad
+from edgekit.host.compiler.transforms.passes.hard_swish import fuse_hard_swish
+from edgekit.host.compiler.transforms.passes.layout import push_transposes
+from edgekit.host.compiler.transforms.passes.quantized_operands import WEIGHTED
+from edgekit.host.errors import InputError
+
+# Not all passes of the compiler: what these make are operators that model files have as well.
+_PASSES = (
+    fold, push_transposes, fuse_hard_swish, fuse_affine, dead, fuse_pad, fuse_activation, dead,
+)  # fmt: skip
+
+
+def float_form(graph: Graph, purpose: str = "quantize") -> Graph:
+    """`graph` with fewer operators and the same outputs. InputError if it is quantized, or has
+    nothing to quantize, or what else the `purpose` is."""
+    coded = next((t for t in graph.tensors.values() if t.quant is not None), None)
+    if coded is not None:
+        raise InputError(
+            f"{graph.name}: expected a model of floats, found one that is quantized already "
+            f"(tensor {coded.name} of {coded.dtype.value}); compile it as it is"
+        )
+    for apply in _PASSES:
+        graph = apply(graph)
+    if not any(type(node.op) in WEIGHTED for node in graph.nodes):
+        raise InputError(
+            f"{graph.name}: expected convolutions or fully connected layers to {purpose}, found "
+            "none; compile it as it is"
+        )
+    return graph

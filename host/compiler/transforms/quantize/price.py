@@ -1,0 +1,34 @@
+"""What a graph takes on a board, by the compiler's own price of its plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from edgekit.host.compiler.fit import plan_of
+from edgekit.host.compiler.ir.types import Graph
+from edgekit.host.compiler.options import CompileOptions
+from edgekit.host.compiler.pipeline import Target, run_pipeline
+from edgekit.host.compiler.placement import placements
+from edgekit.host.compiler.tables.gemm import table_of
+from edgekit.host.compiler.transforms.split import memory_limit
+from edgekit.host.errors import InputError
+from edgekit.kb.targets.board import BoardProfile
+
+Price = Callable[[Graph], float]
+
+
+def price_on(board: BoardProfile) -> Price:
+    """Microseconds of a graph on one thread of the board's fastest cluster, conversions between
+    floats and codes included; infinite where the board has no room for it."""
+    options = CompileOptions(threads=1)
+    table, limit = table_of(board), memory_limit(board, options)
+
+    def price(graph: Graph) -> float:
+        try:
+            work = run_pipeline(graph, Target(board, options, limit, table, ()))
+            scheduled, plan = plan_of(work.graph, board, options, table=table, threads=1)
+        except InputError:
+            return float("inf")
+        return placements(scheduled, plan, board, threads=1)[0].cost_us
+
+    return price

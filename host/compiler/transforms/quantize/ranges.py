@@ -1,0 +1,64 @@
+"""From what values a tensor takes to the scale and zero point of its codes."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgekit.host.compiler.ir.types import Quant
+from edgekit.host.compiler.transforms.quantize.histogram import Histogram
+
+Method = Literal["least_squares", "extremes"]
+
+_LOW, _HIGH = -128, 127
+_FRACTIONS = np.linspace(1.0, 0.2, 81)  # of the extremes: where clipping may begin
+_TINY = 1e-6  # a range below says nothing; and quotients of scales stay within shifts
+
+
+def quant_of(scale: float, zero_point: int) -> Quant:
+    """One scale for a whole tensor."""
+    return Quant(np.array([scale], np.float32), np.array([zero_point], np.int64))
+
+
+def range_quant(low: float, high: float) -> Quant:
+    """Codes s8 that reach from `low` to `high`, and have one for 0."""
+    low, high = min(low, 0.0), max(high, 0.0)
+    if high - low < _TINY:
+        return quant_of(1.0 / 256, 0)
+    scale = np.float32((high - low) / (_HIGH - _LOW))
+    zero = int(np.clip(np.rint(_LOW - low / float(scale)), _LOW, _HIGH))
+    return quant_of(float(scale), zero)
+
+
+def histogram_quant(found: Histogram, method: Method) -> Quant:
+    """The codes of a tensor: for its extremes, or with the least mean squared error."""
+    if method == "extremes":
+        return range_quant(found.low, found.high)
+    return range_quant(*least_squares(found))
+
+
+def least_squares(found: Histogram) -> tuple[float, float]:
+    """The range whose codes have the least squared error over all that was counted: what is
+    rounded is off by scale² / 12 in the mean, what is clipped by its distance from the end."""
+    used = np.flatnonzero(found.counts)
+    if not used.size or found.high - found.low < _TINY:
+        return found.low, found.high
+    values, counts = found.centers[used], found.counts[used].astype(np.float64)
+    lows, highs = found.low * _FRACTIONS, found.high * _FRACTIONS
+    below, left = _clipped(-values, counts, -lows)
+    above, right = _clipped(values, counts, highs)
+    scale = (highs[None, :] - lows[:, None]) / (_HIGH - _LOW)
+    inside = counts.sum() - left[:, None] - right[None, :]
+    error = inside * scale**2 / 12 + below[:, None] + above[None, :]
+    row, column = np.unravel_index(int(np.argmin(error)), error.shape)
+    return float(lows[row]), float(highs[column])
+
+
+def _clipped(
+    values: NDArray[np.float64], counts: NDArray[np.float64], ends: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Squared error, and number, of values beyond each end."""
+    beyond = np.maximum(values[None, :] - ends[:, None], 0.0)
+    return (beyond**2) @ counts, (beyond > 0) @ counts

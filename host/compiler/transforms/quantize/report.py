@@ -1,0 +1,131 @@
+"""What quantization lost, by layer and of the whole, on samples it has not seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgekit.device.runtime.agent.specs import LossSpec
+from edgekit.host.compiler.ir.evaluate import evaluate
+from edgekit.host.compiler.ir.quantization import dequantize
+from edgekit.host.compiler.ir.types import Array, DType, Graph
+from edgekit.host.compiler.transforms.passes.quantized import KEEPING
+from edgekit.host.compiler.transforms.quantize.build import Coded
+from edgekit.host.compiler.transforms.quantize.measure import (
+    Classes,
+    Difference,
+    classes_compared,
+    compared,
+    difference,
+)
+from edgekit.host.compiler.transforms.quantize.observe import Sample
+
+_LAYER_SAMPLES = 4  # of which all tensors are compared
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One operator: whether it computes on codes, and how far what it makes is from floats, with
+    all that codes before it add."""
+
+    name: str
+    kind: str
+    coded: bool
+    difference: Difference
+
+
+@dataclass(frozen=True)
+class Report:
+    """`outputs` and `layers` were measured on `unseen` samples, apart from the `seen` ones, which
+    scales were made from. Bytes are those of constants."""
+
+    outputs: Mapping[str, Difference]
+    layers: tuple[Layer, ...]
+    classes: Classes | None
+    seen: int
+    unseen: int
+    float_bytes: int
+    coded_bytes: int
+    target: float = 0.0
+    recipe: str = ""
+
+    @property
+    def cosine(self) -> float:
+        """That of the worst output."""
+        return min((d.cosine for d in self.outputs.values()), default=1.0)
+
+    @property
+    def loss(self) -> LossSpec:
+        """That of the whole, on the samples that were held out."""
+        off = max((d.off for d in self.outputs.values()), default=0.0)
+        return LossSpec(float(np.clip(self.cosine, -1, 1)), off, self.unseen)
+
+    @property
+    def floats(self) -> tuple[Layer, ...]:
+        """The operators that compute in floats."""
+        return tuple(layer for layer in self.layers if not layer.coded)
+
+
+def report_of(
+    graph: Graph,
+    base: Graph,
+    coded: Coded,
+    samples: Sequence[Sample],
+    labels: NDArray[np.int64] | None,
+    seen: int,
+) -> Report:
+    """Compares the outputs of `coded` with those of `graph` on `samples`, and its tensors with
+    those of `base`, the graph of floats that it was built of."""
+    exact = [evaluate(graph, each).outputs for each in samples]
+    other = [evaluate(coded.graph, each).outputs for each in samples]
+    return Report(
+        compared(graph, exact, other),
+        _layers(base, coded, samples[:_LAYER_SAMPLES]),
+        classes_compared(graph, exact, other, labels),
+        seen,
+        len(samples),
+        constant_bytes(graph),
+        constant_bytes(coded.graph),
+    )
+
+
+def constant_bytes(graph: Graph) -> int:
+    """What the constants of a graph take."""
+    return sum(t.bytes for t in graph.tensors.values() if t.data is not None)
+
+
+def _layers(graph: Graph, coded: Coded, samples: Sequence[Sample]) -> tuple[Layer, ...]:
+    values: dict[str, tuple[list[Array], list[Array]]] = {}
+    shown = [
+        n for n in graph.nodes
+        if type(n.op) not in KEEPING and graph.tensors[n.outputs[0]].dtype is DType.F32
+    ]  # fmt: skip
+    for sample in samples:
+        exact = evaluate(graph, sample, keep_tensors=True).tensors
+        other = evaluate(coded.graph, sample, keep_tensors=True).tensors
+        for node in shown:
+            name = node.outputs[0]
+            pair = values.setdefault(node.name, ([], []))
+            pair[0].append(exact[name])
+            pair[1].append(_real(coded, name, other))
+    kinds = {n.name: n for n in coded.graph.nodes}
+    return tuple(
+        Layer(
+            node.name,
+            node.op.kind,
+            coded.graph.tensors[kinds[node.name].outputs[0]].dtype is DType.I8,
+            difference(*values[node.name]),
+        )
+        for node in shown
+    )
+
+
+def _real(coded: Coded, name: str, values: Mapping[str, Array]) -> Array:
+    if name not in coded.codes:
+        return values[name]
+    codes = coded.graph.tensors[coded.codes[name]]
+    assert codes.quant is not None
+    return dequantize(values[codes.name], codes.quant)

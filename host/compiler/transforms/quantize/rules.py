@@ -1,0 +1,104 @@
+"""Which operators compute on codes, and which tensors share a scale."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import DType, Graph, Node, Quant, Tensor
+from edgekit.host.compiler.transforms.passes.quantized import KEEPING
+from edgekit.host.compiler.transforms.passes.quantized_operands import WEIGHTED
+from edgekit.host.compiler.transforms.quantize.ranges import quant_of
+
+_RESCALING = (
+    ops.Add, ops.Clamp, ops.Concat, ops.Elu, ops.Gelu, ops.HardSigmoid, ops.HardSwish,
+    ops.LeakyRelu, ops.Logistic, ops.Mean, ops.Mul, ops.PRelu, ops.Softmax, ops.Sub, ops.Tanh,
+)  # fmt: skip
+
+
+def fixed_quant(node: Node) -> Quant | None:
+    """The codes that kernels of all engines ask of functions whose range is known."""
+    if isinstance(node.op, ops.Logistic | ops.Softmax):
+        return quant_of(1 / 256, -128)
+    return quant_of(1 / 128, 0) if isinstance(node.op, ops.Tanh) else None
+
+
+def computed_floats(graph: Graph, names: tuple[str | None, ...]) -> list[str]:
+    """The f32 tensors among `names` that are no constants, each once."""
+    tensors = graph.tensors
+    return [
+        name
+        for name in dict.fromkeys(names)
+        if name and tensors[name].dtype is DType.F32 and tensors[name].data is None
+    ]
+
+
+def can_be_coded(graph: Graph, node: Node, broken: Collection[str]) -> bool:
+    """Whether there is an operator on codes for a node of floats."""
+    tensors = [graph.tensors[name] for name in node.outputs]
+    if any(t.dtype is not DType.F32 or t.name in broken for t in tensors):
+        return False
+    if any(name in broken for name in node.inputs) or not node.inputs or node.inputs[0] is None:
+        return False
+    if type(node.op) in WEIGHTED:
+        return has_weights(graph, node)
+    if type(node.op) in KEEPING:
+        return graph.tensors[node.inputs[0]].data is None
+    if type(node.op) not in _RESCALING or None in node.inputs:
+        return False
+    ins = [graph.tensors[name or ""] for name in node.inputs]
+    floats = all(t.dtype is DType.F32 for t in ins) and any(t.data is None for t in ins)
+    return floats and all(t.data is None or np.isfinite(t.data).all() for t in ins)
+
+
+def rounded_layers(graph: Graph, floats: Collection[str]) -> set[str]:
+    """The names of recurrent layers whose weights are to be codes, but for those in `floats`; they
+    compute in floats."""
+    found = set()
+    for node in graph.nodes:
+        weights = (
+            graph.tensors[node.inputs[1] or ""] if isinstance(node.op, ops.Recurrent) else None
+        )
+        if weights is not None and weights.data is not None and np.isfinite(weights.data).all():
+            found.add(node.name)
+    return found - {*floats}
+
+
+def has_weights(graph: Graph, node: Node) -> bool:
+    """Constant weights of f32, and nothing fused behind the sum but an activation."""
+    if len(node.inputs) > 3 or getattr(node.op, "epilogue", None) is not None:
+        return False
+    x, w, *bias = [None if name is None else graph.tensors[name] for name in node.inputs]
+    constants: list[Tensor] = [t for t in (w, *bias) if t is not None]
+    fixed = all(t.data is not None and t.dtype is DType.F32 for t in constants)
+    if w is None or not fixed or not all(np.isfinite(t.data).all() for t in constants):  # type: ignore[arg-type]
+        return False
+    return x is not None and x.data is None and x.dtype is DType.F32
+
+
+def coded_nodes(graph: Graph, floats: Collection[str], broken: Collection[str]) -> set[str]:
+    """The names of the nodes that are to compute on codes, but for those in `floats`.
+
+    Products with weights do wherever they can; others where codes come in, and those that only
+    move values also where nothing but operators on codes reads what they make.
+    """
+    able = [n for n in graph.nodes if n.name not in floats and can_be_coded(graph, n, broken)]
+    chosen = {n.name for n in able if type(n.op) in WEIGHTED}
+    producer, consumers = graph.producer(), graph.consumers()
+    grown = True
+    while grown:
+        grown = False
+        for node in able:
+            if node.name in chosen:
+                continue
+            before = [producer.get(name) for name in computed_floats(graph, node.inputs)]
+            after = [c for name in node.outputs for c in consumers[name]]
+            fed = any(n is not None and n.name in chosen for n in before)
+            moves = type(node.op) in KEEPING and not {*node.outputs} & {*graph.outputs}
+            read = moves and bool(after) and all(n.name in chosen for n in after)
+            if fed or read:
+                chosen.add(node.name)
+                grown = True
+    return chosen

@@ -1,0 +1,133 @@
+"""The samples that a model is calibrated on: arrays, pictures or sounds, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from edgekit.device.runtime.agent.specs import TensorSpec
+from edgekit.host.compiler.inputs import InputOptions, input_files, read_arrays, read_inputs
+from edgekit.host.compiler.ir.types import Array, Graph, Tensor
+from edgekit.host.compiler.transforms.quantize.observe import Sample
+from edgekit.host.errors import InputError
+
+FEWEST = 8
+_EVERY = 4  # of so many samples one is held out
+_MOST_BYTES = 256 << 20  # of codes of all samples at a time
+
+
+@dataclass(frozen=True)
+class _Variant:
+    inputs: tuple[TensorSpec, ...]
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        return {spec.name: spec.shape for spec in self.inputs}
+
+
+def read_samples(path: Path, graph: Graph, options: InputOptions | None = None) -> list[Sample]:
+    """The samples in a file of arrays with a leading axis of samples (by the names of the inputs,
+    or one array for a model with one input), or in the files of a folder, one in each.
+
+    InputError, one line: nothing there, other shapes or names, values that are not finite, samples
+    that do not differ, fewer than FEWEST.
+    """
+    if not path.exists():
+        raise InputError(f"{path}: expected samples, an .npz file or a folder, found nothing there")
+    if path.is_dir():
+        variant = _Variant(tuple(_spec(graph.tensors[name]) for name in graph.inputs))
+        given = options or InputOptions()
+        samples: list[Sample] = [
+            inputs for file in input_files(path) for inputs in read_inputs(file, [variant], given)
+        ]
+    else:
+        samples = _stacked(path, graph)
+    _check(path, graph, samples)
+    return samples
+
+
+def is_held_out(number: int) -> bool:
+    """Whether sample `number`, from 0, is kept for the report."""
+    return number % _EVERY == _EVERY - 1
+
+
+def spread(samples: Sequence[Sample], count: int) -> Sequence[Sample]:
+    """About `count` of the samples, from first to last."""
+    return samples[:: max(len(samples) // count, 1)][:count]
+
+
+def spread_for_memory(graph: Graph, samples: Sequence[Sample], most: int) -> Sequence[Sample]:
+    """`most` of the samples, or as many as memory has room for with all that is computed."""
+    each = sum(t.elements for t in graph.tensors.values() if t.data is None)
+    return spread(samples, min(max(_MOST_BYTES // max(each, 1), 2), most))
+
+
+def _spec(tensor: Tensor) -> TensorSpec:
+    return TensorSpec(tensor.name, tensor.dtype.value, tensor.shape, None, None)
+
+
+def _stacked(path: Path, graph: Graph) -> list[Sample]:
+    arrays = read_arrays(path)
+    if not isinstance(arrays, dict):
+        arrays = {"": arrays}
+    if len(arrays) == len(graph.inputs) == 1:
+        arrays = {graph.inputs[0]: next(iter(arrays.values()))}
+    if {*arrays} != {*graph.inputs}:
+        raise InputError(
+            f"{path}: expected arrays {', '.join(graph.inputs)}, found "
+            f"{', '.join(sorted(arrays)) or 'none'}; name them as the model's inputs"
+        )
+    parts = {n: _parts(path, graph.tensors[n], arrays[n]) for n in graph.inputs}
+    counts = {name: len(part) for name, part in parts.items()}
+    if len({*counts.values()}) > 1:
+        found = ", ".join(f"{count} of {name}" for name, count in counts.items())
+        raise InputError(f"{path}: expected as many samples of each input, found {found}")
+    return [
+        {name: part[i] for name, part in parts.items()} for i in range(next(iter(counts.values())))
+    ]
+
+
+def _parts(path: Path, tensor: Tensor, array: Array) -> list[Array]:
+    """An array per sample, of the shape and type of the input."""
+    shape = tensor.shape
+    one = shape[1:] if shape[:1] == (1,) else None
+    if array.ndim < 1 or (array.shape[1:] != shape and array.shape[1:] != one):
+        wanted = ["N", *(shape if one is None else one)]
+        raise InputError(
+            f"{path}: input '{tensor.name}': expected samples of shape "
+            f"[{', '.join(map(str, wanted))}], found {list(array.shape)}"
+        )
+    if array.dtype.kind not in "biuf" or (array.dtype.kind == "f" and not tensor.dtype.is_float):
+        raise InputError(
+            f"{path}: input '{tensor.name}': expected {tensor.dtype.value} values, "
+            f"found {array.dtype}"
+        )
+    return [each.reshape(shape).astype(tensor.dtype.numpy) for each in array]
+
+
+def _check(path: Path, graph: Graph, samples: Sequence[Sample]) -> None:
+    if len(samples) < FEWEST:
+        raise InputError(
+            f"{path}: expected at least {FEWEST} samples to calibrate and to check on, found "
+            f"{len(samples)}; give some more, a hundred do well"
+        )
+    floats = [name for name in graph.inputs if graph.tensors[name].dtype.is_float]
+    for name in floats:
+        for number, sample in enumerate(samples, 1):
+            if not np.isfinite(sample[name]).all():
+                raise InputError(
+                    f"{path}: input '{name}': expected finite values, found NaN or infinity in "
+                    f"sample {number}"
+                )
+    if floats and all(s[n].size > 1 and s[n].min() == s[n].max() for s in samples for n in floats):
+        raise InputError(
+            f"{path}: expected samples as the model will see them, found constant ones; give real "
+            "inputs"
+        )
+    if all(np.array_equal(samples[0][n], each[n]) for each in samples[1:] for n in graph.inputs):
+        raise InputError(
+            f"{path}: expected different samples, found {len(samples)} times the same one"
+        )

@@ -1,0 +1,85 @@
+"""The scale of each tensor's codes: one for all that operators only move."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import Graph, Node, Quant
+from edgekit.host.compiler.transforms.passes.quantized import KEEPING
+from edgekit.host.compiler.transforms.quantize.histogram import Histogram
+from edgekit.host.compiler.transforms.quantize.observe import Observed
+from edgekit.host.compiler.transforms.quantize.ranges import Method, histogram_quant
+from edgekit.host.compiler.transforms.quantize.rules import computed_floats, fixed_quant
+
+_FINER = 2.0  # of scales: a part of a concatenation that others read too keeps its own from here on
+
+
+class Groups:
+    """Sets of tensors that share their codes."""
+
+    def __init__(self) -> None:
+        self._above: dict[str, str] = {}
+
+    def of(self, name: str) -> str:
+        """The tensor that stands for the group of `name`."""
+        while name in self._above:
+            name = self._above[name]
+        return name
+
+    def join(self, a: str, b: str) -> None:
+        """Makes one group of two."""
+        a, b = self.of(a), self.of(b)
+        if a != b:
+            self._above[b] = a
+
+
+def scales_of(
+    graph: Graph, coded: Collection[str], observed: Observed, method: Method
+) -> dict[str, Quant]:
+    """The codes of every float tensor that an operator on codes reads or makes."""
+    nodes = [n for n in graph.nodes if n.name in coded]
+    groups = Groups()
+    for node in nodes:
+        if type(node.op) in KEEPING:
+            for made in node.outputs:
+                groups.join(node.inputs[0] or "", made)
+    fixed = {groups.of(n.outputs[0]): q for n in nodes if (q := fixed_quant(n)) is not None}
+    for node in nodes:
+        if isinstance(node.op, ops.Concat):
+            _join_parts(graph, node, groups, fixed, observed)
+    names = dict.fromkeys(
+        name for node in nodes for name in computed_floats(graph, (*node.inputs, *node.outputs))
+    )
+    merged: dict[str, Histogram] = {}
+    for name in names:
+        stands, own = groups.of(name), observed.histograms.get(name, Histogram())
+        merged[stands] = merged[stands].merged(own) if stands in merged else own
+    given = {groups.of(name) for name in graph.inputs}
+    quants = {
+        stands: fixed.get(stands)
+        # Of what is given others than these samples will use all of the range.
+        or histogram_quant(found, "extremes" if stands in given else method)
+        for stands, found in merged.items()
+    }
+    return {name: quants[groups.of(name)] for name in names}
+
+
+def _join_parts(
+    graph: Graph, node: Node, groups: Groups, fixed: Mapping[str, Quant], observed: Observed
+) -> None:
+    """The parts of a concatenation get the codes of the whole at once, where nothing else needs
+    finer ones: rounding twice would be worse than rounding coarsely."""
+    consumers, whole = graph.consumers(), node.outputs[0]
+    parts = computed_floats(graph, node.inputs)
+    if groups.of(whole) in fixed or any(groups.of(part) in fixed for part in parts):
+        return
+    size = _extent(observed.histograms.get(whole))
+    for part in parts:
+        own = _extent(observed.histograms.get(part))
+        if len(consumers[part]) == 1 or own * _FINER >= size:
+            groups.join(whole, part)
+
+
+def _extent(found: Histogram | None) -> float:
+    return found.high - found.low if found else 0.0

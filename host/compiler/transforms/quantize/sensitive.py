@@ -1,0 +1,105 @@
+"""Which operators on codes cost the outputs most, for the time that they save."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.evaluate import evaluate, run_node
+from edgekit.host.compiler.ir.quantization import dequantize
+from edgekit.host.compiler.ir.types import Array, DType, Graph, Node, Tensor
+from edgekit.host.compiler.transforms.passes.quantized import KEEPING
+from edgekit.host.compiler.transforms.quantize.build import Coded, codes_of
+from edgekit.host.compiler.transforms.quantize.measure import compared
+from edgekit.host.compiler.transforms.quantize.observe import Sample
+
+_LOUDEST = 12  # nodes whose price is asked at a time
+_NOTHING = 1e-3  # of the whole price
+
+
+def noises(graph: Graph, coded: Coded, samples: Sequence[Sample]) -> dict[str, float]:
+    """Of each node that computes on codes, the noise of the outputs, as a part of their power, if
+    it alone does and all others compute in floats."""
+    if graph.states:
+        return {}
+    noise: dict[str, float] = {}
+    nodes = {n.name: n for n in coded.graph.nodes}
+    for sample in samples:
+        exact = evaluate(graph, sample, keep_tensors=True)
+        for index, node in enumerate(graph.nodes):
+            alone = nodes.get(node.name)
+            if alone is None or type(node.op) in KEEPING or not _is_coded(alone, coded.graph):
+                continue
+            values = dict(exact.tensors)
+            made = _alone(alone, coded.graph.tensors, values, node)
+            values.update(zip(node.outputs, made, strict=True))
+            rerun(graph, index, values)
+            found = compared(graph, [exact.outputs], [{n: values[n] for n in graph.outputs}])
+            share = float(np.mean([10 ** (-d.snr_db / 10) for d in found.values()]))
+            noise[node.name] = noise.get(node.name, 0.0) + share
+    return noise
+
+
+def next_in_floats(
+    noise: Mapping[str, float],
+    floats: frozenset[str],
+    price: Callable[[frozenset[str]], float],
+    added: dict[str, float],
+) -> tuple[str, float] | None:
+    """The node that takes most noise along for what the plan then costs more, and that cost: of
+    the loudest not yet in `floats`. `price`: microseconds with such nodes in floats; `added`: what
+    single nodes were found to add, which is asked for anew only of the one that seems best."""
+    rest = sorted((name for name in noise if name not in floats), key=lambda name: -noise[name])
+    if not rest:
+        return None
+    before, costs = price(floats), dict[str, float]()
+    # What costs nothing more is as good as what costs next to nothing: then the louder goes first.
+    least = _NOTHING * before
+    while True:
+        best = max(
+            rest[:_LOUDEST], key=lambda name: noise[name] / max(added.get(name, least), least)
+        )
+        if best in costs:
+            return best, costs[best]
+        costs[best] = price(floats | {best})
+        added[best] = costs[best] - before
+
+
+def _is_coded(node: Node, graph: Graph) -> bool:
+    """Whether the node computes on codes, or in floats with weights that are."""
+    rounded = isinstance(node.op, ops.Recurrent) and graph.tensors[node.inputs[1] or ""].quant
+    return bool(rounded) or graph.tensors[node.outputs[0]].dtype is DType.I8
+
+
+def _alone(
+    node: Node, tensors: Mapping[str, Tensor], values: Mapping[str, Array], original: Node
+) -> list[Array]:
+    """What the node makes of codes of the float values, as floats again."""
+    ins: dict[str, Array] = {}
+    for name, source in zip(node.inputs, original.inputs, strict=False):
+        if name is None:
+            continue
+        tensor = tensors[name]
+        if tensor.data is not None:
+            ins[name] = tensor.data
+        elif source is not None:
+            x = values[source]
+            ins[name] = codes_of(x, tensor) if tensor.dtype is DType.I8 else x
+    # A bias that only the codes have.
+    ins |= {
+        n: t.data for n in node.inputs if n and (t := tensors[n]).data is not None and n not in ins
+    }
+    quants = [tensors[name].quant for name in node.outputs]
+    made = run_node(node, tensors, ins)
+    return [y if q is None else dequantize(y, q) for y, q in zip(made, quants, strict=True)]
+
+
+def rerun(graph: Graph, start: int, values: dict[str, Array]) -> None:
+    """Computes again what depends on the outputs of node `start`."""
+    changed = {*graph.nodes[start].outputs}
+    for node in graph.nodes[start + 1 :]:
+        if changed & {*node.inputs}:
+            values.update(zip(node.outputs, run_node(node, graph.tensors, values), strict=True))
+            changed |= {*node.outputs}

@@ -1,0 +1,125 @@
+"""Puts parts of operators into a graph: slices before them, joins behind them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from edgekit.host.compiler.ir.ops import Concat, StridedSlice
+from edgekit.host.compiler.ir.types import Graph, Node, Quant, Shape, Tensor
+from edgekit.host.compiler.transforms.split.cut import Cut, Part, Site
+
+
+class Builder:
+    """A graph in the making. A piece that is there already is not cut out again."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.tensors: dict[str, Tensor] = dict(graph.tensors)
+        self.nodes: list[Node] = []
+        self.origin: dict[str, str] = {}
+        self._taken = {n.name for n in graph.nodes}
+        self._cuts: dict[str, tuple[str, Cut]] = {}  # of every piece: its tensor and where
+        self._pieces: dict[tuple[str, Cut], str] = {}  # those that this builder has placed
+
+    def draft(self) -> Builder:
+        """A builder for nodes that will be placed here later, all or changed."""
+        other = Builder(self.graph)
+        other.tensors, other._taken, other._cuts = self.tensors, self._taken, self._cuts
+        other._pieces = dict(self._pieces)
+        return other
+
+    def finish(self) -> Graph:
+        used = {t for n in self.nodes for t in (*n.inputs, *n.outputs) if t is not None}
+        used |= {*self.graph.inputs, *self.graph.outputs}
+        tensors = {name: t for name, t in self.tensors.items() if name in used}
+        return dataclasses.replace(self.graph, nodes=tuple(self.nodes), tensors=tensors)
+
+    def add(self, node: Node, origin: str | None = None) -> Node:
+        self.nodes.append(node)
+        for name in node.outputs:
+            if name in self._cuts:
+                self._pieces[self._cuts[name]] = name
+        if origin is not None:
+            self.origin[node.name] = origin
+        return node
+
+    def part(self, site: Site, part: Part, cut: Cut, label: str, origin: str) -> Node:
+        """The node that computes `cut` of the outputs, behind the slices it reads."""
+        pairs = zip(site.ins, part.inputs, strict=True)
+        inputs = tuple(self.piece(t, c, origin) for t, c in pairs)
+        outputs = tuple(self._output(t, cut, label) for t in site.outs)
+        name = self._fresh_node(f"{site.node.name}/{label}")
+        return self.add(Node(name, part.op, inputs, outputs), origin)
+
+    def piece(self, tensor: Tensor | None, cut: Cut | None, origin: str) -> str | None:
+        """The name of a piece of `tensor`, which is made here unless it is there already."""
+        if tensor is None or cut is None or cut.size == tensor.shape[cut.axis]:
+            return None if tensor is None else tensor.name
+        known = self._pieces.get((tensor.name, cut))
+        if known is not None:
+            return known
+        name = self._fresh_tensor(f"{tensor.name}[{cut.axis}:{cut.begin}:{cut.end}]")
+        self.tensors[name] = piece = _piece(tensor, cut, name)
+        self._cuts[name] = (tensor.name, cut)
+        if piece.data is not None:
+            self._pieces[tensor.name, cut] = name
+            return name
+        begin = [0] * len(tensor.shape)
+        begin[cut.axis] = cut.begin
+        op = StridedSlice(tuple(begin), (1,) * len(begin), piece.shape, piece.shape)
+        self.add(Node(self._fresh_node(name), op, (tensor.name,), (name,)), origin)
+        return name
+
+    def join(
+        self, parts: Sequence[Node], axis: int, outs: Iterable[Tensor], origin: str
+    ) -> list[Node]:
+        """One Concat per output of the parts."""
+        joins = []
+        for i, out in enumerate(outs):
+            name = self._fresh_node(f"{origin}/join{i or ''}")
+            inputs = tuple(p.outputs[i] for p in parts)
+            joins.append(self.add(Node(name, Concat(axis), inputs, (out.name,)), origin))
+        return joins
+
+    def _output(self, tensor: Tensor, cut: Cut, label: str) -> str:
+        name = self._fresh_tensor(f"{tensor.name}/{label}")
+        self.tensors[name] = dataclasses.replace(
+            tensor, name=name, shape=cut_shape(tensor.shape, cut)
+        )
+        return name
+
+    def _fresh_node(self, name: str) -> str:
+        while name in self._taken:
+            name += "'"
+        self._taken.add(name)
+        return name
+
+    def _fresh_tensor(self, name: str) -> str:
+        while name in self.tensors:
+            name += "'"
+        return name
+
+
+def cut_shape(shape: Shape, cut: Cut) -> Shape:
+    return (*shape[: cut.axis], cut.size, *shape[cut.axis + 1 :])
+
+
+def even_cuts(axis: int, size: int, chunk: int) -> list[Cut]:
+    """Pieces of `chunk` elements, the last one smaller where they do not come out even."""
+    return [Cut(axis, at, min(at + chunk, size)) for at in range(0, size, chunk)]
+
+
+def _piece(tensor: Tensor, cut: Cut, name: str) -> Tensor:
+    quant, data = tensor.quant, tensor.data
+    if quant is not None and quant.per_channel and quant.axis == cut.axis:
+        part = slice(cut.begin, cut.end)
+        quant = Quant(quant.scale[part], quant.zero_point[part], quant.axis)
+    if data is not None:
+        picks = [slice(None)] * cut.axis + [slice(cut.begin, cut.end)]
+        data = np.ascontiguousarray(data[tuple(picks)])
+    return dataclasses.replace(
+        tensor, name=name, shape=cut_shape(tensor.shape, cut), quant=quant, data=data
+    )

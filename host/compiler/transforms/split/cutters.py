@@ -1,0 +1,317 @@
+"""How each kind of operator is cut: one function per family, from a piece of the outputs back to
+the pieces of the inputs. None of them cuts what the operator sums over."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import DType, Operator, Padding, Tensor
+from edgekit.host.compiler.ir.windows import span
+from edgekit.host.compiler.transforms.split.cut import (
+    Cut,
+    Cutter,
+    Part,
+    Site,
+    aligned_from_the_right,
+)
+
+N, H, W, C = 0, 1, 2, 3  # axes of images
+
+
+def _rows(cut: Cut, size: int, window: int, stride: int, before: int) -> tuple[Cut, int, int]:
+    """Rows of an image of `size` rows under output rows, and the padding they still need."""
+    first = cut.begin * stride - before
+    last = (cut.end - 1) * stride - before + window
+    top, bottom = max(0, -first), max(0, last - size)
+    # A window that lies in the padding alone still needs a row to be an image.
+    begin = min(max(first, 0), size - 1)
+    end = max(min(last, size), begin + 1)
+    return Cut(H, begin, end), top, bottom
+
+
+def cut_conv(site: Site, cut: Cut) -> Part | None:
+    op = site.node.op
+    assert isinstance(op, ops.Conv2D)
+    x, w = site.operand(0), site.operand(1)
+    rest = _rest(site, cut)
+    if cut.axis == N:
+        return Part(op, (cut, None, *rest))
+    if cut.axis == C:
+        return Part(op, (None, Cut(0, cut.begin, cut.end), *rest))
+    if cut.axis != H or _quantizes_its_input(x, w):
+        return None
+    rows = _row_part(op.padding, cut, x, span((w.shape[1], w.shape[2]), op.dilation)[0], op.stride)
+    if rows is None:
+        return None
+    return Part(dataclasses.replace(op, padding=rows[1]), (rows[0], None, *rest))
+
+
+def _rest(site: Site, cut: Cut) -> tuple[Cut | None, ...]:
+    """The cuts of a product's bias, residual and epilogue's operand."""
+    wide = cut.axis != len(site.outs[0].shape) - 1
+
+    def of_channels(values: Tensor | None) -> Cut | None:
+        if wide or values is None or values.elements == 1:
+            return None
+        return Cut(len(values.shape) - 1, cut.begin, cut.end)
+
+    bias, residual, operand = (*site.ins[2:5], None, None, None)[:3]
+    cuts = (
+        of_channels(bias),
+        cut if residual is not None else None,
+        of_channels(operand),
+    )
+    return cuts[: len(site.ins) - 2]
+
+
+def _quantizes_its_input(x: Tensor, w: Tensor) -> bool:
+    """Whether a product quantizes its input by the range of a whole image or row: a part of it has
+    another one."""
+    return x.dtype is DType.F32 and w.dtype is not DType.F32
+
+
+def _row_part(
+    padding: Padding, cut: Cut, x: Tensor, window: int, stride: tuple[int, int]
+) -> tuple[Cut, Padding] | None:
+    rows, top, bottom = _rows(cut, x.shape[H], window, stride[0], padding.top)
+    # The operator's own arithmetic must give the rows of the cut, no more.
+    if (rows.size + top + bottom - window) // stride[0] + 1 != cut.size:
+        return None
+    return rows, dataclasses.replace(padding, top=top, bottom=bottom)
+
+
+def cut_depthwise(site: Site, cut: Cut) -> Part | None:
+    op = site.node.op
+    assert isinstance(op, ops.DepthwiseConv2D)
+    x, w = site.operand(0), site.operand(1)
+    rest = _rest(site, cut)
+    if cut.axis == N:
+        return Part(op, (cut, None, *rest))
+    if cut.axis == C:
+        if cut.begin % op.multiplier or cut.end % op.multiplier:
+            return None
+        source = Cut(C, cut.begin // op.multiplier, cut.end // op.multiplier)
+        return Part(op, (source, cut, *rest))
+    if cut.axis != H or _quantizes_its_input(x, w):
+        return None
+    rows = _row_part(op.padding, cut, x, span((w.shape[1], w.shape[2]), op.dilation)[0], op.stride)
+    if rows is None:
+        return None
+    return Part(dataclasses.replace(op, padding=rows[1]), (rows[0], None, *rest))
+
+
+def cut_transpose_conv(site: Site, cut: Cut) -> Part | None:
+    op = site.node.op
+    rest = _rest(site, cut)
+    if cut.axis == N:
+        return Part(op, (cut, None, *rest))
+    if cut.axis == C:
+        return Part(op, (None, Cut(0, cut.begin, cut.end), *rest))
+    return None
+
+
+def cut_fully_connected(site: Site, cut: Cut) -> Part | None:
+    """Rows where the input has the output's leading dimensions; else channels."""
+    x, out = site.operand(0), site.outs[0]
+    if cut.axis == len(out.shape) - 1:
+        return Part(site.node.op, (None, Cut(0, cut.begin, cut.end), *_rest(site, cut)))
+    if x.shape[:-1] != out.shape[:-1]:
+        return None
+    return Part(site.node.op, (cut, None, *_rest(site, cut)))
+
+
+def cut_outlier(site: Site, cut: Cut) -> Part | None:
+    """Output channels: which channels of the input hold outliers depends on all of its rows."""
+    if cut.axis != len(site.outs[0].shape) - 1:
+        return None
+    channels = Cut(0, cut.begin, cut.end)
+    rest = (channels, cut)  # bias, residual
+    held = [
+        c if site.ins[3 + i] is not None else None for i, c in enumerate(rest[: len(site.ins) - 3])
+    ]
+    return Part(site.node.op, (None, channels, Cut(1, cut.begin, cut.end), *held))
+
+
+def cut_pool(site: Site, cut: Cut) -> Part | None:
+    """Images and channels; rows only with the whole of each window's rows."""
+    op = site.node.op
+    assert isinstance(op, ops.AveragePool2D | ops.MaxPool2D)
+    if cut.axis in (N, C):
+        return Part(op, (cut,))
+    if cut.axis != H:
+        return None
+    rows = _row_part(op.padding, cut, site.operand(0), op.window[0], op.stride)
+    if rows is None:
+        return None
+    return Part(dataclasses.replace(op, padding=rows[1]), (rows[0],))
+
+
+def cut_resize(site: Site, cut: Cut) -> Part | None:
+    return Part(site.node.op, (cut,)) if cut.axis in (N, C) else None
+
+
+def cut_elementwise(site: Site, cut: Cut) -> Part | None:
+    if any(t is not None and t.quant is not None and t.quant.per_channel for t in site.ins):
+        return None
+    return Part(site.node.op, aligned_from_the_right(site, cut, range(len(site.ins))))
+
+
+def cut_transpose(site: Site, cut: Cut) -> Part | None:
+    op = site.node.op
+    assert isinstance(op, ops.Transpose)
+    return Part(op, (Cut(op.permutation[cut.axis], cut.begin, cut.end),))
+
+
+def cut_pad(site: Site, cut: Cut) -> Part | None:
+    """A piece that is all padding would be an image without elements: not cut there."""
+    op = site.node.op
+    assert isinstance(op, ops.Pad)
+    size, before = site.operand(0).shape[cut.axis], op.before[cut.axis]
+    begin, end = max(cut.begin - before, 0), min(cut.end - before, size)
+    if begin >= end:
+        return None
+    befores, afters = list(op.before), list(op.after)
+    befores[cut.axis] = max(before - cut.begin, 0)
+    afters[cut.axis] = max(cut.end - before - size, 0)
+    part = dataclasses.replace(op, before=tuple(befores), after=tuple(afters))
+    return Part(part, (Cut(cut.axis, begin, end),))
+
+
+def cut_concat(site: Site, cut: Cut) -> Part | None:
+    op = site.node.op
+    assert isinstance(op, ops.Concat)
+    return None if cut.axis == op.axis else Part(op, (cut,) * len(site.ins))
+
+
+def cut_split(site: Site, cut: Cut) -> Part | None:
+    op = site.node.op
+    assert isinstance(op, ops.Split)
+    return None if cut.axis == op.axis else Part(op, (cut,))
+
+
+def cut_strided_slice(site: Site, cut: Cut) -> Part | None:
+    """The part of a strided slice whose output keeps the axes of the input."""
+    op = site.node.op
+    assert isinstance(op, ops.StridedSlice)
+    if op.shape != op.extent:
+        return None
+    begin, stride = op.begin[cut.axis], op.stride[cut.axis]
+    ends = (begin + cut.begin * stride, begin + (cut.end - 1) * stride)
+    source = Cut(cut.axis, min(ends), max(ends) + 1)
+    begins, extents = list(op.begin), list(op.extent)
+    begins[cut.axis] = ends[0] - source.begin
+    extents[cut.axis] = cut.size
+    part = dataclasses.replace(op, begin=tuple(begins), extent=tuple(extents), shape=tuple(extents))
+    return Part(part, (source,))
+
+
+def cut_reduction(site: Site, cut: Cut) -> Part | None:
+    """Axes that stay; `cut` counts those of the output."""
+    op = site.node.op
+    assert isinstance(op, ops.Mean | ops.Total)
+    rank = len(site.operand(0).shape)
+    kept = range(rank) if op.keep_dims else [a for a in range(rank) if a not in op.axes]
+    axis = kept[cut.axis]
+    return None if axis in op.axes else Part(op, (Cut(axis, cut.begin, cut.end),))
+
+
+def cut_arg_extreme(site: Site, cut: Cut) -> Part | None:
+    op = site.node.op
+    assert isinstance(op, ops.ArgExtreme)
+    return None if cut.axis == op.axis else Part(op, (cut,))
+
+
+def cut_softmax(site: Site, cut: Cut) -> Part | None:
+    last = len(site.outs[0].shape) - 1
+    return None if cut.axis == last else Part(site.node.op, (cut,))
+
+
+def cut_layer_norm(site: Site, cut: Cut) -> Part | None:
+    """Rows; factor and shift are whole."""
+    op, rank = site.node.op, len(site.outs[0].shape)
+    assert isinstance(op, ops.LayerNorm)
+    rest = (None,) * (len(site.ins) - 1)
+    return Part(op, (cut, *rest)) if cut.axis < rank - op.axes else None
+
+
+def cut_gather(site: Site, cut: Cut) -> Part | None:
+    op = site.node.op
+    assert isinstance(op, ops.Gather)
+    among = len(site.operand(1).shape)
+    if cut.axis < op.axis:
+        return Part(op, (cut, None))
+    if cut.axis < op.axis + among:
+        return Part(op, (None, Cut(cut.axis - op.axis, cut.begin, cut.end)))
+    return Part(op, (Cut(cut.axis - among + 1, cut.begin, cut.end), None))
+
+
+def cut_gather_codes(site: Site, cut: Cut) -> Part | None:
+    """Indices: a row is read whole."""
+    among = len(site.operand(1).shape)
+    return Part(site.node.op, (None, cut, None)) if cut.axis < among else None
+
+
+def cut_broadcast(site: Site, cut: Cut) -> Part | None:
+    op = site.node.op
+    assert isinstance(op, ops.BroadcastTo)
+    shape = (*op.shape[: cut.axis], cut.size, *op.shape[cut.axis + 1 :])
+    inputs = aligned_from_the_right(site, cut, (0,))
+    return Part(dataclasses.replace(op, shape=shape), inputs)
+
+
+def cut_matmul(site: Site, cut: Cut) -> Part | None:
+    if isinstance(site.node.op, ops.ViewedMatMul):  # made after splitting
+        return None
+    rank = len(site.outs[0].shape)
+    if cut.axis < rank - 2:
+        return Part(site.node.op, aligned_from_the_right(site, cut, (0, 1)))
+    matrix = 0 if cut.axis == rank - 2 else 1
+    axis = len(site.operand(matrix).shape) - (2 if matrix == 0 else 1)
+    cuts: list[Cut | None] = [None, None]
+    cuts[matrix] = Cut(axis, cut.begin, cut.end)
+    return Part(site.node.op, tuple(cuts))
+
+
+CUTTERS: Mapping[type[Operator], Cutter] = {
+    ops.Conv2D: cut_conv,
+    ops.DepthwiseConv2D: cut_depthwise,
+    ops.TransposeConv2D: cut_transpose_conv,
+    ops.FullyConnected: cut_fully_connected,
+    ops.OutlierFullyConnected: cut_outlier,
+    ops.AveragePool2D: cut_pool,
+    ops.MaxPool2D: cut_pool,
+    ops.ResizeBilinear: cut_resize,
+    ops.Add: cut_elementwise,
+    ops.Mul: cut_elementwise,
+    ops.Clamp: cut_elementwise,
+    ops.Logistic: cut_elementwise,
+    ops.HardSwish: cut_elementwise,
+    ops.Quantize: cut_elementwise,
+    ops.Cast: cut_elementwise,
+    ops.Function: cut_elementwise,
+    ops.Binary: cut_elementwise,
+    ops.Where: cut_elementwise,
+    ops.Convert: cut_elementwise,
+    ops.Transpose: cut_transpose,
+    ops.Pad: cut_pad,
+    ops.Concat: cut_concat,
+    ops.Split: cut_split,
+    ops.StridedSlice: cut_strided_slice,
+    ops.Mean: cut_reduction,
+    ops.Total: cut_reduction,
+    ops.ArgExtreme: cut_arg_extreme,
+    ops.Softmax: cut_softmax,
+    ops.LayerNorm: cut_layer_norm,
+    ops.Gather: cut_gather,
+    ops.GatherCodes: cut_gather_codes,
+    ops.BroadcastTo: cut_broadcast,
+    ops.MatMul: cut_matmul,
+}
+
+
+def cut_node(site: Site, cut: Cut) -> Part | None:
+    """The part of `site` that computes `cut` of its outputs; None where it cannot be cut so."""
+    cutter = next((CUTTERS[t] for t in type(site.node.op).__mro__ if t in CUTTERS), None)
+    return None if cutter is None else cutter(site, cut)

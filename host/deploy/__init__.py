@@ -1,0 +1,1 @@
+"""A compiled model goes to a board and is used there."""

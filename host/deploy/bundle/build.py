@@ -1,0 +1,105 @@
+"""An artifact of the compiler becomes a bundle."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgekit.device.runtime.agent.manifest import (
+    LIBRARY,
+    RUNTIME,
+    WEIGHTS,
+    BoardNeeds,
+    Description,
+    FileEntry,
+    Manifest,
+    ModelRef,
+    Variant,
+    parse_description,
+    parse_manifest,
+)
+from edgekit.device.runtime.agent.specs import GoldenFiles
+from edgekit.device.version import VERSION
+from edgekit.host.compiler.artifact import Artifact
+from edgekit.host.deploy.bundle.bundle import Bundle
+from edgekit.host.deploy.bundle.pyz import runtime_pyz
+from edgekit.kb.targets.board import BoardProfile
+
+
+def build_bundle(
+    artifact: Artifact, board: BoardProfile, counter: int = 0, others: Sequence[Artifact] = ()
+) -> Bundle:
+    """The bundle of `artifact` for `board`; the same bytes for the same arguments.
+
+    `others` are the same model for further input shapes, compiled after it so that the weights of
+    the last hold those of all (`compile_variants`). `counter` only grows: a board refuses a lower
+    one of the same model. Raises InputError of device.runtime.errors if the artifacts do not fit
+    together (a bug of the compiler).
+    """
+    files = {WEIGHTS: (artifact, *others)[-1].weights, RUNTIME: runtime_pyz()}
+    about = parse_description(artifact.description)
+    first = _variant(artifact, about, LIBRARY, "golden", files)
+    variants = tuple(
+        _variant(other, parse_description(other.description), f"{folder}/{LIBRARY}", folder, files)
+        for folder, other in ((f"shape{i}", other) for i, other in enumerate(others, 2))
+    )
+    features = {*board.features}.union(*(each.extras for each in (artifact, *others)))
+    manifest = Manifest(
+        id="",
+        kit_version=VERSION,
+        counter=counter,
+        model=ModelRef(artifact.model_name, artifact.model_sha256),
+        board=BoardNeeds(board.name, board.arch, tuple(sorted(features)), board.vlen_bits),
+        memory=about.memory,
+        inputs=about.inputs,
+        outputs=about.outputs,
+        operators=about.operators,
+        simd=about.simd,
+        golden=first.golden,
+        files=tuple(
+            FileEntry(path, len(data), hashlib.sha256(data).hexdigest())
+            for path, data in sorted(files.items())
+        ),
+        variants=variants,
+        placements=artifact.placements,
+        loss=artifact.loss,
+    ).with_id()
+    return Bundle(parse_manifest(manifest.to_json()), files)
+
+
+def _variant(
+    artifact: Artifact, about: Description, library: str, folder: str, files: dict[str, bytes]
+) -> Variant:
+    """`artifact` as the manifest has it; `files` get its library, and golden files in `folder`."""
+    golden = artifact.golden
+    inputs = _golden_files(f"{folder}/in", golden.inputs)
+    outputs = _golden_files(f"{folder}/out", golden.outputs)
+    margins = tuple(
+        None if codes is None else f"{folder}/margin{i}.bin"
+        for i, codes in enumerate(golden.margins)
+    )
+    files.update({library: artifact.library, **inputs, **outputs})
+    for path, codes in zip(margins, golden.margins, strict=True):
+        if path is not None and codes is not None:
+            files[path] = codes.tobytes()
+    tolerances = tuple(float(t) for t in golden.tolerances)
+    return Variant(
+        library,
+        about.memory,
+        about.inputs,
+        about.outputs,
+        about.operators,
+        GoldenFiles(tuple(inputs), tuple(outputs), tolerances, margins),
+    )
+
+
+def _golden_files(stem: str, arrays: Sequence[NDArray[Any]]) -> dict[str, bytes]:
+    """Raw little-endian bytes by path, in the order of the tensors."""
+    return {
+        f"{stem}{i}.bin": array.astype(array.dtype.newbyteorder("<"), order="C").tobytes()
+        for i, array in enumerate(map(np.asarray, arrays))
+    }

@@ -1,0 +1,105 @@
+"""The board's runtime as one file, made of the installed edgekit.device package."""
+
+from __future__ import annotations
+
+import functools
+import importlib.resources
+import re
+from collections.abc import Iterator
+from importlib.resources.abc import Traversable
+from pathlib import PurePosixPath
+
+from edgekit.host.deploy.bundle.archive import archive_bytes
+
+# Imports from edgekit.device and its packages, wherever they stand: from where, and what.
+_IMPORT = re.compile(
+    rb"^\s*from edgekit\.device((?:\.\w+)*) import (?:\(([^)]*)\)|(.*))", re.MULTILINE
+)
+_FIRST = (
+    "runtime/bytecode.py",
+    "runtime/agent/commands.py",
+    "runtime/application/__init__.py",
+)
+
+# The link `current` may be swapped while this starts: modules must all come from one file.
+_START = b"""import os
+import sys
+
+if sys.version_info < (3, 9):
+    sys.stdout.write(
+        '{"error": {"kind": "incompatible", "message": "expected Python 3.9 or newer on the board, '
+        'found %d.%d; install a newer python3"}}\\n' % sys.version_info[:2]
+    )
+    sys.exit(5)
+
+sys.path[0] = os.path.realpath(sys.path[0])
+
+from edgekit.device.runtime.bytecode import keep_bytecode, use_bytecode
+
+use_bytecode()
+
+from edgekit.device.runtime.agent.commands import main
+
+code = main()
+try:
+    keep_bytecode()
+except KeyboardInterrupt:
+    pass  # the answer was given
+sys.exit(code)
+"""
+
+# For programs on the board that have this file on their path. All of it is imported at once: the
+# file may be gone when a later release has come.
+_MODULE = b'''"""Deployed models in a program on the board; see docs/applications.md of edgekit."""
+
+from edgekit.device.runtime.bytecode import keep_bytecode, use_bytecode
+
+use_bytecode()
+
+from edgekit.device.runtime.application import *
+from edgekit.device.runtime.application import __all__
+
+keep_bytecode()
+'''
+
+
+@functools.cache
+def runtime_pyz() -> bytes:
+    """A zip that `python3 runtime.pyz` runs; the same bytes for the same package.
+
+    Only what the commands and applications import goes in: a serial console takes seconds for each
+    module more. Folders need entries of their own: without them zipimport does not see namespace
+    packages.
+    """
+    package = importlib.resources.files("edgekit.device")
+    # What the package offers to programs of the user's is not for the board's runtime.
+    modules = {"__init__.py": (package / "__init__.py").read_bytes()}
+    wanted = list(_FIRST)
+    while wanted:
+        name = wanted.pop()
+        if name not in modules:
+            modules[name] = (package / name).read_bytes()
+            wanted += _imported(package, modules[name])
+            wanted += [f"{folder}/__init__.py" for folder in _folders(name)]
+    folders = {folder for name in modules for folder in _folders(name)}
+    entries = [("__main__.py", _START), ("edgekit_runtime.py", _MODULE)]
+    entries += [("edgekit/", b""), ("edgekit/device/", b"")]
+    entries += [(f"edgekit/device/{name}/", b"") for name in sorted(folders)]
+    entries += [(f"edgekit/device/{name}", data) for name, data in sorted(modules.items())]
+    return archive_bytes(entries)
+
+
+def _folders(name: str) -> list[str]:
+    """The folders that a module is in: a/b.py → [a]."""
+    return [str(folder) for folder in PurePosixPath(name).parents][:-1]
+
+
+def _imported(package: Traversable, source: bytes) -> Iterator[str]:
+    """Files of the modules of edgekit.device that `source` imports, inside functions too."""
+    for dotted, several, one in _IMPORT.findall(source):
+        place = dotted.decode().strip(".").replace(".", "/")
+        if (package / place).is_dir():
+            names = [name.strip() for name in (several or one).decode().split(",")]
+            yield from (f"{place}/{name}.py".strip("/") for name in names if name)
+        else:
+            yield f"{place}.py"

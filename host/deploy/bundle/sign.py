@@ -1,0 +1,128 @@
+"""The host's signing key, and signatures of manifests by it: OpenSSH's own format and tool."""
+
+from __future__ import annotations
+
+import binascii
+import errno
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from edgekit.device.runtime.agent.signing import KEY_TYPE, NAMESPACE, PublicKey, parse_key
+from edgekit.device.runtime.errors import InputError as DeviceInputError
+from edgekit.host.common.paths import data_folder
+from edgekit.host.deploy.bundle.bundle import Bundle
+from edgekit.host.errors import EdgekitError, InputError
+
+_NAME = "signing"
+_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class SigningKey:
+    """An Ed25519 key pair: the private key's file and its public half."""
+
+    file: Path
+    public: PublicKey
+
+
+def host_key() -> SigningKey:
+    """This user's signing key, made when it is first asked for."""
+    return signing_key(data_folder() / "keys")
+
+
+def signing_key(folder: Path) -> SigningKey:
+    """The key pair in `folder`, which is made if it is not there."""
+    if not folder.exists():
+        _make_key(folder)
+    public = folder / f"{_NAME}.pub"
+    try:
+        return SigningKey(folder / _NAME, parse_key(public.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise _no_public_half(folder / _NAME, error.strerror or str(error)) from None
+    except (DeviceInputError, UnicodeDecodeError):
+        raise _no_public_half(folder / _NAME, "something else") from None
+
+
+def sign_bundle(bundle: Bundle, key: SigningKey | None = None) -> Bundle:
+    """`bundle` with a signature of its manifest by `key` (the host's if left out).
+
+    Ed25519 signatures hold no chance and no time: the same key gives the same bytes.
+    """
+    key = key or host_key()
+    command = ["-Y", "sign", "-q", "-f", str(key.file), "-n", NAMESPACE]
+    try:
+        signature = _ssh_keygen(command, bundle.manifest.to_json())
+    except _SshKeygenError as error:
+        if "doesn't match" in str(error):
+            raise _no_public_half(key.file, "that of another key") from None
+        raise _no_key(key.file, str(error)) from None
+    if key.public.blob not in binascii.a2b_base64(b"".join(signature.splitlines()[1:-1])):
+        raise _no_public_half(key.file, "that of another key")
+    return replace(bundle, signature=signature)
+
+
+class _SshKeygenError(EdgekitError):
+    """The message is what ssh-keygen said."""
+
+
+def _no_public_half(key: Path, found: str) -> InputError:
+    return InputError(
+        f"{key}.pub: expected the public half of the signing key, found: {found}; "
+        f"write it again: ssh-keygen -y -f {key} > {key}.pub"
+    )
+
+
+def _no_key(key: Path, found: str) -> InputError:
+    if key.is_file() and key.stat().st_mode & 0o077:
+        return InputError(
+            f"{key}: expected the signing key to be this user's alone, found that others may read "
+            f"it; run: chmod 600 {key}"
+        )
+    folder = key.parent
+    return InputError(
+        f"{key}: expected ssh-keygen to sign with this host's key, found: {found}; put it back "
+        f"from a backup, or have a new one made: mv {folder} {folder}.old (boards then have to "
+        "be told: edgekit board add)"
+    )
+
+
+def _make_key(folder: Path) -> None:
+    """Made aside and renamed, so that two processes at once end up with one whole pair."""
+    try:
+        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".keys-") as aside:
+            made = Path(aside) / "keys"
+            made.mkdir(mode=0o700)
+            kind = ["-t", KEY_TYPE.removeprefix("ssh-")]
+            _ssh_keygen(["-q", *kind, "-N", "", "-C", "edgekit", "-f", str(made / _NAME)], b"")
+            made.rename(folder)
+    except _SshKeygenError as error:
+        raise InputError(
+            f"{folder}: expected ssh-keygen to make the signing key, found: {error}; see that the "
+            "disk is neither full nor read-only, or set EDGEKIT_HOME"
+        ) from None
+    except OSError as error:
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+            raise InputError(
+                f"{folder}: expected room for the signing key, found: {error.strerror}; "
+                "set EDGEKIT_HOME to a folder of your own"
+            ) from None
+
+
+def _ssh_keygen(arguments: list[str], data: bytes) -> bytes:
+    program = shutil.which("ssh-keygen")
+    if program is None:
+        raise InputError(
+            "expected ssh-keygen to sign the bundle, found none; "
+            "install it: apt-get install openssh-client"
+        )
+    done = subprocess.run(
+        [program, *arguments], input=data, capture_output=True, timeout=_SECONDS, check=False
+    )
+    if done.returncode != 0:
+        found = " ".join(done.stderr.decode("utf-8", "replace").split())
+        raise _SshKeygenError(found or f"exit code {done.returncode}")
+    return done.stdout

@@ -1,0 +1,191 @@
+"""Connections to boards by their names: this machine, the inventory, a virtual board."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from edgekit.host.common.paths import data_folder
+from edgekit.host.deploy.inventory import BoardEntry, boards, find_board
+from edgekit.host.deploy.transport import LocalTransport, Transport
+from edgekit.host.errors import IncompatibleError, InputError
+from edgekit.host.virtual.machines import virtual_board, virtual_board_names
+from edgekit.kb.targets.board import board_names, nearest
+
+if TYPE_CHECKING:
+    from edgekit.host.deploy.transport.serial_line import SerialTarget
+    from edgekit.host.virtual import RunningBoard
+
+_PASSWORD = "EDGEKIT_PASSWORD"  # of a serial console: a file is no place for it
+
+LOCAL = "local"
+Via = Literal["ssh", "serial"]
+
+
+@dataclass(frozen=True)
+class Connection:
+    """A transport to a board, and what is known of the board at its end."""
+
+    transport: Transport
+    profile: str
+    own: bool = False  # the board is this host's alone, which may enroll its key there
+    emulated: bool = False  # its times say nothing of a real board
+    threads: int | None = None  # that models run with; None: as their releases say
+    cluster: str = ""  # on whose cores; "": as their releases say
+    counting: bool = True  # whether its instructions can be counted, if it is emulated
+
+
+def check_counting(connection: Connection) -> None:
+    """IncompatibleError for a virtual board that can neither be timed nor count; asks nobody."""
+    if connection.emulated and not connection.counting:
+        name = connection.transport.board
+        raise IncompatibleError(
+            f"board '{name}': expected an emulated board that counts instructions, found one "
+            f"without; start it again: edgekit board down {name}, then "
+            f"edgekit board up {name} --counting"
+        )
+
+
+def profile_of(name: str, folder: Path | None = None) -> str:
+    """The profile to compile for: that of the board `name`, or `name` itself."""
+    if name == LOCAL:
+        return name
+    if entry := find_board(name, folder or Path.cwd()):
+        return entry.profile
+    return virtual_board(name).profile if name in virtual_board_names() else name
+
+
+def connect_to(name: str, via: Via | None = None, folder: Path | None = None) -> Connection:
+    """A connection to the board `name`; nothing is sent yet.
+
+    A board of the inventory (edgekit.toml in `folder` or above, then the user's) comes before a
+    virtual board of the same name. Raises InputError if there is neither.
+    """
+    if name == LOCAL:
+        return Connection(LocalTransport(data_folder() / "boards" / LOCAL), LOCAL, own=True)
+    if entry := find_board(name, folder or Path.cwd()):
+        return connect_to_entry(entry, via)
+    from edgekit.host.virtual import find_running
+
+    if running := find_running(name):
+        transport = _to_virtual(running, via)
+        profile, counting = running.profile, running.counting
+        # What is fastest on a real board says nothing of an emulator that spins for each core.
+        return Connection(transport, profile, own=True, emulated=True, threads=1, counting=counting)
+    raise InputError(_nowhere(name))
+
+
+def console_of(name: str, folder: Path | None = None) -> SerialTarget:
+    """The serial console of the board `name`, found as `connect_to` does. Raises InputError."""
+    if name == LOCAL:
+        raise InputError(
+            "expected a board with a serial console, found 'local', which is this machine; "
+            "name a board: --board NAME, or a port: --device /dev/ttyUSB0"
+        )
+    if entry := find_board(name, folder or Path.cwd()):
+        return _entry_console(entry)
+    from edgekit.host.virtual import find_running
+
+    if running := find_running(name):
+        return _virtual_console(running)
+    raise InputError(_nowhere(name))
+
+
+def connect_to_entry(entry: BoardEntry, via: Via | None = None) -> Connection:
+    """A connection to a board of the inventory, or to one that is about to be in it."""
+    own = entry.transport == LOCAL
+    transport, cluster = _to_entry(entry, via), entry.cluster or ""
+    return Connection(transport, entry.profile, own=own, threads=entry.threads, cluster=cluster)
+
+
+def _nowhere(name: str) -> str:
+    add = f"edgekit board add {name} --host USER@ADDRESS"
+    if name in virtual_board_names():
+        return (
+            f"expected a board that can be reached, found none named '{name}'; "
+            f"start a virtual one: edgekit board up {name}, or name yours: {add}"
+        )
+    if name in board_names():
+        return (
+            f"expected a board that can be reached, found only the profile '{name}'; "
+            f"name your board: {add}"
+        )
+    return (
+        f"expected a board that can be reached, found none named '{name}'{_nearest(name)}; "
+        f"see: edgekit board status, or name it: {add} (profiles: edgekit boards)"
+    )
+
+
+def _nearest(name: str) -> str:
+    known = (LOCAL, *(entry.name for entry in boards(Path.cwd())), *virtual_board_names())
+    return nearest(name, known) or nearest(name)
+
+
+def _to_entry(entry: BoardEntry, via: Via | None) -> Transport:
+    kind = via or entry.transport
+    if kind == LOCAL:
+        return LocalTransport(data_folder() / "boards" / entry.name, entry.name)
+    if kind == "serial":
+        return _serial(_entry_console(entry))
+    if entry.host is None:
+        raise InputError(
+            f"board '{entry.name}': expected an address, found none in the inventory; "
+            f'add host = "..." to [boards.{entry.name}]'
+        )
+    from edgekit.host.deploy.transport.ssh import SshTarget, SshTransport
+    from edgekit.host.deploy.transport.ssh_config import user_config
+
+    return SshTransport(
+        SshTarget(
+            board=entry.name,
+            host=entry.host,
+            port=entry.port,
+            user=entry.user,
+            identity=entry.identity,
+            host_key=entry.host_key,
+            config=user_config(),
+        )
+    )
+
+
+def _to_virtual(board: RunningBoard, via: Via | None) -> Transport:
+    if via == "serial":
+        return _serial(_virtual_console(board))
+    from edgekit.host.deploy.transport.ssh import SshTarget, SshTransport
+
+    return SshTransport(
+        SshTarget(
+            board=board.name,
+            host=board.ssh_host,
+            port=board.ssh_port,
+            user=board.user,
+            identity=board.identity,
+            host_key=board.host_key,
+        )
+    )
+
+
+def _serial(target: SerialTarget) -> Transport:
+    from edgekit.host.deploy.transport.serial import SerialTransport
+
+    return SerialTransport(target)
+
+
+def _entry_console(entry: BoardEntry) -> SerialTarget:
+    from edgekit.host.deploy.transport.serial_line import SerialTarget
+
+    if entry.device is None:
+        raise InputError(
+            f"board '{entry.name}': expected a serial device, found none in the inventory; "
+            f'add device = "/dev/ttyUSB0" to [boards.{entry.name}]'
+        )
+    password = os.environ.get(_PASSWORD)
+    return SerialTarget(entry.name, entry.device, entry.baud, entry.user or "root", password)
+
+
+def _virtual_console(board: RunningBoard) -> SerialTarget:
+    from edgekit.host.deploy.transport.serial_line import SerialTarget
+
+    return SerialTarget(board.name, board.console, user=board.user, password=board.password)

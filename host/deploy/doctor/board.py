@@ -1,0 +1,224 @@
+"""Checks of a board: what it says of itself, beside its profile and what a deploy needs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from edgekit.device.runtime.agent.clusters import Cluster, ranges
+from edgekit.device.runtime.agent.probe import Probe
+from edgekit.host.deploy.api import Device, connect
+from edgekit.host.deploy.doctor.propose import propose
+from edgekit.host.deploy.doctor.types import Finding, Verdict
+from edgekit.host.deploy.release import probe
+from edgekit.host.errors import EdgekitError, InputError
+from edgekit.kb.targets.board import BoardProfile, board_names, load_board
+
+_OLDEST_PYTHON = (3, 9)
+_MEMORY_BYTES = 64 << 20
+_DISK_BYTES = 64 << 20
+_CLOCK_SECONDS = 300
+_COUNTING_ALLOWED = 2  # perf_event_paranoid up to which a user may count his own process
+_SLOWEST = "powersave"  # the governor of the lowest clock, but for x86 that chooses its own
+_SAME_MEMORY = 0.6  # the kernel and firmware keep a part of what the data sheet says
+
+
+def examine_board(board: str, profile: BoardProfile) -> Iterator[Finding]:
+    """Findings about the board, if it can be reached; InputError if it is not known at all."""
+    try:
+        device = connect(board)
+    except InputError as error:
+        if board not in board_names():
+            raise
+        text = f"{profile.description}; a profile to compile for, no board of that name yet"
+        yield Finding(f"board {board}", Verdict.INFO, text, _advice(error))
+        return
+    yield from examine_device(device, profile)
+
+
+def examine_device(device: Device, profile: BoardProfile) -> Iterator[Finding]:
+    """Findings about a board that is known; that it cannot be reached is one of them."""
+    board = device.name
+    try:
+        found = probe(device.transport)
+    except EdgekitError as error:
+        yield Finding(f"board {board}", Verdict.FAIL, _without_advice(error), _advice(error))
+        return
+    yield Finding(f"board {board}", Verdict.OK, f"{profile.description}; answers")
+    yield from compare(found, profile, time.time())
+    yield _releases(device)
+
+
+def _releases(device: Device) -> Finding:
+    """Every file of what is installed, compared with its SHA-256."""
+    try:
+        found = device.status()
+    except EdgekitError as error:
+        return Finding("releases", Verdict.FAIL, _without_advice(error), _advice(error))
+    every = (found, *found.named.values())
+    there = [info for one in every for info in (one.current, one.previous) if info]
+    for info in there:
+        if info.damage:
+            return Finding("releases", Verdict.FAIL, f"{info.id}: {info.damage}", "deploy it again")
+    if not there:
+        return Finding("releases", Verdict.OK, "nothing deployed")
+    return Finding("releases", Verdict.OK, f"{', '.join(info.id for info in there)}, whole")
+
+
+def compare(found: Probe, profile: BoardProfile, now: float) -> Iterator[Finding]:
+    """What a board says of itself, held against its profile; `now` is the host's clock."""
+    yield _machine(found, profile)
+    yield _features(found, profile)
+    yield _cores(found, profile)
+    for cluster in found.clusters:
+        yield _cluster(cluster, found.machine)
+    yield _memory(found, profile)
+    yield _disk(found)
+    yield _python(found)
+    yield _signatures(found)
+    yield _clock(found, now)
+    yield _perf(found)
+
+
+def _machine(found: Probe, profile: BoardProfile) -> Finding:
+    seen = f"{found.machine}, {', '.join(found.core_names) or 'core not named'}"
+    if found.machine != profile.arch:
+        text = f"{seen}; profile {profile.name} is for {profile.arch}"
+        return Finding("machine", Verdict.FAIL, text, _another_profile(found))
+    if profile.core and found.core_names and profile.core not in found.core_names:
+        text = f"{seen}; profile {profile.name} is tuned for {profile.core}"
+        return Finding("machine", Verdict.WARN, text, _another_profile(found))
+    return Finding("machine", Verdict.OK, seen)
+
+
+def _another_profile(found: Probe) -> str:
+    return f"give the board the profile of its core ({found.machine}): edgekit boards"
+
+
+def _features(found: Probe, profile: BoardProfile) -> Finding:
+    missing = sorted(set(profile.features) - set(found.features))
+    length = f", vectors of {found.vlen_bits} bits" if found.vlen_bits else ""
+    if missing:
+        text = f"no {', '.join(missing)}{length}; bundles for {profile.name} are refused"
+        return Finding("cpu features", Verdict.FAIL, text, _another_profile(found))
+    if profile.vlen_bits > (found.vlen_bits or 0):
+        text = f"vectors of {found.vlen_bits or 0} bits; bundles need {profile.vlen_bits}"
+        return Finding("cpu features", Verdict.FAIL, text, _another_profile(found))
+    if (longer := propose(found)) and load_board(longer.profile).vlen_bits > profile.vlen_bits:
+        used = f"bundles for {profile.name} use {profile.vlen_bits or 'none'}"
+        mend = f"give the board the profile {longer.profile}, which uses more of them"
+        return Finding(
+            "cpu features", Verdict.INFO, f"vectors of {found.vlen_bits} bits; {used}", mend
+        )
+    names = ", ".join(profile.features) or "nothing special needed"
+    if extras := sorted(set(profile.extras) - set(found.features)):
+        text = f"{names}{length}; does not tell of {', '.join(extras)}, which --precision needs"
+        mend = "a newer kernel, if the core has it; without --precision nothing is missing"
+        return Finding("cpu features", Verdict.INFO, text, mend)
+    names = ", ".join((*profile.features, *profile.extras)) or names
+    return Finding("cpu features", Verdict.OK, f"{names}{length}")
+
+
+def _cores(found: Probe, profile: BoardProfile) -> Finding:
+    seen = f"{found.cores} usable"
+    if found.cores < profile.cores:
+        text = f"{seen}; profile {profile.name} has {profile.cores}"
+        mend = "nothing, if the board has no more; else see its boot options (maxcpus, isolcpus)"
+        return Finding("cores", Verdict.INFO, text, mend)
+    return Finding("cores", Verdict.OK, seen)
+
+
+def _cluster(cluster: Cluster, machine: str) -> Finding:
+    """A cluster's cores, clock and governor, and whether all of them may be used."""
+    check = "cluster" if cluster.name == "all" else f"cluster {cluster.name}"
+    clock = "" if cluster.max_mhz is None else f" at up to {cluster.max_mhz:.0f} MHz"
+    governor = f", governor {cluster.governor}" if cluster.governor else ""
+    numbers = f" ({ranges(cluster.cores)})"
+    seen = f"{len(cluster.cores)} x {cluster.core or 'core'}{numbers}{clock}{governor}"
+    if len(cluster.usable) < len(cluster.cores):
+        text = f"{seen}; {len(cluster.usable)} usable: models run on those, with as many threads"
+        mend = "nothing, if that is wanted; else see the container's or the session's cpuset"
+        return Finding(check, Verdict.INFO, text, mend)
+    if machine != "x86_64" and _SLOWEST in (cluster.governor or "").split(", "):
+        text = f"{seen}; {_SLOWEST} holds the clock low"
+        folder = f"/sys/devices/system/cpu/cpu{cluster.cores[0]}/cpufreq"
+        mend = f"on the board: echo schedutil | sudo tee {folder}/scaling_governor"
+        return Finding(check, Verdict.INFO, text, mend)
+    return Finding(check, Verdict.OK, seen)
+
+
+def _memory(found: Probe, profile: BoardProfile) -> Finding:
+    if found.memory_bytes is None or found.available_bytes is None:
+        return Finding("memory", Verdict.WARN, "the board does not tell", "mount /proc on it")
+    seen = f"{_mebibytes(found.available_bytes)} of {_mebibytes(found.memory_bytes)} available"
+    if found.available_bytes < _MEMORY_BYTES:
+        return Finding("memory", Verdict.WARN, seen, "end other programs on the board")
+    if found.memory_bytes < _SAME_MEMORY * profile.memory_bytes:
+        text = f"{seen}; profile {profile.name} has {_mebibytes(profile.memory_bytes)}"
+        return Finding("memory", Verdict.INFO, text, "nothing, as long as the models fit")
+    return Finding("memory", Verdict.OK, seen)
+
+
+def _disk(found: Probe) -> Finding:
+    seen = f"{_mebibytes(found.disk_free_bytes)} free"
+    if found.disk_free_bytes < _DISK_BYTES:
+        return Finding("disk", Verdict.WARN, seen, "free some space on the board's disk")
+    return Finding("disk", Verdict.OK, seen)
+
+
+def _python(found: Probe) -> Finding:
+    version = tuple(int(n) for n in found.python.split(".")[:2])
+    if version < _OLDEST_PYTHON:
+        mend = "install Python 3.9 or newer on the board"
+        return Finding("board python", Verdict.FAIL, found.python, mend)
+    return Finding("board python", Verdict.OK, found.python)
+
+
+def _signatures(found: Probe) -> Finding:
+    if found.ssh_keygen:
+        return Finding("signatures", Verdict.OK, "ssh-keygen verifies them")
+    text = "no ssh-keygen, so the board refuses bundles unless it was added with --unsigned"
+    mend = "on the board: apt-get install openssh-client"
+    return Finding("signatures", Verdict.WARN, text, mend)
+
+
+def _clock(found: Probe, now: float) -> Finding:
+    off = found.clock - now
+    if abs(off) > _CLOCK_SECONDS:
+        date = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(found.clock))
+        text = f"{date}, {_duration(abs(off))} {'ahead' if off > 0 else 'behind'}"
+        mend = f"nothing breaks; to have right dates, on the board: sudo date -s @{now:.0f}"
+        return Finding("clock", Verdict.WARN, text, mend)
+    return Finding("clock", Verdict.OK, f"{abs(off):.1f} s from this machine's")
+
+
+def _perf(found: Probe) -> Finding:
+    level = found.perf_event_paranoid
+    if level is None:
+        text = "the kernel has no perf; instructions cannot be counted"
+        return Finding("perf", Verdict.INFO, text, "a kernel with CONFIG_PERF_EVENTS")
+    if level > _COUNTING_ALLOWED:
+        text = f"perf_event_paranoid {level}; instructions cannot be counted by users"
+        mend = "on the board: sudo sysctl kernel.perf_event_paranoid=2"
+        return Finding("perf", Verdict.INFO, text, mend)
+    return Finding("perf", Verdict.OK, f"perf_event_paranoid {level}")
+
+
+def _duration(seconds: float) -> str:
+    for unit, length in (("years", 31557600), ("days", 86400), ("hours", 3600)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds / 60:.0f} minutes"
+
+
+def _mebibytes(count: int) -> str:
+    return f"{count / 2**20:.0f} MiB"
+
+
+def _advice(error: EdgekitError) -> str:
+    """The last part of a message is what to do next."""
+    return str(error).rpartition("; ")[2]
+
+
+def _without_advice(error: EdgekitError) -> str:
+    return str(error).rpartition("; ")[0] or str(error)

@@ -1,0 +1,101 @@
+"""How releases that were made here were decided, kept by release for those who ask later.
+
+A profile that comes home from a board names its release; which rule chose each kernel, and what
+else there was, is known only where the release was made.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+import re
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from edgekit.host.common.files import write_whole
+from edgekit.host.common.paths import data_folder
+
+_MOST = 500  # releases; the newest stay
+_SUFFIX = ".json.gz"
+_RELEASE = re.compile("[0-9a-f]{16}")
+_LOG = logging.getLogger(__name__)
+
+
+def remember(release: str, explained: Mapping[str, Any]) -> None:
+    """Keeps what `compile --explain` writes of a release. Nothing fails for want of room for it."""
+    folder = _folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        content = json.dumps(explained, separators=(",", ":")).encode()
+        write_whole(folder / f"{release}{_SUFFIX}", gzip.compress(content, 6, mtime=0))
+        kept = sorted(folder.glob(f"*{_SUFFIX}"), key=_age, reverse=True)
+        for old in kept[_MOST:]:
+            old.unlink(missing_ok=True)
+    except OSError as error:
+        _LOG.info("the explanation of release %s is not kept: %s", release, error)
+
+
+def recall(release: str) -> Mapping[str, Any] | None:
+    """What was kept of a release; None if it was made elsewhere, or long ago."""
+    if not _RELEASE.fullmatch(release):  # boards say what they run
+        return None
+    try:
+        found = json.loads(gzip.decompress((_folder() / f"{release}{_SUFFIX}").read_bytes()))
+    except (OSError, EOFError, zlib.error, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def variant_of(document: Mapping[str, Any] | None, variant: int) -> Mapping[str, Any] | None:
+    """The explanation of one of several shapes."""
+    if document is None or variant == 0:
+        return document
+    others = document.get("variants", [])
+    found: Mapping[str, Any] | None = others[variant - 1] if variant <= len(others) else None
+    return found
+
+
+def nna_account(release: str, variant: int = 0) -> Mapping[str, Any] | None:
+    """What a run of a release costs on its board's NNA; None without one, or if that is not known
+    here."""
+    document = variant_of(recall(release), variant)
+    return document.get("nna") if document else None
+
+
+def nna_lines(account: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """An account for people; nothing for none."""
+    if account is None:
+        return ()
+    if not account["layers"]:
+        return ("no operator on the NNA",)
+    total, schedule = account["total"], account["schedule"]
+    stalls = ", ".join(f"{cause} {n:,}" for cause, n in total["stalls"].items() if n)
+    return (
+        f"{len(account['layers'])} operators in {total['cycles']:,} cycles, without overlap "
+        f"{total['serial_cycles']:,}, on the vector unit {total['vector_cycles']:,}",
+        f"{sum(total['stalls'].values()):,} cycles stalled{f' ({stalls})' if stalls else ''}",
+        f"{total['macs_useful']:,} useful MACs of {total['macs_done']:,} "
+        f"({total['macs_useful'] / total['macs_done']:.1%}), {_kib(total['bytes_loaded'])} loaded, "
+        f"{_kib(total['bytes_stored'])} stored, weights {_kib(total['weight_image_bytes'])}",
+        f"NNA {schedule['nna_us']:,.0f} µs and core {schedule['others_us']:,.0f} µs, "
+        f"{schedule['beside_us']:,.0f} µs of them at the same time, "
+        f"{schedule['makespan_us']:,.0f} µs in all by the cost model",
+    )
+
+
+def _kib(size: int) -> str:
+    return f"{size / 1024:,.1f} KiB"
+
+
+def _folder() -> Path:
+    return data_folder() / "explanations"
+
+
+def _age(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:  # removed by another process
+        return 0.0

@@ -1,0 +1,80 @@
+"""Deploying to a board and using what was deployed, over any Transport."""
+
+from edgekit.host.deploy.release.application import (
+    Application,
+    application_log,
+    application_status,
+    deployed_bundle,
+    read_application,
+    start_application,
+    stop_application,
+    with_application,
+)
+from edgekit.host.deploy.release.count import InstructionCount, count_instructions
+from edgekit.host.deploy.release.deploy import deploy, plan_deploy
+from edgekit.host.deploy.release.enroll import enroll, enroll_host, enroll_unsigned
+from edgekit.host.deploy.release.inference import Session, open_session
+from edgekit.host.deploy.release.noise import check_quiet, refuse_noise, why_noisy
+from edgekit.host.deploy.release.probed import probe
+from edgekit.host.deploy.release.runtime import QUICK_SECONDS, check_name
+from edgekit.host.deploy.release.types import (
+    ApplicationState,
+    Benchmark,
+    BoardStatus,
+    Conditions,
+    DeployPlan,
+    ModelHotspots,
+    OnStep,
+    OperatorTime,
+    PlannedFile,
+    Release,
+    ReleaseInfo,
+    Step,
+    Timings,
+)
+from edgekit.host.deploy.release.use import bench, remove, rollback, run, status, verify
+
+__all__ = [
+    "QUICK_SECONDS",
+    "Application",
+    "ApplicationState",
+    "Benchmark",
+    "BoardStatus",
+    "Conditions",
+    "DeployPlan",
+    "InstructionCount",
+    "ModelHotspots",
+    "OnStep",
+    "OperatorTime",
+    "PlannedFile",
+    "Release",
+    "ReleaseInfo",
+    "Session",
+    "Step",
+    "Timings",
+    "application_log",
+    "application_status",
+    "bench",
+    "check_name",
+    "check_quiet",
+    "count_instructions",
+    "deploy",
+    "deployed_bundle",
+    "enroll",
+    "enroll_host",
+    "enroll_unsigned",
+    "open_session",
+    "plan_deploy",
+    "probe",
+    "read_application",
+    "refuse_noise",
+    "remove",
+    "rollback",
+    "run",
+    "start_application",
+    "status",
+    "stop_application",
+    "verify",
+    "why_noisy",
+    "with_application",
+]

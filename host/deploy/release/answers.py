@@ -1,0 +1,393 @@
+"""What the runtime on a board may answer, command by command; nothing else gets any further."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, NotRequired, TypedDict
+
+from msgspec import Meta
+
+from edgekit.host.common.decode import Count, Number, Text, fitting, parsed
+from edgekit.host.deploy.release.manifest_answers import LossAnswer, PlacementSpecAnswer
+
+Document = dict[str, Any]
+
+Time = Annotated[float, Meta(ge=0, le=1e11)]  # also of a clock, which has to become a date
+Id = Annotated[str, Meta(pattern="^[0-9a-f]{16}$")]
+Shapes = dict[Text, tuple[Count, ...]]
+
+
+class ErrorAnswer(TypedDict):
+    kind: Text
+    message: Text
+    log: NotRequired[Text]
+    holder: NotRequired[Text]
+
+
+class ClusterAnswer(TypedDict):
+    name: Text
+    core: Text
+    cores: tuple[Count, ...]
+    usable: tuple[Count, ...]
+    capacity: Count | None
+    max_mhz: Number | None
+    governor: Text | None
+
+
+class ProbeAnswer(TypedDict):
+    machine: Text
+    board: Text
+    compatible: tuple[Text, ...]
+    core_names: tuple[Text, ...]
+    features: tuple[Text, ...]
+    vlen_bits: Count | None
+    cores: Count
+    memory_bytes: Count | None
+    available_bytes: Count | None
+    disk_free_bytes: Count
+    python: Annotated[str, Meta(pattern=r"^\d{1,3}(\.\d{1,3}){1,2}$")]
+    kernel: Text
+    clock: Time
+    perf_event_paranoid: Annotated[int, Meta(ge=-100, le=100)] | None
+    ssh_keygen: bool
+    runtime_version: Text
+    clusters: NotRequired[tuple[ClusterAnswer, ...]]
+
+
+class TrustAnswer(TypedDict):
+    keys: tuple[Text, ...]
+    unsigned: bool
+
+
+class FilesAnswer(TypedDict):
+    release: Id
+    current: Id | None
+    unchanged: bool
+    send: tuple[Text, ...]
+    disk_needed_bytes: Count
+
+
+class PlanAnswer(TypedDict):
+    probe: ProbeAnswer
+    trust: TrustAnswer
+    application: Text
+    plan: FilesAnswer | None
+
+
+class StateAnswer(TypedDict):
+    state: Text
+    ms: Time
+
+
+class HealthAnswer(TypedDict):
+    ms: NotRequired[Time]
+    loss: NotRequired[LossAnswer]
+    max_difference: NotRequired[tuple[float, ...]]
+
+
+class OutcomeAnswer(TypedDict):
+    end: Text
+    release: Id
+    previous: Id | None
+    states: NotRequired[tuple[StateAnswer, ...]]
+    health: NotRequired[HealthAnswer]
+
+
+class RemoveAnswer(TypedDict):
+    releases: tuple[Id, ...]
+
+
+class AppAnswer(TypedDict):
+    state: Text
+    name: Text
+    release: Text
+    pid: Count
+    said: Text
+    failures: Count
+    restarts: Count
+    last: Text
+    boot: Text
+    boot_line: Text
+
+
+class AppLogAnswer(TypedDict):
+    lines: tuple[Text, ...]
+
+
+class ReleaseAnswer(TypedDict):
+    id: Id
+    model: Text
+    model_sha256: Text
+    profile: Text
+    kit_version: Text
+    counter: Count
+    bytes: Count
+    shapes: tuple[Shapes, ...]
+    damage: NotRequired[Text]
+    placement: NotRequired[PlacementSpecAnswer | None]
+    loss: NotRequired[LossAnswer | None]
+
+
+class FailureAnswer(TypedDict):
+    """A file of the board, in which a power cut may have left anything."""
+
+    release: NotRequired[Text | None]
+    reason: NotRequired[Text]
+    log: NotRequired[Text]
+
+
+class OneStatus(TypedDict):
+    current: ReleaseAnswer | None
+    previous: ReleaseAnswer | None
+    interrupted: bool
+    deploying: bool
+    last_failure: FailureAnswer | None
+
+
+class StatusAnswer(OneStatus):
+    named: NotRequired[dict[Text, OneStatus]]
+
+
+class RunOperator(TypedDict):
+    name: Text
+    op: Text
+    kernel: Text
+    us: Time
+
+
+class RunAnswer(TypedDict):
+    release: Id
+    threads: Count
+    latency_ms: Time
+    operators: tuple[RunOperator, ...]
+
+
+class LatencyAnswer(TypedDict):
+    median: Time
+    p10: Time
+    p90: Time
+    n: Count
+
+
+class BenchOperator(TypedDict):
+    name: Text
+    op: Text
+    kernel: Text
+    median_us: Time
+    share: Number
+
+
+class ConditionsAnswer(TypedDict):
+    governor: Text | None
+    frequency_mhz: Number | None
+    temperature_c: Number | None
+
+
+class BeforeAndAfter(TypedDict):
+    before: ConditionsAnswer
+    after: ConditionsAnswer
+
+
+class NoiseAnswer(TypedDict):
+    cores: Count
+    others: Number | None
+    throttled: bool | None
+    load: Number | None
+
+
+class QuietAnswer(NoiseAnswer):
+    governor: Text | None
+
+
+class PlacementAnswer(TypedDict):
+    cluster: Text
+    note: Text
+
+
+class HotFunctionAnswer(TypedDict):
+    percent: Number
+    name: Text
+
+
+class HotInstructionAnswer(TypedDict):
+    percent: Number
+    text: Text
+
+
+class ThreadAnswer(TypedDict):
+    running: Number
+    delayed: Number | None
+    asleep: Number
+    samples: Count
+    waiting: Number
+
+
+class OtherProgramAnswer(TypedDict):
+    process: Count
+    name: Text
+    percent: Number
+
+
+class ThreadHotspotsAnswer(TypedDict):
+    sampler: Text
+    threads: tuple[ThreadAnswer, ...]
+    functions: tuple[HotFunctionAnswer, ...]
+    instructions: tuple[HotInstructionAnswer, ...]
+    others: tuple[OtherProgramAnswer, ...]
+    kernel: Number
+    minor_faults: Number
+    major_faults: Number
+    waiting: dict[Text, Count] | None
+    missing: tuple[Text, ...]
+    memory_bytes_per_second: Annotated[float, Meta(gt=0, le=1e15)]
+
+
+class BenchAnswer(TypedDict):
+    release: Id
+    model: Text
+    threads: Count
+    latency_ms: LatencyAnswer
+    operators: tuple[BenchOperator, ...]
+    arena_bytes: Count
+    weights_bytes: Count
+    conditions: BeforeAndAfter
+    load_ms: NotRequired[Time | None]
+    shapes: NotRequired[Shapes]
+    noise: NotRequired[NoiseAnswer]
+    placement: NotRequired[PlacementAnswer]
+    hotspots: NotRequired[ThreadHotspotsAnswer]
+
+
+class ProfileAnswer(TypedDict):
+    on: bool
+    spool: Annotated[str, Meta(pattern="^[0-9a-f]{32}$")]
+    through: Count
+    left: Count
+    dropped: Count
+    quarantined: Count
+    data: Annotated[str, Meta(max_length=16 << 20)]
+
+
+class CountAnswer(TypedDict):
+    release: Id
+    model: Text
+    per_inference: Count
+    user_only: bool
+    samples: tuple[Count, ...]
+
+
+class CostAnswer(TypedDict):
+    median_us: Annotated[float, Meta(gt=0, le=1e15)]
+    p10_us: Time
+    p90_us: Time
+
+
+class GemmAnswer(TypedDict):
+    """One product of gemm-bench; without an error there is one of the next two as well."""
+
+    index: Count
+    error: NotRequired[ErrorAnswer]
+
+
+class GemmTimes(TypedDict):
+    default: CostAnswer
+    times: tuple[CostAnswer, ...]
+    cpu: Text
+
+
+class GemmCounts(TypedDict):
+    default: Number
+    instructions: tuple[Number, ...]
+
+
+class FeaturesAnswer(TypedDict):
+    stored: Text
+    rows: Count
+    cols: Count
+    nonzeros: Count
+    mean: Number
+    deviation: Number
+    longest: Count
+    span: Number
+
+
+class FormAnswer(TypedDict):
+    settings: dict[str, Any]  # which BlockSettings checks
+    padding: Number
+    bytes: Count
+    instructions: NotRequired[Number]
+    time: NotRequired[CostAnswer]
+
+
+class BottleneckAnswer(TypedDict):
+    kind: Text
+    why: Text
+
+
+class HotspotsAnswer(TypedDict):
+    bottleneck: BottleneckAnswer
+    functions: tuple[HotFunctionAnswer, ...]
+    instructions: tuple[HotInstructionAnswer, ...]
+    missing: tuple[Text, ...]
+
+
+class SpmvAnswer(TypedDict):
+    features: FeaturesAnswer
+    height: Count
+    triad_bytes_per_second: Number | None
+    results: tuple[FormAnswer, ...]
+
+
+class SpmvHotspots(TypedDict):
+    hotspots: HotspotsAnswer
+
+
+class AnyAnswer(TypedDict):
+    """Any answer: for callers that need no more than that there was one, or know which of several
+    it is."""
+
+
+ANSWERS: Mapping[str, type] = {
+    "probe": ProbeAnswer,
+    "plan": PlanAnswer,
+    "apply": OutcomeAnswer,
+    "activate": OutcomeAnswer,
+    "rollback": OutcomeAnswer,
+    "report-failure": AnyAnswer,  # programs on the board ask for it
+    "placement": AnyAnswer,  # and for this
+    "remove": RemoveAnswer,
+    "status": StatusAnswer,
+    "verify": StatusAnswer,
+    "release": AnyAnswer,  # that of the command which follows
+    "enroll": TrustAnswer,
+    "leave": AnyAnswer,
+    "health": AnyAnswer,
+    "golden": AnyAnswer,
+    "run": RunAnswer,
+    "serve-session": AnyAnswer,  # but for errors, it speaks in messages
+    "bench": BenchAnswer,
+    "noise": QuietAnswer,
+    "profile": ProfileAnswer,
+    "push-profiles": AnyAnswer,
+    "count": CountAnswer,
+    "gemm-bench": AnyAnswer,
+    "spmv-bench": AnyAnswer,
+    "app-start": AppAnswer,
+    "app-stop": AppAnswer,
+    "app-status": AppAnswer,
+    "app-log": AppLogAnswer,
+    "app-supervise": AnyAnswer,
+}
+
+
+class _Envelope(TypedDict):
+    error: NotRequired[ErrorAnswer | None]
+
+
+def decode_answer(content: bytes, command: str) -> tuple[Document, ErrorAnswer | None]:
+    """The answer to a command, or the error that the runtime reports; raises NotAnAnswerError."""
+    document = parsed(content)
+    if error := fitting(document, _Envelope).get("error"):
+        return {}, error
+    found: Document = fitting(document, ANSWERS[command])
+    return found, None

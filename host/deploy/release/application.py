@@ -1,0 +1,273 @@
+"""Applications: a folder of the user's becomes part of a release; how it does on the board."""
+
+from __future__ import annotations
+
+import hashlib
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+import msgspec
+
+from edgekit.device.runtime.agent.application import (
+    FOLDER,
+    MOST_FILES,
+    MOST_SECONDS,
+    ApplicationSpec,
+)
+from edgekit.device.runtime.agent.manifest import (
+    MANIFEST,
+    RUNTIME,
+    SIGNATURE,
+    FileEntry,
+    parse_manifest,
+)
+from edgekit.device.runtime.agent.specs import safe_path
+from edgekit.device.runtime.errors import DeviceError
+from edgekit.device.version import VERSION
+from edgekit.host.deploy.bundle import Bundle, runtime_pyz, sign_bundle
+from edgekit.host.deploy.release.answers import Document
+from edgekit.host.deploy.release.runtime import QUICK_SECONDS, BoardRuntime, check_name
+from edgekit.host.deploy.release.types import ApplicationState
+from edgekit.host.deploy.transport import Transport
+from edgekit.host.errors import InputError, TransferError
+
+SETTINGS = "app.toml"
+MOST_BYTES = 64 << 20
+_PROGRAMS = (b"\x7fELF", b"#!")
+_START_SECONDS = 60  # a small board may take as long to import what an application needs
+
+
+@dataclass(frozen=True)
+class Application:
+    """What the manifest says of it and of its files, whose bytes go by their paths in a release."""
+
+    spec: ApplicationSpec
+    entries: tuple[FileEntry, ...]
+    files: Mapping[str, bytes]
+
+
+class _Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The keys of app.toml."""
+
+    entry: str = "main.py"
+    arguments: tuple[str, ...] = ()
+    watchdog_seconds: int = 60
+    memory_mib: int = 0
+
+
+def read_application(folder: Path) -> Application:
+    """The application in `folder`: all of its files but hidden ones and compiled Python.
+
+    InputError says what is wrong with it; its name is the folder's.
+    """
+    name = folder.resolve().name
+    check_name(name)
+    settings = _settings(folder)
+    files = dict(_files(folder))
+    entry = f"{FOLDER}/{settings.entry}"
+    if entry not in files:
+        raise InputError(
+            f"{folder}: expected the program {settings.entry}, found none; write it, or name "
+            f"another as entry in {SETTINGS}"
+        )
+    if not entry.endswith(".py") and not files[entry].startswith(_PROGRAMS):
+        raise InputError(
+            f"{folder / settings.entry}: expected Python in a file that ends in .py, or a program "
+            "(ELF, or a script with #!), found neither; name another "
+            f"as entry in {SETTINGS}"
+        )
+    memory = settings.memory_mib << 20
+    spec = ApplicationSpec(
+        name, entry, settings.arguments, settings.watchdog_seconds, memory, tuple(sorted(files))
+    )
+    return Application(spec, tuple(map(_entry, files, files.values())), files)
+
+
+def with_application(bundle: Bundle, application: Application) -> Bundle:
+    """The bundle with this application in place of another or none, signed anew."""
+    if bundle.manifest.kit_version != VERSION:
+        raise InputError(
+            f"expected a model that this edgekit ({VERSION}) compiled, found one of "
+            f"{bundle.manifest.kit_version}, whose runtime may know of no applications; compile it "
+            "again"
+        )
+    before = bundle.manifest.application
+    runtime = runtime_pyz()
+    gone = {RUNTIME, *application.spec.files, *(before.files if before else ())}
+    entries = [entry for entry in bundle.manifest.files if entry.path not in gone]
+    entries += [*application.entries, _entry(RUNTIME, runtime)]
+    manifest = replace(
+        bundle.manifest,
+        application=application.spec,
+        files=tuple(sorted(entries, key=lambda entry: entry.path)),
+    ).with_id()
+    try:
+        checked = parse_manifest(manifest.to_json())
+    except DeviceError as error:
+        raise InputError(f"{SETTINGS}: {str(error).partition(';')[0]}") from None
+    files = _Both({RUNTIME: runtime}, _Both(application.files, bundle.files))
+    return sign_bundle(Bundle(checked, files))
+
+
+def with_deployed_application(bundle: Bundle, transport: Transport, name: str = "") -> Bundle:
+    """The bundle with the application of what is deployed. InputError if that release is not of
+    this host's."""
+    instead = "install the application with the model, or leave it: --no-application"
+    manifest = deployed_bundle(transport, name, instead).manifest
+    spec = manifest.application
+    if spec is None:  # the board went back from a damaged release just now
+        return bundle
+    entries = tuple(map(manifest.file, spec.files))
+    application = Application(spec, entries, _OnBoard(transport.board, spec.files, instead))
+    return with_application(bundle, application)
+
+
+def deployed_bundle(
+    transport: Transport, name: str = "", instead: str = "name the model behind the folder"
+) -> Bundle:
+    """What is deployed, without its files: those the board has. InputError if nothing is, or if
+    this host did not sign it, for then it must not sign it with something else either; it says
+    what to do `instead`."""
+    runtime = BoardRuntime(transport, name)
+    current = runtime.call("status", "--quick")["current"]
+    if current is None:
+        raise InputError(
+            f"board '{transport.board}': expected a deployed model, found none; deploy one, or "
+            "name one behind the folder"
+        )
+    folder = f"{runtime.root}/releases/{current['id']}".removeprefix("./")
+    try:
+        data = transport.get(f"{folder}/{MANIFEST}", deadline=QUICK_SECONDS)
+        signature = transport.get(f"{folder}/{SIGNATURE}", deadline=QUICK_SECONDS)
+        manifest = parse_manifest(data)
+    except (TransferError, DeviceError) as error:
+        raise _not_ours(transport.board, str(error).partition(";")[0], instead) from None
+    own = sign_bundle(Bundle(manifest, {}))
+    # The same key gives the same signature, so this is as good as a check of the one found.
+    if own.signature != signature or manifest.to_json() != data or manifest.id != current["id"]:
+        raise _not_ours(transport.board, "one of another", instead)
+    names = [entry.path for entry in manifest.files]
+    return Bundle(manifest, _OnBoard(transport.board, names, instead), signature)
+
+
+def start_application(transport: Transport, name: str = "") -> ApplicationState:
+    """Starts the application of what is deployed, and waits for its first sign of life."""
+    runtime = BoardRuntime(transport, name)
+    seconds = str(_START_SECONDS)
+    deadline = QUICK_SECONDS + _START_SECONDS
+    return _state(runtime.call("app-start", "--seconds", seconds, deadline=deadline))
+
+
+def stop_application(transport: Transport, name: str = "") -> ApplicationState:
+    """Stops it until it is started again."""
+    return _state(BoardRuntime(transport, name).call("app-stop"))
+
+
+def application_status(transport: Transport, name: str = "") -> ApplicationState:
+    """How it is."""
+    return _state(BoardRuntime(transport, name).call("app-status"))
+
+
+def application_log(transport: Transport, lines: int, name: str = "") -> tuple[str, ...]:
+    """The last lines that it printed."""
+    found = BoardRuntime(transport, name).call("app-log", "--lines", str(lines))
+    return tuple(found["lines"])
+
+
+def _state(found: Document) -> ApplicationState:
+    return ApplicationState(**{f.name: found[f.name] for f in fields(ApplicationState)})
+
+
+class _Both(Mapping[str, bytes]):
+    """The files of an application over those of a bundle."""
+
+    def __init__(self, over: Mapping[str, bytes], under: Mapping[str, bytes]) -> None:
+        self._over, self._under = over, under
+
+    def __getitem__(self, name: str) -> bytes:
+        return self._over[name] if name in self._over else self._under[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({*self._over, *self._under})
+
+    def __len__(self) -> int:
+        return len({*self._over, *self._under})
+
+
+class _OnBoard(Mapping[str, bytes]):
+    """Files that nobody should ask for, since the board has them."""
+
+    def __init__(self, board: str, names: Sequence[str], instead: str) -> None:
+        self._board, self._names, self._instead = board, names, instead
+
+    def __getitem__(self, name: str) -> bytes:
+        if name not in self._names:
+            raise KeyError(name)
+        raise TransferError(
+            f"board '{self._board}': {name}: expected it whole there, found it damaged; "
+            f"{self._instead}"
+        )
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def _settings(folder: Path) -> _Settings:
+    file = folder / SETTINGS
+    try:
+        found = msgspec.convert(tomllib.loads(file.read_text("utf-8")), _Settings)
+    except FileNotFoundError:
+        raise InputError(
+            f"{folder}: expected an application with {SETTINGS}, found none; make one: "
+            "edgekit app new serve"
+        ) from None
+    except NotADirectoryError:
+        raise InputError(f"{folder}: expected a folder, found a file; name its folder") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
+        raise InputError(f"{file}: expected the keys of an application, found: {error}") from None
+    for key, most in (("watchdog_seconds", MOST_SECONDS), ("memory_mib", 1 << 20)):
+        if not 0 <= getattr(found, key) <= most:
+            raise InputError(f"{file}: {key}: expected 0 to {most}, found {getattr(found, key)}")
+    return found
+
+
+def _files(folder: Path) -> Iterator[tuple[str, bytes]]:
+    """Paths in the release, and bytes; InputError if they are too many or too large."""
+    room, count = MOST_BYTES, 0
+    for path in sorted(folder.rglob("*")):
+        inner = path.relative_to(folder)
+        hidden = any(part.startswith(".") or part == "__pycache__" for part in inner.parts)
+        if hidden or path.is_dir() or str(inner) == SETTINGS:
+            continue
+        name = f"{FOLDER}/{inner.as_posix()}"
+        if not path.is_file() or not safe_path(name):
+            raise InputError(
+                f"{path}: expected files with names of letters, digits, '.', '_' and '-', at most "
+                "3 folders deep, found another; rename it or move it out of the application"
+            )
+        count, room = count + 1, room - path.stat().st_size
+        if count > MOST_FILES or room < 0:
+            raise InputError(
+                f"{folder}: expected an application of at most {MOST_FILES} files and "
+                f"{MOST_BYTES} bytes, found more; move what it does not need out of the folder"
+            )
+        yield name, path.read_bytes()
+
+
+def _entry(path: str, data: bytes) -> FileEntry:
+    return FileEntry(path, len(data), hashlib.sha256(data).hexdigest())
+
+
+def _not_ours(board: str, found: str, instead: str) -> InputError:
+    return InputError(
+        f"board '{board}': expected a release with a signature of this host, found {found}; "
+        f"{instead}"
+    )

@@ -1,0 +1,41 @@
+"""Instructions of what is deployed: the measure of cost that an emulated board can give."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgekit.host.deploy.release.runtime import BoardRuntime
+from edgekit.host.deploy.transport import Transport
+
+_SECONDS = 900.0  # emulators run some ten million instructions a second
+
+
+@dataclass(frozen=True)
+class InstructionCount:
+    """Instructions of one inference on one thread, on the golden input.
+
+    `user_only`: the kernel's are not in it. `samples` are the single measurements.
+    """
+
+    release: str
+    model: str
+    per_inference: int
+    user_only: bool
+    samples: tuple[int, ...]
+
+
+def count_instructions(transport: Transport, *, repeats: int = 5) -> InstructionCount:
+    """Counts on the board; a virtual board must be up with `BoardOptions(counting=True)`.
+
+    IncompatibleError if the board has no instruction counter.
+    """
+    found = BoardRuntime(transport).call_release(
+        "count", "--repeats", str(repeats), deadline=_SECONDS
+    )
+    return InstructionCount(
+        release=found["release"],
+        model=found["model"],
+        per_inference=found["per_inference"],
+        user_only=found["user_only"],
+        samples=tuple(found["samples"]),
+    )

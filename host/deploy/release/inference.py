@@ -1,0 +1,257 @@
+"""Inferences of what is deployed: one process on the board, from the first run to the last."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgekit.device.runtime.agent.manifest import RELEASE_ID, is_release_id
+from edgekit.device.runtime.agent.npz import Array
+from edgekit.device.runtime.agent.serve import SCHEMA
+from edgekit.device.runtime.agent.specs import OperatorSpec, TensorSpec, operator_of, tensor_of
+from edgekit.device.runtime.agent.strict import bad, each, keys_of, matching, text, whole
+from edgekit.device.runtime.agent.variants import variant_for
+from edgekit.device.runtime.agent.wire import HEAD_BYTES, MAGIC, Document, pack, receive
+from edgekit.device.runtime.dtypes import BY_NAME
+from edgekit.device.runtime.errors import InputError as DeviceInputError
+from edgekit.host.common.text import printable
+from edgekit.host.compiler.inputs import fitted
+from edgekit.host.deploy.release.answers import ErrorAnswer
+from edgekit.host.deploy.release.runtime import (
+    QUICK_SECONDS,
+    BoardRuntime,
+    how_it_ended,
+    reported,
+    tell_notes,
+)
+from edgekit.host.deploy.release.types import OperatorTime, Timings
+from edgekit.host.deploy.transport import Stream, Transport
+from edgekit.host.errors import InputError, TransferError, UnreachableError
+
+Arrays = Mapping[str, NDArray[Any]]
+
+RUN_SECONDS = 600.0
+_END_SECONDS = 2.0  # for the process to end by itself once its input did
+
+
+@dataclass(frozen=True)
+class ServedVariant:
+    """The model for one set of input shapes; `stateful` if it keeps a state between runs."""
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    operators: tuple[OperatorSpec, ...]
+    stateful: bool
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of the inputs, by name."""
+        return {spec.name: spec.shape for spec in self.inputs}
+
+
+@dataclass(frozen=True)
+class Served:
+    """What a session runs, for as long as it lasts."""
+
+    release: str
+    model: str
+    threads: int
+    variants: tuple[ServedVariant, ...]
+
+
+class Session:
+    """Runs the release that was current when it was opened, whatever is deployed meanwhile.
+
+    The model is loaded once, and the state of a streaming model is kept from run to run until
+    `reset`. One thread at a time may use it. `served` says what runs; `replaced_by` is the
+    release that has become current since, if another has.
+    """
+
+    def __init__(self, stream: Stream, board: str, served: Served) -> None:
+        self._stream = stream
+        self._board = board
+        self._ended = False
+        self.served = served
+        self.replaced_by: str | None = None
+        sizes = (sum(spec.bytes for spec in v.outputs) for v in served.variants)
+        self._most_bytes = max(sizes)
+
+    def run(self, inputs: Arrays) -> tuple[dict[str, NDArray[Any]], Timings]:
+        """One inference: outputs by name, and the times.
+
+        Types that hold the same values are converted. InputError says what was expected of the
+        inputs; the session goes on. UnreachableError says how the process on the board ended.
+        """
+        given = {name: np.asarray(value) for name, value in inputs.items()}
+        try:
+            variant = variant_for(self.served.variants, given)
+        except DeviceInputError as error:
+            raise InputError(f"board '{self._board}': {error}") from None
+        document, outputs = self._ask("run", fitted(given, variant.inputs))
+        with self._believed():
+            found = {name: (array.dtype, array.shape) for name, array in outputs.items()}
+            wanted = {spec.name: (spec.dtype, spec.shape) for spec in variant.outputs}
+            if found != wanted:
+                raise bad("outputs", str(wanted), found)
+            times = _timings(self.served, variant, document)
+            self._notice(document.get("current"))
+        return {name: _numpy(array) for name, array in outputs.items()}, times
+
+    def reset(self) -> None:
+        """Puts the state of a streaming model back to its beginning."""
+        self._ask("reset", {})
+
+    def close(self) -> None:
+        """Ends the process on the board."""
+        if not self._ended:
+            self._ended = True
+            tell_notes(self._board, self._stream.close(deadline=_END_SECONDS))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _ask(self, what: str, inputs: Arrays) -> tuple[Document, dict[str, Array]]:
+        if self._ended:
+            raise InputError(
+                f"board '{self._board}': expected an open session, found it closed; open another"
+            )
+        message = pack({"do": what}, {name: Array.of(value) for name, value in inputs.items()})
+        with self._believed():
+            self._stream.send(message, deadline=RUN_SECONDS)
+            document, arrays = receive(self._read, self._most_bytes)
+            refused = document.get("error")
+            if refused is not None:
+                keys = keys_of(refused, "error", ("kind", "message"))
+                refused = ErrorAnswer(
+                    kind=text(keys["kind"], "kind"), message=printable(str(keys["message"]))
+                )
+        if refused is not None:
+            raise reported(self._board, refused)
+        return document, arrays
+
+    @contextlib.contextmanager
+    def _believed(self) -> Iterator[None]:
+        """Closes the connection after an error: nobody knows what the board would send next."""
+        try:
+            yield
+        except DeviceInputError as error:
+            self.close()
+            raise _nonsense(self._board, error) from None
+        except BaseException:
+            self.close()
+            raise
+
+    def _read(self, size: int) -> bytes:
+        return _exactly(self._stream, self._board, size, RUN_SECONDS)
+
+    def _notice(self, current: object) -> None:
+        if isinstance(current, str) and is_release_id(current):
+            self.replaced_by = current if current != self.served.release else None
+
+
+def wished(threads: int | None, cluster: str) -> list[str]:
+    """Options of a release's runtime; none leave threads and cluster to the release."""
+    options = ["--threads", str(threads)] if threads else []
+    return [*options, "--cluster", cluster] if cluster else options
+
+
+def open_session(
+    transport: Transport, *, threads: int | None = None, cluster: str = "", name: str = ""
+) -> Session:
+    """Starts what is deployed and waits until it is loaded; InputError if nothing is."""
+    runtime = BoardRuntime(transport, name)
+    stream = runtime.talk_to_release("serve-session", *wished(threads, cluster), magic=MAGIC)
+    board = transport.board
+    try:
+        rest = _exactly(stream, board, HEAD_BYTES - len(MAGIC), QUICK_SECONDS)
+        hello, _ = receive(lambda n: _exactly(stream, board, n, QUICK_SECONDS), 0, MAGIC + rest)
+        return Session(stream, board, _served(hello))
+    except DeviceInputError as error:
+        stream.close(deadline=0)
+        raise _nonsense(board, error) from None
+    except BaseException:
+        stream.close(deadline=0)
+        raise
+
+
+def _exactly(stream: Stream, board: str, size: int, deadline: float) -> bytes:
+    """Just so many bytes; UnreachableError says how the process ended if they do not come."""
+    parts, missing = [], size
+    while missing:
+        data = stream.receive(missing, deadline=deadline)
+        if not data:
+            how = how_it_ended(stream.close(deadline=_END_SECONDS))
+            raise UnreachableError(
+                f"board '{board}': expected an answer in the session, found {how}; open another, "
+                f"and see what the board lacks: edgekit doctor --board {board}"
+            )
+        parts.append(data)
+        missing -= len(data)
+    return b"".join(parts)
+
+
+def _nonsense(board: str, error: DeviceInputError) -> TransferError:
+    return TransferError(
+        f"board '{board}': expected an answer of a session, found another: "
+        f"{printable(str(error))}; deploy again"
+    )
+
+
+def _served(hello: Document) -> Served:
+    keys = keys_of(hello, "session", ("schema", "release", "model", "threads", "variants"))
+    if keys["schema"] != SCHEMA:
+        raise bad("schema", SCHEMA, keys["schema"])
+    variants = each(keys["variants"], "variants", _variant)
+    if not variants:
+        raise bad("variants", "at least one", "none")
+    return Served(
+        matching(keys["release"], "release", RELEASE_ID, "16 hex digits"),
+        text(keys["model"], "model"),
+        whole(keys["threads"], "threads", 1),
+        variants,
+    )
+
+
+def _variant(raw: object, where: str) -> ServedVariant:
+    keys = keys_of(raw, where, ("inputs", "outputs", "operators", "stateful"))
+    return ServedVariant(
+        each(keys["inputs"], f"{where}.inputs", tensor_of),
+        each(keys["outputs"], f"{where}.outputs", tensor_of),
+        each(keys["operators"], f"{where}.operators", operator_of),
+        bool(keys["stateful"]),
+    )
+
+
+def _numpy(array: Array) -> NDArray[Any]:
+    kind = BY_NAME[array.dtype].npy
+    return np.frombuffer(bytearray(array.data), kind).reshape(array.shape)
+
+
+def _timings(served: Served, variant: ServedVariant, document: Document) -> Timings:
+    spent = each(document.get("operators_ns"), "operators_ns", whole)
+    if len(spent) != len(variant.operators):
+        raise bad("operators_ns", f"{len(variant.operators)} times", len(spent))
+    total = sum(spent) or 1
+    return Timings(
+        served.release,
+        served.threads,
+        whole(document.get("ns"), "ns", 0, 1 << 62) / 1e6,
+        tuple(
+            OperatorTime(spec.name, spec.op, spec.kernel, ns / 1e3, ns / total)
+            for spec, ns in zip(variant.operators, spent, strict=True)
+        ),
+    )

@@ -1,0 +1,20 @@
+"""What a board may answer of a release's manifest."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from edgekit.host.common.decode import Count, Number, Text
+
+
+class PlacementSpecAnswer(TypedDict):
+    cluster: Text
+    core: Text
+    threads: Count
+    cost_us: Number
+    alone_us: Number
+
+
+class LossAnswer(TypedDict):
+    cosine: Number
+    off: Number

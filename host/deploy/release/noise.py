@@ -1,0 +1,56 @@
+"""Whether a measurement can be believed, and if not why: one line for people."""
+
+from __future__ import annotations
+
+from edgekit.host.deploy.release.runtime import BoardRuntime
+from edgekit.host.deploy.release.types import Benchmark, Noise
+from edgekit.host.deploy.transport import Transport
+from edgekit.host.errors import IncompatibleError
+
+_MOST_SPREAD = 0.25  # between p10 and p90, of the median
+_SPARE = 0.15  # of a core: what a quiet Linux does beside us
+_SLOW_GOVERNORS = ("conservative", "ondemand", "powersave", "userspace")
+
+
+def why_noisy(timing: Benchmark) -> str | None:
+    """Why the times of a benchmark are not to be believed; None if they are."""
+    spread = (timing.p90_ms - timing.p10_ms) / timing.median_ms if timing.median_ms else 0.0
+    return reason(timing.noise, timing.threads, timing.after.governor, spread)
+
+
+def check_quiet(transport: Transport, threads: int) -> None:
+    """Refuses to measure on a board that is not quiet, before the time is spent.
+
+    Raises IncompatibleError with the reason.
+    """
+    found = BoardRuntime(transport).call("noise")
+    noise = Noise(**{name: found[name] for name in ("cores", "others", "throttled", "load")})
+    if why := reason(noise, threads, found["governor"]):
+        refuse_noise(transport.board, why)
+
+
+def refuse_noise(board: str, why: str) -> None:
+    """Raises the IncompatibleError of a board that is too noisy to keep results of."""
+    raise IncompatibleError(
+        f"board '{board}': expected a quiet board to keep results of, found: {why}; end other "
+        "programs there, let it cool, or keep them all the same: --allow-noise"
+    )
+
+
+def reason(
+    noise: Noise | None, threads: int, governor: str | None, spread: float = 0.0
+) -> str | None:
+    """What is wrong with a measurement with `threads`, whose runs have a `spread` of (p90 - p10) /
+    median; None if nothing is."""
+    found = []
+    if spread > _MOST_SPREAD:
+        found.append(f"runs differ by {spread:.0%} of their median")
+    others = noise.others if noise is not None else None
+    if noise is not None and others is not None and others + threads > noise.cores + _SPARE:
+        load = "" if noise.load is None else f" (load average {noise.load:.1f})"
+        found.append(f"other programs keep {others:.1f} of {noise.cores} cores busy{load}")
+    if noise is not None and noise.throttled:
+        found.append("heat holds the clock back")
+    if found and governor in _SLOW_GOVERNORS:
+        found.append(f"the governor is {governor}")
+    return ", ".join(found) or None

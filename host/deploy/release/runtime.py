@@ -1,0 +1,218 @@
+"""Calls the board's runtime: JSON documents in, named errors out."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+import signal
+import zlib
+
+from edgekit.host.common.decode import NotAnAnswerError
+from edgekit.host.common.text import printable
+from edgekit.host.deploy.bundle.pyz import runtime_pyz
+from edgekit.host.deploy.release.answers import Document, ErrorAnswer, decode_answer
+from edgekit.host.deploy.transport import Completed, LinkLostError, OnLine, Stream, Transport
+from edgekit.host.errors import (
+    BusyError,
+    EdgekitError,
+    IncompatibleError,
+    InputError,
+    RolledBackError,
+    TransferError,
+)
+
+_log = logging.getLogger(__name__)
+
+QUICK_SECONDS = 60.0
+SLOWEST_BYTES_PER_SECOND = 4000  # a serial console of 57600 baud
+# Python runs a damaged zip as far as it can read it, so the bytes are checked before. This leaves
+# with exit code 1 and no answer, as Python does when the file is missing.
+_CHECKED = (
+    "import sys,zlib,zipimport;p,s=sys.argv[1:3];d=open(p,'rb').read();"
+    "'%d.%d'%(len(d),zlib.crc32(d))==s or sys.exit('expected the runtime, found it damaged');"
+    "del d,sys.argv[0],sys.argv[1];sys.path.insert(0,p);"
+    "exec(zipimport.zipimporter(p).get_code('__main__'))"
+)
+_NOTE = "note "  # begins a line about what the board found odd and mended
+_DEFAULT = "current"  # what applications call the model without a name
+_NAME = re.compile("[a-z0-9][a-z0-9_-]{0,31}")
+_MOST_ERROR = 1 << 16  # bytes of an error's document
+_SOON = 10.0  # for what a program says and does at its end
+_ERRORS: dict[str, type[EdgekitError]] = {
+    "input": InputError,
+    "incompatible": IncompatibleError,
+    "transfer": TransferError,
+    "busy": BusyError,
+    "rolled_back": RolledBackError,
+}
+
+
+class _UnknownCommandError(Exception):
+    """The runtime is of an older kit."""
+
+
+def root_of(name: str) -> str:
+    """The folder of the model `name` below the board's; that of the default one, which has none,
+    is the board's own. InputError if no folder may have that name."""
+    check_name(name or None)
+    return f"named/{name}" if name else "."
+
+
+def check_name(name: str | None) -> None:
+    """InputError if no model can have that name; an empty one must not become the default."""
+    if name is not None and (not _NAME.fullmatch(name) or name == _DEFAULT):
+        raise InputError(
+            "expected a name of 1 to 32 small letters, digits, '-' and '_' other than "
+            f"'{_DEFAULT}', found {name[:40]!r}"
+        )
+
+
+class BoardRuntime:
+    """This kit's runtime on a board, sent there when it is first needed; `name` says which of the
+    models that are deployed side by side it is about.
+
+    A release is used through the runtime it brought along, so that kit and board need not have
+    the same version.
+    """
+
+    def __init__(self, transport: Transport, name: str = "") -> None:
+        self._transport = transport
+        self.root = root_of(name)
+        self._pyz = runtime_pyz()
+        self._path = f"runtime/{hashlib.sha256(self._pyz).hexdigest()[:16]}.pyz"
+        self._sum = f"{len(self._pyz)}.{zlib.crc32(self._pyz)}"
+
+    def call(
+        self, *arguments: str, deadline: float = QUICK_SECONDS, on_line: OnLine | None = None
+    ) -> Document:
+        """One command of this kit's runtime. Raises the error that the board reports, or
+        LinkLostError if it did what it was to do and its answer did not arrive."""
+        done = self._run(arguments, deadline, on_line)
+        if _is_broken(done):
+            self._send()
+            done = self._run(arguments, deadline, on_line)
+        return self._document(arguments[arguments[0] == "release"], done)
+
+    def call_release(self, *arguments: str, deadline: float) -> Document:
+        """One command of the current release's own runtime, once this kit's found it whole.
+
+        InputError if there is none, RolledBackError or TransferError if it is damaged.
+        """
+        return self.call("release", *arguments, deadline=deadline)
+
+    def talk_to_release(self, *arguments: str, magic: bytes) -> Stream:
+        """Starts a command of the release to talk to, once it said `magic`. If the release's
+        runtime does not know it yet, this kit's own does. Raises the error that comes in place of
+        `magic`."""
+        try:
+            return self._talk(("release", *arguments), magic)
+        except _UnknownCommandError:
+            return self._talk(arguments, magic)
+
+    def _talk(self, arguments: tuple[str, ...], magic: bytes) -> Stream:
+        stream, done = self._try_to_talk(arguments, magic)
+        if done and _is_broken(done):
+            self._send()
+            stream, done = self._try_to_talk(arguments, magic)
+        if done is None:
+            return stream
+        if done.exit_code == 2 and b"invalid choice" in done.stdout:
+            raise _UnknownCommandError
+        self._document(arguments[arguments[0] == "release"], done)
+        raise EdgekitError(
+            f"board '{self._transport.board}': {arguments[0]}: expected a session, found another "
+            "answer; deploy again"
+        )
+
+    def _try_to_talk(
+        self, arguments: tuple[str, ...], magic: bytes
+    ) -> tuple[Stream, Completed | None]:
+        """Starts a command; how it ended, if it did not say `magic`."""
+        stream = self._transport.open(self._command(arguments), deadline=QUICK_SECONDS)
+        try:
+            said = b""
+            while said != magic and said == magic[: len(said)]:
+                if not (data := stream.receive(len(magic) - len(said), deadline=QUICK_SECONDS)):
+                    break
+                said += data
+            if said == magic:
+                return stream, None
+            while len(said) < _MOST_ERROR and (data := stream.receive(1 << 16, deadline=_SOON)):
+                said += data
+        except BaseException:
+            stream.close(deadline=0)
+            raise
+        ended = stream.close(deadline=_SOON)
+        return stream, Completed(ended.exit_code, said, ended.stderr)
+
+    def _send(self) -> None:
+        _log.info("board %s: sending this kit's runtime", self._transport.board)
+        seconds = QUICK_SECONDS + len(self._pyz) / SLOWEST_BYTES_PER_SECOND
+        self._transport.put(self._pyz, self._path, deadline=seconds)
+
+    def _command(self, arguments: tuple[str, ...]) -> list[str]:
+        # -I -S: nothing of the board's own Python set-up; it also starts faster.
+        own = ["-I", "-S", "-c", _CHECKED, self._path, self._sum]
+        _log.info("board %s: %s", self._transport.board, " ".join(arguments))
+        return [self._transport.python, *own, "--root", self.root, *arguments]
+
+    def _run(
+        self, arguments: tuple[str, ...], deadline: float, on_line: OnLine | None
+    ) -> Completed:
+        command = self._command(arguments)
+        done = self._transport.run(command, deadline=deadline, on_line=on_line)
+        _log.debug("board %s: exit code %d", self._transport.board, done.exit_code)
+        return done
+
+    def _document(self, name: str, done: Completed) -> Document:
+        board = self._transport.board
+        tell_notes(board, done)
+        if done.exit_code == 0 and not done.stdout:
+            raise LinkLostError(
+                f"board '{board}': {name}: expected an answer, found none; see: edgekit status"
+            )
+        try:
+            document, error = decode_answer(done.stdout, name)
+        except NotAnAnswerError as odd:
+            found = "" if ", found" in str(odd) else f", found {how_it_ended(done)}"
+            raise TransferError(
+                f"board '{board}': {name}: {odd}{found}; see what else the board does, try again"
+            ) from None
+        if error is not None:
+            raise reported(board, error)
+        return document
+
+
+def tell_notes(board: str, done: Completed) -> None:
+    """Logs what the board found odd and mended."""
+    for line in done.stderr.decode("utf-8", "replace").splitlines():
+        if line.startswith(_NOTE):
+            _log.warning("board '%s': %s", board, printable(line[len(_NOTE) :]))
+
+
+def reported(board: str, error: ErrorAnswer) -> EdgekitError:
+    """The error that the board reports."""
+    raised = _ERRORS.get(error["kind"], EdgekitError)(f"board '{board}': {error['message']}")
+    if isinstance(raised, RolledBackError):
+        raised.log = error.get("log", "")
+    if isinstance(raised, BusyError):
+        raised.holder = error.get("holder", "")
+    return raised
+
+
+def _is_broken(done: Completed) -> bool:
+    """The file is missing or damaged, and so has nothing to say."""
+    return done.exit_code == 1 and not done.stdout
+
+
+def how_it_ended(done: Completed) -> str:
+    """The exit code or the signal, and the last line of standard error, for people."""
+    lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+    last = f": {printable(lines[-1], 200)}" if lines else ""
+    if done.exit_code >= 0:
+        return f"exit code {done.exit_code}{last}"
+    try:
+        return f"it killed by {signal.Signals(-done.exit_code).name}{last}"
+    except ValueError:
+        return f"it killed by signal {-done.exit_code}{last}"

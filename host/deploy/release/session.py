@@ -1,0 +1,82 @@
+"""This host's side of the lock on a board: which of its deploys are alive.
+
+Each deploy holds a flock on a file of its own while it lives. A board that is locked by a deploy
+of this host whose file is free was left by a killed deploy or a lost link: the lock is taken over
+at once instead of after the board's patience.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import getpass
+import os
+import secrets
+import socket
+import time
+from pathlib import Path
+
+from edgekit.device.runtime.agent.manifest import is_release_id
+from edgekit.host.common.paths import data_folder
+from edgekit.host.errors import InputError
+
+_LONG_AGO_SECONDS = 86400
+
+
+class LivingDeploy:
+    """A deploy of this process: `token` is alive until `end`, and dead after a lost link."""
+
+    def __init__(self) -> None:
+        self.token = secrets.token_hex(8)
+        folder = data_folder() / "deploys"
+        self._path = folder / self.token
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _sweep(folder)
+            self._file = self._path.open("w")
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+        except OSError as error:
+            raise InputError(
+                f"{self._path}: expected to write there, found: {error.strerror}; "
+                "set EDGEKIT_HOME to a folder of your own"
+            ) from None
+
+    def end(self, board_knows: bool) -> None:
+        """Over; a board that could not be told is to be told by the next deploy."""
+        if board_knows:
+            self._path.unlink(missing_ok=True)
+        self._file.close()
+
+
+def is_dead(token: str) -> bool:
+    """Whether `token` is a deploy of this host that could not tell its board that it is over."""
+    if not is_release_id(token):
+        return False
+    try:
+        with (data_folder() / "deploys" / token).open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def forget(token: str) -> None:
+    """The board has been told that this dead deploy is over."""
+    (data_folder() / "deploys" / token).unlink(missing_ok=True)
+
+
+def _sweep(folder: Path) -> None:
+    """Forgets deploys that died long ago: their boards have lost patience since."""
+    for file in folder.iterdir():
+        with contextlib.suppress(OSError):
+            if time.time() - file.stat().st_mtime > _LONG_AGO_SECONDS and is_dead(file.name):
+                file.unlink()
+
+
+def owner() -> str:
+    """The name of who deploys, for whoever has to wait."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}, process {os.getpid()}"

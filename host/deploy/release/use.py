@@ -1,0 +1,221 @@
+"""Running, timing and inspecting what is deployed on a board."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgekit.device.runtime.agent.npz import Array, npz_bytes
+from edgekit.device.runtime.agent.specs import LossSpec, PlacementSpec
+from edgekit.device.runtime.errors import InputError as DeviceInputError
+from edgekit.host.deploy.release.answers import Document
+from edgekit.host.deploy.release.inference import open_session, wished
+from edgekit.host.deploy.release.probed import known
+from edgekit.host.deploy.release.runtime import QUICK_SECONDS, BoardRuntime
+from edgekit.host.deploy.release.session import forget, is_dead
+from edgekit.host.deploy.release.types import (
+    Benchmark,
+    BoardStatus,
+    Conditions,
+    ModelHotspots,
+    Noise,
+    OperatorTime,
+    ReleaseInfo,
+    Timings,
+)
+from edgekit.host.deploy.transport import Transport
+from edgekit.host.errors import BusyError, InputError
+
+Arrays = Mapping[str, NDArray[Any]]
+
+_RUN_SECONDS = 600.0
+
+
+def run(
+    transport: Transport,
+    inputs: Arrays,
+    *,
+    threads: int | None = None,
+    cluster: str = "",
+    name: str = "",
+) -> tuple[dict[str, NDArray[Any]], Timings]:
+    """One inference of what is deployed: outputs by name, and the times.
+
+    Inputs are named and shaped as in the model; InputError says what was expected.
+    """
+    with open_session(transport, threads=threads, cluster=cluster, name=name) as session:
+        return session.run(inputs)
+
+
+def bench(
+    transport: Transport,
+    inputs: Arrays | None = None,
+    *,
+    threads: int | None = None,
+    cluster: str = "",
+    count: int = 0,
+    warmup: int = 3,
+    seconds: int = 2,
+    variant: int = 0,
+    name: str = "",
+    hotspots: bool = False,
+) -> Benchmark:
+    """Latency of what is deployed over `count` runs (0: as many as fit into `seconds`).
+
+    Without inputs the bundle's golden input is used, of its `variant` where it has several;
+    without `threads` and `cluster` as many threads as the release says, where it says. `hotspots`:
+    its threads are also watched as they work, on the golden input.
+    """
+    options = ["--warmup", str(warmup), "--seconds", str(seconds), *wished(threads, cluster)]
+    if variant:
+        options += ["--variant", str(variant)]
+    if count:
+        options += ["--count", str(count)]
+    folder = f"io/{secrets.token_hex(8)}"
+    try:
+        if inputs is not None:
+            transport.put(_to_npz(inputs), f"{folder}/in.npz", deadline=_RUN_SECONDS)
+            options += ["--input", f"{folder}/in.npz"]
+        runtime, deadline = BoardRuntime(transport, name), _RUN_SECONDS + seconds
+        if hotspots:  # by this kit's runtime: that of an older release knows nothing of them
+            document = runtime.call("bench", *options, "--hotspots", deadline=deadline)
+        else:
+            document = runtime.call_release("bench", *options, deadline=deadline)
+    finally:
+        if inputs is not None:
+            transport.remove(folder, deadline=QUICK_SECONDS)
+    return _benchmark(document)
+
+
+def status(transport: Transport, name: str = "") -> BoardStatus:
+    """What runs on the board and what ran before, both compared with their SHA-256.
+
+    A damaged release is left for the previous one if that is whole.
+    """
+    return _status(BoardRuntime(transport, name).call("status", deadline=_RUN_SECONDS))
+
+
+def verify(transport: Transport, name: str = "") -> BoardStatus:
+    """The status, if all is whole. RolledBackError if the board left a damaged release for the
+    previous one, TransferError if it could not or that one is damaged, InputError if nothing runs.
+    """
+    return _status(BoardRuntime(transport, name).call("verify", deadline=_RUN_SECONDS))
+
+
+def _status(found: Document) -> BoardStatus:
+    return BoardStatus(
+        _info(found["current"]),
+        _info(found["previous"]),
+        found["interrupted"],
+        found["deploying"],
+        found["last_failure"],
+        {
+            name: _status({**beside, "named": {}})  # which have none beside them
+            for name, beside in found.get("named", {}).items()
+        },
+    )
+
+
+def rollback(transport: Transport, name: str = "") -> BoardStatus:
+    """Puts the previous release back into service; InputError if there is none, TransferError if
+    it is damaged, BusyError if a deploy is on its way. A dead one of this host is ended first."""
+    _call_alone(BoardRuntime(transport, name), "rollback")
+    return status(transport, name)
+
+
+def remove(transport: Transport, name: str = "") -> tuple[str, ...]:
+    """Takes a model off the board: the ids of its releases, current first. Others keep theirs.
+
+    InputError if there is none of that name, BusyError if a process of the board runs it or a
+    deploy is on its way. A dead one of this host is ended first.
+    """
+    return tuple(_call_alone(BoardRuntime(transport, name), "remove")["releases"])
+
+
+def _call_alone(runtime: BoardRuntime, command: str) -> Document:
+    """A command that changes releases; a deploy of this host that is dead is ended first."""
+    try:
+        return runtime.call(command, deadline=_RUN_SECONDS)
+    except BusyError as error:
+        if not is_dead(error.holder):
+            raise
+        runtime.call("leave", "--session", error.holder)
+        forget(error.holder)
+        return runtime.call(command, deadline=_RUN_SECONDS)
+
+
+def _to_npz(inputs: Arrays) -> bytes:
+    try:
+        return npz_bytes({name: Array.of(np.asarray(value)) for name, value in inputs.items()})
+    except DeviceInputError as error:
+        raise InputError(str(error)) from None
+
+
+def _info(found: Document | None) -> ReleaseInfo | None:
+    if found is None:
+        return None
+    shapes = tuple(_shapes(variant) for variant in found["shapes"])
+    placed, lost = found.get("placement"), found.get("loss")
+    spec = None if placed is None else PlacementSpec(**known(PlacementSpec, placed))
+    loss = None if lost is None else LossSpec(**known(LossSpec, lost))
+    more = {"shapes": shapes, "placement": spec, "loss": loss}
+    return ReleaseInfo(**known(ReleaseInfo, found) | more)
+
+
+def _shapes(found: Document) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(shape) for name, shape in found.items()}
+
+
+def _benchmark(document: Document) -> Benchmark:
+    latency = document["latency_ms"]
+    conditions = document["conditions"]
+    return Benchmark(
+        release=document["release"],
+        model=document["model"],
+        threads=document["threads"],
+        median_ms=latency["median"],
+        p10_ms=latency["p10"],
+        p90_ms=latency["p90"],
+        runs=latency["n"],
+        operators=tuple(OperatorTime(**known(OperatorTime, row)) for row in document["operators"]),
+        arena_bytes=document["arena_bytes"],
+        weights_bytes=document["weights_bytes"],
+        before=Conditions(**known(Conditions, conditions["before"])),
+        after=Conditions(**known(Conditions, conditions["after"])),
+        load_ms=document.get("load_ms"),
+        shapes=_shapes(document.get("shapes", {})),
+        noise=Noise(**document["noise"]) if "noise" in document else None,
+        cluster=document.get("placement", {}).get("cluster", ""),
+        placement_note=document.get("placement", {}).get("note", ""),
+        hotspots=_hotspots(document["hotspots"]) if "hotspots" in document else None,
+    )
+
+
+def _hotspots(found: Document) -> ModelHotspots:
+    from edgekit.device.runtime.agent.hotspots import (
+        HotFunction,
+        HotInstruction,
+        ThreadHotspots,
+        ThreadTime,
+    )
+    from edgekit.device.runtime.agent.threads import OtherProgram
+
+    seen = ThreadHotspots(
+        sampler=found["sampler"],
+        threads=tuple(ThreadTime(**known(ThreadTime, each)) for each in found["threads"]),
+        functions=tuple(HotFunction(**known(HotFunction, each)) for each in found["functions"]),
+        instructions=tuple(
+            HotInstruction(**known(HotInstruction, each)) for each in found["instructions"]
+        ),
+        others=tuple(OtherProgram(**known(OtherProgram, each)) for each in found["others"]),
+        kernel=found["kernel"],
+        minor_faults=found["minor_faults"],
+        major_faults=found["major_faults"],
+        waiting=found["waiting"],
+        missing=tuple(found["missing"]),
+    )
+    return ModelHotspots(seen, found["memory_bytes_per_second"])

@@ -1,0 +1,55 @@
+"""A deadline for each state of a command that passes several of them on the board."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from types import TracebackType
+
+from edgekit.host.deploy.transport import Transport
+from edgekit.host.errors import UnreachableError
+
+
+class Watch:
+    """Ends the connection when the board stays too long in one state.
+
+    The call that was cut off then raises UnreachableError, whatever it made of its fate itself.
+    """
+
+    def __init__(self, transport: Transport, seconds: Mapping[str, float]) -> None:
+        self._transport = transport
+        self._seconds = seconds
+        self._timer: threading.Timer | None = None
+        self._late = ""
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def enter(self, state: str) -> None:
+        """The board is in `state` now."""
+        self._stop()
+        self._timer = threading.Timer(self._seconds[state], self._cut, (state,))
+        self._timer.daemon = True
+        self._timer.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stop()
+        if self._late and isinstance(error, Exception):
+            raise UnreachableError(
+                f"board '{self._transport.board}': expected '{self._late}' to end within "
+                f"{self._seconds[self._late]:g} s, found it still running; "
+                "see what the board is doing, then deploy again"
+            ) from None
+
+    def _cut(self, state: str) -> None:
+        self._late = state
+        self._transport.close()
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()

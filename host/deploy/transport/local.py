@@ -1,0 +1,205 @@
+"""This machine as a board: a private directory and subprocesses."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from edgekit.host.deploy.transport.base import (
+    LARGEST_FILE,
+    LARGEST_OUTPUT,
+    MEND,
+    Completed,
+    OnBytes,
+    OnLine,
+    name_of,
+)
+from edgekit.host.deploy.transport.local_stream import LocalStream, kill_group
+from edgekit.host.errors import TransferError, UnreachableError
+
+_CHUNK = 1 << 20
+_KEPT = ("HOME", "LD_LIBRARY_PATH", "PATH", "TMPDIR")  # what an interpreter may need to start
+
+
+class LocalTransport:
+    """Implements Transport below `root`; commands get no other environment than `_KEPT`."""
+
+    def __init__(self, root: Path, board: str = "local", python: str = sys.executable) -> None:
+        self._root = root
+        self._board = board
+        self._python = python
+        self._running: set[subprocess.Popen[bytes]] = set()
+        try:
+            root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise UnreachableError(
+                f"board '{board}': expected to write in {root}, found: {error.strerror}; "
+                "set EDGEKIT_HOME to a folder of your own"
+            ) from None
+
+    @property
+    def board(self) -> str:
+        return self._board
+
+    @property
+    def python(self) -> str:
+        return self._python
+
+    def run(
+        self, command: Sequence[str], *, deadline: float, on_line: OnLine | None = None
+    ) -> Completed:
+        process = self._start(command, subprocess.DEVNULL)
+        with process, _killed_at_exit(process):
+            self._running.add(process)
+            try:
+                return self._collect(process, command, deadline, on_line)
+            finally:
+                self._running.discard(process)
+
+    def open(self, command: Sequence[str], *, deadline: float) -> LocalStream:
+        del deadline  # starting a process is quick or fails
+        process = self._start(command, subprocess.PIPE)
+        self._running.add(process)
+        return LocalStream(process, self._board, name_of(command), self._running.discard)
+
+    def put(
+        self, data: bytes, path: str, *, deadline: float, on_bytes: OnBytes | None = None
+    ) -> None:
+        del deadline  # a local disk answers or fails
+        target = self._root / path
+        temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
+        with self._file_errors(path):
+            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            try:
+                with temporary.open("xb") as file:
+                    for start in range(0, len(data), _CHUNK):
+                        chunk = data[start : start + _CHUNK]
+                        file.write(chunk)
+                        if on_bytes:
+                            on_bytes(len(chunk))
+                    file.flush()
+                    os.fsync(file.fileno())
+                temporary.replace(target)
+            finally:
+                temporary.unlink(missing_ok=True)
+
+    def get(self, path: str, *, deadline: float, on_bytes: OnBytes | None = None) -> bytes:
+        del deadline
+        with self._file_errors(path), (self._root / path).open("rb") as file:
+            data = file.read(LARGEST_FILE + 1)
+        if len(data) > LARGEST_FILE:
+            raise TransferError(
+                f"board '{self._board}': {path}: expected at most {LARGEST_FILE} bytes, "
+                "found more; see what lies there"
+            )
+        if on_bytes:
+            on_bytes(len(data))
+        return data
+
+    def remove(self, path: str, *, deadline: float) -> None:
+        del deadline
+        target = self._root / path
+        with self._file_errors(path):
+            if target.is_dir() and not target.is_symlink():
+                shutil.rmtree(target)
+            else:
+                target.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Ends what still runs; nothing is held between calls."""
+        for process in tuple(self._running):
+            kill_group(process)
+
+    def _start(self, command: Sequence[str], stdin: int) -> subprocess.Popen[bytes]:
+        keep = {name: os.environ[name] for name in _KEPT if name in os.environ}
+        try:
+            return subprocess.Popen(
+                command,
+                cwd=self._root,
+                env=keep,
+                stdin=stdin,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise UnreachableError(
+                f"board '{self._board}': expected to run {command[0]}, found: {error.strerror}"
+            ) from None
+
+    def _collect(
+        self,
+        process: subprocess.Popen[bytes],
+        command: Sequence[str],
+        deadline: float,
+        on_line: OnLine | None,
+    ) -> Completed:
+        """Reads both outputs at once, so that neither pipe can fill up and stall the command."""
+        assert process.stdout is not None
+        name = name_of(command)
+        assert process.stderr is not None
+        errors, read_line = bytearray(), process.stderr.readline
+
+        def listen() -> None:
+            for line in iter(lambda: read_line(_CHUNK), b""):
+                errors.extend(line)
+                if len(errors) > LARGEST_OUTPUT:
+                    kill_group(process)
+                    return
+                if on_line:
+                    on_line(line.decode("utf-8", "replace").rstrip("\n"))
+
+        reader = threading.Thread(target=listen)
+        timer = threading.Timer(deadline, kill_group, (process,))
+        timer.daemon = True
+        reader.start()
+        timer.start()
+        try:
+            stdout = process.stdout.read(LARGEST_OUTPUT + 1)
+            if flooded := len(stdout) > LARGEST_OUTPUT:
+                kill_group(process)
+            reader.join()
+            code = process.wait()
+            late = not timer.is_alive()
+        finally:
+            timer.cancel()
+            timer.join()
+        if flooded or len(errors) > LARGEST_OUTPUT:
+            raise TransferError(
+                f"board '{self._board}': expected '{name}' to say less, found more than "
+                f"{LARGEST_OUTPUT} bytes of output; see what it does there, then try again"
+            )
+        if late and code == -signal.SIGKILL:
+            raise UnreachableError(
+                f"board '{self._board}': expected '{name}' to end within {deadline:g} s, "
+                "found it still running; see what the board is doing, then try again"
+            )
+        return Completed(code, stdout, bytes(errors))
+
+    @contextlib.contextmanager
+    def _file_errors(self, path: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise TransferError(
+                f"board '{self._board}': {path}: expected to read or write it, found: "
+                f"{error.strerror}; {MEND}"
+            ) from None
+
+
+@contextlib.contextmanager
+def _killed_at_exit(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Leaves no process behind when the caller is interrupted."""
+    try:
+        yield
+    finally:
+        if process.poll() is None:
+            kill_group(process)

@@ -1,0 +1,324 @@
+"""A board behind its serial console: no network, nothing installed but Python."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+from edgekit.device.runtime.agent import messages
+from edgekit.device.runtime.agent.messages import CHUNK_BYTES
+from edgekit.host.deploy.transport.base import (
+    LARGEST_FILE,
+    LARGEST_OUTPUT,
+    MEND,
+    Completed,
+    LinkLostError,
+    OnBytes,
+    OnLine,
+    name_of,
+)
+from edgekit.host.deploy.transport.serial_line import LineLostError, SerialTarget
+from edgekit.host.deploy.transport.serial_session import (
+    CancelledError,
+    Exit,
+    LateError,
+    Ready,
+    RefusedError,
+    Session,
+    Whole,
+    answer,
+    refusal,
+)
+from edgekit.host.deploy.transport.serial_stream import SerialStream
+from edgekit.host.errors import InputError, TransferError, UnreachableError
+
+CONNECT_SECONDS = 60.0
+_RECONNECT_SECONDS = 60.0  # for a line that was cut to come back
+_AFTER_CUT = 0.3
+_KILL_SECONDS = 2.0
+_AHEAD = CHUNK_BYTES  # bytes on their way to the board, above which no more are queued
+
+Answer = TypeVar("Answer")
+
+
+class SerialTransport:
+    """Implements Transport below `root`; the line is opened when it is first needed.
+
+    Files go in checked frames; after a cut they continue where they stopped.
+    """
+
+    def __init__(self, target: SerialTarget, root: str = "~/.edgekit") -> None:
+        self._target = target
+        self._root = root
+        self._held = _Held()
+        self._was_cut = False
+        # The console is given back even if nobody calls close.
+        self._finalizer = weakref.finalize(self, self._held.close)
+
+    @property
+    def board(self) -> str:
+        return self._target.board
+
+    @property
+    def python(self) -> str:
+        end = time.monotonic() + CONNECT_SECONDS
+        with self._errors("expected to find Python", CONNECT_SECONDS):
+            return self._session(end).python
+
+    def run(
+        self, command: Sequence[str], *, deadline: float, on_line: OnLine | None = None
+    ) -> Completed:
+        end, name = time.monotonic() + deadline, name_of(command)
+        with self._errors(f"expected '{name}' to end", deadline):
+            session = self._session(end)
+            session.send(messages.RUN, document=list(command))
+            try:
+                return _collect(session, end, on_line)
+            except LineLostError as error:
+                self._lost()
+                raise LinkLostError(
+                    f"board '{self.board}': expected '{name}' to end, found the line "
+                    f"{self._target.url} lost: {error}; check the cable, then try again"
+                ) from None
+            except RefusedError as error:
+                raise UnreachableError(
+                    f"board '{self.board}': expected to run {command[0]}, found: {error}"
+                ) from None
+            except LateError:
+                self._kill(session)
+                raise UnreachableError(
+                    f"board '{self.board}': expected '{name}' to end within {deadline:g} s, "
+                    "found it still running; see what the board is doing, then try again"
+                ) from None
+
+    def open(self, command: Sequence[str], *, deadline: float) -> SerialStream:
+        end = time.monotonic() + deadline
+        with self._errors(f"expected '{name_of(command)}' to start", deadline):
+            session = self._session(end)
+            stream = SerialStream(session, self._held.lock, self.board, command, self._streamed)
+            self._held.stream = stream
+            return stream
+
+    def put(
+        self, data: bytes, path: str, *, deadline: float, on_bytes: OnBytes | None = None
+    ) -> None:
+        done = _Progress(len(data), on_bytes)
+        request = {"path": path, "size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+        def send(session: Session, end: float) -> None:
+            session.send(messages.PUT, document=request)
+            there = answer(session.expect(messages.READY, end), Ready)
+            offset = there["offset"]
+            same = hashlib.sha256(data[:offset]).hexdigest() == there.get("sha256")
+            if not same or offset > len(data):
+                session.send(messages.PUT)
+                offset = 0
+            done.reach(offset)
+            for start in range(offset, len(data), CHUNK_BYTES):
+                chunk = data[start : start + CHUNK_BYTES]
+                session.send(messages.DATA, chunk)
+                session.drain(_AHEAD, end)
+                done.reach(start + len(chunk))
+            session.send(messages.DATA)
+            session.expect(messages.READY, end)
+
+        self._continued(send, path, deadline, done)
+
+    def get(self, path: str, *, deadline: float, on_bytes: OnBytes | None = None) -> bytes:
+        data = bytearray()
+        done = _Progress(None, on_bytes)
+        identity = ""
+
+        def fetch(session: Session, end: float) -> str:
+            nonlocal identity
+            request = {"path": path, "offset": len(data), "identity": identity}
+            session.send(messages.GET, document=request)
+            there = answer(session.expect(messages.READY, end), Ready)
+            identity = there.get("identity", "")
+            del data[there["offset"] :]  # all of it, if it is another file by now
+            while (message := session.next(end)).kind == messages.DATA:
+                data.extend(message.payload)
+                if len(data) > LARGEST_FILE:
+                    raise RefusedError(f"a file of more than {LARGEST_FILE} bytes")
+                done.reach(len(data))
+            if message.kind == messages.FAILED:
+                raise refusal(message)
+            return answer(message, Whole)["sha256"]
+
+        sha256 = self._continued(fetch, path, deadline, done)
+        if hashlib.sha256(data).hexdigest() != sha256:
+            raise TransferError(
+                f"board '{self.board}': {path}: expected {len(data)} bytes with SHA-256 {sha256}, "
+                "found others; the file changed while it was read, try again"
+            )
+        return bytes(data)
+
+    def remove(self, path: str, *, deadline: float) -> None:
+        def ask(session: Session, end: float) -> None:
+            session.send(messages.REMOVE, document={"path": path})
+            session.expect(messages.READY, end)
+
+        self._continued(ask, path, deadline, _Progress(None, None))
+
+    def close(self) -> None:
+        """Logs out and ends the connection; a call of another thread raises UnreachableError."""
+        self._held.cancel()
+
+    def _streamed(self, good: bool) -> None:
+        self._held.stream = None
+        if not good:
+            self._lost()
+
+    def _session(self, end: float) -> Session:
+        if self._held.stream is not None:
+            raise InputError(
+                f"board '{self.board}': expected the line {self._target.url} to be free, found a "
+                "session open on it; close that one first, a console has room for one"
+            )
+        if self._held.session:
+            try:
+                self._held.session.check(end)
+            except (LineLostError, LateError):
+                self._lost()
+        if not self._held.session:
+            connected = min(end, time.monotonic() + CONNECT_SECONDS)
+            try:
+                self._held.session = Session(self._target, self._root, connected, self._was_cut)
+                self._was_cut = False
+            except RefusedError as error:
+                raise UnreachableError(
+                    f"board '{self.board}': expected to write in {self._root}, found: {error}; "
+                    "log in as a user who may"
+                ) from None
+        return self._held.session
+
+    def _continued(
+        self,
+        transfer: Callable[[Session, float], Answer],
+        path: str,
+        deadline: float,
+        done: _Progress,
+    ) -> Answer:
+        """Does a transfer that may be asked for again, as often as the line is cut."""
+        end = time.monotonic() + deadline
+        cut_at = None
+        with self._errors(f"{path}: expected it to be through", deadline, done):
+            while True:
+                try:
+                    return transfer(self._session(end), end)
+                except RefusedError as error:
+                    raise TransferError(
+                        f"board '{self.board}': {path}: expected to read or write it, found: "
+                        f"{error}; {MEND}"
+                    ) from None
+                except LineLostError:
+                    self._lost()
+                    cut_at = time.monotonic()
+                except UnreachableError:
+                    if cut_at is None or time.monotonic() > min(end, cut_at + _RECONNECT_SECONDS):
+                        raise
+                time.sleep(_AFTER_CUT)
+
+    @contextlib.contextmanager
+    def _errors(
+        self, expected: str, deadline: float, done: _Progress | None = None
+    ) -> Iterator[None]:
+        """Named errors; and after any error but a refusal, a fresh start for the next call."""
+        try:
+            with self._held.lock:
+                yield
+        except (LineLostError, LateError, CancelledError) as error:
+            self._held.close()
+            found = str(error) or (done.late() if done else "no answer in that time")
+            raise UnreachableError(
+                f"board '{self.board}': {expected} within {deadline:g} s on {self._target.url}, "
+                f"found: {found}; check the cable and the board, then try again"
+            ) from None
+        except (InputError, TransferError, UnreachableError):
+            raise
+        except BaseException:
+            self._held.close()
+            raise
+
+    def _lost(self) -> None:
+        self._held.close()
+        self._was_cut = True
+
+    def _kill(self, session: Session) -> None:
+        session.send(messages.KILL)
+        try:
+            _collect(session, time.monotonic() + _KILL_SECONDS, None)
+        except (LateError, LineLostError, RefusedError):
+            self._held.close()
+
+
+class _Held:
+    """The session of a transport, which outlives it until it is closed."""
+
+    def __init__(self) -> None:
+        self.session: Session | None = None
+        self.stream: SerialStream | None = None
+        self.lock = threading.RLock()  # held by the thread that uses the line
+
+    def close(self) -> None:
+        with self.lock:
+            session, self.session = self.session, None
+            self.stream = None
+            if session:
+                session.close()
+
+    def cancel(self) -> None:
+        """Closes, though another thread may be in the middle of a call."""
+        if session := self.session:
+            session.cancel()
+        self.close()
+
+
+class _Progress:
+    """Counts each byte once, however often the line is cut; knows the rate."""
+
+    def __init__(self, total: int | None, on_bytes: OnBytes | None) -> None:
+        self._total = total
+        self._on_bytes = on_bytes
+        self._done = 0
+        self._start = time.monotonic()
+
+    def reach(self, position: int) -> None:
+        if position > self._done:
+            if self._on_bytes:
+                self._on_bytes(position - self._done)
+            self._done = position
+
+    def late(self) -> str:
+        """How far it came, and how long the rest will take."""
+        rate = self._done / max(time.monotonic() - self._start, 1e-3)
+        if not self._done or not self._total:
+            return f"{self._done} bytes through"
+        minutes = (self._total - self._done) / rate / 60
+        return (
+            f"{self._done} of {self._total} bytes through at {rate / 1000:.1f} kB/s; "
+            f"the rest takes about {minutes:.0f} min and continues there when tried again"
+        )
+
+
+def _collect(session: Session, end: float, on_line: OnLine | None) -> Completed:
+    """What a command writes until it ends; standard error also line by line."""
+    stdout, stderr = bytearray(), bytearray()
+    shown = 0
+    while (message := session.next(end)).kind != messages.EXIT:
+        if message.kind == messages.FAILED:
+            raise refusal(message)
+        if len(stdout) + len(stderr) > LARGEST_OUTPUT:
+            raise RefusedError(f"more than {LARGEST_OUTPUT} bytes of output")
+        (stdout if message.kind == messages.OUT else stderr).extend(message.payload)
+        while on_line and (newline := stderr.find(b"\n", shown)) >= 0:
+            on_line(stderr[shown:newline].decode("utf-8", "replace"))
+            shown = newline + 1
+    if on_line and shown < len(stderr):
+        on_line(stderr[shown:].decode("utf-8", "replace"))
+    return Completed(answer(message, Exit)["code"], bytes(stdout), bytes(stderr))

@@ -1,0 +1,170 @@
+"""A conversation with our program on the board: requests out, answers in, over a damaged line."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+from typing import Annotated, Any, NotRequired, TypedDict, TypeVar
+
+from msgspec import Meta
+
+from edgekit.device.runtime.agent import messages
+from edgekit.device.runtime.agent.console import SILENCE_SECONDS
+from edgekit.device.runtime.agent.messages import BrokenStreamError, Channel, Message
+from edgekit.host.common.decode import Count, NotAnAnswerError, Text, decode
+from edgekit.host.deploy.transport.serial_line import Line, LineLostError, SerialTarget
+from edgekit.host.deploy.transport.serial_login import Shell
+
+LOST_SECONDS = 15.0  # without one good frame while we wait for one
+IDLE_SECONDS = SILENCE_SECONDS - 10.0  # after which the board may have given up on us
+_PING_SECONDS = 5.0
+_PING_IDLE = 2.0
+_LEAVE_SECONDS = 2.0
+_T = TypeVar("_T")
+_POLL_SECONDS = 0.5  # how long `cancel` may stay unseen
+
+
+class RefusedError(Exception):
+    """The board could not do what was asked; the message is what it found."""
+
+
+class LateError(Exception):
+    """The time of the call is over."""
+
+
+class CancelledError(Exception):
+    """Another thread wants the line."""
+
+
+class Ready(TypedDict):
+    """The content of READY: where a file that is sent or fetched goes on, and which one it is."""
+
+    offset: Count
+    sha256: NotRequired[Text]
+    identity: NotRequired[Text]
+
+
+class Whole(TypedDict):
+    """The content of DATA's end: the hash of the whole file."""
+
+    sha256: Text
+
+
+class Exit(TypedDict):
+    code: Annotated[int, Meta(ge=-255, le=255)]
+
+
+class _Found(TypedDict):
+    found: Text
+
+
+def answer(message: Message, kind: type[_T]) -> _T:
+    """What a message of the board says, which is to be of `kind`; raises RefusedError."""
+    try:
+        return decode(message.payload, kind)
+    except NotAnAnswerError as error:
+        raise RefusedError(f"its program there answers otherwise: {error}") from None
+
+
+def refusal(message: Message) -> RefusedError:
+    """What the board says it could not do."""
+    return RefusedError(answer(message, _Found)["found"])
+
+
+class Session:
+    """Opens the line, logs in and starts our program, all before `end`; `cut` if once more.
+
+    Raises what Line and Shell raise, RefusedError if `root` cannot be made, and, as all
+    methods that wait, LineLostError and LateError.
+    """
+
+    def __init__(self, target: SerialTarget, root: str, end: float, cut: bool = False) -> None:
+        self._cancelled = False
+        self._line = Line(target)
+        self._shell = Shell(self._line, target, end)
+        try:
+            self._shell.reach_shell(cut)
+            self.python = self._shell.find_python()
+            session = secrets.randbits(32)
+            self._shell.start_agent(self.python, root, session)
+            self._channel = Channel(session, time.monotonic(), caller=True)
+            self._arrived: list[Message] = []
+            self._spoke_at = 0.0
+            self.send(messages.PING)
+            self.expect(messages.READY, end)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def idle_seconds(self) -> float:
+        """How long the board was not heard."""
+        return time.monotonic() - self._channel.link.heard_at
+
+    def send(self, kind: bytes, payload: bytes = b"", document: Any = None) -> None:
+        """Queues a message; `document` goes as JSON."""
+        self._channel.send(kind, payload, document)
+
+    def check(self, end: float) -> None:
+        """Finds out whether the board is still there, if it was not heard for a while."""
+        if self.idle_seconds > IDLE_SECONDS:
+            raise LineLostError("our program has ended by itself")
+        if self.idle_seconds > _PING_IDLE:
+            self.send(messages.PING)
+            self.drain(0, min(end, time.monotonic() + _PING_SECONDS))
+
+    def next(self, end: float) -> Message:
+        """The next message of the board, which may be a refusal."""
+        while not self._arrived:
+            self._turn(end)
+        return self._arrived.pop(0)
+
+    def expect(self, kind: bytes, end: float) -> Message:
+        """The next message, which is to be of `kind`. Raises RefusedError if it is a refusal."""
+        message = self.next(end)
+        if message.kind == messages.FAILED:
+            raise refusal(message)
+        if message.kind != kind:
+            raise LineLostError(f"an answer out of order ({message.kind!r})")
+        return message
+
+    def drain(self, below: int, end: float) -> None:
+        """Waits until no more than `below` bytes are on their way. Raises RefusedError."""
+        while self._channel.link.backlog > below:
+            self._turn(end)
+            if self._arrived and self._arrived[0].kind == messages.FAILED:
+                self.expect(messages.FAILED, end)
+
+    def cancel(self) -> None:
+        """Makes a call of another thread that waits here raise CancelledError soon."""
+        self._cancelled = True
+
+    def close(self) -> None:
+        """Leaves the console as it was found."""
+        with contextlib.suppress(LineLostError):
+            self._shell.leave(_LEAVE_SECONDS)
+        self._line.close()
+
+    def _turn(self, end: float) -> None:
+        """Writes what is to be written and waits a little for what comes."""
+        now = time.monotonic()
+        link = self._channel.link
+        if self._cancelled:
+            raise CancelledError("the connection was closed meanwhile")
+        if now >= end:
+            raise LateError
+        if now - link.heard_at > LOST_SECONDS:
+            raise LineLostError(f"no answer for {LOST_SECONDS:g} s")
+        if now - max(link.heard_at, self._spoke_at) > _PING_SECONDS:
+            self.send(messages.PING)  # shows both sides that the other is there
+        for frame in link.output(now):
+            self._line.write(frame)
+            self._spoke_at = time.monotonic()
+        wake = link.wake_at()
+        patience = min(end, now + _POLL_SECONDS, end if wake is None else wake)
+        data = self._line.read(max(0.0, patience - time.monotonic()))
+        try:
+            self._arrived += self._channel.receive(data, time.monotonic())
+        except BrokenStreamError as error:
+            raise LineLostError(str(error)) from None

@@ -1,0 +1,143 @@
+"""A program behind a serial console that bytes go to and come from; it has the line for itself."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from edgekit.device.runtime.agent import messages
+from edgekit.device.runtime.agent.messages import CHUNK_BYTES
+from edgekit.host.deploy.transport.base import Completed, LinkLostError, name_of
+from edgekit.host.deploy.transport.serial_line import LineLostError
+from edgekit.host.deploy.transport.serial_session import (
+    CancelledError,
+    Exit,
+    LateError,
+    RefusedError,
+    Session,
+    answer,
+    refusal,
+)
+from edgekit.host.errors import UnreachableError
+
+_AHEAD = CHUNK_BYTES  # bytes on their way to the board, above which no more are queued
+_ERROR_BYTES = 1 << 14  # of standard error are kept, the last ones
+_PING_SECONDS = 8.0  # the board gives up on a host that is silent for much longer
+_KILL_SECONDS = 2.0
+
+
+class SerialStream:
+    """Implements Stream. `lock` is held while the line is used; `on_end` gets whether the line
+    is still good."""
+
+    def __init__(
+        self,
+        session: Session,
+        lock: threading.RLock,
+        board: str,
+        command: Sequence[str],
+        on_end: Callable[[bool], None],
+    ) -> None:
+        self._session = session
+        self._lock = lock
+        self._board = board
+        self._program, self._name = command[0], name_of(command)
+        self._on_end = on_end
+        self._output = bytearray()
+        self._errors = bytearray()
+        self._ended: Completed | None = None
+        self._over = threading.Event()
+        session.send(messages.TALK, document=list(command))
+        self._pinger = threading.Thread(target=self._keep_alive, daemon=True)
+        self._pinger.start()
+
+    def send(self, data: bytes, *, deadline: float) -> None:
+        with self._using(deadline) as end:
+            for start in range(0, len(data), CHUNK_BYTES):
+                if self._ended is None:
+                    self._session.send(messages.DATA, data[start : start + CHUNK_BYTES])
+                    self._session.drain(_AHEAD, end)
+
+    def receive(self, size: int, *, deadline: float) -> bytes:
+        with self._using(deadline) as end:
+            while not self._output and self._ended is None:
+                self._take(end)
+            data = bytes(self._output[:size])
+            del self._output[:size]
+            return data
+
+    def close(self, *, deadline: float) -> Completed:
+        if self._ended is None:
+            try:
+                with self._using(deadline + _KILL_SECONDS):
+                    self._session.send(messages.DATA)
+                    self._finish(time.monotonic() + deadline)
+            except UnreachableError:
+                self._end(-9, good=False)
+        self._over.set()
+        assert self._ended is not None
+        return self._ended
+
+    def _finish(self, end: float) -> None:
+        """Waits for the program, and kills it when it is late."""
+        try:
+            while self._ended is None:
+                self._take(end)
+        except LateError:
+            self._session.send(messages.KILL)
+            while self._ended is None:
+                self._take(time.monotonic() + _KILL_SECONDS)
+
+    def _take(self, end: float) -> None:
+        message = self._session.next(end)
+        if message.kind == messages.OUT:
+            self._output += message.payload
+        elif message.kind == messages.ERR:
+            self._errors += message.payload
+            del self._errors[:-_ERROR_BYTES]
+        elif message.kind == messages.EXIT:
+            self._end(answer(message, Exit)["code"], good=True)
+        elif message.kind == messages.FAILED:
+            raise refusal(message)
+
+    def _end(self, code: int, good: bool) -> None:
+        if self._ended is None:
+            self._ended = Completed(code, b"", bytes(self._errors))
+            self._over.set()
+            self._on_end(good)
+
+    @contextlib.contextmanager
+    def _using(self, deadline: float) -> Iterator[float]:
+        """The line for one call; yields when the call has to be through."""
+        try:
+            with self._lock:
+                yield time.monotonic() + deadline
+        except RefusedError as error:
+            self._end(127, good=True)
+            raise UnreachableError(
+                f"board '{self._board}': expected to run {self._program}, found: {error}"
+            ) from None
+        except LateError:
+            self._end(-9, good=False)
+            raise UnreachableError(
+                f"board '{self._board}': expected '{self._name}' to answer within {deadline:g} s, "
+                "found it still running; see what the board is doing, then try again"
+            ) from None
+        except (LineLostError, CancelledError) as error:
+            self._end(-9, good=False)
+            raise LinkLostError(
+                f"board '{self._board}': expected an answer of '{self._name}', found the line "
+                f"lost: {error}; check the cable, then try again"
+            ) from None
+        except BaseException:
+            self._end(-9, good=False)
+            raise
+
+    def _keep_alive(self) -> None:
+        """The next call notices what is wrong here."""
+        while not self._over.wait(_PING_SECONDS):
+            with self._lock, contextlib.suppress(LineLostError, LateError, RefusedError):
+                self._session.send(messages.PING)
+                self._session.drain(0, time.monotonic() + _PING_SECONDS)

@@ -1,0 +1,392 @@
+"""A board over SSH: commands in sessions of their own, files over SFTP, nothing left listening.
+
+What can be repeated is: files are sent and fetched on from where a cut link left off, over a new
+login, until the deadline. A command is repeated only while it cannot have begun; once the board
+was asked to run it, a cut link is a LinkLostError and its caller, who knows what the command does,
+decides. Calls come from one thread at a time; `close` may come from any and ends them.
+See docs/ssh.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import paramiko
+from tenacity import RetryCallState, Retrying, retry_if_exception
+
+from edgekit.host.common.text import printable
+from edgekit.host.deploy.transport.base import (
+    MEND,
+    Completed,
+    LinkLostError,
+    OnBytes,
+    OnLine,
+    name_of,
+)
+from edgekit.host.deploy.transport.sftp import NotSftpError, Sftp, SftpEndedError, SftpError
+from edgekit.host.deploy.transport.ssh_command import (
+    FloodError,
+    LateError,
+    NoStatusError,
+    NotStartedError,
+    Order,
+    RemoteCommand,
+    find_python,
+    kill_line,
+    prefix_hash,
+    start,
+)
+from edgekit.host.deploy.transport.ssh_config import SshTarget
+from edgekit.host.deploy.transport.ssh_files import CallbackError, Download, Progress, Upload
+from edgekit.host.deploy.transport.ssh_link import (
+    Deadline,
+    Link,
+    closed_after,
+    fetch_host_key,
+    open_link,
+)
+from edgekit.host.deploy.transport.ssh_stream import SshStream
+from edgekit.host.errors import IncompatibleError, TransferError, UnreachableError
+
+__all__ = ["SshTarget", "SshTransport", "fetch_host_key"]
+
+_T = TypeVar("_T")
+
+_PYTHON = "python3"  # stands for the one that was found, which may have another name
+_CONNECT_SECONDS = 30.0
+_STALL_SECONDS = 20.0  # without an answer, a transfer's link is taken for cut
+_PATIENCE_SECONDS = 60.0  # of reconnecting without a byte getting through
+_LONGEST_PAUSE_SECONDS = 2.0
+_SHORTEST_SECONDS = 0.2  # less is not worth another attempt
+_LONGEST_PATH = 4096
+_GRACE_SECONDS = 3.0  # to end a command that is late
+
+
+class SshTransport:
+    """Implements Transport below `root`, a folder in the home directory of the board's user."""
+
+    def __init__(
+        self,
+        target: SshTarget,
+        root: str = "~/.edgekit",
+        connect_seconds: float = _CONNECT_SECONDS,
+    ) -> None:
+        self._target = target
+        self._root = root
+        self._folder = ""  # the path of `root`, once there was a connection
+        self._connect_seconds = connect_seconds
+        self._link: Link | None = None
+        self._sftp: Sftp | None = None
+        self._python: str | None = None
+        self._running: RemoteCommand | None = None
+        self._closed = False
+
+    @property
+    def board(self) -> str:
+        return self._target.board
+
+    @property
+    def python(self) -> str:
+        """Its path once there was a connection; before, a name that `run` knows."""
+        return self._python or _PYTHON
+
+    def run(
+        self, command: Sequence[str], *, deadline: float, on_line: OnLine | None = None
+    ) -> Completed:
+        end = Deadline(deadline)
+        name = f"running '{name_of(command)}'"
+        # Up to here nothing was asked of the board, so a cut link is no harm.
+        link, channel = self._call(name, deadline, lambda link, _: (link, _channel(link)))
+        with self._guarded(name, end, _GRACE_SECONDS):
+            if command[0] == _PYTHON:
+                command = [self.python, *command[1:]]
+            return self._run(link, channel, start(self._root, command), end, on_line)
+
+    def open(self, command: Sequence[str], *, deadline: float) -> SshStream:
+        end = Deadline(deadline)
+        name = f"starting '{name_of(command)}'"
+        link, channel = self._call(name, deadline, lambda link, _: (link, _channel(link)))
+        with self._guarded(name, end, _GRACE_SECONDS):
+            if command[0] == _PYTHON:
+                command = [self.python, *command[1:]]
+            order = start(self._root, command)
+            channel.exec_command(order.line)
+            stream = SshStream(channel, self.board, order.name, lambda g: self._kill(link, g))
+            try:
+                stream.begin(end.left)
+            except NotStartedError as error:
+                raise UnreachableError(
+                    f"board '{self.board}': expected to run {order.program}, found: {error}"
+                ) from None
+        return stream
+
+    def put(
+        self, data: bytes, path: str, *, deadline: float, on_bytes: OnBytes | None = None
+    ) -> None:
+        progress = Progress(on_bytes)
+        upload = Upload(path, data, progress)
+
+        def attempt(link: Link, end: Deadline) -> None:
+            def hashed(found: str, size: int) -> str | None:
+                return self._prefix_hash(link, end, found, size)
+
+            with self._session(link) as sftp:
+                upload.attempt(sftp, hashed)
+
+        self._transfer(f"sending {path!r}", path, deadline, progress, attempt)
+
+    def get(self, path: str, *, deadline: float, on_bytes: OnBytes | None = None) -> bytes:
+        progress = Progress(on_bytes)
+        download = Download(path, progress)
+
+        def attempt(link: Link, _: Deadline) -> None:
+            with self._session(link) as sftp:
+                download.attempt(sftp)
+
+        self._transfer(f"fetching {path!r}", path, deadline, progress, attempt)
+        return bytes(download.data)
+
+    def remove(self, path: str, *, deadline: float) -> None:
+        order = start(self._root, ["rm", "-rf", "--", path])
+        done = self._call(
+            f"removing {path!r}",
+            deadline,
+            lambda link, end: self._run(link, _channel(link), order, end),
+        )
+        if done.exit_code != 0:
+            raise TransferError(
+                f"board '{self.board}': {path}: expected to remove it, found: "
+                f"{done.stderr.decode('utf-8', 'replace').strip()}; remove it there by hand"
+            )
+
+    def close(self) -> None:
+        """Ends the connection, and the command that runs."""
+        self._closed = True
+        link, running = self._link, self._running
+        if link is not None and running is not None:
+            self._kill(link, running.group)
+        self._drop()
+
+    def _call(
+        self,
+        doing: str,
+        seconds: float,
+        act: Callable[[Link, Deadline], _T],
+        progress: Progress | None = None,
+    ) -> _T:
+        """Does what may be done twice, over new links as old ones are cut."""
+        end = Deadline(seconds)
+        patience = _Patience(end, progress or Progress(None))
+        self._closed = False
+
+        def attempt() -> _T:
+            with self._guarded(doing, end):
+                return act(self._connected(end), end)
+
+        retrying = Retrying(
+            retry=retry_if_exception(lambda e: isinstance(e, LinkLostError) and not self._closed),
+            stop=patience.is_over,
+            wait=patience.pause,
+            reraise=True,
+        )
+        try:
+            return retrying(attempt)
+        except LinkLostError as error:
+            raise UnreachableError(str(error)) from None  # nothing is left that may have happened
+
+    def _transfer(
+        self,
+        doing: str,
+        path: str,
+        seconds: float,
+        progress: Progress,
+        act: Callable[[Link, Deadline], None],
+    ) -> None:
+        try:
+            self._call(doing, seconds, act, progress)
+        except SftpError as error:
+            raise TransferError(
+                f"board '{self.board}': {path}: expected to read or write it, found: {error}; "
+                f"{MEND}"
+            ) from None
+        except CallbackError as error:
+            raise error.cause from None
+        except NotSftpError as error:
+            raise TransferError(
+                f"board '{self.board}': {error}; see that `sftp` to this board works"
+            ) from None
+
+    @contextlib.contextmanager
+    def _guarded(self, doing: str, end: Deadline, grace: float = 0) -> Iterator[None]:
+        """Ends what blocks at the deadline, and says what was being done."""
+        try:
+            with closed_after(end.left + grace, self._drop):
+                yield
+        except (
+            paramiko.SSHException,
+            EOFError,
+            OSError,
+            SftpEndedError,
+            NoStatusError,
+        ) as error:
+            self._drop()
+            if self._closed:
+                raise UnreachableError(
+                    f"board '{self.board}': expected to end {doing}, found the connection closed "
+                    "from here; try again"
+                ) from None
+            if not end.left:
+                raise UnreachableError(
+                    f"board '{self.board}': expected an answer within {end.seconds:g} s while "
+                    f"{doing}, found none; check power, cable and network"
+                ) from None
+            raise LinkLostError(
+                f"board '{self.board}': expected an answer while {doing}, found the link cut "
+                f"({str(error) or type(error).__name__}); check power, cable and network"
+            ) from None
+
+    def _connected(self, end: Deadline) -> Link:
+        """The link, or a new one. Once a board was there, its absence counts as a cut."""
+        if self._link is not None and self._link.is_up:
+            return self._link
+        self._drop()
+        try:
+            link = open_link(self._target, Deadline(min(self._connect_seconds, end.left)))
+        except UnreachableError as error:
+            if self._python is None:
+                raise
+            raise LinkLostError(str(error)) from None
+        self._link = link
+        if self._python is None:
+            self._folder, self._python = self._find_python(link, end)
+        return link
+
+    def _find_python(self, link: Link, end: Deadline) -> tuple[str, str]:
+        """The folder that commands start in, and the interpreter."""
+        found = self._run(link, _channel(link), find_python(self._root), end)
+        if found.exit_code != 0:
+            raise IncompatibleError(
+                f"board '{self.board}': expected Python 3.9 or newer, found none; "
+                "install it there, on Debian with: apt-get install python3-minimal"
+            )
+        told = found.stdout.decode("utf-8", "surrogateescape").splitlines()
+        if len(told) != 2 or not all(_is_path(path) for path in told):
+            raise IncompatibleError(
+                f"board '{self.board}': expected the paths of {self._root} and of Python, found "
+                f"{printable(' '.join(told), 200)!r}; see what its shell prints"
+            )
+        return told[0], told[1]
+
+    def _run(
+        self,
+        link: Link,
+        channel: Any,
+        order: Order,
+        end: Deadline,
+        on_line: OnLine | None = None,
+    ) -> Completed:
+        self._running = running = RemoteCommand(channel, on_line)
+        try:
+            channel.exec_command(order.line)
+            return running.finish(end.left)
+        except KeyboardInterrupt:
+            self._kill(link, running.group)  # leaves no process behind
+            raise
+        except LateError:
+            self._kill(link, running.group)
+            raise UnreachableError(
+                f"board '{self.board}': expected '{order.name}' to end within {end.seconds:g} s, "
+                "found it still running; see what the board is doing, then try again"
+            ) from None
+        except FloodError as error:
+            self._kill(link, running.group)
+            raise TransferError(
+                f"board '{self.board}': expected '{order.name}' to say less, found: {error}; "
+                "see what it does there, then try again"
+            ) from None
+        except NotStartedError as error:
+            raise UnreachableError(
+                f"board '{self.board}': expected to run {order.program}, found: {error}"
+            ) from None
+        finally:
+            self._running = None
+
+    def _kill(self, link: Link, group: int | None) -> None:
+        if group is None or not link.is_up:
+            return
+        with (
+            contextlib.suppress(paramiko.SSHException, EOFError, OSError),
+            closed_after(_GRACE_SECONDS, link.close),
+        ):
+            channel = _channel(link)
+            channel.exec_command(kill_line(group))
+            channel.recv_exit_status()
+            channel.close()
+
+    def _prefix_hash(self, link: Link, end: Deadline, path: str, size: int) -> str | None:
+        order = start(self._root, prefix_hash(self.python, path, size))
+        found = self._run(link, _channel(link), order, end)
+        return found.stdout.decode("ascii", "replace").strip() if found.exit_code == 0 else None
+
+    @contextlib.contextmanager
+    def _session(self, link: Link) -> Iterator[Sftp]:
+        """SFTP, kept for the next file unless something was left unanswered."""
+        try:
+            if self._sftp is None:
+                self._sftp = _open_sftp(link, self._folder)
+            yield self._sftp
+        except SftpError:
+            raise
+        except BaseException:
+            sftp, self._sftp = self._sftp, None
+            if sftp is not None:
+                sftp.close()
+            raise
+
+    def _drop(self) -> None:
+        link, self._link, self._sftp = self._link, None, None
+        if link is not None:
+            link.close()
+
+
+def _open_sftp(link: Link, folder: str) -> Sftp:
+    channel = _channel(link)
+    channel.settimeout(_STALL_SECONDS)
+    try:
+        channel.invoke_subsystem("sftp")
+        return Sftp(channel, folder)
+    except (paramiko.SSHException, SftpEndedError):
+        _channel(link).close()  # fails if it was the link that ended
+        raise NotSftpError(
+            "expected an SFTP server, found none; install it, on Debian: openssh-sftp-server"
+        ) from None
+
+
+class _Patience:
+    """How long to try, and at what intervals: short ones as long as bytes get through."""
+
+    def __init__(self, end: Deadline, progress: Progress) -> None:
+        self._end = end
+        self._progress = progress
+        self._seen = progress.changed
+        self._in_vain = 0
+
+    def is_over(self, _: RetryCallState) -> bool:
+        idle = time.monotonic() - self._progress.changed
+        return self._end.left < _SHORTEST_SECONDS or idle > _PATIENCE_SECONDS
+
+    def pause(self, _: RetryCallState) -> float:
+        self._in_vain = 0 if self._progress.changed != self._seen else self._in_vain + 1
+        self._seen = self._progress.changed
+        return min(0.05 * 2.0 ** min(self._in_vain, 6), _LONGEST_PAUSE_SECONDS, self._end.left)
+
+
+def _is_path(text: str) -> bool:
+    return text.startswith("/") and len(text) <= _LONGEST_PATH
+
+
+def _channel(link: Link) -> Any:
+    return link.board.open_session(timeout=_STALL_SECONDS)

@@ -1,0 +1,250 @@
+"""One command in an SSH session: the line that starts it, its output, its end."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from edgekit.host.common.text import printable
+from edgekit.host.deploy.transport.base import LARGEST_OUTPUT, Completed, OnLine, name_of
+
+_MARK = b"edgekit-runs:"
+_NOT_FOUND = 127
+_SIGNALS = range(129, 193)
+_TICK_SECONDS = 0.25
+_POLL_SECONDS = 0.01
+_READ = 1 << 17
+_MOST_BEFORE = 1 << 20  # bytes that login scripts may print
+
+# The marks tell the process group, and where what login scripts may print ends. sh stays as the
+# parent because it can tell which signal ended a command, and its own remarks on that go nowhere.
+_MARKS = "echo edgekit-runs:$$; echo edgekit-runs:$$ >&2; "
+_START = (
+    'cd "$0" || exit 125; command -v "$1" >/dev/null || exit 127; umask 077; ' + _MARKS + ""
+    'exec 3>&2 2>/dev/null; (exec "$@" 2>&3 3>&-); exit $?'
+)
+# A Python is known by its full name (/usr/bin/python3.11) or asked: starting one takes a while.
+# The folder is told as well: SFTP may begin elsewhere than in $HOME.
+_FIND_PYTHON = (
+    'umask 077; mkdir -p "$0" && cd "$0" || exit 125; ' + _MARKS + ""
+    "pwd -P; for p in python3 python3.14 python3.13 python3.12 python3.11 python3.10 python3.9; do "
+    'p=$(command -v "$p") || continue; case $(readlink -f "$p") in '
+    '*/python3.9 | */python3.[1-9][0-9]) [ -x "$p" ] && echo "$p" && exit 0;; esac; '
+    '"$p" -I -S -c "import sys; sys.exit(sys.version_info < (3, 9))" 2>/dev/null && '
+    'echo "$p" && exit 0; done; exit 1'
+)
+_PREFIX_HASH = (
+    "import hashlib, sys\n"
+    "left, h = int(sys.argv[2]), hashlib.sha256()\n"
+    "with open(sys.argv[1], 'rb') as f:\n"
+    "    while left:\n"
+    "        b = f.read(min(left, 1 << 20))\n"
+    "        if not b: break\n"
+    "        h.update(b); left -= len(b)\n"
+    "print(h.hexdigest())\n"
+)
+
+
+class Channel(Protocol):
+    """What is used of a paramiko session."""
+
+    def exec_command(self, command: str) -> None: ...
+    def settimeout(self, timeout: float) -> None: ...
+    def recv(self, size: int) -> bytes: ...
+    def recv_stderr(self, size: int) -> bytes: ...
+    def exit_status_ready(self) -> bool: ...
+    def recv_exit_status(self) -> int: ...
+    def close(self) -> None: ...
+
+
+class LateError(Exception):
+    """The command still ran at its deadline; `group` is its process group, if that is known."""
+
+    def __init__(self, group: int | None) -> None:
+        super().__init__("still running")
+        self.group = group
+
+
+class NoStatusError(Exception):
+    """The session ended without the command's exit code."""
+
+
+class FloodError(Exception):
+    """The command wrote more than anyone listens to; `group` as with LateError."""
+
+    def __init__(self, group: int | None) -> None:
+        super().__init__(f"more than {LARGEST_OUTPUT} bytes of output")
+        self.group = group
+
+
+class NotStartedError(Exception):
+    """The board could not start the command; the message says why."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the board's login shell is to run, whichever shell that is; names are for messages."""
+
+    line: str
+    program: str
+    name: str
+
+
+def start(root: str, command: Sequence[str]) -> Order:
+    """Runs `command` in the folder `root`."""
+    return Order(_line(_START, root, command), command[0], name_of(command))
+
+
+def find_python(root: str) -> Order:
+    """Makes the folder `root` and prints its path, then where Python 3.9 or newer is; exit code 1
+    if nowhere."""
+    return Order(_line(_FIND_PYTHON, root, ()), "python3", "python3")
+
+
+def kill_line(group: int) -> str:
+    return f"kill -KILL -{group}"
+
+
+def prefix_hash(python: str, path: str, size: int) -> list[str]:
+    """A command that prints the SHA-256 of the first `size` bytes of a file."""
+    return [python, "-I", "-S", "-c", _PREFIX_HASH, path, str(size)]
+
+
+class RemoteCommand:
+    """A started command; `group` is its process group once it is known."""
+
+    def __init__(self, channel: Channel, on_line: OnLine | None) -> None:
+        self._channel = channel
+        self._on_line = on_line
+        self._stdout = _Marked()
+        self._stderr = _Marked()
+        self._ended = threading.Event()
+
+    @property
+    def group(self) -> int | None:
+        return self._stdout.group or self._stderr.group
+
+    def finish(self, seconds: float) -> Completed:
+        """Waits for the end. LateError, FloodError, NoStatusError, NotStartedError."""
+        end = time.monotonic() + seconds
+        self._channel.settimeout(_TICK_SECONDS)
+        reader = threading.Thread(target=self._read_errors, daemon=True)
+        reader.start()
+        try:
+            self._read_output(end)
+            while reader.is_alive() or not self._channel.exit_status_ready():
+                self._check(end)
+                reader.join(_POLL_SECONDS)
+            code = self._channel.recv_exit_status()
+        finally:
+            self._ended.set()
+            self._channel.close()
+            reader.join()
+        return self._completed(code)
+
+    def _completed(self, code: int) -> Completed:
+        self._check_flood()
+        if code < 0:
+            raise NoStatusError("no exit code")
+        stderr = bytes(self._stderr.content)
+        if self.group is None:
+            raise NotStartedError(not_started(code, bytes(self._stderr.raw)))
+        return Completed(exit_code_of(code), bytes(self._stdout.content), stderr)
+
+    def _check(self, end: float) -> None:
+        self._check_flood()
+        if time.monotonic() >= end:
+            raise LateError(self.group)
+
+    def _check_flood(self) -> None:
+        if self._stdout.flooded or self._stderr.flooded:
+            raise FloodError(self.group)
+
+    def _read_output(self, end: float) -> None:
+        while True:
+            self._check(end)
+            try:
+                data = self._channel.recv(_READ)
+            except TimeoutError:
+                continue
+            if not data:
+                return
+            self._stdout.add(data)
+
+    def _read_errors(self) -> None:
+        while not self._ended.is_set():
+            try:
+                data = self._channel.recv_stderr(_READ)
+            except TimeoutError:
+                continue
+            if not data:
+                break
+            for line in self._stderr.add(data):
+                self._tell(line)
+        if self._stderr.rest:
+            self._tell(bytes(self._stderr.rest))
+
+    def _tell(self, line: bytes) -> None:
+        if self._on_line is not None:
+            self._on_line(line.decode("utf-8", "replace"))
+
+
+class _Marked:
+    """A stream of which only what follows the mark counts."""
+
+    def __init__(self) -> None:
+        self.raw = bytearray()
+        self.content = bytearray()
+        self.rest = bytearray()  # the last line, not ended so far
+        self.group: int | None = None
+        self.flooded = False
+
+    def add(self, data: bytes) -> list[bytes]:
+        """Returns the lines that are whole now."""
+        most = _MOST_BEFORE if self.group is None else LARGEST_OUTPUT
+        if len(self.raw) + len(self.content) + len(data) > most + _READ:
+            self.flooded = True
+            return []
+        if self.group is None:
+            self.raw += data
+            found = marked(bytes(self.raw))
+            if found is None:
+                return []
+            self.group, data = found
+        self.content += data
+        first, *others = data.split(b"\n")
+        self.rest += first
+        if not others:
+            return []
+        lines = [bytes(self.rest), *others[:-1]]
+        self.rest = bytearray(others[-1])
+        return lines
+
+
+def marked(data: bytes) -> tuple[int, bytes] | None:
+    """The process group that the mark tells, and what follows the mark; None without one."""
+    match = re.search(rb"^" + _MARK + rb"(\d{1,9})\n", data, re.MULTILINE)
+    return None if match is None else (int(match[1]), data[match.end() :])
+
+
+def exit_code_of(code: int) -> int:
+    """The code of a command from that of the shell above it: negative for a signal."""
+    return 128 - code if code in _SIGNALS else code
+
+
+def not_started(code: int, stderr: bytes) -> str:
+    """Why a command did not start."""
+    if code == _NOT_FOUND:
+        return "No such file or directory"
+    lines = stderr.decode("utf-8", "replace").strip().splitlines()
+    return printable(lines[-1], 200) if lines else f"exit code {code}"
+
+
+def _line(script: str, root: str, arguments: Sequence[str]) -> str:
+    folder = f'"$HOME"/{shlex.quote(root[2:])}' if root.startswith("~/") else shlex.quote(root)
+    return f"exec sh -c {shlex.quote(script)} {folder} {shlex.join(arguments)}"

@@ -1,0 +1,213 @@
+"""A file on its way over SFTP, which survives the link: each attempt goes on from the last.
+
+An upload has a name of its own next to all others under way, so that no two writers ever share a
+file; who wants to go on with what another left behind takes it over by renaming it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import posixpath
+import secrets
+import time
+from collections.abc import Callable
+
+from edgekit.host.deploy.transport.base import LARGEST_FILE, OnBytes
+from edgekit.host.deploy.transport.sftp import (
+    CREATE,
+    EXCLUSIVE,
+    NO_SUCH_FILE,
+    READ,
+    WRITE,
+    FileFacts,
+    Sftp,
+    SftpError,
+)
+
+# Hash of the first bytes of a file on the board, or None if it cannot be had.
+PrefixHash = Callable[[str, int], str | None]
+
+_AREA = "incoming"  # what lies here for a day is tidied away by the board's runtime
+_PRIVATE = ".part-"
+_SMALL = 65536  # bytes; such a file is sent again as a whole
+
+
+class CallbackError(Exception):
+    """What the caller's progress callback raised, which is not to be taken for a cut link."""
+
+    def __init__(self, cause: OSError) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+class Progress:
+    """Tells how far a transfer got, each byte once however often it is sent."""
+
+    def __init__(self, on_bytes: OnBytes | None) -> None:
+        self._on_bytes = on_bytes
+        self._reached = 0
+        self.changed = time.monotonic()  # when a byte more got through
+
+    def reach(self, done: int) -> None:
+        more = done - self._reached
+        if more > 0:
+            self._reached = done
+            self.changed = time.monotonic()
+            if self._on_bytes:
+                try:
+                    self._on_bytes(more)
+                except OSError as error:
+                    raise CallbackError(error) from None
+
+
+class Upload:
+    """`data` on its way to `path`."""
+
+    def __init__(self, path: str, data: bytes, progress: Progress) -> None:
+        self._path = path
+        self._data = memoryview(data)
+        self._progress = progress
+        self._stem = f"{_PRIVATE}{hashlib.sha256(data).hexdigest()[:32]}-"
+        self._part: str | None = None  # our name, once the file is made
+
+    def attempt(self, sftp: Sftp, prefix_hash: PrefixHash) -> None:
+        """Sends what is missing and puts the file in place."""
+        if self._part is not None and self._is_in_place(prefix_hash):
+            self._discard(sftp)  # the answer to the last rename was lost
+            self._progress.reach(len(self._data))
+            return
+        handle = self._resume(sftp, prefix_hash) or self._begin(sftp)
+        try:
+            done = min(sftp.facts(handle).size, len(self._data))
+            self._progress.reach(done)
+            sftp.write(handle, self._data, done, self._progress.reach)
+            sftp.sync(handle)
+            sftp.close_file(handle)
+            self._place(sftp)
+        except SftpError as error:
+            if error.code == NO_SUCH_FILE and self._is_taken(sftp):
+                # By another deploy of the same file, which may have finished it. If not, another
+                # attempt under a name that nobody looks for is sure to end.
+                self._part, self._stem = None, _PRIVATE
+                if not self._is_in_place(prefix_hash):
+                    self.attempt(sftp, prefix_hash)
+                return
+            self._discard(sftp)  # refused, not cut off: it would only fill the disk
+            raise
+
+    def _resume(self, sftp: Sftp, prefix_hash: PrefixHash) -> bytes | None:
+        """Opens what an earlier attempt left behind, if it is the beginning of our data."""
+        if len(self._data) <= _SMALL:
+            return None
+        if self._part is None and self._stem != _PRIVATE:
+            self._part = self._take_over(sftp)
+        if self._part is None:
+            return None
+        path = self._part
+        try:
+            handle = sftp.open(path, WRITE)
+        except SftpError as error:
+            if error.code != NO_SUCH_FILE:
+                raise
+            return None
+        size = sftp.facts(handle).size
+        expected = hashlib.sha256(self._data[:size]).hexdigest()
+        if 0 < size <= len(self._data) and prefix_hash(self._part, size) == expected:
+            return handle
+        sftp.close_file(handle)
+        self._discard(sftp)
+        return None
+
+    def _take_over(self, sftp: Sftp) -> str | None:
+        for name in sftp.names(_AREA):
+            if name.startswith(self._stem):
+                mine = self._new_name()
+                with contextlib.suppress(SftpError):  # another was faster
+                    sftp.rename(f"{_AREA}/{name}", mine)
+                    return mine
+        return None
+
+    def _begin(self, sftp: Sftp) -> bytes:
+        self._part = self._new_name()
+        path = self._part
+        try:
+            return sftp.open(path, WRITE | CREATE | EXCLUSIVE)
+        except SftpError as error:
+            if error.code != NO_SUCH_FILE:
+                raise
+        _make_folders(sftp, posixpath.dirname(path))
+        return sftp.open(path, WRITE | CREATE | EXCLUSIVE)
+
+    def _place(self, sftp: Sftp) -> None:
+        assert self._part is not None
+        try:
+            sftp.rename(self._part, self._path)
+        except SftpError as error:
+            if error.code != NO_SUCH_FILE:
+                raise
+            _make_folders(sftp, posixpath.dirname(self._path))
+            sftp.rename(self._part, self._path)
+
+    def _is_taken(self, sftp: Sftp) -> bool:
+        assert self._part is not None
+        try:
+            sftp.close_file(sftp.open(self._part, READ))
+        except SftpError as error:
+            return error.code == NO_SUCH_FILE
+        return False
+
+    def _is_in_place(self, prefix_hash: PrefixHash) -> bool:
+        expected = hashlib.sha256(self._data).hexdigest()
+        return prefix_hash(self._path, len(self._data) + 1) == expected
+
+    def _discard(self, sftp: Sftp) -> None:
+        if self._part is not None:
+            with contextlib.suppress(SftpError):
+                sftp.remove(self._part)
+            self._part = None
+
+    def _new_name(self) -> str:
+        return f"{_AREA}/{self._stem}{secrets.token_hex(4)}"
+
+
+class Download:
+    """A file on its way here; `data` is what has come so far."""
+
+    def __init__(self, path: str, progress: Progress) -> None:
+        self._path = path
+        self._progress = progress
+        self._facts: FileFacts | None = None
+        self.data = bytearray()
+
+    def attempt(self, sftp: Sftp) -> None:
+        """Fetches what is missing; all of it again if the file has changed meanwhile."""
+        handle = sftp.open(self._path, READ)
+        facts = sftp.facts(handle)
+        if facts.size > LARGEST_FILE:
+            raise SftpError(0, f"a file of {facts.size} bytes, more than {LARGEST_FILE}")
+        if facts != self._facts:
+            self._facts = facts
+            self.data.clear()
+        while len(self.data) < facts.size:
+            before = len(self.data)
+            sftp.read(handle, before, facts.size, self._got)
+            if len(self.data) == before:
+                raise SftpError(0, "it became shorter meanwhile")
+        sftp.close_file(handle)
+
+    def _got(self, chunk: bytes) -> None:
+        self.data += chunk
+        self._progress.reach(len(self.data))
+
+
+def _make_folders(sftp: Sftp, folder: str) -> None:
+    """Makes folders from the top; the board refuses one that is there already, and that is fine."""
+    above = posixpath.dirname(folder)
+    try:
+        sftp.make_folder(folder)
+    except SftpError as error:
+        if error.code == NO_SUCH_FILE and above not in ("", folder):
+            _make_folders(sftp, above)
+            with contextlib.suppress(SftpError):
+                sftp.make_folder(folder)

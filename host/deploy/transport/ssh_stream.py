@@ -1,0 +1,140 @@
+"""A program in an SSH session of its own that bytes go to and come from."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import paramiko
+
+from edgekit.host.deploy.transport.base import Completed, LinkLostError
+from edgekit.host.deploy.transport.ssh_command import (
+    NotStartedError,
+    exit_code_of,
+    marked,
+    not_started,
+)
+from edgekit.host.errors import UnreachableError
+
+_CHUNK = 1 << 17
+_TICK_SECONDS = 0.25
+_POLL_SECONDS = 0.01
+_ERROR_BYTES = 1 << 14  # of standard error are kept, the last ones
+_MOST_BEFORE_MARK = 1 << 16
+
+
+class SshStream:
+    """Implements Stream over a session in which a command was started by ssh_command.start.
+
+    `kill` ends a process group of the board, over a session of its own.
+    """
+
+    def __init__(
+        self, channel: Any, board: str, name: str, kill: Callable[[int | None], None]
+    ) -> None:
+        self._channel = channel
+        self._board = board
+        self._name = name
+        self._kill = kill
+        self._group: int | None = None
+        self._early = b""  # what came with the mark
+        self._errors = bytearray()
+        self._ended: Completed | None = None
+        channel.settimeout(_TICK_SECONDS)
+
+    def begin(self, seconds: float) -> None:
+        """Waits until the program starts. Raises NotStartedError."""
+        end, seen = time.monotonic() + seconds, b""
+        while (found := marked(seen)) is None:
+            data = self._read(_CHUNK, end, seconds)
+            seen += data
+            if not data or len(seen) > _MOST_BEFORE_MARK:
+                self._drain()
+                code = self._exit_code(end)
+                self._channel.close()
+                raise NotStartedError(not_started(code, bytes(self._errors)))
+        self._group, self._early = found
+
+    def send(self, data: bytes, *, deadline: float) -> None:
+        end, left = time.monotonic() + deadline, memoryview(data)
+        while left:
+            try:
+                left = left[self._channel.send(left[:_CHUNK]) :]
+            except TimeoutError:
+                self._in_time(end, deadline)
+            except OSError:  # closed: receive and close say how
+                return
+
+    def receive(self, size: int, *, deadline: float) -> bytes:
+        if self._early:
+            data, self._early = self._early[:size], self._early[size:]
+            return data
+        return self._read(size, time.monotonic() + deadline, deadline)
+
+    def close(self, *, deadline: float) -> Completed:
+        if self._ended is None:
+            end = time.monotonic() + deadline
+            code = -1
+            try:
+                self._channel.shutdown_write()
+                code = self._exit_code(end)
+                if code < 0:
+                    self._kill(self._group)
+                self._drain()
+            except (paramiko.SSHException, EOFError, OSError):
+                pass  # the link is gone, and the program's input with it
+            finally:
+                self._channel.close()
+            found = marked(bytes(self._errors))
+            errors = bytes(self._errors) if found is None else found[1]
+            self._ended = Completed(exit_code_of(code) if code >= 0 else -9, b"", errors)
+        return self._ended
+
+    def _read(self, size: int, end: float, deadline: float) -> bytes:
+        while True:
+            self._drain()
+            try:
+                data: bytes = self._channel.recv(size)
+            except TimeoutError:
+                self._in_time(end, deadline)
+                continue
+            if not data and not self._wait_for_exit(end):
+                raise LinkLostError(
+                    f"board '{self._board}': expected an answer of '{self._name}', found the link "
+                    "cut; check power, cable and network"
+                )
+            return data
+
+    def _wait_for_exit(self, end: float) -> bool:
+        """Whether the session ended with an exit code: a cut link has none."""
+        while not self._channel.exit_status_ready() and time.monotonic() < end:
+            if self._channel.closed:
+                break
+            time.sleep(_POLL_SECONDS)
+        return bool(self._channel.exit_status_ready() and self._channel.exit_status >= 0)
+
+    def _exit_code(self, end: float) -> int:
+        """Negative if it did not end by then."""
+        if not self._wait_for_exit(end):
+            return -1
+        return int(self._channel.exit_status)
+
+    def _drain(self) -> None:
+        """Standard error shares the session's window: unread, it would stall the other."""
+        while self._channel.recv_stderr_ready():
+            data = self._channel.recv_stderr(_CHUNK)
+            if not data:
+                return
+            self._errors += data
+            del self._errors[:-_ERROR_BYTES]
+
+    def _in_time(self, end: float, deadline: float) -> None:
+        if time.monotonic() < end:
+            return
+        self._kill(self._group)
+        self._channel.close()
+        raise UnreachableError(
+            f"board '{self._board}': expected '{self._name}' to answer within {deadline:g} s, "
+            "found it still running; see what the board is doing, then try again"
+        )

@@ -1,0 +1,55 @@
+"""A transport over another one: what heirs do not change reaches the other as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from edgekit.host.deploy.transport.base import Completed, OnBytes, OnLine, Stream, Transport
+
+
+class Over:
+    """Implements Transport. Heirs say what of it is reached, and how commands and paths are seen
+    there."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    @property
+    def board(self) -> str:
+        return self._transport.board
+
+    @property
+    def python(self) -> str:
+        return self._transport.python
+
+    def run(
+        self, command: Sequence[str], *, deadline: float, on_line: OnLine | None = None
+    ) -> Completed:
+        return self._reached().run(self._command(command), deadline=deadline, on_line=on_line)
+
+    def open(self, command: Sequence[str], *, deadline: float) -> Stream:
+        return self._reached().open(self._command(command), deadline=deadline)
+
+    def put(
+        self, data: bytes, path: str, *, deadline: float, on_bytes: OnBytes | None = None
+    ) -> None:
+        self._reached().put(data, self._path(path), deadline=deadline, on_bytes=on_bytes)
+
+    def get(self, path: str, *, deadline: float, on_bytes: OnBytes | None = None) -> bytes:
+        return self._reached().get(self._path(path), deadline=deadline, on_bytes=on_bytes)
+
+    def remove(self, path: str, *, deadline: float) -> None:
+        self._reached().remove(self._path(path), deadline=deadline)
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def _reached(self) -> Transport:
+        """What carries out a call; raises if none may be made."""
+        return self._transport
+
+    def _command(self, command: Sequence[str]) -> Sequence[str]:
+        return command
+
+    def _path(self, path: str) -> str:
+        return path

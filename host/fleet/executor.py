@@ -1,0 +1,310 @@
+"""Carries out a rollout: deploys, watches and notes, until nothing is left to do or it must stop.
+
+Everything that happens is in the journal before anything follows from it, so the process may end
+at any moment; the next one goes on from there. What was under way is asked of the boards, which
+find that they run the release already, or take up where the transfer was.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import TypeVar
+
+from edgekit.device.runtime.agent.states import ON_BOARD
+from edgekit.device.runtime.errors import DeviceError
+from edgekit.host.deploy.inventory import BoardEntry
+from edgekit.host.deploy.release import Release, Step, deploy
+from edgekit.host.errors import BusyError, EdgekitError, UnreachableError
+from edgekit.host.fleet.health import check_board, check_kind, check_times, fetch_profiles
+from edgekit.host.fleet.journal import Journal
+from edgekit.host.fleet.profiles import ProfileStore
+from edgekit.host.fleet.rollout import (
+    Begin,
+    Deploy,
+    End,
+    Event,
+    EventKind,
+    Policy,
+    Progress,
+    Watch,
+    decide,
+    why_stop,
+)
+from edgekit.host.fleet.runner import PARALLEL, Outcome, Turn, run_on
+from edgekit.host.fleet.runner import Watch as View
+from edgekit.kb.targets.board import load_board
+
+_T = TypeVar("_T")
+
+_CHECKS = 10  # of canaries, while they are watched
+_SHORTEST_SECONDS = 1.0  # between two of them
+_POLL_SECONDS = 30.0  # between two attempts at boards that are asleep
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Seconds to watch each batch, and to wait for boards that are asleep; by how much a release
+    may be slower in the field than the one before (0.1: a tenth); boards at a time."""
+
+    pause: float = 600.0
+    wait: float = 0.0
+    fail_above: float = 0.1
+    parallel: int = PARALLEL
+
+
+@dataclass(frozen=True)
+class Home:
+    """What a rollout needs of this machine, passed in so that tests need not wait: `sleep` and
+    `clock` in seconds, `watch` draws a run over so many boards, `say` is for people."""
+
+    watch: Callable[[str, int], AbstractContextManager[View]]
+    say: Callable[[str], None]
+    sleep: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.monotonic
+    store: ProfileStore | None = None
+
+
+class _InterruptedError(Exception):
+    """A run over boards was stopped by `cause`."""
+
+    def __init__(self, cause: BaseException) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+def carry_out(
+    journal: Journal,
+    boards: Sequence[BoardEntry],
+    policy: Policy,
+    pace: Pace,
+    home: Home,
+    allow_downgrade: bool = False,
+) -> None:
+    """Goes on with the rollout of `journal` until it is over, or only boards are left that do not
+    answer. `boards` are the entries of the plan's. Raises what interrupted it."""
+    try:
+        _Carrier(journal, boards, policy, pace, home, allow_downgrade).run()
+    except _InterruptedError as stopped:
+        raise stopped.cause from None
+
+
+class _Carrier:
+    def __init__(
+        self,
+        journal: Journal,
+        boards: Sequence[BoardEntry],
+        policy: Policy,
+        pace: Pace,
+        home: Home,
+        allow_downgrade: bool,
+    ) -> None:
+        self._journal, self._policy, self._pace, self._home = journal, policy, pace, home
+        self._plan = journal.plan
+        self._entries = {entry.name: entry for entry in boards}
+        self._kinds = {board.name: board.kind for board in self._plan.boards}
+        self._allow_downgrade = allow_downgrade
+        self._bundle = cache(journal.bundle)
+        self._tried: set[str] = set()
+        self._steps: dict[str, Step] = {}
+
+    @property
+    def _progress(self) -> Progress:
+        return self._journal.progress
+
+    def run(self) -> None:
+        for kind in self._plan.releases:
+            self._bundle(kind)  # whatever is wrong with it is found before a board is touched
+        ends = self._home.clock() + self._pace.wait
+        while True:
+            step = decide(self._plan, self._policy, self._progress)
+            if isinstance(step, End):
+                if not self._progress.ended:
+                    self._journal.end(step.verdict, step.reason)
+                return
+            if isinstance(step, Begin):
+                found = self._due(step, ends)
+                if not found:
+                    return
+                self._journal.begin(found, step.canary)
+                self._say_batch(found, step)
+            elif isinstance(step, Deploy):
+                self._deploy(step.boards)
+            else:
+                self._watch(step)
+
+    def _due(self, step: Begin, ends: float) -> tuple[str, ...]:
+        """The boards to begin with; of those that did not answer in this run, none before a while
+        has gone by, and none at all when the time to wait for them is over."""
+        if not step.again:
+            return step.boards
+        if fresh := tuple(name for name in step.boards if name not in self._tried):
+            return fresh
+        left = ends - self._home.clock()
+        if left <= 0:
+            return ()
+        self._home.say(f"{len(self._absent())} boards do not answer; trying again")
+        self._home.sleep(min(_POLL_SECONDS, left))
+        return step.boards
+
+    def _absent(self) -> list[str]:
+        return self._progress.names("asleep", "lost")
+
+    def _say_batch(self, boards: Sequence[str], step: Begin) -> None:
+        what = "canary" if step.canary else "batch"
+        shown = f" ({', '.join(boards)})" if len(boards) <= 3 else ""
+        again = " that did not answer before" if step.again else ""
+        self._home.say(
+            f"{what} {self._progress.batches}: {len(boards)} of {len(self._plan.boards)} "
+            f"boards{again}{shown}"
+        )
+
+    def _deploy(self, names: Sequence[str]) -> None:
+        self._tried.update(names)
+
+        def ended(outcome: Outcome[Release]) -> bool:
+            self._journal.note(self._event_of(outcome))
+            return bool(why_stop(self._plan, self._policy, self._progress))
+
+        with self._home.watch("deploying", len(names)) as view:
+            self._run(names, self._deploy_one, ended, _Noting(view, self._journal))
+
+    def _deploy_one(self, turn: Turn) -> Release:
+        name, kind = turn.board.name, self._kinds[turn.board.name]
+
+        def on_step(step: Step) -> None:
+            self._steps[name] = step
+            turn.tell(step.state)
+
+        return deploy(
+            turn.connection.transport,
+            self._bundle(kind),
+            progress=on_step,
+            allow_downgrade=self._allow_downgrade,
+            own=turn.connection.own,
+            name=self._plan.name,
+            check=partial(check_kind, name, load_board(kind)),
+        )
+
+    def _event_of(self, outcome: Outcome[Release]) -> Event:
+        found, error = outcome.value, outcome.error
+        step = self._steps.get(outcome.board)
+        release = step.release if step else ""
+        if found is not None:
+            return Event(
+                outcome.board,
+                "deployed",
+                release=found.id,
+                previous=found.previous or "",
+                changed=found.changed,
+                seconds=outcome.seconds,
+            )
+        kind: EventKind = "failed"
+        if isinstance(error, BusyError):
+            kind = "slept"  # somebody else is at it, which is no fault of the release
+        elif isinstance(error, UnreachableError):
+            kind = "lost" if step and step.state in ON_BOARD else "slept"
+        return _failure(outcome.board, kind, error, release, outcome.seconds)
+
+    def _watch(self, step: Watch) -> None:
+        """Looks at boards now and then while the pause lasts; who is well at its end has passed."""
+        ends = self._home.clock() + self._pace.pause
+        every = max(self._pace.pause / _CHECKS, _SHORTEST_SECONDS) if step.canary else ends
+        if self._pace.pause:
+            self._home.say(f"watching {len(step.boards)} boards for {self._pace.pause:g} s")
+        elif not step.canary:
+            self._pass(step.boards)  # they were healthy a moment ago
+            return
+        left = list(step.boards)
+        while (remaining := ends - self._home.clock()) > 0:
+            self._home.sleep(min(every, remaining))
+            left = self._check(left)
+            if why_stop(self._plan, self._policy, self._progress):
+                return
+            if self._home.clock() >= ends:
+                break
+        if not self._pace.pause:
+            left = self._check(left)
+        self._pass(left)
+
+    def _pass(self, names: Sequence[str]) -> None:
+        for name in names:
+            self._journal.note(Event(name, "passed"))
+
+    def _check(self, names: Sequence[str]) -> list[str]:
+        """Looks at boards; those that are well."""
+        store = self._home.store
+
+        def check_one(turn: Turn) -> None:
+            record = self._progress.records[turn.board.name]
+            check_board(turn, record.release, self._plan.name)
+            if store is not None and not self._plan.name:  # only the default one is profiled
+                fetch_profiles(turn, store)
+
+        def ended(outcome: Outcome[None]) -> bool:
+            if outcome.error is not None:
+                lost = isinstance(outcome.error, UnreachableError)
+                kind: EventKind = "lost" if lost else "failed"
+                self._journal.note(_failure(outcome.board, kind, outcome.error))
+            return bool(why_stop(self._plan, self._policy, self._progress))
+
+        with self._home.watch("watching", len(names)) as view:
+            self._run(names, check_one, ended, view)
+        well = self._progress.names("watched", among=names)
+        if store is not None:
+            well = self._check_times(store, well)
+        return well
+
+    def _check_times(self, store: ProfileStore, names: Sequence[str]) -> list[str]:
+        """Fails boards whose release is slower in the field than the one before."""
+        pairs: dict[tuple[str, str], list[str]] = {}
+        for name in names:
+            record = self._progress.records[name]
+            if record.previous:
+                pairs.setdefault((record.previous, record.release), []).append(name)
+        for pair, boards in pairs.items():
+            try:
+                for line in check_times(store, [pair], self._pace.fail_above):
+                    self._home.say(line)
+            except EdgekitError as error:
+                for name in boards:
+                    self._journal.note(_failure(name, "failed", error))
+        return self._progress.names("watched", among=names)
+
+    def _run(
+        self,
+        names: Sequence[str],
+        work: Callable[[Turn], _T],
+        ended: Callable[[Outcome[_T]], bool],
+        view: View,
+    ) -> None:
+        boards = [self._entries[name] for name in names]
+        run = run_on(boards, work, parallel=self._pace.parallel, watch=view, stop=ended)
+        if run.stopped is not None:
+            raise _InterruptedError(run.stopped)
+
+
+class _Noting:
+    """Notes when a deploy begins; all else is only drawn."""
+
+    def __init__(self, view: View, journal: Journal) -> None:
+        self._view, self._journal = view, journal
+        self.told, self.ended, self.tick = view.told, view.ended, view.tick
+
+    def began(self, board: str) -> None:
+        self._journal.note(Event(board, "began"))
+        self._view.began(board)
+
+
+def _failure(
+    board: str,
+    kind: EventKind,
+    error: EdgekitError | DeviceError | None,
+    release: str = "",
+    seconds: float = 0.0,
+) -> Event:
+    code = error.exit_code if error else 1
+    return Event(board, kind, str(error), code, release=release, seconds=seconds)

@@ -1,0 +1,94 @@
+"""How a board is after a release: what it runs, its application, and its times in the field."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from edgekit.device.runtime.agent.probe import Probe
+from edgekit.host.deploy.doctor import Verdict, compare
+from edgekit.host.deploy.doctor.propose import propose
+from edgekit.host.deploy.release import application_status, status
+from edgekit.host.errors import IncompatibleError, InputError, RolledBackError, SlowerError
+from edgekit.host.fleet.profiles import ProfileStore, pull
+from edgekit.host.fleet.profiles import compare as compare_releases
+from edgekit.host.fleet.runner import Turn
+from edgekit.kb.targets.board import BoardProfile, load_board
+
+_DECISIVE = ("machine", "cpu features")
+
+
+def check_kind(board: str, profile: BoardProfile, found: Probe) -> None:
+    """IncompatibleError if a board is not of the kind that the inventory says: its CPU cannot run
+    what is compiled for that, or is known by its name to be another core."""
+    mend = f"mend its profile: edgekit board add {board} --profile PROFILE"
+    for finding in compare(found, profile, found.clock):
+        if finding.check in _DECISIVE and finding.verdict is Verdict.FAIL:
+            raise IncompatibleError(
+                f"board '{board}': expected what its profile {profile.name} says, found "
+                f"{finding.found}; {mend}"
+            )
+    if profile.core and found.core_names and profile.core not in found.core_names:
+        other = propose(found)
+        if other and load_board(other.profile).core in found.core_names:
+            raise IncompatibleError(
+                f"board '{board}': expected a core {profile.core}, as its profile {profile.name} "
+                f"says, found {', '.join(found.core_names)} ({other.profile}); {mend}"
+            )
+
+
+def check_board(turn: Turn, release: str, name: str) -> None:
+    """RolledBackError if the board went back from `release` by itself, or if the application in it
+    fails."""
+    transport = turn.connection.transport
+    turn.tell("status")
+    found = status(transport, name)
+    runs = found.current.id if found.current else "nothing"
+    if runs != release:
+        failure = found.last_failure or {}
+        why = failure.get("reason", "") if failure.get("release") == release else ""
+        error = RolledBackError(
+            f"board '{turn.board.name}': expected release {release} to stay, found {runs} again"
+            f"{': ' + why if why else ''}; see: edgekit status --board {turn.board.name}"
+        )
+        error.log = failure.get("log", "")
+        raise error
+    turn.tell("application")
+    try:
+        application = application_status(transport, name)
+    except InputError:
+        return  # it has none
+    if application.failures:
+        raise RolledBackError(
+            f"board '{turn.board.name}': expected application '{application.name}' to run with "
+            f"release {release}, found it failed {application.failures} times in a row: "
+            f"{application.last or application.said or application.state}; see: "
+            f"edgekit app log --board {turn.board.name}"
+        )
+
+
+def fetch_profiles(turn: Turn, store: ProfileStore) -> None:
+    """Brings home what the board measured; another version of the runtime may have nothing."""
+    turn.tell("profile")
+    pull(turn.connection.transport, store)
+
+
+def check_times(store: ProfileStore, pairs: Iterable[tuple[str, str]], limit: float) -> list[str]:
+    """Compares the times of releases in the field, pairs of before and after. SlowerError if one
+    surely takes more than `limit` longer; a line for each pair that there is enough of."""
+    lines = []
+    for before, after in pairs:
+        try:
+            found = compare_releases(store, before, after)
+        except InputError:
+            continue  # too few batches, of one of them
+        whole = found.whole
+        change = f"{100 * (whole.ratio - 1):+.1f} %"
+        if whole.sure > 1 + limit:
+            raise SlowerError(
+                f"release {after}: expected at most {100 * limit:g} % more than the "
+                f"{whole.before_us / 1e3:.3f} ms of {before}, found {whole.after_us / 1e3:.3f} ms "
+                f"({change}) in the profiles of {found.boards} boards; "
+                "see: edgekit profile compare"
+            )
+        lines.append(f"latency of {after} beside {before}: {change} on {found.boards} boards")
+    return lines

@@ -1,0 +1,37 @@
+"""Profiles of models in the field: fetched from boards, stored once each, asked with SQL."""
+
+from edgekit.host.fleet.profiles.bus import Bus
+from edgekit.host.fleet.profiles.catalogue import BoardSummary
+from edgekit.host.fleet.profiles.compare import Change, Comparison, compare
+from edgekit.host.fleet.profiles.enroll import enroll, revoke, upload
+from edgekit.host.fleet.profiles.pull import Pulled, pull, switch
+from edgekit.host.fleet.profiles.query import Answer, Source, asking, export, query
+from edgekit.host.fleet.profiles.server import ProfileServer
+from edgekit.host.fleet.profiles.shared import SharedStore
+from edgekit.host.fleet.profiles.store import ProfileStore, Stored
+from edgekit.host.fleet.profiles.writer import ProfileWriter, Written
+
+__all__ = [
+    "Answer",
+    "BoardSummary",
+    "Bus",
+    "Change",
+    "Comparison",
+    "ProfileServer",
+    "ProfileStore",
+    "ProfileWriter",
+    "Pulled",
+    "SharedStore",
+    "Source",
+    "Stored",
+    "Written",
+    "asking",
+    "compare",
+    "enroll",
+    "export",
+    "pull",
+    "query",
+    "revoke",
+    "switch",
+    "upload",
+]

@@ -1,0 +1,126 @@
+"""Batches as boards send them, decoded strictly: nothing else gets into the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+from edgekit.device.runtime.agent.batch import SCHEMA
+from edgekit.host.common.text import printable
+from edgekit.host.errors import InputError
+
+_Text = Annotated[str, Meta(max_length=512)]
+_Hex32 = Annotated[str, Meta(pattern="^[0-9a-f]{32}$")]
+_Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+_Number = Annotated[float, Meta(ge=-1e15, le=1e15)]
+_MOST_OPERATORS = 65536
+
+
+class Subject(Struct, forbid_unknown_fields=True, frozen=True):
+    release: Annotated[str, Meta(pattern="^[0-9a-f]{16}$")]
+    model: _Text
+    model_sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+    profile: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,63}$")]
+    kit: _Text
+    variant: _Count
+    threads: _Count
+
+
+class Spread(Struct, array_like=True, forbid_unknown_fields=True, frozen=True):
+    """Nanoseconds of the samples."""
+
+    samples: _Count
+    median_ns: _Count
+    p90_ns: _Count
+    max_ns: _Count
+
+
+class Operator(Struct, array_like=True, forbid_unknown_fields=True, frozen=True):
+    name: _Text
+    op: _Text
+    kernel: _Text
+    samples: _Count
+    median_ns: _Count
+    p90_ns: _Count
+    max_ns: _Count
+
+
+class Surroundings(Struct, forbid_unknown_fields=True, frozen=True):
+    cluster: _Text
+    governor: _Text | None
+    frequency_mhz: _Number | None
+    temperature_c: _Number | None
+    throttled: bool | None
+    others: _Number | None
+    load: _Number | None
+    available_bytes: _Count | None
+    resident_bytes: _Count | None
+
+
+class Batch(Struct, forbid_unknown_fields=True, frozen=True):
+    """A batch as edgekit.device.runtime.agent.batch writes it, which says what the fields are."""
+
+    schema: Annotated[str, Meta(pattern=f"^{SCHEMA}$")]
+    spool: _Hex32
+    sequence: _Count
+    dropped: _Count
+    quarantined: _Count
+    uuid: _Hex32
+    boot: Annotated[str, Meta(pattern="^([0-9a-f]{32})?$")]
+    began_ns: _Count
+    ended_ns: _Count
+    clock: _Number
+    lost: _Count
+    subject: Subject
+    inferences: _Count
+    every: _Number
+    whole: Spread
+    operators: Annotated[tuple[Operator, ...], Meta(max_length=_MOST_OPERATORS)]
+    surroundings: Surroundings
+
+
+class _Head(Struct):
+    schema: str
+
+
+_BATCH = msgspec.json.Decoder(Batch)
+_HEAD = msgspec.json.Decoder(_Head)
+
+
+def decode_batch(body: bytes) -> Batch:
+    """One batch; InputError says what was expected and found."""
+    try:
+        found = _BATCH.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(_why(body, str(error))) from None
+    odd = next((text for text in _texts(found) if not text.isprintable()), None)
+    if odd is not None:
+        raise InputError(f"profile batch: expected printable text, found {odd!r}")
+    return found
+
+
+def _texts(batch: Batch) -> Iterator[str]:
+    for value in msgspec.structs.asdict(batch.subject).values():
+        yield value if isinstance(value, str) else ""
+    yield batch.surroundings.cluster
+    yield batch.surroundings.governor or ""
+    for operator in batch.operators:
+        yield operator.name
+        yield operator.op
+        yield operator.kernel
+
+
+def _why(body: bytes, error: str) -> str:
+    try:
+        schema = _HEAD.decode(body).schema
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        schema = SCHEMA
+    if schema != SCHEMA:
+        return (
+            f"profile batch: expected {SCHEMA}, found {printable(schema, 80)}; "
+            "use the edgekit that deployed there, or a newer one"
+        )
+    return f"profile batch: expected {SCHEMA}, found one that does not fit: {printable(error, 200)}"

@@ -1,0 +1,345 @@
+"""Batches on their way through NATS JetStream: handed over by servers, taken by writers.
+
+One stream holds them until they are written, in partitions by board. How far a partition is
+written, and what is being written of it, stands in a key-value bucket of the same replicas, and is
+changed only by who saw its last revision. So any number of servers and writers work on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+import threading
+import uuid
+import zlib
+from collections.abc import Coroutine, Sequence
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+
+from edgekit.device.runtime.agent.batch import framed
+from edgekit.host.common.text import printable
+from edgekit.host.errors import EdgekitError, IncompatibleError, InputError, UnreachableError
+
+REPLICAS = 3
+_PARTITIONS = 16
+_STREAM, _BUCKET, _SUBJECTS = "EDGEKIT_PROFILES", "EDGEKIT_PROFILES", "edgekit.profiles"
+_OLDEST = (2, 10)  # from which on a server can sync before it acknowledges
+_MESSAGE_BYTES = 1 << 20  # of batches, before compression: a tenth of it afterwards
+_CONNECT_SECONDS = 10.0
+_ANSWER_SECONDS = 10.0
+_PATIENCE_SECONDS = 20.0  # a cluster that lost its leader has another in less
+_FETCHED = 256
+_FETCH_SECONDS = 2.0  # what is asked for is there, or another writer has removed it
+_SCHEME = re.compile(r"(nats|tls|ws|wss)://")
+_T = TypeVar("_T")
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """The messages that are being written: `count` of them, up to number `last`. `by` a writer."""
+
+    last: int
+    count: int
+    by: str
+
+
+class Cursor(msgspec.Struct, frozen=True):
+    """All messages up to number `done` are written."""
+
+    done: int = 0
+    plan: Plan | None = None
+
+
+@dataclass(frozen=True)
+class Message:
+    """A stream of batches of `board`, which came at `received`, in seconds since 1970."""
+
+    number: int
+    board: str
+    received: float
+    stream: bytes
+
+
+class Bus:
+    """A connection to the servers at `url`, several with commas. Any thread may use it.
+
+    UnreachableError if they do not answer, InputError at a URL that is none, IncompatibleError if
+    they are too old or keep batches in fewer than `replicas` places.
+    """
+
+    def __init__(self, url: str, replicas: int = REPLICAS) -> None:
+        try:
+            import nats
+        except ImportError:
+            raise InputError(
+                "expected nats-py, which talks to NATS, found it not installed; "
+                "install it: pip install 'edgekit[fleet]'"
+            ) from None
+        self._nats: Any = nats
+        self._servers = [one.strip() for one in url.split(",")]
+        self.name = ",".join(_shown(server) for server in self._servers)
+        self._replicas = replicas
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, daemon=True).start()
+        self._client: Any = None
+        try:
+            self._call(self._connect(), _CONNECT_SECONDS + _PATIENCE_SECONDS)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        if self._client is not None:
+            closing = asyncio.run_coroutine_threadsafe(self._client.close(), self._loop)
+            try:
+                closing.result(_ANSWER_SECONDS)
+            except Exception:  # whatever is amiss with a connection that is not needed any more
+                closing.cancel()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+
+    def publish(self, board: str, bodies: Sequence[bytes]) -> None:
+        """Hands batches over; all replicas have them when this returns. After an UnreachableError
+        they may be there or not, and may be handed over again."""
+        messages: list[list[bytes]] = [[]]
+        for body in bodies:
+            if messages[-1] and sum(map(len, messages[-1])) + len(body) > _MESSAGE_BYTES:
+                messages.append([])
+            messages[-1].append(framed(body))
+        digest = hashlib.sha256(board.encode()).digest()
+        subject = f"{_SUBJECTS}.{int.from_bytes(digest[:4], 'big') % self.partitions}"
+        for frames in messages:
+            payload = zlib.compress(b"".join(frames), 1)
+            name = hashlib.sha256(board.encode() + b"/" + payload).hexdigest()[:32]
+            headers = {"Nats-Msg-Id": name, "Edgekit-Board": board}
+            work = self._publish(subject, payload, headers)
+            self._call(work, _PATIENCE_SECONDS + 2 * _ANSWER_SECONDS)
+
+    def waiting(self) -> dict[int, int]:
+        """How many messages each partition has that are not written, where there are any."""
+        info = self._call(self._js.stream_info(_STREAM, subjects_filter=f"{_SUBJECTS}.*"))
+        return {int(k.rpartition(".")[2]): n for k, n in (info.state.subjects or {}).items()}
+
+    def cursor(self, partition: int) -> tuple[Cursor, int]:
+        """How far a partition is written, and the revision of that."""
+        return self._call(self._cursor(f"{self.id}.{partition}"))
+
+    def move(self, partition: int, revision: int, to: Cursor) -> int | None:
+        """Changes what stands at `revision`, and the revision then; None if another was faster."""
+        return self._call(self._move(f"{self.id}.{partition}", revision, msgspec.json.encode(to)))
+
+    def read(
+        self, partition: int, after: int, until: int | None, most: int, most_bytes: int
+    ) -> list[Message]:
+        """The messages behind number `after`, up to `until`, `most` of them or about `most_bytes`
+        unpacked: all that there are in between, or the first of them."""
+        work = self._read(f"{_SUBJECTS}.{partition}", after, until, most, most_bytes)
+        return self._call(work, 60.0)
+
+    def forget(self, partition: int, last: int) -> None:
+        """Removes the messages up to number `last`, which are written."""
+        subject = f"{_SUBJECTS}.{partition}"
+        self._call(self._js.purge_stream(_STREAM, seq=last + 1, subject=subject))
+
+    def _call(self, work: Coroutine[Any, Any, _T], seconds: float = 2 * _ANSWER_SECONDS) -> _T:
+        running = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return running.result(seconds)
+        except EdgekitError:
+            raise
+        except (self._nats.errors.Error, OSError, FutureTimeoutError) as error:
+            running.cancel()
+            raise UnreachableError(
+                f"{self.name}: expected NATS JetStream to answer, found: {_told(error)}; nothing "
+                "is lost: what was not acknowledged is sent again when it answers"
+            ) from None
+
+    async def _connect(self) -> None:
+        connecting = self._nats.connect(
+            self._servers,
+            connect_timeout=2,
+            max_reconnect_attempts=-1,
+            reconnect_time_wait=0.25,
+            error_cb=_ignored,  # calls fail by themselves, and say so
+        )
+        try:
+            self._client = await asyncio.wait_for(connecting, _CONNECT_SECONDS)
+        except TimeoutError:
+            raise UnreachableError(
+                f"{self.name}: expected a NATS server, found none that answers; start it, or "
+                "mend the address or its password: --nats"
+            ) from None
+        version = self._client.connected_server_version
+        if (version.major, version.minor) < _OLDEST:
+            raise IncompatibleError(
+                f"{self.name}: expected nats-server 2.10 or newer, which can sync before it "
+                f"acknowledges, found {version}; use a newer one"
+            )
+        self._js = self._client.jetstream(timeout=_ANSWER_SECONDS)
+        self._bucket = await self._patiently(self._made)
+
+    async def _made(self) -> Any:
+        """The stream and the bucket, made where they are not there."""
+        api, errors = self._nats.js.api, self._nats.js.errors
+        made = api.StreamConfig(
+            name=_STREAM,
+            subjects=[f"{_SUBJECTS}.*"],
+            storage=api.StorageType.FILE,
+            num_replicas=self._replicas,
+            discard=api.DiscardPolicy.NEW,  # a full stream takes nothing rather than lose something
+            metadata={"edgekit.id": uuid.uuid4().hex[:8], "edgekit.partitions": str(_PARTITIONS)},
+        )
+        try:
+            try:
+                info = await self._js.stream_info(_STREAM)
+            except errors.NotFoundError:
+                info = await self._js.add_stream(made)
+            try:
+                bucket = await self._js.key_value(_BUCKET)
+            except errors.NotFoundError:
+                bucket = await self._js.create_key_value(
+                    bucket=_BUCKET, replicas=self._replicas, storage=api.StorageType.FILE
+                )
+            kept = (await self._js.stream_info(f"KV_{_BUCKET}")).config
+        except errors.APIError as error:
+            if error.code == 503:
+                raise
+            raise IncompatibleError(
+                f"{self.name}: expected a cluster that keeps each batch in {self._replicas} "
+                f"places, found: {_told(error)}; start more servers, or take fewer: --replicas"
+            ) from None
+        for config in (info.config, kept):
+            self._check(config)
+        about = info.config.metadata or {}
+        try:
+            self.id, self.partitions = about["edgekit.id"], int(about["edgekit.partitions"])
+        except (KeyError, ValueError):
+            raise IncompatibleError(
+                f"{self.name}: expected stream {_STREAM} as edgekit makes it, found another; "
+                "remove it or use another account"
+            ) from None
+        return bucket
+
+    def _check(self, config: Any) -> None:
+        api = self._nats.js.api
+        copies = config.num_replicas or 1
+        if copies < self._replicas or config.storage != api.StorageType.FILE:
+            raise IncompatibleError(
+                f"{self.name}: expected stream {config.name} in {self._replicas} replicas on disk, "
+                f"found {copies} in {config.storage}; give it more: nats stream edit "
+                f"{config.name} --replicas {self._replicas}, or take fewer: --replicas"
+            )
+
+    async def _patiently(self, work: Any) -> Any:
+        """What `work` gives, tried again while a cluster has no leader."""
+        end = self._loop.time() + _PATIENCE_SECONDS
+        while True:
+            try:
+                return await work()
+            except (TimeoutError, self._nats.errors.Error) as error:
+                full = isinstance(error, self._nats.js.errors.APIError) and error.code != 503
+                if full or _is_full(error) or self._loop.time() > end:
+                    raise
+            await asyncio.sleep(0.25)
+
+    async def _publish(self, subject: str, payload: bytes, headers: dict[str, str]) -> None:
+        await self._patiently(
+            lambda: self._js.publish(subject, payload, _ANSWER_SECONDS, _STREAM, headers)
+        )
+
+    async def _cursor(self, key: str) -> tuple[Cursor, int]:
+        try:
+            entry = await self._bucket.get(key)
+        except self._nats.js.errors.KeyNotFoundError:
+            return Cursor(), 0
+        return msgspec.json.decode(entry.value, type=Cursor), int(entry.revision)
+
+    async def _move(self, key: str, revision: int, value: bytes) -> int | None:
+        try:
+            return int(await self._bucket.update(key, value, last=revision))
+        except self._nats.js.errors.KeyWrongLastSequenceError:
+            return None
+
+    async def _read(
+        self, subject: str, after: int, until: int | None, most: int, most_bytes: int
+    ) -> list[Message]:
+        api = self._nats.js.api
+        config = api.ConsumerConfig(
+            deliver_policy=api.DeliverPolicy.BY_START_SEQUENCE,
+            opt_start_seq=after + 1,
+            ack_policy=api.AckPolicy.NONE,
+            inactive_threshold=60.0,
+            num_replicas=1,
+            mem_storage=True,
+        )
+        source = await self._js.pull_subscribe(subject, stream=_STREAM, config=config)
+        found: list[Message] = []
+        size = 0
+        try:
+            left = int((await source.consumer_info()).num_pending or 0)
+            while left and len(found) < most and size < most_bytes:
+                for message in await self._fetched(source, min(_FETCHED, most, left)):
+                    about = message.metadata
+                    if about.sequence.consumer != len(found) + 1:
+                        return found  # one was lost on its way
+                    if until is not None and about.sequence.stream > until:
+                        return found
+                    stream = zlib.decompress(message.data)
+                    board = message.headers["Edgekit-Board"]
+                    came = about.timestamp.timestamp()
+                    found.append(Message(about.sequence.stream, board, came, stream))
+                    size, left = size + len(stream), about.num_pending
+        except self._nats.errors.TimeoutError:
+            pass  # others removed them, or their server is gone: these are the first of them
+        finally:
+            await source.unsubscribe()
+        return found
+
+    async def _fetched(self, source: Any, most: int) -> list[Any]:
+        """The next messages; another server of the cluster may not know the consumer yet."""
+        end = self._loop.time() + _ANSWER_SECONDS
+        while True:
+            try:
+                found: list[Any] = await source.fetch(most, _FETCH_SECONDS)
+                return found
+            except self._nats.js.errors.ServiceUnavailableError:
+                if self._loop.time() > end:
+                    raise self._nats.errors.TimeoutError from None
+            await asyncio.sleep(0.02)
+
+
+def _is_full(error: Exception) -> bool:
+    """Whether trying again soon is of no use: the stream has no room."""
+    return getattr(error, "err_code", None) in (10047, 10077, 10122)
+
+
+def _told(error: Exception) -> str:
+    if _is_full(error):
+        return f"no room: {getattr(error, 'description', '')}"
+    told = getattr(error, "description", None) or ""
+    if not told and not hasattr(error, "err_code"):
+        told = str(error)
+    told = told or type(error).__name__
+    return printable(told.removeprefix("nats: "), 160)
+
+
+def _shown(server: str) -> str:
+    """An address without the password that may be in it."""
+    try:
+        parts = urlsplit(server if _SCHEME.match(server) else "")
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host = None
+    if not host:
+        raise InputError(
+            "--nats: expected nats://HOST:PORT, several with commas, found "
+            f"{printable(server.rpartition('@')[2], 60)!r}"
+        )
+    return f"{parts.scheme}://{host}:{port or 4222}"
+
+
+async def _ignored(_: Exception) -> None:
+    pass

@@ -1,0 +1,182 @@
+"""The catalogue of the store: which batches there are, of which boards, in which Parquet file.
+
+A Parquet file counts from the moment the catalogue names it, in the same transaction that notes the
+UUIDs of its batches. So each batch is stored once, whenever a process is killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgekit.host.errors import InputError
+from edgekit.host.fleet.profiles.batch import Batch
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS parts (
+    path TEXT PRIMARY KEY, bytes INTEGER NOT NULL, rows INTEGER NOT NULL, date TEXT NOT NULL
+) STRICT;
+CREATE TABLE IF NOT EXISTS batches (
+    uuid TEXT PRIMARY KEY, board TEXT NOT NULL, spool TEXT NOT NULL, sequence INTEGER NOT NULL,
+    boot TEXT NOT NULL, release TEXT NOT NULL, received REAL NOT NULL, part TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS boards (
+    board TEXT NOT NULL, spool TEXT NOT NULL, profile TEXT NOT NULL, dropped INTEGER NOT NULL,
+    quarantined INTEGER NOT NULL, last REAL NOT NULL, PRIMARY KEY (board, spool)
+) STRICT;
+CREATE TABLE IF NOT EXISTS releases (
+    release TEXT PRIMARY KEY, model TEXT NOT NULL, model_sha256 TEXT NOT NULL,
+    profile TEXT NOT NULL, kit TEXT NOT NULL
+) STRICT;
+PRAGMA user_version = 1;
+"""
+_VERSION = 1
+_ASKED = 500  # UUIDs in one question
+
+
+@dataclass(frozen=True)
+class Part:
+    """A Parquet file, by its path below the store."""
+
+    path: str
+    bytes: int
+    rows: int
+    date: str
+
+
+@dataclass(frozen=True)
+class BoardSummary:
+    """What the store has of a board; `dropped` and `quarantined` as the board counts them, None
+    where that is not kept."""
+
+    board: str
+    profile: str
+    batches: int
+    releases: int
+    dropped: int
+    quarantined: int | None
+    last: float
+
+
+class Catalogue:
+    """The SQLite file at `path`; whoever changes it holds the store's lock. A store that has rows
+    already (`used`) had one: an empty one in its place would lose them."""
+
+    def __init__(self, path: Path, used: bool) -> None:
+        self._path = path
+        try:
+            self._db = sqlite3.connect(path, timeout=30, isolation_level=None)
+            version = self._db.execute("PRAGMA user_version").fetchone()[0]
+            if version > _VERSION:
+                raise InputError(
+                    f"{path}: expected a catalogue of version {_VERSION}, found {version}; "
+                    "use a newer edgekit"
+                )
+            if version == 0 and used:
+                raise InputError(
+                    f"{path}: expected the catalogue of the profiles beside it, found none; "
+                    "restore it from a copy, or move them away"
+                )
+            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.execute("PRAGMA synchronous = FULL")
+            if version < _VERSION:
+                self._db.executescript(_SCHEMA)
+        except sqlite3.Error as error:
+            raise self._broken(error) from None
+
+    def close(self) -> None:
+        self._db.close()
+
+    def known(self, uuids: Sequence[str]) -> set[str]:
+        """Those that are stored."""
+        found: set[str] = set()
+        for start in range(0, len(uuids), _ASKED):
+            some = uuids[start : start + _ASKED]
+            marks = ",".join("?" * len(some))
+            rows = self._rows(f"SELECT uuid FROM batches WHERE uuid IN ({marks})", some)
+            found.update(row[0] for row in rows)
+        return found
+
+    def add(self, board: str, received: float, stored: Iterable[tuple[Part, list[Batch]]]) -> None:
+        """Makes Parquet files and their batches part of the store, all or none."""
+        with self._transaction():
+            for part, batches in stored:
+                self._add_part(part)
+                self._db.executemany(
+                    "INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                    (
+                        (b.uuid, board, b.spool, b.sequence, b.boot, *of_all, part.path)
+                        for b, of_all in ((b, (b.subject.release, received)) for b in batches)
+                    ),
+                )
+                subjects = (b.subject for b in batches)
+                self._db.executemany(
+                    "INSERT OR IGNORE INTO releases VALUES (?, ?, ?, ?, ?)",
+                    {(s.release, s.model, s.model_sha256, s.profile, s.kit) for s in subjects},
+                )
+                self._db.executemany(
+                    "INSERT INTO boards VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET"
+                    " profile = excluded.profile, dropped = max(dropped, excluded.dropped),"
+                    " quarantined = max(quarantined, excluded.quarantined), last = excluded.last",
+                    (
+                        (board, b.spool, b.subject.profile, b.dropped, b.quarantined, received)
+                        for b in batches
+                    ),
+                )
+
+    def replace(self, old: Sequence[Part], new: Part | None) -> None:
+        """Puts one file in place of others, or forgets them; their UUIDs stay known for good."""
+        with self._transaction():
+            if new is not None:
+                self._add_part(new)
+            for part in old:
+                self._db.execute("DELETE FROM parts WHERE path = ?", (part.path,))
+
+    def parts(self) -> list[Part]:
+        rows = self._rows("SELECT path, bytes, rows, date FROM parts ORDER BY date, path")
+        return [Part(*row) for row in rows]
+
+    def boards(self) -> list[BoardSummary]:
+        rows = self._rows(
+            "SELECT b.board, max(b.profile), (SELECT count(*) FROM batches WHERE board = b.board),"
+            " (SELECT count(DISTINCT release) FROM batches WHERE board = b.board),"
+            " sum(b.dropped), sum(b.quarantined), max(b.last)"
+            " FROM boards b GROUP BY b.board ORDER BY b.board"
+        )
+        return [BoardSummary(*row) for row in rows]
+
+    def _rows(self, sql: str, values: Sequence[str] = ()) -> list[tuple[Any, ...]]:
+        try:
+            return self._db.execute(sql, values).fetchall()
+        except sqlite3.Error as error:
+            raise self._broken(error) from None
+
+    def _add_part(self, part: Part) -> None:
+        self._db.execute(
+            "INSERT INTO parts VALUES (?, ?, ?, ?)", (part.path, part.bytes, part.rows, part.date)
+        )
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            yield
+            self._db.execute("COMMIT")
+        except sqlite3.Error as error:
+            with contextlib.suppress(sqlite3.Error):
+                self._db.execute("ROLLBACK")
+            raise self._broken(error) from None
+        except BaseException:
+            with contextlib.suppress(sqlite3.Error):
+                self._db.execute("ROLLBACK")
+            raise
+
+    def _broken(self, error: sqlite3.Error) -> InputError:
+        return InputError(
+            f"{self._path}: expected to read and write the catalogue, found: {error}; "
+            "free some space, or restore it from a copy"
+        )

@@ -1,0 +1,71 @@
+"""The certificate by which boards know the server: made once, signed by itself, pinned by them."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import ssl
+from pathlib import Path
+
+from edgekit.host.common.files import locked, write_whole
+from edgekit.host.errors import InputError
+from edgekit.host.fleet.profiles.parquet import missing
+
+
+def certificate(path: Path) -> str:
+    """The SHA-256 of the certificate at `path`, which is made with its key if it is not there."""
+    with locked(path.with_suffix(".lock")):
+        if not path.exists() or path.stat().st_size == 0:
+            path.touch(mode=0o600)  # before anything is in it
+            write_whole(path, _made())
+    try:
+        return hashlib.sha256(ssl.PEM_cert_to_DER_cert(_first(path.read_text()))).hexdigest()
+    except ValueError as error:
+        raise InputError(
+            f"{path}: expected the server's certificate and key, found: {error}; "
+            "restore it from a copy, or remove it and enroll the boards again"
+        ) from None
+
+
+def server_context(path: Path) -> ssl.SSLContext:
+    """The TLS context of a server with that certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(path)
+    except ssl.SSLError as error:
+        raise InputError(f"{path}: expected a certificate and its key, found: {error}") from None
+    return context
+
+
+def _first(text: str) -> str:
+    """The certificate, which stands behind the key."""
+    return text[text.find("-----BEGIN CERTIFICATE-----") :]
+
+
+def _made() -> bytes:
+    """A key and its certificate; boards look at no date of it."""
+    try:
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes, serialization
+        from cryptography.hazmat.primitives.asymmetric import ec
+    except ImportError:
+        raise missing("cryptography") from None
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "edgekit profile serve")])
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(datetime.datetime(1970, 1, 1))
+        .not_valid_after(datetime.datetime(9999, 12, 31))
+        .sign(key, hashes.SHA256())
+    )
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    return private + made.public_bytes(serialization.Encoding.PEM)

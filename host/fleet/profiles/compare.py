@@ -1,0 +1,222 @@
+"""Two releases beside each other: how times changed from one to the other, and how sure that is.
+
+The change is the ratio of medians over batches, on each board that ran both releases; over boards
+it is their geometric mean, so that a slow board counts as much as a fast one. Its interval is the
+bootstrap's: boards are drawn anew, and on each board its batches. Batches of throttled boards tell
+nothing of a release, and do not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgekit.host.errors import InputError
+from edgekit.host.fleet.profiles.query import Source, asking
+
+_DRAWS = 4000
+_SEED = 20
+_LEVEL = 0.95
+_LEAST_BATCHES = 5
+_LEAST_SHARE = 0.01  # of the time: what is shorter cannot make a release slower
+_WHOLE = ""
+
+_SUBJECTS = """
+    SELECT release, profile, variant, threads, max(model), count(*) AS batches FROM batches
+    WHERE starts_with(release, ?) GROUP BY ALL ORDER BY batches DESC
+"""
+_TIMES = """
+    SELECT release, board, '' AS name, '' AS op, list(inference_median_ns) FROM batches
+    WHERE release IN (?, ?) AND variant = ? AND threads = ? AND throttled IS NOT TRUE
+    GROUP BY ALL
+    UNION ALL
+    SELECT release, board, name, max(op), list(median_ns) FROM operators
+    WHERE release IN (?, ?) AND variant = ? AND threads = ? AND throttled IS NOT TRUE
+    GROUP BY release, board, name
+"""
+_NEWEST = "SELECT release FROM batches GROUP BY release ORDER BY max(received) DESC LIMIT 5"
+
+_Vector = NDArray[np.float64]
+_Sides = tuple[_Vector, _Vector]
+
+
+@dataclass(frozen=True)
+class Change:
+    """`ratio` is the time after over that before, `low` and `high` bound it with 95 % confidence;
+    `sure` is the lower bound that all that was compared exceed together so surely."""
+
+    name: str
+    op: str
+    before_us: float
+    after_us: float
+    ratio: float
+    low: float
+    high: float
+    sure: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """`paired`: only boards that ran both releases count; else there is none, and all of the one
+    stand beside all of the other. `left_out` are operators that only one of the releases has."""
+
+    before: str
+    after: str
+    model: str
+    board_type: str
+    boards: int
+    paired: bool
+    batches: tuple[int, int]
+    whole: Change
+    operators: tuple[Change, ...]
+    left_out: tuple[str, ...]
+
+    def slower(self, limit: float) -> list[Change]:
+        """What surely takes more than `limit` longer: all of it, and operators that take at least
+        a hundredth of the time."""
+        least = _LEAST_SHARE * self.whole.after_us
+        heavy = [o for o in self.operators if o.after_us >= least]
+        return [c for c in (self.whole, *heavy) if c.sure > 1 + limit]
+
+
+def compare(store: Source, before: str, after: str) -> Comparison:
+    """Two releases, each named by the beginning of its id; InputError if one is not there, if they
+    are for different types of boards, or if there are too few batches to tell."""
+    with asking(store) as database:
+        found = [database.execute(_SUBJECTS, [name]).fetchall() for name in (before, after)]
+        newest = [row[0] for row in database.execute(_NEWEST).fetchall()]
+        first, second = (
+            _release(store, name, rows, newest)
+            for name, rows in zip((before, after), found, strict=True)
+        )
+        board_type, variant, threads, model = _subject(first, second, *found)
+        key = [first, second, variant, threads]
+        rows = database.execute(_TIMES, key + key).fetchall()
+    times, kinds = _by_name(rows, first)
+    boards, paired = _boards(times[_WHOLE])
+    counts = tuple(sum(len(side[i]) for side in boards.values()) for i in (0, 1))
+    if min(counts) < _LEAST_BATCHES:
+        raise InputError(
+            f"expected at least {_LEAST_BATCHES} batches of each release that were not throttled, "
+            f"found {counts[0]} of {first} and {counts[1]} of {second}; "
+            "fetch more: edgekit profile pull"
+        )
+    both = {name: _boards(t, paired)[0] for name, t in times.items()}
+    common = [name for name, sides in both.items() if sides and name != _WHOLE]
+    changes = {n: _change(n, kinds[n], both[n], len(common) + 1) for n in (_WHOLE, *common)}
+    return Comparison(
+        first,
+        second,
+        model,
+        board_type,
+        len(boards) if paired else sum(len(side) for side in times[_WHOLE]),
+        paired,
+        (counts[0], counts[1]),
+        changes[_WHOLE],
+        tuple(sorted((changes[n] for n in common), key=lambda c: c.before_us - c.after_us)),
+        tuple(sorted(name for name, sides in both.items() if not sides)),
+    )
+
+
+def _release(store: Source, name: str, rows: Sequence[Sequence[Any]], newest: Sequence[str]) -> str:
+    ids = sorted({row[0] for row in rows})
+    if not newest:
+        raise InputError(
+            f"{store.folder}: expected profiles to compare, found none; "
+            "fetch some: edgekit profile pull --board BOARD"
+        )
+    if len(ids) != 1 or not name:
+        many = f"{len(ids)} that begin so" if ids else "none"
+        raise InputError(
+            f"expected the beginning of one release's id, found {many} for {name[:40]!r}; "
+            f"the newest are {', '.join(newest)}"
+        )
+    return str(ids[0])
+
+
+def _subject(
+    first: str, second: str, before: Sequence[Sequence[Any]], after: Sequence[Sequence[Any]]
+) -> tuple[str, int, int, str]:
+    """The board type, shapes and threads of which both have batches, and the model."""
+    if first == second:
+        raise InputError(f"expected two releases, found {first} twice")
+    known = {tuple(row[1:4]) for row in before}
+    for row in after:
+        if tuple(row[1:4]) in known:
+            return row[1], row[2], row[3], row[4]
+    raise InputError(
+        f"expected two releases for one type of board, with the same threads and shapes, found "
+        f"{first} for {before[0][1]} and {second} for {after[0][1]}"
+    )
+
+
+_Times = tuple[dict[str, _Vector], dict[str, _Vector]]
+
+
+def _by_name(
+    rows: Sequence[Sequence[Any]], first: str
+) -> tuple[dict[str, _Times], Mapping[str, str]]:
+    """Of each operator, and of the whole, the sorted times by board: before, and after."""
+    times: dict[str, _Times] = {_WHOLE: ({}, {})}
+    kinds = {}
+    for release, board, name, op, values in rows:
+        sides = times.setdefault(name, ({}, {}))
+        vector = np.maximum(np.sort(np.asarray(values, np.float64)), 1.0)
+        sides[0 if release == first else 1][board] = vector
+        kinds[name] = op
+    return times, kinds
+
+
+def _boards(times: _Times, paired: bool | None = None) -> tuple[dict[str, _Sides], bool]:
+    """The boards that ran both releases; if there are none, all as if they were one."""
+    before, after = times
+    common = sorted(before.keys() & after.keys())
+    if paired is None:
+        paired = bool(common)
+    if paired:
+        return {board: (before[board], after[board]) for board in common}, True
+    if not before or not after:
+        return {}, False
+    return {"": (_together(before), _together(after))}, False
+
+
+def _together(side: Mapping[str, _Vector]) -> _Vector:
+    return np.sort(np.concatenate([*side.values()]))
+
+
+def _change(name: str, op: str, boards: Mapping[str, _Sides], compared: int) -> Change:
+    random = np.random.default_rng(_SEED)
+    count = len(boards)
+    weights = random.multinomial(count, [1 / count] * count, size=_DRAWS) / count
+    logs = np.zeros(_DRAWS)
+    for number, sides in enumerate(boards.values()):
+        drawn = (np.log(_drawn_medians(side, random)) for side in sides)
+        logs += weights[:, number] * -np.subtract(*drawn)
+    medians = np.log([[np.median(side) for side in sides] for sides in boards.values()])
+    before, after = (float(us) for us in np.exp(medians.mean(axis=0)) / 1e3)
+    tail = (1 - _LEVEL) / 2
+    low, high, sure = map(float, np.exp(np.quantile(logs, [tail, 1 - tail, tail / compared])))
+    return Change(name, op, before, after, after / before, low, high, sure)
+
+
+def _drawn_medians(ordered: _Vector, random: np.random.Generator) -> _Vector:
+    """Medians of samples drawn from `ordered` with replacement, each as many as there are.
+
+    The k-th of n uniform numbers in order has a beta distribution, so no sample need be drawn.
+    """
+    n = len(ordered)
+    k = (n + 1) // 2
+    place = random.beta(k, n + 1 - k, _DRAWS)
+    middle = ordered[_index(place, n)]
+    if n % 2:
+        return middle
+    above = 1 - (1 - place) * random.random(_DRAWS) ** (1 / (n - k))
+    return (middle + ordered[_index(above, n)]) / 2
+
+
+def _index(place: _Vector, n: int) -> NDArray[np.intp]:
+    return np.minimum((place * n).astype(np.intp), n - 1)

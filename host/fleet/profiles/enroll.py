@@ -1,0 +1,66 @@
+"""How profiles come home other than by a pull: boards send them, or a folder holds them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from edgekit.device.runtime.agent.batch import bodies
+from edgekit.device.runtime.agent.push import Home, home_bytes
+from edgekit.device.runtime.errors import InputError as DeviceInputError
+from edgekit.host.deploy.release.runtime import BoardRuntime
+from edgekit.host.deploy.transport import Transport
+from edgekit.host.errors import InputError
+from edgekit.host.fleet.profiles.server import certificate_of, tokens_of
+from edgekit.host.fleet.profiles.store import ProfileStore, Stored
+
+BITS_PER_SECOND = 64_000
+_SECONDS = 60.0
+_STREAM_BYTES = 4 << 20
+
+
+def enroll(
+    transport: Transport,
+    store: ProfileStore,
+    host: str,
+    port: int,
+    bits_per_second: int = BITS_PER_SECOND,
+) -> Home:
+    """Gives a board a token and the certificate of the store's server at `host`. A token that it
+    had before is worth nothing from then on."""
+    fingerprint = certificate_of(store)[1]
+    BoardRuntime(transport).call("profile", "--most-bytes", "1", deadline=_SECONDS)  # its folder
+    token = tokens_of(store).issue(transport.board)
+    home = Home(host, port, transport.board, token, fingerprint, bits_per_second)
+    transport.put(home_bytes(home), "spool/home.json", deadline=_SECONDS)
+    return home
+
+
+def revoke(store: ProfileStore, board: str) -> None:
+    """Takes its token from a board."""
+    tokens_of(store).revoke(board)
+
+
+def upload(store: ProfileStore, board: str, folder: Path) -> tuple[Stored, tuple[str, ...]]:
+    """Stores the spool files in `folder`, which stay there, as those of `board`; and why others
+    of its files were not. InputError if there are none."""
+    files = sorted(folder.rglob("*.batch"))
+    if not files:
+        raise InputError(
+            f"{folder}: expected files of a board's spool, *.batch, found none; "
+            "on the board they are in ~/.edgekit/spool"
+        )
+    stored, damaged, waiting = Stored(), [], b""
+    for file in files:
+        data = file.read_bytes() if file.stat().st_size <= _STREAM_BYTES else b""
+        try:
+            if sum(1 for _ in bodies(data)) == 0:
+                raise DeviceInputError("profile batch: expected one, found none")
+        except DeviceInputError as error:
+            damaged.append(f"{file}: {error}")
+            continue
+        if len(waiting) + len(data) > _STREAM_BYTES:
+            stored, waiting = stored + store.add(board, waiting), b""
+        waiting += data
+    if waiting:
+        stored += store.add(board, waiting)
+    return stored, tuple(damaged)

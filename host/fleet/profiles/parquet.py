@@ -1,0 +1,155 @@
+"""Batches as rows of Parquet: one per operator of a batch, with all that is known of the batch."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edgekit.host.common.files import writing_whole
+from edgekit.host.common.text import printable
+from edgekit.host.errors import InputError, TransferError
+from edgekit.host.fleet.profiles.batch import Batch
+from edgekit.host.fleet.profiles.catalogue import Part
+
+if TYPE_CHECKING:
+    import pyarrow
+
+_TEXT, _WHOLE, _NUMBER, _FLAG = "string", "int64", "double", "bool"
+# Where each column comes from: of a batch, of its subject, or of its surroundings.
+_BATCH = {
+    **dict.fromkeys(("uuid", "spool", "boot"), _TEXT),
+    **dict.fromkeys(("sequence", "began_ns", "ended_ns", "dropped", "lost", "inferences"), _WHOLE),
+    **dict.fromkeys(("clock", "every"), _NUMBER),
+}
+_SUBJECT = {
+    **dict.fromkeys(("release", "model", "model_sha256", "profile", "kit"), _TEXT),
+    **dict.fromkeys(("variant", "threads"), _WHOLE),
+}
+_SURROUNDINGS = {
+    **dict.fromkeys(("cluster", "governor"), _TEXT),
+    **dict.fromkeys(("frequency_mhz", "temperature_c", "others", "load"), _NUMBER),
+    **dict.fromkeys(("available_bytes", "resident_bytes"), _WHOLE),
+    "throttled": _FLAG,
+}
+_SPREAD = ("samples", "median_ns", "p90_ns", "max_ns")
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A batch, whose it is, and when it came: in seconds since 1970, by this side's clock."""
+
+    board: str
+    received: float
+    batch: Batch
+
+
+def libraries() -> tuple[Any, Any]:
+    """pyarrow and its Parquet; InputError says how to get them."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise missing("pyarrow") from None
+    return pyarrow, pyarrow.parquet
+
+
+def missing(name: str) -> InputError:
+    """A library of the extra is not there."""
+    return InputError(
+        f"expected {name}, which keeps field profiles, found it not installed; "
+        "install it: pip install 'edgekit[profiles]'"
+    )
+
+
+def schema() -> pyarrow.Schema:
+    """The columns, of an empty store as well."""
+    pa, _ = libraries()
+    kinds = {"board": _TEXT, "received": _NUMBER, **_BATCH, **_SUBJECT, **_SURROUNDINGS}
+    kinds |= {f"inference_{name}": _WHOLE for name in _SPREAD}
+    kinds |= {"position": _WHOLE, "name": _TEXT, "op": _TEXT, "kernel": _TEXT}
+    kinds |= dict.fromkeys(_SPREAD, _WHOLE)
+    return pa.schema([(name, pa.type_for_alias(kind)) for name, kind in kinds.items()])
+
+
+def table_of(arrivals: Sequence[Arrival]) -> pyarrow.Table:
+    """The rows of some batches."""
+    pa, _ = libraries()
+    kinds = schema()
+    batches = [arrival.batch for arrival in arrivals]
+    columns: dict[str, list[Any]] = {
+        "board": [arrival.board for arrival in arrivals],
+        "received": [arrival.received for arrival in arrivals],
+        **{name: [getattr(b, name) for b in batches] for name in _BATCH},
+        **{name: [getattr(b.subject, name) for b in batches] for name in _SUBJECT},
+        **{name: [getattr(b.surroundings, name) for b in batches] for name in _SURROUNDINGS},
+        **{f"inference_{name}": [getattr(b.whole, name) for b in batches] for name in _SPREAD},
+    }
+    lengths = [len(b.operators) for b in batches]
+    index = np.repeat(np.arange(len(batches)), lengths)
+    wide = pa.table({n: pa.array(v, kinds.field(n).type) for n, v in columns.items()})
+    rows = wide.take(pa.array(index))
+    operators = [operator for b in batches for operator in b.operators]
+    positions = [position for length in lengths for position in range(length)]
+    rows = rows.append_column("position", pa.array(positions, kinds.field("position").type))
+    for name in ("name", "op", "kernel", *_SPREAD):
+        values = [getattr(operator, name) for operator in operators]
+        rows = rows.append_column(name, pa.array(values, kinds.field(name).type))
+    return rows
+
+
+def write_part(folder: Path, profile: str, date: str, tables: Iterable[pyarrow.Table]) -> Part:
+    """A Parquet file with these rows, on disk when this returns, and not yet in the catalogue."""
+    pa, _ = libraries()
+    table = pa.concat_tables(tables)
+    path = part_path(profile, date, uuid.uuid4().hex)
+    target = folder / path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with writing_whole(target) as file:
+        write_table(table, file)
+    for parent in (target.parent, target.parent.parent, folder):
+        sync_folder(parent)
+    return Part(path, target.stat().st_size, table.num_rows, date)
+
+
+def part_path(profile: str, date: str, name: str) -> str:
+    """Where a file of rows lies below `parts`."""
+    return f"board_type={profile}/date={date}/{name}.parquet"
+
+
+def write_table(table: pyarrow.Table, file: Any) -> None:
+    """Parquet as the store keeps it, into a file or a stream of PyArrow."""
+    _, pq = libraries()
+    pq.write_table(table, file, compression="zstd", write_page_checksum=True)
+
+
+def read_part(path: Path, remote: Any = None) -> pyarrow.Table:
+    """All rows of a file, of PyArrow's file system `remote` where it is in one; TransferError if
+    its checksums say that they are not what was written."""
+    pa, pq = libraries()
+    try:
+        file = pq.ParquetFile(str(path), page_checksum_verification=True, filesystem=remote)
+        return file.read()
+    except (pa.ArrowException, OSError) as error:
+        raise damaged(path, printable(str(error).strip(), 120)) from None
+
+
+def damaged(path: Path, found: str) -> TransferError:
+    """A file of the store is not as it was written."""
+    return TransferError(
+        f"{path}: expected the rows that were written, found: {found}; restore it from a copy"
+    )
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes what was renamed into `folder` survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

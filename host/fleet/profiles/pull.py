@@ -1,0 +1,62 @@
+"""Fetches what waits on a board: each answer is stored before the board is told to forget it."""
+
+from __future__ import annotations
+
+import binascii
+import zlib
+from dataclasses import dataclass, replace
+
+from edgekit.host.deploy.release.runtime import BoardRuntime
+from edgekit.host.deploy.transport import Transport
+from edgekit.host.errors import TransferError
+from edgekit.host.fleet.profiles.store import ProfileStore, Stored
+
+_SECONDS = 300.0
+_MOST_BYTES = 8 << 20  # of an answer, unpacked
+_MOST_ROUNDS = 10_000
+
+
+@dataclass(frozen=True)
+class Pulled:
+    """What came from a board, what it had to drop or set aside so far, and whether it samples."""
+
+    stored: Stored
+    dropped: int
+    quarantined: int
+    on: bool
+
+
+def pull(transport: Transport, store: ProfileStore) -> Pulled:
+    """Fetches all that waits. Whatever fails, a batch is in the store or still on the board."""
+    runtime = BoardRuntime(transport)
+    stored, receipt = Stored(), ""
+    for _ in range(_MOST_ROUNDS):
+        options = ("--acknowledge", receipt) if receipt else ()
+        found = runtime.call("profile", *options, deadline=_SECONDS)
+        state = Pulled(stored, found["dropped"], found["quarantined"], found["on"])
+        stream = _unpacked(transport.board, found["data"])
+        if not stream:
+            return state
+        stored += store.add(transport.board, stream)
+        receipt = f"{found['spool']}/{found['through']}"
+    return replace(state, stored=stored)
+
+
+def switch(transport: Transport, on: bool) -> None:
+    """Turns sampling on a board on or off, for what is started from now on."""
+    BoardRuntime(transport).call("profile", "--switch", "on" if on else "off", deadline=_SECONDS)
+
+
+def _unpacked(board: str, text: str) -> bytes:
+    try:
+        packed = binascii.a2b_base64(text)
+        unpacker = zlib.decompressobj()
+        data = unpacker.decompress(packed, _MOST_BYTES)
+    except (binascii.Error, ValueError, zlib.error):
+        data, unpacker = b"", None
+    if unpacker is None or not unpacker.eof:
+        raise TransferError(
+            f"board '{board}': profile: expected compressed batches of at most {_MOST_BYTES} "
+            "bytes, found other data; try again"
+        )
+    return data

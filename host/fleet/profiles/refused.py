@@ -1,0 +1,41 @@
+"""Batches that this edgekit cannot read, kept for one that may; no more of them than a bound."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+
+from edgekit.host.common.files import write_whole
+from edgekit.host.fleet.profiles.parquet import sync_folder
+
+_MOST_BYTES = 64 << 20
+_MOST_BATCHES = 10_000
+_LOG = logging.getLogger(__name__)
+
+
+def keep_refused(folder: Path, board: str, refused: Iterable[tuple[bytes, str]]) -> None:
+    """Keeps batches and why they were refused, the same batch once; the oldest go where there are
+    too many, which the log counts."""
+    for body, why in refused:
+        folder.mkdir(exist_ok=True)
+        name = hashlib.sha256(body).hexdigest()[:32]
+        write_whole(folder / f"{name}.txt", f"{board}: {why}\n".encode())
+        write_whole(folder / f"{name}.json", body)
+    if folder.is_dir():
+        _bound(folder)
+        sync_folder(folder)
+
+
+def _bound(folder: Path) -> None:
+    about = [(path.stat(), path) for path in folder.glob("*.json")]
+    kept, size, gone = 0, 0, 0
+    for found, path in sorted(about, key=lambda one: (-one[0].st_mtime_ns, one[1].name)):
+        kept, size = kept + 1, size + found.st_size
+        if kept > _MOST_BATCHES or size > _MOST_BYTES:
+            path.unlink()
+            path.with_suffix(".txt").unlink(missing_ok=True)
+            gone += 1
+    if gone:
+        _LOG.warning("profiles: %d refused batches were removed for want of room", gone)

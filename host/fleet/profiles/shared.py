@@ -1,0 +1,212 @@
+"""The rows of profiles in a folder that several hosts share, or in a bucket of S3.
+
+parts/board_type=<profile>/date=<day>/<partition>-<stream>-<first>-<last>.parquet   see writer.py
+refused/     batches that could not be read
+edgekit.json says that this is such a store
+
+There is no catalogue: a file counts as soon as it is there, which it is as a whole or not at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlsplit
+
+import msgspec
+
+from edgekit.host.common.files import writing_whole
+from edgekit.host.common.text import printable
+from edgekit.host.errors import EdgekitError, InputError, TransferError
+from edgekit.host.fleet.profiles.catalogue import BoardSummary
+from edgekit.host.fleet.profiles.parquet import libraries, sync_folder, write_table
+
+if TYPE_CHECKING:
+    import pyarrow
+
+_MARK = "edgekit.json"
+_SCHEMA = "edgekit.profiles.shared/1"
+_OLD_SECONDS = 3600.0  # after which a file that is half written belongs to nobody
+_BOARDS = """
+SELECT board, max(profile), count(*), count(DISTINCT release), max(received) FROM batches
+GROUP BY board ORDER BY board
+"""
+_DROPPED = """
+SELECT board, sum(dropped) FROM
+    (SELECT board, max(dropped) AS dropped FROM batches GROUP BY board, spool)
+GROUP BY board
+"""
+
+
+class SharedStore:
+    """The store at `where`: a folder, or s3://BUCKET/FOLDER, with the keys and the region that
+    AWS's own programs take from the environment and from their files. What is wrong with it is a
+    TransferError if it may be mended while others wait, else an InputError."""
+
+    def __init__(self, where: str) -> None:
+        libraries()
+        import pyarrow.fs
+
+        self.folder = where.partition("?")[0]
+        self.remote: Any = None
+        if where.startswith("s3://"):
+            with self._named(where):
+                self.remote, self._base = _s3(where)
+        elif "://" in where:
+            raise InputError(
+                f"expected a folder or s3://BUCKET/FOLDER, found {printable(where, 80)!r}"
+            )
+        else:
+            self._base = str(Path(where).absolute())
+        self._fs = self.remote or pyarrow.fs.LocalFileSystem()
+
+    def make(self) -> None:
+        """Makes it a store where it is none yet; fails where it cannot be written to."""
+        if self.remote is None:
+            with self._named(self.folder):
+                Path(self._base).mkdir(parents=True, exist_ok=True)
+                for path in Path(self._base).glob("parts/*/*/.*"):
+                    if time.time() - path.stat().st_mtime > _OLD_SECONDS:
+                        path.unlink(missing_ok=True)
+        self._write(_MARK, lambda file: file.write(msgspec.json.encode({"schema": _SCHEMA})))
+
+    def write(self, path: str, table: pyarrow.Table) -> None:
+        """A file of rows, by its path below `parts`: durable when this returns. In place of one
+        of that name, which has the same rows."""
+        self._write(f"parts/{path}", lambda file: write_table(table, file))
+
+    def keep_refused(self, name: str, body: bytes, why: str) -> None:
+        """A batch that cannot be read."""
+        self._write(f"refused/{name}.txt", lambda file: file.write(f"{why}\n".encode()))
+        self._write(f"refused/{name}.json", lambda file: file.write(body))
+
+    def parts(self) -> list[str]:
+        """The files of rows, by their paths below `parts`."""
+        import pyarrow.fs
+
+        top = f"{self._base}/parts"
+        chosen = pyarrow.fs.FileSelector(top, allow_not_found=True, recursive=True)
+        with self._named(self.folder):
+            found = self._fs.get_file_info(chosen)
+        paths = (info.path[len(top) + 1 :] for info in found if info.is_file)
+        return sorted(p for p in paths if p.endswith(".parquet") and "/." not in p)
+
+    def uuids(self, path: str) -> list[str]:
+        """Of the batches in a file of rows."""
+        _, pq = libraries()
+        with self._named(f"{self.folder}/parts/{path}"):
+            column = pq.read_table(
+                f"{self._base}/parts/{path}",
+                columns=["uuid"],
+                filesystem=self._fs,
+                partitioning=None,
+            )["uuid"]
+        found: list[str] = column.unique().to_pylist()
+        return found
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[tuple[None, Sequence[Path]]]:
+        """As that of ProfileStore, which has a catalogue."""
+        import pyarrow.fs
+
+        with self._named(self.folder):
+            mark = self._fs.get_file_info(f"{self._base}/{_MARK}")
+        if mark.type != pyarrow.fs.FileType.File:
+            raise InputError(
+                f"{self.folder}: expected profiles that edgekit profile write keeps, found no "
+                f"{_MARK}; name what was its --to"
+            )
+        yield None, [Path(f"{self._base}/parts/{path}") for path in self.parts()]
+
+    def boards(self) -> list[BoardSummary]:
+        """What there is of each board; files of rows do not tell of damaged batches."""
+        from edgekit.host.fleet.profiles.query import asking
+
+        with asking(self) as database:
+            rows = database.execute(_BOARDS).fetchall()
+            dropped = dict(database.execute(_DROPPED).fetchall())
+        return [
+            BoardSummary(board, profile, batches, releases, int(dropped[board]), None, last)
+            for board, profile, batches, releases, last in rows
+        ]
+
+    def _write(self, path: str, fill: Any) -> None:
+        target = f"{self._base}/{path}"
+        with self._named(f"{self.folder}/{path}"):
+            if self.remote is not None:
+                with self._fs.open_output_stream(target) as stream:
+                    fill(stream)
+                return
+            folder = Path(target).parent
+            folder.mkdir(parents=True, exist_ok=True)
+            with writing_whole(Path(target)) as file:
+                fill(file)
+            while True:
+                sync_folder(folder)
+                if folder == Path(self._base):
+                    return
+                folder = folder.parent
+
+    @contextlib.contextmanager
+    def _named(self, what: str) -> Iterator[None]:
+        """What is wrong there, in one line."""
+        pa, _ = libraries()
+        try:
+            yield
+        except EdgekitError:
+            raise
+        except (OSError, pa.ArrowException) as error:
+            number = getattr(error, "errno", None)
+            found = os.strerror(number) if number and self.remote is None else str(error)
+            raise TransferError(
+                f"{what.partition('?')[0]}: expected to read and write there, found: "
+                f"{printable(_reason(found), 200)}; mend that and go on: nothing is lost, what is "
+                "not written waits in NATS"
+            ) from None
+
+
+def _s3(where: str) -> tuple[Any, str]:
+    """The file system of a URL, and its folder there. Behind `?` may stand endpoint_override,
+    scheme and region, as PyArrow and others write it."""
+    import pyarrow.fs
+
+    parts = urlsplit(where)
+    options = dict(parse_qsl(parts.query))
+    if not parts.netloc or set(options) - {"endpoint_override", "scheme", "region"}:
+        raise InputError(
+            "expected s3://BUCKET/FOLDER, with ?endpoint_override=HOST:PORT&scheme=http&region=NAME"
+            f" at most, found {printable(where, 120)!r}"
+        )
+    if not {"endpoint_override", "region"} & set(options) and "AWS_REGION" not in os.environ:
+        options["region"] = pyarrow.fs.resolve_s3_region(parts.netloc)
+    # Not every server but Amazon's knows the checksums that newer libraries add by themselves.
+    os.environ.setdefault("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
+    # What is small goes in one request, which leaves nothing behind where it is cut off.
+    remote = pyarrow.fs.S3FileSystem(
+        **options, allow_delayed_open=True, connect_timeout=5, request_timeout=30
+    )
+    return remote, f"{parts.netloc}{parts.path}".rstrip("/")
+
+
+def _reason(text: str) -> str:
+    """Of what the AWS library says the part that matters to a person."""
+    for sign, meaning in (
+        ("ACCESS_DENIED", "403, access denied: the keys may not do that"),
+        ("HTTP status 403", "403, access denied: the keys may not do that"),
+        ("SIGNATURE", "403, another secret key"),
+        ("INVALID_ACCESS_KEY", "403, an unknown access key"),
+        ("NO_SUCH_BUCKET", "404, no such bucket"),
+        ("HTTP status 404", "404, no such bucket"),
+        ("HTTP status 413", "413, the bucket is full"),
+        ("QuotaExceeded", "403, the bucket is full"),
+        ("HTTP status 507", "507, the server's disk is full"),
+        ("SERVICE_UNAVAILABLE", "503, it takes nothing now: it is full, or has too much to do"),
+        ("NETWORK_CONNECTION", "the server does not answer"),
+    ):
+        if sign in text:
+            return meaning
+    return text

@@ -1,0 +1,232 @@
+"""The store of field profiles: batches come in at least once and are kept exactly once.
+
+catalogue.sqlite                                 what counts; see catalogue.py
+parts/board_type=<profile>/date=<day>/*.parquet  the rows, by board type and day of arrival
+refused/                                         batches that could not be read, as they came
+lock                                             held to change it, shared to read it
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgekit.device.runtime.agent.batch import bodies
+from edgekit.device.runtime.errors import InputError as DeviceInputError
+from edgekit.host.common.files import locked
+from edgekit.host.common.paths import data_folder
+from edgekit.host.errors import InputError, TransferError
+from edgekit.host.fleet.profiles.batch import Batch, decode_batch
+from edgekit.host.fleet.profiles.bus import Bus
+from edgekit.host.fleet.profiles.catalogue import BoardSummary, Catalogue, Part
+from edgekit.host.fleet.profiles.parquet import Arrival, damaged, read_part, table_of, write_part
+from edgekit.host.fleet.profiles.refused import keep_refused
+
+if TYPE_CHECKING:
+    import pyarrow
+
+_SMALL_BYTES = 4 << 20
+_MOST_SMALL = 16  # files of a partition, before they become one
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What became of the batches that came: new, known before, or refused, and why."""
+
+    new: int = 0
+    known: int = 0
+    rows: int = 0
+    refused: tuple[str, ...] = field(default=())
+
+    def __add__(self, other: Stored) -> Stored:
+        return Stored(
+            self.new + other.new,
+            self.known + other.known,
+            self.rows + other.rows,
+            self.refused + other.refused,
+        )
+
+
+class ProfileStore:
+    """The store in `folder`, by default the user's; `now` gives seconds since 1970.
+
+    Boards' clocks are believed in nothing: the day of a partition is that of arrival.
+    """
+
+    remote = None  # its files are here
+
+    def __init__(self, folder: Path | None = None, now: Callable[[], float] = time.time) -> None:
+        self.folder = folder or data_folder() / "profiles"
+        self._parts = self.folder / "parts"
+        self._now = now
+
+    def add(self, board: str, stream: bytes) -> Stored:
+        """Stores the batches of a stream from `board`; durable when this returns.
+
+        TransferError if the stream was damaged on its way, and nothing of it is stored then. What
+        arrived whole but does not decode is kept in refused/.
+        """
+        came, found, refused = _sorted(board, stream)
+        batches = {batch.uuid: batch for batch, _ in found}
+        with self._changing() as catalogue:
+            if refused:
+                keep_refused(self.folder / "refused", board, refused)
+            known = catalogue.known(list(batches))
+            new = [batch for uuid, batch in batches.items() if uuid not in known]
+            rows = self._store(catalogue, board, new)
+        again = came - len(refused) - len(new)
+        return Stored(len(new), again, rows, tuple(why for _, why in refused))
+
+    def hand_over(self, board: str, stream: bytes, bus: Bus) -> Stored:
+        """As `add`, but to the writers behind `bus`, which know what came before."""
+        _, found, refused = _sorted(board, stream)
+        if refused:
+            self._make()
+            with locked(self.folder / "lock"):
+                keep_refused(self.folder / "refused", board, refused)
+        if found:
+            bus.publish(board, [body for _, body in found])
+        rows = sum(len(batch.operators) for batch, _ in found)
+        return Stored(len(found), 0, rows, tuple(why for _, why in refused))
+
+    def boards(self) -> list[BoardSummary]:
+        """What there is of each board."""
+        with self.reading() as (catalogue, _):
+            return catalogue.boards()
+
+    def compact(self) -> int:
+        """Makes one file of the many small ones of a partition; how many went."""
+        gone = 0
+        with self._changing() as catalogue:
+            small: dict[str, list[Part]] = {}
+            for part in catalogue.parts():
+                if part.bytes < _SMALL_BYTES and self._is_whole(part):
+                    small.setdefault(part.path.rpartition("/")[0], []).append(part)
+            for parts in small.values():
+                tables = self._tables(parts) if len(parts) > _MOST_SMALL else {}
+                parts = list(tables)
+                if len(parts) > 1:
+                    profile = parts[0].path.partition("/")[0].partition("=")[2]
+                    new = write_part(self._parts, profile, parts[0].date, tables.values())
+                    catalogue.replace(parts, new)
+                    self._unlink(parts)
+                    gone += len(parts)
+        return gone
+
+    def _tables(self, parts: Iterable[Part]) -> dict[Part, pyarrow.Table]:
+        """The rows of files; those that are damaged stay what they are, for who asks to be told."""
+        found = {}
+        for part in parts:
+            with contextlib.suppress(TransferError):
+                found[part] = read_part(self._parts / part.path)
+        return found
+
+    def forget(self, days: int | None = None, most_bytes: int | None = None) -> tuple[int, int]:
+        """Removes what arrived more than `days` ago, and the oldest of what takes more than
+        `most_bytes`: files and rows. Their batches stay known, so that a late copy does not come
+        back."""
+        with self._changing() as catalogue:
+            parts = catalogue.parts()  # the oldest first
+            old = self._before(days, parts) if days is not None else 0
+            if most_bytes is not None:
+                room = sum(part.bytes for part in parts[old:]) - most_bytes
+                while room > 0:
+                    room -= parts[old].bytes
+                    old += 1
+            catalogue.replace(parts[:old], None)
+            self._unlink(parts[:old])
+        return old, sum(part.rows for part in parts[:old])
+
+    def _before(self, days: int, parts: list[Part]) -> int:
+        """How many of these came more than `days` ago."""
+        last = datetime.fromtimestamp(self._now(), UTC) - timedelta(days=days)
+        return sum(part.date < last.date().isoformat() for part in parts)
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[tuple[Catalogue, list[Path]]]:
+        """The catalogue and the Parquet files that count; nothing is removed meanwhile.
+        TransferError names a file that is not as it was written."""
+        self._make()
+        with locked(self.folder / "lock", shared=True), self._catalogue() as catalogue:
+            parts = catalogue.parts()
+            for part in parts:
+                if not self._is_whole(part):
+                    path = self._parts / part.path
+                    raise damaged(path, f"not {part.bytes} bytes")
+            yield catalogue, [self._parts / part.path for part in parts]
+
+    def _store(self, catalogue: Catalogue, board: str, batches: list[Batch]) -> int:
+        received = self._now()
+        date = datetime.fromtimestamp(received, UTC).date().isoformat()
+        by_profile: dict[str, list[Batch]] = {}
+        for batch in batches:
+            by_profile.setdefault(batch.subject.profile, []).append(batch)
+        stored: list[tuple[Part, list[Batch]]] = []
+        try:
+            for profile, some in by_profile.items():
+                table = table_of([Arrival(board, received, batch) for batch in some])
+                stored.append((write_part(self._parts, profile, date, [table]), some))
+            catalogue.add(board, received, stored)
+        except Exception:
+            self._unlink(part for part, _ in stored)
+            raise
+        return sum(part.rows for part, _ in stored)
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[Catalogue]:
+        """The catalogue, alone; what a killed process left uncounted goes first."""
+        self._make()
+        with locked(self.folder / "lock"), self._catalogue() as catalogue:
+            counted = {part.path for part in catalogue.parts()}
+            for path in self._parts.glob("*/*/*"):
+                if str(path.relative_to(self._parts)) not in counted:
+                    path.unlink()
+            for path in self._parts.glob("*/*/.*"):
+                path.unlink(missing_ok=True)
+            yield catalogue
+
+    @contextlib.contextmanager
+    def _catalogue(self) -> Iterator[Catalogue]:
+        used = any(self._parts.glob("*/*/*.parquet"))
+        catalogue = Catalogue(self.folder / "catalogue.sqlite", used)
+        try:
+            yield catalogue
+        finally:
+            catalogue.close()
+
+    def _make(self) -> None:
+        self._parts.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def _is_whole(self, part: Part) -> bool:
+        """Whether the file is there with its size; Parquet itself checks the end of it."""
+        path = self._parts / part.path
+        return path.is_file() and path.stat().st_size == part.bytes
+
+    def _unlink(self, parts: Iterable[Part]) -> None:
+        for part in parts:
+            with contextlib.suppress(OSError):  # the next change finds it uncounted
+                (self._parts / part.path).unlink(missing_ok=True)
+
+
+def _sorted(
+    board: str, stream: bytes
+) -> tuple[int, list[tuple[Batch, bytes]], list[tuple[bytes, str]]]:
+    """How many batches are in a stream, those that decode with their bodies, and the others with
+    why they do not. TransferError if it was damaged on its way."""
+    try:
+        came = list(bodies(stream))
+    except DeviceInputError as error:
+        raise TransferError(f"board '{board}': {error}; fetch it again") from None
+    found: list[tuple[Batch, bytes]] = []
+    refused: list[tuple[bytes, str]] = []
+    for body in came:
+        try:
+            found.append((decode_batch(body), body))
+        except InputError as error:
+            refused.append((body, str(error)))
+    return len(came), found, refused

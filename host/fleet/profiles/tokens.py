@@ -1,0 +1,86 @@
+"""Which board may send profiles, by its token; the store keeps the tokens' hashes alone."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from edgekit.host.common.files import locked, write_whole
+from edgekit.host.errors import InputError
+
+_BOARD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
+_Hashes = dict[str, Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]]
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The file at `path`: a hash per board."""
+
+    path: Path
+
+    def issue(self, board: str) -> str:
+        """A new token of `board`, in place of the one it had."""
+        if not _BOARD.fullmatch(board):
+            raise InputError(
+                "expected a board's name of at most 64 letters, digits, '.', '-' and '_', "
+                f"found {board[:70]!r}"
+            )
+        token = secrets.token_hex(32)
+        with locked(self.path.with_suffix(".lock")):
+            self._write({**self._read(), board: _hash(token)})
+        return token
+
+    def revoke(self, board: str) -> None:
+        """From now on `board` may send nothing. InputError if it could not before."""
+        with locked(self.path.with_suffix(".lock")):
+            hashes = self._read()
+            if board not in hashes:
+                raise InputError(
+                    f"expected a board that is enrolled, found '{board}'; "
+                    f"there are: {', '.join(sorted(hashes)) or 'none'}"
+                )
+            del hashes[board]
+            self._write(hashes)
+
+    def board_of(self, token: str) -> str | None:
+        """Whose token it is."""
+        try:
+            found = self.path.stat()
+        except FileNotFoundError:
+            return None
+        boards = _boards(self, found.st_ino, found.st_mtime_ns)
+        return boards.get(_hash(token))  # of secrets nobody can choose: looking up tells nothing
+
+    def _read(self) -> _Hashes:
+        try:
+            return msgspec.json.decode(self.path.read_bytes(), type=_Hashes)
+        except FileNotFoundError:
+            return {}
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise InputError(
+                f"{self.path}: expected the boards' tokens, found: {error}; "
+                "remove it and enroll the boards again"
+            ) from None
+
+    def _write(self, hashes: _Hashes) -> None:
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_whole(self.path, msgspec.json.encode(hashes))
+
+
+@functools.lru_cache(maxsize=2)
+def _boards(tokens: Tokens, *_: int) -> dict[str, str]:
+    """Whose each hash is, until another file takes the place of this one: to read it for every
+    request takes longer than all else does, from some thousand boards on."""
+    return {found: board for board, found in tokens._read().items()}
+
+
+def _hash(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()

@@ -1,0 +1,257 @@
+"""Writers: from NATS to the files of a shared store, each batch once, whoever is killed when.
+
+A writer notes in NATS which messages of a partition it is about to write (the plan), writes them
+into files that are named by them, and then notes that they are written. Whoever finds a plan that
+nobody brings to its end does so: the same messages make the same rows under the same names, so a
+writer that was only slow does no harm. A batch that came before, however long ago, is known by its
+UUID, which stands in the files of its partition: all of a board's batches go through one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import random
+import re
+import sqlite3
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from edgekit.device.runtime.agent.batch import bodies
+from edgekit.device.runtime.errors import InputError as DeviceInputError
+from edgekit.host.errors import EdgekitError, InputError, UnreachableError
+from edgekit.host.fleet.profiles.batch import decode_batch
+from edgekit.host.fleet.profiles.bus import Bus, Cursor, Message, Plan
+from edgekit.host.fleet.profiles.parquet import Arrival, part_path, table_of
+from edgekit.host.fleet.profiles.shared import SharedStore
+
+_log = logging.getLogger(__name__)
+
+_MOST_MESSAGES = 4096  # in a file
+_MOST_BYTES = 16 << 20  # of them unpacked
+_LEASE_SECONDS = 20.0  # that another's plan may stand still
+_POLL_SECONDS = 0.5
+_LONGEST_WAIT = 30.0
+_TRIES = 4
+_PART = re.compile(r"p([0-9]{3})-([0-9a-f]{8})-[0-9]{12}-([0-9]{12})\.parquet")
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a writer did: batches and rows written, batches known before, batches refused."""
+
+    batches: int = 0
+    rows: int = 0
+    known: int = 0
+    refused: int = 0
+    files: int = 0
+
+    def __add__(self, other: Written) -> Written:
+        return Written(
+            self.batches + other.batches,
+            self.rows + other.rows,
+            self.known + other.known,
+            self.refused + other.refused,
+            self.files + other.files,
+        )
+
+
+class ProfileWriter:
+    """Takes batches from `bus` into `store` until it is told to stop. A partition waits until
+    `every` seconds have passed, or for a file's fill of messages: few large files are read faster
+    than many small ones. `lease` are the seconds after which the plan of another writer, of which
+    nothing was heard, is taken over."""
+
+    def __init__(
+        self, bus: Bus, store: SharedStore, every: float, lease: float = _LEASE_SECONDS
+    ) -> None:
+        self._bus, self._store, self._every, self._lease = bus, store, every, lease
+        self._me = uuid.uuid4().hex
+        self._known = _Known(bus.id, store)
+        self._order = random.Random(self._me).sample(range(bus.partitions), bus.partitions)
+        self._since: dict[int, float] = {}  # since when something waits in a partition
+        self._plans: dict[int, tuple[int, float]] = {}  # others' plans, and since when they stand
+        self._idle = False  # nothing waited when it was last looked
+        self.written = Written()
+        store.make()
+
+    def run(self, stopped: threading.Event, once: bool, trouble: Callable[[str], None]) -> Written:
+        """Until `stopped`, or with `once` until all that waits is written. What goes wrong is
+        told to `trouble` and tried again; with `once` it is raised, unless NATS answers soon."""
+        wait = 0.0
+        silent = 0
+        while not stopped.wait(wait):
+            try:
+                done = self.round(now=once)
+                silent = 0
+            except EdgekitError as error:
+                silent += 1
+                if once and (silent == _TRIES or not isinstance(error, UnreachableError)):
+                    raise
+                wait = min(max(2 * wait, 1.0), _LONGEST_WAIT)
+                trouble(f"{error}; trying again in {wait:.0f} s")
+                continue
+            if once and self._idle:
+                break
+            wait = 0.0 if done else _POLL_SECONDS
+        return self.written
+
+    def round(self, now: bool = False) -> bool:
+        """Looks at each partition once; whether anything was done. With `now` none is waited
+        for."""
+        waiting = self._bus.waiting()
+        self._idle = not waiting
+        done = False
+        clock = time.monotonic()
+        for partition in self._order:
+            count = waiting.get(partition, 0)
+            if not count:
+                self._since.pop(partition, None)
+                continue
+            since = self._since.setdefault(partition, clock)
+            if now or count >= _MOST_MESSAGES or clock - since >= self._every:
+                done |= self._write_some(partition)
+        return done
+
+    def _write_some(self, partition: int) -> bool:
+        cursor, revision = self._bus.cursor(partition)
+        plan = cursor.plan
+        if plan is not None and not self._may_take(partition, plan, revision):
+            return False
+        most, last = (plan.count, plan.last) if plan else (_MOST_MESSAGES, None)
+        size = 1 << 62 if plan else _MOST_BYTES
+        messages = self._bus.read(partition, cursor.done, last, most, size)
+        if not messages:
+            if plan is None:
+                self._bus.forget(partition, cursor.done)  # its writer was killed before it did
+            return False
+        if plan is None:
+            plan = Plan(messages[-1].number, len(messages), self._me)
+            moved = self._bus.move(partition, revision, Cursor(cursor.done, plan))
+            if moved is None:
+                return False
+            revision = moved
+        if len(messages) != plan.count:
+            return False  # written and removed by another meanwhile
+        written, found = self._write(partition, cursor.done, plan, messages)
+        if self._bus.move(partition, revision, Cursor(plan.last)) is None:
+            return False
+        self._known.add(partition, plan.last, found)
+        self._bus.forget(partition, plan.last)
+        self._since.pop(partition, None)
+        self.written += written
+        return True
+
+    def _may_take(self, partition: int, plan: Plan, revision: int) -> bool:
+        """Whether a plan is this writer's, or of one that was not heard of for long. Clocks of
+        writers are not compared."""
+        seen = self._plans.get(partition)
+        if seen is None or seen[0] != revision:
+            seen = self._plans[partition] = (revision, time.monotonic())
+        return plan.by == self._me or time.monotonic() - seen[1] >= self._lease
+
+    def _write(
+        self, partition: int, done: int, plan: Plan, messages: Sequence[Message]
+    ) -> tuple[Written, list[str]]:
+        """Writes what is new, and the UUIDs of that. All of it follows from the messages and from
+        what is written up to `done`, so that each writer makes the same."""
+        arrivals: dict[str, Arrival] = {}
+        came = refused = 0
+        for message in messages:
+            for body in _bodies(message):
+                came += 1
+                try:
+                    batch = decode_batch(body)
+                except InputError as error:
+                    name = hashlib.sha256(body).hexdigest()[:32]
+                    self._store.keep_refused(name, body, f"{message.board}: {error}")
+                    refused += 1
+                    continue
+                arrivals.setdefault(batch.uuid, Arrival(message.board, message.received, batch))
+        known = self._known.among(partition, done, list(arrivals))
+        files: dict[tuple[str, str], list[Arrival]] = {}
+        for name, arrival in arrivals.items():
+            if name not in known:
+                date = datetime.fromtimestamp(arrival.received, UTC).date().isoformat()
+                files.setdefault((arrival.batch.subject.profile, date), []).append(arrival)
+        named = f"p{partition:03d}-{self._bus.id}-{done + 1:012d}-{plan.last:012d}"
+        rows = 0
+        for (profile, date), some in files.items():
+            table = table_of(some)
+            self._store.write(part_path(profile, date, named), table)
+            rows += table.num_rows
+        new = [name for name in arrivals if name not in known]
+        written = Written(len(new), rows, came - refused - len(new), refused, len(files))
+        return written, new
+
+
+class _Known:
+    """The UUIDs in the files of a store, by partition, as far as this writer needs them: beside
+    it on disk, and gone with it."""
+
+    def __init__(self, stream: str, store: SharedStore) -> None:
+        self._stream, self._store = stream, store
+        self._folder = tempfile.TemporaryDirectory(prefix="edgekit-write-")
+        self._db = sqlite3.connect(
+            Path(self._folder.name) / "known.sqlite", isolation_level=None, check_same_thread=False
+        )
+        self._db.execute("PRAGMA synchronous = OFF")
+        self._db.execute("PRAGMA journal_mode = OFF")
+        self._db.execute(
+            "CREATE TABLE known (partition INTEGER, uuid BLOB, PRIMARY KEY (partition, uuid))"
+            " STRICT, WITHOUT ROWID"
+        )
+        self._files: set[str] = set()
+        self._done: dict[int, int] = {}
+
+    def among(self, partition: int, done: int, uuids: Sequence[str]) -> set[str]:
+        """Those of these that are written in messages up to number `done` of the partition, or
+        came through another stream. Later files do not count: they may be of these themselves."""
+        if self._done.get(partition) != done:
+            self._catch_up(partition, done)
+        sql = "SELECT 1 FROM known WHERE partition IN (?, -1) AND uuid = ?"
+        ask = self._db.execute
+        return {name for name in uuids if ask(sql, (partition, bytes.fromhex(name))).fetchone()}
+
+    def add(self, partition: int, done: int, uuids: Sequence[str]) -> None:
+        """What was written up to number `done`."""
+        self._insert(partition, uuids)
+        self._done[partition] = done
+
+    def _catch_up(self, partition: int, done: int) -> None:
+        for path in self._store.parts():
+            found = _PART.fullmatch(path.rpartition("/")[2])
+            if found is None or path in self._files:
+                continue
+            if found[2] == self._stream:
+                if int(found[1]) != partition or int(found[3]) > done:
+                    continue
+                self._insert(partition, self._store.uuids(path))
+            else:
+                self._insert(-1, self._store.uuids(path))
+            self._files.add(path)
+        self._done[partition] = done
+
+    def _insert(self, partition: int, uuids: Sequence[str]) -> None:
+        self._db.execute("BEGIN")
+        self._db.executemany(
+            "INSERT OR IGNORE INTO known VALUES (?, ?)",
+            ((partition, bytes.fromhex(name)) for name in uuids),
+        )
+        self._db.execute("COMMIT")
+
+
+def _bodies(message: Message) -> list[bytes]:
+    found: list[bytes] = []
+    with contextlib.suppress(DeviceInputError):
+        found.extend(bodies(message.stream))
+    if not found:
+        _log.error("profiles: message %d of NATS is no batch of edgekit", message.number)
+    return found

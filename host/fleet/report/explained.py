@@ -1,0 +1,159 @@
+"""How a release was decided, and what was expected of it, joined with what it took."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from edgekit.host.deploy.explanations import nna_lines
+from edgekit.host.fleet.report.document import Operator
+from edgekit.host.fleet.report.layout import places
+from edgekit.host.simulator.answers import recall as recall_estimate
+from edgekit.host.simulator.model import ModelEstimate
+from edgekit.host.simulator.target import has_model
+from edgekit.kb.targets.board import UnknownBoardError, load_board
+
+_BY_PRICES = "the compiler's cost model"
+
+
+@dataclass(frozen=True)
+class Explained:
+    """Operators with all that is known of them, in running order, and edges by their numbers."""
+
+    operators: tuple[Operator, ...]
+    edges: tuple[tuple[int, int], ...]
+    estimate_us: float | None
+    estimated_by: str | None
+    known: bool
+    nna: tuple[str, ...] = ()
+
+
+def operators_of(document: Mapping[str, Any]) -> list[Operator]:
+    """The operators of an explanation, schema edgekit.explain/1, by name and kernel alone."""
+    return [Operator(o["name"], o["op"], o["kernel"] or "") for o in document["operators"]]
+
+
+def explain_operators(
+    operators: Sequence[Operator],
+    document: Mapping[str, Any] | None,
+    estimate: ModelEstimate | None,
+) -> Explained:
+    """Joins by name. Without an explanation operators stand one below the other."""
+    decided = {o["name"]: o for o in document["operators"]} if document else {}
+    if document:
+        edges = _edges(document, {o.name: i for i, o in enumerate(operators)})
+    else:
+        edges = tuple((i, i + 1) for i in range(len(operators) - 1))
+    layers = {o["name"]: o for o in ((document or {}).get("nna") or {}).get("layers", ())}
+    joined = [
+        _decided(o, decided[o.name], layers.get(o.name)) if o.name in decided else o
+        for o in operators
+    ]
+    joined, total, by = _estimated(joined, decided, estimate)
+    drawn = places(len(joined), edges)
+    return Explained(
+        tuple(
+            replace(operator, column=column, row=row)
+            for operator, (column, row) in zip(joined, drawn, strict=True)
+        ),
+        edges,
+        total,
+        by,
+        bool(decided),
+        nna_lines((document or {}).get("nna")),
+    )
+
+
+def known_estimate(
+    release: str, board_type: str, threads: int, variant: int
+) -> ModelEstimate | None:
+    """What `edgekit estimate` found for a release, if it was asked for it."""
+    try:
+        board = load_board(board_type)
+    except UnknownBoardError:  # one that only another edgekit knows
+        return None
+    key = f"{release} {variant}" if variant else release
+    return recall_estimate(key, board, threads) if has_model(board) else None
+
+
+def _edges(document: Mapping[str, Any], number: Mapping[str, int]) -> tuple[tuple[int, int], ...]:
+    """Which operators read what others made; those that nothing is done for, as reshapes, are left
+    out, and who reads them reads what they read."""
+    reads: dict[str, list[str]] = {o["name"]: [] for o in document["operators"]}
+    for source, target in document["edges"]:
+        reads[target].append(source)
+    made_by: dict[str, set[int]] = {}
+    edges = set()
+    for name, sources in reads.items():
+        before = {maker for source in sources for maker in made_by.get(source, ())}
+        here = number.get(name)
+        made_by[name] = before if here is None else {here}
+        edges |= {(maker, here) for maker in before if here is not None and maker < here}
+    return tuple(sorted(edges))
+
+
+def _decided(
+    operator: Operator, found: Mapping[str, Any], layer: Mapping[str, Any] | None
+) -> Operator:
+    """`layer`: its account on the NNA, if it is there."""
+    other = found["runner_up"]
+    runner_up = f"{_method(other)}, {other['price']:.2f} × its price" if other else None
+    return replace(
+        operator,
+        unit=found["unit"],
+        method=_method(found) if found["method"] else None,
+        rule=found["rule"],
+        why=found["why"],
+        runner_up=runner_up,
+        members=tuple(_member(m) for m in found["members"] or ()),
+        bytes=found["bytes"],
+        start_us=found.get("start_us"),  # not in what older kits kept
+        nna=_layer(layer) if layer else found.get("not_on_nna"),
+    )
+
+
+def _layer(layer: Mapping[str, Any]) -> str:
+    stalled = sum(layer["stalls"].values())
+    return (
+        f"{layer['form']}: {layer['cycles']:,} cycles, {layer['serial_cycles']:,} without overlap, "
+        f"{stalled:,} stalled, {layer['vector_cycles']:,} on the vector unit; "
+        f"{layer['useful_share']:.1%} of {layer['macs_done']:,} MACs useful"
+    )
+
+
+def _estimated(
+    operators: Sequence[Operator],
+    decided: Mapping[str, Mapping[str, Any]],
+    estimate: ModelEstimate | None,
+) -> tuple[list[Operator], float | None, str | None]:
+    """Operators with what was expected: by the model of the core where that was asked for this
+    release, else by the prices that the compiler decided with."""
+    if estimate is not None:
+        from edgekit.host.simulator.report import sentence
+
+        per_us = 1e3 * estimate.milliseconds(1)
+        costs = {o.spec.name: per_us * o.cost.cycles for o in estimate.operators}
+        total = 1e3 * estimate.total_ms
+        by = sentence(estimate.total_ms, estimate.board, estimate.proof)
+    else:
+        costs = {name: float(found["cost_us"]) for name, found in decided.items()}
+        total = sum(costs.values())
+        by = _BY_PRICES
+    if not costs and estimate is None:
+        return list(operators), None, None
+    return [replace(o, estimate_us=costs.get(o.name)) for o in operators], total, by
+
+
+def _member(found: Mapping[str, Any]) -> str:
+    method = f": {_method(found)}, {found['rule']}" if found.get("method") else ""
+    return f"{found['kernel']}{method}"
+
+
+def _method(found: Mapping[str, Any]) -> str:
+    """What was decided, or could have been, in words: in_place 6x12 f32, 48 rows at a time."""
+    how = found["method"]
+    tile = f" {how['mr']}x{how['nr']}" if how.get("mr") else ""
+    rows = found.get("band_rows")  # not in what older kits kept
+    band = f", {rows} rows at a time" if rows else ""
+    return f"{how['family']}{tile} {how['precision']}{band}"

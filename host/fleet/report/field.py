@@ -1,0 +1,162 @@
+"""A report of what boards in the field sent home."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from edgekit.device.version import VERSION
+from edgekit.host.deploy.explanations import recall, variant_of
+from edgekit.host.errors import InputError
+from edgekit.host.fleet.profiles import Source, asking
+from edgekit.host.fleet.report.document import (
+    BoardTimes,
+    Operator,
+    ReleaseTimes,
+    Report,
+    Subject,
+    Times,
+)
+from edgekit.host.fleet.report.explained import explain_operators, known_estimate
+from edgekit.host.fleet.report.fleet import fleet_of
+
+_MOST_SUBJECTS = 40
+_MOST_RELEASES = 20  # of a subject
+_MOST_BOARDS = 400  # of a release
+_MOST_CELLS = 20_000  # times of operators on single boards, of a release
+_BOARD_MATRICES = 3  # newest releases of a subject that have them
+
+_SUBJECT = "model, profile, threads, variant"
+_RELEASES = f"""
+    SELECT {_SUBJECT}, release, max(kit), min(received), max(received), count(*), sum(inferences),
+        avg(throttled::INT), count(DISTINCT board),
+        quantile_cont(inference_median_ns, [0.5, 0.1, 0.9])
+    FROM batches GROUP BY ALL ORDER BY min(received), release
+"""
+_OPERATORS = f"""
+    SELECT {_SUBJECT}, release, position, max(name), max(op), max(kernel), sum(samples),
+        quantile_cont(median_ns, [0.5, 0.1, 0.9])
+    FROM operators GROUP BY {_SUBJECT}, release, position ORDER BY position
+"""
+_BOARDS = f"""
+    SELECT {_SUBJECT}, release, board, count(*), sum(inferences), avg(throttled::INT),
+        median(temperature_c), quantile_cont(inference_median_ns, [0.5, 0.1, 0.9]) AS whole
+    FROM batches GROUP BY ALL ORDER BY whole[1] DESC, board
+"""
+_CELLS = """
+    SELECT board, position, median(median_ns) FROM operators
+    WHERE model = ? AND profile = ? AND threads = ? AND variant = ? AND release = ?
+        AND list_contains(?, board)
+    GROUP BY board, position
+"""
+
+_Key = tuple[str, str, int, int]
+
+
+def field_report(store: Source, now: datetime, inventory: Sequence[str] | None = None) -> Report:
+    """All models on all types of boards, from the busiest on; InputError if there is nothing. With
+    the names of an `inventory`, the fleet as a whole comes first."""
+    with asking(store) as database:
+        releases = database.execute(_RELEASES).fetchall()
+        if not releases:
+            raise InputError(
+                f"{store.folder}: expected profiles to report, found none; "
+                "fetch some: edgekit profile pull --board BOARD"
+            )
+        operators = _grouped(database.execute(_OPERATORS).fetchall())
+        boards = _grouped(database.execute(_BOARDS).fetchall())
+        by_subject: dict[_Key, list[Any]] = defaultdict(list)
+        for row in releases:
+            by_subject[row[:4]].append(row[4:])
+        busiest = sorted(by_subject, key=lambda k: -sum(row[5] for row in by_subject[k]))
+        left_out = _left_out("models on types of boards", len(busiest) - _MOST_SUBJECTS)
+        subjects = []
+        for key in busiest[:_MOST_SUBJECTS]:
+            rows = by_subject[key]
+            left_out += _left_out(f"older releases of {key[0]}", len(rows) - _MOST_RELEASES)
+            made = []
+            for age, row in enumerate(reversed(rows[-_MOST_RELEASES:])):
+                here = _boards(boards[(*key, row[0])])
+                if age < _BOARD_MATRICES:
+                    count = len(operators[(*key, row[0])])
+                    here = _with_cells(database, key, row[0], here, count)
+                made.append(_release(key, row, operators[(*key, row[0])], here))
+            subjects.append(Subject(*key, tuple(reversed(made))))
+        fleet = None if inventory is None else fleet_of(database, inventory)
+    day = now.strftime("%Y-%m-%d %H:%M")
+    return Report("field", day, VERSION, tuple(subjects), left_out=left_out, fleet=fleet)
+
+
+def _grouped(rows: Iterable[Sequence[Any]]) -> Mapping[tuple[Any, ...], list[Sequence[Any]]]:
+    """Rows by the subject and release they begin with, without those."""
+    found: dict[tuple[Any, ...], list[Sequence[Any]]] = defaultdict(list)
+    for row in rows:
+        found[tuple(row[:5])].append(row[5:])
+    return found
+
+
+def _release(
+    key: _Key, row: Sequence[Any], rows: Sequence[Sequence[Any]], boards: tuple[BoardTimes, ...]
+) -> ReleaseTimes:
+    release, kit, first, last, batches, inferences, throttled, board_count, whole = row
+    _, board_type, threads, variant = key
+    operators = [
+        Operator(name, op, kernel, _times(spread), samples)
+        for _, name, op, kernel, samples, spread in rows
+    ]
+    document = variant_of(recall(release), variant)
+    estimate = known_estimate(release, board_type, threads, variant)
+    explained = explain_operators(operators, document, estimate)
+    return ReleaseTimes(
+        release,
+        kit,
+        explained.operators,
+        explained.edges,
+        _times(whole),
+        explained.estimate_us,
+        explained.estimated_by,
+        explained.known,
+        first,
+        last,
+        batches,
+        int(inferences),
+        throttled,
+        board_count,
+        boards,
+        nna=explained.nna,
+    )
+
+
+def _boards(rows: Sequence[Sequence[Any]]) -> tuple[BoardTimes, ...]:
+    """The slowest first."""
+    return tuple(
+        BoardTimes(board, batches, int(inferences), _times(whole), throttled, temperature)
+        for board, batches, inferences, throttled, temperature, whole in rows[:_MOST_BOARDS]
+    )
+
+
+def _with_cells(
+    database: Any, key: _Key, release: str, boards: tuple[BoardTimes, ...], count: int
+) -> tuple[BoardTimes, ...]:
+    """As many of the boards as there is room for, with what each operator took on them."""
+    told = boards[: _MOST_CELLS // max(count, 1)]
+    names = [board.board for board in told]
+    cells: dict[str, dict[int, float]] = {name: {} for name in names}
+    for board, position, median in database.execute(_CELLS, [*key, release, names]).fetchall():
+        cells[board][position] = median / 1e3
+    filled = tuple(
+        replace(b, operators=tuple(cells[b.board].get(position) for position in range(count)))
+        for b in told
+    )
+    return filled + boards[len(told) :]
+
+
+def _times(nanoseconds: Sequence[float]) -> Times:
+    return Times(*(value / 1e3 for value in nanoseconds))
+
+
+def _left_out(what: str, count: int) -> tuple[str, ...]:
+    return (f"{count} {what}",) if count > 0 else ()

@@ -1,0 +1,115 @@
+"""The fleet as its profiles show it: what runs where, how far boards are apart, which lag behind.
+
+Each board counts with the release that it sent profiles of last. Boards are compared with those of
+the same model, type, threads and release, so that what is told of a board is the board's.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from edgekit.host.fleet.report.document import Fleet, FleetGroup, FleetRelease, Straggler, Times
+
+_MOST_STRAGGLERS = 60  # of a group
+_MOST_MISSING = 200
+_ENOUGH = 5  # boards, before one of them can be far from the others
+_NEAR = 0.1  # of the median: a board that is not slower than that is not slow
+_SPREADS = 3.0  # robust standard deviations
+_ROBUST = 1.4826  # of the median absolute deviation, for the standard deviation of a normal one
+_SILENT_SECONDS = 24 * 3600.0  # behind the last board that was heard
+_SHARE = 0.5  # of the boards have the newest release, before others lag behind
+
+_HEARD = "SELECT DISTINCT board FROM batches"
+_SUBJECT = "model, profile, threads, variant"
+_NOW = f"""
+    WITH latest AS (
+        SELECT {_SUBJECT}, board, arg_max(release, received) AS release FROM batches GROUP BY ALL
+    )
+    SELECT {_SUBJECT}, release, board, median(inference_median_ns) / 1e3, max(received),
+        min(received), avg(throttled::INT), median(temperature_c)
+    FROM batches JOIN latest USING ({_SUBJECT}, board, release) GROUP BY ALL ORDER BY ALL
+"""
+
+
+def fleet_of(database: Any, inventory: Sequence[str]) -> Fleet:
+    """The fleet; `database` has the view `batches`, `inventory` the names of all boards."""
+    missing = sorted(set(inventory) - {row[0] for row in database.execute(_HEARD).fetchall()})
+    return Fleet(_groups(database), len(missing), tuple(missing[:_MOST_MISSING]))
+
+
+def _groups(database: Any) -> tuple[FleetGroup, ...]:
+    """The boards by model and type, the largest group first."""
+    found: dict[tuple[Any, ...], list[Any]] = defaultdict(list)
+    for row in database.execute(_NOW).fetchall():
+        found[row[:4]].append(row[4:])
+    groups = [_group(key, rows) for key, rows in found.items()]
+    return tuple(sorted(groups, key=lambda group: -group.boards))
+
+
+def _group(key: tuple[Any, ...], rows: Sequence[Any]) -> FleetGroup:
+    """Rows are release, board, µs, last and first arrival, throttled, temperature."""
+    by_release: dict[str, list[Any]] = defaultdict(list)
+    for row in rows:
+        by_release[row[0]].append(row)
+    releases = sorted(
+        (_release(release, some) for release, some in by_release.items()),
+        key=lambda one: (one.first, one.release),
+    )
+    newest = releases[-1]
+    lagging = newest.boards >= _SHARE * len(rows)
+    last = max(row[3] for row in rows)
+    stragglers = []
+    for release, some in by_release.items():
+        middle = statistics.median(row[2] for row in some)
+        limit = _slow_from([row[2] for row in some], middle)
+        for _, board, us, heard, _, throttled, temperature in some:
+            why = []
+            if us > limit:
+                why.append("slow")
+            if lagging and release != newest.release:
+                why.append("older release")
+            if last - heard > _SILENT_SECONDS:
+                why.append("silent")
+            if why:
+                ratio = us / middle if middle > 0 else 1.0
+                stragglers.append(
+                    Straggler(board, release, us, ratio, heard, throttled, temperature, tuple(why))
+                )
+    stragglers.sort(key=lambda one: (-len(one.why), -one.ratio, one.board))
+    model, board_type, threads, variant = key
+    return FleetGroup(
+        model,
+        board_type,
+        threads,
+        variant,
+        len(rows),
+        last,
+        tuple(releases),
+        len(stragglers),
+        tuple(stragglers[:_MOST_STRAGGLERS]),
+    )
+
+
+def _release(release: str, rows: Sequence[Any]) -> FleetRelease:
+    medians = sorted(row[2] for row in rows)
+    spread = Times(statistics.median(medians), _quantile(medians, 0.1), _quantile(medians, 0.9))
+    return FleetRelease(release, len(rows), spread, medians[-1], min(row[4] for row in rows))
+
+
+def _slow_from(medians: Sequence[float], middle: float) -> float:
+    """Microseconds above which a board is far from the others."""
+    if len(medians) < _ENOUGH:
+        return float("inf")
+    spread = _ROBUST * statistics.median(abs(value - middle) for value in medians)
+    return middle + max(_NEAR * middle, _SPREADS * spread)
+
+
+def _quantile(ordered: Sequence[float], share: float) -> float:
+    """Between the two values that it lies between."""
+    place = share * (len(ordered) - 1)
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (place - low) * (ordered[high] - ordered[low])

@@ -1,0 +1,124 @@
+"""Reports of one run: a benchmark, or what the compiler expects of a model it just compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from edgekit.device.version import VERSION
+from edgekit.host.deploy.explanations import recall, variant_of
+from edgekit.host.deploy.release import Benchmark, why_noisy
+from edgekit.host.fleet.report.document import (
+    BoardTimes,
+    Operator,
+    ReleaseTimes,
+    Report,
+    Subject,
+    Times,
+)
+from edgekit.host.fleet.report.explained import (
+    explain_operators,
+    known_estimate,
+    operators_of,
+)
+
+
+def bench_report(
+    board: str,
+    board_type: str,
+    runs: Sequence[Sequence[Benchmark]],
+    now: datetime,
+    emulated: bool = False,
+    hotspots: Sequence[Sequence[str]] = (),
+) -> Report:
+    """What benchmarks found of some models, each with all of its shapes; `hotspots`: the lines of
+    each model's, which are of its first shapes."""
+    lines = hotspots or [()] * len(runs)
+    subjects = (
+        Subject(
+            t.model,
+            board_type,
+            t.threads,
+            variant,
+            (_timed(board, board_type, t, variant, emulated, () if variant else hot),),
+        )
+        for timings, hot in zip(runs, lines, strict=True)
+        for variant, t in enumerate(timings)
+    )
+    return Report("bench", _day(now), VERSION, tuple(subjects), emulated)
+
+
+def _timed(
+    board: str,
+    board_type: str,
+    timing: Benchmark,
+    variant: int,
+    emulated: bool,
+    hotspots: Sequence[str],
+) -> ReleaseTimes:
+    operators = [
+        Operator(o.name, o.op, o.kernel, _alike(o.median_us), timing.runs) for o in timing.operators
+    ]
+    document = variant_of(recall(timing.release), variant)
+    estimate = known_estimate(timing.release, board_type, timing.threads, variant)
+    explained = explain_operators(operators, document, estimate)
+    whole = Times(*(1e3 * t for t in (timing.median_ms, timing.p10_ms, timing.p90_ms)))
+    medians = tuple(o.median_us for o in timing.operators)
+    return ReleaseTimes(
+        timing.release,
+        VERSION,
+        explained.operators,
+        explained.edges,
+        whole,
+        explained.estimate_us,
+        explained.estimated_by,
+        explained.known,
+        inferences=timing.runs,
+        board_count=1,
+        boards=(BoardTimes(board, 1, timing.runs, whole, operators=medians),),
+        memory={"arena": timing.arena_bytes, "weights": timing.weights_bytes},
+        nna=explained.nna,
+        hotspots=tuple(" ".join(line.split()) for line in hotspots),
+        note=_note(timing, emulated),
+    )
+
+
+def _note(timing: Benchmark, emulated: bool) -> str | None:
+    if emulated:
+        return "Times of an emulator say nothing of a real board's."
+    why = why_noisy(timing)
+    return f"Noisy measurement: {why}." if why else None
+
+
+def compile_report(
+    release: str, board_type: str, documents: Sequence[Mapping[str, Any]], now: datetime
+) -> Report:
+    """What is expected of a model, by its explanations, one for each of its shapes."""
+    subjects = []
+    for variant, document in enumerate(documents):
+        found = known_estimate(release, board_type, 1, variant)
+        explained = explain_operators(operators_of(document), document, found)
+        memory = document["memory"]
+        times = ReleaseTimes(
+            release,
+            VERSION,
+            explained.operators,
+            explained.edges,
+            None,
+            explained.estimate_us,
+            explained.estimated_by,
+            explained.known,
+            memory={"arena": memory["arena_bytes"], "weights": memory["weights_bytes"]},
+            nna=explained.nna,
+        )
+        subjects.append(Subject(document["model"], board_type, 1, variant, (times,)))
+    return Report("compile", _day(now), VERSION, tuple(subjects))
+
+
+def _day(now: datetime) -> str:
+    return now.strftime("%Y-%m-%d %H:%M")
+
+
+def _alike(median: float) -> Times:
+    return Times(median, median, median)

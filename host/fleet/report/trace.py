@@ -1,0 +1,103 @@
+"""A report as a trace in Chrome's format, for Perfetto, speedscope and chrome://tracing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from edgekit.host.fleet.report.document import Operator, ReleaseTimes, Report, Subject
+
+
+def trace(report: Report) -> bytes:
+    """One inference of each release: its operators one after the other, by their medians. A process
+    of the trace is a model on a type of board, a thread a release. Of boards with an NNA there is
+    another process: the compiler's schedule, with a thread for each unit."""
+    events = [
+        event
+        for process, subject in enumerate(report.subjects, 1)
+        for event in _subject(process, subject, report)
+    ]
+    scheduled = [s for s in report.subjects if any(release.nna for release in s.releases)]
+    for process, subject in enumerate(scheduled, len(report.subjects) + 1):
+        events += _schedule(process, subject)
+    document = {
+        "traceEvents": events,
+        "displayTimeUnit": "ms",
+        "otherData": {"kit": report.kit, "made": report.made, "times": _kind(report)},
+    }
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def _subject(process: int, subject: Subject, report: Report) -> Iterator[dict[str, Any]]:
+    yield _named("process_name", process, 0, _title(subject))
+    for number, release in enumerate(subject.releases, 1):
+        yield _named("thread_name", process, number, f"release {release.release}, {_kind(report)}")
+        yield from _inference(process, number, release)
+
+
+def _title(subject: Subject) -> str:
+    threads = f"{subject.threads} thread{'s' * (subject.threads != 1)}"
+    shape = f", shapes {subject.variant + 1}" if subject.variant else ""
+    return f"{subject.model} on {subject.board_type}, {threads}{shape}"
+
+
+def _schedule(process: int, subject: Subject) -> Iterator[dict[str, Any]]:
+    """When each unit works on what in the newest release, by the compiler's cost model."""
+    release = subject.releases[-1]
+    yield _named("process_name", process, 0, f"{_title(subject)}, as scheduled")
+    units = list(dict.fromkeys(o.unit for o in release.operators if o.unit is not None))
+    for thread, unit in enumerate(units, 1):
+        yield _named("thread_name", process, thread, f"{unit}, by the cost model")
+    for operator in release.operators:
+        if operator.unit is None or operator.start_us is None:
+            continue
+        thread = units.index(operator.unit) + 1
+        yield _bar(process, thread, operator, operator.start_us, operator.estimate_us or 0.0)
+
+
+def _inference(process: int, thread: int, release: ReleaseTimes) -> Iterator[dict[str, Any]]:
+    start = 0.0
+    for operator in release.operators:
+        took = operator.times.median if operator.times else operator.estimate_us or 0.0
+        yield _bar(process, thread, operator, start, took)
+        start += took
+
+
+def _bar(
+    process: int, thread: int, operator: Operator, start: float, took: float
+) -> dict[str, Any]:
+    return {
+        "name": operator.name,
+        "cat": operator.op,
+        "ph": "X",
+        "ts": round(start, 3),
+        "dur": round(took, 3),
+        "pid": process,
+        "tid": thread,
+        "args": _arguments(operator),
+    }
+
+
+def _arguments(operator: Operator) -> dict[str, Any]:
+    known = {
+        "kernel": operator.kernel,
+        "samples": operator.samples or None,
+        "p90_us": operator.times.p90 if operator.times and operator.samples else None,
+        "estimate_us": operator.estimate_us,
+        "rule": operator.rule,
+        "runner_up": operator.runner_up,
+        "nna": operator.nna,
+    }
+    return {key: value for key, value in known.items() if value is not None}
+
+
+def _named(what: str, process: int, thread: int, name: str) -> dict[str, Any]:
+    return {"name": what, "ph": "M", "pid": process, "tid": thread, "args": {"name": name}}
+
+
+def _kind(report: Report) -> str:
+    """What the times are."""
+    if report.source == "compile":
+        return "estimated"
+    return "emulated" if report.emulated else "medians"

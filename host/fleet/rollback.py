@@ -1,0 +1,77 @@
+"""Takes a rollout back: each board that runs its release goes to what ran before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from edgekit.host.deploy.inventory import BoardEntry
+from edgekit.host.deploy.release import rollback, status
+from edgekit.host.errors import InputError
+from edgekit.host.fleet.journal import Journal
+from edgekit.host.fleet.rollout import Event
+from edgekit.host.fleet.runner import PARALLEL, FleetRun, Outcome, Turn, Watch, run_on
+
+
+@dataclass(frozen=True)
+class Back:
+    """What a board runs now, and whether it was this that changed it."""
+
+    release: str
+    changed: bool
+
+
+def touched(journal: Journal) -> list[str]:
+    """Boards that may run the release because of this rollout, and are not back yet."""
+    return [
+        name
+        for name, record in journal.progress.records.items()
+        if record.ours or record.state in ("going", "lost")
+        if record.state != "back"
+    ]
+
+
+def take_back(
+    journal: Journal,
+    boards: Sequence[BoardEntry],
+    watch: Watch,
+    parallel: int = PARALLEL,
+) -> FleetRun[Back]:
+    """Rolls back those `boards` that run the release; what runs something else is left alone.
+
+    A board is asked before it is told, so an interrupted rollback may be repeated; when no board is
+    left, the rollout is over. InputError of a board: nothing ran there before.
+    """
+    kinds = {board.name: board.kind for board in journal.plan.boards}
+    records = dict(journal.progress.records)
+
+    def work(turn: Turn) -> Back:
+        name = turn.board.name
+        release = records[name].release or journal.plan.releases[kinds[name]]
+        return _back(turn, release, journal.plan.name)
+
+    def ended(outcome: Outcome[Back]) -> bool:
+        if outcome.value is not None:
+            journal.note(Event(outcome.board, "went back", release=outcome.value.release))
+        return False
+
+    run = run_on(boards, work, parallel=parallel, watch=watch, stop=ended)
+    if not touched(journal):
+        journal.end("rolled back")
+    return run
+
+
+def _back(turn: Turn, release: str, name: str) -> Back:
+    transport = turn.connection.transport
+    turn.tell("status")
+    found = status(transport, name)
+    if found.current is None or found.current.id != release:
+        return Back(found.current.id if found.current else "", False)
+    if found.previous is None:
+        raise InputError(
+            f"board '{turn.board.name}': expected a release before {found.current.id}, found none; "
+            f"take it off: edgekit remove --board {turn.board.name}"
+        )
+    turn.tell("rollback")
+    after = rollback(transport, name)
+    return Back(after.current.id if after.current else "", True)

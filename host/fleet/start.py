@@ -1,0 +1,90 @@
+"""The beginning of a rollout: a new one, or the one that was interrupted."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from edgekit.host.deploy.bundle import Bundle
+from edgekit.host.deploy.inventory import BoardEntry
+from edgekit.host.errors import BusyError, InputError
+from edgekit.host.fleet.journal import (
+    Journal,
+    Written,
+    beginning,
+    is_carried_out,
+    new_id,
+    rollouts,
+    write_plan,
+)
+from edgekit.host.fleet.rollout import Plan, PlannedBoard
+
+
+def open_rollout(
+    model: Path,
+    boards: Sequence[BoardEntry],
+    make: Callable[[BoardEntry], Bundle],
+    *,
+    settings: Mapping[str, object],
+    name: str = "",
+    anew: bool = False,
+) -> Journal:
+    """The journal of a rollout of `model` to `boards`, with the lock that is its.
+
+    One that was interrupted and was asked for with the same `settings` goes on, `make` gives the
+    bundle of each kind of board of a new one, by a board of that kind. BusyError if another
+    process is at any of these boards; InputError if an interrupted rollout of something else was,
+    unless this one is to begin `anew`, which gives that one up.
+    """
+    planned = tuple(PlannedBoard(entry.name, entry.profile) for entry in boards)
+    asked = _asked(model, planned, settings, name)
+    with beginning():
+        if found := _interrupted(asked, planned, anew):
+            return Journal(found.folder)
+    kinds = {entry.profile: entry for entry in reversed(boards)}
+    bundles = {kind: make(entry) for kind, entry in sorted(kinds.items())}
+    releases = {kind: bundle.manifest.id for kind, bundle in bundles.items()}
+    plan = Plan(new_id(), asked, model.name, planned, releases, name)
+    with beginning():
+        if found := _interrupted(asked, planned, anew):  # which began meanwhile
+            return Journal(found.folder)
+        return Journal(write_plan(plan, bundles))
+
+
+def _interrupted(asked: str, planned: Sequence[PlannedBoard], anew: bool) -> Written | None:
+    """The rollout to go on with. Gives up others at the same boards, or raises."""
+    names = {board.name for board in planned}
+    for found in rollouts():
+        shared = names & {board.name for board in found.plan.boards}
+        if found.progress.ended or not shared:
+            continue
+        one = f"rollout {found.plan.id} of {found.plan.model}"
+        if is_carried_out(found.folder):
+            raise BusyError(
+                f"{one}: expected nobody at its boards, found another process of this host at "
+                f"{len(shared)} of them; wait for it to end, or see: edgekit fleet status"
+            )
+        if found.plan.asked == asked and not anew:
+            return found
+        if not anew:
+            raise InputError(
+                f"{one}: expected it to be over, found it interrupted with {len(shared)} of these "
+                "boards in it; go on with the command that began it, take it back: "
+                f"edgekit fleet rollback {found.plan.id}, or give it up: add --anew"
+            )
+        journal = Journal(found.folder)
+        journal.end("given up")
+        journal.close()
+    return None
+
+
+def _asked(
+    model: Path, planned: Sequence[PlannedBoard], settings: Mapping[str, object], name: str
+) -> str:
+    with model.open("rb") as file:
+        content = hashlib.file_digest(file, "sha256").hexdigest()
+    boards = [[board.name, board.kind] for board in planned]
+    text = json.dumps([content, boards, dict(sorted(settings.items())), name])
+    return hashlib.sha256(text.encode()).hexdigest()

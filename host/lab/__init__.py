@@ -1,0 +1,1 @@
+"""The laboratory: benchmarks, tuning and their history. The product does not import it."""

@@ -1,0 +1,171 @@
+"""How far a compiled model's outputs are from LiteRT's, whose own kernel sets disagree too.
+
+LiteRT's reference kernels define the right answer. An output agrees with them if floats are
+within 1e-5 of the largest magnitude and integers are equal. Where it does not, it may still be no
+farther from the nearest of LiteRT's three kernel sets than these are from one another, taking the
+worst call for both.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgekit.host.errors import InputError
+from edgekit.host.lab.bench.process import Worker
+from edgekit.host.lab.bench.rewrite import with_builtin_operators
+from edgekit.host.lab.bench.worker import KERNEL_SETS
+from edgekit.host.lab.zoo.cases import Cases, Samples, make_cases
+
+Array = NDArray[Any]
+_FLOAT_TOLERANCE = 1e-5
+
+
+class Verdict(enum.Enum):
+    """How an output compares over all its calls; the worst call counts."""
+
+    EQUAL = "as the reference"
+    BETWEEN = "within the kernel sets' own differences"
+    APART = "differs"
+
+
+@dataclass(frozen=True)
+class OutputAgreement:
+    """One output over all calls.
+
+    Differences are integer steps, or for floats fractions of the call's largest magnitude.
+    worst: from the reference. nearest: from the nearest kernel set. spread: between the sets
+    themselves. exact_calls: calls within tolerance of the reference. same_top: calls with the
+    reference's largest element on top (or one as large, within tolerance).
+    """
+
+    index: int
+    dtype: str
+    calls: int
+    exact_calls: int
+    same_top: int
+    worst: float
+    nearest: float
+    spread: float
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class ModelAgreement:
+    """All outputs of one model; `sets` are the LiteRT kernel sets able to run it."""
+
+    sets: tuple[str, ...]
+    outputs: tuple[OutputAgreement, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        order = list(Verdict)
+        return max((o.verdict for o in self.outputs), key=order.index)
+
+
+def compare_with_litert(release: Path, model: Path, cases: Cases, scratch: Path) -> ModelAgreement:
+    """Runs `cases` on the compiled model in `release` and on every LiteRT kernel set.
+
+    release: folder with model.so and weights.bin. scratch: an empty folder.
+    Raises InputError if our library or all of LiteRT's sets fail on the model.
+    """
+    inputs = scratch / "inputs.npz"
+    cases.save(inputs)
+    ours = _outputs("edgekit", release, cases, inputs, scratch)
+    runnable = with_builtin_operators(model, scratch)
+    sets: dict[str, list[Array]] = {}
+    failures: list[str] = []
+    for name in KERNEL_SETS:
+        try:
+            sets[name] = _outputs(f"litert:{name}", runnable, cases, inputs, scratch)
+        except InputError as error:
+            failures.append(str(error))
+    if not sets:
+        raise InputError(f"{model}: no LiteRT kernel set runs it: {'; '.join(failures)}")
+    return ModelAgreement(
+        tuple(sets),
+        tuple(
+            compare_output(i, ours[i], {name: arrays[i] for name, arrays in sets.items()})
+            for i in range(len(ours))
+        ),
+    )
+
+
+def compare_release(
+    release: Path, model: Path, samples: Samples, count: int, steps: int, scratch: Path
+) -> ModelAgreement:
+    """compare_with_litert on `count` inputs, or sequences of `steps` calls of a stateful model."""
+    with Worker("edgekit", release) as worker:
+        specs, stateful = worker.inputs, worker.stateful
+    cases = make_cases(specs, count, samples, steps if stateful else 1)
+    return compare_with_litert(release, model, cases, scratch)
+
+
+def compare_output(index: int, ours: Array, sets: Mapping[str, Array]) -> OutputAgreement:
+    """ours and every set: [calls, ...]; the first of `sets` is the reference."""
+    calls = len(ours)
+    flat = {name: _rows(array) for name, array in sets.items()}
+    mine = _rows(ours)
+    reference = next(iter(flat.values()))
+    if mine.shape != reference.shape:
+        raise InputError(
+            f"output {index}: expected {reference.shape[1]} elements, found {mine.shape[1]}"
+        )
+    floating = ours.dtype.kind == "f"
+    unit = np.maximum(np.abs(reference).max(axis=1), np.finfo(np.float32).tiny)
+    scale = unit if floating else np.ones(calls)
+    tolerance = _FLOAT_TOLERANCE if floating else 0.0
+    from_reference = _distance(mine, reference) / scale
+    nearest = np.min([_distance(mine, other) / scale for other in flat.values()], axis=0)
+    spread = _spread(list(flat.values())) / scale
+    good = from_reference <= tolerance
+    if good.all():
+        verdict = Verdict.EQUAL
+    else:
+        # Over all calls: in a single one three sets may happen to lie close together.
+        between = nearest.max() <= max(spread.max(), tolerance)
+        verdict = Verdict.BETWEEN if between else Verdict.APART
+    top = reference[np.arange(calls), mine.argmax(axis=1)]
+    same_top = top >= reference.max(axis=1) - tolerance * scale
+    return OutputAgreement(
+        index,
+        str(ours.dtype),
+        calls,
+        int(good.sum()),
+        int(same_top.sum()),
+        float(from_reference.max()),
+        float(nearest.max()),
+        float(spread.max()),
+        verdict,
+    )
+
+
+def _rows(array: Array) -> Array:
+    """One row per call; NaN is made a large number, so that it never counts as near."""
+    wide = array.reshape(len(array), -1).astype(np.float64)
+    return np.nan_to_num(wide, nan=1e300, posinf=1e300, neginf=-1e300)
+
+
+def _distance(a: Array, b: Array) -> Array:
+    distance: Array = np.abs(a - b).max(axis=1)
+    return distance
+
+
+def _spread(sets: Sequence[Array]) -> Array:
+    """The largest distance between any two sets, per call."""
+    pairs = [_distance(a, b) for i, a in enumerate(sets) for b in sets[:i]]
+    return np.max(pairs, axis=0) if pairs else np.zeros(len(sets[0]))
+
+
+def _outputs(kind: str, model: Path, cases: Cases, inputs: Path, scratch: Path) -> list[Array]:
+    path = scratch / f"{kind.replace(':', '-')}.npz"
+    with Worker(kind, model) as worker:
+        worker.run(inputs, path, cases.steps)
+    with np.load(path, allow_pickle=False) as stored:
+        return [stored[f"out{i}"] for i in range(len(stored.files))]

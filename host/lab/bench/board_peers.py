@@ -1,0 +1,193 @@
+"""Other engines on a board that is not there: their wheels under the same model of the core.
+
+A wheel of the board's architecture runs in a system root where programs find the board's core, so
+that it takes the kernels it would take there. Models are converted on this machine.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgekit.host.errors import EdgekitError, InputError
+from edgekit.host.lab.bench.engines import mnn_conversion, onnx_inputs
+from edgekit.host.lab.bench.environments import interpreter
+from edgekit.host.lab.bench.peer_times import PeerTimes
+from edgekit.host.simulator.emulator import find_emulator
+from edgekit.host.simulator.identity import view_of
+from edgekit.host.simulator.report import cost_document
+from edgekit.host.simulator.root import system_root, wheels
+from edgekit.host.simulator.run import Cost, Job, run_job
+from edgekit.host.simulator.target import Target
+
+Tell = Callable[[str], None]
+Shapes = Mapping[str, Sequence[int]]
+
+_ARM, _RISCV = "aarch64", "riscv64"
+_DRIVER = "peer.py"
+_CONVERSION_S = 300
+_FIND_PNNX = (
+    "import importlib.util as u; print(u.find_spec('pnnx').submodule_search_locations[0] + '/pnnx')"
+)
+
+
+@dataclass(frozen=True)
+class _Engine:
+    """wheels: of the board's architecture, of those that there are some for; suffixes: of the
+    models that it runs."""
+
+    wheels: tuple[str, ...]
+    suffixes: tuple[str, ...]
+    architectures: tuple[str, ...] = (_ARM,)
+
+
+_NUMPY = "numpy<2.4"  # the last for the root's Python
+ENGINES: Mapping[str, _Engine] = {
+    "litert": _Engine(("ai-edge-litert", _NUMPY), (".tflite",)),
+    "onnxruntime": _Engine(("onnxruntime", _NUMPY), (".onnx",)),
+    "mnn": _Engine(("MNN", _NUMPY), (".tflite", ".onnx")),
+    "ncnn": _Engine(("ncnn",), (".onnx",), (_ARM, _RISCV)),
+}
+
+
+@dataclass(frozen=True)
+class PeerEstimate:
+    """What an engine takes for one inference, or why it is missing."""
+
+    name: str
+    version: str = ""
+    missing: str = ""
+    cost: Cost | None = None
+    milliseconds: float = 0.0
+
+    def times(self, ours_ms: float) -> PeerTimes:
+        """Beside what we take."""
+        if self.cost is None:
+            return PeerTimes(missing=self.missing)
+        return PeerTimes(
+            version=self.version,
+            estimated_ms=self.milliseconds,
+            ours_estimated_ms=ours_ms,
+            ratio=self.milliseconds / ours_ms,
+            **cost_document(self.cost),
+        )
+
+
+@dataclass(frozen=True)
+class PeerJob:
+    """What each engine runs: a model with the `shapes` of its inputs by name, on so many threads,
+    with floats in `f32` or in what it computes by default, for so many seconds at most."""
+
+    model: Path
+    target: Target
+    threads: int
+    shapes: Shapes
+    f32: bool
+    seconds: float
+
+
+def estimate_peers(job: PeerJob, tell: Tell) -> tuple[PeerEstimate, ...]:
+    """Every engine that has wheels for the board; one that fails is told in its place.
+
+    InputError where the board's architecture has none.
+    """
+    board = job.target.board
+    if board.arch not in (_ARM, _RISCV):
+        raise InputError(
+            f"{board.name}: expected a board of {_ARM} or {_RISCV} for --peers, found one of "
+            f"{board.arch}, which other engines have no wheels for; leave out --peers"
+        )
+    return tuple(estimate_peer(name, job, tell) for name in ENGINES)
+
+
+def driver_content() -> bytes:
+    """The program that runs an engine: what it takes follows from it."""
+    return (_guests() / _DRIVER).read_bytes()
+
+
+def estimate_peer(name: str, job: PeerJob, tell: Tell) -> PeerEstimate:
+    """One engine, as `estimate_peers` asks it."""
+    engine, arch = ENGINES[name], job.target.board.arch
+    if arch not in engine.architectures:
+        return PeerEstimate(name, missing=f"has no wheels for {arch}")
+    if job.model.suffix not in engine.suffixes:
+        return PeerEstimate(name, missing=f"runs {' and '.join(engine.suffixes)} models only")
+    half = not job.f32 and arch != _RISCV  # ncnn's wheel lacks functions of it there, and ends
+    try:
+        root = system_root(arch, tell)
+        site = wheels(root, engine.wheels, tell)
+        view = view_of(job.target.core.name, job.target.core, root)
+        with tempfile.TemporaryDirectory() as folder:
+            file, sizes = _converted(name, job.model, job.shapes, Path(folder), tell)
+            driver = Path(folder) / _DRIVER
+            driver.write_bytes(driver_content())
+            command = [str(view.interpreter), "-S", str(driver), name, str(file), str(job.threads)]
+            program = Job(
+                (*command, json.dumps(sizes), "default" if half else "f32"),
+                view.folder,
+                quiet=True,
+                seconds=job.seconds,
+                variables={"PYTHONPATH": str(site), "LC_ALL": "C", "PYTHONHASHSEED": "0"},
+            )
+            run = run_job(find_emulator(arch, tell), job.target, program)
+    except EdgekitError as error:
+        return PeerEstimate(name, missing=str(error))
+    version = run.said.rpartition("version ")[2].strip()
+    cost = run.regions[0].cost
+    return PeerEstimate(name, version, "", cost, job.target.milliseconds(cost.cycles))
+
+
+def _guests() -> Path:
+    import edgekit.host.simulator
+
+    return Path(next(iter(edgekit.host.simulator.__path__))) / "guest"
+
+
+def _converted(
+    name: str, model: Path, shapes: Shapes, folder: Path, tell: Tell
+) -> tuple[Path, dict[str, list[int]]]:
+    """The model in an engine's own format, and the sizes of inputs that it is to be told."""
+    sizes = {key: list(shape) for key, shape in shapes.items()}
+    if name == "mnn":
+        made = folder / "model.mnn"
+        _convert(mnn_conversion(interpreter(name, model, tell), model, made), made)
+        return made, sizes
+    if name == "ncnn":
+        every = [list(shape) for shape, _ in onnx_inputs(model, shapes)]
+        copy, made = folder / "model.onnx", folder / "model.ncnn.param"
+        copy.write_bytes(model.read_bytes())
+        listed = ",".join(str(shape).replace(" ", "") for shape in every)
+        _convert([_pnnx(model, tell), str(copy), f"inputshape={listed}", "fp16=0"], made)
+        return made, {str(place): shape for place, shape in enumerate(every)}
+    return model.resolve(), sizes
+
+
+def _pnnx(model: Path, tell: Tell) -> str:
+    """The converter's program, wherever its wheel is."""
+    python = interpreter("ncnn", model, tell)
+    done = subprocess.run([python, "-c", _FIND_PNNX], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise InputError("its converter pnnx is not installed")
+    return done.stdout.strip()
+
+
+def _convert(command: Sequence[str], made: Path) -> None:
+    """Runs an engine's converter; it must have written `made`: some end well without."""
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=made.parent,
+            timeout=_CONVERSION_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise InputError(f"its converter was still at work after {_CONVERSION_S} s") from None
+    if not made.is_file():
+        raise InputError(f"its converter made no model of it (exit code {done.returncode})")

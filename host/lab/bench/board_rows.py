@@ -1,0 +1,151 @@
+"""Ours beside other engines on boards that are not there: what `scripts/performance` keeps.
+
+A row is a model on a board with some threads. Its answers are in a file of their own, written as
+they come, so that a run that was stopped goes on. Ours are asked for again when the compiled
+library changed, those of other engines when their driver did; either when the model of the core or
+the plugin did.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import msgspec
+
+from edgekit.device.runtime.agent.manifest import LIBRARY, WEIGHTS
+from edgekit.host.common.files import write_whole
+from edgekit.host.common.paths import cache_folder
+from edgekit.host.compiler.driver import compile_artifact
+from edgekit.host.compiler.frontends import model_hash
+from edgekit.host.deploy.bundle import build_bundle
+from edgekit.host.errors import EdgekitError
+from edgekit.host.lab.bench.board_peers import (
+    ENGINES,
+    PeerEstimate,
+    PeerJob,
+    driver_content,
+    estimate_peer,
+)
+from edgekit.host.lab.zoo.models import zoo_options
+from edgekit.host.simulator.emulator import find_emulator, plugin_of
+from edgekit.host.simulator.model import ModelEstimate, estimate_model
+from edgekit.host.simulator.target import Target, target_of
+from edgekit.kb.targets.board import load_board
+from edgekit.kb.targets.core_text import core_text
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is known of a model on a board: `ours` is None until it was asked for, and
+    `failure` says why it has no answer. The keys say what answers follow from."""
+
+    model: str
+    board: str
+    threads: int
+    ours: ModelEstimate | None = None
+    failure: str = ""
+    ours_key: str = ""
+    peers: dict[str, PeerEstimate] = field(default_factory=dict)
+    peers_key: str = ""
+
+    @property
+    def known(self) -> bool:
+        """Whether there is anything to show."""
+        return self.ours is not None and len(self.peers) == len(ENGINES)
+
+    def ratios(self) -> dict[str, float]:
+        """The time of each engine that ran over ours: above 1, ours is faster."""
+        ms = self.ours.total_ms if self.ours else 0.0
+        ran = {name: p.milliseconds for name, p in self.peers.items() if p.cost}
+        return {name: theirs / ms for name, theirs in ran.items() if ms}
+
+    @property
+    def best(self) -> float | None:
+        """The ratio of the fastest engine; None where none ran."""
+        return min(self.ratios().values(), default=None)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A board by name and so many of its threads; `seconds` that one run may take."""
+
+    board: str
+    threads: int = 1
+    seconds: float = 3600.0
+
+    @property
+    def target(self) -> Target:
+        return target_of(load_board(self.board))
+
+
+def kept_row(model: Path, place: Place) -> Row:
+    """What is kept of a row, whether or not it is of today."""
+    try:
+        return msgspec.json.decode(_path(model, place).read_bytes(), type=Row)
+    except (OSError, msgspec.MsgspecError):
+        return Row(model.stem, place.board, place.threads)
+
+
+def ask_peers(model: Path, place: Place, tell: Tell) -> Row:
+    """The row with all engines, each in the precision that it computes in by default."""
+    row, key = kept_row(model, place), _peers_key(model, place)
+    if row.peers_key != key:
+        row = Row(model.stem, place.board, place.threads, peers_key=key)  # both sides alike
+    shapes = zoo_options(model).shapes
+    job = PeerJob(model, place.target, place.threads, shapes, f32=False, seconds=place.seconds)
+    for name in ENGINES:
+        if name not in row.peers:
+            row = replace(row, peers={**row.peers, name: estimate_peer(name, job, tell)})
+            _keep(model, place, row)
+    return row
+
+
+def ask_ours(model: Path, place: Place) -> Row:
+    """The row with ours, at `--precision auto`; it is compiled, and estimated if that changed."""
+    row, target = kept_row(model, place), place.target
+    options = replace(zoo_options(model), precision="auto", threads=place.threads)
+    try:
+        artifact = compile_artifact(model, target.board, options=options)
+        bundle = build_bundle(artifact, target.board)
+        manifest, files = bundle.manifest, bundle.files
+        shipped = (hashlib.sha256(files[name]).hexdigest() for name in (LIBRARY, WEIGHTS))
+        key = _digest(*shipped, _world(place))
+        if row.ours is not None and row.ours_key == key:
+            return row
+        ours = estimate_model(manifest, files, target, place.threads, place.seconds)
+        row = replace(row, ours=ours, ours_key=key, failure="")
+    except EdgekitError as error:
+        row = replace(row, ours=None, failure=str(error))
+    _keep(model, place, row)
+    return row
+
+
+def _path(model: Path, place: Place) -> Path:
+    name = f"{place.board}-{place.threads}-{model.stem}.json"
+    return cache_folder() / "performance" / name
+
+
+def _keep(model: Path, place: Place, row: Row) -> None:
+    path = _path(model, place)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, msgspec.json.encode(row))
+
+
+def _peers_key(model: Path, place: Place) -> str:
+    return _digest(model_hash(model), hashlib.sha256(driver_content()).hexdigest(), _world(place))
+
+
+def _world(place: Place) -> str:
+    """What every answer follows from: the core on that board, the plugin and the threads."""
+    target = place.target
+    plugin = plugin_of(find_emulator(target.board.arch)).name
+    return _digest(core_text(target.core), target.cpu, plugin, str(place.threads))
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()

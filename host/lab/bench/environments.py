@@ -1,0 +1,123 @@
+"""The place where an engine that edgekit is compared with runs: here, or in an environment made for
+it.
+
+An engine that is not installed beside edgekit comes as wheels into a virtual environment in the
+cache folder (`edgekit cache clean` removes it): the user's own is left as it is. tflite-runtime
+always lives there, with the NumPy 1 that it was built for.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgekit.host.common.files import locked
+from edgekit.host.common.paths import cache_folder
+from edgekit.host.errors import InputError
+
+_PIP = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input")
+_PATIENCE = ("--retries", "1", "--timeout", "15", "--only-binary", ":all:")
+_INSTALL_S = 1800.0
+_OFF = "EDGEKIT_NO_FETCH"
+
+
+@dataclass(frozen=True)
+class _Engine:
+    """modules: that its worker needs; wheels: that bring them; alone: those without what they need.
+
+    pythons: names of the interpreters that it has wheels for; empty for that of edgekit. suffixes:
+    of the models that it runs; empty for any.
+    """
+
+    modules: tuple[str, ...]
+    wheels: tuple[str, ...]
+    alone: tuple[str, ...] = ()
+    pythons: tuple[str, ...] = ()
+    suffixes: tuple[str, ...] = ()
+
+
+_ENGINES = {
+    "litert": _Engine(("ai_edge_litert",), ("ai-edge-litert",), suffixes=(".tflite",)),
+    "tflite-runtime": _Engine(
+        ("tflite_runtime",),
+        ("tflite-runtime", "numpy<2"),
+        pythons=("python3.11", "python3.10", "python3.9"),
+        suffixes=(".tflite",),
+    ),
+    "onnxruntime": _Engine(("onnxruntime", "onnx"), ("onnxruntime", "onnx"), suffixes=(".onnx",)),
+    "openvino": _Engine(("openvino",), ("openvino",)),
+    "mnn": _Engine(("MNN", "onnx"), ("MNN", "onnx"), suffixes=(".tflite", ".onnx")),
+    # The program of pnnx is all that is used of it, and that needs no PyTorch.
+    "ncnn": _Engine(
+        ("ncnn", "pnnx", "onnx"), ("ncnn", "onnx"), alone=("pnnx",), suffixes=(".onnx",)
+    ),
+}
+
+
+def interpreter(kind: str, model: Path, tell: Callable[[str], None]) -> str:
+    """The Python that runs an engine, made if it must be; `tell` hears of what takes long.
+
+    kind: as of process.Worker. Raises InputError with the reason where it cannot be had, or runs no
+    models like this one.
+    """
+    name = kind.partition(":")[0]
+    engine = _ENGINES.get(name)
+    if engine is None:
+        return sys.executable
+    if engine.suffixes and model.suffix not in engine.suffixes:
+        raise InputError(f"runs {' and '.join(engine.suffixes)} models only")
+    if all(importlib.util.find_spec(module) for module in engine.modules):
+        return sys.executable
+    folder = cache_folder() / "engines" / name
+    python = folder / "bin" / "python"
+    with locked(folder.with_suffix(".lock")):
+        if not (folder / "ready").is_file() or not python.exists():
+            if _OFF in os.environ:
+                raise InputError(f"not installed, and {_OFF} is set")
+            tell(f"fetching {name}, once")
+            _make(folder, python, engine)
+    return str(python)
+
+
+def _make(folder: Path, python: Path, engine: _Engine) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    _run([_base(engine), "-m", "venv", str(folder)], "a virtual environment")
+    _run([str(python), *_PIP, *_PATIENCE, *engine.wheels], " and ".join(engine.wheels))
+    if engine.alone:
+        _run([str(python), *_PIP, *_PATIENCE, "--no-deps", *engine.alone], engine.alone[0])
+    (folder / "ready").touch()
+
+
+def _base(engine: _Engine) -> str:
+    if not engine.pythons:
+        return sys.executable
+    for name in engine.pythons:
+        if f"python{sys.version_info.major}.{sys.version_info.minor}" == name:
+            return sys.executable
+        if found := shutil.which(name):
+            return found
+    raise InputError(f"not installed: it has no wheels but for {', '.join(engine.pythons)}")
+
+
+def _run(command: Sequence[str], what: str) -> None:
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            timeout=_INSTALL_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise InputError(f"not installed, and {what} could not be had: {error}") from None
+    if done.returncode:
+        errors = [x for x in done.stderr.decode(errors="replace").splitlines() if "ERROR" in x]
+        why = errors[-1].replace("ERROR:", "").strip() if errors else f"exit {done.returncode}"
+        raise InputError(f"not installed, and {what} could not be had: {why[:200]}")

@@ -1,0 +1,175 @@
+"""What the look-up loses on products that nobody tuned: its choice beside an exhaustive search.
+
+Each product is measured twice: all methods in turns, then the best few and the choice once more
+with more time, so that the luck of many tries does not pass for a better method.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from edgekit.host.lab.bench.gemm import Dtype, OnCase, measured
+from edgekit.host.lab.bench.gemm_cases import Case, random_cases
+from edgekit.host.lab.tune.products import Product
+from edgekit.host.lab.tune.tuner import Measurer, Question, Timed
+from edgekit.kb.tables.gemm_table import KnowledgeBase
+from edgekit.kb.tables.method import Method, analytic_method, method_of_tile
+from edgekit.kb.targets.board import BoardProfile
+
+REGRET_SEED = 77  # other products than the benchmark's own
+REGRET_COUNT = 30
+_SEARCH_SECONDS = 0.3
+_FINAL_SECONDS = 0.2
+_FINALISTS = 4
+_BATCH = 6  # products of one trip to the board
+
+
+@dataclass(frozen=True)
+class Regretted:
+    """One product: cost of the choice over the best method's, less 1, by the final round."""
+
+    case: Case
+    dtype: Dtype
+    rule: str
+    chosen: Method
+    best: Method
+    regret: float
+    methods: int
+
+
+@dataclass(frozen=True)
+class Regret:
+    """Mean and worst over products that no row of the table was measured on."""
+
+    products: tuple[Regretted, ...]
+
+    @property
+    def mean(self) -> float:
+        return statistics.fmean(p.regret for p in self.products) if self.products else 0.0
+
+    @property
+    def worst(self) -> float:
+        return max((p.regret for p in self.products), default=0.0)
+
+
+def unseen_cases(
+    table: KnowledgeBase,
+    platform: str,
+    count: int,
+    most_operations: int | None = None,
+    seed: int = REGRET_SEED,
+) -> list[Case]:
+    """Random products that the table has no row of, and that are not too large if that is said."""
+    known = {
+        row.shape
+        for row in table.rows
+        if platform in table.platforms and row.key.platform == table.platforms.index(platform)
+    }
+    fitting = (
+        case
+        for case in random_cases(20 * count, seed)
+        if case.shape not in known
+        and (most_operations is None or case.shape.operations <= most_operations)
+    )
+    return list(itertools.islice(fitting, count))
+
+
+def measure_regret(
+    cases: Sequence[tuple[Case, Dtype]],
+    board: BoardProfile,
+    table: KnowledgeBase,
+    threads: int,
+    measurer: Measurer,
+    on_case: OnCase,
+) -> Regret:
+    """Searches every product on the board; one it has no memory for is left out."""
+    found: list[Regretted] = []
+    for start in range(0, len(cases), _BATCH):
+        asked = [
+            _searched(case, dtype, board, table, threads)
+            for case, dtype in cases[start : start + _BATCH]
+        ]
+        found += _regretted(asked, measurer)
+        on_case(start + len(asked), len(cases))
+    return Regret(tuple(found))
+
+
+@dataclass(frozen=True)
+class _Searched:
+    """A product on its way: `question` asks for the choice, as its default, and all others."""
+
+    case: Case
+    dtype: Dtype
+    rule: str
+    question: Question
+
+
+def _searched(
+    case: Case, dtype: Dtype, board: BoardProfile, table: KnowledgeBase, threads: int
+) -> _Searched:
+    answer = table.choose(board, case.shape, dtype, threads, case.weights)
+    product = Product(case.shape, dtype, threads, case.weights)
+    chosen = answer.method.cut(case.shape)
+    methods = tuple(m for m in every_method(board, product) if m != chosen)
+    return _Searched(case, dtype, answer.rule, Question(product, chosen, methods, _SEARCH_SECONDS))
+
+
+def _regretted(asked: Sequence[_Searched], measurer: Measurer) -> list[Regretted]:
+    search = measured(measurer, [each.question for each in asked], lambda _: None)
+    asked = [asked[i] for i in sorted(search)]
+    answers = [search[i] for i in sorted(search)]
+    last = [
+        replace(each.question, methods=_finalists(each.question, timed), seconds=_FINAL_SECONDS)
+        for each, timed in zip(asked, answers, strict=True)
+    ]
+    final = measured(measurer, last, lambda _: None)
+    return [_outcome(asked[i], last[i], final[i]) for i in sorted(final)]
+
+
+def _finalists(question: Question, timed: Timed) -> tuple[Method, ...]:
+    costs = sorted(zip(timed.methods, question.methods, strict=True), key=lambda each: each[0].low)
+    return tuple(method for _, method in costs[:_FINALISTS])
+
+
+def _outcome(asked: _Searched, final: Question, timed: Timed) -> Regretted:
+    best, cost = final.default, timed.default.low
+    for method, found in zip(final.methods, timed.methods, strict=True):
+        if found.low < cost:
+            best, cost = method, found.low
+    return Regretted(
+        asked.case,
+        asked.dtype,
+        asked.rule,
+        final.default,
+        best,
+        timed.default.low / cost - 1.0,
+        len(asked.question.methods) + 1,
+    )
+
+
+def every_method(board: BoardProfile, product: Product) -> list[Method]:
+    """All tiles that the library holds, normal and transposed, with several depths of the block and
+    all ways of packing that the product leaves open."""
+    shape, dtype, threads = product.shape, product.dtype, product.threads
+    found = [analytic_method(board, shape, dtype, threads, product.packed)]
+    for mr, nr in _tiles(board, product):
+        made = method_of_tile(board, mr, nr, shape, dtype, threads, product.packed)
+        depths = {made.kc, shape.k} | ({max(made.kc // 2, 16)} if dtype == "f32" else set())
+        packs_a = (False,) if product.packed == "a" else (False, True)
+        packs_b = (made.pack_b,) if product.packed == "b" or dtype != "f32" else (False, True)
+        for kc, pack_a, pack_b in itertools.product(sorted(depths), packs_a, packs_b):
+            found.append(replace(made, kc=kc, pack_a=pack_a, pack_b=pack_b))
+    return list(dict.fromkeys(method.cut(shape) for method in found))
+
+
+def _tiles(board: BoardProfile, product: Product) -> Iterator[tuple[int, int]]:
+    vl, shape = board.isa.vl, product.shape
+    for nv, height in enumerate(board.isa.columns.of(product.dtype), 1):
+        heights = sorted({height, max(height * 2 // 3, 1)})
+        for each in heights:
+            yield min(each, shape.m), nv * vl
+            if each % vl:
+                yield nv * vl, min(each, shape.n)

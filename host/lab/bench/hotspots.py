@@ -1,0 +1,347 @@
+"""Why a model takes as long as it does on a board, and what to try.
+
+What the board saw (release.ModelHotspots) is held against what each operator has to move and to
+multiply, as the compiler said when it made the release: docs/hotspots.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from edgekit.device.runtime.agent.hotspots import ThreadHotspots, classify, is_bound_by_memory
+from edgekit.host.deploy.release import Benchmark, ModelHotspots, OperatorTime
+from edgekit.host.deploy.release.noise import reason
+from edgekit.host.simulator.model import ModelEstimate
+from edgekit.host.simulator.report import bound_text
+from edgekit.kb.targets.board import BoardProfile
+
+SHOWN = 5  # operators, slowest first
+_TINY_US = 5.0  # an operator below it costs about what handing it out does
+_TINY_SHARE = 0.5  # of the time in such operators: they are what it is about
+_NEAR = 0.7  # of the best rate: there is little left
+_DELAYED = 20.0  # percent of a thread's time ready but without a core
+_USED = 0.6  # of the threads' time in kernels, below which they rather wait
+_DISK_FAULTS = 10.0  # a second
+_TO_QUANTIZE = ("fully_connected", "matmul")  # what --weights is for
+_TO_PRUNE = ("conv2d", "fully_connected")  # what has sparse kernels
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What was timed: the model's file or name, as a command takes it; the board's name and
+    profile; what the compiler said of the release (explain/1), None if it is not known here."""
+
+    model: str
+    board: str
+    profile: BoardProfile
+    explained: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True)
+class HotOperator:
+    """An operator and its reason: memory, compute, overhead, kernel or unknown.
+
+    `bytes` it reads and writes, `multiply_adds`, and the shares of the board's rate of memory and
+    of the best rate of products that it reaches; None where that is not known.
+    """
+
+    name: str
+    op: str
+    kernel: str
+    share: float
+    median_us: float
+    kind: str
+    why: str
+    advice: str
+    bytes: int | None = None
+    multiply_adds: int | None = None
+    of_memory: float | None = None
+    of_products: float | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The whole program's reason: memory, io, others, heat, clock, waiting, overhead or kernel, and
+    what to try; then its slowest operators."""
+
+    kind: str
+    why: str
+    advice: str
+    operators: tuple[HotOperator, ...]
+
+
+def judge(timing: Benchmark, found: ModelHotspots, subject: Subject) -> Verdict:
+    """The reason of a benchmark with hot spots."""
+    decided = {o["name"]: o for o in subject.explained["operators"]} if subject.explained else {}
+    cached = _is_cached(timing, subject.profile)
+    best = _with_peaks(_best_rates(timing.operators, decided), timing, subject.profile)
+    slowest = sorted(timing.operators, key=lambda o: -o.median_us)[:SHOWN]
+    operators = tuple(
+        _operator(o, decided.get(o.name), found, cached, best, timing, subject) for o in slowest
+    )
+    for kind, why, advice in (
+        _disturbed(timing, found.seen, subject),
+        _short_of_memory(timing, found, decided, cached, subject),
+        _waiting(timing, found.seen, subject),
+        _small(timing, subject),
+    ):
+        if kind:
+            return Verdict(kind, why, advice, operators)
+    if not operators:
+        return Verdict("overhead", "the model has no operators", _fewer(timing, subject), ())
+    first = operators[0]
+    why = f"{first.name} ({first.op}, {first.share:.0%} of the time): {first.why}"
+    return Verdict(first.kind, why, first.advice, operators)
+
+
+_Reason = tuple[str, str, str]
+_NONE: _Reason = ("", "", "")
+
+
+def estimated(estimate: ModelEstimate | None, subject: Subject) -> Verdict:
+    """The verdict of an emulated board, whose times say nothing of a core's: by the estimate of
+    one, if there is any."""
+    advice = f"edgekit estimate {subject.model} --board {subject.profile.name}"
+    if estimate is None:
+        why = "an emulator's times do not say what bounds a core"
+        return Verdict("emulated", why, f"ask the model of the core: {advice}", ())
+    total = estimate.cost.cycles or 1
+    operators = tuple(
+        HotOperator(
+            *(o.spec.name, o.spec.op, o.spec.kernel),
+            o.cost.cycles / total,
+            1e3 * estimate.milliseconds(o.cost.cycles),
+            "estimated",
+            f"its estimated cycles: {bound_text(o.cost)}",
+            f"measure other methods by board time: edgekit tune model {_rest(subject)}",
+        )
+        for o in sorted(estimate.operators, key=lambda o: -o.cost.cycles)[:SHOWN]
+    )
+    first = operators[0] if operators else None
+    why = f"{first.name} ({first.op}, {first.share:.0%}): {first.why}" if first else "no operators"
+    return Verdict("estimated", why, first.advice if first else advice, operators)
+
+
+def _disturbed(timing: Benchmark, seen: ThreadHotspots, subject: Subject) -> _Reason:
+    """Other programs, heat, a slow clock."""
+    caller = seen.threads[0] if seen.threads else None
+    delayed = max((t.delayed or 0.0 for t in seen.threads), default=0.0)
+    noise = timing.noise
+    others = noise.others if noise and noise.others is not None else 0.0
+    crowded = noise is not None and others + timing.threads > noise.cores + 0.5
+    if delayed >= _DELAYED or (crowded and caller and caller.running < 100 - _DELAYED):
+        names = ", ".join(f"{o.name} ({o.percent:.0f} % of a core)" for o in seen.others)
+        why = (
+            f"other programs take the cores: a thread was ready but had no core for {delayed:.0f} %"
+        )
+        why += f" of the time; {names}" if names else "; they are not visible from here"
+        stop = ", ".join(f"{o.name} (process {o.process})" for o in seen.others[:1])
+        advice = f"stop {stop}" if stop else "stop what else the board does"
+        free = max(int((noise.cores if noise else timing.threads) - others + 0.5), 1)
+        if free < timing.threads:
+            advice += f", or leave it a core: {_bench(subject)} --threads {free}"
+        return "others", why, advice
+    governor = timing.after.governor
+    if noise is not None and noise.throttled:
+        return "heat", "heat holds the clock back", f"cool it; see edgekit doctor{_on(subject)}"
+    if reason(None, timing.threads, governor, 1.0) != reason(None, timing.threads, None, 1.0):
+        why = f"the governor is {governor}: the clock may not be at its highest"
+        return "clock", why, f"see how to change it: edgekit doctor{_on(subject)}"
+    return _NONE
+
+
+def _short_of_memory(
+    timing: Benchmark,
+    found: ModelHotspots,
+    decided: Mapping[str, Any],
+    cached: bool,
+    subject: Subject,
+) -> _Reason:
+    """Swapping, pages from disk, or a model as a whole at the memory's rate."""
+    seen = found.seen
+    share = None
+    if decided and not cached:
+        moved = sum(decided[o.name]["bytes"] for o in timing.operators if o.name in decided)
+        share = moved / (timing.median_ms / 1e3) / found.memory_bytes_per_second
+    told = classify(seen.waiting, seen.threads[0].running if seen.threads else None, share)
+    less = f"end other programs there, or compile for less: edgekit compile {subject.model}"
+    less += f"{_on(subject)} --memory-limit 16MiB"
+    if seen.major_faults >= _DISK_FAULTS:
+        why = f"{seen.major_faults:.0f} pages a second come from a disk again: memory is short"
+        return "memory", why, less
+    if told.kind == "memory" and told.why.startswith("swapping"):
+        return "memory", told.why, less
+    if told.kind == "io":
+        return "io", told.why, f"end what uses the disk; see edgekit doctor{_on(subject)}"
+    if told.kind == "memory":
+        return "memory", told.why, _move_less(timing.operators, decided, subject)
+    return _NONE
+
+
+def _waiting(timing: Benchmark, seen: ThreadHotspots, subject: Subject) -> _Reason:
+    if len(seen.threads) < 2 or not all(t.samples for t in seen.threads[:1]):
+        return _NONE
+    useful = [t.running * (100 - t.waiting) / 1e4 for t in seen.threads]
+    used = sum(useful) / len(useful)
+    if used >= _USED:
+        return _NONE
+    parts = ", ".join(f"{share:.0%}" for share in useful)
+    why = f"threads wait for each other: in kernels they are {parts} of the time"
+    fewer = max(min(round(sum(useful)), timing.threads - 1), 1)
+    return "waiting", why, f"fewer threads may be as fast: {_bench(subject)} --threads {fewer}"
+
+
+def _small(timing: Benchmark, subject: Subject) -> _Reason:
+    small = [o for o in timing.operators if o.median_us < _TINY_US]
+    share = sum(o.share for o in small)
+    if share < _TINY_SHARE:
+        return _NONE
+    why = f"{len(small)} of {len(timing.operators)} operators take less than {_TINY_US:g} µs each, "
+    why += f"{share:.0%} of the time: what is around them counts"
+    if timing.threads > 1:
+        return "overhead", why, f"hand nothing out: {_bench(subject)} --threads 1"
+    return "overhead", why, f"other orders and fusions: edgekit tune order {_rest(subject)}"
+
+
+def _operator(
+    operator: OperatorTime,
+    made: Mapping[str, Any] | None,
+    found: ModelHotspots,
+    cached: bool,
+    best: Mapping[str, tuple[float, str]],
+    timing: Benchmark,
+    subject: Subject,
+) -> HotOperator:
+    told = (operator.name, operator.op, operator.kernel, operator.share, operator.median_us)
+    tune = f"measure other methods: edgekit tune model {_rest(subject)}"
+    if made is None:
+        why = "what it has to do is not known here, as another host compiled the release"
+        return HotOperator(*told, "unknown", why, f"name the model: {_bench(subject)} --hotspots")
+    seconds = operator.median_us / 1e6
+    moved, products = made["bytes"], made.get("multiply_adds")
+    of_memory = None
+    if seconds and not cached:
+        of_memory = moved / seconds / found.memory_bytes_per_second
+    rate, which = best.get(made["precision"], (0.0, ""))
+    of_products = products / seconds / rate if products and seconds and rate else None
+    facts = (moved, products, of_memory, of_products)
+    if operator.median_us < _TINY_US:
+        why = f"it takes {operator.median_us:.1f} µs, about what calling it does"
+        return HotOperator(*told, "overhead", why, _fewer(timing, subject), *facts)
+    if is_bound_by_memory(of_memory) and (of_products or 0.0) < _NEAR:
+        why = f"it moves {_mega(moved)} at {of_memory:.0%} of the memory's rate"
+        advice = _move_less([operator], {operator.name: made}, subject)
+        return HotOperator(*told, "memory", why, advice, *facts)
+    if products is None or of_products is None:
+        does = "multiplies nothing" if products == 0 else "does products at a rate not known"
+        where = "a cache" if cached or (of_memory or 0) > 1 else "memory"
+        why = f"it {does} and moves {_mega(moved)} through {where}"
+        return HotOperator(*told, "kernel", why, tune, *facts)
+    giga = products / seconds / 1e9
+    if of_products >= _NEAR:
+        why = f"it multiplies at {giga:.1f} G/s, {of_products:.0%} of the best known, {which}"
+        return HotOperator(*told, "compute", why, _multiply_less(made, timing, subject), *facts)
+    why = f"it multiplies at {giga:.1f} G/s, {of_products:.0%} of the best, {which}"
+    return HotOperator(*told, "kernel", why, tune, *facts)
+
+
+def _best_rates(
+    operators: Sequence[OperatorTime], decided: Mapping[str, Any]
+) -> dict[str, tuple[float, str]]:
+    """By type of the results: the most multiply-adds a second of an operator, and its name."""
+    best: dict[str, tuple[float, str]] = {}
+    for operator in operators:
+        made = decided.get(operator.name, {})
+        if (products := made.get("multiply_adds")) and operator.median_us >= _TINY_US:
+            rate = products / operator.median_us * 1e6
+            kind = made["precision"]
+            best[kind] = max(best.get(kind, (0.0, "")), (rate, f"that of {operator.name}"))
+    return best
+
+
+def _with_peaks(
+    best: dict[str, tuple[float, str]], timing: Benchmark, profile: BoardProfile
+) -> dict[str, tuple[float, str]]:
+    """The same, or what the core can do where its profile has that from a source."""
+    unit = profile.speeds[0]
+    known = {o.name for o in unit.origins if o.kind == "source"}
+    clock = timing.after.frequency_mhz or (profile.timing[0].clock_mhz if profile.timing else None)
+    found = dict(best)
+    for kind, per_cycle in (("f32", unit.f32_per_cycle), ("s8", unit.s8_per_cycle)):
+        if clock and f"{kind}_per_cycle" in known:
+            peak = per_cycle * clock * 1e6 * timing.threads
+            found[kind] = max(best.get(kind, (0.0, "")), (peak, "the core's own"))
+    return found
+
+
+def _is_cached(timing: Benchmark, profile: BoardProfile) -> bool:
+    """Whether all that the model touches stays in the last cache from run to run."""
+    size = timing.arena_bytes + timing.weights_bytes
+    return size <= max(profile.l2_bytes, profile.l3_bytes)
+
+
+def _move_less(
+    operators: Sequence[OperatorTime], decided: Mapping[str, Any], subject: Subject
+) -> str:
+    """How the heaviest of these operators would move fewer bytes."""
+    made = [decided[o.name] for o in operators if o.name in decided]
+    heaviest = max(made, key=lambda o: int(o["bytes"]))
+    if heaviest["precision"] != "f32":
+        return f"less memory between operators: {_bench(subject)} --order memory"
+    if subject.profile.computes_half:
+        return f"half of the bytes: {_bench(subject)} --precision f16"
+    fewer = ""
+    if 2 * heaviest.get("constant_bytes", 0) > heaviest["bytes"]:
+        fewer = _prune(heaviest, subject)
+        if heaviest["op"] in _TO_QUANTIZE:
+            how = "--weights int8 --activations dynamic-outlier"
+            return f"a quarter of the weights: {_bench(subject)} {how}{fewer}"
+    return f"8 bits move a quarter: {_quantize(subject)}{fewer}"
+
+
+def _multiply_less(made: Mapping[str, Any], timing: Benchmark, subject: Subject) -> str:
+    """What is left where products already run near the best rate."""
+    noise = timing.noise
+    if noise and noise.others is not None and timing.threads + noise.others + 0.5 < noise.cores:
+        return f"a core is free: {_bench(subject)} --threads {timing.threads + 1}"
+    if made["precision"] == "f32":
+        if subject.profile.computes_half:
+            return f"twice as many at a time: {_bench(subject)} --precision f16"
+        return f"8 bits take less: {_quantize(subject)}{_prune(made, subject)}"
+    return f"a smaller model, or a faster board: edgekit estimate {subject.model} --board BOARD"
+
+
+def _fewer(timing: Benchmark, subject: Subject) -> str:
+    if timing.threads > 1:
+        return f"hand nothing out: {_bench(subject)} --threads 1"
+    return f"other orders: edgekit tune order {_rest(subject)}"
+
+
+def _quantize(subject: Subject) -> str:
+    return f"edgekit quantize {subject.model} --data samples.npz{_on(subject)}"
+
+
+def _prune(made: Mapping[str, Any], subject: Subject) -> str:
+    """The other way for an operator of floats with weights; which of its layers run sparse is what
+    the command says."""
+    if made["op"] not in _TO_PRUNE:
+        return ""
+    return f"; or leave weights out: edgekit prune {subject.model} --data samples.npz{_on(subject)}"
+
+
+def _bench(subject: Subject) -> str:
+    return f"edgekit bench model {_rest(subject)}"
+
+
+def _rest(subject: Subject) -> str:
+    return f"{subject.model}{_on(subject)}"
+
+
+def _on(subject: Subject) -> str:
+    return f" --board {subject.board}"
+
+
+def _mega(size: int) -> str:
+    return f"{size / 1e6:.2f} MB"

@@ -1,0 +1,172 @@
+"""Compares the outlier split with plain dynamic int8, floats, and frameworks, on this machine."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from edgekit.device.runtime.arrays.find import find_library
+from edgekit.host.lab.bench.gemm import geometric_mean, worker_variables
+from edgekit.host.lab.bench.machine import machine_summary
+from edgekit.host.lab.bench.outlier_contenders import BITSANDBYTES, FLOATS, INT8, OPERATORS, OURS
+from edgekit.host.lab.bench.peers import usable_cores
+from edgekit.host.lab.bench.process import AnsweringProcess
+from edgekit.kb.features import GemmShape
+
+SCHEMA = "edgekit.bench.outlier/1"
+_ROWS = (1, 8, 32, 128, 512)
+_WEIGHTS = ((384, 384), (384, 1536), (1536, 384), (1024, 4096), (4096, 1024), (4096, 4096))
+_DEADLINE_S = 600.0  # of one product with all peers, on a slow machine
+
+
+@dataclass(frozen=True)
+class Bar:
+    """Ours against the fastest of `others`: their time over ours, `least` at least."""
+
+    name: str
+    others: tuple[str, ...]
+    least: float
+
+
+BARS = (
+    Bar("plain dynamic int8", INT8, 1 / 1.25),
+    Bar("operators of PyTorch", OPERATORS[:1], 2.0),
+    Bar("operators of NumPy", OPERATORS[1:], 1.0),
+    Bar(BITSANDBYTES, (BITSANDBYTES,), 5.0),
+    Bar("best f32 product", FLOATS, 1.0),
+)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One product. seconds and errors (relative, Frobenius) by contender, seconds also of the
+    product of bytes alone; ratios: by bar, the time of its fastest over ours, the median over
+    rounds. bytes: working memory of ours."""
+
+    shape: GemmShape
+    path: str
+    reason: str
+    outliers: int
+    bytes: int
+    seconds: dict[str, float]
+    errors: dict[str, float]
+    missing: dict[str, str]
+    ratios: dict[str, float]
+
+
+@dataclass(frozen=True)
+class BarResult:
+    """A summary of all cells where a contender of the bar ran."""
+
+    bar: Bar
+    cells: int
+    mean: float
+    worst: float
+    worst_shape: GemmShape
+
+    @property
+    def held(self) -> bool:
+        """Whether the bar is held in every cell."""
+        return self.worst >= self.bar.least
+
+
+@dataclass(frozen=True)
+class OutlierBenchmark:
+    machine: str
+    threads: int
+    cells: tuple[Cell, ...]
+    versions: dict[str, str]
+    missing: dict[str, str]
+
+    @property
+    def bars(self) -> tuple[BarResult, ...]:
+        return tuple(found for bar in BARS if (found := _bar_result(bar, self.cells)))
+
+    def document(self) -> dict[str, Any]:
+        """Times in seconds; ratios above 1: ours is faster."""
+        return {
+            "schema": SCHEMA,
+            "machine": self.machine,
+            "threads": self.threads,
+            "versions": self.versions,
+            "missing": self.missing,
+            "cells": [_cell_document(cell) for cell in self.cells],
+            "bars": [_bar_document(found) for found in self.bars],
+        }
+
+
+def standard_shapes() -> list[GemmShape]:
+    """m of 1 to 512; k and n of 384 to 4096."""
+    return [GemmShape(m=m, k=k, n=n) for k, n in _WEIGHTS for m in _ROWS]
+
+
+def bench_outlier(
+    shapes: Sequence[GemmShape], threads: int, peers: bool, on_cell: Callable[[int, int], None]
+) -> OutlierBenchmark:
+    """Times every shape with all contenders in turns. InputError if there are not `threads` cores,
+    or our own library fails."""
+    find_library()  # built here if need be, not under the worker's deadline
+    settings = {"threads": threads, "cpus": list(usable_cores(threads)), "peers": peers}
+    process = AnsweringProcess(
+        "the comparison of outlier splits",
+        [sys.executable, "-m", "edgekit.host.lab.bench.outlier_worker", json.dumps(settings)],
+        _DEADLINE_S,
+        worker_variables(threads),
+    )
+    cells = []
+    try:
+        for i, shape in enumerate(shapes):
+            cells.append(_cell(shape, process.ask(asdict(shape))))
+            on_cell(i + 1, len(shapes))
+        hello = process.hello
+    finally:
+        process.close()
+    return OutlierBenchmark(
+        machine_summary(), threads, tuple(cells), hello["versions"], hello["missing"]
+    )
+
+
+def _cell(shape: GemmShape, answer: dict[str, Any]) -> Cell:
+    times: dict[str, list[float]] = answer["times"]
+    seconds = {name: statistics.median(found) * 1e-9 for name, found in times.items()}
+    ratios = {}
+    for bar in BARS:
+        fastest = min((n for n in bar.others if n in times), key=seconds.__getitem__, default=None)
+        if fastest is not None:
+            pairs = zip(times[fastest], times[OURS], strict=True)
+            ratios[bar.name] = statistics.median(theirs / own for theirs, own in pairs)
+    return Cell(
+        *(shape, answer["path"], answer["reason"], answer["outliers"], answer["bytes"]),
+        *(seconds, answer["errors"], answer["missing"], ratios),
+    )
+
+
+def _bar_result(bar: Bar, cells: Sequence[Cell]) -> BarResult | None:
+    there = [cell for cell in cells if bar.name in cell.ratios]
+    if not there:
+        return None
+    worst = min(there, key=lambda cell: cell.ratios[bar.name])
+    mean = geometric_mean(cell.ratios[bar.name] for cell in there)
+    return BarResult(bar, len(there), mean, worst.ratios[bar.name], worst.shape)
+
+
+def _cell_document(cell: Cell) -> dict[str, Any]:
+    fields = asdict(cell)
+    return {**fields.pop("shape"), **fields}
+
+
+def _bar_document(found: BarResult) -> dict[str, Any]:
+    return {
+        "name": found.bar.name,
+        "against": list(found.bar.others),
+        "least": found.bar.least,
+        "cells": found.cells,
+        "mean": found.mean,
+        "worst": found.worst,
+        "worst_shape": asdict(found.worst_shape),
+        "held": found.held,
+    }

@@ -1,0 +1,149 @@
+"""Sparse matrices to measure: files, and classes made from a word such as random:10000:0.01."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgekit.device.runtime.arrays.sparse_input import DTYPES, Csr, checked_coo, checked_csr
+from edgekit.device.runtime.errors import InputError as DeviceInputError
+from edgekit.host.errors import InputError
+
+Pattern = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], tuple[int, int]]
+_SUFFIXES = (".mtx", ".npz")
+_LARGEST = 1 << 28  # non-zeros of a class
+# The matrices of the benchmarks; the words explain themselves.
+STANDARD = (
+    "random:10000:0.001",
+    "random:10000:0.01",
+    "random:10000:0.1",
+    "uniform:1000000:10",
+    "power:100000:10",
+    "banded:1000000:5",
+    "poisson2:1000",
+    "poisson3:100",
+    "dense:4096:1024:0.1",
+    "dense:4096:1024:0.3",
+)
+
+
+def open_matrix(name: str, dtype: str = "float32") -> Csr:
+    """The matrix in a .mtx or .npz file, or of a class. Raises InputError.
+
+    Classes: random:N:DENSITY, uniform:N:PER_ROW, power:N:MEAN, banded:N:DIAGONALS, poisson2:SIDE,
+    poisson3:SIDE, dense:ROWS:COLUMNS:DENSITY.
+    """
+    path = Path(name)
+    try:
+        if path.suffix.lower() in _SUFFIXES:
+            return _from_file(path, dtype)
+        word, *numbers = name.split(":")
+        make, wanted = _CLASSES[word]
+        if len(numbers) != wanted:
+            raise KeyError
+        rows, cols, shape = make(*(float(number) for number in numbers))
+    except (KeyError, ValueError):
+        raise InputError(
+            f"{name}: expected a .mtx or .npz file, or a class such as {', '.join(STANDARD)}"
+        ) from None
+    except DeviceInputError as error:
+        raise InputError(str(error)) from None
+    values = _values(len(rows), dtype)
+    return checked_coo(rows, cols, values, shape)
+
+
+def _from_file(path: Path, dtype: str) -> Csr:
+    from edgekit.device.runtime.arrays.matrix_market import read_matrix_market
+    from edgekit.device.runtime.arrays.sparse_file import read_sparse_npz
+
+    if path.suffix.lower() == ".mtx":
+        entries = read_matrix_market(path, dtype)
+        return checked_coo(entries.rows, entries.cols, entries.values, entries.shape)
+    indptr, indices, data, shape = read_sparse_npz(path)
+    if data.dtype.name not in DTYPES or data.dtype.name != dtype:
+        data = data.astype(dtype)
+    return checked_csr(indptr, indices, data, shape)
+
+
+def _values(count: int, dtype: str) -> Any:
+    rng = np.random.default_rng(1)
+    if dtype == "int8":
+        return rng.integers(-128, 128, count, np.int8)
+    return rng.random(count, np.float32).astype(dtype)
+
+
+def _sized(count: float) -> int:
+    if not 0 <= count <= _LARGEST:
+        raise InputError(f"expected a matrix of up to {_LARGEST} non-zeros, found {count:g}")
+    return int(count)
+
+
+def _dense(rows: float, cols: float, density: float) -> Pattern:
+    wanted = _sized(rows * cols * min(max(density, 0), 1))
+    rng = np.random.default_rng(2)
+    places = rng.choice(int(rows) * int(cols), wanted, replace=False)
+    return places // int(cols), places % int(cols), (int(rows), int(cols))
+
+
+def _random(n: float, density: float) -> Pattern:
+    return _dense(n, n, density)
+
+
+def _uniform(n: float, per_row: float) -> Pattern:
+    rng = np.random.default_rng(3)
+    count = _sized(n * per_row)
+    rows = np.repeat(np.arange(int(n)), int(per_row))
+    return rows, rng.integers(0, int(n), count), (int(n), int(n))
+
+
+def _power(n: float, mean: float) -> Pattern:
+    """Row lengths of a Pareto law, columns near the first ones more often, as in a web graph."""
+    rng = np.random.default_rng(4)
+    lengths = rng.pareto(1.2, int(n)) + 0.3
+    lengths = np.minimum(lengths * mean / lengths.mean(), n / 4).astype(np.int64) + 1
+    rows = np.repeat(np.arange(int(n)), lengths)
+    cols = (rng.random(_sized(len(rows))) ** 3 * n).astype(np.int64)
+    places = np.unique(rows * int(n) + cols)
+    return places // int(n), places % int(n), (int(n), int(n))
+
+
+def _stencil(n: int, offsets: dict[int, np.ndarray[Any, Any]]) -> Pattern:
+    """Diagonals of an n x n matrix: offset and which rows have it."""
+    rows = [np.flatnonzero(kept) for kept in offsets.values()]
+    cols = [r + offset for r, offset in zip(rows, offsets, strict=True)]
+    return np.concatenate(rows), np.concatenate(cols), (n, n)
+
+
+def _banded(n: float, diagonals: float) -> Pattern:
+    size, half = int(n), int(diagonals) // 2
+    _sized(n * diagonals)
+    at = np.arange(size)
+    offsets = {o: (at + o >= 0) & (at + o < size) for o in range(-half, half + 1)}
+    return _stencil(size, offsets)
+
+
+def _poisson(side: float, dimensions: int) -> Pattern:
+    s = int(side)
+    size = s**dimensions
+    _sized(size * (2 * dimensions + 1))
+    at = np.arange(size)
+    offsets = {0: np.ones(size, bool)}
+    for d in range(dimensions):
+        step = s**d
+        place = at // step % s
+        offsets[-step], offsets[step] = place > 0, place < s - 1
+    return _stencil(size, offsets)
+
+
+_CLASSES: dict[str, tuple[Callable[..., Pattern], int]] = {
+    "random": (_random, 2),
+    "dense": (_dense, 3),
+    "uniform": (_uniform, 2),
+    "power": (_power, 2),
+    "banded": (_banded, 2),
+    "poisson2": (lambda side: _poisson(side, 2), 1),
+    "poisson3": (lambda side: _poisson(side, 3), 1),
+}

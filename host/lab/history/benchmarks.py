@@ -1,0 +1,71 @@
+"""What a benchmark says of the methods of a model that was tuned on the same board."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+
+from edgekit.device.version import VERSION
+from edgekit.host.compiler.options import CompileOptions
+from edgekit.host.deploy.release import Benchmark
+from edgekit.host.lab.history.store import History
+from edgekit.host.lab.history.tunable_ops import subject_of
+from edgekit.kb.tables.operator_history import OperatorMeasurement
+from edgekit.kb.targets.board import BoardProfile
+
+_FEWEST = 3  # operators with the default method, by which the pace of a run is told
+
+
+def keep_benchmark(
+    model: Path,
+    board: BoardProfile,
+    options: CompileOptions,
+    name: str,
+    timing: Benchmark,
+    now: str,
+) -> int:
+    """Adds to the history what the operators of a model took on the board `name`, and says of how
+    many.
+
+    A benchmark runs no default methods beside those that were compiled. What they would have taken
+    is what they took when the model was tuned there, at the pace of this run: that of the operators
+    which have the default method. Of models that were not tuned, nothing is kept.
+    """
+    with History() as history:
+        default = {
+            m.operator: m.default_cost
+            for m in history.read_operators(board.platform).measurements
+            if (m.board, m.model, m.threads) == (name, model.stem, timing.threads)
+            and (m.unit, m.source, m.kit_version) == ("seconds", "tuner", VERSION)
+        }
+        if not default:
+            return 0
+        took = {o.name: o.median_us * 1e-6 for o in timing.operators if o.median_us > 0}
+        known = [
+            s
+            for s in subject_of(model, board, options, timing.threads).operators
+            if s.name in default and s.cost_in(took) > 0
+        ]
+        paces = [s.cost_in(took) / default[s.name] for s in known if s.current == s.default]
+        if len(paces) < _FEWEST:
+            return 0
+        pace = statistics.median(paces)
+        return history.add_operators(
+            OperatorMeasurement(
+                board=name,
+                platform=board.platform,
+                model=model.stem,
+                operator=s.name,
+                form=s.form.name,
+                threads=timing.threads,
+                shape=s.form.shape,
+                method=s.current,
+                cost=s.cost_in(took),
+                default_cost=default[s.name] * pace,
+                when=now,
+                kit_version=VERSION,
+                source="benchmark",
+            )
+            for s in known
+            if s.current != s.default
+        )

@@ -1,0 +1,103 @@
+"""Measured orders of operators, and what is remembered of them: an order per part of a graph."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from edgekit.host.compiler.tables.orders import Order, OrderRow
+from edgekit.kb.tables.measurement import check_measured
+from edgekit.kb.tables.operator_history import OPERATOR_UNITS, WEIGHTS
+
+WORTH = 0.98  # of the searched order's cost: what is no better is not remembered
+_DIGITS = 4
+
+
+@dataclass(frozen=True)
+class OrderMeasurement:
+    """What a part of a model takes in an order, and what it takes in the one that the search finds,
+    `default_cost`, in the same run.
+
+    `graph`: hash of the part's structure, `part`: its first operator, since a model may have like
+    ones; `searched`: the search's order. `unit`: seconds, or cycles of board time.
+    """
+
+    board: str
+    platform: str
+    model: str
+    part: str
+    graph: str
+    order: Order
+    searched: Order
+    threads: int
+    cost: float
+    default_cost: float
+    when: str
+    kit_version: str
+    source: str
+    unit: str = "seconds"
+
+    def __post_init__(self) -> None:
+        check_measured(self, WEIGHTS, OPERATOR_UNITS)
+        every = list(range(len(self.order)))
+        if not every or sorted(self.order) != every or sorted(self.searched) != every:
+            raise ValueError(f"expected two orders of the same positions, found {self.order}")
+
+    @property
+    def ratio(self) -> float:
+        """Cost over that of the searched order: below 1 is better."""
+        return self.cost / self.default_cost
+
+
+def order_rows(history: Iterable[OrderMeasurement]) -> tuple[OrderRow, ...]:
+    """A row for each part that was measured to be at least 2 % faster in another order than the
+    searched one. Of measurements of the same part and order the last one counts, of several kits
+    the newest, and of several searched orders the one of the last measurement."""
+    found: dict[str, list[OrderMeasurement]] = defaultdict(list)
+    for m in history:
+        found[m.graph].append(m)
+    rows = (_row(found[graph]) for graph in sorted(found))
+    return tuple(row for row in rows if row is not None)
+
+
+def _row(history: Sequence[OrderMeasurement]) -> OrderRow | None:
+    newest = max(_version(m) for m in history)
+    of_newest = [m for m in history if _version(m) == newest]
+    searched = of_newest[-1].searched
+    last = {
+        (m.board, m.model, m.part, m.threads, m.source, m.unit, m.order): m
+        for m in of_newest
+        if m.searched == searched
+    }
+    by_order: dict[Order, list[OrderMeasurement]] = defaultdict(list)
+    for m in last.values():
+        by_order[m.order].append(m)
+    ratios = {order: _mean(of_order) for order, of_order in by_order.items()}
+    best = min(ratios, key=lambda order: (ratios[order], order))
+    if best == searched or ratios[best] > WORTH:
+        return None
+    of_best = max(by_order[best], key=lambda m: (WEIGHTS[m.source], m.when))
+    return OrderRow(
+        of_best.graph,
+        best,
+        searched,
+        float(f"{ratios[best]:.{_DIGITS}g}"),
+        of_best.source,
+        of_best.board,
+        of_best.when,
+        of_best.kit_version,
+    )
+
+
+def _mean(history: Sequence[OrderMeasurement]) -> float:
+    """The weighted geometric mean of the ratios."""
+    weights = [WEIGHTS[m.source] for m in history]
+    logs = (w * math.log(m.ratio) for w, m in zip(weights, history, strict=True))
+    return math.exp(sum(logs) / sum(weights))
+
+
+def _version(m: OrderMeasurement) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", m.kit_version))

@@ -1,0 +1,208 @@
+"""The operators of a model that multiply, where they stand, and the methods worth a try on each."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from edgekit.host.compiler.driver import Made, prepare_graph
+from edgekit.host.compiler.fit import plan_of
+from edgekit.host.compiler.frontends import import_model, model_hash
+from edgekit.host.compiler.ir.ops import RowChain
+from edgekit.host.compiler.ir.types import Graph
+from edgekit.host.compiler.lowering.groups import Group
+from edgekit.host.compiler.options import CompileOptions
+from edgekit.host.compiler.tables.gemm import table_of
+from edgekit.kb.features import GemmKey, key_of
+from edgekit.kb.tables.gemm_table import KnowledgeBase
+from edgekit.kb.tables.operators import Form, OperatorMethod, OperatorRow, candidates_of
+from edgekit.kb.targets.board import BoardProfile
+
+WORTH = 1.4  # times the least price: worth a try
+_MOST = 9  # methods of a key, those aside that differ in their bands alone
+
+
+@dataclass(frozen=True)
+class Standing:
+    """An operator, or a group of them: `default` is its method without a row, `current` the one
+    that is compiled today, `prices` those of all its methods over the least of a proven one,
+    `steps` what may run for it, by name."""
+
+    name: str
+    key: GemmKey
+    form: Form
+    default: OperatorMethod
+    current: OperatorMethod
+    prices: Mapping[OperatorMethod, float]
+    steps: frozenset[str]
+
+    @property
+    def is_group(self) -> bool:
+        """Whether its method changes which operators there are."""
+        return self.steps != {self.name}
+
+    def cost_in(self, operators: Mapping[str, float]) -> float:
+        """What it takes where steps take `operators`, by name; 0 if that is not known."""
+        return sum(operators.get(name, 0.0) for name in self.steps)
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A model ready to be compiled for a number of threads with one table after the other, of which
+    `table` is the board's without rows of operators; `source`: as an importer made it."""
+
+    name: str
+    threads: int
+    source: Graph
+    digest: str
+    board: BoardProfile
+    options: CompileOptions
+    table: KnowledgeBase
+    operators: tuple[Standing, ...]
+
+    def table_with(self, methods: Mapping[GemmKey, OperatorMethod]) -> KnowledgeBase:
+        """A table with a row for each key of the model: one of these methods, or none."""
+        shapes = {each.key: each.form.shape for each in self.operators}
+        rows = (OperatorRow(k, methods.get(k), s, "tuner") for k, s in sorted(shapes.items()))
+        return replace(self.table, operators=tuple(rows))
+
+
+def subject_of(
+    model: Path, board: BoardProfile, options: CompileOptions, threads: int = 1
+) -> Subject:
+    """Raises InputError for a model that cannot be compiled for the board."""
+    current = table_of(board)
+    table = replace(current, operators=())
+    source = import_model(model, options.shapes)
+    options = replace(options, threads=threads)
+    today, usual = (prepare_graph(source, board, options, each)[1] for each in (current, table))
+    compiled = _compiled(today, board, options, current)
+    methods = {group.name: group.method for group in today.groups}
+    groups = tuple(
+        _group(group, methods.get(group.name, group.method), board, table, threads)
+        for group in usual.groups
+        if len(group.candidates) > 1
+    )
+    operators = tuple(
+        _standing(name, form, method, compiled.get(name, method), board, table, threads)
+        for name, (form, method) in _chosen(usual, board, options, table).items()
+    )
+    digest = model_hash(model)
+    every = (*groups, *operators)
+    return Subject(model.stem, threads, source, digest, board, options, table, every)
+
+
+def _chosen(
+    made: Made, board: BoardProfile, options: CompileOptions, table: KnowledgeBase
+) -> dict[str, tuple[Form, OperatorMethod]]:
+    """Form and method of each operator that has several methods and is timed alone."""
+    _, plan = plan_of(made.graph, board, options, table=table)
+    return {
+        step.name: (step.compiled.choice.form, step.compiled.method)
+        for step in plan.lowered.steps
+        if step.compiled is not None and step.compiled.choice.form is not None
+    }
+
+
+def _compiled(
+    made: Made, board: BoardProfile, options: CompileOptions, table: KnowledgeBase
+) -> dict[str, OperatorMethod]:
+    """The method of each operator, also of those that are members of a chain."""
+    _, plan = plan_of(made.graph, board, options, table=table)
+    steps = {step.name: step.compiled for step in plan.lowered.steps if step.compiled is not None}
+    found = {name: compiled.method for name, compiled in steps.items()}
+    for node in made.graph.nodes:
+        if isinstance(node.op, RowChain) and node.name in steps:
+            members = (member.method for member in steps[node.name].members)
+            found.update(zip(node.op.names, members, strict=False))
+    return found
+
+
+def _standing(
+    name: str,
+    form: Form,
+    default: OperatorMethod,
+    current: OperatorMethod,
+    board: BoardProfile,
+    table: KnowledgeBase,
+    threads: int,
+) -> Standing:
+    isa = board.isa.of_half if form.dtype == "f16" else board.isa
+    found = candidates_of(form, isa, board, threads)
+    cheapest = min((c for c in found if c.proven), key=lambda c: c.price)
+    least = cheapest.price or 1.0
+    prices = {
+        c.method: c.price / least
+        for c in found
+        if _may_matter(c.method, cheapest.method, form, board)
+    }
+    key = _key(form, board, table, threads)
+    return Standing(name, key, form, default, current, prices, frozenset({name}))
+
+
+def _group(
+    group: Group,
+    current: OperatorMethod,
+    board: BoardProfile,
+    table: KnowledgeBase,
+    threads: int,
+) -> Standing:
+    least = min(c.price for c in group.candidates if c.proven) or 1.0
+    prices = {c.method: c.price / least for c in group.candidates}
+    key = _key(group.form, board, table, threads)
+    return Standing(group.name, key, group.form, group.method, current, prices, group.steps)
+
+
+def _key(form: Form, board: BoardProfile, table: KnowledgeBase, threads: int) -> GemmKey:
+    index = table.platforms.index(board.platform)
+    return key_of(form.shape, index, table.sequences, form.dtype, threads, "b", form.name)
+
+
+def changed_steps(
+    operators: Iterable[Standing], methods: Mapping[GemmKey, OperatorMethod]
+) -> set[str]:
+    """What may run otherwise than by default where `methods` are asked for."""
+    return {
+        step
+        for each in operators
+        if methods.get(each.key, each.default) != each.default and methods[each.key] in each.prices
+        for step in each.steps
+    }
+
+
+def _may_matter(
+    method: OperatorMethod, cheapest: OperatorMethod, form: Form, board: BoardProfile
+) -> bool:
+    """Weights that stay in L1 may be walked as often as one likes; other bands than the rule's are
+    tried with the tile of the `cheapest` method alone."""
+    if method.band is not None and (method.mr, method.nr) != (cheapest.mr, cheapest.nr):
+        return False
+    return form.weight_bytes > board.l1d_bytes or method.split == "m"
+
+
+def methods_to_try(
+    operators: Iterable[Standing], worth: float = WORTH
+) -> dict[GemmKey, list[OperatorMethod]]:
+    """The methods of each key that its operators may gain by, those whose price is up to `worth`
+    times the least, the most promising first."""
+    by_key: dict[GemmKey, list[Standing]] = defaultdict(list)
+    for each in operators:
+        by_key[each.key].append(each)
+    return {key: _promising(standing, worth) for key, standing in by_key.items()}
+
+
+def _promising(standing: Sequence[Standing], most: float) -> list[OperatorMethod]:
+    defaults = {each.default for each in standing}
+    least: dict[OperatorMethod, float] = {}
+    for each in standing:
+        for method, price in each.prices.items():
+            least[method] = min(price, least.get(method, price))
+    worth = sorted(least, key=lambda m: least[m])
+    if not standing[0].is_group:  # what these cost is not known so well, and they are few
+        worth = [m for m in worth if least[m] <= most]
+    # One that is the default of all of them is known; of some, it may help the others.
+    worth = [m for m in worth if defaults != {m}]
+    by_rule = [m for m in worth if m.band is None][:_MOST]
+    return [m for m in worth if m.band is not None or m in by_rule]

@@ -1,0 +1,189 @@
+"""Jobs on the workers of a Dask cluster: hosts that reach the boards, with the same edgekit.
+
+A board has one lease in the whole cluster, which the scheduler takes back from a worker that died.
+Boards are those that a worker's own inventory names, or that run there.
+"""
+
+from __future__ import annotations
+
+import queue
+import socket
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from edgekit.host.deploy.connections import connect_to
+from edgekit.host.errors import EdgekitError, InputError, UnreachableError
+from edgekit.host.lab.jobs.task import Report, Task, lost, run_task
+
+SCHEMES = ("tcp://", "tls://")
+_CONNECT_SECONDS = 10.0
+_ALONE_SECONDS = 60.0  # without a worker, after which a task is given up
+_LEASE_SECONDS = 3600.0  # to wait for a board that another job of the cluster uses
+_LOOK_SECONDS = 2.0
+_RETRIES = 2  # of a task whose worker was killed, beside Dask's own
+
+
+class DaskPool:
+    """A client of the scheduler at `address`.
+
+    Raises InputError without the package `distributed`, UnreachableError where no scheduler
+    answers or it has no workers.
+    """
+
+    remote = True
+
+    def __init__(self, address: str) -> None:
+        try:
+            import distributed
+        except ImportError:
+            raise InputError(
+                "--cluster: expected the package distributed, found none; "
+                'install it: pip install "edgekit[fleet]"'
+            ) from None
+        try:
+            self._client = distributed.Client(
+                address, timeout=_CONNECT_SECONDS, set_as_default=False
+            )
+        except (OSError, ValueError, ImportError) as error:
+            raise UnreachableError(
+                f"--cluster: expected a Dask scheduler at {address}, found none "
+                f"({type(error).__name__}); start one: dask scheduler"
+            ) from None
+        self._address = address
+        self._stop = f"edgekit-stop-{uuid.uuid4().hex}"
+        self._event = distributed.Event(self._stop, client=self._client)
+        self._ended: queue.SimpleQueue[tuple[Task, Any]] = queue.SimpleQueue()
+        self._futures: dict[Any, Task] = {}
+        self._hosts: Mapping[str, Sequence[str]] = {}
+        self._alone_since: float | None = None
+        if not self._workers():
+            self._client.close()
+            raise UnreachableError(
+                f"--cluster: expected workers at {address}, found none; on a host that reaches "
+                f"the boards: dask worker {address}"
+            )
+
+    def look_for(self, boards: Sequence[str]) -> None:
+        """Asks the workers which boards they reach; tasks of a board run only there. InputError
+        for one that none does."""
+        found: Mapping[str, list[str]] = self._client.run(_reached, list(boards))
+        hosts: dict[str, list[str]] = {}
+        for worker, names in found.items():
+            for name in names:
+                hosts.setdefault(name, []).append(_host_of(worker))
+        for name in boards:
+            if name not in hosts:
+                raise InputError(
+                    f"--cluster: expected a worker that knows board '{name}', found none of "
+                    f"{len(found)}; add it there: edgekit board add {name}"
+                )
+        self._hosts = hosts
+
+    def start(self, task: Task) -> None:
+        where = self._hosts.get(task.board)
+        future = self._client.submit(
+            _leased, task, self._stop, pure=False, retries=_RETRIES, workers=where
+        )
+        self._futures[future] = task
+        future.add_done_callback(lambda done: self._ended.put((task, done)))
+
+    def wait(self) -> tuple[Task, Report]:
+        while True:
+            try:
+                task, future = self._ended.get(timeout=_LOOK_SECONDS)
+            except queue.Empty:
+                if given_up := self._without_workers():
+                    return given_up
+                continue
+            if self._futures.pop(future, None) is not None:
+                return task, self._report(future)
+
+    def close(self) -> None:
+        if self._futures:
+            self._event.set()
+            for future in self._futures:
+                future.cancel()
+        self._client.close()
+
+    def _workers(self) -> list[str]:
+        return list(self._client.scheduler_info(n_workers=-1)["workers"])
+
+    def _without_workers(self) -> tuple[Task, Report] | None:
+        """A task that is given up, since for long no worker was there that could run it."""
+        hosts = {_host_of(worker) for worker in self._workers()}
+        for future, task in self._futures.items():
+            if hosts & set(self._hosts.get(task.board, hosts)):
+                continue
+            now = time.monotonic()
+            self._alone_since = self._alone_since or now
+            if now - self._alone_since < _ALONE_SECONDS:
+                return None
+            del self._futures[future]
+            future.cancel()
+            return task, lost(
+                f"{self._address}: expected a worker that reaches '{task.board}', found none for "
+                f"{_ALONE_SECONDS:.0f} s; start one again, and the same command goes on"
+            )
+        self._alone_since = None
+        return None
+
+    def _report(self, future: Any) -> Report:
+        try:
+            report: Report = future.result()
+        except Exception as error:  # whatever Dask says of workers that died or lack a package
+            text = str(error).strip().splitlines() or [type(error).__name__]
+            return lost(
+                f"{self._address}: expected a worker to end the task, found "
+                f"{type(error).__name__}: {text[0]}"
+            )
+        return report
+
+
+def _leased(task: Task, stop: str) -> Report:
+    """What a worker runs: the task, with the board's lease."""
+    from distributed import Event, Semaphore, get_worker
+
+    name = f"{socket.gethostname()} ({get_worker().address})"
+    event = Event(stop)
+    asked = 0.0
+
+    def stopped() -> bool:
+        nonlocal asked
+        if time.monotonic() - asked < _LOOK_SECONDS:
+            return False
+        asked = time.monotonic()
+        return bool(event.is_set())
+
+    if not task.leased:
+        return run_task(task, stopped, name)
+    lease = Semaphore(max_leases=1, name=f"edgekit board {task.board}")
+    if not lease.acquire(timeout=_LEASE_SECONDS):
+        return lost(
+            f"board '{task.board}': expected its lease, found another job that holds it for "
+            f"{_LEASE_SECONDS:.0f} s; wait for it, or stop it"
+        )
+    try:
+        report = run_task(task, stopped, name)
+    finally:
+        lease.release()
+    return replace(report, worker=name)
+
+
+def _reached(boards: Sequence[str]) -> list[str]:
+    """Which boards the inventory of the worker at hand names, or runs; none is connected to."""
+    found = []
+    for name in boards:
+        try:
+            connect_to(name).transport.close()
+        except EdgekitError:
+            continue
+        found.append(name)
+    return found
+
+
+def _host_of(worker: str) -> str:
+    """`tcp://127.0.0.1:4711` -> `127.0.0.1`"""
+    return worker.rpartition("://")[2].rpartition(":")[0]

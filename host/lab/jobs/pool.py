@@ -1,0 +1,91 @@
+"""Where jobs run: some at a time on this host, unless a cluster is named."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Protocol
+
+from edgekit.host.lab.jobs.task import Report, Task, run_task
+
+
+class Pool(Protocol):
+    """Runs tasks side by side; `start` and `wait` are called from one thread. `remote`: its
+    workers may have other histories and caches than this host."""
+
+    @property
+    def remote(self) -> bool: ...
+
+    def start(self, task: Task) -> None:
+        """Queues a task."""
+        ...
+
+    def wait(self) -> tuple[Task, Report]:
+        """The next task that has ended, in whatever order they do."""
+        ...
+
+    def close(self) -> None:
+        """Ends what still runs; what it measured is kept."""
+        ...
+
+
+class LocalPool:
+    """At most `size` processes of this host at once; of a leased board only one."""
+
+    remote = False
+
+    def __init__(self, size: int | None = None) -> None:
+        self._threads = ThreadPoolExecutor(size or os.cpu_count() or 1)
+        self._stop = threading.Event()
+        self._ended: queue.SimpleQueue[tuple[Task, Future[Report]]] = queue.SimpleQueue()
+
+    def start(self, task: Task) -> None:
+        future = self._threads.submit(run_task, task, self._stop.is_set)
+        future.add_done_callback(lambda done: self._ended.put((task, done)))
+
+    def wait(self) -> tuple[Task, Report]:
+        task, done = self._ended.get()
+        return task, done.result()
+
+    def close(self) -> None:
+        self._stop.set()
+        self._threads.shutdown(cancel_futures=True)
+
+
+def work_off(
+    pool: Pool,
+    tasks: Iterable[Task],
+    then: Callable[[Task, Report], Task | None],
+) -> None:
+    """Runs tasks, and what `then` names after each, until there are no more.
+
+    Of leased boards one task at a time begins; the others wait here, and hold no worker.
+    """
+    waiting = list(tasks)
+    busy: set[str] = set()
+    running = 0
+
+    def begin() -> int:
+        begun = 0
+        for task in list(waiting):
+            if task.leased and task.board in busy:
+                continue
+            waiting.remove(task)
+            if task.leased:
+                busy.add(task.board)
+            pool.start(task)
+            begun += 1
+        return begun
+
+    running += begin()
+    while running:
+        task, report = pool.wait()
+        running -= 1
+        if task.leased:
+            busy.discard(task.board)
+        if following := then(task, report):
+            waiting.insert(0, following)
+        running += begin()

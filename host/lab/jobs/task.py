@@ -1,0 +1,194 @@
+"""One job: a command of edgekit that runs in a process of its own, wherever there is a worker.
+
+What it measured is in the worker's history before it ends, and comes home with its report. The
+process ends with the worker that started it: a killed worker leaves no board locked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from edgekit.device.version import VERSION
+from edgekit.host.common.files import write_whole
+from edgekit.host.common.paths import cache_folder
+from edgekit.host.errors import IncompatibleError, UnreachableError
+from edgekit.host.lab.history.store import History
+from edgekit.kb.tables.measurement import Measurement
+from edgekit.kb.tables.operator_history import OperatorMeasurement
+
+# Linux sends the signal when the worker is gone, however that ended. Python ignores SIGINT where
+# a shell started the worker in the background, so the child asks for its usual meaning.
+_CHILD = (
+    "import ctypes, signal; ctypes.CDLL(None).prctl(1, signal.SIGINT); "
+    "signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "from edgekit.host.cli.main import run; run()"
+)
+_POLL_SECONDS = 0.2
+_END_SECONDS = 20.0  # for a child that was asked to stop
+_INTERRUPTED = 130
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A word of a command line that names a file sent along with the task."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Measurements of products and of operators of models."""
+
+    products: tuple[Measurement, ...] = ()
+    operators: tuple[OperatorMeasurement, ...] = ()
+
+
+@dataclass(frozen=True)
+class Task:
+    """`command`: what follows `edgekit`, with `--json`; `files`: contents by name, relative to one
+    folder. `board`: whom it is about; `leased`: one such task at a time. `rows`: what is known at
+    home and need not be measured again; `kit`: the version that asks."""
+
+    command: tuple[str | Sent, ...]
+    board: str
+    files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    leased: bool = False
+    rows: Rows = field(default_factory=Rows, repr=False)
+    kit: str = VERSION
+
+
+@dataclass(frozen=True)
+class Report:
+    """The exit code of a task's command, its document or its last line, and what the worker's
+    history holds of the board, if the task was leased; `worker`: where it ran."""
+
+    code: int
+    document: Mapping[str, Any] | None = None
+    message: str = ""
+    rows: Rows = field(default_factory=Rows, repr=False)
+    worker: str = ""
+
+
+def run_task(task: Task, stopped: Callable[[], bool], worker: str = "") -> Report:
+    """Runs a task here; `stopped` is asked now and then and ends it early, with what it has."""
+    if task.kit != VERSION:
+        return Report(
+            IncompatibleError.exit_code,
+            message=f"worker {worker}: expected edgekit {task.kit}, as asks, found {VERSION}; "
+            "install the same on both",
+            worker=worker,
+        )
+    if task.leased:
+        _learn(task.rows)
+    code, out, message = _run(_words(task), stopped)
+    rows = rows_of(task.board) if task.leased else Rows()
+    document = _document(out) if code == 0 else None
+    if code == 0 and document is None:
+        code, message = 1, f"worker {worker}: expected a JSON document, found: {out[:80]!r}"
+    return Report(code, document, message, rows, worker)
+
+
+def lost(message: str) -> Report:
+    """The report of a task that no worker could end."""
+    return Report(UnreachableError.exit_code, message=message)
+
+
+def rows_of(board: str) -> Rows:
+    """What the history of this host holds of a board, by this kit."""
+    with History() as history:
+        products = history.read().measurements
+        operators = history.read_operators().measurements
+    return Rows(
+        tuple(m for m in products if (m.board, m.kit_version) == (board, VERSION)),
+        tuple(m for m in operators if (m.board, m.kit_version) == (board, VERSION)),
+    )
+
+
+def _learn(rows: Rows) -> int:
+    """Takes rows from elsewhere into the history here; how many were new."""
+    if not (rows.products or rows.operators):
+        return 0
+    with History() as history:
+        return history.merge(rows.products, rows.operators)
+
+
+def bring_home(report: Report) -> int:
+    """Keeps what a worker measured; how many rows were new here."""
+    return _learn(report.rows)
+
+
+def _words(task: Task) -> list[str]:
+    """The command line, with the files that came along in a folder of the cache."""
+    folder = cache_folder() / "jobs" / _digest(task.files)
+    for name, content in task.files.items():
+        path = folder / name
+        if not path.is_file():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(path, content)
+    return [str(folder / w.name) if isinstance(w, Sent) else w for w in task.command]
+
+
+def _digest(files: Mapping[str, bytes]) -> str:
+    digest = hashlib.sha256()
+    for name, content in sorted(files.items()):
+        digest.update(f"{name}\0{len(content)}\0".encode())
+        digest.update(content)
+    return digest.hexdigest()
+
+
+def _run(words: list[str], stopped: Callable[[], bool]) -> tuple[int, str, str]:
+    """Exit code, stdout, and the last line on stderr."""
+    command = [sys.executable, "-c", _CHILD, *words]
+    with _started(command) as child:
+        asked = False
+        while True:
+            try:
+                out, err = child.communicate(timeout=_POLL_SECONDS)
+                break
+            except subprocess.TimeoutExpired:
+                if not asked and stopped():
+                    asked = True
+                    child.send_signal(signal.SIGINT)
+    lines = err.strip().splitlines()
+    message = lines[-1].removeprefix("edgekit: ") if lines else ""
+    return (_INTERRUPTED if asked else child.returncode), out, message
+
+
+@contextlib.contextmanager
+def _started(command: list[str]) -> Iterator[subprocess.Popen[str]]:
+    """A child that has ended when this is left, also by an exception."""
+    child = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "COLUMNS": "200"},
+    )
+    try:
+        yield child
+    finally:
+        if child.poll() is None:
+            child.send_signal(signal.SIGINT)
+            try:
+                child.communicate(timeout=_END_SECONDS)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.communicate()
+
+
+def _document(text: str) -> Mapping[str, Any] | None:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None

@@ -1,0 +1,106 @@
+"""History → table: for each key the method with the best robust cost."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from edgekit.host.lab.tune.method_stats import Kind, by_kind
+from edgekit.kb.features import GemmKey, GemmShape, Sequences, key_of, packed_of
+from edgekit.kb.tables.gemm_table import KnowledgeBase, Row
+from edgekit.kb.tables.measurement import Measurement
+from edgekit.kb.tables.operator_history import (
+    OperatorMeasurement,
+    operator_key,
+    operator_rows,
+    without_operator_repeats,
+)
+from edgekit.kb.tables.operators import OperatorRow
+from edgekit.kb.tables.repeats import without_repeats
+from edgekit.kb.targets.board import BoardProfile
+
+
+def build_table(
+    history: Iterable[Measurement],
+    platforms: Sequence[str] = (),
+    sequences: Sequences | None = None,
+    base: KnowledgeBase | None = None,
+    board: BoardProfile | None = None,
+    operators: Sequence[OperatorMeasurement] = (),
+) -> KnowledgeBase:
+    """The table of a history of products and of one of operators (`operator_rows`); `platforms` are
+    the ones known before, which keep their index.
+
+    A method's cost is the median of its ratios to the default of the same run, over all products
+    of a key, each product counting once; where there are times, counted instructions do not
+    matter, nor what an older kit measured. Rows of `base` stay where the history says nothing of
+    their key; new ones that only repeat the analytic rule are left out. With the `board` that was
+    measured, methods are adapted to other products (`Experience`). The result depends on the set
+    of measurements of products, not on their order.
+    """
+    used = sequences or (base.sequences if base else Sequences())
+    experience = by_kind(history, board)
+    known = [*(base.platforms if base else ())]
+    for name in (*platforms, *sorted({kind.platform for kind in experience})):
+        if name not in known:
+            known.append(name)
+    rows = _rows_of(base, used) if base else {}
+    shapes_of: dict[GemmKey, list[GemmShape]] = {}
+    of_base = frozenset(rows)
+    for kind in sorted(experience, key=lambda k: k.age):
+        found = experience[kind]
+        for key, shapes in keys_of(kind, found.products, used, known.index(kind.platform)).items():
+            rows[key] = found.row(key, shapes)
+            if key not in of_base:
+                shapes_of.setdefault(key, []).extend(shapes)
+    made = _operators_of(base, used, known, operators)
+    table = KnowledgeBase(tuple(known), used, operators=made).with_rows(rows.values())
+    return without_repeats(table, shapes_of)
+
+
+def keys_of(
+    kind: Kind, shapes: Iterable[GemmShape], sequences: Sequences, platform: int
+) -> dict[GemmKey, list[GemmShape]]:
+    """The products of one kind by their keys."""
+    groups: dict[GemmKey, list[GemmShape]] = defaultdict(list)
+    packed = packed_of(kind.packed)
+    for shape in shapes:
+        groups[key_of(shape, platform, sequences, kind.dtype, kind.threads, packed)].append(shape)
+    return groups
+
+
+def _operators_of(
+    base: KnowledgeBase | None,
+    used: Sequences,
+    platforms: Sequence[str],
+    history: Sequence[OperatorMeasurement],
+) -> tuple[OperatorRow, ...]:
+    """The rows of operators of models: those of the history, and of `base` where it says
+    nothing."""
+    rows: dict[GemmKey, OperatorRow] = {}
+    old = base.operators if base else ()
+    for row in sorted(old, key=lambda r: (r.ratio is None, r.ratio or 0.0, r.key)):
+        key = _key_under(used, row.key, row.shape)
+        rows.setdefault(key, replace(row, key=key))
+    made = operator_rows(history, platforms, used)
+    rows.update((row.key, row) for row in made)
+    shapes: dict[GemmKey, set[GemmShape]] = defaultdict(set)
+    for m in history:
+        if m.platform in platforms:
+            shapes[operator_key(m, platforms, used)].add(m.shape)
+    return without_operator_repeats(tuple(rows.values()), shapes)
+
+
+def _key_under(used: Sequences, old: GemmKey, shape: GemmShape) -> GemmKey:
+    """The key of a row under other sequences."""
+    return key_of(shape, old.platform, used, old.dtype, old.threads, old.packed, old.form)
+
+
+def _rows_of(base: KnowledgeBase, used: Sequences) -> dict[GemmKey, Row]:
+    """The rows of a table under other sequences; of those that meet, the best ratio stays."""
+    rows: dict[GemmKey, Row] = {}
+    for row in sorted(base.rows, key=lambda r: (r.ratio is None, r.ratio or 0.0, r.key)):
+        key = _key_under(used, row.key, row.shape)
+        rows.setdefault(key, replace(row, key=key))
+    return rows

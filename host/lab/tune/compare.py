@@ -1,0 +1,108 @@
+"""What differs between two tables, and what was measured of it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import geometric_mean
+
+from edgekit.kb.features import GemmKey
+from edgekit.kb.tables.gemm_table import KnowledgeBase, Row
+from edgekit.kb.tables.operator_history import OperatorMeasurement, operator_key
+from edgekit.kb.tables.operators import OperatorMethod, OperatorRow
+
+AnyRow = Row | OperatorRow
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Rows of only one table, of products and of operators, and pairs whose method differs; `same`
+    counts all others."""
+
+    sequences_differ: bool
+    added: tuple[AnyRow, ...]
+    removed: tuple[AnyRow, ...]
+    changed: tuple[tuple[AnyRow, AnyRow], ...]
+    same: int
+
+
+def compare_tables(old: KnowledgeBase, new: KnowledgeBase) -> Difference:
+    """Rows are the same ones by form, platform, dtype, threads and the product they were measured
+    on."""
+    before, after = _by_product(old), _by_product(new)
+    both = sorted(before.keys() & after.keys())
+    changed = [(before[k], after[k]) for k in both if before[k].method != after[k].method]
+    return Difference(
+        sequences_differ=old.sequences != new.sequences,
+        added=tuple(after[k] for k in sorted(after.keys() - before.keys())),
+        removed=tuple(before[k] for k in sorted(before.keys() - after.keys())),
+        changed=tuple(changed),
+        same=len(both) - len(changed),
+    )
+
+
+def _by_product(table: KnowledgeBase) -> dict[tuple[str | int, ...], AnyRow]:
+    rows: tuple[AnyRow, ...] = (*table.rows, *table.operators)
+    return {
+        (
+            row.key.form,
+            table.platforms[row.key.platform],
+            row.key.dtype,
+            row.key.threads,
+            row.key.packed,
+            row.shape.m,
+            row.shape.k,
+            row.shape.n,
+        ): row
+        for row in rows
+    }
+
+
+@dataclass(frozen=True)
+class Change:
+    """A row of operators that is new or has another method, and why; None: the method without a
+    row, by the analytic rule."""
+
+    row: OperatorRow
+    before: OperatorMethod | None
+    after: OperatorMethod | None
+    why: str
+
+
+def changed_operators(
+    before: KnowledgeBase, after: KnowledgeBase, history: Sequence[OperatorMeasurement]
+) -> tuple[Change, ...]:
+    """Rows of operators with another method than before, by key; none if keys mean something
+    else now."""
+    if before.sequences != after.sequences or before.platforms != after.platforms:
+        return ()
+    old, new = ({row.key: row for row in table.operators} for table in (before, after))
+    measured: dict[GemmKey, list[OperatorMeasurement]] = defaultdict(list)
+    for m in history:
+        if m.platform in after.platforms:
+            measured[operator_key(m, after.platforms, after.sequences)].append(m)
+    found = []
+    for key in sorted(old.keys() | new.keys()):
+        was, now = old.get(key), new.get(key)
+        row = now or was
+        assert row is not None
+        methods = was.method if was else None, now.method if now else None
+        if methods[0] != methods[1]:
+            found.append(Change(row, *methods, _why(methods, measured[key])))
+    return tuple(found)
+
+
+def _why(methods: tuple[OperatorMethod | None, ...], history: Sequence[OperatorMeasurement]) -> str:
+    """What was measured of both methods, as times of the method without a row."""
+    told = []
+    for word, method in zip(("the old", "the new"), methods, strict=True):
+        by_source: dict[str, list[float]] = defaultdict(list)
+        for m in history:
+            if m.method == method:
+                by_source[m.source].append(m.ratio)
+        told += [
+            f"{word} takes {geometric_mean(ratios):.2f} of the time without a row ({source})"
+            for source, ratios in sorted(by_source.items())
+        ]
+    return ", ".join(told) or "nothing in the history is for the old one"

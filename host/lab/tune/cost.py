@@ -1,0 +1,161 @@
+"""Measured operator times of a board → the constants of its cost model, and how far it is off."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgekit.host.compiler.ir.types import Graph
+from edgekit.host.compiler.schedule.calibration import Calibration
+from edgekit.host.compiler.schedule.cost import CostModel
+from edgekit.host.compiler.schedule.work import AMOUNTS, Work
+from edgekit.kb.targets.board import BoardProfile
+
+_LEAST_OF_A_FAMILY = 3  # operators; fewer say nothing of a speed
+_FOLDS = 5
+_ROUNDS = 8  # of fitting again with less weight on what does not fit
+_TICK_US = 0.05  # below this a clock's steps show: such times count for less
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One operator of a model: what it has to do, and the median of its times in microseconds."""
+
+    model: str
+    operator: str
+    work: Work
+    measured_us: float
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """How good predicted times are: the median and the 90th percentile of |error|, Spearman's
+    correlation of the ranks, over so many operators."""
+
+    operators: int
+    median_error: float
+    p90_error: float
+    rank_correlation: float
+
+
+def samples_of(
+    model: str, graph: Graph, costs: CostModel, times: Mapping[str, float]
+) -> list[Sample]:
+    """The operators of a scheduled graph that have a time and something to do."""
+    found = []
+    for node in graph.nodes:
+        work = costs.work(graph, node)
+        measured = times.get(node.name, 0.0)
+        if work.kind != "none" and measured > 0:
+            found.append(Sample(model, node.name, work, measured))
+    return found
+
+
+def calibrate(samples: Sequence[Sample], board: BoardProfile, emulated: bool) -> Calibration:
+    """The constants that fit the samples best, family by family."""
+    families: dict[str, list[Sample]] = defaultdict(list)
+    for sample in samples:
+        families[sample.work.family].append(sample)
+    fitted = {
+        name: _fitted(group) for name, group in families.items() if len(group) >= _LEAST_OF_A_FAMILY
+    }
+    assumed = CostModel(board)
+    ratios = [s.measured_us / assumed.cost_of(s.work) for s in samples]
+    return Calibration(board.name, emulated, float(np.median(ratios)), fitted)
+
+
+def accuracy(samples: Sequence[Sample], costs: CostModel) -> Accuracy:
+    """How well a model predicts the samples."""
+    return _accuracy([(costs.cost_of(s.work), s.measured_us) for s in samples])
+
+
+def accuracy_elsewhere(
+    samples: Sequence[Sample], board: BoardProfile, emulated: bool
+) -> Accuracy | None:
+    """How well operators are predicted from other models only; None for one model.
+
+    Models are left out in up to five groups, one group at a time.
+    """
+    pairs = []
+    models = sorted({s.model for s in samples})
+    for fold in range(min(_FOLDS, len(models))) if len(models) > 1 else ():
+        left_out = set(models[fold::_FOLDS])
+        others = [s for s in samples if s.model not in left_out]
+        costs = CostModel(board, calibrate(others, board, emulated))
+        pairs += [(costs.cost_of(s.work), s.measured_us) for s in samples if s.model in left_out]
+    return _accuracy(pairs) if pairs else None
+
+
+def rank_correlation(a: Iterable[float], b: Iterable[float]) -> float:
+    """Spearman's: 1 if both order the same way; 0 where one does not order at all."""
+    first, second = (_ranks(np.array(list(v), float)) for v in (a, b))
+    if not first.size or np.ptp(first) == 0 or np.ptp(second) == 0:
+        return 0.0
+    return float(np.corrcoef(first, second)[0, 1])
+
+
+def _ranks(values: Floats) -> Floats:
+    """Ranks, equal values sharing the mean of theirs."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ends = np.cumsum(counts)
+    middle: Floats = ends - (counts - 1) / 2.0
+    ranks: Floats = middle[inverse]
+    return ranks
+
+
+def _accuracy(pairs: Sequence[tuple[float, float]]) -> Accuracy:
+    predicted, measured = (np.array(v, float) for v in zip(*pairs, strict=True))
+    errors = np.abs(predicted / measured - 1)
+    return Accuracy(
+        operators=len(pairs),
+        median_error=float(np.median(errors)),
+        p90_error=float(np.percentile(errors, 90)),
+        rank_correlation=rank_correlation(predicted, measured),
+    )
+
+
+def _fitted(samples: Sequence[Sample]) -> tuple[float, ...]:
+    """Microseconds of each amount, none below 0, of the least relative errors.
+
+    Fitted again and again with less weight on what fits badly, so that the usual operator counts
+    and not the odd one.
+    """
+    measured = np.array([s.measured_us for s in samples])
+    amounts = np.array([s.work.amounts.values() for s in samples])
+    relative = amounts / (measured[:, None] + _TICK_US)
+    wanted = measured / (measured + _TICK_US)
+    weights = np.ones(len(samples))
+    found = np.zeros(len(AMOUNTS))
+    for _ in range(_ROUNDS):
+        found = _least_squares(relative * weights[:, None], wanted * weights)
+        error = np.abs(amounts @ found / measured - 1)
+        weights = 1 / np.sqrt(np.maximum(error, 0.05))
+    return tuple(float(x) for x in found)
+
+
+def _least_squares(matrix: Floats, wanted: Floats) -> Floats:
+    """The x >= 0 of least |matrix x - wanted|: the best of every choice of what is not 0.
+
+    Seven amounts make 127 choices; fewer where an amount never occurs or rows are few.
+    """
+    scale = np.abs(matrix).max(axis=0)
+    able = [i for i, s in enumerate(scale) if s > 0]
+    best, least = np.zeros(matrix.shape[1]), float(wanted @ wanted)
+    for size in range(1, len(able) + 1):
+        for chosen in itertools.combinations(able, size):
+            part = matrix[:, chosen] / scale[list(chosen)]
+            x = np.linalg.lstsq(part, wanted, rcond=None)[0]
+            if (x < 0).any():
+                continue
+            rest = part @ x - wanted
+            if float(rest @ rest) < least:
+                least = float(rest @ rest)
+                best = np.zeros(matrix.shape[1])
+                best[list(chosen)] = x / scale[list(chosen)]
+    return best

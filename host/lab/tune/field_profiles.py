@@ -1,0 +1,250 @@
+"""What boards in the field measured, as a history of operators.
+
+A profile says what each operator of a release took; what was compiled there, and what would be
+without a row of the knowledge base, is kept where the release was made. A row is believed or not
+by two kinds of evidence:
+
+- The same operator of the same model ran in another release with the method that it gets without
+  a row, on boards of that type: the two times are compared.
+- Otherwise its time is held against what the prices of both methods lead to expect, by the
+  operators of its own release, else of any on boards of that type, that are nearest in price and
+  have the method that they get without a row. Prices are coarse, so they only ever speak against a
+  method that takes far longer.
+
+Other programs on a board slow down all operators of an inference alike: where it was never left in
+peace with a release, the second kind of evidence counts, within that release alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from statistics import median
+from typing import Any, NamedTuple
+
+from edgekit.host.deploy.explanations import recall, variant_of
+from edgekit.host.fleet.profiles import ProfileStore, asking
+from edgekit.kb.features import GemmShape
+from edgekit.kb.tables.operator_history import OperatorMeasurement
+from edgekit.kb.tables.operators import OperatorMethod
+from edgekit.kb.targets.board import UnknownBoardError, load_board
+
+_NEAREST = 5  # operators that an expected time is made of
+_FEWEST = 3
+_FAR = 1.5  # times the expected: more than prices are off by
+_SAME = 0.05  # of a time: what tells two releases apart is more than this
+_OTHERS = 0.5  # cores that other programs kept busy
+_WITH_FASTEST = f"""
+    SELECT operators.*, fastest, coalesce(others, 0) > {_OTHERS} AS busy
+    FROM operators JOIN (
+        SELECT board, cluster, max(frequency_mhz) AS fastest FROM batches GROUP BY board, cluster
+    ) USING (board, cluster)
+"""
+# Neither hot nor slowed, and its clock near the fastest that it was seen at.
+_COOL = """
+    throttled IS NOT TRUE AND coalesce(temperature_c, 0) < 85
+    AND (frequency_mhz IS NULL OR frequency_mhz >= 0.9 * fastest)
+"""
+# Of a release that boards ever ran in peace, only those batches.
+_KEPT = f"""
+    SELECT * FROM ({_WITH_FASTEST}) WHERE {_COOL}
+    QUALIFY busy = bool_and(busy) OVER (PARTITION BY release, model, profile, variant, threads)
+"""
+_OF_BOARDS = f"""
+    SELECT release, model, profile, variant, threads, name, board, max(kit) AS kit,
+        max(received) AS received, median(median_ns) AS ns, bool_and(busy) AS busy
+    FROM ({_KEPT}) WHERE median_ns > 0
+    GROUP BY release, model, profile, variant, threads, name, board
+"""
+_TIMES = f"""
+    SELECT release, model, profile, variant, threads, name, max(kit), max(received), median(ns),
+        bool_and(busy)
+    FROM ({_OF_BOARDS}) GROUP BY release, model, profile, variant, threads, name ORDER BY ALL
+"""
+_BOARDS = f"SELECT DISTINCT release, profile, board FROM ({_OF_BOARDS})"
+_LEFT_OUT = f"""
+    SELECT profile, count(DISTINCT uuid) FROM batches
+    WHERE uuid NOT IN (SELECT uuid FROM ({_KEPT})) GROUP BY profile
+"""
+
+
+@dataclass(frozen=True)
+class FieldHistory:
+    """Measurements of so many `boards`; `unknown` releases were made elsewhere, or long ago, and
+    teach nothing; `left_out` batches are of boards that were hot or slowed down, or busier than
+    others with that release."""
+
+    measurements: tuple[OperatorMeasurement, ...] = ()
+    boards: int = 0
+    releases: int = 0
+    unknown: int = 0
+    left_out: int = 0
+
+
+class _Key(NamedTuple):
+    """A release as boards of a type ran it."""
+
+    release: str
+    model: str
+    profile: str
+    variant: int
+    threads: int
+
+
+@dataclass(frozen=True)
+class _Operator:
+    """What was compiled, by its explanation, and what it took, in seconds."""
+
+    name: str
+    form: str
+    shape: GemmShape
+    method: OperatorMethod
+    default: OperatorMethod
+    price: float
+    default_price: float
+    seconds: float
+    kit: str
+    when: str
+    busy: bool
+
+    @property
+    def is_default(self) -> bool:
+        return self.method == self.default
+
+
+def field_history(platform: str, store: ProfileStore | None = None) -> FieldHistory:
+    """What the user's store of profiles says of operators on boards of a platform; nothing if there
+    is no store, or nothing to ask it with."""
+    store = store or ProfileStore()
+    if not store.folder.is_dir() or find_spec("duckdb") is None:
+        return FieldHistory()
+    with asking(store) as database:
+        times, boards, left_out = (
+            database.execute(sql).fetchall() for sql in (_TIMES, _BOARDS, _LEFT_OUT)
+        )
+    profiles = {name for name in {row[2] for row in times} if _platform(name) == platform}
+    groups: dict[_Key, list[tuple[Any, ...]]] = defaultdict(list)
+    for row in times:
+        if row[2] in profiles:
+            groups[_Key(*row[:5])].append(row[5:])
+    known = {key: found for key, rows in groups.items() if (found := _joined(key, rows))}
+    releases = {key.release for key in known}
+    return FieldHistory(
+        tuple(_measurements(known, platform)),
+        len({board for release, profile, board in boards if release in releases}),
+        len(releases),
+        len({key.release for key in groups} - releases),
+        sum(count for name, count in left_out if _platform(name) == platform),
+    )
+
+
+def _platform(profile: str) -> str:
+    """That of a board's profile; empty for one that this kit does not know."""
+    try:
+        return load_board(profile).platform
+    except UnknownBoardError:
+        return ""
+
+
+def _joined(key: _Key, rows: Iterable[tuple[Any, ...]]) -> list[_Operator]:
+    """The operators of a release that have a choice of methods, with their times."""
+    document = variant_of(recall(key.release), key.variant) or {}
+    found: list[_Operator] = []
+    explained = {each["name"]: each for each in document.get("operators", ())}
+    for name, kit, received, ns, busy in rows:
+        told = explained.get(name)
+        if not (told and told.get("form") and told.get("default")):
+            continue
+        when = datetime.fromtimestamp(received, UTC).isoformat(timespec="seconds")
+        form, default = told["form"], told["default"]
+        found.append(
+            _Operator(
+                name,
+                form["name"],
+                GemmShape(form["m"], form["k"], form["n"]),
+                OperatorMethod(**told["method"]),
+                OperatorMethod(**default["method"]),
+                float(form["price"]),
+                float(form["price"]) * default["price"],
+                ns * 1e-9,
+                kit,
+                when,
+                busy,
+            )
+        )
+    return found
+
+
+def _measurements(
+    known: Mapping[_Key, Sequence[_Operator]], platform: str
+) -> Iterator[OperatorMeasurement]:
+    """Of operators that were compiled by a row, as far as there is evidence."""
+    defaults: dict[tuple[_Key, str, GemmShape, OperatorMethod], list[float]] = defaultdict(list)
+    of_boards: dict[tuple[str, int], list[_Operator]] = defaultdict(list)
+    for key, operators in known.items():
+        in_peace = [each for each in operators if not each.busy]
+        of_boards[key.profile, key.threads] += in_peace
+        for each in in_peace:
+            if each.is_default:
+                defaults[key._replace(release=""), each.name, each.shape, each.method].append(
+                    each.seconds
+                )
+    for key, operators in known.items():
+        for each in operators:
+            if each.is_default:
+                continue
+            same = (key._replace(release=""), each.name, each.shape, each.default)
+            measured = [] if each.busy else defaults[same]
+            others = [] if each.busy else of_boards[key.profile, key.threads]
+            usual = median(measured) if measured else None
+            if usual is None:
+                usual = _expected(each, operators) or _expected(each, others)
+                if usual is None or each.seconds < _FAR * usual:
+                    continue
+            elif abs(each.seconds / usual - 1) < _SAME:
+                continue
+            yield _measurement(key, each, platform, usual)
+
+
+def _expected(operator: _Operator, others: Sequence[_Operator]) -> float | None:
+    """Seconds that the method without a row would take, by operators of the same kind; None where
+    there are too few."""
+    alike = [
+        o
+        for o in others
+        if o.is_default and o.price > 0 and _kind(o) == _kind(operator) and o.seconds > 0
+    ]
+    if operator.default_price <= 0 or len(alike) < _FEWEST:
+        return None
+    near = sorted(alike, key=lambda o: abs(math.log(o.price / operator.default_price)))
+    return operator.default_price * median(o.seconds / o.price for o in near[:_NEAREST])
+
+
+def _kind(operator: _Operator) -> tuple[str, str]:
+    kinds = ("depthwise", "dense", "conv", "product")
+    return next(k for k in kinds if operator.form.startswith(k)), operator.method.precision
+
+
+def _measurement(
+    key: _Key, operator: _Operator, platform: str, default_seconds: float
+) -> OperatorMeasurement:
+    """All boards of a type are one witness, however many they are."""
+    return OperatorMeasurement(
+        board=key.profile,
+        platform=platform,
+        model=key.model,
+        operator=operator.name,
+        form=operator.form,
+        threads=key.threads,
+        shape=operator.shape,
+        method=operator.method,
+        cost=operator.seconds,
+        default_cost=default_seconds,
+        when=operator.when,
+        kit_version=operator.kit,
+        source="profile",
+    )

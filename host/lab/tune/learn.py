@@ -1,0 +1,116 @@
+"""Learns data sequences from a history: those with which products that were left out fare best."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from edgekit.host.lab.tune.build import keys_of
+from edgekit.host.lab.tune.method_stats import Experience, Kind, by_kind
+from edgekit.kb.features import GemmKey, GemmShape, Sequences, packed_of
+from edgekit.kb.tables.gemm_table import KnowledgeBase, Row
+from edgekit.kb.tables.measurement import Measurement
+from edgekit.kb.targets.board import BoardProfile
+
+_LARGEST = 4096
+_FEWEST = 8  # products of one kind, below which nothing can be learned
+_GAIN = 0.9  # regret of denser sequences over that of simpler ones, to be worth it
+
+
+@dataclass(frozen=True)
+class Regret:
+    """Cost of the table's choice over that of the best method known, less 1, of `shapes` products
+    that the table did not know; 0 shapes: nothing to go by."""
+
+    mean: float
+    worst: float
+    shapes: int
+
+
+def learn_sequences(
+    history: Iterable[Measurement], board: BoardProfile | None = None
+) -> tuple[Sequences, Regret]:
+    """The default sequences, or denser ones if they lower the mean regret by a tenth or more."""
+    kinds = by_kind(history, board)
+    best = Sequences()
+    least = _regret(best, kinds)
+    for candidate in _candidates():
+        found = _regret(candidate, kinds)
+        if found.shapes and found.mean < _GAIN * least.mean:
+            best, least = candidate, found
+    return best, least
+
+
+def _candidates() -> Iterable[Sequences]:
+    for ratio in (2.0, math.sqrt(2.0)):
+        steps = _geometric(ratio)
+        for scales in (Sequences().scale, _geometric(4.0), _geometric(2.0)):
+            yield Sequences(m=steps, k=steps, n=steps, scale=scales)
+
+
+def _geometric(ratio: float) -> tuple[int, ...]:
+    """1, 2, ... with about `ratio` from one to the next."""
+    count = round(math.log(_LARGEST) / math.log(ratio))
+    return tuple(sorted({round(ratio**i) for i in range(count + 1)}))
+
+
+def regret_of(
+    sequences: Sequences, history: Iterable[Measurement], board: BoardProfile | None = None
+) -> Regret:
+    """Leaves out one product after the other and asks the table of the rest for it.
+
+    A method that was not measured on the product counts as the one that is most like it and was.
+    """
+    return _regret(sequences, by_kind(history, board))
+
+
+def _regret(sequences: Sequences, kinds: Mapping[Kind, Experience]) -> Regret:
+    found = [r for kind, each in kinds.items() for r in _regrets(sequences, kind, each)]
+    if not found:
+        return Regret(math.inf, math.inf, 0)
+    return Regret(statistics.fmean(found), max(found), len(found))
+
+
+def _regrets(sequences: Sequences, kind: Kind, known: Experience) -> Iterable[float]:
+    if len(known.products) < _FEWEST:
+        return
+    groups = keys_of(kind, known.products, sequences, 0)
+    rows = {key: known.row(key, shapes) for key, shapes in groups.items()}
+    packed = packed_of(kind.packed)
+    for key, shapes in groups.items():
+        for shape in shapes:
+            rest = _without(shape, key, shapes, rows, known)
+            table = KnowledgeBase((kind.platform,), sequences, rows=rest)
+            answer = table.lookup(
+                kind.platform,
+                shape,
+                known.default(shape),
+                kind.dtype,
+                kind.threads,
+                packed,
+                known.vl,
+            )
+            yield known.ratio(answer.method, shape) / known.least(shape) - 1.0
+
+
+def _without(
+    shape: GemmShape,
+    key: GemmKey,
+    shapes: list[GemmShape],
+    rows: Mapping[GemmKey, Row],
+    known: Experience,
+) -> tuple[Row, ...]:
+    """The rows as they would be had the product not been measured."""
+    rest = []
+    for other, row in rows.items():
+        if other == key:
+            if len(shapes) > 1:
+                rest.append(known.row(key, [s for s in shapes if s != shape]))
+        elif row.method is not None and shape in known.nearest(row.shape):
+            relaxes = known.relaxes(row.method, row.shape, without=shape)
+            rest.append(replace(row, relaxes=relaxes))
+        else:
+            rest.append(row)
+    return tuple(rest)

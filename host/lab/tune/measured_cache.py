@@ -1,0 +1,40 @@
+"""What the history already says of a model's operators: what the search need not measure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from edgekit.host.lab.history.tunable_ops import Subject
+from edgekit.kb.tables.operator_history import OperatorMeasurement
+from edgekit.kb.tables.operators import OperatorMethod
+
+KnownRatios = dict[tuple[str, OperatorMethod], float]
+"""What an operator takes with a method over what it takes without rows, by the operator's name."""
+
+
+def known_ratios(
+    history: Iterable[OperatorMeasurement], board: str, subject: Subject, kit: str, unit: str
+) -> KnownRatios:
+    """Of a board, a kit's version, a unit of time, and as many threads as the model has.
+
+    What gained nothing on the same product of another model is known here, too: most methods lose,
+    and the few that win are measured again between their neighbors here.
+    """
+    names = {each.name for each in subject.operators}
+    here = (board, subject.threads, kit, unit)
+    alike = [m for m in history if (m.board, m.threads, m.kit_version, m.unit) == here]
+    lost = {(m.form, m.shape, m.method): m.ratio for m in alike if m.model != subject.name}
+    known = {
+        (each.name, method): ratio
+        for each in subject.operators
+        if not each.is_group
+        for method in each.prices
+        if (ratio := lost.get((each.form.name, each.form.shape, method), 0.0)) >= 1.0
+        and method != each.default
+    }
+    own = {
+        (m.operator, m.method): m.ratio
+        for m in alike
+        if m.model == subject.name and m.operator in names
+    }
+    return {**known, **own}

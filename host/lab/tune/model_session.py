@@ -1,0 +1,155 @@
+"""One tuning of a model's operators and their order: lock, search, the tables, and what a lost
+link means."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from edgekit.device.version import VERSION
+from edgekit.host.compiler.options import CompileOptions
+from edgekit.host.compiler.tables.gemm import user_table
+from edgekit.host.deploy.api import Device
+from edgekit.host.deploy.release.session import owner
+from edgekit.host.errors import InputError, UnreachableError
+from edgekit.host.lab.history.store import History
+from edgekit.host.lab.history.tunable_ops import Subject, subject_of
+from edgekit.host.lab.tune.lock import tuning_alone
+from edgekit.host.lab.tune.operator_times import EstimatedTimes, MeasuredTimes
+from edgekit.host.lab.tune.operators import ModelOutcome, ModelPlan, ModelProgress, ModelTuner
+from edgekit.host.lab.tune.orders import (
+    BoardOrders,
+    EstimatedOrders,
+    OrderJob,
+    OrderMeasurer,
+    OrderOutcome,
+    has_untried_orders,
+    tune_orders,
+)
+from edgekit.host.lab.tune.tables import build_for
+from edgekit.host.simulator.target import target_of
+from edgekit.kb.targets.board import BoardProfile
+
+_FEWEST_ORDERS, _MOST_ORDERS = 2, 6
+_AGAIN = 2  # the searched order, and the best of each subgraph beside it
+_ORDER_TURNS, _ORDER_SECONDS = 3, 1  # on a board
+
+
+@dataclass(frozen=True)
+class ModelJob:
+    """What to tune: on `device`, or by board time if there is none. `now` gives the time of day as
+    text, `tell` hears of what takes a while."""
+
+    board: str
+    profile: BoardProfile
+    model: Path
+    options: CompileOptions
+    threads: int
+    seconds: float
+    device: Device | None
+    now: Callable[[], str]
+    tell: Callable[[str], None]
+    check: Callable[[], None] = lambda: None
+
+
+@dataclass(frozen=True)
+class ModelTuned:
+    """What the search for methods came to, the table of them, and what came of orders; None if
+    they were not tried now."""
+
+    outcome: ModelOutcome
+    table: Path
+    orders: OrderOutcome | None
+
+
+class _Pace:
+    """How long a round of the search takes, compiling included."""
+
+    def __init__(self, on_progress: Callable[[ModelProgress], None]) -> None:
+        self._on_progress, self._began, self._rounds = on_progress, time.monotonic(), 0
+
+    def show(self, progress: ModelProgress) -> None:
+        self._rounds = progress.round
+        self._on_progress(progress)
+
+    def rounds_in(self, seconds: float) -> int:
+        """How many more fit into so many seconds."""
+        taken = (time.monotonic() - self._began) / max(self._rounds, 1)
+        return int(seconds / taken) if taken > 0 else _MOST_ORDERS
+
+
+def tune_model(
+    job: ModelJob, on_progress: Callable[[ModelProgress], None], on_order: Callable[[str], None]
+) -> ModelTuned:
+    """Tunes a model for a board: methods of its operators, of which the board's table is built,
+    and, where time is left when these are found, orders of its operators with these methods, of
+    which `on_order` hears.
+    Everything measured is in the history, however this ends.
+
+    Raises BusyError if the board is being tuned, UnreachableError if it is lost on the way.
+    """
+    holder = f"{owner()}, since {job.now()}"
+    with tuning_alone(job.board, holder):
+        end = time.monotonic() + job.seconds
+        subject = subject_of(job.model, job.profile, job.options, job.threads)
+        if not subject.operators:
+            raise InputError(
+                f"{job.model}: expected operators with several methods on {job.profile.name}, "
+                "found none; there is nothing to tune"
+            )
+        left = max(end - time.monotonic(), 0.0)
+        plan, pace = ModelPlan(job.board, subject, left, VERSION, job.check), _Pace(on_progress)
+        try:
+            outcome = _searched(plan, subject, job, pace.show)
+            path = user_table(job.profile)
+            if outcome.measured or outcome.known:
+                build_for(job.profile, path, alone=False)
+            return _with_orders(job, ModelTuned(outcome, path, None), pace, end, on_order)
+        except UnreachableError as error:
+            raise UnreachableError(
+                f"{error}; what was measured is kept, and the same command goes on"
+            ) from None
+
+
+def _with_orders(
+    job: ModelJob,
+    tuned: ModelTuned,
+    pace: _Pace,
+    end: float,
+    on_order: Callable[[str], None],
+) -> ModelTuned:
+    """Tries orders as the last step; what was found is not all where there is no time for it."""
+    options = replace(job.options, threads=job.threads)
+    asked = OrderJob(
+        job.board, job.profile, job.model, options, 0, job.threads, job.now(), on_order
+    )
+    if not tuned.outcome.finished or not has_untried_orders(asked):
+        return tuned
+    most = min(pace.rounds_in(end - time.monotonic()) - _AGAIN, _MOST_ORDERS)
+    if most < _FEWEST_ORDERS:
+        return replace(tuned, outcome=replace(tuned.outcome, finished=False))
+    job.check()
+    orders = tune_orders(replace(asked, most=most), _order_measurer(job, on_order))
+    return replace(tuned, orders=orders)
+
+
+def _order_measurer(job: ModelJob, on_order: Callable[[str], None]) -> OrderMeasurer:
+    if job.device is None:
+        return EstimatedOrders(target_of(job.profile), job.threads, on_order)
+    return BoardOrders(job.device, job.threads, _ORDER_TURNS, _ORDER_SECONDS, on_order)
+
+
+def _searched(
+    plan: ModelPlan, subject: Subject, job: ModelJob, on_progress: Callable[[ModelProgress], None]
+) -> ModelOutcome:
+    with History() as history:
+        if job.device is None:
+            estimated = EstimatedTimes(subject, job.tell)
+            return ModelTuner(plan, estimated, history, time.monotonic, job.now).run(on_progress)
+        measured = MeasuredTimes(subject, job.device)
+        try:
+            return ModelTuner(plan, measured, history, time.monotonic, job.now).run(on_progress)
+        finally:
+            measured.close()

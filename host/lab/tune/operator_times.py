@@ -1,0 +1,113 @@
+"""What operators of a model take: measured on a board, or estimated for its core."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from edgekit.host.compiler.driver import build_graph, prepare_graph
+from edgekit.host.deploy.api import Device
+from edgekit.host.deploy.bundle import Bundle, build_bundle, sign_bundle
+from edgekit.host.deploy.release import Benchmark
+from edgekit.host.errors import InputError
+from edgekit.host.lab.history.tunable_ops import WORTH, Subject
+from edgekit.host.lab.tune.operators import Times
+from edgekit.host.simulator.answers import recall, remember
+from edgekit.host.simulator.emulator import find_emulator
+from edgekit.host.simulator.model import estimate_model
+from edgekit.host.simulator.target import target_of
+from edgekit.kb.tables.gemm_table import KnowledgeBase
+
+_TURNS = 3
+_TURN_MS = 300.0
+_FEWEST, _MOST = 5, 2000  # runs of a turn
+_TRIAL = 5  # runs that tell how long one is
+_ESTIMATE_SECONDS = 3600.0
+
+
+class MeasuredTimes:
+    """Times on a board, each beside those of the default methods, in turns. Nothing that is
+    deployed there changes. Close it."""
+
+    unit, source, per_ms = "seconds", "tuner", 1e-3
+    worth = WORTH
+    least = 5e-7  # half a microsecond is some ticks of an ARM's counter
+
+    def __init__(self, subject: Subject, device: Device) -> None:
+        self._subject, self._device = subject, device
+        self._stack = ExitStack()
+        self._default: Device | None = None
+        self._runs = _TRIAL
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def measure(self, table: KnowledgeBase, default: KnowledgeBase) -> tuple[Times, Times]:
+        if self._default is None:
+            self._default = self._stack.enter_context(self._device.aside())
+            self._default.deploy(_bundle(self._subject, default))
+            milliseconds = max(self._bench(self._default).median_ms, _TURN_MS / _MOST)
+            self._runs = max(int(_TURN_MS / milliseconds), _FEWEST)
+        with self._device.aside() as place:
+            place.deploy(_bundle(self._subject, table))
+            turns = [(self._bench(place), self._bench(self._default)) for _ in range(_TURNS)]
+        ours, usual = zip(*turns, strict=True)
+        return _least(ours), _least(usual)
+
+    def _bench(self, place: Device) -> Benchmark:
+        return place.bench(threads=self._subject.threads, count=self._runs)
+
+
+class EstimatedTimes:
+    """Cycles of board time."""
+
+    unit, source = "cycles", "estimate"
+    least = 1.0
+    # What gained by 2 % had a price of up to 1.14, on A53, A55 and A76, one and four threads.
+    worth = 1.15
+
+    def __init__(self, subject: Subject, tell: Callable[[str], None]) -> None:
+        """Raises InputError where there is no model of the board's core, or no emulator."""
+        self._subject = subject
+        self._usual: Times | None = None
+        self._target = target_of(subject.board)
+        self.per_ms = 1e3 * self._target.core.clock_mhz
+        find_emulator(subject.board.arch, tell)
+
+    def measure(self, table: KnowledgeBase, default: KnowledgeBase) -> tuple[Times, Times]:
+        """The default's once: it would be the same again."""
+        times = self._times(table)
+        self._usual = self._usual or self._times(default)
+        return times, self._usual
+
+    def _times(self, table: KnowledgeBase) -> Times:
+        bundle, board = _bundle(self._subject, table), self._subject.board
+        manifest, threads = bundle.manifest, self._subject.threads
+        found = recall(manifest.id, board, threads)
+        if found is None:
+            found = estimate_model(manifest, bundle.files, self._target, threads, _ESTIMATE_SECONDS)
+            remember(manifest.id, board, threads, found)
+        if not found.operators:
+            raise InputError(
+                f"{self._subject.name}: expected operators that run one after the other on "
+                f"{board.name}, found some that overlap; tune it on the board itself"
+            )
+        by_name = {o.spec.name: float(o.cost.cycles) for o in found.operators}
+        return Times(by_name, float(found.cost.cycles))
+
+
+def _bundle(subject: Subject, table: KnowledgeBase) -> Bundle:
+    s = subject
+    imported, made = prepare_graph(s.source, s.board, s.options, table)
+    artifact = build_graph(imported, made, s.digest, s.board, None, s.options, None, table)
+    return sign_bundle(build_bundle(artifact, s.board))
+
+
+def _least(found: tuple[Benchmark, ...]) -> Times:
+    """The least of several medians: what disturbs a board only ever adds."""
+    names = {o.name for each in found for o in each.operators}
+    seconds = {
+        name: min(o.median_us for each in found for o in each.operators if o.name == name) * 1e-6
+        for name in names
+    }
+    return Times(seconds, min(each.median_ms for each in found) * 1e-3)

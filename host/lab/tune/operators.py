@@ -1,0 +1,395 @@
+"""The search for good methods of a model's operators where they stand.
+
+Everything measured goes into the history at once. A tuner that is started again reads it back
+and goes on where it was, because what it proposes depends on what is known and nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from edgekit.host.lab.history.store import History
+from edgekit.host.lab.history.tunable_ops import Standing, Subject, changed_steps, methods_to_try
+from edgekit.host.lab.tune.measured_cache import KnownRatios, known_ratios
+from edgekit.kb.features import GemmKey
+from edgekit.kb.tables.gemm_table import KnowledgeBase
+from edgekit.kb.tables.operator_history import OperatorMeasurement, operator_rows
+from edgekit.kb.tables.operators import OperatorMethod
+
+_BETTER = 0.99  # times the best so far: an improvement
+_PATIENCE = 5  # methods of a key without one, after which it has no more to give
+_SHARE = 0.01  # of the model's time that operators take together, to be worth a round
+_MOST_WHOLES = 4  # compositions of best methods that are measured together
+_MOST_SETTLED = 4  # of them that may turn out slower than what was there, before the last
+
+
+@dataclass(frozen=True)
+class Times:
+    """What operators take, by name, and the whole model; in the measurer's unit."""
+
+    operators: Mapping[str, float]
+    total: float
+
+
+class OperatorMeasurer(Protocol):
+    """Measures a model with the methods of a table. `source` and `unit` are those of
+    `OperatorMeasurement`; `per_ms`: of these units; operators that take less than the `least` of
+    them cannot be told apart from noise, methods that cost more than `worth` times the least price
+    are not tried."""
+
+    @property
+    def unit(self) -> str: ...
+    @property
+    def source(self) -> str: ...
+    @property
+    def per_ms(self) -> float: ...
+    @property
+    def least(self) -> float: ...
+    @property
+    def worth(self) -> float: ...
+
+    def measure(self, table: KnowledgeBase, default: KnowledgeBase) -> tuple[Times, Times]:
+        """With each of two tables, in turns where times differ from one run to the next."""
+        ...
+
+
+@dataclass(frozen=True)
+class ModelPlan:
+    """What to tune: `board` is its name; `seconds` of budget. `check` raises where the board has
+    become too noisy to go on: what was measured until then is kept."""
+
+    board: str
+    subject: Subject
+    seconds: float
+    kit_version: str
+    check: Callable[[], None] = lambda: None
+
+
+@dataclass(frozen=True)
+class ModelProgress:
+    """`left` of `keys` operators still have methods to try; `gain`: of all operators together, as
+    far as they were measured one by one; None while nothing is known."""
+
+    round: int
+    left: int
+    keys: int
+    measured: int
+    gain: float | None
+    seconds_left: float
+
+
+@dataclass(frozen=True)
+class Won:
+    """An operator, its method, and what it takes over what it takes without rows."""
+
+    operator: Standing
+    method: OperatorMethod
+    ratio: float
+
+
+@dataclass(frozen=True)
+class ModelOutcome:
+    """Milliseconds of the whole model: without rows, as it was compiled before, and with the
+    methods that were found; measurements made now and known from before; `finished`: nothing is
+    left to try."""
+
+    default_ms: float
+    before_ms: float
+    after_ms: float
+    won: tuple[Won, ...]
+    measured: int
+    known: int
+    finished: bool
+
+
+_Whole = frozenset[tuple[GemmKey, OperatorMethod]]  # the methods of a model that are not defaults
+
+
+@dataclass
+class _State:
+    """What the search has found out until now."""
+
+    known: KnownRatios
+    measured: int = 0
+    rounds: int = 0
+    default: Times | None = None
+    totals: dict[_Whole, float] = field(default_factory=dict)  # over the default's
+
+
+class ModelTuner:
+    """`clock` gives seconds, `now` the time of day as text."""
+
+    def __init__(
+        self,
+        plan: ModelPlan,
+        measurer: OperatorMeasurer,
+        history: History,
+        clock: Callable[[], float],
+        now: Callable[[], str],
+    ) -> None:
+        self._plan, self._measurer, self._history = plan, measurer, history
+        self._clock, self._now = clock, now
+        self._end = clock() + plan.seconds
+        self._operators = plan.subject.operators
+        self._to_try = methods_to_try(self._operators, measurer.worth)
+        self._by_key: dict[GemmKey, list[Standing]] = defaultdict(list)
+        for each in self._operators:
+            self._by_key[each.key].append(each)
+        self._state = _State(self._read_back())
+        self._before = len(self._state.known)
+
+    def run(self, on_progress: Callable[[ModelProgress], None]) -> ModelOutcome:
+        """Searches until the budget is used or nothing is left to try.
+
+        First what is compiled today, then rounds: in each every key gets its next method, all in
+        one build of the model; those of groups before those of their members. In the end the best
+        ones together, until all of them are worth it beside each other.
+        """
+        self._state.totals[frozenset()] = 1.0
+        ordered = sorted(self._operators, key=lambda s: s.current != s.default)
+        current = {s.key: s.current for s in ordered}  # members of chains have only the default
+        before = self._measure(current, on_progress, together=True)
+        self._to_try = {k: m for k, m in self._to_try.items() if self._is_told_apart(k)}
+        finished = self._search(on_progress) and self._try_together(on_progress)
+        after = self._settle(before, current, on_progress)
+        return self._outcome(before, after, finished)
+
+    def _search(self, on_progress: Callable[[ModelProgress], None]) -> bool:
+        """False if the budget is used before all is tried."""
+        while self._is_worth_a_round(asked := self._asked()):
+            if self._state.rounds > 1 and self._clock() >= self._end:
+                return False  # but never before something was found out: the next time goes on
+            self._measure(asked, on_progress)
+        return True
+
+    def _asked(self) -> dict[GemmKey, OperatorMethod]:
+        """What is measured next: a group's method decides which operators there are, so that
+        those of its members wait."""
+        asked = {k: m for k in self._to_try if (m := self._next(k)) is not None}
+        groups = [k for k in asked if self._by_key[k][0].is_group]
+        members = {step for k in groups for each in self._by_key[k] for step in each.steps}
+        waits = {k for k in asked if any(s.steps & members for s in self._by_key[k])}
+        return {k: m for k, m in asked.items() if k in groups or k not in waits}
+
+    def _is_worth_a_round(self, asked: Mapping[GemmKey, OperatorMethod]) -> bool:
+        """Whether the operators that would try something take enough of the model: a round builds
+        and measures all of it."""
+        assert self._state.default is not None
+        steps = {name for key in asked for each in self._by_key[key] for name in each.steps}
+        taken = sum(self._state.default.operators.get(name, 0.0) for name in steps)
+        return taken >= _SHARE * self._state.default.total and bool(asked)
+
+    def _try_together(self, on_progress: Callable[[ModelProgress], None]) -> bool:
+        for _ in range(_MOST_WHOLES):
+            best = self._best()
+            if self._whole(best) in self._state.totals:
+                return True
+            if self._clock() >= self._end:
+                return False
+            self._measure(best, on_progress, together=True)
+        return True
+
+    def _settle(
+        self,
+        before: float,
+        current: Mapping[GemmKey, OperatorMethod],
+        on_progress: Callable[[ModelProgress], None],
+    ) -> float:
+        """What the model takes with the best methods, over what it takes without rows. Where it
+        is slower with them than it was before, they are given up."""
+        usual = min(before, 1.0)
+        kept = current if before <= 1.0 else {}
+        for _ in range(_MOST_SETTLED):
+            best = self._best()
+            after = self._together(best, on_progress)
+            worse = {k: m for k, m in best.items() if m != kept.get(k)}
+            if after <= min(before / _BETTER, 1.0):
+                break
+            if worse:
+                self._give_up(worse, after / usual)
+            elif after > before:  # their last measurements were beside what is given up now
+                self._measure(current, on_progress, together=True)
+            else:
+                break
+        return after
+
+    def _together(
+        self,
+        methods: Mapping[GemmKey, OperatorMethod],
+        on_progress: Callable[[ModelProgress], None],
+    ) -> float:
+        total = self._state.totals.get(self._whole(methods))
+        return total if total is not None else self._measure(methods, on_progress, together=True)
+
+    def _give_up(self, methods: Mapping[GemmKey, OperatorMethod], total: float) -> None:
+        """Charges methods that lose together, and no longer can be told apart, with that loss:
+        against the model without rows, or against what was compiled before."""
+        assert self._state.default is not None
+        usual = self._state.default.operators
+        rows = [
+            self._row(each, methods[each.key], total * each.cost_in(usual), each.cost_in(usual))
+            for each in self._operators
+            if methods.get(each.key) in each.prices and each.cost_in(usual) > 0
+        ]
+        self._history.add_operators(rows)
+        self._state.known.update({(m.operator, m.method): m.ratio for m in rows})
+
+    def _next(self, key: GemmKey) -> OperatorMethod | None:
+        """The first method of a key that is not known; None after many that were no better."""
+        best, since = 1.0, 0
+        for method in self._to_try[key]:
+            standing = [s for s in self._by_key[key] if method in s.prices]
+            ratios = [self._state.known.get((s.name, method)) for s in standing]
+            found = [r for r in ratios if r is not None]
+            if len(found) < len(ratios):
+                return method
+            mean = math.exp(sum(math.log(r) for r in found) / len(found))
+            since = 0 if mean < _BETTER * best else since + 1
+            best = min(best, mean)
+            if since >= _PATIENCE:
+                return None
+        return None
+
+    def _measure(
+        self,
+        methods: Mapping[GemmKey, OperatorMethod],
+        on_progress: Callable[[ModelProgress], None],
+        together: bool = False,
+    ) -> float:
+        """The whole model with one method per key; what its operators take is kept. Methods that
+        are to be used `together` are charged with what the other operators lose beside them."""
+        self._plan.check()
+        subject, state = self._plan.subject, self._state
+        tables = subject.table_with(methods), subject.table_with({})
+        times, default = self._measurer.measure(*tables)
+        charge = self._charge(methods, times, default) if together else 0.0
+        groups = [each for each in self._operators if each.is_group]
+        moved = changed_steps(groups, methods)  # operators there may be others, by the same name
+        rows = [
+            self._row(each, methods[each.key], cost + charge * usual, usual)
+            for each in self._operators
+            if methods.get(each.key) in each.prices
+            and (each.is_group or each.name not in moved)
+            and (usual := each.cost_in(default.operators)) >= self._measurer.least
+            and (cost := each.cost_in(times.operators)) > 0
+        ]
+        self._history.add_operators(rows)
+        state.measured += len(rows)
+        state.rounds += 1
+        state.default = default
+        state.known.update({(m.operator, m.method): m.ratio for m in rows})
+        for each in self._operators:  # one that cannot be measured must not be asked for forever
+            if (method := methods.get(each.key)) is not None:
+                state.known.setdefault((each.name, method), 1.0)
+        total = times.total / default.total
+        state.totals[self._whole(methods)] = total
+        on_progress(self._progress())
+        return total
+
+    def _charge(
+        self, methods: Mapping[GemmKey, OperatorMethod], times: Times, default: Times
+    ) -> float:
+        """What operators without a new method lose, over what those with one take by default:
+        other code and other weights move what is beside them in the caches."""
+        new = changed_steps(self._operators, methods)
+        taken = sum(default.operators.get(name, 0.0) for name in new)
+        if taken <= 0:
+            return 0.0
+        saved = taken - sum(times.operators.get(name, 0.0) for name in new)
+        lost = times.total + saved - default.total
+        return max(lost, 0.0) / taken
+
+    def _row(
+        self, operator: Standing, method: OperatorMethod, cost: float, default: float
+    ) -> OperatorMeasurement:
+        plan = self._plan
+        if method == operator.default:
+            cost = default  # the same code: what differs is noise
+        return OperatorMeasurement(
+            board=plan.board,
+            platform=plan.subject.board.platform,
+            model=plan.subject.name,
+            operator=operator.name,
+            form=operator.form.name,
+            threads=plan.subject.threads,
+            shape=operator.form.shape,
+            method=method,
+            cost=cost,
+            default_cost=default,
+            when=self._now(),
+            kit_version=plan.kit_version,
+            source=self._measurer.source,
+            unit=self._measurer.unit,
+        )
+
+    def _history_here(self) -> list[OperatorMeasurement]:
+        return self._history.read_operators(self._plan.subject.board.platform).measurements
+
+    def _read_back(self) -> KnownRatios:
+        plan, unit = self._plan, self._measurer.unit
+        return known_ratios(self._history_here(), plan.board, plan.subject, plan.kit_version, unit)
+
+    def _best(self) -> dict[GemmKey, OperatorMethod]:
+        """What a table that is made of the history says of the keys of this model."""
+        table = self._plan.subject.table
+        rows = operator_rows(self._history_here(), table.platforms, table.sequences)
+        found = {row.key: row.method for row in rows}
+        return {k: m for k in self._to_try if (m := found.get(k)) is not None}
+
+    def _is_told_apart(self, key: GemmKey) -> bool:
+        """Whether an operator of a key takes longer than what is lost in noise."""
+        assert self._state.default is not None
+        costs = self._state.default.operators
+        return any(s.cost_in(costs) >= self._measurer.least for s in self._by_key[key])
+
+    def _whole(self, methods: Mapping[GemmKey, OperatorMethod]) -> _Whole:
+        return frozenset(
+            (key, method)
+            for key, method in methods.items()
+            if any(method in s.prices and method != s.default for s in self._by_key[key])
+        )
+
+    def _progress(self) -> ModelProgress:
+        left = sum(self._next(key) is not None for key in self._to_try)
+        state = self._state
+        gain = self._gain_apart()
+        seconds = self._end - self._clock()
+        return ModelProgress(state.rounds, left, len(self._to_try), state.measured, gain, seconds)
+
+    def _gain_apart(self) -> float | None:
+        """Of the operators together, each with its best method, as it was measured."""
+        default = self._state.default
+        if default is None:
+            return None
+        least: dict[str, float] = {}
+        for (name, _), ratio in self._state.known.items():
+            least[name] = min(ratio, least.get(name, 1.0))
+        saved, counted = 0.0, set[str]()
+        for each in self._operators:  # groups before operators that are in them
+            if (ratio := least.get(each.name, 1.0)) < 1.0 and not each.steps & counted:
+                saved += (1.0 - ratio) * each.cost_in(default.operators)
+                counted |= each.steps
+        return default.total / (default.total - saved)
+
+    def _outcome(self, before: float, after: float, finished: bool) -> ModelOutcome:
+        assert self._state.default is not None
+        default = self._state.default.total / self._measurer.per_ms
+        best = self._best()
+        won = tuple(
+            Won(s, best[s.key], self._state.known.get((s.name, best[s.key]), 1.0))
+            for s in self._operators
+            if s.key in best
+        )
+        state = self._state
+        return ModelOutcome(
+            default, default * before, default * after, won, state.measured, self._before, finished
+        )
+
+
+def gain_of(outcome: ModelOutcome) -> float:
+    """How many times faster the model is than without rows."""
+    return outcome.default_ms / outcome.after_ms

@@ -1,0 +1,316 @@
+"""Orders of a model that really run: compiled, timed on a board or by board time, remembered."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from typing import Protocol
+
+from edgekit.device.version import VERSION
+from edgekit.host.compiler.driver import build_graph, prepare
+from edgekit.host.compiler.frontends import model_hash
+from edgekit.host.compiler.ir.types import Graph, Node
+from edgekit.host.compiler.lowering.nna.units import assign_units
+from edgekit.host.compiler.options import CompileOptions, Order
+from edgekit.host.compiler.schedule.cost import CostModel
+from edgekit.host.compiler.schedule.dag import dag_of
+from edgekit.host.compiler.schedule.memory import buffers_of
+from edgekit.host.compiler.schedule.orders import shuffled
+from edgekit.host.compiler.schedule.schedule import Part, parts_of, schedule
+from edgekit.host.compiler.tables.orders import OrderRow, write_orders
+from edgekit.host.deploy.api import Device
+from edgekit.host.deploy.bundle import Bundle, build_bundle, sign_bundle
+from edgekit.host.lab.history.orders import WORTH, OrderMeasurement, order_rows
+from edgekit.host.lab.history.store import History
+from edgekit.host.lab.tune.operators import Times
+from edgekit.host.simulator.answers import recall, remember
+from edgekit.host.simulator.emulator import find_emulator
+from edgekit.host.simulator.model import estimate_model
+from edgekit.host.simulator.target import Target
+from edgekit.kb.targets.board import BoardProfile
+
+_STEPS_PER_NODE = 100  # of the chain that draws a random order
+_SEARCHED: Order = "search"
+_TOGETHER = "the best of each subgraph"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An order to try: how it was found, the nodes in it, and what the cost model says of it."""
+
+    origin: str
+    graph: Graph
+    simulated_us: float
+    peak_bytes: int
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A candidate that ran: its bundle, its arena, and the median of its latencies."""
+
+    candidate: Candidate
+    bundle: Bundle
+    measured_us: float
+
+    @property
+    def arena_bytes(self) -> int:
+        return self.bundle.manifest.memory.arena_bytes
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A part whose order is remembered, by its first operator, and what it takes of the searched
+    order's time."""
+
+    part: str
+    ratio: float
+
+
+@dataclass(frozen=True)
+class OrderOutcome:
+    """What ran, the best first, what is remembered of the model's parts, and the table for that."""
+
+    timed: list[Timed]
+    kept: list[Kept]
+    table: Path
+
+
+class OrderMeasurer(Protocol):
+    """Runs bundles in turns. `source` and `unit` are those of measurements; `per_us` of the unit
+    are a microsecond."""
+
+    source: str
+    unit: str
+    per_us: float
+
+    def times(self, bundles: Sequence[Bundle]) -> list[list[Times]]:
+        """What operators and the whole take, of each bundle once a round."""
+
+
+class BoardOrders:
+    """Times on a board. Nothing that is deployed there changes."""
+
+    source, unit, per_us = "tuner", "seconds", 1e-6
+
+    def __init__(
+        self, device: Device, threads: int, rounds: int, seconds: int, tell: Callable[[str], None]
+    ) -> None:
+        self._device, self._threads, self._tell = device, threads, tell
+        self._rounds, self._seconds = rounds, seconds
+
+    def times(self, bundles: Sequence[Bundle]) -> list[list[Times]]:
+        with ExitStack() as stack:
+            places = [stack.enter_context(self._device.aside()) for _ in bundles]
+            for place, bundle in zip(places, bundles, strict=True):
+                place.deploy(bundle)
+            found: list[list[Times]] = [[] for _ in bundles]
+            for turn, (i, place) in itertools.product(range(self._rounds), enumerate(places)):
+                self._tell(f"round {turn + 1} of {self._rounds}, order {i + 1} of {len(places)}")
+                timing = place.bench(threads=self._threads, seconds=self._seconds)
+                by_name = {o.name: o.median_us * 1e-6 for o in timing.operators}
+                found[i].append(Times(by_name, timing.median_ms * 1e-3))
+            return found
+
+
+class EstimatedOrders:
+    """Cycles of board time."""
+
+    source, unit = "estimate", "cycles"
+
+    def __init__(self, target: Target, threads: int, tell: Callable[[str], None]) -> None:
+        """Raises InputError where there is no emulator."""
+        self._target, self._threads, self._tell = target, threads, tell
+        self.per_us = float(target.core.clock_mhz)
+        find_emulator(target.board.arch, tell)
+
+    def times(self, bundles: Sequence[Bundle]) -> list[list[Times]]:
+        found = []
+        for i, bundle in enumerate(bundles):
+            self._tell(f"estimating order {i + 1} of {len(bundles)}")
+            manifest, threads = bundle.manifest, self._threads
+            made = recall(manifest.id, self._target.board, threads)
+            if made is None:
+                made = estimate_model(manifest, bundle.files, self._target, threads)
+                remember(manifest.id, self._target.board, threads, made)
+            by_name = {o.spec.name: float(o.cost.cycles) for o in made.operators}
+            found.append([Times(by_name, float(made.cost.cycles))])
+        return found
+
+
+@dataclass(frozen=True)
+class OrderJob:
+    """What to tune: `board` is its name, `threads` those that it runs on, `now` the time of day."""
+
+    board: str
+    profile: BoardProfile
+    model: Path
+    options: CompileOptions
+    most: int
+    threads: int
+    now: str
+    tell: Callable[[str], None]
+
+
+def tune_orders(job: OrderJob, measurer: OrderMeasurer) -> OrderOutcome:
+    """Runs different orders of a model, then the best of each part together, beside the searched
+    one: what is better there as well is remembered for boards of the platform, whatever stops the
+    second run."""
+    runs = _Runs(job, measurer)
+    found = candidates(runs.graph, job.profile, job.most, job.options.random_seed)
+    timed = runs.run(found)
+    if together := runs.together(found):
+        timed += runs.run([*(c for c in found if c.origin == _SEARCHED), together])[1:]
+    table, rows = build_orders(job.profile)
+    kept = [
+        Kept(part.name, row.ratio) for row in rows for part in runs.parts if part.key == row.graph
+    ]
+    return OrderOutcome(sorted(timed, key=lambda t: t.measured_us), kept, table)
+
+
+def has_untried_orders(job: OrderJob) -> bool:
+    """Whether a model has several orders, and this kit timed none of them on the board."""
+    with History() as history:
+        here = (job.board, job.model.stem, job.threads, VERSION)
+        if any(
+            (m.board, m.model, m.threads, m.kit_version) == here
+            for m in history.read_orders(job.profile.platform).measurements
+            if m.source in (BoardOrders.source, EstimatedOrders.source)
+        ):
+            return False
+    graph = prepare(job.model, job.profile, job.options)[1].graph
+    return len(candidates(graph, job.profile, 2, job.options.random_seed)) > 1
+
+
+def build_orders(board: BoardProfile) -> tuple[Path, tuple[OrderRow, ...]]:
+    """Builds the table of a board's platform from the history: the file, and its rows."""
+    with History() as history:
+        rows = order_rows(history.read_orders(board.platform).measurements)
+    return write_orders(board, rows), rows
+
+
+class _Runs:
+    """Runs orders of a model, and adds to the history what its parts took."""
+
+    def __init__(self, job: OrderJob, measurer: OrderMeasurer) -> None:
+        self._job, self._measurer = job, measurer
+        self._imported, self._made = prepare(job.model, job.profile, job.options)
+        self.graph = self._made.graph
+        self._place = {node.name: i for i, node in enumerate(self.graph.nodes)}
+        self.parts = parts_of(self.graph, job.profile)
+        self._costs: dict[tuple[Part, tuple[int, ...]], float] = {}
+
+    def run(self, found: Sequence[Candidate]) -> list[Timed]:
+        """Times orders in turns, the searched one among them."""
+        bundles = [self._bundle(each) for each in found]
+        turns = self._measurer.times(bundles)
+        (searched,) = (i for i, each in enumerate(found) if each.origin == _SEARCHED)
+        measured = []
+        for part in self.parts:
+            orders = [part.order(each.graph, self._place) for each in found]
+            costs = [self._cost(part, each) for each in turns]
+            for order, cost in dict(zip(orders, costs, strict=True)).items():
+                if cost > 0 and costs[searched] > 0:
+                    usual = orders[searched], costs[searched]
+                    measured.append(self._measurement(part, order, cost, *usual))
+                    self._costs[part, order] = cost / costs[searched]
+        with History() as history:
+            history.add_orders(measured)
+        totals = [statistics.median(t.total for t in each) for each in turns]
+        return [
+            Timed(each, bundle, total / self._measurer.per_us)
+            for each, bundle, total in zip(found, bundles, totals, strict=True)
+        ]
+
+    def together(self, found: Sequence[Candidate]) -> Candidate | None:
+        """The best order of each part that gains by another one than the searched, if one does."""
+        (searched,) = (each.graph for each in found if each.origin == _SEARCHED)
+        nodes, gains = list[Node](), False
+        for part in self.parts:
+            order = part.order(searched, self._place)
+            known = [o for p, o in self._costs if p == part]
+            best = min(known, key=lambda o: self._costs[part, o], default=order)
+            if best != order and self._costs[part, best] <= WORTH:
+                order, gains = best, True
+            nodes += (self.graph.nodes[part.start + i] for i in order)
+        graph = replace(self.graph, nodes=tuple(nodes))
+        return _candidate(_TOGETHER, graph, self._job.profile) if gains else None
+
+    def _bundle(self, candidate: Candidate) -> Bundle:
+        job = self._job
+        job.tell(f"compiling order {candidate.origin}")
+        made, options = (
+            replace(self._made, graph=candidate.graph),
+            replace(job.options, order="import"),
+        )
+        digest = model_hash(job.model)
+        artifact = build_graph(self._imported, made, digest, job.profile, options=options)
+        return sign_bundle(build_bundle(artifact, job.profile))
+
+    def _cost(self, part: Part, turns: Sequence[Times]) -> float:
+        """Of its operators together, the median of all turns; views take no time."""
+        nodes = part.nodes(self.graph)
+        return statistics.median(
+            sum(turn.operators.get(node.name, 0.0) for node in nodes) for turn in turns
+        )
+
+    def _measurement(
+        self,
+        part: Part,
+        order: tuple[int, ...],
+        cost: float,
+        searched: tuple[int, ...],
+        usual: float,
+    ) -> OrderMeasurement:
+        job, measurer = self._job, self._measurer
+        return OrderMeasurement(
+            board=job.board,
+            platform=job.profile.platform,
+            model=job.model.stem,
+            part=part.name,
+            graph=part.key,
+            order=order,
+            searched=searched,
+            threads=job.threads,
+            cost=cost,
+            default_cost=usual,
+            when=job.now,
+            kit_version=VERSION,
+            source=measurer.source,
+            unit=measurer.unit,
+        )
+
+
+def candidates(graph: Graph, board: BoardProfile, most: int, random_seed: int) -> list[Candidate]:
+    """Different orders, at most so many: the searched one, the importer's, that of least memory,
+    the rest drawn at random."""
+    found: dict[tuple[str, ...], Candidate] = {}
+
+    def add(origin: str, ordered: Graph) -> None:
+        names = tuple(n.name for n in ordered.nodes)
+        if names not in found and len(found) < most:
+            found[names] = _candidate(origin, ordered, board)
+
+    costs = CostModel.of(board)
+    units = assign_units(graph, board, costs.cost)
+    ways: tuple[Order, ...] = (_SEARCHED, "import", "memory")
+    for way in ways:
+        options = CompileOptions(order=way, random_seed=random_seed)
+        add(way, schedule(graph, board, options, units, costs).graph)
+    dag, random = dag_of(graph), Random(random_seed)
+    for i in range(2 * most):
+        steps = _STEPS_PER_NODE * dag.size
+        order = shuffled(dag, range(dag.size), random, steps)
+        add(f"random {i}", replace(graph, nodes=tuple(graph.nodes[k] for k in order)))
+    return list(found.values())
+
+
+def _candidate(origin: str, graph: Graph, board: BoardProfile) -> Candidate:
+    kept = schedule(graph, board, CompileOptions(order="import"))
+    size = len(graph.nodes)
+    peak = buffers_of(graph, 0, size).peak(range(size))
+    return Candidate(origin, graph, kept.makespan_us, peak)

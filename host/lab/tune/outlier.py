@@ -1,0 +1,96 @@
+"""The threshold of one layer's outlier split, from sample activations: error against cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgekit.device.runtime.arrays.outlier import THRESHOLD, OutlierWeights, outlier_matmul
+from edgekit.host.errors import InputError
+
+_COUNTS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)  # of outliers, tried
+_MOST_SHARE = 4  # of the channels: with more than one in so many, a split saves little
+_TARGET = 0.01
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A threshold on the samples: outliers in the mean of a sample, relative error (Frobenius)
+    against the product of the dequantized weights, and cost in multiply-adds of floats."""
+
+    threshold: float
+    outliers: float
+    error: float
+    cost: float
+
+
+@dataclass(frozen=True)
+class ThresholdChoice:
+    """The trial chosen and why; `usual` is that of the constant, and `trials` are all, by cost."""
+
+    chosen: Trial
+    reason: str
+    usual: Trial
+    trials: tuple[Trial, ...]
+
+
+def choose_threshold(
+    samples: Sequence[NDArray[Any]], weights: OutlierWeights, target: float = _TARGET
+) -> ThresholdChoice:
+    """The threshold of least cost whose error is at most `target`; else that of least error.
+
+    samples: activations [rows, k] of the layer, float32 or float16. Raises InputError if there are
+    none, and what outlier_matmul raises.
+    """
+    samples = [sample for sample in samples if sample.size]
+    if not samples or not target > 0:
+        raise InputError(
+            "expected samples with rows and a target above 0 to choose a threshold, found "
+            f"{len(samples)} samples and {target}"
+        )
+    whole = weights.dequantized()
+    exact = [sample.astype(np.float32) @ whole for sample in samples]
+    usual = _try(samples, weights, exact, THRESHOLD)
+    tried = [_try(samples, weights, exact, each) for each in _candidates(samples)]
+    trials = tuple(sorted((*tried, usual), key=lambda trial: (trial.cost, trial.error)))
+    good = next((trial for trial in trials if trial.error <= target), None)
+    if good:
+        reason = f"the cheapest of {len(trials)} thresholds with an error of at most {target:.2%}"
+        return ThresholdChoice(good, reason, usual, trials)
+    least = min(trials, key=lambda trial: (trial.error, trial.cost))
+    reason = f"no threshold comes below {target:.2%}; this one comes closest"
+    return ThresholdChoice(least, reason, usual, trials)
+
+
+def _candidates(samples: Sequence[NDArray[Any]]) -> list[float]:
+    """Thresholds between two channels each, in the order of their largest values."""
+    largest = np.max([np.abs(s).max(axis=0).astype(np.float64) for s in samples], axis=0)
+    falling = np.sort(largest)[::-1]
+    found = []
+    for count in _COUNTS:
+        if count * _MOST_SHARE > len(falling):
+            break
+        above = falling[count - 1] if count else 2 * falling[0] + 1
+        if falling[count] < above:
+            found.append(float(above + falling[count]) / 2)
+    return [each for each in found if each > 0]
+
+
+def _try(
+    samples: Sequence[NDArray[Any]],
+    weights: OutlierWeights,
+    exact: Sequence[NDArray[np.float32]],
+    threshold: float,
+) -> Trial:
+    wrong = size = cost = outliers = 0.0
+    for sample, right in zip(samples, exact, strict=True):
+        found, about = outlier_matmul(sample, weights, threshold, path="split", explain=True)
+        wrong += float(np.square(found - right, dtype=np.float64).sum())
+        size += float(np.square(right, dtype=np.float64).sum())
+        cost += about.report.split_cost
+        outliers += about.outliers / len(samples)
+    return Trial(threshold, outliers, (wrong / size) ** 0.5 if size else 0.0, cost)

@@ -1,0 +1,126 @@
+"""The methods that are worth measuring: analytic pruning, then the neighbors of the best."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from edgekit.host.lab.tune.products import Product
+from edgekit.kb.costs.tile_cost import tile_cost
+from edgekit.kb.tables.method import Method, analytic_method, method_of_tile
+from edgekit.kb.targets.board import BoardProfile, Caches, caches_of
+from edgekit.kb.targets.isa import BYTES
+
+_SLACK = 2  # blocks may be this much larger than the caches they are made for
+_LEAST_K = 16
+_MOST_TILES = 8
+_WORTH = 1.5  # times the least cost by the analytic model: worth measuring
+
+
+def default_method(board: BoardProfile, product: Product) -> Method:
+    """What everything is measured against: the analytic method, cut to the product."""
+    p = product
+    return analytic_method(board, p.shape, p.dtype, p.threads, p.packed).cut(p.shape)
+
+
+def first_methods(board: BoardProfile, product: Product, counted: bool) -> list[Method]:
+    """The default method, then each register tile with its own blocks, packing B or not. Where B
+    was packed beforehand, also with packed blocks of an A of half of L2 or more.
+
+    Where instructions are `counted`, packing that the default does without is left out: what it
+    saves is cache misses, which a count does not show.
+    """
+    p = product
+    found = [default_method(board, p)]
+    for mr, nr in _tiles(board, p):
+        made = method_of_tile(board, mr, nr, p.shape, p.dtype, p.threads, p.packed)
+        found.append(made.cut(p.shape))
+        if p.dtype == "f32" and p.packed != "b" and not counted and 1 not in (mr, nr):
+            found.append(replace(made, pack_b=not made.pack_b).cut(p.shape))
+        if p.dtype == "f32" and p.packed == "b" and not counted and _is_large(board, product):
+            found.append(_a_near(board, made).cut(p.shape))
+    return list(dict.fromkeys(found))
+
+
+def _is_large(board: BoardProfile, product: Product) -> bool:
+    m, k = product.shape.m, product.shape.k
+    return (
+        1 not in (m, product.shape.n) and m * k * BYTES[product.dtype] >= caches_of(board).l2 // 2
+    )
+
+
+def _a_near(board: BoardProfile, made: Method) -> Method:
+    """Panels of A in 3/4 of L1, in a packed block of a quarter of L2: each is read by all tiles of
+    a row, while panels of B come from L2 one after the other (Goto and van de Geijn, "Anatomy of
+    High-Performance Matrix Multiplication", TOMS 2008, with A and B in each other's place)."""
+    caches, size = caches_of(board), BYTES["f32"]
+    rows = min(made.mr, made.nr)
+    kc = max(caches.l1 * 3 // 4 // (rows * size) // _LEAST_K * _LEAST_K, _LEAST_K)
+    mc = max(caches.l2 // 4 // (kc * size) // made.mr * made.mr, made.mr)
+    return replace(made, kc=kc, mc=mc, pack_a=True)
+
+
+def _tiles(board: BoardProfile, product: Product) -> Iterator[tuple[int, int]]:
+    """The tiles worth a try, normal and transposed: of those that need the same number of panels
+    the smallest, because panels are of equal width anyway."""
+    m, n, vl = product.shape.m, product.shape.n, board.isa.vl
+    heights = board.isa.columns.of(product.dtype)
+    found = set()
+    for nv, height in enumerate(heights, 1):
+        if n > 1 and (nv == 1 or (nv - 1) * vl < n):
+            found.add((min(height, m), nv * vl))
+        if m > 1 and (nv == 1 or (nv - 1) * vl < m) and min(height, n) % vl:
+            found.add((nv * vl, min(height, n)))
+    p = product
+    costs = sorted((tile_cost(board, *each, p.shape, p.dtype, p.packed), each) for each in found)
+    return (each for cost, each in costs[:_MOST_TILES] if cost <= _WORTH * costs[0][0])
+
+
+def neighbors(board: BoardProfile, product: Product, best: Method, counted: bool) -> list[Method]:
+    """Methods one step from the best: another block, packing, or axis of the threads.
+
+    None where instructions are `counted`: what these change is not in a count.
+    """
+    if counted:
+        return []
+    caches, size = caches_of(board), BYTES[product.dtype]
+    found = [_whole_depth(best, product, caches), *_other_blocks(best)]
+    found += _other_packing(best, product)
+    if product.threads > 1:
+        found.append(replace(best, split="n" if best.split == "m" else "m"))
+    cut = (method.cut(product.shape) for method in found)
+    kept = [m for m in cut if m != best and _fits(m, caches, size, product.shape.k)]
+    return list(dict.fromkeys(kept))
+
+
+def _whole_depth(best: Method, product: Product, caches: Caches) -> Method:
+    """Sums in one go: good where few panels share a block, so that it need not stay in L1."""
+    k = product.shape.k
+    rows = caches.l2 // (k * BYTES[product.dtype]) // best.mr * best.mr
+    return replace(best, kc=k, mc=min(best.mc, max(rows, best.mr)))
+
+
+def _other_blocks(best: Method) -> Iterator[Method]:
+    for name, step in (("kc", _LEAST_K), ("mc", best.mr), ("nc", best.nr)):
+        value = getattr(best, name)
+        for other in (value * 2, value // 2):
+            rounded = max(other // step * step, step)
+            yield replace(best, **{name: rounded})
+
+
+def _other_packing(best: Method, product: Product) -> Iterator[Method]:
+    if product.packed != "b" and product.dtype == "f32":  # bytes must be interleaved anyway
+        yield replace(best, pack_b=not best.pack_b)
+    if product.packed != "a":
+        yield replace(best, pack_a=not best.pack_a)
+
+
+def _fits(method: Method, caches: Caches, size: int, k: int) -> bool:
+    kc = min(method.kc, k)
+    if 1 in (method.mr, method.nr):
+        return True
+    return (
+        kc * min(method.mr, method.nr) * size <= _SLACK * caches.l1
+        and method.mc * kc * size <= _SLACK * caches.l2
+        and (kc >= _LEAST_K or kc == k)
+    )

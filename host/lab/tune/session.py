@@ -1,0 +1,59 @@
+"""One tuning of one board: lock, kernels to the board, search, and what a lost link means."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from edgekit.device.version import VERSION
+from edgekit.host.compiler.tables.gemm import kit_table
+from edgekit.host.deploy.release.session import owner
+from edgekit.host.deploy.transport import Transport
+from edgekit.host.errors import UnreachableError
+from edgekit.host.lab.history.store import History
+from edgekit.host.lab.tune.lock import tuning_alone
+from edgekit.host.lab.tune.measure import BoardMeasurer
+from edgekit.host.lab.tune.products import Product
+from edgekit.host.lab.tune.tuner import Outcome, Plan, Progress, Tuner
+from edgekit.kb.features import Sequences
+from edgekit.kb.tables.method import Method
+from edgekit.kb.targets.board import BoardProfile
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to tune; `now` gives the time of day as text. `given`: see `Plan`."""
+
+    board: str
+    profile: BoardProfile
+    products: tuple[Product, ...]
+    seconds: float
+    now: Callable[[], str]
+    given: Mapping[Product, Method] = field(default_factory=dict)
+    check: Callable[[], None] = lambda: None
+
+
+def tune(
+    job: Job, transport: Transport, emulated: bool, on_progress: Callable[[Progress], None]
+) -> Outcome:
+    """Tunes a board; everything measured is in the history, however this ends.
+
+    Raises BusyError if the board is being tuned, UnreachableError if it is lost on the way.
+    """
+    holder = f"{owner()}, since {job.now()}"
+    with tuning_alone(job.board, holder), History() as history:
+        base = kit_table(job.profile)
+        sequences = base.sequences if base else Sequences()
+        began = time.monotonic()
+        measurer = BoardMeasurer(transport, job.profile, emulated)  # which may have to compile
+        left = max(job.seconds - (time.monotonic() - began), 0.0)
+        plan = Plan(
+            job.board, job.profile, job.products, left, VERSION, job.given, sequences, job.check
+        )
+        try:
+            return Tuner(plan, measurer, history, time.monotonic, job.now).run(on_progress)
+        except UnreachableError as error:
+            raise UnreachableError(
+                f"{error}; what was measured is kept, and the same command goes on"
+            ) from None

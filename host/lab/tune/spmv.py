@@ -1,0 +1,103 @@
+"""Finds how to store a class of sparse matrices on a board: settings are tried one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings, default_settings
+from edgekit.device.runtime.arrays.sparse_input import Csr, library
+from edgekit.device.runtime.arrays.sparse_library import VALUE_BYTES
+from edgekit.device.runtime.arrays.sparse_table import Answer, Row, key_of
+from edgekit.host.compiler.lowering.sparse.strips import strip_height
+from edgekit.host.compiler.tables.spmv import spmv_table_of
+from edgekit.host.lab.tune.spmv_board import BoardResult, SpmvMeasurer
+from edgekit.kb.targets.board import BoardProfile
+
+_WINDOWS = (0, 512, 4096, 65536)
+_WIDE = (0, 1, 64)
+_WIDTHS = (8, 64)
+_COLUMNS = (0, 1 << 17, 1 << 18)  # of a part: half of common L2 caches, and all
+_BETTER = 0.97  # of the time so far: less is noise
+_DIGITS = 4
+
+
+@dataclass(frozen=True)
+class TunedMatrix:
+    """The row for one matrix; `rule`: the settings it has without; `tried` ones were measured."""
+
+    row: Row
+    rule: BlockSettings
+    tried: int
+
+
+def settings_for(board: BoardProfile, matrix: Csr) -> Answer:
+    """What the board's table says of a matrix, else the patent's rule."""
+    found = library().features(matrix.rows())
+    height = strip_height(board.isa, found.stored)
+    rule = default_settings(found.mean, height, VALUE_BYTES[found.stored])
+    return spmv_table_of(board).lookup(found, rule)
+
+
+def tune_matrix(
+    measurer: SpmvMeasurer,
+    board: BoardProfile,
+    name: str,
+    matrix: Csr,
+    threads: int = 1,
+    seconds: float = 1.0,
+    show: Callable[[str], None] = lambda _: None,
+) -> TunedMatrix:
+    """Tries other settings than the rule's, dimension by dimension, each in turns with the best so
+    far. Raises what the measurer raises."""
+    measurer.send(matrix)
+    try:
+        found = library().features(matrix.rows())
+        height = strip_height(board.isa, found.stored)
+        rule = best = default_settings(found.mean, height, VALUE_BYTES[found.stored])
+        tried = 0
+        for step in _steps(rule, measurer.unit, found.cols):
+            candidates = [how for how in (step(best, value) for value in step.values)
+                          if how != best]  # fmt: skip
+            best = _choose(measurer.measure([*candidates, best], threads, seconds), best)
+            tried += len(candidates)
+            show(f"{name}: {step.name}: {len(candidates)} tried")
+        last = measurer.measure([best, rule], threads, seconds)
+    finally:
+        measurer.forget()
+    ratio = float(f"{last.forms[0].median / last.forms[1].median:.{_DIGITS}g}")
+    better = best != rule and ratio < _BETTER
+    row = Row(key_of(found), best if better else None, name, ratio if better else 1.0)
+    return TunedMatrix(row, rule, tried)
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One dimension of the settings and the values to try."""
+
+    name: str
+    values: tuple[int, ...]
+
+    def __call__(self, how: BlockSettings, value: int) -> BlockSettings:
+        given: dict[str, Any] = {self.name: value}
+        if self.name in ("diagonal", "windows"):
+            given = {self.name: bool(value)}
+        return replace(how, **given)
+
+
+def _steps(rule: BlockSettings, unit: str, cols: int) -> Iterator[_Step]:
+    yield _Step("diagonal", (0, 1))
+    yield _Step("windows", (0, 1))
+    yield _Step("window", _WINDOWS)
+    yield _Step("wide_from", _WIDE)
+    if unit == "seconds":  # instructions do not tell of bytes and caches
+        yield _Step("columns", tuple(n for n in _COLUMNS if n < cols))
+        yield _Step("index_bytes", (0, 2, 4))
+    yield _Step("width", (rule.width, *_WIDTHS))
+
+
+def _choose(found: BoardResult, best: BlockSettings) -> BlockSettings:
+    *others, known = found.forms
+    fastest = min(others, key=lambda form: form.median, default=known)
+    return fastest.settings if fastest.median < _BETTER * known.median else best

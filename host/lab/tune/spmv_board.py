@@ -1,0 +1,146 @@
+"""Measures sparse matrices on a board with the runtime's spmv-bench command."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from edgekit.device.runtime.agent.hotspots import Bottleneck, HotFunction, HotInstruction, Hotspots
+from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings
+from edgekit.device.runtime.arrays.sparse_input import Csr
+from edgekit.device.runtime.arrays.sparse_table import Features
+from edgekit.host.common.decode import NotAnAnswerError, fitting
+from edgekit.host.compiler.toolchain.kernels import build_kernels
+from edgekit.host.deploy.release.answers import FormAnswer, SpmvAnswer, SpmvHotspots
+from edgekit.host.deploy.release.runtime import BoardRuntime
+from edgekit.host.deploy.transport import Transport
+from edgekit.kb.targets.board import BoardProfile
+
+_FOLDER = "kernels"
+_REQUEST = f"{_FOLDER}/spmv.json"
+_SEND_SECONDS = 600.0
+_SPARE_SECONDS = 300.0  # for a slow board's Python
+_TIMES_OVER = 20.0
+_TIMES: tuple[Literal["p10_us", "median_us", "p90_us"], ...] = ("p10_us", "median_us", "p90_us")
+
+
+@dataclass(frozen=True)
+class FormCost:
+    """One block form of a matrix: seconds (p10, median, p90), or instructions in all three."""
+
+    settings: BlockSettings
+    padding: float
+    bytes: int
+    p10: float
+    median: float
+    p90: float
+
+
+@dataclass(frozen=True)
+class BoardResult:
+    """What a board measured; triad: bytes per second of STREAM's triad, None if not asked."""
+
+    features: Features
+    height: int
+    forms: tuple[FormCost, ...]
+    triad: float | None
+
+
+class SpmvMeasurer:
+    """Sends the kernels of `profile`; `emulated`: counts instructions, since times say nothing."""
+
+    def __init__(self, transport: Transport, profile: BoardProfile, emulated: bool) -> None:
+        self._transport, self._emulated = transport, emulated
+        self._runtime = BoardRuntime(transport)
+        library = build_kernels(profile)
+        self._library = f"{_FOLDER}/{hashlib.sha256(library).hexdigest()[:16]}.so"
+        transport.put(library, self._library, deadline=_SEND_SECONDS)
+        self._matrix = ""
+
+    @property
+    def unit(self) -> str:
+        return "instructions" if self._emulated else "seconds"
+
+    def send(self, matrix: Csr) -> None:
+        """Puts the matrix on the board; it is what `measure` measures from now on."""
+        self.forget()
+        file = io.BytesIO()
+        shape = np.array(matrix.shape, np.int64)
+        np.savez(file, indptr=matrix.indptr, indices=matrix.indices, data=matrix.data, shape=shape)
+        data = file.getvalue()
+        self._matrix = f"{_FOLDER}/{hashlib.sha256(data).hexdigest()[:16]}.npz"
+        self._transport.put(data, self._matrix, deadline=_SEND_SECONDS)
+
+    def forget(self) -> None:
+        """Takes the matrix off the board."""
+        if self._matrix:
+            self._transport.remove(self._matrix, deadline=_SEND_SECONDS)
+            self._matrix = ""
+
+    def measure(
+        self,
+        settings: Sequence[BlockSettings],
+        threads: int = 1,
+        seconds: float = 1.0,
+        triad: bool = False,
+    ) -> BoardResult:
+        """Costs of each form, in turns with the last. Raises what the board's runtime raises."""
+        found = self._call(
+            settings,
+            threads=threads,
+            seconds=seconds,
+            count=self._emulated,
+            triad=triad and not self._emulated,
+        )
+        answer = fitting(found, SpmvAnswer)
+        if len(answer["results"]) != len(settings):
+            raise NotAnAnswerError(
+                f"expected costs of {len(settings)} forms, found {len(answer['results'])}"
+            )
+        found_features: dict[str, Any] = dict(answer["features"])
+        features = {key: found_features[key] for key in Features.__dataclass_fields__}
+        forms = tuple(_form(result) for result in answer["results"])
+        rate = answer["triad_bytes_per_second"]
+        return BoardResult(Features(**features), answer["height"], forms, rate)
+
+    def hotspots(self, settings: BlockSettings, seconds: float = 1.0) -> Hotspots:
+        """The places where the board spends its time on one thread, and what it waits for."""
+        answer = self._call([settings], seconds=seconds, hotspots=True)
+        found = fitting(answer, SpmvHotspots)["hotspots"]
+        why = found["bottleneck"]
+        return Hotspots(
+            Bottleneck(why["kind"], why["why"]),
+            tuple(HotFunction(each["percent"], each["name"]) for each in found["functions"]),
+            tuple(HotInstruction(each["percent"], each["text"]) for each in found["instructions"]),
+            tuple(found["missing"]),
+        )
+
+    def _call(self, settings: Sequence[BlockSettings], **options: Any) -> dict[str, Any]:
+        request = {
+            "matrix": self._matrix,
+            "settings": [asdict(how) for how in settings],
+            **options,
+        }
+        self._transport.put(json.dumps(request).encode(), _REQUEST, deadline=_SEND_SECONDS)
+        return self._runtime.call(
+            "spmv-bench",
+            *("--request", _REQUEST, "--library", self._library),
+            deadline=_SPARE_SECONDS + _TIMES_OVER * float(options["seconds"]),
+        )
+
+
+def _form(result: FormAnswer) -> FormCost:
+    if "instructions" in result:
+        low = median = high = float(result["instructions"])
+    elif "time" in result:
+        low, median, high = (1e-6 * result["time"][key] for key in _TIMES)
+    else:
+        raise NotAnAnswerError("expected times or instructions of a form, found neither")
+    settings = BlockSettings.of(result["settings"])
+    return FormCost(settings, float(result["padding"]), result["bytes"], low, median, high)

@@ -1,0 +1,104 @@
+"""GEMM tables made of the history, and what their rows claim."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgekit.host.common.files import write_whole
+from edgekit.host.compiler.tables.gemm import kit_table, table_of
+from edgekit.host.errors import InputError
+from edgekit.host.lab.history.store import History
+from edgekit.host.lab.tune.build import build_table
+from edgekit.host.lab.tune.compare import Change, changed_operators
+from edgekit.host.lab.tune.field_profiles import FieldHistory, field_history
+from edgekit.host.lab.tune.learn import Regret, learn_sequences, regret_of
+from edgekit.host.lab.tune.products import Product
+from edgekit.kb.features import Packed
+from edgekit.kb.tables.gemm_file import table_text
+from edgekit.kb.tables.gemm_table import KnowledgeBase
+from edgekit.kb.tables.method import Method
+from edgekit.kb.tables.supported import without_impossible
+from edgekit.kb.targets.board import BoardProfile
+
+
+def methods_of_rows(
+    table: KnowledgeBase, platform: str, dtype: str | None, threads: int, packed: Packed | None
+) -> dict[Product, Method]:
+    """What the rows of a platform claim, cut to the products they were measured on; of one dtype
+    and `packed`, if they are named."""
+    found: dict[Product, Method] = {}
+    for row in table.rows:
+        key = row.key
+        wanted = (dtype or key.dtype, threads, packed or key.packed)
+        same = (key.dtype, key.threads, key.packed) == wanted
+        if row.method and same and table.platforms[key.platform] == platform:
+            product = Product(row.shape, key.dtype, key.threads, key.packed)
+            found[product] = row.method.cut(row.shape)
+    return found
+
+
+@dataclass(frozen=True)
+class Built:
+    """A table made from the history, from so many measurements of products and of operators;
+    `skipped` ones cannot be true. `field`: what boards in the field added; `changes`: rows of
+    operators that differ from those of the table that was used until now. Not `written`: boards
+    sent profiles, and nothing in them speaks against the table as it is."""
+
+    table: KnowledgeBase
+    measurements: int
+    operators: int
+    skipped: int
+    regret: Regret
+    field: FieldHistory
+    changes: tuple[Change, ...]
+    written: bool = True
+
+
+def build_for(board: BoardProfile, path: Path, alone: bool) -> Built:
+    """Builds the table of a board and writes it to `path`; raises InputError where nothing is
+    known of the board, OSError.
+
+    Products that were not measured keep the rows of the kit's own table, unless `alone`; and with
+    them its sequences, under which these rows were built. Only a table of its own learns others.
+    """
+    with History() as history:
+        read, operators = history.read(board.platform), history.read_operators(board.platform)
+    field = field_history(board.platform)
+    of_operators = [*operators.measurements, *field.measurements]
+    base = None if alone else kit_table(board)
+    skipped = read.skipped + operators.skipped
+    before = _used_until_now(board)
+    if not (read.measurements or of_operators):
+        if before is None or not (field.releases or field.left_out):
+            raise InputError(
+                f"expected measurements of {board.platform} in the history, found none; make some: "
+                f"edgekit tune gemm --board {board.name}, or tune model"
+            )
+        regret = regret_of(before.sequences, (), board)
+        return Built(before, 0, 0, skipped, regret, field, (), written=False)
+    if base is None:
+        sequences, regret = learn_sequences(read.measurements, board)
+    else:
+        sequences, regret = base.sequences, regret_of(base.sequences, read.measurements, board)
+    made = build_table(read.measurements, (board.platform,), sequences, base, board, of_operators)
+    table = without_impossible(made, board)  # the history may be of kernels that are no more
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, table_text(table).encode())
+    return Built(
+        table,
+        len(read.measurements),
+        len(of_operators),
+        skipped,
+        regret,
+        field,
+        changed_operators(before, table, of_operators) if before else (),
+    )
+
+
+def _used_until_now(board: BoardProfile) -> KnowledgeBase | None:
+    """None if it is damaged, which building another one mends."""
+    try:
+        return table_of(board)
+    except InputError:
+        return None

@@ -1,0 +1,347 @@
+"""The search for good methods, apart from what it measures with.
+
+Everything measured goes into the history at once. A tuner that is started again reads it back
+and goes on where it was, because what it proposes depends on what is known and nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from edgekit.host.lab.history.store import History
+from edgekit.host.lab.tune.products import Product
+from edgekit.host.lab.tune.propose import default_method, first_methods, neighbors
+from edgekit.kb.features import GemmKey, Sequences, key_of
+from edgekit.kb.tables.measurement import Measurement
+from edgekit.kb.tables.method import Method, limits_of
+from edgekit.kb.targets.board import BoardProfile
+
+_METHOD_SECONDS = 0.03  # on the board, per method of a product
+_BATCH_SECONDS = 8.0  # of one trip to the board
+_BATCH_OPERATIONS = 5e8  # likewise, where instructions are counted
+_SAME = 1.01  # times the best: as good, so that noise does not lead the search around
+_MOST_METHODS = 40  # of a product
+_CONFIRMED = 3  # methods that are measured again in the end, so that luck does not decide
+
+Known = dict[Method, list[float]]  # ratios to the default
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one product takes, in the measurer's unit: median, (p90 - p10) / median, and p10.
+
+    What disturbs a board only ever adds to a time. On a busy one the low end is still what a
+    method takes, and the median is not: methods are compared by `low`.
+    """
+
+    median: float
+    spread: float
+    low: float
+
+
+@dataclass(frozen=True)
+class Question:
+    """Methods to measure on one product, in turns with its default; `seconds` in all."""
+
+    product: Product
+    default: Method
+    methods: tuple[Method, ...]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Timed:
+    """The answer: the default, the methods in their order, and which x86 CPU it was."""
+
+    default: Cost
+    methods: tuple[Cost, ...]
+    cpu: str = ""
+
+
+class Measurer(Protocol):
+    """Measures on a board. `unit`: "seconds" or "instructions"."""
+
+    @property
+    def unit(self) -> str: ...
+
+    def measure(
+        self, questions: Sequence[Question], on_answer: Callable[[int, Timed | None], None]
+    ) -> None:
+        """Answers each question, by its position, as soon as the board has; None: it could not."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to tune: `board` is its name, `profile` what it is; `seconds` of budget. Products that
+    are `given` a method get that one measured, and no search. `sequences` are those of the table,
+    which say what products share a row. `check` raises where the board has become too noisy to
+    go on: what was measured until then is kept."""
+
+    board: str
+    profile: BoardProfile
+    products: tuple[Product, ...]
+    seconds: float
+    kit_version: str
+    given: Mapping[Product, Method] = field(default_factory=dict)
+    sequences: Sequences = field(default_factory=Sequences)
+    check: Callable[[], None] = lambda: None
+
+
+@dataclass(frozen=True)
+class Progress:
+    """`done` products of `total` in this round; `gain`: geometric mean over the default."""
+
+    step: int
+    done: int
+    total: int
+    measured: int
+    gain: float
+    seconds_left: float
+    product: Product
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best method found of a product; `ratio` is its cost over the default's."""
+
+    product: Product
+    method: Method
+    ratio: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`measured` now, `known` from before; `finished`: nothing is left to try. `refused` products
+    do not fit into the board's memory."""
+
+    best: tuple[Best, ...]
+    measured: int
+    known: int
+    finished: bool
+    refused: tuple[Product, ...]
+
+
+class Tuner:
+    """`clock` gives seconds, `now` the time of day as text."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        measurer: Measurer,
+        history: History,
+        clock: Callable[[], float],
+        now: Callable[[], str],
+    ) -> None:
+        self._plan, self._measurer, self._history = plan, measurer, history
+        self._clock, self._now = clock, now
+        self._end = clock() + plan.seconds
+        self._known = self._read_back()
+        self._before = sum(len(ratios) for k in self._known.values() for ratios in k.values())
+        self._measured = 0
+        self._refused: set[Product] = set()
+
+    def run(self, on_progress: Callable[[Progress], None]) -> Outcome:
+        """Searches until the budget is used or nothing is left to try.
+
+        First every product gets the analytic candidates, then every one a step of local search,
+        and so on: whenever it is stopped, no product was forgotten. In the end products that share
+        a row of the table get each other's best methods, for one has to do for all.
+        """
+        going_on, step = list(self._plan.products), 0
+        while going_on:
+            asked = [q for p in going_on if (q := self._ask(p, step))]
+            if not self._measure(asked, step, on_progress):
+                return self._outcome(finished=False)
+            if step > 0:
+                going_on = [q.product for q in asked]
+            done = self._refused | self._plan.given.keys()
+            going_on = [p for p in going_on if p not in done]
+            step += 1
+        for ask in (self._ask_of_others, self._confirm):
+            asked = [q for p in self._plan.products if (q := ask(p))]
+            if not self._measure(asked, step, on_progress):
+                return self._outcome(finished=False)
+        return self._outcome(finished=True)
+
+    def _ask(self, product: Product, step: int) -> Question | None:
+        """What one step wants to know of a product, if it is not known."""
+        known, profile = self._known[product], self._plan.profile
+        if product in self._plan.given:
+            wanted = [default_method(profile, product), self._plan.given[product]]
+        elif step == 0:
+            wanted = first_methods(profile, product, self._counting)
+        else:
+            wanted = neighbors(profile, product, _center(known), self._counting)
+        return self._question_new(product, wanted)
+
+    def _ask_of_others(self, product: Product) -> Question | None:
+        """The best methods of the products that share a row with this one."""
+        if self._counting or not self._may_share(product):
+            return None
+        key, profile = self._key(product), self._plan.profile
+        mates = [p for p in self._plan.products if self._may_share(p) and self._key(p) == key]
+        best = ((_best(self._known[mate]), mate) for mate in mates if mate != product)
+        made = (limits_of(method, mate.shape, profile, mate.dtype) for method, mate in best)
+        return self._question_new(product, [method.cut(product.shape) for method in made])
+
+    def _may_share(self, product: Product) -> bool:
+        done = product in self._refused or product in self._plan.given
+        return not done and bool(self._known[product])
+
+    def _key(self, product: Product) -> GemmKey:
+        p = product
+        return key_of(p.shape, 0, self._plan.sequences, p.dtype, p.threads, p.packed)
+
+    def _confirm(self, product: Product) -> Question | None:
+        """The best methods once more; counts repeat anyway."""
+        if self._counting or product in self._refused:
+            return None
+        known = self._known[product]
+        best = sorted(known, key=lambda m: (statistics.median(known[m]), m))[:_CONFIRMED]
+        return self._question(product, [m for m in best if len(known[m]) == 1])
+
+    def _question_new(self, product: Product, wanted: Iterable[Method]) -> Question | None:
+        """A question for the methods that are not known, unless too many are."""
+        known = self._known[product]
+        missing = [m for m in dict.fromkeys(wanted) if m not in known]
+        return self._question(product, missing[: max(_MOST_METHODS - len(known), 0)])
+
+    def _question(self, product: Product, methods: list[Method]) -> Question | None:
+        if not methods:
+            return None
+        default = default_method(self._plan.profile, product)
+        others = tuple(m for m in methods if m != default)
+        return Question(product, default, others, _METHOD_SECONDS * (len(others) + 1))
+
+    def _measure(
+        self,
+        questions: Sequence[Question],
+        step: int,
+        on_progress: Callable[[Progress], None],
+    ) -> bool:
+        """Asks the board batch by batch; False if the budget is used before all are answered."""
+        done = 0
+        for batch in _batches(questions, self._counting):
+            if self._measured and self._clock() >= self._end:
+                return False  # but never before something was found out: the next time goes on
+
+            self._plan.check()
+
+            def on_answer(
+                index: int, timed: Timed | None, batch: Sequence[Question] = batch, done: int = done
+            ) -> None:
+                self._store(batch[index], timed)
+                product = batch[index].product
+                on_progress(self._progress(step, done + index + 1, len(questions), product))
+
+            self._measurer.measure(batch, on_answer)
+            done += len(batch)
+        return True
+
+    def _store(self, question: Question, timed: Timed | None) -> None:
+        product = question.product
+        if timed is None:
+            self._refused.add(product)
+            return
+        pairs = [(question.default, timed.default)]
+        pairs += zip(question.methods, timed.methods, strict=True)
+        rows = [self._row(product, method, cost, timed) for method, cost in pairs]
+        self._history.add(rows)
+        self._measured += len(rows)
+        for row in rows:
+            self._known[product].setdefault(row.method, []).append(row.ratio)
+
+    @property
+    def _counting(self) -> bool:
+        return self._measurer.unit == "instructions"
+
+    def _row(self, product: Product, method: Method, cost: Cost, timed: Timed) -> Measurement:
+        return Measurement(
+            board=self._plan.board,
+            platform=self._plan.profile.platform,
+            dtype=product.dtype,
+            threads=product.threads,
+            shape=product.shape,
+            method=method,
+            cost=cost.low,
+            default_cost=timed.default.low,
+            spread=cost.spread,
+            when=self._now(),
+            kit_version=self._plan.kit_version,
+            source="tuner",
+            unit=self._measurer.unit,
+            packed=product.packed,
+            cpu=timed.cpu,
+        )
+
+    def _read_back(self) -> dict[Product, Known]:
+        """What the history holds of these products, from this board and this kit."""
+        known: dict[Product, Known] = {product: {} for product in self._plan.products}
+        for m in self._history.read(self._plan.profile.platform).measurements:
+            product = Product(m.shape, m.dtype, m.threads, m.packed)
+            same = (m.board, m.kit_version, m.unit) == (
+                self._plan.board,
+                self._plan.kit_version,
+                self._measurer.unit,
+            )
+            if same and m.source == "tuner" and product in known:
+                known[product].setdefault(m.method, []).append(m.ratio)
+        return known
+
+    def _progress(self, step: int, done: int, total: int, product: Product) -> Progress:
+        ratios = [_least(known) for known in self._known.values() if known]
+        left = self._end - self._clock()
+        return Progress(step, done, total, self._measured, _gain(ratios), left, product)
+
+    def _outcome(self, finished: bool) -> Outcome:
+        best = tuple(
+            Best(product, _best(known), _least(known))
+            for product, known in self._known.items()
+            if known
+        )
+        refused = tuple(sorted(self._refused))
+        return Outcome(best, self._measured, self._before, finished, refused)
+
+
+def _batches(questions: Sequence[Question], counting: bool) -> Iterator[list[Question]]:
+    """What the board is asked at once: few enough that the budget can be kept."""
+    batch: list[Question] = []
+    cost, most = 0.0, _BATCH_OPERATIONS if counting else _BATCH_SECONDS
+    for question in questions:
+        work = question.product.shape.operations * (len(question.methods) + 1)
+        batch.append(question)
+        cost += work if counting else question.seconds
+        if cost >= most:
+            yield batch
+            batch, cost = [], 0.0
+    if batch:
+        yield batch
+
+
+def _best(known: Mapping[Method, Sequence[float]]) -> Method:
+    return min(known, key=lambda method: (statistics.median(known[method]), method))
+
+
+def _center(known: Mapping[Method, Sequence[float]]) -> Method:
+    """The first known one of the methods that are as good as the best."""
+    least = _least(known)
+    return next(m for m, ratios in known.items() if statistics.median(ratios) <= _SAME * least)
+
+
+def _least(known: Mapping[Method, Sequence[float]]) -> float:
+    return min((statistics.median(ratios) for ratios in known.values()), default=math.inf)
+
+
+def _gain(ratios: Iterable[float]) -> float:
+    """How many times faster than the default, in the geometric mean."""
+    logs = [-math.log(ratio) for ratio in ratios]
+    return math.exp(statistics.fmean(logs)) if logs else 1.0
+
+
+def gain_of(outcome: Outcome) -> float:
+    """How many times the default method's cost the best methods save, in the geometric mean."""
+    return _gain(best.ratio for best in outcome.best)

@@ -1,0 +1,94 @@
+"""Estimates that are remembered: the same release on the same core takes the same cycles.
+
+Asked for a model again, neither compiler nor emulator are started, if nothing changed that its
+release follows from. That is told without reading the model, so that it takes no second.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from pathlib import Path
+
+import msgspec
+
+from edgekit.host.common.files import write_whole
+from edgekit.host.common.paths import cache_folder, data_folder
+from edgekit.host.compiler.options import CompileOptions
+from edgekit.host.simulator.emulator import emulator_name
+from edgekit.host.simulator.model import ModelEstimate
+from edgekit.host.simulator.own_qemu import kept_emulator
+from edgekit.kb.targets.board import BoardProfile
+
+_TABLES = ("cost", "gemm", "layouts", "orders", "spmv")  # of the user's own measurements
+_ROOMS = ("host", "kb", "device")
+_SUFFIXES = (".py", ".c", ".h", ".toml", ".json", ".bin")
+
+
+def model_key(model: Path, board: BoardProfile, options: CompileOptions) -> str:
+    """The same as long as the model, the board, the options, their samples and the user's tables
+    are."""
+    tables = (_files(data_folder() / name) for name in _TABLES)
+    shown = (_samples(path) for path in (options.quantize, options.samples) if path)
+    return _digest(_content(model), repr(board), repr(options), *shown, *tables)
+
+
+def recall(key: str, board: BoardProfile, threads: int) -> ModelEstimate | None:
+    """What is remembered of `key`, a release or what one is made of."""
+    try:
+        content = _path(key, board, threads).read_bytes()
+        return msgspec.json.decode(content, type=ModelEstimate)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def remember(key: str, board: BoardProfile, threads: int, made: ModelEstimate) -> None:
+    """Keeps an estimate."""
+    path = _path(key, board, threads)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, msgspec.json.encode(made))
+
+
+def _path(key: str, board: BoardProfile, threads: int) -> Path:
+    """Everything else that an estimate follows from: the kit, with its cores, and QEMU."""
+    import edgekit
+
+    rooms = [(Path(p) / room).resolve() for p in edgekit.__path__ for room in _ROOMS]
+    program = emulator_name(board.arch)
+    tools = (_file(path) for path in (shutil.which(program), kept_emulator(program)) if path)
+    name = _digest(key, repr(board), str(threads), *tools, *map(_files, rooms))
+    return cache_folder() / "estimates" / f"{name}.json"
+
+
+def _file(path: str | Path) -> str:
+    about = Path(path).stat()
+    return f"{path} {about.st_size} {about.st_mtime_ns}"
+
+
+def _content(model: Path) -> str:
+    """The hash of a .tflite file; models of other formats may be made of several files."""
+    if model.suffix == ".tflite":
+        with model.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    from edgekit.host.compiler.frontends import model_hash
+
+    return model_hash(model)
+
+
+def _samples(path: Path) -> str:
+    """Names, sizes and times of a file, or of all below a folder."""
+    return _digest(*(_file(p.resolve()) for p in (path, *sorted(path.rglob("*"))) if p.exists()))
+
+
+def _files(folder: Path) -> str:
+    """Names, sizes and times of the files below a folder."""
+    digest = hashlib.sha256(str(folder).encode())
+    for path in sorted(folder.rglob("*")):
+        if path.suffix in _SUFFIXES:
+            about = path.stat()
+            digest.update(f"{path}\0{about.st_size}\0{about.st_mtime_ns}\n".encode())
+    return digest.hexdigest()
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()

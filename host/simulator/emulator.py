@@ -1,0 +1,138 @@
+"""QEMU's emulators of programs, and our plugin built for the one that is installed."""
+
+from __future__ import annotations
+
+import functools
+import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgekit.host.errors import InputError
+from edgekit.host.simulator.native import built, is_built
+from edgekit.host.simulator.own_qemu import GLIBC, fetch_emulator, kept_emulator
+
+Tell = Callable[[str], None]
+
+_NAMES = {"aarch64": "qemu-aarch64", "armv7l": "qemu-arm", "riscv64": "qemu-riscv64"}
+_PACKAGE = "qemu-user"
+_SECONDS = 30
+_FOLDER = Path(__file__).parent / "plugin"
+_PLUGIN = "boardtime.so"
+# Half precision of RISC-V, scalars and vectors: the switches of a CPU in new versions of QEMU, and
+# in those before. 7.2 has the second by the first.
+HALF = "zfh=true,zvfh=true"
+_OLDER_HALF = ("zfh=true,x-zvfh=true", "Zfh=true,x-zvfh=true", "Zfh=true")
+# Tuned for this machine: most of the time of an estimate goes by in the plugin.
+_FLAGS = ("-mcpu=native", "-std=gnu11", "-O3", "-g0", "-fPIC", "-shared", "-Wl,-z,lazy")
+
+
+@dataclass(frozen=True)
+class Emulator:
+    """A qemu-user binary; `version` is (7, 2) of 7.2.22. `fetched`: it has a C library of its
+    own."""
+
+    path: str
+    version: tuple[int, int]
+    fetched: bool = False
+
+    @property
+    def plugin_api(self) -> int:
+        """The number of its plugin interface: QEMU takes plugins that were built for that one."""
+        steps = ((9, 0), (9, 1), (9, 2))
+        return 1 + sum(self.version >= step for step in steps)
+
+
+def find_emulator(arch: str, tell: Tell | None = None) -> Emulator:
+    """The emulator of an architecture: this machine's, else one that was fetched, or is now if
+    there is someone to `tell`. InputError if there is none that takes plugins."""
+    name = emulator_name(arch)
+    try:
+        return _usable(name, arch, shutil.which(name))
+    except InputError as error:
+        kept = kept_emulator(name)
+        if kept is None and tell:
+            try:
+                kept = fetch_emulator(name, tell)
+            except InputError:  # no way to fetch it
+                raise error from None
+        if kept is None:
+            raise
+    found = _usable(name, arch, str(kept))
+    return Emulator(found.path, found.version, fetched=True)
+
+
+def _usable(name: str, arch: str, path: str | None) -> Emulator:
+    if path is None:
+        raise InputError(
+            f"expected {name}, which executes programs of {arch}, found none; "
+            f"try: apt-get install {_PACKAGE}"
+        )
+    if "-plugin " not in _says(path, "-h"):
+        raise InputError(
+            f"{path}: expected a QEMU with plugins, found one without, as Debian 13's "
+            "is; install one that has them, as Debian 12's does"
+        )
+    found = re.search(r"version (\d+)\.(\d+)", _says(path, "--version"))
+    if found is None or (version := (int(found[1]), int(found[2]))) < (7, 2):
+        what = f"{found[1]}.{found[2]}" if found else "no version"
+        raise InputError(f"{path}: expected QEMU 7.2 or newer, found {what}; install a newer one")
+    return Emulator(path, version)
+
+
+def emulator_name(arch: str) -> str:
+    """The program that executes those of `arch`. InputError if none is known."""
+    if arch not in _NAMES:
+        raise InputError(
+            f"expected a board of {', '.join(_NAMES)} to estimate, found one of {arch}; "
+            "measure on it: edgekit bench model"
+        )
+    return _NAMES[arch]
+
+
+def plugin_of(emulator: Emulator) -> Path:
+    """The plugin, built for an emulator if it is not in the cache."""
+    return built(_FOLDER, _flags(emulator), _PLUGIN)
+
+
+def has_plugin(emulator: Emulator) -> bool:
+    """Whether the plugin for an emulator is in the cache."""
+    return is_built(_FOLDER, _flags(emulator), _PLUGIN)
+
+
+def _flags(emulator: Emulator) -> tuple[str, ...]:
+    target = ("-target", f"{platform.machine()}-linux-gnu.{GLIBC}") if emulator.fetched else ()
+    return (*_FLAGS, *target, f"-DEK_PLUGIN_API={emulator.plugin_api}")
+
+
+@functools.cache
+def spelled(path: str, cpu: str) -> str:
+    """A CPU, whose switches are named as in `HALF`, as the emulator at `path` calls it."""
+    if HALF not in cpu:
+        return cpu
+    each = [cpu.replace(HALF, switches) for switches in (HALF, *_OLDER_HALF)]
+    # what it does not know it tells before it looks at the program, which is none
+    known = (c for c in each if not re.search("Property .* not found", _says(path, "-cpu", c, "/")))
+    return next(known, cpu)
+
+
+def _says(path: str, *options: str) -> str:
+    try:
+        done = subprocess.run(
+            [path, *options],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise InputError(
+            f"{path}: expected a QEMU that runs, found {error}; "
+            f"try: apt-get install --reinstall {_PACKAGE}"
+        ) from None
+    return done.stdout + done.stderr

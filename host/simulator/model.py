@@ -1,0 +1,227 @@
+"""A compiled model on a board's core: run by a small static program under qemu-user.
+
+The library that is timed is the one that ships.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from edgekit.device.runtime.agent.manifest import WEIGHTS, Manifest, Variant
+from edgekit.device.runtime.agent.specs import OperatorSpec, TensorSpec
+from edgekit.device.runtime.agent.variants import shapes_text
+from edgekit.host.compiler.toolchain.zig import kernels_folder
+from edgekit.host.errors import InputError
+from edgekit.host.simulator.emulator import find_emulator, has_plugin
+from edgekit.host.simulator.native import built
+from edgekit.host.simulator.native import is_built as is_kept_program
+from edgekit.host.simulator.run import Cost, Job, Region, run_job
+from edgekit.host.simulator.target import Target
+from edgekit.kb.targets.core import Validation
+
+_RUNNER = Path(__file__).parent / "runner"
+# The plain core of an architecture, and a C library that needs no loader.
+_TARGETS: Mapping[str, tuple[str, str]] = {
+    "aarch64": ("aarch64-linux-musl", "generic"),
+    "armv7l": ("arm-linux-musleabihf", "generic+v7a"),
+    "riscv64": ("riscv64-linux-musl", "baseline_rv64"),
+}
+_FLAGS = ("-std=gnu11", "-O2", "-g0", "-s", "-static", "-fno-sanitize=undefined")
+_HEADERS = ("ek.h", "gemm/gemm.h", "sparse/sparse.h")
+_INT8 = ("_s8_", "_u8_", "_i8_", "_s16_")
+
+
+@dataclass(frozen=True)
+class OperatorEstimate:
+    """What one operator takes."""
+
+    spec: OperatorSpec
+    cost: Cost
+
+
+@dataclass(frozen=True)
+class ModelEstimate:
+    """One inference of a release, its caches warm. `operators` are in running order; where several
+    threads ran them side by side they take longer together than the whole. `kind` is float or int8,
+    whichever takes most of the time. `shapes` are those of the inputs, of one of `variants` that
+    the release has."""
+
+    model: str
+    release: str
+    board: str
+    core: str
+    clock_mhz: float
+    threads: int
+    kind: str
+    cost: Cost
+    operators: tuple[OperatorEstimate, ...]
+    unmodelled: int
+    arena_bytes: int
+    weights_bytes: int
+    shapes: Mapping[str, tuple[int, ...]]
+    variants: int
+    proof: Validation | None
+
+    def milliseconds(self, cycles: float) -> float:
+        """The time of so many cycles of this core."""
+        return cycles / self.clock_mhz / 1e3
+
+    @property
+    def total_ms(self) -> float:
+        return self.milliseconds(self.cost.cycles)
+
+
+def estimate_model(
+    manifest: Manifest,
+    files: Mapping[str, bytes],
+    target: Target,
+    threads: int = 1,
+    seconds: float = 3600.0,
+    number: int = 0,
+) -> ModelEstimate:
+    """One variant of a release, counted from 0, with its golden inputs. Raises InputError, which
+    says what to do, where it cannot be estimated."""
+    if target.board.nna is not None:
+        raise InputError(
+            f"{target.board.name}: expected a board whose cores do all the work, found one with "
+            "an NNA, whose time is emulated; see: edgekit bench nna"
+        )
+    emulator = find_emulator(target.board.arch)
+    variant = manifest.every_variant()[number]
+    with tempfile.TemporaryDirectory() as folder:
+        command = _command(Path(folder), variant, files, threads)
+        job = runner_job(command, Path(folder), target.board.arch, seconds)
+        run = run_job(emulator, target, replace(job, counter_laps=True))
+    return _estimate_of(manifest, variant, target, threads, run.regions[0], run.unmodelled)
+
+
+def variant_number(manifest: Manifest, shapes: Mapping[str, Sequence[int]]) -> int:
+    """The variant whose inputs have these shapes, as far as they are named. InputError lists what
+    there is."""
+    every = [variant.shapes for variant in manifest.every_variant()]
+    asked = {name: tuple(shape) for name, shape in shapes.items()}
+    for number, known in enumerate(every):
+        if all(known.get(name) == shape for name, shape in asked.items()):
+            return number
+    raise InputError(
+        f"--input-shape: expected {' or '.join(map(shapes_text, every))}, which the bundle was "
+        f"compiled for, found {shapes_text(asked)}; name one of them, or compile the model again"
+    )
+
+
+def runner_of(arch: str) -> Path:
+    """The program that runs a model, built for an architecture if it is not in the cache."""
+    return built(_RUNNER, _flags(arch), "runner")
+
+
+def runner_job(arguments: Sequence[str], folder: Path, arch: str, seconds: float) -> Job:
+    """The runner at work in `folder`, and on its stack nothing of this machine: neither its
+    environment nor its paths."""
+    (folder / "runner").symlink_to(runner_of(arch))
+    command = ("./runner", *arguments)
+    return Job(command, quiet=True, seconds=seconds, variables={}, folder=folder)
+
+
+def is_quick(arch: str) -> bool:
+    """Whether an estimate can begin at once: there is an emulator, and our programs are built."""
+    try:
+        emulator = find_emulator(arch)
+    except InputError:
+        return False
+    return has_plugin(emulator) and is_built(arch)
+
+
+def is_built(arch: str) -> bool:
+    """Whether the runner of an architecture is in the cache."""
+    return is_kept_program(_RUNNER, _flags(arch), "runner")
+
+
+def _flags(arch: str) -> tuple[str, ...]:
+    target, cpu = _TARGETS[arch]
+    digest = hashlib.sha256()
+    for header in _HEADERS:
+        digest.update((kernels_folder() / header).read_bytes())
+    described = f"-DEK_HEADERS={digest.hexdigest()[:16]}"  # what is built depends on them
+    return ("-target", target, f"-mcpu={cpu}", *_FLAGS, f"-I{kernels_folder()}", described)
+
+
+def _command(folder: Path, variant: Variant, files: Mapping[str, bytes], threads: int) -> list[str]:
+    """The runner's arguments; writes what it reads to `folder`."""
+    (folder / "model.so").write_bytes(files[variant.library])
+    (folder / "weights").write_bytes(files[WEIGHTS])
+    (folder / "in").write_bytes(b"".join(files[name] for name in variant.golden.inputs))
+    memory = variant.memory
+    numbers = (memory.arena_bytes, memory.state_bytes, threads, len(variant.operators))
+    sizes = (_sizes(variant.inputs), _sizes(variant.outputs))
+    return ["model.so", "weights", *map(str, numbers), "in", "out", *sizes]
+
+
+def _sizes(specs: Sequence[TensorSpec]) -> str:
+    return ",".join(str(spec.bytes) for spec in specs)
+
+
+def _estimate_of(
+    manifest: Manifest,
+    variant: Variant,
+    target: Target,
+    threads: int,
+    region: Region,
+    unmodelled: int,
+) -> ModelEstimate:
+    operators = operator_costs(variant.operators, region)
+    kind = _kind_of(operators, variant.operators)
+    return ModelEstimate(
+        manifest.model.name,
+        manifest.id,
+        target.board.name,
+        target.core.name,
+        target.core.clock_mhz,
+        threads,
+        kind,
+        _inference(region) if operators else region.cost,
+        operators,
+        unmodelled,
+        variant.memory.arena_bytes,
+        variant.memory.weights_bytes,
+        variant.shapes,
+        len(manifest.every_variant()),
+        target.proof(kind, threads),
+    )
+
+
+def _inference(region: Region) -> Cost:
+    """All laps: what comes after the last time stamp turns stamps into times, which nobody asks
+    for in service. Where threads ran operators side by side the laps of one are not all there is.
+    """
+    if region.other_laps:
+        return region.cost
+    bound: Counter[str] = Counter()
+    for lap in region.laps:
+        bound.update(lap.bound)
+    laps = region.laps
+    return Cost(sum(c.cycles for c in laps), sum(c.instructions for c in laps), dict(bound))
+
+
+def operator_costs(specs: Sequence[OperatorSpec], region: Region) -> tuple[OperatorEstimate, ...]:
+    """The laps that are operators, of whichever thread: the first that ends at each operator's time
+    stamp. None is told if some are missing."""
+    laps: dict[int, Cost] = {}
+    stamps, every = region.stamps + region.other_stamps, region.laps + region.other_laps
+    for stamp, lap in zip(stamps, every, strict=False):
+        laps.setdefault(stamp, lap)
+    if not all(number in laps for number in range(1, len(specs) + 1)):
+        return ()
+    return tuple(OperatorEstimate(s, laps[n]) for n, s in enumerate(specs, 1))
+
+
+def _kind_of(operators: Sequence[OperatorEstimate], specs: Sequence[OperatorSpec]) -> str:
+    """What most of the time goes by in, or most operators where their times are not known."""
+    weights = [o.cost.cycles for o in operators] or [1] * len(specs)
+    pairs = zip(specs, weights, strict=True)
+    int8 = sum(w for s, w in pairs if any(part in s.kernel for part in _INT8))
+    return "int8" if 2 * int8 > sum(weights) else "float"

@@ -1,0 +1,69 @@
+"""QEMU's emulators of programs from Debian 12, for machines whose own take no plugins.
+
+Those of Debian 13 are linked statically, without plugins. As with system roots, packages are
+unpacked to a folder of the cache, and nothing is installed; the programs run with the C library
+that they were built for.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from edgekit.host.common.files import locked, write_whole
+from edgekit.host.errors import InputError
+from edgekit.host.simulator.root import make_root, roots_cache
+from edgekit.host.virtual.machines import Architecture
+
+Tell = Callable[[str], None]
+
+GLIBC = "2.36"
+_SUITE = "bookworm"
+_PACKAGES = ("qemu-user",)
+# This machine: Debian's name of its architecture, and the loader of its programs.
+_MACHINES: Mapping[str, tuple[str, str]] = {
+    "x86_64": ("amd64", "ld-linux-x86-64.so.2"),
+    "aarch64": ("arm64", "ld-linux-aarch64.so.1"),
+}
+_SCRIPT = """#!/bin/sh
+# Debian's {name}, with the libraries that it was built for.
+exec "{libraries}/{loader}" --library-path "{libraries}" "{program}" "$@"
+"""
+
+
+def kept_emulator(name: str) -> Path | None:
+    """The program that starts the fetched emulator `name`, if there is one."""
+    path = _folder() / name
+    return path if path.is_file() else None
+
+
+def fetch_emulator(name: str, tell: Tell) -> Path:
+    """The same, fetched if it is not there. Raises InputError and UnreachableError as roots do."""
+    if kept := kept_emulator(name):
+        return kept
+    machine = platform.machine()
+    if machine not in _MACHINES:
+        raise InputError(f"expected a machine of {', '.join(_MACHINES)}, found {machine}")
+    debian, loader = _MACHINES[machine]
+    libraries = f"{machine}-linux-gnu"
+    with locked(roots_cache() / f"qemu-{debian}.lock"):
+        root = roots_cache() / f"qemu-{debian}-{_SUITE}"
+        if not root.is_dir():
+            kind = Architecture(debian, _SUITE, "", libraries, name, "")
+            make_root(kind, _PACKAGES, root, None, tell)
+        path = _folder() / name
+        path.parent.mkdir(exist_ok=True)
+        text = _SCRIPT.format(
+            name=name,
+            loader=loader,
+            libraries=root / "usr" / "lib" / libraries,
+            program=root / "usr" / "bin" / name,
+        )
+        write_whole(path, text.encode())
+        path.chmod(0o755)
+    return path
+
+
+def _folder() -> Path:
+    return roots_cache() / "qemu"

@@ -1,0 +1,77 @@
+"""What products of matrices take on a core that is not there: each method of the GEMM library.
+
+The kernels are those that would run on the board; a small static program makes the product with
+each method once to warm up and once to be timed.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgekit.host.compiler.toolchain.kernels import build_kernels
+from edgekit.host.errors import InputError
+from edgekit.host.simulator.emulator import find_emulator
+from edgekit.host.simulator.model import runner_job
+from edgekit.host.simulator.run import Cost, run_job
+from edgekit.host.simulator.target import Target
+from edgekit.kb.features import GemmShape, Packed
+from edgekit.kb.tables.method import Method
+
+_DTYPES = ("f32", "s8", "u8")  # ek_gemm_dtype; of A
+_SIDES = {"none": -1, "a": 0, "b": 1}
+_SPLITS = ("m", "n")
+_MOST_METHODS = 100  # of one run
+
+
+@dataclass(frozen=True)
+class Multiplication:
+    """One product: its sizes, the type of A, and which operand is packed beforehand."""
+
+    shape: GemmShape
+    dtype: str = "f32"
+    packed: Packed = "none"
+    threads: int = 1
+
+
+class ProductTimer:
+    """Cycles of products on the core of a board; compiles its kernels once."""
+
+    def __init__(self, target: Target, seconds: float = 3600.0) -> None:
+        """`seconds` that one run may take. Raises InputError if there is no emulator."""
+        self._target = target
+        self._seconds = seconds
+        self._emulator = find_emulator(target.board.arch)
+        self._library = build_kernels(target.board)
+
+    def costs(self, product: Multiplication, methods: Sequence[Method]) -> tuple[Cost, ...]:
+        """Of each method, caches and predictors warm. InputError where a run fails."""
+        return tuple(
+            cost
+            for at in range(0, len(methods), _MOST_METHODS)
+            for cost in self._run(product, methods[at : at + _MOST_METHODS])
+        )
+
+    def _run(self, product: Multiplication, methods: Sequence[Method]) -> Iterator[Cost]:
+        shape = product.shape
+        sizes = (_DTYPES.index(product.dtype), shape.m, shape.n, shape.k)
+        numbers = (*sizes, _SIDES[product.packed], product.threads)
+        command = ["product", "kernels.so", *map(str, numbers), *map(_text, methods)]
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "kernels.so").write_bytes(self._library)
+            job = runner_job(command, Path(folder), self._target.board.arch, self._seconds)
+            regions = run_job(self._emulator, self._target, job).regions
+        if len(regions) != len(methods):
+            raise InputError(
+                f"{shape}: expected {len(methods)} products to be timed, found {len(regions)}; "
+                "please report this"
+            )
+        return (region.cost for region in regions)
+
+
+def _text(how: Method) -> str:
+    """As product.c reads it."""
+    packs = (int(how.pack_a), int(how.pack_b), _SPLITS.index(how.split))
+    return ",".join(map(str, (how.mc, how.kc, how.nc, how.mr, how.nr, *packs)))

@@ -1,0 +1,83 @@
+"""How estimates are told: in a sentence, and as parts of documents."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from edgekit.host.simulator.run import Cost
+from edgekit.kb.targets.core import Validation
+
+NOT_VALIDATED = "not validated"
+_NAMES = {
+    "issue": "issue",
+    "latency": "latency",
+    "l1": "L1",
+    "l2": "L2",
+    "l3": "L3",
+    "dram": "DRAM",
+    "tlb": "TLB",
+    "stores": "stores",
+    "branch": "branches",
+    "fetch": "fetch",
+    "wait": "waiting",
+}
+_UNIT = "unit:"
+_LEAST = 0.1  # of the cycles, that a bound is named for
+_MOST = 3  # bounds that are named
+
+
+def sentence(milliseconds: float, board: str, proof: Validation | None) -> str:
+    """`estimated 12.3 ms ± 10 % on rpi4`: never a time without its error."""
+    return f"estimated {_digits(milliseconds)} ms {error_text(proof)} on {board}"
+
+
+def error_text(proof: Validation | None) -> str:
+    """The median error that validation found, or that there was none."""
+    return f"± {proof.median_percent:.0f} %" if proof else f"({NOT_VALIDATED})"
+
+
+def proof_text(proof: Validation | None) -> str:
+    """The whole of it, for a line of its own."""
+    if proof is None:
+        return NOT_VALIDATED
+    return (
+        f"median {proof.median_percent:.0f} %, worst {proof.worst_percent:.0f} % of "
+        f"{proof.networks} {proof.kind} networks on {proof.against} ({proof.date})"
+    )
+
+
+def bounds(cost: Cost) -> list[tuple[str, float]]:
+    """The shares of what the cycles went by for, the largest first, with the core's names for its
+    units."""
+    total = cost.cycles or 1
+    ordered = sorted(cost.bound.items(), key=lambda item: (-item[1], item[0]))
+    return [(_name(key), cycles / total) for key, cycles in ordered if cycles]
+
+
+def bound_text(cost: Cost) -> str:
+    """The largest of them: `vector unit 61 %, DRAM 20 %`."""
+    shares = bounds(cost)
+    named = [pair for pair in shares[:_MOST] if pair[1] >= _LEAST] or shares[:1]
+    return ", ".join(f"{name} {100 * share:.0f} %" for name, share in named)
+
+
+def _name(key: str) -> str:
+    return f"{key.removeprefix(_UNIT)} unit" if key.startswith(_UNIT) else _NAMES.get(key, key)
+
+
+def _digits(milliseconds: float) -> str:
+    return f"{milliseconds:.3g}" if milliseconds < 100 else f"{milliseconds:.0f}"
+
+
+def cost_document(cost: Cost) -> dict[str, Any]:
+    return {
+        "cycles": cost.cycles,
+        "instructions": cost.instructions,
+        "bound": dict(cost.bound),
+    }
+
+
+def error_document(proof: Validation | None) -> dict[str, Any]:
+    """`validated`, and what the error is where it is known."""
+    return {"validated": proof is not None, "error": asdict(proof) if proof else None}

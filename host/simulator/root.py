@@ -1,0 +1,216 @@
+"""Roots of other architectures: what programs that qemu-user runs find where a board has `/`.
+
+Debian packages and wheels are unpacked to folders of the cache: nothing is installed, no foreign
+architecture is added to this machine's package manager, no root is needed.
+
+    root = system_root("aarch64", tell)
+    site = wheels(root, ["ncnn"], tell)
+    view = core_view(root, identity)                    # identity.py
+    qemu-aarch64 -L view view/usr/bin/python3 -S ...    # with PYTHONPATH=site
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgekit.host.common.files import locked
+from edgekit.host.common.paths import cache_folder
+from edgekit.host.errors import InputError, UnreachableError
+from edgekit.host.virtual.image import boards_cache
+from edgekit.host.virtual.machines import ARM64, ARMHF, RISCV64, Architecture
+from edgekit.host.virtual.packages import PackageStore
+from edgekit.host.virtual.rootfs import unpack
+from edgekit.host.virtual.tools import find_tools
+
+Tell = Callable[[str], None]
+
+_WHAT = "board time"
+_OFF = "EDGEKIT_NO_FETCH"
+_PIP_SECONDS = 1800.0
+# Python, and the libraries that wheels count on.
+_PACKAGES = ("libatomic1", "libc6", "libgomp1", "libstdc++6", "python3", "zlib1g")
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """A board's architecture: where its packages are from, and which wheels run on them.
+
+    glibc: minor versions of the C library (manylinux_2_N) that wheels are built for, newest first.
+    """
+
+    debian: Architecture
+    python: str
+    glibc: Sequence[int]
+
+
+_KINDS: Mapping[str, _Kind] = {
+    "aarch64": _Kind(ARM64, "3.11", range(36, 16, -1)),
+    "armv7l": _Kind(ARMHF, "3.11", range(36, 16, -1)),
+    "riscv64": _Kind(RISCV64, "3.13", range(41, 34, -1)),
+}
+
+
+@dataclass(frozen=True)
+class SystemRoot:
+    """A root for `qemu-ARCH -L FOLDER`, and the Python in it."""
+
+    arch: str
+    folder: Path
+    python: str
+
+    @property
+    def interpreter(self) -> Path:
+        """Python of the root, a program of its architecture."""
+        return self.folder / "usr" / "bin" / f"python{self.python}"
+
+
+def root_architectures() -> list[str]:
+    """The architectures that there are roots of, as board profiles name them."""
+    return sorted(_KINDS)
+
+
+def roots_cache() -> Path:
+    """The folder of roots and wheels."""
+    return cache_folder() / "roots"
+
+
+def system_root(arch: str, tell: Tell, mirror: str | None = None) -> SystemRoot:
+    """The root of an architecture, made if it is not in the cache; `tell` hears of that.
+
+    `mirror` is the address of a Debian archive, else that of this machine's own apt. Raises
+    InputError if there are no packages for `arch` or this machine lacks a program, and
+    UnreachableError if the mirror does not answer.
+    """
+    kind = _kind(arch)
+    folder = roots_cache() / f"{kind.debian.label}-{_digest(*_PACKAGES)}"
+    if not folder.is_dir():
+        with locked(roots_cache() / f"{kind.debian.label}.lock"):
+            if not folder.is_dir():
+                make_root(kind.debian, _PACKAGES, folder, mirror, tell)
+    return SystemRoot(arch, folder, kind.python)
+
+
+def wheels(root: SystemRoot, requirements: Sequence[str], tell: Tell) -> Path:
+    """A folder for the root's PYTHONPATH: wheels of its architecture, without what they need.
+
+    `requirements` are as pip's (`ncnn`, `numpy<2`). The wheels are of the day they were fetched;
+    `edgekit cache clean` removes them. Raises InputError where there is no such wheel, and
+    UnreachableError where the index does not answer.
+    """
+    kind = _kind(root.arch)
+    name = f"{root.arch}-python{root.python}-{_digest(*sorted(requirements))}"
+    folder = roots_cache() / name
+    if not folder.is_dir():
+        with locked(roots_cache() / f"{name}.lock"):
+            if not folder.is_dir():
+                tell(f"fetching {', '.join(requirements)} for {root.arch}, once")
+                _make_wheels(kind, root, requirements, folder)
+    return folder
+
+
+def _kind(arch: str) -> _Kind:
+    if arch not in _KINDS:
+        known = ", ".join(root_architectures())
+        raise InputError(
+            f"{_WHAT}: expected an architecture with a system root ({known}), found '{arch}'; "
+            "choose a board of one of them"
+        )
+    return _KINDS[arch]
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
+
+
+def _may_fetch(what: str) -> None:
+    if _OFF in os.environ:
+        raise InputError(
+            f"{_WHAT}: expected {what} in the cache, found none, and {_OFF} is set; "
+            f"unset it to fetch them"
+        )
+
+
+def make_root(
+    debian: Architecture, packages: Sequence[str], folder: Path, mirror: str | None, tell: Tell
+) -> None:
+    """Unpacks packages and what they need; before all of them are there, it has another name.
+    Raises as system_root does."""
+    _may_fetch(f"Debian packages of {debian.name}")
+    find_tools(["apt-get", "apt-cache", "apt-config", "dpkg-deb", "tar"], _WHAT)
+    tell(f"fetching Debian packages of {debian.name}, once")
+    # Downloads are shared with virtual boards, whose builder holds the same lock.
+    with locked(boards_cache() / f"{debian.label}.lock"):
+        store = PackageStore(boards_cache() / "packages" / debian.label, debian, mirror, _WHAT)
+        store.update()
+        files = store.fetch_all(packages)
+        work = Path(tempfile.mkdtemp(prefix=f".{debian.label}-", dir=folder.parent))
+        try:
+            for name in ("bin", "sbin", "lib"):
+                (work / "usr" / name).mkdir(parents=True)
+                (work / name).symlink_to(f"usr/{name}")
+            for file in files:
+                unpack(file, work)
+            work.chmod(0o755)
+            work.rename(folder)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+
+
+def _make_wheels(kind: _Kind, root: SystemRoot, requirements: Sequence[str], folder: Path) -> None:
+    _may_fetch(f"wheels of {', '.join(requirements)} for {root.arch}")
+    work = Path(tempfile.mkdtemp(prefix=".wheels-", dir=folder.parent))
+    try:
+        downloads, site = work / "downloads", work / "site"
+        _download(kind, root, requirements, downloads)
+        site.mkdir()
+        for wheel in sorted(downloads.glob("*.whl")):
+            with zipfile.ZipFile(wheel) as archive:
+                archive.extractall(site)
+        site.rename(folder)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _download(kind: _Kind, root: SystemRoot, requirements: Sequence[str], folder: Path) -> None:
+    """pip's download of wheels for another machine than this one."""
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-input"]
+    command += ["--disable-pip-version-check", "--retries", "1", "--timeout", "15", "--no-deps"]
+    command += ["--only-binary", ":all:", "--python-version", root.python, "--dest", str(folder)]
+    for minor in kind.glibc:
+        command += ["--platform", f"manylinux_2_{minor}_{root.arch}"]
+    what = f"{_WHAT}: expected wheels of {', '.join(requirements)} for {root.arch}"
+    try:
+        done = subprocess.run(
+            [*command, "--platform", "any", *requirements],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_PIP_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise UnreachableError(
+            f"{what}, found pip still at work after {_PIP_SECONDS:.0f} s; try again"
+        ) from None
+    if done.returncode == 0:
+        return
+    if "No module named pip" in done.stderr:
+        raise InputError(f"{what}, found no pip in {sys.executable}; try: apt-get install pip")
+    errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR:")]
+    found = errors[-1].removeprefix("ERROR:").strip() if errors else f"exit {done.returncode}"
+    if any(word in done.stderr for word in ("NewConnectionError", "Connection", "ProxyError")):
+        raise UnreachableError(
+            f"{what}, found that the package index does not answer; see that pip reaches it, "
+            "then try again"
+        )
+    raise InputError(f"{what}, found: {found[:200]}; see what pip's index has for this machine")

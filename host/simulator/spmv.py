@@ -1,0 +1,56 @@
+"""What a sparse matrix times a vector takes on a core that is not there, in each block form.
+
+The kernels are those that would run on the board; a small static program stores the matrix in each
+form and multiplies once to warm up and once to be timed.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings
+from edgekit.device.runtime.arrays.sparse_input import DTYPES, Csr
+from edgekit.device.runtime.arrays.sparse_library import STORED, SUM_BYTES
+from edgekit.device.runtime.arrays.sparse_weights import OPERANDS
+from edgekit.host.compiler.toolchain.kernels import build_kernels
+from edgekit.host.errors import InputError
+from edgekit.host.simulator.emulator import find_emulator
+from edgekit.host.simulator.model import runner_job
+from edgekit.host.simulator.run import Cost, run_job
+from edgekit.host.simulator.target import Target
+
+
+def spmv_costs(
+    target: Target, matrix: Csr, forms: Sequence[BlockSettings], threads: int, seconds: float
+) -> tuple[Cost, ...]:
+    """Of one product in each form, caches and predictors warm; `seconds` is what the run may take.
+    InputError where there is no emulator or the run fails."""
+    emulator = find_emulator(target.board.arch)
+    stored = DTYPES[matrix.data.dtype.name]
+    rows, cols = matrix.shape
+    x = np.ones(cols, OPERANDS[stored])
+    arrays = {"start": matrix.indptr, "index": matrix.indices, "values": matrix.data, "x": x}
+    numbers = (STORED.index(stored), rows, cols, threads, rows * SUM_BYTES[stored])
+    command = ["spmv", "kernels.so", *map(str, numbers), *map(_text, forms)]
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "kernels.so").write_bytes(build_kernels(target.board))
+        for name, array in arrays.items():
+            (Path(folder) / name).write_bytes(array.tobytes())
+        job = runner_job(command, Path(folder), target.board.arch, seconds)
+        regions = run_job(emulator, target, job).regions
+    if len(regions) != len(forms):
+        raise InputError(
+            f"expected {len(forms)} forms of a matrix to be timed, found {len(regions)}; "
+            "please report this"
+        )
+    return tuple(region.cost for region in regions)
+
+
+def _text(how: BlockSettings) -> str:
+    """As spmv.c reads it."""
+    order = ("width", "window", "wide_from", "diagonal", "windows", "index_bytes", "columns")
+    return ",".join(str(int(getattr(how, name))) for name in order)

@@ -1,0 +1,68 @@
+"""A board as estimates see it: the model of its core, and the CPU that QEMU executes for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from edgekit.host.errors import InputError
+from edgekit.host.simulator.emulator import HALF
+from edgekit.kb.targets.board import BoardProfile
+from edgekit.kb.targets.clusters import cluster_named, timed_core
+from edgekit.kb.targets.core import Core, Validation, core_names
+
+_ARM = {"a55": "cortex-a76"}  # not in QEMU 7.2, as a core that has the same instructions
+
+
+@dataclass(frozen=True)
+class Target:
+    """`cpu` is what QEMU's option -cpu takes."""
+
+    board: BoardProfile
+    core: Core
+    cpu: str
+
+    def milliseconds(self, cycles: float) -> float:
+        """The time of so many cycles at the board's clock."""
+        return cycles / self.core.clock_mhz / 1e3
+
+    def proof(self, kind: str, threads: int) -> Validation | None:
+        """What is known of the error for networks of a kind, float or int8; None: not validated."""
+        same = [v for v in self.core.validation if v.kind == kind]
+        fitting = [v for v in same if (v.threads > 1) == (threads > 1)]
+        return fitting[0] if fitting else None
+
+
+def target_of(board: BoardProfile) -> Target:
+    """A board's core as `timed_core` has it; InputError if there is no model of it."""
+    core = timed_core(board)
+    if core is None:
+        raise InputError(
+            f"{board.name}: expected a board whose core has a timing model "
+            f"({', '.join(core_names())}), found {board.core or board.arch}; choose such a board, "
+            "or measure on it: edgekit bench model"
+        )
+    return Target(board, core, cpu_of(board, core.name))
+
+
+def on_cluster(board: BoardProfile, name: str) -> BoardProfile:
+    """The board as if its cluster of that name were the fastest, which is what is estimated;
+    InputError if there is none. "": as it is."""
+    try:
+        unit = cluster_named(board, name).unit if name else ""
+    except ValueError as error:
+        raise InputError(str(error)) from None
+    return replace(board, timing=tuple(sorted(board.timing, key=lambda c: c.name != unit)))
+
+
+def has_model(board: BoardProfile) -> bool:
+    """Whether there is a timing model of a board's core."""
+    return timed_core(board) is not None
+
+
+def cpu_of(board: BoardProfile, core: str) -> str:
+    """QEMU's name of a CPU that executes what `core` does, as `spelled` takes it."""
+    if board.arch != "riscv64":
+        return _ARM.get(core, f"cortex-{core}")
+    vectors = f"v=true,vlen={board.vlen_bits}" if board.vlen_bits else "v=false"
+    half = f",{HALF}" if board.computes_half else ""
+    return f"rv64,{vectors},zba=true,zbb=true{half}"

@@ -1,0 +1,135 @@
+"""Networks under the timing models: what `scripts/validate_board_time` runs and keeps.
+
+One run of QEMU serves all boards whose programs are the same: the same core and the same ncnn.
+Answers are kept by all that they follow from, so that a run that was stopped goes on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from edgekit.host.common.files import write_whole
+from edgekit.host.common.paths import cache_folder
+from edgekit.host.simulator.emulator import find_emulator, plugin_of
+from edgekit.host.simulator.identity import view_of
+from edgekit.host.simulator.root import system_root, wheels
+from edgekit.host.simulator.run import GUEST_BYTES, Job, Run, run_cores
+from edgekit.host.simulator.target import Target, cpu_of
+from edgekit.host.simulator.witness import Witness, input_size
+from edgekit.kb.targets.board import load_board
+from edgekit.kb.targets.core import Core
+from edgekit.kb.targets.core_text import core_text
+
+Tell = Callable[[str], None]
+
+_DRIVER = Path(__file__).parent / "guest" / "ncnn_network.py"
+_SECONDS = 7200.0
+# The wheel for RISC-V names functions that nothing calls and that it does not have.
+_LAZY = (
+    "import os, runpy, sys; sys.setdlopenflags(os.RTLD_LAZY); sys.argv = sys.argv[1:]; "
+    "runpy.run_path(sys.argv[0], run_name='__main__')"
+)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The estimate of one network on one board: `bound` says where the cycles went."""
+
+    cycles: int
+    instructions: int
+    unknown: int
+    bound: Mapping[str, int]
+
+
+def model_of(witness: Witness) -> Core:
+    """The timing model of a published board: its core, with the board's clock and memory."""
+    clusters = {c.name: c for c in load_board(witness.profile).timing}
+    core = clusters[witness.cluster].timed()
+    if witness.lent:
+        core = replace(core, dram=replace(core.dram, turn_ns=0))
+    return replace(core, name=witness.name, clock_mhz=witness.clock_mhz)
+
+
+def estimates(
+    witnesses: Sequence[Witness], network: Path, threads: int, tell: Tell
+) -> dict[str, Estimate]:
+    """One network on boards that run the same program, by the boards' names."""
+    cores = {w.name: model_of(w) for w in witnesses}
+    plugin = plugin_of(find_emulator(_arch(witnesses[0]), tell))
+    keys = {
+        name: _key(core, witnesses[0], network, threads, plugin) for name, core in cores.items()
+    }
+    kept = {name: _kept(key) for name, key in keys.items()}
+    missing = [name for name, answer in kept.items() if answer is None]
+    if missing:
+        runs = _run(witnesses[0], [cores[n] for n in missing], network, threads, tell)
+        for name, run in zip(missing, runs, strict=True):
+            answer = kept[name] = _estimate(run)
+            _keep(keys[name], answer)
+    return {name: answer for name, answer in kept.items() if answer is not None}
+
+
+def _arch(witness: Witness) -> str:
+    return load_board(witness.profile).arch
+
+
+def _estimate(run: Run) -> Estimate:
+    cost = run.regions[0].cost
+    return Estimate(cost.cycles, cost.instructions, run.unmodelled, cost.bound)
+
+
+def _key(core: Core, witness: Witness, network: Path, threads: int, plugin: Path) -> str:
+    parts = [
+        core_text(core),
+        witness.core,
+        witness.wheel,
+        str(threads),
+        plugin.name,
+        str(GUEST_BYTES),
+    ]
+    digest = hashlib.sha256("\0".join(parts).encode())
+    for path in (network, _DRIVER):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _folder() -> Path:
+    return cache_folder() / "validation"
+
+
+def _kept(key: str) -> Estimate | None:
+    try:
+        found = json.loads((_folder() / f"{key}.json").read_bytes())
+        return Estimate(**found)
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _keep(key: str, answer: Estimate) -> None:
+    _folder().mkdir(parents=True, exist_ok=True)
+    write_whole(_folder() / f"{key}.json", json.dumps(vars(answer)).encode())
+
+
+def _run(
+    witness: Witness, cores: Sequence[Core], network: Path, threads: int, tell: Tell
+) -> tuple[Run, ...]:
+    """One run under the models of several boards; a program that finds the first witness's."""
+    board = load_board(witness.profile)
+    root = system_root(board.arch, tell)
+    site = wheels(root, [f"ncnn=={witness.wheel}"], tell)
+    view = view_of(witness.core, model_of(witness), root)
+    python = [str(view.interpreter), "-S", *(["-c", _LAZY] if board.arch == "riscv64" else [])]
+    size = str(input_size(network.stem))
+    job = Job(
+        (*python, str(_DRIVER), str(network), size, str(threads)),
+        view.folder,
+        quiet=True,
+        seconds=_SECONDS,
+        variables={"PYTHONPATH": str(site), "LC_ALL": "C", "PYTHONHASHSEED": "0"},
+    )
+    target = Target(board, cores[0], cpu_of(board, witness.core))
+    return run_cores(find_emulator(board.arch, tell), target, cores, job)

@@ -1,0 +1,93 @@
+"""The virtual boards there are, and the three architectures they are made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgekit.host.errors import InputError
+from edgekit.kb.targets.board import nearest
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A Debian architecture on QEMU's `virt` machine.
+
+    `kernel_package` is the meta package that names the newest kernel; `console` is the guest's
+    serial device.
+    """
+
+    name: str
+    suite: str
+    kernel_package: str
+    library_folder: str
+    qemu: str
+    console: str
+
+    @property
+    def label(self) -> str:
+        return f"{self.name}-{self.suite}"
+
+
+@dataclass(frozen=True)
+class VirtualBoard:
+    """A board by name: the profile that models are compiled for, and QEMU's name of its CPU."""
+
+    name: str
+    profile: str
+    architecture: Architecture
+    cpu: str
+
+
+ARM64 = Architecture(
+    "arm64",
+    "bookworm",
+    "linux-image-cloud-arm64",
+    "aarch64-linux-gnu",
+    "qemu-system-aarch64",
+    "ttyAMA0",
+)
+ARMHF = Architecture(
+    "armhf",
+    "bookworm",
+    "linux-image-armmp",
+    "arm-linux-gnueabihf",
+    "qemu-system-arm",
+    "ttyAMA0",
+)
+RISCV64 = Architecture(
+    "riscv64",
+    "trixie",
+    "linux-image-riscv64",
+    "riscv64-linux-gnu",
+    "qemu-system-riscv64",
+    "ttyS0",
+)
+
+# Without sstc the timer is a device, which a restored machine can be woken by (saved.py).
+_BOARDS = {
+    board.name: board
+    for board in (
+        VirtualBoard("a53", "a53", ARM64, "cortex-a53"),
+        VirtualBoard("a57", "a57", ARM64, "cortex-a57"),
+        VirtualBoard("a7", "a7", ARMHF, "cortex-a7"),
+        VirtualBoard("a72", "a72", ARM64, "cortex-a72"),
+        VirtualBoard("rv64", "rv64gc", RISCV64, "rv64,v=false,sstc=false"),
+        VirtualBoard("rv64v", "rv64gcv", RISCV64, "rv64,v=true,vlen=128,sstc=false"),
+    )
+}
+
+
+def virtual_board_names() -> list[str]:
+    """Names that `up` takes."""
+    return sorted(_BOARDS)
+
+
+def virtual_board(name: str) -> VirtualBoard:
+    """The virtual board `name`; InputError if there is none."""
+    board = _BOARDS.get(name)
+    if board is None:
+        known = ", ".join(virtual_board_names())
+        raise InputError(
+            f"expected a virtual board ({known}), found '{name}'{nearest(name, _BOARDS)}"
+        )
+    return board

@@ -1,0 +1,1 @@
+"""What methods cost on a core."""

@@ -1,0 +1,40 @@
+"""What rows of a depthwise convolution cost that are made at once."""
+
+from __future__ import annotations
+
+import math
+
+from edgekit.device.runtime.kernel_facts import DEPTHWISE_TILE
+
+_ALONE = 17.0  # multiply-adds that a column of no tile takes longer, by board time on A76
+
+
+def lines_of(rows: int, window: tuple[int, int], stride: tuple[int, int]) -> int:
+    """Lines of the input that so many rows read."""
+    return (rows - 1) * stride[0] + window[0]
+
+
+def price_of_rows(
+    y: tuple[int, int, int],
+    window: tuple[int, int],
+    stride: tuple[int, int],
+    rows: int,
+    threads: int,
+) -> float:
+    """The price of a block of channels of y (images, rows, columns), `rows` at once, in
+    multiply-adds; a load is half of one. A row that is left is made alone. Threads share what is
+    made at once.
+
+    Pixels are made in tiles of columns. Where the window reaches beyond both borders of y, as if
+    padded, and no tile fits between, each column is made for itself."""
+    loads, alone = ((DEPTHWISE_TILE - 1) * stride[1] + window[1]) / DEPTHWISE_TILE, 0.0
+    if y[2] < DEPTHWISE_TILE + (window[1] - 1) // stride[1]:
+        loads, alone = float(window[1]), _ALONE
+    one, several = (
+        n * math.prod(window) + lines_of(n, window, stride) * loads / 2 + alone for n in (1, rows)
+    )
+    groups, left = divmod(y[1], rows)
+    if threads > 1:
+        most = math.ceil(y[0] * math.ceil(y[1] / rows) / threads)
+        return threads * y[2] * most * (several if groups else one)
+    return y[0] * y[2] * (groups * several + left * one)

@@ -1,0 +1,225 @@
+"""What a register tile takes of a product: the cost by which the analytic rule chooses one."""
+
+from __future__ import annotations
+
+from edgekit.kb.costs.rule import (
+    ALONE,
+    COPIED_PAGES,
+    COPIED_ROWS,
+    FEW_PASSES,
+    GROUP,
+    LINE,
+    LONG_VECTORS,
+    PAGE,
+    PASS_DEPTH,
+    POINTED,
+    REGISTER_GROUPS,
+    REGISTER_ROWS,
+    REGISTERS,
+    SMALL_K,
+    SMALL_K_ROWS,
+    SUM_BYTES,
+    TRANSPOSED_AT_ONCE,
+    TRANSPOSED_COLUMNS,
+    TRANSPOSED_FLOATS,
+    WAYS,
+    WIDE_VECTORS,
+)
+from edgekit.kb.features import GemmShape, Packed
+from edgekit.kb.targets.board import BoardProfile, caches_of
+from edgekit.kb.targets.isa import BYTES, Prices, TileKind
+
+Kind = TileKind
+
+
+def tile_cost(
+    board: BoardProfile,
+    mr: int,
+    nr: int,
+    shape: GemmShape,
+    dtype: str = "f32",
+    packed: Packed = "none",
+) -> int:
+    """What a tile of mr x nr takes of a product without sizes of 0, by the prices of the board: per
+    k of f32 and per four of k of bytes."""
+    prices = prices_of(board, dtype, kind_of(board, (mr, nr), shape, dtype))
+    return cost_by(prices, board, (mr, nr), shape, dtype, packed)
+
+
+def cost_by(
+    prices: Prices,
+    board: BoardProfile,
+    tile: tuple[int, int],
+    shape: GemmShape,
+    dtype: str,
+    packed: Packed,
+) -> int:
+    """`tile_cost` by any prices. Panels are of equal width, so that none is narrow."""
+    vl, size, (mr, nr) = board.isa.vl, BYTES[dtype], tile
+    transposed = nr % vl != 0
+    depth = shape.k if dtype == "f32" else parts(shape.k, GROUP)
+    lines, across = (shape.n, shape.m) if transposed else (shape.m, shape.n)
+    height, width = (nr, mr) if transposed else (mr, nr)
+    if _is_small_k(board, tile, shape, dtype, packed):
+        height = SMALL_K_ROWS
+    vectors = parts(across, vl)
+    rows, panels = parts(lines, height), parts(vectors, width // vl)
+    products = max(lines * vectors, prices.wide * rows * panels)
+    amx = kind_of(board, tile, shape, dtype) == "amx"
+    if amx:
+        each = parts(lines, rows)
+        in_registers = rows * vectors * (2 * REGISTER_ROWS if each > REGISTER_ROWS else each)
+        products = in_registers * round_up(depth, REGISTER_GROUPS) // depth
+    elif packed == "a" and not transposed:
+        products -= _saved_by_one_column(mr, nr // vl, vl, shape.m, shape.n)
+    far = rows > 1 and shape.k * width * size > board.l1d_bytes // 2
+    loads = prices.line * panels * lines + (prices.vector + prices.far * far) * rows * vectors
+    nv = parts(vectors, panels)
+    spilled = (parts(lines, rows) + 1) * nv >= REGISTERS
+    stores = (prices.tile + prices.spilled * spilled) * rows * panels
+    paged = not transposed and shape.n * SUM_BYTES % PAGE == 0
+    stores += (prices.segment + prices.paged * paged) * panels * lines
+    stores += prices.stored * lines * vectors + prices.element * lines * across + prices.start
+    stores += prices.partial * lines if across % vl else 0
+    cost = prices.product * products + loads + stores // depth
+    if packed != "b":
+        cost += _cost_of_b(prices, board, tile, shape, dtype)
+    return cost if amx or packed == "a" else cost + _cost_of_a(prices, vl, tile, shape, dtype)
+
+
+def _cost_of_b(
+    prices: Prices, board: BoardProfile, tile: tuple[int, int], shape: GemmShape, dtype: str
+) -> int:
+    """What a B takes that was not packed beforehand: turning bytes into groups, or the first 4
+    passes over floats in place, if vectors have 8 lanes or more, k >= 32, n >= 64, and B fits L3.
+    Panels that are copied on the way are so once, whatever the tile.
+    """
+    vl, (mr, nr) = board.isa.vl, tile
+    transposed, vectors = nr % vl != 0, parts(shape.n, vl)
+    if dtype == "f32":
+        size = shape.k * shape.n * BYTES[dtype]
+        if transposed or vl < WIDE_VECTORS or size > caches_of(board).l3:
+            return 0
+        if copies_panels(board, tile, shape, dtype, packed="none"):
+            return 0
+        passes = min(parts(shape.m, mr), FEW_PASSES)
+        return prices.passing * passes * vectors if _passes_count(shape) else 0
+    if transposed:
+        return prices.group * vectors + prices.panel * parts(vectors, TRANSPOSED_AT_ONCE)
+    panels = parts(shape.n, nr)
+    nv = parts(vectors, panels)
+    crossing = prices.crossing if panels > 1 and nv * vl % LINE else 0
+    of_panel = prices.panel * parts(nv, TRANSPOSED_AT_ONCE) + crossing
+    alone = vectors == 1 and board.isa.columns.vector_rows(dtype) > 0
+    return prices.group * (ALONE if alone else vectors) + of_panel * panels
+
+
+def may_be_transposed(board: BoardProfile, shape: GemmShape, dtype: str, packed: Packed) -> bool:
+    """Whether transposed tiles are among those to choose from: below 64 columns; for floats below
+    256 on Intel cores with AMX if half of L2 holds B; for bytes only if A was packed beforehand."""
+    few = TRANSPOSED_COLUMNS
+    if dtype == "f32" and board.isa.columns.copies_f32:
+        near = shape.k * shape.n * BYTES[dtype] <= caches_of(board).l2 // 2
+        few = TRANSPOSED_FLOATS if near else few
+    vectors = board.isa.vl > 1
+    return vectors and shape.n < few and (dtype == "f32" or packed == "a")
+
+
+def _passes_count(shape: GemmShape) -> bool:
+    return shape.k >= PASS_DEPTH and shape.n >= TRANSPOSED_COLUMNS
+
+
+def reads_rows(
+    board: BoardProfile, tile: tuple[int, int], shape: GemmShape, dtype: str, packed: Packed
+) -> bool:
+    """Whether panels of floats are read from rows of B that are apart, each in its own page and
+    perhaps all in the same sets of a cache, on a core where that is slow: k >= 32 and n >= 64."""
+    return (
+        board.isa.columns.copies_f32
+        and dtype == "f32"
+        and packed != "b"
+        and tile[1] % board.isa.vl == 0
+        and _passes_count(shape)
+    )
+
+
+def copies_panels(
+    board: BoardProfile, tile: tuple[int, int], shape: GemmShape, dtype: str, packed: Packed
+) -> bool:
+    """Whether such a panel of a B beyond half of L2 is copied just before it is multiplied: with
+    128 rows of A or more; with 48 if rows of B are whole pages apart."""
+    size = BYTES[dtype]
+    rows = COPIED_ROWS if shape.n * size % PAGE else COPIED_PAGES
+    large = shape.m >= rows and shape.k * shape.n * size > caches_of(board).l2 // 2
+    return large and reads_rows(board, tile, shape, dtype, packed)
+
+
+def _is_small_k(
+    board: BoardProfile, tile: tuple[int, int], shape: GemmShape, dtype: str, packed: Packed
+) -> bool:
+    """Whether a panel of B stays in registers beside a row of sums, for any number of rows of an A
+    in place: k <= 4 of floats in long vectors (device/kernels/gemm/x86/f32_small_k.h)."""
+    vl, (_, nr) = board.isa.vl, tile
+    floats = dtype == "f32" and vl >= LONG_VECTORS and packed != "a" and nr % vl == 0
+    return floats and shape.k <= SMALL_K and (shape.k + 1) * (nr // vl) + 1 <= REGISTERS
+
+
+def _cost_of_a(prices: Prices, vl: int, tile: tuple[int, int], shape: GemmShape, dtype: str) -> int:
+    """What an A takes that was not packed beforehand: for a transposed tile, packing it; else, with
+    long vectors, rows in place that share a set of L1, and pointers to rows of bytes."""
+    mr, nr = tile
+    if nr % vl:
+        return prices.packing * round_up(shape.m, vl)
+    if vl < LONG_VECTORS:
+        return 0
+    slow = _sharing_sets(mr, shape.m, shape.k * BYTES[dtype])
+    if dtype != "f32" and min(mr, shape.m) > POINTED:
+        slow += shape.m
+    return 4 * slow * parts(shape.n, nr)
+
+
+def prices_of(board: BoardProfile, dtype: str, kind: Kind) -> Prices:
+    """What goes into tiles of a kind on a board that has them."""
+    prices = board.isa.prices.f32 if dtype == "f32" else board.isa.prices.i8
+    found: Prices = getattr(prices, kind)
+    return found
+
+
+def kinds_of(board: BoardProfile, dtype: str) -> tuple[Kind, ...]:
+    """The kinds of tiles that a board has."""
+    amx: tuple[Kind, ...] = ("amx",) if board.isa.columns.vector_rows(dtype) else ()
+    return ("normal", "transposed", *amx)
+
+
+def kind_of(board: BoardProfile, tile: tuple[int, int], shape: GemmShape, dtype: str) -> Kind:
+    """The kind of a tile on a product: AMX computes it if its panels of rows, shared out evenly,
+    are higher than those of vectors."""
+    mr, nr = tile
+    if nr % board.isa.vl:
+        return "transposed"
+    most = board.isa.columns.vector_rows(dtype)
+    return "amx" if most and parts(shape.m, parts(shape.m, mr)) > most else "normal"
+
+
+def _saved_by_one_column(mr: int, nv: int, vl: int, m: int, n: int) -> int:
+    """Products that a single last column saves: where a panel's last vector holds one column and
+    has a neighbor, it takes one product for all rows of packed A instead of one for each."""
+    vectors = parts(n, vl)
+    if vl < WIDE_VECTORS or n % vl != 1 or vectors <= parts(vectors, nv):
+        return 0
+    return m - parts(m, mr)
+
+
+def _sharing_sets(mr: int, m: int, distance: int) -> int:
+    """How many rows of a tile, in place and so many bytes apart, share a set of L1 beyond its ways,
+    times all rows. Each of these is read from L2 at every step of k."""
+    apart = min(distance & -distance, PAGE)
+    return max(parts(min(mr, m) * apart, PAGE) - WAYS, 0) * m
+
+
+def parts(extent: int, part: int) -> int:
+    return -(-extent // part)
+
+
+def round_up(value: int, step: int) -> int:
+    return parts(value, step) * step

@@ -1,0 +1,1 @@
+"""Tables of methods per core, and what looks them up."""

@@ -1,0 +1,66 @@
+"""The table of one platform as bytes, for the look-up in C (device/kernels/gemm/table.c).
+
+Little-endian: a header, the sequences (int64: scale, m, n, k), the rows in the order of their keys.
+The same table gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from edgekit.kb.tables.gemm_table import FEATURES, KnowledgeBase, Row
+
+DTYPES = ("f32", "s8", "u8")  # positions are ek_gemm_dtype of gemm.h
+_PACKED = {"none": 0, "a": 4, "b": 8}  # or-ed to it
+_MAGIC = b"EKGEMMT2"
+_HEADER = struct.Struct("<8s2I4I4BI")
+_ROW = struct.Struct("<4i2i 5i3Bx 3qd2i")
+_LARGEST = (1 << 31) - 1
+
+
+def table_blob(table: KnowledgeBase, platform: str) -> bytes:
+    """The rows of `platform`; a platform the table does not know has none.
+
+    Rows of element types that the C library does not have, and rows with blocks beyond 31 bits,
+    are left out.
+    """
+    sequences = [getattr(table.sequences, name) for name in FEATURES]
+    index = table.platforms.index(platform) if platform in table.platforms else -1
+    rows = [_row(r) for r in sorted(table.rows, key=lambda r: r.key) if _fits(r, index)]
+    header = _HEADER.pack(
+        _MAGIC,
+        len(rows),
+        int(table.sequences.tie == "high"),
+        *map(len, sequences),
+        *(FEATURES.index(name) for name in table.priority),
+        0,
+    )
+    values = [value for sequence in sequences for value in sequence]
+    return b"".join((header, struct.pack(f"<{len(values)}q", *values), *rows))
+
+
+def _fits(row: Row, platform: int) -> bool:
+    largest = max(*_sizes(row), row.key.threads)
+    return row.key.platform == platform and row.key.dtype in DTYPES and largest <= _LARGEST
+
+
+def _sizes(row: Row) -> tuple[int, ...]:
+    """Blocks and tile; all 0 where the analytic method is the best one."""
+    how = row.method
+    return (0, 0, 0, 0, 0) if how is None else (how.mc, how.kc, how.nc, how.mr, how.nr)
+
+
+def _row(row: Row) -> bytes:
+    key, how, shape = row.key, row.method, row.shape
+    flags = (how.pack_a, how.pack_b, how.split == "n") if how else (False, False, False)
+    return _ROW.pack(
+        *(getattr(key, name) for name in FEATURES),
+        DTYPES.index(key.dtype) | _PACKED[key.packed],
+        key.threads,
+        *_sizes(row),
+        *flags,
+        *(shape.m, shape.k, shape.n),
+        row.gflops or 0.0,
+        row.relaxes,
+        row.radius or 0,
+    )

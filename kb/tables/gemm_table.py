@@ -1,0 +1,308 @@
+"""The GEMM knowledge base: a table from index values to methods, and how it answers.
+
+Source: the patent's "preset relation": exact, then relaxed by the priority of the features; then
+ours: the board's analytic default. Every answer says which of the three it is, and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Generic, Literal, Protocol, TypeVar
+
+from edgekit.kb.features import GemmKey, GemmShape, Packed, Sequences, key_of
+from edgekit.kb.tables.method import Method, analytic_method
+from edgekit.kb.tables.operators import Form, OperatorRow
+from edgekit.kb.targets.board import BoardProfile
+
+Feature = Literal["scale", "m", "n", "k"]
+FEATURES: tuple[Feature, ...] = ("scale", "m", "n", "k")
+
+
+@dataclass(frozen=True)
+class Row:
+    """The best known method of one key.
+
+    The analytic method is used in its place where `method` is None, as none was found that beats
+    it; where a relaxed look-up finds a row that does not relax, or whose tile is transposed where
+    the analytic one is not, or the reverse; where its tile is for vectors and the product is with
+    none; and where the product is beyond `radius`.
+    """
+
+    key: GemmKey
+    method: Method | None
+    shape: GemmShape  # the measured product that the method was best for
+    source: str  # tuner, benchmark, profile, import, instructions or analytic
+    history_rows: int = 0  # measurements that it comes from
+    ratio: float | None = None  # its time over the default method's in the same run; None: unknown
+    gflops: float | None = None  # None: only instructions were counted, or nothing
+    relaxes: bool = True  # whether the method is good for other products than its own
+    cpu: str = ""  # the CPUs of an x86 class that it was measured on
+    # Hundredths of the squared distance of logarithms (`GemmShape.log_distance`) from `shape` up to
+    # which it holds, since equal index values leave products 30 times as large; None: any.
+    radius: int | None = None
+
+
+class _Known(Protocol):
+    """What rows of products and of operators have."""
+
+    @property
+    def key(self) -> GemmKey: ...
+    @property
+    def shape(self) -> GemmShape: ...
+    @property
+    def gflops(self) -> float | None: ...
+    @property
+    def radius(self) -> int | None: ...
+
+
+_R = TypeVar("_R", bound=_Known)
+
+
+class Index(Generic[_R]):
+    """Rows by their keys and by the features that relaxed look-ups go by. Raises ValueError for
+    two rows of one key."""
+
+    def __init__(self, rows: Iterable[_R]) -> None:
+        self._by_key: dict[GemmKey, _R] = {}
+        self._by_feature: dict[_Shared, list[_R]] = {}
+        for row in rows:
+            if row.key in self._by_key:
+                raise ValueError(f"expected one row per key, found two of {row.key}")
+            self._by_key[row.key] = row
+            for name in FEATURES:
+                self._by_feature.setdefault(_shared(row.key, name), []).append(row)
+
+    def exact(self, key: GemmKey) -> _R | None:
+        """The row of a key: one hash look-up."""
+        return self._by_key.get(key)
+
+    def relaxed(
+        self, key: GemmKey, shape: GemmShape, priority: tuple[Feature, ...]
+    ) -> tuple[_R, Feature, str] | None:
+        """The row most alike among those that share the first feature for which there are any, with
+        that feature and a sentence."""
+        for name in priority:
+            if found := self._by_feature.get(_shared(key, name)):
+                best = min(found, key=lambda r: _preference(r, key, shape))
+                return best, name, f"no exact row; {len(found)} share {name}={getattr(key, name)}"
+        return None
+
+
+class OperatorIndex(Index[OperatorRow]):
+    """Rows of operators. For several threads those of other numbers answer where none of the number
+    that is asked for does: of one thread first, then of fewer before more. For one thread only its
+    own do: what several share is chosen by how evenly they share it."""
+
+    def __init__(self, rows: Iterable[OperatorRow]) -> None:
+        kept = tuple(rows)
+        super().__init__(kept)
+        self._threads = sorted({row.key.threads for row in kept})
+
+    def find(
+        self, key: GemmKey, shape: GemmShape, priority: tuple[Feature, ...]
+    ) -> tuple[OperatorRow | None, str, str]:
+        """The row, exact or relaxed, within its radius; the rule, and a sentence."""
+        far = ""
+        known = [n for n in self._threads if key.threads > 1 or n == 1]
+        for count in sorted(known, key=lambda n: n != key.threads):
+            asked = replace(key, threads=count)
+            there = f"{count} thread{'' if count == 1 else 's'}"
+            other = "" if count == key.threads else f"; measured on {there}, not {key.threads}"
+            row = self.exact(asked)
+            if row is not None and _within_radius(row, shape):
+                rule = "relaxed:threads" if other else "exact"
+                return row, rule, f"all index values are equal{other}"
+            if found := self.relaxed(asked, shape, priority):
+                best, name, why = found
+                if _within_radius(best, shape):
+                    return best, f"relaxed:{name}", f"{why}{other}"
+                s = best.shape
+                far = far or f"{why}, of which {s.m} x {s.k} x {s.n}, the nearest, is too far"
+        return None, "analytic", far
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a look-up found: the method, the rule that found it, and a sentence why."""
+
+    key: GemmKey
+    method: Method
+    rule: str
+    why: str
+    history_rows: int
+    row: Row | None = None  # whose method it is; None: the analytic one
+
+
+@dataclass(frozen=True)
+class KnowledgeBase:
+    """Rows of one or more platforms under one set of sequences: `rows` of the products that a
+    board's library makes, `operators` of those of compiled models.
+
+    `platforms` only ever grows: the position of a core type is its index. `skipped` are rows that
+    were in the file but mean nothing to this kit or core, each in words with the reason.
+    """
+
+    platforms: tuple[str, ...]
+    sequences: Sequences = field(default_factory=Sequences)
+    priority: tuple[Feature, ...] = FEATURES
+    rows: tuple[Row, ...] = ()
+    skipped: tuple[str, ...] = ()
+    operators: tuple[OperatorRow, ...] = ()
+    _products: Index[Row] = field(init=False, repr=False, compare=False)
+    _operators: OperatorIndex = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if sorted(self.priority) != sorted(FEATURES):
+            raise ValueError(f"expected a priority of scale, m, n and k, found {self.priority}")
+        if len(set(self.platforms)) != len(self.platforms):
+            raise ValueError(f"expected distinct platforms, found {', '.join(self.platforms)}")
+        for key in (*(r.key for r in self.rows), *(r.key for r in self.operators)):
+            if not 0 <= key.platform < len(self.platforms):
+                raise ValueError(f"expected a known platform index, found {key.platform}")
+        object.__setattr__(self, "_products", Index(self.rows))
+        object.__setattr__(self, "_operators", OperatorIndex(self.operators))
+
+    def key(
+        self,
+        platform: str,
+        shape: GemmShape,
+        dtype: str = "f32",
+        threads: int = 1,
+        packed: Packed = "none",
+    ) -> GemmKey:
+        """Index values of a product; an unknown platform has index -1, which no row has."""
+        index = self.platforms.index(platform) if platform in self.platforms else -1
+        return key_of(shape, index, self.sequences, dtype, threads, packed)
+
+    def lookup(
+        self,
+        platform: str,
+        shape: GemmShape,
+        default: Method,
+        dtype: str = "f32",
+        threads: int = 1,
+        packed: Packed = "none",
+        vl: int = 1,
+    ) -> Answer:
+        """The method for a product; `default` is the board's analytic one, `vl` the lanes of its
+        vectors.
+
+        The exact path is one hash look-up. The result depends on nothing but the arguments.
+        """
+        key = self.key(platform, shape, dtype, threads, packed)
+        row = self._products.exact(key)
+        if row is not None:
+            near = _within_radius(row, shape)
+            why = "all index values are equal"
+            if not near:
+                s = row.shape
+                why += f", but {s.m} x {s.k} x {s.n}, which was measured, is too far"
+            return _answer(key, row, near and _fits(row, shape), default, "exact", why)
+        if found := self._products.relaxed(key, shape, self.priority):
+            best, name, why = found
+            taken = _fits(best, shape) and _relaxes(best, default, vl)
+            return _answer(key, best, taken, default, f"relaxed:{name}", why)
+        known = platform in self.platforms
+        why = "no row shares a feature" if known else f"no rows for the platform {platform}"
+        return Answer(key, default, "analytic", f"{why}; from the board's caches", 0)
+
+    def choose(
+        self,
+        board: BoardProfile,
+        shape: GemmShape,
+        dtype: str = "f32",
+        threads: int = 1,
+        packed: Packed = "none",
+    ) -> Answer:
+        """The method for a product on a board, from this table or from the board's caches."""
+        default = analytic_method(board, shape, dtype, threads, packed)
+        vl = board.isa.vl
+        return self.lookup(board.platform, shape, default, dtype, threads, packed, vl)
+
+    def operator_row(
+        self, platform: str, form: Form, threads: int = 1
+    ) -> tuple[OperatorRow | None, str, str]:
+        """The row of an operator's form, exact or relaxed, within its radius; the rule, and a
+        sentence. Unsigned codes run on the kernels of signed ones, whose rows answer for them
+        where there is none of their own, or only a relaxed one beside an exact one."""
+        index = self.platforms.index(platform) if platform in self.platforms else -1
+        shape = form.shape
+        key = key_of(shape, index, self.sequences, form.dtype, threads, "b", form.name)
+        row, rule, why = self._operators.find(key, shape, self.priority)
+        if form.dtype == "u8" and rule != "exact":
+            signed = self._of_signed(key, shape)
+            if row is None or signed[1] == "exact":
+                row, rule, why = signed
+        return row, rule, why or f"no row for {form.name} of {form.dtype} on {platform}"
+
+    def _of_signed(self, key: GemmKey, shape: GemmShape) -> tuple[OperatorRow | None, str, str]:
+        found, rule, why = self._operators.find(replace(key, dtype="s8"), shape, self.priority)
+        if found is None:
+            return None, rule, why
+        method = found.method and replace(found.method, precision=key.dtype)
+        return replace(found, method=method), rule, f"{why}; measured on signed codes"
+
+    @property
+    def knows_threads(self) -> bool:
+        """Whether the method of an operator may depend on the number of threads."""
+        return len({row.key.threads for row in self.operators}) > 1
+
+    def knowing(self, platform: str) -> KnowledgeBase:
+        """The same table with an index for `platform`."""
+        if platform in self.platforms:
+            return self
+        return replace(self, platforms=(*self.platforms, platform))
+
+    def serving(self, platform: str, known: str) -> KnowledgeBase:
+        """The same table, in which the rows of a platform that is known answer for another one."""
+        if platform == known or platform in self.platforms:
+            return self.knowing(platform)
+        renamed = (platform if name == known else name for name in self.platforms)
+        return replace(self, platforms=tuple(renamed)).knowing(platform)
+
+    def with_rows(self, rows: Iterable[Row]) -> KnowledgeBase:
+        """The same table with other rows, in the order of their keys."""
+        return replace(self, rows=tuple(sorted(rows, key=lambda r: r.key)))
+
+
+def _answer(key: GemmKey, row: Row, taken: bool, default: Method, rule: str, why: str) -> Answer:
+    if row.method is None or not taken:
+        return Answer(key, default, rule, f"{why}; the analytic method", row.history_rows)
+    return Answer(key, row.method, rule, why, row.history_rows, row)
+
+
+def _fits(row: Row, shape: GemmShape) -> bool:
+    """Equal index values do not make one column of four: a tile of one row or column is for
+    products with a vector only."""
+    return row.method is None or row.method.is_with_vector <= (1 in (shape.m, shape.n))
+
+
+def _within_radius(row: _Known, shape: GemmShape) -> bool:
+    return row.radius is None or 100.0 * shape.log_distance(row.shape) <= row.radius
+
+
+def _relaxes(row: Row, default: Method, vl: int) -> bool:
+    """A neighbor's transposed tile where the analytic one is normal is for few columns where there
+    are many, or the reverse."""
+    if row.method is None:
+        return row.relaxes
+    return row.relaxes and row.method.is_transposed(vl) == default.is_transposed(vl)
+
+
+_Shared = tuple[Feature, int, int, str, Packed, str, int]
+
+
+def _shared(key: GemmKey, name: Feature) -> _Shared:
+    """What rows that may answer for each other have in common, by one feature; for operators the
+    number of threads counts, too."""
+    value: int = getattr(key, name)
+    threads = key.threads if key.form else 0
+    return name, value, key.platform, key.dtype, key.packed, key.form, threads
+
+
+def _preference(row: _Known, key: GemmKey, shape: GemmShape) -> tuple[int, float, float, GemmKey]:
+    """Smaller is better: more equal fields, nearer shape, higher rate, lower key."""
+    names = ("m", "k", "n", "scale", "threads")
+    different = sum(getattr(row.key, n) != getattr(key, n) for n in names)
+    return different, row.shape.log_distance(shape), -(row.gflops or 0.0), row.key

@@ -1,0 +1,89 @@
+"""One measured product: a row of the history."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Protocol
+
+from edgekit.kb.features import GemmShape, Packed, packed_of
+from edgekit.kb.tables.method import Method
+
+SOURCES = ("tuner", "benchmark", "profile", "import")
+UNITS = ("seconds", "instructions")
+DTYPES = ("f32", "f16", "s8", "u8")
+
+
+class Measured(Protocol):
+    """What every row of the history says, whatever was measured."""
+
+    @property
+    def board(self) -> str: ...
+    @property
+    def platform(self) -> str: ...
+    @property
+    def threads(self) -> int: ...
+    @property
+    def cost(self) -> float: ...
+    @property
+    def default_cost(self) -> float: ...
+    @property
+    def source(self) -> str: ...
+    @property
+    def unit(self) -> str: ...
+
+
+def check_measured(m: Measured, sources: Collection[str], units: Collection[str]) -> None:
+    """ValueError, in one line, for what cannot have been measured."""
+    for name in ("cost", "default_cost"):
+        value = getattr(m, name)
+        if not (math.isfinite(value) and value > 0):
+            raise ValueError(f"expected {name} above 0, found {value}")
+    for name, known in (("source", sources), ("unit", units)):
+        if getattr(m, name) not in known:
+            raise ValueError(f"expected a {name} of {', '.join(known)}, found '{getattr(m, name)}'")
+    if m.threads < 1:
+        raise ValueError(f"expected 1 thread or more, found {m.threads}")
+    if not m.platform or not m.board:
+        raise ValueError("expected a board and a platform, found an empty name")
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """`cost` is what one product takes with `method`, in `unit`: the tenth percentile of a run, or
+    the median of an import. `default_cost` is that of the default method in the same run, so that
+    noise and different days cancel. An emulated board has no times: its products are counted in
+    instructions. `spread` is (p90 - p10) / median.
+    What was `packed` beforehand is not in the cost. `cpu` says which x86 CPU it was, since their
+    platform is a class of several; "" elsewhere.
+    """
+
+    board: str
+    platform: str
+    dtype: str
+    threads: int
+    shape: GemmShape
+    method: Method
+    cost: float
+    default_cost: float
+    spread: float
+    when: str
+    kit_version: str
+    source: str
+    unit: str = "seconds"
+    packed: Packed = "none"
+    cpu: str = ""
+
+    def __post_init__(self) -> None:
+        check_measured(self, SOURCES, UNITS)
+        if not (math.isfinite(self.spread) and self.spread >= 0):
+            raise ValueError(f"expected a spread of 0 or more, found {self.spread}")
+        packed_of(self.packed)
+        if self.dtype not in DTYPES:
+            raise ValueError(f"expected a dtype of {', '.join(DTYPES)}, found '{self.dtype}'")
+
+    @property
+    def ratio(self) -> float:
+        """Cost over the default method's: below 1 is better."""
+        return self.cost / self.default_cost

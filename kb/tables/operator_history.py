@@ -1,0 +1,163 @@
+"""Measured operators of models, and the rows of a table that they make."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from edgekit.kb.features import GemmKey, GemmShape, Sequences, key_of
+from edgekit.kb.tables.gemm_table import FEATURES, OperatorIndex
+from edgekit.kb.tables.measurement import check_measured
+from edgekit.kb.tables.operators import OperatorMethod, OperatorRow
+
+# What a measurement counts for: times of turns with the default method, times of what was compiled
+# anyway, and board time, which is off by some percent.
+WEIGHTS: Mapping[str, float] = {"tuner": 4.0, "benchmark": 2.0, "profile": 2.0, "estimate": 1.0}
+OPERATOR_UNITS = ("seconds", "cycles")
+# Of the default's cost: what is no better leaves the operator to the analytic rule. Threads steal
+# pieces of each other, so that what they take depends on the operators before as well.
+_WORTH, _WORTH_SHARED = 0.98, 0.95
+NEAR = 100  # hundredths of squared distance beyond what was measured that a row holds for
+_DIGITS = 3
+
+
+@dataclass(frozen=True)
+class OperatorMeasurement:
+    """What an operator of a model takes with a method, where it stands, and what it takes with the
+    method that it gets without a row, `default_cost`, in the same run. `unit`: seconds, or cycles
+    of board time."""
+
+    board: str
+    platform: str
+    model: str
+    operator: str
+    form: str
+    threads: int
+    shape: GemmShape
+    method: OperatorMethod
+    cost: float
+    default_cost: float
+    when: str
+    kit_version: str
+    source: str
+    unit: str = "seconds"
+
+    def __post_init__(self) -> None:
+        check_measured(self, WEIGHTS, OPERATOR_UNITS)
+        if not (self.operator and self.form):
+            raise ValueError("expected an operator and a form, found none")
+
+    @property
+    def ratio(self) -> float:
+        """Cost over the default method's: below 1 is better."""
+        return self.cost / self.default_cost
+
+
+def operator_key(m: OperatorMeasurement, platforms: Sequence[str], sequences: Sequences) -> GemmKey:
+    """The key under which the operator is looked up; its platform is one of `platforms`."""
+    index = platforms.index(m.platform)
+    return key_of(m.shape, index, sequences, m.method.precision, m.threads, "b", m.form)
+
+
+_Run = tuple[str, str, str, str]  # board, model, source, unit: what may be added up
+_Known = dict[OperatorMethod, dict[str, OperatorMeasurement]]  # by operator
+
+
+def operator_rows(
+    history: Iterable[OperatorMeasurement], platforms: Sequence[str], sequences: Sequences
+) -> tuple[OperatorRow, ...]:
+    """The best method of each key of a history, in its order: of two measurements of an operator
+    with a method the later one counts, of an older kit none where there is one of a newer kit.
+
+    Rows without a method stand for keys where none is better by 2 % than what the rule without
+    rows takes.
+    """
+    found: dict[GemmKey, dict[tuple[object, ...], OperatorMeasurement]] = defaultdict(dict)
+    for m in history:
+        if m.platform not in platforms:
+            continue
+        key = operator_key(m, platforms, sequences)
+        same = (m.board, m.model, m.operator, m.method, m.source, m.unit, m.kit_version)
+        found[key].pop(same, None)
+        found[key][same] = m
+    return tuple(_row(key, _of_newest_kit(found[key].values())) for key in sorted(found))
+
+
+def without_operator_repeats(
+    rows: Sequence[OperatorRow], shapes_of: Mapping[GemmKey, Iterable[GemmShape]]
+) -> tuple[OperatorRow, ...]:
+    """Rows without those of the named keys that have no method and change nothing: without them no
+    neighbor's method would be taken for any of the shapes beside their key, nor one of another
+    number of threads."""
+    with_method = OperatorIndex(row for row in rows if row.method)
+    return tuple(
+        row
+        for row in rows
+        if row.method
+        or row.key not in shapes_of
+        or any(
+            with_method.find(row.key, shape, FEATURES)[0] is not None
+            for shape in (row.shape, *shapes_of[row.key])
+        )
+    )
+
+
+def _of_newest_kit(history: Iterable[OperatorMeasurement]) -> list[OperatorMeasurement]:
+    made = list(history)
+    newest = max(_version(m) for m in made)
+    return [m for m in made if _version(m) == newest]
+
+
+def _version(m: OperatorMeasurement) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", m.kit_version))
+
+
+def _row(key: GemmKey, history: Sequence[OperatorMeasurement]) -> OperatorRow:
+    runs: dict[_Run, _Known] = defaultdict(lambda: defaultdict(dict))
+    for m in history:
+        runs[m.board, m.model, m.source, m.unit][m.method][m.operator] = m
+    methods = sorted({m.method for m in history}, key=_order)
+    scores = {method: _score(method, runs) for method in methods}
+    best = min(methods, key=lambda method: scores[method])
+    shapes = sorted({m.shape for m in history})
+    center = min(shapes, key=lambda s: (sum(s.log_distance(o) for o in shapes), s))
+    radius = math.ceil(100.0 * max(center.log_distance(s) for s in shapes)) + NEAR
+    measured = [m for m in history if m.method == best]
+    source = max((m.source for m in measured), key=lambda name: (WEIGHTS[name], name))
+    if scores[best] >= (_WORTH if key.threads == 1 else _WORTH_SHARED):
+        return OperatorRow(key, None, center, source, 1.0, radius)
+    ratio = float(f"{scores[best]:.{_DIGITS}g}")
+    return OperatorRow(key, best, center, source, ratio, radius)
+
+
+def _order(method: OperatorMethod) -> tuple[object, ...]:
+    sizes = method.mr or 0, method.nr or 0, method.kc or 0, method.members
+    band = -1 if method.band is None else method.band
+    return method.family, method.precision, *sizes, method.split, band
+
+
+def _score(method: OperatorMethod, runs: Mapping[_Run, _Known]) -> float:
+    """The weighted geometric mean over runs of what the operators of a key take with a method, over
+    what they take by default."""
+    total = weights = 0.0
+    for run, known in runs.items():
+        weight = WEIGHTS[run[2]]
+        total += weight * math.log(_ratio(method, known))
+        weights += weight
+    return math.exp(total / weights)
+
+
+def _ratio(method: OperatorMethod, known: _Known) -> float:
+    """Of all operators of a run together; with a method that was not tried on one of them, since it
+    promised nothing, that takes as long as with the worst that was."""
+    cost = default = 0.0
+    for name in sorted({name for each in known.values() for name in each}):
+        tried = [each[name] for each in known.values() if name in each]
+        own = known.get(method, {}).get(name)
+        base = own.default_cost if own else tried[0].default_cost
+        cost += own.cost if own else base * max(1.0, *(m.ratio for m in tried))
+        default += base
+    return cost / default

@@ -1,0 +1,31 @@
+"""The places of a board's tables: files named by platform, found through what it inherits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from edgekit.kb.targets.board import BoardProfile
+
+Kind = Literal["gemm", "layouts", "orders", "spmv"]
+
+
+def shipped_folder(kind: Kind) -> Path:
+    """The folder of the kit's own tables of a kind."""
+    return Path(__file__).parent / kind
+
+
+def table_name(platform: str) -> str:
+    """The file in which the knowledge of a platform is."""
+    return f"{platform}.json"
+
+
+def found_tables(board: BoardProfile, *folders: Path) -> Iterator[tuple[str, Path]]:
+    """The platforms that have a table which serves a board, with their files: its own one first,
+    and of each platform that of the first folder."""
+    for platform in board.platforms:
+        for folder in folders:
+            path = folder / table_name(platform)
+            if path.exists():
+                yield platform, path

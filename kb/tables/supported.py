@@ -1,0 +1,120 @@
+"""What a core computes of the rows of a table: those that want types, tiles or blocks that its
+kernels do not have are left out, by name."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from dataclasses import replace
+
+from edgekit.kb.costs.winograd import has_winograd
+from edgekit.kb.tables.gemm_table import KnowledgeBase, Row
+from edgekit.kb.tables.operators import (
+    BLOCKS_OF_K,
+    ROW_OF_BYTES,
+    OperatorMethod,
+    OperatorRow,
+    sums_at_once,
+)
+from edgekit.kb.targets.board import BoardProfile, load_profile, profile_names
+from edgekit.kb.targets.isa import BYTES, Isa, Tile
+
+_ROWS_OF_DEPTHWISE = 2  # at most
+_LONGEST = 80  # characters of a row that are told
+
+
+def told_row(text: bytes) -> str:
+    """A row of a file as it stands there, or its beginning."""
+    row = text.decode(errors="replace")
+    return row if len(row) <= _LONGEST else f"{row[:_LONGEST]}..."
+
+
+def without_impossible(table: KnowledgeBase, board: BoardProfile) -> KnowledgeBase:
+    """The same table, of whose rows of a board's platform those are among `skipped` that no board
+    of this platform computes: general profiles of a core have less than it has."""
+    odd: dict[Row | OperatorRow, str] = {}
+    known: list[Row | OperatorRow] = [*table.rows, *table.operators]
+    for row in known:
+        own = table.platforms[row.key.platform] == board.platform
+        if own and (why := why_impossible(row, board)):
+            odd[row] = f"{_told(row)}: {why}"
+    alike = _boards_of(board.platform) if odd else ()
+    odd = {row: why for row, why in odd.items() if all(why_impossible(row, b) for b in alike)}
+    if not odd:
+        return table
+    return replace(
+        table,
+        skipped=(*table.skipped, *odd.values()),
+        rows=tuple(row for row in table.rows if row not in odd),
+        operators=tuple(row for row in table.operators if row not in odd),
+    )
+
+
+@functools.cache
+def _boards_of(platform: str) -> tuple[BoardProfile, ...]:
+    return tuple(b for b in map(load_profile, profile_names()) if b.platform == platform)
+
+
+def why_impossible(row: Row | OperatorRow, board: BoardProfile) -> str:
+    """What a board lacks for a row: expected and found; empty if it lacks nothing."""
+    half = board.computes_half and isinstance(row, OperatorRow)
+    types = (*BYTES, "f16") if half else tuple(BYTES)
+    if row.key.dtype not in types:
+        return f"expected {', '.join(types)}, which this core computes, found {row.key.dtype}"
+    if row.method is None:
+        return ""
+    if isinstance(row, OperatorRow):
+        assert isinstance(row.method, OperatorMethod)
+        return _of_operator(row.method, board.isa)
+    return _of_product(row, board.isa)
+
+
+def _of_operator(how: OperatorMethod, isa: Isa) -> str:
+    if how.kc is not None and how.kc not in BLOCKS_OF_K:
+        return f"expected blocks of k of {_list(BLOCKS_OF_K)}, found {how.kc}"
+    isa = isa.of_half if how.precision == "f16" else isa
+    if how.family == "winograd" and not has_winograd(how.precision, isa):
+        return f"expected a family of {how.precision} that this core has, found winograd"
+    if how.mr is None or how.nr is None:
+        return ""
+    tiles = _tallest(how, isa)
+    if any(how.mr <= tile.mr and how.nr == tile.nv for tile in tiles):
+        return ""
+    most = [f"{tile.mr} x {tile.nv}" for tile in tiles]
+    return f"expected a tile of at most {_list(most)}, found {how.mr} x {how.nr}"
+
+
+def _tallest(how: OperatorMethod, isa: Isa) -> list[Tile]:
+    """The tallest tile of each width that kernels of a family have, in columns."""
+    is_float = how.precision not in ("s8", "u8")
+    if how.family == "depthwise":
+        return [Tile(_ROWS_OF_DEPTHWISE, sums_at_once(isa, is_float))]
+    heights = isa.columns.of("f32" if is_float else how.precision)
+    tiles = [Tile(height, nv * isa.vl) for nv, height in enumerate(heights, 1)]
+    if isa.lanes and not is_float and len(heights) < ROW_OF_BYTES.nv:
+        tiles.append(Tile(ROW_OF_BYTES.mr, ROW_OF_BYTES.nv * isa.vl))
+    return tiles
+
+
+def _of_product(row: Row, isa: Isa) -> str:
+    """Of the library's products: those with a vector have kernels of their own, and of others the
+    nearest tile is taken, so that only those are judged that none is near to."""
+    how = row.method
+    assert how is not None
+    heights = isa.columns.of(row.key.dtype)
+    lines, across = (how.nr, how.mr) if how.is_transposed(isa.vl) else (how.mr, how.nr)
+    most = max(heights), len(heights) * isa.vl
+    if how.is_with_vector or (lines <= most[0] and across <= most[1]):
+        return ""
+    return f"expected a tile of at most {most[0]} x {most[1]}, found {how.mr} x {how.nr}"
+
+
+def _told(row: Row | OperatorRow) -> str:
+    shape, key = row.shape, row.key
+    sizes = f"{shape.m},{shape.k},{shape.n}"
+    return f"{key.form or 'product'} {sizes} {key.dtype} x{key.threads}"
+
+
+def _list(values: Iterable[object]) -> str:
+    *most, last = map(str, values)
+    return f"{', '.join(most)} or {last}" if most else last

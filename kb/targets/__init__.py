@@ -1,0 +1,1 @@
+"""Boards, cores and instruction sets."""

@@ -1,0 +1,273 @@
+"""Board profiles: one small TOML file per board, each inheriting from a more general one."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import platform
+import re
+import tomllib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from edgekit.device.runtime import features
+from edgekit.kb.targets.isa import Isa, isa_of
+from edgekit.kb.targets.timing import Cluster, parse_cluster
+from edgekit.kb.targets.units import ComputeUnit, NnaUnit, core_unit, parse_nna, parse_unit
+
+LOCAL = "local"  # the board that is this machine
+CPU = "cpu"  # the unit that every board has
+
+FOLDER = Path(__file__).parent / "boards"
+
+
+@dataclass(frozen=True)
+class BoardProfile:
+    """What the compiler needs to know of a board. Sizes in bytes; 0 means unknown.
+
+    `simd` names the header under device/kernels/simd that kernels are built with;
+    `features` are the CPU features (names of /proc/cpuinfo) a bundle for this board needs, `extras`
+    those that its core has too, but that only bundles need which use them;
+    `vlen_bits` is the RVV register length that kernels were built for; `units` the compute units
+    that operators can run on: those in `compute`, whose speed the profile tells, and an `nna` with
+    values of its own. "cpu" is always the first: a core, of the fastest cluster if there are more.
+    `timing` tells clocks and memory of the clusters whose cores have a timing model, "cpu" first.
+    `compatible` are the names by which device trees know the board or its chip, `source` where its
+    sizes are from; `cpu_class` names the CPUs that share what is known where no core is named
+    (x86); `in_order`: the core waits for operands, so kernels load them ahead; `core_profile` is
+    the most general profile of the same core, whose virtual board serves it too; `inherited` are
+    the platforms of the same instruction set that the profile inherits from, nearest first.
+    """
+
+    name: str
+    description: str
+    arch: str
+    target: str
+    cpu: str
+    simd: str
+    core_profile: str
+    inherited: tuple[str, ...] = ()
+    core: str = ""
+    cpu_class: str = ""
+    features: tuple[str, ...] = ()
+    extras: tuple[str, ...] = ()
+    in_order: bool = False
+    vlen_bits: int = 0
+    cores: int = 1
+    units: tuple[str, ...] = (CPU,)
+    nna: NnaUnit | None = None
+    compute: tuple[ComputeUnit, ...] = ()
+    timing: tuple[Cluster, ...] = ()
+    l1d_bytes: int = 32768
+    l2_bytes: int = 0
+    l3_bytes: int = 0
+    memory_bytes: int = 0
+    compatible: tuple[str, ...] = ()
+    source: str = ""
+    abstract: bool = False
+
+    @property
+    def isa(self) -> Isa:
+        """All that is known of its instruction set."""
+        return isa_of(self.simd)
+
+    @property
+    def computes_half(self) -> bool:
+        """Whether there are kernels of f16 tensors that run on its core."""
+        return self.isa.half is not None and self.isa.half_feature in self.features + self.extras
+
+    @property
+    def platform(self) -> str:
+        """What knowledge of it is filed under: the core, or the class of an x86 machine."""
+        return self.core or self.cpu_class or self.arch
+
+    @property
+    def platforms(self) -> tuple[str, ...]:
+        """The platforms whose tables serve it, its own first, then those it inherits from."""
+        return tuple(dict.fromkeys((self.platform, *self.inherited)))
+
+    @property
+    def speeds(self) -> tuple[ComputeUnit, ...]:
+        """The units whose work is simulated, NNA aside; a core that nothing is told of is first."""
+        if self.compute and self.compute[0].name == CPU:
+            return self.compute
+        core = core_unit(CPU, self.isa.vl, self.isa.i8.is_dot)
+        return (core, *self.compute)
+
+
+class UnknownBoardError(ValueError):
+    """A profile is not there, or cannot be read."""
+
+
+def board_names() -> list[str]:
+    """Names of the boards a model can be compiled for, `local` first."""
+    return [LOCAL, *(n for n in profile_names() if not _raw(n).get("abstract", False))]
+
+
+def profile_names() -> list[str]:
+    """Names of all profiles that have a file, those that are only bases included."""
+    return [p.stem for p in sorted(FOLDER.glob("*.toml"))]
+
+
+def load_board(name: str) -> BoardProfile:
+    """The profile `name`; `local` is the best x86 or ARM profile this machine can run."""
+    profile = _local() if name == LOCAL else load_profile(name)
+    if profile.abstract:
+        heirs = [n for n in board_names()[1:] if name in _lineage(n)]
+        raise UnknownBoardError(
+            f"expected a board profile, found '{name}', which is only a base for "
+            f"{', '.join(heirs) or LOCAL}"
+        )
+    return profile
+
+
+def nearest(name: str, known: Iterable[str] | None = None) -> str:
+    """Names most like a wrong one, ready to stand behind it; empty if there are none.
+
+    They are of those `known`, else of the boards, found by their chips and descriptions as well.
+    """
+    names = {_plain(n): n for n in (board_names() if known is None else known)}
+    for board in board_names()[1:] if known is None else ():
+        raw = _raw(board)
+        chips = (chip.partition(",")[2] for chip in raw.get("compatible", ()))
+        for alias in (*chips, re.split("[(:]", raw["description"])[0]):
+            names.setdefault(_plain(alias), board)
+    close = difflib.get_close_matches(_plain(name), names, n=3, cutoff=0.6)
+    found = ", ".join(dict.fromkeys(names[key] for key in close))
+    return f" (nearest: {found})" if found else ""
+
+
+def _plain(name: str) -> str:
+    return "".join(c for c in name.lower() if c.isalnum())
+
+
+@functools.cache
+def _raw(name: str) -> dict[str, Any]:
+    path = FOLDER / f"{name}.toml"
+    if not name.replace("-", "").isalnum() or not path.is_file():
+        known = ", ".join(board_names())
+        raise UnknownBoardError(
+            f"expected a board profile ({known}), found '{name}'{nearest(name)}"
+        )
+    return tomllib.loads(path.read_text(encoding="utf-8"))
+
+
+def _lineage(name: str) -> list[str]:
+    """A profile and those it inherits from, the most general one last."""
+    base = _raw(name).get("inherits")
+    return [name, *(_lineage(base) if base else ())]
+
+
+def _core_profile(name: str) -> str:
+    """The most general profile with the same core that is no mere base."""
+    same = [
+        n
+        for n in _lineage(name)
+        if not _raw(n).get("abstract", False)
+        and _merged(n).get("core") == _merged(name).get("core")
+    ]
+    return same[-1] if same else name
+
+
+def _inherited(name: str) -> Iterator[str]:
+    """Platforms of the profiles it inherits from that have the same instruction set."""
+    for merged in (_merged(n) for n in _lineage(name)[1:]):
+        if merged["simd"] == _merged(name)["simd"]:
+            yield merged.get("core") or merged.get("cpu_class") or merged["arch"]
+
+
+def _merged(name: str) -> dict[str, Any]:
+    raw = _raw(name)
+    base = _merged(raw["inherits"]) if "inherits" in raw else {}
+    for own in ("abstract", "compatible", "source"):
+        base.pop(own, None)
+    merged = base | {k: v for k, v in raw.items() if k != "inherits"}
+    for kind in ("units", "timing"):
+        tables = {**base.get(kind, {})}
+        for unit, values in raw.get(kind, {}).items():
+            tables[unit] = {**tables.get(unit, {}), **values}
+        if tables:
+            merged[kind] = tables
+    return merged
+
+
+def load_profile(name: str) -> BoardProfile:
+    """The profile in `name`.toml, also one that is only a base for others."""
+    merged = _merged(name) | {"name": name}
+    known = {f.name for f in fields(BoardProfile)} - {"nna", "compute", "core_profile", "inherited"}
+    if unknown := sorted(set(merged) - known):
+        raise UnknownBoardError(f"board profile '{name}': unknown keys {', '.join(unknown)}")
+    for key in ("features", "extras", "compatible"):
+        merged[key] = tuple(merged.get(key, ()))
+    merged["core_profile"] = _core_profile(name)
+    merged["inherited"] = tuple(_inherited(name))
+    where = f"board profile '{name}'"
+    merged |= _units(where, merged.get("units", {})) | _timing(where, merged.get("timing", {}))
+    return BoardProfile(**merged)
+
+
+def _units(where: str, tables: dict[str, Any]) -> dict[str, Any]:
+    """The fields of BoardProfile that say what [units] holds."""
+    try:
+        nna = parse_nna(where, tables["nna"]) if "nna" in tables else None
+        compute = tuple(parse_unit(where, n, t) for n, t in tables.items() if n != "nna")
+    except ValueError as error:
+        raise UnknownBoardError(str(error)) from None
+    compute = tuple(sorted(compute, key=lambda unit: unit.name != CPU))
+    others = [unit.name for unit in compute if unit.name != CPU]
+    return {"units": (CPU, *others, *(("nna",) if nna else ())), "nna": nna, "compute": compute}
+
+
+def _timing(where: str, tables: dict[str, Any]) -> dict[str, Any]:
+    """The field of BoardProfile that says what [timing] holds."""
+    try:
+        clusters = [parse_cluster(where, name, table) for name, table in tables.items()]
+    except ValueError as error:
+        raise UnknownBoardError(str(error)) from None
+    return {"timing": tuple(sorted(clusters, key=lambda cluster: cluster.name != CPU))}
+
+
+def _local() -> BoardProfile:
+    """First of this machine's candidate profiles whose features and registers it has."""
+    machine = platform.machine()
+    flags = cpu_flags()
+    candidates = {
+        "x86_64": ("x86-64-v4-amx", "x86-64-v4", "x86-64-v3", "x86-64"),
+        "aarch64": ("a76", "generic-aarch64"),
+        "armv7l": ("generic-armv7",),
+        "riscv64": ("rv64gcv-zvl512b", "rv64gcv-zvl256b", "rv64gcv", "rv64gc"),
+    }.get(machine)
+    if candidates is None:
+        raise UnknownBoardError(f"no board profile for this machine's architecture '{machine}'")
+    for name in candidates:
+        found = load_profile(name)
+        if set(found.features) <= flags and found.vlen_bits <= (features.vlen_bits() or 0):
+            return BoardProfile(**{**found.__dict__, "name": LOCAL, "abstract": False})
+    raise UnknownBoardError(f"this machine's CPU has none of {', '.join(candidates)}")
+
+
+def cpu_flags() -> frozenset[str]:
+    """Feature names of this machine's CPUs, as the kernel prints them."""
+    return features.features()
+
+
+@dataclass(frozen=True)
+class Caches:
+    """Bytes of the data caches that a core may count on, never 0."""
+
+    l1: int
+    l2: int
+    l3: int
+
+
+def caches_of(board: BoardProfile) -> Caches:
+    """The caches of a profile; what it does not say is guessed from the level below."""
+    l2 = board.l2_bytes or 8 * board.l1d_bytes
+    return Caches(board.l1d_bytes, l2, board.l3_bytes or 4 * l2)
+
+
+def last_cache(board: BoardProfile) -> int:
+    """Bytes of the last cache before memory that a profile tells of, or is guessed to have."""
+    return board.l3_bytes or caches_of(board).l2

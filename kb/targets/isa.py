@@ -1,0 +1,229 @@
+"""Instruction sets: one small TOML file each, simd/NAME.toml, as device/kernels/simd/NAME.h.
+
+Lowering, GEMM methods, tuner and tests read all they know of an instruction set here. A file may
+inherit from another one. A test holds the files against the headers.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+FOLDER = Path(__file__).parent / "simd"
+BYTES = {"f32": 4, "s8": 1, "u8": 1}  # of one element of A or B
+
+TileKind = Literal["normal", "transposed", "amx"]
+
+
+class ByteProduct(enum.Enum):
+    """How 8-bit products are made; see device/kernels/gemm/i8_tile.h."""
+
+    DOT4_US = "EK_I8_DOT4_US"
+    DOT4_SS = "EK_I8_DOT4_SS"
+    MMLA = "EK_I8_MMLA"
+    PAIR16 = "EK_I8_PAIR16"
+    FOUR16 = "EK_I8_FOUR16"
+    WIDE16 = "EK_I8_WIDE16"
+    MULL16 = "EK_I8_MULL16"
+
+    @property
+    def group(self) -> int:
+        """Values along k that lie together in a panel."""
+        of_others = {ByteProduct.PAIR16: 2, ByteProduct.WIDE16: 1}
+        of_others |= {ByteProduct.MMLA: 8, ByteProduct.MULL16: 16}
+        return of_others.get(self, 4)
+
+    @property
+    def order(self) -> list[int]:
+        """The values of a group as they lie in a panel."""
+        return [0, 2, 1, 3] if self is ByteProduct.FOUR16 else list(range(self.group))
+
+    @property
+    def is_dot(self) -> bool:
+        """One instruction makes and adds four products of bytes, or more, in each lane."""
+        return self is ByteProduct.DOT4_US or self.is_signed_dot
+
+    @property
+    def is_signed_dot(self) -> bool:
+        """The same of signed bytes, as 64-bit ARM has it."""
+        return self in (ByteProduct.DOT4_SS, ByteProduct.MMLA)
+
+    @property
+    def reads_bytes(self) -> bool:
+        """Rows of x are read as they are, not widened to 16 bits."""
+        return self not in (ByteProduct.PAIR16, ByteProduct.FOUR16)
+
+    @property
+    def flips_unsigned(self) -> bool:
+        """Whether both factors are signed: u8 is seen as x - 128; otherwise s8 as x + 128."""
+        return self.is_signed_dot or self is ByteProduct.MULL16
+
+
+class Tile(msgspec.Struct, frozen=True, order=True, array_like=True):
+    """Register tile: mr rows (pixels) x nv vectors of columns (output channels)."""
+
+    mr: int
+    nv: int
+
+
+class Columns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Heights of the tile codes that are 1, 2, ... vectors wide, for every width up to the last.
+
+    The library of a board holds all heights up to these, so every tile of `Isa` is among them.
+    """
+
+    f32: tuple[int, ...]
+    i8: tuple[int, ...]
+    i8_vectors: int = 0  # rows up to which tiles of bytes use vectors, higher ones AMX; 0: no AMX
+    # Panels of floats that are read from rows far from one another lose to copies.
+    copies_f32: bool = False
+
+    def of(self, dtype: str) -> tuple[int, ...]:
+        """The heights for products of `dtype` (f32, s8 or u8)."""
+        return self.f32 if dtype == "f32" else self.i8
+
+    def vector_rows(self, dtype: str) -> int:
+        """The rows above which tiles use AMX; 0: none do."""
+        return 0 if dtype == "f32" else self.i8_vectors
+
+
+class Prices(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the parts of a product take, in sixteenths of a vector multiply-add.
+
+    A line of a tile is what one value of the broadcast operand makes of a vector: a row of C, or a
+    column of it where the tile is transposed. Tiles of AMX count more lines than one tile register
+    has as two registers, and k as whole steps.
+    """
+
+    # For each k; of bytes for each four of k
+    product: int  # a vector multiply-add of one line
+    wide: int  # the fewest of them that a tile counts as
+    line: int  # loading and broadcasting one value of a line
+    vector: int  # loading one vector of the other operand
+    far: int = 0  # more, where its panel is beyond half of L1 and read again
+
+    # An operand that was not packed beforehand, for each k or four of k
+    group: int = 0  # bytes: a vector of B becomes groups along k
+    panel: int = 0  # bytes: the same, for each four vectors of a panel
+    crossing: int = 0  # bytes: a panel beside others whose rows are not whole cache lines
+    passing: int = 0  # floats: a vector of B in place, the first times that it is read
+    packing: int = 0  # a row of A, in whole vectors
+
+    # C, once for all k
+    tile: int = 0  # a tile
+    spilled: int = 0  # more, where sums and vectors of B take all registers
+    segment: int = 0  # a line of a tile
+    paged: int = 0  # more, where lines of C are whole pages apart
+    stored: int = 0  # a vector
+    partial: int = 0  # a line of C that ends in a part of a vector
+    element: int = 0  # an element that is stored against the rows of C
+    start: int = 0  # the whole product
+
+
+class KindPrices(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The prices of the kinds of tiles that products of one type have."""
+
+    normal: Prices  # vectors along n
+    transposed: Prices  # vectors along m, for few columns
+    amx: Prices | None = None  # in tile registers
+
+
+class TilePrices(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The prices of products of floats and of bytes."""
+
+    f32: KindPrices
+    i8: KindPrices
+
+
+class Isa(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All that is known of one instruction set, whose header is device/kernels/simd/`simd`.h."""
+
+    simd: str
+    vl: int  # 32-bit lanes of a vector
+    registers: int  # vectors that a core holds, at least
+    i8: ByteProduct  # how 8-bit products are made
+    f32_tiles: tuple[
+        Tile, ...
+    ]  # register tiles that do not spill, the one for large products first
+    i8_tiles: tuple[Tile, ...]
+    groups_tile: Tile  # of bytes with scales of groups: sums of bytes and of floats in registers
+    columns: Columns  # the tile codes of a board's library
+    prices: TilePrices
+    nna_vectors: int  # of output channels that the emulated NNA computes at once, for four points
+    lanes: bool = False  # EK_LANES: products with one lane of a vector
+    masks_loads: bool = False  # vf_load_masked: a load that leaves lanes out
+    multiplies_pairs: bool = False  # EK_PAIRS: the sum of two 16-bit products in each lane
+    widens_eight: bool = False  # EK_CODES8: 16-bit products eight at a time, whatever the vector
+    codes_by_lines: bool = False  # EK_LINES: codes of 8-bit products by floats (lower/lines.py)
+    shares_rows: bool = (
+        True  # two rows of a depthwise convolution at once, sums of both in registers
+    )
+    sparse_windows: bool = False  # ek_sparse_window: sparse strips may have windows
+    half: str | None = None  # the header of kernels of f16 tensors, of cores that compute in it
+    half_feature: str = ""  # by which /proc/cpuinfo tells these cores
+    half_tiles: tuple[Tile, ...] = ()  # its register tiles, as f32_tiles
+
+    @property
+    def of_half(self) -> Isa:
+        """The same core for kernels of f16 tensors: twice as many lanes."""
+        if self.half is None:
+            raise ValueError(f"instruction set '{self.simd}' has no arithmetic in half precision")
+        tiles = self.half_tiles
+        return msgspec.structs.replace(self, simd=self.half, vl=2 * self.vl, f32_tiles=tiles)
+
+    @property
+    def is_half(self) -> bool:
+        """Whether this is what `of_half` gives."""
+        return self.simd == self.half
+
+    @property
+    def vector_bits(self) -> int:
+        """Bits of a vector of floats."""
+        return (16 if self.is_half else 32) * self.vl
+
+    @property
+    def k_step(self) -> int:
+        """The packed k of 8-bit kernels is a multiple of this."""
+        return 4 * self.vl if self.i8.is_signed_dot else self.i8.group
+
+    def tiles(self, dtype: str) -> tuple[Tile, ...]:
+        """The register tiles for products of `dtype` (f32, s8 or u8)."""
+        return self.f32_tiles if dtype == "f32" else self.i8_tiles
+
+
+def isa_names() -> list[str]:
+    """Names of all instruction sets, as board profiles have them in `simd`."""
+    return sorted(path.stem for path in FOLDER.glob("*.toml"))
+
+
+@functools.cache
+def isa_of(simd: str) -> Isa:
+    """The facts of one instruction set. Raises ValueError if its file is missing or wrong."""
+    try:
+        return msgspec.convert({**_merged(simd), "simd": simd}, Isa, strict=True)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"instruction set '{simd}': {error}") from None
+
+
+def _merged(simd: str) -> dict[str, Any]:
+    path = FOLDER / f"{simd}.toml"
+    if not path.is_file():
+        known = ", ".join(isa_names())
+        raise ValueError(f"expected an instruction set ({known}), found '{simd}'")
+    raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    base = raw.pop("inherits", None)
+    return _over(_merged(base), raw) if base else raw
+
+
+def _over(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """Values of `own` instead of those of `base`; of tables value by value, prices as a whole."""
+    merged = dict(base)
+    for key, value in own.items():
+        known = merged.get(key)
+        merged[key] = {**known, **value} if isinstance(known, dict) else value
+    return merged

@@ -1,0 +1,150 @@
+"""Compute units of a board: `[units.NAME]` tables of board profiles.
+
+Every value says where it comes from: `{ value = 8, source = "..." }` is known, `{ value = 4,
+assumption = "..." }` is our guess, for whoever has the chip to correct.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from edgekit.device.runtime.arrays.nna_chip import NnaChip
+from edgekit.device.runtime.errors import InputError
+
+_Kind = Literal["source", "assumption"]
+_ORIGINS: tuple[_Kind, ...] = ("source", "assumption")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The origin of a value: `text` names the source, or what an assumption rests on."""
+
+    name: str
+    kind: _Kind
+    text: str
+
+
+@dataclass(frozen=True)
+class NnaUnit:
+    """The convolution accelerator of a board, and the origin of every value of its chip."""
+
+    chip: NnaChip
+    origins: tuple[Origin, ...]
+
+
+UnitKind = Literal["cpu", "matrix", "vector", "memory"]
+_SPEEDS: Mapping[UnitKind, tuple[str, ...]] = {
+    "cpu": ("f32_per_cycle", "s8_per_cycle", "elements_per_cycle"),
+    "matrix": ("f32_per_cycle", "s8_per_cycle"),
+    "vector": ("elements_per_cycle",),
+    "memory": (),
+}
+_MOST = 1e9  # of any speed
+_MAY_BE_0 = ("start_us", "handover_us", "handover_kib_us", "wake_us")
+_COMMON = ("clock_mhz", "bytes_per_cycle", *_MAY_BE_0)
+
+
+@dataclass(frozen=True)
+class ComputeUnit:
+    """A unit that runs operators beside the others, one after the other: a core of a cluster, a
+    matrix or a vector unit; or, of kind "memory", one that loads constants for all of them.
+
+    What it does a cycle: multiply-adds of matrix products in f32 and in 8 bits, elements of all
+    else, bytes read or written. 0: it does no such work. `start_us` goes before each operator.
+    `handover_us` passes until another unit sees a result, of which it then fetches each KiB in
+    `handover_kib_us`; `wake_us` passes until it begins where another unit goes ahead.
+    """
+
+    name: str
+    kind: UnitKind
+    clock_mhz: float
+    bytes_per_cycle: float
+    start_us: float
+    handover_us: float
+    handover_kib_us: float = 0.0
+    wake_us: float = 0.0
+    f32_per_cycle: float = 0.0
+    s8_per_cycle: float = 0.0
+    elements_per_cycle: float = 0.0
+    origins: tuple[Origin, ...] = ()
+
+
+def parse_unit(where: str, name: str, table: Any) -> ComputeUnit:
+    """The unit of a `[units.NAME]` table with its `kind`; ValueError as from `parse_nna`."""
+    kind = next((k for k in _SPEEDS if isinstance(table, Mapping) and table.get("kind") == k), None)
+    if kind is None:
+        raise ValueError(
+            f"{where}: expected units.{name}.kind of {', '.join(_SPEEDS)}, found {table!r}"
+        )
+    names = (*_COMMON, *_SPEEDS[kind])
+    values = {key: entry for key, entry in table.items() if key != "kind"}
+    _check_names(where, name, values, names)
+    origins = tuple(origin(where, f"units.{name}", key, values[key]) for key in names)
+    for key in names:
+        value = values[key]["value"]
+        positive = 0 < value < _MOST if type(value) in (int, float) else False
+        if not positive and not (key in _MAY_BE_0 and value == 0):
+            raise ValueError(
+                f"{where}: expected units.{name}.{key} to be a number above 0, found {value!r}"
+            )
+    numbers = {key: float(values[key]["value"]) for key in names}
+    return ComputeUnit(name=name, kind=kind, origins=origins, **numbers)
+
+
+def core_unit(name: str, lanes: int, dot_products: bool) -> ComputeUnit:
+    """The core of a profile that says nothing of its speed; `lanes` of 32 bits has its vector."""
+    text = "one vector operation a cycle at 1 GHz; calibrate it: edgekit tune cost"
+    return ComputeUnit(
+        name=name,
+        kind="cpu",
+        clock_mhz=1000.0,
+        bytes_per_cycle=8.0,
+        start_us=0.2,
+        handover_us=0.2,
+        handover_kib_us=0.05,
+        wake_us=3.0,
+        f32_per_cycle=float(lanes),
+        s8_per_cycle=float(lanes * (4 if dot_products else 2)),
+        elements_per_cycle=lanes / 2,
+        origins=tuple(Origin(f, "assumption", text) for f in (*_COMMON, *_SPEEDS["cpu"])),
+    )
+
+
+def parse_nna(where: str, table: Any) -> NnaUnit:
+    """The unit of a `[units.nna]` table; ValueError, in one line, if a value is missing, unknown,
+    without origin, or does not fit the others. `where` names the profile."""
+    names = [field.name for field in fields(NnaChip)]
+    if not isinstance(table, Mapping):
+        raise ValueError(f"{where}: expected a table [units.nna], found {table!r}")
+    _check_names(where, "nna", table, names)
+    origins = tuple(origin(where, "units.nna", name, table[name]) for name in names)
+    try:
+        chip = NnaChip(**{name: table[name]["value"] for name in names})
+    except InputError as error:
+        raise ValueError(f"{where}: {error}") from None
+    return NnaUnit(chip, origins)
+
+
+def _check_names(where: str, unit: str, table: Mapping[str, Any], names: Sequence[str]) -> None:
+    if unknown := sorted(set(table) - set(names)):
+        raise ValueError(
+            f"{where}: unknown values {', '.join(unknown)} of [units.{unit}]; "
+            f"known are {', '.join(names)}"
+        )
+    if missing := [name for name in names if name not in table]:
+        raise ValueError(f"{where}: expected {', '.join(missing)} in [units.{unit}], found none")
+
+
+def origin(where: str, table: str, name: str, entry: Any) -> Origin:
+    """The origin of a value `name` of a table; ValueError if the entry does not say it."""
+    if isinstance(entry, Mapping) and set(entry) in ({"value", kind} for kind in _ORIGINS):
+        for kind in _ORIGINS:
+            text = entry.get(kind)
+            if isinstance(text, str) and text.strip():
+                return Origin(name, kind, text)
+    raise ValueError(
+        f"{where}: expected {table}.{name} = {{ value = ..., source = ... }} or "
+        f"{{ value = ..., assumption = ... }}, found {entry!r}"
+    )

@@ -1,0 +1,90 @@
+"""Each model as an ONNX file, read again and run by ONNX Runtime; ONNX models as .tflite files."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+from edgekit.host.compiler.exporters import write_onnx, write_tflite
+from edgekit.host.compiler.frontends import import_model
+from edgekit.host.compiler.frontends.tflite.importer import graph_from_tflite
+from edgekit.host.compiler.ir.evaluate import evaluate
+from edgekit.host.errors import InputError
+from tests.support.export_models import SHIPPED, drawn_inputs, models, need_close
+
+
+def _imported(path):
+    """The graph of a model that ONNX can hold: without states, of fixed shapes."""
+    try:
+        graph = import_model(path)
+    except InputError as error:
+        pytest.skip(str(error))
+    if graph.states:
+        pytest.skip("the model has states, which ONNX has not")
+    return graph
+
+
+_ALL = [*models(".tflite"), *models(".onnx")]
+
+
+@pytest.mark.parametrize("path", _ALL, ids=lambda p: p.stem)
+def test_what_is_written_computes_the_same(path, tmp_path):
+    """Of floats, to the last bit; integer operators become floats between Q and DQ pairs."""
+    graph = _imported(path)
+    content = write_onnx(graph)
+    assert content == write_onnx(import_model(path))  # equal graphs, equal bytes
+    file = tmp_path / "again.onnx"
+    file.write_bytes(content)
+    again = import_model(file)
+    assert (again.inputs, again.outputs) == (graph.inputs, graph.outputs)
+    if any(t.is_coded for t in graph.tensors.values()):
+        return
+    inputs = drawn_inputs(graph, np.random.default_rng(1))
+    expected, found = evaluate(graph, inputs).outputs, evaluate(again, inputs).outputs
+    for name in graph.outputs:
+        np.testing.assert_array_equal(found[name], expected[name])
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("path", _ALL, ids=lambda p: p.stem)
+def test_onnx_runtime_runs_it(path, onnx_runtime, tmp_path):
+    """8-bit models are held against the reference of the Q and DQ pairs: rounding once in floats,
+    as ONNX defines it, is not what TFLite's integers do."""
+    graph = _imported(path)
+    content = write_onnx(graph)
+    onnx.checker.check_model(content, full_check=True)
+    inputs = drawn_inputs(graph, np.random.default_rng(2))
+    found, coded = onnx_runtime(content, inputs), any(t.is_coded for t in graph.tensors.values())
+    if coded:
+        file = tmp_path / "again.onnx"
+        file.write_bytes(content)
+        graph = import_model(file)
+    for name, value in evaluate(graph, inputs).outputs.items():
+        if coded and found[name].dtype.kind in "iu":
+            away = np.abs(found[name].astype(int) - value)
+            assert (away > 1).mean() < 0.005  # of a thousand classes a few, behind 60 layers
+        else:
+            need_close(path, found[name], value)
+
+
+@pytest.mark.parametrize("path", models(".onnx"), ids=lambda p: p.stem)
+def test_onnx_models_become_tflite_files(path):
+    graph = _imported(path)
+    again = graph_from_tflite(write_tflite(graph), path.stem)
+    inputs = drawn_inputs(graph, np.random.default_rng(3))
+    expected, found = evaluate(graph, inputs).outputs, evaluate(again, inputs).outputs
+    for name in graph.outputs:
+        np.testing.assert_array_equal(found[name], expected[name])
+
+
+def test_transposes_stand_only_where_layouts_meet():
+    """At the input, and before the reshapes of NHWC of four outputs."""
+    content = write_onnx(import_model(SHIPPED / "face_detection_front.tflite"))
+    kinds = [node.op_type for node in onnx.load_from_string(content).graph.node]
+    assert kinds.count("Conv") == 37 and kinds.count("Transpose") == 5
+
+
+def test_weights_of_f16_stay_so():
+    path = SHIPPED / "hand_landmark_lite.tflite"
+    assert len(write_onnx(import_model(path))) < 1.01 * path.stat().st_size

@@ -1,0 +1,61 @@
+"""Operators of odd sizes as LiteRT runs what was written of them, against their references."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from edgekit.host.compiler.exporters import write_tflite
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.evaluate import evaluate
+from edgekit.host.compiler.ir.types import DType, Padding
+from edgekit.host.errors import InputError
+from tests.support.export_cases import CASES, floats, name_of, unary
+from tests.support.op_cases import Case, tensor
+from tests.support.op_graphs import graph_of, inputs_of
+
+_FAST_ONLY = (ops.Ceil, ops.RoundEven, ops.Elu)  # no reference kernel, nor one for sums of s8
+# On codes: what several operators, or an error function of f32, make of them may be the other one
+# of the two nearest.
+_BY_OTHERS = (
+    ops.Clip, ops.Concat, ops.Div, ops.Elu, ops.Gelu, ops.HardSigmoid,
+    ops.Reciprocal, ops.Silu, ops.Softplus,
+)  # fmt: skip
+# Its means are made in floats, for LiteRT pads codes as SAME or VALID only: halves go either way.
+(_POOLED_IN_FLOATS,) = [
+    case for case in CASES
+    if isinstance(case.op, ops.AveragePool2D) and case.op.padding == Padding(1, 1, 1, 0)
+]  # fmt: skip
+
+_REFUSED = [
+    (unary(ops.Erf()), "an operator that TensorFlow Lite has, found none"),
+    (unary(ops.TopK(2, smallest=True)), "the largest values, found the smallest"),
+    (Case(ops.Conv2D(), (tensor((1, 3, 3, 2)), floats(2, 1, 1, 2), None, tensor((1, 3, 3, 2)))),
+     "one with an operator fused into it"),
+    (Case(ops.MatMul(), (tensor((2, 3), DType.I32), tensor((3, 2), DType.I32))), "found s32"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("case", "message"), _REFUSED, ids=["erf", "top_k", "fused", "s32"])
+def test_what_the_format_lacks_is_refused_by_name(case, message):
+    with pytest.raises(InputError, match=f"node n0 \\({case.op.kind}\\) cannot.*{message}"):
+        write_tflite(graph_of([case]))
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("case", CASES, ids=name_of)
+def test_litert_computes_the_reference(case, litert):
+    graph = graph_of([case])
+    inputs = inputs_of(graph, 3)
+    fast = isinstance(case.op, _FAST_ONLY) or name_of(case) == "reduce_sum-s8"
+    expected, found = evaluate(graph, inputs).outputs, litert(write_tflite(graph), inputs, fast)
+    assert set(found) == set(graph.outputs)
+    for name, value in expected.items():
+        assert found[name].shape == value.shape and found[name].dtype == value.dtype
+        if value.dtype == np.float32:
+            limit = 1e-5 * max(np.abs(value).max(), 1)
+            np.testing.assert_allclose(found[name], value, rtol=0, atol=limit)
+        elif isinstance(case.op, _BY_OTHERS) or case is _POOLED_IN_FLOATS:
+            np.testing.assert_allclose(found[name].astype(int), value.astype(int), rtol=0, atol=1)
+        else:
+            np.testing.assert_array_equal(found[name], value)

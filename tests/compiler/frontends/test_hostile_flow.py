@@ -1,0 +1,76 @@
+"""Subgraphs without end: each is refused in one line, in bounded time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from edgekit.host.compiler.frontends.tflite import importer as tflite
+from edgekit.host.compiler.frontends.tflite.importer import graph_from_tflite
+from edgekit.host.compiler.ir.names import fresh_name
+from edgekit.host.errors import InputError
+
+
+def _call(files, number, source="x", target="y"):
+    return files.op("CALL", [source], [target], "CallOptions", {"Subgraph": number})
+
+
+def _graph(files, ops, outputs=("y",)):
+    tensors = [files.tensor(n, [2]) for n in ("x", "m", "y")]
+    tensors.append(files.tensor("c", [1], "BOOL", np.array([True])))
+    return files.graph(tensors, ops, ["x"], list(outputs))
+
+
+def _loop(files, condition, body):
+    fields = {"CondSubgraphIndex": condition, "BodySubgraphIndex": body}
+    return files.op("WHILE", ["x"], ["y"], "WhileOptions", fields)
+
+
+def _refused(content, match):
+    with pytest.raises(InputError, match=match) as error:
+        graph_from_tflite(content, "m")
+    assert "\n" not in str(error.value)
+
+
+def test_a_subgraph_that_calls_itself(files):
+    _refused(files.model(*[_graph(files, [_call(files, 1)])] * 2), "a recursion")
+    _refused(files.model(_graph(files, [_call(files, 0)])), "expected a subgraph from 1")
+
+
+@pytest.mark.parametrize("computes", [True, False])
+def test_calls_that_double_at_each_level(files, computes, monkeypatch):
+    """A thousand million of them: whoever does not count does not come back."""
+    monkeypatch.setattr(tflite, "_WORK_LIMIT", 1 << 13)
+    levels = [
+        _graph(files, [_call(files, i + 1, "x", "m"), _call(files, i + 1, "m", "y")])
+        for i in range(30)
+    ]
+    relu = files.op("RELU", ["x"], ["y"])
+    last = _graph(files, [relu]) if computes else _graph(files, [], ["x"])
+    _refused(files.model(*levels, last), "in all runs of subgraphs")
+
+
+def test_a_loop_without_end(files):
+    forever = _graph(files, [], ["c"])
+    relu = files.op("RELU", ["x"], ["y"])
+    for body in (_graph(files, [relu]), _graph(files, [], ["x"])):
+        content = files.model(_graph(files, [_loop(files, 1, 2)]), forever, body)
+        _refused(content, "loop of at most 1024 turns")
+
+
+def test_one_name_for_everything_takes_no_longer():
+    taken = _Asked()
+    names = [fresh_name("same", taken) for _ in range(5_000)]
+    assert len(set(names)) == len(names)
+    assert names[:3] == ["same", "same_2", "same_3"]
+    assert taken.times < len(names) * 30  # a search from the first would ask 2,500 times each
+
+
+class _Asked(set[str]):
+    """Names that count how often they were searched."""
+
+    times = 0
+
+    def __contains__(self, name: object) -> bool:
+        self.times += 1
+        return super().__contains__(name)

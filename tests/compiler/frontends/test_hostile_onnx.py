@@ -1,0 +1,68 @@
+"""Numbers of ONNX files that no operator can mean: one line each, at once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from edgekit.host.compiler.frontends import import_model
+from edgekit.host.errors import InputError
+from tests.support.onnx_models import model, node, save, value
+from tests.support.patience import ends_by_itself
+
+BIG = (2**62, -(2**62), 2**63 - 1, -(2**63), 2**40)
+
+
+def _refused(tmp_path, nodes, shape, constants, match="expected", opset=17):
+    path = save(model(nodes, [value("x", shape)], ["y"], constants, opset), tmp_path)
+    with ends_by_itself(), pytest.raises(InputError, match=match) as error:
+        import_model(path)
+    assert "\n" not in str(error.value) and len(str(error.value)) < 400
+
+
+@pytest.mark.parametrize("number", BIG)
+def test_sizes_beyond_all_bounds(number, tmp_path):
+    whole = np.array([number], np.int64)
+    for made, shape, constants in (
+        (node("Pad", ["x", "p"], ["y"]), [2], {"p": np.array([number, 0], np.int64)}),
+        (node("Tile", ["x", "p"], ["y"]), [2], {"p": whole}),
+        (node("Expand", ["x", "p"], ["y"]), [1], {"p": whole}),
+        (node("Reshape", ["x", "p"], ["y"]), [2], {"p": whole}),
+        (node("TopK", ["x", "p"], ["y", "i"]), [2], {"p": whole}),
+        (node("Gather", ["x", "p"], ["y"]), [2], {"p": whole}),
+        (node("GatherElements", ["x", "p"], ["y"]), [2], {"p": whole}),
+        (node("GatherND", ["x", "p"], ["y"]), [2], {"p": whole}),
+        (node("Conv", ["x", "w"], ["y"], pads=[number, 0]), [1, 1, 3], {}),
+        (node("Conv", ["x", "w"], ["y"], strides=[number], pads=[number, 0]), [1, 1, 3], {}),
+        (node("MaxPool", ["x"], ["y"], kernel_shape=[number]), [1, 1, 3], {}),
+        (node("Softmax", ["x"], ["y"], axis=number), [2], {}),
+        (node("DepthToSpace", ["x"], ["y"], blocksize=number), [1, 4, 2, 2], {}),
+    ):
+        weights = {"w": np.ones((1, 1, 1), np.float32)}
+        _refused(tmp_path, [made], shape, {**weights, **constants})
+
+
+@pytest.mark.parametrize("scale", [np.nan, np.inf, -np.inf, -1.0, 0.0, 1e30])
+def test_scales_that_are_no_sizes(scale, tmp_path):
+    constants = {"s": np.array([1, 1, scale, 1], np.float32)}
+    made = [node("Resize", ["x", "", "s"], ["y"])]
+    _refused(tmp_path, made, [1, 1, 2, 2], constants, "expected scales above 0")
+    made = [node("Upsample", ["x", "s"], ["y"])]
+    _refused(tmp_path, made, [1, 1, 2, 2], constants, "expected scales above 0", opset=9)
+
+
+@pytest.mark.parametrize("step", [np.nan, 0.0, 1e-30])
+def test_ranges_without_end(step, tmp_path):
+    bounds = {"a": np.array(0, np.float32), "b": np.array(4, np.float32),
+              "c": np.array(step, np.float32)}  # fmt: skip
+    made = [node("Range", ["a", "b", "c"], ["r"]), node("Add", ["x", "r"], ["y"])]
+    _refused(tmp_path, made, [1], bounds, "a range that ends")
+
+
+def test_a_shape_of_two_to_the_forty(tmp_path):
+    path = save(model([node("Relu", ["x"], ["y"])], [value("x", [2**20, 2**20])], ["y"]), tmp_path)
+    with pytest.raises(InputError, match="2147483647 elements"):
+        import_model(path)
+    wide, tall = np.ones((1, 2**20), np.float32), np.ones((2**20, 1), np.float32)
+    made = [node("Add", ["a", "b"], ["c"]), node("Add", ["x", "c"], ["y"])]
+    _refused(tmp_path, made, [1], {"a": wide, "b": tall}, "2147483647 elements|MiB")

@@ -1,0 +1,78 @@
+"""Every TensorFlow Lite operator of the list has a test against LiteRT in each type it claims.
+
+docs/tflite.md claims them; the tables of the tests beside this one must hold exactly these.
+"""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import pytest
+
+from edgekit.host.compiler.frontends import supported_operators
+from tests.support.litert_pairs import pairs
+
+_TABLES = (
+    "blocks",
+    "bounded",
+    "boxes",
+    "coded_recurrent",
+    "fourier",
+    "index",
+    "micro",
+    "moves",
+    "operators",
+    "packed",
+    "recurrent",
+    "stablehlo",
+    "stablehlo_index",
+    "types",
+    "wide",
+)
+# Tested by what they do to whole graphs, or (MediaPipe's, SEGMENT_SUM) against plain definitions:
+# see test_tflite.py, test_tflite_flow.py, test_mediapipe_customs.py, test_litert_index.py,
+# test_poses.py.
+_ELSEWHERE = {
+    "ASSIGN_VARIABLE", "CALL", "CALL_ONCE", "DENSIFY", "IF", "READ_VARIABLE", "SEGMENT_SUM",
+    "VAR_HANDLE", "WHILE",
+    "CUSTOM:Convolution2DTransposeBias", "CUSTOM:Landmarks2TransformMatrix",
+    "CUSTOM:MaxPoolingWithArgmax2D", "CUSTOM:MaxUnpooling2D", "CUSTOM:PosenetDecoderOp",
+    "CUSTOM:TransformLandmarks", "CUSTOM:TransformTensorBilinear",
+}  # fmt: skip
+_PAGE = Path(__file__).parents[3] / "docs" / "tflite.md"
+
+
+def _claimed() -> dict[str, set[str]]:
+    """Rows `| OPERATOR | type, type |` of the page."""
+    rows = {}
+    for line in _PAGE.read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if (len(cells) == 2 and cells[0].isupper()) or cells[0].startswith("CUSTOM:"):
+            rows[cells[0]] = set(cells[1].split(", "))
+    return rows
+
+
+def test_each_claimed_type_has_a_test(files):
+    tested: dict[str, set[str]] = {}
+    for table in _TABLES:
+        module = importlib.import_module(f"tests.compiler.frontends.test_litert_{table}")
+        for name, kind in pairs(module.contents(files)):
+            tested.setdefault(name, set()).add(kind)
+    claimed = _claimed()
+    assert {name: claimed.get(name, set()) ^ kinds for name, kinds in tested.items()} == {
+        name: set() for name in tested
+    }
+    assert claimed.keys() == tested.keys()
+
+
+def test_each_operator_of_the_list_is_claimed():
+    assert _claimed().keys() | _ELSEWHERE == set(supported_operators())
+    assert sum(not name.startswith("CUSTOM:") for name in supported_operators()) >= 120
+
+
+@pytest.mark.parametrize("name", sorted(_ELSEWHERE))
+def test_what_is_tested_elsewhere_is_there(name):
+    tests = Path(__file__).parent.glob("test_*.py")
+    assert any(name.removeprefix("CUSTOM:") in path.read_text() for path in tests
+               if path.name != Path(__file__).name)  # fmt: skip

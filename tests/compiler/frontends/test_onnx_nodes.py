@@ -1,0 +1,51 @@
+"""One node test of the onnx package per operator, by the references; tests/long has them all."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+from edgekit.host.compiler.frontends import onnx_operators
+from edgekit.host.compiler.ir.evaluate import evaluate
+from edgekit.host.compiler.transforms.passes.pipeline import run_passes
+from tests.support.onnx_nodes import all_cases, disagreement, graph_of, is_claimed
+
+# Operators whose node tests are all of element types that edgekit has none of: see test_onnx.py.
+_WITHOUT_A_TEST = {"GlobalLpPool"}
+# ONNX Runtime's own: see test_onnx_microsoft.py.
+_WITHOUT_A_TEST |= {"SimplifiedLayerNormalization"}
+# Sequences, whose tests have values that are no tensors: see test_onnx_control.py.
+_WITHOUT_A_TEST |= {
+    "ConcatFromSequence", "Optional", "SequenceAt", "SequenceConstruct", "SequenceEmpty",
+    "SequenceErase", "SequenceInsert", "SequenceLength", "SequenceMap", "SplitToSequence",
+}  # fmt: skip
+
+
+@functools.cache
+def _first_of_each():
+    """The first test of each operator and nothing else, whose inputs can be what edgekit needs.
+
+    Making them takes seconds, which each process that only collects tests would spend.
+    """
+    found = {}
+    for case in filter(is_claimed, all_cases()):
+        kinds = {n.op_type for n in case.model.graph.node}
+        if len(kinds) == 1 and "training" not in case.name and "empty_set" not in case.name:
+            found.setdefault(kinds.pop(), case)
+    return found
+
+
+_OWN = sorted(kind for kind in onnx_operators() if ":" not in kind and kind not in _WITHOUT_A_TEST)
+
+
+@pytest.mark.parametrize("kind", _OWN)
+def test_an_operator_is_what_onnx_says(kind, tmp_path):
+    case = _first_of_each()[kind]
+    graph, inputs = graph_of(case, tmp_path)
+    for each in (graph, run_passes(graph)[0]):
+        assert disagreement(case, evaluate(each, inputs).outputs) is None
+
+
+def test_nothing_that_has_a_test_is_left_out():
+    assert _first_of_each().keys() == set(_OWN)

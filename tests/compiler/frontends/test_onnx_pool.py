@@ -1,0 +1,48 @@
+"""Pools that the node tests leave out, against ONNX Runtime."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx")
+onnxruntime = pytest.importorskip("onnxruntime")
+
+from onnx import TensorProto, helper  # noqa: E402
+
+from edgekit.host.compiler.frontends import import_model  # noqa: E402
+from edgekit.host.compiler.ir.evaluate import evaluate  # noqa: E402
+
+_WINDOW = {"kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 1, 1]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "outputs", "attributes"),
+    [
+        ("GlobalLpPool", 1, {}),
+        ("GlobalLpPool", 1, {"p": 3}),
+        ("LpPool", 1, {**_WINDOW, "p": 1}),
+        ("MaxPool", 2, _WINDOW),
+        ("MaxPool", 2, {**_WINDOW, "dilations": [2, 2]}),
+        ("MaxPool", 2, {**_WINDOW, "storage_order": 1}),
+    ],
+)
+def test_pools_are_those_of_onnx_runtime(kind, outputs, attributes, tmp_path):
+    names = [f"y{i}" for i in range(outputs)]
+    kinds = (TensorProto.FLOAT, TensorProto.INT64)
+    graph = helper.make_graph(
+        [helper.make_node(kind, ["x"], names, **attributes)],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3, 7, 6])],
+        [helper.make_tensor_value_info(n, k, None) for n, k in zip(names, kinds, strict=False)],
+    )
+    opsets = [helper.make_opsetid("", 13)]
+    path = tmp_path / "model.onnx"
+    path.write_bytes(
+        helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
+    )
+    x = np.random.default_rng(3).normal(size=(2, 3, 7, 6)).astype(np.float32)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    found = evaluate(import_model(path), {"x": x}).outputs
+    for name, want in zip(names, session.run(names, {"x": x}), strict=True):
+        np.testing.assert_allclose(found[name], want, rtol=1e-5)

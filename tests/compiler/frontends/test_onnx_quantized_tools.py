@@ -1,0 +1,120 @@
+"""Models that ONNX Runtime's quantization tools write, from the float model to agreement."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from edgekit.host.compiler.frontends import import_model
+from edgekit.host.compiler.ir.evaluate import evaluate
+from edgekit.host.compiler.transforms.passes.pipeline import run_passes
+from tests.support.onnx_models import model, node, save, value
+
+pytestmark = pytest.mark.engines
+
+_RNG = np.random.default_rng(13)
+
+
+def _f32(*shape):
+    return _RNG.standard_normal(shape).astype(np.float32) * np.float32(0.3)
+
+
+def _image_net():
+    """Convolutions with a residual, both pools, a concat, and a classifier."""
+    nodes = [
+        node("Conv", ["x", "w1", "b1"], ["c1"], pads=[1, 1, 1, 1], strides=[2, 2]),
+        node("Relu", ["c1"], ["r1"]),
+        node("Conv", ["r1", "w2", "b1"], ["c2"], pads=[1, 1, 1, 1], group=8),
+        node("LeakyRelu", ["c2"], ["l2"], alpha=0.1),
+        node("Add", ["r1", "l2"], ["sum"]),
+        node("AveragePool", ["sum"], ["a"], kernel_shape=[2, 2], strides=[2, 2]),
+        node("MaxPool", ["sum"], ["m"], kernel_shape=[2, 2], strides=[2, 2]),
+        node("Concat", ["a", "m"], ["both"], axis=1),
+        node("Sigmoid", ["both"], ["gate"]),
+        node("Mul", ["both", "gate"], ["gated"]),
+        node("GlobalAveragePool", ["gated"], ["g"]),
+        node("Flatten", ["g"], ["flat"]),
+        node("Gemm", ["flat", "w3", "b3"], ["h"], transB=1),
+        node("Softmax", ["h"], ["y"], axis=-1),
+    ]
+    constants = {
+        "w1": _f32(8, 3, 3, 3), "b1": _f32(8), "w2": _f32(8, 1, 3, 3),
+        "w3": _f32(5, 16), "b3": _f32(5),
+    }  # fmt: skip
+    return model(nodes, [value("x", [1, 3, 16, 16])], ["y"], constants), (1, 3, 16, 16)
+
+
+def _sequence_net():
+    """Products, an LSTM, and a product of two computed operands."""
+    nodes = [
+        node("MatMul", ["x", "w1"], ["m"]),
+        node("Add", ["m", "b1"], ["a"]),
+        node("Relu", ["a"], ["r"]),
+        node("LSTM", ["r", "wx", "wh", "bias"], ["l", "", ""], hidden_size=6),
+        node("Squeeze", ["l", "one"], ["s"]),
+        node("MatMul", ["s", "w2"], ["y"]),
+    ]
+    constants = {
+        "w1": _f32(8, 10), "b1": _f32(10), "wx": _f32(1, 24, 10), "wh": _f32(1, 24, 6),
+        "bias": _f32(1, 48), "w2": _f32(6, 4), "one": np.array([1]),
+    }  # fmt: skip
+    return model(nodes, [value("x", [7, 1, 8])], ["y"], constants), (7, 1, 8)
+
+
+class _Samples:
+    def __init__(self, shape):
+        self._left = [{"x": _f32(*shape) * np.float32(3)} for _ in range(8)]
+
+    def get_next(self):
+        return self._left.pop() if self._left else None
+
+
+def _agrees(path, shape, steps):
+    """`steps`: how far, in units of the largest output / 255, outputs may be apart."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    graph = import_model(path)
+    for each in (graph, run_passes(graph)[0]):
+        for _ in range(3):
+            x = _f32(*shape) * np.float32(3)
+            (want,) = session.run(None, {"x": x})
+            got = evaluate(each, {"x": x}).outputs["y"]
+            np.testing.assert_allclose(got, want, rtol=0, atol=np.abs(want).max() * steps / 255)
+
+
+# Weights: ONNX Runtime's pairs of products of 8 bits saturate on x86 without VNNI.
+_SEVEN_BITS = True
+_NETS = {"image": _image_net, "sequence": _sequence_net}
+
+
+@pytest.mark.parametrize("net", _NETS)
+@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize("activations", ["QUInt8", "QInt8"])
+@pytest.mark.parametrize("form", ["QDQ", "QOperator"])
+def test_static_quantization(form, activations, per_channel, net, tmp_path):
+    from onnxruntime import quantization
+
+    proto, shape = _NETS[net]()
+    made = tmp_path / "q.onnx"
+    quantization.quantize_static(
+        save(proto, tmp_path), made, _Samples(shape),
+        quant_format=quantization.QuantFormat[form], per_channel=per_channel,
+        activation_type=quantization.QuantType[activations],
+        weight_type=quantization.QuantType.QInt8, reduce_range=_SEVEN_BITS,
+    )  # fmt: skip
+    _agrees(made, shape, steps=4)
+
+
+@pytest.mark.parametrize("net", _NETS)
+@pytest.mark.parametrize("weights", ["QUInt8", "QInt8"])
+def test_dynamic_quantization(weights, net, tmp_path):
+    from onnxruntime import quantization
+
+    proto, shape = _NETS[net]()
+    made = tmp_path / "q.onnx"
+    kind = quantization.QuantType[weights]
+    quantization.quantize_dynamic(
+        save(proto, tmp_path), made, weight_type=kind, reduce_range=_SEVEN_BITS
+    )
+    _agrees(made, shape, steps=0.5)

@@ -1,0 +1,42 @@
+"""RoiAlign, against ONNX Runtime: samples as many as pixels, of known and computed regions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+onnxruntime = pytest.importorskip("onnxruntime")
+
+from edgekit.host.compiler.frontends import import_model  # noqa: E402
+from edgekit.host.compiler.ir.evaluate import evaluate  # noqa: E402
+from edgekit.host.compiler.transforms.passes.pipeline import run_passes  # noqa: E402
+from tests.support.onnx_models import model, node, save, value  # noqa: E402
+
+_RNG = np.random.default_rng(9)
+_X = _RNG.standard_normal((2, 3, 20, 30)).astype(np.float32)
+_REGIONS = np.array(
+    [[0, 0, 59, 39], [3.3, 4, 20, 30.5], [10, 10, 10.2, 10.1], [50, 2, 60, 7]], np.float32
+)
+_IMAGES = np.array([0, 1, 1, 0])
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("samples", [0, 2])
+@pytest.mark.parametrize("mode", ["avg", "max"])
+@pytest.mark.parametrize("places", ["half_pixel", "output_half_pixel"])
+def test_regions_are_sampled(places, mode, samples, known, tmp_path):
+    align = node(
+        "RoiAlign", ["x", "regions", "images"], ["y"], mode=mode, sampling_ratio=samples,
+        output_height=3, output_width=4, spatial_scale=0.5,
+        coordinate_transformation_mode=places,
+    )  # fmt: skip
+    inputs, constants = {"x": _X}, {"images": _IMAGES}
+    (constants if known else inputs)["regions"] = _REGIONS
+    proto = model([align], [value(n, v.shape) for n, v in inputs.items()], ["y"], constants)
+    path = save(proto, tmp_path)
+    (want,) = onnxruntime.InferenceSession(path).run(None, inputs)
+    graph = import_model(path)
+    for each in (graph, run_passes(graph)[0]):
+        found = evaluate(each, inputs).outputs["y"]
+        np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-5)
+    assert bool(graph.notes) == (not known and samples == 0)

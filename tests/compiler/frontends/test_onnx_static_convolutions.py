@@ -1,0 +1,144 @@
+"""QLinearConv as ONNX Runtime's `quantize_static` writes it: convolutions of bytes, one code at
+most from what ONNX says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import numpy_helper
+
+from edgekit.host.compiler.frontends import import_model
+from edgekit.host.compiler.ir.evaluate import evaluate
+from edgekit.host.compiler.ir.ops import Cast, Conv2D, DepthwiseConv2D
+from edgekit.host.compiler.ir.types import DType
+from edgekit.host.compiler.lowering.lower import lower
+from edgekit.host.compiler.transforms.passes.pipeline import run_passes
+from edgekit.host.compiler.transforms.passes.quantized import integer_form
+from edgekit.kb.targets.board import load_board
+from tests.support.kernel_runs import build, check, run_here
+from tests.support.onnx_models import model, node, save, value
+
+_RNG = np.random.default_rng(41)
+_IN, _OUT = (np.float32(0.02), np.uint8(121)), (np.float32(0.25), np.uint8(130))
+_KINDS = {
+    "s8": (np.int8, 0, 0),
+    "u8": (np.uint8, 128, 128),
+    "u8-apart": (np.uint8, 20, 240),  # less these they do not fit into s8
+}
+
+
+@pytest.fixture(autouse=True)
+def _drawn_anew(monkeypatch):
+    """Each test draws the same numbers, whichever ran before it in its process."""
+    monkeypatch.setattr(f"{__name__}._RNG", np.random.default_rng(41))
+
+
+def _weights(kind, shape, per_channel):
+    dtype, low, high = _KINDS[kind]
+    info, count = np.iinfo(dtype), shape[0] if per_channel else 1
+    scale = _RNG.uniform(0.004, 0.01, count).astype(np.float32)
+    zero = np.linspace(low, high, count).astype(dtype) if count > 1 else np.full(1, low, dtype)
+    # s8 of 7 bits: ONNX Runtime's pairs of products of 8 bits saturate on x86 without VNNI.
+    ends = (-63, 63) if dtype is np.int8 else (info.min, info.max)
+    codes = _RNG.integers(*ends, shape, endpoint=True).astype(dtype)
+    return codes, *(v if per_channel else v.reshape(()) for v in (scale, zero))
+
+
+def _net(weights, channels, groups):
+    codes, scale, zero = weights
+    bias = _RNG.integers(-3000, 3000, len(codes)).astype(np.int32)
+    constants = {"xs": _IN[0], "xz": _IN[1], "ys": _OUT[0], "yz": _OUT[1]}
+    constants = {k: np.asarray(v) for k, v in constants.items()}
+    constants |= {"w": codes, "ws": scale, "wz": zero, "b": bias}
+    ins = ["q", "xs", "xz", "w", "ws", "wz", "ys", "yz", "b"]
+    nodes = [
+        node("QuantizeLinear", ["x", "xs", "xz"], ["q"]),
+        node("QLinearConv", ins, ["c"], group=groups, pads=[1, 0, 1, 1], strides=[1, 2]),
+        node("DequantizeLinear", ["c", "ys", "yz"], ["y"]),
+    ]
+    proto = model(nodes, [value("x", (1, channels, 9, 11))], ["y"], constants)
+    return proto, bias
+
+
+_CASES = [
+    (kind, per_channel, *form)
+    for kind in _KINDS
+    for per_channel in (False, True)
+    for form in (((13, 6, 3, 3), 1), ((5, 70, 1, 1), 1), ((6, 1, 3, 3), 6), ((8, 3, 3, 3), 2))
+]
+
+
+@pytest.mark.engines
+@pytest.mark.parametrize(("kind", "per_channel", "shape", "groups"), _CASES)
+def test_a_convolution_of_bytes_is_what_onnx_runtime_says(
+    kind, per_channel, shape, groups, tmp_path
+):
+    import onnxruntime
+
+    channels = shape[1] * groups
+    proto, _ = _net(_weights(kind, shape, per_channel), channels, groups)
+    path = save(proto, tmp_path)
+    graph = run_passes(integer_form(import_model(path)))[0]
+    found = [n for n in graph.nodes if isinstance(n.op, Conv2D | DepthwiseConv2D)]
+    coded = {graph.tensors[n.inputs[1]].dtype for n in found}
+    # A depthwise convolution of which more than one zero point is to be taken off stays in f32.
+    apart = kind == "u8-apart" and per_channel and isinstance(found[0].op, DepthwiseConv2D)
+    assert coded == {DType.F32 if apart else DType.I8}
+    inputs = {"x": _RNG.uniform(-2, 2, (1, channels, 9, 11)).astype(np.float32)}
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    (want,) = session.run(None, inputs)
+    got = evaluate(graph, inputs).outputs["y"]
+    assert np.ptp(want) > 20 * _OUT[0]
+    np.testing.assert_allclose(got, want, atol=1.01 * _OUT[0])
+    local = build(graph, load_board("local"), tmp_path / "local")
+    check(graph, run_here(local, inputs), inputs)
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+def test_a_release_holds_a_byte_per_weight(kind, tmp_path):
+    weights = _weights(kind, (64, 32, 3, 3), True)
+    proto, bias = _net(weights, 32, 1)
+    graph = run_passes(integer_form(import_model(save(proto, tmp_path))))[0]
+    size = weights[0].size
+    assert size <= len(lower(graph, load_board("rpi3")).lowered.weights) < 1.2 * size
+    x = _RNG.uniform(-2, 2, (1, 32, 9, 11)).astype(np.float32)
+    got = evaluate(graph, {"x": x}).outputs["y"]
+    # The first row's middle window, by ONNX's definition.
+    codes = np.clip(np.rint(x[0] / _IN[0]) + 121, 0, 255) - 121
+    real = weights[0].astype(np.int64) - weights[2].reshape(-1, 1, 1, 1)
+    sums = np.tensordot(real, codes[:, :3, 2:5], 3) + bias
+    want = np.clip(np.rint(sums * (_IN[0] * weights[1] / _OUT[0])), -130, 125) * _OUT[0]
+    np.testing.assert_allclose(got[0, :, 1, 1], want, atol=1.01 * _OUT[0])
+
+
+@pytest.mark.engines
+def test_codes_that_only_move_between_layers_stay_codes(tmp_path):
+    """A pool, a transpose and a reshape of codes: as the tools leave them, without conversions."""
+    import onnxruntime
+
+    weights = _weights("u8", (6, 3, 3, 3), False)
+    proto, _ = _net(weights, 3, 1)
+    dense = _weights("u8-apart", (48, 7), False)
+    constants = dict(zip(("dw", "ds", "dz"), map(np.asarray, dense), strict=True))
+    constants |= {"shape": np.array([1, -1], np.int64), "axes": np.array([0], np.int64)}
+    constants["es"] = step = np.asarray(np.float32(4))
+    nodes = [
+        *(n for n in proto.graph.node if n.op_type != "DequantizeLinear"),
+        node("MaxPool", ["c"], ["m"], kernel_shape=[2, 2], strides=[2, 2]),
+        node("Transpose", ["m"], ["t"], perm=[0, 2, 3, 1]),
+        node("Squeeze", ["t", "axes"], ["u"]),
+        node("Reshape", ["u", "shape"], ["r"]),
+        node("QLinearMatMul", ["r", "ys", "yz", "dw", "ds", "dz", "es", "yz"], ["d"]),
+        node("DequantizeLinear", ["d", "es", "yz"], ["y"]),
+    ]
+    kept = {t.name: numpy_helper.to_array(t) for t in proto.graph.initializer}
+    path = save(model(nodes, [value("x", (1, 3, 9, 11))], ["y"], kept | constants), tmp_path)
+    graph = run_passes(integer_form(import_model(path)))[0]
+    dtypes = {graph.tensors[name].dtype for n in graph.nodes[1:-1] for name in n.outputs}
+    assert dtypes == {DType.I8} and isinstance(graph.nodes[-1].op, Cast)
+    inputs = {"x": _RNG.uniform(-2, 2, (1, 3, 9, 11)).astype(np.float32)}
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    (want,) = session.run(None, inputs)
+    assert np.ptp(want) > 5 * step and np.abs(want).max() < 120 * step
+    got = evaluate(graph, inputs).outputs["y"]
+    np.testing.assert_allclose(got, want, atol=1.01 * step)

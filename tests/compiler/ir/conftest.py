@@ -1,0 +1,84 @@
+"""Runs one operator's shape rule and reference on arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgekit.host.compiler.ir.types import DType, Operator, Quant, Tensor
+
+_DTYPES = {d.numpy: d for d in DType}
+
+
+@dataclass(frozen=True, eq=False)
+class Coded:
+    """Stored integers with scale(s) and zero point(s)."""
+
+    values: Any
+    scale: Any
+    zero: Any = 0
+    axis: int = 0
+
+    @property
+    def quant(self) -> Quant:
+        scale = np.atleast_1d(np.asarray(self.scale, np.float32))
+        zero = np.broadcast_to(np.asarray(self.zero, np.int64), scale.shape)
+        return Quant(scale, zero, self.axis)
+
+    @property
+    def real(self) -> Any:
+        """Real values, in f64."""
+        shape = [1] * self.values.ndim
+        if np.ndim(self.scale):
+            shape[self.axis] = -1
+        scale = np.reshape(np.asarray(self.scale, np.float32), shape).astype(np.float64)
+        return scale * (self.values.astype(np.float64) - np.reshape(self.zero, (1,) * len(shape)))
+
+
+def as_tensor(operand: Any) -> Tensor | None:
+    if operand is None:
+        return None
+    quant = operand.quant if isinstance(operand, Coded) else None
+    values = operand.values if isinstance(operand, Coded) else operand
+    return Tensor("t", values.shape, _DTYPES[values.dtype], quant)
+
+
+@pytest.fixture(scope="session")
+def coded() -> type[Coded]:
+    return Coded
+
+
+@pytest.fixture(scope="session")
+def infer() -> Callable[..., Any]:
+    """(operator, operands…) → [(shape, dtype)] of the shape rule."""
+
+    def run(op: Operator, *operands: Any) -> Any:
+        return op.infer([as_tensor(o) for o in operands])
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def apply(infer: Callable[..., Any]) -> Callable[..., Any]:
+    """(operator, operands…, to=Coded or None) → result(s), shaped as the shape rule says."""
+
+    def run(op: Operator, *operands: Any, to: Coded | None = None) -> Any:
+        quant = None if to is None else to.quant
+        outs = [Tensor("y", shape, dtype, quant) for shape, dtype in infer(op, *operands)]
+        values = [o.values if isinstance(o, Coded) else o for o in operands]
+        results = op.reference(values, [as_tensor(o) for o in operands], outs)
+        for result, out in zip(results, outs, strict=True):
+            assert result.shape == out.shape
+            assert result.dtype == out.dtype.numpy
+        return results[0] if len(results) == 1 else results
+
+    return run
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(7)

@@ -1,0 +1,110 @@
+"""Products of one row prefetch weights that come from memory, as far as a core has lines for."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import DType, Graph
+from edgekit.host.compiler.lowering.lower import lower
+from edgekit.host.compiler.lowering.plan import Call
+from edgekit.kb.targets.board import last_cache, load_profile
+from edgekit.kb.targets.core import load_core
+from tests.support.op_cases import Case, constant, quant, tensor
+from tests.support.op_graphs import graph_of
+
+_K, _N = 64, 80
+
+
+def _dense(rows: int) -> Case:
+    codes = np.random.default_rng(1).integers(-127, 128, (_N, _K))
+    x = tensor((rows, _K), DType.I8, quant(0.1))
+    weights = constant(codes, DType.I8, quant(0.01))
+    return Case(ops.FullyConnected(), (x, weights), quant(0.2))
+
+
+def _layer(rows: int = 1) -> Graph:
+    return graph_of([_dense(rows)])
+
+
+def _split_layer(bits: int, groups: int) -> Graph:
+    codes = np.random.default_rng(1).integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1, (_N, _K))
+    scales = np.full((groups, _N), 0.01)
+    operands = tensor((1, _K)), constant(codes, DType.I8), constant(scales)
+    return graph_of([Case(ops.OutlierFullyConnected(6.0), operands)])
+
+
+def _soon(graph: Graph, name: str, cache: int, threads: int = 1) -> str | None:
+    """How far ahead the product prefetches, on a board whose last cache has so many bytes."""
+    board = dataclasses.replace(load_profile(name), l2_bytes=cache, l3_bytes=0)
+    assert last_cache(board) == cache
+    steps = lower(graph, board, threads=threads).lowered.steps
+    (call,) = (c for s in steps for c in s.calls if c.kernel.source == "conv/i8_conv.c")
+    return dict(call.kernel.macros).get("I8_SOON")
+
+
+@pytest.mark.parametrize("board", ["rpi3", "rpi4", "rpi5", "rk3566", "rk3588", "a76"])
+def test_a_row_has_as_many_lines_on_their_way_as_its_core_can(board):
+    misses = load_core({"rpi3": "a53", "rpi4": "a72", "rk3566": "a55"}.get(board, "a76")).misses
+    assert _soon(_layer(), board, _K * _N // 2) == str(64 * misses)
+
+
+@pytest.mark.parametrize(("bits", "groups"), [(8, 1), (8, 2), (4, 1), (4, 2)])
+def test_layers_whose_activations_are_split_do_as_well(bits, groups):
+    assert _soon(_split_layer(bits, groups), "rpi5", _K * _N // 2) == "1280"
+
+
+@pytest.mark.parametrize(
+    ("graph", "board", "cache", "threads"),
+    [
+        (_layer(), "rpi5", 2 * _K * _N, 1),
+        (_layer(2), "rpi5", _K * _N // 2, 1),
+        (_layer(), "rpi5", _K * _N // 2, 2),
+        (_layer(), "orin", _K * _N // 2, 1),
+        (_layer(), "orangepi-pc", _K * _N // 2, 1),
+        (_layer(), "bpi-f3", _K * _N // 2, 1),
+        (_layer(), "x86-64-v3", _K * _N // 2, 1),
+    ],
+    ids=["cached", "rows", "threads", "no-model", "armv7", "riscv", "x86"],
+)
+def test_others_do_what_the_kernel_does_by_itself(graph, board, cache, threads):
+    assert _soon(graph, board, cache, threads) is None
+
+
+def test_tables_of_which_rows_are_read_do_not_count():
+    table = np.zeros((1000, _K), np.float32)
+    picked = Case(ops.Gather(), (constant(table), tensor((1,), DType.I32)))
+    assert _soon(graph_of([picked, _dense(1)]), "rpi5", 2 * _K * _N) is None
+
+
+@pytest.mark.parametrize(
+    ("board", "megabytes", "threads", "alone"),
+    [
+        ("rpi5", 1, 4, True),
+        ("rpi4", 1, 2, True),
+        ("rpi5", 1, 1, False),
+        ("rpi5", 16, 4, False),
+        ("rk3566", 1, 4, False),
+        ("jetson-nano", 1, 4, False),
+        ("orangepi-pc", 1, 4, False),
+        ("x86-64-v3", 1, 4, False),
+    ],
+    ids=["A76", "A72", "one", "cached", "in-order", "more-for-all", "armv7", "x86"],
+)
+def test_one_core_reads_from_memory_where_all_get_no_more(board, megabytes, threads, alone):
+    """A fully connected layer of one row, and a row's product with a matrix that is read once."""
+    weights = constant(np.ones((1024, 512), np.float32))
+    graph = graph_of(
+        [
+            Case(ops.FullyConnected(), (tensor((1, 512)), weights, None)),
+            Case(ops.MatMul(), (tensor((9, 1, 64)), tensor((9, 64, 256)))),
+        ]
+    )
+    profile = dataclasses.replace(load_profile(board), l2_bytes=megabytes << 20, l3_bytes=0)
+    steps = lower(graph, profile, threads=threads).lowered.steps
+    calls = [call for step in steps for call in step.calls if isinstance(call, Call)]
+    assert all((call.tasks or 0) > 1 and call.grain == 1 for call in calls) != alone
+    assert all(call.tasks in (1, call.grain) for call in calls) == alone

@@ -1,0 +1,235 @@
+"""Convolutions that run as a chain: which ones, and that they compute what they do alone."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgekit.host.compiler.driver import prepare, prepare_graph
+from edgekit.host.compiler.explain import explain
+from edgekit.host.compiler.fit import plan_of
+from edgekit.host.compiler.frontends import import_model
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.chains import members_of
+from edgekit.host.compiler.ir.evaluate import evaluate
+from edgekit.host.compiler.ir.types import DType, Graph, Node, Padding, Tensor
+from edgekit.host.compiler.lowering.context import Context
+from edgekit.host.compiler.lowering.conv import row_chain
+from edgekit.host.compiler.lowering.conv.chain_cost import Between, beyond_caches
+from edgekit.host.compiler.lowering.conv.chains import chain_for_memory, chain_for_time
+from edgekit.host.compiler.lowering.groups import Groups
+from edgekit.host.compiler.options import CompileOptions
+from edgekit.host.compiler.schedule.work import work_of
+from edgekit.kb.tables.gemm_file import board_table
+from edgekit.kb.tables.gemm_table import KnowledgeBase
+from edgekit.kb.targets.board import BoardProfile, load_board, load_profile
+from tests.support.group_graphs import expanded_block
+from tests.support.kernel_runs import build, run_here, x86_params
+from tests.support.op_graphs import inputs_of
+
+_MODELS = Path(__file__).parents[3] / "models"
+_SAME = Padding(1, 1, 1, 1)
+
+
+def _small(board: BoardProfile, l2_bytes: int = 8192) -> BoardProfile:
+    """A board whose cache holds little."""
+    return dataclasses.replace(board, l2_bytes=l2_bytes)
+
+
+def _chained(graph: Graph, board: BoardProfile) -> Graph:
+    return chain_for_time(graph, board, board_table(board))
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("dtype", [DType.F32, DType.I8])
+@pytest.mark.parametrize("board", x86_params())
+def test_a_chain_computes_what_its_members_compute(board, dtype, stride, tmp_path):
+    graph = expanded_block(dtype, stride)
+    chain = _chained(graph, _small(board, 65536 if dtype is DType.F32 else 16384))
+    assert [n.op.names for n in chain.nodes] == [("expand", "depth", "project")]
+    inputs = inputs_of(graph)
+    np.testing.assert_allclose(
+        evaluate(chain, inputs).outputs["y"], evaluate(graph, inputs).outputs["y"], rtol=1e-6
+    )
+    alone = run_here(build(graph, board, tmp_path / "alone"), inputs)
+    for threads in (1, 3):
+        together = run_here(build(chain, board, tmp_path / f"{threads}"), inputs, threads)
+        np.testing.assert_array_equal(together["y"], alone["y"])
+
+
+def test_a_chain_whose_whole_tiles_do_not_fit_is_cut_elsewhere(tmp_path, monkeypatch):
+    """Tiles of several threads may be higher than those of one, by which chains are made."""
+    graph, board = expanded_block(), load_board("local")
+    chain = _chained(graph, _small(board, 65536))
+    (node,) = chain.nodes
+    inner, members = members_of(chain, node)
+    ctx = Context(inner, board.isa, board, board_table(board))
+    for limit in range(1024, row_chain.CHAIN_BYTES, 1024):
+        monkeypatch.setattr(row_chain, "CHAIN_BYTES", limit)
+        if row_chain.strips_of(ctx, members, whole=False):
+            break
+    assert row_chain.strips_of(ctx, members) is None
+    inputs = inputs_of(graph)
+    alone = run_here(build(graph, board, tmp_path / "alone"), inputs)
+    for threads in (1, 3):
+        together = run_here(build(chain, board, tmp_path / f"{threads}"), inputs, threads)
+        np.testing.assert_array_equal(together["y"], alone["y"])
+
+
+def test_a_kernel_may_be_called_alone_and_in_a_chain(tmp_path):
+    graph = expanded_block()
+    tensors = {**graph.tensors, "z": dataclasses.replace(graph.tensors["deep"], name="z")}
+    alone = dataclasses.replace(graph.nodes[1], name="alone", inputs=("v", "b"), outputs=("z",))
+    tensors["v"] = dataclasses.replace(graph.tensors["wide"], name="v")
+    both = dataclasses.replace(
+        graph, tensors=tensors, nodes=(*graph.nodes, alone), inputs=("x", "v"), outputs=("y", "z")
+    )
+    board = load_board("local")
+    chain = chain_for_memory(both, board, board_table(board), graph.tensors["wide"].bytes // 2)
+    assert [n.op.kind for n in chain.nodes] == ["row_chain", "depthwise_conv2d"]
+    inputs = inputs_of(both)
+    made = run_here(build(chain, board, tmp_path), inputs)
+    for name, expected in evaluate(both, inputs).outputs.items():
+        np.testing.assert_allclose(made[name], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_large_caches_need_no_chains():
+    graph = expanded_block()
+    board = load_profile("x86-64-v4")
+    assert _chained(graph, board) is graph
+    assert _chained(graph, load_profile("rpi5")) is graph  # its third cache holds them
+    unknown = _small(load_profile("generic-aarch64"), 65536)
+    assert _chained(graph, unknown) is graph  # nobody knows how slow its memory is
+
+
+@pytest.mark.parametrize("board", ["a53", "a57", "rpi4", "bpi-f3"])
+def test_what_leaves_the_cache_is_a_chain_on_cores_with_a_price_of_memory(board):
+    graph = _chained(expanded_block(), _small(load_profile(board), 65536))
+    assert [n.op.kind for n in graph.nodes] == ["row_chain"]
+    assert _chained(graph, _small(load_profile(board), 1 << 20)) is graph
+
+
+@pytest.mark.parametrize(
+    ("board", "chains"), [("rpi3", 2), ("rk3566", 2), ("rpi4", 2), ("rpi5", 0), ("visionfive2", 0)]
+)
+def test_chains_of_a_face_detector_are_those_that_gain(board, chains):
+    """By board time the first takes 0.6 to 0.9 of its members alone on the first three boards, and
+    as long on the others, whose last cache has 2 MB."""
+    graph, profile = import_model(_MODELS / "face_detection_short_range.tflite"), load_board(board)
+    _, made = prepare_graph(graph, profile, table=KnowledgeBase((profile.platform,)))
+    assert sum(isinstance(n.op, ops.RowChain) for n in made.graph.nodes) == chains
+
+
+def test_a_chain_may_take_the_convolution_of_the_site_before_it():
+    """Two sites, of which the second takes the pointwise convolution between both: its images are
+    larger, and go first."""
+    image = (1, 112, 112, 8)
+    tensors = {n: Tensor(n, image, DType.F32) for n in ("x", "a")}
+    tensors["b"] = Tensor("b", (1, 112, 112, 32), DType.F32)
+    tensors["c"] = Tensor("c", (1, 56, 56, 32), DType.F32)
+    tensors["y"] = Tensor("y", (1, 56, 56, 32), DType.F32)
+    for name, shape in (
+        ("wa", (1, 3, 3, 8)), ("wb", (32, 1, 1, 8)), ("wc", (1, 3, 3, 32)), ("wy", (32, 1, 1, 32)),
+    ):  # fmt: skip
+        tensors[name] = Tensor(name, shape, DType.F32, None, np.ones(shape, np.float32))
+    strided = ops.DepthwiseConv2D(stride=(2, 2), padding=Padding(0, 1, 0, 1))
+    nodes = (
+        Node("first", ops.DepthwiseConv2D(padding=_SAME), ("x", "wa"), ("a",)),
+        Node("between", ops.Conv2D(), ("a", "wb"), ("b",)),
+        Node("second", strided, ("b", "wc"), ("c",)),
+        Node("last", ops.Conv2D(), ("c", "wy"), ("y",)),
+    )
+    graph = Graph("two sites", tensors, nodes, ("x",), ("y",))
+    board = load_board("rpi3")
+    table = KnowledgeBase((board.platform,))
+    groups = Groups(board, table)
+    chained = chain_for_time(graph, board, table, groups)
+    names = [n.op.names for n in chained.nodes if isinstance(n.op, ops.RowChain)]
+    assert names == [("between", "second", "last")]
+
+
+def test_price_of_an_image_counts_what_the_last_cache_does_not_hold():
+    image, board = 384 << 10, load_board("rpi3")
+    near, far, farther = (
+        beyond_caches(board, Between(image, touched)) for touched in (512 << 10, 1 << 20, 3 << 19)
+    )
+    assert near == 0 < far < farther
+    assert beyond_caches(board, Between(2 * image, 1 << 20)) == pytest.approx(2 * far)
+    assert beyond_caches(board, Between(image // 4, 1 << 20)) == 0  # it was written last
+    assert beyond_caches(load_board("rpi5"), Between(image, 1 << 20)) == 0
+
+
+def test_images_that_are_read_elsewhere_stay_whole():
+    graph = expanded_block()
+    board = _small(load_profile("x86-64-v4"), 65536)
+    for name, left in (("wide", [("depth", "project")]), ("deep", [])):
+        asked = dataclasses.replace(graph, outputs=("y", name))
+        found = [n.op.names for n in _chained(asked, board).nodes if isinstance(n.op, ops.RowChain)]
+        assert found == left  # expand and depthwise alone gain nothing
+    several = expanded_block(frames=2)
+    assert _chained(several, board) is several
+
+
+def test_a_link_that_keeps_more_alive_is_left_out():
+    """What a chain reads and makes is alive at once; here both are larger than what is between."""
+    tensors = {
+        "x": Tensor("x", (1, 64, 64, 64), DType.F32),
+        "in": Tensor("in", (1, 64, 64, 64), DType.F32),
+        "thin": Tensor("thin", (1, 64, 64, 2), DType.F32),
+        "out": Tensor("out", (1, 64, 64, 64), DType.F32),
+        "y": Tensor("y", (1, 64, 64, 64), DType.F32),
+        "d": Tensor("d", (1, 3, 3, 2), DType.F32, None, np.ones((1, 3, 3, 2), np.float32)),
+        "a": Tensor("a", (2, 1, 1, 64), DType.F32, None, np.ones((2, 1, 1, 64), np.float32)),
+        "b": Tensor("b", (64, 1, 1, 2), DType.F32, None, np.ones((64, 1, 1, 2), np.float32)),
+        "thin2": Tensor("thin2", (1, 64, 64, 2), DType.F32),
+    }
+    nodes = (
+        Node("before", ops.Logistic(), ("x",), ("in",)),
+        Node("expand", ops.Conv2D(), ("in", "a"), ("thin",)),
+        Node("depth", ops.DepthwiseConv2D(padding=_SAME), ("thin", "d"), ("thin2",)),
+        Node("project", ops.Conv2D(), ("thin2", "b"), ("out",)),
+        Node("after", ops.Logistic(), ("out",), ("y",)),
+    )
+    graph = Graph("thin", tensors, nodes, ("x",), ("y",))
+    made = _chained(graph, _small(load_profile("x86-64-v4")))
+    assert [n.op.names for n in made.nodes if isinstance(n.op, ops.RowChain)] == [
+        ("depth", "project")
+    ]
+
+
+def test_memory_that_is_missing_makes_chains():
+    graph = expanded_block(DType.I8)
+    table, board = board_table(load_board("local")), load_board("local")
+    wide = graph.tensors["wide"].bytes
+    assert chain_for_memory(graph, board, table, 3 * wide) is graph
+    less = chain_for_memory(graph, board, table, wide // 2)
+    assert [n.op.names for n in less.nodes] == [("expand", "depth", "project")]
+
+
+def test_boards_with_units_for_products_have_no_chains():
+    graph = expanded_block()
+    assert _chained(graph, _small(load_board("nna2"))) is graph
+
+
+def test_work_is_that_of_the_members():
+    graph = expanded_block()
+    chain = _chained(graph, _small(load_profile("x86-64-v4"), 65536))
+    whole = work_of(chain, chain.nodes[0], 16).amounts
+    parts = [work_of(graph, node, 16).amounts for node in graph.nodes]
+    assert whole.steps == sum(p.steps for p in parts)
+    assert whole.moved < sum(p.moved for p in parts)
+
+
+def test_a_model_with_little_memory_is_chained():
+    model = _MODELS / "hand_landmark_lite.tflite"
+    board, options = load_board("local"), CompileOptions(memory_limit=2450 << 10)
+    _, made = prepare(model, board, options)
+    chains = [n for n in made.graph.nodes if isinstance(n.op, ops.RowChain)]
+    scheduled, plan = plan_of(made.graph, board, options)
+    assert chains and plan.memory.arena_bytes <= 2450 << 10
+    told = explain(scheduled, plan, board, made.counts, made.origin, made.limit)
+    of = {o["name"]: o["chain_of"] for o in told["operators"]}
+    assert of[chains[0].name] == list(chains[0].op.names)

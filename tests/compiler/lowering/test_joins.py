@@ -1,0 +1,114 @@
+"""What a join of channels alone reads is made in its place there."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import DType, Graph, Node, Operator, Padding, Quant, Tensor
+from edgekit.host.compiler.ir.views import parts_of_rows
+from edgekit.host.compiler.lowering.lower import lower
+from edgekit.kb.targets.board import load_board, load_profile
+from tests.support.kernel_runs import build, check, run_here, x86_params
+from tests.support.op_cases import quant
+from tests.support.op_graphs import inputs_of
+
+_SIZE = (6, 10)
+_SAME = Padding(1, 1, 1, 1)
+_PARTS = {"bilinear", "nearest", "conv", "added", "largest", "mean"}
+
+
+def _graph(
+    channels: int = 16, outputs: tuple[str, ...] = ("y",), dtype: DType = DType.F32
+) -> Graph:
+    """A small image enlarged twice; convolutions and pools of a large one, beside itself."""
+    rng = np.random.default_rng(1)
+    h, w = _SIZE
+    q = quant(0.05, -3) if dtype is DType.I8 else None
+    tensors = {
+        "small": Tensor("small", (1, h // 2, w // 2, channels), dtype, q),
+        "large": Tensor("large", (1, h, w, channels), dtype, q),
+    }
+
+    def constant(name: str, data: np.ndarray, of: DType, scale: Quant | None = None) -> str:
+        tensors[name] = Tensor(name, data.shape, of, scale, data.astype(of.numpy))
+        return name
+
+    def weights(name: str, *shape: int) -> str:
+        if dtype is DType.F32:
+            return constant(name, rng.standard_normal(shape), dtype)
+        return constant(name, rng.integers(-127, 128, shape), dtype, quant(np.full(shape[0], 0.01)))
+
+    nodes: list[Node] = []
+
+    def emit(name: str, op: Operator, *inputs: str | None) -> str:
+        ins = [None if i is None else tensors[i] for i in inputs]
+        (shape, made), *_ = op.infer(ins)
+        tensors[name] = Tensor(name, shape, made, quant(0.2, 9) if q and "sums" in name else q)
+        nodes.append(Node(name, op, inputs, (name,)))
+        return name
+
+    twice = [constant(f"at{n}", np.repeat(np.arange(n // 2), 2), DType.I32) for n in _SIZE]
+    kernel, point = weights("w3", 24, 3, 3, channels), weights("w1", channels, 1, 1, channels)
+    if dtype is DType.F32:
+        silu, leaky = ops.Conv2D(padding=_SAME, epilogue=ops.Silu()), ops.LeakyRelu(0.1)
+        conv = emit("conv", silu, "large", kernel, None)
+        added = emit("added", ops.Conv2D(epilogue=leaky), "large", point, None, "large")
+    else:
+        conv = emit("conv", ops.Conv2D(padding=_SAME), "large", kernel, None)
+        added = emit("added", ops.Tanh(), emit("sums", ops.Conv2D(), "large", point, None))
+    parts = [
+        emit("bilinear", ops.ResizeBilinear(_SIZE), "small"),
+        emit("nearest", ops.Gather(2), emit("rows", ops.Gather(1), "small", twice[0]), twice[1]),
+        conv,
+        "large",
+        added,
+        emit("largest", ops.MaxPool2D((3, 3), padding=_SAME), "large"),
+        emit("mean", ops.AveragePool2D((3, 3), padding=_SAME), "large"),
+    ]
+    emit("y", ops.Concat(3), *parts)
+    return Graph("joined", tensors, tuple(nodes), ("small", "large"), outputs)
+
+
+@pytest.mark.parametrize("channels", [16, 5])
+@pytest.mark.parametrize("dtype", [DType.F32, DType.I8])
+@pytest.mark.parametrize("board", x86_params())
+def test_parts_are_made_in_their_place(board, dtype, channels, tmp_path):
+    graph = _graph(channels, dtype=dtype)
+    steps = {s.name: s for s in lower(graph, board).lowered.steps}
+    last = "added" if dtype is DType.F32 else "sums"  # with its function
+    assert steps.keys() == {*_PARTS - {"added"}, "rows", "y", last}
+    assert len(steps["y"].calls) == 1  # of the input alone
+    inputs = inputs_of(graph)
+    check(graph, run_here(build(graph, board, tmp_path), inputs, threads=2), inputs)
+
+
+def test_what_others_read_is_copied():
+    assert parts_of_rows(_graph(outputs=("y", "conv"))).keys() == _PARTS - {"conv"}
+    graph = _graph()
+    twice = dataclasses.replace(
+        graph.nodes[-1], inputs=("conv", *graph.nodes[-1].inputs[:2], *graph.nodes[-1].inputs[2:])
+    )
+    graph = dataclasses.replace(graph, nodes=(*graph.nodes[:-1], twice))
+    assert "conv" not in parts_of_rows(graph)
+
+
+def test_what_the_nna_makes_is_copied():
+    assert parts_of_rows(_graph(), alone=["conv"]).keys() == _PARTS - {"conv"}
+
+
+def test_parts_need_less_memory():
+    plan = lower(_graph(), load_board("local"))
+    h, w = _SIZE
+    made_between = h * w // 2 * 16 * 4
+    assert plan.memory.arena_bytes <= made_between + 64
+
+
+def test_winograd_leaves_room(tmp_path):
+    """The kernel is chosen on ARM alone: its code says where it stores."""
+    graph = _graph()
+    (step,) = [s for s in lower(graph, load_profile("a76")).lowered.steps if s.name == "conv"]
+    assert step.calls[0].fields["pitch"] == 7 * 16 + 8

@@ -1,0 +1,390 @@
+"""The knowledge base decides the tile of a product, and the plan says by which rule."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import Padding
+from edgekit.host.compiler.lowering.lower import lower
+from edgekit.host.compiler.lowering.plan import Call
+from edgekit.host.lab.tune.build import build_table
+from edgekit.kb import GemmShape, KnowledgeBase
+from edgekit.kb.features import Sequences, key_of
+from edgekit.kb.tables.choice import choose
+from edgekit.kb.tables.gemm_file import load_table, table_text
+from edgekit.kb.tables.gemm_table import Row
+from edgekit.kb.tables.method import Method
+from edgekit.kb.tables.operators import Form, OperatorMethod, candidates_of
+from edgekit.kb.targets.board import BoardProfile, load_board, load_profile
+from edgekit.kb.targets.isa import isa_of
+from tests.support.kernel_runs import build, check, run_here, x86_boards
+from tests.support.method_cases import every_method, form_of_points, table_of_operators
+from tests.support.op_graphs import Case, constant, graph_of, inputs_of, tensor
+
+_A76 = load_profile("a76")
+_A57 = load_profile("a57")
+_SHAPE = GemmShape(30, 16, 24)
+
+
+def _convolution(shape: GemmShape) -> Case:
+    weights = np.linspace(-1, 1, shape.n * shape.k, dtype=np.float32)
+    return Case(
+        ops.Conv2D(),
+        (tensor((1, 1, shape.m, shape.k)), constant(weights.reshape(shape.n, 1, 1, shape.k)), None),
+    )
+
+
+def _table(board: BoardProfile, method: Method) -> KnowledgeBase:
+    key = key_of(_SHAPE, 0, Sequences(), packed="b")
+    return KnowledgeBase((board.platform,)).with_rows([Row(key, method, _SHAPE, "tuner")])
+
+
+def _method(mr: int, nr: int) -> Method:
+    return Method(mr, 16, nr, pack_a=False, pack_b=True, mr=mr, nr=nr)
+
+
+@pytest.mark.parametrize(("mr", "nr"), [(8, 8), (6, 12)])
+def test_tile_of_an_exact_row_is_taken(mr, nr):
+    table = _table(_A57, _method(mr, nr))
+    (step,) = lower(graph_of([_convolution(_SHAPE)]), _A57, table).lowered.steps
+    assert step.kernel == f"ek_f32_conv_{mr}x{nr}_neon"
+    made = step.compiled
+    assert made is not None and (made.choice.rule, made.method.mr, made.method.nr) == (
+        "exact", mr, nr,
+    )  # fmt: skip
+    assert made.choice.row is not None and made.choice.row.shape == _SHAPE
+
+
+def test_tile_of_products_that_is_not_proven_for_convolutions_is_not_taken():
+    table = _table(_A57, _method(5, 20))
+    (step,) = lower(graph_of([_convolution(_SHAPE)]), _A57, table).lowered.steps
+    assert step.kernel in ("ek_f32_conv_8x8_neon", "ek_f32_conv_6x12_neon")
+    assert step.compiled is not None and step.compiled.choice.row is None
+    assert step.compiled.choice.rule == "analytic"
+
+
+def test_without_rows_the_caches_decide():
+    empty = KnowledgeBase((_A57.platform,))
+    (step,) = lower(graph_of([_convolution(_SHAPE)]), _A57, empty).lowered.steps
+    assert step.compiled is not None and step.compiled.choice.rule == "analytic"
+
+
+def test_operators_that_are_no_products_have_no_method():
+    (step,) = lower(
+        graph_of([Case(ops.Add(), (tensor((2, 3)), tensor((2, 3))))]), _A57
+    ).lowered.steps
+    assert step.compiled is None
+
+
+@pytest.mark.parametrize("shape", [(1, 40, 33), (7, 40, 1), (1, 1, 1), (9, 3, 50)])
+def test_vectors_and_thin_products_are_right(shape, tmp_path):
+    case = _convolution(GemmShape(*shape))
+    graph = graph_of([case])
+    x = np.linspace(-1, 1, shape[0] * shape[1], dtype=np.float32).reshape(1, 1, *shape[:2])
+    made = run_here(build(graph, load_board("local"), tmp_path), {"n0_in0": x})
+    data = case.ins[1]
+    assert data is not None and data.data is not None
+    expected = x[0, 0] @ data.data.reshape(shape[2], shape[1]).T
+    np.testing.assert_allclose(made["n0_out0"][0, 0], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("mr", "nr", "split"), [(4, 24, "m"), (5, 16, "m"), (24, 4, "n"), (3, 32, "n")]
+)
+def test_row_of_an_operator_gives_any_tile_and_walk(mr, nr, split):
+    table = table_of_operators(
+        _A57, (form_of_points(_SHAPE), OperatorMethod("in_place", "f32", mr, nr, split))
+    )
+    (step,) = lower(graph_of([_convolution(_SHAPE)]), _A57, table).lowered.steps
+    assert step.kernel == f"ek_f32_conv_{mr}x{nr}_neon"
+    assert step.calls[0].fields["panel_outer"] == int(split == "n")
+    assert step.compiled is not None and step.compiled.choice.rule == "exact"
+    assert step.compiled.method == OperatorMethod("in_place", "f32", mr, nr, split)
+
+
+def test_rows_of_operators_relax_to_their_neighbors_and_no_further():
+    table = table_of_operators(
+        _A57, (form_of_points(_SHAPE), OperatorMethod("in_place", "f32", 4, 24))
+    )
+    for shape, rule, mr in (
+        (GemmShape(42, 16, 24), "relaxed:scale", 4), (GemmShape(3000, 16, 24), "analytic", 6)
+    ):  # fmt: skip
+        (step,) = lower(graph_of([_convolution(shape)]), _A57, table).lowered.steps
+        assert step.compiled is not None
+        assert (step.compiled.choice.rule, step.compiled.method.mr) == (rule, mr)
+
+
+@pytest.mark.parametrize(("columns", "tile"), [(16, (5, 16)), (24, (8, 8))])
+def test_a_row_relaxes_only_where_the_price_agrees(columns, tile):
+    """On an A55 4096 x 24 x 16 takes 0.75 of its time in tiles of 5 x 16, but its neighbors of the
+    same key took longer: the short-range face detector lost 9 % by one row."""
+    board, shape = load_board("rk3566"), GemmShape(4096, 24, 16)
+    row = form_of_points(shape), OperatorMethod("in_place", "f32", 5, 16)
+    table = table_of_operators(board, row)
+    case = _convolution(GemmShape(4096, 24, columns))
+    (step,) = lower(graph_of([case]), board, table).lowered.steps
+    made = step.compiled
+    assert made is not None and (made.method.mr, made.method.nr) == tile
+    assert ("of the rule's price here" in made.choice.why) == (tile == (8, 8))
+
+
+def test_rows_of_another_form_say_nothing():
+    other = dataclasses.replace(form_of_points(_SHAPE), window=(3, 3))
+    table = table_of_operators(_A57, (other, OperatorMethod("in_place", "f32", 4, 24)))
+    (step,) = lower(graph_of([_convolution(_SHAPE)]), _A57, table).lowered.steps
+    assert step.compiled is not None and step.compiled.choice.row is None
+
+
+def test_row_with_a_method_that_no_kernel_has_is_not_taken():
+    table = table_of_operators(
+        _A57, (form_of_points(_SHAPE), OperatorMethod("in_place", "f32", 99, 24))
+    )
+    (step,) = lower(graph_of([_convolution(_SHAPE)]), _A57, table).lowered.steps
+    assert step.compiled is not None and step.compiled.choice.rule == "analytic"
+    assert "99 x 24" in step.compiled.choice.why
+
+
+def test_row_decides_between_winograd_and_the_direct_convolution():
+    rng = np.random.default_rng(3)
+    weights = constant(rng.standard_normal((32, 3, 3, 32)).astype(np.float32))
+    case = Case(ops.Conv2D(padding=Padding(1, 1, 1, 1)), (tensor((1, 16, 16, 32)), weights, None))
+    graph = graph_of([case])
+    (plain,) = lower(graph, _A57, KnowledgeBase((_A57.platform,))).lowered.steps
+    assert plain.compiled is not None and plain.compiled.method.family == "winograd"
+    form = Form("conv", GemmShape(256, 288, 32), "f32", (1, 16, 16), (3, 3))
+    table = table_of_operators(_A57, (form, OperatorMethod("in_place", "f32", 8, 8)))
+    (step,) = lower(graph, _A57, table).lowered.steps
+    assert step.kernel == "ek_f32_conv_8x8_neon"
+    assert step.compiled is not None and step.compiled.choice.runner_up is not None
+    assert step.compiled.choice.runner_up.method == plain.compiled.method
+
+
+@pytest.mark.parametrize("board", ["a53", "a72", "a76", "bpi-f3", "orangepi-pc", "visionfive2"])
+@pytest.mark.parametrize("kind", ["conv", "depthwise"])
+def test_without_a_row_no_runner_up_costs_less(kind, board):
+    profile = load_profile(board)
+    bare = KnowledgeBase((profile.platform,))
+    for size, channels in ((4, 32), (16, 24), (31, 17)):
+        form = Form(
+            kind, GemmShape(size * size, 25, channels), "f32", (1, size, size), (5, 5), (2, 2)
+        )
+        made = choose(bare, profile, isa_of(profile.simd), form)
+        assert made is not None
+        other = made[1].runner_up
+        assert other is None or other.price >= 1
+
+
+def test_row_decides_how_many_rows_a_depthwise_convolution_makes():
+    weights = constant(np.ones((1, 3, 3, 8), np.float32))
+    case = Case(ops.DepthwiseConv2D(), (tensor((1, 9, 9, 8)), weights, None))
+    form = Form("depthwise", GemmShape(49, 9, 8), "f32", (1, 7, 7), (3, 3))
+    table = table_of_operators(_A57, (form, OperatorMethod("depthwise", "f32", 1, 4)))
+    (step,) = lower(graph_of([case]), _A57, table).lowered.steps
+    assert step.kernel == "ek_f32_dwconv_3x3s1_1_neon"
+
+
+@pytest.mark.parametrize(
+    ("board", "rows"),
+    [("a53", 2), ("a7", 1), ("rv64gc", 2), ("rv64gcv", 1), ("bpi-f3", 2), ("x86-64-v3", 1),
+     ("x86-64-v4", 2)],
+)  # fmt: skip
+def test_depthwise_makes_two_rows_at_once_where_registers_hold_both(board, rows):
+    profile, shape = load_profile(board), GemmShape(64, 9, 24)
+    form = Form("depthwise", shape, "f32", (1, 8, 8), (3, 3))
+    usual = [c.method.mr for c in candidates_of(form, profile.isa, profile) if c.proven]
+    assert usual == [rows]
+
+
+@pytest.mark.parametrize(
+    ("board", "dtype", "side", "channels", "rows"),
+    [
+        ("rpi5", "f32", 6, 64, 2), ("rpi5", "s8", 6, 64, 2), ("rpi3", "f32", 12, 32, 2),
+        ("rk3566", "f32", 32, 28, 1),  # five lines of 64 x 28 floats leave its L1
+        ("rpi4", "f32", 12, 32, 1), ("rpi4", "s8", 12, 32, 2), ("jetson-nano", "f32", 12, 32, 1),
+        ("bpi-f3", "f32", 12, 32, 1), ("x86-64-v4", "f32", 12, 32, 1),
+    ],
+)  # fmt: skip
+def test_depthwise_with_a_stride_makes_two_rows_where_that_gained(
+    board, dtype, side, channels, rows
+):
+    profile, shape = load_profile(board), GemmShape(side * side, 9, channels)
+    form = Form("depthwise", shape, dtype, (1, side, side), (3, 3), (2, 2))
+    usual = [c.method.mr for c in candidates_of(form, profile.isa, profile) if c.proven]
+    assert usual == [rows]
+    several = candidates_of(form, profile.isa, profile, threads=4)
+    assert [c.method.mr for c in several if c.proven] == [1]
+
+
+def test_two_rows_of_a_depthwise_convolution_are_dearer_where_one_is_left():
+    prices = []
+    for height in (2, 3):
+        form = Form("depthwise", GemmShape(8 * height, 9, 64), "f32", (1, height, 8), (3, 3))
+        one, two = (c.price for c in candidates_of(form, _A76.isa, _A76))
+        prices.append(two / one)
+    assert prices[0] < prices[1] < 1
+
+
+@pytest.mark.parametrize(
+    ("board", "columns"),
+    [("rpi5", 32), ("rpi4", 12), ("rpi3", 12), ("rk3566", 12), ("generic-aarch64", 12)],
+)
+def test_one_row_has_wide_tiles_where_these_gain(board, columns):
+    """By board time 32 columns take 0.93 of 12 on an A76, 0.97 to 1.01 on an A72, 1.5 on an A53."""
+    profile = load_profile(board)
+    form = Form("dense", GemmShape(1, 640, 128), "f32", weight_bytes=4 * 640 * 128)
+    found = [c for c in candidates_of(form, profile.isa, profile) if c.proven]
+    assert min(found, key=lambda c: c.price).method.nr == columns
+
+
+@pytest.mark.parametrize(
+    ("board", "shape", "tile"),
+    [
+        *((b, GemmShape(144, k, n), (8, 8)) for b in ("rpi3", "rk3566") for k, n in
+          ((16, 4), (32, 16), (64, 24), (128, 96))),
+        *((b, GemmShape(36, 128, 12), (6, 12)) for b in ("rpi3", "rk3566", "rpi4", "rpi5")),
+        *(("rpi5", GemmShape(m, k, n), (8, 8)) for m, k, n in
+          ((144, 16, 8), (64, 32, 16), (144, 32, 32))),
+        ("rpi4", GemmShape(144, 128, 96), (6, 12)),
+    ],
+)  # fmt: skip
+def test_cores_take_the_tile_whose_measured_steps_take_least(board, shape, tile):
+    """By board time 8 x 8 takes 0.83, 0.85, 0.96 and 0.95 of 6 x 12 in the first four on an A53,
+    0.76, 0.78, 0.95 and 0.93 on an A55; 1.12 and 1.01 for 36 x 12. On an A76 it takes 0.96, 0.91
+    and 0.99 of the next three, and 1.01 to 1.10 for 36 x 12."""
+    profile = load_profile(board)
+    form = Form("conv", shape, "f32", (1, 1, shape.m))
+    found = [c for c in candidates_of(form, profile.isa, profile) if c.proven]
+    method = min(found, key=lambda c: c.price).method
+    assert (method.mr, method.nr) == tile
+
+
+def test_tiles_whose_rows_find_no_register_are_dear_on_an_a76():
+    """By board time of four threads 8 x 12, 12 x 8 and 24 x 4 take 1.09 to 1.22 of 8 x 8 and 6 x 12
+    there, 4 x 24 and 4 x 20 0.95."""
+    board, form = load_profile("rpi5"), form_of_points(GemmShape(4096, 48, 48))
+    found = candidates_of(form, board.isa, board)
+    prices = {(c.method.mr, c.method.nr): c.price for c in found if c.method.split == "m"}
+    usual = min(prices[8, 8], prices[6, 12])
+    assert min(prices[8, 12], prices[12, 8], prices[24, 4]) > 1.15 * usual
+    assert max(prices[4, 24], prices[4, 20], prices[5, 16]) < 1.15 * usual
+
+
+@pytest.mark.parametrize("rows", [1, 64])
+def test_a_single_tile_of_rows_finds_them_once_for_all_channels(rows):
+    form = Form("dense", GemmShape(rows, 640, 640), "f32", weight_bytes=4 * 640 * 640)
+    found = candidates_of(form, _A57.isa, dataclasses.replace(_A57, l2_bytes=524288))
+    assert {c.method.split for c in found if c.proven} == {"m" if rows == 1 else "n"}
+
+
+@pytest.mark.parametrize("split", ["m", "n"])
+def test_row_of_an_operator_gives_blocks_of_k_that_compute_the_same(split, tmp_path):
+    board, shape = load_board("local"), GemmShape(29, 700, 37)
+    case = _convolution(shape)
+    residual = tensor((1, 1, shape.m, shape.n))
+    graph = graph_of([dataclasses.replace(case, ins=(*case.ins, residual))])
+    form = form_of_points(shape)
+    found = candidates_of(form, board.isa, board)
+    how = next(c.method for c in found if c.method.kc == 128 and c.method.split == split)
+    table = table_of_operators(board, (form, how))
+    (step,) = lower(graph, board, table).lowered.steps
+    assert step.compiled is not None and step.compiled.method == how
+    assert step.kernel.endswith(f"_{how.mr}x{how.nr}_k128_{board.simd}")
+    inputs = inputs_of(graph)
+    check(graph, run_here(build(graph, board, tmp_path, table=table), inputs), inputs)
+
+
+def test_blocks_of_k_are_for_panels_that_leave_the_cache():
+    small, large = (
+        candidates_of(form_of_points(GemmShape(49, k, 512)), _A57.isa, _A57) for k in (64, 1024)
+    )
+    assert all(c.method.kc is None for c in small)
+    assert {c.method.kc for c in large} >= {None, 128, 256}
+    assert not any(c.proven for c in large if c.method.kc)
+
+
+def test_tables_keep_rows_of_operators(tmp_path):
+    table = table_of_operators(
+        _A57,
+        (form_of_points(GemmShape(9, 999, 24)), OperatorMethod("in_place", "f32", 8, 8, kc=256)),
+        (form_of_points(_SHAPE), OperatorMethod("in_place", "f32", 4, 24, "n")),
+        (form_of_points(GemmShape(7, 16, 24)), None),
+        (form_of_points(GemmShape(9, 99, 2)), OperatorMethod("chain", "f32", members=3)),
+    )
+    path = tmp_path / "table.json"
+    path.write_text(table_text(table))
+    assert load_table(path) == table
+    assert table_text(build_table([], base=table)) == path.read_text()
+    path.write_text(path.read_text().replace('[4,24,"n"]', '[4,24,"somehow"]'))
+    damaged = load_table(path)
+    assert (len(damaged.skipped), len(damaged.operators)) == (1, 3)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "s8"])
+@pytest.mark.parametrize(
+    "target",
+    [
+        pytest.param(board, id=board.simd, marks=() if board.simd == "scalar" else pytest.mark.slow)
+        for board in x86_boards()
+    ],
+)
+def test_kernels_of_all_methods_compute_what_the_reference_computes(dtype, target, tmp_path):
+    """A convolution for each method, each of a window of its own, over a border."""
+    graph, table, methods = every_method(target, dtype)
+    steps = lower(graph, target, table).lowered.steps
+    assert [s.compiled.method for s in steps if s.compiled] == methods
+    inputs = inputs_of(graph)
+    check(graph, run_here(build(graph, target, tmp_path, table=table), inputs), inputs)
+
+
+@pytest.mark.parametrize(("board", "family"), [("rpi5", "winograd"), ("rpi4", "in_place")])
+def test_threads_share_few_tiles_unless_all_wait_for_their_weights(board, family):
+    """Four tiles of 64 x 64 channels: a task for all threads, while memory is no bound; by board
+    time 36,500 instead of 108,600 cycles on four A76, and 198,000 instead of 484,000 on four A72,
+    where transformed weights fill more than half of the last cache."""
+    profile = load_board(board)
+    weights = constant(np.ones((64, 3, 3, 64), np.float32))
+    case = Case(ops.Conv2D(padding=Padding(1, 1, 1, 1)), (tensor((1, 8, 8, 64)), weights, None))
+    found = {}
+    for threads in (1, 4):
+        table = KnowledgeBase((profile.platform,))
+        (step,) = lower(graph_of([case]), profile, table, threads=threads).lowered.steps
+        (call,) = step.calls
+        assert step.compiled is not None and isinstance(call, Call)
+        found[threads] = step.compiled.method.family, call.tasks
+    assert found[1] == ("winograd", 1)
+    assert found[4][0] == family and (found[4][1] or 0) >= 4
+
+
+@pytest.mark.parametrize(
+    ("height", "threads", "rows"), [(12, 1, 2), (12, 4, 1), (3, 1, 2), (3, 4, 1), (6, 4, 2)]
+)
+def test_depthwise_rows_are_made_in_twos_unless_one_thread_gets_more_of_them(height, threads, rows):
+    """Twelve rows are three for each of four threads, or four of one in twos: by board time 0.74 to
+    0.95 of that on A76 and A55, in floats and 8 bits."""
+    profile = load_board("rpi5")
+    case = Case(
+        ops.DepthwiseConv2D(padding=Padding(1, 1, 1, 1)),
+        (tensor((1, height, 12, 16)), constant(np.ones((1, 3, 3, 16), np.float32)), None),
+    )
+    table = KnowledgeBase((profile.platform,))
+    (step,) = lower(graph_of([case]), profile, table, threads=threads).lowered.steps
+    assert step.compiled is not None and step.compiled.method.mr == rows
+
+
+@pytest.mark.parametrize(("width", "threads", "rows"), [(5, 1, 2), (5, 4, 2), (12, 4, 1)])
+def test_depthwise_rows_of_few_columns_are_made_in_twos(width, threads, rows):
+    """Between the borders of five columns no tile fits; columns for themselves last longer, and
+    less so in twos. A keyword spotter's 25 rows are 7 of one thread, or 8 in twos: by board time
+    0.74 of that on four A76, 0.68 on A72, 0.62 on A55, 0.55 on A53."""
+    profile = load_board("rpi5")
+    case = Case(
+        ops.DepthwiseConv2D(padding=Padding(1, 1, 1, 1)),
+        (tensor((1, 25, width, 64)), constant(np.ones((1, 3, 3, 64), np.float32)), None),
+    )
+    table = KnowledgeBase((profile.platform,))
+    (step,) = lower(graph_of([case]), profile, table, threads=threads).lowered.steps
+    assert step.compiled is not None and step.compiled.method.mr == rows

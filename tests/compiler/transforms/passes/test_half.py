@@ -1,0 +1,149 @@
+"""Which operators compute in half precision, and where conversions stand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgekit.host.compiler.driver import prepare, prepare_graph
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.evaluate import evaluate
+from edgekit.host.compiler.ir.types import DType, Graph, Node, Tensor
+from edgekit.host.compiler.options import CompileOptions
+from edgekit.host.compiler.transforms.passes.half import to_half
+from edgekit.host.errors import InputError
+from edgekit.kb.targets.board import load_profile
+from tests.support.op_cases import Case, constant, tensor
+from tests.support.op_graphs import graph_of
+
+_MODEL = Path(__file__).parents[4] / "models" / "face_detection_short_range.tflite"
+_HALF = CompileOptions(precision="f16")
+
+
+def _two_convolutions(weight: float) -> Graph:
+    shape = (1, 12, 12, 32)
+    weights = np.full((32, 3, 3, 32), weight, np.float32)
+    tensors = {n: Tensor(n, shape if n != "y" else (1, 8, 8, 32), DType.F32) for n in "xy"}
+    tensors["t"] = Tensor("t", (1, 10, 10, 32), DType.F32)
+    tensors["w"] = Tensor("w", weights.shape, DType.F32, data=weights)
+    nodes = (
+        Node("first", ops.Conv2D(), ("x", "w", None), ("t",)),
+        Node("second", ops.Conv2D(), ("t", "w", None), ("y",)),
+    )
+    return Graph("two", tensors, nodes, ("x",), ("y",))
+
+
+def _convolution(channels: int) -> Graph:
+    weights = np.full((channels, 3, 3, 32), 0.01, np.float32)
+    tensors = {
+        "x": Tensor("x", (1, 12, 12, 32), DType.F32),
+        "w": Tensor("w", weights.shape, DType.F32, data=weights),
+        "y": Tensor("y", (1, 10, 10, channels), DType.F32),
+    }
+    return Graph(
+        "one", tensors, (Node("c", ops.Conv2D(), ("x", "w", None), ("y",)),), ("x",), ("y",)
+    )
+
+
+def test_tensors_between_operators_of_half_precision_are_not_converted():
+    made = to_half(_two_convolutions(0.01))
+    assert [n.op.kind for n in made.nodes] == ["convert", "conv2d", "conv2d", "convert"]
+    assert made.tensors[made.outputs[0]].dtype is DType.F32
+
+
+def test_outputs_in_half_precision_are_near_those_of_f32():
+    graph = _two_convolutions(0.01)
+    x = {"x": np.random.default_rng(1).normal(size=(1, 12, 12, 32)).astype(np.float32)}
+    want, got = (evaluate(g, x).outputs["y"] for g in (graph, to_half(graph)))
+    off = np.abs(want - got).max()
+    assert 0 < off < 2**-5 * np.abs(want).max()  # sums of 288 and of f16 too
+
+
+def _dense(inputs: int, outputs: int) -> Graph:
+    """A fully connected layer and a softmax."""
+    weights = np.full((outputs, inputs), 0.01, np.float32)
+    tensors = {n: Tensor(n, (1, outputs), DType.F32) for n in "sy"}
+    tensors["x"] = Tensor("x", (1, inputs), DType.F32)
+    tensors["w"] = Tensor("w", weights.shape, DType.F32, data=weights)
+    nodes = (
+        Node("dense", ops.FullyConnected(), ("x", "w", None), ("s",)),
+        Node("softmax", ops.Softmax(), ("s",), ("y",)),
+    )
+    return Graph("dense", tensors, nodes, ("x",), ("y",))
+
+
+def test_operators_that_are_done_sooner_than_their_conversions_stay_f32():
+    """A keyword spotter's last layers: 0.2 us, and the two conversions 0.1."""
+    small, large = _dense(64, 12), _dense(1024, 1000)
+    assert to_half(small).nodes == small.nodes
+    assert DType.F16 in {tensor.dtype for tensor in to_half(large).tensors.values()}
+
+
+def test_conversions_that_threads_wait_for_are_priced_by_all_of_them():
+    """12 x 12 x 32 values are two tasks: a conversion of as long as their convolutions are."""
+    graph = _convolution(channels=4)
+    assert to_half(graph, threads=1).nodes != graph.nodes
+    assert to_half(graph, threads=4).nodes == graph.nodes
+    large = _convolution(channels=64)
+    assert to_half(large, threads=4).nodes != large.nodes
+
+
+def test_constants_beyond_half_precision_stay_f32():
+    assert to_half(_two_convolutions(1e5)).nodes == _two_convolutions(1e5).nodes
+
+
+def test_a_face_detector_converts_inputs_and_outputs_alone():
+    graph = prepare(_MODEL, load_profile("a76"), _HALF)[1].graph
+    converted = [n for n in graph.nodes if isinstance(n.op, ops.Convert)]
+    assert len(converted) == len(graph.inputs) + len(graph.outputs)
+
+
+def test_auto_takes_half_precision_where_golden_outputs_stay_near():
+    made = prepare(_MODEL, load_profile("a76"), CompileOptions(precision="auto"))[1]
+    assert made.exact is not None
+    assert "to_half" in [count.name for count in made.counts]
+
+
+def test_auto_takes_half_precision_on_risc_v_that_computes_in_it():
+    for name, in_half in (("bpi-f3", True), ("rv64gcv", False)):
+        made = prepare(_MODEL, load_profile(name), CompileOptions(precision="auto"))[1]
+        assert (made.exact is not None) is in_half
+
+
+def test_auto_keeps_f32_where_they_do_not_and_says_so(monkeypatch):
+    monkeypatch.setattr("edgekit.host.compiler.pipeline.HALF_LOSS", 1e-6)
+    made = prepare(_MODEL, load_profile("a76"), CompileOptions(precision="auto"))[1]
+    assert made.exact is None
+    assert made.notes[-1].startswith("f32: in half precision golden outputs would be off by ")
+
+
+def test_outputs_beyond_half_precision_are_refused_and_auto_stays_f32():
+    """Golden outputs of such a release were no numbers, which its health check cannot judge."""
+    graph, board = _two_convolutions(1000.0), load_profile("a76")
+    with pytest.raises(InputError, match=r"--precision f16: .* up to 65504.*take auto"):
+        prepare_graph(graph, board, _HALF)
+    made = prepare_graph(graph, board, CompileOptions(precision="auto"))[1]
+    assert made.exact is None
+    assert made.notes[-1] == "f32: values are beyond 65504, the largest of half precision"
+
+
+@pytest.mark.parametrize(("precision", "told"), [("f16", True), ("auto", True), ("f32", False)])
+def test_a_model_that_gains_nothing_by_half_precision_says_so(precision, told):
+    table = constant(np.ones((1, 4, 4, 8), np.float32))
+    graph = graph_of([Case(ops.SquaredDifference(), (tensor((1, 4, 4, 8)), table))])
+    made = prepare_graph(graph, load_profile("a76"), CompileOptions(precision=precision))[1]
+    assert made.exact is None
+    assert any(note.startswith("f32: no operator has a kernel") for note in made.notes) is told
+
+
+def test_auto_is_f32_on_cores_without_half_precision():
+    made = prepare(_MODEL, load_profile("a72"), CompileOptions(precision="auto"))[1]
+    assert made.exact is None
+    assert made.graph.nodes == prepare(_MODEL, load_profile("a72"))[1].graph.nodes
+
+
+def test_a_board_without_half_precision_is_named():
+    with pytest.raises(InputError, match=r"asimdhp.*zvfh.*found a72; leave .* out, or take auto"):
+        prepare(_MODEL, load_profile("a72"), _HALF)

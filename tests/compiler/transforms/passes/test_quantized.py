@@ -1,0 +1,282 @@
+"""Q and DQ nodes around f32 operators become integer operators, within one code."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from edgekit.host.compiler.frontends import import_model
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.evaluate import evaluate
+from edgekit.host.compiler.ir.types import DType
+from edgekit.host.compiler.lowering.lower import lower
+from edgekit.host.compiler.transforms.passes.pipeline import run_passes
+from edgekit.host.compiler.transforms.passes.quantized import integer_form
+from edgekit.kb.targets.board import load_profile
+from tests.support.onnx_models import model, node, save, value
+
+_RNG = np.random.default_rng(17)
+_STEP = np.float32(0.05)  # of the output
+
+
+@pytest.fixture(autouse=True)
+def _drawn_anew(monkeypatch):
+    """Each test draws the same numbers, whichever ran before it in its process."""
+    monkeypatch.setattr(f"{__name__}._RNG", np.random.default_rng(17))
+
+
+def _coded(name, scale, zero):
+    """Nodes that quantize `name` and give it back as `name`_d."""
+    ends = [f"{name}_s", f"{name}_z"]
+    nodes = [
+        node("QuantizeLinear", [name, *ends], [f"{name}_q"]),
+        node("DequantizeLinear", [f"{name}_q", *ends], [f"{name}_d"]),
+    ]
+    return nodes, {ends[0]: np.array(scale, np.float32), ends[1]: zero}
+
+
+def _weights(shape, per_channel, axis=0, kind="s8"):
+    """Nodes and constants of weights: of s8, or of u8 that do not fit into s8 less their zero
+    points."""
+    scale = _RNG.uniform(0.005, 0.01, shape[axis] if per_channel else ()).astype(np.float32)
+    codes = _RNG.integers(-127, 128, shape).astype(np.int8)
+    zero = np.zeros(scale.shape, np.int8)
+    if kind == "u8":
+        codes = (codes.astype(np.int16) + 128).astype(np.uint8)
+        zero = np.linspace(90, 250, scale.size).astype(np.uint8).reshape(scale.shape)
+    made = node("DequantizeLinear", ["w_q", "w_s", "w_z"], ["w_d"], axis=axis)
+    return [made], {"w_q": codes, "w_s": scale, "w_z": zero}
+
+
+def _imported(parts, shape, folder):
+    nodes = [n for part in parts for n in part[0]]
+    constants = {k: v for part in parts for k, v in part[1].items()}
+    proto = model(nodes, [value("x", shape)], ["y_d"], constants)
+    return import_model(save(proto, folder))
+
+
+def _both(graph, shape, step=_STEP):
+    x = {"x": _RNG.uniform(-2, 2, shape).astype(np.float32)}
+    whole = integer_form(graph)
+    after = run_passes(whole)[0]
+    real, made, last = (evaluate(g, x).outputs["y_d"] for g in (graph, whole, after))
+    np.testing.assert_array_equal(made, last)
+    lower(after, load_profile("x86-64-v3"))
+    assert np.abs(real - made).max() <= step * 1.01
+    assert np.ptp(real) > 20 * step
+    return after
+
+
+def _dtypes(graph, kind):
+    return [graph.tensors[n.outputs[0]].dtype for n in graph.nodes if isinstance(n.op, kind)]
+
+
+_ZEROS = {"u8": np.array(120, np.uint8), "s8": np.array(-8, np.int8)}
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize("codes", ["u8", "s8"])
+@pytest.mark.parametrize("groups", [1, 6])
+@pytest.mark.parametrize("weights", ["s8", "u8"])
+def test_a_convolution_works_on_codes(weights, codes, per_channel, groups, tmp_path):
+    zero, shape = _ZEROS[codes], (1, 6, 7, 8)
+    bias = _RNG.standard_normal(6).astype(np.float32)
+    middle = [
+        node("Conv", ["x_d", "w_d", "b"], ["c"], group=groups, pads=[1, 1, 1, 1]),
+        node("Relu", ["c"], ["y"]),
+    ]
+    parts = [
+        _coded("x", 0.02, zero),
+        _weights((6, 6 // groups, 3, 3), per_channel, kind=weights),
+        (middle, {"b": bias}),
+        _coded("y", _STEP, zero),
+    ]
+    after = _both(_imported(parts, shape, tmp_path), shape)
+    kind = ops.Conv2D if groups == 1 else ops.DepthwiseConv2D
+    # A depthwise convolution takes one zero point of weights off.
+    apart = weights == "u8" and per_channel and groups > 1
+    assert _dtypes(after, kind) == [DType.F32 if apart else DType.I8]
+    assert not any(isinstance(n.op, ops.Clamp) for n in after.nodes)
+
+
+def test_a_product_works_on_codes(tmp_path):
+    parts = [
+        _coded("x", 0.02, _ZEROS["u8"]),
+        _weights((40, 9), True, axis=1),
+        ([node("MatMul", ["x_d", "w_d"], ["p"]), node("Add", ["p", "b"], ["y"])],
+         {"b": _RNG.standard_normal(9).astype(np.float32)}),
+        _coded("y", _STEP, _ZEROS["u8"]),
+    ]  # fmt: skip
+    after = _both(_imported(parts, (3, 40), tmp_path), (3, 40))
+    assert _dtypes(after, ops.FullyConnected) == [DType.I8]
+
+
+def test_a_sum_and_a_pool_work_on_codes(tmp_path):
+    step = float(_STEP)
+    parts = [
+        _coded("x", step, _ZEROS["s8"]),
+        ([node("MaxPool", ["x_d"], ["m"], kernel_shape=[2, 2])], {}),
+        _coded("m", step, _ZEROS["s8"]),
+        ([node("Add", ["m_d", "m_d"], ["y"])], {}),
+        _coded("y", step, _ZEROS["s8"]),
+    ]
+    after = _both(_imported(parts, (1, 3, 6, 6), tmp_path), (1, 3, 6, 6))
+    assert _dtypes(after, ops.MaxPool2D) == [DType.I8]
+    assert _dtypes(after, ops.Add) == [DType.I8]
+
+
+_FUNCTIONS = {
+    "clip": [node("Clip", ["x_d", "low", "high"], ["y"])],
+    "elu": [node("Elu", ["x_d"], ["y"])],
+    "erf gelu": [
+        node("Div", ["x_d", "root"], ["d"]),
+        node("Erf", ["d"], ["e"]),
+        node("Add", ["e", "one"], ["p"]),
+        node("Mul", ["x_d", "p"], ["m"]),
+        node("Mul", ["m", "half"], ["y"]),
+    ],
+    "hard sigmoid": [node("HardSigmoid", ["x_d"], ["y"])],
+    "hard swish": [node("HardSwish", ["x_d"], ["y"])],
+    "leaky relu": [node("LeakyRelu", ["x_d"], ["y"], alpha=0.2)],
+    "sigmoid": [node("Sigmoid", ["x_d"], ["y"])],
+    "silu": [node("Sigmoid", ["x_d"], ["g"]), node("Mul", ["x_d", "g"], ["y"])],
+    "abs": [node("Abs", ["x_d"], ["y"])],
+    "tanh": [node("Tanh", ["x_d"], ["y"])],
+    "prelu": [node("PRelu", ["x_d", "slope"], ["y"])],
+    "less": [node("Sub", ["x_d", "slope"], ["y"])],
+    "reversed": [node("Sub", ["one", "x_d"], ["y"])],
+}
+_CONSTANTS = {
+    "low": np.float32(-0.7), "high": np.float32(1.1), "root": np.float32(2**0.5),
+    "one": np.float32(1), "half": np.float32(0.5),
+    "slope": np.array([0.1, 0.4, -0.2, 0.3], np.float32).reshape(4, 1, 1),
+}  # fmt: skip
+_MOVES = {
+    "depth to space": ([node("DepthToSpace", ["x_d"], ["y"], blocksize=2)], {}),
+    "expand": ([node("Expand", ["x_d", "to"], ["y"])], {"to": np.array([2, 4, 6, 6])}),
+    "gather": ([node("Gather", ["x_d", "at"], ["y"], axis=1)], {"at": np.array([3, 0, 2])}),
+    "max pool": ([node("MaxPool", ["x_d"], ["y"], kernel_shape=[2, 1], strides=[2, 1])], {}),
+    "pad": ([node("Pad", ["x_d", "by"], ["y"])], {"by": np.array([0, 0, 1, 2, 0, 0, 0, 1])}),
+    "slice": (
+        [node("Slice", ["x_d", "first", "end"], ["y"])],
+        {"first": np.array([0, 1, 2, 0]), "end": np.array([1, 4, 6, 5])},
+    ),
+    "split": (
+        [
+            node("Split", ["x_d", "sizes"], ["p", "q"], axis=1),
+            node("Concat", ["q", "p"], ["y"], axis=1),
+        ],
+        {"sizes": np.array([1, 3])},
+    ),
+    "upsample": (
+        [node("Resize", ["x_d", "", "times"], ["y"], mode="nearest",
+              coordinate_transformation_mode="asymmetric", nearest_mode="floor")],
+        {"times": np.array([1, 1, 2, 2], np.float32)},
+    ),
+}  # fmt: skip
+
+
+def _between(middle, constants, folder, step=_STEP, kind="s8"):
+    """Codes of x, what is done to them, and codes of y."""
+    parts = [_coded("x", 0.02, _ZEROS[kind]), (middle, constants), _coded("y", step, _ZEROS[kind])]
+    return _both(_imported(parts, (1, 4, 6, 6), folder), (1, 4, 6, 6), step)
+
+
+def _all_on_codes(after):
+    """Whether floats are only quantized at the start and dequantized at the end."""
+    floats = [n.op for n in after.nodes if after.tensors[n.outputs[0]].dtype is DType.F32]
+    return [type(op) for op in floats if not isinstance(op, ops.Transpose)] == [ops.Cast]
+
+
+@pytest.mark.parametrize("codes", ["u8", "s8"])
+@pytest.mark.parametrize("name", _FUNCTIONS)
+def test_a_function_works_on_codes(name, codes, tmp_path):
+    after = _between(_FUNCTIONS[name], _CONSTANTS, tmp_path, np.float32(0.01), codes)
+    assert _all_on_codes(after)
+
+
+@pytest.mark.parametrize("step", [0.02, 0.05])
+@pytest.mark.parametrize("name", _MOVES)
+def test_what_moves_values_moves_codes(name, step, tmp_path):
+    """To the same codes, or to such of another scale."""
+    after = _between(*_MOVES[name], tmp_path, np.float32(step))
+    assert _all_on_codes(after)
+
+
+@pytest.mark.parametrize(
+    ("shape", "options"),
+    [
+        ((4, 5, 2, 2), {"strides": [2, 2]}),
+        ((4, 5, 3, 3), {"strides": [2, 2], "pads": [1, 1, 1, 1], "output_padding": [1, 1]}),
+        ((4, 3, 3, 3), {"group": 2}),
+        ((4, 9, 4, 4), {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
+        ((4, 1, 4, 4), {"strides": [2, 2], "pads": [1, 1, 1, 1], "group": 4}),
+    ],
+)
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_a_transposed_convolution_works_on_codes(shape, options, per_channel, tmp_path):
+    made, constants = _weights(shape, per_channel, axis=1)
+    middle = [*made, node("ConvTranspose", ["x_d", "w_d"], ["y"], **options)]
+    assert _all_on_codes(_between(middle, constants, tmp_path))
+
+
+def test_a_grouped_convolution_works_on_codes(tmp_path):
+    made, constants = _weights((6, 2, 3, 3), True)
+    middle = [*made, node("Conv", ["x_d", "w_d"], ["y"], group=2)]
+    after = _between(middle, constants, tmp_path)
+    assert _dtypes(after, ops.Conv2D) == [DType.I8, DType.I8]
+    assert _all_on_codes(after)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [node("Conv", ["x_d", "w_d"], ["other"]), node("Relu", ["tail"], ["other"])],
+    ids=["computed", "constant"],
+)
+def test_parts_are_quantized_before_they_are_together(other, tmp_path):
+    made, constants = _weights((5, 4, 1, 1), False)
+    constants["tail"] = _RNG.uniform(-2, 2, (1, 4, 6, 6)).astype(np.float32)
+    middle = [
+        *made,
+        node("Conv", ["x_d", "w_d"], ["first"]),
+        other,
+        node("Concat", ["first", "other"], ["y"], axis=1),
+    ]
+    after = _between(middle, constants, tmp_path)
+    assert {*_dtypes(after, ops.Conv2D)} == {DType.I8}
+    assert _all_on_codes(after)
+
+
+def test_parts_take_no_name_of_another_tensor(tmp_path):
+    made, constants = _weights((5, 4, 1, 1), False)
+    middle = [
+        *made,
+        node("Conv", ["x_d", "w_d"], ["c"]),
+        node("Relu", ["x_d"], ["y_q.1"]),
+        node("Concat", ["c", "y_q.1"], ["y"], axis=1),
+    ]
+    assert _dtypes(_between(middle, constants, tmp_path), ops.Conv2D) == [DType.I8]
+
+
+def test_a_constant_that_codes_cannot_hold_stays_in_f32(tmp_path):
+    """Steps of 40 / 127 would be larger than those of y."""
+    low = np.array([40, -1.5, -1.2, -0.5], np.float32).reshape(4, 1, 1)
+    after = _between([node("Max", ["x_d", "low"], ["y"])], {"low": low}, tmp_path, np.float32(0.2))
+    assert _dtypes(after, ops.Maximum) == [DType.F32]
+
+
+def test_what_has_no_integer_form_stays_in_f32(tmp_path):
+    parts = [
+        _coded("x", 0.02, _ZEROS["s8"]),
+        ([node("CumSum", ["x_d", "axis"], ["y"])], {"axis": np.array(2)}),
+        _coded("y", _STEP, _ZEROS["s8"]),
+    ]
+    after = _both(_imported(parts, (1, 3, 6, 6), tmp_path), (1, 3, 6, 6))
+    assert not _all_on_codes(after)
+
+
+def test_a_model_in_f32_stays(tmp_path):
+    graph = import_model(
+        save(model([node("Relu", ["x"], ["y"])], [value("x", [2])], ["y"]), tmp_path)
+    )
+    assert integer_form(graph) is graph

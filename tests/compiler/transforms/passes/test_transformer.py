@@ -1,0 +1,123 @@
+"""Layer normalization and GELU as exporters write them: one operator each, near-matches left."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgekit.host.compiler.driver import compile_artifact, prepare
+from edgekit.host.compiler.ir.evaluate import evaluate
+from edgekit.host.compiler.ir.types import Graph
+from edgekit.kb.targets.board import load_board
+from tests.support.onnx_models import model, node, save, value
+
+_SHAPE, _WIDTH = [2, 7, 48], 48
+_RNG = np.random.default_rng(11)
+_FACTOR, _SHIFT = (_RNG.standard_normal(_WIDTH).astype(np.float32) for _ in range(2))
+
+
+def _f32(*values: float) -> np.ndarray[Any, Any]:
+    return np.array(values if len(values) > 1 else values[0], np.float32)
+
+
+_CONSTANTS = {
+    "two": _f32(2), "half": _f32(0.5), "one": _f32(1), "eps": _f32(1e-5),
+    "root2": _f32(math.sqrt(2)), "g": _FACTOR, "b": _SHIFT,
+}  # fmt: skip
+
+
+def _norm_chain(x: str, to: str, square: str = "Pow", axes: tuple[int, ...] = (-1,)) -> list[Any]:
+    """LayerNorm as PyTorch's exporter writes it before opset 17."""
+    squared = [f"{to}c", "two"] if square == "Pow" else [f"{to}c", f"{to}c"]
+    return [
+        node("ReduceMean", [x], [f"{to}m"], axes=axes),
+        node("Sub", [x, f"{to}m"], [f"{to}c"]),
+        node(square, squared, [f"{to}s"]),
+        node("ReduceMean", [f"{to}s"], [f"{to}v"], axes=axes),
+        node("Add", [f"{to}v", "eps"], [f"{to}e"]),
+        node("Sqrt", [f"{to}e"], [f"{to}r"]),
+        node("Div", [f"{to}c", f"{to}r"], [f"{to}n"]),
+        node("Mul", [f"{to}n", "g"], [f"{to}g"]),
+        node("Add", [f"{to}g", "b"], [to]),
+    ]
+
+
+def _gelu_chain(x: str, to: str, form: int = 0) -> list[Any]:
+    """x (1 + erf) / 2, (x / 2) (1 + erf), or x ((1 + erf) / 2)."""
+    start = [
+        node("Div", [x, "root2"], [f"{to}d"]),
+        node("Erf", [f"{to}d"], [f"{to}f"]),
+        node("Add", [f"{to}f", "one"], [f"{to}p"]),
+    ]
+    first, second = [(x, f"{to}p"), (x, "half"), (f"{to}p", "half")][form]
+    other = ["half", f"{to}p", x][form]
+    return [*start, node("Mul", [first, second], [f"{to}q"]), node("Mul", [f"{to}q", other], [to])]
+
+
+def _kinds(graph: Graph) -> list[str]:
+    """Without renamings."""
+    return [n.op.kind for n in graph.nodes if n.op.kind != "reshape"]
+
+
+def _made(home: Path, nodes: list[Any], outputs: list[str], opset: int = 17) -> Path:
+    return save(model(nodes, [value("x", _SHAPE)], outputs, _CONSTANTS, opset), home)
+
+
+def _onnx_runtime(path: Path, x: np.ndarray[Any, Any]) -> list[Any]:
+    engine = pytest.importorskip("onnxruntime")
+    session = engine.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return list(session.run(None, {"x": x}))
+
+
+_NORMAL = node("LayerNormalization", ["x", "g", "b"], ["y"], axis=-1)
+_GELU = node("Gelu", ["x"], ["y"])
+
+
+@pytest.mark.parametrize(
+    ("nodes", "opset", "kinds"),
+    [
+        (_norm_chain("x", "y"), 13, ["layer_norm"]),
+        (_norm_chain("x", "y", "Mul"), 13, ["layer_norm"]),
+        ([_NORMAL], 17, ["layer_norm"]),
+        *[(_gelu_chain("x", "y", form), 13, ["gelu"]) for form in range(3)],
+        ([_GELU], 20, ["gelu"]),
+        (_norm_chain("x", "n") + _gelu_chain("n", "y"), 13, ["layer_norm", "gelu"]),
+    ],
+)
+def test_a_chain_is_one_operator(nodes, opset, kinds, tmp_path):
+    path, board = _made(tmp_path, nodes, ["y"], opset), load_board("local")
+    imported, made = prepare(path, board)
+    assert _kinds(made.graph) == kinds
+    x = np.random.default_rng(3).normal(3, 2, _SHAPE).astype(np.float32)
+    ours = evaluate(made.graph, {"x": x}).outputs["y"]
+    np.testing.assert_allclose(ours, evaluate(imported, {"x": x}).outputs["y"], atol=2e-5)
+    np.testing.assert_allclose(ours, _onnx_runtime(path, x)[0], atol=2e-5)
+    explained = compile_artifact(path, board).explain
+    found = [o["op"] for o in json.loads(json.dumps(explained))["operators"]]
+    assert [kind for kind in found if kind != "reshape"] == kinds
+
+
+@pytest.mark.parametrize(
+    ("nodes", "outputs"),
+    [
+        (_norm_chain("x", "y"), ["y", "yc"]),  # what is inside is read from outside
+        (_norm_chain("x", "y"), ["y", "ym"]),
+        (_norm_chain("x", "y", axes=(1,)), ["y"]),  # not the last axis
+        (_gelu_chain("x", "y"), ["y", "yp"]),
+        ([node("Neg", ["x"], ["z"]), *_gelu_chain("x", "t"), node("Mul", ["z", "tp"], ["y"])],
+         ["t", "y"]),
+    ],
+)  # fmt: skip
+def test_what_only_looks_like_it_stays(nodes, outputs, tmp_path):
+    path = _made(tmp_path, nodes, outputs, 13)
+    imported, made = prepare(path, load_board("local"))
+    assert not {"layer_norm", "gelu"} & set(_kinds(made.graph))
+    x = np.random.default_rng(4).standard_normal(_SHAPE).astype(np.float32)
+    before, after = (evaluate(g, {"x": x}).outputs for g in (imported, made.graph))
+    for name, y in before.items():
+        np.testing.assert_allclose(after[name], y, atol=2e-5)

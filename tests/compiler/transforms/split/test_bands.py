@@ -1,0 +1,172 @@
+"""Bands: less memory for the same results, on random chains, on models, and under a real limit."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import edgekit
+from edgekit.device.runtime.agent.model import Model
+from edgekit.host.compiler.driver import compile_artifact
+from edgekit.host.compiler.frontends import import_model
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.evaluate import evaluate
+from edgekit.host.compiler.ir.types import Activation, DType, Graph, Node, Operator, Padding, Tensor
+from edgekit.host.compiler.options import CompileOptions
+from edgekit.host.compiler.transforms.passes.pipeline import run_passes
+from edgekit.host.compiler.transforms.passes.quantized import integer_form
+from edgekit.host.compiler.transforms.split import split
+from edgekit.host.compiler.transforms.split.live import Live
+from edgekit.host.errors import InputError
+from edgekit.kb.targets.board import load_board
+from tests.support.op_cases import quant
+from tests.support.op_graphs import inputs_of
+
+_MODELS = Path(__file__).parents[4] / "models"
+_LIMITED = Path(__file__).parents[3] / "support" / "limited_memory.py"
+_FACE = _MODELS / "face_detection_short_range.tflite"
+
+
+class _Chain:
+    """Adds operators on 8-bit images one after the other."""
+
+    def __init__(self, rng: np.random.Generator, size: int, channels: int) -> None:
+        self.rng = rng
+        self.tensors: dict[str, Tensor] = {}
+        self.nodes: list[Node] = []
+        self.at = self.tensor((1, size, size, channels))
+        self.input = self.at
+
+    def tensor(self, shape: tuple[int, ...], data: np.ndarray | None = None) -> str:
+        name = f"t{len(self.tensors)}"
+        scale = quant(float(self.rng.uniform(0.02, 0.1)), int(self.rng.integers(-20, 20)))
+        q = quant(0.02) if data is not None else scale
+        self.tensors[name] = Tensor(name, shape, DType.I8, q, data)
+        return name
+
+    def weights(self, *shape: int) -> str:
+        data = self.rng.integers(-127, 128, shape).astype(np.int8)
+        return self.tensor(shape, data)
+
+    def add(self, op: Operator, *ins: str) -> str:
+        shape, _ = op.infer([self.tensors[i] for i in ins])[0]
+        made = self.tensor(shape)
+        self.nodes.append(Node(f"n{len(self.nodes)}", op, ins, (made,)))
+        return made
+
+    def step(self, kind: int) -> None:
+        _, h, _, c = self.tensors[self.at].shape
+        before, border = self.at, Padding(1, 1, 1, 1)
+        if kind == 0:
+            out = int(self.rng.integers(1, 12))
+            self.at = self.add(ops.Conv2D(padding=border), self.at, self.weights(out, 3, 3, c))
+        elif kind == 1 and h > 4:
+            stride = Padding(int(self.rng.integers(0, 2)), 1, 1, 0)
+            conv = ops.DepthwiseConv2D((2, 2), padding=stride, activation=Activation.RELU)
+            self.at = self.add(conv, self.at, self.weights(1, 3, 3, c))
+        elif kind == 2 and h > 4:
+            self.at = self.add(ops.MaxPool2D((2, 2), (2, 2)), self.at)
+        elif kind == 3:
+            deep = self.add(ops.DepthwiseConv2D(padding=border), self.at, self.weights(1, 3, 3, c))
+            same = self.add(ops.Conv2D(), deep, self.weights(c, 1, 1, c))
+            self.at = self.add(ops.Add(), before, same)
+        else:
+            self.at = self.add(ops.Conv2D(), self.at, self.weights(c + 1, 1, 1, c))
+
+    def graph(self) -> Graph:
+        mean = self.add(ops.Mean((1, 2)), self.at)
+        return Graph("chain", self.tensors, tuple(self.nodes), (self.input,), (mean,))
+
+
+def _as_low_as_it_goes(graph: Graph, share: float) -> Graph:
+    limit = max(int(Live(graph).peak * share), 1)
+    while True:
+        try:
+            return split(graph, limit).graph
+        except InputError:
+            limit = limit * 5 // 4 + 1
+
+
+@settings(max_examples=40)
+@given(
+    seed=st.integers(0, 10**6),
+    kinds=st.lists(st.integers(0, 4), min_size=2, max_size=7),
+    size=st.integers(5, 19),
+    share=st.floats(0.2, 0.9),
+)
+def test_bands_of_a_chain_give_the_same_codes(seed, kinds, size, share):
+    chain = _Chain(np.random.default_rng(seed), size, 3)
+    for kind in kinds:
+        chain.step(kind)
+    graph = chain.graph()
+    after = _as_low_as_it_goes(graph, share)
+    inputs = inputs_of(graph, seed)
+    want = evaluate(graph, inputs).outputs
+    for name, array in evaluate(after, inputs).outputs.items():
+        np.testing.assert_array_equal(array, want[name])
+
+
+def test_bands_take_less_memory_and_say_where_they_come_from():
+    graph, _ = run_passes(integer_form(import_model(_FACE)))
+    whole = Live(graph).peak
+    found = split(graph, whole // 2)
+    assert Live(found.graph).peak <= whole // 2
+    names = {n.name for n in graph.nodes}
+    for node in found.graph.nodes:
+        assert (node.name in names) != (node.name in found.origin)
+    assert set(found.origin.values()) <= names
+
+
+@pytest.fixture(scope="module")
+def releases(tmp_path_factory):
+    """The face detector whole, and for 640 KiB: folders with model.so and weights.bin."""
+    folders = {}
+    for limit in (None, 640 << 10):
+        options = CompileOptions(memory_limit=limit)
+        made = compile_artifact(_FACE, load_board("local"), options=options)
+        folder = tmp_path_factory.mktemp("release")
+        (folder / "model.so").write_bytes(made.library)
+        (folder / "weights.bin").write_bytes(made.weights)
+        folders[limit] = (folder, made)
+    return folders
+
+
+def test_a_model_in_bands_computes_what_the_whole_model_does(releases):
+    (folder, split_model), (_, whole) = releases[640 << 10], releases[None]
+    memory = split_model.explain["memory"]
+    assert memory["arena_bytes"] <= 640 << 10 == memory["limit_bytes"]
+    assert whole.explain["memory"]["arena_bytes"] > 640 << 10
+    origins = {o["split_from"] for o in split_model.explain["operators"]} - {None}
+    operators = whole.explain["operators"]
+    assert origins <= {n for o in operators for n in o["chain_of"] or [o["name"]]}
+    model = Model(folder)
+    golden = split_model.golden
+    specs = model.description.inputs
+    inputs = {s.name: x for s, x in zip(specs, golden.inputs, strict=True)}
+    outputs, _ = model.run(inputs)
+    for spec, want, limit in zip(
+        model.description.outputs, golden.outputs, golden.tolerances, strict=True
+    ):
+        got = np.frombuffer(outputs[spec.name].data, np.float32).reshape(spec.shape)
+        np.testing.assert_allclose(got, want, rtol=0, atol=limit)
+    model.close()
+
+
+def test_only_the_split_model_runs_where_memory_is_really_limited(releases):
+    """The system refuses the process more private memory than the limit, and 512 KiB beside."""
+    modules = next(iter(edgekit.__path__))
+    said = {}
+    for limit, (folder, _) in releases.items():
+        words = [str(Path(modules).parent), str(releases[640 << 10][0]), str(folder)]
+        command = [sys.executable, str(_LIMITED), *words, str((640 + 512) << 10)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
+        said[limit] = json.loads(done.stdout)
+    assert said[640 << 10] == "runs"
+    assert "bytes of memory, found that the system refuses" in said[None]

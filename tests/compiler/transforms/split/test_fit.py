@@ -1,0 +1,44 @@
+"""Layouts under a memory limit: pruned layers stay sparse where the transposes for it fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgekit.host.compiler.driver import prepare
+from edgekit.host.compiler.fit import plan_of
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.evaluate import evaluate
+from edgekit.host.compiler.options import CompileOptions
+from edgekit.kb.targets.board import load_board
+from tests.support.op_graphs import inputs_of
+
+_MODELS = Path(__file__).parents[4] / "models"
+
+
+@pytest.mark.parametrize(
+    "name, kib, planar",
+    [
+        ("face_detection_full_range_sparse", 4096, True),  # whole
+        ("face_detection_full_range_sparse", 1500, True),  # in bands
+        ("pose_detection", 1700, False),  # no room for transposes
+    ],
+)
+def test_what_fits_is_channel_major_where_that_fits_too(name: str, kib: int, planar: bool) -> None:
+    board, options = load_board("a57"), CompileOptions(memory_limit=kib << 10)
+    _, made = prepare(_MODELS / f"{name}.tflite", board, options)
+    assert bool(made.origin) == (kib < 4096)
+    assert any(isinstance(n.op, ops.PlanarConv2D) for n in made.graph.nodes) == planar
+    _, plan = plan_of(made.graph, board, options)
+    assert plan.memory.arena_bytes + plan.state_bytes <= kib << 10
+
+
+def test_a_pruned_model_in_bands_computes_what_the_whole_model_does() -> None:
+    path = _MODELS / "face_detection_full_range_sparse.tflite"
+    imported, made = prepare(path, load_board("a57"), CompileOptions(memory_limit=1500 << 10))
+    inputs = inputs_of(imported)
+    found = evaluate(made.graph, inputs).outputs
+    for name, want in evaluate(imported, inputs).outputs.items():
+        np.testing.assert_allclose(found[name], want, rtol=0, atol=1e-5 * np.abs(want).max())

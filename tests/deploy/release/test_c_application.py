@@ -1,0 +1,229 @@
+"""C programs on a board that run a deployed model through libedgekit-app."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from edgekit.device.runtime.agent.specs import PlacementSpec
+from edgekit.host.compiler.toolchain.application import write_application
+from edgekit.host.deploy.api import Device
+from edgekit.host.deploy.bundle import Bundle, SigningKey, sign_bundle
+from edgekit.kb.targets.board import load_board
+
+TinyBundle = Callable[..., Bundle]
+OTHER = 'TINY_NAME="other"'
+RIGHT = "3 5 7 9"
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """tests/device/application.c, linked with the library as a user would."""
+    folder = tmp_path_factory.mktemp("application")
+    write_application(folder, load_board("local"))
+    source = Path(__file__).parents[2] / "device" / "application.c"
+    command = [sys.executable, "-m", "ziglang", "cc", str(source), "-I", str(folder)]
+    command += ["-L", str(folder), "-ledgekit-app", f"-Wl,-rpath,{folder}"]
+    subprocess.run([*command, "-o", str(folder / "program")], check=True)
+    return folder / "program"
+
+
+class Program:
+    """The program, which does one thing for each line it is sent."""
+
+    def __init__(self, path: Path, root: Path, *steps: str) -> None:
+        pipe = subprocess.PIPE
+        waiting = [word for step in steps for word in ("wait", step)]
+        self._process = subprocess.Popen(
+            [path, root, *waiting], stdin=pipe, stdout=pipe, text=True, bufsize=1
+        )
+
+    def step(self) -> str:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("\n")
+        return self._process.stdout.readline().strip()
+
+    def close(self) -> None:
+        self._process.communicate(timeout=60)
+
+
+@pytest.fixture
+def start(program: Path, board_root: Path) -> Iterator[Callable[..., Program]]:
+    started: list[Program] = []
+
+    def begin(*steps: str) -> Program:
+        started.append(Program(program, board_root, *steps))
+        return started[-1]
+
+    yield begin
+    for each in started:
+        each.close()
+
+
+def test_program_follows_releases(
+    start: Callable[..., Program], device: Device, tiny: TinyBundle
+) -> None:
+    first = device.deploy(tiny()).release.id
+    running = start("run", "run", "refresh")
+    assert running.step() == f"{first} {RIGHT}"
+    second = device.deploy(tiny(OTHER)).release.id
+    assert running.step() == f"{second} {RIGHT}"
+    device.rollback()
+    assert running.step() == "1"
+
+
+def test_reported_failure_goes_back(
+    start: Callable[..., Program], device: Device, tiny: TinyBundle
+) -> None:
+    first, second = (device.deploy(tiny(*d)).release.id for d in ((), (OTHER,)))
+    running = start("run", "fail", "run", "fail")
+    assert running.step() == f"{second} {RIGHT}"
+    assert running.step() == "1"
+    assert running.step() == f"{first} {RIGHT}"
+    failure = device.status().last_failure
+    assert failure is not None
+    assert (failure["release"], failure["reason"]) == (second, "no faces")
+
+
+def test_release_that_cannot_be_loaded_goes_back(
+    start: Callable[..., Program], device: Device, tiny: TinyBundle, board_root: Path
+) -> None:
+    first = device.deploy(tiny()).release.id
+    running = start("run", "refresh", "run")
+    assert running.step() == f"{first} {RIGHT}"
+    second = device.deploy(tiny(OTHER)).release.id
+    library = board_root / "releases" / second / "model.so"
+    data = bytearray(library.read_bytes())
+    data[-1] ^= 1
+    library.write_bytes(data)
+    assert running.step().startswith(f"-1 release {second} is damaged: model.so: expected it")
+    assert running.step() == f"{first} {RIGHT}"
+    current = device.status().current
+    assert current is not None
+    assert current.id == first
+
+
+def test_page_for_users_compiles_and_runs(program: Path, tmp_path: Path) -> None:
+    page = Path(__file__).parents[3] / "docs" / "applications.md"
+    (text,) = re.findall(r"```c\n(.*?)```", page.read_text(), re.DOTALL)
+    source, folder = tmp_path / "page.c", program.parent
+    source.write_text(text)
+    command = [sys.executable, "-m", "ziglang", "cc", "-Wall", "-Werror", str(source)]
+    command += ["-I", str(folder), "-L", str(folder), "-ledgekit-app", f"-Wl,-rpath,{folder}"]
+    subprocess.run([*command, "-o", str(tmp_path / "page")], check=True)
+    environment = {**os.environ, "HOME": str(tmp_path)}
+    done = subprocess.run(
+        [tmp_path / "page"], capture_output=True, text=True, check=False, env=environment
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"expected a deployed model in {tmp_path}/.edgekit, found none")
+
+
+def test_nothing_deployed_is_said(program: Path, board_root: Path) -> None:
+    done = subprocess.run([program, board_root], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stdout.startswith(f"expected a deployed model in {board_root}, found none")
+
+
+@pytest.mark.parametrize("kind", ["abstract", "file"])
+def test_program_gives_signs_of_life(
+    start: Callable[..., Program],
+    device: Device,
+    tiny: TinyBundle,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    kind: str,
+) -> None:
+    device.deploy(tiny())
+    monkeypatch.chdir(tmp_path)  # a socket's path is short
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard:
+        heard.bind("" if kind == "abstract" else "signs")
+        name = heard.getsockname()
+        monkeypatch.setenv("NOTIFY_SOCKET", "@" + name[1:].decode() if kind == "abstract" else name)
+        monkeypatch.setenv("WATCHDOG_USEC", "86400000000")
+        running = start("run", "run", "alive")
+        for _ in range(3):
+            running.step()
+        heard.setblocking(False)
+        signs = []
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                signs.append(heard.recv(999))
+        assert signs == [b"WATCHDOG=1", b"STATUS=looks for faces\nWATCHDOG=1"]
+
+
+@pytest.fixture
+def placed(tiny: TinyBundle, trusted: SigningKey, monkeypatch: pytest.MonkeyPatch) -> Bundle:
+    """A release that says: two threads; run by the program, it tells how many there were, and the
+    cores that its caller and its threads might use."""
+    monkeypatch.setenv("TINY_PLACED", "1")
+    monkeypatch.setenv("THREADS", "0")
+    bundle = tiny()
+    specs = (PlacementSpec("all", "", 2, 50.0, 90.0),)
+    manifest = replace(bundle.manifest, placements=specs).with_id()
+    return sign_bundle(replace(bundle, manifest=manifest), trusted)
+
+
+def ran(program: Path, root: Path) -> list[str]:
+    done = subprocess.run([program, root, "run"], stdout=subprocess.PIPE, text=True, check=True)
+    return done.stdout.split()[1:4]
+
+
+def test_program_runs_on_as_many_threads_as_the_release_says(
+    program: Path, board_root: Path, device: Device, tiny: TinyBundle, placed: Bundle
+) -> None:
+    every = str(len(os.sched_getaffinity(0)))
+    device.deploy(placed)
+    assert ran(program, board_root)[0] == str(min(2, int(every)))
+    device.deploy(tiny(OTHER))  # says nothing
+    assert ran(program, board_root) == ["1", every, "0"]
+
+
+@pytest.fixture
+def run_placed(
+    program: Path,
+    board_root: Path,
+    device: Device,
+    placed: Bundle,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[[str], list[str]]:
+    """Runs the program with that release and a PATH."""
+    device.deploy(placed)
+
+    def run(path: str) -> list[str]:
+        monkeypatch.setenv("PATH", path)
+        return ran(program, board_root)
+
+    return run
+
+
+def test_program_keeps_threads_and_caller_on_the_cores_that_the_agent_names(
+    run_placed: Callable[[str], list[str]], placed: Bundle, tmp_path: Path
+) -> None:
+    core = min(os.sched_getaffinity(0))
+    agent = tmp_path / "python3"
+    agent.write_text(
+        "#!/bin/sh\n"
+        f'echo "$@" > {tmp_path / "asked"}\n'
+        f'echo \'{{"threads": 3, "cluster": "big", "cores": [{core}], "workers": []}}\'\n'
+    )
+    agent.chmod(0o755)
+    assert run_placed(f"{tmp_path}:{os.environ['PATH']}") == ["3", "1", "1"]
+    asked = (tmp_path / "asked").read_text()
+    assert asked.endswith(f"placement --release {placed.manifest.id}\n")
+
+
+def test_program_runs_on_one_thread_if_nobody_can_be_asked(
+    run_placed: Callable[[str], list[str]], tmp_path: Path
+) -> None:
+    assert run_placed(str(tmp_path))[0] == "1"

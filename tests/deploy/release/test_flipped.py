@@ -1,0 +1,49 @@
+"""An installed release with one byte changed, or cut, is named and never run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from edgekit.device.runtime.agent.status import current_release
+from edgekit.device.runtime.agent.store import Store
+from edgekit.device.runtime.errors import DeviceError
+from edgekit.host.deploy.api import Device
+from edgekit.host.deploy.bundle import Bundle
+from tests.support.damages import damages
+
+TinyBundle = Callable[..., Bundle]
+
+
+def test_every_file_flipped_or_cut_is_named_and_never_run(
+    device: Device, tiny: TinyBundle, board_root: Path
+) -> None:
+    """The short version of tests/long/flip_installed.py."""
+    id_ = device.deploy(tiny()).release.id
+    told: list[str] = []
+    store = Store(board_root, told.append)
+    folder = store.releases / id_
+    count = 0
+    for path, damaged in damages(folder, places=5):
+        name, whole = path.relative_to(folder).as_posix(), path.read_bytes()
+        path.write_bytes(damaged)
+        if name == "installed.json":  # made anew from the SHA-256 of the rest, and told
+            current_release(store)
+            assert name in told.pop()
+            assert path.read_bytes() == whole
+        else:
+            with pytest.raises(DeviceError, match=f"release {id_} is damaged: {name}"):
+                current_release(store)
+        path.write_bytes(whole)
+        count += 1
+    assert count >= 40
+    assert {p.relative_to(folder).as_posix() for p, _ in damages(folder, places=1)} >= {
+        "installed.json",
+        "manifest.json",
+        "manifest.json.sig",
+        *tiny().files,
+    }
+    assert current_release(store)[0].id == id_
+    assert told == []

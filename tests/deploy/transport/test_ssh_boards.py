@@ -1,0 +1,96 @@
+"""Boards over SSH that lack something, and what a link costs them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from edgekit.host.deploy.transport.ssh import SshTransport
+from edgekit.host.errors import IncompatibleError, TransferError, UnreachableError
+from tests.support.proxy import running_proxy
+from tests.support.sshd import SECONDS, Sshd, works
+
+pytestmark = [pytest.mark.sshd, pytest.mark.usefixtures("no_keys_of_the_user")]
+
+Connect = Callable[..., SshTransport]
+
+
+def test_board_without_python(server: Sshd, connect: Connect) -> None:
+    empty = server.folder / "empty"
+    empty.mkdir()
+    for name in ("sh", "mkdir"):
+        (empty / name).symlink_to(f"/bin/{name}")
+    server.before_login(f"PATH={empty}")
+    with pytest.raises(IncompatibleError, match=r"expected Python 3\.9 or newer, found none"):
+        works(connect())
+
+
+def test_python_of_another_name(server: Sshd, connect: Connect) -> None:
+    """python3 may be too old, or a link that leads nowhere."""
+    programs = server.folder / "programs"
+    programs.mkdir()
+    for name in ("sh", "mkdir"):
+        (programs / name).symlink_to(f"/bin/{name}")
+    (programs / "python3").write_text("#!/bin/sh\nexit 1\n")
+    (programs / "python3").chmod(0o700)
+    (programs / "python3.11").symlink_to(sys.executable)
+    server.before_login(f"PATH={programs}")
+    transport = connect()
+    done = transport.run([transport.python, "-c", "print(6 * 7)"], deadline=SECONDS)
+    assert done.stdout == b"42\n"
+    assert transport.python == str(programs / "python3.11")
+
+
+def test_folder_that_cannot_be_made(server: Sshd, connect: Connect) -> None:
+    (server.home / ".edgekit").touch()
+    with pytest.raises(UnreachableError, match=r"board 'b': expected to run python3, found: .*mk"):
+        works(connect())
+
+
+def test_login_script_that_talks(server: Sshd, connect: Connect) -> None:
+    """What a shell prints before a command is not the command's; SFTP cannot stand it."""
+    server.before_login("echo Welcome; echo to my board >&2")
+    transport = connect()
+    seen: list[str] = []
+    done = transport.run(["sh", "-c", "echo a; echo b >&2"], deadline=SECONDS, on_line=seen.append)
+    assert (done.stdout, done.stderr, seen) == (b"a\n", b"b\n", ["b"])
+    with pytest.raises(TransferError, match=r"expected SFTP, found b'Welc.*login script.*"):
+        transport.put(b"x", "file", deadline=SECONDS)
+
+
+def test_board_without_sftp(server: Sshd, connect: Connect) -> None:
+    server.before_login('case "$SSH_ORIGINAL_COMMAND" in *sftp*) exit 1;; esac')
+    with pytest.raises(TransferError, match="expected an SFTP server, found none; install it"):
+        connect().put(b"x", "file", deadline=SECONDS)
+
+
+def test_large_file(server: Sshd, connect: Connect) -> None:
+    data = os.urandom(1 << 20) * 50
+    transport = connect()
+    transport.put(data, "file", deadline=SECONDS)
+    assert transport.get("file", deadline=SECONDS) == data
+
+
+def test_nothing_is_left_behind(server: Sshd, connect: Connect) -> None:
+    """All below ~/.edgekit, and nothing runs or listens there once the link is closed."""
+    transport = connect()
+    transport.put(b"x" * 100_000, "a/file", deadline=SECONDS)
+    works(transport)
+    transport.close()
+    assert [p.name for p in server.home.iterdir()] == [".edgekit"]
+    found = sorted(p.relative_to(server.home).as_posix() for p in server.home.rglob("*"))
+    assert found == [".edgekit", ".edgekit/a", ".edgekit/a/file", ".edgekit/incoming"]
+
+
+def test_small_things_cost_little(server: Sshd, connect: Connect) -> None:
+    with running_proxy(server.host, server.port) as proxy:
+        transport = connect(port=proxy.port)
+        works(transport)
+        assert proxy.total < 10_000
+        before = proxy.total
+        works(transport)
+        assert proxy.total - before < 1_500
+        assert proxy.connections == 1

@@ -1,0 +1,176 @@
+"""Whole deploys over SSH to a server on this machine, through faults too."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from edgekit.host.compiler.artifact import Artifact
+from edgekit.host.deploy.api import Device
+from edgekit.host.deploy.bundle import Bundle, SigningKey, build_bundle, sign_bundle
+from edgekit.host.deploy.release import Step, deploy, enroll
+from edgekit.host.deploy.release.deploy import DEADLINES
+from edgekit.host.deploy.transport.ssh import SshTransport
+from edgekit.host.errors import EdgekitError, RolledBackError, UnreachableError
+from edgekit.kb.targets.board import load_board
+from tests.support.patience import ends_by_itself
+from tests.support.places import few_or_all
+from tests.support.proxy import Fault, running_proxy
+from tests.support.sshd import Sshd
+
+pytestmark = pytest.mark.sshd
+
+Connect = Callable[..., SshTransport]
+TinyBundle = Callable[..., Bundle]
+X = np.array([1, 2, 3, -4], np.float32)
+OTHER = 'TINY_NAME="other"'
+
+
+@pytest.fixture
+def board(server: Sshd, connect: Connect, trusted: SigningKey, home: None) -> Device:
+    device = Device(connect())
+    enroll(device.transport, trusted.public)
+    return device
+
+
+@pytest.fixture
+def heavy(tiny_artifact: Callable[..., Artifact], trusted: SigningKey) -> Bundle:
+    """A bundle of two million bytes; what stands behind an ELF file's end does no harm."""
+    artifact = tiny_artifact('TINY_NAME="heavy"')
+    library = artifact.library + os.urandom(2_000_000)
+    return sign_bundle(
+        build_bundle(replace(artifact, library=library), load_board("local"), 0), trusted
+    )
+
+
+@pytest.fixture
+def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path_factory.mktemp("home")))
+
+
+def test_deploy_run_and_go_back(board: Device, tiny: TinyBundle) -> None:
+    deployed = board.deploy(tiny())
+    outputs, timings = deployed.run({"x": X})
+    np.testing.assert_array_equal(outputs["y"], 2 * X + 1)
+    assert timings.release == deployed.release.id
+    assert board.bench({"x": X}, count=10).runs == 10
+    second = board.deploy(tiny(OTHER)).release
+    assert second.previous == deployed.release.id
+    status = board.rollback()
+    assert status.current is not None
+    assert status.current.id == deployed.release.id
+
+
+@pytest.mark.parametrize("defines", ["TINY_CRASH", "TINY_HANG", "TINY_WRONG"])
+def test_unhealthy_release_goes_back_by_itself(
+    board: Device, tiny: TinyBundle, defines: str
+) -> None:
+    # A hang alone is waited out; on a busy machine other answers may take more than a second.
+    seconds = 1 if defines == "TINY_HANG" else 60
+    old = board.deploy(tiny()).release
+    with pytest.raises(RolledBackError, match=f"board 'b': .*{old.id} runs again"):
+        deploy(board.transport, tiny(defines), health_seconds=seconds)
+    np.testing.assert_array_equal(board.run({"x": X})[0]["y"], 2 * X + 1)
+
+
+def test_again_costs_little(
+    server: Sshd, connect: Connect, board: Device, tiny: TinyBundle
+) -> None:
+    board.deploy(tiny())
+    link = server.home / ".edgekit" / "current"
+    before = link.lstat()
+    with running_proxy(server.host, server.port) as proxy:
+        device = Device(connect(port=proxy.port))
+        assert not device.deploy(tiny()).release.changed
+        device.transport.close()
+        assert proxy.total < 20_000
+    after = link.lstat()
+    assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
+
+
+@pytest.mark.parametrize("way", ["up", "down"])
+@pytest.mark.parametrize("tenth", few_or_all(range(1, 10), [2, 8]))
+def test_deploy_through_a_cut_link(
+    server: Sshd,
+    connect: Connect,
+    board: Device,
+    tiny: TinyBundle,
+    heavy: Bundle,
+    way: str,
+    tenth: int,
+) -> None:
+    """Each tenth of what a deploy sends or gets: it ends well, or the next one does."""
+    board.deploy(tiny())
+    with running_proxy(server.host, server.port) as proxy:
+        size = sum(map(len, heavy.files.values())) if way == "up" else 12_000
+        proxy.faults.append(Fault(size * tenth // 10, way))
+        device = Device(connect(port=proxy.port))
+        try:
+            release = device.deploy(heavy).release
+        except EdgekitError:
+            np.testing.assert_array_equal(board.run({"x": X})[0]["y"], 2 * X + 1)
+            release = device.deploy(heavy).release
+    status = board.status()
+    assert status.current is not None
+    assert status.current.id == release.id == heavy.manifest.id
+
+
+@pytest.mark.parametrize("state", ["probe", "plan", "verify", "health"])
+def test_silent_link_names_the_state(
+    server: Sshd, connect: Connect, board: Device, tiny: TinyBundle, state: str
+) -> None:
+    old = board.deploy(tiny()).release
+    with running_proxy(server.host, server.port) as proxy:
+        device = Device(connect(port=proxy.port))
+
+        def silence(step: Step) -> None:
+            if step.state == state:
+                proxy.silence()
+
+        deadlines = dict.fromkeys(DEADLINES, 2.0)
+        with (
+            ends_by_itself(),
+            pytest.raises(UnreachableError, match=r"in state '\w+' of the deploy"),
+        ):
+            deploy(
+                device.transport,
+                tiny(OTHER),
+                progress=silence,
+                deadlines=deadlines,
+                health_seconds=1,
+            )
+    status = board.status()
+    assert status.current is not None
+    assert status.current.id in (old.id, tiny(OTHER).manifest.id)
+
+
+def test_ctrl_c_in_the_transfer_leaves_the_old_release(
+    board: Device, tiny: TinyBundle, heavy: Bundle
+) -> None:
+    old = board.deploy(tiny()).release
+
+    def stop(step: Step) -> None:
+        if step.state == "transfer" and step.done:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        board.deploy(heavy, progress=stop)
+    status = board.status()
+    assert status.current is not None
+    assert status.current.id == old.id
+
+
+def test_ctrl_c_while_the_board_works(board: Device, tiny: TinyBundle) -> None:
+    """The command on the board ends as well: nothing of it is left when the next one comes."""
+    board.deploy(tiny())
+    timer = threading.Timer(1.5, os.kill, (os.getpid(), 2))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        board.deploy(tiny("TINY_HANG"))
+    timer.join()
+    assert board.deploy(tiny(OTHER)).release.changed

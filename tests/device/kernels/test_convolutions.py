@@ -1,0 +1,49 @@
+"""What random convolutions seldom meet: sums halfway between two codes, and borders that need more
+memory than a tile's windows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.types import Activation, DType, Padding
+from edgekit.kb.targets.board import load_board
+from tests.support.kernel_runs import build, check, run_here, x86_params
+from tests.support.op_cases import Case, constant, quant, tensor
+from tests.support.op_graphs import graph_of, inputs_of
+
+
+def _halves(bits: int, activation: Activation, y_zero: int) -> Case:
+    """A 1x1 convolution whose sums are multiples of 2^-bits of a code, ties and both signs."""
+    rng = np.random.default_rng(bits)
+    x = tensor((1, 9, 11, 4), DType.I8, quant(1.0, 3))
+    w = constant(rng.integers(-2, 3, (33, 1, 1, 4)).astype(np.int8), DType.I8, quant(2.0**-bits, 0))
+    bias = constant(rng.integers(-9, 10, 33), DType.I32)
+    return Case(ops.Conv2D(activation=activation), (x, w, bias), quant(1.0, y_zero))
+
+
+@pytest.mark.parametrize("board", x86_params())
+def test_sums_halfway_between_codes_round_as_in_the_reference(board, tmp_path):
+    graph = graph_of(
+        [
+            _halves(bits, activation, y_zero)
+            for bits in (1, 2, 3, 5)
+            for activation in (Activation.NONE, Activation.RELU)
+            for y_zero in (-128, 0, 100)
+        ]
+    )
+    inputs = inputs_of(graph)
+    check(graph, run_here(build(graph, board, tmp_path), inputs), inputs)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "stride", "channels"), [((3, 1), (1, 1), 3000), ((1, 1), (2, 2), 2048)]
+)
+def test_borders_of_many_channels_stay_in_scratch(kernel, stride, channels, tmp_path):
+    rng = np.random.default_rng(0)
+    w = constant(rng.standard_normal((5, *kernel, channels)).astype(np.float32))
+    op = ops.Conv2D(stride, padding=Padding(1, 1, 1, 1))
+    graph = graph_of([Case(op, (tensor((1, 7, 6, channels)), w, None))])
+    inputs = inputs_of(graph)
+    check(graph, run_here(build(graph, load_board("local"), tmp_path), inputs), inputs)

@@ -1,0 +1,83 @@
+"""Every kernel against the NumPy reference, on odd sizes, for every x86 instruction set here."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.evaluate import evaluate
+from edgekit.kb.targets.board import load_board
+from edgekit.kb.targets.isa import isa_names, isa_of
+from tests.support.kernel_runs import build, check, run_here, x86_params
+from tests.support.op_cases import Case, stateful_graph, tensor
+from tests.support.op_graphs import FAMILIES, graph_of, inputs_of, random_graph
+
+_SIMD = Path(__file__).parents[3] / "device" / "kernels" / "simd"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("board", x86_params())
+def test_kernels_equal_the_reference(board, family, tmp_path):
+    graph = random_graph(family, 24, seed=len(family))
+    inputs = inputs_of(graph)
+    check(graph, run_here(build(graph, board, tmp_path), inputs), inputs)
+
+
+_SHARED = [
+    "conv_f32",
+    "conv_8bit",
+    "depthwise_8bit",
+    "pool",
+    "sparse_window",
+    "pruned_codes",
+    "binary",
+    "recurrent",
+    "recurrent_8bit",
+]
+
+
+@pytest.mark.parametrize("family", _SHARED)
+def test_threads_change_nothing(family, tmp_path):
+    graph = random_graph(family, 24, seed=5)
+    inputs = inputs_of(graph)
+    folder = build(graph, load_board("local"), tmp_path)
+    alone, together = run_here(folder, inputs), run_here(folder, inputs, threads=3)
+    for name, array in alone.items():
+        np.testing.assert_array_equal(array, together[name])
+
+
+def test_states_live_between_runs(tmp_path):
+    graph = stateful_graph()
+    folder = build(graph, load_board("local"), tmp_path)
+    inputs = inputs_of(graph)
+    after = evaluate(graph, inputs)
+    np.testing.assert_array_equal(run_here(folder, inputs)["y"], after.outputs["y"])
+
+
+def test_a_wrong_output_beside_an_infinity_is_seen():
+    graph = graph_of([Case(ops.Abs(), (tensor((3,)),))])
+    inputs = {graph.inputs[0]: np.array([-np.inf, 1, 2], np.float32)}
+    with pytest.raises(AssertionError):
+        check(graph, {graph.outputs[0]: np.array([np.inf, 1, 3], np.float32)}, inputs)
+
+
+def _with_included(header: str) -> str:
+    """A header, and behind it those of instruction sets that it includes."""
+    text = (_SIMD / header).read_text()
+    included = [h for h in re.findall(r'#include "(\w+\.h)"', text) if h != "vector.h"]
+    return text + "".join(map(_with_included, included))
+
+
+def test_the_table_of_instruction_sets_matches_the_headers():
+    for isa in map(isa_of, isa_names()):
+        text = _with_included(f"{isa.simd}.h")
+        assert re.search(r"#define EK_VL (\d+)", text).group(1) == str(isa.vl)
+        assert re.search(r"#define EK_LANES (\d)", text).group(1) == str(int(isa.lanes))
+        assert re.search(r"#define EK_I8 (\w+)", text).group(1) == isa.i8.value
+        assert ("vf_load_masked" in text) == isa.masks_loads
+        assert ("#define EK_PAIRS" in text) == isa.multiplies_pairs
+        assert ("#define EK_LINES" in text) == isa.codes_by_lines

@@ -1,0 +1,146 @@
+"""Every kernel under AddressSanitizer and UndefinedBehaviorSanitizer, on odd sizes."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from msgspec import structs
+
+from edgekit.device.runtime.dtypes import BY_NAME
+from edgekit.host.compiler.codegen.emit import describe
+from edgekit.host.compiler.driver import units_of
+from edgekit.host.compiler.lowering.lower import NO_UNITS, lower
+from edgekit.host.compiler.lowering.nna.units import NNA
+from edgekit.kb.targets.board import load_board
+from edgekit.kb.targets.isa import Columns, isa_of
+from tests.support import nna_cases
+from tests.support.gemm_cases import (
+    DTYPES,
+    encoded,
+    output_bytes,
+    random_product,
+    units,
+    weights_by_few,
+)
+from tests.support.gemm_cases import check as check_products
+from tests.support.half_graphs import HALF_FAMILIES, check_half, in_half
+from tests.support.kernel_runs import check
+from tests.support.nna_graphs import layers, products
+from tests.support.op_graphs import FAMILIES, inputs_of, random_graph
+from tests.support.sanitized import BOARDS, build_driver, build_library, run, run_cases, usable
+
+pytestmark = pytest.mark.sanitizers
+# Of these clang takes minutes to compile what is unrolled for wide vectors.
+_SLOW = re.compile("conv|dense|depthwise|large_window|pruned|outlier")
+_LONGEST = "depthwise_seven"  # takes minutes even without vectors
+_RUNS = [
+    pytest.param(
+        family,
+        simd,
+        marks=[pytest.mark.long] * (simd in ("sse2", "avx2") or bool(_SLOW.search(family))),
+    )
+    if simd != "scalar"
+    else pytest.param(family, simd, marks=[pytest.mark.long] * (family == _LONGEST))
+    for family in FAMILIES
+    for simd in ("scalar", "sse2", "avx2", "avx512vnni")
+]
+_HALF_RUNS = [
+    pytest.param(family, marks=[pytest.mark.long] * bool(_SLOW.search(family)))
+    for family in HALF_FAMILIES
+]
+_AMX = pytest.mark.skipif("avx512amx" not in BOARDS, reason="this machine has no AMX")
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_driver(tmp_path_factory.mktemp("sanitized") / "driver")
+
+
+@pytest.mark.parametrize(("family", "simd"), _RUNS)
+def test_kernels_stay_in_bounds(family, simd, driver, tmp_path):
+    simd = usable(simd)
+    graph = random_graph(family, 10, seed=len(family) + 2)
+    inputs = inputs_of(graph)
+    check(graph, _outputs(graph, inputs, BOARDS[simd], simd, driver, tmp_path), inputs)
+
+
+@pytest.mark.parametrize("made", [layers, products], ids=lambda made: made.__name__)
+@pytest.mark.parametrize(
+    "simd", ["avx512vnni", *(pytest.param(s, marks=pytest.mark.long) for s in ("scalar", "avx2"))]
+)
+def test_operators_on_the_nna_stay_in_bounds(simd, made, driver, tmp_path):
+    simd = usable(simd)
+    board, graph = replace(BOARDS[simd], nna=load_board("nna1").nna), made(3)
+    inputs, there = inputs_of(graph), {node.name: NNA for node in graph.nodes}
+    check(graph, _outputs(graph, inputs, board, simd, driver, tmp_path, there), inputs)
+
+
+@pytest.mark.parametrize("family", _HALF_RUNS)
+def test_kernels_of_f16_stay_in_bounds(family, driver, tmp_path):
+    """Those of RVV, which have no intrinsics: x86 computes vectors in parts, and f16 in f32."""
+    simd = usable("avx2")
+    board = replace(BOARDS[simd], simd="rvv128")
+    graph = in_half(random_graph(family, 10, seed=len(family) + 2))
+    inputs = inputs_of(graph)
+    check_half(graph, _outputs(graph, inputs, board, simd, driver, tmp_path), inputs)
+
+
+def _outputs(graph, inputs, board, simd, driver, tmp_path, units=NO_UNITS):
+    """What the kernels make, built with the flags of `simd`."""
+    plan = lower(graph, board, units=units)
+    library = build_library(units_of(plan, board), simd, tmp_path)
+    weights = tmp_path / "weights.bin"
+    weights.write_bytes(plan.lowered.weights)
+    about = json.loads(json.dumps(describe(plan)))
+    given, made = tmp_path / "in.bin", tmp_path / "out.bin"
+    given.write_bytes(b"".join(inputs[name].tobytes() for name in graph.inputs))
+    types = [np.dtype((BY_NAME[t["dtype"]].npy, tuple(t["shape"]))) for t in about["outputs"]]
+    run(
+        *(str(p) for p in (driver, library, weights)),
+        *(str(about[k]) for k in ("arena_bytes", "state_bytes")),
+        *("1", "1", str(given), str(made), "2"),
+        ",".join(str(inputs[name].nbytes) for name in graph.inputs),
+        ",".join(str(t.itemsize) for t in types),
+    )
+    row = np.fromfile(made, np.dtype([(f"f{i}", t) for i, t in enumerate(types)]))[0]
+    return {n: row[f"f{i}"] for i, n in enumerate(graph.outputs)}
+
+
+@pytest.mark.parametrize(
+    "simd",
+    [
+        *("avx512vnni", pytest.param("avx512amx", marks=_AMX)),
+        *(pytest.param(s, marks=pytest.mark.long) for s in ("scalar", "sse2", "avx2")),
+    ],
+)
+def test_products_stay_in_bounds(simd, driver, tmp_path, monkeypatch):
+    simd = usable(simd)
+    # Low tiles: those of AMX take minutes to compile with these checks, and differ in nothing.
+    few = Columns(f32=(8, 2), i8=(3, 2))
+    if simd == "avx512amx":
+        few = Columns(f32=(8, 2), i8=(32, 32, 16, 16), i8_vectors=3)
+    isa = structs.replace(isa_of(simd), columns=few)
+    monkeypatch.setattr("edgekit.kb.targets.board.isa_of", lambda _: isa)
+    rng = np.random.default_rng(len(simd))
+    products = [random_product(rng, dtype) for dtype in DTYPES for _ in range(200)]
+    products += [each for dtype in DTYPES for each in weights_by_few(rng, dtype)]
+    library = build_library(units(BOARDS[simd]), simd, tmp_path)
+    made = run_cases(driver, library, encoded(products), output_bytes(products), threads=2)
+    check_products(products, made)
+
+
+@pytest.mark.parametrize(
+    "simd", ["avx512vnni", *(pytest.param(s, marks=pytest.mark.long) for s in ("scalar", "avx2"))]
+)
+def test_the_nna_stays_in_bounds(simd, driver, tmp_path):
+    simd = usable(simd)
+    cases = nna_cases.random_cases()
+    library = build_library(nna_cases.units(BOARDS[simd]), simd, tmp_path)
+    size = nna_cases.output_bytes(cases)
+    made = run_cases(driver, library, nna_cases.encoded(cases), size, threads=1)
+    nna_cases.check(cases, made)

@@ -1,0 +1,147 @@
+"""A supervisor sends what waits in the spool, by itself, once the board was enrolled."""
+
+from __future__ import annotations
+
+import random
+import signal
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgekit.device.runtime.agent.app_folder import AppFolder
+from edgekit.device.runtime.agent.push import home_bytes, read_home
+from edgekit.device.runtime.agent.spool import Spool
+from edgekit.device.runtime.agent.store import Store
+from edgekit.device.runtime.agent.supervisor import Pace, Supervisor
+from edgekit.device.runtime.agent.uploader import Courier
+from edgekit.host.deploy.bundle import runtime_pyz
+from edgekit.host.deploy.release import enroll_host
+from edgekit.host.deploy.transport import LocalTransport
+from edgekit.host.fleet.profiles import ProfileServer, enroll, query
+from tests.support.profile_batches import batch
+
+pytest.importorskip("pyarrow")
+pytest.importorskip("duckdb")
+
+
+def stored(server: ProfileServer) -> list[tuple[object, ...]]:
+    return list(query(server.store, "SELECT uuid FROM batches ORDER BY 1", 99).rows)
+
+
+class Beside:
+    """A courier beside a board's spool, on a clock of its own; processes that it starts count."""
+
+    def __init__(self, root: Path) -> None:
+        runtime = root / "runtime.pyz"
+        root.mkdir(exist_ok=True)
+        runtime.write_bytes(runtime_pyz())
+        self.spool, self.told, self.now = Spool(root / "spool"), list[str](), 0.0
+        command = [sys.executable, "-I", "-S", str(runtime), "--root", str(root), "push-profiles"]
+        self.courier = Courier(
+            Store(root), command, self.told.append, lambda: self.now, 600.0, random.Random(1)
+        )
+
+    def look(self, periods: int) -> int:
+        """Lets time pass, and each sending end; how many there were."""
+        sent = 0
+        for _ in range(periods):
+            self.now += 24 * 3600.0
+            self.courier.look()
+            if (process := self.courier._process) is not None:
+                process.wait()
+                sent += 1
+                self.courier.look()
+        return sent
+
+
+@pytest.fixture
+def beside(tmp_path: Path) -> Iterator[Beside]:
+    found = Beside(tmp_path / "board")
+    for number in range(3):
+        found.spool.add(batch(number))
+    yield found
+    found.courier.close()
+
+
+def enrolled(server: ProfileServer, beside: Beside) -> None:
+    transport = LocalTransport(beside.spool.folder.parent, "board")
+    enroll(transport, server.store, "127.0.0.1", server.server_port)
+
+
+def test_what_waits_is_sent_once_the_board_is_enrolled(
+    server: ProfileServer, beside: Beside
+) -> None:
+    assert (beside.look(2), len(stored(server))) == (0, 0)
+    enrolled(server, beside)
+    assert (beside.look(3), len(stored(server))) == (1, 3)
+    assert not beside.spool.waits
+    beside.spool.add(batch(7))
+    assert (beside.look(3), len(stored(server))) == (1, 4)
+    assert beside.told == []
+
+
+def test_nothing_is_sent_where_sampling_is_off(server: ProfileServer, beside: Beside) -> None:
+    enrolled(server, beside)
+    beside.spool.switch(on=False)
+    assert (beside.look(3), len(stored(server))) == (0, 0)
+    beside.spool.switch(on=True)
+    assert (beside.look(1), len(stored(server))) == (1, 3)
+
+
+def test_a_token_that_is_revoked_is_told_once_and_nothing_is_lost(
+    server: ProfileServer, beside: Beside
+) -> None:
+    enrolled(server, beside)
+    home = read_home(beside.spool.home)
+    beside.spool.home.write_bytes(home_bytes(replace(home, token="0" * 64)))
+    assert (beside.look(3), len(stored(server))) == (3, 0)
+    (line,) = beside.told
+    assert "401 an unknown or revoked token" in line
+    assert "on the host: edgekit profile enroll board" in line
+    enrolled(server, beside)
+    assert (beside.look(1), len(stored(server))) == (1, 3)
+
+
+def test_boards_that_start_together_do_not_send_together(tmp_path: Path) -> None:
+    firsts = {
+        Courier(Store(tmp_path), [], str, lambda: 0.0, 600.0, random.Random(i))._due
+        for i in range(50)
+    }
+    assert (len(firsts), max(firsts) < 600, min(firsts) < 60) == (50, True, True)
+
+
+def test_the_supervisor_of_an_application_sends(
+    server: ProfileServer,
+    device: Any,
+    tiny: Any,
+    board_root: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # pytest's own handlers stay
+    enroll_host(device.transport)
+    (tmp_path / "idle").mkdir()
+    (tmp_path / "idle" / "app.toml").write_text("")
+    (tmp_path / "idle" / "main.py").write_text("import signal\nsignal.pause()\n")
+    device.install(tmp_path / "idle", tiny())
+    enroll(device.transport, server.store, "127.0.0.1", server.server_port)
+    folder, spool = AppFolder(Store(board_root)), Spool(board_root / "spool")
+    folder.create()
+    folder.runtime.write_bytes(runtime_pyz())
+    spool.add(batch(1))
+
+    supervisor = Supervisor(Store(board_root), Pace(send=0.001))
+    look = supervisor._look
+
+    def until_sent() -> None:
+        look()
+        if not spool.waits:
+            folder.stopped.touch()
+
+    monkeypatch.setattr(supervisor, "_look", until_sent)
+    supervisor.run()
+    assert len(stored(server)) == 1

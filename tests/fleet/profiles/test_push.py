@@ -1,0 +1,359 @@
+"""Profiles that boards send over HTTPS: to the pinned host alone, slowly, and none lost."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import random
+import ssl
+import sys
+import threading
+import zlib
+from dataclasses import replace
+from heapq import heappop, heappush
+from pathlib import Path
+
+import pytest
+
+from edgekit.device.runtime.agent.push import Bandwidth, Home, LaterError, push, read_home
+from edgekit.device.runtime.agent.retry import waits
+from edgekit.device.runtime.agent.spool import Spool
+from edgekit.device.runtime.errors import InputError
+from edgekit.host.deploy.release import probe
+from edgekit.host.deploy.release.runtime import BoardRuntime
+from edgekit.host.deploy.transport import LocalTransport
+from edgekit.host.errors import InputError as HostInputError
+from edgekit.host.fleet.profiles import ProfileServer, ProfileStore, enroll, query, revoke, upload
+from tests.long.kill_profile_server import run as kill_server
+from tests.long.profile_clients import run as come_back
+from tests.support.profile_batches import batch, headed, stream
+from tests.support.proxy import running_proxy
+from tests.support.tiny_bundles import compile_shared
+
+pytest.importorskip("pyarrow")
+pytest.importorskip("duckdb")
+FAST = 1 << 30
+
+
+def enrolled(server: ProfileServer, root: Path, board: str = "x") -> tuple[Spool, Home]:
+    """A board with three batches, and where they go."""
+    transport = LocalTransport(root / board, board)
+    home = enroll(transport, server.store, "127.0.0.1", server.server_port)
+    spool = Spool(root / board / "spool")
+    assert read_home(spool.folder / "home.json") == home
+    return fill(spool), home
+
+
+def fill(spool: Spool, first: int = 0, count: int = 3, operators: int = 2) -> Spool:
+    for number in range(first, first + count):
+        spool.add(batch(number, operators))
+    return spool
+
+
+def stored(store: ProfileStore) -> list[tuple[object, ...]]:
+    sql = "SELECT board, count(*), count(DISTINCT uuid) FROM batches GROUP BY 1 ORDER BY 1"
+    return list(query(store, sql, 99).rows)
+
+
+def test_a_board_sends_what_waits_and_then_forgets_it(
+    server: ProfileServer, tmp_path: Path
+) -> None:
+    spool, home = enrolled(server, tmp_path)
+    assert push(spool, home, Bandwidth(FAST)) > 1000
+    assert stored(server.store) == [("x", 3, 3)]
+    assert spool.fetch(1).data == b""
+    assert push(spool, home, Bandwidth(FAST)) == 0
+
+
+@pytest.mark.parametrize("clock", [0.0, 2_200_000_000.0])
+def test_a_clock_that_is_wrong_is_no_matter(
+    server: ProfileServer, tmp_path: Path, clock: float
+) -> None:
+    spool, home = enrolled(server, tmp_path)
+    spool.add(replace(batch(7), clock=clock))
+    push(spool, home, Bandwidth(FAST))
+    assert stored(server.store) == [("x", 4, 4)]
+
+
+@pytest.mark.parametrize("start", [0, 2_100_000_000], ids=["1970", "ten years ahead"])
+def test_a_board_sends_by_its_own_program_wherever_its_clock_stands(
+    server: ProfileServer, tmp_path: Path, start: int
+) -> None:
+    enrolled(server, tmp_path)
+    library, python = tmp_path / "clock.so", tmp_path / "python"
+    source = Path(__file__).parents[2] / "support" / "clock_moved.c"
+    compile_shared(source, library, f"-DSTART={start}")
+    python.write_text(f'#!/bin/sh\nLD_PRELOAD={library} exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    board = LocalTransport(tmp_path / "x", "x", str(python))
+    assert start <= probe(board).clock < start + 365 * 86400 * 5
+    assert BoardRuntime(board).call("push-profiles")["bytes"] > 1000
+    assert stored(server.store) == [("x", 3, 3)]
+
+
+def test_a_token_that_is_wrong_revoked_or_of_another_board_is_refused(
+    server: ProfileServer, tmp_path: Path
+) -> None:
+    spool, home = enrolled(server, tmp_path)
+    _, other = enrolled(server, tmp_path, "y")
+    for wrong, why in (
+        (replace(home, token="0" * 64), "401 an unknown or revoked token"),
+        (replace(home, token=other.token), "403 the token of another board"),
+    ):
+        with pytest.raises(InputError, match=f"{why}; on the host: edgekit profile enroll x"):
+            push(spool, wrong, Bandwidth(FAST))
+    revoke(server.store, "x")
+    with pytest.raises(InputError, match="401"):
+        push(spool, home, Bandwidth(FAST))
+    with pytest.raises(HostInputError, match="found 'x'; there are: y"):
+        revoke(server.store, "x")
+    assert stored(server.store) == []
+    again = enroll(LocalTransport(tmp_path / "x", "x"), server.store, home.host, home.port)
+    push(spool, again, Bandwidth(FAST))
+    assert stored(server.store) == [("x", 3, 3)]
+
+
+def test_a_board_says_in_one_line_that_it_may_not_send(
+    server: ProfileServer, tmp_path: Path
+) -> None:
+    spool, _ = enrolled(server, tmp_path)
+    waiting = spool.fetch(1 << 20).data
+    revoke(server.store, "x")
+    with pytest.raises(HostInputError) as error:
+        BoardRuntime(LocalTransport(tmp_path / "x", "x")).call("push-profiles")
+    assert "401 an unknown or revoked token" in str(error.value)
+    assert "on the host: edgekit profile enroll x" in str(error.value)
+    assert "\n" not in str(error.value)
+    assert spool.fetch(1 << 20).data == waiting
+
+
+def test_nothing_is_sent_to_a_host_with_another_certificate(
+    server: ProfileServer, tmp_path: Path
+) -> None:
+    spool, home = enrolled(server, tmp_path)
+    with (
+        running_proxy(home.host, home.port) as proxy,
+        pytest.raises(InputError, match=r"expected the certificate 0000.* nothing was sent"),
+    ):
+        push(spool, replace(home, port=proxy.port, certificate="0" * 64), Bandwidth(FAST))
+    assert proxy.up < 1500  # a handshake
+    assert len(spool.fetch(1 << 20).data) > 1000
+
+
+def test_a_full_disk_of_the_server_keeps_all_on_the_board(
+    server: ProfileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool, home = enrolled(server, tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr("edgekit.host.fleet.profiles.store.write_part", full_disk)
+        with pytest.raises(LaterError, match="507 cannot store now") as error:
+            push(spool, home, Bandwidth(FAST))
+        assert error.value.seconds > 60
+    push(spool, home, Bandwidth(FAST))
+    assert stored(server.store) == [("x", 3, 3)]
+
+
+def full_disk(*_: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_a_server_that_is_not_there_is_tried_again_later(
+    server: ProfileServer, tmp_path: Path
+) -> None:
+    spool, home = enrolled(server, tmp_path)
+    with pytest.raises(LaterError, match="Connection refused"):
+        push(spool, replace(home, port=1), Bandwidth(FAST))
+
+
+def test_a_server_killed_at_a_random_moment_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    assert kill_server(tmp_path, kills=1, seed=3) == 0
+
+
+def ask(home: Home, path: str, body: bytes, **headers: str) -> tuple[int, dict[str, str]]:
+    context = ssl._create_unverified_context()
+    connection = http.client.HTTPSConnection(home.host, home.port, context=context, timeout=60)
+    head = {"Authorization": f"Bearer {home.token}", **headers}
+    connection.request("POST", path, body, head)
+    answer = connection.getresponse()
+    answer.read()
+    connection.close()
+    return answer.status, {key.lower(): value for key, value in answer.getheaders()}
+
+
+def test_requests_of_other_kinds_are_answered_by_name(
+    server: ProfileServer, tmp_path: Path
+) -> None:
+    _, home = enrolled(server, tmp_path)
+    path, good = "/v1/boards/x/profiles", zlib.compress(stream(1))
+    assert ask(home, "/", good)[0] == 404
+    assert ask(home, "/v1/boards/../profiles", good)[0] == 404
+    assert ask(home, path, b"nonsense")[0] == 400
+    assert ask(home, path, good[:-3])[0] == 400
+    assert ask(home, path, zlib.compress(stream(1)[:-1]))[0] == 400
+    assert ask(home, path, zlib.compress(bytes(9 << 20)))[0] == 400
+    assert ask(home, path, b"", **{"Content-Length": str(1 << 30)})[0] == 413
+    assert ask(home, path, b"", **{"Content-Length": "-1"})[0] == 411
+    assert ask(home, path, good, Authorization="Basic eDp5")[0] == 401
+    assert ask(home, path, good)[0] == 200
+
+
+def test_batches_of_a_newer_edgekit_are_taken_and_kept_aside(
+    server: ProfileServer, tmp_path: Path
+) -> None:
+    _, home = enrolled(server, tmp_path)
+    newer = stream(8).partition(b"\n")[2].replace(b"batch/1", b"batch/7")
+    assert ask(home, "/v1/boards/x/profiles", zlib.compress(headed(newer) + stream(9)))[0] == 200
+    assert stored(server.store) == [("x", 1, 1)]
+    (kept,) = (server.store.folder / "refused").glob("*.json")
+    assert kept.read_bytes() == newer
+
+
+def test_a_board_that_sends_too_often_is_told_when_to_come_back(
+    server: ProfileServer, tmp_path: Path
+) -> None:
+    spool, home = enrolled(server, tmp_path)
+    while (wait := server.rates.wait("x")) == 0:
+        pass
+    with pytest.raises(LaterError, match="429 too many requests") as error:
+        push(spool, home, Bandwidth(FAST))
+    assert error.value.seconds >= wait - 5
+    other, home = enrolled(server, tmp_path, "y")
+    push(other, home, Bandwidth(FAST))
+
+
+class Clock:
+    """Time that goes on only where somebody waits."""
+
+    now = 1000.0
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_64_kbit_per_second_are_kept_within_a_tenth(server: ProfileServer, tmp_path: Path) -> None:
+    spool, home = enrolled(server, tmp_path)
+    chance = random.Random(1)
+    for number in range(10, 50):
+        rows = tuple(
+            row._replace(name=f"{chance.getrandbits(400):x}")
+            for row in batch(number, operators=100).operators
+        )
+        spool.add(replace(batch(number), operators=rows))
+    clock = Clock()
+    bandwidth = Bandwidth(home.bits_per_second, clock, clock.sleep)
+    with running_proxy(home.host, home.port) as proxy:
+        push(spool, replace(home, port=proxy.port), bandwidth)
+    bandwidth.take(0)
+    assert proxy.up > 100_000
+    assert 0.9 * 64_000 < proxy.up * 8 / (clock.now - Clock.now) < 1.1 * 64_000
+
+
+def test_a_thousand_boards_that_come_back_at_once_are_spread_and_all_served() -> None:
+    """Of a server that came back and can serve ten boards in a second; the others are closed."""
+    boards = [random.Random(i) for i in range(1000)]
+    tries: list[tuple[float, int, int]] = []
+    for i, chance in enumerate(boards):
+        heappush(tries, (waits(3, 0.0, 600.0, chance), i, 3))  # it was away for some time
+    busy: dict[int, int] = {}
+    served = 0
+    while tries:
+        now, i, failures = heappop(tries)
+        busy[int(now)] = busy.get(int(now), 0) + 1
+        if busy[int(now)] <= 10:
+            served += 1
+        else:
+            heappush(tries, (now + waits(failures + 1, 0.0, 600.0, boards[i]), i, failures + 1))
+    assert served == 1000
+    assert max(busy.values()) < 30
+    assert max(busy) < 3600
+
+
+def test_a_board_that_wakes_late_sends_no_less_and_never_much_more() -> None:
+    """A busy one sleeps longer than it wants; and now and then it waits long for an answer."""
+    chance, clock = random.Random(1), Clock()
+    bandwidth = Bandwidth(64_000, clock, lambda s: clock.sleep(s + chance.uniform(0, 0.15)))
+    sent: list[tuple[float, int]] = []
+    for number in range(3000):
+        bandwidth.take(2158)
+        sent.append((clock(), 2158))
+        if number % 300 == 299:
+            clock.sleep(20.0)  # which is not made up for
+    seconds = clock() - Clock.now - 20.0 * 10
+    assert 0.9 * 64_000 < sum(count for _, count in sent) * 8 / seconds < 1.1 * 64_000
+    first = 0
+    for last, (now, _) in enumerate(sent):
+        while sent[first][0] < now - 10.0:
+            first += 1
+        assert sum(count for _, count in sent[first : last + 1]) * 8 < 1.1 * 640_000
+
+
+@pytest.mark.slow
+def test_boards_that_come_back_at_once_are_all_served_by_a_real_server(tmp_path: Path) -> None:
+    assert come_back(tmp_path, 80, speed=1000) == 0
+
+
+def test_all_boards_are_served_though_few_at_a_time(server: ProfileServer, tmp_path: Path) -> None:
+    server._places = threading.BoundedSemaphore(2)
+    boards = [enrolled(server, tmp_path, f"b{i}") for i in range(4)]
+    for i, (spool, _) in enumerate(boards):
+        fill(spool, 100 * (i + 1))
+
+    def send(spool: Spool, home: Home) -> None:
+        for _ in range(10_000):
+            try:
+                push(spool, home, Bandwidth(FAST))
+                return
+            except LaterError:
+                continue
+
+    threads = [threading.Thread(target=send, args=board) for board in boards]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(spool.fetch(1).data == b"" for spool, _ in boards)
+    total = "SELECT count(*), count(DISTINCT uuid) FROM batches"
+    assert query(server.store, total, 1).rows == ((15, 15),)
+
+
+def test_a_damaged_note_of_the_home_is_named(server: ProfileServer, tmp_path: Path) -> None:
+    spool, home = enrolled(server, tmp_path)
+    path = spool.folder / "home.json"
+    for data, why in (
+        (b"{", "expected JSON"),
+        (b"{}", "missing"),
+        (json.dumps({**vars(home), "token": "x"}).encode(), "token: expected 64"),
+        (json.dumps({**vars(home), "host": "a/b"}).encode(), "host: expected"),
+    ):
+        path.write_bytes(data)
+        with pytest.raises(InputError, match=why):
+            read_home(path)
+    path.unlink()
+    with pytest.raises(InputError, match="edgekit profile enroll BOARD"):
+        read_home(path)
+
+
+def test_a_folder_of_spool_files_is_stored_once_and_damaged_ones_are_named(tmp_path: Path) -> None:
+    store = ProfileStore(tmp_path / "store")
+    folder = fill(Spool(tmp_path / "card" / "spool")).folder
+    bad = sorted(folder.glob("*.batch"))[1]
+    bad.write_bytes(bad.read_bytes()[:-1])
+    for new in (2, 0):
+        found, damaged = upload(store, "x", tmp_path / "card")
+        assert found.new == new
+        assert [bad.name in why for why in damaged] == [True]
+    assert len(list(folder.glob("*.batch"))) == 3
+    with pytest.raises(HostInputError, match="found none"):
+        upload(store, "x", tmp_path / "store")
+
+
+def test_a_server_bounds_its_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgekit.host.fleet.profiles.server._COMPACT_EVERY", 1)
+    store = ProfileStore(tmp_path / "bounded")
+    with ProfileServer(store, ("127.0.0.1", 0), most_bytes=1) as server:
+        assert server.store_stream("x", stream(1)).new == 1
+        assert query(store, "FROM batches", 10).rows == ()
+        assert server.store_stream("x", stream(1)).known == 1

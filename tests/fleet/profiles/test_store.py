@@ -1,0 +1,233 @@
+"""The store of field profiles: what came at least once is there exactly once."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from edgekit.host.errors import InputError, TransferError
+from edgekit.host.fleet.profiles import ProfileStore, export, query, refused
+from tests.support.profile_batches import headed, stream
+
+pytest.importorskip("pyarrow")
+pytest.importorskip("duckdb")
+DAY = 86400.0
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ProfileStore:
+    return ProfileStore(tmp_path / "profiles", lambda: 1000 * DAY)
+
+
+def uuids(store: ProfileStore) -> list[int]:
+    answer = query(store, "SELECT uuid FROM batches ORDER BY uuid", 100_000)
+    return [int(row[0], 16) for row in answer.rows]
+
+
+def test_what_came_twice_is_there_once(store: ProfileStore) -> None:
+    first = store.add("bench-1", stream(1, 2, 2))
+    assert (first.new, first.known, first.rows) == (2, 1, 4)
+    again = store.add("bench-1", stream(2, 3))
+    assert (again.new, again.known) == (1, 1)
+    assert uuids(store) == [1, 2, 3]
+    (board,) = store.boards()
+    assert (board.board, board.profile, board.batches, board.releases) == ("bench-1", "a57", 3, 1)
+
+
+def test_an_empty_store_answers(store: ProfileStore) -> None:
+    assert query(store, "SELECT count(*) FROM operators", 10).rows == ((0,),)
+    assert store.boards() == []
+
+
+def test_rows_are_partitioned_by_board_type_and_day_of_arrival(store: ProfileStore) -> None:
+    store.add("x", stream(1))
+    store.add("y", stream(2, profile="rv64gcv"))
+    paths = sorted(p.parent for p in (store.folder / "parts").rglob("*.parquet"))
+    assert [str(p.relative_to(store.folder / "parts")) for p in paths] == [
+        "board_type=a57/date=1972-09-27",
+        "board_type=rv64gcv/date=1972-09-27",
+    ]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: data[:-1],
+        lambda data: data[:20],
+        lambda data: data.replace(b"tiny", b"tinx"),
+        lambda data: data + b"x",
+        lambda data: b"EKP1 99999999 " + b"0" * 64 + b"\n",
+    ],
+)
+def test_a_damaged_stream_is_named_and_nothing_of_it_stored(
+    store: ProfileStore, damage: Callable[[bytes], bytes]
+) -> None:
+    with pytest.raises(
+        TransferError, match=r"board 'x': profile batch: expected .* fetch it again"
+    ):
+        store.add("x", damage(stream(1, 2)))
+    assert uuids(store) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        (b"batch/1", b"batch/2", "expected edgekit.profile.batch/1, found edgekit.profile.batch/2"),
+        (b'"lost":0', b'"lost":-1', "does not fit"),
+        (b'"lost":0', b'"lost":0,"input":"secret"', "does not fit"),
+        (b'"profile":"a57"', b'"profile":"../../x"', "does not fit"),
+        (b'"op0"', b'"op\\u001b"', "expected printable text"),
+    ],
+)
+def test_what_does_not_decode_is_kept_aside_and_the_others_are_stored(
+    store: ProfileStore, old: bytes, new: bytes, why: str
+) -> None:
+    body = stream(1).partition(b"\n")[2].replace(old, new)
+    found = store.add("x", headed(body) + stream(2))
+    assert found.new == 1
+    assert why in found.refused[0]
+    kept = list((store.folder / "refused").glob("*.json"))
+    assert [path.read_bytes() for path in kept] == [body]
+    assert uuids(store) == [2]
+
+
+def test_a_full_disk_stores_nothing_and_the_next_time_all(
+    store: ProfileStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.add("x", stream(1))
+    for at in range(1, 5):
+        left = [at]
+
+        def fsync(descriptor: int, left: list[int] = left) -> None:
+            left[0] -= 1
+            if left[0] == 0:
+                raise OSError(errno.ENOSPC, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", fsync)
+            with pytest.raises(OSError, match="No space"):
+                store.add("x", stream(10 + at))
+        assert uuids(store) == [1]
+    store.add("x", stream(11))
+    assert uuids(store) == [1, 11]
+    assert len(list((store.folder / "parts").rglob("*.parquet"))) == 2
+
+
+def kill_before(change: int) -> None:
+    """Ends this process before the `change`-th call that it makes from now on."""
+    left = [change]
+
+    def killing(real: Callable[..., object]) -> Callable[..., object]:
+        def call(*args: object, **options: object) -> object:
+            left[0] -= 1
+            if left[0] == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return real(*args, **options)
+
+        return call
+
+    for name in ("fsync", "replace", "unlink", "mkdir", "open"):
+        setattr(os, name, killing(getattr(os, name)))
+
+
+def test_killed_at_any_moment_each_batch_is_there_once(store: ProfileStore) -> None:
+    """Processes are killed before the k-th change they make; what they could not acknowledge comes
+    again."""
+    for k in range(1, 60):
+        child = os.fork()
+        if child == 0:
+            kill_before(k)
+            store.add("x", stream(*range(1, k + 1)))
+            os._exit(0)
+        code = os.waitpid(child, 0)[1]
+        if code == 0:
+            break
+        store.add("x", stream(*range(1, k + 1)))
+        assert uuids(store) == list(range(1, k + 1)), k
+    assert k > 5
+    assert not list((store.folder / "parts").rglob(".*"))
+
+
+def test_many_small_files_become_one_and_answers_stay(store: ProfileStore) -> None:
+    for i in range(20):
+        store.add("x", stream(i))
+    assert store.compact() == 20
+    assert uuids(store) == list(range(20))
+    assert len(list((store.folder / "parts").rglob("*.parquet"))) == 1
+    assert store.add("x", stream(5)).known == 1
+
+
+def test_what_is_forgotten_does_not_come_back(tmp_path: Path) -> None:
+    today = [1000.0]
+    store = ProfileStore(tmp_path / "profiles", lambda: today[0] * DAY)
+    store.add("x", stream(1))
+    today[0] += 50
+    store.add("x", stream(2))
+    assert store.forget(30) == (1, 2)
+    assert uuids(store) == [2]
+    assert store.add("x", stream(1)).known == 1
+    assert uuids(store) == [2]
+
+
+def test_a_file_that_was_damaged_later_is_named(store: ProfileStore) -> None:
+    store.add("x", stream(1))
+    (part,) = (store.folder / "parts").rglob("*.parquet")
+    part.write_bytes(part.read_bytes()[:100])
+    with pytest.raises(TransferError, match=f"{part.name}: expected .* restore it"):
+        uuids(store)
+
+
+def test_a_query_reads_the_store_and_no_other_file(store: ProfileStore, tmp_path: Path) -> None:
+    store.add("x", stream(1, 3))
+    found = query(store, "SELECT name, median(median_ns) m FROM operators GROUP BY 1 ORDER BY 1", 9)
+    assert found.columns == ("name", "m")
+    assert found.rows == (("op0", 2.0), ("op1", 2.0))
+    assert query(store, "FROM operators", 3).more
+    secret = tmp_path / "secret.csv"
+    secret.write_text("a\n1\n")
+    for sql in (f"FROM read_csv('{secret}')", f"COPY operators TO '{tmp_path}/out.csv'", "SELEC"):
+        with pytest.raises(InputError, match="expected SQL over the views"):
+            query(store, sql, 3)
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".json"])
+def test_an_export_has_all_rows(store: ProfileStore, tmp_path: Path, suffix: str) -> None:
+    store.add("x", stream(1, 2, 3))
+    assert export(store, tmp_path / f"out{suffix}") == 6
+    assert (tmp_path / f"out{suffix}").stat().st_size > 100
+    with pytest.raises(InputError, match="expected a name that ends in"):
+        export(store, tmp_path / "out.xlsx")
+
+
+def test_of_too_many_bytes_the_oldest_go_and_do_not_come_back(tmp_path: Path) -> None:
+    day = [1000 * DAY]
+    store = ProfileStore(tmp_path / "profiles", lambda: day[0])
+    for number in (1, 2, 3):
+        store.add("x", stream(number))
+        day[0] += DAY
+    sizes = [p.stat().st_size for p in sorted((store.folder / "parts").rglob("*.parquet"))]
+    assert store.forget(most_bytes=sum(sizes)) == (0, 0)
+    assert store.forget(most_bytes=sum(sizes) - 1) == (1, 2)
+    assert uuids(store) == [2, 3]
+    assert store.add("x", stream(1)).known == 1
+    assert store.forget(days=1, most_bytes=1) == (2, 4)
+    assert uuids(store) == []
+
+
+def test_refused_batches_are_bounded_and_the_newest_stay(
+    store: ProfileStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refused, "_MOST_BATCHES", 3)
+    for number in range(6):
+        store.add("x", headed(b'{"schema": "edgekit.profile/%d"}' % (10 + number)))
+    kept = sorted(p.read_text() for p in (store.folder / "refused").glob("*.json"))
+    assert kept == [f'{{"schema": "edgekit.profile/{number}"}}' for number in (13, 14, 15)]
+    assert len(list((store.folder / "refused").glob("*.txt"))) == 3
+    monkeypatch.setattr(refused, "_MOST_BYTES", len(kept[0]))
+    store.add("x", headed(b'{"schema": "edgekit.profile/16"}'))
+    assert len(list((store.folder / "refused").iterdir())) == 2

@@ -1,0 +1,126 @@
+"""Rows of docs/performance.md: what is asked for again, and how it is told."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from edgekit.host.compiler.options import CompileOptions
+from edgekit.host.errors import InputError
+from edgekit.host.lab.bench import board_rows
+from edgekit.host.lab.bench.board_peers import ENGINES, PeerEstimate
+from edgekit.host.lab.bench.board_rows import Place, Row, ask_ours, ask_peers, kept_row
+from edgekit.host.lab.bench.board_table import markdown
+from edgekit.host.simulator.model import ModelEstimate
+from edgekit.host.simulator.run import Cost
+
+_PLACE = Place("rpi4")
+
+
+def ours(ms: float, kind: str = "float") -> ModelEstimate:
+    cost = Cost(int(ms * 1e6), 1, {})
+    memory = (0, 0, 0)
+    about = ("m", "release", "rpi4", "a72", 1000.0, 1, kind)
+    return ModelEstimate(*about, cost, (), *memory, shapes={}, variants=1, proof=None)
+
+
+def peers(**ms: float) -> dict[str, PeerEstimate]:
+    """Those named take so long, the others are missing."""
+    missing = {name: PeerEstimate(name, missing="runs other models") for name in ENGINES}
+    ran = {n: PeerEstimate(n, "1", "", Cost(1, 1, {}), float(t)) for n, t in ms.items()}
+    return missing | ran
+
+
+@pytest.fixture
+def asked(tmp_path, monkeypatch):
+    """The names of engines that were asked, and of ours, in their order; each takes 2 ms."""
+    names: list[str] = []
+    files = {"model.so": b"first", "weights.bin": b""}
+    monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(board_rows, "plugin_of", lambda _: SimpleNamespace(name="plugin"))
+    monkeypatch.setattr(board_rows, "find_emulator", lambda _: None)
+
+    def peer(name: str, *_: object) -> PeerEstimate:
+        names.append(name)
+        return peers(**{name: 2})[name]
+
+    def estimate(*_: object) -> ModelEstimate:
+        names.append("edgekit")
+        return ours(1)
+
+    monkeypatch.setattr(board_rows, "estimate_peer", peer)
+    monkeypatch.setattr(board_rows, "estimate_model", estimate)
+    compiled: list[CompileOptions] = []
+    monkeypatch.setattr(
+        board_rows, "compile_artifact", lambda *_, options: compiled.append(options)
+    )
+    bundle = SimpleNamespace(manifest=None, files=files)
+    monkeypatch.setattr(board_rows, "build_bundle", lambda *_: bundle)
+    return SimpleNamespace(names=names, files=files, compiled=compiled)
+
+
+@pytest.fixture
+def model(tmp_path):
+    path = tmp_path / "m.tflite"
+    path.write_bytes(b"....TFL3")
+    return path
+
+
+def test_answers_that_are_kept_are_not_asked_for_again(asked, model):
+    for _ in range(2):
+        ask_peers(model, _PLACE, str)
+        row = ask_ours(model, _PLACE)
+    assert asked.names == [*ENGINES, "edgekit"]
+    assert row == kept_row(model, _PLACE) and row.best == 2.0
+
+
+def test_a_run_that_was_stopped_goes_on_with_the_next_engine(asked, model, monkeypatch):
+    answers = board_rows.estimate_peer
+
+    def stopped(name: str, *rest: object) -> PeerEstimate:
+        if name == "mnn":
+            raise KeyboardInterrupt
+        return answers(name, *rest)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(board_rows, "estimate_peer", stopped)
+        ask_peers(model, _PLACE, str)
+    ask_peers(model, _PLACE, str)
+    assert asked.names == list(ENGINES)
+
+
+def test_only_ours_is_asked_again_where_the_library_changed(asked, model):
+    ask_peers(model, _PLACE, str)
+    ask_ours(model, _PLACE)
+    asked.files["model.so"] = b"second"
+    ask_peers(model, _PLACE, str)
+    ask_ours(model, _PLACE)
+    assert asked.names == [*ENGINES, "edgekit", "edgekit"]
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_ours_is_compiled_for_the_threads_that_it_is_timed_with(asked, model, threads):
+    ask_ours(model, Place("rpi4", threads))
+    assert [(each.threads, each.precision) for each in asked.compiled] == [(threads, "auto")]
+
+
+def test_a_model_that_does_not_compile_says_why(asked, model, monkeypatch):
+    def fails(*_: object, options: object) -> None:
+        raise InputError("m.tflite: expected operators that are known, found FOO")
+
+    monkeypatch.setattr(board_rows, "compile_artifact", fails)
+    rows = [Row("a", "rpi4", 1, ours(1), peers=peers()), ask_ours(model, _PLACE)]
+    assert "m (m.tflite: expected operators" in markdown([(_PLACE, rows)])
+
+
+def test_the_summary_holds_each_model_against_its_fastest_engine():
+    rows = [
+        Row("a", "rpi4", 1, ours(1), peers=peers(litert=4, mnn=2)),
+        Row("b", "rpi4", 1, ours(1, "int8"), peers=peers(litert=0.5)),
+        Row("c", "rpi4", 1, peers=peers(mnn=2)),
+    ]
+    text = markdown([(_PLACE, rows)])
+    assert "| rpi4, 1 thread | 2 | **1.00** | 0.50 (b) | 0.50 | 1.41 | – | 2.00 | – |" in text
+    assert "| a | 1 | 4 (4.00) | – | 2 (2.00) | – | 2.00 |" in text
+    assert "### Not estimated\n\n- rpi4, 1 thread: c" in text

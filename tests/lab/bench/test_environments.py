@@ -1,0 +1,80 @@
+"""Engines that are not installed beside edgekit; wheels come from a folder, not the network."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from edgekit.host.errors import InputError
+from edgekit.host.lab.bench import environments
+from edgekit.host.lab.bench.environments import interpreter
+
+MODEL = Path("model.tflite")
+
+
+@pytest.fixture
+def told(tmp_path, monkeypatch) -> list[str]:
+    """An engine named toy, and the lines that its user sees."""
+    toy = environments._Engine(("toy_engine",), ("toy-engine",), suffixes=(".tflite",))
+    monkeypatch.setitem(environments._ENGINES, "toy", toy)
+    monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    monkeypatch.delenv("EDGEKIT_NO_FETCH", raising=False)
+    return []
+
+
+def _wheel(folder) -> None:
+    info = "toy_engine-1.dist-info"
+    with zipfile.ZipFile(folder / "toy_engine-1-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("toy_engine.py", "")
+        wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: toy-engine\nVersion: 1\n")
+        wheel.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        wheel.writestr(f"{info}/RECORD", "")
+
+
+@pytest.mark.slow
+def test_an_engine_is_fetched_once(told, tmp_path):
+    _wheel(tmp_path)
+    python = interpreter("toy:fast", MODEL, told.append)
+    assert python != sys.executable
+    subprocess.run([python, "-c", "import toy_engine"], check=True)
+    assert interpreter("toy:slow", MODEL, told.append) == python
+    assert told == ["fetching toy, once"]
+
+
+@pytest.mark.slow
+def test_what_an_interrupted_fetch_left_is_made_anew(told, tmp_path):
+    _wheel(tmp_path)
+    python = interpreter("toy", MODEL, told.append)
+    (tmp_path / "home" / "cache" / "engines" / "toy" / "ready").unlink()
+    assert interpreter("toy", MODEL, told.append) == python and len(told) == 2
+
+
+@pytest.mark.slow
+def test_an_engine_that_cannot_be_had_says_why(told):
+    with pytest.raises(InputError, match=r"toy-engine could not be had: .*toy-engine"):
+        interpreter("toy", MODEL, told.append)
+
+
+def test_nothing_is_fetched_where_that_is_forbidden(told, monkeypatch):
+    monkeypatch.setenv("EDGEKIT_NO_FETCH", "1")
+    with pytest.raises(InputError, match="not installed, and EDGEKIT_NO_FETCH is set"):
+        interpreter("toy", MODEL, told.append)
+    assert not told
+
+
+def test_an_engine_that_is_here_needs_no_environment(told):
+    assert interpreter("edgekit", MODEL, told.append) == sys.executable
+
+
+def test_nothing_is_fetched_for_models_that_an_engine_does_not_run(told):
+    with pytest.raises(InputError, match=r"runs \.tflite models only"):
+        interpreter("toy", Path("model.onnx"), told.append)
+    assert not told

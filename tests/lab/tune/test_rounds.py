@@ -1,0 +1,61 @@
+"""What a search for methods of a model's operators measures in one build."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from edgekit.device.version import VERSION
+from edgekit.host.compiler.options import DEFAULT_OPTIONS
+from edgekit.host.lab.history.store import History
+from edgekit.host.lab.history.tunable_ops import Subject, subject_of
+from edgekit.host.lab.tune.operators import ModelPlan, ModelTuner, Times
+from edgekit.kb.features import GemmKey
+from edgekit.kb.tables.gemm_table import KnowledgeBase
+from edgekit.kb.targets.board import load_board
+
+_MODEL = Path(__file__).parents[3] / "models" / "face_detection_short_range.tflite"
+
+
+class _AllAlike:
+    """Every operator takes as long as any other, with every method."""
+
+    unit, source, per_ms, least, worth = "cycles", "estimate", 1e6, 1.0, 1.15
+
+    def __init__(self, subject: Subject) -> None:
+        steps = sorted({step for each in subject.operators for step in each.steps})
+        self._times = Times(dict.fromkeys(steps, 100.0), 100.0 * len(steps))
+        self.asked: list[set[GemmKey]] = []
+
+    def measure(self, table: KnowledgeBase, default: KnowledgeBase) -> tuple[Times, Times]:
+        self.asked.append({row.key for row in table.operators if row.method})
+        return self._times, self._times
+
+
+@pytest.fixture(scope="module")
+def subject() -> Subject:
+    return subject_of(_MODEL, load_board("rk3566"), DEFAULT_OPTIONS)
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Iterator[History]:
+    with History(tmp_path / "history.sqlite") as opened:
+        yield opened
+
+
+def test_operators_beside_chains_are_measured_together_with_them(
+    subject: Subject, history: History
+) -> None:
+    measurer, clock = _AllAlike(subject), count()
+    plan = ModelPlan("rk3566", subject, 0.0, VERSION, lambda: None)
+    tuner = ModelTuner(plan, measurer, history, lambda: float(next(clock)), lambda: "now")
+    tuner.run(lambda _: None)
+    groups = {each.key: each.steps for each in subject.operators if each.is_group}
+    asked = measurer.asked[1]  # behind what is compiled today
+    members = {step for key in asked & set(groups) for step in groups[key]}
+    beside = [e for e in subject.operators if e.key in asked and not e.is_group]
+    assert members and beside
+    assert not any(each.steps & members for each in beside)

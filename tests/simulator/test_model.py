@@ -1,0 +1,122 @@
+"""A compiled model under the emulator: the runner computes what the board would, the plugin times
+each operator."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgekit.device.runtime.agent.manifest import WEIGHTS
+from edgekit.host.deploy.api import compile_model
+from edgekit.host.deploy.bundle import Bundle
+from edgekit.host.simulator.emulator import find_emulator, spelled
+from edgekit.host.simulator.model import estimate_model, operator_costs, runner_of
+from edgekit.host.simulator.run import Cost, Region
+from edgekit.host.simulator.target import target_of
+from edgekit.kb.targets.board import load_board
+
+_MODEL = Path(__file__).parents[2] / "models" / "okay_nabu.tflite"
+_EMULATORS = ("qemu-aarch64", "qemu-arm", "qemu-riscv64")
+# The first time for an architecture, its C library is compiled.
+_MARKS = [
+    pytest.mark.cross,
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not all(map(shutil.which, _EMULATORS)),
+        reason="QEMU's user emulators are not installed: apt-get install qemu-user",
+    ),
+]
+
+
+def emulated(test):
+    for mark in _MARKS:
+        test = mark(test)
+    return test
+
+
+@pytest.fixture(scope="module")
+def bundle():
+    made: dict[str, Bundle] = {}
+
+    def of(board: str) -> Bundle:
+        return made.setdefault(board, compile_model(_MODEL, board))
+
+    return of
+
+
+def _outputs(bundle: Bundle, board: str, folder: Path, threads: int) -> bytes:
+    """What the runner writes, without the plugin."""
+    target, variant = target_of(load_board(board)), bundle.manifest.every_variant()[0]
+    files = {"model.so": variant.library, "weights.bin": WEIGHTS}
+    for name, source in files.items():
+        (folder / name).write_bytes(bundle.files[source])
+    (folder / "in").write_bytes(b"".join(bundle.files[n] for n in variant.golden.inputs))
+    memory = variant.memory
+    sizes = [",".join(str(s.bytes) for s in specs) for specs in (variant.inputs, variant.outputs)]
+    numbers = (memory.arena_bytes, memory.state_bytes, threads, len(variant.operators))
+    emulator = find_emulator(target.board.arch).path
+    command = [emulator, "-cpu", spelled(emulator, target.cpu)]
+    command += [str(runner_of(target.board.arch)), *files, *map(str, numbers), "in", "out", *sizes]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    return (folder / "out").read_bytes()
+
+
+@emulated
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("board", ["rpi4", "a7", "visionfive2", "bpi-f3"])
+def test_the_runner_computes_the_golden_outputs(board, threads, bundle, tmp_path):
+    found = _outputs(bundle(board), board, tmp_path, threads)
+    golden = bundle(board).manifest.golden
+    expected = b"".join(bundle(board).files[name] for name in golden.outputs)
+    difference = np.frombuffer(found, np.uint8).astype(int) - np.frombuffer(expected, np.uint8)
+    assert np.abs(difference).max() <= max(golden.tolerances)
+
+
+@emulated
+@pytest.mark.parametrize("board", ["rpi4", "rpi3", "rk3399", "a7", "bpi-f3"])
+def test_every_operator_is_timed_and_again_alike(board, bundle, tmp_path, monkeypatch):
+    (elsewhere := tmp_path / "a folder with a longer name").mkdir()
+    made = bundle(board)
+    target = target_of(load_board(board))
+    first = estimate_model(made.manifest, made.files, target)
+    monkeypatch.setenv("NOISE", "x" * 1000)
+    monkeypatch.setenv("TMPDIR", str(elsewhere))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    second = estimate_model(made.manifest, made.files, target)
+    assert [o.spec for o in first.operators] == list(made.manifest.operators)
+    assert sum(first.cost.bound.values()) == first.cost.cycles
+    assert all(sum(o.cost.bound.values()) == o.cost.cycles for o in first.operators)
+    assert first.kind == "int8" and first.cost.instructions > 20_000
+    assert first.cost == second.cost
+
+
+def test_operators_are_known_by_their_time_stamps_in_whatever_order_they_ran(bundle):
+    laps = tuple(Cost(n, 1, {"issue": n}) for n in range(6))
+    region = Region(laps[5], laps, (), (0, -1, 2, -1, 1, 0))
+    specs = bundle("rpi4").manifest.operators
+    assert [o.cost.cycles for o in operator_costs(specs[:2], region)] == [4, 2]
+    assert operator_costs(specs[:3], region) == ()
+    beside = replace(region, other_laps=(Cost(9, 1, {"issue": 9}),), other_stamps=(3,))
+    assert [o.cost.cycles for o in operator_costs(specs[:3], beside)] == [4, 2, 9]
+
+
+@emulated
+def test_operators_that_clusters_run_side_by_side_are_timed_on_the_thread_that_ran_them(bundle):
+    made, target = bundle("rk3399"), target_of(load_board("rk3399"))
+    first, second = (estimate_model(made.manifest, made.files, target, 2) for _ in range(2))
+    assert first == second
+    assert [o.spec for o in first.operators] == list(made.manifest.operators)
+    assert all(o.cost.cycles <= first.cost.cycles for o in first.operators)
+
+
+@emulated
+def test_four_threads_take_the_same_cycles_again(bundle):
+    made, target = bundle("rpi4"), target_of(load_board("rpi4"))
+    first, second = (estimate_model(made.manifest, made.files, target, 4) for _ in range(2))
+    assert first == second

@@ -1,0 +1,73 @@
+"""Cycles of products of matrices: each method of the GEMM library, on a core that is not there."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from edgekit.host.errors import InputError
+from edgekit.host.simulator import model, products
+from edgekit.host.simulator import run as run_module
+from edgekit.host.simulator.products import Multiplication, ProductTimer
+from edgekit.host.simulator.target import target_of
+from edgekit.kb.features import GemmShape
+from edgekit.kb.tables.method import Method
+from edgekit.kb.targets.board import load_board
+from tests.support.fake_emulator import answer, write_emulator, write_program
+
+_SHAPE = GemmShape(48, 64, 32)
+_GOOD = Method(48, 64, 32, pack_a=False, pack_b=False, mr=4, nr=8)
+_NARROW = Method(48, 64, 32, pack_a=False, pack_b=False, mr=1, nr=4)
+
+emulated = [
+    pytest.mark.cross,
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not all(map(shutil.which, ("qemu-aarch64", "qemu-arm", "qemu-riscv64"))),
+        reason="QEMU's user emulators are not installed: apt-get install qemu-user",
+    ),
+]
+
+
+@pytest.fixture
+def emulate(tmp_path, monkeypatch):
+    """emulate(regions, does): every program is a region so many times."""
+    monkeypatch.setattr(run_module, "plugin_of", lambda _: Path("plugin.so"))
+    monkeypatch.setattr(products, "build_kernels", lambda _: b"kernels")
+    monkeypatch.setattr(model, "runner_of", lambda _: write_program(tmp_path / "runner"))
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    return lambda regions, does="": write_emulator(tmp_path, answer(regions=regions), does)
+
+
+def test_each_method_is_a_region_of_one_run(emulate, tmp_path):
+    emulate(2, f'echo "$@" >> {tmp_path}/said')
+    timer = ProductTimer(target_of(load_board("rpi4")))
+    found = timer.costs(Multiplication(_SHAPE, "s8", "b", 2), (_GOOD, _NARROW))
+    assert [cost.cycles for cost in found] == [1800, 1800]
+    (said,) = (tmp_path / "said").read_text().splitlines()
+    assert said.endswith(" 1 48 32 64 1 2 48,64,32,4,8,0,0,0 48,64,32,1,4,0,0,0")
+
+
+def test_a_method_that_was_not_timed_is_a_bug(emulate):
+    emulate(1)
+    timer = ProductTimer(target_of(load_board("rpi4")))
+    with pytest.raises(InputError, match="expected 2 products to be timed, found 1"):
+        timer.costs(Multiplication(_SHAPE), (_GOOD, _NARROW))
+
+
+@pytest.mark.parametrize("board", [pytest.param(b, marks=emulated) for b in ("a72", "a7")])
+def test_a_small_tile_takes_more_cycles_and_a_run_repeats(board):
+    timer = ProductTimer(target_of(load_board(board)))
+    for product in (Multiplication(_SHAPE), Multiplication(_SHAPE, "s8", "b")):
+        good, narrow = timer.costs(product, (_GOOD, _NARROW))
+        again = timer.costs(product, (_NARROW, _GOOD))
+        assert 0 < good.cycles < narrow.cycles
+        assert abs(again[1].cycles - good.cycles) <= good.cycles / 20
+
+
+@pytest.mark.parametrize("board", [pytest.param("rv64gc", marks=emulated)])
+def test_kernels_without_vectors_are_timed_as_well(board):
+    (cost,) = ProductTimer(target_of(load_board(board))).costs(Multiplication(_SHAPE), (_GOOD,))
+    assert cost.instructions > _SHAPE.m * _SHAPE.n * _SHAPE.k

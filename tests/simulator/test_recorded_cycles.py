@@ -1,0 +1,104 @@
+"""Estimated cycles of one inference, one thread, are as recorded in cycles.json.
+
+A change of more than 2 % fails and says of which model on which core: our code
+has changed, its compiler, the plugin or the figures of a core. If it is meant, EDGEKIT_RECORD=1
+(with -n 0) records it anew in the same commit. Two small models on all kinds of cores; the others
+with --long.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from edgekit.host.compiler.driver import compile_artifact
+from edgekit.host.deploy.bundle.build import build_bundle
+from edgekit.host.lab.zoo.models import open_zoo, zoo_options
+from edgekit.host.simulator.model import estimate_model
+from edgekit.host.simulator.target import target_of
+from edgekit.kb.targets.board import load_board
+from tests.support.homes import home_over_the_cache
+
+pytestmark = [
+    pytest.mark.cross,
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not all(map(shutil.which, ("qemu-aarch64", "qemu-arm", "qemu-riscv64"))),
+        reason="QEMU's user emulators are not installed: apt-get install qemu-user",
+    ),
+]
+
+_RECORD = Path(__file__).with_name("cycles.json")
+_RECORDING = os.environ.get("EDGEKIT_RECORD") == "1"
+_ALLOWED = 0.02
+_EXTRA = os.environ.get("EDGEKIT_EXTRA_DATA")
+_ZOO = open_zoo(Path(__file__).parents[2] / "models", Path(_EXTRA) if _EXTRA else None)
+_MODELS = {path.stem: path for path in (*_ZOO.models, *_ZOO.onnx)}
+# The profile of each core: of the virtual board that stands for it, or of a board with its vectors.
+_BOARDS = {
+    **{core: core for core in ("a53", "a55", "a57", "a7", "a72", "a76")},
+    "u74": "rv64gc",
+    "x60": "bpi-f3",
+}
+_SMALL = (  # 8-bit, float
+    *((core, "okay_nabu") for core in _BOARDS),
+    *((core, "vww_96_float") for core in ("a53", "a7", "a72", "x60")),
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_tables_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with home_over_the_cache(tmp_path_factory.mktemp("home")):
+        yield
+
+
+def _others() -> list[tuple[str, str]]:
+    """What else is recorded; all there is when it is recorded."""
+    known = json.loads(_RECORD.read_text())
+    return [
+        (core, model)
+        for core in _BOARDS
+        for model in sorted(_MODELS)
+        if (core, model) not in _SMALL and (_RECORDING or model in known[core])
+    ]
+
+
+@pytest.mark.parametrize(("core", "model"), _SMALL)
+def test_cycles_of_a_small_model_are_as_recorded(core, model):
+    if model not in _MODELS:
+        pytest.skip(f"{model} is in EDGEKIT_EXTRA_DATA")
+    _check(core, model)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("core", "model"), _others())
+def test_cycles_of_other_models_are_as_recorded(core, model):
+    _check(core, model)
+
+
+def _check(core: str, model: str) -> None:
+    board = load_board(_BOARDS[core])
+    options = dataclasses.replace(zoo_options(_MODELS[model]), threads=1)
+    made = build_bundle(compile_artifact(_MODELS[model], board, options=options), board)
+    found = estimate_model(made.manifest, made.files, target_of(board))
+    assert found.core == core
+    if _RECORDING:
+        _record(core, model, found.cost.cycles)
+    recorded = json.loads(_RECORD.read_text())[core][model]
+    change = found.cost.cycles / recorded - 1
+    assert abs(found.cost.cycles - recorded) <= _ALLOWED * recorded, (
+        f"{model} on {core}: {found.cost.cycles:,} cycles, recorded {recorded:,} ({change:+.1%}); "
+        "if it is meant, EDGEKIT_RECORD=1 records it"
+    )
+
+
+def _record(core: str, model: str, cycles: int) -> None:
+    record = json.loads(_RECORD.read_text())
+    record[core][model] = cycles
+    _RECORD.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")

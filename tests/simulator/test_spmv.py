@@ -1,0 +1,64 @@
+"""Cycles of sparse matrices times vectors in their block forms, on a core that is not there."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings
+from edgekit.host.errors import InputError
+from edgekit.host.lab.bench.spmv_matrices import open_matrix
+from edgekit.host.simulator import model, spmv
+from edgekit.host.simulator import run as run_module
+from edgekit.host.simulator.spmv import spmv_costs
+from edgekit.host.simulator.target import target_of
+from edgekit.kb.targets.board import load_board
+from tests.support.fake_emulator import answer, write_emulator, write_program
+
+_BY_DIAGONALS = BlockSettings(16)
+_BY_ROWS = BlockSettings(16, diagonal=False, wide_from=1)
+
+
+@pytest.fixture
+def emulate(tmp_path, monkeypatch):
+    """emulate(regions, does): every program is a region so many times."""
+    monkeypatch.setattr(run_module, "plugin_of", lambda _: Path("plugin.so"))
+    monkeypatch.setattr(spmv, "build_kernels", lambda _: b"kernels")
+    monkeypatch.setattr(model, "runner_of", lambda _: write_program(tmp_path / "runner"))
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    return lambda regions, does="": write_emulator(tmp_path, answer(regions=regions), does)
+
+
+def test_each_form_is_a_region_of_one_run(emulate, tmp_path):
+    emulate(2, f'echo "$@" >> {tmp_path}/said')
+    matrix = open_matrix("banded:40:3", "float64")
+    forms = (_BY_DIAGONALS, _BY_ROWS)
+    found = spmv_costs(target_of(load_board("rpi4")), matrix, forms, 2, 60.0)
+    assert [cost.cycles for cost in found] == [1800, 1800]
+    (said,) = (tmp_path / "said").read_text().splitlines()
+    assert said.endswith(" 1 40 40 2 320 16,4096,0,1,1,0,0 16,4096,1,0,1,0,0")
+
+
+def test_a_form_that_was_not_timed_is_a_bug(emulate):
+    emulate(1)
+    matrix = open_matrix("banded:40:3", "float32")
+    with pytest.raises(InputError, match="expected 2 forms of a matrix to be timed, found 1"):
+        spmv_costs(target_of(load_board("rpi4")), matrix, (_BY_ROWS, _BY_ROWS), 1, 60.0)
+
+
+@pytest.mark.cross
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not all(map(shutil.which, ("qemu-aarch64", "qemu-arm", "qemu-riscv64"))),
+    reason="QEMU's user emulators are not installed: apt-get install qemu-user",
+)
+@pytest.mark.parametrize("board", ["a72", "a7", "bpi-f3"])
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_diagonals_of_a_band_take_fewer_cycles_than_its_rows(board, dtype):
+    matrix = open_matrix("banded:500:5", dtype)
+    forms = (_BY_DIAGONALS, _BY_ROWS, _BY_DIAGONALS)
+    good, slow, again = spmv_costs(target_of(load_board(board)), matrix, forms, 1, 600.0)
+    assert 0 < good.cycles < slow.cycles
+    assert abs(again.cycles - good.cycles) <= good.cycles / 20

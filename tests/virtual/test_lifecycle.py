@@ -1,0 +1,84 @@
+"""Virtual boards coming up and going down: restored, with disks of their own, unplugged."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgekit.host.virtual import BoardOptions, down, find_running, process, up
+from edgekit.host.virtual.saved import state_path
+
+pytestmark = pytest.mark.boards
+
+_MACHINES = {"a57": "aarch64", "rv64v": "riscv64"}
+
+
+def test_two_at_once_and_down_leaves_nothing(own_home, record_property):
+    for name in _MACHINES:  # so that there is a saved machine
+        up(name)
+        down(name)
+    steps: list[str] = []
+    boards = []
+    for name in _MACHINES:
+        began = time.monotonic()
+        boards.append(up(name, progress=steps.append))
+        record_property(f"{name}_up_seconds", time.monotonic() - began)
+    assert steps == ["restore", "restore"]
+    assert len({board.ssh_port for board in boards}) == 2
+    for board in boards:
+        assert board.run_as_root("uname -m").strip() == _MACHINES[board.name]
+    for board in boards:
+        assert down(board.name)
+        assert process.start_mark(board.pid) is None
+        assert not board.control.exists() and find_running(board.name) is None
+        assert not down(board.name)
+
+
+def test_home_is_new_at_each_start_unless_it_has_a_disk(own_home):
+    disk = BoardOptions(disk=str(own_home / "disks" / "a57.img"))
+    for options, seen in ((None, False), (None, False), (disk, False), (disk, True)):
+        board = up("a57", options=options)
+        try:
+            found = board.run_as_root(
+                "test -e /home/edge/mark && echo there; touch /home/edge/mark"
+            )
+            assert (found.strip() == "there") == seen
+        finally:
+            down("a57")
+
+
+def test_pulled_plug_loses_what_was_not_written(own_home):
+    options = BoardOptions(disk=str(own_home / "a57.img"))
+    board = up("a57", options=options)
+    board.run_as_root("echo kept >/home/edge/kept && sync && echo lost >/home/edge/lost")
+    board.kill()
+    assert find_running("a57") is None
+    board = up("a57", options=options)
+    try:
+        assert board.run_as_root("cat /home/edge/*").split() == ["kept"]
+    finally:
+        down("a57")
+
+
+def test_damaged_saved_machine_is_made_anew(own_home, monkeypatch):
+    saved: list[Path] = []
+
+    def noted(*arguments: Any) -> Path:
+        saved.append(state_path(*arguments))
+        return saved[-1]
+
+    monkeypatch.setattr("edgekit.host.virtual.start.state_path", noted)
+    up("a57", options=BoardOptions(memory_mib=320))
+    down("a57")
+    saved[0].write_bytes(saved[0].read_bytes()[:100000])
+    steps: list[str] = []
+    board = up("a57", options=BoardOptions(memory_mib=320), progress=steps.append)
+    try:
+        assert steps == ["restore", "boot"]
+        assert board.run_as_root("echo well").strip() == "well"
+    finally:
+        down("a57")
+        saved[0].unlink()

@@ -1,0 +1,142 @@
+"""Every model deployed to virtual boards computes what it computes here, with timings back."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from edgekit.host import compile_model, connect
+from edgekit.host.compiler.frontends import import_model
+from edgekit.host.compiler.golden.inputs import random_input
+from edgekit.host.compiler.ir.evaluate import evaluate
+from edgekit.host.deploy.api import Device
+from edgekit.host.deploy.release import ApplicationState
+from edgekit.host.lab.zoo.models import open_zoo, zoo_options
+from edgekit.host.virtual import down, up
+
+pytestmark = pytest.mark.boards
+
+_MODELS = Path(__file__).parents[2] / "models"
+_EXTRA = os.environ.get("EDGEKIT_EXTRA_DATA")
+_ZOO = open_zoo(_MODELS, Path(_EXTRA) if _EXTRA else None)
+_TOLERANCE = 1e-4  # of the largest value: other cores add in another order
+_HYBRID_TOLERANCE = 5e-2  # an activation between two 8-bit codes may fall either way
+_MOST_LOOKS = 100  # each starts a program there
+_CLIENT = """
+import http.client, socket
+class Connection(http.client.HTTPConnection):
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect("app/data/serve.sock")
+connection, answers = Connection("board"), set()
+for _ in range(20):
+    connection.request("POST", "/run", bytes(128 * 128 * 3 * 4))
+    answer = connection.getresponse()
+    answers.add((answer.status, len(answer.read())))
+print(answers)
+"""
+_HYBRID = {"kws_ref_model_float32"}
+
+
+@pytest.fixture(scope="module", params=["a57", "rv64v"])
+def device(request: pytest.FixtureRequest, shared_home: Path) -> Iterator[Device]:
+    """A board that is up while the module runs; one at a time, for the sake of two cores."""
+    up(request.param)
+    try:
+        yield connect(request.param)
+    finally:
+        down(request.param)
+
+
+def _check(device: Device, model: Path) -> None:
+    shapes = zoo_options(model).shapes
+    graph = import_model(model, shapes)
+    rng = np.random.default_rng(1)
+    inputs = {name: random_input(graph.tensors[name], rng) for name in graph.inputs}
+    expected = evaluate(graph, inputs).outputs
+    bundle = compile_model(model, board=device.profile, input_shapes=shapes)
+    outputs, timings = device.deploy(bundle).run(inputs)
+    assert set(outputs) == set(expected)
+    for name, want in expected.items():
+        assert outputs[name].dtype == want.dtype and outputs[name].shape == want.shape
+        if want.dtype != np.float32:
+            np.testing.assert_array_equal(outputs[name], want)
+        else:
+            relative = _HYBRID_TOLERANCE if model.stem in _HYBRID else _TOLERANCE
+            limit = relative * float(np.abs(want).max())
+            np.testing.assert_allclose(outputs[name], want, rtol=0, atol=limit)
+    assert len(timings.operators) == len(bundle.manifest.operators)
+    assert all(operator.median_us >= 0 for operator in timings.operators)
+    assert device.emulated
+
+
+def test_a_small_model_computes_the_same_as_here(device):
+    _check(device, _MODELS / "okay_nabu.tflite")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("model", [*_ZOO.models, *_ZOO.onnx], ids=lambda path: path.stem)
+def test_all_models_compute_the_same_as_here(device, model):
+    _check(device, model)
+
+
+@pytest.mark.parametrize("device", ["a57"], indirect=True)
+def test_applications_of_the_templates_work(device, tmp_path):
+    model = _MODELS / "face_detection_short_range.tflite"
+    face = Image.open(_MODELS / "astronaut.png").convert("RGB").resize((128, 128)).tobytes()
+    with device.aside() as board:
+        board.transport.put(bytes(len(face)) + face, "pictures.rgb", deadline=60)
+        camera = _template("camera", tmp_path, '["--command", "cat ../../pictures.rgb"]')
+        board.install(camera, compile_model(model, board=device.profile))
+        state = _ended(board)
+        assert (state.state, state.boot) == ("ended", "")
+        lines = board.application_log()
+        assert any(re.match(r"picture 1: face, 0\.[89]", line) for line in lines), lines
+
+        board.install(_template("serve", tmp_path, "[]"))
+        for _ in range(_MOST_LOOKS):
+            if board.start_application().said:
+                break
+        done = board.transport.run(["python3", "-c", _CLIENT], deadline=120)
+        outputs = 896 * (16 + 1) * 4
+        assert done.stdout.decode() == f"{{(200, {outputs})}}\n", done.stderr
+        assert board.stop_application().state == "stopped"
+
+        sounds = np.load(Path(__file__).parents[1] / "support" / "wake_word.npz")
+        said = [sounds["open_the_door"], sounds["okay_nabu"], np.zeros(16000, "<i2")]
+        board.transport.put(np.concatenate(said).tobytes(), "said.raw", deadline=60)
+        ear = _template("microphone", tmp_path, '["--command", "cat ../../said.raw"]')
+        word = compile_model(_MODELS / "okay_nabu.tflite", board=device.profile)
+        board.install(ear, word)
+        assert _ended(board).state == "ended"
+        heard = [line for line in board.application_log() if line.startswith("heard at ")]
+        assert len(heard) == 1, heard
+
+
+def _ended(board: Device) -> ApplicationState:
+    """How the application is once it ended by itself, or after many looks."""
+    state = board.start_application()
+    for _ in range(_MOST_LOOKS):
+        if state.state == "ended":
+            break
+        state = board.application_status()
+    return state
+
+
+def _template(name: str, folder: Path, arguments: str) -> Path:
+    """The application that `edgekit app new` writes, with other arguments."""
+    target = folder / name
+    target.mkdir()
+    for file in (resources.files("edgekit.device") / "templates" / name).iterdir():
+        if file.is_file():
+            own = f"arguments = {arguments}"
+            text = re.sub("^arguments = .*", own, file.read_text(), flags=re.MULTILINE)
+            (target / file.name).write_text(text)
+    return target
