@@ -20,7 +20,12 @@ from edgekit.host.deploy.api import Device
 from edgekit.host.deploy.bundle import Bundle, runtime_pyz
 
 # What no start can do without: the .pyz's program, and what finds bytecode.
-_ALWAYS = {"__main__.py", "edgekit/device/__init__.py", "edgekit/device/runtime/bytecode.py"}
+_ALWAYS = {
+    "__main__.py",
+    "edgekit/device/__init__.py",
+    "edgekit/device/runtime/__init__.py",
+    "edgekit/device/runtime/bytecode.py",
+}
 # Says on stderr which files of the .pyz are compiled, then starts as Python starts a .pyz.
 _WATCH = """import runpy, sys
 path = sys.argv[1]

@@ -185,7 +185,7 @@ def test_archive_has_what_its_modules_import_and_no_more_and_is_old_enough() -> 
         files = [name for name in names if name.endswith(".py")]
         trees = {n: ast.parse(archive.read(n), n, feature_version=OLDEST) for n in files}
     folders = names[2 : 2 + len(names) - len(files)]
-    inside = ("", "/agent", "/application", "/arrays")
+    inside = ("", "/runtime", "/runtime/agent", "/runtime/application", "/runtime/arrays")
     assert folders == ["edgekit/", *(f"edgekit/device{p}/" for p in inside)]
     modules = {n.removesuffix(".py").replace("/", "."): tree for n, tree in trees.items()}
     offered = ("edgekit.device.__init__", "edgekit_runtime")
