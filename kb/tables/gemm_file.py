@@ -2,8 +2,7 @@
 
 Rows stand in groups: what the rows of a group share is written once, in the order of
 `group_columns`. A row is one line of the values that `columns` names, those at its end that say
-nothing left out. Keys are not in it: they follow from the product. Tables of older forms are read
-as well.
+nothing left out. Keys are not in it: they follow from the product.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ import msgspec
 from edgekit.kb.costs.bands import BANDS
 from edgekit.kb.costs.rule import LARGEST
 from edgekit.kb.features import GemmShape, Packed, Sequences, key_of
-from edgekit.kb.tables import gemm_file_1, gemm_file_2
 from edgekit.kb.tables.gemm_table import Feature, KnowledgeBase, Row
 from edgekit.kb.tables.method import Method
 from edgekit.kb.tables.operators import Family, OperatorMethod, OperatorRow
@@ -147,17 +145,10 @@ def board_table(board: BoardProfile, *folders: Path) -> KnowledgeBase:
     return KnowledgeBase((board.platform,))
 
 
-def is_old(path: Path) -> bool:
-    """Whether a file is a table of a form before this one, which is read all the same."""
-    with path.open("rb") as file:
-        start = file.read(200)
-    return any(f'"{s}"'.encode() in start for s in (gemm_file_1.SCHEMA, *gemm_file_2.SCHEMAS))
-
-
 def load_table(path: Path) -> KnowledgeBase:
     """Reads a table; rows that mean nothing to this kit are skipped, and told in `skipped`.
 
-    Raises KnowledgeBaseError for a file that is missing, damaged, or of a newer schema.
+    Raises KnowledgeBaseError for a file that is missing, damaged, or of another schema.
     """
     try:
         data = path.read_bytes()
@@ -169,14 +160,10 @@ def load_table(path: Path) -> KnowledgeBase:
     try:
         file = json.loads(data)
         schema = file.get("schema") if isinstance(file, dict) else None
-        if schema == gemm_file_1.SCHEMA:
-            return gemm_file_1.table_of(data)
-        if schema in gemm_file_2.SCHEMAS:
-            data = json.dumps(gemm_file_2.renewed(file)).encode()
-        elif schema != SCHEMA:
+        if schema != SCHEMA:
             raise KnowledgeBaseError(
-                f"{path}: expected schema {SCHEMA}, found {schema or 'none'}; update edgekit, or "
-                "build the table anew: edgekit kb build"
+                f"{path}: expected schema {SCHEMA}, found {schema or 'none'}; remove it, or "
+                "build it again: edgekit kb build"
             )
         return _table(msgspec.json.decode(data, type=_File))
     except KnowledgeBaseError:
@@ -184,7 +171,7 @@ def load_table(path: Path) -> KnowledgeBase:
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise KnowledgeBaseError(
             f"{path}: expected a GEMM table ({SCHEMA}), found: {error}; "
-            "remove it, restore it from git or build it anew: edgekit kb build"
+            "remove it, restore it from git or build it again: edgekit kb build"
         ) from None
 
 

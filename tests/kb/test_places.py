@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from edgekit.host.common.paths import data_folder
-from edgekit.host.compiler.tables.gemm import table_of, user_table
+from edgekit.host.compiler.tables.gemm import table_of
 from edgekit.host.compiler.tables.layouts import layout_table_of
 from edgekit.host.compiler.tables.spmv import spmv_table_of
 from edgekit.kb.features import GemmShape
@@ -102,16 +102,6 @@ def test_the_user_s_table_of_a_core_goes_before_the_kit_s_and_before_that_of_a_r
     assert board_table(a35, tmp_path).rows == known.rows[:5]
     (tmp_path / "cortex-a35.json").write_text(table_text(few))
     assert board_table(a35, tmp_path).rows == few.rows
-
-
-def test_a_table_that_is_named_by_a_profile_gets_the_name_of_its_core(data, caplog):
-    _put(data, "gemm", "cortex-a57", "a57.json")
-    path = user_table(load_board("jetson-nano"))
-    assert path == data / "gemm/cortex-a57.json" and path.exists()
-    assert not (data / "gemm/a57.json").exists()
-    (line,) = caplog.messages
-    assert "a57.json: named cortex-a57.json from now on" in line
-    assert user_table(load_board("a57")) == path and len(caplog.messages) == 1
 
 
 def test_the_knowledge_base_stays_below_400_000_bytes():

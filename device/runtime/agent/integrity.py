@@ -46,8 +46,8 @@ def write_record(folder: Path, manifest: Manifest) -> None:
 def find_damage(folder: Path, full: bool = False) -> str:
     """What is wrong with the first file that is not as it was installed; empty if all are.
 
-    `full` compares SHA-256 as well. A release without a record, which an older kit installed or
-    whose record is damaged, is compared in full and gets one.
+    `full` compares SHA-256 as well. A release whose record is missing or damaged is compared in
+    full and gets a new one.
     """
     sums = _read_record(folder)
     damage = _find_by_sum(folder, sums) if sums else ""

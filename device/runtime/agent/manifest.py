@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import asdict, dataclass, replace
-from typing import AbstractSet, Any, Dict, Mapping, Optional, Set, Tuple
+from typing import Any, Dict, Mapping, Optional, Tuple
 
 from edgekit.device.runtime.agent.application import ApplicationSpec, application_of
 from edgekit.device.runtime.agent.specs import (
@@ -41,12 +41,7 @@ from edgekit.device.runtime.agent.strict import (
 from edgekit.device.runtime.dtypes import count
 from edgekit.device.runtime.errors import InputError
 
-SCHEMA = "edgekit.bundle/1"
-SCHEMA_MARGINS = "edgekit.bundle/2"  # the same with golden.margins
-SCHEMA_VARIANTS = "edgekit.bundle/3"  # the same with variants
-SCHEMA_APPLICATION = "edgekit.bundle/4"  # the same with an application, and variants or none
-SCHEMA_PLACEMENTS = "edgekit.bundle/5"  # the same with placements; an application, or null
-SCHEMA_LOSS = "edgekit.bundle/6"  # the same with a loss, and placements or none
+SCHEMA = "edgekit.bundle/6"
 MANIFEST = "manifest.json"
 SIGNATURE = "manifest.json.sig"
 LIBRARY = "model.so"
@@ -164,24 +159,7 @@ class Manifest:
         return max((v.memory for v in self.every_variant()), key=lambda m: m.total)
 
     def _document(self) -> Dict[str, Any]:
-        """Without loss, placements, application, variants, or margins, it is what runtimes that
-        know of none can read."""
-        document = asdict(self)
-        if self.loss:
-            return {"schema": SCHEMA_LOSS, **document}
-        del document["loss"]
-        if self.placements:
-            return {"schema": SCHEMA_PLACEMENTS, **document}
-        del document["placements"]
-        if self.application:
-            return {"schema": SCHEMA_APPLICATION, **document}
-        del document["application"]
-        if self.variants:
-            return {"schema": SCHEMA_VARIANTS, **document}
-        del document["variants"]
-        if not self.golden.margins:
-            del document["golden"]["margins"]
-        return {"schema": SCHEMA_MARGINS if self.golden.margins else SCHEMA, **document}
+        return {"schema": SCHEMA, **asdict(self)}
 
     def file(self, path: str) -> FileEntry:
         return next(f for f in self.files if f.path == path)
@@ -231,17 +209,11 @@ def _parse(data: bytes) -> Manifest:
         )
     except (ValueError, RecursionError) as error:
         raise bad("document", "JSON", error) from None
-    there = set(raw) if isinstance(raw, dict) else set()
-    left_out, schemas = _forms(there)
-    fields = [f for f in Manifest.__dataclass_fields__ if f not in left_out]
-    root = keys_of(raw, "", ("schema", *fields))
-    if root["schema"] not in schemas:
-        raise bad("schema", " or ".join(schemas), root["schema"])
+    # Before the keys: of another schema, they are not what is wrong.
+    if isinstance(raw, dict) and "schema" in raw and raw["schema"] != SCHEMA:
+        raise bad("schema", SCHEMA, raw["schema"])
+    root = keys_of(raw, "", ("schema", *Manifest.__dataclass_fields__))
     parsed = _manifest(root)
-    if root["schema"] == SCHEMA_VARIANTS and not parsed.variants:
-        raise bad("variants", "at least one, or no such key", "none")
-    if root["schema"] == SCHEMA_PLACEMENTS and not parsed.placements:
-        raise bad("placements", "at least one, or no such key", "none")
     if len(parsed.placements) > MOST_PLACEMENTS:
         raise bad("placements", f"at most {MOST_PLACEMENTS}", len(parsed.placements))
     _check_variants(parsed)
@@ -249,19 +221,6 @@ def _parse(data: bytes) -> Manifest:
     if (expected := content_id(root)) != parsed.id:
         raise bad("id", expected, parsed.id)
     return parsed
-
-
-def _forms(there: AbstractSet[str]) -> Tuple[Set[str], Tuple[str, ...]]:
-    """The keys that a document with the keys `there` need not have, and the schemas it may name."""
-    if "loss" in there:
-        return set(), (SCHEMA_LOSS,)
-    if "placements" in there:
-        return {"loss"}, (SCHEMA_PLACEMENTS,)
-    if "application" in there:
-        return {"loss", "placements"}, (SCHEMA_APPLICATION,)
-    if "variants" in there:
-        return {"loss", "placements", "application"}, (SCHEMA_VARIANTS,)
-    return {"loss", "placements", "application", "variants"}, (SCHEMA, SCHEMA_MARGINS)
 
 
 def _canonical(document: Mapping[str, Any]) -> bytes:
@@ -296,12 +255,13 @@ def _variant(raw: object, where: str) -> Variant:
         each(keys["inputs"], f"{where}.inputs", tensor_of),
         each(keys["outputs"], f"{where}.outputs", tensor_of),
         each(keys["operators"], f"{where}.operators", operator_of),
-        golden_of(keys["golden"], f"{where}.golden", with_margins=True),
+        golden_of(keys["golden"], f"{where}.golden"),
     )
 
 
 def _manifest(root: Dict[str, Any]) -> Manifest:
     model = keys_of(root["model"], "model", ("name", "sha256"))
+    application, loss = root["application"], root["loss"]
     return Manifest(
         id=matching(root["id"], "id", RELEASE_ID, "16 hex digits"),
         kit_version=text(root["kit_version"], "kit_version"),
@@ -316,20 +276,13 @@ def _manifest(root: Dict[str, Any]) -> Manifest:
         outputs=each(root["outputs"], "outputs", tensor_of),
         operators=each(root["operators"], "operators", operator_of),
         simd=text(root["simd"], "simd"),
-        golden=golden_of(root["golden"], "golden", root["schema"] != SCHEMA),
+        golden=golden_of(root["golden"], "golden"),
         files=each(root["files"], "files", _file),
-        variants=each(root.get("variants", ()), "variants", _variant),
-        application=_application(root),
-        placements=each(root.get("placements", ()), "placements", placement_of),
-        loss=loss_of(root["loss"], "loss") if "loss" in root else None,
+        variants=each(root["variants"], "variants", _variant),
+        application=None if application is None else application_of(application),
+        placements=each(root["placements"], "placements", placement_of),
+        loss=None if loss is None else loss_of(loss, "loss"),
     )
-
-
-def _application(root: Dict[str, Any]) -> Optional[ApplicationSpec]:
-    """None where there is none, which releases with placements say."""
-    raw = root.get("application")
-    none = raw is None and root["schema"] != SCHEMA_APPLICATION
-    return None if none else application_of(raw)
 
 
 def _check_variants(m: Manifest) -> None:

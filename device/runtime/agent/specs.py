@@ -164,14 +164,13 @@ def memory_of(raw: object, where: str) -> Memory:
     return Memory(**{k: whole(v, f"{where}.{k}") for k, v in keys.items()})
 
 
-def golden_of(raw: object, where: str, with_margins: bool) -> GoldenFiles:
-    names = [n for n in GoldenFiles.__dataclass_fields__ if with_margins or n != "margins"]
-    keys = keys_of(raw, where, tuple(names))
+def golden_of(raw: object, where: str) -> GoldenFiles:
+    keys = keys_of(raw, where, tuple(GoldenFiles.__dataclass_fields__))
     return GoldenFiles(
         each(keys["inputs"], f"{where}.inputs", path_of),
         each(keys["outputs"], f"{where}.outputs", path_of),
         each(keys["tolerances"], f"{where}.tolerances", number),
-        each(keys.get("margins", ()), f"{where}.margins", _optional_path),
+        each(keys["margins"], f"{where}.margins", _optional_path),
     )
 
 

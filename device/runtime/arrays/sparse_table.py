@@ -1,6 +1,6 @@
 """What is known of sparse matrices on a board: features of a matrix → how to store it.
 
-A table is JSON of the schema edgekit.kb.spmv/1; kb/tables/spmv holds the kit's, `edgekit tune
+A table is JSON of the schema edgekit.kb.spmv/2; kb/tables/spmv holds the kit's, `edgekit tune
 spmv` writes the user's. A look-up is exact, then the nearest row of equal spread and band, then
 the patent's rule; every answer says which.
 """
@@ -17,7 +17,6 @@ from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings
 from edgekit.device.runtime.errors import InputError
 
 SCHEMA = "edgekit.kb.spmv/2"
-_BEFORE = "edgekit.kb.spmv/1"  # has null where the rule is best
 _RULE = "patent"  # settings: those of the patent's rule, which nothing beat
 ROWS_SEQUENCE = (100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000)
 MEAN_SEQUENCE = (1, 3, 10, 30, 100, 300, 1_000)
@@ -135,10 +134,10 @@ def read_table(path: Path) -> SpmvTable:
     """The table in a file; InputError if it is damaged or of another schema."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-        if document["schema"] not in (SCHEMA, _BEFORE):
+        if document["schema"] != SCHEMA:
             raise InputError(
                 f"{path}: expected schema {SCHEMA}, found {document['schema']}; "
-                "make it anew: edgekit tune spmv"
+                "measure it again: edgekit tune spmv"
             )
         rows = tuple(_row(row) for row in document["rows"])
         return SpmvTable(str(document["platform"]), rows)
@@ -147,7 +146,7 @@ def read_table(path: Path) -> SpmvTable:
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(
             f"{path}: expected a table of SpMV ({SCHEMA}), found: {error}; "
-            "make it anew: edgekit tune spmv"
+            "measure it again: edgekit tune spmv"
         ) from None
 
 
@@ -158,7 +157,7 @@ def _document(row: Row) -> Dict[str, Any]:
 def _row(raw: Mapping[str, Any]) -> Row:
     fields: Dict[str, Any] = dict(raw)
     key, how = Key(**fields.pop("key")), fields.pop("settings")
-    settings = None if how in (_RULE, None) else BlockSettings.of(how)
+    settings = None if how == _RULE else BlockSettings.of(how)
     return Row(key, settings, str(fields["matrix"]), float(fields["ratio"]))
 
 

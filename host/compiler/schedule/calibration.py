@@ -15,7 +15,6 @@ from edgekit.host.errors import InputError
 from edgekit.kb.targets.board import BoardProfile
 
 SCHEMA = "edgekit.cost/1"
-_LATER = {"floats": 0.0}  # amounts that older files do not have, nor what was fitted to them
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ def _parse(document: Any) -> Calibration:
     if document["schema"] != SCHEMA:
         raise ValueError(f"schema {document['schema']}")
     families = {
-        name: tuple(_number({**_LATER, **values}[amount]) for amount in AMOUNTS)
+        name: tuple(_number(values[amount]) for amount in AMOUNTS)
         for name, values in document["families"].items()
     }
     scale = _number(document["scale"])

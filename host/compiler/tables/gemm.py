@@ -6,16 +6,9 @@ import functools
 import logging
 from pathlib import Path
 
-from edgekit.host.common.files import write_whole
 from edgekit.host.compiler.tables.user_files import user_file
 from edgekit.host.errors import InputError
-from edgekit.kb.tables.gemm_file import (
-    KnowledgeBaseError,
-    board_table,
-    is_old,
-    load_table,
-    table_text,
-)
+from edgekit.kb.tables.gemm_file import KnowledgeBaseError, board_table, load_table
 from edgekit.kb.tables.gemm_table import KnowledgeBase
 from edgekit.kb.tables.paths import found_tables, shipped_folder
 from edgekit.kb.targets.board import BoardProfile
@@ -41,7 +34,6 @@ def table_of(board: BoardProfile) -> KnowledgeBase:
     InputError for one that cannot be read."""
     own = user_table(board)
     try:
-        _renew(own)
         table = board_table(board, own.parent)
     except KnowledgeBaseError as error:
         raise InputError(str(error)) from None
@@ -56,7 +48,7 @@ def left_out(table: KnowledgeBase, path: Path, board: BoardProfile) -> str:
     count, first = len(table.skipped), table.skipped[0]
     return (
         f"{path}: {count} of {count + len(table.rows) + len(table.operators)} rows are not used; "
-        f"the first, {first}; build the table anew: edgekit kb build --board {board.name}, or "
+        f"the first, {first}; build the table again: edgekit kb build --board {board.name}, or "
         "remove it"
     )
 
@@ -73,16 +65,3 @@ def read_table(path: Path) -> KnowledgeBase:
         return load_table(path)
     except KnowledgeBaseError as error:
         raise InputError(str(error)) from None
-
-
-def _renew(path: Path) -> None:
-    """Writes a user's table of an older edgekit in today's form, once."""
-    if not (path.is_file() and is_old(path)):
-        return
-    table = load_table(path)
-    try:
-        write_whole(path, table_text(table).encode())
-    except OSError:
-        return  # it is read as it is
-    count = len(table.rows) + len(table.operators)
-    _LOG.warning("%s: written anew in the form of this edgekit: %d rows", path, count)

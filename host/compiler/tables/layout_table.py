@@ -2,7 +2,7 @@
 
 A table is JSON: operators that a board ran one by one, by kernel, each with its products, values,
 pieces and inputs, and how many nanoseconds it took, or estimated cycles, or instructions on an
-emulator. Older tables lack some sizes.
+emulator.
 A table beside another one with the same operators names that, and has costs alone; for vectors of
 another length, before a cost, the products and values, or the pieces, that differ. A cost is a sum
 of rates that fits all operators of a kernel, times what the most similar ones deviate from it: so
@@ -24,13 +24,13 @@ import numpy as np
 
 from edgekit.device.runtime.errors import InputError
 
-SCHEMA, _OLD_SCHEMA = "edgekit.kb.layouts/2", "edgekit.kb.layouts/1"
+SCHEMA = "edgekit.kb.layouts/2"
 KERNELS = (
     "dense", "sparse", "depthwise", "planar_depthwise", "transpose", "dense_row", "sparse_row",
     "dense_rows", "sparse_rows",
 )  # fmt: skip
-WINDOWS = ("dense_window", "sparse_window")  # both, or none in tables that are older
-CODES = ("dense_codes", "sparse_codes")  # the same: layers of 8-bit codes over points
+WINDOWS = ("dense_window", "sparse_window")  # both or none: x86 has no such kernels
+CODES = ("dense_codes", "sparse_codes")  # both or none: layers of 8-bit codes over points
 CHAIN = "chain"  # of a depthwise and a 1x1 convolution on pixels; not in every table
 _SIZES = 4  # of a Work
 _NEAR = 0.05  # of squared logarithms: closer cases count alike
@@ -178,20 +178,21 @@ def _fitted(cases: Sequence[Case]) -> tuple[float, ...]:
 
 _Values = Annotated[list[int], msgspec.Meta(min_length=4, max_length=5)]  # sizes, cost
 _Beside = int | Annotated[list[int], msgspec.Meta(min_length=2, max_length=3)]
-_OldCase = tuple[str, int, int, int, int]  # kernel, products, values, pieces, cost
+
+
+class _Head(msgspec.Struct):
+    schema: str
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
     schema: str
     platform: str
     unit: str
-    cases: dict[str, list[_Values]] | list[_OldCase] = {}  # by kernel; a list until schema 1
+    cases: dict[str, list[_Values]] = {}  # by kernel
     like: str = ""  # the platform whose cases these `costs` are of
     costs: dict[str, list[_Beside]] = {}
 
     def every_case(self, folder: Path) -> tuple[Case, ...]:
-        if isinstance(self.cases, list):
-            return tuple(Case(k, Work(*work), float(cost)) for k, *work, cost in self.cases)
         if not self.like:
             named = [(kernel, case) for kernel, cases in self.cases.items() for case in cases]
             return tuple(Case(kernel, Work(*work), float(cost)) for kernel, (*work, cost) in named)
@@ -209,21 +210,27 @@ def read_layouts(path: Path) -> LayoutTable:
     file = _read(path)
     cases = file.every_case(path.parent)
     named = {case.kernel for case in cases}
-    known = file.schema in (SCHEMA, _OLD_SCHEMA)
     optional = [named & set(pair) for pair in (WINDOWS, CODES)]
     is_whole = named - {CHAIN} == {*KERNELS}.union(*optional)
     is_whole &= all(len(pair) != 1 for pair in optional)
-    if not known or not is_whole or min(c.cost for c in cases) <= 0:
+    if not is_whole or min(c.cost for c in cases) <= 0:
         raise InputError(
-            f"{path}: expected {SCHEMA} with costs of {', '.join(KERNELS)}, found "
-            f"{file.schema} with {', '.join(sorted(named))}; measure it anew: edgekit tune layouts"
+            f"{path}: expected costs above 0 of {', '.join(KERNELS)}, found "
+            f"{', '.join(sorted(named)) or 'none'}; measure it again: edgekit tune layouts"
         )
     return LayoutTable(file.platform, file.unit, cases)
 
 
 def _read(path: Path) -> _File:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=_File)
+        data = path.read_bytes()
+        schema = msgspec.json.decode(data, type=_Head).schema
+        if schema != SCHEMA:
+            raise InputError(
+                f"{path}: expected schema {SCHEMA}, found {schema}; "
+                "measure it again: edgekit tune layouts"
+            )
+        return msgspec.json.decode(data, type=_File)
     except OSError as error:
         raise InputError(f"{path}: expected a table of layouts, found: {error.strerror}") from None
     except msgspec.DecodeError as error:

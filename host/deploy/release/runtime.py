@@ -48,10 +48,6 @@ _ERRORS: dict[str, type[EdgekitError]] = {
 }
 
 
-class _UnknownCommandError(Exception):
-    """The runtime is of an older kit."""
-
-
 def root_of(name: str) -> str:
     """The folder of the model `name` below the board's; that of the default one, which has none,
     is the board's own. InputError if no folder may have that name."""
@@ -102,24 +98,15 @@ class BoardRuntime:
         return self.call("release", *arguments, deadline=deadline)
 
     def talk_to_release(self, *arguments: str, magic: bytes) -> Stream:
-        """Starts a command of the release to talk to, once it said `magic`. If the release's
-        runtime does not know it yet, this kit's own does. Raises the error that comes in place of
-        `magic`."""
-        try:
-            return self._talk(("release", *arguments), magic)
-        except _UnknownCommandError:
-            return self._talk(arguments, magic)
-
-    def _talk(self, arguments: tuple[str, ...], magic: bytes) -> Stream:
+        """Starts a command of the release to talk to, once it said `magic`. Raises the error that
+        comes in place of `magic`."""
         stream, done = self._try_to_talk(arguments, magic)
         if done and _is_broken(done):
             self._send()
             stream, done = self._try_to_talk(arguments, magic)
         if done is None:
             return stream
-        if done.exit_code == 2 and b"invalid choice" in done.stdout:
-            raise _UnknownCommandError
-        self._document(arguments[arguments[0] == "release"], done)
+        self._document(arguments[0], done)
         raise EdgekitError(
             f"board '{self._transport.board}': {arguments[0]}: expected a session, found another "
             "answer; deploy again"
@@ -128,8 +115,9 @@ class BoardRuntime:
     def _try_to_talk(
         self, arguments: tuple[str, ...], magic: bytes
     ) -> tuple[Stream, Completed | None]:
-        """Starts a command; how it ended, if it did not say `magic`."""
-        stream = self._transport.open(self._command(arguments), deadline=QUICK_SECONDS)
+        """Starts a command of the release; how it ended, if it did not say `magic`."""
+        command = self._command(("release", *arguments))
+        stream = self._transport.open(command, deadline=QUICK_SECONDS)
         try:
             said = b""
             while said != magic and said == magic[: len(said)]:

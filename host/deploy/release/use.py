@@ -80,11 +80,10 @@ def bench(
         if inputs is not None:
             transport.put(_to_npz(inputs), f"{folder}/in.npz", deadline=_RUN_SECONDS)
             options += ["--input", f"{folder}/in.npz"]
-        runtime, deadline = BoardRuntime(transport, name), _RUN_SECONDS + seconds
-        if hotspots:  # by this kit's runtime: that of an older release knows nothing of them
-            document = runtime.call("bench", *options, "--hotspots", deadline=deadline)
-        else:
-            document = runtime.call_release("bench", *options, deadline=deadline)
+        if hotspots:
+            options.append("--hotspots")
+        runtime = BoardRuntime(transport, name)
+        document = runtime.call_release("bench", *options, deadline=_RUN_SECONDS + seconds)
     finally:
         if inputs is not None:
             transport.remove(folder, deadline=QUICK_SECONDS)

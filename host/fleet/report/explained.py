@@ -108,7 +108,7 @@ def _decided(
         runner_up=runner_up,
         members=tuple(_member(m) for m in found["members"] or ()),
         bytes=found["bytes"],
-        start_us=found.get("start_us"),  # not in what older kits kept
+        start_us=found["start_us"],
         nna=_layer(layer) if layer else found.get("not_on_nna"),
     )
 
@@ -154,6 +154,6 @@ def _method(found: Mapping[str, Any]) -> str:
     """What was decided, or could have been, in words: in_place 6x12 f32, 48 rows at a time."""
     how = found["method"]
     tile = f" {how['mr']}x{how['nr']}" if how.get("mr") else ""
-    rows = found.get("band_rows")  # not in what older kits kept
+    rows = found["band_rows"]
     band = f", {rows} rows at a time" if rows else ""
     return f"{how['family']}{tile} {how['precision']}{band}"

@@ -1,7 +1,7 @@
 """Every measured product, operator and order, in one SQLite file under the user's data folder.
 
-SQLite's journal makes each `add` whole or nothing, also when the process or the machine dies, and
-lets several tuners write at once. The schema has a version; older files are migrated on opening.
+SQLite's journal makes each `add` atomic, also when the process or the machine dies, and lets
+several tuners write at once. A file whose schema has another version is refused.
 """
 
 from __future__ import annotations
@@ -32,60 +32,42 @@ from edgekit.kb.tables.method import Method, split_of
 from edgekit.kb.tables.operator_history import OperatorMeasurement
 
 _WAIT_SECONDS = 30  # for another writer
-_MIGRATIONS: tuple[str, ...] = (
-    """
-    CREATE TABLE gemm (
-        id INTEGER PRIMARY KEY,
-        board TEXT NOT NULL, platform TEXT NOT NULL, dtype TEXT NOT NULL,
-        threads INTEGER NOT NULL,
-        m INTEGER NOT NULL, k INTEGER NOT NULL, n INTEGER NOT NULL,
-        mc INTEGER NOT NULL, kc INTEGER NOT NULL, nc INTEGER NOT NULL,
-        pack_a INTEGER NOT NULL, pack_b INTEGER NOT NULL,
-        mr INTEGER NOT NULL, nr INTEGER NOT NULL,
-        seconds REAL NOT NULL, default_seconds REAL NOT NULL, spread REAL NOT NULL,
-        "when" TEXT NOT NULL, kit_version TEXT NOT NULL, source TEXT NOT NULL
-    );
-    CREATE INDEX gemm_product ON gemm (platform, dtype, threads, m, k, n);
-    """,
-    """
-    ALTER TABLE gemm ADD COLUMN split TEXT NOT NULL DEFAULT 'm';
-    ALTER TABLE gemm ADD COLUMN unit TEXT NOT NULL DEFAULT 'seconds';
-    ALTER TABLE gemm ADD COLUMN packed TEXT NOT NULL DEFAULT 'none';
-    ALTER TABLE gemm RENAME COLUMN seconds TO cost;
-    ALTER TABLE gemm RENAME COLUMN default_seconds TO default_cost;
-    UPDATE gemm SET unit = 'instructions', source = 'tuner' WHERE source = 'instructions';
-    """,
-    "ALTER TABLE gemm ADD COLUMN cpu TEXT NOT NULL DEFAULT '';",
-    """
-    CREATE TABLE operators (
-        id INTEGER PRIMARY KEY,
-        board TEXT NOT NULL, platform TEXT NOT NULL, model TEXT NOT NULL, operator TEXT NOT NULL,
-        form TEXT NOT NULL, threads INTEGER NOT NULL,
-        m INTEGER NOT NULL, k INTEGER NOT NULL, n INTEGER NOT NULL,
-        family TEXT NOT NULL, precision TEXT NOT NULL,
-        mr INTEGER NOT NULL, nr INTEGER NOT NULL, split TEXT NOT NULL,
-        cost REAL NOT NULL, default_cost REAL NOT NULL,
-        "when" TEXT NOT NULL, kit_version TEXT NOT NULL, source TEXT NOT NULL, unit TEXT NOT NULL
-    );
-    CREATE INDEX operators_platform ON operators (platform);
-    """,
-    """
-    CREATE TABLE orders (
-        id INTEGER PRIMARY KEY,
-        board TEXT NOT NULL, platform TEXT NOT NULL, model TEXT NOT NULL, part TEXT NOT NULL,
-        graph TEXT NOT NULL, run_order TEXT NOT NULL, searched TEXT NOT NULL,
-        threads INTEGER NOT NULL, cost REAL NOT NULL, default_cost REAL NOT NULL,
-        "when" TEXT NOT NULL, kit_version TEXT NOT NULL, source TEXT NOT NULL, unit TEXT NOT NULL
-    );
-    CREATE INDEX orders_platform ON orders (platform);
-    """,
-    """
-    ALTER TABLE operators ADD COLUMN kc INTEGER NOT NULL DEFAULT 0;
-    ALTER TABLE operators ADD COLUMN members INTEGER NOT NULL DEFAULT 1;
-    """,
-    "ALTER TABLE operators ADD COLUMN band INTEGER;",
-)
-_VERSION = len(_MIGRATIONS)
+_VERSION = 7
+_SCHEMA = """
+CREATE TABLE gemm (
+    id INTEGER PRIMARY KEY,
+    board TEXT NOT NULL, platform TEXT NOT NULL, dtype TEXT NOT NULL,
+    threads INTEGER NOT NULL,
+    m INTEGER NOT NULL, k INTEGER NOT NULL, n INTEGER NOT NULL,
+    mc INTEGER NOT NULL, kc INTEGER NOT NULL, nc INTEGER NOT NULL,
+    pack_a INTEGER NOT NULL, pack_b INTEGER NOT NULL,
+    mr INTEGER NOT NULL, nr INTEGER NOT NULL, split TEXT NOT NULL,
+    cost REAL NOT NULL, default_cost REAL NOT NULL, spread REAL NOT NULL,
+    "when" TEXT NOT NULL, kit_version TEXT NOT NULL, source TEXT NOT NULL, unit TEXT NOT NULL,
+    packed TEXT NOT NULL, cpu TEXT NOT NULL
+);
+CREATE INDEX gemm_product ON gemm (platform, dtype, threads, m, k, n);
+CREATE TABLE operators (
+    id INTEGER PRIMARY KEY,
+    board TEXT NOT NULL, platform TEXT NOT NULL, model TEXT NOT NULL, operator TEXT NOT NULL,
+    form TEXT NOT NULL, threads INTEGER NOT NULL,
+    m INTEGER NOT NULL, k INTEGER NOT NULL, n INTEGER NOT NULL,
+    family TEXT NOT NULL, precision TEXT NOT NULL,
+    mr INTEGER NOT NULL, nr INTEGER NOT NULL, split TEXT NOT NULL,
+    kc INTEGER NOT NULL, members INTEGER NOT NULL, band INTEGER,
+    cost REAL NOT NULL, default_cost REAL NOT NULL,
+    "when" TEXT NOT NULL, kit_version TEXT NOT NULL, source TEXT NOT NULL, unit TEXT NOT NULL
+);
+CREATE INDEX operators_platform ON operators (platform);
+CREATE TABLE orders (
+    id INTEGER PRIMARY KEY,
+    board TEXT NOT NULL, platform TEXT NOT NULL, model TEXT NOT NULL, part TEXT NOT NULL,
+    graph TEXT NOT NULL, run_order TEXT NOT NULL, searched TEXT NOT NULL,
+    threads INTEGER NOT NULL, cost REAL NOT NULL, default_cost REAL NOT NULL,
+    "when" TEXT NOT NULL, kit_version TEXT NOT NULL, source TEXT NOT NULL, unit TEXT NOT NULL
+);
+CREATE INDEX orders_platform ON orders (platform)
+"""
 _COLUMNS = (
     "board", "platform", "dtype", "threads", "m", "k", "n", "mc", "kc", "nc", "pack_a", "pack_b",
     "mr", "nr", "split", "cost", "default_cost", "spread", "when", "kit_version", "source", "unit",
@@ -119,7 +101,7 @@ class History:
             )
             self._use_journal()
             self._db.execute("PRAGMA synchronous = FULL")
-            self._migrate()
+            self._create()
 
     def __enter__(self) -> History:
         return self
@@ -224,19 +206,20 @@ class History:
                     raise
                 time.sleep(0.02)
 
-    def _migrate(self) -> None:
+    def _create(self) -> None:
         if self._version() == _VERSION:
             return  # without a lock: many open the history while one writes
         with self._transaction():
             version = self._version()
-            if version > _VERSION:
+            if version == _VERSION:
+                return  # made by another program just now
+            if version:
                 raise InputError(
-                    f"{self.path}: expected a history of version {_VERSION} or older, found "
-                    f"{version}; update edgekit, or move the file away"
+                    f"{self.path}: expected a history of version {_VERSION}, found {version}; "
+                    "move the file away to start a new one"
                 )
-            for step in _MIGRATIONS[version:]:
-                for statement in filter(str.strip, step.split(";")):
-                    self._db.execute(statement)
+            for statement in _SCHEMA.split(";"):
+                self._db.execute(statement)
             self._db.execute(f"PRAGMA user_version = {_VERSION}")
 
     def _version(self) -> int:

@@ -230,13 +230,15 @@ def test_costs_without_their_cases_are_refused(tmp_path, old, new):
         read_layouts(path)
 
 
-def test_a_table_of_an_older_edgekit_is_read(tmp_path):
-    known, path = _table(), tmp_path / "old.json"
-    cases = [[c.kernel, *map(int, c.work.sizes[:3]), round(c.cost)] for c in known.cases]
+def test_a_table_of_another_schema_is_refused_in_one_line(tmp_path):
+    path = tmp_path / "old.json"
     head = {"schema": "edgekit.kb.layouts/1", "platform": "test", "unit": "nanoseconds"}
-    path.write_text(json.dumps({**head, "cases": cases}))
-    assert sorted(read_layouts(path).cases, key=str) == sorted(
-        (replace(c, cost=float(round(c.cost))) for c in known.cases), key=str
+    path.write_text(json.dumps({**head, "cases": [["dense", 1, 1, 1, 5]]}))
+    with pytest.raises(TableError) as caught:
+        read_layouts(path)
+    assert str(caught.value) == (
+        f"{path}: expected schema edgekit.kb.layouts/2, found edgekit.kb.layouts/1; "
+        "measure it again: edgekit tune layouts"
     )
 
 

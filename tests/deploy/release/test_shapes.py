@@ -118,8 +118,7 @@ def test_several_in_python(path: Path, artifacts: tuple[Artifact, ...]) -> None:
     assert [v.shapes["x"] for v in made.every_variant()] == _SHAPES
     assert made.most_memory() == made.variants[1].memory
     one = compile_model(path, input_shapes={"x": _SHAPES[0]}).manifest
-    assert not one.variants and b"edgekit.bundle/3" not in one.to_json()
-    assert b"variants" not in one.to_json()
+    assert not one.variants
 
 
 def test_the_variant_that_fails_is_named(path: Path) -> None:
@@ -136,8 +135,6 @@ def test_a_bundle_with_variants_is_read_back(bundle: Bundle, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        (lambda m: m.update(variants=[]), "variants: expected at least one"),
-        (lambda m: m.update(schema="edgekit.bundle/1"), "schema: expected edgekit.bundle/3"),
         (lambda m: m["variants"][0].update(inputs=m["inputs"]), "each set of input shapes once"),
         (lambda m: m["variants"][0]["inputs"][0].update(name="z"), "names and types"),
         (lambda m: m["variants"][0].update(library="model.so"), "not in both"),

@@ -88,13 +88,16 @@ def test_a_table_is_read_as_it_was_written(tmp_path):
     assert read_table(path).text() == table.text()
 
 
-def test_a_table_that_says_null_where_the_rule_is_best_is_still_read(tmp_path):
+def test_a_table_of_another_schema_is_refused_in_one_line(tmp_path):
     table = SpmvTable("cortex-a57", (Row(key_of(_FEATURES), None, "banded:3000:5", 1.0),))
-    now, before = tmp_path / "now.json", tmp_path / "before.json"
-    now.write_text(table.text())
-    assert '"settings": "patent"' in table.text()
-    before.write_text(table.text().replace('"patent"', "null").replace("spmv/2", "spmv/1"))
-    assert read_table(now) == read_table(before) == table
+    path = tmp_path / "table.json"
+    path.write_text(table.text().replace("spmv/2", "spmv/1"))
+    with pytest.raises(InputError) as caught:
+        read_table(path)
+    assert str(caught.value) == (
+        f"{path}: expected schema edgekit.kb.spmv/2, found edgekit.kb.spmv/1; "
+        "measure it again: edgekit tune spmv"
+    )
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"schema": "other/1"}', "[]", '{"schema": 1'])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from random import Random
 
@@ -113,18 +112,6 @@ def test_what_was_measured_is_kept_and_used():
     assert calibration_of(BOARD) == found
     assert CostModel.of(BOARD) == CostModel(BOARD, found)
     assert CostModel.of(load_board("a76")).measured is None
-
-
-def test_a_file_of_before_prices_knew_floats_is_read():
-    found = calibrate(_samples(0.0), BOARD, True)
-    file = save_calibration(BOARD, found)
-    document = json.loads(file.read_text())
-    for values in document["families"].values():
-        del values["floats"]
-    file.write_text(json.dumps(document))
-    again = calibration_of(BOARD)
-    assert again is not None and again.scale == found.scale
-    assert again.families == {n: (*v[:-1], 0.0) for n, v in found.families.items()}
 
 
 @pytest.mark.parametrize(

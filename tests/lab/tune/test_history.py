@@ -158,33 +158,17 @@ def test_a_csv_without_its_columns_is_refused(tmp_path: Path):
         read_csv(path, "0.1.0", "now")
 
 
-_VERSION_1 = """
-CREATE TABLE gemm (
-    id INTEGER PRIMARY KEY,
-    board TEXT NOT NULL, platform TEXT NOT NULL, dtype TEXT NOT NULL, threads INTEGER NOT NULL,
-    m INTEGER NOT NULL, k INTEGER NOT NULL, n INTEGER NOT NULL,
-    mc INTEGER NOT NULL, kc INTEGER NOT NULL, nc INTEGER NOT NULL,
-    pack_a INTEGER NOT NULL, pack_b INTEGER NOT NULL, mr INTEGER NOT NULL, nr INTEGER NOT NULL,
-    seconds REAL NOT NULL, default_seconds REAL NOT NULL, spread REAL NOT NULL,
-    "when" TEXT NOT NULL, kit_version TEXT NOT NULL, source TEXT NOT NULL
-);
-CREATE INDEX gemm_product ON gemm (platform, dtype, threads, m, k, n);
-INSERT INTO gemm VALUES (1, 'a57', 'cortex-a57', 'f32', 1, 64, 32, 16, 64, 256, 512, 1, 0, 8, 8,
-    1e-3, 2e-3, 0.01, '2026-01-01T00:00:00Z', '0.1.0', 'tuner');
-INSERT INTO gemm VALUES (2, 'a57', 'cortex-a57', 'f32', 1, 64, 32, 16, 64, 256, 512, 1, 0, 8, 8,
-    1e6, 2e6, 0.01, '2026-01-01T00:00:00Z', '0.1.0', 'instructions');
-PRAGMA user_version = 1;
-"""
-
-
-def test_a_history_of_version_1_is_migrated(tmp_path: Path):
-    path = tmp_path / "old.sqlite"
+@pytest.mark.parametrize("version", [1, 6, 8])
+def test_a_history_of_another_version_is_refused_in_one_line(tmp_path: Path, version: int):
+    path = tmp_path / "h.sqlite"
     with sqlite3.connect(path) as db:
-        db.executescript(_VERSION_1)
-    time, counted = _read(path)
-    assert time == measured()
-    assert counted == replace(measured(), cost=1e6, default_cost=2e6, unit="instructions")
-    assert _read(path) == [time, counted]
+        db.execute(f"PRAGMA user_version = {version}")
+    with pytest.raises(InputError) as caught:
+        History(path)
+    assert str(caught.value) == (
+        f"{path}: expected a history of version 7, found {version}; "
+        "move the file away to start a new one"
+    )
 
 
 def test_what_is_known_is_not_stored_again(tmp_path: Path):

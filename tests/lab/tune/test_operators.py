@@ -104,18 +104,6 @@ def test_operators_of_a_history_that_cannot_be_are_skipped(tmp_path):
     assert read.skipped == 2 and read.measurements == [measured(0.9)]
 
 
-def test_a_history_of_an_older_kit_gets_room_for_operators(tmp_path):
-    path = tmp_path / "h.sqlite"
-    History(path).close()
-    with sqlite3.connect(path) as db:
-        db.execute("DROP TABLE operators")
-        db.execute("DROP TABLE orders")
-        db.execute("PRAGMA user_version = 3")
-    with History(path) as history:
-        history.add_operators([measured(0.8)])
-        assert history.read_operators().measurements == [measured(0.8)]
-
-
 @pytest.fixture
 def subject(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Subject:
     monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path))
