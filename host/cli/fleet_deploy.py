@@ -194,11 +194,12 @@ def _profile_store() -> ProfileStore | None:
     from importlib.util import find_spec
 
     from edgekit.host.cli.output import note
+    from edgekit.host.common.paths import install_command
     from edgekit.host.fleet.profiles import ProfileStore
 
     if find_spec("pyarrow") and find_spec("duckdb"):
         return ProfileStore()
-    note("latency is not compared: pip install 'edgekit[profiles]'")
+    note(f"latency is not compared; to compare it: {install_command('profiles')}")
     return None
 
 

@@ -1,9 +1,17 @@
-"""The folders in which edgekit keeps things on the host. EDGEKIT_HOME moves all of it."""
+"""The folders in which edgekit keeps things on the host, all moved by EDGEKIT_HOME, and how to add
+to the installation that runs.
+"""
 
 from __future__ import annotations
 
 import os
+import shlex
+import sys
 from pathlib import Path
+
+import edgekit.host
+
+DISTRIBUTION = "edgekit-compiler"  # `edgekit` is another project on the public index
 
 
 def data_folder() -> Path:
@@ -24,6 +32,15 @@ def config_folder() -> Path:
 def state_folder() -> Path:
     """What only tells what happened: the log."""
     return _folder("user_state_path", "state")
+
+
+def install_command(extra: str) -> str:
+    """What installs an extra of pyproject.toml where edgekit runs: into its Python, from its
+    checkout if it runs from one."""
+    root = Path(edgekit.host.__file__).resolve().parents[1]
+    editable = (root / "pyproject.toml").is_file()
+    what = ["-e", f"{root}[{extra}]"] if editable else [f"{DISTRIBUTION}[{extra}]"]
+    return shlex.join([sys.executable, "-m", "pip", "install", *what])
 
 
 def _folder(kind: str, below: str) -> Path:

@@ -32,7 +32,7 @@ from edgekit.host.lab.history.tunable_ops import subject_of
 from edgekit.kb.tables.gemm_file import table_text
 from edgekit.kb.targets.board import load_board
 
-pytest.importorskip("duckdb", reason="no duckdb: pip install 'edgekit[profiles]'")
+pytest.importorskip("duckdb", reason="no duckdb: pip install -e '.[profiles]'")
 
 _BOARD = "rpi3"
 _TURNS = 5

@@ -6,21 +6,25 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import venv
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from edgekit.host.common.paths import DISTRIBUTION, cache_folder
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("host", "device", "kb")
 IMPORTS = "import edgekit.host, edgekit.device, edgekit.kb; print(edgekit.host.__file__)"
 
 
-def run(*command: str | Path, cwd: Path) -> str:
+def run(*command: str | Path, cwd: Path, **variables: str) -> str:
     # Without PYTHONPATH: what is imported must be what is installed.
-    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | variables
     done = subprocess.run(command, cwd=cwd, env=clean, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -66,6 +70,9 @@ def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A fresh environment that sees this one's dependencies, but not its editable edgekit."""
     folder = tmp_path_factory.mktemp("bare")
     venv.create(folder, with_pip=False, symlinks=True)
+    (site,) = (folder / "lib").glob("python*/site-packages")
+    # A .pth file adds a folder, but not what .pth files in that folder add.
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
     return folder / "bin" / "python"
 
 
@@ -100,6 +107,39 @@ def test_installed_wheel_imports(wheel: Path, bare_python: Path, tmp_path: Path)
     place = run(bare_python, "-c", IMPORTS, cwd=tmp_path)
     assert "site-packages" in place
     assert (bare_python.parent / "edgekit").exists()
+
+
+def test_the_wheel_compiles_deploys_and_runs_a_model_without_the_checkout(
+    wheel: Path, bare_python: Path, tmp_path: Path
+) -> None:
+    install(bare_python, wheel)
+    model, home = shutil.copy(ROOT / "models" / "okay_nabu.tflite", tmp_path), tmp_path / "home"
+    home.mkdir()
+    (home / "cache").symlink_to(cache_folder())  # what was compiled before
+    cache_folder().mkdir(parents=True, exist_ok=True)
+
+    def edgekit(*words: str | Path) -> str:
+        command = bare_python.parent / "edgekit"
+        return run(command, *words, cwd=tmp_path, EDGEKIT_HOME=str(home))
+
+    edgekit("compile", model, "-o", "model.ekb")
+    edgekit("deploy", "model.ekb")
+    assert "okay_nabu" in edgekit("status")
+    np.save(tmp_path / "sound.npy", np.zeros((1, 3, 40), np.int8))
+    edgekit("run", model, "--input", "sound.npy", "--output", "y.npz")
+    (output,) = np.load(tmp_path / "y.npz").values()
+    assert (output.shape, output.dtype) == ((1, 1), np.uint8)
+
+
+def test_an_installed_wheel_says_how_to_install_an_extra(
+    wheel: Path, bare_python: Path, tmp_path: Path
+) -> None:
+    install(bare_python, wheel)
+    program = (
+        "from edgekit.host.common.paths import install_command; print(install_command('onnx'))"
+    )
+    said = run(bare_python, "-c", program, cwd=tmp_path).strip()
+    assert said == f"{bare_python} -m pip install '{DISTRIBUTION}[onnx]'"
 
 
 def test_editable_install_imports_the_tree(
@@ -140,5 +180,11 @@ def test_the_wheel_says_what_it_is(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         name = next(n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
         metadata = archive.read(name).decode()
-    for key in ("Summary: ", "License-Expression: Apache-2.0", "Keywords: ", "Classifier: Topic"):
+    for key in (
+        f"Name: {DISTRIBUTION}\n",
+        "Summary: ",
+        "License-Expression: Apache-2.0",
+        "Keywords: ",
+        "Classifier: Topic",
+    ):
         assert key in metadata, key

@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from edgekit.device.runtime.agent.batch import framed
+from edgekit.host.common.paths import install_command
 from edgekit.host.common.text import printable
 from edgekit.host.errors import EdgekitError, IncompatibleError, InputError, UnreachableError
 
@@ -77,7 +78,7 @@ class Bus:
         except ImportError:
             raise InputError(
                 "expected nats-py, which talks to NATS, found it not installed; "
-                "install it: pip install 'edgekit[fleet]'"
+                f"install it: {install_command('fleet')}"
             ) from None
         self._nats: Any = nats
         self._servers = [one.strip() for one in url.split(",")]

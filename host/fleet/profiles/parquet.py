@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgekit.host.common.files import writing_whole
+from edgekit.host.common.paths import install_command
 from edgekit.host.common.text import printable
 from edgekit.host.errors import InputError, TransferError
 from edgekit.host.fleet.profiles.batch import Batch
@@ -63,7 +64,7 @@ def missing(name: str) -> InputError:
     """A library of the extra is not there."""
     return InputError(
         f"expected {name}, which keeps field profiles, found it not installed; "
-        "install it: pip install 'edgekit[profiles]'"
+        f"install it: {install_command('profiles')}"
     )
 
 

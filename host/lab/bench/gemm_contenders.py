@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgekit.device.runtime.arrays.gemm_library import GemmLibrary, Operand, Product
+from edgekit.host.common.paths import install_command
 from edgekit.host.lab.bench.gemm_cases import Case
 from edgekit.host.lab.bench.operands import empty
 
@@ -323,4 +324,4 @@ def _import(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise UnavailableError(f"not installed ({error}); pip install 'edgekit[peers]'") from None
+        raise UnavailableError(f"not installed ({error}); {install_command('peers')}") from None

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from edgekit.host.common.paths import install_command
 from edgekit.host.deploy.connections import connect_to
 from edgekit.host.errors import EdgekitError, InputError, UnreachableError
 from edgekit.host.lab.jobs.task import Report, Task, lost, run_task
@@ -41,7 +42,7 @@ class DaskPool:
         except ImportError:
             raise InputError(
                 "--cluster: expected the package distributed, found none; "
-                'install it: pip install "edgekit[fleet]"'
+                f"install it: {install_command('fleet')}"
             ) from None
         try:
             self._client = distributed.Client(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import re
 
 import numpy as np
 import pytest
 
+from edgekit.host.common.paths import install_command
 from edgekit.host.compiler.frontends import import_model, model_hash
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.errors import InputError
@@ -263,4 +265,4 @@ def test_doubles_and_no_protobuf(tmp_path, monkeypatch):
     path.with_suffix(".caffemodel").write_bytes(net.SerializeToString())
     assert import_model(path).outputs == ("y",)
     monkeypatch.setitem(__import__("sys").modules, "google.protobuf", None)
-    _refused(path, r"pip install 'edgekit\[caffe\]'")
+    _refused(path, rf"install it: {re.escape(install_command('caffe'))}$")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import sys
 
 import numpy as np
@@ -10,6 +11,7 @@ import onnx
 import pytest
 from onnx import TensorProto
 
+from edgekit.host.common.paths import install_command
 from edgekit.host.compiler.frontends import import_model, model_hash
 from edgekit.host.compiler.golden.vectors import golden_of
 from edgekit.host.compiler.ir import ops
@@ -234,7 +236,7 @@ def test_operands_that_do_not_fit_name_the_node(made, match, tmp_path):
 def test_without_the_package_one_line_says_how_to_get_it(tmp_path, monkeypatch):
     path = save(_convolution()[0], tmp_path)
     monkeypatch.setitem(sys.modules, "onnx", None)
-    _refused(path, r"pip install 'edgekit\[onnx\]'")
+    _refused(path, rf"install it: {re.escape(install_command('onnx'))}$")
 
 
 def test_a_flipped_bit_gives_a_graph_or_one_line(tmp_path):

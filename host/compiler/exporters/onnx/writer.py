@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from edgekit.host.common.paths import install_command
 from edgekit.host.compiler.exporters.onnx.rows import ROWS
 from edgekit.host.compiler.exporters.onnx.sink import Call, NodeRecord, Sink
 from edgekit.host.compiler.exporters.refusal import refused
@@ -67,7 +68,7 @@ def _package() -> Any:
     except ImportError:
         raise InputError(
             "expected the onnx package to write an ONNX model, found none; "
-            "install it: pip install 'edgekit[onnx]'"
+            f"install it: {install_command('onnx')}"
         ) from None
     return onnx
 

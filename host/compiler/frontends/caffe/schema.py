@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from edgekit.host.common.paths import install_command
 from edgekit.host.errors import InputError
 
 # Each field: name, type, default; a * after the type: repeated.
@@ -140,7 +141,7 @@ def protobuf() -> Any:
     except ImportError:
         raise InputError(
             "expected the protobuf package to read a Caffe model, found none; "
-            "install it: pip install 'edgekit[caffe]'"
+            f"install it: {install_command('caffe')}"
         ) from None
     return google.protobuf
 

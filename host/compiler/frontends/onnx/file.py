@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from edgekit.host.common.paths import install_command
 from edgekit.host.compiler.frontends.common.files import read_model_file
 from edgekit.host.compiler.frontends.common.names import shown_name
 from edgekit.host.compiler.ir.types import Array
@@ -152,7 +153,7 @@ def _package() -> Any:
     except ImportError:
         raise InputError(
             "expected the onnx package to read an ONNX model, found none; "
-            "install it: pip install 'edgekit[onnx]'"
+            f"install it: {install_command('onnx')}"
         ) from None
     return onnx
 
