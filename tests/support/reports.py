@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import re
 from collections.abc import Sequence
@@ -29,9 +30,16 @@ EDGES = (("first", "side"), ("first", "last"), ("side", "last"))
 def explanation(model: str = "tiny", operators: Sequence[tuple[str, str, int]] = OPERATORS) -> Any:
     """What the compiler would have said of it; the padding has no choice of kernels."""
     method = {"family": "in_place", "precision": "f32", "mr": 6, "nr": 8, "split": "m"}
-    other = {"method": {**method, "mr": 4}, "price": 1.25}
-    decided = {"method": method, "rule": "analytic", "why": "the least price", "runner_up": other}
+    other = {"method": {**method, "mr": 4}, "band_rows": None, "price": 1.25}
+    decided = {
+        "method": method,
+        "band_rows": None,
+        "rule": "analytic",
+        "why": "the least price",
+        "runner_up": other,
+    }
     plain = dict.fromkeys(decided)
+    starts = itertools.accumulate((cost for _, _, cost in operators), initial=0)
     return {
         "model": model,
         "operators": [
@@ -44,8 +52,9 @@ def explanation(model: str = "tiny", operators: Sequence[tuple[str, str, int]] =
                 "members": [],
                 "bytes": 4096,
                 "cost_us": cost,
+                "start_us": start,
             }
-            for name, op, cost in operators
+            for (name, op, cost), start in zip(operators, starts, strict=False)
         ],
         "edges": [list(edge) for edge in EDGES if {*edge} <= {name for name, _, _ in operators}],
         "memory": {"arena_bytes": 4096, "weights_bytes": 1024},

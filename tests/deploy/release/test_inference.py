@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import signal
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,11 +14,9 @@ import pytest
 from edgekit.device.runtime.agent.npz import Array
 from edgekit.device.runtime.agent.wire import MAGIC, pack, receive
 from edgekit.device.runtime.errors import InputError as DeviceInputError
-from edgekit.host.compiler.artifact import Artifact
 from edgekit.host.deploy.api import Device
-from edgekit.host.deploy.bundle import Bundle, SigningKey, build_bundle, runtime_pyz, sign_bundle
+from edgekit.host.deploy.bundle import Bundle
 from edgekit.host.errors import InputError, TransferError, UnreachableError
-from edgekit.kb.targets.board import load_board
 
 TinyBundle = Callable[..., Bundle]
 X = np.array([1, 2, 3, -4], np.float32)
@@ -139,24 +136,6 @@ def test_a_session_keeps_its_release_and_tells_of_another(device: Device, tiny: 
 def test_without_a_release_there_is_no_session(device: Device) -> None:
     with pytest.raises(InputError, match="expected a deployed model, found none"):
         device.open()
-
-
-def test_a_release_with_an_older_runtime_is_served_by_this_kits(
-    device: Device,
-    tiny_artifact: Callable[..., Artifact],
-    trusted: SigningKey,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    old = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(runtime_pyz())) as now, zipfile.ZipFile(old, "w") as made:
-        for name in now.namelist():
-            made.writestr(name, now.read(name).replace(b'"serve-session"', b'"not-there-yet"'))
-    with monkeypatch.context() as patch:
-        patch.setattr("edgekit.host.deploy.bundle.build.runtime_pyz", old.getvalue)
-        bundle = build_bundle(tiny_artifact(), load_board("local"))
-    device.deploy(sign_bundle(bundle, trusted))
-    outputs, _ = device.run({"x": X})
-    np.testing.assert_array_equal(outputs["y"], 2 * X + 1)
 
 
 def test_messages_that_are_none_or_too_long_are_refused() -> None:
