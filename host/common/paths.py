@@ -9,7 +9,7 @@ import shlex
 import sys
 from pathlib import Path
 
-import edgekit.host
+import edgekit.device
 
 DISTRIBUTION = "edgekit-compiler"  # `edgekit` is another project on the public index
 
@@ -37,7 +37,7 @@ def state_folder() -> Path:
 def install_command(extra: str) -> str:
     """What installs an extra of pyproject.toml where edgekit runs: into its Python, from its
     checkout if it runs from one."""
-    root = Path(edgekit.host.__file__).resolve().parents[1]
+    root = Path(next(iter(edgekit.device.__path__))).resolve().parent
     editable = (root / "pyproject.toml").is_file()
     what = ["-e", f"{root}[{extra}]"] if editable else [f"{DISTRIBUTION}[{extra}]"]
     return shlex.join([sys.executable, "-m", "pip", "install", *what])
