@@ -14,8 +14,7 @@ from edgekit.device.runtime.arrays.sparse_input import Csr
 from edgekit.device.runtime.arrays.sparse_pairs import Pairs, pack_pairs, pack_rows
 from edgekit.host.common.paths import cache_folder
 from edgekit.host.compiler.ir.types import Array
-from edgekit.host.compiler.toolchain.kernels import features_unit
-from edgekit.host.compiler.toolchain.sparse_units import sparse_units
+from edgekit.host.compiler.toolchain.kernels import features_unit, sparse_units
 from edgekit.host.compiler.toolchain.zig import Toolchain, Unit, kernels_folder
 from edgekit.kb.targets.board import BoardProfile
 from tests.support.cases_model import described, run_cases

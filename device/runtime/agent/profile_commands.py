@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from typing import Callable, Optional
+from typing import Callable, Optional, Tuple
 
 from edgekit.device.runtime.agent.arguments import positive
-from edgekit.device.runtime.errors import Document
+from edgekit.device.runtime.errors import Document, InputError
 
 _Run = Callable[[argparse.Namespace], Optional[Document]]
 _Command = Callable[[str, _Run, str], argparse.ArgumentParser]
@@ -23,10 +23,40 @@ def add_profile_commands(command: _Command) -> None:
 
 
 def _profile(options: argparse.Namespace) -> Document:
-    from edgekit.device.runtime.agent.profile import profile
+    """The document edgekit.profile.fetched/1: the oldest batches, after what a host has stored by
+    now was removed. `data` is their files, compressed, in lines of base64."""
+    import base64
+    import zlib
+
+    from edgekit.device.runtime.agent.c_samples import take_samples
+    from edgekit.device.runtime.agent.sampler import spool_of
     from edgekit.device.runtime.agent.store import Store
 
-    return profile(Store(options.root), options)
+    store = Store(options.root)
+    spool = spool_of(store)
+    if options.switch:
+        spool.switch(options.switch == "on")
+    take_samples(store)
+    if options.acknowledge:
+        spool.acknowledge(*_receipt(options.acknowledge))
+    found = spool.fetch(options.most_bytes)
+    return {
+        "schema": "edgekit.profile.fetched/1",
+        "on": not spool.is_off,
+        "spool": found.spool,
+        "through": found.through,
+        "left": found.left,
+        "dropped": found.dropped,
+        "quarantined": found.quarantined,
+        "data": base64.encodebytes(zlib.compress(found.data)).decode("ascii"),
+    }
+
+
+def _receipt(text: str) -> Tuple[str, int]:
+    spool, _, through = text.partition("/")
+    if not (through.isascii() and through.isdigit() and len(through) <= 12):
+        raise InputError(f"--acknowledge: expected SPOOL/SEQUENCE, found {text[:60]!r}")
+    return spool, int(through)
 
 
 def _push(options: argparse.Namespace) -> Document:

@@ -14,16 +14,17 @@ from pathlib import Path
 
 from msgspec import structs
 
+from edgekit.device.runtime.arrays.sparse_library import STORED
 from edgekit.host.common.files import write_whole
 from edgekit.host.common.paths import cache_folder
 from edgekit.host.compiler.toolchain.nna_units import nna_units
-from edgekit.host.compiler.toolchain.outlier_units import outlier_units
-from edgekit.host.compiler.toolchain.sparse_units import sparse_units
 from edgekit.host.compiler.toolchain.zig import Toolchain, Unit, kernels_folder
 from edgekit.kb.costs import rule
 from edgekit.kb.costs.tile_cost import kinds_of, prices_of
 from edgekit.kb.targets.board import BoardProfile, caches_of, load_board
 from edgekit.kb.targets.isa import Columns, Tile
+
+_OUTLIER_FILES = ("mark", "split", "merge", "four", "outlier")
 
 
 @dataclass(frozen=True)
@@ -94,10 +95,34 @@ def kernel_units(board: BoardProfile) -> list[Unit]:
     units += [Unit(path.stem, path, (simd,)) for path in common]
     units += nna_units(board)
     units += sparse_units(board)
-    units += outlier_units(board)
+    units += _outlier_units(board)
     units.append(features_unit(board))
     units.append(Unit("pool", folder / "runtime/pool.c"))
     return units
+
+
+def sparse_units(board: BoardProfile) -> list[Unit]:
+    """Building and multiplying sparse matrices, for one board."""
+    folder = kernels_folder() / "sparse"
+    simd = ("EK_SIMD", f'"simd/{board.simd}.h"')
+    plain = ("rows", "build", "fill", "pieces", "stream")
+    units = [Unit(f"sparse_{name}", folder / f"{name}.c") for name in plain]
+    in_order = (("EK_IN_ORDER", "1"),) if board.in_order else ()
+    units.append(Unit("sparse_dispatch", folder / "dispatch.c", (simd,)))
+    for number, name in enumerate(STORED):
+        for product in ("spmv", "spmm"):
+            symbol = f"ek_{product}_{name}"
+            macros = (("EK_STORED", str(number)), ("EK_NAME", symbol), simd, *in_order)
+            if symbol != "ek_spmv_s8f":  # a vector of floats and bytes: SpMM's alone
+                units.append(Unit(symbol, folder / f"{product}.c", macros))
+    return units
+
+
+def _outlier_units(board: BoardProfile) -> list[Unit]:
+    """The kernels of the outlier split and what calls them, for one board."""
+    folder = kernels_folder() / "outlier"
+    simd = ("EK_SIMD", f'"simd/{board.simd}.h"')
+    return [Unit(f"outlier_{name}", folder / f"{name}.c", (simd,)) for name in _OUTLIER_FILES]
 
 
 def _macros_of(family: _Family, columns: Columns) -> Iterator[tuple[str, str]]:

@@ -9,8 +9,7 @@ from edgekit.host.deploy.transport.base import (
     Transport,
 )
 from edgekit.host.deploy.transport.local import LocalTransport
-from edgekit.host.deploy.transport.subdir import Beneath
-from edgekit.host.deploy.transport.wrapper import Over
+from edgekit.host.deploy.transport.wrapper import Beneath, Over
 
 __all__ = [
     "Beneath",

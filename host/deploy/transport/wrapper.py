@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from edgekit.host.deploy.transport.base import Completed, OnBytes, OnLine, Stream, Transport
 
+_ENTER = 'mkdir -p "$0" && cd "$0" && exec "$@"'
+
 
 class Over:
     """Implements Transport. Heirs say what of it is reached, and how commands and paths are seen
@@ -53,3 +55,18 @@ class Over:
 
     def _path(self, path: str) -> str:
         return path
+
+
+class Beneath(Over):
+    """Implements Transport in `folder` below another transport's directory: a board of its own, for
+    work that must not touch what is deployed."""
+
+    def __init__(self, transport: Transport, folder: str) -> None:
+        super().__init__(transport)
+        self._folder = folder
+
+    def _command(self, command: Sequence[str]) -> list[str]:
+        return ["sh", "-c", _ENTER, self._folder, *command]
+
+    def _path(self, path: str) -> str:
+        return f"{self._folder}/{path}"

@@ -7,8 +7,6 @@ import math
 import numpy as np
 
 from edgekit.host.compiler.frontends.common.builder import Builder
-from edgekit.host.compiler.frontends.tflite.blocks import decoded
-from edgekit.host.compiler.frontends.tflite.names import tensor_names
 from edgekit.host.compiler.frontends.tflite.schema import (
     FileBlocks,
     FileSubgraph,
@@ -16,10 +14,11 @@ from edgekit.host.compiler.frontends.tflite.schema import (
     printable,
 )
 from edgekit.host.compiler.frontends.tflite.sparse import to_dense
-from edgekit.host.compiler.ir.types import Array, DType, Quant, Tensor
+from edgekit.host.compiler.ir.types import Array, DType, Quant, Shape, Tensor
 from edgekit.host.errors import InputError
 
 _DENSE_LIMIT = 1 << 30  # bytes of all densified weights together
+_NAME_LIMIT = 200
 
 _DTYPES = {
     "FLOAT32": DType.F32,
@@ -59,7 +58,7 @@ class TensorTable:
     ) -> None:
         self._file = graph.tensors
         self._builder = builder
-        self._names = [builder.take(prefix + name) for name in tensor_names(graph)]
+        self._names = [builder.take(prefix + name) for name in _tensor_names(graph)]
         self._constants = constants
         self._values: dict[int, Tensor] = {}
         self._dense_bytes = 0
@@ -157,7 +156,7 @@ class TensorTable:
         try:
             scales = self._of_blocks(blocks.scales, _BLOCK_SCALES)
             zeros = None if blocks.zeros < 0 else self._of_blocks(blocks.zeros, _BLOCK_ZEROS)
-            return decoded(codes, self.source(index).shape, blocks.size, scales, zeros)
+            return _block_values(codes, self.source(index).shape, blocks.size, scales, zeros)
         except InputError as error:
             raise InputError(f"{self.shown(index)}: {error}") from error
 
@@ -177,3 +176,54 @@ class TensorTable:
             raise InputError(
                 f"expected sparse weights of at most {_DENSE_LIMIT >> 20} MiB, found more"
             )
+
+
+def _tensor_names(graph: FileSubgraph) -> list[str]:
+    """One printable name per tensor; inputs and outputs keep the file's name if it is unique."""
+    ends = dict.fromkeys((*graph.inputs, *graph.outputs))
+    count = len(graph.tensors)
+    order = [*(i for i in ends if 0 <= i < count), *(i for i in range(count) if i not in ends)]
+    taken: dict[str, int] = {}
+    names = [""] * count
+    for index in order:
+        name = graph.tensors[index].name
+        readable = name.isprintable() and 0 < len(name) <= _NAME_LIMIT
+        names[index] = _unique(name if readable else f"tensor_{index}", taken)
+    return names
+
+
+def _unique(name: str, taken: dict[str, int]) -> str:
+    """`name`, or with a number behind it if another has it; `taken` counts uses of each name."""
+    candidate = name
+    while candidate in taken:
+        taken[name] += 1
+        candidate = f"{name}_{taken[name]}"
+    taken[candidate] = 1
+    return candidate
+
+
+def _block_values(
+    codes: Array, shape: Shape, size: int, scales: Array, zeros: Array | None
+) -> Array:
+    """(codes − zero) · scale in f32: as many values as `size` along the last axis share a scale.
+
+    codes of `shape`, scales and zeros in the order of blocks. LiteRT's kernels take f16 scales and
+    no zero points; this is what the schema defines.
+    """
+    if not shape or size < 1 or shape[-1] % size:
+        raise InputError(f"expected blocks that divide the rows of {list(shape)}, found {size}")
+    blocks = codes.size // size
+    if scales.size != blocks:
+        raise InputError(f"expected {blocks} scales of blocks, found {scales.size}")
+    scales = scales.astype(np.float32)
+    if not (np.isfinite(scales).all() and (scales >= 0).all()):
+        raise InputError("expected finite scales of blocks from 0, found others")
+    values = codes.reshape(blocks, size).astype(np.float32)
+    if zeros is not None:
+        if zeros.size not in (1, blocks):
+            raise InputError(f"expected {blocks} zero points of blocks, found {zeros.size}")
+        values -= zeros.reshape(-1, 1).astype(np.float32)
+    with np.errstate(over="ignore"):
+        values *= scales.reshape(-1, 1)
+    found: Array = values.reshape(shape)
+    return found

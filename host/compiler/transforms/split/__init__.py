@@ -1,6 +1,10 @@
 """Operators that do not fit a board's memory become several that do."""
 
-from edgekit.host.compiler.transforms.split.limit import memory_limit
-from edgekit.host.compiler.transforms.split.split import SplitGraph, needed_bytes, split
+from edgekit.host.compiler.transforms.split.split import (
+    SplitGraph,
+    memory_limit,
+    needed_bytes,
+    split,
+)
 
 __all__ = ["SplitGraph", "memory_limit", "needed_bytes", "split"]

@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.ops import Concat, StridedSlice
 from edgekit.host.compiler.ir.types import Graph, Node, Tensor
 from edgekit.host.compiler.ir.views import joins_runs, view_sources
-from edgekit.host.compiler.transforms.split.axes import preferred_axes
+from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.transforms.split.bands import in_bands
 from edgekit.host.compiler.transforms.split.build import Builder, even_cuts
 from edgekit.host.compiler.transforms.split.cut import Cut, Site, lies_together, part_bytes, site_of
-from edgekit.host.compiler.transforms.split.cutters import cut_node
+from edgekit.host.compiler.transforms.split.cutters import C, H, N, cut_node
 from edgekit.host.errors import InputError
+from edgekit.kb.targets.board import BoardProfile
 
 _LANES = 16  # parts of channels are made of whole vectors where that fits
 _MOST_PARTS = 1024  # of one operator along one axis
+_RESERVE = 8  # one part in eight of a board's memory is left to its system
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +37,15 @@ class _Choice:
 
     cuts: tuple[Cut, ...]
     bytes: int
+
+
+def memory_limit(board: BoardProfile, options: CompileOptions) -> int | None:
+    """What the user allows, else the board's memory but for a reserve; None where not known."""
+    if options.memory_limit is not None:
+        return options.memory_limit
+    if not board.memory_bytes:
+        return None
+    return board.memory_bytes - board.memory_bytes // _RESERVE
 
 
 def split(graph: Graph, limit: int | None, alive: int | None = None) -> SplitGraph:
@@ -126,7 +138,7 @@ class _Splitter:
     def _axes(self, site: Site) -> list[int]:
         """Axes to consider; what only copies is cut where that needs no second copy."""
         shape = site.outs[0].shape
-        axes = [axis for axis in preferred_axes(site) if shape[axis] > 1]
+        axes = [axis for axis in _preferred_axes(site) if shape[axis] > 1]
         if isinstance(site.node.op, Concat | StridedSlice):
             axes = [axis for axis in axes if lies_together(shape, axis)]
         return axes
@@ -161,3 +173,24 @@ def _chunks(size: int) -> list[int]:
             rounded[wide] = None
         rounded[chunk] = None
     return list(rounded)
+
+
+def _preferred_axes(site: Site) -> list[int]:
+    """Axes of the (first) output, in order of preference; one that cannot be cut may be among them.
+
+    Convolutions and fully connected layers: frames, then channels; rows of convolutions come after
+    them, with the rows that windows share read twice. Pools and resizing: frames or channels, never
+    the axes they reduce. Transposes: axes that stay in place. All others: the outermost first,
+    because its pieces are single runs of memory and need no copies.
+    """
+    op, rank = site.node.op, len(site.outs[0].shape)
+    if isinstance(op, ops.Conv2D | ops.DepthwiseConv2D):
+        return [N, C, H]
+    if isinstance(op, ops.TransposeConv2D | ops.AveragePool2D | ops.MaxPool2D | ops.ResizeBilinear):
+        return [N, C]
+    if isinstance(op, ops.FullyConnected):
+        return [*range(rank - 1), rank - 1]
+    if isinstance(op, ops.Transpose):
+        moved = [op.permutation[a] != a for a in range(rank)]
+        return sorted(range(rank), key=lambda a: moved[a])
+    return list(range(rank))
