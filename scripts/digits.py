@@ -6,7 +6,7 @@ CC BY 4.0):
 
     pip download --no-deps scikit-learn && unzip scikit_learn-*.whl
     python scripts/digits.py sklearn/datasets/data/digits.csv.gz -o digits
-    edgekit quantize digits/digits.onnx --data digits/digits.npz --evaluate digits/labels.txt
+    edgekit quantize digits/digits.onnx --samples digits/digits.npz --evaluate digits/labels.txt
 
 The network is fitted to the first 1,200; the others are written as samples, which it never saw. It
 takes `x`, f32 [1, 1, 8, 8] from 0 to 1, and gives `scores`, f32 [1, 10]. Draws are of a fixed seed,

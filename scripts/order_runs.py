@@ -19,7 +19,7 @@ as the cores that it is given are near to each other or not. --handover: only th
 
 With --random, so many random orders run beside the first two, and how the model ranks them is
 printed. On a busy machine, as root: setsid -w scripts/order_runs.py --nice -12. Calibrate first:
-edgekit tune cost.
+edgekit lab tune cost.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
 
     scripts/tune_tables.py [--boards rpi3,rpi5,...] [--threads 4,2,1] [--precision f32,f16]
         [--only NAME ...] [--budget 60s] [--seconds S]
-    edgekit kb build --board rpi5 -o kb/tables/gemm/cortex-a76.json      then, for each board
+    edgekit lab kb build --board rpi5 -o kb/tables/gemm/cortex-a76.json      then, for each board
 
 Goes through models/ and, if EDGEKIT_EXTRA_DATA names a folder, its models/ too, small files first:
-each is one `edgekit tune model`, with the same budget, for each board, number of threads and
+each is one `edgekit lab tune model`, with the same budget, for each board, number of threads and
 precision. Everything measured is in this user's history (XDG_DATA_HOME, if it shall not be mixed
 with other histories), and a line of each run in sweep.jsonl beside it: what finished, or had as
 long a budget, is not run again. Several may run at once on different boards.

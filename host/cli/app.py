@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import errno
 import traceback
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from edgekit.host.cli import (
     application,
@@ -24,7 +25,7 @@ from edgekit.host.cli import (
     doctor,
     estimate,
     fleet,
-    kb,
+    lab,
     profile,
     prune,
     quantize,
@@ -32,8 +33,8 @@ from edgekit.host.cli import (
 )
 from edgekit.host.cli import inspect as inspect_command
 from edgekit.host.cli import run as run_command
-from edgekit.host.cli import tune as tune_command
 from edgekit.host.cli.options import examples
+from edgekit.host.cli.renamed import renamed_option
 from edgekit.host.errors import EdgekitError
 
 _INPUT = 2
@@ -51,8 +52,37 @@ _ADVICE = {
     errno.ENAMETOOLONG: "choose a shorter name",
 }
 
+HEADINGS = {
+    "Start here": ("doctor", "deploy", "run", "status"),
+    "Models": ("compile", "inspect", "quantize", "prune"),
+    "Boards": ("boards", "board", "console"),
+    "Measure": ("bench", "estimate"),
+    "Field": ("app", "profile", "rollback", "remove"),
+    "Fleet": ("fleet",),
+    "Laboratory": ("lab", "cache"),
+}
+
+
+class _Headings(TyperGroup):
+    """Commands under the headings of `HEADINGS`, in their order."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        del ctx
+        return [name for names in HEADINGS.values() for name in names]
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        del ctx
+        width = max(map(len, self.commands))
+        for heading, names in HEADINGS.items():
+            with formatter.section(heading):
+                rows = [(name.ljust(width), self.commands[name]) for name in names]
+                limit = formatter.width - width - 6
+                formatter.write_dl([(n, each.get_short_help_str(limit)) for n, each in rows])
+
+
 app = typer.Typer(
     name="edgekit",
+    cls=_Headings,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # rich help costs 60 ms of start-up
@@ -70,12 +100,10 @@ app = typer.Typer(
 def root(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
-    debug: Annotated[
-        bool, typer.Option("--debug", help="Show the traceback of an error (anywhere in the line).")
-    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
     verbose: Annotated[
         bool,
-        typer.Option("--verbose", help="Say what is being done, on stderr (anywhere in the line)."),
+        typer.Option("--verbose", help="Say on stderr what is being done."),
     ] = False,
 ) -> None:
     """Make a trained model run on a small Linux board: compile, deploy, measure."""
@@ -100,8 +128,7 @@ for module in (
     run_command,
     bench,
     estimate,
-    tune_command,
-    kb,
+    lab,
     profile,
     fleet,
     release,
@@ -124,6 +151,8 @@ def explain(error: Exception) -> tuple[str, int]:
         return f"{one_line(str(error))}; list them: edgekit boards", _INPUT
     if isinstance(error, typer.TyperException):
         context = getattr(error, "ctx", None)
+        if now := renamed_option(getattr(error, "option_name", ""), context):
+            return now, _INPUT
         command = context.command_path if context else "edgekit"
         message = one_line(error.format_message()).replace("Value error, ", "").rstrip(".")
         return f"{message}; see {command} --help", _INPUT

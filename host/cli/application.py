@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from edgekit.host.cli import complete
-from edgekit.host.cli.options import As, Board, Json, Over, board_name, examples, model_file
+from edgekit.host.cli.options import (
+    Board,
+    Json,
+    NameOption,
+    TransportOption,
+    board_name,
+    examples,
+    model_file,
+)
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,7 +31,7 @@ Template = Literal["camera", "microphone", "serve"]
 def register(app: typer.Typer) -> None:
     """Adds the command group to the application."""
     group = typer.Typer(
-        help="Applications: programs on the board that run a deployed model.",
+        help="Install and control programs that run a deployed model.",
         epilog=examples(
             "edgekit app new serve", "edgekit app install serve --board a57", "edgekit app status"
         ),
@@ -50,16 +58,20 @@ def register(app: typer.Typer) -> None:
 
 
 def new(
-    template: Annotated[Template, typer.Argument(show_default=False, help="What to begin with.")],
+    template: Annotated[
+        Template, typer.Argument(show_default=False, help="Template to start from.")
+    ],
     folder: Annotated[
         Path | None,
         typer.Argument(
-            metavar="FOLDER", show_default=False, help="To write. Default: the template's name."
+            metavar="FOLDER",
+            show_default=False,
+            help="Folder to write (default: the template's name).",
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Write an application to begin with: main.py and app.toml."""
+    """Write a new application: main.py and app.toml."""
     from importlib.resources import files
 
     from edgekit.host.cli.output import emit
@@ -86,7 +98,7 @@ def new(
 def install(
     folder: Annotated[
         Path,
-        typer.Argument(metavar="FOLDER", show_default=False, help="The application's folder."),
+        typer.Argument(metavar="FOLDER", show_default=False, help="Folder of the application."),
     ],
     model: Annotated[
         str | None,
@@ -94,23 +106,19 @@ def install(
             metavar="MODEL or BUNDLE",
             show_default=False,
             autocompletion=complete.models,
-            help="Model to install it with. Default: what is deployed.",
+            help="Model to install it with (default: what is deployed).",
         ),
     ] = None,
     board: Board = None,
-    via: Over = None,
-    as_name: As = None,
+    transport: TransportOption = None,
+    model_name: NameOption = None,
     as_json: Json = False,
 ) -> None:
-    """Install an application together with its model, as one release, and start it.
-
-    Both are signed, activated and rolled back together. If it fails three times in a row before it
-    ever ran for a minute, the release before comes back.
-    """
+    """Install an application with its model as one release, and run it."""
     from edgekit.host.cli.progress import deploying, working
 
     name = board_name(board)
-    device = _device(name, via, as_name)
+    device = _device(name, transport, model_name)
     bundle = _bundle(model, name, device) if model else None
     with deploying(f"installing on {device.name}") as progress:
         release = device.install(folder, bundle, progress=progress)
@@ -121,38 +129,51 @@ def install(
         print(f"release  {release.id} of {release.model} on {device.name}")
 
 
-def start(board: Board = None, via: Over = None, as_name: As = None, as_json: Json = False) -> None:
-    """Start the application of what is deployed, after a stop or a boot."""
+def start(
+    board: Board = None,
+    transport: TransportOption = None,
+    model_name: NameOption = None,
+    as_json: Json = False,
+) -> None:
+    """Start the installed application."""
     name = board_name(board)
-    _show(name, _device(name, via, as_name).start_application(), as_json)
+    _show(name, _device(name, transport, model_name).start_application(), as_json)
 
 
-def stop(board: Board = None, via: Over = None, as_name: As = None, as_json: Json = False) -> None:
+def stop(
+    board: Board = None,
+    transport: TransportOption = None,
+    model_name: NameOption = None,
+    as_json: Json = False,
+) -> None:
     """Stop the application until it is started again."""
     name = board_name(board)
-    _show(name, _device(name, via, as_name).stop_application(), as_json)
+    _show(name, _device(name, transport, model_name).stop_application(), as_json)
 
 
 def status(
-    board: Board = None, via: Over = None, as_name: As = None, as_json: Json = False
+    board: Board = None,
+    transport: TransportOption = None,
+    model_name: NameOption = None,
+    as_json: Json = False,
 ) -> None:
-    """Show how the application is."""
+    """Show the state of the application."""
     name = board_name(board)
-    _show(name, _device(name, via, as_name).application_status(), as_json)
+    _show(name, _device(name, transport, model_name).application_status(), as_json)
 
 
 def logs(
     board: Board = None,
-    lines: Annotated[int, typer.Option("--lines", min=1, max=10000, help="How many.")] = 40,
-    via: Over = None,
-    as_name: As = None,
+    lines: Annotated[int, typer.Option("--lines", min=1, max=10000, help="Lines to show.")] = 40,
+    transport: TransportOption = None,
+    model_name: NameOption = None,
     as_json: Json = False,
 ) -> None:
     """Show the last lines that the application printed."""
     from edgekit.host.cli.output import emit
 
     name = board_name(board)
-    found = _device(name, via, as_name).application_log(lines)
+    found = _device(name, transport, model_name).application_log(lines)
     if as_json:
         emit({"schema": "edgekit.app.logs/1", "board": name, "lines": list(found)})
         return
@@ -162,7 +183,7 @@ def logs(
 
 def library(
     folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", show_default=False, help="Where to write both.")
+        Path, typer.Argument(metavar="FOLDER", show_default=False, help="Folder to write to.")
     ],
     board: Annotated[
         str | None,
@@ -171,12 +192,12 @@ def library(
             metavar="BOARD or PROFILE",
             show_default=False,
             autocompletion=complete.boards,
-            help="What to compile it for. Default: edgekit.toml, else local.",
+            help="Board or profile to compile for (default: edgekit.toml, else local).",
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Write ek_app.h and libedgekit-app.so, by which C programs use deployed models."""
+    """Write the C library and header that run deployed models."""
     from edgekit.host.cli.output import emit
     from edgekit.host.cli.progress import working
     from edgekit.host.compiler.toolchain.application import HEADER, LIBRARY, write_application
@@ -194,10 +215,10 @@ def library(
     print(f"written  {', '.join(str(folder / name) for name in files)}")
 
 
-def _device(name: str, via: Over, as_name: As) -> Device:
+def _device(name: str, transport: TransportOption, model_name: NameOption) -> Device:
     from edgekit.host.deploy.api import connect
 
-    return connect(name, via=via).named(as_name)
+    return connect(name, transport=transport).named(model_name)
 
 
 def _bundle(model: str, name: str, device: Device) -> Bundle:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgekit.host.cli import bench_gemm, bench_nna, bench_outlier, bench_spmm, bench_spmv, complete
+from edgekit.host.cli import complete
 from edgekit.host.cli.bench_history import keep_in_history
 from edgekit.host.cli.bench_hotspots import check_hotspots, verdict_of
 from edgekit.host.cli.bench_results import (
@@ -24,30 +24,25 @@ from edgekit.host.cli.bench_results import (
     show_many,
 )
 from edgekit.host.cli.compile import load_bundle
+from edgekit.host.cli.compile_options import takes_compile_options
 from edgekit.host.cli.options import (
-    ActivationsOption,
-    As,
     Board,
     ClusterOption,
     Explain,
-    InputShapes,
     Json,
     Kind,
-    MemoryLimit,
-    OrderOption,
-    Over,
-    PrecisionOption,
-    RandomSeed,
+    NameOption,
+    Parallel,
+    Select,
     Threads,
-    WeightsOption,
+    TransportOption,
     board_name,
-    compile_options,
     examples,
     file_kind,
     model_file,
 )
 from edgekit.host.cli.pages import Html, Trace, check_pages, write_pages
-from edgekit.host.compiler.options import CompileOptions
+from edgekit.host.compiler.options import DEFAULT_OPTIONS, CompileOptions
 from edgekit.host.errors import EdgekitError, InputError
 
 if TYPE_CHECKING:
@@ -65,19 +60,21 @@ _Models = Annotated[
         metavar="MODEL or BUNDLE",
         show_default=False,
         autocompletion=complete.models,
-        help="Any number; timed without touching what is deployed. Default: what is deployed.",
+        help="Models or bundles to time (default: what is deployed).",
     ),
 ]
 _Runs = Annotated[
     int,
-    typer.Option("--runs", metavar="N", min=0, help="Timed runs; 0 for what fits into 2 s."),
+    typer.Option("--runs", metavar="N", min=0, help="Timed runs; 0 runs for two seconds."),
 ]
 _Peers = Annotated[
-    bool, typer.Option("--peers", help="Time other engines too, in turns with ours.")
+    bool, typer.Option("--peers", help="Time other engines too, in turns with edgekit.")
 ]
 _Hotspots = Annotated[
     bool,
-    typer.Option("--hotspots", help="Say where the time goes on all threads, why, what to try."),
+    typer.Option(
+        "--hotspots", help="Show where the time goes on all threads, why, and what to try."
+    ),
 ]
 
 
@@ -98,12 +95,8 @@ class _Wanted:
 def register(app: typer.Typer) -> None:
     """Adds the command group to the application."""
     group = typer.Typer(
-        help="Measure on a board.",
-        epilog=examples(
-            "edgekit bench model models/face_detection_short_range.tflite --peers",
-            "edgekit bench gemm --peers",
-            "edgekit bench nna --shape 64,576,1024 --board nna2",
-        ),
+        help="Measure models on boards.",
+        epilog=examples("edgekit bench model models/face_detection_short_range.tflite --peers"),
         rich_markup_mode=None,
     )
     group.command(
@@ -113,46 +106,43 @@ def register(app: typer.Typer) -> None:
             "edgekit bench model a.tflite b.tflite --threads 2 --json",
             "edgekit bench model face.tflite --board pi --hotspots",
             "edgekit bench model                # what is deployed on local",
+            "edgekit bench model --select type=a57 --parallel 8",
         ),
     )(bench_model)
-    bench_gemm.register(group)
-    bench_spmm.register(group)
-    bench_spmv.register(group)
-    bench_nna.register(group)
-    bench_outlier.register(group)
     app.add_typer(group, name="bench")
 
 
+@takes_compile_options()
 def bench_model(
     models: _Models = None,
     board: Board = None,
     threads: Threads = None,
     cluster: ClusterOption = None,
-    via: Over = None,
-    as_name: As = None,
+    transport: TransportOption = None,
+    model_name: NameOption = None,
     runs: _Runs = 0,
     peers: _Peers = False,
     hotspots: _Hotspots = False,
-    every: Annotated[bool, typer.Option("--all", help="All models in ./models.")] = False,
-    input_shape: InputShapes = None,
-    memory_limit: MemoryLimit = None,
-    order: OrderOption = None,
-    random_seed: RandomSeed = None,
-    weights: WeightsOption = None,
-    activations: ActivationsOption = None,
-    precision: PrecisionOption = None,
+    every: Annotated[bool, typer.Option("--all", help="Time all models in ./models.")] = False,
+    options: CompileOptions = DEFAULT_OPTIONS,
     explain: Explain = None,
     html: Html = None,
     trace: Trace = None,
+    select: Select = None,
+    parallel: Parallel = None,
     as_json: Json = False,
 ) -> int:
-    """Time a model on a board: median, p10 and p90, and what each operator takes."""
+    """Time models on boards, and each of their operators."""
     from edgekit.host.cli.output import emit
     from edgekit.host.deploy.api import connect
 
-    options = compile_options(
-        input_shape, order, random_seed, memory_limit, weights, activations, precision
-    )
+    if select:
+        from edgekit.host.cli.fleet_work import bench_on, refuse_with_select
+
+        refuse_with_select(board=board, cluster=cluster, transport=transport, all=every)
+        refuse_with_select(peers=peers, hotspots=hotspots, explain=explain, html=html, trace=trace)
+        bench_on(select, models, options, model_name, threads, runs, parallel, as_json)
+        return 0
     check_pages(html, trace)
     if peers and board_name(board) != _HERE:
         if html or trace or hotspots:
@@ -161,7 +151,7 @@ def bench_model(
                 f"{board_name(board)}, where all is estimated; leave one of them out"
             )
         return _estimate_beside_peers(models, board_name(board), options, threads, cluster, as_json)
-    device = connect(board_name(board), via=via).named(as_name)
+    device = connect(board_name(board), transport=transport).named(model_name)
     wanted = _Wanted(device, threads, cluster or "", runs, peers, hotspots, options, explain)
     files = _all_models() if every else [model_file(m) for m in models or ()]
     if hotspots:

@@ -1,4 +1,4 @@
-"""`edgekit bench gemm`: matrix products, the knowledge base's choice beside others."""
+"""`edgekit lab bench gemm`: matrix products, the knowledge base's choice beside others."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from edgekit.host.cli.options import Board, Json, Over, board_name, examples
+from edgekit.host.cli.options import Board, Json, TransportOption, board_name, examples
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
@@ -27,10 +27,10 @@ def register(group: typer.Typer) -> None:
     group.command(
         "gemm",
         epilog=examples(
-            "edgekit bench gemm --peers",
-            "edgekit bench gemm --shapes shapes.txt --dtype s8 --threads 2 --json",
-            "edgekit bench gemm --regret --seed 5          # other products than always",
-            "edgekit bench gemm --board a57 --regret       # virtual boards count instructions",
+            "edgekit lab bench gemm --peers",
+            "edgekit lab bench gemm --shapes shapes.txt --dtype s8 --threads 2 --json",
+            "edgekit lab bench gemm --regret --seed 5          # other products than always",
+            "edgekit lab bench gemm --board a57 --regret       # virtual boards count instructions",
         ),
     )(bench_gemm)
 
@@ -43,20 +43,24 @@ def bench_gemm(
             "--shapes",
             metavar="FILE",
             show_default=False,
-            help="Lines of m,k,n. Default: squares, products of networks, 200 random ones.",
+            help="File with m,k,n on each line (default: common and random shapes).",
         ),
     ] = None,
     peers: Annotated[
         bool,
-        typer.Option("--peers", help="Time OpenBLAS, ONNX Runtime, oneDNN and torch in turns too."),
+        typer.Option(
+            "--peers", help="Time OpenBLAS, ONNX Runtime, oneDNN and torch too, in turns."
+        ),
     ] = False,
-    threads: Annotated[int, typer.Option("--threads", metavar="N", min=1, max=256)] = 1,
+    threads: Annotated[
+        int, typer.Option("--threads", metavar="N", min=1, max=256, help="Threads to run on.")
+    ] = 1,
     dtype: Annotated[
-        Literal["f32", "s8", "all"], typer.Option("--dtype", help="Of A; s8 by s8 gives s32.")
+        Literal["f32", "s8", "all"], typer.Option("--dtype", help="Type of A; s8 by s8 gives s32.")
     ] = "all",
     regret: Annotated[
         bool,
-        typer.Option("--regret", help="Also what the choice loses to an exhaustive search."),
+        typer.Option("--regret", help="Show what the choice loses to an exhaustive search."),
     ] = False,
     seed: Annotated[
         int | None,
@@ -65,19 +69,13 @@ def bench_gemm(
             metavar="N",
             min=0,
             show_default=False,
-            help="Which random products --regret searches. Default: always the same.",
+            help="Seed of the random products for --regret (default: always the same).",
         ),
     ] = None,
-    via: Over = None,
+    transport: TransportOption = None,
     as_json: Json = False,
 ) -> None:
-    """Time matrix products on a board with weights packed beforehand, as models have them.
-
-    The method that the knowledge base chooses runs in turns with one fixed method for all, and
-    with --peers beside other libraries: there everybody may have activations as rows or as
-    columns, and the better of both counts. A virtual board has no times: there instructions are
-    counted, and it must be up with --counting.
-    """
+    """Time matrix products on a board, weights packed in advance."""
     from edgekit.host.cli.output import emit
     from edgekit.host.deploy.connections import check_counting, connect_to
 
@@ -91,7 +89,7 @@ def bench_gemm(
     dtypes: tuple[Dtype, ...] = ("f32", "s8") if dtype == "all" else (dtype,)
     if seed is not None and not regret:
         raise InputError("expected --regret with --seed, found none; add it")
-    connection = connect_to(name, via)
+    connection = connect_to(name, transport)
     check_counting(connection)
     try:
         report = _measure(name, connection, cases, dtypes, threads, peers, regret, seed)

@@ -1,4 +1,4 @@
-"""`edgekit bench nna`: what a product costs on the convolution accelerator of a board."""
+"""`edgekit lab bench nna`: what a product costs on the convolution accelerator of a board."""
 
 from __future__ import annotations
 
@@ -67,10 +67,10 @@ def register(group: typer.Typer) -> None:
     group.command(
         "nna",
         epilog=examples(
-            "edgekit bench nna --shape 64,576,1024 --board nna2",
-            "edgekit bench nna --conv 64,64,64,64 --board nna1 --json",
-            "edgekit bench nna --pointwise 144,256,64    # points, channels in and out",
-            "edgekit bench nna --shape 4,18,512 --trace trace.json    # open in ui.perfetto.dev",
+            "edgekit lab bench nna --shape 64,576,1024 --board nna2",
+            "edgekit lab bench nna --conv 64,64,64,64 --board nna1 --json",
+            "edgekit lab bench nna --pointwise 144,256,64    # points, channels in and out",
+            "edgekit lab bench nna --shape 4,18,512 --trace trace.json    # ui.perfetto.dev",
         ),
     )(bench_nna)
 
@@ -85,10 +85,7 @@ def bench_nna(
     trace: _Trace = None,
     as_json: Json = False,
 ) -> int:
-    """Emulate a product on a board's NNA: cycles, stalls, work, and the vector unit's cycles.
-
-    The board is a profile with an NNA; nna2 if none is named.
-    """
+    """Emulate a product on the NNA of a board, cycle by cycle."""
     from edgekit.host.cli.output import check_writable, emit, note
     from edgekit.host.cli.progress import working
     from edgekit.host.deploy.connections import profile_of

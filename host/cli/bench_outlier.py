@@ -1,4 +1,4 @@
-"""`edgekit bench outlier`: the outlier split beside plain int8, floats, and frameworks."""
+"""`edgekit lab bench outlier`: the outlier split beside plain int8, floats, and frameworks."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def register(group: typer.Typer) -> None:
     group.command(
         "outlier",
         epilog=examples(
-            "edgekit bench outlier --peers",
-            "edgekit bench outlier --shapes shapes.txt --threads 2 --json",
+            "edgekit lab bench outlier --peers",
+            "edgekit lab bench outlier --shapes shapes.txt --threads 2 --json",
         ),
     )(bench_outlier)
 
@@ -31,21 +31,19 @@ def bench_outlier(
             "--shapes",
             metavar="FILE",
             show_default=False,
-            help="Lines of m,k,n. Default: m of 1 to 512, k and n of 384 to 4096.",
+            help="File with m,k,n on each line (default: a standard set).",
         ),
     ] = None,
     peers: Annotated[
         bool,
         typer.Option("--peers", help="Time NumPy, PyTorch and bitsandbytes in turns too."),
     ] = False,
-    threads: Annotated[int, typer.Option("--threads", metavar="N", min=1, max=256)] = 1,
+    threads: Annotated[
+        int, typer.Option("--threads", metavar="N", min=1, max=256, help="Threads to run on.")
+    ] = 1,
     as_json: Json = False,
 ) -> None:
-    """Time products of activations with outlier channels and 8-bit weights, on this machine.
-
-    The path that is chosen runs in turns with plain dynamic int8 and a float product, and with
-    --peers beside the same computation written as operators, and bitsandbytes.
-    """
+    """Time products with outlier channels and 8-bit weights here."""
     from edgekit.host.cli.output import emit
     from edgekit.host.cli.progress import counting
     from edgekit.host.lab.bench.gemm_cases import given_cases

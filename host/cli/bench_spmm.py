@@ -1,4 +1,4 @@
-"""`edgekit bench spmm`: pruned weights times pixels, beside the dense product of the same layer."""
+"""`edgekit lab bench spmm`: pruned weights times pixels, compared with the dense product."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def register(group: typer.Typer) -> None:
     group.command(
         "spmm",
         epilog=examples(
-            "edgekit bench spmm",
-            "edgekit bench spmm --weights models/face_detection_full_range_sparse.tflite",
-            "edgekit bench spmm --weights pruned.npz --pixels 2304 --threads 2 --json",
+            "edgekit lab bench spmm",
+            "edgekit lab bench spmm --weights models/face_detection_full_range_sparse.tflite",
+            "edgekit lab bench spmm --weights pruned.npz --pixels 2304 --threads 2 --json",
         ),
     )(bench_spmm)
 
@@ -32,7 +32,7 @@ def bench_spmm(
             "--weights",
             metavar="FILE",
             show_default=False,
-            help="A model, or an .npz of [outputs, inputs]. Default: layers at density 0.3.",
+            help="Model, or .npz of [outputs, inputs] (default: layers of density 0.3).",
         ),
     ] = None,
     pixels: Annotated[
@@ -45,20 +45,22 @@ def bench_spmm(
             help=f"Default: as the model has them; {_PIXELS} for other weights.",
         ),
     ] = None,
-    threads: Annotated[int, typer.Option("--threads", metavar="N", min=1)] = 1,
+    threads: Annotated[
+        int, typer.Option("--threads", metavar="N", min=1, help="Threads to run on.")
+    ] = 1,
     seconds: Annotated[
-        float, typer.Option("--seconds", metavar="S", min=0.05, max=600.0, help="Per layer.")
+        float,
+        typer.Option(
+            "--seconds", metavar="S", min=0.05, max=600.0, help="Seconds to time each layer."
+        ),
     ] = 0.5,
     storage: Annotated[
         Literal["f32", "f16", "s8"],
-        typer.Option("--storage", help="Of the weights; sums are float32."),
+        typer.Option("--storage", help="Type of the weights; sums are float32."),
     ] = "f32",
     as_json: Json = False,
 ) -> None:
-    """Time pruned 1x1 convolutions on this machine, in turns with our own dense product.
-
-    GFLOP/s counts the operations of the dense layer.
-    """
+    """Time pruned 1x1 convolutions here against dense ones."""
     from edgekit.host.cli.output import emit, table
     from edgekit.host.cli.progress import working
     from edgekit.host.lab.bench.machine import machine_summary

@@ -1,4 +1,4 @@
-"""`edgekit bench spmv`: a sparse matrix times a vector on a board, beside other libraries."""
+"""`edgekit lab bench spmv`: a sparse matrix times a vector on a board, beside other libraries."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from edgekit.host.cli.options import Board, Json, Over, board_name, examples
+from edgekit.host.cli.options import Board, Json, TransportOption, board_name, examples
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,12 +25,12 @@ Matrices = Annotated[
         "--matrix",
         metavar="FILE",
         show_default=False,
-        help="A .mtx or .npz, or a class such as random:10000:0.01. Default: the standard ones.",
+        help="File (.mtx, .npz) or class, as random:10000:0.01 (default: a standard set).",
     ),
 ]
 ValueType = Annotated[
     Literal["float32", "float64", "float16", "int8"],
-    typer.Option("--dtype", help="Of the stored values."),
+    typer.Option("--dtype", help="Type of the stored values."),
 ]
 
 
@@ -39,9 +39,9 @@ def register(group: typer.Typer) -> None:
     group.command(
         "spmv",
         epilog=examples(
-            "edgekit bench spmv --matrix bcsstk13.mtx --peers",
-            "edgekit bench spmv --matrix banded:1000000:5 --threads 2 --peers --json",
-            "edgekit bench spmv --matrix power:100000:10 --board pi --hotspots",
+            "edgekit lab bench spmv --matrix bcsstk13.mtx --peers",
+            "edgekit lab bench spmv --matrix banded:1000000:5 --threads 2 --peers --json",
+            "edgekit lab bench spmv --matrix power:100000:10 --board pi --hotspots",
         ),
     )(bench_spmv)
 
@@ -49,26 +49,23 @@ def register(group: typer.Typer) -> None:
 def bench_spmv(
     matrix: Matrices = None,
     board: Board = None,
-    threads: Annotated[int, typer.Option("--threads", metavar="N", min=1)] = 1,
+    threads: Annotated[
+        int, typer.Option("--threads", metavar="N", min=1, help="Threads to run on.")
+    ] = 1,
     dtype: ValueType = "float32",
     peers: Annotated[
-        bool, typer.Option("--peers", help="Time SciPy, PyTorch and MKL too, in turns with ours.")
+        bool, typer.Option("--peers", help="Time SciPy, PyTorch and MKL too, in turns.")
     ] = False,
     hotspots: Annotated[
-        bool, typer.Option("--hotspots", help="Say what it waits for and where the time goes.")
+        bool, typer.Option("--hotspots", help="Show where the time goes and what it waits for.")
     ] = False,
     seconds: Annotated[
         float, typer.Option("--seconds", metavar="S", min=0.1, max=600.0, help="Per matrix.")
     ] = 1.0,
-    via: Over = None,
+    transport: TransportOption = None,
     as_json: Json = False,
 ) -> None:
-    """Time products of sparse matrices with a vector; on an emulated board, count instructions.
-
-    GB/s counts what the product must move: stored values and indices, both vectors once; the share
-    is of STREAM's triad, measured in the same run. With --peers, gathers is the time of reading the
-    vector at the columns of all non-zeros and nothing else.
-    """
+    """Time products of sparse matrices with a vector on a board."""
     from edgekit.host.lab.bench.spmv_matrices import STANDARD, open_matrix
 
     name = board_name(board)
@@ -80,10 +77,12 @@ def bench_spmv(
     given = [(each, open_matrix(each, dtype)) for each in matrix or STANDARD]
     if peers:
         results = _beside_peers(given, threads, seconds)
-        found = _on_board(name, given, 1, seconds, via, only_hotspots=True) if hotspots else []
+        found = (
+            _on_board(name, given, 1, seconds, transport, only_hotspots=True) if hotspots else []
+        )
         _tell_peers(results, [spots for _, _, spots in found if spots], as_json)
     else:
-        measured = _on_board(name, given, threads, seconds, via, with_hotspots=hotspots)
+        measured = _on_board(name, given, threads, seconds, transport, with_hotspots=hotspots)
         _tell_board(name, measured, threads, as_json)
 
 
@@ -109,7 +108,7 @@ def _on_board(
     given: _Given,
     threads: int,
     seconds: float,
-    via: Literal["ssh", "serial"] | None,
+    transport: Literal["ssh", "serial"] | None,
     with_hotspots: bool = False,
     only_hotspots: bool = False,
 ) -> list[_Measured]:
@@ -119,7 +118,7 @@ def _on_board(
     from edgekit.host.lab.tune.spmv_board import SpmvMeasurer
     from edgekit.kb.targets.board import load_board
 
-    connection = connect_to(name, via)
+    connection = connect_to(name, transport)
     check_counting(connection)
     if connection.emulated and threads > 1:
         raise InputError(

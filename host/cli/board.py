@@ -1,4 +1,4 @@
-"""`edgekit board`: virtual boards up and down, and the list of the boards there are."""
+"""`edgekit board`: virtual boards up and down, real boards in and out of the inventory."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 def register(app: typer.Typer) -> None:
     """Adds the command group to the application."""
     group = typer.Typer(
-        help="Virtual boards, and the inventory of real ones.",
-        epilog=examples("edgekit board up a57", "edgekit board status"),
+        help="Start virtual boards, and add or remove real ones.",
+        epilog=examples("edgekit board up a57", "edgekit board add mypi --host pi@192.0.2.7"),
         rich_markup_mode=None,
     )
     group.command("up", epilog=examples("edgekit board up a57", "edgekit board up rv64v --json"))(
@@ -28,9 +28,6 @@ def register(app: typer.Typer) -> None:
         "down",
         epilog=examples("edgekit board down a57", "edgekit board down --json      # all"),
     )(down)
-    group.command("status", epilog=examples("edgekit board status", "edgekit board status --json"))(
-        status
-    )
     board_add.register(group)
     app.add_typer(group, name="board")
 
@@ -42,7 +39,7 @@ def up(
             metavar="NAME or PROFILE",
             show_default=False,
             autocompletion=complete.virtual_boards,
-            help="a57, a53, a72, a7, rv64, rv64v, or the profile of a board with such a core.",
+            help="Virtual board (a57, a53, a72, a7, rv64, rv64v) or profile of such a core.",
         ),
     ],
     mirror: Annotated[
@@ -51,20 +48,16 @@ def up(
             "--mirror",
             metavar="URL",
             show_default=False,
-            help="Debian mirror to build it from. Default: what apt uses on this machine.",
+            help="Debian mirror to build it from (default: the one apt uses here).",
         ),
     ] = None,
     counting: Annotated[
         bool,
-        typer.Option("--counting", help="Count instructions: one core, guest time is theirs."),
+        typer.Option("--count-instructions", help="Count instructions, on one core."),
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Boot a virtual board.
-
-
-    It takes no root and no hardware: under a minute the first time, then seconds.
-    """
+    """Boot a virtual board, for which no hardware is needed."""
     from edgekit.host import virtual as boards
     from edgekit.host.cli.output import emit, note
     from edgekit.host.cli.progress import stages
@@ -77,7 +70,7 @@ def up(
     with stages(f"board {name}") as progress:
         board = boards.up(name, options=options, progress=progress)
     if as_json:
-        emit({"schema": "edgekit.board.up/1", "board": _running(board)})
+        emit({"schema": "edgekit.board.up/1", "board": running_document(board)})
         return
     cores = f"{board.cores} core{'s' * (board.cores != 1)}"
     print(f"up       {name}, emulated: {board.profile}, {cores}, {board.memory_mib} MiB")
@@ -93,15 +86,12 @@ def down(
             metavar="NAME",
             show_default=False,
             autocompletion=complete.virtual_boards,
-            help="Default: all that are up.",
+            help="Board to shut down (default: all).",
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Shut virtual boards down.
-
-    What was deployed to them goes with them.
-    """
+    """Shut virtual boards down, and lose what was deployed there."""
     from edgekit.host import virtual as boards
     from edgekit.host.cli.output import emit
     from edgekit.host.cli.progress import working
@@ -119,26 +109,6 @@ def down(
         print(f"down     {name or 'no board'} was not up" if name else "down     no board was up")
 
 
-def status(as_json: Json = False) -> None:
-    """List virtual and known boards."""
-    from edgekit.host import virtual as boards
-    from edgekit.host.cli.output import emit, table
-    from edgekit.host.deploy import inventory
-
-    virtual = boards.status()
-    known = inventory.boards(Path.cwd())
-    if as_json:
-        documents = [*map(_virtual, virtual), *map(board_add.entry_document, known)]
-        emit({"schema": "edgekit.board.status/1", "boards": documents})
-        return
-    rows = [
-        (s.name, _state(s), "virtual", s.profile, _login(s.running) if s.running else "")
-        for s in virtual
-    ]
-    rows += [(e.name, "known", e.transport, e.profile, board_add.place(e)) for e in known]
-    table(("board", "state", "kind", "profile", "address"), rows, left=5)
-
-
 def _virtual_name(name: str) -> str:
     """The virtual board of that name, or the one with that profile or its core's; others are left
     to fail."""
@@ -152,28 +122,20 @@ def _virtual_name(name: str) -> str:
     return next((state.name for state in known if state.profile in (name, core)), name)
 
 
-def _state(state: BoardState) -> str:
+def state_of(state: BoardState) -> str:
+    """How far a virtual board is."""
     if state.running:
         return "up"
     return "built" if state.built else "not built"
 
 
-def _login(board: RunningBoard) -> str:
+def login(board: RunningBoard) -> str:
+    """Where it takes logins."""
     return f"{board.user}@{board.ssh_host}:{board.ssh_port}"
 
 
-def _virtual(state: BoardState) -> dict[str, Any]:
-    document = {
-        "name": state.name,
-        "kind": "virtual",
-        "profile": state.profile,
-        "built": state.built,
-        "up": state.running is not None,
-    }
-    return document | (_running(state.running) if state.running else {})
-
-
-def _running(board: RunningBoard) -> dict[str, Any]:
+def running_document(board: RunningBoard) -> dict[str, Any]:
+    """A virtual board that is up."""
     return {
         "name": board.name,
         "kind": "virtual",

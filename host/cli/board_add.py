@@ -41,11 +41,12 @@ def register(group: typer.Typer) -> None:
     group.command("remove", epilog=examples("edgekit board remove mypi"))(remove)
 
 
-Name = Annotated[
-    str, typer.Argument(metavar="NAME", show_default=False, help="What to call the board.")
-]
+Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False, help="Name of the board.")]
 Everywhere = Annotated[
-    bool, typer.Option("--global", help="For all projects. Default: this one's edgekit.toml.")
+    bool,
+    typer.Option(
+        "--global", help="Write to the user's inventory instead of this project's edgekit.toml."
+    ),
 ]
 
 
@@ -60,35 +61,41 @@ Profile = Annotated[
     _text(
         "--profile",
         "PROFILE",
-        "What it is: 'edgekit boards' lists. Default: found on it.",
+        "Profile of the board (default: detected on it).",
         complete.profiles,
     ),
 ]
 Host = Annotated[
     str | None,
-    _text("--host", "[USER@]ADDRESS[:PORT]", "Where it is; a Host of ~/.ssh/config will do."),
+    _text("--host", "[USER@]ADDRESS[:PORT]", "Address of the board, or a Host of ~/.ssh/config."),
 ]
 Identity = Annotated[
-    Path | None, _text("--identity", "FILE", "Private key to log in with. Default: as ssh does.")
+    Path | None,
+    _text("--identity", "FILE", "Private key to log in with (default: as ssh chooses)."),
 ]
 Way = Annotated[
     Literal["ssh", "serial"] | None,
     typer.Option(
         "--transport",
         show_default=False,
-        help="How it is reached. Default: by --host or --device.",
+        help="Connection to use (default: by --host or --device).",
     ),
 ]
 SerialPort = Annotated[
-    str | None, _text("--device", "PORT or URL", "Serial: /dev/ttyUSB0, or socket://host:port.")
+    str | None,
+    _text("--device", "PORT or URL", "Serial port, as /dev/ttyUSB0 or socket://HOST:PORT."),
 ]
 Baud = Annotated[
     int | None,
     typer.Option(
-        "--baud", metavar="N", min=50, show_default=False, help="Serial: its speed, if not 115200."
+        "--baud",
+        metavar="N",
+        min=50,
+        show_default=False,
+        help="Speed of the serial port (default: 115200).",
     ),
 ]
-User = Annotated[str | None, _text("--user", "USER", "Serial: who logs in.")]
+User = Annotated[str | None, _text("--user", "USER", "User to log in as on the serial port.")]
 Threads = Annotated[
     int | None,
     typer.Option(
@@ -97,15 +104,16 @@ Threads = Annotated[
         min=1,
         max=256,
         show_default=False,
-        help="Threads that models run on there. Default: as their releases say.",
+        help="Threads that models run on there (default: the release's).",
     ),
 ]
 Cluster = Annotated[
     str | None,
-    _text("--cluster", "NAME", "Cores that models run on there. Default: as their releases say."),
+    _text("--cluster", "NAME", "Cores that models run on there (default: the release's)."),
 ]
 Unsigned = Annotated[
-    bool, typer.Option("--unsigned", help="Let it take releases that nobody signed.")
+    bool,
+    typer.Option("--allow-unsigned", help="Let the board accept releases that are not signed."),
 ]
 Labels = Annotated[
     list[str] | None,
@@ -113,14 +121,18 @@ Labels = Annotated[
         "--label",
         metavar="KEY=VALUE",
         show_default=False,
-        help="What --select goes by; again for more.",
+        help="Label for --select; repeat it for more.",
     ),
 ]
 Fingerprint = Annotated[
     str | None,
-    _text("--fingerprint", "SHA256:...", "Pin the host key if it is this one; asks nothing."),
+    _text(
+        "--fingerprint", "SHA256:...", "Pin the host key without asking if it has this fingerprint."
+    ),
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="Pin whatever host key it shows; asks nothing.")]
+Yes = Annotated[
+    bool, typer.Option("--yes", help="Pin the host key that the board shows, without asking.")
+]
 
 
 def add(
@@ -141,15 +153,7 @@ def add(
     everywhere: Everywhere = False,
     as_json: Json = False,
 ) -> None:
-    """Take a real board into the inventory.
-
-    It is logged in to, compared with its profile (which it proposes itself if none is named), and
-    from then on trusts this machine's signing key.
-
-    Over SSH its host key is shown, and pinned once you say that it is the board's. From then on
-    a board with any other key is refused before a login is tried. For a board that is there
-    already, what is left out stays as it is; its host key is pinned anew.
-    """
+    """Add a real board to the inventory, and pin its host key."""
     from edgekit.host.cli.output import emit
     from edgekit.host.deploy.inventory import add_board, check_board, check_place
     from edgekit.host.fleet.address import parse_address
@@ -190,10 +194,7 @@ def add(
 
 
 def remove(name: Name, everywhere: Everywhere = False, as_json: Json = False) -> None:
-    """Strike a board from the inventory.
-
-    What runs on it goes on running.
-    """
+    """Remove a board from the inventory; what runs there stays."""
     from edgekit.host.cli.output import emit
     from edgekit.host.deploy.inventory import remove_board
 

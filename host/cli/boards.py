@@ -1,32 +1,95 @@
-"""`edgekit boards`: the board profiles there are."""
+"""`edgekit boards`: the boards one can name, and the profiles one can compile for."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgekit.host.cli.options import Json, examples
+from edgekit.host.cli.options import Json, Select, examples
 
 if TYPE_CHECKING:
+    from edgekit.host.deploy.inventory import BoardEntry
+    from edgekit.host.virtual import BoardState
     from edgekit.kb.targets.board import BoardProfile
 
 
 def register(app: typer.Typer) -> None:
     """Adds the command to the application."""
-    app.command("boards", epilog=examples("edgekit boards", "edgekit boards --json"))(boards)
+    app.command(
+        "boards",
+        epilog=examples(
+            "edgekit boards",
+            "edgekit boards --select type=a57,site!=lab",
+            "edgekit boards --select name=pi-* --names",
+        ),
+    )(boards)
 
 
-def boards(as_json: Json = False) -> None:
-    """List the boards a model can be compiled for, and the bases that they are made of."""
-    from edgekit.host.cli.output import byte_size, emit, table
+def boards(
+    select: Select = None,
+    names: Annotated[
+        bool, typer.Option("--names", help="Print the names only, one per line.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """List your boards, the virtual boards, and all profiles."""
+    from edgekit.host.cli.output import emit
+    from edgekit.host.deploy.inventory import boards as inventory
+    from edgekit.host.fleet import select as selected
+
+    known = selected(select, Path.cwd()) if select else inventory(Path.cwd())
+    virtual = () if select else _virtual_boards()
+    profiles = () if select or names else _profiles()
+    if as_json:
+        found = [*map(_virtual_document, virtual), *map(_known_document, known)]
+        more = {} if select else {"profiles": [_profile_document(p) for p in profiles]}
+        emit({"schema": "edgekit.boards/2", "boards": found, **more})
+    elif names:
+        for name in (*(s.name for s in virtual), *(e.name for e in known)):
+            print(name)
+    else:
+        _show_boards(virtual, known)
+        if profiles:
+            print()
+            _show_profiles(profiles)
+
+
+def _virtual_boards() -> Sequence[BoardState]:
+    from edgekit.host.virtual import status
+
+    return status()
+
+
+def _profiles() -> Sequence[BoardProfile]:
     from edgekit.kb.targets.board import board_names, load_board, load_profile, profile_names
 
-    profiles = [load_board(name) for name in board_names()]
-    profiles += [p for p in map(load_profile, profile_names()) if p.abstract]
-    if as_json:
-        emit({"schema": "edgekit.boards/1", "boards": [_entry(p) for p in profiles]})
-        return
+    found = [load_board(name) for name in board_names()]
+    return [*found, *(p for p in map(load_profile, profile_names()) if p.abstract)]
+
+
+def _show_boards(virtual: Sequence[BoardState], known: Sequence[BoardEntry]) -> None:
+    from edgekit.host.cli.board import login, state_of
+    from edgekit.host.cli.board_add import place
+    from edgekit.host.cli.output import table
+    from edgekit.host.fleet import facts
+
+    rows = [
+        (s.name, state_of(s), "virtual", s.profile, "", login(s.running) if s.running else "", "")
+        for s in virtual
+    ]
+    for entry in known:
+        labels = ",".join(f"{key}={value}" for key, value in sorted(entry.labels.items()))
+        trust = "pinned" if entry.host_key or entry.transport != "ssh" else "no host key"
+        kind, profile = entry.transport, facts(entry)["type"]
+        rows.append((entry.name, "known", kind, profile, labels, place(entry), trust))
+    table(("board", "state", "kind", "profile", "labels", "address", "trust"), rows, left=7)
+
+
+def _show_profiles(profiles: Sequence[BoardProfile]) -> None:
+    from edgekit.host.cli.output import byte_size, table
 
     def size(count: int) -> str:
         return byte_size(count) if count else "-"
@@ -45,8 +108,31 @@ def boards(as_json: Json = False) -> None:
         )
         for p in profiles
     ]
-    headers = ("board", "description", "core", "isa", "cores", "L1d/L2/L3", "memory", "units", "kb")
+    headers = (
+        *("profile", "description", "core", "isa", "cores"),
+        *("L1d/L2/L3", "memory", "units", "kb"),
+    )
     table(headers, rows, left=4)
+
+
+def _virtual_document(state: BoardState) -> dict[str, Any]:
+    from edgekit.host.cli.board import running_document
+
+    document = {
+        "name": state.name,
+        "kind": "virtual",
+        "profile": state.profile,
+        "built": state.built,
+        "up": state.running is not None,
+    }
+    return document | (running_document(state.running) if state.running else {})
+
+
+def _known_document(entry: BoardEntry) -> dict[str, Any]:
+    from edgekit.host.cli.board_add import entry_document
+    from edgekit.host.fleet import facts
+
+    return {**entry_document(entry), "type": facts(entry)["type"]}
 
 
 def _caches(profile: BoardProfile) -> tuple[int, int, int]:
@@ -62,7 +148,7 @@ def _rows(profile: BoardProfile) -> int:
     return sum(row.key.platform == platform for row in table.rows)
 
 
-def _entry(profile: BoardProfile) -> dict[str, Any]:
+def _profile_document(profile: BoardProfile) -> dict[str, Any]:
     return {
         "name": profile.name,
         "description": profile.description,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,27 +14,42 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the command group to the application."""
-    group = typer.Typer(
-        help="What edgekit keeps to be faster, all of which can be made again.",
-        epilog=examples("edgekit cache show", "edgekit cache clean objects golden"),
-        rich_markup_mode=None,
-    )
-    group.command("show", epilog=examples("edgekit cache show", "edgekit cache show --json"))(show)
-    group.command(
-        "clean",
-        epilog=examples("edgekit cache clean boards", "edgekit cache clean      # all of it"),
-    )(clean)
-    app.add_typer(group, name="cache")
+    """Adds the command to the application."""
+    app.command(
+        "cache",
+        epilog=examples(
+            "edgekit cache",
+            "edgekit cache --clean objects golden",
+            "edgekit cache --clean      # all of it",
+        ),
+    )(cache)
 
 
-def show(as_json: Json = False) -> None:
-    """List what is in the cache, by kind, with its size and place."""
+def cache(
+    kinds: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="KIND", show_default=False, help="Kinds to show or to remove (default: all)."
+        ),
+    ] = None,
+    clean: Annotated[
+        bool, typer.Option("--clean", help="Remove it; it is made again when needed.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Show or empty the cache of compiled code and images."""
+    if clean:
+        _clean(kinds or (), as_json)
+    else:
+        _show(kinds or (), as_json)
+
+
+def _show(kinds: Sequence[str], as_json: bool) -> None:
     from edgekit.host.cache import cached
     from edgekit.host.cli.output import byte_size, emit, table
     from edgekit.host.common.paths import cache_folder
 
-    found = cached()
+    found = [entry for entry in cached() if not kinds or entry.kind in kinds]
     total = sum(entry.bytes for entry in found)
     if as_json:
         emit(
@@ -54,23 +70,11 @@ def show(as_json: Json = False) -> None:
     print(f"total    {byte_size(total)} in {cache_folder()}")
 
 
-def clean(
-    kinds: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="KIND", show_default=False, help="As 'cache show' lists them. Default: all."
-        ),
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Remove what is in the cache, or the kinds named.
-
-    It is made again when it is needed, which takes the time it took the first time.
-    """
+def _clean(kinds: Sequence[str], as_json: bool) -> None:
     from edgekit.host import cache
     from edgekit.host.cli.output import byte_size, emit
 
-    gone = cache.clean(kinds or ())
+    gone = cache.clean(kinds)
     total = sum(entry.bytes for entry in gone)
     if as_json:
         emit(

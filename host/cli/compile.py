@@ -4,38 +4,21 @@ from __future__ import annotations
 
 import itertools
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from edgekit.host.cli import complete
-from edgekit.host.cli.build_options import (
-    GroupSizeOption,
-    QuantizeOption,
-    SamplesOption,
-    StateOption,
-    TargetOption,
-    with_samples,
-)
+from edgekit.host.cli.compile_options import option_names, takes_compile_options
 from edgekit.host.cli.options import (
-    ActivationsOption,
     Board,
     Counter,
     Explain,
-    InputShapes,
     Json,
     Kind,
-    MemoryLimit,
-    OrderOption,
-    PrecisionOption,
-    RandomSeed,
-    ReleaseCluster,
-    ReleaseThreads,
-    WeightsOption,
     board_name,
-    compile_options,
     examples,
     file_kind,
     model_file,
@@ -58,15 +41,20 @@ _Model = Annotated[
         metavar="MODEL",
         show_default=False,
         autocompletion=complete.models,
-        help="A .tflite, .onnx or .prototxt model. Default: model in edgekit.toml.",
+        help="Model (.tflite, .onnx or .prototxt) (default: edgekit.toml's).",
     ),
 ]
 _Output = Annotated[
     Path | None,
-    typer.Option("-o", metavar="FILE.ekb", show_default=False, help="Default: ./MODEL-BOARD.ekb."),
+    typer.Option(
+        "-o",
+        metavar="FILE.ekb",
+        show_default=False,
+        help="Bundle to write (default: ./MODEL-BOARD.ekb).",
+    ),
 ]
 _ListOperators = Annotated[
-    bool, typer.Option("--list-operators", help="List the operators models may use and exit.")
+    bool, typer.Option("--list-operators", help="List the operators that models may use, and exit.")
 ]
 
 
@@ -80,13 +68,14 @@ def register(app: typer.Typer) -> None:
             "edgekit compile model.onnx --input-shape image=1,3,224,224",
             "edgekit compile ocr.onnx --input-shape x=1,3,48,320 --input-shape x=1,3,48,640",
             "edgekit compile net.prototxt",
-            "edgekit compile model.tflite --quantize samples.npz",
+            "edgekit compile model.tflite --samples samples.npz",
             "edgekit compile decoder.onnx --state 'past.*=present.*'",
             "edgekit compile --list-operators",
         ),
     )(compile_command)
 
 
+@takes_compile_options(compiles=True)
 def compile_command(
     model: _Model = None,
     board: Board = None,
@@ -94,24 +83,11 @@ def compile_command(
     explain: Explain = None,
     html: Html = None,
     counter: Counter = None,
-    input_shape: InputShapes = None,
-    memory_limit: MemoryLimit = None,
-    order: OrderOption = None,
-    random_seed: RandomSeed = None,
-    weights: WeightsOption = None,
-    activations: ActivationsOption = None,
-    precision: PrecisionOption = None,
-    quantize: QuantizeOption = None,
-    samples: SamplesOption = None,
-    group_size: GroupSizeOption = None,
-    target: TargetOption = None,
-    state: StateOption = None,
-    threads: ReleaseThreads = None,
-    cluster: ReleaseCluster = None,
+    options: CompileOptions = DEFAULT_OPTIONS,
     list_operators: _ListOperators = False,
     as_json: Json = False,
 ) -> None:
-    """Compile a model into a bundle for a board."""
+    """Compile a model into a signed bundle for a board."""
     if list_operators:
         _list_operators(as_json)
         return
@@ -123,11 +99,6 @@ def compile_command(
     for file in (bundle_file, html):
         if file is not None:
             _check_target(file, path)
-    options = compile_options(
-        input_shape, order, random_seed, memory_limit, weights, activations, precision
-    )
-    options = with_samples(options, quantize, samples, group_size, target, state)
-    options = replace(options, threads=threads, cluster=cluster or "")
     bundle = compile_bundle(path, name, counter or 0, explain, options, html)
     bundle.write(bundle_file)
     _show(bundle, bundle_file, as_json)
@@ -189,8 +160,8 @@ def compile_bundle(
     options: CompileOptions = DEFAULT_OPTIONS,
     html: Path | None = None,
 ) -> Bundle:
-    """Compiles `model` for `board`, saying so; writes to `explain` what was chosen and why, and to
-    `html` the same as a page, with what operators are expected to take."""
+    """Compiles `model` for `board`, saying so, and signs it; writes to `explain` what was chosen
+    and why, and to `html` the same as a page, with what operators are expected to take."""
     from edgekit.host.cli.output import note
     from edgekit.host.cli.progress import working
     from edgekit.host.common.files import write_whole
@@ -250,10 +221,8 @@ def load_bundle(
         return compile_bundle(file, board, counter or 0, explain, options)
     if explain or not options.is_default:
         raise InputError(
-            f"{file}: expected a model to compile with --input-shape, --memory-limit, --order, "
-            "--random-seed, --weights, --activations, --precision, --quantize, --samples, "
-            "--group-size, --target, --state or --explain, found a bundle, which is compiled; "
-            "leave the option out, or compile the model again"
+            f"{file}: expected a model to compile with {', '.join(option_names())} or --explain, "
+            "found a bundle, which is compiled; leave the option out, or compile the model again"
         )
     if counter is not None:
         raise InputError(

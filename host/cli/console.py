@@ -35,32 +35,34 @@ def console(
             "--device",
             metavar="PORT",
             show_default=False,
-            help="A serial port, socket://HOST:PORT or pty, in place of a board that has a name.",
+            help="Serial port, socket://HOST:PORT or pty, instead of a board.",
         ),
     ] = None,
-    baud: Annotated[int, typer.Option("--baud", min=50, help="Speed, with --device.")] = 115200,
+    baud: Annotated[
+        int, typer.Option("--baud", min=50, help="Speed of the port, with --device.")
+    ] = 115200,
     log: Annotated[
         Path | None,
         typer.Option(
             "--log",
             metavar="FILE",
             show_default=False,
-            help="Write what comes into FILE, each line with its time, and type nothing.",
+            help="Write each line with its time to FILE, and send nothing.",
         ),
     ] = None,
     seconds: Annotated[
         float | None,
-        typer.Option("--seconds", min=0, show_default=False, help="End --log after that time."),
+        typer.Option("--seconds", min=0, show_default=False, help="Stop --log after this time."),
     ] = None,
     until: Annotated[
         str | None,
         typer.Option(
-            "--until", metavar="TEXT", show_default=False, help="End --log when TEXT comes."
+            "--until", metavar="TEXT", show_default=False, help="Stop --log when TEXT appears."
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Open a board's serial console; Ctrl-] leaves it."""
+    """Open the serial console of a board; Ctrl-] leaves it."""
     if log is None and (seconds is not None or until is not None or as_json):
         raise InputError("expected --log FILE with --seconds, --until and --json, found none")
     target = _target(board, device, baud)

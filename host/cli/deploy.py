@@ -11,29 +11,23 @@ import typer
 
 from edgekit.device.runtime.agent.specs import LossSpec
 from edgekit.host.cli.compile import load_bundle
+from edgekit.host.cli.compile_options import takes_compile_options
 from edgekit.host.cli.options import (
-    ActivationsOption,
-    As,
     Board,
     ClusterOption,
     Counter,
-    InputShapes,
     Json,
     Kind,
-    MemoryLimit,
     Model,
-    OrderOption,
-    Over,
-    PrecisionOption,
-    RandomSeed,
+    NameOption,
     Threads,
-    WeightsOption,
+    TransportOption,
     board_name,
-    compile_options,
     examples,
     file_kind,
     model_file,
 )
+from edgekit.host.compiler.options import DEFAULT_OPTIONS, CompileOptions
 
 if TYPE_CHECKING:
     from edgekit.host.deploy.api import Device
@@ -59,38 +53,34 @@ def register(app: typer.Typer) -> None:
     )(deploy)
 
 
+@takes_compile_options()
 def deploy(
     model: Model = None,
     board: Board = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be done; change nothing that runs.")
+        bool, typer.Option("--dry-run", help="Show what would be done, and write nothing anywhere.")
     ] = False,
     counter: Counter = None,
-    input_shape: InputShapes = None,
-    memory_limit: MemoryLimit = None,
-    order: OrderOption = None,
-    random_seed: RandomSeed = None,
-    weights: WeightsOption = None,
-    activations: ActivationsOption = None,
-    precision: PrecisionOption = None,
+    options: CompileOptions = DEFAULT_OPTIONS,
     allow_downgrade: Annotated[
-        bool, typer.Option("--allow-downgrade", help="Take a lower counter than what runs.")
+        bool,
+        typer.Option(
+            "--allow-downgrade", help="Accept a lower counter than that of the running release."
+        ),
     ] = False,
     threads: Threads = None,
     cluster: ClusterOption = None,
     no_application: Annotated[
-        bool, typer.Option("--no-application", help="Leave the installed application: it ends.")
+        bool,
+        typer.Option(
+            "--no-application", help="Deploy without the installed application, which ends."
+        ),
     ] = False,
-    via: Over = None,
-    as_name: As = None,
+    transport: TransportOption = None,
+    model_name: NameOption = None,
     as_json: Json = False,
 ) -> None:
-    """Put a model into service on a board and time it.
-
-    Compiles if needed, sends what the board lacks, verifies, activates, checks the health with a
-    golden output (going back by itself if it is wrong), and brings a short benchmark back. An
-    installed application goes on with it.
-    """
+    """Put a model into service on a board, check it and time it."""
     from edgekit.host.cli.bench_history import keep_in_history
     from edgekit.host.cli.estimated import estimate_beside
     from edgekit.host.cli.output import emit
@@ -101,10 +91,7 @@ def deploy(
 
     name = board_name(board)
     path = model_file(model, name)
-    device = connect(name, via=via).named(as_name)
-    options = compile_options(
-        input_shape, order, random_seed, memory_limit, weights, activations, precision
-    )
+    device = connect(name, transport=transport).named(model_name)
     bundle = load_bundle(path, device.profile, counter, options)
     if dry_run:
         plan = device.plan(bundle, allow_downgrade=allow_downgrade, application=not no_application)

@@ -4,23 +4,33 @@ from __future__ import annotations
 
 import typer
 
-from edgekit.host.cli.options import Board, Json, board_name, examples
+from edgekit.host.cli.options import Board, Json, Parallel, Select, board_name, examples
 
 _UNFIT = 5
 
 
 def register(app: typer.Typer) -> None:
     """Adds the command to the application."""
-    app.command("doctor", epilog=examples("edgekit doctor", "edgekit doctor --board a57 --json"))(
-        doctor
-    )
+    app.command(
+        "doctor",
+        epilog=examples(
+            "edgekit doctor",
+            "edgekit doctor --board a57 --json",
+            "edgekit doctor --select type=a57,name=pi-*",
+        ),
+    )(doctor)
 
 
-def doctor(board: Board = None, as_json: Json = False) -> int:
-    """Check this machine and the board.
+def doctor(
+    board: Board = None, select: Select = None, parallel: Parallel = None, as_json: Json = False
+) -> int:
+    """Check this machine and boards, and say how to fix problems."""
+    if select:
+        from edgekit.host.cli.fleet_work import doctor_on, refuse_with_select
 
-    Each finding says how to mend it. Exit code 5 if edgekit cannot work as things are.
-    """
+        refuse_with_select(board=board)
+        doctor_on(select, parallel, as_json)
+        return 0
     from edgekit.host.cli.output import emit, painted
     from edgekit.host.cli.progress import working
     from edgekit.host.deploy.doctor import Verdict, examine

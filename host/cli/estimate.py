@@ -9,52 +9,29 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgekit.host.cli import complete
-from edgekit.host.cli.build_options import (
-    GroupSizeOption,
-    QuantizeOption,
-    SamplesOption,
-    StateOption,
-    TargetOption,
-    with_samples,
-)
+from edgekit.host.cli.compile_options import takes_compile_options, words_of
 from edgekit.host.cli.estimate_program import FETCH, estimate_program, say_unmodelled
-from edgekit.host.cli.many import boards_of, flags, is_address
+from edgekit.host.cli.many import Workers, boards_of, check_cores, flags
 from edgekit.host.cli.options import (
-    ActivationsOption,
     Board,
-    InputShapes,
+    ClusterOption,
     Json,
     Kind,
-    MemoryLimit,
-    OrderOption,
-    PrecisionOption,
-    RandomSeed,
     Threads,
-    WeightsOption,
-    compile_options,
     examples,
     file_kind,
     model_file,
 )
+from edgekit.host.compiler.options import DEFAULT_OPTIONS, CompileOptions
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
     from edgekit.device.runtime.agent.specs import Wish
-    from edgekit.host.compiler.options import CompileOptions, Shapes
+    from edgekit.host.compiler.options import Shapes
     from edgekit.host.deploy.bundle import Bundle
     from edgekit.host.simulator.model import ModelEstimate
     from edgekit.kb.targets.board import BoardProfile
 
-Clusters = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--cluster",
-        metavar="NAME or tcp://HOST:8786",
-        show_default=False,
-        help="Cores of the board that threads are kept on: big, little, all, or a kind such as "
-        "a76; or the Dask cluster whose hosts do the work.",
-    ),
-]
 TIMEOUT = 3600.0  # seconds
 _ELF = b"\x7fELF"
 _NAME_WIDTH = 40
@@ -66,30 +43,30 @@ _What = Annotated[
         metavar="MODELS or BUNDLES or -- PROGRAM ARGS",
         show_default=False,
         autocompletion=complete.models,
-        help="Models or bundles, or a Linux program of the board's architecture. "
-        "Default: model in edgekit.toml.",
+        help="Models, bundles, or a Linux program (default: edgekit.toml's model).",
     ),
 ]
-_Root = Annotated[
+_Sysroot = Annotated[
     str | None,
     typer.Option(
-        "--root",
+        "--sysroot",
         metavar="DIR",
         show_default=False,
-        help="Of a program that is not static: the folder with its libraries; "
-        f"'{FETCH}' for Debian's, fetched once.",
+        help=f"Libraries of a program that is not static; '{FETCH}' gets Debian's once.",
     ),
 ]
-_Whole = Annotated[
-    bool, typer.Option("--whole", help="Of a program: time all of it, whatever it marks.")
+_Entire = Annotated[
+    bool, typer.Option("--entire-program", help="Time the program from start to end.")
 ]
 _Peers = Annotated[
     bool,
-    typer.Option("--peers", help="Other engines too: their wheels for the board's core."),
+    typer.Option(
+        "--peers", help="Estimate other engines too, from their wheels for the board's core."
+    ),
 ]
 _Timeout = Annotated[
     float,
-    typer.Option("--timeout", metavar="SECONDS", min=1, help="After which it is given up."),
+    typer.Option("--timeout", metavar="SECONDS", min=1, help="Give up after this time."),
 ]
 
 
@@ -101,91 +78,61 @@ def register(app: typer.Typer) -> None:
             "edgekit estimate models/face_detection_short_range.tflite --board rpi4",
             "edgekit estimate face.ekb --board rpi4 --threads 4 --json",
             "edgekit estimate model.tflite --board rpi4 --peers",
-            "edgekit estimate *.tflite --board rpi4,rpi5 --cluster tcp://HOST:8786",
+            "edgekit estimate *.tflite --board rpi4,rpi5 --dask tcp://HOST:8786",
             "edgekit estimate --board rpi4 -- ./my_program 100",
-            "edgekit estimate --board rpi4 --root fetch --whole -- ./dynamic_program",
+            "edgekit estimate --board rpi4 --sysroot fetch --entire-program -- ./dynamic_program",
         ),
     )(estimate)
 
 
+@takes_compile_options()
 def estimate(
     what: _What = None,
     board: Board = None,
     threads: Threads = None,
-    cluster: Clusters = None,
-    input_shape: InputShapes = None,
-    memory_limit: MemoryLimit = None,
-    order: OrderOption = None,
-    random_seed: RandomSeed = None,
-    weights: WeightsOption = None,
-    activations: ActivationsOption = None,
-    precision: PrecisionOption = None,
-    quantize: QuantizeOption = None,
-    samples: SamplesOption = None,
-    group_size: GroupSizeOption = None,
-    target: TargetOption = None,
-    state: StateOption = None,
-    root: _Root = None,
-    whole: _Whole = False,
+    cluster: ClusterOption = None,
+    dask: Workers = None,
+    options: CompileOptions = DEFAULT_OPTIONS,
+    sysroot: _Sysroot = None,
+    entire: _Entire = False,
     peers: _Peers = False,
     timeout: _Timeout = TIMEOUT,
     as_json: Json = False,
 ) -> None:
-    """Say how long a model, or a program, would take on a board's core: cycles, milliseconds,
-    what bounds them, and how far off such estimates were found to be.
-
-    Several models, or boards with commas between, are estimated side by side.
-    """
+    """Estimate the time of models or a program on a board's core."""
     from edgekit.host.deploy.connections import profile_of
     from edgekit.kb.targets.board import load_board
 
-    address, cores = _cluster_and_cores(cluster)
+    check_cores(cluster)
     boards = boards_of(board)
     if what and _is_program(Path(what[0])):
-        _program(what, boards, address, root, whole, timeout, as_json)
+        _program(what, boards, dask, sysroot, entire, timeout, as_json)
         return
-    if root or whole:
-        raise InputError("expected a program with --root or --whole, found a model; leave them out")
-    options = compile_options(
-        input_shape, order, random_seed, memory_limit, weights, activations, precision
-    )
-    options = with_samples(options, quantize, samples, group_size, target, state)
-    if address or len(boards) > 1 or len(what or ()) > 1:
+    if sysroot or entire:
+        raise InputError(
+            "expected a program with --sysroot or --entire-program, found a model; leave them out"
+        )
+    if dask or len(boards) > 1 or len(what or ()) > 1:
         from edgekit.host.cli.estimate_many import estimate_many
 
-        asked = flags(
-            input_shape=input_shape,
-            memory_limit=memory_limit,
-            order=order,
-            random_seed=random_seed,
-            weights=weights,
-            activations=activations,
-            precision=precision,
-            group_size=group_size,
-            target=target,
-            state=state,
-            peers=peers,
-            timeout=timeout,
-        )
-        wishes = {name: wish_for(name, threads, cores) for name in boards}
+        asked = [*words_of(options), *flags(peers=peers, timeout=timeout)]
+        wishes = {name: wish_for(name, threads, cluster) for name in boards}
         models = [model_file(name) for name in what or (None,)]
-        estimate_many(
-            models, wishes, asked, {"quantize": quantize, "samples": samples}, address, as_json
-        )
+        estimate_many(models, wishes, asked, options.samples, dask, as_json)
         return
     name = boards[0]
     profile = load_board(profile_of(name))
     path = model_file(what[0] if what else None)
-    wish = wish_for(name, threads, cores)
+    wish = wish_for(name, threads, cluster)
     show_file(path, profile, options, wish, timeout, peers, as_json)
 
 
 def _program(
     what: list[str],
     boards: tuple[str, ...],
-    address: str | None,
-    root: str | None,
-    whole: bool,
+    dask: str | None,
+    sysroot: str | None,
+    entire: bool,
     timeout: float,
     as_json: bool,
 ) -> None:
@@ -193,22 +140,10 @@ def _program(
     from edgekit.host.simulator.target import target_of
     from edgekit.kb.targets.board import load_board
 
-    if address or len(boards) > 1:
+    if dask or len(boards) > 1:
         raise InputError("expected models for several boards or a cluster, found a program")
     core = target_of(load_board(profile_of(boards[0])))
-    estimate_program(what, core, root, whole, timeout, as_json)
-
-
-def _cluster_and_cores(given: list[str] | None) -> tuple[str | None, str | None]:
-    """The Dask cluster and the cores that --cluster names."""
-    addresses = [each for each in given or () if is_address(each)]
-    cores = [each for each in given or () if not is_address(each)]
-    if len(addresses) > 1 or len(cores) > 1:
-        raise InputError(
-            "--cluster: expected at most one kind of cores and one address, found "
-            f"{' and '.join(given or ())}"
-        )
-    return next(iter(addresses), None), next(iter(cores), None)
+    estimate_program(what, core, sysroot, entire, timeout, as_json)
 
 
 def wish_for(board: str, threads: int | None, cluster: str | None) -> Wish:

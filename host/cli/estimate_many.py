@@ -32,26 +32,27 @@ def estimate_many(
     models: Sequence[Path],
     wishes: Mapping[str, Wish],
     options: Sequence[str],
-    samples: Mapping[str, Path | None],
-    cluster: str | None,
+    samples: Path | None,
+    dask: str | None,
     as_json: bool,
 ) -> None:
     """Each model on each board, with its threads and cluster, in whatever order workers are free;
-    raises if one failed. `samples`: files and folders that options name, which go along."""
+    raises if one failed. `samples` are sent along with each."""
     from edgekit.host.cli.output import emit
     from edgekit.host.cli.progress import counting
     from edgekit.host.deploy.connections import profile_of
     from edgekit.host.lab.jobs.pool import work_off
     from edgekit.host.lab.jobs.task import Task
 
-    named = {option: sent_under(option, path) for option, path in samples.items() if path}
     given: list[str | Sent] = []
-    for option, (name, _) in named.items():
-        given += [f"--{option}", name]
+    sample_files: dict[str, bytes] = {}
+    if samples is not None:
+        name, sample_files = sent_under("samples", samples)
+        given = ["--samples", name]
     asked = []
     for model in models:
         word, files = sent(model)
-        files |= {name: data for _, more in named.values() for name, data in more.items()}
+        files |= sample_files
         for board, wish in wishes.items():
             more = flags(threads=wish.threads, cluster=wish.cluster or None)
             # Workers need not know a board to estimate its core.
@@ -60,7 +61,7 @@ def estimate_many(
             asked.append(_Asked(model, board, task))
     waiting = {id(a.task): a for a in asked}
     done = 0
-    with pool_for(cluster) as pool, counting("estimating") as tell:
+    with pool_for(dask) as pool, counting("estimating") as tell:
 
         def then(task: Task, report: Report) -> None:
             nonlocal done

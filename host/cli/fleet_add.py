@@ -12,8 +12,7 @@ import typer
 
 from edgekit.host.cli import complete
 from edgekit.host.cli.board_add import Everywhere, Identity, inventory_file
-from edgekit.host.cli.fleet_options import Parallel
-from edgekit.host.cli.options import Json, examples, labels_of
+from edgekit.host.cli.options import Json, Parallel, examples, labels_of
 from edgekit.host.errors import AuthenticationError, InputError
 
 if TYPE_CHECKING:
@@ -31,8 +30,7 @@ _Csv = Annotated[
         "--csv",
         metavar="FILE",
         show_default=False,
-        help="Boards, one on each line: columns name, host, profile, user, port, identity, "
-        "host_key, fingerprint; any other column is a label.",
+        help="CSV file with a board per line; columns that edgekit does not know are labels.",
     ),
 ]
 _Ssh = Annotated[
@@ -41,7 +39,7 @@ _Ssh = Annotated[
         "--ssh",
         metavar="PATTERN",
         show_default=False,
-        help="Hosts of ~/.ssh/config by name: pi-*; again for more.",
+        help="Hosts of ~/.ssh/config by name, as pi-*; repeat it for more.",
     ),
 ]
 _Profile = Annotated[
@@ -51,12 +49,17 @@ _Profile = Annotated[
         metavar="PROFILE",
         show_default=False,
         autocompletion=complete.profiles,
-        help="What they are, where the file does not say. Default: found on each.",
+        help="Profile where the file has none (default: detected on each).",
     ),
 ]
 _Label = Annotated[
     list[str] | None,
-    typer.Option("--label", metavar="KEY=VALUE", show_default=False, help="A label that all get."),
+    typer.Option(
+        "--label",
+        metavar="KEY=VALUE",
+        show_default=False,
+        help="Label for all of them; repeat it for more.",
+    ),
 ]
 _KnownHosts = Annotated[
     Path | None,
@@ -64,12 +67,12 @@ _KnownHosts = Annotated[
         "--known-hosts",
         metavar="FILE",
         show_default=False,
-        help="Pin the host keys that this file has for them.",
+        help="Pin the host keys that this file lists for them.",
     ),
 ]
 _Yes = Annotated[
     bool,
-    typer.Option("--yes", help="Pin whatever host keys the others show; asks nothing."),
+    typer.Option("--yes", help="Pin the host keys that the other boards show, without asking."),
 ]
 
 
@@ -96,13 +99,7 @@ def add(
     parallel: Parallel = None,
     as_json: Json = False,
 ) -> None:
-    """Take many boards into the inventory, as `board add` takes one.
-
-    Host keys are pinned that the file, its fingerprints or a known_hosts file vouch for; all others
-    are shown, and pinned once you say that they are the boards'. Boards that are there already
-    with the same address only get their labels. Those that fail are named and left out: mend them,
-    and do it again.
-    """
+    """Add many boards to the inventory, and pin their host keys."""
     from edgekit.host.cli.fleet_view import Told, conclude, watching
     from edgekit.host.deploy.connections import LOCAL
     from edgekit.host.deploy.inventory import add_boards, check_board, check_place

@@ -10,8 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgekit.host.cli.fleet_options import Parallel, Select
-from edgekit.host.cli.options import As, Counter, Json, Model, examples, model_file, parse_seconds
+from edgekit.host.cli.options import (
+    Counter,
+    Json,
+    Model,
+    NameOption,
+    Parallel,
+    Select,
+    examples,
+    model_file,
+    parse_seconds,
+)
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
@@ -44,30 +53,42 @@ def _text(name: str, shape: str, what: str) -> Any:
 
 Rollout = Annotated[
     str | None,
-    typer.Argument(metavar="ROLLOUT", show_default=False, help="Its id. Default: the newest."),
+    typer.Argument(
+        metavar="ROLLOUT", show_default=False, help="Id of the rollout (default: the newest)."
+    ),
 ]
 
 
 _Canary = Annotated[
-    int, typer.Option("--canary", metavar="N", min=0, help="Boards of each kind that go first.")
+    int,
+    typer.Option("--canary", metavar="N", min=0, help="Boards of each kind to deploy to first."),
 ]
-_StopAt = Annotated[str, _text("--stop-at", "N or P%", "Stop when more boards than this failed.")]
+_StopAt = Annotated[
+    str, _text("--max-failures", "N or P%", "Stop when more boards than this have failed.")
+]
 _FailAbove = Annotated[
-    str, _text("--fail-above", "P%", "A release may be so much slower than the one before.")
+    str, _text("--fail-above", "P%", "Fail boards whose latency grew by more than this.")
 ]
-_Wait = Annotated[str, _text("--wait", "TIME", "Wait so long for boards that are asleep.")]
+_Wait = Annotated[str, _text("--wait", "TIME", "Time to wait for boards that do not answer.")]
 _AllowDowngrade = Annotated[
-    bool, typer.Option("--allow-downgrade", help="Take a lower counter than what runs.")
+    bool,
+    typer.Option(
+        "--allow-downgrade", help="Accept a lower counter than that of the running release."
+    ),
 ]
-_Anew = Annotated[bool, typer.Option("--anew", help="Give up a rollout that was interrupted.")]
+_Anew = Annotated[
+    bool, typer.Option("--restart", help="Give up an interrupted rollout and start a new one.")
+]
 
 
 def deploy(
     model: Model = None,
     select: Select = None,
     canary: _Canary = 1,
-    batch: Annotated[str, _text("--batch", "N or P%", "Boards at a time after that.")] = "20%",
-    pause: Annotated[str, _text("--pause", "TIME", "Watch each batch so long.")] = "10m",
+    batch: Annotated[
+        str, _text("--batch", "N or P%", "Boards per batch after the canaries.")
+    ] = "20%",
+    pause: Annotated[str, _text("--pause", "TIME", "Time to watch each batch.")] = "10m",
     stop_at: _StopAt = "5%",
     fail_above: _FailAbove = "10%",
     wait: _Wait = "0s",
@@ -75,16 +96,10 @@ def deploy(
     allow_downgrade: _AllowDowngrade = False,
     anew: _Anew = False,
     parallel: Parallel = None,
-    as_name: As = None,
+    model_name: NameOption = None,
     as_json: Json = False,
 ) -> None:
-    """Put a model into service on many boards, a few at first.
-
-    Compiles once for each kind of board. Canaries of each kind come first and are watched: what
-    runs, whether the application fails, and latency beside the release before, from its profiles.
-    Then come batches. It stops by itself when a canary fails, or more boards than may. After
-    Ctrl-C or a crash the same command goes on. Exit code 8 if not all boards got it.
-    """
+    """Put a model into service on many boards, canaries first."""
     from edgekit.host import fleet
     from edgekit.host.cli.compile import load_bundle
     from edgekit.host.cli.output import note
@@ -93,9 +108,9 @@ def deploy(
     from edgekit.host.fleet.rollout import Policy, parse_share
     from edgekit.host.fleet.start import open_rollout
 
-    check_name(as_name)
+    check_name(model_name)
     above = parse_share(fail_above, "--fail-above")
-    policy = Policy(canary, parse_share(batch, "--batch"), parse_share(stop_at, "--stop-at"))
+    policy = Policy(canary, parse_share(batch, "--batch"), parse_share(stop_at, "--max-failures"))
     pace = Pace(
         parse_seconds(pause, "--pause", zero=True),
         parse_seconds(wait, "--wait", zero=True),
@@ -112,7 +127,7 @@ def deploy(
             boards,
             lambda entry: load_bundle(path, entry.name, counter),
             settings={"counter": counter, "allow_downgrade": allow_downgrade},
-            name=as_name or "",
+            name=model_name or "",
             anew=anew,
         )
     ) as journal:
@@ -130,10 +145,7 @@ def deploy(
 
 
 def status(rollout: Rollout = None, as_json: Json = False) -> None:
-    """Show how far a rollout is, or how it ended, board by board.
-
-    From what this host wrote down; `edgekit fleet doctor` asks the boards.
-    """
+    """Show the progress or the result of a rollout, board by board."""
     from edgekit.host.cli.output import note
     from edgekit.host.fleet.journal import find_rollout, is_carried_out
 
@@ -145,10 +157,7 @@ def status(rollout: Rollout = None, as_json: Json = False) -> None:
 
 
 def rollback(rollout: Rollout = None, parallel: Parallel = None, as_json: Json = False) -> None:
-    """Take a rollout back: its boards go to what they ran before.
-
-    Only those that run its release because of it. May be repeated until all are back.
-    """
+    """Return the boards of a rollout to what they ran before."""
     from edgekit.host.errors import PartialError
     from edgekit.host.fleet import PARALLEL
     from edgekit.host.fleet.journal import Journal, find_rollout

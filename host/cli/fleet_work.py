@@ -1,20 +1,18 @@
-"""`edgekit fleet run|doctor|bench|profile pull`: what those commands do, on many boards at once."""
+"""What `doctor`, `run`, `bench model` and `profile pull` do on the boards that --select names."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import typer
-
-from edgekit.host.cli import complete
-from edgekit.host.cli.fleet_options import Parallel, Select
-from edgekit.host.cli.options import As, Json, Threads, examples, model_file
-from edgekit.host.cli.run import Mean, Scale, numbers
+from edgekit.host.cli.options import model_file
+from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
     from edgekit.host.cli.fleet_view import Told
+    from edgekit.host.compiler.inputs import InputOptions
+    from edgekit.host.compiler.options import CompileOptions
     from edgekit.host.deploy.bundle import Bundle
     from edgekit.host.deploy.doctor import Finding
     from edgekit.host.deploy.inventory import BoardEntry
@@ -26,84 +24,40 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 
-def register(group: typer.Typer) -> None:
-    """Adds the commands to the group `fleet`."""
-    group.command(
-        "run",
-        epilog=examples(
-            "edgekit fleet run --input x.npz --select type=a57",
-            "edgekit fleet run --input x.npz --output outputs/ --json",
-        ),
-    )(run)
-    group.command(
-        "doctor",
-        epilog=examples("edgekit fleet doctor", "edgekit fleet doctor --select site=lab --json"),
-    )(doctor)
-    group.command(
-        "bench",
-        epilog=examples(
-            "edgekit fleet bench --select type=a57              # what is deployed on them",
-            "edgekit fleet bench models/face_detection_short_range.tflite --parallel 8",
-        ),
-    )(bench)
-    profiles = typer.Typer(
-        help="Profiles of many boards.",
-        epilog=examples("edgekit fleet profile pull"),
-        rich_markup_mode=None,
-    )
-    profiles.command(
-        "pull",
-        epilog=examples(
-            "edgekit fleet profile pull", "edgekit fleet profile pull --select !asleep"
-        ),
-    )(pull)
-    group.add_typer(profiles, name="profile")
+def refuse_with_select(**given: Any) -> None:
+    """InputError for an option that is for one board only, given together with --select."""
+    for name, value in given.items():
+        if value not in (None, False, ""):
+            what = "MODEL" if name == "model" else f"--{name.replace('_', '-')}"
+            raise InputError(
+                f"expected {what} or --select, found both; {what} is for one board at a time"
+            )
 
 
-def run(
-    input_path: Annotated[
-        Path,
-        typer.Option(
-            "--input",
-            metavar="FILE",
-            show_default=False,
-            help="Arrays (.npz, named as the model's inputs; .npy), a picture or a .wav.",
-        ),
-    ],
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            metavar="FOLDER",
-            show_default=False,
-            help="Where each board's outputs go, as BOARD.npz.",
-        ),
-    ] = None,
-    mean: Mean = None,
-    scale: Scale = None,
-    select: Select = None,
-    as_name: As = None,
-    threads: Threads = None,
-    parallel: Parallel = None,
-    as_json: Json = False,
+def run_on(
+    select: list[str],
+    input_path: Path | None,
+    output: str | None,
+    options: InputOptions,
+    model_name: str | None,
+    threads: int | None,
+    parallel: int | None,
+    as_json: bool,
 ) -> None:
-    """Run what is deployed on many boards with the same input, and compare what they answer.
-
-    Boards that run the same release are compared with each other; `differs` are those whose
-    outputs are not those of most.
-    """
+    """Runs what is deployed on many boards with the same input, and compares their outputs."""
     from edgekit.host.cli.fleet_view import Beside, Told, conclude
     from edgekit.host.cli.output import warn
-    from edgekit.host.compiler.inputs import InputOptions
     from edgekit.host.fleet.inference import infer, odd_ones, read_input
 
-    options = InputOptions(numbers("--mean", mean), numbers("--scale", scale))
+    if input_path is None:
+        raise InputError("--input: expected a file of one input, found none")
     read_input(input_path)
-    if output is not None:
-        output.mkdir(parents=True, exist_ok=True)
+    folder = Path(output) if output else None
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
 
     def work(turn: Turn) -> Answer:
-        return infer(turn, input_path, options, output, as_name, threads)
+        return infer(turn, input_path, options, folder, model_name, threads)
 
     def row(answer: Answer) -> Sequence[str]:
         return (answer.release[:12], f"{answer.latency_ms:.3f}", answer.digest[:12])
@@ -125,9 +79,8 @@ def run(
     conclude(found, told, as_json, Beside({"differs": list(odd)}))
 
 
-def doctor(select: Select = None, parallel: Parallel = None, as_json: Json = False) -> None:
-    """Check many boards. A board that cannot work as it is counts as failed; `edgekit doctor` has
-    the checks of this machine."""
+def doctor_on(select: list[str], parallel: int | None, as_json: bool) -> None:
+    """Checks many boards; a board that cannot work as it is counts as failed."""
     from edgekit.host.cli.fleet_view import Told, conclude
     from edgekit.host.deploy.doctor import Verdict, examine_device
     from edgekit.kb.targets.board import load_board
@@ -160,36 +113,29 @@ def doctor(select: Select = None, parallel: Parallel = None, as_json: Json = Fal
     conclude(_over("checking", select, work, told, parallel), told, as_json)
 
 
-def bench(
-    model: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="MODEL or BUNDLE",
-            show_default=False,
-            autocompletion=complete.models,
-            help="Timed without touching what is deployed. Default: what is deployed.",
-        ),
-    ] = None,
-    select: Select = None,
-    as_name: As = None,
-    threads: Threads = None,
-    runs: Annotated[
-        int,
-        typer.Option("--runs", metavar="N", min=0, help="Timed runs; 0 for what fits into 2 s."),
-    ] = 0,
-    parallel: Parallel = None,
-    as_json: Json = False,
+def bench_on(
+    select: list[str],
+    models: list[str] | None,
+    options: CompileOptions,
+    model_name: str | None,
+    threads: int | None,
+    runs: int,
+    parallel: int | None,
+    as_json: bool,
 ) -> None:
-    """Time a model on many boards: compiled once for each kind of board, timed on each."""
+    """Times a model on many boards, compiled once for each kind of board."""
     from edgekit.host.cli.fleet_view import Beside, Told, conclude
 
+    model, *more = models or (None,)
+    if more:
+        raise InputError(f"expected one model with --select, found {len(more) + 1}; name one")
     boards = _selected(select)
-    bundles = _bundles(model, boards)
+    bundles = _bundles(model, options, boards)
 
     def work(turn: Turn) -> Benchmark:
         if not model:
             turn.tell("timing")
-            return turn.device.named(as_name).bench(threads=threads, count=runs)
+            return turn.device.named(model_name).bench(threads=threads, count=runs)
         turn.tell("sending")
         with turn.device.aside() as device:
             device.deploy(bundles[turn.board.profile])
@@ -208,8 +154,8 @@ def bench(
     conclude(found, told, as_json, beside)
 
 
-def pull(select: Select = None, parallel: Parallel = None, as_json: Json = False) -> None:
-    """Fetch the profiles that wait on many boards; there they go once they are stored here."""
+def pull_from(select: list[str], parallel: int | None, as_json: bool) -> None:
+    """Fetches the profiles that wait on many boards."""
     from dataclasses import asdict
 
     from edgekit.host.cli.fleet_view import Beside, Told, conclude
@@ -241,15 +187,15 @@ def pull(select: Select = None, parallel: Parallel = None, as_json: Json = False
     conclude(found, told, as_json, beside)
 
 
-def _selected(select: list[str] | None) -> tuple[BoardEntry, ...]:
+def _selected(select: list[str]) -> tuple[BoardEntry, ...]:
     from edgekit.host.fleet import select as selected
 
-    return selected(select or (), Path.cwd())
+    return selected(select, Path.cwd())
 
 
 def _over(
     text: str,
-    select: list[str] | None,
+    select: list[str],
     work: Callable[[Turn], _T],
     told: Told[_T],
     parallel: int | None,
@@ -271,7 +217,9 @@ def _over_boards(
         return run_on(boards, work, parallel=parallel or PARALLEL, watch=watch)
 
 
-def _bundles(model: str | None, boards: Sequence[BoardEntry]) -> dict[str, Bundle]:
+def _bundles(
+    model: str | None, options: CompileOptions, boards: Sequence[BoardEntry]
+) -> dict[str, Bundle]:
     """The model compiled once for each profile of these boards."""
     from edgekit.host.cli.compile import load_bundle
     from edgekit.host.cli.progress import working
@@ -282,7 +230,7 @@ def _bundles(model: str | None, boards: Sequence[BoardEntry]) -> dict[str, Bundl
     found = {}
     for profile in sorted({entry.profile for entry in boards}):
         with working(f"{file.name} for {profile}"):
-            found[profile] = load_bundle(file, profile)
+            found[profile] = load_bundle(file, profile, options=options)
     return found
 
 

@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from edgekit.host.cli.compile_options import InputShapes, one_input_shape
 from edgekit.host.cli.options import (
     Board,
-    InputShapes,
     Json,
     Kind,
     board_name,
     examples,
     file_kind,
     model_file,
-    one_input_shape,
 )
 from edgekit.host.errors import InputError
 
@@ -46,14 +45,14 @@ def inspect(
         typer.Argument(
             metavar="MODEL",
             show_default=False,
-            help="A .tflite, .onnx or .prototxt model. Default: model in edgekit.toml.",
+            help="Model (.tflite, .onnx or .prototxt) (default: edgekit.toml's).",
         ),
     ] = None,
     board: Board = None,
     input_shape: InputShapes = None,
     as_json: Json = False,
 ) -> None:
-    """Say what a model is, what of it is not supported, and what it takes on a board."""
+    """Show what a model contains, and what is not supported."""
     from edgekit.host.cli.output import emit
     from edgekit.host.cli.progress import working
     from edgekit.host.compiler.inspect import inspect_model

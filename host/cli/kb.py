@@ -1,4 +1,4 @@
-"""`edgekit kb lookup/show/diff`: what the knowledge base says."""
+"""`edgekit lab kb lookup/show/diff`: what the knowledge base says."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 Table = Annotated[
     Path | None,
     typer.Option(
-        "--table", metavar="FILE", show_default=False, help="Another table than the board's own."
+        "--table",
+        metavar="FILE",
+        show_default=False,
+        help="Table to use instead of the board's own.",
     ),
 ]
 
@@ -30,23 +33,23 @@ Table = Annotated[
 def register(app: typer.Typer) -> None:
     """Adds the command group to the application."""
     group = typer.Typer(
-        help="The knowledge base: which method for which matrix product.",
-        epilog=examples("edgekit kb lookup --board a57 --gemm 500,1600,30"),
+        help="Query and build the knowledge base of methods.",
+        epilog=examples("edgekit lab kb lookup --board a57 --gemm 500,1600,30"),
         rich_markup_mode=None,
     )
     group.command(
         "lookup",
         epilog=examples(
-            "edgekit kb lookup --board a57 --gemm 500,1600,30",
-            "edgekit kb lookup --gemm 1,1024,1000 --dtype s8 --threads 2 --json",
+            "edgekit lab kb lookup --board a57 --gemm 500,1600,30",
+            "edgekit lab kb lookup --gemm 1,1024,1000 --dtype s8 --threads 2 --json",
         ),
     )(lookup)
-    group.command("show", epilog=examples("edgekit kb show --board a57"))(show)
+    group.command("show", epilog=examples("edgekit lab kb show --board a57"))(show)
     group.command(
         "diff",
         epilog=examples(
-            "edgekit kb diff --board local        # the kit's table and yours",
-            "edgekit kb diff old.json new.json",
+            "edgekit lab kb diff --board local        # the kit's table and yours",
+            "edgekit lab kb diff old.json new.json",
         ),
     )(diff)
     kb_build.register(group)
@@ -57,23 +60,31 @@ def lookup(
     gemm: Annotated[
         str | None,
         typer.Option(
-            "--gemm", metavar="M,K,N", help="C[m, n] = A[m, k] times B[k, n].", show_default=False
+            "--gemm",
+            metavar="M,K,N",
+            help="Sizes of C[m, n] = A[m, k] times B[k, n].",
+            show_default=False,
         ),
     ] = None,
     spmv: Annotated[
         str | None,
         typer.Option(
-            "--spmv", metavar="FILE", help="A sparse matrix instead: .mtx.", show_default=False
+            "--spmv",
+            metavar="FILE",
+            help="Sparse matrix (.mtx) to look up instead.",
+            show_default=False,
         ),
     ] = None,
     board: Board = None,
     dtype: DataType = "f32",
-    threads: Annotated[int, typer.Option("--threads", metavar="N", min=1)] = 1,
+    threads: Annotated[
+        int, typer.Option("--threads", metavar="N", min=1, help="Threads to run on.")
+    ] = 1,
     packed: Packed = "none",
     table: Table = None,
     as_json: Json = False,
 ) -> None:
-    """Say which method a product gets, and which rule chose it."""
+    """Show the method for a product, and the rule that chose it."""
     from edgekit.host.cli.output import emit
     from edgekit.host.lab.tune.products import parse_shape
 
@@ -158,7 +169,7 @@ def diff(
     files: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="OLD NEW", show_default=False, help="Two tables. Default: the kit's and yours."
+            metavar="OLD NEW", show_default=False, help="Two tables (default: edgekit's and yours)."
         ),
     ] = None,
     board: Board = None,
@@ -200,7 +211,8 @@ def _pair(files: list[Path], board: str | None) -> tuple[KnowledgeBase, Knowledg
         return read_table(files[0]), read_table(files[1])
     if files:
         raise InputError(
-            f"expected two tables or none, found {len(files)}; edgekit kb diff OLD.json NEW.json"
+            f"expected two tables or none, found {len(files)}; "
+            "edgekit lab kb diff OLD.json NEW.json"
         )
     wanted = profile(board)
     empty, own = KnowledgeBase((wanted.platform,)), user_table(wanted)

@@ -1,4 +1,4 @@
-"""`edgekit kb build/import`: from what was measured to a table."""
+"""`edgekit lab kb build/import`: from what was measured to a table."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _Output = Annotated[
         "--output",
         metavar="FILE",
         show_default=False,
-        help="Where to. Default: your own table of the board, which is used before the kit's.",
+        help="File to write (default: your own table of the board).",
     ),
 ]
 _Alone = Annotated[
-    bool, typer.Option("--alone", help="From the history only, without rows of the kit's own.")
+    bool, typer.Option("--no-base", help="Leave out the rows of the kit's own table.")
 ]
 
 
@@ -41,13 +41,14 @@ def register(group: typer.Typer) -> None:
     group.command(
         "build",
         epilog=examples(
-            "edgekit kb build --board local", "edgekit kb build --board a57 --alone -o a57.json"
+            "edgekit lab kb build --board local",
+            "edgekit lab kb build --board a57 --no-base -o a57.json",
         ),
     )(build)
     group.command(
         "import",
         epilog=examples(
-            "edgekit kb import past.csv", "edgekit kb import past.csv --skip-bad --json"
+            "edgekit lab kb import past.csv", "edgekit lab kb import past.csv --skip-bad --json"
         ),
     )(import_csv)
 
@@ -58,7 +59,7 @@ def build(
     alone: _Alone = False,
     as_json: Json = False,
 ) -> None:
-    """Build a board's table from the history; the same history gives the same bytes."""
+    """Build a board's table from the history, always the same bytes."""
     from edgekit.host.cli.kb_shared import is_learned, profile
     from edgekit.host.cli.output import emit, note
     from edgekit.host.compiler.tables.gemm import user_table
@@ -159,17 +160,21 @@ def _change_document(change: Change) -> dict[str, object]:
 
 
 def import_csv(
-    file: Annotated[Path, typer.Argument(metavar="FILE.csv", show_default=False)],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE.csv", show_default=False, help="File with a measurement per line."
+        ),
+    ],
     skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Leave out rows that cannot be used.")
+        bool,
+        typer.Option(
+            "--skip-bad", help="Skip rows that cannot be used, instead of importing none."
+        ),
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Take past experience from a CSV file into the history: all of its rows, or none.
-
-    Columns: board, platform, dtype, threads, m, k, n, mc, kc, nc, pack_a, pack_b, mr, nr, seconds,
-    default_seconds; optional: split, packed, spread, when, cpu.
-    """
+    """Import measurements from a CSV file into the history."""
     from edgekit.device.version import VERSION
     from edgekit.host.cli.output import emit, note
     from edgekit.host.lab.history.store import History

@@ -1,4 +1,4 @@
-"""What the commands of `edgekit kb` share: the board that is meant, and how a method reads."""
+"""What the commands of `edgekit lab kb` share: the board that is meant, and how a method reads."""
 
 from __future__ import annotations
 

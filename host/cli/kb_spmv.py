@@ -1,4 +1,4 @@
-"""`edgekit kb lookup --spmv`: how a sparse matrix is stored on a board, and which rule says so."""
+"""`edgekit lab kb lookup --spmv`: how a sparse matrix is stored on a board, and why."""
 
 from __future__ import annotations
 

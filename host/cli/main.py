@@ -40,7 +40,11 @@ def _run(arguments: list[str], debug: bool, verbose: bool) -> int:
 
     from edgekit.host.cli import log
     from edgekit.host.cli.app import app, explain
+    from edgekit.host.cli.renamed import renamed_command
 
+    if now := renamed_command(arguments):
+        _say(now)
+        return _INPUT
     log.start(arguments, verbose)
     try:
         result = typer.main.get_command(app).main(

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 Workers = Annotated[
     str | None,
     typer.Option(
-        "--cluster",
+        "--dask",
         metavar="tcp://HOST:8786",
         show_default=False,
-        help="Work on the hosts of this Dask cluster, which reach the boards. Default: here.",
+        help="Dask scheduler whose workers reach the boards (default: this machine).",
     ),
 ]
 _INTERRUPTED = 130
@@ -40,9 +40,10 @@ def boards_of(given: str | None) -> tuple[str, ...]:
     return names
 
 
-def is_address(cluster: str | None) -> bool:
-    """Whether --cluster names a Dask scheduler, and not cores of a board."""
-    return cluster is not None and "://" in cluster
+def check_cores(cluster: str | None) -> None:
+    """InputError if --cluster names a Dask scheduler, which it once did, and not cores."""
+    if cluster is not None and "://" in cluster:
+        raise InputError(f"--cluster {cluster} is now --dask {cluster}")
 
 
 def flags(**given: Any) -> list[str]:
@@ -85,28 +86,26 @@ def sent_under(folder: str, path: Path) -> tuple[Sent, dict[str, bytes]]:
 
 @contextlib.contextmanager
 def pool_for(
-    cluster: str | None, reached: Sequence[str] = (), size: int | None = None
+    dask: str | None, reached: Sequence[str] = (), size: int | None = None
 ) -> Iterator[Pool]:
-    """`size` processes here, or the cluster, whose workers must know the boards `reached`."""
+    """`size` processes here, or the Dask workers, which must know the boards `reached`."""
     pool: Pool
-    if cluster is None:
+    if dask is None:
         from edgekit.host.lab.jobs.pool import LocalPool
 
         pool = LocalPool(size)
     else:
         from edgekit.host.lab.jobs.dask_pool import SCHEMES, DaskPool
 
-        if not cluster.startswith(SCHEMES):
-            raise InputError(
-                f"--cluster: expected tcp://HOST:PORT or tls://HOST:PORT, found {cluster}"
-            )
-        dask = DaskPool(cluster)
+        if not dask.startswith(SCHEMES):
+            raise InputError(f"--dask: expected tcp://HOST:PORT or tls://HOST:PORT, found {dask}")
+        remote = DaskPool(dask)
         try:
-            dask.look_for(reached)
+            remote.look_for(reached)
         except BaseException:
-            dask.close()
+            remote.close()
             raise
-        pool = dask
+        pool = remote
     try:
         yield pool
     finally:

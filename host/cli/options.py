@@ -1,4 +1,4 @@
-"""What several commands take: the board, the model, --json; and how examples stand in --help."""
+"""Options that several commands share, and what their values mean."""
 
 from __future__ import annotations
 
@@ -10,15 +10,6 @@ from typing import Annotated, Literal
 import typer
 
 from edgekit.host.cli import complete
-from edgekit.host.compiler.options import (
-    Activations,
-    CompileOptions,
-    Order,
-    Precision,
-    Shapes,
-    WeightBits,
-    variants_of,
-)
 from edgekit.host.errors import InputError
 
 Board = Annotated[
@@ -28,11 +19,11 @@ Board = Annotated[
         metavar="BOARD",
         show_default=False,
         autocompletion=complete.boards,
-        help="Board to use; 'edgekit board status' lists them. Default: edgekit.toml, else local.",
+        help="Board to use (default: edgekit.toml, else local).",
     ),
 ]
 Json = Annotated[
-    bool, typer.Option("--json", help="One JSON document on stdout; all else goes to stderr.")
+    bool, typer.Option("--json", help="Print one JSON document on stdout and the rest on stderr.")
 ]
 Counter = Annotated[
     int | None,
@@ -41,7 +32,7 @@ Counter = Annotated[
         metavar="N",
         min=0,
         show_default=False,
-        help="Number of the release; a board refuses one lower than it runs. Default: 0.",
+        help="Release number; boards refuse a lower one than they run (default: 0).",
     ),
 ]
 Threads = Annotated[
@@ -51,8 +42,7 @@ Threads = Annotated[
         metavar="N",
         min=1,
         show_default=False,
-        help="Threads of the model. Default: what the inventory says, else what is fastest by "
-        "price; 1 on x86.",
+        help="Threads to run on (default: the inventory's, else chosen by cost).",
     ),
 ]
 ClusterOption = Annotated[
@@ -61,100 +51,17 @@ ClusterOption = Annotated[
         "--cluster",
         metavar="NAME",
         show_default=False,
-        help="Cores to keep the model's threads on: big, little, all, or a kind such as a76. "
-        "Default: the cluster that is fastest by price.",
-    ),
-]
-ReleaseThreads = Annotated[
-    int | None,
-    typer.Option(
-        "--threads",
-        metavar="N",
-        min=1,
-        show_default=False,
-        help="Threads that the release runs on. Default: what is fastest by price; 1 on x86.",
-    ),
-]
-ReleaseCluster = Annotated[
-    str | None,
-    typer.Option(
-        "--cluster",
-        metavar="NAME",
-        show_default=False,
-        help="Cluster that it runs on: big, little or a kind of core such as a76. Default: the "
-        "fastest by price.",
+        help="Cores to run on: big, little, all or a core's name (default: by cost).",
     ),
 ]
 DataType = Annotated[
     Literal["f32", "s8", "u8"],
-    typer.Option("--dtype", help="Of A; B is f32 for f32, else s8."),
+    typer.Option("--dtype", help="Type of A; B is f32 for f32 and s8 for the others."),
 ]
-InputShapes = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--input-shape",
-        metavar="NAME=1,3,224,224",
-        show_default=False,
-        help="Shape of an input that the model leaves open, or another one for an input of "
-        "a .tflite or Caffe model; once per input, or several times for several shapes in one "
-        "release.",
-    ),
-]
-OrderOption = Annotated[
-    Order | None,
-    typer.Option(
-        "--order",
-        show_default=False,
-        help="Search the order of operators for time or for peak memory, or keep the model's. "
-        "Default: search.",
-    ),
-]
-RandomSeed = Annotated[
-    int | None,
-    typer.Option(
-        "--random-seed", metavar="N", min=0, show_default=False, help="Of that search. Default: 0."
-    ),
-]
-MemoryLimit = Annotated[
-    str | None,
-    typer.Option(
-        "--memory-limit",
-        metavar="512KiB",
-        show_default=False,
-        help="Bytes that an operator, and the arena, may take. Default: what the board has.",
-    ),
-]
-WeightsOption = Annotated[
-    WeightBits | None,
-    typer.Option(
-        "--weights",
-        show_default=False,
-        help="Keep constant matrices of floats in 8 or 4 bits; with --activations.",
-    ),
-]
-ActivationsOption = Annotated[
-    Activations | None,
-    typer.Option(
-        "--activations",
-        show_default=False,
-        help="Quantize what meets such weights as it comes, outlier channels apart.",
-    ),
-]
-PrecisionOption = Annotated[
-    Precision | None,
-    typer.Option(
-        "--precision",
-        show_default=False,
-        help="What floats are computed in: f16 on cores that can, where there are kernels; auto: "
-        "f16 if golden outputs stay within 2 % of f32's. Default: f32.",
-    ),
-]
-Budget = Annotated[
-    str, typer.Option("--budget", metavar="TIME", help="When to stop: 90s, 10m, 2h.")
-]
+Budget = Annotated[str, typer.Option("--budget", metavar="TIME", help="Stop after 90s, 10m or 2h.")]
 AllowNoise = Annotated[
     bool,
-    typer.Option("--allow-noise", help="Keep results though the board was busy or held back."),
+    typer.Option("--allow-noise", help="Keep results although the board was busy or throttled."),
 ]
 Explain = Annotated[
     Path | None,
@@ -162,42 +69,67 @@ Explain = Annotated[
         "--explain",
         metavar="FILE.json",
         show_default=False,
-        help="Write the kernel of each operator, their order, passes and memory.",
+        help="Write the kernel of each operator, their order, the passes and the memory.",
     ),
 ]
-Keep = Annotated[
+MaxSize = Annotated[
     str | None,
     typer.Option(
-        "--keep",
+        "--max-size",
         metavar="2GiB",
         show_default=False,
-        help="Most bytes of profiles; the oldest go.",
+        help="Remove the oldest profiles above this size.",
     ),
 ]
-Source = Annotated[
+Store = Annotated[
     str | None,
     typer.Option(
-        "--from",
+        "--store",
         metavar="FOLDER|s3://BUCKET/FOLDER",
         show_default=False,
-        help="A store of profile write. Default: the profiles of this host.",
+        help="Shared store to read (default: the profiles on this host).",
     ),
 ]
 Packed = Annotated[
     Literal["none", "a", "b"],
-    typer.Option("--packed", help="The operand that is packed beforehand, as weights are."),
+    typer.Option("--packed", help="Operand that is packed in advance, as weights are."),
 ]
-Over = Annotated[
+TransportOption = Annotated[
     Literal["ssh", "serial"] | None,
-    typer.Option("--via", show_default=False, help="How, if the board can be reached both ways."),
+    typer.Option(
+        "--transport",
+        show_default=False,
+        help="Connection to use when the board has both SSH and serial.",
+    ),
 ]
-As = Annotated[
+NameOption = Annotated[
     str | None,
     typer.Option(
-        "--as",
+        "--name",
         metavar="NAME",
         show_default=False,
-        help="Which of several models on the board. Default: the one deployed without a name.",
+        help="Name of one of several models on a board (default: the unnamed one).",
+    ),
+]
+Select = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--select",
+        metavar="SELECTION",
+        show_default=False,
+        autocompletion=complete.selections,
+        help="Boards of the inventory by label, as type=a57,site!=lab or name=pi-*.",
+    ),
+]
+Parallel = Annotated[
+    int | None,
+    typer.Option(
+        "--parallel",
+        metavar="N",
+        min=1,
+        max=512,
+        show_default=False,
+        help="Boards at a time, with --select (default: 32).",
     ),
 ]
 Model = Annotated[
@@ -206,8 +138,7 @@ Model = Annotated[
         metavar="MODEL or BUNDLE",
         show_default=False,
         autocompletion=complete.models,
-        help="A .tflite, .onnx or .prototxt model or an .ekb bundle. "
-        "Default: model in edgekit.toml.",
+        help="Model (.tflite, .onnx, .prototxt) or bundle (.ekb) (default: edgekit.toml's).",
     ),
 ]
 
@@ -222,54 +153,6 @@ class Kind(Enum):
 
     MODEL = "model"
     BUNDLE = "bundle"
-
-
-def compile_options(
-    input_shape: list[str] | None,
-    order: Order | None,
-    random_seed: int | None,
-    memory_limit: str | None,
-    weights: WeightBits | None,
-    activations: Activations | None,
-    precision: Precision | None = None,
-) -> CompileOptions:
-    """What the options that compile, deploy and run share ask for."""
-    shapes, *more = input_shapes(input_shape)
-    return CompileOptions(
-        shapes=shapes,
-        more_shapes=tuple(more),
-        order=order or "search",
-        random_seed=random_seed or 0,
-        memory_limit=byte_count(memory_limit),
-        weights=weights,
-        activations=activations,
-        precision=precision or "f32",
-    )
-
-
-def input_shapes(given: list[str] | None) -> tuple[Shapes, ...]:
-    """The values of --input-shape by input, for one variant after the other."""
-    shapes: dict[str, list[tuple[int, ...]]] = {}
-    for text in given or ():
-        name, _, sizes = text.rpartition("=")
-        parts = sizes.split(",")
-        if not name or not all(p.strip().isdecimal() and int(p) > 0 for p in parts):
-            raise InputError(
-                f"--input-shape: expected NAME=1,3,224,224 with sizes of at least 1, found {text}"
-            )
-        shapes.setdefault(name, []).append(tuple(int(p) for p in parts))
-    return variants_of(shapes)
-
-
-def one_input_shape(given: list[str] | None) -> Shapes:
-    """The values of --input-shape where a command takes one per input."""
-    first, *more = input_shapes(given)
-    if more:
-        raise InputError(
-            f"--input-shape: expected each input once, found {len(more) + 1} shapes of one; "
-            "give one at a time"
-        )
-    return first
 
 
 def byte_count(given: str | None, option: str = "--memory-limit") -> int | None:

@@ -18,7 +18,7 @@ Html = Annotated[
         "--html",
         metavar="FILE.html",
         show_default=False,
-        help="Write a page to look at: operators, graph, and how each kernel was chosen.",
+        help="Write a page with the operators, the graph, and why each kernel was chosen.",
     ),
 ]
 Trace = Annotated[
@@ -27,7 +27,7 @@ Trace = Annotated[
         "--trace",
         metavar="FILE.json",
         show_default=False,
-        help="Write operators' medians as a trace for Perfetto.",
+        help="Write the medians of the operators as a trace for Perfetto.",
     ),
 ]
 

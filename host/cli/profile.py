@@ -1,10 +1,10 @@
-"""`edgekit profile`: what models did on boards in the field, fetched, kept and asked."""
+"""`edgekit profile`: what models did on boards in the field, fetched, kept and queried."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -12,9 +12,11 @@ from edgekit.host.cli import profile_home, profile_report, profile_write
 from edgekit.host.cli.options import (
     Board,
     Json,
-    Keep,
-    Over,
-    Source,
+    MaxSize,
+    Parallel,
+    Select,
+    Store,
+    TransportOption,
     board_name,
     byte_count,
     examples,
@@ -26,40 +28,80 @@ _MOST_ROWS = 1000
 def register(app: typer.Typer) -> None:
     """Adds the command group to the application."""
     group = typer.Typer(
-        help="What models do on boards in the field: times per operator, and why.",
+        help="Collect and compare the times of models in the field.",
         epilog=examples(
             "edgekit profile pull --board local",
             "edgekit profile list",
-            'edgekit profile query "SELECT name, median(median_ns) FROM operators GROUP BY name"',
+            'edgekit profile query "DESCRIBE operators"',
         ),
         rich_markup_mode=None,
     )
-    group.command("pull", epilog=examples("edgekit profile pull --board local"))(pull)
-    group.command("switch", epilog=examples("edgekit profile switch off --board local"))(switch)
+    group.command(
+        "pull",
+        epilog=examples(
+            "edgekit profile pull --board local",
+            "edgekit profile pull --select !asleep",
+            "edgekit profile pull --spool card/spool --board bench-1",
+        ),
+    )(pull)
+    group.command("sampling", epilog=examples("edgekit profile sampling off --board local"))(
+        sampling
+    )
     group.command("list", epilog=examples("edgekit profile list", "edgekit profile list --json"))(
         list_boards
     )
-    group.command("query", epilog=examples('edgekit profile query "DESCRIBE operators"'))(query)
-    group.command("export", epilog=examples("edgekit profile export profiles.csv"))(export)
+    group.command(
+        "query",
+        epilog=examples(
+            'edgekit profile query "DESCRIBE operators"', "edgekit profile query -o profiles.csv"
+        ),
+    )(query)
     group.command(
         "forget",
-        epilog=examples("edgekit profile forget --days 90", "edgekit profile forget --keep 2GiB"),
+        epilog=examples(
+            "edgekit profile forget --days 90", "edgekit profile forget --max-size 2GiB"
+        ),
     )(forget)
-    profile_home.register(group)
     profile_report.register(group)
-    profile_write.register(group)
+    profile_home.register(group)
     app.add_typer(group, name="profile")
 
 
-def pull(board: Board = None, via: Over = None, as_json: Json = False) -> None:
-    """Fetch the profiles that wait on a board; there they go once they are stored here."""
+def pull(
+    board: Board = None,
+    spool: Annotated[
+        Path | None,
+        typer.Option(
+            "--spool",
+            metavar="FOLDER",
+            show_default=False,
+            help="Copy of the board's spool to read instead, as from its card.",
+        ),
+    ] = None,
+    transport: TransportOption = None,
+    select: Select = None,
+    parallel: Parallel = None,
+    as_json: Json = False,
+) -> None:
+    """Fetch the profiles that wait on boards, and delete them there."""
+    if select:
+        from edgekit.host.cli.fleet_work import pull_from, refuse_with_select
+
+        refuse_with_select(board=board, spool=spool, transport=transport)
+        pull_from(select, parallel, as_json)
+    elif spool is not None:
+        _pull_from_spool(spool, board, as_json)
+    else:
+        _pull(board_name(board), transport, as_json)
+
+
+def _pull(name: str, transport: Literal["ssh", "serial"] | None, as_json: bool) -> None:
     from edgekit.host.cli.output import emit, warn
     from edgekit.host.deploy.connections import connect_to
     from edgekit.host.fleet import profiles
 
-    name = board_name(board)
     store = profiles.ProfileStore()
-    found = profiles.pull(connect_to(name, via).transport, store)
+    found = profiles.pull(connect_to(name, transport).transport, store)
     store.compact()
     for why in found.stored.refused:
         warn(f"{why}; it is kept in {store.folder / 'refused'}")
@@ -70,38 +112,61 @@ def pull(board: Board = None, via: Over = None, as_json: Json = False) -> None:
     if found.dropped or found.quarantined:
         print(f"lost     {found.dropped} dropped for want of room, {found.quarantined} damaged")
     if not found.on:
-        print(f"note     sampling is off: edgekit profile switch on --board {name}")
+        print(f"note     sampling is off: edgekit profile sampling on --board {name}")
 
 
-def switch(
-    state: Annotated[str, typer.Argument(metavar="on|off", show_default=False)],
-    board: Board = None,
-    via: Over = None,
-    as_json: Json = False,
-) -> None:
-    """Turn sampling on a board on or off; it is on unless told. What runs goes on as it began."""
-    from edgekit.host.cli.output import emit
-    from edgekit.host.deploy.connections import connect_to
-    from edgekit.host.errors import InputError
+def _pull_from_spool(folder: Path, board: str | None, as_json: bool) -> None:
+    """Stores the files of a board's spool; they stay where they are."""
+    from edgekit.host.cli.output import emit, warn
+    from edgekit.host.errors import InputError, TransferError
     from edgekit.host.fleet import profiles
 
-    if state not in ("on", "off"):
-        raise InputError(f"expected on or off, found {state!r}")
+    if board is None:
+        raise InputError("expected --board with --spool: the board the spool is from, found none")
+    store = profiles.ProfileStore()
+    stored, damaged = profiles.upload(store, board, folder)
+    store.compact()
+    for why in (*stored.refused, *damaged):
+        warn(why)
+    if as_json:
+        emit({"schema": "edgekit.profile.upload/1", "board": board, **asdict(stored)})
+    else:
+        print(f"stored   {profile_home.counts(stored)} from {folder}")
+    if damaged:
+        raise TransferError(
+            f"{folder}: expected complete batches, found {len(damaged)} damaged files; "
+            "copy them again"
+        )
+
+
+def sampling(
+    state: Annotated[
+        Literal["on", "off"], typer.Argument(show_default=False, help="Whether to sample.")
+    ],
+    board: Board = None,
+    transport: TransportOption = None,
+    as_json: Json = False,
+) -> None:
+    """Turn the sampling of a board on or off."""
+    from edgekit.host.cli.output import emit
+    from edgekit.host.deploy.connections import connect_to
+    from edgekit.host.fleet import profiles
+
     name = board_name(board)
-    profiles.switch(connect_to(name, via).transport, state == "on")
+    profiles.switch(connect_to(name, transport).transport, state == "on")
     if as_json:
         emit({"schema": "edgekit.profile.switch/1", "board": name, "on": state == "on"})
         return
     print(f"sampling {state} on {name}")
 
 
-def list_boards(source: Source = None, as_json: Json = False) -> None:
-    """List the boards that profiles came from."""
+def list_boards(store: Store = None, as_json: Json = False) -> None:
+    """List the boards that sent profiles."""
     from datetime import UTC, datetime
 
     from edgekit.host.cli.output import emit, table
 
-    found = profile_write.store_of(source).boards()
+    found = profile_write.store_of(store).boards()
     if as_json:
         emit({"schema": "edgekit.profile.list/1", "boards": [asdict(board) for board in found]})
         return
@@ -119,18 +184,35 @@ def list_boards(source: Source = None, as_json: Json = False) -> None:
 
 
 def query(
-    sql: Annotated[str, typer.Argument(metavar="SQL", show_default=False)],
-    most: Annotated[int, typer.Option("--most", metavar="N", min=1, help="Rows.")] = _MOST_ROWS,
-    source: Source = None,
+    sql: Annotated[
+        str,
+        typer.Argument(metavar="SQL", help="Query of the views `operators` and `batches`."),
+    ] = "FROM operators",
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            metavar="FILE",
+            show_default=False,
+            help="File to write all rows to: .parquet, .csv or .json.",
+        ),
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", metavar="N", min=1, help="Most rows to show.")
+    ] = _MOST_ROWS,
+    store: Store = None,
     as_json: Json = False,
 ) -> None:
-    """Ask the profiles in SQL: the views are `operators` and `batches`."""
+    """Query the profiles in SQL, to the terminal or to a file."""
     from edgekit.host.cli.output import emit, table, warn
     from edgekit.host.fleet.profiles import query as ask
 
-    found = ask(profile_write.store_of(source), sql, most)
+    if output is not None:
+        _export(output, sql, store, as_json)
+        return
+    found = ask(profile_write.store_of(store), sql, limit)
     if found.more:
-        warn(f"there are more than {most} rows; ask for more: --most, or use profile export")
+        warn(f"expected at most {limit} rows, found more; show more: --limit, or write all: -o")
     rows = [[_cell(value) for value in row] for row in found.rows]
     if as_json:
         plain = [[_plain(value) for value in row] for row in found.rows]
@@ -139,22 +221,12 @@ def query(
         table(found.columns, rows)
 
 
-def export(
-    output: Annotated[
-        Path, typer.Argument(metavar="FILE", show_default=False, help=".parquet, .csv or .json")
-    ],
-    sql: Annotated[
-        str, typer.Option("--sql", metavar="SQL", help="Which rows.")
-    ] = "FROM operators",
-    source: Source = None,
-    as_json: Json = False,
-) -> None:
-    """Write profiles into a file for other programs, by its name Parquet, CSV or JSON lines."""
+def _export(output: Path, sql: str, store: str | None, as_json: bool) -> None:
     from edgekit.host.cli.output import check_writable, emit
     from edgekit.host.fleet import profiles
 
     check_writable(output)
-    rows = profiles.export(profile_write.store_of(source), output, sql)
+    rows = profiles.export(profile_write.store_of(store), output, sql)
     if as_json:
         emit({"schema": "edgekit.profile.export/1", "file": str(output), "rows": rows})
         return
@@ -164,19 +236,25 @@ def export(
 def forget(
     days: Annotated[
         int | None,
-        typer.Option("--days", metavar="N", min=0, show_default=False, help="Older ones go."),
+        typer.Option(
+            "--days",
+            metavar="N",
+            min=0,
+            show_default=False,
+            help="Remove profiles older than this.",
+        ),
     ] = None,
-    keep: Keep = None,
+    max_size: MaxSize = None,
     as_json: Json = False,
 ) -> None:
-    """Remove profiles by the day they came: older ones than so many days, or than there is room."""
+    """Remove old profiles, by their age or until they fit a size."""
     from edgekit.host.cli.output import emit
     from edgekit.host.errors import InputError
     from edgekit.host.fleet.profiles import ProfileStore
 
-    if days is None and keep is None:
-        raise InputError("expected --days or --keep, which say what goes, found neither")
-    files, rows = ProfileStore().forget(days, byte_count(keep, "--keep"))
+    if days is None and max_size is None:
+        raise InputError("expected --days or --max-size, which say what to remove, found neither")
+    files, rows = ProfileStore().forget(days, byte_count(max_size, "--max-size"))
     if as_json:
         emit({"schema": "edgekit.profile.forget/1", "files": files, "rows": rows})
         return

@@ -1,17 +1,16 @@
-"""`edgekit profile serve|enroll|revoke|upload`: profiles that boards send, or that a card holds."""
+"""`edgekit profile server`: profiles that boards send to this host."""
 
 from __future__ import annotations
 
 import re
 import sys
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgekit.host.cli import complete
-from edgekit.host.cli.options import Json, Keep, Over, byte_count, examples
+from edgekit.host.cli import complete, profile_write
+from edgekit.host.cli.options import Json, MaxSize, TransportOption, byte_count, examples
 from edgekit.host.cli.profile_write import OptionalNats, Replicas
 
 if TYPE_CHECKING:
@@ -21,41 +20,61 @@ _PORT = 8470
 _SERVER = re.compile(r"([A-Za-z0-9][A-Za-z0-9.-]{0,252})(?::([0-9]{1,5}))?")
 
 BoardName = Annotated[
-    str, typer.Argument(metavar="BOARD", show_default=False, autocompletion=complete.boards)
+    str,
+    typer.Argument(
+        metavar="BOARD",
+        show_default=False,
+        help="Name of the board.",
+        autocompletion=complete.boards,
+    ),
 ]
 
 
 def register(group: typer.Typer) -> None:
-    """Adds the commands to the group."""
-    group.command(
-        "serve",
-        epilog=examples("edgekit profile serve", "edgekit profile serve --nats nats://10.0.0.1"),
-    )(serve)
-    group.command("enroll", epilog=examples("edgekit profile enroll local --server localhost"))(
-        enroll
+    """Adds the group `server` to the group `profile`."""
+    server = typer.Typer(
+        help="Receive the profiles that boards send.",
+        epilog=examples(
+            "edgekit profile server run", "edgekit profile server enroll mypi --server 192.0.2.1"
+        ),
+        rich_markup_mode=None,
     )
-    group.command("revoke", epilog=examples("edgekit profile revoke bench-1"))(revoke)
-    group.command("upload", epilog=examples("edgekit profile upload spool --board bench-1"))(upload)
+    server.command(
+        "run",
+        epilog=examples(
+            "edgekit profile server run", "edgekit profile server run --nats nats://10.0.0.1"
+        ),
+    )(serve)
+    server.command(
+        "enroll", epilog=examples("edgekit profile server enroll local --server localhost")
+    )(enroll)
+    server.command("revoke", epilog=examples("edgekit profile server revoke bench-1"))(revoke)
+    profile_write.register(server)
+    group.add_typer(server, name="server")
 
 
 def serve(
     address: Annotated[
-        str, typer.Option("--address", metavar="IP", help="To listen on; all of this host's.")
+        str, typer.Option("--address", metavar="IP", help="Address to listen on.")
     ] = "0.0.0.0",
-    port: Annotated[int, typer.Option("--port", metavar="N", min=1, max=65535)] = _PORT,
-    keep: Keep = None,
+    port: Annotated[
+        int, typer.Option("--port", metavar="N", min=1, max=65535, help="Port to listen on.")
+    ] = _PORT,
+    max_size: MaxSize = None,
     nats: OptionalNats = None,
     replicas: Replicas = 3,
     as_json: Json = False,
 ) -> None:
-    """Take the profiles that enrolled boards send, over HTTPS, until Ctrl-C."""
+    """Receive profiles from enrolled boards over HTTPS, until Ctrl-C."""
     from edgekit.host.cli.output import emit, note
     from edgekit.host.errors import InputError
     from edgekit.host.fleet import profiles
 
-    most_bytes = byte_count(keep, "--keep")
-    if nats and keep:
-        raise InputError("expected --keep or --nats, found both; with --nats nothing is kept here")
+    most_bytes = byte_count(max_size, "--max-size")
+    if nats and max_size:
+        raise InputError(
+            "expected --max-size or --nats, found both; with --nats nothing is kept here"
+        )
     store = profiles.ProfileStore()
     bus = profiles.Bus(nats, replicas) if nats else None
     try:
@@ -92,12 +111,13 @@ def enroll(
         ),
     ],
     kilobits: Annotated[
-        int, typer.Option("--kbit", metavar="N", min=1, max=1_000_000, help="A second, at most.")
+        int,
+        typer.Option("--max-kbit", metavar="N", min=1, max=1_000_000, help="A second, at most."),
     ] = 64,
-    via: Over = None,
+    transport: TransportOption = None,
     as_json: Json = False,
 ) -> None:
-    """Let a board send its profiles here: gives it a token and the server's certificate."""
+    """Let a board send its profiles to this host."""
     from edgekit.host.cli.output import emit
     from edgekit.host.deploy.connections import connect_to
     from edgekit.host.errors import InputError
@@ -106,10 +126,11 @@ def enroll(
     found = _SERVER.fullmatch(server)
     if found is None or not 0 < int(found[2] or _PORT) < 65536:
         raise InputError(f"--server: expected HOST or HOST:PORT, found {server!r}")
-    transport = connect_to(board, via).transport
     store = profiles.ProfileStore()
     port = int(found[2] or _PORT)
-    home = profiles.enroll(transport, store, found[1], port, kilobits * 1000)
+    home = profiles.enroll(
+        connect_to(board, transport).transport, store, found[1], port, kilobits * 1000
+    )
     if as_json:
         shown = {key: value for key, value in asdict(home).items() if key != "token"}
         emit({"schema": "edgekit.profile.enroll/1", **shown})
@@ -120,7 +141,7 @@ def enroll(
 
 
 def revoke(board: BoardName, as_json: Json = False) -> None:
-    """Take its token from a board, which can send nothing from then on."""
+    """Stop a board from sending profiles to this host."""
     from edgekit.host.cli.output import emit
     from edgekit.host.fleet import profiles
 
@@ -129,37 +150,6 @@ def revoke(board: BoardName, as_json: Json = False) -> None:
         emit({"schema": "edgekit.profile.revoke/1", "board": board})
         return
     print(f"revoked  the token of {board}")
-
-
-def upload(
-    folder: Annotated[
-        Path,
-        typer.Argument(metavar="FOLDER", show_default=False, help="With *.batch."),
-    ],
-    board: Annotated[
-        str,
-        typer.Option("--board", metavar="NAME", show_default=False, help="Whose spool that was."),
-    ],
-    as_json: Json = False,
-) -> None:
-    """Store the files of a board's spool, from a card or a copy; they stay where they are."""
-    from edgekit.host.cli.output import emit, warn
-    from edgekit.host.errors import TransferError
-    from edgekit.host.fleet import profiles
-
-    store = profiles.ProfileStore()
-    stored, damaged = profiles.upload(store, board, folder)
-    store.compact()
-    for why in (*stored.refused, *damaged):
-        warn(why)
-    if as_json:
-        emit({"schema": "edgekit.profile.upload/1", "board": board, **asdict(stored)})
-    else:
-        print(f"stored   {counts(stored)} from {folder}")
-    if damaged:
-        raise TransferError(
-            f"{folder}: expected whole batches, found {len(damaged)} damaged files; copy them again"
-        )
 
 
 def counts(stored: Stored) -> str:

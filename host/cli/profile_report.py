@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgekit.host.cli.options import Json, Source, examples
+from edgekit.host.cli.options import Json, Store, examples
 from edgekit.host.cli.pages import Trace, check_pages, utc_now, write_pages
 from edgekit.host.cli.profile_write import store_of
 from edgekit.host.errors import InputError
@@ -36,27 +36,27 @@ def register(group: typer.Typer) -> None:
 
 
 def report(
-    output: Annotated[Path, typer.Option("-o", metavar="FILE.html", help="The page.")] = Path(
+    output: Annotated[Path, typer.Option("-o", metavar="FILE.html", help="Page to write.")] = Path(
         "report.html"
     ),
     trace: Trace = None,
     fleet: Annotated[
         bool,
         typer.Option(
-            "--fleet", help="The whole fleet first: releases that boards run, spread, stragglers."
+            "--fleet", help="Begin with the fleet: its releases, their spread, and slow boards."
         ),
     ] = False,
-    source: Source = None,
+    store: Store = None,
     as_json: Json = False,
 ) -> None:
-    """Write a page about all profiles: operators, graph, boards, releases. It needs no network."""
+    """Write a page about all profiles that opens without a network."""
     from edgekit.host.cli.output import byte_size, emit
     from edgekit.host.deploy.inventory import boards
     from edgekit.host.fleet.report import field_report
 
     check_pages(output, trace)
     names = [entry.name for entry in boards(Path.cwd())] if fleet else None
-    made = field_report(store_of(source), utc_now(), names)
+    made = field_report(store_of(store), utc_now(), names)
     write_pages(output, trace, lambda: made)
     models = len({subject.model for subject in made.subjects})
     releases = sum(len(subject.releases) for subject in made.subjects)
@@ -91,22 +91,27 @@ def _fleet_document(made: Report) -> dict[str, Any] | None:
 
 def compare(
     before: Annotated[
-        str, typer.Argument(metavar="A", show_default=False, help="A release; its id may be cut.")
+        str,
+        typer.Argument(
+            metavar="A", show_default=False, help="Release, by its id or the start of it."
+        ),
     ],
-    after: Annotated[str, typer.Argument(metavar="B", show_default=False, help="Another one.")],
+    after: Annotated[
+        str, typer.Argument(metavar="B", show_default=False, help="Release to compare it with.")
+    ],
     fail_above: Annotated[
         str | None,
         typer.Option(
             "--fail-above",
             metavar="5%",
             show_default=False,
-            help="Exit code 9 if B, or an operator of it, surely takes that much longer.",
+            help="Exit with code 9 if B or one of its operators is this much slower.",
         ),
     ] = None,
-    source: Source = None,
+    store: Store = None,
     as_json: Json = False,
 ) -> None:
-    """Compare two releases as boards ran them, with how sure each change is."""
+    """Compare the times of two releases, and how certain they are."""
     from dataclasses import asdict
 
     from edgekit.host.cli.output import emit
@@ -114,7 +119,7 @@ def compare(
     from edgekit.host.fleet import profiles
 
     limit = _share(fail_above)
-    found = profiles.compare(store_of(source), before, after)
+    found = profiles.compare(store_of(store), before, after)
     slower = [] if limit is None else found.slower(limit)
     if as_json:
         told = {"limit": limit, "slower": [change.name or "inference" for change in slower]}

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from edgekit.host.cli.compile_options import InputShapes, one_input_shape
 from edgekit.host.cli.options import (
     Board,
-    InputShapes,
     Json,
     board_name,
     examples,
-    one_input_shape,
 )
 from edgekit.host.cli.remade import (
     FloatModel,
@@ -42,7 +41,7 @@ _Sparsity = Annotated[
         "--sparsity",
         metavar="SHARE",
         show_default=False,
-        help="The share of all weights of these layers that become 0. Default: 0.8.",
+        help="Share of the weights of these layers to set to 0 (default: 0.8).",
     ),
 ]
 _Pattern = Annotated[
@@ -50,14 +49,14 @@ _Pattern = Annotated[
     typer.Option(
         "--pattern",
         metavar="free|block|n:m",
-        help="Any weights; those of two neighboring outputs together; n of each m inputs stay.",
+        help="Single weights, pairs of neighboring outputs, or all but n of each m inputs.",
     ),
 ]
-_Every = Annotated[
+_AllLayers = Annotated[
     bool,
     typer.Option(
-        "--all",
-        help="Convolutions of larger windows and strides, too: smaller files, no less time.",
+        "--all-layers",
+        help="Prune larger convolutions too, for smaller files but no less time.",
     ),
 ]
 _Output = Annotated[
@@ -66,8 +65,7 @@ _Output = Annotated[
         "-o",
         metavar="FILE",
         show_default=False,
-        help="A .tflite or .onnx file. Default: ./MODEL.pruned.onnx of an .onnx model, else "
-        "./MODEL.pruned.tflite.",
+        help="File to write (default: ./MODEL.pruned.tflite, or .onnx for an .onnx model).",
     ),
 ]
 
@@ -77,19 +75,19 @@ def register(app: typer.Typer) -> None:
     app.command(
         "prune",
         epilog=examples(
-            "edgekit prune model.tflite --data samples.npz --sparsity 0.7 --board rpi4",
-            "edgekit prune model.onnx --data photos/ --pattern 2:4 -o model.pruned.tflite",
+            "edgekit prune model.tflite --samples samples.npz --sparsity 0.7 --board rpi4",
+            "edgekit prune model.onnx --samples photos/ --pattern 2:4 -o model.pruned.tflite",
         ),
     )(prune)
 
 
 def prune(
     model: FloatModel = None,
-    data: Samples = None,
+    samples: Samples = None,
     evaluate: Labels = None,
     sparsity: _Sparsity = None,
     pattern: _Pattern = "free",
-    every: _Every = False,
+    all_layers: _AllLayers = False,
     output: _Output = None,
     mean: Mean = None,
     scale: Scale = None,
@@ -99,11 +97,7 @@ def prune(
     input_shape: InputShapes = None,
     as_json: Json = False,
 ) -> None:
-    """Set weights of a float model to 0, and fit the others to samples.
-
-    Every fourth sample is held out: the report is of these. Layers run sparse where the board's
-    tables say that it is faster.
-    """
+    """Set weights of a float model to 0, and fit the rest to samples."""
     from edgekit.host.cli.output import check_writable
     from edgekit.host.cli.progress import working
     from edgekit.host.common.files import write_whole
@@ -114,15 +108,15 @@ def prune(
 
     zeros = pattern_of(pattern, sparsity)
     path, file = model_and_output(model, output, "pruned")
-    if data is None:
-        raise InputError("--data: expected an .npz file or a folder of samples, found none")
+    if samples is None:
+        raise InputError("--samples: expected an .npz file or a folder of samples, found none")
     check_writable(file)
     graph = import_model(path, one_input_shape(input_shape))
     written(float_form(graph, "prune"), path, file)  # what the format lacks is said at once
     scaling = numbers("--mean", mean), numbers("--scale", scale)
     options = InputOptions(*scaling, channels, layout)
     with working(f"pruning {path.name}"):
-        made = pruned_file(path, graph, data, zeros, evaluate, every, options)
+        made = pruned_file(path, graph, samples, zeros, evaluate, all_layers, options)
     write_whole(file, written(made.graph, path, file))
     name = board_name(board)
     sparse, times = _sparse_layers(made.graph, name), times_of(graph, made.graph, name)

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from edgekit.host.cli.compile_options import InputShapes, one_input_shape
 from edgekit.host.cli.options import (
     Board,
-    InputShapes,
     Json,
     board_name,
     examples,
-    one_input_shape,
 )
 from edgekit.host.cli.remade import (
     FloatModel,
@@ -41,16 +40,15 @@ _Output = Annotated[
         "-o",
         metavar="FILE",
         show_default=False,
-        help="A .tflite or .onnx file. Default: ./MODEL.int8.onnx of an .onnx model, else "
-        "./MODEL.int8.tflite.",
+        help="File to write (default: ./MODEL.int8.tflite, or .onnx for an .onnx model).",
     ),
 ]
-_Target = Annotated[
+_MinCosine = Annotated[
     float,
     typer.Option(
-        "--target",
+        "--min-cosine",
         metavar="COSINE",
-        help="Of every output with the float model's: layers that stand in the way stay float.",
+        help="Least similarity of each output; layers that prevent it stay float.",
     ),
 ]
 
@@ -60,20 +58,20 @@ def register(app: typer.Typer) -> None:
     app.command(
         "quantize",
         epilog=examples(
-            "edgekit quantize model.tflite --data samples.npz -o model.int8.tflite",
-            "edgekit quantize classifier.tflite --data photos/ --evaluate labels.txt",
-            "edgekit quantize face.tflite --data photos/ --mean 127.5 --scale 127.5 --board rpi4",
-            "edgekit compile model.tflite --quantize samples.npz     # in one step",
+            "edgekit quantize model.tflite --samples samples.npz -o model.int8.tflite",
+            "edgekit quantize classifier.tflite --samples photos/ --evaluate labels.txt",
+            "edgekit quantize face.tflite --samples photos/ --mean 127.5 --scale 127.5",
+            "edgekit compile model.tflite --samples samples.npz     # in one step",
         ),
     )(quantize)
 
 
 def quantize(
     model: FloatModel = None,
-    data: Samples = None,
+    samples: Samples = None,
     evaluate: Labels = None,
     output: _Output = None,
-    target: _Target = 0.995,
+    min_cosine: _MinCosine = 0.995,
     mean: Mean = None,
     scale: Scale = None,
     channels: Channels = "rgb",
@@ -82,10 +80,7 @@ def quantize(
     input_shape: InputShapes = None,
     as_json: Json = False,
 ) -> None:
-    """Quantize a float model to 8 bits, calibrated on samples.
-
-    Every fourth sample is held out: the report is of these. The result takes and gives floats.
-    """
+    """Quantize a float model to 8 bits, calibrated on samples."""
     from edgekit.host.cli.output import check_writable
     from edgekit.host.cli.progress import working
     from edgekit.host.common.files import write_whole
@@ -97,10 +92,10 @@ def quantize(
     from edgekit.kb.targets.board import load_board
 
     path, file = model_and_output(model, output, "int8")
-    if data is None:
-        raise InputError("--data: expected an .npz file or a folder of samples, found none")
-    if not 0 < target < 1:
-        raise InputError(f"--target: expected a cosine between 0 and 1, found {target:g}")
+    if samples is None:
+        raise InputError("--samples: expected an .npz file or a folder of samples, found none")
+    if not 0 < min_cosine < 1:
+        raise InputError(f"--min-cosine: expected a number between 0 and 1, found {min_cosine:g}")
     check_writable(file)
     graph = import_model(path, one_input_shape(input_shape))
     written(float_form(graph), path, file)  # what the format lacks is said before the long work
@@ -109,7 +104,7 @@ def quantize(
     name = board_name(board)
     profile = load_board(profile_of(name))
     with working(f"quantizing {path.name}"):
-        made = quantized_file(path, graph, data, profile, evaluate, target, options)
+        made = quantized_file(path, graph, samples, profile, evaluate, min_cosine, options)
     write_whole(file, written(made.graph, path, file, made.report.loss))
     times = times_of(graph, made.graph, name)
     if as_json:

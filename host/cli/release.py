@@ -1,4 +1,4 @@
-"""`edgekit status`, `verify`, `rollback`, `remove`: what runs on a board, and the ways back."""
+"""`edgekit status`, `rollback`, `remove`: what runs on a board, and the ways back."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgekit.host.cli.options import As, Board, Json, Over, board_name, examples
+from edgekit.host.cli.options import Board, Json, NameOption, TransportOption, board_name, examples
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
@@ -18,78 +18,84 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Adds the commands to the application."""
-    app.command("status", epilog=examples("edgekit status", "edgekit status --board local --json"))(
-        status
-    )
-    app.command("verify", epilog=examples("edgekit verify", "edgekit verify --board local"))(verify)
+    app.command(
+        "status",
+        epilog=examples("edgekit status", "edgekit status --board local --verify --json"),
+    )(status)
     app.command(
         "rollback", epilog=examples("edgekit rollback", "edgekit rollback --board local --json")
     )(rollback)
     app.command(
         "remove",
-        epilog=examples("edgekit remove --as wake", "edgekit remove --board local --default"),
+        epilog=examples("edgekit remove --name wake", "edgekit remove --board local --default"),
     )(remove)
 
 
 def status(
-    board: Board = None, via: Over = None, as_name: As = None, as_json: Json = False
+    board: Board = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Compare every file with its SHA-256 first.")
+    ] = False,
+    transport: TransportOption = None,
+    model_name: NameOption = None,
+    as_json: Json = False,
 ) -> None:
     """Show what runs on a board and what ran before."""
     from edgekit.host.deploy.api import connect
 
-    device = connect(board_name(board), via=via).named(as_name)
-    _show(device, device.status(), "edgekit.status/1", as_json)
-
-
-def verify(
-    board: Board = None, via: Over = None, as_name: As = None, as_json: Json = False
-) -> None:
-    """Compare every file of the releases on a board with its SHA-256."""
-    from edgekit.host.deploy.api import connect
-
-    device = connect(board_name(board), via=via).named(as_name)
-    _show(device, device.verify(), "edgekit.verify/1", as_json)
+    device = connect(board_name(board), transport=transport).named(model_name)
+    if verify:
+        _show(device, device.verify(), "edgekit.verify/1", as_json)
+    else:
+        _show(device, device.status(), "edgekit.status/1", as_json)
 
 
 def rollback(
-    board: Board = None, via: Over = None, as_name: As = None, as_json: Json = False
+    board: Board = None,
+    transport: TransportOption = None,
+    model_name: NameOption = None,
+    as_json: Json = False,
 ) -> None:
     """Put the previous release back into service."""
     from edgekit.host.deploy.api import connect
 
-    device = connect(board_name(board), via=via).named(as_name)
+    device = connect(board_name(board), transport=transport).named(model_name)
     _show(device, device.rollback(), "edgekit.rollback/1", as_json)
 
 
 def remove(
     board: Board = None,
-    via: Over = None,
-    as_name: As = None,
+    transport: TransportOption = None,
+    model_name: NameOption = None,
     default: Annotated[
-        bool, typer.Option("--default", help="The model that was deployed without a name.")
+        bool, typer.Option("--default", help="Remove the model that was deployed without a name.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Take a model off a board: both its releases and all that was noted of it.
-
-    Refused while a process on the board runs it. The other models stay as they are.
-    """
+    """Remove a model with its releases from a board."""
     from edgekit.host.cli.output import emit
     from edgekit.host.deploy.api import connect
 
-    if (as_name is not None) == default:
+    if (model_name is not None) == default:
         found = "both" if default else "neither"
         raise InputError(
-            "expected --as NAME, or --default for the model that was deployed without a name, "
+            "expected --name NAME, or --default for the model that was deployed without a name, "
             f"found {found}; edgekit status lists them"
         )
     name = board_name(board)
-    gone = connect(name, via=via).named(as_name).remove()
+    gone = connect(name, transport=transport).named(model_name).remove()
     if as_json:
-        emit({"schema": "edgekit.remove/1", "board": name, "name": as_name or "", "releases": gone})
+        emit(
+            {
+                "schema": "edgekit.remove/1",
+                "board": name,
+                "name": model_name or "",
+                "releases": gone,
+            }
+        )
         return
     what = ", ".join(gone) or "what an interrupted command had left"
-    print(f"removed  {as_name or 'the default model'} from {name}: {what}")
+    print(f"removed  {model_name or 'the default model'} from {name}: {what}")
 
 
 def _show(device: Device, found: BoardStatus, schema: str, as_json: bool) -> None:

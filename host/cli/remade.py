@@ -25,17 +25,16 @@ FloatModel = Annotated[
         metavar="MODEL",
         show_default=False,
         autocompletion=complete.models,
-        help="A .tflite, .onnx or .prototxt model of floats. Default: model in edgekit.toml.",
+        help="Float model (.tflite, .onnx, .prototxt) (default: edgekit.toml's).",
     ),
 ]
 Samples = Annotated[
     Path | None,
     typer.Option(
-        "--data",
+        "--samples",
         metavar="FILE.npz or FOLDER",
         show_default=False,
-        help="Samples: arrays with a leading axis, named as the model's inputs, or a folder "
-        "of pictures, sounds or arrays.",
+        help="Sample inputs: arrays by input name, or a folder of pictures or sounds.",
     ),
 ]
 Labels = Annotated[
@@ -44,7 +43,7 @@ Labels = Annotated[
         "--evaluate",
         metavar="LABELS",
         show_default=False,
-        help="The class of each sample: a number on each line, or an .npy of them.",
+        help="Class of each sample: one number per line, or an .npy file.",
     ),
 ]
 _SUFFIXES = (".tflite", ".onnx")

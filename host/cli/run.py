@@ -12,27 +12,23 @@ import typer
 
 from edgekit.device.runtime.dtypes import BY_NAME
 from edgekit.host.cli.compile import load_bundle
+from edgekit.host.cli.compile_options import takes_compile_options
 from edgekit.host.cli.deploy import put_into_service
 from edgekit.host.cli.options import (
-    ActivationsOption,
-    As,
     Board,
     ClusterOption,
-    InputShapes,
     Json,
-    MemoryLimit,
-    OrderOption,
-    Over,
-    PrecisionOption,
-    RandomSeed,
+    NameOption,
+    Parallel,
+    Select,
     Threads,
-    WeightsOption,
+    TransportOption,
     board_name,
-    compile_options,
     examples,
     model_file,
 )
 from edgekit.host.cli.results import STDOUT
+from edgekit.host.compiler.options import DEFAULT_OPTIONS, CompileOptions
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
@@ -49,8 +45,7 @@ Input = Annotated[
         "--input",
         metavar="FILE or FOLDER",
         show_default=False,
-        help="Arrays (.npz, named as the model's inputs; .npy), a picture or a .wav, or a "
-        "folder of them; with --stream - for stdin, the default there.",
+        help="Input: .npz, .npy, a picture, a .wav or a folder of them; - for stdin.",
     ),
 ]
 Output = Annotated[
@@ -59,7 +54,7 @@ Output = Annotated[
         "--output",
         metavar="FILE or FOLDER",
         show_default=False,
-        help="Where outputs go: .npz, .json, .csv, a folder of .npz, or - for JSON on stdout.",
+        help="File (.npz, .json, .csv) or folder to write; - writes JSON to stdout.",
     ),
 ]
 Model = Annotated[
@@ -67,12 +62,12 @@ Model = Annotated[
     typer.Argument(
         metavar="MODEL or BUNDLE",
         show_default=False,
-        help="Deployed first, if it does not run yet. Default: what is deployed.",
+        help="Model or bundle to deploy first (default: what is deployed).",
     ),
 ]
 Top = Annotated[
     int | None,
-    typer.Option("--top", metavar="N", min=1, show_default=False, help="Show the best classes."),
+    typer.Option("--top", metavar="N", min=1, show_default=False, help="Show the N best classes."),
 ]
 Labels = Annotated[
     Path | None,
@@ -80,12 +75,12 @@ Labels = Annotated[
         "--labels",
         metavar="TXT",
         show_default=False,
-        help="A label on each line, for --top. Default: the model's own.",
+        help="Labels for --top, one per line (default: the model's own).",
     ),
 ]
 ResetEach = Annotated[
     bool,
-    typer.Option("--reset-each", help="Each file starts with the state of a fresh model."),
+    typer.Option("--reset-each", help="Reset the state of the model before each file."),
 ]
 Mean = Annotated[
     str | None,
@@ -93,7 +88,7 @@ Mean = Annotated[
         "--mean",
         metavar="127.5 or R,G,B",
         show_default=False,
-        help="A pixel becomes (pixel - mean) / scale. Default: the model's own, else 0.",
+        help="Mean to subtract from pixels (default: the model's own, else 0).",
     ),
 ]
 Scale = Annotated[
@@ -102,15 +97,19 @@ Scale = Annotated[
         "--scale",
         metavar="127.5 or R,G,B",
         show_default=False,
-        help="See --mean. Default: the model's own, else 255 for floats.",
+        help="Scale to divide pixels by (default: the model's own, else 255 for floats).",
     ),
 ]
 Channels = Annotated[
-    Literal["rgb", "bgr"], typer.Option("--channels", help="Order of a picture's channels.")
+    Literal["rgb", "bgr"], typer.Option("--channels", help="Order of the channels of a picture.")
 ]
 Layout = Annotated[
     Literal["nhwc", "nchw"] | None,
-    typer.Option("--layout", show_default=False, help="Of a picture. Default: by the shape."),
+    typer.Option(
+        "--layout",
+        show_default=False,
+        help="Layout of a picture (default: by the shape of the input).",
+    ),
 ]
 SampleRate = Annotated[
     int | None,
@@ -119,11 +118,12 @@ SampleRate = Annotated[
         metavar="HZ",
         min=1,
         show_default=False,
-        help="Samples per second that the model takes. Default: what it says itself.",
+        help="Samples per second that the model expects (default: the model's own).",
     ),
 ]
 Streamed = Annotated[
-    bool, typer.Option("--stream", help="Run frames as they come, a JSON line on stdout for each.")
+    bool,
+    typer.Option("--stream", help="Run frames as they arrive, and print a JSON line for each."),
 ]
 Command = Annotated[
     str | None,
@@ -131,20 +131,23 @@ Command = Annotated[
         "--command",
         metavar="PROGRAM",
         show_default=False,
-        help="With --stream: what writes frames, with {width} and {height} for --pixels.",
+        help="Program that writes frames, with --stream; may use {width} and {height}.",
     ),
 ]
 Pixels = Annotated[
     bool,
     typer.Option(
         "--pixels",
-        help="With --stream: frames are pixels of the model's size (rgb24), not its inputs' bytes.",
+        help="Read frames as rgb24 pixels, with --stream, not as raw inputs.",
     ),
 ]
 Raw = Annotated[
-    bool, typer.Option("--raw", help="With --stream: the bytes of the outputs, not JSON lines.")
+    bool,
+    typer.Option("--raw", help="Write the bytes of the outputs, with --stream, not JSON lines."),
 ]
-Resample = Annotated[bool, typer.Option("--resample", help="Convert sound of another sample rate.")]
+Resample = Annotated[
+    bool, typer.Option("--resample", help="Convert sound that has another sample rate.")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -155,12 +158,14 @@ def register(app: typer.Typer) -> None:
             "edgekit run model.tflite --input x.npz --output y.npz",
             "edgekit run --input photos/ --output results.csv     # what is deployed on local",
             "edgekit run classifier.tflite --input cat.jpg --top 5 --labels labels.txt",
+            "edgekit run --input x.npz --select type=a57     # on many boards, compared",
             "ffmpeg -i door.mp4 -vf scale=128:128 -pix_fmt rgb24 -f rawvideo - |"
             " edgekit run --stream --pixels",
         ),
     )(run)
 
 
+@takes_compile_options()
 def run(
     input_path: Input = None,
     output: Output = None,
@@ -179,46 +184,44 @@ def run(
     sample_rate: SampleRate = None,
     resample: Resample = False,
     board: Board = None,
-    input_shape: InputShapes = None,
-    memory_limit: MemoryLimit = None,
-    order: OrderOption = None,
-    random_seed: RandomSeed = None,
-    weights: WeightsOption = None,
-    activations: ActivationsOption = None,
-    precision: PrecisionOption = None,
+    options: CompileOptions = DEFAULT_OPTIONS,
     threads: Threads = None,
     cluster: ClusterOption = None,
-    via: Over = None,
-    as_name: As = None,
+    transport: TransportOption = None,
+    model_name: NameOption = None,
+    select: Select = None,
+    parallel: Parallel = None,
     as_json: Json = False,
 ) -> None:
-    """Run a model on a board: arrays, pictures, sound or a folder of them, in one session.
-
-    The model is loaded once; what it remembers goes from one file to the next.
-    """
+    """Run a model on arrays, pictures, sound or a folder of them."""
     from edgekit.host.cli.classes import read_labels
+    from edgekit.host.cli.fleet_work import refuse_with_select, run_on
     from edgekit.host.cli.run_job import Job
     from edgekit.host.cli.run_stream import Stream, StreamOptions
     from edgekit.host.compiler.inputs import InputOptions, is_array
     from edgekit.host.deploy.api import connect
 
+    scaling = numbers("--mean", mean), numbers("--scale", scale)
+    if select:
+        refuse_with_select(model=model, board=board, cluster=cluster, transport=transport)
+        refuse_with_select(top=top, labels=labels, reset_each=reset_each, stream=stream, raw=raw)
+        refuse_with_select(command=command, pixels=pixels, layout=layout, resample=resample)
+        refuse_with_select(sample_rate=sample_rate)
+        wanted = InputOptions(*scaling)
+        run_on(select, input_path, output, wanted, model_name, threads, parallel, as_json)
+        return
     path = model_file(model) if model else None
-    device = connect(board_name(board), via=via).named(as_name)
+    device = connect(board_name(board), transport=transport).named(model_name)
     streaming = StreamOptions(stream, command, pixels, raw)
     streaming.check(input_path, output, as_json)
     if not stream:
         _check_output(output, top, as_json)
     files = _files(input_path, output)
-    pictures = pixels or any(not is_array(file) for file in files)
-    own = _notes(device, path, wanted=bool(top) or pictures)
-    scaling = numbers("--mean", mean), numbers("--scale", scale)
+    own = _notes(device, path, wanted=bool(top) or pixels or not all(map(is_array, files)))
     given = InputOptions(*scaling, channels, layout, sample_rate, resample, *own.inputs[:1])
     known = read_labels(labels) if labels else ()
     job = Job(files, output, top, known, own, reset_each, given)
     if path:
-        options = compile_options(
-            input_shape, order, random_seed, memory_limit, weights, activations, precision
-        )
         bundle = load_bundle(path, device.profile, options=options)
         if not stream:
             job.check(bundle.manifest.every_variant())

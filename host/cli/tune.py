@@ -1,4 +1,4 @@
-"""`edgekit tune gemm`: finds good methods on a board and fills the history with them."""
+"""`edgekit lab tune gemm`: finds good methods on a board and fills the history with them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from edgekit.host.cli.options import (
     Board,
     Budget,
     Json,
-    Over,
+    TransportOption,
     check_regular,
     examples,
     parse_budget,
@@ -37,20 +37,21 @@ if TYPE_CHECKING:
 
 ModelFile = Annotated[
     Path | None,
-    typer.Option("--model", metavar="FILE", show_default=False, help="Tune its products."),
+    typer.Option(
+        "--model", metavar="FILE", show_default=False, help="Model whose products to tune."
+    ),
 ]
 ShapesFile = Annotated[
     Path | None,
     typer.Option(
-        "--shapes", metavar="FILE", show_default=False, help="Tune these: lines of m,k,n."
+        "--shapes", metavar="FILE", show_default=False, help="File with m,k,n on each line to tune."
     ),
 ]
-Rows = Annotated[
+Remeasure = Annotated[
     bool,
     typer.Option(
-        "--rows",
-        help="Measure the rows of the table again: those no better than today's default lose "
-        "their method when it is built.",
+        "--remeasure",
+        help="Measure the table's rows again, to drop those that no longer gain.",
     ),
 ]
 OfA = Annotated[
@@ -58,7 +59,7 @@ OfA = Annotated[
     typer.Option(
         "--dtype",
         show_default=False,
-        help="Of A; B is f32 for f32, else s8. Default: what the model has, else f32.",
+        help="Type of A (default: the model's, else f32).",
     ),
 ]
 Packed = Annotated[
@@ -66,7 +67,7 @@ Packed = Annotated[
     typer.Option(
         "--packed",
         show_default=False,
-        help="The operand that is packed beforehand. Default: a model's weights, b; else none.",
+        help="Operand packed in advance (default: b for a model, else none).",
     ),
 ]
 SimplerProfile = Annotated[
@@ -75,7 +76,7 @@ SimplerProfile = Annotated[
         "--profile",
         metavar="NAME",
         show_default=False,
-        help="Tune the kernels of a simpler profile, if the board can run them.",
+        help="Tune the kernels of a simpler profile that the board can run.",
     ),
 ]
 
@@ -88,17 +89,17 @@ _SHOWN = 10  # best gains in the summary
 def register(app: typer.Typer) -> None:
     """Adds the command group to the application."""
     group = typer.Typer(
-        help="Find good methods for a board by measuring on it.",
-        epilog=examples("edgekit tune gemm --board local --budget 10m"),
+        help="Find the fastest methods for a board by measuring on it.",
+        epilog=examples("edgekit lab tune gemm --board local --budget 10m"),
         rich_markup_mode=None,
     )
     group.command(
         "gemm",
         epilog=examples(
-            "edgekit tune gemm --board local --budget 10m",
-            "edgekit tune gemm --board a57 --model models/face_detection_short_range.tflite",
-            "edgekit tune gemm --shapes shapes.txt --dtype s8 --threads 2",
-            "edgekit tune gemm --rows      # after the kernels or the machine changed",
+            "edgekit lab tune gemm --board local --budget 10m",
+            "edgekit lab tune gemm --board a57 --model models/face_detection_short_range.tflite",
+            "edgekit lab tune gemm --shapes shapes.txt --dtype s8 --threads 2",
+            "edgekit lab tune gemm --remeasure      # after the kernels or the machine changed",
         ),
     )(tune_gemm)
     tune_model.register(group)
@@ -113,24 +114,20 @@ def tune_gemm(
     board: Board = None,
     model: ModelFile = None,
     shapes: ShapesFile = None,
-    rows: Rows = False,
+    remeasure: Remeasure = False,
     budget: Budget = "10m",
-    threads: Annotated[int, typer.Option("--threads", metavar="N", min=1)] = 1,
+    threads: Annotated[
+        int, typer.Option("--threads", metavar="N", min=1, help="Threads to run on.")
+    ] = 1,
     dtype: OfA = None,
     packed: Packed = None,
     profile: SimplerProfile = None,
     allow_noise: AllowNoise = False,
-    via: Over = None,
-    cluster: Workers = None,
+    transport: TransportOption = None,
+    dask: Workers = None,
     as_json: Json = False,
 ) -> None:
-    """Measure methods on a board, in turns with the default one, and keep what was found.
-
-    Stop it at any time: all is kept, and the same command goes on. A virtual board has no times;
-    there instructions are counted, and it must be up with --counting; what the best
-    methods would take on a real core is estimated. Several boards, with commas between, are tuned
-    side by side.
-    """
+    """Measure methods for matrix products on boards, and keep them."""
     from edgekit.host.cli.output import emit
     from edgekit.host.cli.tune_estimated import estimate_methods, show_methods
     from edgekit.host.deploy.connections import check_counting, connect_to
@@ -140,27 +137,27 @@ def tune_gemm(
 
     seconds = parse_budget(budget)
     boards = boards_of(board)
-    if cluster or len(boards) > 1:
+    if dask or len(boards) > 1:
         from edgekit.host.cli.tune_many import tune_many
 
         words, files = _sent(model, shapes)
         words += flags(
-            rows=rows,
+            remeasure=remeasure,
             threads=threads,
             dtype=dtype,
             packed=packed,
             profile=profile,
             allow_noise=allow_noise,
-            via=via,
+            transport=transport,
         )
-        tune_many(("tune", "gemm", *words), boards, files, seconds, cluster, as_json)
+        tune_many(("lab", "tune", "gemm", *words), boards, files, seconds, dask, as_json)
         return
     name = boards[0]
-    connection = connect_to(name, via)
+    connection = connect_to(name, transport)
     check_counting(connection)
     target = load_profile(profile) if profile else load_board(connection.profile)
     kind = _Kind(dtype, threads, packed, connection.emulated)
-    given = _rows(model, shapes, target, kind) if rows else {}
+    given = _rows(model, shapes, target, kind) if remeasure else {}
     products = tuple(given) or _products(model, shapes, kind)
     if connection.emulated:
         _say_emulated(name, threads)
@@ -275,12 +272,13 @@ def _rows(
     from edgekit.host.lab.tune.tables import methods_of_rows
 
     if model or shapes:
-        raise InputError("expected --rows or products of your own, found both; name one")
+        raise InputError("expected --remeasure or products of your own, found both; name one")
     table, platform = table_of(profile), profile.platform
     found = methods_of_rows(table, platform, kind.dtype, kind.threads, kind.packed)
     if not found:
         raise InputError(
-            f"expected rows of {platform} with methods in the table, found none; leave out --rows"
+            f"expected rows of {platform} with methods in the table, found none; "
+            "leave out --remeasure"
         )
     return found
 
@@ -333,7 +331,7 @@ def _summary(board: str, outcome: Outcome) -> None:
         print(f"left out  {p.shape.m},{p.shape.k},{p.shape.n}: too large for the board's memory")
     if not outcome.finished:
         print("budget used; the same command goes on")
-    print(f"next      edgekit kb build --board {board}")
+    print(f"next      edgekit lab kb build --board {board}")
 
 
 def _document(

@@ -1,4 +1,4 @@
-"""`edgekit tune cost`: the cost model's constants, from operators that ran."""
+"""`edgekit lab tune cost`: the cost model's constants, from operators that ran."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from edgekit.host.cli.options import (
     AllowNoise,
     Board,
     Json,
-    Over,
+    TransportOption,
     board_name,
     examples,
     model_file,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _PERCENT = 100.0
 Seconds = Annotated[
-    int, typer.Option("--seconds", metavar="S", min=1, max=60, help="Of each timing.")
+    int, typer.Option("--seconds", metavar="S", min=1, max=60, help="Seconds of each timing.")
 ]
 Models = Annotated[
     list[Path] | None,
@@ -35,10 +35,12 @@ Models = Annotated[
         "--model",
         metavar="FILE",
         show_default=False,
-        help="Time its operators; may be given several times. Default: all in ./models.",
+        help="Model to time; repeat it for more (default: all in ./models).",
     ),
 ]
-Rounds = Annotated[int, typer.Option("--rounds", metavar="N", min=1, max=100)]
+Rounds = Annotated[
+    int, typer.Option("--rounds", metavar="N", min=1, max=100, help="Rounds to measure.")
+]
 
 
 def register(group: typer.Typer) -> None:
@@ -46,8 +48,8 @@ def register(group: typer.Typer) -> None:
     group.command(
         "cost",
         epilog=examples(
-            "edgekit tune cost --board local",
-            "edgekit tune cost --board a57 --model models/face_detection_short_range.tflite",
+            "edgekit lab tune cost --board local",
+            "edgekit lab tune cost --board a57 --model models/face_detection_short_range.tflite",
         ),
     )(tune_cost)
 
@@ -58,15 +60,10 @@ def tune_cost(
     rounds: Rounds = 2,
     seconds: Seconds = 1,
     allow_noise: AllowNoise = False,
-    via: Over = None,
+    transport: TransportOption = None,
     as_json: Json = False,
 ) -> None:
-    """Measure operators on a board, and calibrate the cost model that chooses orders and units.
-
-    What was measured is used by every later compile for such boards. On a virtual board the times
-    are the emulator's, or counted instructions if it is up with --counting; what a real core would
-    take is shown beside them.
-    """
+    """Calibrate the cost model by operators measured on a board."""
     from edgekit.host.cli.estimated import estimated_document, sentence_of
     from edgekit.host.cli.output import emit
     from edgekit.host.compiler.schedule.calibration import save_calibration
@@ -75,7 +72,7 @@ def tune_cost(
     from edgekit.host.lab.tune.cost import accuracy, accuracy_elsewhere, calibrate
     from edgekit.kb.targets.board import load_board
 
-    device = connect(board_name(board), via=via)
+    device = connect(board_name(board), transport=transport)
     samples, estimates = _measure(device, model or _models(), rounds, seconds, allow_noise)
     profile = load_board(device.profile)
     if not samples:

@@ -34,11 +34,11 @@ def is_to_measure(name: str) -> bool:
     return is_own or name not in (*virtual_board_names(), *board_names())
 
 
-def device_to_measure(name: str, via: Any) -> Device | None:
+def device_to_measure(name: str, transport: Any) -> Device | None:
     """The board to measure on; None for one that is emulated, or only a profile."""
     from edgekit.host.deploy.api import connect
 
-    return connect(name, via=via) if is_to_measure(name) else None
+    return connect(name, transport=transport) if is_to_measure(name) else None
 
 
 @dataclass(frozen=True)

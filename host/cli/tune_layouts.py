@@ -1,4 +1,4 @@
-"""`edgekit tune layouts`: measures what channel-major kernels cost on a board."""
+"""`edgekit lab tune layouts`: measures what channel-major kernels cost on a board."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from edgekit.host.cli.options import AllowNoise, Board, Json, Over, board_name, examples
+from edgekit.host.cli.options import AllowNoise, Board, Json, TransportOption, board_name, examples
 
 
 def register(group: typer.Typer) -> None:
     """Adds the command to the group `tune`."""
     group.command(
         "layouts",
-        epilog=examples("edgekit tune layouts", "edgekit tune layouts --board rpi4"),
+        epilog=examples("edgekit lab tune layouts", "edgekit lab tune layouts --board rpi4"),
     )(tune_layouts)
 
 
@@ -25,14 +25,10 @@ def tune_layouts(
         typer.Option("--output", metavar="FILE", show_default=False, help="Not your own table."),
     ] = None,
     allow_noise: AllowNoise = False,
-    via: Over = None,
+    transport: TransportOption = None,
     as_json: Json = False,
 ) -> None:
-    """Measure pruned and dense layers on both layouts of images; `compile` chooses by that.
-
-    On a board by time; for a virtual board, or one that is only a profile, in estimated cycles of
-    its core, or in counted instructions where there is no model of it.
-    """
+    """Measure layers in both image layouts, for compile to choose."""
     from edgekit.host.cli.output import emit, table
     from edgekit.host.cli.tune_estimated import device_to_measure
     from edgekit.host.compiler.tables.layouts import user_layout_table
@@ -45,11 +41,11 @@ def tune_layouts(
     from edgekit.kb.targets.board import load_board
 
     name = board_name(board)
-    device = device_to_measure(name, via)
+    device = device_to_measure(name, transport)
     profile = load_board(profile_of(name) if device is None else device.profile)
     path = output or user_layout_table(profile)
     if device is None and not has_model(profile):
-        device = connect(name, via=via)
+        device = connect(name, transport=transport)
     if device is None:
         found = estimate_layouts(profile, path)
     else:

@@ -1,4 +1,4 @@
-"""`edgekit tune gemm|model` on several boards, or on the hosts of a cluster."""
+"""`edgekit lab tune gemm|model` on several boards, or on the hosts of a cluster."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ def tune_many(
     boards: Sequence[str],
     files: Mapping[str, bytes],
     seconds: float,
-    cluster: str | None,
+    dask: str | None,
     as_json: bool,
 ) -> None:
     """Tunes boards side by side, shows what became of each, and raises if one failed.
 
-    `command` begins with `tune` and what; a board that is only a profile is no one's to reach.
+    `command` begins with `lab tune` and what; a board that is only a profile is no one's to reach.
     """
     from edgekit.host.cli.output import emit, note
     from edgekit.host.cli.progress import stages
     from edgekit.host.cli.tune_estimated import is_to_measure
     from edgekit.host.lab.jobs.tuning import tune_boards
 
-    of_model = command[1] == "model"
+    of_model = command[2] == "model"
     reached = [b for b in boards if not of_model or is_to_measure(b)]
     try:
         with (
-            pool_for(cluster, reached, size=len(boards)) as pool,
+            pool_for(dask, reached, size=len(boards)) as pool,
             stages(f"tuning {len(boards)} board{'s' * (len(boards) != 1)}") as tell,
         ):
             found = tune_boards(pool, boards, command, files, seconds, lambda t: tell(_line(t)))
     except KeyboardInterrupt:
         note("stopped; what was measured is kept, and the same command goes on")
         raise
-    if cluster and of_model:
+    if dask and of_model:
         _build_tables(found)
     if as_json:
         emit({"schema": "edgekit.tune.boards/1", "boards": [_document(t) for t in found]})
@@ -87,7 +87,7 @@ def _show(found: Sequence[Tuning], of_model: bool) -> None:
         if not t.ok:
             print(f"failed  {t.board}: {t.report.message if t.report else 'not begun'}")
     if rows and not of_model:
-        print(f"next    edgekit kb build --board {rows[0][0]}")
+        print(f"next    edgekit lab kb build --board {rows[0][0]}")
 
 
 def _document(tuning: Tuning) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`edgekit tune model`: finds good methods for the operators of a model, where they stand."""
+"""`edgekit lab tune model`: finds good methods for the operators of a model, where they stand."""
 
 from __future__ import annotations
 
@@ -10,22 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from edgekit.host.cli.compile_options import InputShapes, PrecisionOption, one_input_shape
 from edgekit.host.cli.many import Workers, boards_of, flags, sent
 from edgekit.host.cli.options import (
     AllowNoise,
     Board,
     Budget,
-    InputShapes,
     Json,
     Kind,
     Model,
-    Over,
-    PrecisionOption,
     Threads,
+    TransportOption,
     examples,
     file_kind,
     model_file,
-    one_input_shape,
     parse_budget,
 )
 from edgekit.host.compiler.options import CompileOptions, Precision
@@ -44,9 +42,9 @@ def register(group: typer.Typer) -> None:
     group.command(
         "model",
         epilog=examples(
-            "edgekit tune model models/okay_nabu.tflite --board local",
-            "edgekit tune model models/face_detection_short_range.tflite --board rpi4 --budget 5m",
-            "edgekit tune model face.tflite --board rpi4,rpi5 --cluster tcp://HOST:8786",
+            "edgekit lab tune model models/okay_nabu.tflite --board local",
+            "edgekit lab tune model models/okay_nabu.tflite --board rpi4 --budget 5m",
+            "edgekit lab tune model face.tflite --board rpi4,rpi5 --dask tcp://HOST:8786",
         ),
     )(tune_model)
 
@@ -57,20 +55,13 @@ def tune_model(
     budget: Budget = "10m",
     threads: Threads = None,
     input_shape: InputShapes = None,
-    precision: PrecisionOption = None,
+    precision: PrecisionOption = "f32",
     allow_noise: AllowNoise = False,
-    via: Over = None,
-    cluster: Workers = None,
+    transport: TransportOption = None,
+    dask: Workers = None,
     as_json: Json = False,
 ) -> None:
-    """Measure methods for a model's operators where they stand, and use the best from now on.
-
-    On a board by time, in turns with the methods that it gets without; for a virtual board, or one
-    that is only a profile, by board time. Stop it at any time: all is kept, and the same command
-    goes on. Where time is left, orders of the operators are tried as well. What was found is used
-    by every later compile for boards of that core.
-    Several boards, with commas between, are tuned side by side.
-    """
+    """Measure methods for a model's operators, and keep the best."""
     from edgekit.host.cli.output import emit, note
     from edgekit.host.cli.tune_estimated import device_to_measure
     from edgekit.host.compiler.placement import check_placement
@@ -86,7 +77,7 @@ def tune_model(
     path = model_file(model, name)
     if file_kind(path) is Kind.BUNDLE:
         raise InputError(f"{path}: expected a model, found a bundle, whose methods are fixed")
-    if cluster or len(boards) > 1:
+    if dask or len(boards) > 1:
         from edgekit.host.cli.tune_many import tune_many
 
         word, files = sent(path)
@@ -95,12 +86,12 @@ def tune_model(
             input_shape=input_shape,
             precision=precision,
             allow_noise=allow_noise,
-            via=via,
+            transport=transport,
         )
-        tune_many(("tune", "model", word, *asked), boards, files, seconds, cluster, as_json)
+        tune_many(("lab", "tune", "model", word, *asked), boards, files, seconds, dask, as_json)
         return
     options = _options(input_shape, precision)
-    device = device_to_measure(name, via)
+    device = device_to_measure(name, transport)
     count = threads or (device.threads if device else None) or 1
 
     def check() -> None:
@@ -120,8 +111,8 @@ def tune_model(
         _summary(job, tuned)
 
 
-def _options(input_shape: list[str] | None, precision: Precision | None) -> CompileOptions:
-    return CompileOptions(shapes=one_input_shape(input_shape), precision=precision or "f32")
+def _options(input_shape: list[str] | None, precision: Precision) -> CompileOptions:
+    return CompileOptions(shapes=one_input_shape(input_shape), precision=precision)
 
 
 def _moment() -> str:

@@ -1,4 +1,4 @@
-"""`edgekit tune order`: orders of a model's operators that ran, of which the best is remembered."""
+"""`edgekit lab tune order`: measured orders of a model's operators; the best is remembered."""
 
 from __future__ import annotations
 
@@ -8,20 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from edgekit.host.cli.compile_options import InputShapes, one_input_shape
 from edgekit.host.cli.options import (
     AllowNoise,
     Board,
-    InputShapes,
     Json,
     Kind,
     Model,
-    Over,
-    RandomSeed,
+    TransportOption,
     board_name,
     examples,
     file_kind,
     model_file,
-    one_input_shape,
 )
 from edgekit.host.cli.tune_cost import Rounds, Seconds
 from edgekit.host.compiler.options import CompileOptions
@@ -30,6 +28,9 @@ from edgekit.host.errors import InputError
 if TYPE_CHECKING:
     from edgekit.host.lab.tune.orders import OrderJob, OrderOutcome, Timed
 
+Seed = Annotated[
+    int, typer.Option("--seed", metavar="N", min=0, help="Seed of the search for orders.")
+]
 _PERCENT = 100.0
 
 
@@ -38,8 +39,8 @@ def register(group: typer.Typer) -> None:
     group.command(
         "order",
         epilog=examples(
-            "edgekit tune order models/okay_nabu.tflite -o best.ekb",
-            "edgekit tune order models/pose_detection.tflite --board rpi4",
+            "edgekit lab tune order models/okay_nabu.tflite -o best.ekb",
+            "edgekit lab tune order models/pose_detection.tflite --board rpi4",
         ),
     )(tune_order)
 
@@ -48,26 +49,23 @@ def tune_order(
     model: Model = None,
     board: Board = None,
     count: Annotated[
-        int, typer.Option("--candidates", metavar="N", min=1, max=100, help="Orders to run.")
+        int, typer.Option("--candidates", metavar="N", min=1, max=100, help="Orders to measure.")
     ] = 6,
     rounds: Rounds = 3,
     seconds: Seconds = 1,
-    random_seed: RandomSeed = None,
+    seed: Seed = 0,
     output: Annotated[
         Path | None,
-        typer.Option("-o", metavar="FILE.ekb", show_default=False, help="Write the best one."),
+        typer.Option(
+            "-o", metavar="FILE.ekb", show_default=False, help="File to write the best bundle to."
+        ),
     ] = None,
     input_shape: InputShapes = None,
-    via: Over = None,
+    transport: TransportOption = None,
     allow_noise: AllowNoise = False,
     as_json: Json = False,
 ) -> None:
-    """Run different orders of a model's operators, and use the best from now on.
-
-    The order that the search finds, the importer's, that of least memory, and random ones: on a
-    board in turns, for a virtual board, or one that is only a profile, by board time. What gains
-    2 % is used by every later compile for boards of that core, for each subgraph.
-    """
+    """Measure orders of a model's operators, and keep the best."""
     from edgekit.host.cli.output import check_writable, emit
     from edgekit.host.cli.progress import stages
     from edgekit.host.cli.tune_estimated import device_to_measure
@@ -84,7 +82,7 @@ def tune_order(
         raise InputError(f"{path}: expected a model, found a bundle, whose order is fixed")
     if output is not None:
         check_writable(output)
-    device = device_to_measure(name, via)
+    device = device_to_measure(name, transport)
     profile = load_board(profile_of(name))
     target = target_of(profile) if device is None else None
     checked = device is not None and not (allow_noise or device.emulated)
@@ -95,7 +93,7 @@ def tune_order(
             check_quiet(device.transport, threads)
 
     check()
-    asked = CompileOptions(shapes=one_input_shape(input_shape), random_seed=random_seed or 0)
+    asked = CompileOptions(shapes=one_input_shape(input_shape), random_seed=seed)
     now = datetime.now(UTC).isoformat(timespec="seconds")
     with stages(f"running {path.name}") as tell:
         job = OrderJob(name, profile, path, asked, count, threads, now, tell)

@@ -1,4 +1,4 @@
-"""`edgekit tune spmv`: finds how sparse matrices are best stored on a board."""
+"""`edgekit lab tune spmv`: finds how sparse matrices are best stored on a board."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgekit.host.cli.bench_spmv import Matrices, ValueType
-from edgekit.host.cli.options import AllowNoise, Board, Json, Over, board_name, examples
+from edgekit.host.cli.options import AllowNoise, Board, Json, TransportOption, board_name, examples
 
 if TYPE_CHECKING:
     from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings
@@ -21,8 +21,8 @@ def register(group: typer.Typer) -> None:
     group.command(
         "spmv",
         epilog=examples(
-            "edgekit tune spmv --matrix bcsstk13.mtx",
-            "edgekit tune spmv --board a57 --matrix banded:10000:5",
+            "edgekit lab tune spmv --matrix bcsstk13.mtx",
+            "edgekit lab tune spmv --board a57 --matrix banded:10000:5",
         ),
     )(tune_spmv)
 
@@ -30,7 +30,9 @@ def register(group: typer.Typer) -> None:
 def tune_spmv(
     matrix: Matrices = None,
     board: Board = None,
-    threads: Annotated[int, typer.Option("--threads", metavar="N", min=1)] = 1,
+    threads: Annotated[
+        int, typer.Option("--threads", metavar="N", min=1, help="Threads to run on.")
+    ] = 1,
     dtype: ValueType = "float32",
     seconds: Annotated[
         float, typer.Option("--seconds", metavar="S", min=0.1, max=600.0, help="Per dimension.")
@@ -42,14 +44,10 @@ def tune_spmv(
         ),
     ] = None,
     allow_noise: AllowNoise = False,
-    via: Over = None,
+    transport: TransportOption = None,
     as_json: Json = False,
 ) -> None:
-    """Try block settings on a board, in turns, and keep the best per class of matrices.
-
-    A virtual board counts instructions, and must be up with --counting; what the settings would
-    take on a real core is estimated.
-    """
+    """Measure sparse block settings on a board, and keep the best."""
     from edgekit.host.cli.output import emit, note, table
     from edgekit.host.cli.tune_estimated import estimate_settings, show_settings
     from edgekit.host.compiler.tables.spmv import add_spmv_rows, user_spmv_table
@@ -60,7 +58,7 @@ def tune_spmv(
     from edgekit.host.lab.tune.spmv_board import SpmvMeasurer
     from edgekit.kb.targets.board import load_board
 
-    connection = connect_to(board_name(board), via)
+    connection = connect_to(board_name(board), transport)
     check_counting(connection)
     found, estimates = [], []
     try:

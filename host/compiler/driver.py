@@ -95,10 +95,12 @@ def prepare(
     """The graph as it was imported (and quantized, if asked for), and what passes made of it, ready
     for scheduling."""
     graph, lost = import_model(model, options.shapes), read_loss(model)
-    if options.quantize is not None:
-        quantized = quantized_file(model, graph, options.quantize, board)
+    samples: Sequence[Mapping[str, Array]] = ()
+    if options.samples is not None and options.quantizes:
+        quantized = quantized_file(model, graph, options.samples, board)
         graph, lost = quantized.graph, quantized.report.loss
-    samples = () if options.samples is None else read_samples(options.samples, graph)
+    elif options.samples is not None:
+        samples = read_samples(options.samples, graph)
     imported, made = prepare_graph(graph, board, options, samples=samples)
     return imported, replace(made, lost=lost)
 

@@ -1,4 +1,4 @@
-"""How a model is to be compiled: what a user may ask for beside the model and the board."""
+"""How a model is to be compiled: what a user may ask for besides the model and the board."""
 
 from __future__ import annotations
 
@@ -12,12 +12,24 @@ from edgekit.host.errors import InputError
 
 Order = Literal["search", "import", "memory"]
 WeightBits = Literal["int8", "int4"]
-Activations = Literal["dynamic-outlier"]
 Precision = Literal["f32", "f16", "auto"]
 Shapes = Mapping[str, tuple[int, ...]]
 
 GROUP_SIZES = (32, 64, 128)
 _MOST_VARIANTS = 32  # each is compiled, sent and checked
+
+
+ASKED = "asked"  # where a field's metadata has its `Asked`
+
+
+@dataclass(frozen=True)
+class Asked:
+    """How a field of the options is asked for on the command line."""
+
+    help: str
+    flag: str
+    metavar: str
+    compile_only: bool
 
 
 @dataclass(frozen=True)
@@ -36,81 +48,141 @@ class Tie:
             )
 
 
+def _asked(
+    help_text: str, *, flag: str = "", metavar: str = "", compile_only: bool = False
+) -> dict[str, Asked]:
+    """Metadata of a field that the command line has an option for, described by `help_text`.
+
+    `flag` is the option's name if it is not the field's. `compile_only`: other commands that
+    compile do not have it.
+    """
+    return {ASKED: Asked(help_text, flag, metavar, compile_only)}
+
+
 @dataclass(frozen=True)
 class CompileOptions:
-    """`shapes`: of inputs that a model leaves open, by name; `more_shapes`: those of further
-    variants, which go into the same release.
+    """What a user may ask of a compile besides the model and the board.
 
-    `order`: what the operators' order is searched for: time ("search") or peak memory ("memory");
-    "import" keeps the importer's. `random_seed` makes a search repeatable.
-
-    `memory_limit`: bytes that an operator, and the arena, may take; None: what the board has.
-
-    `weights`: what constant matrices are kept in; `activations`: how what they meet is quantized as
-    it comes. One is not without the other.
-
-    `group_size`: values of k that share a scale of such weights; `samples`: what weights of few
-    bits and thresholds of outliers are fitted to; `target`: the cosine of outputs for which some
-    weights get 8 bits where others have 4.
-
-    `precision`: what float operators that have kernels for it compute in; "auto": f16 where the
-    board can and golden outputs stay near those of f32.
-
-    `states`: outputs that the release keeps as inputs of its next run.
-
-    `quantize`: samples by which a model of floats becomes one of 8-bit codes first.
-
-    `threads` and `cluster` stand over what the release would say by price of where it runs.
+    This is the only list of these options: the command line makes its own from it.
     """
 
-    shapes: Shapes = field(default_factory=dict)
-    order: Order = "search"
-    random_seed: int = 0
-    memory_limit: int | None = None
-    weights: WeightBits | None = None
-    activations: Activations | None = None
-    precision: Precision = "f32"
-    more_shapes: tuple[Shapes, ...] = ()
-    threads: int | None = None
-    cluster: str = ""
-    quantize: Path | None = None
-    group_size: int | None = None
-    samples: Path | None = None
-    target: float | None = None
-    states: tuple[Tie, ...] = ()
+    shapes: Shapes = field(
+        default_factory=dict,
+        metadata=_asked(
+            "Shape of an input; repeat it for more inputs or more shapes.",
+            flag="--input-shape",
+            metavar="NAME=1,3,224,224",
+        ),
+    )
+    memory_limit: int | None = field(
+        default=None,
+        metadata=_asked(
+            "Memory the model may use (default: the board's).",
+            metavar="512KiB",
+        ),
+    )
+    weights: WeightBits | None = field(
+        default=None,
+        metadata=_asked(
+            "Store float weights in 8 or 4 bits, and quantize activations dynamically.",
+        ),
+    )
+    precision: Precision = field(
+        default="f32",
+        metadata=_asked(
+            "Float type to compute in; auto takes f16 if outputs change by at most 2 %.",
+        ),
+    )
+    samples: Path | None = field(
+        default=None,
+        metadata=_asked(
+            "Sample inputs: quantize the model to 8 bits, or fit --weights to them.",
+            metavar="FILE.npz or FOLDER",
+        ),
+    )
+    group_size: int | None = field(
+        default=None,
+        metadata=_asked(
+            "Weights that share a scale, with --weights.",
+            metavar="32|64|128",
+        ),
+    )
+    min_cosine: float | None = field(
+        default=None,
+        metadata=_asked(
+            "Keep layers in 8 bits until outputs are this similar, with --weights int4.",
+            metavar="COSINE",
+        ),
+    )
+    states: tuple[Tie, ...] = field(
+        default=(),
+        metadata=_asked(
+            "Feed an output back as an input of the next run; * matches any text.",
+            flag="--state",
+            metavar="INPUT=OUTPUT",
+        ),
+    )
+    order: Order = field(
+        default="search",
+        metadata=_asked(
+            "Order operators for time or for peak memory, or keep the model's order.",
+            compile_only=True,
+        ),
+    )
+    random_seed: int = field(
+        default=0,
+        metadata=_asked(
+            "Seed of the search for an order.",
+            metavar="N",
+            compile_only=True,
+        ),
+    )
+    threads: int | None = field(
+        default=None,
+        metadata=_asked(
+            "Threads the release runs on (default: chosen by cost; 1 on x86).",
+            metavar="N",
+            compile_only=True,
+        ),
+    )
+    cluster: str = field(
+        default="",
+        metadata=_asked(
+            "Cores the release runs on: big, little or a core's name (default: by cost).",
+            metavar="NAME",
+            compile_only=True,
+        ),
+    )
+    more_shapes: tuple[Shapes, ...] = ()  # of further variants in the same release
 
     def __post_init__(self) -> None:
-        if (self.weights is None) != (self.activations is None):
-            found = "--weights" if self.weights else "--activations"
-            raise InputError(
-                "expected --weights int8 or int4 together with --activations dynamic-outlier, "
-                f"found {found} alone; give both"
-            )
-        if self.samples is not None and self.weights is None:
-            raise InputError(
-                "--samples: expected --weights int8 or int4, which are fitted to them, found none; "
-                "or did you mean --quantize?"
-            )
         if self.group_size is not None and self.weights is None:
             raise InputError(
                 "--group-size: expected --weights int8 or int4, of which groups share a scale, "
                 "found none"
             )
-        if self.target is not None and (self.weights != "int4" or self.samples is None):
+        if self.min_cosine is not None and (self.weights != "int4" or self.samples is None):
             found = (
                 "no --samples" if self.weights == "int4" else f"--weights {self.weights or 'none'}"
             )
             raise InputError(
-                "--target: expected --weights int4 and --samples, by which some weights get 8 bits "
-                f"instead, found {found}"
+                "--min-cosine: expected --weights int4 and --samples, by which some weights get "
+                f"8 bits instead, found {found}"
             )
-        if self.target is not None and not 0 < self.target < 1:
-            raise InputError(f"--target: expected a cosine between 0 and 1, found {self.target:g}")
+        if self.min_cosine is not None and not 0 < self.min_cosine < 1:
+            raise InputError(
+                f"--min-cosine: expected a cosine between 0 and 1, found {self.min_cosine:g}"
+            )
         if self.group_size is not None and self.group_size not in GROUP_SIZES:
             raise InputError(
                 f"--group-size: expected {', '.join(map(str, GROUP_SIZES[:-1]))} or "
                 f"{GROUP_SIZES[-1]}, found {self.group_size}"
             )
+
+    @property
+    def quantizes(self) -> bool:
+        """Whether the model is quantized to 8 bits by its samples before it is compiled."""
+        return self.samples is not None and self.weights is None
 
     def each_variant(self) -> tuple[CompileOptions, ...]:
         """The same for one set of shapes after the other."""

@@ -118,7 +118,7 @@ def _fitted(
     options, price = target.options, _price(target.board)
     bits = options.weights
     assert bits is not None
-    if options.target is None:
+    if options.min_cosine is None:
         graph, splits = calibrate(floats, coded, bits, shown, price)
         return graph, (), splits
     tried = []
@@ -128,9 +128,9 @@ def _fitted(
         tried.append(calibrate(floats, made, bits, shown, price, eight, accurate=True))
         return tried[-1][0]
 
-    made = mixed(floats, coded, fit, shown, held_out, options.target)
+    made = mixed(floats, coded, fit, shown, held_out, options.min_cosine)
     splits = next(splits for graph, splits in tried if graph is made.graph)
-    return made.graph, (mixed_note(made, options.target),), splits
+    return made.graph, (mixed_note(made, options.min_cosine),), splits
 
 
 def _price(board: BoardProfile) -> Price:

@@ -12,7 +12,7 @@ from typing import Any, cast
 from numpy.typing import NDArray
 
 from edgekit.device.runtime.agent.specs import Wish
-from edgekit.host.compiler.options import Activations, CompileOptions, Tie, WeightBits, variants_of
+from edgekit.host.compiler.options import CompileOptions, Tie, WeightBits, variants_of
 from edgekit.host.deploy import release
 from edgekit.host.deploy.bundle import Bundle, build_bundle, sign_bundle
 from edgekit.host.deploy.connections import Via, connect_to, profile_of
@@ -40,7 +40,6 @@ def compile_model(
     input_shapes: Mapping[str, tuple[int, ...] | Sequence[tuple[int, ...]]] | None = None,
     memory_limit: int | None = None,
     weights: WeightBits | None = None,
-    activations: Activations | None = None,
     states: Mapping[str, str] | None = None,
 ) -> Bundle:
     """The signed bundle of a .tflite, .onnx or .prototxt model for a board or a board profile.
@@ -48,7 +47,7 @@ def compile_model(
     `input_shapes` are those of inputs that a model leaves open, or others for Caffe's: one shape,
     or a list of shapes, all of which go into one release and are chosen by the arrays that come in.
     `memory_limit` are the bytes that an operator and the arena may take, by default what the board
-    has. `weights` and `activations` are those of `edgekit compile`. `states`: by input the output
+    has. `weights` is that of `edgekit compile`. `states`: by input the output
     that the release keeps for it from run to run, as `--state` does.
 
     InputError if it cannot be compiled, or not signed for want of ssh-keygen.
@@ -67,7 +66,6 @@ def compile_model(
         more_shapes=tuple(more),
         memory_limit=memory_limit,
         weights=weights,
-        activations=activations,
         states=tuple(Tie(name, output) for name, output in (states or {}).items()),
     )
     first, *others = compile_variants(Path(model), profile, options=options)
@@ -85,13 +83,13 @@ def _several(
     return tuple(tuple(shape) for shape in cast(Sequence[tuple[int, ...]], shapes))
 
 
-def connect(board: str = "local", *, via: Via | None = None) -> Device:
+def connect(board: str = "local", *, transport: Via | None = None) -> Device:
     """The board of that name: this machine, one of the inventory, or a virtual one that is up.
 
-    `via` takes another way than the inventory's: "ssh" or "serial". InputError if there is no
-    such board; it is reached only when it is first asked for something.
+    `transport`, "ssh" or "serial", is used instead of the inventory's. InputError if there is no
+    such board. Nothing is sent before the first call that needs the board.
     """
-    found = connect_to(board, via)
+    found = connect_to(board, transport)
     return Device(
         found.transport,
         profile=found.profile,

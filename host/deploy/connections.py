@@ -44,7 +44,7 @@ def check_counting(connection: Connection) -> None:
         raise IncompatibleError(
             f"board '{name}': expected an emulated board that counts instructions, found one "
             f"without; start it again: edgekit board down {name}, then "
-            f"edgekit board up {name} --counting"
+            f"edgekit board up {name} --count-instructions"
         )
 
 
@@ -114,7 +114,7 @@ def _nowhere(name: str) -> str:
         )
     return (
         f"expected a board that can be reached, found none named '{name}'{_nearest(name)}; "
-        f"see: edgekit board status, or name it: {add} (profiles: edgekit boards)"
+        f"list them: edgekit boards, or add it: {add}"
     )
 
 

@@ -77,7 +77,7 @@ class Journal:
         if found.manifest.id != self.plan.releases[kind]:
             raise TransferError(
                 f"{file}: expected release {self.plan.releases[kind]}, found {found.manifest.id}; "
-                "begin anew: add --anew"
+                "begin anew: add --restart"
             )
         return found
 
@@ -200,7 +200,7 @@ def read_rollout(folder: Path) -> Written:
     except (msgspec.MsgspecError, ValueError, KeyError) as error:
         raise InputError(
             f"{folder}: expected the journal of a rollout, found: {error}; move it away; "
-            "what boards run they say themselves: edgekit fleet doctor"
+            "ask the boards: edgekit doctor --select name=*"
         ) from None
     return Written(folder, plan, progress, began)
 

@@ -121,7 +121,7 @@ def _selected(text: str, known: Mapping[str, Mapping[str, str]]) -> set[str]:
         alone = (f"{term} has {sum(term.holds(has) for has in known.values())}" for term in terms)
         raise InputError(
             f"--select {text}: expected boards that it selects, found none: of {len(known)} "
-            f"boards, {', '.join(alone)}, and none has all; see them: edgekit fleet list"
+            f"boards, {', '.join(alone)}, and none has all; see them: edgekit boards"
         )
     return names
 

@@ -72,7 +72,7 @@ def _interrupted(asked: str, planned: Sequence[PlannedBoard], anew: bool) -> Wri
             raise InputError(
                 f"{one}: expected it to be over, found it interrupted with {len(shared)} of these "
                 "boards in it; go on with the command that began it, take it back: "
-                f"edgekit fleet rollback {found.plan.id}, or give it up: add --anew"
+                f"edgekit fleet rollback {found.plan.id}, or give it up: add --restart"
             )
         journal = Journal(found.folder)
         journal.end("given up")

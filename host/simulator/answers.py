@@ -29,7 +29,7 @@ def model_key(model: Path, board: BoardProfile, options: CompileOptions) -> str:
     """The same as long as the model, the board, the options, their samples and the user's tables
     are."""
     tables = (_files(data_folder() / name) for name in _TABLES)
-    shown = (_samples(path) for path in (options.quantize, options.samples) if path)
+    shown = (_samples(options.samples),) if options.samples else ()
     return _digest(_content(model), repr(board), repr(options), *shown, *tables)
 
 

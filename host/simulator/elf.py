@@ -38,12 +38,12 @@ def check_program(path: Path, board: BoardProfile, root: Path | None) -> None:
         raise InputError(
             f"{path}: expected a static program or a system root with its libraries, found a "
             "program that asks for some and no root; link it with -static, or name a root: "
-            "--root DIR or --root fetch"
+            "--sysroot DIR or --sysroot fetch"
         )
     if not (root / found.loader.lstrip("/")).exists():
         raise InputError(
             f"{root}: expected a system root with {found.loader}, found none; name the folder "
-            f"that has it (from Debian: libc6-*-cross in /usr/*-linux-gnu), or --root fetch"
+            f"that has it (from Debian: libc6-*-cross in /usr/*-linux-gnu), or --sysroot fetch"
         )
 
 

@@ -89,7 +89,7 @@ def estimate_model(
     if target.board.nna is not None:
         raise InputError(
             f"{target.board.name}: expected a board whose cores do all the work, found one with "
-            "an NNA, whose time is emulated; see: edgekit bench nna"
+            "an NNA, whose time is emulated; see: edgekit lab bench nna"
         )
     emulator = find_emulator(target.board.arch)
     variant = manifest.every_variant()[number]

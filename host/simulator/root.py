@@ -103,7 +103,7 @@ def wheels(root: SystemRoot, requirements: Sequence[str], tell: Tell) -> Path:
     """A folder for the root's PYTHONPATH: wheels of its architecture, without what they need.
 
     `requirements` are as pip's (`ncnn`, `numpy<2`). The wheels are of the day they were fetched;
-    `edgekit cache clean` removes them. Raises InputError where there is no such wheel, and
+    `edgekit cache --clean` removes them. Raises InputError where there is no such wheel, and
     UnreachableError where the index does not answer.
     """
     kind = _kind(root.arch)

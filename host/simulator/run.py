@@ -216,7 +216,7 @@ def _check_marks(document: Mapping[str, Any], job: Job) -> None:
     if not document["regions_seen"]:
         raise InputError(
             f"{program}: expected the mark close(777001) where the region begins, found none; "
-            f"mark it ({_DOCS}), or time all of it: --whole"
+            f"mark it ({_DOCS}), or time all of it: --entire-program"
         )
 
 

@@ -155,7 +155,7 @@ def load_table(path: Path) -> KnowledgeBase:
     except OSError as error:
         remedy = "remove it, or build one" if path.exists() else "build one"
         raise KnowledgeBaseError(
-            f"{path}: expected a GEMM table, found: {error.strerror}; {remedy}: edgekit kb build"
+            f"{path}: expected a GEMM table, found: {error.strerror}; {remedy}: edgekit lab kb build"
         ) from None
     try:
         file = json.loads(data)
@@ -163,7 +163,7 @@ def load_table(path: Path) -> KnowledgeBase:
         if schema != SCHEMA:
             raise KnowledgeBaseError(
                 f"{path}: expected schema {SCHEMA}, found {schema or 'none'}; remove it, or "
-                "build it again: edgekit kb build"
+                "build it again: edgekit lab kb build"
             )
         return _table(msgspec.json.decode(data, type=_File))
     except KnowledgeBaseError:
@@ -171,7 +171,7 @@ def load_table(path: Path) -> KnowledgeBase:
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise KnowledgeBaseError(
             f"{path}: expected a GEMM table ({SCHEMA}), found: {error}; "
-            "remove it, restore it from git or build it again: edgekit kb build"
+            "remove it, restore it from git or build it again: edgekit lab kb build"
         ) from None
 
 

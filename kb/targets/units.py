@@ -95,7 +95,7 @@ def parse_unit(where: str, name: str, table: Any) -> ComputeUnit:
 
 def core_unit(name: str, lanes: int, dot_products: bool) -> ComputeUnit:
     """The core of a profile that says nothing of its speed; `lanes` of 32 bits has its vector."""
-    text = "one vector operation a cycle at 1 GHz; calibrate it: edgekit tune cost"
+    text = "one vector operation a cycle at 1 GHz; calibrate it: edgekit lab tune cost"
     return ComputeUnit(
         name=name,
         kind="cpu",

@@ -81,12 +81,12 @@ def test_nothing_of_a_removed_model_runs_or_starts_at_boot(
     edgekit: Any, home: Path, deployed: Path, tmp_path: Path, monkeypatch: Any
 ) -> None:
     board_with(tmp_path / "board", monkeypatch, cron=True)
-    edgekit("deploy", home / "tiny.ekb", "--as", "one")
-    install = ("app", "install", write(home / "once", "print('done')"), "--as", "one", "--json")
+    edgekit("deploy", home / "tiny.ekb", "--name", "one")
+    install = ("app", "install", write(home / "once", "print('done')"), "--name", "one", "--json")
     assert edgekit(*install).document["boot"] == "cron"
     supervisor = AppFolder(Store(deployed).named("one")).supervisor()
     assert supervisor is not None
-    assert edgekit("remove", "--as", "one").code == 0
+    assert edgekit("remove", "--name", "one").code == 0
     assert not supervisor.lives()
     assert (tmp_path / "board" / "table").read_text() == ""
 

@@ -1,4 +1,4 @@
-"""edgekit bench gemm: the document, with and without peers, and what it refuses."""
+"""edgekit lab bench gemm: the document, with and without peers, and what it refuses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def shapes(home: Path) -> str:
 
 
 def test_the_document_without_peers(edgekit: Any, shapes: str) -> None:
-    done = edgekit("bench", "gemm", "--shapes", shapes, "--json")
+    done = edgekit("lab", "bench", "gemm", "--shapes", shapes, "--json")
     assert done.code == 0
     found = done.document
     assert (found["schema"], found["board"]) == ("edgekit.bench.gemm/2", "local")
@@ -44,7 +44,9 @@ def test_the_document_without_peers(edgekit: Any, shapes: str) -> None:
 
 @pytest.mark.slow
 def test_with_peers_each_is_timed_or_named(edgekit: Any, shapes: str) -> None:
-    done = edgekit("bench", "gemm", "--shapes", shapes, "--peers", "--dtype", "f32", "--json")
+    done = edgekit(
+        "lab", "bench", "gemm", "--shapes", shapes, "--peers", "--dtype", "f32", "--json"
+    )
     assert done.code == 0
     peers, products = done.document["peers"], done.document["products"]
     assert set(peers["versions"]) | set(peers["missing"]) == _PEERS
@@ -57,7 +59,7 @@ def test_with_peers_each_is_timed_or_named(edgekit: Any, shapes: str) -> None:
 
 
 def test_two_threads_and_a_table_for_people(edgekit: Any, shapes: str) -> None:
-    done = edgekit("bench", "gemm", "--shapes", shapes, "--threads", "2", "--dtype", "s8")
+    done = edgekit("lab", "bench", "gemm", "--shapes", shapes, "--threads", "2", "--dtype", "s8")
     assert done.code == 0
     lines = done.out.splitlines()
     assert lines[0].split()[:3] == ["m,k,n", "dtype", "rule"]
@@ -83,13 +85,13 @@ def test_a_file_of_shapes_that_is_none(
     edgekit: Any, home: Path, content: bytes, complaint: str
 ) -> None:
     (home / "bad.txt").write_bytes(content)
-    done = edgekit("bench", "gemm", "--shapes", "bad.txt")
+    done = edgekit("lab", "bench", "gemm", "--shapes", "bad.txt")
     assert (done.code, done.out) == (2, "")
     assert complaint in done.complaint
 
 
 def test_a_file_of_shapes_that_is_not_there(edgekit: Any) -> None:
-    done = edgekit("bench", "gemm", "--shapes", "none.txt")
+    done = edgekit("lab", "bench", "gemm", "--shapes", "none.txt")
     assert done.code == 2
     assert done.complaint.endswith(
         "none.txt: expected lines of m,k,n, found: No such file or directory"
@@ -97,16 +99,16 @@ def test_a_file_of_shapes_that_is_not_there(edgekit: Any) -> None:
 
 
 def test_peers_are_for_this_machine(edgekit: Any, shapes: str) -> None:
-    done = edgekit("bench", "gemm", "--board", "a57", "--peers", "--shapes", shapes)
+    done = edgekit("lab", "bench", "gemm", "--board", "a57", "--peers", "--shapes", shapes)
     assert done.code == 2 and "other libraries are timed on this machine only" in done.complaint
 
 
 @pytest.mark.parametrize("option", [["--threads", "0"], ["--dtype", "f64"], ["--threads", "999"]])
 def test_options_out_of_range(edgekit: Any, option: list[str]) -> None:
-    done = edgekit("bench", "gemm", *option)
+    done = edgekit("lab", "bench", "gemm", *option)
     assert done.code == 2 and option[0] in done.complaint
 
 
 def test_a_seed_is_for_the_regret(edgekit: Any, shapes: str) -> None:
-    done = edgekit("bench", "gemm", "--shapes", shapes, "--seed", "5")
+    done = edgekit("lab", "bench", "gemm", "--shapes", shapes, "--seed", "5")
     assert done.code == 2 and "expected --regret with --seed" in done.complaint

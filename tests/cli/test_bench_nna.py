@@ -1,4 +1,4 @@
-"""edgekit bench nna."""
+"""edgekit lab bench nna."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from edgekit.device.runtime.arrays.nna_chip import NNA2
 
 
 def test_json_has_the_account_the_chip_and_the_speed(edgekit: Any) -> None:
-    done = edgekit("bench", "nna", "--shape", "3,20,200", "--board", "nna1", "--json")
+    done = edgekit("lab", "bench", "nna", "--shape", "3,20,200", "--board", "nna1", "--json")
     assert done.code == 0
     found = done.document
     assert (found["schema"], found["board"]) == ("edgekit.bench.nna/1", "nna1")
@@ -29,7 +29,7 @@ def test_json_has_the_account_the_chip_and_the_speed(edgekit: Any) -> None:
 
 
 def test_a_convolution_in_plain_text_on_the_default_board(edgekit: Any) -> None:
-    done = edgekit("bench", "nna", "--conv", "10,12,40,33", "--stride", "2")
+    done = edgekit("lab", "bench", "nna", "--conv", "10,12,40,33", "--stride", "2")
     assert done.code == 0
     assert "3x3 convolution of [10, 12, 40] to 33 channels, stride 2 on nna2" in done.out
     assert "sums equal NumPy's" in done.out and "better   the NNA" in done.out
@@ -44,15 +44,15 @@ def test_a_convolution_in_plain_text_on_the_default_board(edgekit: Any) -> None:
     ],
 )
 def test_layers_of_models(edgekit: Any, words: list[str], kind: str, useful: int) -> None:
-    found = edgekit("bench", "nna", *words, "--json").document
+    found = edgekit("lab", "bench", "nna", *words, "--json").document
     assert found["correct"] is True and found["product"]["kind"] == kind
     assert found["account"]["macs_useful"] == useful
     assert found["account"]["cycles"] <= found["account"]["bound"]
-    assert "sums equal NumPy's" in edgekit("bench", "nna", *words).out
+    assert "sums equal NumPy's" in edgekit("lab", "bench", "nna", *words).out
 
 
 def test_a_trace_is_written_for_viewers(edgekit: Any, home: Path) -> None:
-    done = edgekit("bench", "nna", "--shape", "1,9,64", "--trace", "trace.json")
+    done = edgekit("lab", "bench", "nna", "--shape", "1,9,64", "--trace", "trace.json")
     assert done.code == 0 and "trace.json: " in done.err
     trace = json.loads((home / "trace.json").read_text())
     assert {e["name"] for e in trace["traceEvents"]} >= {"nnmacg", "nndwf", "nndww", "nndrdocb"}
@@ -80,5 +80,5 @@ def test_a_trace_is_written_for_viewers(edgekit: Any, home: Path) -> None:
     ],
 )
 def test_bad_input_is_one_line(edgekit: Any, words: list[str], said: str) -> None:
-    done = edgekit("bench", "nna", *words)
+    done = edgekit("lab", "bench", "nna", *words)
     assert done.code == 2 and said in done.complaint

@@ -91,7 +91,7 @@ def test_added_board_is_pinned_enrolled_and_used(
     }
     assert checks["board here"] == checks["machine"] == checks["clock"] == "ok"
 
-    listed = {b["name"]: b for b in edgekit("board", "status", "--json").document["boards"]}
+    listed = {b["name"]: b for b in edgekit("boards", "--json").document["boards"]}
     assert (listed["here"]["kind"], listed["here"]["host_key"]) == ("ssh", server.host_key)
     assert edgekit("board", "remove", "here").code == 0
     assert "boards" not in (home / "edgekit.toml").read_text()
@@ -303,10 +303,10 @@ def test_up_says_when_the_inventory_has_that_name(
 @pytest.mark.parametrize(
     "command",
     [
-        ("bench", "gemm"),
-        ("tune", "gemm"),
-        ("bench", "spmv", "--matrix", "random:100:0.1"),
-        ("tune", "spmv"),
+        ("lab", "bench", "gemm"),
+        ("lab", "tune", "gemm"),
+        ("lab", "bench", "spmv", "--matrix", "random:100:0.1"),
+        ("lab", "tune", "spmv"),
     ],
 )
 def test_board_that_cannot_count_is_named_before_anything_is_compiled(
@@ -320,7 +320,9 @@ def test_board_that_cannot_count_is_named_before_anything_is_compiled(
     assert edgekit("board", "up", "a57").code == 0
     done = edgekit(*command, "--board", "a57")
     assert done.code == 5
-    assert done.complaint.endswith("edgekit board down a57, then edgekit board up a57 --counting")
+    assert done.complaint.endswith(
+        "edgekit board down a57, then edgekit board up a57 --count-instructions"
+    )
 
 
 def test_up_takes_the_name_of_a_profile(edgekit: Any, machine: dict[str, RunningBoard]) -> None:
@@ -334,10 +336,10 @@ def test_up_takes_a_board_with_such_a_core(edgekit: Any, machine: dict[str, Runn
 
 
 def test_status_and_down(edgekit: Any, machine: dict[str, RunningBoard]) -> None:
-    rows = [line.split()[:2] for line in edgekit("board", "status").out.splitlines()]
+    rows = [line.split()[:2] for line in edgekit("boards").out.splitlines()]
     assert rows == [["board", "state"], ["a57", "not"], ["rv64v", "not"]]
     assert edgekit("board", "up", "a57").code == 0
-    row = edgekit("board", "status").out.splitlines()[1].split()
+    row = edgekit("boards").out.splitlines()[1].split()
     assert (row[:2], row[-1]) == (["a57", "up"], "edge@127.0.0.1:40022")
     assert edgekit("board", "down", "--json").document["boards"] == ["a57"]
     assert machine == {}

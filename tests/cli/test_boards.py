@@ -12,8 +12,8 @@ BASES = [name for name in profile_names() if load_profile(name).abstract]
 def test_json_lists_every_board_with_its_properties(edgekit: Any) -> None:
     done = edgekit("boards", "--json")
     assert (done.code, done.err) == (0, "")
-    assert done.document["schema"] == "edgekit.boards/1"
-    boards = {board["name"]: board for board in done.document["boards"]}
+    assert done.document["schema"] == "edgekit.boards/2"
+    boards = {board["name"]: board for board in done.document["profiles"]}
     assert list(boards) == [*board_names(), *BASES]
     assert [name for name, board in boards.items() if board["base"]] == BASES
     assert boards["a57"]["core"] == "cortex-a57"
@@ -27,8 +27,8 @@ def test_json_lists_every_board_with_its_properties(edgekit: Any) -> None:
 
 
 def test_table_has_a_line_per_board_in_plain_text(edgekit: Any) -> None:
-    lines = edgekit("boards").out.splitlines()
-    assert [line.split()[0] for line in lines] == ["board", *board_names(), *BASES]
+    lines = edgekit("boards").out.partition("\n\n")[2].splitlines()
+    assert [line.split()[0] for line in lines] == ["profile", *board_names(), *BASES]
     assert sum("base for others: " in line for line in lines) == len(BASES)
     assert all(line.isprintable() for line in lines)
 
@@ -56,7 +56,7 @@ def test_a_board_that_is_not_there_gets_the_nearest_names(edgekit: Any) -> None:
 
 def test_products_are_looked_up_for_a_board_in_its_core_s_table(edgekit: Any) -> None:
     found = [
-        edgekit("kb", "lookup", "--board", board, "--gemm", "500,1600,30", "--json").document
+        edgekit("lab", "kb", "lookup", "--board", board, "--gemm", "500,1600,30", "--json").document
         for board in ("rpi4", "a72")
     ]
     assert found[0]["method"] == found[1]["method"]

@@ -9,11 +9,15 @@ import socket
 import stat
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
+from edgekit.host.cli.compile_options import takes_compile_options, words_of
+from edgekit.host.compiler.options import ASKED, DEFAULT_OPTIONS, CompileOptions
 from tests.support.terminal import shown_on_terminal
 
 SOURCES = Path(__file__).parents[2] / "src"
@@ -92,7 +96,9 @@ def test_completion_says_nothing_of_a_broken_inventory(home: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["fifo", "socket", "device", "folder"])
-@pytest.mark.parametrize("command", [("compile",), ("inspect",), ("tune", "gemm", "--shapes")])
+@pytest.mark.parametrize(
+    "command", [("compile",), ("inspect",), ("lab", "tune", "gemm", "--shapes")]
+)
 def test_special_files_are_refused(
     edgekit: Any, home: Path, kind: str, command: tuple[str, ...]
 ) -> None:
@@ -244,18 +250,18 @@ def test_the_cache_is_shown_and_emptied_by_kind(
         (cache / name).mkdir(parents=True)
         (cache / name / "one").write_bytes(b"x" * 9000)
     monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path / "other"))
-    shown = edgekit("cache", "show", "--json").document
+    shown = edgekit("cache", "--json").document
     assert (shown["schema"], shown["path"]) == ("edgekit.cache/1", str(cache))
     assert {k["kind"]: k["files"] for k in shown["kinds"]} == {"golden": 1, "objects": 1}
     assert all(9000 <= k["bytes"] < 20000 for k in shown["kinds"])
-    assert str(cache) in edgekit("cache", "show").out
-    assert "golden" in edgekit("cache", "clean", "golden").out
+    assert str(cache) in edgekit("cache").out
+    assert "golden" in edgekit("cache", "--clean", "golden").out
     assert [p.name for p in cache.iterdir()] == ["objects"]
-    done = edgekit("cache", "clean", "nosuch")
+    done = edgekit("cache", "--clean", "nosuch")
     assert (done.code, "objects" in done.complaint) == (2, True)
-    assert edgekit("cache", "clean", "--json").document["bytes"] >= 9000
+    assert edgekit("cache", "--clean", "--json").document["bytes"] >= 9000
     assert list(cache.iterdir()) == []
-    assert edgekit("cache", "clean").code == 0
+    assert edgekit("cache", "--clean").code == 0
 
 
 def test_a_cache_that_is_in_use_is_not_emptied(
@@ -274,11 +280,11 @@ def test_a_cache_that_is_in_use_is_not_emptied(
         ("boards", locked(cache / "boards" / "arm64.lock")),
     ):
         with lock:
-            done = edgekit("cache", "clean")
+            done = edgekit("cache", "--clean")
         assert (done.code, f"nobody to use '{kind}'" in done.complaint) == (6, True)
         assert (cache / "objects" / "one").exists()
         assert (cache / "boards" / "one").exists()
-    assert edgekit("cache", "clean").code == 0
+    assert edgekit("cache", "--clean").code == 0
     assert list(cache.iterdir()) == []
 
 
@@ -291,7 +297,7 @@ def test_images_of_boards_that_are_up_stay(
     (tmp_path / "other" / "cache" / "boards").mkdir(parents=True)
     up = boards.BoardState("a57", "a57", True, object())  # type: ignore[arg-type]
     monkeypatch.setattr(boards, "status", lambda: [up])
-    done = edgekit("cache", "clean")
+    done = edgekit("cache", "--clean")
     assert (done.code, "found a57" in done.complaint) == (2, True)
 
 
@@ -303,15 +309,42 @@ def test_the_api_lists_itself() -> None:
 
 def test_a_model_is_timed_as_it_would_be_compiled(edgekit: Any, face_model: Path) -> None:
     model = face_model.with_name("okay_nabu.tflite")
-    options = ("--order", "memory", "--random-seed", "3", "--memory-limit", "64MiB")
+    options = ("--memory-limit", "64MiB")
     done = edgekit("bench", "model", model, "--runs", "2", *options, "--explain", "why.json")
     assert done.code == 0, done.err
     assert "order" in json.loads(Path("why.json").read_text())
-    helped = edgekit("bench", "model", "--help").out
-    compiled = edgekit("compile", "--help").out
-    for name in ("--weights", "--activations", "--input-shape", *options[::2], "--explain"):
-        assert name in helped
-        assert name in compiled
+
+
+@pytest.mark.parametrize("command", ["compile", "deploy", "run", "estimate", "bench model"])
+def test_what_compiles_has_every_option_of_a_compile(edgekit: Any, command: str) -> None:
+    helped = edgekit(*command.split(), "--help").out
+    options = [f for f in fields(CompileOptions) if ASKED in f.metadata]
+    assert len(options) == 12
+    for each in options:
+        asked = each.metadata[ASKED]
+        name = asked.flag or f"--{each.name.replace('_', '-')}"
+        own = ("threads", "cluster")  # of this run, where the command does not make a release
+        assert (f"  {name} " in helped) == (
+            command == "compile" or not asked.compile_only or each.name in own
+        )
+
+
+def test_options_are_sent_to_workers_as_they_were_given() -> None:
+    @takes_compile_options()
+    def command(options: CompileOptions = DEFAULT_OPTIONS) -> None:
+        found.append(options)
+
+    found: list[CompileOptions] = []
+    app = typer.Typer(rich_markup_mode=None)
+    app.command()(command)
+    shapes = ("--input-shape", "x=1,8", "--input-shape", "x=2,8", "--state", "h=y")
+    weights = ("--weights", "int4", "--group-size", "64", "--memory-limit", "1KiB")
+    run = typer.main.get_command(app)
+    run.main([*shapes, *weights, "--precision", "f16"], standalone_mode=False)
+    run.main(words_of(found[0]), standalone_mode=False)
+    assert found[0] == found[1]
+    assert (found[0].memory_limit, found[0].more_shapes) == (1024, ({"x": (2, 8)},))
+    assert words_of(DEFAULT_OPTIONS) == []
 
 
 @pytest.mark.parametrize(

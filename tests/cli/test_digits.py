@@ -39,7 +39,7 @@ def test_classes_that_were_learned_survive_quantization(edgekit: Any, tmp_path: 
     done = _script(_table(tmp_path / "digits.csv.gz"), "-o", tmp_path)
     assert done.returncode == 0, done.stderr
     assert f"of {_COUNT - _SEEN} digits right" in done.stdout
-    line = ("--data", tmp_path / "digits.npz", "--evaluate", tmp_path / "labels.txt", "--json")
+    line = ("--samples", tmp_path / "digits.npz", "--evaluate", tmp_path / "labels.txt", "--json")
     made = edgekit("quantize", tmp_path / "digits.onnx", *line, "-o", tmp_path / "y.onnx")
     assert made.code == 0, made.err
     found = made.document["classes"]

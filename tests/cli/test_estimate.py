@@ -103,7 +103,7 @@ def test_a_bundle_of_another_board_is_refused(edgekit, bundle, emulate):
 
 
 def test_options_of_programs_are_refused_for_models(edgekit, face_model, emulate):
-    outcome = edgekit("estimate", face_model, "--board", "rpi4", "--whole")
+    outcome = edgekit("estimate", face_model, "--board", "rpi4", "--entire-program")
     assert outcome.code == 2 and "found a model" in outcome.complaint
 
 
@@ -186,7 +186,7 @@ def product(home) -> Path:
     return save(made, home)
 
 
-_SPLIT = ("--weights", "int8", "--activations", "dynamic-outlier", "--group-size", "32")
+_SPLIT = ("--weights", "int8", "--group-size", "32")
 
 
 def test_what_compile_takes_estimate_takes(edgekit, product, emulate, home, tmp_path):
@@ -195,7 +195,7 @@ def test_what_compile_takes_estimate_takes(edgekit, product, emulate, home, tmp_
     shutil.copy("1.npz", "samples.npz")
     asked = ("estimate", product, "--board", "rpi4", "--json")
     sizes = []
-    for options in ((), _SPLIT, (*_SPLIT, "--samples", "samples.npz"), ("--quantize", "1.npz")):
+    for options in ((), _SPLIT, (*_SPLIT, "--samples", "samples.npz"), ("--samples", "1.npz")):
         for _ in range(2):
             found = edgekit(*asked, *options)
             assert found.code == 0, found.err
@@ -232,7 +232,7 @@ def test_samples_go_along_to_several_boards(edgekit, product, emulate, home, fol
         (("--group-size", "32"), "--group-size: expected --weights int"),
         (("--samples", "1.npz"), "--samples: expected --weights int"),
         ((*_SPLIT, "--group-size", "48"), "expected 32, 64 or 128, found 48"),
-        ((*_SPLIT, "--target", "0.9"), "--target: expected --weights int4 and --samples"),
+        ((*_SPLIT, "--min-cosine", "0.9"), "--min-cosine: expected --weights int4 and --samples"),
         (("--state", "x"), "--state: expected INPUT=OUTPUT"),
     ],
 )

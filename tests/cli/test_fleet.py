@@ -43,40 +43,44 @@ def both(tiny: Any) -> None:
 
 
 def test_boards_are_listed_with_what_they_are_selected_by(edgekit: Any) -> None:
-    done = edgekit("fleet", "list")
+    done = edgekit("boards")
     assert done.code == 0
-    assert ["pi-1", "local", "site=lab"] in [line.split()[:3] for line in done.out.splitlines()]
-    assert done.out.splitlines()[-1] == "3 boards"
-    (board,) = edgekit("fleet", "list", "--select", "site=field", "--json").document["boards"]
+    lines = [line.split()[:5] for line in done.out.splitlines()]
+    assert ["pi-1", "known", "local", "local", "site=lab"] in lines
+    (board,) = edgekit("boards", "--select", "site=field", "--json").document["boards"]
     assert (board["name"], board["labels"], board["type"]) == ("pi-2", {"site": "field"}, "local")
 
 
 def test_a_selection_gives_names_one_on_each_line(edgekit: Any) -> None:
-    assert edgekit("fleet", "select", "name=pi-*").out == "pi-1\npi-2\n"
-    assert edgekit("fleet", "select", "site=lab", "name=asleep").out == "asleep\npi-1\n"
-    document = edgekit("fleet", "select", "!site", "--json").document
-    assert document["boards"] == ["asleep"]
+    assert edgekit("boards", "--names", "--select", "name=pi-*").out == "pi-1\npi-2\n"
+    assert (
+        edgekit("boards", "--names", "--select", "site=lab", "--select", "name=asleep").out
+        == "asleep\npi-1\n"
+    )
+    document = edgekit("boards", "--select", "!site", "--json").document
+    assert [board["name"] for board in document["boards"]] == ["asleep"]
+    assert "profiles" not in document
 
 
 def test_what_selects_nothing_is_named(edgekit: Any) -> None:
-    done = edgekit("fleet", "doctor", "--select", "site=labb")
+    done = edgekit("doctor", "--select", "site=labb")
     assert (done.code, done.out) == (2, "")
     assert "there are: lab (1), field (1)" in done.complaint
 
 
 def test_doctor_of_a_fleet_says_which_boards_fail_and_why(edgekit: Any) -> None:
-    done = edgekit("fleet", "doctor", "--json")
+    done = edgekit("doctor", "--select", "name=*", "--json")
     assert done.code == 8
     found = {board["board"]: board for board in done.document["boards"]}
     assert done.document["counts"] == {"ok": 2, "failed": 1, "canceled": 0}
     assert found["pi-1"]["state"] == "ok" and len(found["pi-1"]["findings"]) > 5
     assert "127.0.0.1:1" in found["asleep"]["error"]["message"]
     assert "expected all of 3 boards to be done, found 1 failed" in done.err
-    assert edgekit("fleet", "doctor", "--select", "site").code == 0
+    assert edgekit("doctor", "--select", "site").code == 0
 
 
 def test_a_table_ends_with_the_boards_that_failed(edgekit: Any) -> None:
-    done = edgekit("fleet", "doctor")
+    done = edgekit("doctor", "--select", "name=*")
     *_, last = done.out.splitlines()
     assert last.startswith("failed   asleep: board asleep: ")
     assert [line.split()[0] for line in done.out.splitlines()[1:4]] == ["pi-1", "pi-2", "asleep"]
@@ -86,7 +90,7 @@ def test_a_table_ends_with_the_boards_that_failed(edgekit: Any) -> None:
 def test_the_same_input_on_each_board_gives_the_same(edgekit: Any, home: Path) -> None:
     np.save(home / "x.npy", np.array([1, 2, 3, 4], np.float32))
     arguments = ("--input", "x.npy", "--output", "out", "--select", "site", "--json")
-    document = edgekit("fleet", "run", *arguments).document
+    document = edgekit("run", *arguments).document
     one, two = document["boards"]
     assert one["sha256"] == two["sha256"] and one["latency_ms"] > 0
     assert document["differs"] == []
@@ -96,18 +100,18 @@ def test_the_same_input_on_each_board_gives_the_same(edgekit: Any, home: Path) -
 
 def test_a_run_of_nothing_deployed_fails_on_each_board(edgekit: Any, home: Path) -> None:
     np.save(home / "x.npy", np.zeros(4, np.float32))
-    done = edgekit("fleet", "run", "--input", "x.npy", "--select", "site")
+    done = edgekit("run", "--input", "x.npy", "--select", "site")
     assert done.code == 8 and "found 2 failed" in done.err
-    done = edgekit("fleet", "run", "--input", "missing.npy")
+    done = edgekit("run", "--select", "name=*", "--input", "missing.npy")
     assert (done.code, done.complaint.count("found none at missing.npy")) == (2, 1)
 
 
 @pytest.mark.usefixtures("both")
 def test_boards_are_timed(edgekit: Any) -> None:
-    done = edgekit("fleet", "bench", "--select", "site", "--runs", "5", "--json")
+    done = edgekit("bench", "model", "--select", "site", "--runs", "5", "--json")
     assert [board["runs"] for board in done.document["boards"]] == [5, 5]
     assert all(board["latency_ms"] > 0 for board in done.document["boards"])
-    done = edgekit("fleet", "bench", "--select", "site", "--runs", "5", "--parallel", "1")
+    done = edgekit("bench", "model", "--select", "site", "--runs", "5", "--parallel", "1")
     assert done.out.splitlines()[-1].startswith("medians  ")
 
 
@@ -115,9 +119,9 @@ def test_boards_are_timed(edgekit: Any) -> None:
 def test_profiles_of_a_fleet_come_home(edgekit: Any) -> None:
     pytest.importorskip("pyarrow")
     pytest.importorskip("duckdb")
-    done = edgekit("fleet", "profile", "pull", "--json")
+    done = edgekit("profile", "pull", "--select", "name=*", "--json")
     assert (done.code, done.document["counts"]["failed"]) == (8, 1)
-    done = edgekit("fleet", "profile", "pull", "--select", "site")
+    done = edgekit("profile", "pull", "--select", "site")
     assert done.code == 0
     assert done.out.splitlines()[-1] == "stored   0 batches with 0 rows"
 
@@ -131,14 +135,14 @@ def test_trouble_at_home_ends_the_whole_with_its_name(
     monkeypatch.setattr("edgekit.host.fleet.inference.write_whole", full)
     np.save(home / "x.npy", np.zeros(4, np.float32))
     arguments = ("--input", "x.npy", "--output", "out", "--select", "site", "--parallel", "1")
-    done = edgekit("fleet", "run", *arguments, "--json")
+    done = edgekit("run", *arguments, "--json")
     assert done.code == 2
     assert "out/pi-1.npz: No space left on device; free some space" in done.err
     assert done.document["counts"] == {"ok": 0, "failed": 0, "canceled": 2}
 
 
 def test_failures_are_told_at_once_and_progress_in_lines(edgekit: Any) -> None:
-    done = edgekit("fleet", "doctor", "--select", "name=asleep")
+    done = edgekit("doctor", "--select", "name=asleep")
     lines = done.err.splitlines()
     assert lines[0].startswith("failed board asleep: ")
     assert lines[1].startswith("checking: 1 of 1, 1 failed, ")

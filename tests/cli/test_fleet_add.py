@@ -40,7 +40,7 @@ def test_a_csv_becomes_boards_with_labels_and_pinned_keys(
     (entry,) = boards(home)
     assert (entry.name, entry.labels) == ("pi-1", {"site": "lab", "line": "3"})
     assert entry.host_key == server.host_key
-    assert edgekit("fleet", "doctor").code == 0
+    assert edgekit("doctor", "--select", "name=*").code == 0
 
     logins = server.log.count("Accepted publickey")
     again = edgekit(*arguments, "--label", "line=4", "--json").document

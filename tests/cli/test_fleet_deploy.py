@@ -22,7 +22,7 @@ from edgekit.host.deploy.inventory import add_boards
 from tests.support.board_farm import Farm, running_farm
 
 SOURCES = Path(__file__).parents[2] / "src"
-QUICK = ("--pause", "0s", "--batch", "2", "--stop-at", "1", "--select", "site=lab")
+QUICK = ("--pause", "0s", "--batch", "2", "--max-failures", "1", "--select", "site=lab")
 
 
 @pytest.fixture
@@ -130,10 +130,10 @@ def test_ctrl_c_and_the_same_command_again(edgekit: Any, farm: Farm, ekb: Any, h
     [
         (("--select", "site=mars"), "found none that is 'mars'"),
         (("--batch", "0.5"), "--batch: expected a number of boards"),
-        (("--stop-at", "200%"), "--stop-at: expected a number of boards"),
+        (("--max-failures", "200%"), "--max-failures: expected a number of boards"),
         (("--pause", "soon"), "--pause: expected a time"),
         (("--fail-above", "5"), "--fail-above: expected percent"),
-        (("--as", "No Name"), "expected a name"),
+        (("--name", "No Name"), "expected a name"),
     ],
 )
 def test_bad_options(

@@ -66,7 +66,7 @@ def _measured(home: Path) -> dict[str, int]:
 
 def _tune(edgekit: Any, shapes: Path, *more: str) -> Any:
     words = ("--allow-noise", "--shapes", shapes, "--json")
-    return edgekit("tune", "gemm", "--board", "one,two", *words, *more)
+    return edgekit("lab", "tune", "gemm", "--board", "one,two", *words, *more)
 
 
 def test_two_boards_are_tuned_here_side_by_side(edgekit: Any, shapes: Path, tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_a_killed_worker_loses_nothing_and_leaves_no_board_locked(
 
     killed = _Killer(cluster)
     done = killed.beside(
-        lambda: _tune(edgekit, shapes, "--budget", "90s", "--cluster", cluster.address)
+        lambda: _tune(edgekit, shapes, "--budget", "90s", "--dask", cluster.address)
     )
     assert done.code == 0, done.err
     assert all(b["ok"] for b in done.document["boards"])
@@ -103,7 +103,7 @@ def test_a_killed_worker_loses_nothing_and_leaves_no_board_locked(
     # Whatever the living worker's history holds is home.
     assert all(here[board] >= count for board, count in _measured(cluster.home(1)).items())
     # A board that was the dead worker's is free, and what was measured there goes on.
-    again = _tune(edgekit, shapes, "--budget", "1s", "--cluster", cluster.address)
+    again = _tune(edgekit, shapes, "--budget", "1s", "--dask", cluster.address)
     assert again.code == 0, again.err
 
 
@@ -175,7 +175,7 @@ def test_a_cluster_that_is_none_is_named(
     edgekit: Any, shapes: Path, cluster: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("edgekit.host.lab.jobs.dask_pool._CONNECT_SECONDS", 1.0)
-    done = _tune(edgekit, shapes, "--cluster", cluster)
+    done = _tune(edgekit, shapes, "--dask", cluster)
     assert done.code in (2, 3)
     assert said in done.err
 
@@ -183,21 +183,21 @@ def test_a_cluster_that_is_none_is_named(
 def test_a_cluster_without_workers_and_one_that_knows_no_board(
     edgekit: Any, shapes: Path, cluster: Cluster
 ) -> None:
-    done = _tune(edgekit, shapes, "--cluster", cluster.address)
+    done = _tune(edgekit, shapes, "--dask", cluster.address)
     assert done.code == 3
     assert f"expected workers at {cluster.address}, found none" in done.err
     cluster.add_worker(cache_folder())
     client = distributed.Client(cluster.address, set_as_default=False)
     client.wait_for_workers(1)
     client.close()
-    done = _tune(edgekit, shapes, "--cluster", cluster.address)
+    done = _tune(edgekit, shapes, "--dask", cluster.address)
     assert done.code == 2
     assert "expected a worker that knows board 'one', found none of 1" in done.err
 
 
 @pytest.mark.parametrize("boards", ["one,one", "one,,two", ","])
 def test_names_of_boards_are_checked(edgekit: Any, shapes: Path, boards: str) -> None:
-    done = edgekit("tune", "gemm", "--board", boards, "--shapes", shapes)
+    done = edgekit("lab", "tune", "gemm", "--board", boards, "--shapes", shapes)
     assert done.code == 2
     assert done.complaint.startswith("edgekit: --board: expected")
 
@@ -210,7 +210,7 @@ def test_a_worker_with_another_kit_says_so() -> None:
 
 def test_a_task_that_is_asked_to_stop_ends_with_what_it_has(home: Path, shapes: Path) -> None:
     _know_boards(home.parent / "home")
-    words = ("tune", "gemm", "--board", "one", "--allow-noise", "--budget", "10m", "--json")
+    words = ("lab", "tune", "gemm", "--board", "one", "--allow-noise", "--budget", "10m", "--json")
     report = run_task(Task(words, "one"), lambda: bool(_measured(home.parent / "home")))
     assert report.code == 130
     with History() as history:
@@ -227,7 +227,7 @@ def test_ctrl_c_ends_the_tasks_here(edgekit: Any, tmp_path: Path, home: Path) ->
 
     thread = threading.Thread(target=interrupt)
     thread.start()
-    done = edgekit("tune", "gemm", "--board", "one,two", "--allow-noise", "--budget", "10m")
+    done = edgekit("lab", "tune", "gemm", "--board", "one,two", "--allow-noise", "--budget", "10m")
     thread.join()
     assert done.code == 130
     assert "stopped; what was measured is kept, and the same command goes on" in done.err

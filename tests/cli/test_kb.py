@@ -1,4 +1,4 @@
-"""edgekit kb: look-ups, tables, differences, imports, and what is said of bad ones."""
+"""edgekit lab kb: look-ups, tables, differences, imports, and what is said of bad ones."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def table(tmp_path: Path) -> Path:
 
 def test_lookup_gives_the_document_of_the_contract(edgekit: Any, table: Path) -> None:
     done = edgekit(
-        "kb", "lookup", "--board", "a57", "--gemm", "500,1600,30", "--table", table, "--json"
+        "lab", "kb", "lookup", "--board", "a57", "--gemm", "500,1600,30", "--table", table, "--json"
     )
     assert (done.code, done.err) == (0, "")
     found = done.document
@@ -55,13 +55,13 @@ def test_lookup_says_the_rule(edgekit: Any, table: Path) -> None:
         ("50,7,11", ("--table", table), "relaxed:"),
         ("50,7,11", ("--table", table, "--dtype", "s8"), "analytic"),
     ):
-        done = edgekit("kb", "lookup", "--board", "a57", "--gemm", gemm, *options)
+        done = edgekit("lab", "kb", "lookup", "--board", "a57", "--gemm", gemm, *options)
         assert done.code == 0 and f"rule     {rule}" in done.out
 
 
 @pytest.mark.parametrize("gemm", ["1,2", "1,2,x", "-1,2,3", "1,2,3,4", "", "1,2,99999999999"])
 def test_a_bad_shape_is_one_line(gemm: str, edgekit: Any) -> None:
-    done = edgekit("kb", "lookup", f"--gemm={gemm}")
+    done = edgekit("lab", "kb", "lookup", f"--gemm={gemm}")
     assert done.code == 2 and "--gemm: expected" in done.complaint and done.out == ""
 
 
@@ -81,7 +81,7 @@ def test_a_bad_table_is_one_line(damage: Any, word: str, edgekit: Any, table: Pa
 
 
 def test_an_unknown_board_is_one_line(edgekit: Any) -> None:
-    done = edgekit("kb", "lookup", "--board", "nosuch", "--gemm", "1,2,3")
+    done = edgekit("lab", "kb", "lookup", "--board", "nosuch", "--gemm", "1,2,3")
     assert done.code == 2 and "nosuch" in done.complaint and "edgekit boards" in done.complaint
 
 
@@ -90,10 +90,10 @@ def test_show_lists_rows_and_counts_foreign_ones(edgekit: Any, table: Path) -> N
     ((_, rows),) = content["groups"]
     rows.append([*rows[0], *[0] * 9])
     table.write_text(json.dumps(content))
-    done = edgekit("kb", "show", "--board", "a57", "--table", table, "--json")
+    done = edgekit("lab", "kb", "show", "--board", "a57", "--table", table, "--json")
     assert done.document["skipped"] == 1 and len(done.document["rows"]) == 1
     assert "1 of 2 rows are not used; the first, [" in done.err
-    plain = edgekit("kb", "show", "--board", "a57", "--table", table).out
+    plain = edgekit("lab", "kb", "show", "--board", "a57", "--table", table).out
     assert "the default ones" in plain and "256 x 128 x 128" in plain
 
 
@@ -103,11 +103,11 @@ def test_diff_names_what_changed(edgekit: Any, table: Path, tmp_path: Path) -> N
     rows[0][3][0] = 512
     other = tmp_path / "other.json"
     other.write_text(json.dumps(content))
-    done = edgekit("kb", "diff", table, other)
+    done = edgekit("lab", "kb", "diff", table, other)
     assert done.code == 0 and done.out.startswith("~ 500,1600,30") and "512" in done.out
-    assert len(edgekit("kb", "diff", table, other, "--json").document["changed"]) == 1
-    assert "0 changed, 1 the same" in edgekit("kb", "diff", table, table).out
-    assert "expected two tables" in edgekit("kb", "diff", table).complaint
+    assert len(edgekit("lab", "kb", "diff", table, other, "--json").document["changed"]) == 1
+    assert "0 changed, 1 the same" in edgekit("lab", "kb", "diff", table, table).out
+    assert "expected two tables" in edgekit("lab", "kb", "diff", table).complaint
 
 
 def test_diff_tells_rows_of_operators(edgekit: Any, tmp_path: Path) -> None:
@@ -118,13 +118,13 @@ def test_diff_tells_rows_of_operators(edgekit: Any, tmp_path: Path) -> None:
     other = tmp_path / "other.json"
     changed = (dataclasses.replace(first, method=None), *rest[1:])
     other.write_text(table_text(dataclasses.replace(table, operators=changed)))
-    done = edgekit("kb", "diff", kit, other)
+    done = edgekit("lab", "kb", "diff", kit, other)
     s, form = first.shape, first.key.form
     assert f"~ {form} {s.m},{s.k},{s.n} " in done.out and "-> the rule without a row" in done.out
     assert f"- {rest[0].key.form} " in done.out
     same = len(table.rows) + len(rest) - 1
     assert done.out.endswith(f"0 added, 1 removed, 1 changed, {same} the same\n")
-    document = edgekit("kb", "diff", kit, other, "--json").document
+    document = edgekit("lab", "kb", "diff", kit, other, "--json").document
     assert document["changed"][0]["old"]["key"]["form"] == form and len(document["removed"]) == 1
 
 
@@ -132,20 +132,22 @@ def test_build_makes_the_same_bytes_and_is_used(edgekit: Any, tmp_path: Path) ->
     with History() as history:
         history.add([measured(), measured(cost=1.5e-3, method=dataclasses.replace(_METHOD, mc=8))])
     first = tmp_path / "first.json"
-    done = edgekit("kb", "build", "--board", "a57", "--alone", "-o", first, "--json")
+    done = edgekit("lab", "kb", "build", "--board", "a57", "--no-base", "-o", first, "--json")
     assert done.document["schema"] == "edgekit.kb.build/1"
     assert (done.document["rows"], done.document["measurements"]) == (1, 2)
     second = tmp_path / "second.json"
-    edgekit("kb", "build", "--board", "a57", "--alone", "-o", second)
+    edgekit("lab", "kb", "build", "--board", "a57", "--no-base", "-o", second)
     assert first.read_bytes() == second.read_bytes()
-    assert edgekit("kb", "build", "--board", "a57").code == 0
-    answer = edgekit("kb", "lookup", "--board", "a57", "--gemm", "500,1600,30", "--json").document
+    assert edgekit("lab", "kb", "build", "--board", "a57").code == 0
+    answer = edgekit(
+        "lab", "kb", "lookup", "--board", "a57", "--gemm", "500,1600,30", "--json"
+    ).document
     assert (answer["rule"], answer["method"]["mc"]) == ("exact", 256)
 
 
 def test_build_without_history_says_what_to_do(edgekit: Any) -> None:
-    done = edgekit("kb", "build", "--board", "a72", "--alone")
-    assert done.code == 2 and "edgekit tune gemm --board a72" in done.complaint
+    done = edgekit("lab", "kb", "build", "--board", "a72", "--no-base")
+    assert done.code == 2 and "edgekit lab tune gemm --board a72" in done.complaint
 
 
 _GOOD = "a57,cortex-a57,f32,1,64,32,16,64,256,512,1,0,8,8,0.001,0.002"
@@ -159,13 +161,13 @@ def _csv(tmp_path: Path, *rows: str) -> Path:
 
 def test_import_is_all_or_nothing(edgekit: Any, tmp_path: Path) -> None:
     file = _csv(tmp_path, _GOOD, _GOOD.replace("0.001", "nan"))
-    done = edgekit("kb", "import", file)
+    done = edgekit("lab", "kb", "import", file)
     assert done.code == 2 and "line 3: expected seconds" in done.complaint
     with History() as history:
         assert history.read().measurements == []
-    done = edgekit("kb", "import", file, "--skip-bad", "--json")
+    done = edgekit("lab", "kb", "import", file, "--skip-bad", "--json")
     assert (done.document["imported"], len(done.document["refused"])) == (1, 1)
-    assert edgekit("kb", "import", file, "--skip-bad", "--json").document["known"] == 1
+    assert edgekit("lab", "kb", "import", file, "--skip-bad", "--json").document["known"] == 1
     with History() as history:
         assert [m.source for m in history.read().measurements] == ["import"]
 
@@ -175,25 +177,27 @@ def test_import_of_what_is_no_csv_file(edgekit: Any, tmp_path: Path, content: by
     file = tmp_path / "past.csv"
     if content is not None:
         file.write_bytes(content)
-    done = edgekit("kb", "import", file)
+    done = edgekit("lab", "kb", "import", file)
     assert done.code == 2 and "past.csv: expected" in done.complaint
     assert "Errno" not in done.complaint
 
 
 def test_boards_says_how_many_rows_there_are(edgekit: Any) -> None:
     before = {
-        b["name"]: b["knowledge_base_rows"] for b in edgekit("boards", "--json").document["boards"]
+        b["name"]: b["knowledge_base_rows"]
+        for b in edgekit("boards", "--json").document["profiles"]
     }
     shapes = [GemmShape(m=7, k=11, n=n) for n in (3, 30, 300)]
     with History() as history:
         history.add([measured(shape) for shape in shapes])
-    assert edgekit("kb", "build", "--board", "a57", "--alone").code == 0
+    assert edgekit("lab", "kb", "build", "--board", "a57", "--no-base").code == 0
     after = {
-        b["name"]: b["knowledge_base_rows"] for b in edgekit("boards", "--json").document["boards"]
+        b["name"]: b["knowledge_base_rows"]
+        for b in edgekit("boards", "--json").document["profiles"]
     }
     assert after["a57"] == 3 and after["a72"] == before["a72"]
 
 
 def test_a_class_of_machines_has_a_table_too(edgekit: Any) -> None:
-    done = edgekit("kb", "lookup", "--board", "x86-64-v3", "--gemm", "64,64,64", "--json")
+    done = edgekit("lab", "kb", "lookup", "--board", "x86-64-v3", "--gemm", "64,64,64", "--json")
     assert done.code == 0 and done.document["board"] == "x86-64-v3"

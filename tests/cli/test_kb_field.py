@@ -1,4 +1,4 @@
-"""edgekit kb build learns from profiles of the field: rows that are not true there go."""
+"""edgekit lab kb build learns from profiles of the field: rows that are not true there go."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_a_spoiled_table_is_mended_by_profiles_alone(edgekit, face_model, releas
     assert spoiled and _by_rows(bad)
     for board in ("one", "two", "three"):
         field.run(bad, board)
-    built = edgekit("kb", "build", "--board", _BOARD, "--json")
+    built = edgekit("lab", "kb", "build", "--board", _BOARD, "--json")
     assert built.code == 0, built.err
     done = built.document
     assert done["field"]["releases"] == 1 and done["field"]["boards"] == 3
@@ -150,7 +150,7 @@ def test_a_spoiled_table_is_mended_by_profiles_alone(edgekit, face_model, releas
 def test_each_changed_row_is_told(edgekit, face_model, release, field):
     spoil(face_model)
     field.run(release())
-    out = edgekit("kb", "build", "--board", _BOARD).out
+    out = edgekit("lab", "kb", "build", "--board", _BOARD).out
     assert "1 releases on 1 boards" in out
     assert "the old takes 2.00 of the time without a row (profile)" in out
     assert "-> the rule without a row" in out
@@ -175,7 +175,7 @@ def test_boards_that_were_not_calm_teach_nothing(edgekit, face_model, release, f
     for _ in range(5):
         field.run(bad, at=busy)
     before = user_table(load_board(_BOARD)).read_bytes()
-    done = edgekit("kb", "build", "--board", _BOARD, "--json").document
+    done = edgekit("lab", "kb", "build", "--board", _BOARD, "--json").document
     assert done["field"]["batches_left_out"] == 5
     assert not done["written"] and user_table(load_board(_BOARD)).read_bytes() == before
 
@@ -186,7 +186,7 @@ def test_a_release_that_no_board_ran_in_peace_teaches_by_what_its_operators_took
     spoil(face_model)
     bad = release()
     field.run(bad, at=replace(_CALM, others=1.7))
-    built = edgekit("kb", "build", "--board", _BOARD, "--json")
+    built = edgekit("lab", "kb", "build", "--board", _BOARD, "--json")
     assert built.code == 0, built.err
     assert built.document["changes"]
     assert _left(bad, release()) == set()
@@ -204,7 +204,7 @@ def test_two_releases_of_a_busy_board_are_not_held_against_each_other(
     field.slow = 1.2
     field.run(plain)
     field.run(bad, at=replace(_CALM, others=1.7))
-    built = edgekit("kb", "build", "--board", _BOARD, "--json")
+    built = edgekit("lab", "kb", "build", "--board", _BOARD, "--json")
     assert built.document["field"]["measurements"] == 0
 
 
@@ -215,7 +215,7 @@ def test_prices_alone_do_not_speak_against_a_row_that_is_a_little_slow(
     bad = release()
     field.slow = 1.3
     field.run(bad)
-    done = edgekit("kb", "build", "--board", _BOARD)
+    done = edgekit("lab", "kb", "build", "--board", _BOARD)
     assert done.code == 0, done.err
     assert "nothing that boards sent speaks against the table" in done.out
     assert len(_by_rows(release())) == len(_by_rows(bad))
@@ -224,7 +224,7 @@ def test_prices_alone_do_not_speak_against_a_row_that_is_a_little_slow(
 def test_a_healthy_board_s_table_stays_as_it_is(edgekit, face_model, release, field):
     field.slow = 0.9
     field.run(release())
-    done = edgekit("kb", "build", "--board", _BOARD, "--json").document
+    done = edgekit("lab", "kb", "build", "--board", _BOARD, "--json").document
     assert done["field"]["releases"] == 1 and not done["written"] and done["changes"] == []
     assert not user_table(load_board(_BOARD)).exists()
 
@@ -243,7 +243,7 @@ def test_two_releases_of_a_model_are_held_against_each_other(
     field.slow = 1.2
     field.run(plain)
     field.run(bad)
-    done = edgekit("kb", "build", "--board", _BOARD, "--json").document
+    done = edgekit("lab", "kb", "build", "--board", _BOARD, "--json").document
     assert done["field"]["measurements"] == len(_by_rows(bad))
     assert _left(bad, release()) == set()
 
@@ -254,10 +254,10 @@ def test_releases_that_were_made_elsewhere_and_other_cores_teach_nothing(
     spoil(face_model)
     bad = release()
     field.run(bad)
-    assert edgekit("kb", "build", "--board", "rpi4").code == 2
+    assert edgekit("lab", "kb", "build", "--board", "rpi4").code == 2
     (kept,) = (home.parent / "home").glob(f"**/{bad}.json.gz")
     kept.unlink()
-    assert edgekit("kb", "build", "--board", _BOARD).code == 2
+    assert edgekit("lab", "kb", "build", "--board", _BOARD).code == 2
 
 
 @pytest.mark.long
@@ -272,7 +272,7 @@ def test_a_model_is_faster_after_what_its_application_measured_here(edgekit, fac
         for _ in range(3000):
             session.run(given)
     assert edgekit("profile", "pull", "--board", "local").code == 0
-    built = edgekit("kb", "build", "--board", "local", "--json")
+    built = edgekit("lab", "kb", "build", "--board", "local", "--json")
     assert built.code == 0 and built.document["changes"], built.err
     assert edgekit("deploy", face_model).code == 0
     times: tuple[list[float], list[float]] = ([], [])
@@ -294,6 +294,6 @@ def test_a_model_is_faster_by_board_time_after_what_boards_measured(
     slow = edgekit("estimate", face_model, "--board", _BOARD, "--json").document
     field.times = {o["name"]: int(o["cycles"] / 1.4) for o in slow["operators"]}
     field.run(bad)
-    assert edgekit("kb", "build", "--board", _BOARD, "--json").document["changes"]
+    assert edgekit("lab", "kb", "build", "--board", _BOARD, "--json").document["changes"]
     mended = edgekit("estimate", face_model, "--board", _BOARD, "--json").document
     assert mended["cycles"] < slow["cycles"]

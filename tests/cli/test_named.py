@@ -1,4 +1,4 @@
-"""`--as NAME`: several models on a board, from the command line; `verify`, and what damage says."""
+"""`--name NAME`: several models on a board; `status --verify`, and what damage says."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def wake(edgekit: Any, home: Path, tiny: Any, deployed: Path) -> Path:
     if deployed.exists():
         shutil.copytree(deployed, here, symlinks=True, dirs_exist_ok=True)
     else:
-        for options, more in (((), ()), (('TINY_NAME="other"',), ("--as", "wake"))):
+        for options, more in (((), ()), (('TINY_NAME="other"',), ("--name", "wake"))):
             file = home / "bundle.ekb"
             sign_bundle(tiny(*options)).write(file)
             assert edgekit("deploy", file, *more).code == 0
@@ -42,20 +42,20 @@ def test_status_lists_every_name(edgekit: Any, wake: Path) -> None:
     document = edgekit("status", "--json").document
     assert document["current"]["model"] == "tiny"
     assert document["named"]["wake"]["current"]["model"] == "other"
-    assert edgekit("status", "--as", "wake", "--json").document["current"]["model"] == "other"
+    assert edgekit("status", "--name", "wake", "--json").document["current"]["model"] == "other"
 
 
 def test_commands_take_a_name(edgekit: Any, home: Path, wake: Path) -> None:
     np.savez(home / "x.npz", x=np.zeros(4, np.float32))
     files = ("--input", home / "x.npz", "--output", home / "y.npz")
-    for name in ((), ("--as", "wake")):
+    for name in ((), ("--name", "wake")):
         current = edgekit("status", *name, "--json").document["current"]
         assert edgekit("run", *files, *name, "--json").document["release"] == current["id"]
         found = edgekit("bench", "model", "--runs", "3", *name, "--json").document
         assert found["release"] == current["id"]
-        assert edgekit("verify", *name).code == 0
-    assert edgekit("rollback", "--as", "wake").code == 2
-    done = edgekit("run", *files, "--as", "none")
+        assert edgekit("status", "--verify", *name).code == 0
+    assert edgekit("rollback", "--name", "wake").code == 2
+    done = edgekit("run", *files, "--name", "none")
     assert done.code == 2
     assert "deployed as 'none', found none; there is: wake" in done.complaint
 
@@ -64,32 +64,32 @@ def test_damage_is_one_line_and_the_way_back(
     edgekit: Any, home: Path, tiny: Any, wake: Path
 ) -> None:
     sign_bundle(tiny('TINY_NAME="third"')).write(home / "third.ekb")
-    assert edgekit("deploy", home / "third.ekb", "--as", "wake").code == 0
+    assert edgekit("deploy", home / "third.ekb", "--name", "wake").code == 0
     library = wake / "current" / "model.so"
     library.write_bytes(library.read_bytes()[:-1])
-    done = edgekit("verify")
+    done = edgekit("status", "--verify")
     assert done.code == 7
     assert "is damaged (model.so: expected" in done.complaint
     assert "runs again" in done.complaint
-    done = edgekit("verify")
+    done = edgekit("status", "--verify")
     assert done.code == 6
-    done = edgekit("rollback", "--as", "wake")
+    done = edgekit("rollback", "--name", "wake")
     assert done.code == 6
     assert "is damaged: model.so: expected" in done.complaint
-    found = edgekit("status", "--as", "wake")
+    found = edgekit("status", "--name", "wake")
     assert found.code == 0
     assert "damaged: model.so" in next(x for x in found.out.splitlines() if "previous" in x)
-    assert edgekit("deploy", home / "third.ekb", "--as", "wake").code == 0
-    assert edgekit("verify").code == 0
+    assert edgekit("deploy", home / "third.ekb", "--name", "wake").code == 0
+    assert edgekit("status", "--verify").code == 0
 
 
 def test_remove_takes_one_name_off_the_board(edgekit: Any, wake: Path) -> None:
-    current = edgekit("status", "--as", "wake", "--json").document["current"]["id"]
-    done = edgekit("remove", "--as", "wake")
+    current = edgekit("status", "--name", "wake", "--json").document["current"]["id"]
+    done = edgekit("remove", "--name", "wake")
     assert (done.code, done.out) == (0, f"removed  wake from local: {current}\n")
     assert not wake.exists()
     assert edgekit("status", "--json").document["named"] == {}
-    done = edgekit("remove", "--as", "wake")
+    done = edgekit("remove", "--name", "wake")
     assert done.code == 2
     assert "expected a model deployed as 'wake', found none; there is: nothing" in done.complaint
     found = edgekit("remove", "--default", "--json").document
@@ -101,11 +101,11 @@ def test_remove_takes_one_name_off_the_board(edgekit: Any, wake: Path) -> None:
     ("options", "complaint"),
     [
         ((), "expected --as NAME, or --default"),
-        (("--as", "wake", "--default"), "found both"),
-        (("--as", ""), "expected a name of 1 to 32"),
-        (("--as", "../local"), "expected a name of 1 to 32"),
-        (("--as", "nobody"), "found none; there is: wake"),
-        (("--as", "wake", "--board", "nowhere"), "nowhere"),
+        (("--name", "wake", "--default"), "found both"),
+        (("--name", ""), "expected a name of 1 to 32"),
+        (("--name", "../local"), "expected a name of 1 to 32"),
+        (("--name", "nobody"), "found none; there is: wake"),
+        (("--name", "wake", "--board", "nowhere"), "nowhere"),
     ],
 )
 def test_remove_without_a_name_that_is_there(

@@ -28,23 +28,23 @@ def test_a_profile_is_pulled_listed_asked_exported_and_forgotten(edgekit: Any, h
     assert "local  a57" in edgekit("profile", "list").out
     sql = "SELECT name, max(max_ns) FROM operators GROUP BY 1 ORDER BY 1"
     assert edgekit("profile", "query", sql, "--json").document["rows"] == [["op0", 5], ["op1", 5]]
-    assert edgekit("profile", "export", "out.csv", "--json").document["rows"] == 4
+    assert edgekit("profile", "query", "-o", "out.csv", "--json").document["rows"] == 4
     assert (home / "out.csv").read_text().startswith('"board",')
     assert edgekit("profile", "forget", "--days", "1").out == "removed  0 rows in 0 files\n"
-    assert edgekit("profile", "forget", "--keep", "1KiB").out == "removed  4 rows in 1 files\n"
+    assert edgekit("profile", "forget", "--max-size", "1KiB").out == "removed  4 rows in 1 files\n"
 
 
 def test_sampling_is_switched_off_with_one_line(edgekit: Any) -> None:
-    assert edgekit("profile", "switch", "off", "--board", "local").code == 0
+    assert edgekit("profile", "sampling", "off", "--board", "local").code == 0
     assert "sampling is off" in edgekit("profile", "pull", "--board", "local").out
 
 
 def test_bad_questions_are_one_line(edgekit: Any) -> None:
     for arguments, expected in (
         (("query", "SELEC"), "expected SQL over the views"),
-        (("export", "out.xlsx"), "expected a name that ends in .parquet"),
+        (("query", "-o", "out.xlsx"), "expected a name that ends in .parquet"),
         (("forget",), "expected --days or --keep"),
-        (("forget", "--keep", "much"), "--keep: expected a number of at least 1"),
+        (("forget", "--max-size", "much"), "--max-size: expected a number of at least 1"),
         (("switch", "maybe", "--board", "local"), "expected on or off, found 'maybe'"),
     ):
         done = edgekit("profile", *arguments)
@@ -57,36 +57,36 @@ def test_an_empty_store_says_what_to_do(edgekit: Any) -> None:
 
 
 def test_a_board_is_enrolled_and_revoked_and_its_token_is_not_shown(edgekit: Any) -> None:
-    done = edgekit("profile", "enroll", "local", "--server", "localhost:1234", "--json")
+    done = edgekit("profile", "server", "enroll", "local", "--server", "localhost:1234", "--json")
     note = data_folder() / "boards" / "local" / "spool" / "home.json"
     token = json.loads(note.read_bytes())["token"]
     assert (done.document["host"], done.document["port"]) == ("localhost", 1234)
     assert token not in done.out + done.err
     assert (data_folder() / "profiles" / "server.pem").stat().st_mode & 0o77 == 0
-    assert edgekit("profile", "revoke", "local").out == "revoked  the token of local\n"
-    again = edgekit("profile", "revoke", "local")
+    assert edgekit("profile", "server", "revoke", "local").out == "revoked  the token of local\n"
+    again = edgekit("profile", "server", "revoke", "local")
     assert (again.code, again.complaint.count("expected a board that is enrolled")) == (2, 1)
-    bad = edgekit("profile", "enroll", "local", "--server", "a b")
+    bad = edgekit("profile", "server", "enroll", "local", "--server", "a b")
     assert (bad.code, bad.complaint.count("expected HOST or HOST:PORT")) == (2, 1)
 
 
 def test_spool_files_of_a_card_are_uploaded(edgekit: Any, home: Path) -> None:
     Spool(home / "card").add(batch(3))
-    done = edgekit("profile", "upload", "card", "--board", "far")
+    done = edgekit("profile", "pull", "--spool", "card", "--board", "far")
     assert (done.code, done.out) == (0, "stored   1 batches with 2 rows from card\n")
     (home / "card" / f"000000000009-{9:032x}.batch").write_bytes(b"x")
-    done = edgekit("profile", "upload", "card", "--board", "far", "--json")
+    done = edgekit("profile", "pull", "--spool", "card", "--board", "far", "--json")
     assert (done.code, done.document["known"]) == (6, 1)
     assert "found 1 damaged files" in done.err
 
 
 def test_a_folder_without_spool_files_is_named(edgekit: Any, home: Path) -> None:
-    done = edgekit("profile", "upload", home / "nowhere", "--board", "far")
+    done = edgekit("profile", "pull", "--spool", home / "nowhere", "--board", "far")
     assert (done.code, done.complaint.count("expected files of a board's spool, *.batch")) == (2, 1)
 
 
 def test_a_port_that_is_taken_is_named(edgekit: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        done = edgekit("profile", "serve", "--address", "127.0.0.1", "--port", port)
+        done = edgekit("profile", "server", "run", "--address", "127.0.0.1", "--port", port)
     assert (done.code, done.complaint.count("choose another: --port")) == (2, 1)

@@ -20,7 +20,7 @@ pytest.importorskip("duckdb")
 _ASKED = (
     ("profile", "query", "SELECT sum(median_ns), max(name), max(kernel) FROM operators"),
     ("profile", "report", "-o", "report.html"),
-    ("profile", "export", "rows.csv"),
+    ("profile", "query", "-o", "rows.csv"),
     ("profile", "compare", "00", "01"),
 )
 
@@ -54,12 +54,12 @@ def test_a_batch_that_is_damaged_on_a_card_is_named_and_the_others_are_stored(
     bad = sorted(spool.folder.glob("*.batch"))[1]
     whole = bad.read_bytes()
     bad.write_bytes(damage(whole))
-    done = edgekit("profile", "upload", "card", "--board", "far")
+    done = edgekit("profile", "pull", "--spool", "card", "--board", "far")
     assert (done.code, "found 1 damaged files" in done.err) == (6, True)
     assert "Traceback" not in done.err
     assert _uuids(edgekit) == [1, 3]
     bad.write_bytes(whole)
-    assert edgekit("profile", "upload", "card", "--board", "far").code == 0
+    assert edgekit("profile", "pull", "--spool", "card", "--board", "far").code == 0
     assert _uuids(edgekit) == [1, 2, 3]
 
 
@@ -68,7 +68,7 @@ def test_a_batch_of_a_newer_edgekit_is_kept_aside_and_named(edgekit: Any, home: 
     newer = _body(2).replace(b"batch/1", b"batch/7")
     for number, data in enumerate((stream(1), headed(newer), stream(3))):
         (home / "card" / f"{number:012}-{number:032x}.batch").write_bytes(data)
-    done = edgekit("profile", "upload", "card", "--board", "far")
+    done = edgekit("profile", "pull", "--spool", "card", "--board", "far")
     assert done.code == 0
     assert "expected edgekit.profile.batch/1, found edgekit.profile.batch/7" in done.err
     assert _uuids(edgekit) == [1, 3]
@@ -102,7 +102,7 @@ def test_damaged_files_stay_as_they_are_where_many_become_one(edgekit: Any, home
     whole = bad.read_bytes()
     bad.write_bytes(bytes(len(whole)))
     Spool(home / "card").add(batch(20))
-    assert edgekit("profile", "upload", "card", "--board", "far").code == 0
+    assert edgekit("profile", "pull", "--spool", "card", "--board", "far").code == 0
     assert len(list((store.folder / "parts").rglob("*.parquet"))) == 2
     assert bad.name in edgekit("profile", "query", "FROM batches").complaint
     bad.write_bytes(whole)
@@ -121,11 +121,11 @@ def test_a_catalogue_that_is_lost_or_damaged_takes_nothing_with_it(
     else:
         path.write_bytes(wrong)
     Spool(home / "card").add(batch(2))
-    for arguments in (*_ASKED[:3], ("profile", "upload", "card", "--board", "far")):
+    for arguments in (*_ASKED[:3], ("profile", "pull", "--spool", "card", "--board", "far")):
         done = edgekit(*arguments)
         assert (done.code, "catalogue" in done.complaint) == (2, True)
     path.write_bytes(whole)
-    assert edgekit("profile", "upload", "card", "--board", "far").code == 0
+    assert edgekit("profile", "pull", "--spool", "card", "--board", "far").code == 0
     assert _uuids(edgekit) == [1, 2]
 
 
@@ -137,12 +137,12 @@ def test_a_disk_that_is_full_is_named_and_nothing_is_lost(
         spool.add(batch(number, operators=300))
     for most in (0, 20_000):
         done = edgekit_process(
-            "profile", "upload", "card", "--board", "far",
+            "profile", "pull", "--spool", "card", "--board", "far",
             preexec_fn=lambda most=most: resource.setrlimit(resource.RLIMIT_FSIZE, (most, most)),
         )  # fmt: skip
         assert done.code != 0
         assert done.complaint
-    assert edgekit("profile", "upload", "card", "--board", "far").code == 0
+    assert edgekit("profile", "pull", "--spool", "card", "--board", "far").code == 0
     assert _uuids(edgekit) == list(range(40))
 
 

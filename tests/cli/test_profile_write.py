@@ -1,4 +1,4 @@
-"""`edgekit profile write` and readers of what it wrote, as a user types them."""
+"""`edgekit profile server write` and readers of what it wrote, as a user types them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,17 @@ def test_what_waits_is_written_and_asked(edgekit: Any, home: Path, tmp_path: Pat
         bus = Bus(nats.url, 1)
         ProfileStore().hand_over("x", stream(1, 1, 2), bus)
         bus.close()
-        write = ("profile", "write", "--nats", nats.url, "--to", "shared", "--replicas", "1")
+        write = (
+            "profile",
+            "server",
+            "write",
+            "--nats",
+            nats.url,
+            "--store",
+            "shared",
+            "--replicas",
+            "1",
+        )
         done = edgekit(*write, "--once")
         assert done.out == "wrote    2 batches with 4 rows in 1 files, 1 known before\n"
         told = edgekit(*write, "--once", "--json").document
@@ -29,25 +39,42 @@ def test_what_waits_is_written_and_asked(edgekit: Any, home: Path, tmp_path: Pat
         refused = edgekit(*write[:-2], "--once")
         assert refused.code == 5
         assert "expected stream EDGEKIT_PROFILES in 3 replicas on disk" in refused.complaint
-        assert edgekit("profile", "serve", "--nats", nats.url, "--keep", "1GiB").code == 2
+        assert (
+            edgekit("profile", "server", "run", "--nats", nats.url, "--max-size", "1GiB").code == 2
+        )
     sql = "SELECT name, max(max_ns) FROM operators GROUP BY 1 ORDER BY 1"
-    asked = edgekit("profile", "query", sql, "--from", "shared", "--json").document
+    asked = edgekit("profile", "query", sql, "--store", "shared", "--json").document
     assert asked["rows"] == [["op0", 2], ["op1", 2]]
-    assert edgekit("profile", "export", "out.csv", "--from", "shared", "--json").code == 0
-    (board,) = edgekit("profile", "list", "--from", "shared", "--json").document["boards"]
+    assert edgekit("profile", "query", "-o", "out.csv", "--store", "shared", "--json").code == 0
+    (board,) = edgekit("profile", "list", "--store", "shared", "--json").document["boards"]
     assert (board["board"], board["batches"], board["quarantined"]) == ("x", 2, None)
-    assert edgekit("profile", "list", "--from", "shared").out.count("\n") == 2
-    assert edgekit("profile", "report", "--from", "shared", "--json").document["models"] == 1
+    assert edgekit("profile", "list", "--store", "shared").out.count("\n") == 2
+    assert edgekit("profile", "report", "--store", "shared", "--json").document["models"] == 1
 
 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (("write", "--nats", "here", "--to", "x"), "--nats: expected nats://HOST:PORT"),
-        (("write", "--nats", "nats://x", "--to", "x", "--every", "1d"), "--every: expected secon"),
-        (("write", "--nats", "nats://x", "--to", "gs://x"), "expected a folder or s3://BUCKET"),
-        (("write", "--nats", "nats://x", "--to", "s3://x/y?z=1"), "expected s3://BUCKET/FOLDER, "),
-        (("list", "--from", "nowhere"), "nowhere: expected profiles that edgekit profile write"),
+        (
+            ("server", "write", "--nats", "here", "--store", "x"),
+            "--nats: expected nats://HOST:PORT",
+        ),
+        (
+            ("server", "write", "--nats", "nats://x", "--store", "x", "--every", "1d"),
+            "--every: expected secon",
+        ),
+        (
+            ("server", "write", "--nats", "nats://x", "--store", "gs://x"),
+            "expected a folder or s3://BUCKET",
+        ),
+        (
+            ("server", "write", "--nats", "nats://x", "--store", "s3://x/y?z=1"),
+            "expected s3://BUCKET/FOLDER, ",
+        ),
+        (
+            ("list", "--store", "nowhere"),
+            "nowhere: expected profiles that edgekit profile server write",
+        ),
         (("serve", "--nats", "here"), "--nats: expected nats://HOST:PORT"),
     ],
 )

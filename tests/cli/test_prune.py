@@ -23,7 +23,7 @@ def _saved(home: Path, count: int = 32, **arrays: Any) -> Path:
 @pytest.mark.parametrize("file", ["net.pruned.tflite", "net.pruned.onnx"])
 def test_a_pruned_file_runs(edgekit: Any, home: Path, file: str) -> None:
     path, data = pointwise_net(home), _saved(home)
-    done = edgekit("prune", path, "--data", data, "--sparsity", "0.6", "-o", file, "--json")
+    done = edgekit("prune", path, "--samples", data, "--sparsity", "0.6", "-o", file, "--json")
     assert done.code == 0, done.err
     document = done.document
     assert document["schema"] == "edgekit.prune/1"
@@ -45,7 +45,15 @@ def test_sparse_weights_make_a_tflite_file_smaller(edgekit: Any, home: Path) -> 
     sizes = {}
     for sparsity in ("0.1", "0.9"):
         done = edgekit(
-            "prune", path, "--data", data, "--all", "--sparsity", sparsity, "-o", "y.tflite"
+            "prune",
+            path,
+            "--samples",
+            data,
+            "--all-layers",
+            "--sparsity",
+            sparsity,
+            "-o",
+            "y.tflite",
         )
         assert done.code == 0, done.err
         sizes[sparsity] = (home / "y.tflite").stat().st_size
@@ -54,7 +62,7 @@ def test_sparse_weights_make_a_tflite_file_smaller(edgekit: Any, home: Path) -> 
 
 def test_the_report_says_what_stays_dense_and_why(edgekit: Any, home: Path) -> None:
     path, data = pointwise_net(home), _saved(home, 12)
-    done = edgekit("prune", path, "--data", data, "--board", "rpi4")
+    done = edgekit("prune", path, "--samples", data, "--board", "rpi4")
     assert done.code == 0, done.err
     assert "pruned   3 of 5 layers, 80.0% zeros" in done.out
     assert "dense    1 layers: 3x3: sparse saves less there (--all)" in done.out
@@ -65,7 +73,7 @@ def test_the_report_says_what_stays_dense_and_why(edgekit: Any, home: Path) -> N
 
 def test_zeros_that_save_no_time_are_told(edgekit: Any, home: Path) -> None:
     path, data = pointwise_net(home), _saved(home, 12)
-    done = edgekit("prune", path, "--data", data, "--board", "rpi4", "--sparsity", "0.1")
+    done = edgekit("prune", path, "--samples", data, "--board", "rpi4", "--sparsity", "0.1")
     assert done.code == 0, done.err
     assert "expected less time than before on rpi4, found none saved" in done.err
 
@@ -76,7 +84,7 @@ def test_labels_are_counted(edgekit: Any, home: Path) -> None:
     right = [int(evaluate(graph, {"x": x[None]}).outputs["y"].argmax()) for x in images(32)]
     wrong = [*right[:-1], (right[-1] + 1) % 5]  # the last sample is one of 8 held out
     (home / "labels.txt").write_text("\n".join(map(str, wrong)) + "\n")
-    line = ("prune", path, "--data", data, "--sparsity", "0.3", "--evaluate", "labels.txt")
+    line = ("prune", path, "--samples", data, "--sparsity", "0.3", "--evaluate", "labels.txt")
     done = edgekit(*line, "--json")
     assert done.code == 0, done.err
     found = done.document["classes"]
@@ -95,7 +103,7 @@ def test_labels_are_counted(edgekit: Any, home: Path) -> None:
 def test_bad_labels(edgekit: Any, home: Path, labels: str, complaint: str) -> None:
     path, data = pointwise_net(home), _saved(home, 16)
     (home / "labels.txt").write_text(labels)
-    done = edgekit("prune", path, "--data", data, "--evaluate", "labels.txt")
+    done = edgekit("prune", path, "--samples", data, "--evaluate", "labels.txt")
     assert (done.code, done.out) == (2, "")
     assert complaint in done.complaint
     assert not (home / "net.pruned.onnx").exists()
@@ -105,7 +113,7 @@ def test_a_model_that_is_probably_broken_is_named(edgekit: Any, home: Path) -> N
     path, data = two_branches(home, 1.0), _saved(home)
     found = {}
     for sparsity in ("0.3", "0.95"):
-        line = ("prune", path, "--data", data, "--sparsity", sparsity)
+        line = ("prune", path, "--samples", data, "--sparsity", sparsity)
         done, document = edgekit(*line), edgekit(*line, "--json").document
         assert done.code == 0, done.err
         found[sparsity] = ("probably broken" in done.err, document["broken"], document["peaks"])
@@ -130,7 +138,7 @@ _NAN[3, 0, 0, 0] = np.nan
 )
 def test_bad_samples(edgekit: Any, home: Path, arrays: Any, complaint: str) -> None:
     path = pointwise_net(home)
-    done = edgekit("prune", path, "--data", _saved(home, **arrays))
+    done = edgekit("prune", path, "--samples", _saved(home, **arrays))
     assert (done.code, done.out) == (2, "")
     assert complaint in done.complaint
     assert sorted(p.name for p in home.iterdir()) == ["net.onnx", "samples.npz"]
@@ -151,7 +159,7 @@ def test_bad_samples(edgekit: Any, home: Path, arrays: Any, complaint: str) -> N
 )
 def test_bad_options(edgekit: Any, home: Path, options: tuple[str, ...], complaint: str) -> None:
     path, data = pointwise_net(home), _saved(home, 8)
-    done = edgekit("prune", path, "--data", data, *options)
+    done = edgekit("prune", path, "--samples", data, *options)
     assert (done.code, done.out) == (2, "")
     assert complaint in done.complaint
     assert not (home / "net.pruned.onnx").exists()
@@ -166,18 +174,18 @@ def test_bad_models_and_files(edgekit: Any, home: Path) -> None:
         return str(done.complaint)
 
     assert "--data: expected" in complaint(path)
-    assert "found nothing there" in complaint(path, "--data", "none.npz")
-    assert "expected a name with" in complaint(path, "--data", data, "-o", "net.bin")
-    assert edgekit("quantize", path, "--data", data, "-o", "net.int8.tflite").code == 0
-    assert "one that is quantized already" in complaint("net.int8.tflite", "--data", data)
+    assert "found nothing there" in complaint(path, "--samples", "none.npz")
+    assert "expected a name with" in complaint(path, "--samples", data, "-o", "net.bin")
+    assert edgekit("quantize", path, "--samples", data, "-o", "net.int8.tflite").code == 0
+    assert "one that is quantized already" in complaint("net.int8.tflite", "--samples", data)
     nothing = save(model([node("Relu", ["x"], ["y"])], [value("x", [1, 16, 9, 9])], ["y"]), home)
-    assert "fully connected layers to prune, found none" in complaint(nothing, "--data", data)
+    assert "fully connected layers to prune, found none" in complaint(nothing, "--samples", data)
 
 
 @pytest.mark.peers
 def test_litert_computes_the_same(edgekit: Any, home: Path, litert_session: Any) -> None:
     path, data = pointwise_net(home), _saved(home)
-    assert edgekit("prune", path, "--data", data, "-o", "net.tflite").code == 0
+    assert edgekit("prune", path, "--samples", data, "-o", "net.tflite").code == 0
     graph = import_model(home / "net.tflite")
     assert any(t.sparse for t in graph.tensors.values())
     run = litert_session((home / "net.tflite").read_bytes())
@@ -193,6 +201,6 @@ def test_what_the_file_cannot_hold_is_said_before_the_work(edgekit: Any, home: P
     functions = ["Sigmoid", "Softsign", "Tanh"]  # of which a loop is made
     nodes = [node("LSTM", ["x", "w", "r"], ["y"], hidden_size=6, activations=functions)]
     path = save(model(nodes, [value("x", [20, 1, 3])], ["y"], weights), home, "lstm.onnx")
-    done = edgekit("prune", path, "--data", "no_samples_yet.npz")
+    done = edgekit("prune", path, "--samples", "no_samples_yet.npz")
     assert done.code == 2
     assert "(repeat) cannot be written as ONNX" in done.complaint

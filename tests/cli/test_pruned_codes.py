@@ -40,10 +40,10 @@ def _samples(folder: Path, count: int = 32) -> Path:
 
 def test_a_pruned_and_quantized_network_runs_sparse(edgekit: Any, home: Path) -> None:
     path, data = _network(home), _samples(home)
-    options = ("--data", data, "--all", "--sparsity", "0.85")
+    options = ("--samples", data, "--all-layers", "--sparsity", "0.85")
     done = edgekit("prune", path, *options, "-o", "pruned.onnx")
     assert done.code == 0, done.err
-    done = edgekit("quantize", "pruned.onnx", "--data", data, "-o", "codes.tflite")
+    done = edgekit("quantize", "pruned.onnx", "--samples", data, "-o", "codes.tflite")
     assert done.code == 0, done.err
     done = edgekit("compile", "codes.tflite", "--board", "rpi3", "--explain", "why.json")
     assert done.code == 0, done.err

@@ -43,7 +43,7 @@ def _cosine(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> float:
 @pytest.mark.parametrize("file", ["net.int8.tflite", "net.int8.onnx"])
 def test_a_quantized_file_computes_what_the_floats_do(edgekit: Any, home: Path, file: str) -> None:
     path, data = classifier(home), save_samples(home)
-    done = edgekit("quantize", path, "--data", data, "-o", file, "--json")
+    done = edgekit("quantize", path, "--samples", data, "-o", file, "--json")
     assert done.code == 0, done.err
     document = done.document
     assert document["schema"] == "edgekit.quantize/1"
@@ -61,7 +61,7 @@ def test_a_quantized_file_computes_what_the_floats_do(edgekit: Any, home: Path, 
 def test_compile_quantizes_in_one_step(edgekit: Any, home: Path) -> None:
     path, data = classifier(home), save_samples(home)
     plain = edgekit("compile", path, "-o", "float.ekb", "--json").document
-    done = edgekit("compile", path, "--quantize", data, "-o", "int8.ekb", "--json")
+    done = edgekit("compile", path, "--samples", data, "-o", "int8.ekb", "--json")
     assert done.code == 0, done.err
     assert "quantized to int8: cosine 0.99" in done.err
     assert done.document["release"] != plain["release"]
@@ -75,12 +75,12 @@ def test_labels_are_counted(edgekit: Any, home: Path) -> None:
     data = save_samples(home, x=given)
     right = _float_outputs(path, given).reshape(32, CLASSES).argmax(axis=1)
     (home / "labels.txt").write_text("\n".join(map(str, right)) + "\n")
-    done = edgekit("quantize", path, "--data", data, "--evaluate", "labels.txt", "--json")
+    done = edgekit("quantize", path, "--samples", data, "--evaluate", "labels.txt", "--json")
     assert done.code == 0, done.err
     found = done.document["classes"]
     assert found["float_right"] == 1.0
     assert found["coded_right"] == found["same"] >= 0.75
-    text = edgekit("quantize", path, "--data", data, "--evaluate", "labels.txt")
+    text = edgekit("quantize", path, "--samples", data, "--evaluate", "labels.txt")
     assert "classes  " in text.out
     assert "in floats" in text.out
     assert "written  net.int8.onnx" in text.out
@@ -91,7 +91,7 @@ def test_a_folder_of_arrays(edgekit: Any, home: Path) -> None:
     folder.mkdir()
     for i, x in enumerate(samples(12)):
         np.save(folder / f"{i}.npy", x[None])
-    done = edgekit("quantize", path, "--data", folder, "--json")
+    done = edgekit("quantize", path, "--samples", folder, "--json")
     assert done.code == 0, done.err
     assert done.document["samples"] == {"calibration": 9, "held_out": 3}
 
@@ -115,7 +115,7 @@ _NAN[11, 0, 0, 0] = np.nan
 def test_bad_samples(edgekit: Any, home: Path, arrays: Any, complaint: str) -> None:
     path = classifier(home)
     data = save_samples(home, **arrays)
-    for line in (("quantize", path, "--data", data), ("compile", path, "--quantize", data)):
+    for line in (("quantize", path, "--samples", data), ("compile", path, "--samples", data)):
         done = edgekit(*line)
         assert (done.code, done.out) == (2, "")
         assert complaint in done.complaint
@@ -136,7 +136,7 @@ def test_bad_labels(edgekit: Any, home: Path, labels: str | None, complaint: str
     path, data = classifier(home), save_samples(home, 16)
     if labels is not None:
         (home / "labels.txt").write_text(labels)
-    done = edgekit("quantize", path, "--data", data, "--evaluate", "labels.txt")
+    done = edgekit("quantize", path, "--samples", data, "--evaluate", "labels.txt")
     assert done.code == 2
     assert complaint in done.complaint
 
@@ -150,25 +150,27 @@ def test_bad_models_and_files(edgekit: Any, home: Path) -> None:
         return str(done.complaint)
 
     assert "--data: expected" in complaint(path)
-    assert "found nothing there" in complaint(path, "--data", "none.npz")
+    assert "found nothing there" in complaint(path, "--samples", "none.npz")
     assert "expected a name with .tflite or .onnx" in complaint(
-        path, "--data", data, "-o", "net.bin"
+        path, "--samples", data, "-o", "net.bin"
     )
-    assert "expected a cosine between 0 and 1" in complaint(path, "--data", data, "--target", "1")
-    assert edgekit("quantize", path, "--data", data, "-o", "net.tflite").code == 0
-    assert "found the model" in complaint("net.tflite", "--data", data, "-o", "net.tflite")
-    assert "one that is quantized already" in complaint("net.tflite", "--data", data)
+    assert "expected a number between 0 and 1" in complaint(
+        path, "--samples", data, "--min-cosine", "1"
+    )
+    assert edgekit("quantize", path, "--samples", data, "-o", "net.tflite").code == 0
+    assert "found the model" in complaint("net.tflite", "--samples", data, "-o", "net.tflite")
+    assert "one that is quantized already" in complaint("net.tflite", "--samples", data)
     nothing = save(model([node("Relu", ["x"], ["y"])], [value("x", [1, 3, 13, 13])], ["y"]), home)
-    assert "found none; compile it as it is" in complaint(nothing, "--data", data)
+    assert "found none; compile it as it is" in complaint(nothing, "--samples", data)
     assert "expected a model with one output" in complaint(
-        _two_outputs(home), "--data", data, "--evaluate", "labels.txt"
+        _two_outputs(home), "--samples", data, "--evaluate", "labels.txt"
     )
 
 
 @pytest.mark.peers
 def test_litert_computes_the_same(edgekit: Any, home: Path, litert_session: Any) -> None:
     path, data = classifier(home), save_samples(home)
-    assert edgekit("quantize", path, "--data", data, "-o", "net.int8.tflite").code == 0
+    assert edgekit("quantize", path, "--samples", data, "-o", "net.int8.tflite").code == 0
     graph = import_model(home / "net.int8.tflite")
     run = litert_session((home / "net.int8.tflite").read_bytes())
     for x in samples(3, seed=5):
@@ -187,7 +189,7 @@ def test_probabilities_that_are_next_to_nothing_keep_no_layer_in_floats(
     ]
     made = model(nodes, [value("x", [1, 3, SIZE, SIZE])], ["y", "z"], weights)
     path, data = save(made, home, "rare.onnx"), save_samples(home)
-    done = edgekit("quantize", path, "--data", data, "--json")
+    done = edgekit("quantize", path, "--samples", data, "--json")
     assert done.code == 0, done.err
     assert "warning" not in done.err
     assert all(layer["coded"] for layer in done.document["layers"])
@@ -207,14 +209,14 @@ def test_notes_on_inputs_and_labels_stay_with_the_model(edgekit: Any, home: Path
     described = home / "described.tflite"
     graph = import_model(classifier(home))
     described.write_bytes(write_tflite(graph, notes.metadata, notes.files))
-    done = edgekit("quantize", described, "--data", save_samples(home), "-o", "net.tflite")
+    done = edgekit("quantize", described, "--samples", save_samples(home), "-o", "net.tflite")
     assert done.code == 0, done.err
     assert read_attached(home / "net.tflite") == notes and notes.files
 
 
 def test_a_target_out_of_reach_is_one_line(edgekit: Any, home: Path) -> None:
     path, data = classifier(home), save_samples(home, 12)
-    done = edgekit("quantize", path, "--data", data, "--target", "0.99999999")
+    done = edgekit("quantize", path, "--samples", data, "--min-cosine", "0.99999999")
     assert done.code == 0, done.err
     (said,) = [line for line in done.err.splitlines() if "warning" in line]
     assert "the target was not reached: an output's cosine is 0.99" in said
@@ -229,7 +231,7 @@ def test_what_the_file_cannot_hold_is_said_before_the_work(edgekit: Any, home: P
     functions = ["Sigmoid", "Softsign", "Tanh"]  # of which a loop is made
     nodes = [node("LSTM", ["x", "w", "r"], ["y"], hidden_size=6, activations=functions)]
     path = save(model(nodes, [value("x", [20, 1, 3])], ["y"], weights), home, "lstm.onnx")
-    done = edgekit("quantize", path, "--data", "no_samples_yet.npz")
+    done = edgekit("quantize", path, "--samples", "no_samples_yet.npz")
     assert done.code == 2
     assert "(repeat) cannot be written as ONNX" in done.complaint
     assert "compile the model without writing it" in done.complaint
@@ -241,9 +243,9 @@ def test_the_loss_of_held_out_samples_goes_with_the_release(
 ) -> None:
     path, data = classifier(home), save_samples(home)
     if file is None:
-        model, how = path, ("--quantize", data)
+        model, how = path, ("--samples", data)
     else:
-        done = edgekit("quantize", path, "--data", data, "-o", file, "--json")
+        done = edgekit("quantize", path, "--samples", data, "-o", file, "--json")
         (output,) = done.document["outputs"].values()
         model, how = home / file, ()
     done = edgekit("compile", model, *how, "-o", "int8.ekb", "--json")

@@ -13,7 +13,7 @@ import typer
 
 from edgekit.device.runtime.errors import BusyError
 from edgekit.host import errors
-from edgekit.host.cli.app import app, explain
+from edgekit.host.cli.app import HEADINGS, app, explain
 
 SOURCES = Path(__file__).parents[2] / "src"
 
@@ -27,11 +27,21 @@ def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]
             yield (*path, name)
 
 
+def groups(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Every group of commands."""
+    yield path
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from groups(command, (*path, name))
+
+
 ALL_COMMANDS = sorted(commands(typer.main.get_command(app)))
+GROUPS = sorted(groups(typer.main.get_command(app)))
 
 
 def test_commands_are_those_of_the_specification() -> None:
-    assert [" ".join(c) for c in ALL_COMMANDS] == [
+    shown = [" ".join(c) for c in ALL_COMMANDS]
+    assert [name for name in shown if not name.startswith("lab ")] == [
         "app install",
         "app library",
         "app logs",
@@ -39,68 +49,86 @@ def test_commands_are_those_of_the_specification() -> None:
         "app start",
         "app status",
         "app stop",
-        "bench gemm",
         "bench model",
-        "bench nna",
-        "bench outlier",
-        "bench spmm",
-        "bench spmv",
         "board add",
         "board down",
         "board remove",
-        "board status",
         "board up",
         "boards",
-        "cache clean",
-        "cache show",
+        "cache",
         "compile",
         "console",
         "deploy",
         "doctor",
         "estimate",
         "fleet add",
-        "fleet bench",
         "fleet deploy",
-        "fleet doctor",
-        "fleet list",
-        "fleet profile pull",
         "fleet rollback",
-        "fleet run",
-        "fleet select",
         "fleet status",
         "inspect",
-        "kb build",
-        "kb diff",
-        "kb import",
-        "kb lookup",
-        "kb show",
         "profile compare",
-        "profile enroll",
-        "profile export",
         "profile forget",
         "profile list",
         "profile pull",
         "profile query",
         "profile report",
-        "profile revoke",
-        "profile serve",
-        "profile switch",
-        "profile upload",
-        "profile write",
+        "profile sampling",
+        "profile server enroll",
+        "profile server revoke",
+        "profile server run",
+        "profile server write",
         "prune",
         "quantize",
         "remove",
         "rollback",
         "run",
         "status",
+    ]
+    assert [name.removeprefix("lab ") for name in shown if name.startswith("lab ")] == [
+        "bench gemm",
+        "bench nna",
+        "bench outlier",
+        "bench spmm",
+        "bench spmv",
+        "kb build",
+        "kb diff",
+        "kb import",
+        "kb lookup",
+        "kb show",
         "tune cost",
         "tune gemm",
         "tune layouts",
         "tune model",
         "tune order",
         "tune spmv",
-        "verify",
     ]
+
+
+def test_every_command_has_one_heading() -> None:
+    listed = [name for names in HEADINGS.values() for name in names]
+    assert sorted(listed) == sorted(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+
+
+def helps(group: Any, path: str = "edgekit") -> Iterator[tuple[str, str]]:
+    """Every help text there is, with what it is of."""
+    yield path, group.help
+    for parameter in group.params:
+        yield f"{path} {parameter.opts[-1]}", parameter.help
+    for name, command in getattr(group, "commands", {}).items():
+        yield from helps(command, f"{path} {name}")
+
+
+def test_each_help_text_is_one_sentence_of_one_line() -> None:
+    for where, text in helps(typer.main.get_command(app)):
+        assert text and len(text) <= 80 and "\n" not in text, where
+        assert text.endswith(".") and ". " not in text, where
+
+
+@pytest.mark.parametrize("group", GROUPS, ids=" ".join)
+def test_lists_of_commands_cut_no_help_text(edgekit: Any, group: tuple[str, ...]) -> None:
+    lines = edgekit(*group, "--help").out.splitlines()
+    assert not [line for line in lines if line.endswith("...") and "Usage:" not in line]
+    assert max(map(len, lines)) <= 80
 
 
 @pytest.mark.parametrize("command", ALL_COMMANDS, ids=" ".join)

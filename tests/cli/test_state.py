@@ -71,7 +71,10 @@ def test_a_decoder_keeps_its_cache(edgekit: Any, decoder: Path) -> None:
 
 
 def test_fewer_bits_keep_it_too(edgekit: Any, decoder: Path) -> None:
-    few = ("--weights", "int8", "--activations", "dynamic-outlier")
+    few = (
+        "--weights",
+        "int8",
+    )
     done = edgekit("compile", decoder, *_TIES, *few, "-o", "d.ekb")
     assert done.code == 0, done.err
     assert "golden outputs have a cosine" in done.err
@@ -82,7 +85,7 @@ def test_fewer_bits_keep_it_too(edgekit: Any, decoder: Path) -> None:
 
 def test_samples_name_the_inputs_that_become_states(edgekit: Any, decoder: Path) -> None:
     _write_samples()
-    few = ("--weights", "int8", "--activations", "dynamic-outlier", "--samples", "samples.npz")
+    few = ("--weights", "int8", "--samples", "samples.npz")
     done = edgekit("compile", decoder, *_TIES, *few, "-o", "d.ekb")
     assert done.code == 0, done.err
     assert "fitted to samples: on 3 held out" in done.err
@@ -92,7 +95,7 @@ def test_samples_name_the_inputs_that_become_states(edgekit: Any, decoder: Path)
 
 def test_eight_bits_keep_it_too(edgekit: Any, decoder: Path) -> None:
     _write_samples()
-    done = edgekit("compile", decoder, *_TIES, "--quantize", "samples.npz", "-o", "d.ekb")
+    done = edgekit("compile", decoder, *_TIES, "--samples", "samples.npz", "-o", "d.ekb")
     assert done.code == 0, done.err
     made = _decoded(edgekit, "d.ekb")
     np.testing.assert_allclose(made, decoded_by_hand(decoder, TOKENS), atol=0.3)

@@ -1,4 +1,4 @@
-"""edgekit tune gemm on this machine: results kept, resumed, alone, and killed at any moment."""
+"""edgekit lab tune gemm on this machine: results kept, resumed, alone, and killed at any moment."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from edgekit.kb.targets.board import load_board
 ROOT = Path(__file__).parents[2]
 _SHAPES = [(m, 32, 16) for m in range(8, 16)]
 
-_TUNE = ("tune", "gemm", "--allow-noise")  # others test beside us
+_TUNE = ("lab", "tune", "gemm", "--allow-noise")  # others test beside us
 
 
 @pytest.fixture
@@ -55,11 +55,11 @@ def test_what_was_measured_is_kept_and_built(edgekit: Any, tmp_path: Path) -> No
     assert len(rows) == found["measured"]
     assert {(r.board, r.kit_version, r.source) for r in rows} == {("local", VERSION, "tuner")}
     again = edgekit(
-        "tune", "gemm", "--allow-noise", "--shapes", shapes, "--budget", "60s", "--json"
+        "lab", "tune", "gemm", "--allow-noise", "--shapes", shapes, "--budget", "60s", "--json"
     ).document
     assert again["known"] == found["measured"] and again["measured"] <= found["measured"]
-    assert edgekit("kb", "build").code == 0
-    answer = edgekit("kb", "lookup", "--gemm", "17,65,33", "--json").document
+    assert edgekit("lab", "kb", "build").code == 0
+    answer = edgekit("lab", "kb", "lookup", "--gemm", "17,65,33", "--json").document
     if answer["rule"] == "exact":
         assert answer["history_rows"] >= found["measured"]
     else:  # nothing was better
@@ -75,15 +75,15 @@ def test_rows_are_measured_again_and_lose_their_method(edgekit: Any) -> None:
     table = KnowledgeBase((board.platform,), rows=(Row(key, bad, shape, "tuner", ratio=0.5),))
     user_table(board).parent.mkdir(parents=True)
     user_table(board).write_text(table_text(table))
-    done = edgekit(*_TUNE, "--rows", "--json")
+    done = edgekit(*_TUNE, "--remeasure", "--json")
     assert done.code == 0 and done.document["finished"], done.err
     with History() as history:
         measured = history.read().measurements
     assert {m.shape for m in measured} == {shape} and bad in {m.method for m in measured}
     assert {m.cpu for m in measured} == {cpu_model()}
-    assert edgekit("kb", "build", "--alone").code == 0
+    assert edgekit("lab", "kb", "build", "--no-base").code == 0
     assert load_table(user_table(board)).rows == ()
-    none = edgekit(*_TUNE, "--rows", "--dtype", "u8")
+    none = edgekit(*_TUNE, "--remeasure", "--dtype", "u8")
     assert none.code == 2 and "expected rows of" in none.complaint
 
 
@@ -92,10 +92,19 @@ def test_a_table_over_the_kits_keeps_its_sequences(edgekit: Any, shapes: Path) -
     shipped = kit_table(board)
     assert shipped is not None
     done = edgekit(
-        "tune", "gemm", "--allow-noise", "--shapes", shapes, "--packed", "b", "--budget", "20s"
+        "lab",
+        "tune",
+        "gemm",
+        "--allow-noise",
+        "--shapes",
+        shapes,
+        "--packed",
+        "b",
+        "--budget",
+        "20s",
     )
     assert done.code == 0, done.err
-    assert edgekit("kb", "build").code == 0
+    assert edgekit("lab", "kb", "build").code == 0
     built = load_table(user_table(board))
     assert built.sequences == shipped.sequences
     assert {row.key for row in shipped.rows} <= {row.key for row in built.rows}
@@ -107,17 +116,17 @@ def test_a_damaged_table_is_tuned_and_built_anew(edgekit: Any, tmp_path: Path) -
     damaged.parent.mkdir(parents=True)
     damaged.write_text('{"schema": ')
     shapes.write_text("9,32,16\n")
-    lookup = edgekit("kb", "lookup", "--gemm", "9,32,16")
-    assert lookup.code == 2 and "edgekit kb build" in lookup.complaint
+    lookup = edgekit("lab", "kb", "lookup", "--gemm", "9,32,16")
+    assert lookup.code == 2 and "edgekit lab kb build" in lookup.complaint
     assert edgekit(*_TUNE, "--shapes", shapes, "--budget", "20s").code == 0
-    assert edgekit("kb", "build").code == 0
-    assert edgekit("kb", "lookup", "--gemm", "9,32,16").code == 0
+    assert edgekit("lab", "kb", "build").code == 0
+    assert edgekit("lab", "kb", "lookup", "--gemm", "9,32,16").code == 0
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--rows", "--shapes", "a.txt"), "found both"),
+        (("--remeasure", "--shapes", "a.txt"), "found both"),
         (("--budget", "ten minutes"), "--budget: expected a time above 0"),
         (("--budget", "0m"), "--budget: expected a time above 0"),
         (("--shapes", "nowhere.txt"), "nowhere.txt"),

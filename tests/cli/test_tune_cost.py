@@ -1,4 +1,4 @@
-"""`edgekit tune cost` on this machine."""
+"""`edgekit lab tune cost` on this machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ def models(home: Path, face_model: Path) -> None:
 
 def test_measured_costs_are_used_by_the_next_compile(edgekit: Any, home: Path) -> None:
     model = f"models/{SMALL}.tflite"
-    done = edgekit("tune", "cost", "--allow-noise", "--model", model, "--rounds", "1", "--json")
+    done = edgekit(
+        "lab", "tune", "cost", "--allow-noise", "--model", model, "--rounds", "1", "--json"
+    )
     assert done.code == 0
     found = done.document
     assert found["schema"] == "edgekit.tune.cost/1" and found["models"] == 1
@@ -29,7 +31,7 @@ def test_measured_costs_are_used_by_the_next_compile(edgekit: Any, home: Path) -
     assert found["left_out"] is None and Path(found["file"]).is_file()
     Path(found["file"]).write_text("{}")
     done = edgekit("compile", model)
-    assert done.code == 2 and "edgekit tune cost" in done.complaint
+    assert done.code == 2 and "edgekit lab tune cost" in done.complaint
 
 
 def test_a_virtual_board_shows_what_a_real_core_would_take(edgekit: Any, monkeypatch: Any) -> None:
@@ -40,7 +42,7 @@ def test_a_virtual_board_shows_what_a_real_core_would_take(edgekit: Any, monkeyp
     monkeypatch.setattr(estimated, "estimate_of", lambda *_, **__: told)
     monkeypatch.setattr(estimated, "sentence_of", lambda _: "estimated 10 ms ± 8 % on rpi4")
     monkeypatch.setattr(estimated, "estimated_document", lambda _: {"estimated_ms": 10.0})
-    command = ("tune", "cost", "--model", f"models/{SMALL}.tflite", "--rounds", "1")
+    command = ("lab", "tune", "cost", "--model", f"models/{SMALL}.tflite", "--rounds", "1")
     out = edgekit(*command).out
     assert out.startswith(f"board     {SMALL}: estimated 10 ms ± 8 % on rpi4\n")
     found = edgekit(*command, "--json").document

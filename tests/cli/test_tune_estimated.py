@@ -50,10 +50,10 @@ def tuned(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_best_methods_stand_beside_their_estimates(edgekit: Any) -> None:
-    out = edgekit("tune", "gemm", "--board", "a72").out
+    out = edgekit("lab", "tune", "gemm", "--board", "a72").out
     assert "estimated µs on a72" in out
     assert "1000.0" in out and "2000.0" in out and "± " in out
-    (found,) = edgekit("tune", "gemm", "--board", "a72", "--json").document["estimates"]
+    (found,) = edgekit("lab", "tune", "gemm", "--board", "a72", "--json").document["estimates"]
     assert found["estimated_us"] == 1000.0 and found["default_estimated_us"] == 2000.0
     assert found["validated"] and found["error"]["median_percent"] > 0
 
@@ -63,7 +63,7 @@ def test_an_estimate_that_fails_fails_no_tuning(edgekit: Any, monkeypatch: Any) 
         raise InputError("no")
 
     monkeypatch.setattr(products, "ProductTimer", fails)
-    done = edgekit("tune", "gemm", "--board", "a72", "--json")
+    done = edgekit("lab", "tune", "gemm", "--board", "a72", "--json")
     assert done.code == 0 and done.document["estimates"] == []
 
 
@@ -88,7 +88,17 @@ def sparse(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_settings_of_sparse_matrices_stand_beside_their_estimates(
     edgekit: Any, sparse: Any
 ) -> None:
-    command = ("tune", "spmv", "--board", "a72", "--matrix", "banded:400:3", "--output", "t.json")
+    command = (
+        "lab",
+        "tune",
+        "spmv",
+        "--board",
+        "a72",
+        "--matrix",
+        "banded:400:3",
+        "--output",
+        "t.json",
+    )
     out = edgekit(*command).out
     assert "estimated µs on a72" in out and "1000.0" in out and "± " in out
     (found,) = edgekit(*command, "--json").document["estimates"]

@@ -1,4 +1,4 @@
-"""`edgekit tune layouts` on this machine, and for a core."""
+"""`edgekit lab tune layouts` on this machine, and for a core."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from edgekit.host.lab.tune import layouts
 
 @pytest.mark.long
 def test_a_table_is_measured_and_kept(edgekit, home):
-    done = edgekit("tune", "layouts", "--allow-noise", "--output", "table.json", "--json")
+    done = edgekit("lab", "tune", "layouts", "--allow-noise", "--output", "table.json", "--json")
     assert done.code == 0
     found = done.document
     assert found["unit"] == "nanoseconds" and {c[0] for c in found["cases"]} == set(KERNELS)
@@ -20,7 +20,7 @@ def test_a_table_is_measured_and_kept(edgekit, home):
 @pytest.mark.cross
 @pytest.mark.long
 def test_cycles_are_estimated_for_a_board_that_is_not_there(edgekit, home):
-    done = edgekit("tune", "layouts", "--board", "rpi4", "--output", "table.json", "--json")
+    done = edgekit("lab", "tune", "layouts", "--board", "rpi4", "--output", "table.json", "--json")
     assert done.code == 0
     assert done.document["unit"] == "cycles"
     assert read_layouts(home / "table.json").platform == "cortex-a72"
@@ -31,7 +31,7 @@ def test_a_table_is_shown(edgekit, home, monkeypatch):
         Case(kernel, Work(1_000_000, 2_000, 4, 3_000), 5e4) for kernel in KERNELS for _ in range(2)
     )
     monkeypatch.setattr(layouts, "estimate_layouts", lambda *_: LayoutTable("x", "cycles", cases))
-    done = edgekit("tune", "layouts", "--board", "rpi4", "--output", "table.json")
+    done = edgekit("lab", "tune", "layouts", "--board", "rpi4", "--output", "table.json")
     assert done.code == 0, done.err
     heads, first, *_ = (line.split() for line in done.out.splitlines())
     assert heads == ["kernel", "products", "values", "pieces", "inputs", "cycles"]

@@ -1,4 +1,4 @@
-"""edgekit tune model: kept, resumed, obeyed by the next compile; a fake clockwork where a real one
+"""edgekit lab tune model: kept, resumed, obeyed by the next compile; a fake clock where a real one
 would take minutes."""
 
 from __future__ import annotations
@@ -94,7 +94,9 @@ def clockwork(monkeypatch: pytest.MonkeyPatch) -> type[Clockwork]:
 
 @pytest.fixture
 def tune(clockwork: type[Clockwork], edgekit: Any, face_model: Path) -> Callable[..., Any]:
-    return lambda *more: edgekit("tune", "model", face_model, "--board", _BOARD, "--json", *more)
+    return lambda *more: edgekit(
+        "lab", "tune", "model", face_model, "--board", _BOARD, "--json", *more
+    )
 
 
 def _explained(model: Path, threads: int | None = None) -> dict[str, Any]:
@@ -134,7 +136,7 @@ def test_what_lost_in_another_model_is_not_measured_again(
 ) -> None:
     twin = shutil.copy(face_model, tmp_path / "twin.tflite")
     first, builds = tune().document, clockwork.builds
-    found = edgekit("tune", "model", twin, "--board", _BOARD, "--json").document
+    found = edgekit("lab", "tune", "model", twin, "--board", _BOARD, "--json").document
     assert found["known"] > 0 and clockwork.builds - builds < builds / 2
     assert found["operators"] == first["operators"] and found["after_ms"] == first["after_ms"]
 
@@ -148,7 +150,7 @@ def tune_small(
     monkeypatch.setattr(model_session, "has_untried_orders", has_untried_orders)
     monkeypatch.setattr(model_session, "EstimatedOrders", OrderClockwork)
     OrderClockwork.left = 1000
-    return lambda *more: edgekit("tune", "model", small, "--board", _BOARD, "--json", *more)
+    return lambda *more: edgekit("lab", "tune", "model", small, "--board", _BOARD, "--json", *more)
 
 
 def test_orders_are_tried_once_as_the_last_step(tune_small: Any) -> None:
@@ -287,7 +289,7 @@ def test_the_table_can_be_built_anew_from_the_history(tune: Any, edgekit: Any) -
     path = user_table(load_board(_BOARD))
     made = path.read_bytes()
     path.unlink()
-    done = edgekit("kb", "build", "--board", _BOARD, "--json")
+    done = edgekit("lab", "kb", "build", "--board", _BOARD, "--json")
     assert done.code == 0 and done.document["operator_measurements"] > 0
     assert path.read_bytes() == made
     table = load_table(path)
@@ -307,19 +309,19 @@ def test_the_table_can_be_built_anew_from_the_history(tune: Any, edgekit: Any) -
 def test_bad_options_are_one_line(
     options: tuple[str, ...], words: str, edgekit: Any, face_model: Path
 ) -> None:
-    done = edgekit("tune", "model", face_model, "--allow-noise", *options)
+    done = edgekit("lab", "tune", "model", face_model, "--allow-noise", *options)
     assert done.code == 2 and words in done.err and done.out == ""
     assert "Traceback" not in done.err
 
 
 def test_what_is_no_model_is_one_line(edgekit: Any, home: Path) -> None:
     (home / "b.ekb").write_bytes(b"PK\x03\x04")
-    done = edgekit("tune", "model", "b.ekb", "--board", _BOARD)
+    done = edgekit("lab", "tune", "model", "b.ekb", "--board", _BOARD)
     assert done.code == 2 and "found a bundle" in done.complaint
 
 
 def test_a_core_without_a_timing_model_is_named(edgekit: Any, face_model: Path) -> None:
-    done = edgekit("tune", "model", face_model, "--board", "orin")
+    done = edgekit("lab", "tune", "model", face_model, "--board", "orin")
     assert done.code == 2 and "expected a board whose core has a timing model" in done.complaint
 
 
@@ -334,7 +336,7 @@ def test_on_this_machine_it_measures_time(
 ) -> None:
     monkeypatch.setattr(MeasuredTimes, "least", 0.0)  # the smallest model's operators are short
     model = face_model.with_name("okay_nabu.tflite")
-    done = edgekit("tune", "model", model, "--allow-noise", "--budget", "1s", "--json")
+    done = edgekit("lab", "tune", "model", model, "--allow-noise", "--budget", "1s", "--json")
     assert done.code == 0, done.err
     found = done.document
     assert not found["estimated"] and found["measured"] > 0 and found["before_ms"] > 0
@@ -353,7 +355,8 @@ def test_on_this_machine_it_measures_time(
 def test_by_board_time_the_same_again_finds_the_same(edgekit: Any, face_model: Path) -> None:
     model = face_model.with_name("okay_nabu.tflite")
     first, again = (
-        edgekit("tune", "model", model, "--board", "rpi4", "--json").document for _ in range(2)
+        edgekit("lab", "tune", "model", model, "--board", "rpi4", "--json").document
+        for _ in range(2)
     )
     assert first["finished"] and first["estimated"] and first["known"] == 0 < again["known"]
     assert again["after_ms"] == first["after_ms"] <= first["default_ms"]
@@ -391,7 +394,7 @@ def test_sparse_operators_that_were_measured_to_be_slower_are_dense(
 
     clockwork.planar = 3.0
     assert "sparse" in families()
-    done = edgekit("tune", "model", pruned, "--board", _BOARD, "--json", "--budget", "1s")
+    done = edgekit("lab", "tune", "model", pruned, "--board", _BOARD, "--json", "--budget", "1s")
     assert done.code == 0, done.err
     (won,) = (o for o in done.document["operators"] if o["name"].endswith(":region"))
     assert won["method"]["family"] == "in_place" and won["ratio"] < 0.6

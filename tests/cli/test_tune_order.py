@@ -1,4 +1,4 @@
-"""`edgekit tune order`: measured orders are remembered, and obeyed by the next compile; a fake
+"""`edgekit lab tune order`: measured orders are remembered, and obeyed by the next compile; a fake
 clockwork where a real one would take minutes."""
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def tune(edgekit: Any, small: Path, monkeypatch: pytest.MonkeyPatch) -> Callable
     monkeypatch.setattr(orders, "EstimatedOrders", OrderClockwork)
     OrderClockwork.left = 1000
     return lambda *more: edgekit(
-        "tune", "order", small, "--board", _BOARD, "--candidates", "8", "--json", *more
+        "lab", "tune", "order", small, "--board", _BOARD, "--candidates", "8", "--json", *more
     )
 
 
@@ -73,7 +73,7 @@ def test_the_next_compile_runs_the_best_order_and_says_why(
 
     Path(found["table"]).unlink()  # and without it as before
     assert explained()["order"] == searched["order"]
-    done = edgekit("kb", "build", "--board", _BOARD)
+    done = edgekit("lab", "kb", "build", "--board", _BOARD)
     assert Path(found["table"]).exists() and explained()["order"] == best
 
 
@@ -122,7 +122,7 @@ def test_a_measured_order_of_another_search_is_named_and_not_taken(
         row["searched"] = row["order"]
     table.write_text(json.dumps(text))
     told = [why for why in _told(explained()) if why != "searched"]
-    assert told and all("edgekit tune order measures anew" in why for why in told)
+    assert told and all("edgekit lab tune order measures anew" in why for why in told)
 
 
 def test_a_board_that_vanishes_loses_nothing(tune: Any) -> None:
@@ -139,12 +139,12 @@ def test_a_damaged_table_is_one_line(edgekit: Any, small: Path) -> None:
     for text in ("{", '{"schema": "x/1", "platform": "y", "rows": []}'):
         table.write_text(text)
         done = edgekit("compile", small, "--board", _BOARD)
-        assert done.code == 2 and f"edgekit kb build --board {_BOARD}" in done.complaint
+        assert done.code == 2 and f"edgekit lab kb build --board {_BOARD}" in done.complaint
 
 
 def test_orders_run_in_turns_and_the_best_is_written(edgekit: Any, small: Path) -> None:
     options = ("--candidates", "2", "--rounds", "1", "-o", "best.ekb", "--json")
-    done = edgekit("tune", "order", small, *options, "--allow-noise")
+    done = edgekit("lab", "tune", "order", small, *options, "--allow-noise")
     assert done.code == 0
     found = done.document["orders"]
     times = [order["measured_us"] for order in found]
@@ -158,5 +158,5 @@ def test_orders_run_in_turns_and_the_best_is_written(edgekit: Any, small: Path) 
 
 def test_the_order_of_a_bundle_cannot_be_tuned(edgekit: Any, home: Path) -> None:
     (home / "small.ekb").write_bytes(b"PK\x03\x04")
-    done = edgekit("tune", "order", "small.ekb")
+    done = edgekit("lab", "tune", "order", "small.ekb")
     assert done.code == 2 and "found a bundle" in done.complaint

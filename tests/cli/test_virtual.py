@@ -89,13 +89,13 @@ def test_doctor_finds_the_board_fit(edgekit: Any, board: str) -> None:
 @pytest.mark.parametrize("board", BOARDS[:1], indirect=True)
 def test_deploy_over_the_console(edgekit: Any, board: str, monkeypatch: pytest.MonkeyPatch) -> None:
     done = edgekit(
-        "deploy", "models/okay_nabu.tflite", "--board", board, "--via", "serial", "--json"
+        "deploy", "models/okay_nabu.tflite", "--board", board, "--transport", "serial", "--json"
     )
     assert done.code == 0, done.err
     over_ssh = edgekit("status", "--board", board, "--json").document["current"]
     assert over_ssh["id"] == done.document["release"]
 
-    found = {b["name"]: b for b in edgekit("board", "status", "--json").document["boards"]}
+    found = {b["name"]: b for b in edgekit("boards", "--json").document["boards"]}
     monkeypatch.setenv("EDGEKIT_PASSWORD", "edge")
     wanted = ["--transport", "serial", "--device", found[board]["console"], "--user", "edge"]
     added = edgekit("board", "add", "wired", "--profile", board, *wanted)

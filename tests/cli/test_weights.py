@@ -17,7 +17,6 @@ from edgekit.kb.targets.board import load_board
 from tests.support.onnx_models import model, node, save, value
 
 _ROWS, _WIDTH = 12, 64
-_SPLIT: Any = "dynamic-outlier"
 
 
 @pytest.fixture
@@ -68,7 +67,10 @@ def test_a_transformer_runs_with_fewer_bits(
         x = np.random.default_rng(seed).standard_normal((1, _ROWS, _WIDTH)).astype(np.float32)
         x[..., 5] *= 30  # an outlier channel
         np.savez(home / "x.npz", x=x)
-        options = ("--weights", bits, "--activations", "dynamic-outlier")
+        options = (
+            "--weights",
+            bits,
+        )
         exact, made = _run(edgekit, transformer), _run(edgekit, transformer, *options)
         off.append(_difference(made, exact))
     assert np.median(off) < error and max(off) < 2 * error
@@ -87,10 +89,10 @@ def test_a_detector_computes_what_numpy_says(
     """But for inputs where a value between two codes goes to the other one, which moves the rest:
     there are such inputs, and others without any, whatever the order of a machine's sums.
     """
-    board, options = load_board("local"), CompileOptions(weights=bits, activations=_SPLIT)
+    board, options = load_board("local"), CompileOptions(weights=bits)
     graph, _ = prepare(face_model, board, options)
     (name,) = graph.inputs
-    asked = ("--weights", bits, "--activations", _SPLIT, "-o", "m.ekb")
+    asked = ("--weights", bits, "-o", "m.ekb")
     assert edgekit("compile", face_model, *asked).code == 0
     off = []
     for seed in range(2, 8):
@@ -111,7 +113,7 @@ def _difference(made: np.ndarray[Any, Any], right: np.ndarray[Any, Any]) -> floa
 def test_fewer_bits_make_smaller_weights(edgekit: Any, home: Path, face_model: Path) -> None:
     sizes = []
     for bits in (None, "int8", "int4"):
-        asked = ("--weights", bits, "--activations", _SPLIT) if bits else ()
+        asked = ("--weights", bits) if bits else ()
         assert edgekit("compile", face_model, *asked, "--explain", "e.json").code == 0
         explained = json.loads((home / "e.json").read_text())
         kinds = [o["op"] for o in explained["operators"]]
@@ -124,11 +126,11 @@ def test_the_loss_against_floats_is_told(edgekit: Any, transformer: Path) -> Non
     """Of the golden outputs, which another compile of the same kind holds, too."""
     board, told = load_board("local"), []
     for bits in ("int8", "int4"):
-        done = edgekit("compile", transformer, "--weights", bits, "--activations", _SPLIT)
+        done = edgekit("compile", transformer, "--weights", bits)
         found = re.search(r"6 of \d+ operators; golden outputs have a cosine of ([\d.]+)", done.err)
         assert found, done.err
         told.append(float(found[1]))
-        options: Any = CompileOptions(weights=bits, activations=_SPLIT)
+        options: Any = CompileOptions(weights=bits)
         golden = compile_artifact(transformer, board, options=options).golden
         floats = prepare(transformer, board)[0]
         exact = evaluate(floats, dict(zip(floats.inputs, golden.inputs, strict=True))).outputs["y"]
@@ -141,7 +143,7 @@ def test_the_loss_against_floats_is_told(edgekit: Any, transformer: Path) -> Non
 
 def test_the_loss_goes_with_the_release(edgekit: Any, home: Path, transformer: Path) -> None:
     """Compile tells it, the health check and status know it; an exact model has none."""
-    options = ("--weights", "int4", "--activations", _SPLIT)
+    options = ("--weights", "int4")
     done = edgekit("compile", transformer, *options, "-o", "few.ekb", "--json")
     loss = json.loads(done.out)["loss"]
     assert 0.9 < loss["cosine"] < 1 and 0 < loss["off"] < 1
@@ -172,7 +174,7 @@ def test_weights_are_fitted_to_samples(edgekit: Any, home: Path, transformer: Pa
     np.savez(home / "samples.npz", x=x[:16])
     floats = prepare(transformer, load_board("local"))[0]
     right = evaluate(floats, {"x": x[16]}).outputs["y"]
-    options = ("--weights", "int4", "--activations", _SPLIT, "--group-size", "32", "-o", "m.ekb")
+    options = ("--weights", "int4", "--group-size", "32", "-o", "m.ekb")
     assert edgekit("compile", transformer, *options).code == 0
     plain = _difference(_ran(edgekit, x[16]), right)
     done = edgekit("compile", transformer, *options, "--samples", "samples.npz")
@@ -192,7 +194,7 @@ def test_what_is_taken_apart_is_told_with_its_error_and_price(
     x = rng.standard_normal((9, 1, _ROWS, _WIDTH)).astype(np.float32)
     x[..., [3, 9]] *= 30
     np.savez(home / "samples.npz", x=x)
-    options = ("--weights", "int8", "--activations", _SPLIT, "--explain", "e.json")
+    options = ("--weights", "int8", "--explain", "e.json")
     assert edgekit("compile", transformer, *options).code == 0
     before = _explained(home)
     assert {str(each["outliers"]) for each in before} == {
@@ -240,7 +242,7 @@ def test_bad_samples_and_sizes_are_named(
     np.savez(home / "wide.npz", x=np.zeros((9, _ROWS, _WIDTH + 1), np.float32))
     x[3, 2, 1] = np.nan
     np.savez(home / "nan.npz", x=x)
-    done = edgekit("compile", transformer, "--weights", "int4", "--activations", _SPLIT, *options)
+    done = edgekit("compile", transformer, "--weights", "int4", *options)
     assert done.code == 2 and said in done.complaint and "\n" not in done.complaint.strip()
 
 
@@ -261,7 +263,7 @@ def test_samples_may_be_whole_numbers(edgekit: Any, home: Path) -> None:
     words = value("ids", [1, _ROWS], "s64")
     file = save(model(nodes, [words], ["y"], constants, opset=17), home)
     np.savez(home / "ids.npz", ids=rng.integers(0, 50, (9, 1, _ROWS)))
-    options = ("--weights", "int4", "--activations", _SPLIT, "--samples", "ids.npz")
+    options = ("--weights", "int4", "--samples", "ids.npz")
     done = edgekit("compile", file, *options)
     assert done.code == 0, done.err
     assert "weights in few bits: 2 of 3 operators" in done.err
@@ -276,10 +278,10 @@ def test_weights_that_need_8_bits_get_them(edgekit: Any, home: Path, transformer
     rng = np.random.default_rng(1)
     rows = rng.standard_normal((17, 1, _ROWS, 6)) @ rng.standard_normal((6, _WIDTH))
     np.savez(home / "samples.npz", x=rows[:16].astype(np.float32))
-    options = ("--weights", "int4", "--activations", _SPLIT, "--samples", "samples.npz")
+    options = ("--weights", "int4", "--samples", "samples.npz")
     told, sizes = [], []
     for target in ("0.5", "0.999", "0.999999999"):
-        done = edgekit("compile", transformer, *options, "--target", target, "--json")
+        done = edgekit("compile", transformer, *options, "--min-cosine", target, "--json")
         assert done.code == 0, done.err
         told.append(done.err)
         sizes.append(json.loads(done.out)["weights_bytes"])
@@ -295,15 +297,18 @@ def test_weights_that_need_8_bits_get_them(edgekit: Any, home: Path, transformer
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--weights", "int4", "--target", "0.9"), "and --samples, by which some weights get 8"),
-        (("--weights", "int8", "--target", "0.9"), "found --weights int8"),
-        (("--weights", "int4", "--samples", "x.npz", "--target", "1.5"), "0 and 1, found 1.5"),
+        (
+            ("--weights", "int4", "--min-cosine", "0.9"),
+            "and --samples, by which some weights get 8",
+        ),
+        (("--weights", "int8", "--min-cosine", "0.9"), "found --weights int8"),
+        (("--weights", "int4", "--samples", "x.npz", "--min-cosine", "1.5"), "0 and 1, found 1.5"),
     ],
 )
 def test_targets_that_cannot_be_are_named(
     edgekit: Any, transformer: Path, options: tuple[str, ...], said: str
 ) -> None:
-    done = edgekit("compile", transformer, "--activations", _SPLIT, *options)
+    done = edgekit("compile", transformer, *options)
     assert done.code == 2 and said in done.complaint and "\n" not in done.complaint.strip()
 
 
@@ -314,7 +319,7 @@ def test_compile_tells_the_threshold(edgekit: Any, home: Path, factor: float) ->
     constants |= {"f": np.array([factor], np.float32)}
     nodes = [node("Mul", ["x", "f"], ["wide"]), node("MatMul", ["wide", "w"], ["y"])]
     file = save(model(nodes, [value("x", [8, 64])], ["y"], constants), home)
-    options = ("--weights", "int8", "--activations", _SPLIT)
+    options = ("--weights", "int8")
     done = edgekit("compile", file, *options)
     assert done.code == 0, done.err
     told = re.search(

@@ -104,7 +104,7 @@ def test_an_impossible_row_is_told_once_and_the_others_answer(
     assert table_of(profile) == table
     (line,) = caplog.messages
     assert line.startswith(f"{path}: 1 of 2 rows are not used; the first, ") and said in line
-    assert f"edgekit kb build --board {board}" in line
+    assert f"edgekit lab kb build --board {board}" in line
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,17 @@ class Fleet:
 
     def deploy(self, lose: str | None = None) -> tuple[int, dict[str, Any]]:
         """Exit code and document of a rollout; the power of `lose` goes as its batch begins."""
-        words = ("--canary", "1", "--batch", "50%", "--pause", "2s", "--stop-at", "50%", "--json")
+        words = (
+            "--canary",
+            "1",
+            "--batch",
+            "50%",
+            "--pause",
+            "2s",
+            "--max-failures",
+            "50%",
+            "--json",
+        )
         process = self.edgekit("fleet", "deploy", str(_MODEL), "--select", "site=lab", *words)
         assert process.stderr is not None and process.stdout is not None
         lines = []

@@ -2,7 +2,7 @@
 
     python -m tests.long.kill_fleet_profiles [--batches 1000000] [--seconds 8] [--seed 1]
 
-Three NATS servers, `edgekit profile serve --nats` and writers are processes of their own. Every
+Three NATS servers, `edgekit profile server run --nats` and writers are processes. Every
 few seconds one of them gets SIGKILL, by turns, and comes back: a NATS server, a writer, the server.
 Boards send again what they got no answer for, and every tenth request though they did. Exit code
 1 if any row is lost, or is there twice.
@@ -38,7 +38,15 @@ class _Host:
 
     def __init__(self, folder: Path, nats: NatsServers, writers: int, every: str) -> None:
         self._folder, self._nats = folder, nats
-        self._write = ("profile", "write", "--nats", nats.url, "--to", f"{folder}/shared")
+        self._write = (
+            "profile",
+            "server",
+            "write",
+            "--nats",
+            nats.url,
+            "--store",
+            f"{folder}/shared",
+        )
         self._write += ("--every", every)
         self.server, self.port = start_server(folder / "host", "--nats", nats.url)
         self.writers = [start_edgekit(folder / "host", *self._write) for _ in range(writers)]
@@ -123,7 +131,16 @@ def run(folder: Path, batches: int, seconds: float, seed: int, writers: int, eve
             host.end()
         last = start_edgekit(
             folder / "host",
-            *("profile", "write", "--nats", nats.url, "--to", f"{folder}/shared", "--once"),
+            *(
+                "profile",
+                "server",
+                "write",
+                "--nats",
+                nats.url,
+                "--store",
+                f"{folder}/shared",
+                "--once",
+            ),
         )
         told = last.communicate()[0].decode().strip()
     sql = "SELECT count(*), count(DISTINCT uuid) FROM batches"
@@ -144,7 +161,7 @@ def main() -> int:
     parser.add_argument("--batches", type=int, default=1_000_000)
     parser.add_argument("--seconds", type=float, default=8.0, help="between kills")
     parser.add_argument("--writers", type=int, default=2)
-    parser.add_argument("--every", default="5s", help="as of profile write")
+    parser.add_argument("--every", default="5s", help="as of profile server write")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

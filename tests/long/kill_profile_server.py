@@ -2,8 +2,8 @@
 
     python -m tests.long.kill_profile_server [--kills 200] [--seed 1]
 
-The servers are processes of `edgekit profile serve`, each killed by SIGKILL at some moment of its
-first requests. On three of ten connections the link is cut in the middle of the answer,
+The servers are processes of `edgekit profile server run`, each killed by SIGKILL at some moment
+of its first requests. On three of ten connections the link is cut in the middle of the answer,
 after all was stored. Exit code 1 if any batch is lost, or is there twice.
 """
 

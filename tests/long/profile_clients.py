@@ -3,9 +3,9 @@
     python -m tests.long.profile_clients [--boards 1000] [--speed 1]
 
 Each board is a thread with a spool, a token and TLS connections of its own; the server is a process
-of `edgekit profile serve`. They all try at the same moment, and those that it has no place for wait
-as boards do, `--speed` times as fast. Exit code 1 if a board was not served, a batch is not there
-once, or more than a tenth of the boards chose the same second to come again.
+of `edgekit profile server run`. They all try at the same moment, and those that it has no place for
+wait as boards do, `--speed` times as fast. Exit code 1 if a board was not served, a batch is not
+there once, or more than a tenth of the boards chose the same second to come again.
 """
 
 from __future__ import annotations

@@ -62,8 +62,8 @@ def tune(folder: Path, seconds: int) -> tuple[float, int, int]:
             client.wait_for_workers(2)
         shapes = folder / "shapes.txt"
         shapes.write_text("".join(f"{m},32,24\n" for m in range(8, 40)))
-        words = ["tune", "gemm", "--board", ",".join(fleet.cores), "--shapes", str(shapes)]
-        words += ["--allow-noise", "--json", "--cluster", cluster.address]
+        words = ["lab", "tune", "gemm", "--board", ",".join(fleet.cores), "--shapes", str(shapes)]
+        words += ["--allow-noise", "--json", "--dask", cluster.address]
         killer = threading.Thread(target=_kill_first, args=(cluster,))
         killer.start()
         began = time.monotonic()

@@ -98,7 +98,7 @@ def serve(url: str, folder: Path, operators: int, replicas: int) -> int:
 def write(url: str, folder: Path, to: str, writers: int, replicas: int) -> tuple[float, float]:
     """Seconds that `writers` take for what waits, by the clock and the processor's of all."""
     begin = time.monotonic()
-    arguments = ("profile", "write", "--nats", url, "--to", to, "--once")
+    arguments = ("profile", "server", "write", "--nats", url, "--store", to, "--once")
     running = [
         start_edgekit(folder, *arguments, "--replicas", str(replicas)) for _ in range(writers)
     ]
@@ -139,7 +139,9 @@ def main() -> int:
     parser.add_argument("--batches", type=int, default=20_000, help="for each count of writers")
     parser.add_argument("--operators", type=int, default=66)
     parser.add_argument("--nodes", type=int, default=3)
-    parser.add_argument("--to", default="", help="of profile write; by default a folder here")
+    parser.add_argument(
+        "--to", default="", help="of profile server write; by default a folder here"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         to = options.to or f"{folder}/shared"

@@ -58,7 +58,7 @@ def test_the_plugin_is_told_what_the_job_asks_for(tmp_path, program):
 
 def test_a_program_without_marks_is_told_how_to_set_them(tmp_path, program):
     message = refused(tmp_path, program, document=answer(regions=0))
-    assert "expected the mark close(777001)" in message and "--whole" in message
+    assert "expected the mark close(777001)" in message and "--entire-program" in message
 
 
 def test_a_crash_is_told_with_its_signal(tmp_path, program):

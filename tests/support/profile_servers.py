@@ -1,4 +1,4 @@
-"""`edgekit profile serve` on a loopback port: in a thread, or as a process of its own."""
+"""`edgekit profile server run` on a loopback port: in a thread, or as a process of its own."""
 
 from __future__ import annotations
 
@@ -39,7 +39,16 @@ def start_server(home: Path, *more: str) -> tuple[subprocess.Popen[bytes], int]:
     for _ in range(_TRIES):
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
-        arguments = ("profile", "serve", "--address", "127.0.0.1", "--port", str(port), "--json")
+        arguments = (
+            "profile",
+            "server",
+            "run",
+            "--address",
+            "127.0.0.1",
+            "--port",
+            str(port),
+            "--json",
+        )
         server = start_edgekit(home, *arguments, *more)
         assert server.stdout is not None
         if server.stdout.readline():

@@ -108,7 +108,7 @@ def counter() -> Iterator[Tuple[int, bool]]:
     if descriptor < 0:
         raise IncompatibleError(
             f"expected an instruction counter, found: {os.strerror(ctypes.get_errno())}; "
-            "on a virtual board: edgekit board up NAME --counting"
+            "on a virtual board: edgekit board up NAME --count-instructions"
         )
     try:
         yield descriptor, user_only

@@ -79,7 +79,7 @@ def read_home(path: Path) -> Home:
     except FileNotFoundError:
         raise InputError(
             "expected to know where profiles go, found nothing; "
-            "on the host: edgekit profile enroll BOARD"
+            "on the host: edgekit profile server enroll BOARD"
         ) from None
     except (ValueError, RecursionError) as error:
         raise InputError(
@@ -188,7 +188,8 @@ def _connect(home: Home) -> http.client.HTTPConnection:
         connection.close()
         raise InputError(
             f"{home.host}:{home.port}: expected the certificate {home.certificate[:16]}..., found "
-            f"{found[:16]}...; nothing was sent. If it was made anew: edgekit profile enroll BOARD"
+            f"{found[:16]}...; nothing was sent. If it was made anew: "
+            "edgekit profile server enroll BOARD"
         )
     return connection
 
@@ -214,7 +215,7 @@ def _send(
         return
     message = f"{home.host}:{home.port}: expected profiles to be taken, found {answer.status} {why}"
     if answer.status in (401, 403):
-        raise InputError(f"{message}; on the host: edgekit profile enroll {home.board}")
+        raise InputError(f"{message}; on the host: edgekit profile server enroll {home.board}")
     asked = answer.getheader("Retry-After") or ""
     seconds = min(float(asked), LONGEST_WAIT) if re.fullmatch("[0-9]{1,9}", asked) else 0.0
     raise LaterError(message, seconds)

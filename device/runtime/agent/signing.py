@@ -156,7 +156,7 @@ def _verifies(store: Store, manifest: bytes, signature: Path) -> bool:
     if program is None:
         raise TransferError(
             "expected ssh-keygen on the board to check the signature, found none; install "
-            "openssh-client there, or enroll the board with --unsigned"
+            "openssh-client there, or add the board with --allow-unsigned"
         )
     command = [program, "-Y", "verify", "-f", str(store.trusted_keys.absolute())]
     command += ["-I", PRINCIPAL, "-n", NAMESPACE, "-s", str(signature.absolute())]

@@ -162,7 +162,7 @@ def nothing_deployed(store: Store) -> InputError:
     there = ", ".join(store.names()) or "nothing"
     return InputError(
         f"expected a model deployed as '{store.name}', found none; there is: {there} "
-        f"(deploy it: edgekit deploy MODEL --as {store.name})"
+        f"(deploy it: edgekit deploy MODEL --name {store.name})"
     )
 
 

@@ -34,7 +34,7 @@ def open_model(
     parallel: int = 1,
     root: Union[str, Path] = "",
 ) -> Model:
-    """The model deployed as `name` (`edgekit deploy --as NAME`), or the one without a name.
+    """The model deployed as `name` (`edgekit deploy --name NAME`), or the one without a name.
 
     `threads` work on each inference, on the cores of `cluster` ("big", "little", "all", a kind of
     core), both as the release says if left out; `parallel` inferences may run at the same time,

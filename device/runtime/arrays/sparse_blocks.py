@@ -54,7 +54,7 @@ class BlockSettings:
         try:
             return BlockSettings(**value)
         except TypeError as error:
-            raise InputError(f"block settings: {error}; see edgekit kb lookup --spmv") from None
+            raise InputError(f"block settings: {error}; see edgekit lab kb lookup --spmv") from None
 
 
 def block_width(start: int, mean: float, lanes: int, register_lanes: int, line: int) -> int:

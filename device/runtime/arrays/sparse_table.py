@@ -1,7 +1,7 @@
 """What is known of sparse matrices on a board: features of a matrix → how to store it.
 
-A table is JSON of the schema edgekit.kb.spmv/2; kb/tables/spmv holds the kit's, `edgekit tune
-spmv` writes the user's. A look-up is exact, then the nearest row of equal spread and band, then
+A table is JSON of the schema edgekit.kb.spmv/2; kb/tables/spmv holds the kit's, `edgekit lab
+tune spmv` writes the user's. A look-up is exact, then the nearest row of equal spread and band, then
 the patent's rule; every answer says which.
 """
 
@@ -137,7 +137,7 @@ def read_table(path: Path) -> SpmvTable:
         if document["schema"] != SCHEMA:
             raise InputError(
                 f"{path}: expected schema {SCHEMA}, found {document['schema']}; "
-                "measure it again: edgekit tune spmv"
+                "measure it again: edgekit lab tune spmv"
             )
         rows = tuple(_row(row) for row in document["rows"])
         return SpmvTable(str(document["platform"]), rows)
@@ -146,7 +146,7 @@ def read_table(path: Path) -> SpmvTable:
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(
             f"{path}: expected a table of SpMV ({SCHEMA}), found: {error}; "
-            "measure it again: edgekit tune spmv"
+            "measure it again: edgekit lab tune spmv"
         ) from None
 
 

@@ -30,7 +30,7 @@ class Calibration:
 
 
 def calibration_file(board: BoardProfile) -> Path:
-    """The file of what `edgekit tune cost` measured on boards of a platform."""
+    """The file of what `edgekit lab tune cost` measured on boards of a platform."""
     return data_folder() / "cost" / f"{board.platform}.json"
 
 
@@ -89,5 +89,5 @@ def _number(value: Any) -> float:
 def _unreadable(path: Path, found: str) -> InputError:
     return InputError(
         f"{path}: expected measured costs ({SCHEMA}), found something else ({found}); "
-        "delete it, or measure again: edgekit tune cost"
+        "delete it, or measure again: edgekit lab tune cost"
     )

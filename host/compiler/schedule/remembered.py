@@ -42,7 +42,7 @@ def measured_order(problem: Problem, found: Found, row: OrderRow | None) -> tupl
     if row.searched != found.order or not _is_order(problem, row.order):
         return found, (
             f"searched; the search finds another order than when one was measured ({told}): "
-            "edgekit tune order measures anew"
+            "edgekit lab tune order measures anew"
         )
     gain = (1 - row.ratio) * _PERCENT
     why = f"measured: {gain:.1f} % less than the searched order ({told})"

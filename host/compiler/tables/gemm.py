@@ -17,7 +17,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def user_table(board: BoardProfile) -> Path:
-    """The file that `edgekit kb build` writes for a board."""
+    """The file that `edgekit lab kb build` writes for a board."""
     return user_file("gemm", board)
 
 
@@ -48,7 +48,7 @@ def left_out(table: KnowledgeBase, path: Path, board: BoardProfile) -> str:
     count, first = len(table.skipped), table.skipped[0]
     return (
         f"{path}: {count} of {count + len(table.rows) + len(table.operators)} rows are not used; "
-        f"the first, {first}; build the table again: edgekit kb build --board {board.name}, or "
+        f"the first, {first}; build the table again: edgekit lab kb build --board {board.name}, or "
         "remove it"
     )
 

@@ -216,7 +216,7 @@ def read_layouts(path: Path) -> LayoutTable:
     if not is_whole or min(c.cost for c in cases) <= 0:
         raise InputError(
             f"{path}: expected costs above 0 of {', '.join(KERNELS)}, found "
-            f"{', '.join(sorted(named)) or 'none'}; measure it again: edgekit tune layouts"
+            f"{', '.join(sorted(named)) or 'none'}; measure it again: edgekit lab tune layouts"
         )
     return LayoutTable(file.platform, file.unit, cases)
 
@@ -228,7 +228,7 @@ def _read(path: Path) -> _File:
         if schema != SCHEMA:
             raise InputError(
                 f"{path}: expected schema {SCHEMA}, found {schema}; "
-                "measure it again: edgekit tune layouts"
+                "measure it again: edgekit lab tune layouts"
             )
         return msgspec.json.decode(data, type=_File)
     except OSError as error:

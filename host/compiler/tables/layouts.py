@@ -38,7 +38,7 @@ def layout_table_of(board: BoardProfile) -> LayoutTable | None:
 
 
 def user_layout_table(board: BoardProfile) -> Path:
-    """The file that `edgekit tune layouts` writes."""
+    """The file that `edgekit lab tune layouts` writes."""
     return user_file("layouts", board)
 
 

@@ -1,5 +1,5 @@
 """Orders of operators that were measured on boards of a platform: the user's table, built of the
-history by `edgekit tune order` and `edgekit kb build`."""
+history by `edgekit lab tune order` and `edgekit lab kb build`."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ def orders_of(board: BoardProfile) -> Orders:
     except (OSError, msgspec.DecodeError) as error:
         raise InputError(
             f"{path}: expected a table of measured orders, found: {error}; build it anew: "
-            f"edgekit kb build --board {board.name}"
+            f"edgekit lab kb build --board {board.name}"
         ) from None
     if file.schema != _SCHEMA:
         raise InputError(
             f"{path}: expected {_SCHEMA}, found {file.schema}; build it anew: "
-            f"edgekit kb build --board {board.name}"
+            f"edgekit lab kb build --board {board.name}"
         )
     return {row.graph: row for row in file.rows}
 

@@ -16,7 +16,7 @@ from edgekit.kb.targets.board import BoardProfile
 
 
 def user_spmv_table(board: BoardProfile) -> Path:
-    """The file that `edgekit tune spmv` writes for a board."""
+    """The file that `edgekit lab tune spmv` writes for a board."""
     return user_file("spmv", board)
 
 

@@ -177,7 +177,7 @@ def _python(found: Probe) -> Finding:
 def _signatures(found: Probe) -> Finding:
     if found.ssh_keygen:
         return Finding("signatures", Verdict.OK, "ssh-keygen verifies them")
-    text = "no ssh-keygen, so the board refuses bundles unless it was added with --unsigned"
+    text = "no ssh-keygen, so the board refuses bundles unless it was added with --allow-unsigned"
     mend = "on the board: apt-get install openssh-client"
     return Finding("signatures", Verdict.WARN, text, mend)
 

@@ -117,8 +117,8 @@ class SharedStore:
             mark = self._fs.get_file_info(f"{self._base}/{_MARK}")
         if mark.type != pyarrow.fs.FileType.File:
             raise InputError(
-                f"{self.folder}: expected profiles that edgekit profile write keeps, found no "
-                f"{_MARK}; name what was its --to"
+                f"{self.folder}: expected profiles that edgekit profile server write keeps, found "
+                f"no {_MARK}; name its --store"
             )
         yield None, [Path(f"{self._base}/parts/{path}") for path in self.parts()]
 

@@ -2,7 +2,7 @@
 it.
 
 An engine that is not installed beside edgekit comes as wheels into a virtual environment in the
-cache folder (`edgekit cache clean` removes it): the user's own is left as it is. tflite-runtime
+cache folder (`edgekit cache --clean` removes it): the user's own is left as it is. tflite-runtime
 always lives there, with the NumPy 1 that it was built for.
 """
 

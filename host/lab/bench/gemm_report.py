@@ -1,4 +1,4 @@
-"""The results of `bench gemm` as one JSON document, schema edgekit.bench.gemm/2."""
+"""The results of `lab bench gemm` as one JSON document, schema edgekit.bench.gemm/2."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def estimated(estimate: ModelEstimate | None, subject: Subject) -> Verdict:
             1e3 * estimate.milliseconds(o.cost.cycles),
             "estimated",
             f"its estimated cycles: {bound_text(o.cost)}",
-            f"measure other methods by board time: edgekit tune model {_rest(subject)}",
+            f"measure other methods by board time: edgekit lab tune model {_rest(subject)}",
         )
         for o in sorted(estimate.operators, key=lambda o: -o.cost.cycles)[:SHOWN]
     )
@@ -202,7 +202,7 @@ def _small(timing: Benchmark, subject: Subject) -> _Reason:
     why += f"{share:.0%} of the time: what is around them counts"
     if timing.threads > 1:
         return "overhead", why, f"hand nothing out: {_bench(subject)} --threads 1"
-    return "overhead", why, f"other orders and fusions: edgekit tune order {_rest(subject)}"
+    return "overhead", why, f"other orders and fusions: edgekit lab tune order {_rest(subject)}"
 
 
 def _operator(
@@ -215,7 +215,7 @@ def _operator(
     subject: Subject,
 ) -> HotOperator:
     told = (operator.name, operator.op, operator.kernel, operator.share, operator.median_us)
-    tune = f"measure other methods: edgekit tune model {_rest(subject)}"
+    tune = f"measure other methods: edgekit lab tune model {_rest(subject)}"
     if made is None:
         why = "what it has to do is not known here, as another host compiled the release"
         return HotOperator(*told, "unknown", why, f"name the model: {_bench(subject)} --hotspots")
@@ -289,14 +289,14 @@ def _move_less(
     made = [decided[o.name] for o in operators if o.name in decided]
     heaviest = max(made, key=lambda o: int(o["bytes"]))
     if heaviest["precision"] != "f32":
-        return f"less memory between operators: {_bench(subject)} --order memory"
+        return f"less memory between operators: edgekit compile {_rest(subject)} --order memory"
     if subject.profile.computes_half:
         return f"half of the bytes: {_bench(subject)} --precision f16"
     fewer = ""
     if 2 * heaviest.get("constant_bytes", 0) > heaviest["bytes"]:
         fewer = _prune(heaviest, subject)
         if heaviest["op"] in _TO_QUANTIZE:
-            how = "--weights int8 --activations dynamic-outlier"
+            how = "--weights int8"
             return f"a quarter of the weights: {_bench(subject)} {how}{fewer}"
     return f"8 bits move a quarter: {_quantize(subject)}{fewer}"
 
@@ -316,11 +316,11 @@ def _multiply_less(made: Mapping[str, Any], timing: Benchmark, subject: Subject)
 def _fewer(timing: Benchmark, subject: Subject) -> str:
     if timing.threads > 1:
         return f"hand nothing out: {_bench(subject)} --threads 1"
-    return f"other orders: edgekit tune order {_rest(subject)}"
+    return f"other orders: edgekit lab tune order {_rest(subject)}"
 
 
 def _quantize(subject: Subject) -> str:
-    return f"edgekit quantize {subject.model} --data samples.npz{_on(subject)}"
+    return f"edgekit quantize {subject.model} --samples samples.npz{_on(subject)}"
 
 
 def _prune(made: Mapping[str, Any], subject: Subject) -> str:
@@ -328,7 +328,9 @@ def _prune(made: Mapping[str, Any], subject: Subject) -> str:
     the command says."""
     if made["op"] not in _TO_PRUNE:
         return ""
-    return f"; or leave weights out: edgekit prune {subject.model} --data samples.npz{_on(subject)}"
+    return (
+        f"; or leave weights out: edgekit prune {subject.model} --samples samples.npz{_on(subject)}"
+    )
 
 
 def _bench(subject: Subject) -> str:

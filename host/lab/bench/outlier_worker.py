@@ -1,4 +1,4 @@
-"""All contenders of `bench outlier` in one process, on the same cores.
+"""All contenders of `lab bench outlier` in one process, on the same cores.
 
     python -m edgekit.host.lab.bench.outlier_worker SETTINGS    {"threads", "cpus", "peers"} as JSON
 

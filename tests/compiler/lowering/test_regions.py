@@ -173,7 +173,7 @@ def test_a_broken_table_is_named(monkeypatch, tmp_path):
     kept = layout_table_of(board)
     assert kept is not None and kept.text() == _table().text() and left_out_error(kept) < 1e-3
     path.write_text(_table().text().replace("sparse", "spares"))
-    with pytest.raises(InputError, match=r"edgekit tune layouts"):
+    with pytest.raises(InputError, match=r"edgekit lab tune layouts"):
         layout_table_of(board)
     path.write_text("{")
     with pytest.raises(InputError, match="expected a table of layouts"):

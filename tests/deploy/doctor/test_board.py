@@ -50,7 +50,7 @@ def test_a_board_like_its_profile_is_all_well(probe: Probe, profile: str) -> Non
         ({"memory_bytes": None}, "memory", Verdict.WARN, "does not tell"),
         ({"disk_free_bytes": 1 << 20}, "disk", Verdict.WARN, "1 MiB"),
         ({"python": "3.8.10"}, "board python", Verdict.FAIL, "3.8.10"),
-        ({"ssh_keygen": False}, "signatures", Verdict.WARN, "--unsigned"),
+        ({"ssh_keygen": False}, "signatures", Verdict.WARN, "--allow-unsigned"),
         ({"clock": 100.0}, "clock", Verdict.WARN, "1970-01-01 00:01 UTC, 57 years behind"),
         ({"clock": NOW + 7200}, "clock", Verdict.WARN, "2 hours ahead"),
         ({"perf_event_paranoid": 3}, "perf", Verdict.INFO, "paranoid 3"),

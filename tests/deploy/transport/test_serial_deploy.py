@@ -98,7 +98,7 @@ def test_virtual_board_over_its_console(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("EDGEKIT_HOME", str(home))
     up("a57")
     try:
-        device = connect("a57", via="serial")
+        device = connect("a57", transport="serial")
         assert isinstance(device.transport, SerialTransport)
         bundle = compile_model(OKAY_NABU, board=device.profile)
         deployed = device.deploy(bundle)
@@ -106,7 +106,7 @@ def test_virtual_board_over_its_console(tmp_path: Path, monkeypatch: pytest.Monk
         assert deployed.release.health["max_difference"] == [0.0]
         assert len(deployed.bench().operators) == len(bundle.manifest.operators)
         device.transport.close()
-        over_ssh = connect("a57", via="ssh").status().current
+        over_ssh = connect("a57", transport="ssh").status().current
         assert over_ssh is not None
         assert over_ssh.id == bundle.manifest.id
     finally:

@@ -101,7 +101,7 @@ def test_a_token_that_is_revoked_is_told_once_and_nothing_is_lost(
     assert (beside.look(3), len(stored(server))) == (3, 0)
     (line,) = beside.told
     assert "401 an unknown or revoked token" in line
-    assert "on the host: edgekit profile enroll board" in line
+    assert "on the host: edgekit profile server enroll board" in line
     enrolled(server, beside)
     assert (beside.look(1), len(stored(server))) == (1, 3)
 

@@ -349,7 +349,9 @@ def test_a_writer_goes_on_after_trouble(
 
 
 def test_a_folder_that_is_no_shared_store_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"expected profiles that edgekit profile write keeps"):
+    with pytest.raises(
+        InputError, match=r"expected profiles that edgekit profile server write keeps"
+    ):
         query(SharedStore(str(tmp_path)), "FROM batches", 1)
     with pytest.raises(InputError, match="expected a folder or s3://BUCKET/FOLDER, found 'gs://x'"):
         SharedStore("gs://x")

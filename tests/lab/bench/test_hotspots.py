@@ -129,17 +129,17 @@ _CASES: dict[str, tuple[Verdict, str, str]] = {
     "memory, weights": (
         _judge(_timing(1000), _made("op0", 3_600_000, 900_000, op="fully_connected")),
         "memory",
-        "--weights int8 --activations dynamic-outlier",
+        "--weights int8",
     ),
     "memory, fewer weights": (
         _judge(_timing(1000), _made("op0", 3_600_000, 900_000)),
         "memory",
-        "; or leave weights out: edgekit prune m.tflite --data samples.npz --board pi",
+        "; or leave weights out: edgekit prune m.tflite --samples samples.npz --board pi",
     ),
     "memory, floats": (
         _judge(_timing(1000), _made("op0", 3_600_000, 900_000)),
         "memory",
-        "edgekit quantize m.tflite --data samples.npz --board pi",
+        "edgekit quantize m.tflite --samples samples.npz --board pi",
     ),
     "memory, 8 bits": (
         _judge(_timing(1000), _made("op0", 3_600_000, 900_000, "s8")),
@@ -169,17 +169,17 @@ _CASES: dict[str, tuple[Verdict, str, str]] = {
     "compute, floats": (
         _judge(_timing(1000, noise=None), _PRODUCT),
         "compute",
-        "edgekit quantize m.tflite --data samples.npz --board pi",
+        "edgekit quantize m.tflite --samples samples.npz --board pi",
     ),
     "compute, fewer weights": (
         _judge(_timing(1000, noise=None), _PRODUCT),
         "compute",
-        "; or leave weights out: edgekit prune m.tflite --data samples.npz --board pi",
+        "; or leave weights out: edgekit prune m.tflite --samples samples.npz --board pi",
     ),
     "kernel": (
         _judge(_timing(1000, 900), _PRODUCT, _made("op1", 100_000, 80_000_000)),
         "kernel",
-        "edgekit tune model m.tflite --board pi",
+        "edgekit lab tune model m.tflite --board pi",
     ),
     "unknown": (_judge(_timing(1000)), "unknown", "edgekit bench model m.tflite --board pi"),
 }

@@ -130,4 +130,4 @@ def test_a_file_that_cannot_be_read_is_named_in_one_line(text):
     calibration_file(BOARD).write_text(text)
     with pytest.raises(InputError) as error:
         calibration_of(BOARD)
-    assert "edgekit tune cost" in str(error.value) and "\n" not in str(error.value)
+    assert "edgekit lab tune cost" in str(error.value) and "\n" not in str(error.value)

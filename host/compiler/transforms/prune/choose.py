@@ -57,7 +57,7 @@ def _why(graph: Graph, node: Node, pattern: Pattern, every: bool) -> str:
         height, width = weights.shape[1:3]
         if (height, width) != (1, 1) or node.op.stride != (1, 1):
             kind = "strided" if (height, width) == (1, 1) else f"{height}x{width}"
-            return f"{kind}: sparse saves less there (--all)"
+            return f"{kind}: sparse saves less there (--all-layers)"
     inputs = weights.elements // weights.shape[0]
     if inputs > DEEPEST:
         return f"{inputs} inputs, more than {DEEPEST}"

@@ -14,9 +14,7 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.ir.types import Activation, Array, DType, Graph, Node, Tensor
 from edgekit.host.compiler.lowering.lower import lower
-from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.transforms.passes.compress import compress_weights
-from edgekit.host.errors import InputError
 from edgekit.kb.targets.board import load_board
 from tests.support.kernel_runs import build, run_here, x86_boards, x86_params
 from tests.support.outlier_graphs import tied
@@ -145,12 +143,6 @@ def test_groups_of_a_layer_are_one_call(board, size):
     graph = compress_weights(_layer(w, (9, 384)), "int4", size)
     (step,) = lower(graph, load_board(board)).lowered.steps
     assert len(step.calls) == 2  # split, and product
-
-
-@pytest.mark.parametrize("given", [{"weights": "int8"}, {"activations": "dynamic-outlier"}])
-def test_one_is_not_without_the_other(given):
-    with pytest.raises(InputError, match="give both"):
-        CompileOptions(**given)
 
 
 def _files() -> list[Path]:

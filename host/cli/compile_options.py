@@ -1,0 +1,162 @@
+"""The options that `CompileOptions` declares, for every command that compiles a model."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, fields
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from edgekit.host.cli.options import byte_count
+from edgekit.host.compiler.options import (
+    ASKED,
+    Asked,
+    CompileOptions,
+    Precision,
+    Shapes,
+    Tie,
+    variants_of,
+)
+from edgekit.host.errors import InputError
+
+_LEAST = {"random_seed": 0, "threads": 1}
+_PARAMETER = "options"
+
+Command = Callable[..., int | None]
+
+
+def takes_compile_options(compiles: bool = False) -> Callable[[Command], Command]:
+    """Gives a command, in place of its parameter `options`, one option for each field.
+
+    `compiles`: the command is `compile`, which has those options too that go into a release only.
+    """
+
+    def decorate(command: Command) -> Command:
+        wanted = tuple(f for f in _asked() if compiles or not _of(f).compile_only)
+        signature = inspect.signature(command, eval_str=True)
+        parameters: list[inspect.Parameter] = []
+        for parameter in signature.parameters.values():
+            own = parameter.name == _PARAMETER
+            parameters += map(_parameter, wanted) if own else [parameter]
+
+        def with_options(**given: Any) -> int | None:
+            values = {f.name: given.pop(f.name) for f in wanted}
+            return command(**given, **{_PARAMETER: _options(values)})
+
+        with_options.__doc__, with_options.__name__ = command.__doc__, command.__name__
+        with_options.__annotations__ = {p.name: p.annotation for p in parameters}
+        with_options.__signature__ = signature.replace(  # type: ignore[attr-defined]
+            parameters=parameters
+        )
+        return with_options
+
+    return decorate
+
+
+def option_names() -> tuple[str, ...]:
+    """Every option that a compile may have, as it is written."""
+    return tuple(map(_flag, _asked()))
+
+
+def words_of(options: CompileOptions) -> list[str]:
+    """The options as words of a command line; without `samples`, which name files of this host."""
+    words: list[str] = []
+    for each in _asked():
+        if each.name == "samples" or _of(each).compile_only:
+            continue
+        value = getattr(options, each.name)
+        if each.name == "shapes":
+            texts = [text for one in (value, *options.more_shapes) for text in _shape_words(one)]
+        elif each.name == "states":
+            texts = [f"{tie.input}={tie.output}" for tie in value]
+        else:
+            texts = [] if value == each.default else [str(value)]
+        words += [word for text in texts for word in (_flag(each), text)]
+    return words
+
+
+def input_shapes(given: list[str] | None) -> tuple[Shapes, ...]:
+    """The values of --input-shape by input, for one variant after the other."""
+    shapes: dict[str, list[tuple[int, ...]]] = {}
+    for text in given or ():
+        name, _, sizes = text.rpartition("=")
+        parts = sizes.split(",")
+        if not name or not all(p.strip().isdecimal() and int(p) > 0 for p in parts):
+            raise InputError(
+                f"--input-shape: expected NAME=1,3,224,224 with sizes of at least 1, found {text}"
+            )
+        shapes.setdefault(name, []).append(tuple(int(p) for p in parts))
+    return variants_of(shapes)
+
+
+def one_input_shape(given: list[str] | None) -> Shapes:
+    """The values of --input-shape where a command takes one per input."""
+    first, *more = input_shapes(given)
+    if more:
+        raise InputError(
+            f"--input-shape: expected each input once, found {len(more) + 1} shapes of one; "
+            "give one at a time"
+        )
+    return first
+
+
+def _options(given: Mapping[str, Any]) -> CompileOptions:
+    values = dict(given)
+    shapes, *more = input_shapes(values["shapes"])
+    values |= {"shapes": shapes, "more_shapes": tuple(more)}
+    values["memory_limit"] = byte_count(values["memory_limit"])
+    values["states"] = tuple(map(_tie, values["states"] or ()))
+    return CompileOptions(**values)
+
+
+def _tie(text: str) -> Tie:
+    name, _, output = text.partition("=")
+    return Tie(name, output)
+
+
+def _shape_words(shapes: Shapes) -> list[str]:
+    return [f"{name}={','.join(map(str, sizes))}" for name, sizes in shapes.items()]
+
+
+def _asked() -> tuple[Field[Any], ...]:
+    return tuple(f for f in fields(CompileOptions) if ASKED in f.metadata)
+
+
+def _of(each: Field[Any]) -> Asked:
+    asked: Asked = each.metadata[ASKED]
+    return asked
+
+
+def _flag(each: Field[Any]) -> str:
+    return _of(each).flag or f"--{each.name.replace('_', '-')}"
+
+
+def _typer_option(each: Field[Any]) -> Any:
+    asked = _of(each)
+    return typer.Option(
+        _flag(each),
+        metavar=asked.metavar or None,
+        min=_LEAST.get(each.name),
+        show_default=isinstance(each.default, str | int) and each.default != "",
+        help=asked.help,
+    )
+
+
+def _parameter(each: Field[Any]) -> inspect.Parameter:
+    """The field as a parameter that typer makes an option of."""
+    text = {"shapes": list[str] | None, "states": list[str] | None, "memory_limit": str | None}
+    kind = text.get(each.name) or get_type_hints(CompileOptions)[each.name]
+    plain = each.name in text or each.default is MISSING
+    return inspect.Parameter(
+        each.name,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        default=None if plain else each.default,
+        annotation=Annotated[kind, _typer_option(each)],
+    )
+
+
+_FIELDS = {f.name: f for f in fields(CompileOptions)}
+InputShapes = Annotated[list[str] | None, _typer_option(_FIELDS["shapes"])]
+PrecisionOption = Annotated[Precision, _typer_option(_FIELDS["precision"])]

@@ -1,0 +1,43 @@
+"""`edgekit lab`: kernels measured, methods tuned, and the knowledge base that comes of it."""
+
+from __future__ import annotations
+
+import typer
+
+from edgekit.host.cli import (
+    bench_gemm,
+    bench_nna,
+    bench_outlier,
+    bench_spmm,
+    bench_spmv,
+    kb,
+    tune,
+)
+from edgekit.host.cli.options import examples
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command group to the application."""
+    group = typer.Typer(
+        help="Measure kernels, tune methods, and build the knowledge base.",
+        epilog=examples(
+            "edgekit lab bench gemm --peers",
+            "edgekit lab tune model models/okay_nabu.tflite --board rpi4",
+            "edgekit lab kb lookup --board a57 --gemm 500,1600,30",
+        ),
+        rich_markup_mode=None,
+    )
+    bench = typer.Typer(
+        help="Measure kernels on a board.",
+        epilog=examples(
+            "edgekit lab bench gemm --peers",
+            "edgekit lab bench nna --shape 64,576,1024 --board nna2",
+        ),
+        rich_markup_mode=None,
+    )
+    for each in (bench_gemm, bench_spmm, bench_spmv, bench_nna, bench_outlier):
+        each.register(bench)
+    group.add_typer(bench, name="bench")
+    tune.register(group)
+    kb.register(group)
+    app.add_typer(group, name="lab")
