@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from edgekit.device.runtime.agent.specs import PlacementSpec
+    from edgekit.host.compiler.artifact import Artifact
     from edgekit.host.deploy.bundle import Bundle
     from edgekit.host.fleet.report import Report
 
@@ -163,9 +164,7 @@ def compile_bundle(
     """Compiles `model` for `board`, saying so, and signs it; writes to `explain` what was chosen
     and why, and to `html` the same as a page, with what operators are expected to take."""
     from edgekit.host.cli.output import note
-    from edgekit.host.cli.progress import working
     from edgekit.host.common.files import write_whole
-    from edgekit.host.compiler.driver import compile_variants
     from edgekit.host.compiler.explain import explained_variants
     from edgekit.host.deploy.bundle import build_bundle, sign_bundle
     from edgekit.host.deploy.connections import profile_of
@@ -175,10 +174,7 @@ def compile_bundle(
     profile = load_board(profile_of(board))
     if explain is not None:
         _check_target(explain, model)
-    with working(f"compiling {model.name} for {board}"):
-        first, *others = compile_variants(model, profile, options=options)
-    for text in first.notes:
-        note(f"{model.name}: {text}")
+    first, *others = _compiled(model, board, options)
     explained = explained_variants(first, others)
     if explain is not None:
         write_whole(explain, json.dumps(explained, indent=1).encode() + b"\n")
@@ -190,6 +186,37 @@ def compile_bundle(
         note(f"{model.name}: NNA: {text}")
     write_pages(html, None, lambda: _report_of(release, profile.name, explanations))
     return bundle
+
+
+def unsigned_bundle(file: Path, board: str, counter: int | None, options: CompileOptions) -> Bundle:
+    """What `load_bundle` gives, but unsigned, and made without writing anything that stays."""
+    from edgekit.host.common.checked_files import scratch_of
+    from edgekit.host.common.paths import cache_folder
+    from edgekit.host.deploy.bundle import build_bundle
+    from edgekit.host.deploy.connections import profile_of
+    from edgekit.kb.targets.board import load_board
+
+    if file_kind(file) is Kind.BUNDLE:
+        return load_bundle(file, board, counter, options)
+    with scratch_of(cache_folder()) as cache:
+        first, *others = _compiled(file, board, options, cache)
+    return build_bundle(first, load_board(profile_of(board)), counter or 0, others)
+
+
+def _compiled(
+    model: Path, board: str, options: CompileOptions, cache: Path | None = None
+) -> tuple[Artifact, ...]:
+    from edgekit.host.cli.output import note
+    from edgekit.host.cli.progress import working
+    from edgekit.host.compiler.driver import compile_variants
+    from edgekit.host.deploy.connections import profile_of
+    from edgekit.kb.targets.board import load_board
+
+    with working(f"compiling {model.name} for {board}"):
+        made = compile_variants(model, load_board(profile_of(board)), cache, options)
+    for text in made[0].notes:
+        note(f"{model.name}: {text}")
+    return made
 
 
 def _report_of(release: str, board_type: str, explanations: list[Mapping[str, Any]]) -> Report:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgekit.device.runtime.agent.specs import LossSpec
-from edgekit.host.cli.compile import load_bundle
+from edgekit.host.cli.compile import load_bundle, unsigned_bundle
 from edgekit.host.cli.compile_options import takes_compile_options
 from edgekit.host.cli.options import (
     Board,
@@ -92,14 +92,15 @@ def deploy(
     name = board_name(board)
     path = model_file(model, name)
     device = connect(name, transport=transport).named(model_name)
-    bundle = load_bundle(path, device.profile, counter, options)
     if dry_run:
+        bundle = unsigned_bundle(path, device.profile, counter, options)
         plan = device.plan(bundle, allow_downgrade=allow_downgrade, application=not no_application)
         if as_json:
             emit(plan_document(device, plan))
         else:
             show_plan(device, plan)
         return
+    bundle = load_bundle(path, device.profile, counter, options)
     release = put_into_service(device, bundle, allow_downgrade, not no_application)
     timing = device.bench(threads=threads, cluster=cluster or "", seconds=_BENCH_SECONDS)
     if release.application and timing.release != release.id:

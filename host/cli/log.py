@@ -9,6 +9,10 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import logging
 
 _BYTES = 1 << 20
 _OLDER = 2  # files of that size that are kept beside the newest
@@ -29,6 +33,26 @@ def start(arguments: Sequence[str], verbose: bool) -> None:
     if not arguments or any(a in _QUIET for a in arguments) or "_EDGEKIT_COMPLETE" in os.environ:
         return
     import logging
+
+    logger = logging.getLogger("edgekit")
+    for old in tuple(logger.handlers):
+        logger.removeHandler(old)
+        old.close()
+    logger.setLevel(logging.DEBUG)
+    logger.propagate = False
+    # A dry run writes nothing, not even what it did.
+    logger.addHandler(logging.NullHandler() if "--dry-run" in arguments else _file_handler())
+    shown = logging.StreamHandler(sys.stderr)
+    shown.setLevel(logging.DEBUG if verbose else logging.WARNING)
+    shown.setFormatter(logging.Formatter("edgekit: %(message)s"))
+    shown.addFilter(lambda record: record.levelno < logging.ERROR)  # errors have their line
+    logger.addHandler(shown)
+    logger.info("edgekit %s", shlex.join(arguments))
+
+
+def _file_handler() -> logging.Handler:
+    """What writes to the log; nothing does where that is impossible."""
+    import logging
     from logging.handlers import RotatingFileHandler
 
     class Patient(RotatingFileHandler):
@@ -37,28 +61,16 @@ def start(arguments: Sequence[str], verbose: bool) -> None:
         def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
             del record
 
-    logger = logging.getLogger("edgekit")
-    for old in tuple(logger.handlers):
-        logger.removeHandler(old)
-        old.close()
-    logger.setLevel(logging.DEBUG)
-    logger.propagate = False
     try:
         path = log_file()
         path.parent.mkdir(parents=True, exist_ok=True)
         handler = Patient(path, maxBytes=_BYTES, backupCount=_OLDER, delay=True)
-        handler.setFormatter(
-            logging.Formatter("%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s")
-        )
-        logger.addHandler(handler)
     except OSError:
-        logger.addHandler(logging.NullHandler())
-    shown = logging.StreamHandler(sys.stderr)
-    shown.setLevel(logging.DEBUG if verbose else logging.WARNING)
-    shown.setFormatter(logging.Formatter("edgekit: %(message)s"))
-    shown.addFilter(lambda record: record.levelno < logging.ERROR)  # errors have their line
-    logger.addHandler(shown)
-    logger.info("edgekit %s", shlex.join(arguments))
+        return logging.NullHandler()
+    handler.setFormatter(
+        logging.Formatter("%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s")
+    )
+    return handler
 
 
 def failed(error: Exception, code: int) -> None:

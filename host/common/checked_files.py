@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -47,6 +48,19 @@ def _sweep(folder: Path) -> None:
             shutil.rmtree(left, ignore_errors=True)
     finally:
         os.close(descriptor)
+
+
+@contextlib.contextmanager
+def scratch_of(cache: Path) -> Iterator[Path]:
+    """A temporary cache that begins with what is in `cache`, in which nothing is written."""
+    with tempfile.TemporaryDirectory(prefix="edgekit-") as name:
+        for folder in (cache / kind for kind in ("objects", "golden")):
+            own = Path(name) / folder.name
+            own.mkdir()
+            for file in folder.iterdir() if folder.is_dir() else ():
+                if file.is_file() and file.name != USERS:
+                    (own / file.name).symlink_to(file)
+        yield Path(name)
 
 
 def put_checked(made: Path, path: Path) -> None:

@@ -73,7 +73,7 @@ def compile_variants(
     weights, made = WeightsFile(), []
     for each in options.each_variant():
         with _naming_shapes(each.shapes if options.more_shapes else {}):
-            graph, passed = prepare(model, board, each)
+            graph, passed = prepare(model, board, each, cache)
             made.append(build_graph(graph, passed, digest, board, cache, each, weights))
     return tuple(made)
 
@@ -90,7 +90,10 @@ def _naming_shapes(shapes: Shapes) -> Iterator[None]:
 
 
 def prepare(
-    model: Path, board: BoardProfile, options: CompileOptions = DEFAULT_OPTIONS
+    model: Path,
+    board: BoardProfile,
+    options: CompileOptions = DEFAULT_OPTIONS,
+    cache: Path | None = None,
 ) -> tuple[Graph, Made]:
     """The graph as it was imported (and quantized, if asked for), and what passes made of it, ready
     for scheduling."""
@@ -101,7 +104,7 @@ def prepare(
         graph, lost = quantized.graph, quantized.report.loss
     elif options.samples is not None:
         samples = read_samples(options.samples, graph)
-    imported, made = prepare_graph(graph, board, options, samples=samples)
+    imported, made = prepare_graph(graph, board, options, samples=samples, cache=cache)
     return imported, replace(made, lost=lost)
 
 
@@ -111,11 +114,13 @@ def prepare_graph(
     options: CompileOptions = DEFAULT_OPTIONS,
     table: KnowledgeBase | None = None,
     samples: Sequence[Mapping[str, Array]] = (),
+    cache: Path | None = None,
 ) -> tuple[Graph, Made]:
     """`prepare` of what an importer made, with the methods of `table`, by default the board's, and
     weights of few bits fitted to `samples`, inputs by name."""
     rows = table_of(board) if table is None else table
-    target = Target(board, options, memory_limit(board, options), rows, samples)
+    limit, golden = memory_limit(board, options), (cache or cache_folder()) / "golden"
+    target = Target(board, options, limit, rows, golden, samples)
     work = run_pipeline(source, target)
     notes = (*source.notes, *work.notes)
     made = Made(

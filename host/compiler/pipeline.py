@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
-from edgekit.host.common.paths import cache_folder
 from edgekit.host.compiler.artifact import Golden
 from edgekit.host.compiler.fit import fit
 from edgekit.host.compiler.golden.half import half_loss, overflows, sample_note
@@ -36,13 +36,15 @@ HALF_LOSS = 0.02  # of an output's largest value: what --precision auto allows
 
 @dataclass(frozen=True)
 class Target:
-    """What a graph is made for; `limit`: of memory, in bytes; `table`: of methods; `samples`:
+    """What a graph is made for; `limit`: of memory, in bytes; `table`: of methods; `golden`: where
+    golden outputs are kept; `samples`:
     inputs of the graph that weights of few bits are fitted to."""
 
     board: BoardProfile
     options: CompileOptions
     limit: int | None
     table: KnowledgeBase
+    golden: Path
     samples: Sequence[Mapping[str, Array]] = ()
 
 
@@ -165,7 +167,7 @@ def _half_precision(work: Work, target: Target) -> Work:
     graph = to_half(work.graph, threads=target.options.threads or 1)
     if graph is work.graph:
         return _all_f32(work) if asked == "f16" or _has_float_matrices(graph) else work
-    if why := _lost(asked, work.graph, golden_of(graph, cache_folder() / "golden")):
+    if why := _lost(asked, work.graph, golden_of(graph, target.golden)):
         return replace(work, notes=(*work.notes, f"f32: {why}"))
     return replace(work.then("to_half", graph), imported=graph, exact=work.graph)
 

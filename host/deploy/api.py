@@ -197,12 +197,11 @@ class Device:
         allow_downgrade: bool = False,
         application: bool = True,
     ) -> DeployPlan:
-        """What `deploy` would send, without changing what runs."""
+        """What `deploy` would do; nothing is written, here or on the board."""
         return release.plan_deploy(
             self.transport,
             _bundle(bundle),
             allow_downgrade,
-            self._own,
             self.model_name,
             application,
         )

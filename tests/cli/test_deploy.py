@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from edgekit.host.common.checked_files import scratch_of
 from edgekit.host.deploy.bundle import Bundle, sign_bundle
 from edgekit.host.lab.history.store import History
 
@@ -40,6 +41,57 @@ def test_older_counter_needs_leave(edgekit: Any, ekb: Any) -> None:
         assert "--allow-downgrade" in done.complaint
     assert edgekit("deploy", old, "--allow-downgrade").code == 0
     assert edgekit("status", "--json").document["current"]["counter"] == 4
+
+
+def tree(folder: Path) -> dict[str, tuple[int, float, bytes]]:
+    """Everything below a folder: mode, time of the last change, content or where a link leads."""
+    found = {}
+    for path in (folder, *folder.rglob("*")):
+        seen = path.lstat()
+        data = str(path.readlink()).encode() if path.is_symlink() else b""
+        data = path.read_bytes() if path.is_file() and not path.is_symlink() else data
+        found[str(path)] = (seen.st_mode, seen.st_mtime, data)
+    return found
+
+
+@pytest.mark.parametrize("more", [(), ("--name", "wake"), ("--allow-downgrade", "--json")])
+def test_a_dry_run_of_a_model_writes_nothing(
+    edgekit: Any, home: Path, tmp_path: Path, face_model: Path, more: tuple[str, ...]
+) -> None:
+    before = tree(tmp_path)  # a fresh EDGEKIT_HOME, and the folder one works in
+    done = edgekit("deploy", face_model.with_name("okay_nabu.tflite"), "--dry-run", *more)
+    assert (done.code, tree(tmp_path)) == (0, before)
+
+
+def test_a_dry_run_over_what_is_deployed_and_damaged_writes_nothing(
+    edgekit: Any, tmp_path: Path, ekb: Any
+) -> None:
+    old, new = ekb(), ekb('TINY_NAME="new"')
+    assert edgekit("deploy", old).code == 0
+    board = tmp_path / "home" / "boards" / "local"
+    (board / "current" / "weights.bin").write_bytes(b"damaged")
+    left = board / "incoming" / new.stem
+    left.mkdir(parents=True)
+    (left / "model.so").write_bytes(b"half")
+    (board / "pending.json").write_text("{")
+    before = tree(tmp_path)
+    done = edgekit("deploy", new, "--dry-run", "--json")
+    assert (done.code, tree(tmp_path)) == (0, before)
+    assert set(done.document["send"]) >= {"model.so", "weights.bin"}
+
+
+def test_a_dry_run_compiles_in_a_cache_of_its_own(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    (cache / "objects").mkdir(parents=True)
+    (cache / "objects" / "one.o").write_bytes(b"1")
+    before = tree(cache)
+    with scratch_of(cache) as scratch:
+        assert (scratch / "objects" / "one.o").read_bytes() == b"1"
+        (scratch / "made").write_bytes(b"2")
+        (scratch / "made").replace(scratch / "objects" / "one.o")
+        (scratch / "objects" / "two.o").write_bytes(b"2")
+    assert not scratch.exists()
+    assert tree(cache) == before
 
 
 def test_last_words_of_an_unhealthy_release_are_shown(edgekit: Any, ekb: Any) -> None:

@@ -110,6 +110,12 @@ def _plan(options: argparse.Namespace) -> Document:
     return plan_answer(_store(options), _session(options), options)
 
 
+def _preview(options: argparse.Namespace) -> Document:
+    from edgekit.device.runtime.agent.plan import preview_answer
+
+    return preview_answer(_store(options), sys.stdin.buffer.read(options.bytes), options)
+
+
 def _apply(options: argparse.Namespace) -> Document:
     from edgekit.device.runtime.agent.release import apply
     from edgekit.device.runtime.agent.session import alone
@@ -359,6 +365,10 @@ def _parser() -> argparse.ArgumentParser:
         if name == "plan":
             sub.add_argument("--sent", action="store_true", help="its manifest was just sent")
             sub.add_argument("--unless-application", action="store_true", help="only name it then")
+    sub = command("preview", _preview, "what `plan` would answer to the manifest on stdin")
+    sub.add_argument("bytes", type=positive, help="of the manifest")
+    sub.add_argument("--allow-downgrade", action="store_true")
+    sub.add_argument("--unless-application", action="store_true", help="only name it then")
     sub = command("golden", _golden, "the health check itself, in this process")
     sub.add_argument("--folder", type=Path, required=True)
     sub.add_argument("--seconds", type=positive, default=60)

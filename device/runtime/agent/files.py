@@ -36,12 +36,13 @@ class FilePlan:
     disk_needed_bytes: int
 
 
-def plan_files(store: Store, manifest: Manifest) -> FilePlan:
-    """Compares by hash; IncompatibleError if the disk has no room for what is missing."""
+def plan_files(store: Store, manifest: Manifest, mend: bool = True) -> FilePlan:
+    """Compares by hash; IncompatibleError if the disk has no room for what is missing. Without
+    `mend`, a damaged file that was sent stays."""
     current = store.links().current
     if current == manifest.id and Install(store, manifest).intact():
         return FilePlan(manifest.id, current, True, (), 0)
-    found = locate(store, manifest, must=False)
+    found = locate(store, manifest, must=False, mend=mend)
     missing = [f for f in manifest.files if f.path not in found]
     needed = sum(f.bytes for f in missing) + SPARE_BYTES
     check_disk(store, needed)
@@ -57,12 +58,12 @@ def check_disk(store: Store, needed: int) -> None:
         )
 
 
-def locate(store: Store, manifest: Manifest, must: bool) -> Dict[str, Path]:
+def locate(store: Store, manifest: Manifest, must: bool, mend: bool = True) -> Dict[str, Path]:
     """A whole copy of each file: among those sent, or in a release that has the same. The runtime
     is taken from where the host put its own, too.
 
-    With `must`, TransferError names the first file that has none; a damaged one that was sent
-    is removed, so that it is sent again.
+    With `must`, TransferError names the first file that has none; with `mend`, a damaged one that
+    was sent is removed, so that it is sent again.
     """
     known = _installed_by_hash(store)
     sent = store.incoming / manifest.id
@@ -76,7 +77,7 @@ def locate(store: Store, manifest: Manifest, must: bool) -> Dict[str, Path]:
             found[entry.path] = source
         elif must:
             raise _damaged(sent / entry.path, entry)
-        else:
+        elif mend:
             (sent / entry.path).unlink(missing_ok=True)
     return found
 

@@ -6,8 +6,9 @@ import argparse
 from dataclasses import asdict
 from typing import Optional
 
+from edgekit.device.runtime.agent.manifest import parse_manifest
 from edgekit.device.runtime.agent.probe import probe
-from edgekit.device.runtime.agent.release import plan
+from edgekit.device.runtime.agent.release import plan, preview
 from edgekit.device.runtime.agent.session import Session
 from edgekit.device.runtime.agent.signing import trust
 from edgekit.device.runtime.agent.status import application_in_service
@@ -40,5 +41,22 @@ def plan_answer(store: Store, session: Optional[Session], options: argparse.Name
         "probe": asdict(probe(options.root)),
         "trust": asdict(trust(store)),
         "application": application,
+        "plan": found and asdict(found),
+    }
+
+
+def preview_answer(store: Store, manifest: bytes, options: argparse.Namespace) -> Document:
+    """The same for a manifest that came with the question. Nothing on the board changes: what is
+    odd here stays until somebody deploys."""
+    current = store.links().current
+    application = application_in_service(store)
+    found = None
+    if not (application and options.unless_application):
+        found = preview(store, parse_manifest(manifest), options.allow_downgrade)
+    return {
+        "schema": "edgekit.preview/1",
+        "probe": asdict(probe(options.root)),
+        "application": application,
+        "current": current,
         "plan": found and asdict(found),
     }

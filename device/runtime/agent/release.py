@@ -103,6 +103,12 @@ def plan(
     return found
 
 
+def preview(store: Store, manifest: Manifest, allow_downgrade: bool) -> FilePlan:
+    """What `plan` would find for a manifest that was not sent; changes nothing here."""
+    _check_fit(store, manifest, allow_downgrade)
+    return plan_files(store, manifest, mend=False)
+
+
 def apply(
     store: Store, release: str, check: HealthCheck, on_state: OnState, allow_downgrade: bool = False
 ) -> Outcome:

@@ -12,7 +12,7 @@ counters.json            the highest counter of each model; see counters.py
 watch/                   of applications; see application/watch.py
 app/                     of the application of the release; see app_folder.py
 leftovers.json           files of hosts that may be gone; removed if still there next time
-named/<name>/            the same again, for a model beside the others: `deploy --as NAME`
+named/<name>/            the same again, for a model beside the others: `deploy --name NAME`
 trusted_keys, unsigned   whose releases are taken; see signing.py
 bytecode/                of the runtimes, for all models; see bytecode.py
 """
@@ -105,7 +105,8 @@ class Store:
         """What this user may still write to the disk that holds the root."""
         import shutil  # loads libraries for compression, which most starts do without
 
-        return shutil.disk_usage(self.root).free
+        root = self.root.absolute()
+        return shutil.disk_usage(next(p for p in (root, *root.parents) if p.exists())).free
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:

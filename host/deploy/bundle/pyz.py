@@ -21,9 +21,7 @@ _FIRST = (
     "runtime/application/__init__.py",
 )
 
-# The link `current` may be swapped while this starts: modules must all come from one file.
-_START = b"""import os
-import sys
+CHECK_PYTHON = """import sys
 
 if sys.version_info < (3, 9):
     sys.stdout.write(
@@ -31,6 +29,12 @@ if sys.version_info < (3, 9):
         'found %d.%d; install a newer python3"}}\\n' % sys.version_info[:2]
     )
     sys.exit(5)
+"""
+
+# The link `current` may be swapped while this starts: modules must all come from one file.
+_START = (
+    CHECK_PYTHON.encode()
+    + b"""import os
 
 sys.path[0] = os.path.realpath(sys.path[0])
 
@@ -47,6 +51,7 @@ except KeyboardInterrupt:
     pass  # the answer was given
 sys.exit(code)
 """
+)
 
 # For programs on the board that have this file on their path. All of it is imported at once: the
 # file may be gone when a later release has come.

@@ -33,6 +33,12 @@ def host_key() -> SigningKey:
     return signing_key(data_folder() / "keys")
 
 
+def known_key() -> SigningKey | None:
+    """The same, or None if it was not made yet."""
+    folder = data_folder() / "keys"
+    return signing_key(folder) if folder.exists() else None
+
+
 def signing_key(folder: Path) -> SigningKey:
     """The key pair in `folder`, which is made if it is not there."""
     if not folder.exists():

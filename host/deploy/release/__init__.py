@@ -11,10 +11,11 @@ from edgekit.host.deploy.release.application import (
     with_application,
 )
 from edgekit.host.deploy.release.count import InstructionCount, count_instructions
-from edgekit.host.deploy.release.deploy import deploy, plan_deploy
+from edgekit.host.deploy.release.deploy import deploy
 from edgekit.host.deploy.release.enroll import enroll, enroll_host, enroll_unsigned
 from edgekit.host.deploy.release.inference import Session, open_session
 from edgekit.host.deploy.release.noise import check_quiet, refuse_noise, why_noisy
+from edgekit.host.deploy.release.preview import plan_deploy
 from edgekit.host.deploy.release.probed import probe
 from edgekit.host.deploy.release.runtime import QUICK_SECONDS, check_name
 from edgekit.host.deploy.release.types import (

@@ -74,6 +74,13 @@ class PlanAnswer(TypedDict):
     plan: FilesAnswer | None
 
 
+class PreviewAnswer(TypedDict):
+    probe: ProbeAnswer
+    application: Text
+    current: Id | None
+    plan: FilesAnswer | None
+
+
 class StateAnswer(TypedDict):
     state: Text
     ms: Time
@@ -352,6 +359,7 @@ ANSWERS: Mapping[str, type] = {
     "plan": PlanAnswer,
     "apply": OutcomeAnswer,
     "activate": OutcomeAnswer,
+    "preview": PreviewAnswer,
     "rollback": OutcomeAnswer,
     "report-failure": AnyAnswer,  # programs on the board ask for it
     "placement": AnyAnswer,  # and for this

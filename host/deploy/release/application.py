@@ -27,8 +27,9 @@ from edgekit.device.runtime.agent.specs import safe_path
 from edgekit.device.runtime.errors import DeviceError
 from edgekit.device.version import VERSION
 from edgekit.host.deploy.bundle import Bundle, runtime_pyz, sign_bundle
+from edgekit.host.deploy.bundle.sign import known_key
 from edgekit.host.deploy.release.answers import Document
-from edgekit.host.deploy.release.runtime import QUICK_SECONDS, BoardRuntime, check_name
+from edgekit.host.deploy.release.runtime import QUICK_SECONDS, BoardRuntime, check_name, root_of
 from edgekit.host.deploy.release.types import ApplicationState
 from edgekit.host.deploy.transport import Transport
 from edgekit.host.errors import InputError, TransferError
@@ -87,6 +88,11 @@ def read_application(folder: Path) -> Application:
 
 def with_application(bundle: Bundle, application: Application) -> Bundle:
     """The bundle with this application in place of another or none, signed anew."""
+    return sign_bundle(unsigned_with(bundle, application))
+
+
+def unsigned_with(bundle: Bundle, application: Application) -> Bundle:
+    """The same without a signature."""
     if bundle.manifest.kit_version != VERSION:
         raise InputError(
             f"expected a model that this edgekit ({VERSION}) compiled, found one of "
@@ -108,45 +114,51 @@ def with_application(bundle: Bundle, application: Application) -> Bundle:
     except DeviceError as error:
         raise InputError(f"{SETTINGS}: {str(error).partition(';')[0]}") from None
     files = _Both({RUNTIME: runtime}, _Both(application.files, bundle.files))
-    return sign_bundle(Bundle(checked, files))
+    return Bundle(checked, files)
 
 
-def with_deployed_application(bundle: Bundle, transport: Transport, name: str = "") -> Bundle:
-    """The bundle with the application of what is deployed. InputError if that release is not of
-    this host's."""
+def deployed_application(
+    transport: Transport, name: str = "", current: str | None = None
+) -> Application | None:
+    """The application of what is deployed, None if it has none. InputError if that release is not
+    of this host's. `current` is its id, if it is known."""
     instead = "install the application with the model, or leave it: --no-application"
-    manifest = deployed_bundle(transport, name, instead).manifest
+    manifest = deployed_bundle(transport, name, instead, current).manifest
     spec = manifest.application
     if spec is None:  # the board went back from a damaged release just now
-        return bundle
+        return None
     entries = tuple(map(manifest.file, spec.files))
-    application = Application(spec, entries, _OnBoard(transport.board, spec.files, instead))
-    return with_application(bundle, application)
+    return Application(spec, entries, _OnBoard(transport.board, spec.files, instead))
 
 
 def deployed_bundle(
-    transport: Transport, name: str = "", instead: str = "name the model behind the folder"
+    transport: Transport,
+    name: str = "",
+    instead: str = "name the model behind the folder",
+    current: str | None = None,
 ) -> Bundle:
     """What is deployed, without its files: those the board has. InputError if nothing is, or if
     this host did not sign it, for then it must not sign it with something else either; it says
-    what to do `instead`."""
-    runtime = BoardRuntime(transport, name)
-    current = runtime.call("status", "--quick")["current"]
+    what to do `instead`. The board is asked which release that is unless `current` says so."""
+    if current is None:
+        found = BoardRuntime(transport, name).call("status", "--quick")["current"]
+        current = found and found["id"]
     if current is None:
         raise InputError(
             f"board '{transport.board}': expected a deployed model, found none; deploy one, or "
             "name one behind the folder"
         )
-    folder = f"{runtime.root}/releases/{current['id']}".removeprefix("./")
+    folder = f"{root_of(name)}/releases/{current}".removeprefix("./")
     try:
         data = transport.get(f"{folder}/{MANIFEST}", deadline=QUICK_SECONDS)
         signature = transport.get(f"{folder}/{SIGNATURE}", deadline=QUICK_SECONDS)
         manifest = parse_manifest(data)
     except (TransferError, DeviceError) as error:
         raise _not_ours(transport.board, str(error).partition(";")[0], instead) from None
-    own = sign_bundle(Bundle(manifest, {}))
+    key = known_key()
+    own = key and sign_bundle(Bundle(manifest, {}), key).signature
     # The same key gives the same signature, so this is as good as a check of the one found.
-    if own.signature != signature or manifest.to_json() != data or manifest.id != current["id"]:
+    if own != signature or manifest.to_json() != data or manifest.id != current:
         raise _not_ours(transport.board, "one of another", instead)
     names = [entry.path for entry in manifest.files]
     return Bundle(manifest, _OnBoard(transport.board, names, instead), signature)

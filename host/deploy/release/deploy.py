@@ -12,7 +12,7 @@ from edgekit.device.runtime.agent.probe import Probe
 from edgekit.device.runtime.errors import IncompatibleError as DeviceIncompatibleError
 from edgekit.host.deploy.bundle import Bundle
 from edgekit.host.deploy.release.answers import Document
-from edgekit.host.deploy.release.application import with_deployed_application
+from edgekit.host.deploy.release.application import deployed_application, with_application
 from edgekit.host.deploy.release.enroll import enroll_host
 from edgekit.host.deploy.release.probed import probed
 from edgekit.host.deploy.release.runtime import SLOWEST_BYTES_PER_SECOND, BoardRuntime
@@ -65,21 +65,6 @@ def deploy(
     return walk.run(health_seconds)
 
 
-def plan_deploy(
-    transport: Transport,
-    bundle: Bundle,
-    allow_downgrade: bool = False,
-    own: bool = False,
-    name: str = "",
-    application: bool = True,
-) -> DeployPlan:
-    """What `deploy` would do, found out without changing what runs; raises as deploy does."""
-    walk = _Deploy(
-        transport, bundle, lambda _: None, allow_downgrade, own, DEADLINES, name, application
-    )
-    return walk.plan()
-
-
 class _Deploy:
     def __init__(
         self,
@@ -108,7 +93,7 @@ class _Deploy:
         self._options += ["--session", living.token, "--owner", owner()]
         told = False
         try:
-            plan = self.plan()
+            plan = self._plan()
             if plan.unchanged:
                 release = self._release({"end": states.UNCHANGED, "previous": None}, plan)
             else:
@@ -127,7 +112,7 @@ class _Deploy:
             living.end(told)
         return release
 
-    def plan(self) -> DeployPlan:
+    def _plan(self) -> DeployPlan:
         """Asks the board; sends it the manifest, with its signature, if it has none of that id.
 
         Refuses early, before a file is sent, what the board would refuse as well.
@@ -136,7 +121,7 @@ class _Deploy:
         answer = self._ask_first()
         manifest = self._bundle.manifest
         self.check(probed(answer["probe"]))
-        _check_probe(self._transport.board, answer["probe"], manifest)
+        check_probe(self._transport.board, answer["probe"], manifest)
         self._enter("plan")
         if answer["plan"] is None:
             if self._own and not (answer["trust"]["keys"] or answer["trust"]["unsigned"]):
@@ -151,7 +136,7 @@ class _Deploy:
                 f"board '{self._transport.board}': expected a plan for release {manifest.id}, "
                 "found none; deploy again"
             )
-        return _plan(answer, manifest)
+        return plan_of(answer, manifest)
 
     def _ask_first(self) -> Document:
         """The board's plan, for the bundle with the board's application if it is to have it."""
@@ -159,7 +144,8 @@ class _Deploy:
             return self._ask()
         answer = self._ask("--unless-application")
         if answer["application"]:
-            self._bundle = with_deployed_application(self._bundle, self._transport, self._name)
+            if kept := deployed_application(self._transport, self._name):
+                self._bundle = with_application(self._bundle, kept)
             answer = self._ask()
         return answer
 
@@ -298,7 +284,8 @@ def _announced(line: str) -> str | None:
     return state if word == "state" and state in states.BY_NAME else None
 
 
-def _plan(answer: Document, manifest: Manifest) -> DeployPlan:
+def plan_of(answer: Document, manifest: Manifest) -> DeployPlan:
+    """What a board's answer says of the deploy of `manifest`."""
     found, board = answer["plan"], answer["probe"]
     send = frozenset(found["send"])
     walked = () if found["unchanged"] else tuple(s.name for s in states.STATES[2:])
@@ -318,7 +305,8 @@ def _plan(answer: Document, manifest: Manifest) -> DeployPlan:
     )
 
 
-def _check_probe(board: str, probe: Document, manifest: Manifest) -> None:
+def check_probe(board: str, probe: Document, manifest: Manifest) -> None:
+    """IncompatibleError if the board, by what it says it is, cannot run the release."""
     facts = BoardFacts(
         probe["machine"],
         frozenset(probe["features"]),

@@ -88,7 +88,7 @@ class BoardRuntime:
         if _is_broken(done):
             self._send()
             done = self._run(arguments, deadline, on_line)
-        return self._document(arguments[arguments[0] == "release"], done)
+        return document_of(self._transport.board, arguments[arguments[0] == "release"], done)
 
     def call_release(self, *arguments: str, deadline: float) -> Document:
         """One command of the current release's own runtime, once this kit's found it whole.
@@ -106,7 +106,7 @@ class BoardRuntime:
             stream, done = self._try_to_talk(arguments, magic)
         if done is None:
             return stream
-        self._document(arguments[0], done)
+        document_of(self._transport.board, arguments[0], done)
         raise EdgekitError(
             f"board '{self._transport.board}': {arguments[0]}: expected a session, found another "
             "answer; deploy again"
@@ -153,23 +153,24 @@ class BoardRuntime:
         _log.debug("board %s: exit code %d", self._transport.board, done.exit_code)
         return done
 
-    def _document(self, name: str, done: Completed) -> Document:
-        board = self._transport.board
-        tell_notes(board, done)
-        if done.exit_code == 0 and not done.stdout:
-            raise LinkLostError(
-                f"board '{board}': {name}: expected an answer, found none; see: edgekit status"
-            )
-        try:
-            document, error = decode_answer(done.stdout, name)
-        except NotAnAnswerError as odd:
-            found = "" if ", found" in str(odd) else f", found {how_it_ended(done)}"
-            raise TransferError(
-                f"board '{board}': {name}: {odd}{found}; see what else the board does, try again"
-            ) from None
-        if error is not None:
-            raise reported(board, error)
-        return document
+
+def document_of(board: str, name: str, done: Completed) -> Document:
+    """What a command of a runtime answered; raises the error that the board reports."""
+    tell_notes(board, done)
+    if done.exit_code == 0 and not done.stdout:
+        raise LinkLostError(
+            f"board '{board}': {name}: expected an answer, found none; see: edgekit status"
+        )
+    try:
+        document, error = decode_answer(done.stdout, name)
+    except NotAnAnswerError as odd:
+        found = "" if ", found" in str(odd) else f", found {how_it_ended(done)}"
+        raise TransferError(
+            f"board '{board}': {name}: {odd}{found}; see what else the board does, try again"
+        ) from None
+    if error is not None:
+        raise reported(board, error)
+    return document
 
 
 def tell_notes(board: str, done: Completed) -> None:

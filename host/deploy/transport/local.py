@@ -30,20 +30,17 @@ _KEPT = ("HOME", "LD_LIBRARY_PATH", "PATH", "TMPDIR")  # what an interpreter may
 
 
 class LocalTransport:
-    """Implements Transport below `root`; commands get no other environment than `_KEPT`."""
+    """Implements Transport below `root`; commands get no other environment than `_KEPT`.
+
+    `root` is made for the first command or file. A program to talk to is started in the nearest
+    folder above while there is none, so that a question leaves nothing behind.
+    """
 
     def __init__(self, root: Path, board: str = "local", python: str = sys.executable) -> None:
         self._root = root
         self._board = board
         self._python = python
         self._running: set[subprocess.Popen[bytes]] = set()
-        try:
-            root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise UnreachableError(
-                f"board '{board}': expected to write in {root}, found: {error.strerror}; "
-                "set EDGEKIT_HOME to a folder of your own"
-            ) from None
 
     @property
     def board(self) -> str:
@@ -56,6 +53,7 @@ class LocalTransport:
     def run(
         self, command: Sequence[str], *, deadline: float, on_line: OnLine | None = None
     ) -> Completed:
+        self._make_root()
         process = self._start(command, subprocess.DEVNULL)
         with process, _killed_at_exit(process):
             self._running.add(process)
@@ -74,6 +72,7 @@ class LocalTransport:
         self, data: bytes, path: str, *, deadline: float, on_bytes: OnBytes | None = None
     ) -> None:
         del deadline  # a local disk answers or fails
+        self._make_root()
         target = self._root / path
         temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
         with self._file_errors(path):
@@ -118,12 +117,21 @@ class LocalTransport:
         for process in tuple(self._running):
             kill_group(process)
 
+    def _make_root(self) -> None:
+        try:
+            self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise UnreachableError(
+                f"board '{self._board}': expected to write in {self._root}, found: "
+                f"{error.strerror}; set EDGEKIT_HOME to a folder of your own"
+            ) from None
+
     def _start(self, command: Sequence[str], stdin: int) -> subprocess.Popen[bytes]:
         keep = {name: os.environ[name] for name in _KEPT if name in os.environ}
         try:
             return subprocess.Popen(
                 command,
-                cwd=self._root,
+                cwd=next(p for p in (self._root, *self._root.parents) if p.is_dir()),
                 env=keep,
                 stdin=stdin,
                 stdout=subprocess.PIPE,

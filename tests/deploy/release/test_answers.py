@@ -38,10 +38,34 @@ WRONG: tuple[Any, ...] = (
 Lie = Callable[[str], Completed | None]
 
 
+class Told:
+    """A stream that says what it was given, and what the real one says."""
+
+    def __init__(self, data: bytes, real: Stream | None = None) -> None:
+        self.data = data
+        self.real = real
+
+    def send(self, data: bytes, *, deadline: float) -> None:
+        if self.real:
+            self.real.send(data, deadline=deadline)
+
+    def receive(self, size: int, *, deadline: float) -> bytes:
+        if self.real:
+            said = self.real.receive(size, deadline=deadline)
+            self.data += said
+            return said
+        said, self.data = self.data[:size], self.data[size:]
+        return said
+
+    def close(self, *, deadline: float) -> Completed:
+        return self.real.close(deadline=deadline) if self.real else Completed(0, b"", b"")
+
+
 class Lying(LocalTransport):
     """A board that has answered each question once, and then lies."""
 
     heard: dict[str, bytes]
+    opened: Told
     output = b""
     lie: Lie | None = None
 
@@ -50,10 +74,16 @@ class Lying(LocalTransport):
     ) -> Completed:
         name = name_of(command)
         if self.lie is not None:
-            return self.lie(name) or Completed(0, self.heard[name], b"")
+            return self.lie(name) or Completed(0, self.heard.get(name, b"{}"), b"")
         done = super().run(command, deadline=deadline, on_line=on_line)
         self.heard[name] = done.stdout
         return done
+
+    def open(self, command: Sequence[str], *, deadline: float) -> Told:  # type: ignore[override]
+        if self.lie is not None and (lie := self.lie(name_of(command))):
+            return Told(lie.stdout)
+        self.opened = Told(b"", super().open(command, deadline=deadline))
+        return self.opened
 
     def put(
         self, data: bytes, path: str, *, deadline: float, on_bytes: OnBytes | None = None
@@ -83,6 +113,7 @@ def lying(tmp_path_factory: pytest.TempPathFactory, tiny: TinyBundle) -> Iterato
         Device(board).deploy(tiny())
         for ask in QUESTIONS.values():
             ask(board, tiny)
+        board.heard["preview"] = board.opened.data
         yield board
 
 
@@ -98,7 +129,8 @@ QUESTIONS: dict[str, Callable[[Lying, TinyBundle], object]] = {
     "status": lambda board, _: Device(board).status(),
     "enroll": lambda board, _: enroll_unsigned(board),
     "bench": lambda board, _: _bench(board),
-    "plan": lambda board, tiny: Device(board).plan(tiny()),
+    "plan": lambda board, tiny: Device(board).deploy(tiny()),
+    "preview": lambda board, tiny: Device(board).plan(tiny()),
 }
 
 
@@ -122,42 +154,12 @@ def test_every_part_of_an_answer_may_be_wrong(
     assert "\x1b" not in printed and "\u202e" not in printed
 
 
-class Told:
-    """A stream that says what it was given, and what the real one says."""
-
-    def __init__(self, data: bytes, real: Stream | None = None) -> None:
-        self.data = data
-        self.real = real
-
-    def send(self, data: bytes, *, deadline: float) -> None:
-        if self.real:
-            self.real.send(data, deadline=deadline)
-
-    def receive(self, size: int, *, deadline: float) -> bytes:
-        if self.real:
-            said = self.real.receive(size, deadline=deadline)
-            self.data += said
-            return said
-        said, self.data = self.data[:size], self.data[size:]
-        return said
-
-    def close(self, *, deadline: float) -> Completed:
-        return self.real.close(deadline=deadline) if self.real else Completed(0, b"", b"")
-
-
 def test_every_part_of_a_session_may_be_wrong(
     lying: Lying, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lying.lie = None
-    opened, heard = lying.open, []
-
-    def listen(command: Sequence[str], deadline: float) -> Told:
-        heard.append(Told(b"", opened(command, deadline=deadline)))
-        return heard[-1]
-
-    monkeypatch.setattr(lying, "open", listen)
     Device(lying).run(X)
-    real = heard[-1]
+    real = lying.opened
     source = io.BytesIO(real.data)
     messages = [receive(source.read, 1000) for _ in range(2)]
     named = 0
@@ -233,7 +235,7 @@ def test_what_is_no_answer_is_named(answer: Completed, match: str, lying: Lying)
 
 
 def test_another_release_than_was_asked_for_is_no_plan(lying: Lying, tiny: TinyBundle) -> None:
-    true = json.loads(lying.heard["plan"])
+    true = json.loads(lying.heard["preview"])
     for plan in (None, {**true["plan"], "release": "0" * 16}):
         told = json.dumps({**true, "plan": plan}).encode()
         answer = Completed(0, told, b"")

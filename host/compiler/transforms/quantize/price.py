@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from edgekit.host.common.paths import cache_folder
 from edgekit.host.compiler.fit import plan_of
 from edgekit.host.compiler.ir.types import Graph
 from edgekit.host.compiler.options import CompileOptions
@@ -25,7 +26,9 @@ def price_on(board: BoardProfile) -> Price:
 
     def price(graph: Graph) -> float:
         try:
-            work = run_pipeline(graph, Target(board, options, limit, table, ()))
+            work = run_pipeline(
+                graph, Target(board, options, limit, table, cache_folder() / "golden")
+            )
             scheduled, plan = plan_of(work.graph, board, options, table=table, threads=1)
         except InputError:
             return float("inf")
