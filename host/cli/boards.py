@@ -74,7 +74,6 @@ def _show_boards(virtual: Sequence[BoardState], known: Sequence[BoardEntry]) -> 
     from edgekit.host.cli.board import login, state_of
     from edgekit.host.cli.board_add import place
     from edgekit.host.cli.output import table
-    from edgekit.host.fleet import facts
 
     rows = [
         (s.name, state_of(s), "virtual", s.profile, "", login(s.running) if s.running else "", "")
@@ -83,7 +82,7 @@ def _show_boards(virtual: Sequence[BoardState], known: Sequence[BoardEntry]) -> 
     for entry in known:
         labels = ",".join(f"{key}={value}" for key, value in sorted(entry.labels.items()))
         trust = "pinned" if entry.host_key or entry.transport != "ssh" else "no host key"
-        kind, profile = entry.transport, facts(entry)["type"]
+        kind, profile = entry.transport, entry.facts()["type"]
         rows.append((entry.name, "known", kind, profile, labels, place(entry), trust))
     table(("board", "state", "kind", "profile", "labels", "address", "trust"), rows, left=7)
 
@@ -130,9 +129,8 @@ def _virtual_document(state: BoardState) -> dict[str, Any]:
 
 def _known_document(entry: BoardEntry) -> dict[str, Any]:
     from edgekit.host.cli.board_add import entry_document
-    from edgekit.host.fleet import facts
 
-    return {**entry_document(entry), "type": facts(entry)["type"]}
+    return {**entry_document(entry), "type": entry.facts()["type"]}
 
 
 def _caches(profile: BoardProfile) -> tuple[int, int, int]:

@@ -24,10 +24,9 @@ def selections(incomplete: str) -> list[str]:
     """Labels of boards of the inventory with their values."""
     from edgekit.host.deploy.inventory import boards as known
     from edgekit.host.errors import InputError
-    from edgekit.host.fleet import facts
 
     try:
-        found = {f"{key}={value}" for e in known(Path.cwd()) for key, value in facts(e).items()}
+        found = {f"{key}={value}" for e in known(Path.cwd()) for key, value in e.facts().items()}
     except InputError:
         return []
     return _beginning(incomplete, sorted(found))

@@ -52,7 +52,7 @@ def report(
     """Write a page about all profiles that opens without a network."""
     from edgekit.host.cli.output import byte_size, emit
     from edgekit.host.deploy.inventory import boards
-    from edgekit.host.fleet.report import field_report
+    from edgekit.host.fleet.report.field import field_report
 
     check_pages(output, trace)
     names = [entry.name for entry in boards(Path.cwd())] if fleet else None

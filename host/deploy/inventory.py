@@ -89,6 +89,12 @@ class BoardEntry:
     unsigned: _Flag = False
     labels: _Labels = field(default_factory=dict)
 
+    def facts(self) -> dict[str, str]:
+        """What the board can be selected by."""
+        fixed = {"name": self.name, "profile": self.profile, "transport": self.transport}
+        host = {"host": self.host} if self.host else {}
+        return {"type": self.profile, **self.labels, **fixed, **host}
+
 
 FIXED = ("name", "profile", "host", "transport")  # what a board is selected by that is no label
 

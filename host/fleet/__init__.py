@@ -3,7 +3,7 @@
 from edgekit.host.fleet.cancelable import CanceledError
 from edgekit.host.fleet.progress import Tally
 from edgekit.host.fleet.runner import PARALLEL, FleetRun, Outcome, Silent, Turn, Watch, run_on
-from edgekit.host.fleet.select import check_places, facts, parse_selection, place, select
+from edgekit.host.fleet.select import check_places, parse_selection, place, select
 
 __all__ = [
     "PARALLEL",
@@ -15,7 +15,6 @@ __all__ = [
     "Turn",
     "Watch",
     "check_places",
-    "facts",
     "parse_selection",
     "place",
     "run_on",

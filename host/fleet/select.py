@@ -61,13 +61,6 @@ def parse_selection(text: str) -> tuple[Term, ...]:
     return tuple(terms)
 
 
-def facts(entry: BoardEntry) -> dict[str, str]:
-    """What a board can be selected by."""
-    fixed = {"name": entry.name, "profile": entry.profile, "transport": entry.transport}
-    host = {"host": entry.host} if entry.host else {}
-    return {"type": entry.profile, **entry.labels, **fixed, **host}
-
-
 def select(wanted: Sequence[str], folder: Path) -> tuple[BoardEntry, ...]:
     """The boards that `wanted` select of those in the inventory of `folder`, by name; all without.
 
@@ -80,7 +73,7 @@ def select(wanted: Sequence[str], folder: Path) -> tuple[BoardEntry, ...]:
             "expected boards in the inventory, found none; "
             "add some: edgekit fleet add --csv FILE, or --ssh 'HOST*'"
         )
-    known = {entry.name: facts(entry) for entry in there}
+    known = {entry.name: entry.facts() for entry in there}
     names: set[str] = set()
     for text in wanted:
         names |= _selected(text, known)

@@ -8,7 +8,7 @@ import pytest
 
 from edgekit.host.deploy.inventory import BoardEntry, add_boards
 from edgekit.host.errors import InputError
-from edgekit.host.fleet import facts, parse_selection, select
+from edgekit.host.fleet import parse_selection, select
 
 FLEET = (
     BoardEntry("door", "a76", host="10.0.0.9", labels={"site": "lab", "type": "gate"}),
@@ -99,8 +99,8 @@ def test_terms_are_shown_as_they_were_written() -> None:
 
 
 def test_a_type_is_the_profile_unless_a_label_says_otherwise() -> None:
-    assert facts(FLEET[0])["type"] == "gate"
-    assert facts(FLEET[4]) == {
+    assert FLEET[0].facts()["type"] == "gate"
+    assert FLEET[4].facts() == {
         "name": "tty",
         "profile": "a7",
         "type": "a7",

@@ -14,9 +14,10 @@ import pytest
 
 from edgekit.host.errors import InputError
 from edgekit.host.fleet.profiles import ProfileStore
-from edgekit.host.fleet.report import compile_report, field_report, page, trace
+from edgekit.host.fleet.report import compile_report, page, trace
 from edgekit.host.fleet.report.document import Operator
 from edgekit.host.fleet.report.explained import explain_operators
+from edgekit.host.fleet.report.field import field_report
 from tests.support.reports import NEW, OLD, Elements, data_of, explanation, fill_store
 
 pytest.importorskip("pyarrow")
