@@ -58,10 +58,10 @@ def _memory(
     """`shapes` are for models that leave shapes open; the others are as they are."""
     options = CompileOptions(memory_limit=limit)
     try:
-        _, made = prepare(path, board, options)
+        made = prepare(path, board, options)
     except InputError:
         options = dataclasses.replace(options, shapes=shapes)
-        _, made = prepare(path, board, options)
+        made = prepare(path, board, options)
     return plan_of(made.graph, board, options)[1].memory
 
 

@@ -22,9 +22,9 @@ from pathlib import Path
 
 from table_gains import estimated
 
-from edgekit.host.compiler.driver import Made
 from edgekit.host.compiler.fit import plan_of
 from edgekit.host.compiler.options import CompileOptions
+from edgekit.host.compiler.pipeline import PreparedGraph
 from edgekit.host.compiler.tables.gemm import kit_table
 from edgekit.host.errors import InputError
 from edgekit.host.lab.zoo.models import open_zoo, zoo_options
@@ -55,7 +55,7 @@ class _Asked:
 
 
 def _rows_of(
-    made: Made, board: BoardProfile, options: CompileOptions, table: KnowledgeBase
+    made: PreparedGraph, board: BoardProfile, options: CompileOptions, table: KnowledgeBase
 ) -> Iterator[OperatorRow]:
     _, plan = plan_of(made.graph, board, options, table=table)
     compiled = [s.compiled for s in plan.lowered.steps if s.compiled is not None]

@@ -79,7 +79,7 @@ def main() -> None:
 def _row(model: Path, name: str, best_known: bool) -> Row:
     board = load_board(name)
     costs = CostModel(board)
-    graph = prepare(model, board, zoo_options(model))[1].graph
+    graph = prepare(model, board, zoo_options(model)).graph
     units = assign_units(graph, board, costs.cost)
     chosen = schedule(graph, board, CompileOptions(), units, costs)
     kept = schedule(graph, board, CompileOptions(order="import"), units, costs)

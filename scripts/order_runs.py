@@ -140,7 +140,7 @@ def with_second(board: BoardProfile, kind: UnitKind) -> BoardProfile:
 
 def _row(path: Path, board: BoardProfile, folder: Path, wanted: argparse.Namespace) -> None:
     costs = CostModel.of(board)
-    graph = prepare(path, board, zoo_options(path))[1].graph
+    graph = prepare(path, board, zoo_options(path)).graph
     kept, chosen = (
         schedule(graph, board, CompileOptions(order=order), model=costs)
         for order in ("import", "search")
@@ -205,7 +205,7 @@ def _undisturbed(times: Sequence[float]) -> float:
 def _rank(path: Path, board: BoardProfile, folder: Path, wanted: argparse.Namespace) -> None:
     """How the cost model ranks the importer's order, the chosen one, and random ones."""
     costs = CostModel.of(board)
-    graph = prepare(path, board, zoo_options(path))[1].graph
+    graph = prepare(path, board, zoo_options(path)).graph
     found = [
         schedule(graph, board, CompileOptions(order=order), model=costs)
         for order in ("import", "search")

@@ -40,7 +40,7 @@ def main() -> int:
 
 
 def _write(target: Path, source: Graph, board: BoardProfile, options: CompileOptions) -> None:
-    _, made = prepare_graph(source, board, options)
+    made = prepare_graph(source, board, options)
     scheduled, plan = plan_of(made.graph, board, options)
     kernels = {}
     for unit in units_of(plan, board):

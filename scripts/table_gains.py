@@ -19,9 +19,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from edgekit.host.compiler.driver import Made, build_graph, prepare_graph
+from edgekit.host.compiler.driver import build_graph, prepare_graph
 from edgekit.host.compiler.frontends import import_model, model_hash
 from edgekit.host.compiler.options import CompileOptions
+from edgekit.host.compiler.pipeline import PreparedGraph
 from edgekit.host.compiler.tables.gemm import kit_table
 from edgekit.host.deploy.bundle import build_bundle, sign_bundle
 from edgekit.host.errors import InputError
@@ -110,11 +111,11 @@ def _row(
 
 def estimated(
     model: Path, board: BoardProfile, options: CompileOptions, table: KnowledgeBase
-) -> tuple[float, Made]:
+) -> tuple[float, PreparedGraph]:
     """Milliseconds by board time, and what was compiled."""
     source = import_model(model, options.shapes)
-    imported, made = prepare_graph(source, board, options, table)  # chains are by rows, too
-    artifact = build_graph(imported, made, model_hash(model), board, None, options, None, table)
+    made = prepare_graph(source, board, options, table)  # chains are by rows, too
+    artifact = build_graph(made, model_hash(model), board, None, options, None, table)
     bundle, threads = sign_bundle(build_bundle(artifact, board)), options.threads or 1
     found = recall(bundle.manifest.id, board, threads)
     if found is None:

@@ -132,7 +132,7 @@ def _sparse_layers(graph: Graph, board: str) -> set[str]:
     from edgekit.host.deploy.connections import profile_of
     from edgekit.kb.targets.board import load_board
 
-    _, made = prepare_graph(graph, load_board(profile_of(board)), DEFAULT_OPTIONS)
+    made = prepare_graph(graph, load_board(profile_of(board)), DEFAULT_OPTIONS)
     kinds = ops.PlanarConv2D | ops.PrunedFullyConnected
     return {made.origin.get(n.name, n.name) for n in made.graph.nodes if isinstance(n.op, kinds)}
 

@@ -130,5 +130,5 @@ def _bundle(graph: Graph, board: BoardProfile) -> Bundle:
     from edgekit.host.deploy.bundle import build_bundle
 
     options = replace(DEFAULT_OPTIONS, threads=1)
-    imported, made = prepare_graph(graph, board, options)
-    return build_bundle(build_graph(imported, made, identity(graph), board, None, options), board)
+    made = prepare_graph(graph, board, options)
+    return build_bundle(build_graph(made, identity(graph), board, None, options), board)

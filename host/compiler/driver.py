@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
-from edgekit.device.runtime.agent.specs import LossSpec
 from edgekit.device.runtime.agent.variants import shapes_text
 from edgekit.device.runtime.features import memory_bytes
 from edgekit.host.common.paths import cache_folder
@@ -23,16 +22,15 @@ from edgekit.host.compiler.golden.vectors import golden_of
 from edgekit.host.compiler.inputs import read_loss
 from edgekit.host.compiler.ir.types import Array, Graph
 from edgekit.host.compiler.lowering.context import WeightsFile
-from edgekit.host.compiler.lowering.groups import Group, choices_of
+from edgekit.host.compiler.lowering.groups import choices_of
 from edgekit.host.compiler.lowering.plan import Kernel, Plan
 from edgekit.host.compiler.options import DEFAULT_OPTIONS, CompileOptions, Shapes
-from edgekit.host.compiler.pipeline import Target, run_pipeline
+from edgekit.host.compiler.pipeline import PreparedGraph, Target, run_pipeline
 from edgekit.host.compiler.placement import check_placement, explained, placements
 from edgekit.host.compiler.tables.gemm import table_of
 from edgekit.host.compiler.toolchain.kernels import features_unit
 from edgekit.host.compiler.toolchain.zig import Toolchain, Unit, kernels_folder
-from edgekit.host.compiler.transforms.passes.pipeline import PassCount
-from edgekit.host.compiler.transforms.passes.thresholds import Fitted, fixed_note
+from edgekit.host.compiler.transforms.passes.thresholds import fixed_note
 from edgekit.host.compiler.transforms.quantize import quantized_file, read_samples
 from edgekit.host.compiler.transforms.split import memory_limit
 from edgekit.host.errors import InputError
@@ -73,8 +71,8 @@ def compile_variants(
     weights, made = WeightsFile(), []
     for each in options.each_variant():
         with _naming_shapes(each.shapes if options.more_shapes else {}):
-            graph, passed = prepare(model, board, each, cache)
-            made.append(build_graph(graph, passed, digest, board, cache, each, weights))
+            prepared = prepare(model, board, each, cache)
+            made.append(build_graph(prepared, digest, board, cache, each, weights))
     return tuple(made)
 
 
@@ -94,9 +92,8 @@ def prepare(
     board: BoardProfile,
     options: CompileOptions = DEFAULT_OPTIONS,
     cache: Path | None = None,
-) -> tuple[Graph, Made]:
-    """The graph as it was imported (and quantized, if asked for), and what passes made of it, ready
-    for scheduling."""
+) -> PreparedGraph:
+    """The graph of a model (quantized, if asked for) as passes made it, ready for scheduling."""
     graph, lost = import_model(model, options.shapes), read_loss(model)
     samples: Sequence[Mapping[str, Array]] = ()
     if options.samples is not None and options.quantizes:
@@ -104,8 +101,8 @@ def prepare(
         graph, lost = quantized.graph, quantized.report.loss
     elif options.samples is not None:
         samples = read_samples(options.samples, graph)
-    imported, made = prepare_graph(graph, board, options, samples=samples, cache=cache)
-    return imported, replace(made, lost=lost)
+    made = prepare_graph(graph, board, options, samples=samples, cache=cache)
+    return replace(made, lost=lost)
 
 
 def prepare_graph(
@@ -115,51 +112,17 @@ def prepare_graph(
     table: KnowledgeBase | None = None,
     samples: Sequence[Mapping[str, Array]] = (),
     cache: Path | None = None,
-) -> tuple[Graph, Made]:
+) -> PreparedGraph:
     """`prepare` of what an importer made, with the methods of `table`, by default the board's, and
     weights of few bits fitted to `samples`, inputs by name."""
     rows = table_of(board) if table is None else table
     limit, golden = memory_limit(board, options), (cache or cache_folder()) / "golden"
     target = Target(board, options, limit, rows, golden, samples)
-    work = run_pipeline(source, target)
-    notes = (*source.notes, *work.notes)
-    made = Made(
-        work.graph,
-        work.counts,
-        work.origin,
-        target.limit,
-        notes,
-        work.exact,
-        work.groups,
-        work.floats,
-        work.splits,
-    )
-    return work.imported, made
-
-
-@dataclass(frozen=True)
-class Made:
-    """A graph ready for scheduling, and how it came about: operator counts of the passes, the
-    operators that parts were split from, the limit of memory that asked for that, what the
-    importer has to say, the same in f32 if it computes in half precision, operators whose method
-    was chosen together, the same with weights of floats if some are codes, what products that
-    were fitted to samples take apart, and what quantization cost before the import."""
-
-    graph: Graph
-    counts: tuple[PassCount, ...] = ()
-    origin: Mapping[str, str] = field(default_factory=dict)
-    limit: int | None = None
-    notes: tuple[str, ...] = ()
-    exact: Graph | None = None
-    groups: tuple[Group, ...] = ()
-    floats: Graph | None = None
-    splits: Mapping[str, Fitted] = field(default_factory=dict)
-    lost: LossSpec | None = None
+    return run_pipeline(source, target)
 
 
 def build_graph(
-    imported: Graph,
-    made: Made,
+    made: PreparedGraph,
     digest: str,
     board: BoardProfile,
     cache: Path | None = None,
@@ -167,11 +130,12 @@ def build_graph(
     weights: WeightsFile | None = None,
     table: KnowledgeBase | None = None,
 ) -> Artifact:
-    """The library of what passes made of `imported`, of whose model `digest` is the SHA-256;
-    golden outputs are those of `imported`. Constants go to the end of `weights`, if given; methods
-    come from `table`, by default the board's: those of the number of threads that options name, or
-    that is fastest by price."""
-    cache = cache or cache_folder()
+    """The library of a graph, of whose model `digest` is the SHA-256.
+
+    Constants go to the end of `weights`, if given; methods come from `table`, by default the
+    board's: the rows for the number of threads that options name, or that the cost model chooses.
+    """
+    cache, imported = cache or cache_folder(), made.imported
     _LOG.info("%s: planning %d operators for %s", imported.name, len(made.graph.nodes), board.name)
     table = table_of(board) if table is None else table
     threads = _likely_threads(made.graph, board, options, table)
@@ -185,7 +149,7 @@ def build_graph(
     notes, plain = made.notes, made.floats or made.exact
     loss = None if plain is None else loss_of(plain, golden)
     if loss is not None and made.floats is not None:
-        notes = (*notes, code_note(made.graph, loss), *_fixed_thresholds(imported, made, golden))
+        notes = (*notes, code_note(made.graph, loss), *_fixed_thresholds(made, golden))
     if loss is not None and made.exact is not None:
         notes = (*notes, half_note(made.exact, made.graph, golden, loss))
     return Artifact(
@@ -212,12 +176,12 @@ def build_graph(
     )
 
 
-def _fixed_thresholds(imported: Graph, made: Made, golden: Golden) -> tuple[str, ...]:
+def _fixed_thresholds(made: PreparedGraph, golden: Golden) -> tuple[str, ...]:
     """A note on them, if no samples told others."""
     if made.splits:
         return ()
-    inputs = dict(zip(imported.inputs, golden.inputs, strict=True))
-    note = fixed_note(imported, inputs)
+    inputs = dict(zip(made.imported.inputs, golden.inputs, strict=True))
+    note = fixed_note(made.imported, inputs)
     return () if note is None else (note,)
 
 

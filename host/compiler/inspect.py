@@ -85,7 +85,7 @@ def inspect_model(
         return replace(found, reason=str(error))
     found = _with_graph(found, graph)
     try:
-        _, made = prepare_graph(graph, board)
+        made = prepare_graph(graph, board)
         _, plan = plan_of(made.graph, board, CompileOptions())
         arena, weights = plan.memory.arena_bytes, len(plan.lowered.weights)
         found = replace(found, memory=Memory("plan", arena, weights, plan.state_bytes))

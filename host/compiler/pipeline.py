@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from edgekit.device.runtime.agent.specs import LossSpec
 from edgekit.host.compiler.artifact import Golden
 from edgekit.host.compiler.fit import fit
 from edgekit.host.compiler.golden.half import half_loss, overflows, sample_note
@@ -49,12 +50,16 @@ class Target:
 
 
 @dataclass(frozen=True, eq=False)
-class Work:
-    """A graph on its way: the one that golden outputs are those of (`imported`), operator counts of
-    the transforms so far, and the operators that parts were split from. `exact`: the same in f32,
-    of a graph that computes in half precision; `floats`: the same with all weights of floats, of a
-    graph whose weights are codes; `notes`: what users should know; `groups`: operators
-    whose method was chosen together; `splits`: what products fitted to samples take apart."""
+class PreparedGraph:
+    """A graph on its way from the importer to scheduling, and how it came about.
+
+    `imported` is the graph whose golden outputs count. `exact` is the same in f32 if it computes in
+    half precision, `floats` the same with weights of floats if some are quantized. `notes` are for
+    users; `counts` are the operators after each transform, `origin` the operators that parts were
+    split from, `groups` the operators whose method was chosen together, `splits` what products
+    fitted to samples take apart. `limit` is the memory it had to fit in, `lost` what quantization
+    cost before the import.
+    """
 
     graph: Graph
     imported: Graph
@@ -65,31 +70,33 @@ class Work:
     origin: Mapping[str, str] = field(default_factory=dict)
     groups: tuple[Group, ...] = ()
     splits: Mapping[str, Fitted] = field(default_factory=dict)
+    limit: int | None = None
+    lost: LossSpec | None = None
 
-    def then(self, name: str, graph: Graph, before: int | None = None) -> Work:
+    def then(self, name: str, graph: Graph, before: int | None = None) -> PreparedGraph:
         """The work with the graph that the transform `name` made of it."""
         had = len(self.graph.nodes) if before is None else before
         count = PassCount(name, had, len(graph.nodes))
         return replace(self, graph=graph, counts=(*self.counts, count))
 
 
-Transform = Callable[[Work, Target], Work]
+Transform = Callable[[PreparedGraph, Target], PreparedGraph]
 
 
 def _pass(name: str, apply: Callable[[Graph], Graph]) -> Transform:
     return lambda work, _: work.then(name, apply(work.graph))
 
 
-def _integer_form(work: Work, _: Target) -> Work:
+def _integer_form(work: PreparedGraph, _: Target) -> PreparedGraph:
     graph = integer_form(work.graph)
     return replace(work, graph=graph, imported=graph)
 
 
-def _in_bodies(work: Work, _: Target) -> Work:
+def _in_bodies(work: PreparedGraph, _: Target) -> PreparedGraph:
     return replace(work, graph=run_in_bodies(work.graph))
 
 
-def _compress_weights(work: Work, target: Target) -> Work:
+def _compress_weights(work: PreparedGraph, target: Target) -> PreparedGraph:
     """Compresses weights where the options say so; golden outputs are those of the compressed
     weights."""
     if target.options.weights is None:
@@ -141,7 +148,7 @@ def _price(board: BoardProfile) -> Price:
     return lambda tensors, node: model.cost(Graph("", tensors, (node,), (), ()), node)
 
 
-def _tie_states(work: Work, target: Target) -> Work:
+def _tie_states(work: PreparedGraph, target: Target) -> PreparedGraph:
     """Behind what samples are for, which name the inputs that become states, too."""
     ties = target.options.states
     if not ties:
@@ -151,7 +158,7 @@ def _tie_states(work: Work, target: Target) -> Work:
     return replace(work.then("tie_states", graph), imported=imported, floats=floats)
 
 
-def _half_precision(work: Work, target: Target) -> Work:
+def _half_precision(work: PreparedGraph, target: Target) -> PreparedGraph:
     """Where that is asked for, of a core that computes in it; golden outputs are those of f16."""
     asked, board = target.options.precision, target.board
     if asked == "f32":
@@ -172,7 +179,7 @@ def _half_precision(work: Work, target: Target) -> Work:
     return replace(work.then("to_half", graph), imported=graph, exact=work.graph)
 
 
-def _all_f32(work: Work) -> Work:
+def _all_f32(work: PreparedGraph) -> PreparedGraph:
     why = "f32: no operator has a kernel for half precision that would take less time"
     return replace(work, notes=(*work.notes, why))
 
@@ -203,20 +210,20 @@ def _lost(asked: str, exact: Graph, golden: Golden) -> str:
     )
 
 
-def _fit(work: Work, target: Target) -> Work:
+def _fit(work: PreparedGraph, target: Target) -> PreparedGraph:
     fitted = fit(work.graph, target.limit, target.board, target.options, target.table)
     done = work.then("choose_planes", fitted.graph, fitted.operators_before)
     return replace(done, origin=fitted.origin, groups=fitted.groups)
 
 
-def _products(work: Work, target: Target) -> Work:
+def _products(work: PreparedGraph, target: Target) -> PreparedGraph:
     """Transposes and factors become part of products; boards without the kernel have no such
     transform."""
     graph = with_views(work.graph, target.board)
     return work if graph is work.graph else work.then("fuse_views", graph)
 
 
-def _chain_convolutions(work: Work, target: Target) -> Work:
+def _chain_convolutions(work: PreparedGraph, target: Target) -> PreparedGraph:
     board, table = target.board, target.table
     groups = Groups(board, table, target.options.threads or 1)
     chained = chain_for_time(with_stems(work.graph, board, table), board, table, groups)
@@ -238,9 +245,9 @@ PIPELINE: tuple[Transform, ...] = (
 )
 
 
-def run_pipeline(source: Graph, target: Target) -> Work:
+def run_pipeline(source: Graph, target: Target) -> PreparedGraph:
     """All of it. Raises InputError for a graph that cannot be made to fit the target."""
-    work = Work(source, source)
+    work = PreparedGraph(source, source, notes=tuple(source.notes), limit=target.limit)
     for transform in PIPELINE:
         work = transform(work, target)
     return work

@@ -76,7 +76,7 @@ def test_a_bad_shape_is_one_line(gemm: str, edgekit: Any) -> None:
 def test_a_bad_table_is_one_line(damage: Any, word: str, edgekit: Any, table: Path) -> None:
     table.write_text(damage(table.read_text()))
     for command in (("lookup", "--gemm", "1,2,3"), ("show",)):
-        done = edgekit("kb", *command, "--table", table)
+        done = edgekit("lab", "kb", *command, "--table", table)
         assert done.code == 2 and word in done.complaint and done.out == ""
 
 

@@ -100,7 +100,7 @@ def test_remove_takes_one_name_off_the_board(edgekit: Any, wake: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ((), "expected --as NAME, or --default"),
+        ((), "expected --name NAME, or --default"),
         (("--name", "wake", "--default"), "found both"),
         (("--name", ""), "expected a name of 1 to 32"),
         (("--name", "../local"), "expected a name of 1 to 32"),

@@ -68,7 +68,7 @@ def test_tuners_refuse_a_noisy_board(
 ) -> None:
     (home / "shapes.txt").write_text("8,8,8\n")
     (home / "model.tflite").symlink_to(face_model.with_name("okay_nabu.tflite"))
-    done = edgekit("tune", *command)
+    done = edgekit("lab", "tune", *command)
     assert (done.code, done.out) == (5, "")
     assert WHY in done.complaint
     assert "--allow-noise" in done.complaint
@@ -90,7 +90,7 @@ def test_noise_that_begins_while_measuring_is_not_kept(
     # Of products those of the first batch are kept: it was quiet when they were measured.
     answers = iter([None] * (2 if command == "gemm" else 1))
     monkeypatch.setattr(noise, "reason", lambda *given: next(answers, WHY))
-    done = edgekit("tune", command, *arguments[command])
+    done = edgekit("lab", "tune", command, *arguments[command])
     assert (done.code, done.out) == (5, "")
     assert WHY in done.err
     kept = tmp_path / "home"

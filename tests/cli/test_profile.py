@@ -43,7 +43,7 @@ def test_bad_questions_are_one_line(edgekit: Any) -> None:
     for arguments, expected in (
         (("query", "SELEC"), "expected SQL over the views"),
         (("query", "-o", "out.xlsx"), "expected a name that ends in .parquet"),
-        (("forget",), "expected --days or --keep"),
+        (("forget",), "expected --days or --max-size"),
         (("forget", "--max-size", "much"), "--max-size: expected a number of at least 1"),
         (("switch", "maybe", "--board", "local"), "expected on or off, found 'maybe'"),
     ):

@@ -173,7 +173,7 @@ def test_bad_models_and_files(edgekit: Any, home: Path) -> None:
         assert done.code == 2
         return str(done.complaint)
 
-    assert "--data: expected" in complaint(path)
+    assert "--samples: expected" in complaint(path)
     assert "found nothing there" in complaint(path, "--samples", "none.npz")
     assert "expected a name with" in complaint(path, "--samples", data, "-o", "net.bin")
     assert edgekit("quantize", path, "--samples", data, "-o", "net.int8.tflite").code == 0

@@ -149,7 +149,7 @@ def test_bad_models_and_files(edgekit: Any, home: Path) -> None:
         assert done.code == 2
         return str(done.complaint)
 
-    assert "--data: expected" in complaint(path)
+    assert "--samples: expected" in complaint(path)
     assert "found nothing there" in complaint(path, "--samples", "none.npz")
     assert "expected a name with .tflite or .onnx" in complaint(
         path, "--samples", data, "-o", "net.bin"

@@ -182,6 +182,7 @@ def test_killed_at_any_moment_it_goes_on(shapes: Path, edgekit: Any) -> None:
         sys.executable,
         "-c",
         program,
+        "lab",
         "tune",
         "gemm",
         "--allow-noise",

@@ -62,7 +62,7 @@ class Clockwork:
 
     def _times(self, table: KnowledgeBase) -> Times:
         s = self._subject
-        _, made = prepare_graph(s.source, s.board, s.options, table)
+        made = prepare_graph(s.source, s.board, s.options, table)
         _, plan = plan_of(made.graph, s.board, s.options, table=table)
         steps = plan.lowered.steps
         fast = sum("_5x" in x.kernel for x in steps)
@@ -103,7 +103,7 @@ def _explained(model: Path, threads: int | None = None) -> dict[str, Any]:
     """What `compile --explain` writes of each operator that multiplies, by its name."""
     options = replace(DEFAULT_OPTIONS, threads=threads)
     board = load_board(_BOARD)
-    _, made = prepare(model, board, options)
+    made = prepare(model, board, options)
     choices = choices_of(made.groups)
     scheduled, plan = plan_of(made.graph, board, options, choices=choices)
     story = explain(scheduled, plan, board, made.counts, made.origin, made.limit)

@@ -98,7 +98,7 @@ def test_orders_that_were_asked_for_are_not_replaced(tune: Any, explained: Any) 
 
 def test_a_measured_order_that_needs_too_much_memory_is_not_taken(tune: Any, small: Path) -> None:
     board = load_board(_BOARD)
-    graph = prepare(small, board)[1].graph
+    graph = prepare(small, board).graph
 
     def planned(limit: int) -> tuple[int, list[str]]:
         scheduled, plan = plan_of(graph, board, CompileOptions(memory_limit=limit))

@@ -90,7 +90,7 @@ def test_a_detector_computes_what_numpy_says(
     there are such inputs, and others without any, whatever the order of a machine's sums.
     """
     board, options = load_board("local"), CompileOptions(weights=bits)
-    graph, _ = prepare(face_model, board, options)
+    graph = prepare(face_model, board, options).imported
     (name,) = graph.inputs
     asked = ("--weights", bits, "-o", "m.ekb")
     assert edgekit("compile", face_model, *asked).code == 0
@@ -132,7 +132,7 @@ def test_the_loss_against_floats_is_told(edgekit: Any, transformer: Path) -> Non
         told.append(float(found[1]))
         options: Any = CompileOptions(weights=bits)
         golden = compile_artifact(transformer, board, options=options).golden
-        floats = prepare(transformer, board)[0]
+        floats = prepare(transformer, board).imported
         exact = evaluate(floats, dict(zip(floats.inputs, golden.inputs, strict=True))).outputs["y"]
         made = golden.outputs[0]
         cosine = np.vdot(exact, made) / np.linalg.norm(exact) / np.linalg.norm(made)
@@ -172,7 +172,7 @@ def test_weights_are_fitted_to_samples(edgekit: Any, home: Path, transformer: Pa
     rows = rng.standard_normal((17, 1, _ROWS, 6)) @ basis  # of few dimensions, as activations are
     x = rows.astype(np.float32)
     np.savez(home / "samples.npz", x=x[:16])
-    floats = prepare(transformer, load_board("local"))[0]
+    floats = prepare(transformer, load_board("local")).imported
     right = evaluate(floats, {"x": x[16]}).outputs["y"]
     options = ("--weights", "int4", "--group-size", "32", "-o", "m.ekb")
     assert edgekit("compile", transformer, *options).code == 0

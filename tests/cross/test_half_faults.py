@@ -38,9 +38,9 @@ _CORES = ("a76", pytest.param("x60", marks=pytest.mark.long))
 @functools.cache
 def _half(path: Path, profile: str) -> tuple[Graph, Plan, Golden]:
     board = load_board(profile)
-    graph, made = prepare(path, board, _HALF)
+    made = prepare(path, board, _HALF)
     plan = plan_of(made.graph, board, _HALF)[1]
-    return graph, plan, golden_of(graph, cache_folder() / "golden")
+    return made.imported, plan, golden_of(made.imported, cache_folder() / "golden")
 
 
 def _error(path: Path, kernels: Path, core: str, virtual_board, folder: Path) -> float:

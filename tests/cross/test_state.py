@@ -19,7 +19,7 @@ pytestmark = pytest.mark.cross
 @pytest.mark.parametrize("profile", ["a57", "a76", "bpi-f3"])
 def test_a_cache_lives_from_run_to_run(profile, virtual_board, tmp_path):
     file, board = save(decoder_model(), tmp_path), load_board(profile)
-    _, made = prepare(file, board, CompileOptions(states=TIES))
+    made = prepare(file, board, CompileOptions(states=TIES))
     folder = build(made.graph, board, tmp_path / "release")
     cases = Cases((TOKENS[:, None],), steps=len(TOKENS))
     (logits,) = virtual_board(profile).run(folder, cases, tmp_path)

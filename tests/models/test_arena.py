@@ -29,7 +29,7 @@ _SMALL = [name for name, path in _MODELS.items() if path.stat().st_size < 2_500_
 def test_the_arena_is_within_a_twentieth_of_its_lower_bound(name):
     options = CompileOptions(_OPEN_SHAPES.get(name, {}))
     board = load_board("local")
-    _, made = prepare(_MODELS[name], board, options)
+    made = prepare(_MODELS[name], board, options)
     memory = plan_of(made.graph, board, options)[1].memory
     assert memory.lower_bound <= memory.arena_bytes <= _ABOVE * memory.lower_bound
     again = plan_of(made.graph, board, options)[1].memory

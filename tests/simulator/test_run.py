@@ -106,7 +106,7 @@ def test_what_is_no_program_is_refused(tmp_path):
 def test_a_dynamic_program_needs_a_root(tmp_path):
     loader = "/lib/ld-linux-aarch64.so.1"
     program = write_program(tmp_path / "program", loader=loader)
-    assert "or name a root: --root DIR" in refused(tmp_path, program)
+    assert "or name a root: --sysroot DIR" in refused(tmp_path, program)
     message = refused(tmp_path, program, {"root": tmp_path / "root"})
     assert f"expected a system root with {loader}, found none" in message
     (tmp_path / "root" / "lib").mkdir(parents=True)

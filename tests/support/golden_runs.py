@@ -123,7 +123,7 @@ def with_golden(run: str) -> tuple[Graph, Golden]:
 
 def planned(graph: Graph, board: BoardProfile) -> Plan:
     """The plan that the compiler makes."""
-    return plan_of(prepare_graph(graph, board)[1].graph, board, DEFAULT_OPTIONS)[1]
+    return plan_of(prepare_graph(graph, board).graph, board, DEFAULT_OPTIONS)[1]
 
 
 def built_with(plan: Plan, board: BoardProfile, folder: Path, kernels: Path) -> Path:

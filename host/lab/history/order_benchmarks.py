@@ -61,7 +61,7 @@ def _measured(
 ) -> list[tuple[OrderMeasurement, float]]:
     """The subgraphs that ran in an order that was tuned: what was known of it, and the seconds that
     they took."""
-    graph = prepare(model, board, options)[1].graph
+    graph = prepare(model, board, options).graph
     scheduled, _ = plan_of(graph, board, options)
     place = {node.name: i for i, node in enumerate(graph.nodes)}
     took = {o.name: o.median_us * 1e-6 for o in timing.operators}

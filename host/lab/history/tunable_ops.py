@@ -7,13 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from edgekit.host.compiler.driver import Made, prepare_graph
+from edgekit.host.compiler.driver import prepare_graph
 from edgekit.host.compiler.fit import plan_of
 from edgekit.host.compiler.frontends import import_model, model_hash
 from edgekit.host.compiler.ir.ops import RowChain
 from edgekit.host.compiler.ir.types import Graph
 from edgekit.host.compiler.lowering.groups import Group
 from edgekit.host.compiler.options import CompileOptions
+from edgekit.host.compiler.pipeline import PreparedGraph
 from edgekit.host.compiler.tables.gemm import table_of
 from edgekit.kb.features import GemmKey, key_of
 from edgekit.kb.tables.gemm_table import KnowledgeBase
@@ -77,7 +78,7 @@ def subject_of(
     table = replace(current, operators=())
     source = import_model(model, options.shapes)
     options = replace(options, threads=threads)
-    today, usual = (prepare_graph(source, board, options, each)[1] for each in (current, table))
+    today, usual = (prepare_graph(source, board, options, each) for each in (current, table))
     compiled = _compiled(today, board, options, current)
     methods = {group.name: group.method for group in today.groups}
     groups = tuple(
@@ -95,7 +96,7 @@ def subject_of(
 
 
 def _chosen(
-    made: Made, board: BoardProfile, options: CompileOptions, table: KnowledgeBase
+    made: PreparedGraph, board: BoardProfile, options: CompileOptions, table: KnowledgeBase
 ) -> dict[str, tuple[Form, OperatorMethod]]:
     """Form and method of each operator that has several methods and is timed alone."""
     _, plan = plan_of(made.graph, board, options, table=table)
@@ -107,7 +108,7 @@ def _chosen(
 
 
 def _compiled(
-    made: Made, board: BoardProfile, options: CompileOptions, table: KnowledgeBase
+    made: PreparedGraph, board: BoardProfile, options: CompileOptions, table: KnowledgeBase
 ) -> dict[str, OperatorMethod]:
     """The method of each operator, also of those that are members of a chain."""
     _, plan = plan_of(made.graph, board, options, table=table)

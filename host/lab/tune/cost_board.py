@@ -37,7 +37,7 @@ def measure(
             try:
                 if r == 0:
                     digest = model_hash(model)
-                    ready[model] = (*prepare(model, board, zoo_options(model)), digest)
+                    ready[model] = (prepare(model, board, zoo_options(model)), digest)
                 if model not in ready:
                     continue
                 artifact = build_graph(*ready[model], board)
@@ -57,6 +57,6 @@ def measure(
                 known[operator.name] = min(earlier, operator.median_us)
     return [
         sample
-        for model, (_, made, _) in ready.items()
+        for model, (made, _) in ready.items()
         for sample in samples_of(model.stem, made.graph, costs, times.get(model, {}))
     ]

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from edgekit.host.common.files import write_whole
-from edgekit.host.compiler.driver import Made, build_graph
+from edgekit.host.compiler.driver import build_graph
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.chains import members_of
 from edgekit.host.compiler.ir.ops.planar import TO_PIXELS, TO_PLANES
@@ -36,6 +36,7 @@ from edgekit.host.compiler.ir.types import (
 from edgekit.host.compiler.lowering.channels_first.region_costs import work_of, work_of_chain
 from edgekit.host.compiler.lowering.sparse.pruned import codes_work, pruned_form, row_work
 from edgekit.host.compiler.options import CompileOptions
+from edgekit.host.compiler.pipeline import PreparedGraph
 from edgekit.host.compiler.tables.layout_table import CHAIN, Case, LayoutTable, Work
 from edgekit.host.compiler.tables.spmv import spmv_table_of
 from edgekit.host.deploy.api import Device
@@ -131,7 +132,7 @@ def left_out_error(table: LayoutTable) -> float:
 def _bundle(profile: BoardProfile) -> tuple[Bundle, list[_Operator]]:
     graph, cases = _operators(profile)
     options = CompileOptions(order="import")
-    artifact = build_graph(graph, Made(graph), _digest(graph), profile, options=options)
+    artifact = build_graph(PreparedGraph(graph, graph), _digest(graph), profile, options=options)
     return sign_bundle(build_bundle(artifact, profile)), cases
 
 

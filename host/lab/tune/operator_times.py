@@ -98,8 +98,8 @@ class EstimatedTimes:
 
 def _bundle(subject: Subject, table: KnowledgeBase) -> Bundle:
     s = subject
-    imported, made = prepare_graph(s.source, s.board, s.options, table)
-    artifact = build_graph(imported, made, s.digest, s.board, None, s.options, None, table)
+    made = prepare_graph(s.source, s.board, s.options, table)
+    artifact = build_graph(made, s.digest, s.board, None, s.options, None, table)
     return sign_bundle(build_bundle(artifact, s.board))
 
 

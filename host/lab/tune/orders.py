@@ -182,7 +182,7 @@ def has_untried_orders(job: OrderJob) -> bool:
             if m.source in (BoardOrders.source, EstimatedOrders.source)
         ):
             return False
-    graph = prepare(job.model, job.profile, job.options)[1].graph
+    graph = prepare(job.model, job.profile, job.options).graph
     return len(candidates(graph, job.profile, 2, job.options.random_seed)) > 1
 
 
@@ -198,7 +198,7 @@ class _Runs:
 
     def __init__(self, job: OrderJob, measurer: OrderMeasurer) -> None:
         self._job, self._measurer = job, measurer
-        self._imported, self._made = prepare(job.model, job.profile, job.options)
+        self._made = prepare(job.model, job.profile, job.options)
         self.graph = self._made.graph
         self._place = {node.name: i for i, node in enumerate(self.graph.nodes)}
         self.parts = parts_of(self.graph, job.profile)
@@ -248,7 +248,7 @@ class _Runs:
             replace(job.options, order="import"),
         )
         digest = model_hash(job.model)
-        artifact = build_graph(self._imported, made, digest, job.profile, options=options)
+        artifact = build_graph(made, digest, job.profile, options=options)
         return sign_bundle(build_bundle(artifact, job.profile))
 
     def _cost(self, part: Part, turns: Sequence[Times]) -> float:

@@ -60,7 +60,7 @@ def test_they_are_given_out(
     inputs, computes, outputs = CASES[case]
     path = write(inputs, computes, outputs, tmp_path, files)
     board = load_board("local")
-    _, made = prepare_graph(import_model(path), board)
+    made = prepare_graph(import_model(path), board)
     _, plan = plan_of(made.graph, board, DEFAULT_OPTIONS)
     library = Toolchain(board, cache_folder() / "objects").build(units_of(plan, board))
     (tmp_path / "model.so").write_bytes(library)
@@ -74,7 +74,7 @@ def test_they_are_given_out(
 
 def test_constants_only_that_are_computed(tmp_path: Path) -> None:
     path = save(model([node("Neg", ["c"], ["y"])], [], ["y"], {"c": C}), tmp_path)
-    _, made = prepare_graph(import_model(path), load_board("local"))
+    made = prepare_graph(import_model(path), load_board("local"))
     data = made.graph.tensors[made.graph.outputs[0]].data
     assert data is not None and not made.graph.nodes
     np.testing.assert_array_equal(data, -C)

@@ -119,7 +119,7 @@ def test_chains_of_a_face_detector_are_those_that_gain(board, chains):
     """By board time the first takes 0.6 to 0.9 of its members alone on the first three boards, and
     as long on the others, whose last cache has 2 MB."""
     graph, profile = import_model(_MODELS / "face_detection_short_range.tflite"), load_board(board)
-    _, made = prepare_graph(graph, profile, table=KnowledgeBase((profile.platform,)))
+    made = prepare_graph(graph, profile, table=KnowledgeBase((profile.platform,)))
     assert sum(isinstance(n.op, ops.RowChain) for n in made.graph.nodes) == chains
 
 
@@ -226,7 +226,7 @@ def test_work_is_that_of_the_members():
 def test_a_model_with_little_memory_is_chained():
     model = _MODELS / "hand_landmark_lite.tflite"
     board, options = load_board("local"), CompileOptions(memory_limit=2450 << 10)
-    _, made = prepare(model, board, options)
+    made = prepare(model, board, options)
     chains = [n for n in made.graph.nodes if isinstance(n.op, ops.RowChain)]
     scheduled, plan = plan_of(made.graph, board, options)
     assert chains and plan.memory.arena_bytes <= 2450 << 10

@@ -42,7 +42,7 @@ _MULTIPLY = {
 def _told(model: str, name: str) -> tuple[dict[str, Any], str]:
     """What explain says, and the generated code."""
     board = load_profile(name)
-    _, made = prepare(_MODELS / f"{model}.tflite", board)
+    made = prepare(_MODELS / f"{model}.tflite", board)
     scheduled, plan = plan_of(made.graph, board, DEFAULT_OPTIONS)
     code = "".join(section_code(plan, section).text for section in plan.sections)
     return explain(scheduled, plan, board, made.counts, made.origin, made.limit), code

@@ -23,7 +23,7 @@ _BOARDS = ("rpi3", "rk3566", "jetson-nano", "rpi4", "orangepi-pc", "rpi5", "bpi-
 def _compiled(model: str, board: str, table: KnowledgeBase) -> dict[str, Compiled]:
     """What operators were compiled to, by name."""
     profile = load_board(board)
-    _, made = prepare(_MODELS / f"{model}.tflite", profile)
+    made = prepare(_MODELS / f"{model}.tflite", profile)
     _, plan = plan_of(made.graph, profile, replace(DEFAULT_OPTIONS, threads=1), table=table)
     return {step.name: step.compiled for step in plan.lowered.steps if step.compiled is not None}
 

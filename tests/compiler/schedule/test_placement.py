@@ -29,7 +29,7 @@ TINY, FACE = "okay_nabu", "face_detection_short_range"
 @functools.cache
 def planned(model: str, board: str) -> tuple[Schedule, Plan]:
     profile = load_profile(board)
-    _, made = prepare(MODELS / f"{model}.tflite", profile)
+    made = prepare(MODELS / f"{model}.tflite", profile)
     return plan_of(made.graph, profile, DEFAULT_OPTIONS)
 
 

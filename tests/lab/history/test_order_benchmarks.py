@@ -26,7 +26,7 @@ _BOARD = load_board("rpi3")
 @pytest.fixture
 def graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Graph:
     monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path))
-    return prepare(_MODEL, _BOARD)[1].graph
+    return prepare(_MODEL, _BOARD).graph
 
 
 def _tuned(graph: Graph, part: Part) -> list[OrderMeasurement]:

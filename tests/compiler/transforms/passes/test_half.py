@@ -95,26 +95,26 @@ def test_constants_beyond_half_precision_stay_f32():
 
 
 def test_a_face_detector_converts_inputs_and_outputs_alone():
-    graph = prepare(_MODEL, load_profile("a76"), _HALF)[1].graph
+    graph = prepare(_MODEL, load_profile("a76"), _HALF).graph
     converted = [n for n in graph.nodes if isinstance(n.op, ops.Convert)]
     assert len(converted) == len(graph.inputs) + len(graph.outputs)
 
 
 def test_auto_takes_half_precision_where_golden_outputs_stay_near():
-    made = prepare(_MODEL, load_profile("a76"), CompileOptions(precision="auto"))[1]
+    made = prepare(_MODEL, load_profile("a76"), CompileOptions(precision="auto"))
     assert made.exact is not None
     assert "to_half" in [count.name for count in made.counts]
 
 
 def test_auto_takes_half_precision_on_risc_v_that_computes_in_it():
     for name, in_half in (("bpi-f3", True), ("rv64gcv", False)):
-        made = prepare(_MODEL, load_profile(name), CompileOptions(precision="auto"))[1]
+        made = prepare(_MODEL, load_profile(name), CompileOptions(precision="auto"))
         assert (made.exact is not None) is in_half
 
 
 def test_auto_keeps_f32_where_they_do_not_and_says_so(monkeypatch):
     monkeypatch.setattr("edgekit.host.compiler.pipeline.HALF_LOSS", 1e-6)
-    made = prepare(_MODEL, load_profile("a76"), CompileOptions(precision="auto"))[1]
+    made = prepare(_MODEL, load_profile("a76"), CompileOptions(precision="auto"))
     assert made.exact is None
     assert made.notes[-1].startswith("f32: in half precision golden outputs would be off by ")
 
@@ -124,7 +124,7 @@ def test_outputs_beyond_half_precision_are_refused_and_auto_stays_f32():
     graph, board = _two_convolutions(1000.0), load_profile("a76")
     with pytest.raises(InputError, match=r"--precision f16: .* up to 65504.*take auto"):
         prepare_graph(graph, board, _HALF)
-    made = prepare_graph(graph, board, CompileOptions(precision="auto"))[1]
+    made = prepare_graph(graph, board, CompileOptions(precision="auto"))
     assert made.exact is None
     assert made.notes[-1] == "f32: values are beyond 65504, the largest of half precision"
 
@@ -133,15 +133,15 @@ def test_outputs_beyond_half_precision_are_refused_and_auto_stays_f32():
 def test_a_model_that_gains_nothing_by_half_precision_says_so(precision, told):
     table = constant(np.ones((1, 4, 4, 8), np.float32))
     graph = graph_of([Case(ops.SquaredDifference(), (tensor((1, 4, 4, 8)), table))])
-    made = prepare_graph(graph, load_profile("a76"), CompileOptions(precision=precision))[1]
+    made = prepare_graph(graph, load_profile("a76"), CompileOptions(precision=precision))
     assert made.exact is None
     assert any(note.startswith("f32: no operator has a kernel") for note in made.notes) is told
 
 
 def test_auto_is_f32_on_cores_without_half_precision():
-    made = prepare(_MODEL, load_profile("a72"), CompileOptions(precision="auto"))[1]
+    made = prepare(_MODEL, load_profile("a72"), CompileOptions(precision="auto"))
     assert made.exact is None
-    assert made.graph.nodes == prepare(_MODEL, load_profile("a72"))[1].graph.nodes
+    assert made.graph.nodes == prepare(_MODEL, load_profile("a72")).graph.nodes
 
 
 def test_a_board_without_half_precision_is_named():

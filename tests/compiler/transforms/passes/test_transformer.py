@@ -91,11 +91,11 @@ _GELU = node("Gelu", ["x"], ["y"])
 )
 def test_a_chain_is_one_operator(nodes, opset, kinds, tmp_path):
     path, board = _made(tmp_path, nodes, ["y"], opset), load_board("local")
-    imported, made = prepare(path, board)
+    made = prepare(path, board)
     assert _kinds(made.graph) == kinds
     x = np.random.default_rng(3).normal(3, 2, _SHAPE).astype(np.float32)
     ours = evaluate(made.graph, {"x": x}).outputs["y"]
-    np.testing.assert_allclose(ours, evaluate(imported, {"x": x}).outputs["y"], atol=2e-5)
+    np.testing.assert_allclose(ours, evaluate(made.imported, {"x": x}).outputs["y"], atol=2e-5)
     np.testing.assert_allclose(ours, _onnx_runtime(path, x)[0], atol=2e-5)
     explained = compile_artifact(path, board).explain
     found = [o["op"] for o in json.loads(json.dumps(explained))["operators"]]
@@ -115,9 +115,9 @@ def test_a_chain_is_one_operator(nodes, opset, kinds, tmp_path):
 )  # fmt: skip
 def test_what_only_looks_like_it_stays(nodes, outputs, tmp_path):
     path = _made(tmp_path, nodes, outputs, 13)
-    imported, made = prepare(path, load_board("local"))
+    made = prepare(path, load_board("local"))
     assert not {"layer_norm", "gelu"} & set(_kinds(made.graph))
     x = np.random.default_rng(4).standard_normal(_SHAPE).astype(np.float32)
-    before, after = (evaluate(g, {"x": x}).outputs for g in (imported, made.graph))
+    before, after = (evaluate(g, {"x": x}).outputs for g in (made.imported, made.graph))
     for name, y in before.items():
         np.testing.assert_allclose(after[name], y, atol=2e-5)

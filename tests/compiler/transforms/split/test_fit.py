@@ -28,7 +28,7 @@ _MODELS = Path(__file__).parents[4] / "models"
 )
 def test_what_fits_is_channel_major_where_that_fits_too(name: str, kib: int, planar: bool) -> None:
     board, options = load_board("a57"), CompileOptions(memory_limit=kib << 10)
-    _, made = prepare(_MODELS / f"{name}.tflite", board, options)
+    made = prepare(_MODELS / f"{name}.tflite", board, options)
     assert bool(made.origin) == (kib < 4096)
     assert any(isinstance(n.op, ops.PlanarConv2D) for n in made.graph.nodes) == planar
     _, plan = plan_of(made.graph, board, options)
@@ -37,8 +37,8 @@ def test_what_fits_is_channel_major_where_that_fits_too(name: str, kib: int, pla
 
 def test_a_pruned_model_in_bands_computes_what_the_whole_model_does() -> None:
     path = _MODELS / "face_detection_full_range_sparse.tflite"
-    imported, made = prepare(path, load_board("a57"), CompileOptions(memory_limit=1500 << 10))
-    inputs = inputs_of(imported)
+    made = prepare(path, load_board("a57"), CompileOptions(memory_limit=1500 << 10))
+    inputs = inputs_of(made.imported)
     found = evaluate(made.graph, inputs).outputs
-    for name, want in evaluate(imported, inputs).outputs.items():
+    for name, want in evaluate(made.imported, inputs).outputs.items():
         np.testing.assert_allclose(found[name], want, rtol=0, atol=1e-5 * np.abs(want).max())
