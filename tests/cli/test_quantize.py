@@ -11,9 +11,9 @@ import pytest
 from edgekit.host.compiler.exporters import write_tflite
 from edgekit.host.compiler.frontends import import_model
 from edgekit.host.compiler.inputs import read_attached
+from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.transforms.passes.quantized import integer_form
-from edgekit.host.compiler.transforms.quantize.rules import WEIGHTED
 from tests.support.onnx_models import model, node, save, value
 from tests.support.quantize_models import CLASSES, SIZE, classifier, samples, save_samples
 
@@ -51,7 +51,7 @@ def test_a_quantized_file_computes_what_the_floats_do(edgekit: Any, home: Path, 
     assert document["outputs"]["y"]["cosine"] >= 0.995
     assert [layer["coded"] for layer in document["layers"]].count(True) >= 5
     graph = integer_form(import_model(home / file))
-    products = [n for n in graph.nodes if isinstance(n.op, WEIGHTED)]
+    products = [n for n in graph.nodes if isinstance(n.op, ops.Weighted)]
     assert [graph.tensors[n.inputs[1] or ""].dtype.value for n in products] == ["s8"] * 4
     others = samples(4, seed=9)
     made = _board_outputs(edgekit, file, others)

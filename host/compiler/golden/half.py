@@ -8,14 +8,10 @@ import numpy as np
 
 from edgekit.device.runtime.agent.specs import LossSpec
 from edgekit.host.compiler.artifact import Golden
-from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.ir.similarity import cosine, least_cosine
 from edgekit.host.compiler.ir.types import Array, DType, Graph
 
-_CODED = (
-    ops.OutlierFullyConnected, ops.DynamicConv2D, ops.DynamicFullyConnected, ops.GatherCodes,
-)  # fmt: skip
 _NONE = 1e-30
 _MOST_OFF = 1e9  # what is told of outputs that are no numbers
 
@@ -51,7 +47,7 @@ def worse(one: LossSpec | None, other: LossSpec | None) -> LossSpec | None:
 
 def code_note(made: Graph, loss: LossSpec) -> str:
     """A sentence about `made`, whose weights are codes."""
-    coded = sum(isinstance(node.op, _CODED) for node in made.nodes)
+    coded = sum(node.op.coded_weights for node in made.nodes)
     return f"weights in few bits: {coded} of {len(made.nodes)} operators; {loss.told()}"
 
 

@@ -18,30 +18,16 @@ import numpy as np
 
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.evaluate import run_node
-from edgekit.host.compiler.ir.types import Array, DType, Node, Operator, Tensor
+from edgekit.host.compiler.ir.traits import Arithmetic
+from edgekit.host.compiler.ir.types import Array, DType, Node, Tensor
 
-_QUANTIZING = (
-    ops.OutlierFullyConnected, ops.FakeQuantize, ops.DynamicConv2D, ops.DynamicFullyConnected,
-)  # fmt: skip
 _UNITS = 8  # of 2^-24, f32's unit roundoff; kernels were seen to make less than one of these
 _HALF_UNITS = 0.4  # of 2^-11, f16's: the reference adds as kernels do
 _HALF_WHOLE = 64  # up to here f16 that are whole numbers are so not only for want of digits
 _HYBRID_STEPS = 1 / 16  # of a step between codes: moves one activation of 32 to the next code
 _CODES = 127
 _FLOATS = (DType.F32, DType.F16)
-
-_EXACT: tuple[type[Operator], ...] = (
-    ops.Reshape, ops.Transpose, ops.Pad, ops.Concat, ops.Split, ops.StridedSlice,
-    ops.DepthToSpace, ops.SpaceToBatch, ops.BatchToSpace, ops.Gather, ops.BroadcastTo, ops.BitCast,
-    ops.Clamp, ops.Clip, ops.Abs, ops.Neg, ops.Sign, ops.Floor, ops.Ceil, ops.RoundEven,
-    ops.RoundBfloat16, ops.Scatter, ops.Maximum, ops.Minimum, ops.Where, ops.MaxPool2D,
-    ops.ReduceMax, ops.ReduceMin, ops.Quantize, ops.DetectionOutput, ops.TopK, ops.SelectBoxes,
-)  # fmt: skip  # whatever is in neither list may add many terms
-_FUNCTIONS: tuple[type[Operator], ...] = (
-    ops.Function, ops.Binary, ops.Add, ops.Mul, ops.Logistic, ops.HardSwish, ops.Softmax, ops.Cast,
-    ops.Convert, ops.ReadState, ops.ReduceProduct, ops.DecodePoses, ops.GatherCodes,
-)  # fmt: skip
-_CANCELING = (ops.Gelu, ops.GeluTanh)  # x times 1 + f(x): to 8 units of x where f(x) is near -1
+_OF_SUMS = (Arithmetic.SUMMED, Arithmetic.QUANTIZED)
 
 
 class Noise:
@@ -56,17 +42,17 @@ class Noise:
         if isinstance(node.op, ops.Repeat):
             ins = [None if name is None else values[name] for name in node.inputs]
             return node.op.computed(ins, self.run_node)
-        if isinstance(node.op, _EXACT) or not _is_float(node, tensors):
+        if node.op.arithmetic is Arithmetic.EXACT or not _is_float(node, tensors):
             return run_node(node, tensors, values)
         units = _units(node, tensors) * terms_of(node, tensors) ** 0.5
         if isinstance(node.op, ops.Recurrent):  # whose roundings go on to the next step
             operands = {**values, **self._operands(node, tensors, values, units)}
             ins = [None if name is None else operands[name] for name in node.inputs]
             return node.op.computed(ins, lambda y: self._rounded(y, units))
-        if not isinstance(node.op, _FUNCTIONS):
+        if node.op.arithmetic in _OF_SUMS:
             values = {**values, **self._operands(node, tensors, values, units)}
         made = [self._rounded(y, units) for y in run_node(node, tensors, values)]
-        if isinstance(node.op, _CANCELING):
+        if node.op.arithmetic is Arithmetic.CANCELING:
             x = next(values[name] for name in node.inputs if name is not None)
             made = [y + (self._rounded(x, units) - x) for y in made]
         return made
@@ -132,7 +118,7 @@ def _units(node: Node, tensors: Mapping[str, Tensor]) -> float:
 
 def _is_hybrid(node: Node, tensors: Mapping[str, Tensor]) -> bool:
     """The operator quantizes its f32 input as it runs."""
-    if isinstance(node.op, _QUANTIZING):
+    if node.op.arithmetic is Arithmetic.QUANTIZED:
         return True
     dtypes = [None if name is None else tensors[name].dtype for name in node.inputs[:2]]
     return dtypes == [DType.F32, DType.I8]
@@ -141,7 +127,7 @@ def _is_hybrid(node: Node, tensors: Mapping[str, Tensor]) -> bool:
 def terms_of(node: Node, tensors: Mapping[str, Tensor]) -> int:
     """How many values go into one that comes out of `node`, about."""
     ins = [tensors[name] for name in node.inputs if name is not None]
-    if isinstance(node.op, _FUNCTIONS):
+    if node.op.elementwise or node.op.arithmetic is Arithmetic.ROUNDED:
         return 1
     if isinstance(node.op, ops.MatMul | ops.LayerNorm):
         return ins[0].shape[-1]

@@ -15,14 +15,13 @@ NnaForm = Literal["windows", "diagonal", "points"]
 
 SIDE = 3  # of the NNA's windows
 
-_KINDS = (Conv2D, DepthwiseConv2D, FullyConnected, MatMul)
 _DEPTH = (2**31 - 1) // 255**2  # products of a sum that surely fits 32 bits, zero points taken off
 
 
 def is_layer(node: Node) -> bool:
     """Whether a node is of the NNA's kinds: a convolution, a fully connected layer, or a product of
     computed matrices."""
-    return isinstance(node.op, _KINDS)
+    return isinstance(node.op, Conv2D | DepthwiseConv2D | FullyConnected | MatMul)
 
 
 def fits_nna(graph: Graph, node: Node) -> bool:

@@ -16,6 +16,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from edgekit.host.compiler.ir.traits import Arithmetic, CostKind, Epilogue, Half, OnCodes
+
 Array = NDArray[Any]
 Shape = tuple[int, ...]
 
@@ -152,10 +154,33 @@ class Tensor:
 class Operator(abc.ABC):
     """Attributes of one operator. Subclasses: one file per family in this folder.
 
-    `kind` names the operator in messages, plans and timings (snake case).
+    `kind` names the operator in messages, plans and timings (snake case). Below it are the traits
+    that every class or its family declares, then those that few classes have.
     """
 
     kind: ClassVar[str] = ""
+
+    elementwise: ClassVar[bool]  # each result is of one element per operand, which may broadcast
+    arithmetic: ClassVar[Arithmetic]
+    cost_kind: ClassVar[CostKind]
+    on_codes: ClassVar[OnCodes]
+    half: ClassVar[Half]
+
+    # Results are values of the first operand, each once or not at all.
+    places_values: ClassVar[bool] = False
+    # Weights are codes though the operands are floats.
+    coded_weights: ClassVar[bool] = False
+    # A positive factor of a channel comes out as it went in: cross-layer equalization goes through.
+    keeps_factors: ClassVar[bool] = False
+    # Scale and zero point of results that all engines agree on.
+    fixed_codes: ClassVar[tuple[float, int] | None] = None
+    # May be the activation of a recurrent layer (recurrent/functions.h).
+    recurrent: ClassVar[bool] = False
+    # May be computed in the kernel of the product before it.
+    epilogue_form: ClassVar[Epilogue] = Epilogue.NO
+    # Kernels compute a function of floats, or look up one of codes, behind the product.
+    takes_epilogue: ClassVar[bool] = False
+    takes_table: ClassVar[bool] = False
 
     @abc.abstractmethod
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
@@ -172,6 +197,10 @@ class Operator(abc.ABC):
         Operators on states have none: `evaluate` keeps the states.
         """
         raise TypeError(f"{self.kind} has no reference of its own")
+
+    def saturation(self) -> tuple[float, float] | None:
+        """The lowest and highest operand beyond which results are the same codes."""
+        return None
 
 
 class ShapeError(ValueError):

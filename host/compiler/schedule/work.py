@@ -4,41 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import astuple, dataclass
-from typing import Literal
 
 import numpy as np
 
 from edgekit.device.runtime.kernel_facts import OUTLIER_CHANNELS
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.chains import members_of
-from edgekit.host.compiler.ir.types import DType, Graph, Node, Operator, Shape
+from edgekit.host.compiler.ir.traits import CostKind
+from edgekit.host.compiler.ir.types import DType, Graph, Node, Shape
 
-Kind = Literal["matrix", "window", "function", "simple", "move", "none"]
-
-_KINDS: tuple[tuple[tuple[type[Operator], ...], Kind], ...] = (
-    (
-        (
-            ops.Conv2D, ops.FullyConnected, ops.OutlierFullyConnected, ops.TransposeConv2D,
-            ops.MatMul, ops.RowChain, ops.WideConv2D, ops.Recurrent, ops.DynamicConv2D,
-            ops.DynamicFullyConnected,
-        ),
-        "matrix",
-    ),
-    ((ops.DepthwiseConv2D, ops.AveragePool2D, ops.MaxPool2D, ops.ResizeBilinear), "window"),
-    ((ops.Function, ops.Logistic, ops.HardSwish, ops.Softmax, ops.Pow, ops.Div), "function"),
-    (
-        (
-            ops.Transpose, ops.Pad, ops.Concat, ops.Split, ops.StridedSlice, ops.DepthToSpace,
-            ops.SpaceToBatch, ops.BatchToSpace, ops.Gather, ops.GatherCodes, ops.Scatter,
-            ops.BroadcastTo, ops.ReadState, ops.WriteState,
-        ),
-        "move",
-    ),
-    ((ops.Reshape, ops.BitCast), "none"),
-)  # fmt: skip
-_MULTIPLY: tuple[type[Operator], ...] = (
-    *_KINDS[0][0], ops.DepthwiseConv2D, ops.CodedLstm, ops.CodedSvdf,
-)  # fmt: skip
 _BILINEAR_TAPS = 4
 _COLUMN_BYTES = 2  # of a weight of floats that is not zero, as a rule; of a code 1
 _TILE_ROWS = 8  # rows of a register tile, about
@@ -76,7 +50,7 @@ class Work:
     """The work of one operator; `family` names those whose amounts cost the same: operator and
     type."""
 
-    kind: Kind
+    kind: CostKind
     op: str
     dtype: str
     amounts: Amounts
@@ -89,7 +63,7 @@ class Work:
 def work_of(graph: Graph, node: Node, lanes: int) -> Work:
     """What `node` has to do on vectors of `lanes` 32-bit values; nothing if it only renames."""
     tensors = graph.tensors
-    kind = _kind(node.op)
+    kind = node.op.cost_kind
     # Weights of 8 bits make a product one of 8 bits, whatever its other operand comes in.
     dtypes = [tensors[t].dtype for t in node.inputs if t is not None] or [DType.F32]
     dtype = min(dtypes[:2], key=lambda d: d.bytes) if kind == "matrix" else dtypes[0]
@@ -122,8 +96,11 @@ def multiply_adds(graph: Graph, node: Node) -> int:
         return sum(multiply_adds(whole, member) for member in members)
     if isinstance(op, ops.Repeat):
         return op.steps * sum(multiply_adds(op.body, member) for member in op.body.nodes)
+    multiplies = op.cost_kind == "matrix" or isinstance(
+        op, ops.DepthwiseConv2D | ops.CodedLstm | ops.CodedSvdf
+    )
     # Vectors of one value leave nothing to round up.
-    return int(work_of(graph, node, 1).amounts.steps) if isinstance(op, _MULTIPLY) else 0
+    return int(work_of(graph, node, 1).amounts.steps) if multiplies else 0
 
 
 def _floats(graph: Graph, node: Node) -> int:
@@ -154,14 +131,6 @@ def _pruned(graph: Graph, node: Node, loaded: int) -> tuple[int, int]:
     rows = graph.tensors[node.outputs[0]].elements // weights.shape[0]
     column = 1 if weights.dtype.is_quantized else _COLUMN_BYTES
     return held * rows, loaded - weights.bytes + held * (weights.dtype.bytes + column)
-
-
-def _kind(op: Operator) -> Kind:
-    inner = getattr(op, "inner", op)
-    for types, kind in _KINDS:
-        if isinstance(inner, types):
-            return kind
-    return "simple"
 
 
 def _counts(graph: Graph, node: Node, lanes: int) -> tuple[int, int, int]:

@@ -178,7 +178,7 @@ def _layer(
 ) -> tuple[Tensor, list[Tensor]]:
     """All steps' first states [time, batch, hidden], and the states at the end."""
     functions = [f.operator for f in cell.functions]
-    known = [f for f in functions if isinstance(f, ops.RECURRENT_FUNCTIONS)]
+    known = [f for f in functions if f is not None and f.recurrent]
     can = cell.r.data is not None and cell.before is None and not call.integer("input_forget", 0)
     if x.shape[0] == 1 or len(known) < len(functions) or not can:
         return _in_steps(call, x, cell, states, backwards, kind.step)

@@ -35,3 +35,4 @@ from edgekit.host.compiler.ir.ops.signal import *
 from edgekit.host.compiler.ir.ops.state import *
 from edgekit.host.compiler.ir.ops.totals import *
 from edgekit.host.compiler.ir.ops.trigonometric import *
+from edgekit.host.compiler.ir.ops.unions import *

@@ -11,6 +11,7 @@ import numpy as np
 from edgekit.host.compiler.ir.checks import WHOLE
 from edgekit.host.compiler.ir.ops.functions import Function
 from edgekit.host.compiler.ir.ops.operands import Binary
+from edgekit.host.compiler.ir.traits import OnCodes
 from edgekit.host.compiler.ir.types import Array, DType
 
 __all__ = ["BitwiseAnd", "BitwiseNot", "BitwiseOr", "LeftShift", "WholeSqrt"]
@@ -19,6 +20,7 @@ __all__ = ["BitwiseAnd", "BitwiseNot", "BitwiseOr", "LeftShift", "WholeSqrt"]
 @dataclass(frozen=True)
 class BitwiseNot(Function):
     kind: ClassVar[str] = "bitwise_not"
+    on_codes = OnCodes.NEVER
     dtypes: ClassVar[tuple[DType, ...]] = WHOLE
 
     def formula(self, x: Array) -> Array:
@@ -62,6 +64,7 @@ class WholeSqrt(Function):
     most 2^16 - 1, else at most 2^32 - 1."""
 
     kind: ClassVar[str] = "whole_sqrt"
+    on_codes = OnCodes.NEVER
     dtypes: ClassVar[tuple[DType, ...]] = (DType.U64,)
 
     def formula(self, x: Array) -> Array:

@@ -10,6 +10,7 @@ import numpy as np
 
 from edgekit.host.compiler.ir.checks import need_dtype, need_positive, operand
 from edgekit.host.compiler.ir.sums import required
+from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnCodes
 from edgekit.host.compiler.ir.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
 __all__ = ["SelectBoxes"]
@@ -26,6 +27,11 @@ class SelectBoxes(Operator):
     """
 
     kind: ClassVar[str] = "select_boxes"
+    elementwise = False
+    arithmetic = Arithmetic.EXACT
+    cost_kind = "simple"
+    on_codes = OnCodes.NEVER
+    half = Half.NO
     limit: int = 1
     overlap: float = 0.5
     least: float = 0.0

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnCodes
 from edgekit.host.compiler.ir.types import Array, DType, Operator, Quant, Shape, Tensor
 
 __all__ = ["ImageStem", "RowChain"]
@@ -25,6 +26,11 @@ class RowChain(Operator):
     """
 
     kind: ClassVar[str] = "row_chain"
+    elementwise = False
+    arithmetic = Arithmetic.SUMMED
+    cost_kind = "matrix"
+    on_codes = OnCodes.NEVER
+    half = Half.NO
     members: tuple[Operator, ...] = ()
     between: tuple[Quant | None, ...] = ()
     names: tuple[str, ...] = ()

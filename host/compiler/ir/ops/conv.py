@@ -20,6 +20,7 @@ from edgekit.host.compiler.ir.checks import (
     optional,
 )
 from edgekit.host.compiler.ir.quantization import convolution_multiplier
+from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnCodes
 from edgekit.host.compiler.ir.types import (
     Activation,
     Array,
@@ -56,6 +57,13 @@ class Conv2D(Operator):
     """
 
     kind: ClassVar[str] = "conv2d"
+    elementwise = False
+    arithmetic = Arithmetic.SUMMED
+    cost_kind = "matrix"
+    on_codes = OnCodes.SUMS
+    half = Half.YES
+    takes_epilogue = True
+    takes_table = True
     stride: tuple[int, int] = (1, 1)
     dilation: tuple[int, int] = (1, 1)
     padding: Padding = Padding()
@@ -105,6 +113,8 @@ class PrunedConv2D(Conv2D):
     """Conv2D of 1x1 and 8-bit codes, by the weights that are not zero; `rule`: what chose this."""
 
     kind: ClassVar[str] = "pruned_conv2d"
+    takes_epilogue = False
+    takes_table = False
     rule: str = ""
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
@@ -123,6 +133,13 @@ class DepthwiseConv2D(Operator):
     """
 
     kind: ClassVar[str] = "depthwise_conv2d"
+    elementwise = False
+    arithmetic = Arithmetic.SUMMED
+    cost_kind = "window"
+    on_codes = OnCodes.SUMS
+    half = Half.YES
+    takes_epilogue = True
+    takes_table = True
     stride: tuple[int, int] = (1, 1)
     dilation: tuple[int, int] = (1, 1)
     padding: Padding = Padding()
@@ -176,6 +193,12 @@ class TransposeConv2D(Operator):
     """
 
     kind: ClassVar[str] = "transpose_conv2d"
+    elementwise = False
+    arithmetic = Arithmetic.SUMMED
+    cost_kind = "matrix"
+    on_codes = OnCodes.SUMS
+    half = Half.YES
+    takes_epilogue = True
     stride: tuple[int, int] = (1, 1)
     padding: Padding = Padding()
     out_size: tuple[int, int] = (0, 0)

@@ -20,6 +20,7 @@ from edgekit.host.compiler.ir.checks import (
     optional,
 )
 from edgekit.host.compiler.ir.quantization import Multiplier, convolution_multiplier, shortened
+from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnCodes
 from edgekit.host.compiler.ir.types import (
     Activation,
     Array,
@@ -51,6 +52,11 @@ class WideConv2D(Operator):
     """
 
     kind: ClassVar[str] = "wide_conv2d"
+    elementwise = False
+    arithmetic = Arithmetic.SUMMED
+    cost_kind = "matrix"
+    on_codes = OnCodes.NEVER
+    half = Half.NO
     stride: tuple[int, int] = (1, 1)
     dilation: tuple[int, int] = (1, 1)
     padding: Padding = Padding()

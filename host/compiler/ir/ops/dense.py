@@ -20,6 +20,7 @@ from edgekit.host.compiler.ir.checks import (
     optional,
 )
 from edgekit.host.compiler.ir.quantization import dense_multiplier
+from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnCodes
 from edgekit.host.compiler.ir.types import (
     Activation,
     Array,
@@ -46,6 +47,13 @@ class FullyConnected(Operator):
     """
 
     kind: ClassVar[str] = "fully_connected"
+    elementwise = False
+    arithmetic = Arithmetic.SUMMED
+    cost_kind = "matrix"
+    on_codes = OnCodes.SUMS
+    half = Half.YES
+    takes_epilogue = True
+    takes_table = True
     keep_dims: bool = False
     activation: Activation = Activation.NONE
     epilogue: Operator | None = None
@@ -91,6 +99,8 @@ class PrunedFullyConnected(FullyConnected):
     of f32 are stored, and the `rule` that chose this."""
 
     kind: ClassVar[str] = "pruned_fully_connected"
+    takes_epilogue = False
+    takes_table = False
     how: BlockSettings = _STRIPS
     rule: str = ""
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from edgekit.host.compiler.ir.checks import need_dtype, need_positive, need_rank, operand
 from edgekit.host.compiler.ir.sums import required
+from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnCodes
 from edgekit.host.compiler.ir.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
 __all__ = ["DetectionOutput"]
@@ -32,6 +33,11 @@ class DetectionOutput(Operator):
     """
 
     kind: ClassVar[str] = "detection_output"
+    elementwise = False
+    arithmetic = Arithmetic.EXACT
+    cost_kind = "simple"
+    on_codes = OnCodes.NEVER
+    half = Half.NO
     keep: int = 1
     top_k: int = 1
     threshold: float = 0.0

@@ -21,6 +21,7 @@ from edgekit.host.compiler.ir.checks import (
 from edgekit.host.compiler.ir.checks import optional as optional_operand
 from edgekit.host.compiler.ir.ops.conv import Conv2D
 from edgekit.host.compiler.ir.quantization import zero_points_of
+from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnCodes
 from edgekit.host.compiler.ir.types import (
     Activation,
     Array,
@@ -46,6 +47,12 @@ class DynamicFullyConnected(Operator):
     """
 
     kind: ClassVar[str] = "dynamic_fully_connected"
+    elementwise = False
+    arithmetic = Arithmetic.QUANTIZED
+    cost_kind = "matrix"
+    on_codes = OnCodes.NEVER
+    half = Half.NO
+    coded_weights = True
     activation: Activation = Activation.NONE
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
@@ -88,6 +95,12 @@ class DynamicConv2D(Operator):
     """
 
     kind: ClassVar[str] = "dynamic_conv2d"
+    elementwise = False
+    arithmetic = Arithmetic.QUANTIZED
+    cost_kind = "matrix"
+    on_codes = OnCodes.NEVER
+    half = Half.NO
+    coded_weights = True
     stride: tuple[int, int] = (1, 1)
     dilation: tuple[int, int] = (1, 1)
     padding: Padding = Padding()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -18,7 +19,7 @@ from edgekit.host.compiler.ir.checks import (
     need_scale,
     operand,
 )
-from edgekit.host.compiler.ir.fixed_point import is_fraction, logistic_s8
+from edgekit.host.compiler.ir.fixed_point import FRACTION_SCALE, is_fraction, logistic_s8
 from edgekit.host.compiler.ir.interpolated import sigmoid
 from edgekit.host.compiler.ir.quantization import (
     activation_range,
@@ -30,6 +31,7 @@ from edgekit.host.compiler.ir.quantization import (
     zero_point_of,
 )
 from edgekit.host.compiler.ir.sums import clamp_float, hard_swish, required
+from edgekit.host.compiler.ir.traits import Arithmetic, Epilogue, Half, OnCodes
 from edgekit.host.compiler.ir.types import (
     Activation,
     Array,
@@ -48,6 +50,12 @@ class Add(Operator):
     """8-bit operands with scales are rescaled; without, they are plain whole numbers."""
 
     kind: ClassVar[str] = "add"
+    elementwise = True
+    arithmetic = Arithmetic.ROUNDED
+    cost_kind = "simple"
+    on_codes = OnCodes.RESCALES
+    half = Half.YES
+    keeps_factors = True
     activation: Activation = Activation.NONE
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
@@ -73,6 +81,11 @@ class Mul(Operator):
     """8-bit operands with scales are rescaled; without, they are plain whole numbers."""
 
     kind: ClassVar[str] = "mul"
+    elementwise = True
+    arithmetic = Arithmetic.ROUNDED
+    cost_kind = "simple"
+    on_codes = OnCodes.RESCALES
+    half = Half.YES
     activation: Activation = Activation.NONE
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
@@ -98,6 +111,13 @@ class Clamp(Operator):
     """A stand-alone activation (RELU, RELU6, …) on any dtype."""
 
     kind: ClassVar[str] = "clamp"
+    elementwise = True
+    arithmetic = Arithmetic.EXACT
+    cost_kind = "simple"
+    on_codes = OnCodes.RESCALES
+    half = Half.YES
+    keeps_factors = True
+    recurrent = True
     activation: Activation = Activation.RELU
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
@@ -121,6 +141,14 @@ class Logistic(Operator):
     """1 / (1 + e^−x). Codes of 8 bits are LiteRT's where they are fractions of 256."""
 
     kind: ClassVar[str] = "logistic"
+    elementwise = True
+    arithmetic = Arithmetic.ROUNDED
+    cost_kind = "function"
+    on_codes = OnCodes.RESCALES
+    half = Half.WIDENED
+    fixed_codes = (FRACTION_SCALE, -128)
+    recurrent = True
+    epilogue_form = Epilogue.ON_ROWS
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         return _infer_unary(ins)
@@ -138,6 +166,10 @@ class Logistic(Operator):
             return [logistic_s8(values, source, out)]
         return [coded.by_real(_logistic, values, source, out)]
 
+    def saturation(self) -> tuple[float, float]:
+        end = math.log(2 / FRACTION_SCALE - 1)  # half a step from 0 and 1
+        return -end, end
+
 
 def _logistic(x: Array) -> Array:
     magnitude = np.exp(-np.abs(x))
@@ -150,6 +182,12 @@ class HardSwish(Operator):
     """x · relu6(x + 3) / 6."""
 
     kind: ClassVar[str] = "hard_swish"
+    elementwise = True
+    arithmetic = Arithmetic.ROUNDED
+    cost_kind = "function"
+    on_codes = OnCodes.RESCALES
+    half = Half.YES
+    epilogue_form = Epilogue.IN_REGISTERS
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         need_dtype(operand(ins, 0, "input"), (*ARITHMETIC, DType.F16), "input")
@@ -161,6 +199,9 @@ class HardSwish(Operator):
         if outs[0].is_coded:
             return [coded.hard_swish(required(x, 0), operand(ins, 0, "input"), outs[0])]
         return [hard_swish(required(x, 0))]
+
+    def saturation(self) -> tuple[float, float]:
+        return -3.0, math.inf
 
 
 def _infer_unary(ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:

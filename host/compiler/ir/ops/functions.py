@@ -12,7 +12,9 @@ import numpy as np
 from edgekit.host.compiler.ir import interpolated
 from edgekit.host.compiler.ir import quantized_elementwise as coded
 from edgekit.host.compiler.ir.checks import FLOATS, SIGNED, need_dtype, operand
+from edgekit.host.compiler.ir.fixed_point import FRACTION_SCALE
 from edgekit.host.compiler.ir.sums import required
+from edgekit.host.compiler.ir.traits import Arithmetic, Epilogue, Half, OnCodes
 from edgekit.host.compiler.ir.types import Array, DType, Operator, Shape, Tensor
 
 __all__ = [
@@ -51,14 +53,20 @@ _SIGNED = (*FLOATS, *SIGNED)
 class Function(Operator):
     """y = formula(x); floats are computed in f64 and rounded once. Attributes are parameters.
 
-    What takes f32 takes codes of 8 and 16 bits as well: `codes` gives those of the result.
+    Codes of 8 and 16 bits stand for real values: `codes` gives those of the result.
     """
+
+    elementwise = True
+    arithmetic = Arithmetic.ROUNDED
+    cost_kind = "function"
+    on_codes = OnCodes.IF_WRITTEN
+    half = Half.NO
 
     dtypes: ClassVar[tuple[DType, ...]] = FLOATS
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         x = operand(ins, 0, "input")
-        if not (x.is_coded and DType.F32 in self.dtypes):
+        if not x.is_coded or self.on_codes is OnCodes.NEVER:
             need_dtype(x, self.dtypes, "input")
         return [(x.shape, x.dtype)]
 
@@ -143,6 +151,11 @@ class Cos(Function):
 @dataclass(frozen=True)
 class Tanh(Function):
     kind: ClassVar[str] = "tanh"
+    on_codes = OnCodes.RESCALES
+    half = Half.WIDENED
+    fixed_codes = (1 / 128, 0)
+    recurrent = True
+    epilogue_form = Epilogue.ON_ROWS
 
     def formula(self, x: Array) -> Array:
         return np.tanh(x)
@@ -152,10 +165,15 @@ class Tanh(Function):
             return interpolated.tanh(x, source)
         return coded.by_real(self.formula, x, source, out)
 
+    def saturation(self) -> tuple[float, float]:
+        end = math.atanh(1 - FRACTION_SCALE)  # half a step from 1, as steps are of 1 / 128
+        return -end, end
+
 
 @dataclass(frozen=True)
 class Erf(Function):
     kind: ClassVar[str] = "erf"
+    half = Half.WIDENED
 
     def formula(self, x: Array) -> Array:
         return _erf(x)
@@ -166,6 +184,10 @@ class Gelu(Function):
     """x · Φ(x), exactly, not by tanh."""
 
     kind: ClassVar[str] = "gelu"
+    arithmetic = Arithmetic.CANCELING
+    on_codes = OnCodes.RESCALES
+    half = Half.WIDENED
+    epilogue_form = Epilogue.ON_ROWS
 
     def formula(self, x: Array) -> Array:
         return 0.5 * x * (1.0 + _erf(x / math.sqrt(2.0)))
@@ -176,6 +198,9 @@ class GeluTanh(Function):
     """The approximation of `Gelu` by tanh."""
 
     kind: ClassVar[str] = "gelu_tanh"
+    arithmetic = Arithmetic.CANCELING
+    half = Half.WIDENED
+    epilogue_form = Epilogue.ON_ROWS
 
     def formula(self, x: Array) -> Array:
         return 0.5 * x * (1.0 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
@@ -186,6 +211,8 @@ class Silu(Function):
     """x · σ(alpha · x); made by a pass."""
 
     kind: ClassVar[str] = "silu"
+    half = Half.WIDENED
+    epilogue_form = Epilogue.ON_ROWS
     alpha: float = 1.0
 
     def formula(self, x: Array) -> Array:
@@ -195,6 +222,7 @@ class Silu(Function):
 @dataclass(frozen=True)
 class Softplus(Function):
     kind: ClassVar[str] = "softplus"
+    half = Half.WIDENED
 
     def formula(self, x: Array) -> Array:
         return np.logaddexp(x, 0.0)
@@ -203,6 +231,8 @@ class Softplus(Function):
 @dataclass(frozen=True)
 class Abs(Function):
     kind: ClassVar[str] = "abs"
+    arithmetic = Arithmetic.EXACT
+    half = Half.YES
     dtypes: ClassVar[tuple[DType, ...]] = _SIGNED
 
     def formula(self, x: Array) -> Array:
@@ -215,6 +245,8 @@ class Abs(Function):
 @dataclass(frozen=True)
 class Neg(Function):
     kind: ClassVar[str] = "neg"
+    arithmetic = Arithmetic.EXACT
+    half = Half.YES
     dtypes: ClassVar[tuple[DType, ...]] = _SIGNED
 
     def formula(self, x: Array) -> Array:
@@ -228,6 +260,7 @@ class Neg(Function):
 @dataclass(frozen=True)
 class Sign(Function):
     kind: ClassVar[str] = "sign"
+    arithmetic = Arithmetic.EXACT
     dtypes: ClassVar[tuple[DType, ...]] = _SIGNED
 
     def formula(self, x: Array) -> Array:
@@ -237,6 +270,7 @@ class Sign(Function):
 @dataclass(frozen=True)
 class Floor(Function):
     kind: ClassVar[str] = "floor"
+    arithmetic = Arithmetic.EXACT
 
     def formula(self, x: Array) -> Array:
         return np.floor(x)
@@ -245,6 +279,7 @@ class Floor(Function):
 @dataclass(frozen=True)
 class Ceil(Function):
     kind: ClassVar[str] = "ceil"
+    arithmetic = Arithmetic.EXACT
 
     def formula(self, x: Array) -> Array:
         return np.ceil(x)
@@ -255,6 +290,7 @@ class RoundEven(Function):
     """Halves to the even neighbor."""
 
     kind: ClassVar[str] = "round_even"
+    arithmetic = Arithmetic.EXACT
 
     def formula(self, x: Array) -> Array:
         return np.rint(x)
@@ -265,6 +301,7 @@ class RoundBfloat16(Function):
     """Rounds to the 8 significant bits of bfloat16, which has f32's exponents; ties to even."""
 
     kind: ClassVar[str] = "round_bfloat16"
+    arithmetic = Arithmetic.EXACT
 
     def formula(self, x: Array) -> Array:
         value = np.asarray(x, np.float32)
@@ -276,6 +313,7 @@ class RoundBfloat16(Function):
 @dataclass(frozen=True)
 class Not(Function):
     kind: ClassVar[str] = "not"
+    on_codes = OnCodes.NEVER
     dtypes: ClassVar[tuple[DType, ...]] = (DType.BOOL,)
 
     def formula(self, x: Array) -> Array:
@@ -287,6 +325,8 @@ class Clip(Function):
     """Clamped to [low, high]; NaN stays."""
 
     kind: ClassVar[str] = "clip"
+    arithmetic = Arithmetic.EXACT
+    half = Half.YES
     dtypes: ClassVar[tuple[DType, ...]] = _SIGNED
     low: float = -math.inf
     high: float = math.inf
@@ -298,6 +338,10 @@ class Clip(Function):
 @dataclass(frozen=True)
 class LeakyRelu(Function):
     kind: ClassVar[str] = "leaky_relu"
+    on_codes = OnCodes.RESCALES
+    half = Half.YES
+    keeps_factors = True
+    epilogue_form = Epilogue.IN_REGISTERS
     alpha: float = 0.01
 
     def formula(self, x: Array) -> Array:
@@ -312,6 +356,8 @@ class Elu(Function):
     """scale · x above 0, scale · alpha · (e^x − 1) below: also SELU."""
 
     kind: ClassVar[str] = "elu"
+    on_codes = OnCodes.RESCALES
+    half = Half.WIDENED
     alpha: float = 1.0
     scale: float = 1.0
 
@@ -324,11 +370,20 @@ class HardSigmoid(Function):
     """alpha · x + beta, clamped to [0, 1]."""
 
     kind: ClassVar[str] = "hard_sigmoid"
+    on_codes = OnCodes.RESCALES
+    half = Half.WIDENED
+    recurrent = True
+    epilogue_form = Epilogue.ON_ROWS
     alpha: float = 0.2
     beta: float = 0.5
 
     def formula(self, x: Array) -> Array:
         return np.clip(self.alpha * x + self.beta, 0.0, 1.0)
+
+    def saturation(self) -> tuple[float, float] | None:
+        if self.alpha <= 0:
+            return None
+        return -self.beta / self.alpha, (1 - self.beta) / self.alpha
 
 
 def _erf(x: Array) -> Array:

@@ -15,7 +15,9 @@ from edgekit.host.compiler.ir.checks import (
     need_rank,
     operand,
 )
+from edgekit.host.compiler.ir.ops.layout import Moving
 from edgekit.host.compiler.ir.sums import required
+from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnCodes
 from edgekit.host.compiler.ir.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
 __all__ = ["BroadcastTo", "Gather", "GatherCodes", "Scatter"]
@@ -24,7 +26,7 @@ _JOINS = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimu
 
 
 @dataclass(frozen=True)
-class Gather(Operator):
+class Gather(Moving):
     """ins: x, indices (s32 or s64, any shape, negative ones count from the end).
 
     Output: x's shape with `axis` replaced by the shape of the indices. Indices outside of the
@@ -59,6 +61,12 @@ class GatherCodes(Operator):
     """
 
     kind: ClassVar[str] = "gather_codes"
+    elementwise = False
+    arithmetic = Arithmetic.ROUNDED
+    cost_kind = "move"
+    on_codes = OnCodes.NEVER
+    half = Half.NO
+    coded_weights = True
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         codes, indices = operand(ins, 0, "codes"), operand(ins, 1, "indices")
@@ -99,6 +107,11 @@ class Scatter(Operator):
     """
 
     kind: ClassVar[str] = "scatter"
+    elementwise = False
+    arithmetic = Arithmetic.EXACT
+    cost_kind = "move"
+    on_codes = OnCodes.NEVER
+    half = Half.NO
     join: str = "none"
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
@@ -133,7 +146,7 @@ class Scatter(Operator):
 
 
 @dataclass(frozen=True)
-class BroadcastTo(Operator):
+class BroadcastTo(Moving):
     """x repeated to `shape`, as NumPy broadcasts."""
 
     kind: ClassVar[str] = "broadcast_to"

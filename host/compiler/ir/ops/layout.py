@@ -24,6 +24,7 @@ from edgekit.host.compiler.ir.quantization import (
     zero_point_of,
 )
 from edgekit.host.compiler.ir.sums import required
+from edgekit.host.compiler.ir.traits import Arithmetic, CostKind, Half, OnCodes
 from edgekit.host.compiler.ir.types import (
     Array,
     DType,
@@ -52,10 +53,23 @@ _PAD_LIMIT = 1 << 24
 
 
 @dataclass(frozen=True)
-class Reshape(Operator):
+class Moving(Operator):
+    """The values of its operands in another order or place, some of them dropped or repeated."""
+
+    elementwise = False
+    arithmetic = Arithmetic.EXACT
+    cost_kind: ClassVar[CostKind] = "move"
+    on_codes = OnCodes.MOVES
+    half = Half.YES
+
+
+@dataclass(frozen=True)
+class Reshape(Moving):
     """Also SQUEEZE and EXPAND_DIMS; `shape` is final (no -1)."""
 
     kind: ClassVar[str] = "reshape"
+    cost_kind = "none"
+    places_values = True
     shape: Shape = ()
 
     def infer(self, ins: Sequence[Tensor | None]) -> Inferred:
@@ -74,10 +88,13 @@ class Reshape(Operator):
 
 
 @dataclass(frozen=True)
-class BitCast(Operator):
+class BitCast(Moving):
     """The bits of each element as those of a plain type of the same size."""
 
     kind: ClassVar[str] = "bit_cast"
+    cost_kind = "none"
+    on_codes = OnCodes.NEVER
+    half = Half.NO
     to: DType = DType.I32
 
     def infer(self, ins: Sequence[Tensor | None]) -> Inferred:
@@ -95,8 +112,9 @@ class BitCast(Operator):
 
 
 @dataclass(frozen=True)
-class Transpose(Operator):
+class Transpose(Moving):
     kind: ClassVar[str] = "transpose"
+    places_values = True
     permutation: tuple[int, ...] = ()
 
     def infer(self, ins: Sequence[Tensor | None]) -> Inferred:
@@ -114,7 +132,7 @@ class Transpose(Operator):
 
 
 @dataclass(frozen=True)
-class Pad(Operator):
+class Pad(Moving):
     """Pads with zero (quantized: the zero point); `before` and `after` per dimension."""
 
     kind: ClassVar[str] = "pad"
@@ -145,10 +163,11 @@ class Pad(Operator):
 
 
 @dataclass(frozen=True)
-class Concat(Operator):
+class Concat(Moving):
     """Quantized inputs whose scale or zero point differs from the output's are rescaled."""
 
     kind: ClassVar[str] = "concat"
+    on_codes = OnCodes.RESCALES
     axis: int = 0
 
     def infer(self, ins: Sequence[Tensor | None]) -> Inferred:
@@ -178,7 +197,7 @@ class Concat(Operator):
 
 
 @dataclass(frozen=True)
-class Split(Operator):
+class Split(Moving):
     """One output per entry of `sizes`, along `axis`."""
 
     kind: ClassVar[str] = "split"
@@ -204,10 +223,11 @@ class Split(Operator):
 
 
 @dataclass(frozen=True)
-class StridedSlice(Operator):
+class StridedSlice(Moving):
     """NumPy's x[begin:end:stride] with everything made explicit; `shape` is the output's."""
 
     kind: ClassVar[str] = "strided_slice"
+    places_values = True
     begin: tuple[int, ...] = ()
     stride: tuple[int, ...] = ()
     extent: tuple[int, ...] = ()  # elements taken per dimension of x
@@ -254,8 +274,9 @@ class StridedSlice(Operator):
 
 
 @dataclass(frozen=True)
-class DepthToSpace(Operator):
+class DepthToSpace(Moving):
     kind: ClassVar[str] = "depth_to_space"
+    places_values = True
     block: int = 2
 
     def infer(self, ins: Sequence[Tensor | None]) -> Inferred:
@@ -278,7 +299,7 @@ class DepthToSpace(Operator):
 
 
 @dataclass(frozen=True)
-class SpaceToBatch(Operator):
+class SpaceToBatch(Moving):
     """Pads an image (quantized: with the zero point), then moves each block's pixels to batches."""
 
     kind: ClassVar[str] = "space_to_batch"
@@ -315,10 +336,11 @@ class SpaceToBatch(Operator):
 
 
 @dataclass(frozen=True)
-class BatchToSpace(Operator):
+class BatchToSpace(Moving):
     """The inverse of SpaceToBatch: blocks back to pixels, then the border is cut."""
 
     kind: ClassVar[str] = "batch_to_space"
+    places_values = True
     block: tuple[int, int] = (1, 1)
     crop: Shape = (0, 0, 0, 0)  # top, bottom, left, right
 

@@ -13,6 +13,7 @@ from edgekit.host.compiler.ir.checks import need_dtype, need_positive, need_scal
 from edgekit.host.compiler.ir.ops.operands import broadcast
 from edgekit.host.compiler.ir.quantization import dense_multiplier, shortened
 from edgekit.host.compiler.ir.sums import half_product, required
+from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnCodes
 from edgekit.host.compiler.ir.types import Array, DType, MisfitError, Operator, Shape, Tensor
 
 __all__ = ["MatMul"]
@@ -31,6 +32,11 @@ class MatMul(Operator):
     """
 
     kind: ClassVar[str] = "matmul"
+    elementwise = False
+    arithmetic = Arithmetic.SUMMED
+    cost_kind = "matrix"
+    on_codes = OnCodes.NEVER
+    half = Half.YES
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         a, b = operand(ins, 0, "first matrix"), operand(ins, 1, "second matrix")

@@ -19,6 +19,7 @@ from edgekit.host.compiler.ir.checks import (
     optional,
 )
 from edgekit.host.compiler.ir.sums import required
+from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnCodes
 from edgekit.host.compiler.ir.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
 __all__ = ["LayerNorm", "UnitLength"]
@@ -34,6 +35,11 @@ class LayerNorm(Operator):
     """
 
     kind: ClassVar[str] = "layer_norm"
+    elementwise = False
+    arithmetic = Arithmetic.SUMMED
+    cost_kind = "simple"
+    on_codes = OnCodes.NEVER
+    half = Half.WIDENED
     axes: int = 1
     epsilon: float = 1e-5
 
@@ -82,6 +88,11 @@ class UnitLength(Operator):
     code."""
 
     kind: ClassVar[str] = "unit_length"
+    elementwise = False
+    arithmetic = Arithmetic.SUMMED
+    cost_kind = "simple"
+    on_codes = OnCodes.NEVER
+    half = Half.NO
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         x = operand(ins, 0, "input")

@@ -11,6 +11,7 @@ import numpy as np
 from edgekit.host.compiler.ir import quantized_elementwise as coded
 from edgekit.host.compiler.ir.checks import FLOATS, WHOLE, need_dtype, operand
 from edgekit.host.compiler.ir.sums import required
+from edgekit.host.compiler.ir.traits import Arithmetic, CostKind, Epilogue, Half, OnCodes
 from edgekit.host.compiler.ir.types import (
     Array,
     DType,
@@ -54,26 +55,34 @@ ANY = (*NUMBERS, DType.BOOL)
 class Binary(Operator):
     """y = formula(a, b) of two operands of one type; comparisons give bool.
 
-    Operators with `of_codes` take operands with scales too, of 8 bits: `codes` gives the result's.
+    What may be on codes takes operands with scales too, of 8 bits: `codes` gives the result's.
     """
 
+    elementwise = True
+    arithmetic = Arithmetic.ROUNDED
+    cost_kind: ClassVar[CostKind] = "simple"
+    on_codes = OnCodes.NEVER
+    half = Half.NO
+
     dtypes: ClassVar[tuple[DType, ...]] = NUMBERS
-    of_codes: ClassVar[bool] = False
     gives: ClassVar[DType | None] = None  # None: the type of the operands
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         a, b = operand(ins, 0, "first operand"), operand(ins, 1, "second operand")
-        if not (self.of_codes and a.is_coded and b.is_coded):
+        if not self.is_on_codes(a, b):
             need_dtype(a, self.dtypes, "first operand")
         need_dtype(b, (a.dtype,), "second operand")
         return [(broadcast(a.shape, b.shape), self.gives or a.dtype)]
+
+    def is_on_codes(self, a: Tensor, b: Tensor) -> bool:
+        return self.on_codes is not OnCodes.NEVER and a.is_coded and b.is_coded
 
     def reference(
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
     ) -> list[Array]:
         a, b, out = required(x, 0), required(x, 1), outs[0]
         left, right = operand(ins, 0, "first operand"), operand(ins, 1, "second operand")
-        if self.of_codes and left.is_coded and right.is_coded:
+        if self.is_on_codes(left, right):
             return [self.codes(a, b, left, right, out)]
         with np.errstate(all="ignore"):
             y = self.formula(a, b)
@@ -90,8 +99,9 @@ class Binary(Operator):
 class Comparison(Binary):
     """Codes are compared in a unit that both operands share."""
 
+    on_codes = OnCodes.IF_WRITTEN
+
     dtypes: ClassVar[tuple[DType, ...]] = NUMBERS
-    of_codes: ClassVar[bool] = True
     gives: ClassVar[DType | None] = DType.BOOL
 
     def codes(self, a: Array, b: Array, left: Tensor, right: Tensor, out: Tensor) -> Array:
@@ -101,8 +111,9 @@ class Comparison(Binary):
 @dataclass(frozen=True)
 class Sub(Binary):
     kind: ClassVar[str] = "sub"
+    on_codes = OnCodes.RESCALES
+    half = Half.YES
     dtypes: ClassVar[tuple[DType, ...]] = _ARITHMETIC
-    of_codes: ClassVar[bool] = True
 
     def formula(self, a: Array, b: Array) -> Array:
         return np.subtract(a, b)
@@ -116,7 +127,7 @@ class SquaredDifference(Binary):
     """(a - b)²"""
 
     kind: ClassVar[str] = "squared_difference"
-    of_codes: ClassVar[bool] = True
+    on_codes = OnCodes.IF_WRITTEN
 
     def formula(self, a: Array, b: Array) -> Array:
         return np.square(np.subtract(a, b))
@@ -130,8 +141,10 @@ class Div(Binary):
     """Integers: cut off towards zero; by zero gives 0."""
 
     kind: ClassVar[str] = "div"
+    cost_kind = "function"
+    on_codes = OnCodes.IF_WRITTEN
+    half = Half.WIDENED
     dtypes: ClassVar[tuple[DType, ...]] = _ARITHMETIC
-    of_codes: ClassVar[bool] = True
 
     def formula(self, a: Array, b: Array) -> Array:
         if a.dtype.kind == "f":
@@ -178,6 +191,7 @@ class Pow(Binary):
     0."""
 
     kind: ClassVar[str] = "pow"
+    cost_kind = "function"
     dtypes: ClassVar[tuple[DType, ...]] = (DType.F32, DType.I32, DType.I64)
 
     def formula(self, a: Array, b: Array) -> Array:
@@ -190,6 +204,8 @@ class Pow(Binary):
 @dataclass(frozen=True)
 class Maximum(Binary):
     kind: ClassVar[str] = "maximum"
+    arithmetic = Arithmetic.EXACT
+    half = Half.YES
     dtypes: ClassVar[tuple[DType, ...]] = _ARITHMETIC
 
     def formula(self, a: Array, b: Array) -> Array:
@@ -199,6 +215,8 @@ class Maximum(Binary):
 @dataclass(frozen=True)
 class Minimum(Binary):
     kind: ClassVar[str] = "minimum"
+    arithmetic = Arithmetic.EXACT
+    half = Half.YES
     dtypes: ClassVar[tuple[DType, ...]] = _ARITHMETIC
 
     def formula(self, a: Array, b: Array) -> Array:
@@ -210,8 +228,11 @@ class PRelu(Binary):
     """a above 0, a · b below."""
 
     kind: ClassVar[str] = "prelu"
+    on_codes = OnCodes.RESCALES
+    half = Half.YES
+    keeps_factors = True
+    epilogue_form = Epilogue.IN_REGISTERS
     dtypes: ClassVar[tuple[DType, ...]] = FLOATS
-    of_codes: ClassVar[bool] = True
 
     def formula(self, a: Array, b: Array) -> Array:
         return np.where(a < 0, a * b, a)
@@ -298,6 +319,11 @@ class Where(Operator):
     """ins: condition (bool), value where true, value where false."""
 
     kind: ClassVar[str] = "where"
+    elementwise = True
+    arithmetic = Arithmetic.EXACT
+    cost_kind = "simple"
+    on_codes = OnCodes.NEVER
+    half = Half.NO
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         condition = operand(ins, 0, "condition")
@@ -322,6 +348,11 @@ class Convert(Operator):
     """
 
     kind: ClassVar[str] = "convert"
+    elementwise = True
+    arithmetic = Arithmetic.ROUNDED
+    cost_kind = "simple"
+    on_codes = OnCodes.NEVER
+    half = Half.NO
     to: DType = DType.F32
     saturate: bool = False
 

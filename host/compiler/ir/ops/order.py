@@ -10,6 +10,7 @@ import numpy as np
 
 from edgekit.host.compiler.ir.checks import need_dtype, need_positive, operand
 from edgekit.host.compiler.ir.sums import required
+from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnCodes
 from edgekit.host.compiler.ir.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
 __all__ = ["TopK"]
@@ -25,6 +26,11 @@ class TopK(Operator):
     """
 
     kind: ClassVar[str] = "top_k"
+    elementwise = False
+    arithmetic = Arithmetic.EXACT
+    cost_kind = "simple"
+    on_codes = OnCodes.NEVER
+    half = Half.NO
     k: int = 1
     smallest: bool = False
     index: DType = DType.I64

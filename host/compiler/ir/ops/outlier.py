@@ -17,6 +17,7 @@ from edgekit.host.compiler.ir.checks import (
     operand,
 )
 from edgekit.host.compiler.ir.checks import optional as optional_operand
+from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnCodes
 from edgekit.host.compiler.ir.types import (
     Activation,
     Array,
@@ -50,6 +51,12 @@ class OutlierFullyConnected(Operator):
     """
 
     kind: ClassVar[str] = "outlier_fully_connected"
+    elementwise = False
+    arithmetic = Arithmetic.QUANTIZED
+    cost_kind = "matrix"
+    on_codes = OnCodes.NEVER
+    half = Half.NO
+    coded_weights = True
     threshold: float = 6.0
     keep_dims: bool = False
     activation: Activation = Activation.NONE

@@ -13,6 +13,7 @@ import numpy as np
 
 from edgekit.host.compiler.ir.checks import need_dtype, need_positive, need_rank, operand
 from edgekit.host.compiler.ir.ops.conv import Conv2D, DepthwiseConv2D
+from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnCodes
 from edgekit.host.compiler.ir.types import (
     Activation,
     Array,
@@ -71,6 +72,11 @@ class PlanarConv2D(Planar):
     [n,oc,oh,ow] or absent."""
 
     kind: ClassVar[str] = "planar_conv2d"
+    elementwise = False
+    arithmetic = Arithmetic.SUMMED
+    cost_kind = "matrix"
+    on_codes = OnCodes.NEVER
+    half = Half.NO
     images: ClassVar[tuple[int, ...]] = (0, 3)
     stride: tuple[int, int] = (1, 1)
     dilation: tuple[int, int] = (1, 1)
@@ -91,6 +97,11 @@ class PlanarDepthwiseConv2D(Planar):
     """All of f32. ins: x [n,c,h,w], weights [1,kh,kw,c], bias [c] or None."""
 
     kind: ClassVar[str] = "planar_depthwise_conv2d"
+    elementwise = False
+    arithmetic = Arithmetic.SUMMED
+    cost_kind = "window"
+    on_codes = OnCodes.NEVER
+    half = Half.NO
     stride: tuple[int, int] = (1, 1)
     dilation: tuple[int, int] = (1, 1)
     padding: Padding = Padding()

@@ -14,6 +14,7 @@ from edgekit.host.compiler.ir.checks import IMAGES, need_dtype, need_positive, n
 from edgekit.host.compiler.ir.checks import operand as input_of
 from edgekit.host.compiler.ir.quantization import activation_range, code_range
 from edgekit.host.compiler.ir.sums import clamp_float, required
+from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnCodes
 from edgekit.host.compiler.ir.types import (
     Activation,
     Array,
@@ -36,6 +37,12 @@ class AveragePool2D(Operator):
     """Divides by the number of pixels that lie inside the image."""
 
     kind: ClassVar[str] = "average_pool2d"
+    elementwise = False
+    arithmetic = Arithmetic.SUMMED
+    cost_kind = "window"
+    on_codes = OnCodes.KEEPS
+    half = Half.YES
+    keeps_factors = True
     window: tuple[int, int] = (1, 1)
     stride: tuple[int, int] = (1, 1)
     padding: Padding = Padding()
@@ -71,6 +78,12 @@ class AveragePool2D(Operator):
 @dataclass(frozen=True)
 class MaxPool2D(Operator):
     kind: ClassVar[str] = "max_pool2d"
+    elementwise = False
+    arithmetic = Arithmetic.EXACT
+    cost_kind = "window"
+    on_codes = OnCodes.MOVES
+    half = Half.YES
+    keeps_factors = True
     window: tuple[int, int] = (1, 1)
     stride: tuple[int, int] = (1, 1)
     padding: Padding = Padding()

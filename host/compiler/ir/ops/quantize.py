@@ -19,6 +19,7 @@ from edgekit.host.compiler.ir.quantization import (
     zero_point_of,
 )
 from edgekit.host.compiler.ir.sums import quantize_asymmetric, required
+from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnCodes
 from edgekit.host.compiler.ir.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
 __all__ = ["Cast", "FakeQuantize", "Quantize"]
@@ -32,6 +33,11 @@ class Quantize(Operator):
     """
 
     kind: ClassVar[str] = "quantize"
+    elementwise = True
+    arithmetic = Arithmetic.EXACT
+    cost_kind = "simple"
+    on_codes = OnCodes.NEVER
+    half = Half.NO
     to: DType = DType.I8
     to_even: bool = False
 
@@ -63,6 +69,11 @@ class Cast(Operator):
     """Plain conversion to f32 (f16 → f32), or dequantization where the input has a scale."""
 
     kind: ClassVar[str] = "cast"
+    elementwise = True
+    arithmetic = Arithmetic.ROUNDED
+    cost_kind = "simple"
+    on_codes = OnCodes.NEVER
+    half = Half.NO
     to: DType = DType.F32
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
@@ -89,6 +100,11 @@ class FakeQuantize(Operator):
     """
 
     kind: ClassVar[str] = "fake_quantize"
+    elementwise = False
+    arithmetic = Arithmetic.QUANTIZED
+    cost_kind = "simple"
+    on_codes = OnCodes.NEVER
+    half = Half.NO
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         x = operand(ins, 0, "input")

@@ -27,6 +27,7 @@ from edgekit.host.compiler.ir.quantization import (
 )
 from edgekit.host.compiler.ir.quantized_elementwise import inverse_square_root
 from edgekit.host.compiler.ir.sums import optional, required
+from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnCodes
 from edgekit.host.compiler.ir.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
 __all__ = ["CodedLstm", "CodedSvdf"]
@@ -56,6 +57,11 @@ class CodedLstm(Operator):
     """
 
     kind: ClassVar[str] = "coded_lstm"
+    elementwise = False
+    arithmetic = Arithmetic.SUMMED
+    cost_kind = "simple"
+    on_codes = OnCodes.NEVER
+    half = Half.NO
     of_input: tuple[Factor, ...] = ()
     of_state: tuple[Factor, ...] = ()
     of_cell: tuple[Factor, ...] = ()
@@ -187,6 +193,11 @@ class CodedSvdf(Operator):
     """
 
     kind: ClassVar[str] = "coded_svdf"
+    elementwise = False
+    arithmetic = Arithmetic.SUMMED
+    cost_kind = "simple"
+    on_codes = OnCodes.NEVER
+    half = Half.NO
     rank: int = 1
     of_input: Factor = (0, 0)
     to_output: Factor = (0, 0)

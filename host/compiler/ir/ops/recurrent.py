@@ -15,16 +15,16 @@ import numpy as np
 from edgekit.host.compiler.ir.checks import need_dtype, need_positive, need_rank, need_shape
 from edgekit.host.compiler.ir.checks import operand as given
 from edgekit.host.compiler.ir.checks import optional as maybe
-from edgekit.host.compiler.ir.ops.elementwise import Clamp, Logistic
-from edgekit.host.compiler.ir.ops.functions import HardSigmoid, Tanh
+from edgekit.host.compiler.ir.ops.elementwise import Logistic
+from edgekit.host.compiler.ir.ops.functions import Tanh
 from edgekit.host.compiler.ir.sums import optional, required
+from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnCodes
 from edgekit.host.compiler.ir.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
-__all__ = ["RECURRENT_FUNCTIONS", "Gru", "Lstm", "Recurrent", "Rnn"]
+__all__ = ["Gru", "Lstm", "Recurrent", "Rnn"]
 
 _REAL = Tensor("", (), DType.F32)
 _LOGISTIC, _TANH = Logistic(), Tanh()
-RECURRENT_FUNCTIONS: tuple[type[Operator], ...] = (Logistic, Tanh, Clamp, HardSigmoid)
 
 Rounded = Callable[[Array], Array]
 
@@ -44,6 +44,12 @@ class Recurrent(Operator):
     in f64 and rounded at each step.
     """
 
+    elementwise = False
+    arithmetic = Arithmetic.SUMMED
+    cost_kind = "matrix"
+    on_codes = OnCodes.NEVER
+    half = Half.NO
+
     gates: ClassVar[int] = 1
     states: ClassVar[int] = 1
     backwards: bool = False
@@ -51,7 +57,7 @@ class Recurrent(Operator):
 
     @property
     def functions(self) -> tuple[Operator, ...]:
-        """One of `RECURRENT_FUNCTIONS` for each place."""
+        """One for each place; the class of each is `recurrent`."""
         raise TypeError(f"{self.kind} has no functions")
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
@@ -70,7 +76,7 @@ class Recurrent(Operator):
             need_shape(state, (batch, hidden), "state")
         for t in (x, weights, *(t for t in ins[3:] if t is not None)):
             need_dtype(t, (DType.F32,), "operands")
-        if not all(isinstance(f, RECURRENT_FUNCTIONS) for f in self.functions):
+        if not all(f.recurrent for f in self.functions):
             raise ShapeError("expected other activations of a recurrent layer")
         if not self.clip > 0:
             raise ShapeError(f"expected a positive clip, found {self.clip}")

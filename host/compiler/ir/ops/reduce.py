@@ -18,7 +18,7 @@ from edgekit.host.compiler.ir.checks import (
     need_scale,
     operand,
 )
-from edgekit.host.compiler.ir.fixed_point import softmax_8bit
+from edgekit.host.compiler.ir.fixed_point import FRACTION_SCALE, softmax_8bit
 from edgekit.host.compiler.ir.quantization import (
     code_range,
     mean_multiplier,
@@ -27,6 +27,7 @@ from edgekit.host.compiler.ir.quantization import (
 )
 from edgekit.host.compiler.ir.softmax_16bit import softmax_16bit
 from edgekit.host.compiler.ir.sums import required
+from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnCodes
 from edgekit.host.compiler.ir.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
 __all__ = ["Mean", "Softmax"]
@@ -37,6 +38,11 @@ _ROW_LIMIT = 1 << 16  # numbers of Q15 whose sum fits 31 bits
 @dataclass(frozen=True)
 class Mean(Operator):
     kind: ClassVar[str] = "mean"
+    elementwise = False
+    arithmetic = Arithmetic.SUMMED
+    cost_kind = "simple"
+    on_codes = OnCodes.RESCALES
+    half = Half.YES
     axes: tuple[int, ...] = ()
     keep_dims: bool = False
 
@@ -72,6 +78,12 @@ class Softmax(Operator):
     """Softmax of beta·x over the last axis."""
 
     kind: ClassVar[str] = "softmax"
+    elementwise = False
+    arithmetic = Arithmetic.ROUNDED
+    cost_kind = "function"
+    on_codes = OnCodes.RESCALES
+    half = Half.WIDENED
+    fixed_codes = (FRACTION_SCALE, -128)
     beta: float = 1.0
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:

@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from edgekit.host.compiler.ir.checks import need_dtype, need_shape, operand
+from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnCodes
 from edgekit.host.compiler.ir.types import (
     Array,
     DType,
@@ -38,6 +39,11 @@ class Repeat(Operator):
     """
 
     kind: ClassVar[str] = "repeat"
+    elementwise = False
+    arithmetic = Arithmetic.SUMMED
+    cost_kind = "simple"
+    on_codes = OnCodes.NEVER
+    half = Half.NO
     steps: int = 1
     states: int = 0
     rows: int = 0

@@ -19,6 +19,7 @@ from edgekit.host.compiler.ir.checks import (
     operand,
 )
 from edgekit.host.compiler.ir.sums import required
+from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnCodes
 from edgekit.host.compiler.ir.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
 __all__ = ["ResizeBilinear"]
@@ -39,6 +40,11 @@ class ResizeBilinear(Operator):
     """Floats and u8 are interpolated in f32 (u8: then rounded half up), s8 and s16 in Q10."""
 
     kind: ClassVar[str] = "resize_bilinear"
+    elementwise = False
+    arithmetic = Arithmetic.SUMMED
+    cost_kind = "window"
+    on_codes = OnCodes.KEEPS
+    half = Half.YES
     size: tuple[int, int] = (1, 1)
     align_corners: bool = False
     half_pixel_centers: bool = False

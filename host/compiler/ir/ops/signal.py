@@ -12,6 +12,7 @@ import numpy as np
 from edgekit.host.compiler.ir.checks import need_dtype, need_rank, need_shape, operand
 from edgekit.host.compiler.ir.fixed_fourier import Transform
 from edgekit.host.compiler.ir.sums import required
+from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnCodes
 from edgekit.host.compiler.ir.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
 __all__ = ["AutoScale", "AutomaticGain", "FixedFourier", "FixedLog"]
@@ -31,6 +32,11 @@ class AutoScale(Operator):
     """
 
     kind: ClassVar[str] = "auto_scale"
+    elementwise = False
+    arithmetic = Arithmetic.SUMMED
+    cost_kind = "simple"
+    on_codes = OnCodes.NEVER
+    half = Half.NO
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         x = operand(ins, 0, "samples")
@@ -73,6 +79,11 @@ class FixedFourier(Operator):
     """
 
     kind: ClassVar[str] = "fixed_fourier"
+    elementwise = False
+    arithmetic = Arithmetic.SUMMED
+    cost_kind = "simple"
+    on_codes = OnCodes.NEVER
+    half = Half.NO
     LONGEST: ClassVar[int] = 1 << 15  # points
     points: int = 4
     inverse: bool = False
@@ -109,6 +120,11 @@ class AutomaticGain(Operator):
     """
 
     kind: ClassVar[str] = "automatic_gain"
+    elementwise = False
+    arithmetic = Arithmetic.SUMMED
+    cost_kind = "simple"
+    on_codes = OnCodes.NEVER
+    half = Half.NO
     shift: int = 0
     ENTRIES: ClassVar[int] = 125  # 32 bits' worth
 
@@ -166,6 +182,11 @@ class FixedLog(Operator):
     and 0 for arguments below 2. Between powers of two it is linear in 128 segments."""
 
     kind: ClassVar[str] = "fixed_log"
+    elementwise = False
+    arithmetic = Arithmetic.SUMMED
+    cost_kind = "simple"
+    on_codes = OnCodes.NEVER
+    half = Half.NO
     scale: int = 1
     bits: int = 0
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from edgekit.host.compiler.ir.checks import operand
+from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnCodes
 from edgekit.host.compiler.ir.types import DType, Operator, Shape, Tensor
 
 __all__ = ["ReadState", "WriteState"]
@@ -20,6 +21,11 @@ class ReadState(Operator):
     """Reads a state: no inputs, one output with the state's shape and dtype."""
 
     kind: ClassVar[str] = "read_state"
+    elementwise = False
+    arithmetic = Arithmetic.EXACT
+    cost_kind = "move"
+    on_codes = OnCodes.NEVER
+    half = Half.NO
     state: str = ""
     shape: Shape = ()
     dtype: DType = DType.F32
@@ -33,6 +39,11 @@ class WriteState(Operator):
     """ins: the new value; no outputs."""
 
     kind: ClassVar[str] = "write_state"
+    elementwise = False
+    arithmetic = Arithmetic.EXACT
+    cost_kind = "move"
+    on_codes = OnCodes.NEVER
+    half = Half.NO
     state: str = ""
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:

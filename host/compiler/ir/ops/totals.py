@@ -12,6 +12,7 @@ from edgekit.host.compiler.ir import quantized_elementwise as coded
 from edgekit.host.compiler.ir.checks import need_axis, need_dtype, need_positive, operand
 from edgekit.host.compiler.ir.ops.operands import ANY, NUMBERS
 from edgekit.host.compiler.ir.sums import required
+from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnCodes
 from edgekit.host.compiler.ir.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
 __all__ = ["ArgExtreme", "ReduceMax", "ReduceMin", "ReduceProduct", "ReduceSum", "Total"]
@@ -19,16 +20,24 @@ __all__ = ["ArgExtreme", "ReduceMax", "ReduceMin", "ReduceProduct", "ReduceSum",
 
 @dataclass(frozen=True)
 class Total(Operator):
-    """One value per group of elements along `axes`; f32 is computed in f64."""
+    """One value per group of elements along `axes`; f32 is computed in f64.
 
-    of_codes: ClassVar[bool] = False  # takes codes of 8 and 16 bits as real values
+    What may be on codes takes those of 8 and 16 bits as real values.
+    """
+
+    elementwise = False
+    arithmetic = Arithmetic.SUMMED
+    cost_kind = "simple"
+    on_codes = OnCodes.NEVER
+    half = Half.NO
+
     dtypes: ClassVar[tuple[DType, ...]] = NUMBERS
     axes: tuple[int, ...] = ()
     keep_dims: bool = False
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         x = operand(ins, 0, "input")
-        if not (x.is_coded and self.of_codes):
+        if not x.is_coded or self.on_codes is OnCodes.NEVER:
             need_dtype(x, self.dtypes, "input")
         for axis in self.axes:
             need_axis(axis, len(x.shape))
@@ -52,7 +61,7 @@ class Total(Operator):
 @dataclass(frozen=True)
 class ReduceSum(Total):
     kind: ClassVar[str] = "reduce_sum"
-    of_codes: ClassVar[bool] = True
+    on_codes = OnCodes.IF_WRITTEN
 
     def reference(
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
@@ -69,7 +78,8 @@ class ReduceSum(Total):
 @dataclass(frozen=True)
 class ReduceProduct(Total):
     kind: ClassVar[str] = "reduce_product"
-    of_codes: ClassVar[bool] = True
+    arithmetic = Arithmetic.ROUNDED
+    on_codes = OnCodes.IF_WRITTEN
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         x = operand(ins, 0, "input")
@@ -100,6 +110,7 @@ def _ends(x: Array) -> tuple[float, float]:
 @dataclass(frozen=True)
 class ReduceMax(Total):
     kind: ClassVar[str] = "reduce_max"
+    arithmetic = Arithmetic.EXACT
     dtypes: ClassVar[tuple[DType, ...]] = ANY
 
     def combine(self, x: Array) -> Array:
@@ -109,6 +120,7 @@ class ReduceMax(Total):
 @dataclass(frozen=True)
 class ReduceMin(Total):
     kind: ClassVar[str] = "reduce_min"
+    arithmetic = Arithmetic.EXACT
     dtypes: ClassVar[tuple[DType, ...]] = ANY
 
     def combine(self, x: Array) -> Array:
@@ -121,6 +133,11 @@ class ArgExtreme(Operator):
     or the last with `last`. The axis stays, of size 1."""
 
     kind: ClassVar[str] = "arg_extreme"
+    elementwise = False
+    arithmetic = Arithmetic.EXACT
+    cost_kind = "simple"
+    on_codes = OnCodes.NEVER
+    half = Half.NO
     axis: int = 0
     smallest: bool = False
     last: bool = False

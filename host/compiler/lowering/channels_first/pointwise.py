@@ -9,7 +9,11 @@ from collections.abc import Sequence
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.names import fresh_name
 from edgekit.host.compiler.ir.types import Graph, Node, Operator, Shape, Tensor
-from edgekit.host.compiler.lowering.channels_first.region_costs import ANYWHERE, Saved, is_sparse
+from edgekit.host.compiler.lowering.channels_first.region_costs import (
+    Saved,
+    is_sparse,
+    runs_anywhere,
+)
 from edgekit.host.compiler.lowering.channels_first.regions import choose_planes
 from edgekit.host.compiler.lowering.groups import Groups
 from edgekit.host.compiler.lowering.sparse.pruned import pruned_weights
@@ -68,7 +72,7 @@ class _Points:
 
     def _is_between(self, node: Node) -> bool:
         """An operator on single values of what layers made."""
-        if not isinstance(node.op, ANYWHERE):
+        if not runs_anywhere(node.op):
             return False
         shapes = {self._graph.tensors[name or ""].shape for name in (*node.inputs, *node.outputs)}
         return len(shapes) == 1 and all(name in self._images for name in node.inputs)

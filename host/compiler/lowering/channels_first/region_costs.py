@@ -22,7 +22,6 @@ _KERNELS: dict[type[Operator], tuple[str, str]] = {
     ops.DepthwiseConv2D: ("depthwise", "planar_depthwise"),
 }
 _ROWS = ("dense_rows", "sparse_rows")  # of images that are one row of points: layers, as a rule
-ANYWHERE = (ops.Add, ops.Binary, ops.Clamp, ops.Function, ops.HardSwish, ops.Logistic, ops.Mul)
 
 
 @dataclass(frozen=True)
@@ -201,11 +200,17 @@ def _window(
     return planar_window(op, x, weights, y)
 
 
+def runs_anywhere(op: Operator) -> bool:
+    """Whether it computes f32 or compares it, element by element, so that no axis matters."""
+    changes_type = ops.Cast | ops.Convert | ops.Quantize
+    return op.elementwise and not isinstance(op, changes_type | ops.Where)
+
+
 def _moving_form(
     op: Operator, shapes: list[tuple[int, ...]], y: tuple[int, ...]
 ) -> Operator | None:
     """The channel-major form of operators whose kernels do not care which axis is which."""
-    if isinstance(op, ANYWHERE):
+    if runs_anywhere(op):
         return op if all(shape == y for shape in shapes) else None
     if isinstance(op, ops.Concat):
         return ops.Concat(TO_PLANES.index(op.axis))

@@ -14,20 +14,14 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.align import round_up
 from edgekit.host.compiler.ir.checks import FLOATS
 from edgekit.host.compiler.ir.sums import is_per_channel
+from edgekit.host.compiler.ir.traits import Epilogue
 from edgekit.host.compiler.ir.types import Activation, Graph, Node, Tensor
 from edgekit.host.compiler.lowering.context import Context, padded
 from edgekit.host.compiler.lowering.elementwise.plain import parameters_of
 from edgekit.host.compiler.lowering.plan import Field
 from edgekit.host.compiler.transforms.passes.rewrite import Users, rewrite
 
-# Functions of one operand, or of a second one that is constant and per channel.
-_FUNCTIONS = (
-    ops.HardSwish, ops.LeakyRelu, ops.PRelu, ops.HardSigmoid, ops.Logistic, ops.Silu, ops.Tanh,
-    ops.Gelu, ops.GeluTanh,
-)  # fmt: skip
-_IN_REGISTERS = (ops.HardSwish, ops.LeakyRelu, ops.PRelu)  # as conv/epilogue.h
 _FEW = 8  # channels: rows of fewer are stored in parts of vectors, and slow to read back
-_PRODUCTS = (ops.Conv2D, ops.DepthwiseConv2D, ops.TransposeConv2D, ops.FullyConnected)
 _OPERAND = 4  # of a product's inputs: behind bias and residual
 
 
@@ -39,7 +33,7 @@ def fuse_epilogues(graph: Graph) -> Graph:
         after = users.only_consumer(node.outputs[0]) if _takes_epilogue(graph, node) else None
         if after is None or not _is_epilogue(graph, node, after):
             return None
-        assert isinstance(op, _PRODUCTS)
+        assert isinstance(op, ops.Weighted)
         inputs = node.inputs
         if operand := after.inputs[1:]:
             inputs = (*inputs, *[None] * (_OPERAND - len(inputs)), *operand)
@@ -51,20 +45,21 @@ def fuse_epilogues(graph: Graph) -> Graph:
 
 def _takes_epilogue(graph: Graph, node: Node) -> bool:
     op = node.op
-    if type(op) not in _PRODUCTS:
+    if not isinstance(op, ops.Weighted) or not op.takes_epilogue:
         return False
-    assert isinstance(op, _PRODUCTS)
     x, w = (graph.tensors[name or ""] for name in node.inputs[:2])
     floats = x.dtype is w.dtype and x.dtype in FLOATS
     return floats and op.activation is Activation.NONE and op.epilogue is None
 
 
 def _is_epilogue(graph: Graph, node: Node, after: Node) -> bool:
-    if not isinstance(after.op, _FUNCTIONS) or after.inputs[0] != node.outputs[0]:
+    form = after.op.epilogue_form
+    if form is Epilogue.NO or after.inputs[0] != node.outputs[0]:
         return False
     made = graph.tensors[node.outputs[0]]
-    if made.shape[-1] < _FEW and not isinstance(after.op, _IN_REGISTERS):
+    if made.shape[-1] < _FEW and form is Epilogue.ON_ROWS:
         return False
+    # A second operand is constant and per channel.
     operands = [graph.tensors[name or ""] for name in after.inputs[1:]]
     return all(t.data is not None and is_per_channel(t, made) for t in operands)
 
@@ -75,7 +70,7 @@ def epilogue_of(
     """The macros of a kernel with the function of `node`, what sets its name apart, and the field
     `epilogue` of its arguments."""
     op = node.op
-    assert isinstance(op, _PRODUCTS)
+    assert isinstance(op, ops.Weighted)
     if op.epilogue is None:
         return {}, "", {}
     first, second = parameters_of(op.epilogue)

@@ -19,7 +19,6 @@ from edgekit.host.compiler.lowering.nna.units import NNA
 from edgekit.host.compiler.lowering.plan import Alias
 from edgekit.host.compiler.transforms.passes.rewrite import Users
 
-_PRODUCTS = (ops.Conv2D, ops.DepthwiseConv2D, ops.FullyConnected)
 _MOST = 65536  # bytes of tables by channel: what one of all pairs of codes has
 
 
@@ -65,7 +64,7 @@ def _function(graph: Graph, users: Users, made: Tensor, readers: Sequence[Node])
 
 
 def _is_of_bytes(graph: Graph, node: Node) -> bool:
-    if type(node.op) not in _PRODUCTS:
+    if not node.op.takes_table:
         return False
     names = (*node.inputs[:2], node.outputs[0])
     types = tuple(graph.tensors[name or ""].dtype for name in names)

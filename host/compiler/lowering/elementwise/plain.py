@@ -42,12 +42,6 @@ C_NAMES = {
     DType.U64: "uint64_t",
     DType.BOOL: "uint8_t",
 }
-_TOTALS: dict[type, str] = {
-    ops.ReduceSum: "SUM",
-    ops.ReduceProduct: "PRODUCT",
-    ops.ReduceMax: "MAX",
-    ops.ReduceMin: "MIN",
-}
 
 
 def _c_name(ctx: Context, node: Node, dtype: DType) -> str:
@@ -130,7 +124,7 @@ def lower_plain(
 def lower_binary(ctx: Context, node: Node) -> list[Call]:
     op = node.op
     a, b = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
-    if isinstance(op, ops.Binary) and op.of_codes and a.is_coded and b.is_coded:
+    if isinstance(op, ops.Binary) and op.is_on_codes(a, b):
         return _of_codes(ctx, node, op)
     kind = op.kind
     if isinstance(op, ops.FloorDiv) and a.dtype is DType.F32:
@@ -184,7 +178,8 @@ def lower_convert(ctx: Context, node: Node) -> list[Call]:
 def lower_total(ctx: Context, node: Node) -> list[Call]:
     op = node.op
     assert isinstance(op, ops.Total)
-    return [_total(ctx, node, op.axes, f"OP_{_TOTALS[type(op)]}", op.kind)]
+    macro = f"OP_{op.kind.removeprefix('reduce_').upper()}"
+    return [_total(ctx, node, op.axes, macro, op.kind)]
 
 
 def lower_arg_extreme(ctx: Context, node: Node) -> list[Call]:

@@ -7,9 +7,10 @@ import math
 import numpy as np
 
 from edgekit.device.runtime.kernel_facts import UNARY_CHUNK
-from edgekit.host.compiler.ir.ops import Binary, Clamp, Function, HardSwish, Logistic, Quantize
+from edgekit.host.compiler.ir.ops import Binary
 from edgekit.host.compiler.ir.quantization import lookup_table
 from edgekit.host.compiler.ir.sums import is_per_channel
+from edgekit.host.compiler.ir.traits import OnCodes
 from edgekit.host.compiler.ir.types import Array, Graph, Node, Tensor
 from edgekit.host.compiler.lowering.context import Context
 from edgekit.host.compiler.lowering.plan import Call, Field, Value
@@ -70,9 +71,9 @@ def tables_of(graph: Graph, node: Node, x: Tensor) -> Array | None:
     if x.dtype.bytes != 1 or not x.is_coded or len(node.outputs) != 1:
         return None
     y = graph.tensors[node.outputs[0]]
-    if isinstance(node.op, (Function, Clamp, HardSwish, Logistic, Quantize)):
+    if node.op.elementwise and len(node.inputs) == 1:
         return lookup_table(node.op, x, y)[None] if y.is_coded else None
-    if not isinstance(node.op, Binary) or not node.op.of_codes or y.shape != x.shape:
+    if not isinstance(node.op, Binary) or node.op.on_codes is OnCodes.NEVER or y.shape != x.shape:
         return None
     others = [graph.tensors[name or ""] for name in node.inputs if name != x.name]
     if len(others) != 1 or others[0].data is None or not others[0].is_coded:

@@ -8,6 +8,7 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.align import round_up
 from edgekit.host.compiler.ir.types import Array, Node, Operator
 from edgekit.host.compiler.lowering.context import Context, Rules
+from edgekit.host.compiler.lowering.elementwise.plain import parameters_of
 from edgekit.host.compiler.lowering.gemm.computed import operand_of
 from edgekit.host.compiler.lowering.packing import pack_panels
 from edgekit.host.compiler.lowering.plan import Call, Field, Value, Weights
@@ -91,9 +92,7 @@ def _panels(ctx: Context, weights: Array, vectors: int) -> Weights:
 def _parameters(function: Operator) -> tuple[float, float]:
     if isinstance(function, ops.Clamp):
         return function.activation.bounds
-    if isinstance(function, ops.HardSigmoid):
-        return function.alpha, function.beta
-    return 0.0, 0.0
+    return parameters_of(function)
 
 
 RULES: Rules = {

@@ -9,18 +9,9 @@ import dataclasses
 
 import numpy as np
 
-from edgekit.host.compiler.ir.ops import (
-    Add,
-    Conv2D,
-    DepthwiseConv2D,
-    FullyConnected,
-    Mul,
-    TransposeConv2D,
-)
+from edgekit.host.compiler.ir.ops import Add, DepthwiseConv2D, Mul, Weighted
 from edgekit.host.compiler.ir.types import Activation, Array, DType, Graph, Node, Tensor
 from edgekit.host.compiler.transforms.passes.rewrite import Users, until_stable
-
-_PRODUCTS = (Conv2D, DepthwiseConv2D, FullyConnected, TransposeConv2D)
 
 
 def fuse_affine(graph: Graph) -> Graph:
@@ -47,7 +38,7 @@ def fuse_affine(graph: Graph) -> Graph:
 
 def _weights(users: Users, node: Node) -> Tensor | None:
     """The constant f32 weights of a product that nothing else was fused into yet."""
-    if not isinstance(node.op, _PRODUCTS) or node.op.activation is not Activation.NONE:
+    if not isinstance(node.op, Weighted) or node.op.activation is not Activation.NONE:
         return None
     if len(node.inputs) > 3 or any(n is None for n in node.inputs[:2]):
         return None

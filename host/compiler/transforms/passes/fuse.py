@@ -4,27 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from edgekit.host.compiler.ir.ops import (
-    Add,
-    AveragePool2D,
-    Clamp,
-    Conv2D,
-    DepthwiseConv2D,
-    DynamicConv2D,
-    DynamicFullyConnected,
-    FullyConnected,
-    MaxPool2D,
-    Mul,
-    Pad,
-    TransposeConv2D,
-)
+from edgekit.host.compiler.ir.ops import Activated, Add, Clamp, Conv2D, DepthwiseConv2D, Pad
 from edgekit.host.compiler.ir.types import Activation, DType, Graph, Node, Operator, Padding
 from edgekit.host.compiler.transforms.passes.rewrite import Users, until_stable
-
-_CLAMPABLE = (
-    Add, AveragePool2D, Conv2D, DepthwiseConv2D, DynamicConv2D, DynamicFullyConnected,
-    FullyConnected, MaxPool2D, Mul, TransposeConv2D,
-)  # fmt: skip
 
 
 def fuse_activation(graph: Graph) -> Graph:
@@ -32,7 +14,7 @@ def fuse_activation(graph: Graph) -> Graph:
 
     def match(users: Users, node: Node) -> dict[str, Node | None] | None:
         op = node.op
-        if not isinstance(op, _CLAMPABLE) or op.activation is not Activation.NONE:
+        if not isinstance(op, Activated) or op.activation is not Activation.NONE:
             return None
         clamp = users.only_consumer(node.outputs[0])
         if clamp is None or not isinstance(clamp.op, Clamp):

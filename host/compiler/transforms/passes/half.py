@@ -14,25 +14,10 @@ import numpy as np
 from edgekit.device.runtime.kernel_facts import UNARY_CHUNK
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.names import fresh_name
+from edgekit.host.compiler.ir.traits import Half
 from edgekit.host.compiler.ir.types import DType, Graph, Node, Operator, Tensor
 from edgekit.host.compiler.transforms.passes.cut import TwoLabels
 
-_MOVING = (
-    ops.Concat, ops.Gather, ops.Pad, ops.Reshape, ops.Split, ops.StridedSlice, ops.DepthToSpace,
-    ops.SpaceToBatch, ops.BatchToSpace, ops.BroadcastTo, ops.Transpose,
-)  # fmt: skip
-_POOLS = (ops.AveragePool2D, ops.MaxPool2D, ops.Mean, ops.ResizeBilinear)
-# Squares, powers and their like stay f32: numbers of f16 end at 65504.
-_SINGLE = (
-    ops.Add, ops.Mul, ops.Sub, ops.Maximum, ops.Minimum, ops.PRelu, ops.Clamp, ops.Clip, ops.Abs,
-    ops.Neg, ops.HardSwish, ops.LeakyRelu,
-)  # fmt: skip  # of few instructions
-# In f32 inside.
-_FUNCTIONS = (
-    ops.Logistic, ops.Tanh, ops.Silu, ops.Gelu, ops.GeluTanh, ops.Elu, ops.HardSigmoid,
-    ops.Softplus, ops.Erf, ops.Div, ops.Softmax, ops.LayerNorm,
-)  # fmt: skip
-_PRODUCTS = (ops.Conv2D, ops.DepthwiseConv2D, ops.TransposeConv2D, ops.FullyConnected)
 _LARGEST = float(np.finfo(np.float16).max)
 # In elements of f32 that are moved
 _PRODUCT = 0.25  # a multiply-add
@@ -64,23 +49,23 @@ def _has_kernel(graph: Graph, node: Node) -> bool:
         return False
     if isinstance(op, ops.Transpose) and named[0].name in graph.inputs:
         return False  # a stem converts as it moves (host/compiler/lowering/conv/stems.py)
-    if isinstance(op, _PRODUCTS):
+    if isinstance(op, ops.Weighted):
         constants = [graph.tensors[name] for name in node.inputs[1:3] if name is not None]
         return all(t.data is not None for t in constants)
-    return isinstance(op, (*_MOVING, *_POOLS, *_SINGLE, *_FUNCTIONS, ops.MatMul))
+    return op.half is not Half.NO
 
 
 def _work(graph: Graph, node: Node) -> tuple[float, float]:
     """The work of a node in f32, and in f16."""
     y = sum(graph.tensors[name].elements for name in node.outputs)
     moved: float = y + sum(graph.tensors[n].elements for n in node.inputs if n is not None)
-    if isinstance(node.op, _PRODUCTS):
+    if isinstance(node.op, ops.Weighted):
         weights = graph.tensors[node.inputs[1] or ""]
         per_value = weights.elements / max(graph.tensors[node.outputs[0]].shape[-1], 1)
         moved += _PRODUCT * y * per_value
     if isinstance(node.op, ops.MatMul):
         moved += _PRODUCT * y * graph.tensors[node.inputs[0] or ""].shape[-1]
-    same = _FUNCTION * y if isinstance(node.op, _FUNCTIONS) else 0.0
+    same = _FUNCTION * y if node.op.half is Half.WIDENED else 0.0
     return moved + same, moved / 2 + same
 
 
@@ -115,7 +100,7 @@ def _rounded(op: Operator) -> Operator:
     """The operator with its parameter as kernels have it that compute in f16."""
     if isinstance(op, ops.LeakyRelu):
         return dataclasses.replace(op, alpha=float(np.float16(op.alpha)))
-    if isinstance(op, _PRODUCTS) and op.epilogue is not None:
+    if isinstance(op, ops.Weighted) and op.epilogue is not None:
         return dataclasses.replace(op, epilogue=_rounded(op.epilogue))
     return op
 

@@ -17,16 +17,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.by_operator import ByOperator
 from edgekit.host.compiler.ir.names import fresh_name
 from edgekit.host.compiler.ir.types import Graph, Node, Operator, Shape, Tensor
 from edgekit.host.compiler.transforms.passes.regroup import regroup
 
 Order = tuple[int, ...]
-
-_ANY_ORDER = (
-    ops.Cast, ops.Clamp, ops.Convert, ops.Function, ops.HardSwish, ops.Logistic, ops.Quantize,
-)  # fmt: skip
-_BROADCAST = (ops.Add, ops.Binary, ops.Mul, ops.Where)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,11 +81,9 @@ class _Push:
         if all(v.plain for v in views):
             self._emit(node, op, ins)
             return
-        for kinds, rule in _RULES:
-            if isinstance(op, kinds):
-                if not rule(self, node, op, views):
-                    break
-                return
+        rule = _elementwise if op.elementwise else _pushes_through.of(type(op))
+        if rule is not None and rule(self, node, op, views):
+            return
         self._emit(node, op, [None if v is None else self.plain(v) for v in ins])
 
     def _view(self, name: str) -> View:
@@ -202,13 +196,11 @@ def _moving(t: Tensor, permutation: Order) -> Operator:
     return ops.Transpose(permutation)
 
 
+_Rule = Callable[[_Push, Node, Operator, list[View]], bool]
+_pushes_through = ByOperator[_Rule]()
+
 # Rules: each emits the node in the order its operands have and returns True, or False where it
 # needs them plain.
-
-
-def _unary(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
-    push.emit(node, op, views, [views[0].order])
-    return True
 
 
 def _common_order(views: Sequence[View], rank: int) -> Order:
@@ -221,7 +213,10 @@ def _common_order(views: Sequence[View], rank: int) -> Order:
     return max(weight, key=lambda o: (weight[o], o != plain), default=plain)
 
 
-def _broadcast(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
+def _elementwise(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
+    if len(views) == 1:
+        push.emit(node, op, views, [views[0].order])
+        return True
     rank = max(len(v.order) for v in views)
     order = _common_order(views, rank)
     aligned = []
@@ -234,6 +229,7 @@ def _broadcast(push: _Push, node: Node, op: Operator, views: list[View]) -> bool
     return True
 
 
+@_pushes_through(ops.Concat)
 def _concat(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
     assert isinstance(op, ops.Concat)
     order = _common_order(views, len(views[0].order))
@@ -242,6 +238,7 @@ def _concat(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
     return True
 
 
+@_pushes_through(ops.Split)
 def _split(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
     assert isinstance(op, ops.Split)
     order = views[0].order
@@ -257,6 +254,7 @@ def _moved(values: Sequence[int], order: Order) -> tuple[int, ...]:
     return tuple(out)
 
 
+@_pushes_through(ops.Pad)
 def _pad(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
     assert isinstance(op, ops.Pad)
     order = views[0].order
@@ -265,6 +263,7 @@ def _pad(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
     return True
 
 
+@_pushes_through(ops.StridedSlice)
 def _slice(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
     """Moves a slice before the transpose; a reshape follows if the slice drops axes."""
     assert isinstance(op, ops.StridedSlice)
@@ -278,6 +277,7 @@ def _slice(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
     return True
 
 
+@_pushes_through(ops.Reshape)
 def _reshape(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
     assert isinstance(op, ops.Reshape)
     view = views[0]
@@ -291,6 +291,7 @@ def _reshape(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
     return True
 
 
+@_pushes_through(ops.Mean, ops.Total)
 def _reduce(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
     assert isinstance(op, ops.Mean | ops.Total)
     view = views[0]
@@ -306,6 +307,7 @@ def _reduce(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
     return True
 
 
+@_pushes_through(ops.Softmax, ops.FullyConnected, ops.LayerNorm)
 def _last_axis(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
     """Softmax, fully connected layers and such work on the last axis, and keep the others."""
     view = views[0]
@@ -320,6 +322,7 @@ def _last_axis(push: _Push, node: Node, op: Operator, views: list[View]) -> bool
     return True
 
 
+@_pushes_through(ops.Gather)
 def _gather(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
     assert isinstance(op, ops.Gather)
     if not views[1].plain or len(views[1].order) != 1:
@@ -327,18 +330,3 @@ def _gather(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
     order = views[0].order
     push.emit(node, ops.Gather(order[op.axis]), views, [order])
     return True
-
-
-_Rule = Callable[[_Push, Node, Operator, list[View]], bool]
-_RULES: tuple[tuple[type | tuple[type, ...], _Rule], ...] = (
-    (_ANY_ORDER, _unary),
-    (_BROADCAST, _broadcast),
-    (ops.Concat, _concat),
-    (ops.Split, _split),
-    (ops.Pad, _pad),
-    (ops.StridedSlice, _slice),
-    (ops.Reshape, _reshape),
-    ((ops.Mean, ops.Total), _reduce),
-    ((ops.Softmax, ops.FullyConnected, ops.LayerNorm), _last_axis),
-    (ops.Gather, _gather),
-)

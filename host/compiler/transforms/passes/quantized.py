@@ -14,6 +14,7 @@ from edgekit.host.compiler.frontends.tflite.checks import check_scales
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.names import fresh_name
 from edgekit.host.compiler.ir.quantization import scale_of, zero_point_of
+from edgekit.host.compiler.ir.traits import OnCodes
 from edgekit.host.compiler.ir.types import DType, Graph, Node, Operator, ShapeError, Tensor
 from edgekit.host.compiler.transforms.passes.affine import fuse_affine
 from edgekit.host.compiler.transforms.passes.dead import dead
@@ -21,24 +22,9 @@ from edgekit.host.compiler.transforms.passes.fuse import fuse_activation
 from edgekit.host.compiler.transforms.passes.gelu import fuse_gelu
 from edgekit.host.compiler.transforms.passes.hard_swish import fuse_hard_swish
 from edgekit.host.compiler.transforms.passes.layout import push_transposes
-from edgekit.host.compiler.transforms.passes.quantized_operands import (
-    WEIGHTED,
-    coded_operands,
-    tensor_of,
-)
+from edgekit.host.compiler.transforms.passes.quantized_operands import coded_operands, tensor_of
 from edgekit.host.compiler.transforms.passes.rewrite import Users, until_stable
 from edgekit.host.compiler.transforms.passes.silu import fuse_silu
-
-_MOVING = (
-    ops.BatchToSpace, ops.BroadcastTo, ops.DepthToSpace, ops.Gather, ops.MaxPool2D, ops.Pad,
-    ops.Reshape, ops.SpaceToBatch, ops.Split, ops.StridedSlice, ops.Transpose,
-)  # fmt: skip
-_PLACING = (ops.Reshape, ops.StridedSlice, ops.Transpose)  # each value once or not at all
-# Their codes come out as they went in.
-KEEPING = (*_MOVING, ops.AveragePool2D, ops.ResizeBilinear)
-_RESCALING = (
-    ops.Add, ops.Clamp, ops.Concat, ops.HardSwish, ops.Logistic, ops.Mean, ops.Mul, ops.Softmax,
-)  # fmt: skip
 
 
 def integer_form(graph: Graph) -> Graph:
@@ -78,7 +64,8 @@ def _move_codes(graph: Graph) -> Graph:
     for node in graph.nodes:
         before = producer.get(node.inputs[0] or "") if node.inputs else None
         codes = None
-        if isinstance(node.op, _MOVING) and before is not None and isinstance(before.op, ops.Cast):
+        moves = node.op.on_codes is OnCodes.MOVES
+        if moves and before is not None and isinstance(before.op, ops.Cast):
             codes = tensors[before.inputs[0] or ""]
         if before is None or codes is None or codes.dtype is not DType.I8 or codes.data is not None:
             nodes.append(node)
@@ -133,13 +120,13 @@ def _quantize_unmoved(graph: Graph) -> Graph:
         source, moves = node.inputs[0] or "", list[Node]()
         while source in producer and source not in graph.outputs and len(users[source]) == 1:
             before = producer[source]
-            if not isinstance(before.op, _PLACING):
+            if not before.op.places_values:
                 break
             moves.insert(0, before)
             source = before.inputs[0] or ""
         else:
             continue
-        if not moves or not _computes_on_codes(producer[source].op):
+        if not moves or producer[source].op.on_codes is OnCodes.NEVER:
             continue
         codes = tensors[node.outputs[0]]
         reals = [source, *(move.outputs[0] for move in moves[:-1])]
@@ -168,7 +155,7 @@ def _on_codes(users: Users, node: Node) -> dict[str, Node | None] | None:
         return None
     if isinstance(node.op, ops.Cast):
         return _without(users, node, quantized[0])
-    if not _computes_on_codes(node.op):
+    if node.op.on_codes is OnCodes.NEVER:
         return None
     inputs = coded_operands(users, node, outs[0])
     if inputs is None or not _fits(users, node.op, inputs, outs):
@@ -187,14 +174,6 @@ def _without(users: Users, node: Node, after: Node) -> dict[str, Node | None] | 
     return {node.name: Node(node.name, op, node.inputs, after.outputs), after.name: None}
 
 
-def _computes_on_codes(op: Operator) -> bool:
-    if isinstance(op, ops.Binary | ops.Total):
-        return op.of_codes
-    if isinstance(op, ops.Function):
-        return DType.F32 in op.dtypes
-    return isinstance(op, (*WEIGHTED, *KEEPING, *_RESCALING))
-
-
 def _fits(
     users: Users, op: Operator, inputs: tuple[str | None, ...], outs: Sequence[Tensor]
 ) -> bool:
@@ -202,7 +181,7 @@ def _fits(
     ins = [tensor_of(users, name) for name in inputs]
     first = ins[0]
     assert first is not None
-    if isinstance(op, KEEPING) and any(_step(first) != _step(out) for out in outs):
+    if op.on_codes.keeps_scale and any(_step(first) != _step(out) for out in outs):
         return False
     try:
         inferred = op.infer(ins)

@@ -11,7 +11,6 @@ from edgekit.host.compiler.ir.quantization import code_range, scale_of, zero_poi
 from edgekit.host.compiler.ir.types import Array, DType, Node, Operator, Quant, Tensor
 from edgekit.host.compiler.transforms.passes.rewrite import Users
 
-WEIGHTED = (ops.Conv2D, ops.DepthwiseConv2D, ops.TransposeConv2D, ops.FullyConnected)
 _I8, _I32 = np.iinfo(np.int8), np.iinfo(np.int32)
 
 
@@ -34,7 +33,7 @@ def codes_behind(users: Users, name: str | None) -> Tensor | None:
 def coded_operands(users: Users, node: Node, out: Tensor) -> tuple[str | None, ...] | None:
     """The node's inputs as codes, for outputs like `out`; None where one is not quantized."""
     x = codes_behind(users, node.inputs[0])
-    if isinstance(node.op, WEIGHTED):
+    if isinstance(node.op, ops.Weighted):
         return None if x is None or len(node.inputs) > 3 else _with_weights(users, node, x)
     if isinstance(node.op, ops.Gather):
         return None if x is None else (x.name, *node.inputs[1:])

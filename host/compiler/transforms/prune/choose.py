@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Graph, Node, Operator, Shape
-from edgekit.host.compiler.transforms.passes.quantized_operands import WEIGHTED
 from edgekit.host.compiler.transforms.prune.pattern import Pattern
 from edgekit.host.compiler.transforms.quantize.rounding import DEEPEST
 from edgekit.host.compiler.transforms.quantize.rules import has_weights
@@ -17,7 +16,11 @@ def layers_of(graph: Graph, pattern: Pattern, every: bool) -> dict[str, str]:
     Without `every` those are pruned that gain most by it: 1x1 convolutions of stride 1 and fully
     connected layers. InputError where none is left.
     """
-    found = {n.name: _why(graph, n, pattern, every) for n in graph.nodes if type(n.op) in WEIGHTED}
+    found = {
+        n.name: _why(graph, n, pattern, every)
+        for n in graph.nodes
+        if isinstance(n.op, ops.Weighted)
+    }
     if "" not in found.values():
         reasons = ", ".join(dict.fromkeys(found.values()))
         raise InputError(

@@ -18,7 +18,6 @@ from edgekit.host.compiler.ir.quantization import (
     zero_point_of,
 )
 from edgekit.host.compiler.ir.types import Array, DType, Graph, Node, Quant, ShapeError, Tensor
-from edgekit.host.compiler.transforms.passes.quantized_operands import WEIGHTED
 from edgekit.host.compiler.transforms.quantize.ranges import quant_of, range_quant
 from edgekit.host.compiler.transforms.quantize.rounding import MOST, rounded, scales_by_power
 
@@ -99,7 +98,7 @@ class _Builder:
 
     def add_coded(self, node: Node) -> None:
         """The same operator on codes."""
-        if type(node.op) in WEIGHTED:
+        if isinstance(node.op, ops.Weighted):
             inputs = self._weighted(node)
         else:
             same = self._scales[node.outputs[0]] if isinstance(node.op, ops.Concat) else None

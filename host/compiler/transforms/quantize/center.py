@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.names import fresh_name
 from edgekit.host.compiler.ir.types import Activation, Array, DType, Graph, Node, Tensor
-from edgekit.host.compiler.transforms.passes.quantized_operands import WEIGHTED
 from edgekit.host.compiler.transforms.quantize.rules import can_be_coded
 
 Middles = Mapping[str, NDArray[np.float32]]
@@ -55,7 +54,7 @@ def _shifts(graph: Graph, node: Node) -> bool:
     """Whether it is a product whose sums come out as they are."""
     op = node.op
     return (
-        isinstance(op, WEIGHTED)
+        isinstance(op, ops.Weighted)
         and op.activation is Activation.NONE
         and can_be_coded(graph, node, ())
     )

@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.evaluate import evaluate, last_uses, run_node
 from edgekit.host.compiler.ir.quantization import dequantize
 from edgekit.host.compiler.ir.types import Activation, Array, DType, Graph, Node, Tensor
-from edgekit.host.compiler.transforms.passes.quantized_operands import WEIGHTED
 from edgekit.host.compiler.transforms.quantize.build import Coded
 from edgekit.host.compiler.transforms.quantize.observe import Sample
 
@@ -44,7 +44,7 @@ def correct_biases(coded: Coded, wanted: Means, samples: Sequence[Sample]) -> Co
 
 
 def _is_coded_product(node: Node, tensors: Mapping[str, Tensor]) -> bool:
-    return type(node.op) in WEIGHTED and tensors[node.outputs[0]].dtype is DType.I8
+    return isinstance(node.op, ops.Weighted) and tensors[node.outputs[0]].dtype is DType.I8
 
 
 def float_means(graph: Graph, samples: Sequence[Sample]) -> Means:
@@ -53,7 +53,7 @@ def float_means(graph: Graph, samples: Sequence[Sample]) -> Means:
 
     def run(node: Node, tensors: Mapping[str, Tensor], values: Mapping[str, Array]) -> list[Array]:
         made = run_node(node, tensors, values)
-        if type(node.op) in WEIGHTED and len(node.inputs) <= 3:
+        if isinstance(node.op, ops.Weighted) and len(node.inputs) <= 3:
             plain = _without_activation(node)
             before = made if plain is node else run_node(plain, tensors, values)
             sums.setdefault(node.name, []).append(before[0].reshape(-1, before[0].shape[-1]))
@@ -77,7 +77,7 @@ def float_means(graph: Graph, samples: Sequence[Sample]) -> Means:
 
 def _without_activation(node: Node) -> Node:
     op = node.op
-    if not isinstance(op, WEIGHTED) or op.activation is Activation.NONE:
+    if not isinstance(op, ops.Weighted) or op.activation is Activation.NONE:
         return node
     return replace(node, op=replace(op, activation=Activation.NONE))
 

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.names import fresh_name
 from edgekit.host.compiler.ir.types import Activation, Array, Graph, Node, Tensor
-from edgekit.host.compiler.transforms.passes.quantized_operands import WEIGHTED
 from edgekit.host.compiler.transforms.quantize.rules import can_be_coded, computed_floats
 from edgekit.host.compiler.transforms.quantize.scales import Groups
 
@@ -27,9 +26,6 @@ Largest = Mapping[str, NDArray[np.float32]]
 _FINEST = 1 / 64  # factor: below, weights of dead channels would take over
 _ABOVE = 1.25  # times what samples made of a channel: where a ReLU6 may clip it from now on
 _SCALABLE = (Activation.NONE, Activation.RELU, Activation.RELU6)
-_PASSING = (
-    ops.Add, ops.AveragePool2D, ops.Clamp, ops.LeakyRelu, ops.MaxPool2D, ops.PRelu,
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -103,7 +99,7 @@ def _passes(graph: Graph, node: Node) -> bool:
         return len(op.before) == 4 and op.before[3] == 0
     if isinstance(op, ops.Mean):
         return op.axes == (1, 2) and len(graph.tensors[node.inputs[0] or ""].shape) == 4
-    if type(op) not in _PASSING or _activation(node) not in _SCALABLE:
+    if not op.keeps_factors or _activation(node) not in _SCALABLE:
         return False
     if isinstance(op, ops.Add):
         return all(
@@ -116,7 +112,7 @@ def _passes(graph: Graph, node: Node) -> bool:
 def _makes(graph: Graph, node: Node) -> bool:
     """Whether it is a product whose output channels can be scaled."""
     return (
-        type(node.op) in WEIGHTED
+        isinstance(node.op, ops.Weighted)
         and can_be_coded(graph, node, ())
         and _activation(node) in _SCALABLE
     )
@@ -124,7 +120,7 @@ def _makes(graph: Graph, node: Node) -> bool:
 
 def _reads(graph: Graph, node: Node, names: Iterable[str]) -> bool:
     """Whether it is a product whose input channels can be scaled."""
-    if type(node.op) not in WEIGHTED or not can_be_coded(graph, node, ()):
+    if not isinstance(node.op, ops.Weighted) or not can_be_coded(graph, node, ()):
         return False
     if isinstance(node.op, ops.DepthwiseConv2D) and node.op.multiplier != 1:
         return False

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgekit.host.compiler.ir.types import Array, Graph
-from edgekit.host.compiler.transforms.passes.quantized import KEEPING
 from edgekit.host.compiler.transforms.quantize.rules import fixed_quant
 
 Outputs = Mapping[str, Array]
@@ -77,7 +76,7 @@ def _steps(graph: Graph) -> dict[str, float]:
     producer, steps = graph.producer(), {}
     for name in graph.outputs:
         node = producer.get(name)
-        while node is not None and type(node.op) in KEEPING:
+        while node is not None and node.op.on_codes.keeps_scale:
             node = producer.get(node.inputs[0] or "")
         quant = None if node is None else fixed_quant(node)
         if quant is not None:

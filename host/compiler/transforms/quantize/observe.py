@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.evaluate import evaluate, run_node
 from edgekit.host.compiler.ir.types import Array, DType, Graph, Node, Tensor
-from edgekit.host.compiler.transforms.passes.quantized_operands import WEIGHTED
 from edgekit.host.compiler.transforms.quantize.histogram import Histogram
 from edgekit.host.compiler.transforms.quantize.rounding import moments_of
 from edgekit.host.compiler.transforms.quantize.rules import can_be_coded, computed_floats
@@ -65,7 +64,7 @@ class Observed:
 
     def look(self, graph: Graph, node: Node, values: Mapping[str, Array]) -> None:
         """Adds the moments of what a product sees of one sample."""
-        made = moments_of(graph, node, values) if type(node.op) in WEIGHTED else None
+        made = moments_of(graph, node, values) if isinstance(node.op, ops.Weighted) else None
         if made is not None and np.isfinite(made).all():
             before = self.moments.get(node.name)
             self.moments[node.name] = made if before is None else before + made

@@ -3,6 +3,7 @@ folded."""
 
 from __future__ import annotations
 
+from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Graph
 from edgekit.host.compiler.transforms.passes.affine import fuse_affine
 from edgekit.host.compiler.transforms.passes.dead import dead
@@ -10,7 +11,6 @@ from edgekit.host.compiler.transforms.passes.fold import fold
 from edgekit.host.compiler.transforms.passes.fuse import fuse_activation, fuse_pad
 from edgekit.host.compiler.transforms.passes.hard_swish import fuse_hard_swish
 from edgekit.host.compiler.transforms.passes.layout import push_transposes
-from edgekit.host.compiler.transforms.passes.quantized_operands import WEIGHTED
 from edgekit.host.errors import InputError
 
 # Not all passes of the compiler: what these make are operators that model files have as well.
@@ -30,7 +30,7 @@ def float_form(graph: Graph, purpose: str = "quantize") -> Graph:
         )
     for apply in _PASSES:
         graph = apply(graph)
-    if not any(type(node.op) in WEIGHTED for node in graph.nodes):
+    if not any(isinstance(node.op, ops.Weighted) for node in graph.nodes):
         raise InputError(
             f"{graph.name}: expected convolutions or fully connected layers to {purpose}, found "
             "none; compile it as it is"

@@ -12,7 +12,6 @@ from edgekit.device.runtime.agent.specs import LossSpec
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.ir.quantization import dequantize
 from edgekit.host.compiler.ir.types import Array, DType, Graph
-from edgekit.host.compiler.transforms.passes.quantized import KEEPING
 from edgekit.host.compiler.transforms.quantize.build import Coded
 from edgekit.host.compiler.transforms.quantize.measure import (
     Classes,
@@ -101,7 +100,7 @@ def _layers(graph: Graph, coded: Coded, samples: Sequence[Sample]) -> tuple[Laye
     values: dict[str, tuple[list[Array], list[Array]]] = {}
     shown = [
         n for n in graph.nodes
-        if type(n.op) not in KEEPING and graph.tensors[n.outputs[0]].dtype is DType.F32
+        if not n.op.on_codes.keeps_scale and graph.tensors[n.outputs[0]].dtype is DType.F32
     ]  # fmt: skip
     for sample in samples:
         exact = evaluate(graph, sample, keep_tensors=True).tensors

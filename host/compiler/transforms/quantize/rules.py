@@ -7,22 +7,14 @@ from collections.abc import Collection
 import numpy as np
 
 from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.traits import OnCodes
 from edgekit.host.compiler.ir.types import DType, Graph, Node, Quant, Tensor
-from edgekit.host.compiler.transforms.passes.quantized import KEEPING
-from edgekit.host.compiler.transforms.passes.quantized_operands import WEIGHTED
 from edgekit.host.compiler.transforms.quantize.ranges import quant_of
-
-_RESCALING = (
-    ops.Add, ops.Clamp, ops.Concat, ops.Elu, ops.Gelu, ops.HardSigmoid, ops.HardSwish,
-    ops.LeakyRelu, ops.Logistic, ops.Mean, ops.Mul, ops.PRelu, ops.Softmax, ops.Sub, ops.Tanh,
-)  # fmt: skip
 
 
 def fixed_quant(node: Node) -> Quant | None:
     """The codes that kernels of all engines ask of functions whose range is known."""
-    if isinstance(node.op, ops.Logistic | ops.Softmax):
-        return quant_of(1 / 256, -128)
-    return quant_of(1 / 128, 0) if isinstance(node.op, ops.Tanh) else None
+    return None if node.op.fixed_codes is None else quant_of(*node.op.fixed_codes)
 
 
 def computed_floats(graph: Graph, names: tuple[str | None, ...]) -> list[str]:
@@ -42,11 +34,12 @@ def can_be_coded(graph: Graph, node: Node, broken: Collection[str]) -> bool:
         return False
     if any(name in broken for name in node.inputs) or not node.inputs or node.inputs[0] is None:
         return False
-    if type(node.op) in WEIGHTED:
+    on_codes = node.op.on_codes
+    if on_codes is OnCodes.SUMS:
         return has_weights(graph, node)
-    if type(node.op) in KEEPING:
+    if on_codes.keeps_scale:
         return graph.tensors[node.inputs[0]].data is None
-    if type(node.op) not in _RESCALING or None in node.inputs:
+    if on_codes is not OnCodes.RESCALES or None in node.inputs:
         return False
     ins = [graph.tensors[name or ""] for name in node.inputs]
     floats = all(t.dtype is DType.F32 for t in ins) and any(t.data is None for t in ins)
@@ -85,7 +78,7 @@ def coded_nodes(graph: Graph, floats: Collection[str], broken: Collection[str]) 
     move values also where nothing but operators on codes reads what they make.
     """
     able = [n for n in graph.nodes if n.name not in floats and can_be_coded(graph, n, broken)]
-    chosen = {n.name for n in able if type(n.op) in WEIGHTED}
+    chosen = {n.name for n in able if n.op.on_codes is OnCodes.SUMS}
     producer, consumers = graph.producer(), graph.consumers()
     grown = True
     while grown:
@@ -96,7 +89,7 @@ def coded_nodes(graph: Graph, floats: Collection[str], broken: Collection[str]) 
             before = [producer.get(name) for name in computed_floats(graph, node.inputs)]
             after = [c for name in node.outputs for c in consumers[name]]
             fed = any(n is not None and n.name in chosen for n in before)
-            moves = type(node.op) in KEEPING and not {*node.outputs} & {*graph.outputs}
+            moves = node.op.on_codes.keeps_scale and not {*node.outputs} & {*graph.outputs}
             read = moves and bool(after) and all(n.name in chosen for n in after)
             if fed or read:
                 chosen.add(node.name)

@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping
 
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Graph, Node, Quant
-from edgekit.host.compiler.transforms.passes.quantized import KEEPING
 from edgekit.host.compiler.transforms.quantize.histogram import Histogram
 from edgekit.host.compiler.transforms.quantize.observe import Observed
 from edgekit.host.compiler.transforms.quantize.ranges import Method, histogram_quant
@@ -41,7 +40,7 @@ def scales_of(
     nodes = [n for n in graph.nodes if n.name in coded]
     groups = Groups()
     for node in nodes:
-        if type(node.op) in KEEPING:
+        if node.op.on_codes.keeps_scale:
             for made in node.outputs:
                 groups.join(node.inputs[0] or "", made)
     fixed = {groups.of(n.outputs[0]): q for n in nodes if (q := fixed_quant(n)) is not None}

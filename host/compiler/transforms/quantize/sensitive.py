@@ -10,7 +10,6 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.evaluate import evaluate, run_node
 from edgekit.host.compiler.ir.quantization import dequantize
 from edgekit.host.compiler.ir.types import Array, DType, Graph, Node, Tensor
-from edgekit.host.compiler.transforms.passes.quantized import KEEPING
 from edgekit.host.compiler.transforms.quantize.build import Coded, codes_of
 from edgekit.host.compiler.transforms.quantize.measure import compared
 from edgekit.host.compiler.transforms.quantize.observe import Sample
@@ -30,7 +29,7 @@ def noises(graph: Graph, coded: Coded, samples: Sequence[Sample]) -> dict[str, f
         exact = evaluate(graph, sample, keep_tensors=True)
         for index, node in enumerate(graph.nodes):
             alone = nodes.get(node.name)
-            if alone is None or type(node.op) in KEEPING or not _is_coded(alone, coded.graph):
+            if alone is None or node.op.on_codes.keeps_scale or not _is_coded(alone, coded.graph):
                 continue
             values = dict(exact.tensors)
             made = _alone(alone, coded.graph.tensors, values, node)

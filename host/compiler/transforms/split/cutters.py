@@ -4,10 +4,10 @@ the pieces of the inputs. None of them cuts what the operator sums over."""
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 
 from edgekit.host.compiler.ir import ops
-from edgekit.host.compiler.ir.types import DType, Operator, Padding, Tensor
+from edgekit.host.compiler.ir.by_operator import ByOperator
+from edgekit.host.compiler.ir.types import DType, Padding, Tensor
 from edgekit.host.compiler.ir.windows import span
 from edgekit.host.compiler.transforms.split.cut import (
     Cut,
@@ -18,6 +18,7 @@ from edgekit.host.compiler.transforms.split.cut import (
 )
 
 N, H, W, C = 0, 1, 2, 3  # axes of images
+_cuts = ByOperator[Cutter]()
 
 
 def _rows(cut: Cut, size: int, window: int, stride: int, before: int) -> tuple[Cut, int, int]:
@@ -31,7 +32,8 @@ def _rows(cut: Cut, size: int, window: int, stride: int, before: int) -> tuple[C
     return Cut(H, begin, end), top, bottom
 
 
-def cut_conv(site: Site, cut: Cut) -> Part | None:
+@_cuts(ops.Conv2D)
+def _conv(site: Site, cut: Cut) -> Part | None:
     op = site.node.op
     assert isinstance(op, ops.Conv2D)
     x, w = site.operand(0), site.operand(1)
@@ -82,7 +84,8 @@ def _row_part(
     return rows, dataclasses.replace(padding, top=top, bottom=bottom)
 
 
-def cut_depthwise(site: Site, cut: Cut) -> Part | None:
+@_cuts(ops.DepthwiseConv2D)
+def _depthwise(site: Site, cut: Cut) -> Part | None:
     op = site.node.op
     assert isinstance(op, ops.DepthwiseConv2D)
     x, w = site.operand(0), site.operand(1)
@@ -102,7 +105,8 @@ def cut_depthwise(site: Site, cut: Cut) -> Part | None:
     return Part(dataclasses.replace(op, padding=rows[1]), (rows[0], None, *rest))
 
 
-def cut_transpose_conv(site: Site, cut: Cut) -> Part | None:
+@_cuts(ops.TransposeConv2D)
+def _transpose_conv(site: Site, cut: Cut) -> Part | None:
     op = site.node.op
     rest = _rest(site, cut)
     if cut.axis == N:
@@ -112,7 +116,8 @@ def cut_transpose_conv(site: Site, cut: Cut) -> Part | None:
     return None
 
 
-def cut_fully_connected(site: Site, cut: Cut) -> Part | None:
+@_cuts(ops.FullyConnected)
+def _fully_connected(site: Site, cut: Cut) -> Part | None:
     """Rows where the input has the output's leading dimensions; else channels."""
     x, out = site.operand(0), site.outs[0]
     if cut.axis == len(out.shape) - 1:
@@ -122,7 +127,8 @@ def cut_fully_connected(site: Site, cut: Cut) -> Part | None:
     return Part(site.node.op, (cut, None, *_rest(site, cut)))
 
 
-def cut_outlier(site: Site, cut: Cut) -> Part | None:
+@_cuts(ops.OutlierFullyConnected)
+def _outlier(site: Site, cut: Cut) -> Part | None:
     """Output channels: which channels of the input hold outliers depends on all of its rows."""
     if cut.axis != len(site.outs[0].shape) - 1:
         return None
@@ -134,7 +140,8 @@ def cut_outlier(site: Site, cut: Cut) -> Part | None:
     return Part(site.node.op, (None, channels, Cut(1, cut.begin, cut.end), *held))
 
 
-def cut_pool(site: Site, cut: Cut) -> Part | None:
+@_cuts(ops.AveragePool2D, ops.MaxPool2D)
+def _pool(site: Site, cut: Cut) -> Part | None:
     """Images and channels; rows only with the whole of each window's rows."""
     op = site.node.op
     assert isinstance(op, ops.AveragePool2D | ops.MaxPool2D)
@@ -148,23 +155,26 @@ def cut_pool(site: Site, cut: Cut) -> Part | None:
     return Part(dataclasses.replace(op, padding=rows[1]), (rows[0],))
 
 
-def cut_resize(site: Site, cut: Cut) -> Part | None:
+@_cuts(ops.ResizeBilinear)
+def _resize(site: Site, cut: Cut) -> Part | None:
     return Part(site.node.op, (cut,)) if cut.axis in (N, C) else None
 
 
-def cut_elementwise(site: Site, cut: Cut) -> Part | None:
+def _elementwise(site: Site, cut: Cut) -> Part | None:
     if any(t is not None and t.quant is not None and t.quant.per_channel for t in site.ins):
         return None
     return Part(site.node.op, aligned_from_the_right(site, cut, range(len(site.ins))))
 
 
-def cut_transpose(site: Site, cut: Cut) -> Part | None:
+@_cuts(ops.Transpose)
+def _transpose(site: Site, cut: Cut) -> Part | None:
     op = site.node.op
     assert isinstance(op, ops.Transpose)
     return Part(op, (Cut(op.permutation[cut.axis], cut.begin, cut.end),))
 
 
-def cut_pad(site: Site, cut: Cut) -> Part | None:
+@_cuts(ops.Pad)
+def _pad(site: Site, cut: Cut) -> Part | None:
     """A piece that is all padding would be an image without elements: not cut there."""
     op = site.node.op
     assert isinstance(op, ops.Pad)
@@ -179,19 +189,22 @@ def cut_pad(site: Site, cut: Cut) -> Part | None:
     return Part(part, (Cut(cut.axis, begin, end),))
 
 
-def cut_concat(site: Site, cut: Cut) -> Part | None:
+@_cuts(ops.Concat)
+def _concat(site: Site, cut: Cut) -> Part | None:
     op = site.node.op
     assert isinstance(op, ops.Concat)
     return None if cut.axis == op.axis else Part(op, (cut,) * len(site.ins))
 
 
-def cut_split(site: Site, cut: Cut) -> Part | None:
+@_cuts(ops.Split)
+def _split(site: Site, cut: Cut) -> Part | None:
     op = site.node.op
     assert isinstance(op, ops.Split)
     return None if cut.axis == op.axis else Part(op, (cut,))
 
 
-def cut_strided_slice(site: Site, cut: Cut) -> Part | None:
+@_cuts(ops.StridedSlice)
+def _strided_slice(site: Site, cut: Cut) -> Part | None:
     """The part of a strided slice whose output keeps the axes of the input."""
     op = site.node.op
     assert isinstance(op, ops.StridedSlice)
@@ -207,7 +220,8 @@ def cut_strided_slice(site: Site, cut: Cut) -> Part | None:
     return Part(part, (source,))
 
 
-def cut_reduction(site: Site, cut: Cut) -> Part | None:
+@_cuts(ops.Mean, ops.Total)
+def _reduction(site: Site, cut: Cut) -> Part | None:
     """Axes that stay; `cut` counts those of the output."""
     op = site.node.op
     assert isinstance(op, ops.Mean | ops.Total)
@@ -217,18 +231,21 @@ def cut_reduction(site: Site, cut: Cut) -> Part | None:
     return None if axis in op.axes else Part(op, (Cut(axis, cut.begin, cut.end),))
 
 
-def cut_arg_extreme(site: Site, cut: Cut) -> Part | None:
+@_cuts(ops.ArgExtreme)
+def _arg_extreme(site: Site, cut: Cut) -> Part | None:
     op = site.node.op
     assert isinstance(op, ops.ArgExtreme)
     return None if cut.axis == op.axis else Part(op, (cut,))
 
 
-def cut_softmax(site: Site, cut: Cut) -> Part | None:
+@_cuts(ops.Softmax)
+def _softmax(site: Site, cut: Cut) -> Part | None:
     last = len(site.outs[0].shape) - 1
     return None if cut.axis == last else Part(site.node.op, (cut,))
 
 
-def cut_layer_norm(site: Site, cut: Cut) -> Part | None:
+@_cuts(ops.LayerNorm)
+def _layer_norm(site: Site, cut: Cut) -> Part | None:
     """Rows; factor and shift are whole."""
     op, rank = site.node.op, len(site.outs[0].shape)
     assert isinstance(op, ops.LayerNorm)
@@ -236,7 +253,8 @@ def cut_layer_norm(site: Site, cut: Cut) -> Part | None:
     return Part(op, (cut, *rest)) if cut.axis < rank - op.axes else None
 
 
-def cut_gather(site: Site, cut: Cut) -> Part | None:
+@_cuts(ops.Gather)
+def _gather(site: Site, cut: Cut) -> Part | None:
     op = site.node.op
     assert isinstance(op, ops.Gather)
     among = len(site.operand(1).shape)
@@ -247,13 +265,15 @@ def cut_gather(site: Site, cut: Cut) -> Part | None:
     return Part(op, (Cut(cut.axis - among + 1, cut.begin, cut.end), None))
 
 
-def cut_gather_codes(site: Site, cut: Cut) -> Part | None:
+@_cuts(ops.GatherCodes)
+def _gather_codes(site: Site, cut: Cut) -> Part | None:
     """Indices: a row is read whole."""
     among = len(site.operand(1).shape)
     return Part(site.node.op, (None, cut, None)) if cut.axis < among else None
 
 
-def cut_broadcast(site: Site, cut: Cut) -> Part | None:
+@_cuts(ops.BroadcastTo)
+def _broadcast(site: Site, cut: Cut) -> Part | None:
     op = site.node.op
     assert isinstance(op, ops.BroadcastTo)
     shape = (*op.shape[: cut.axis], cut.size, *op.shape[cut.axis + 1 :])
@@ -261,7 +281,8 @@ def cut_broadcast(site: Site, cut: Cut) -> Part | None:
     return Part(dataclasses.replace(op, shape=shape), inputs)
 
 
-def cut_matmul(site: Site, cut: Cut) -> Part | None:
+@_cuts(ops.MatMul)
+def _matmul(site: Site, cut: Cut) -> Part | None:
     if isinstance(site.node.op, ops.ViewedMatMul):  # made after splitting
         return None
     rank = len(site.outs[0].shape)
@@ -274,44 +295,8 @@ def cut_matmul(site: Site, cut: Cut) -> Part | None:
     return Part(site.node.op, tuple(cuts))
 
 
-CUTTERS: Mapping[type[Operator], Cutter] = {
-    ops.Conv2D: cut_conv,
-    ops.DepthwiseConv2D: cut_depthwise,
-    ops.TransposeConv2D: cut_transpose_conv,
-    ops.FullyConnected: cut_fully_connected,
-    ops.OutlierFullyConnected: cut_outlier,
-    ops.AveragePool2D: cut_pool,
-    ops.MaxPool2D: cut_pool,
-    ops.ResizeBilinear: cut_resize,
-    ops.Add: cut_elementwise,
-    ops.Mul: cut_elementwise,
-    ops.Clamp: cut_elementwise,
-    ops.Logistic: cut_elementwise,
-    ops.HardSwish: cut_elementwise,
-    ops.Quantize: cut_elementwise,
-    ops.Cast: cut_elementwise,
-    ops.Function: cut_elementwise,
-    ops.Binary: cut_elementwise,
-    ops.Where: cut_elementwise,
-    ops.Convert: cut_elementwise,
-    ops.Transpose: cut_transpose,
-    ops.Pad: cut_pad,
-    ops.Concat: cut_concat,
-    ops.Split: cut_split,
-    ops.StridedSlice: cut_strided_slice,
-    ops.Mean: cut_reduction,
-    ops.Total: cut_reduction,
-    ops.ArgExtreme: cut_arg_extreme,
-    ops.Softmax: cut_softmax,
-    ops.LayerNorm: cut_layer_norm,
-    ops.Gather: cut_gather,
-    ops.GatherCodes: cut_gather_codes,
-    ops.BroadcastTo: cut_broadcast,
-    ops.MatMul: cut_matmul,
-}
-
-
 def cut_node(site: Site, cut: Cut) -> Part | None:
     """The part of `site` that computes `cut` of its outputs; None where it cannot be cut so."""
-    cutter = next((CUTTERS[t] for t in type(site.node.op).__mro__ if t in CUTTERS), None)
+    op = site.node.op
+    cutter = _elementwise if op.elementwise else _cuts.of(type(op))
     return None if cutter is None else cutter(site, cut)

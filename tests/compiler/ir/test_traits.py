@@ -1,0 +1,142 @@
+"""Every operator class declares its traits, and what it declares is true."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.traits import Arithmetic, Epilogue, Half, OnCodes
+from edgekit.host.compiler.ir.types import DType, Operator, Quant, Tensor
+
+_KERNELS = Path(__file__).parents[3] / "device" / "kernels"
+# Every operator has a kind; a class without one is the family of others.
+_CLASSES = [
+    found for found in vars(ops).values()
+    if inspect.isclass(found) and issubclass(found, Operator) and found.kind
+]  # fmt: skip
+_FUNCTIONS = [
+    c for c in _CLASSES if issubclass(c, ops.Function) and DType.F32 in c.dtypes
+]  # of f32
+
+
+def _open_traits(operator: type[Operator]) -> list[str]:
+    """The traits without a value."""
+    declared = {name for name, hint in Operator.__annotations__.items() if "ClassVar" in hint}
+    return sorted(name for name in declared if not hasattr(operator, name))
+
+
+@pytest.mark.parametrize("operator", _CLASSES, ids=lambda c: c.kind)
+def test_no_trait_is_open(operator: type[Operator]) -> None:
+    assert _open_traits(operator) == []
+
+
+def test_an_open_trait_is_found() -> None:
+    @dataclass(frozen=True)
+    class Forgetful(Operator):
+        kind = "forgetful"
+        arithmetic = Arithmetic.EXACT
+        half = Half.NO
+
+    assert _open_traits(Forgetful) == ["cost_kind", "elementwise", "on_codes"]
+
+
+def test_kinds_are_distinct() -> None:
+    kinds = [c.kind for c in _CLASSES if "kind" in vars(c)]
+    assert len(kinds) == len(set(kinds)) > 100
+
+
+@pytest.mark.parametrize("operator", _FUNCTIONS, ids=lambda c: c.kind)
+def test_functions_have_formulas_in_c(operator: type[Operator]) -> None:
+    source = (_KERNELS / "elementwise" / "functions.h").read_text()
+    assert f"defined OP_{operator.kind.upper()}\n" in source
+
+
+def test_epilogues_are_those_of_the_kernels() -> None:
+    found = {c.kind for c in _CLASSES if c.epilogue_form is Epilogue.IN_REGISTERS}
+    source = (_KERNELS / "conv" / "epilogue.h").read_text()
+    line = next(x for x in source.splitlines() if x.startswith("#if defined OP_"))
+    assert {f"OP_{kind.upper()}" for kind in found} == set(line.split()[2::3])
+
+
+def test_recurrent_functions_are_those_of_the_kernels() -> None:
+    found = {c.kind for c in _CLASSES if c.recurrent}
+    source = (_KERNELS / "recurrent" / "functions.h").read_text()
+    assert found and all(f"float apply_{kind}(" in source for kind in found)
+
+
+@pytest.mark.parametrize("operator", _FUNCTIONS, ids=lambda c: c.kind)
+def test_factors_come_out_of_functions_that_keep_them(operator: type[ops.Function]) -> None:
+    x = np.linspace(-2, 2, 41)
+    if operator.keeps_factors:
+        np.testing.assert_allclose(operator().formula(3.0 * x), 3.0 * operator().formula(x))
+
+
+def test_a_moving_operator_invents_no_value() -> None:
+    image = Tensor("x", (1, 4, 4, 4), DType.I32)
+    values = np.arange(1, 65, dtype=np.int32).reshape(image.shape)
+    made: list[Any] = [
+        ops.Reshape((64,)), ops.Transpose((0, 2, 1, 3)), ops.DepthToSpace(2),
+        ops.StridedSlice((0, 1, 0, 0), (1, 2, 1, 1), (1, 2, 4, 4), (1, 2, 4, 4)),
+    ]  # fmt: skip
+    for op in made:
+        outs = [Tensor("y", *each) for each in op.infer([image])]
+        found = op.reference([values], [image], outs)[0].reshape(-1)
+        assert op.places_values and len(set(found)) == found.size and set(found) <= set(range(65))
+
+
+@pytest.mark.parametrize(
+    "op", [ops.Logistic(), ops.Tanh(), ops.HardSwish(), ops.HardSigmoid(), ops.HardSigmoid(0.5)],
+    ids=lambda op: op.kind,
+)  # fmt: skip
+def test_results_are_the_same_codes_beyond_saturation(op: Operator) -> None:
+    ends = op.saturation()
+    assert ends is not None
+    step, zero = op.fixed_codes or (1 / 256, -128)
+    x = Tensor("x", (2,), DType.F32)
+    for end in ends:
+        if np.isfinite(end):
+            values = np.float32([end, end * 4])
+            first, second = op.reference([values], [x], [x])[0] / step + zero
+            assert abs(first - second) <= 0.51
+
+
+def test_fixed_codes_are_a_scale_that_results_fit() -> None:
+    x = np.float32([-50, -1, 0, 1, 50])
+    t = Tensor("x", (5,), DType.F32)
+    for operator in (c for c in _CLASSES if c.fixed_codes is not None):
+        assert operator.fixed_codes is not None
+        step, zero = operator.fixed_codes
+        codes = np.rint(operator().reference([x], [t], [t])[0] / step + zero)
+        assert codes.min() >= -128 and codes.max() <= 128
+
+
+def test_what_keeps_its_scale_does() -> None:
+    """A constant image stays the same code, whatever the operator takes the mean or largest of."""
+    quant = Quant(np.float32([0.1]), np.array([3]))
+    image = Tensor("x", (1, 4, 4, 2), DType.I8, quant)
+    same = np.full(image.shape, 7, np.int8)
+    made: list[Operator] = [ops.AveragePool2D((2, 2), (2, 2)), ops.MaxPool2D((2, 2), (2, 2))]
+    for op in made:
+        assert op.on_codes.keeps_scale
+        outs = [Tensor("y", shape, dtype, quant) for shape, dtype in op.infer([image])]
+        assert set(op.reference([same], [image], outs)[0].reshape(-1)) == {7}
+
+
+def test_operators_with_an_activation_can_clamp() -> None:
+    """`fuse_activation` knows every operator that has the field, but for these."""
+    names = {c.__name__ for c in _CLASSES if "activation" in c.__dataclass_fields__}
+    known = {c.__name__ for c in _CLASSES if issubclass(c, ops.Activated)}
+    # A clamp of its own; forms that passes choose later; weights that are codes already.
+    others = {"Clamp", "PlanarConv2D", "PlanarDepthwiseConv2D", "OutlierFullyConnected"}
+    assert names - known == others | {"WideConv2D"}
+
+
+def test_coded_weights_are_no_quantized_form() -> None:
+    for operator in (c for c in _CLASSES if c.coded_weights):
+        assert operator.on_codes is OnCodes.NEVER
