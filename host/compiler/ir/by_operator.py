@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from edgekit.host.compiler.ir.types import Operator
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+_Own = TypeVar("_Own", bound=Callable[..., Any])  # a narrower type, which callers may rely on
 
 
 class ByOperator(Generic[_F]):
@@ -19,12 +20,12 @@ class ByOperator(Generic[_F]):
     def __init__(self) -> None:
         self._functions: dict[type[Operator], _F] = {}
 
-    def __call__(self, *operators: type[Operator]) -> Callable[[_F], _F]:
-        def register(function: _F) -> _F:
+    def __call__(self, *operators: type[Operator]) -> Callable[[_Own], _Own]:
+        def register(function: _Own) -> _Own:
             for operator in operators:
                 if operator in self._functions:
                     raise TypeError(f"{operator.__name__} has two functions")
-                self._functions[operator] = function
+                self._functions[operator] = cast(_F, function)
             return function
 
         return register

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from edgekit.host.compiler.ir.align import ALIGN, round_up
-from edgekit.host.compiler.ir.types import Array, DType, Graph, Node, Operator, Tensor
+from edgekit.host.compiler.ir.by_operator import ByOperator
+from edgekit.host.compiler.ir.types import Array, DType, Graph, Node, Tensor
 from edgekit.host.compiler.ir.views import Part
 from edgekit.host.compiler.lowering.plan import Alias, Call, Kernel, Loop, StateSlot, Value, Weights
 from edgekit.host.errors import InputError
@@ -151,4 +152,4 @@ def padded(values: Array | Sequence[float], size: int, dtype: np.dtype[np.generi
 
 
 Rule = Callable[[Context, Node], list[Call] | list[Call | Loop]]
-Rules = Mapping[type[Operator], Rule]
+lowers = ByOperator[Rule]()  # the decorator of rules, which says what operators they lower

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import itertools
 import math
+import pkgutil
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
+from edgekit.host.compiler import lowering as package
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.align import ALIGN, round_up
-from edgekit.host.compiler.ir.types import Graph
+from edgekit.host.compiler.ir.types import Graph, Node
 from edgekit.host.compiler.ir.views import parts_of_rows
-from edgekit.host.compiler.lowering.channels_first import channels_first as planar
 from edgekit.host.compiler.lowering.compiled import compiled_of
-from edgekit.host.compiler.lowering.context import Context, Rules, UnsupportedFormError, WeightsFile
-from edgekit.host.compiler.lowering.conv import conv, depthwise, row_chain, stem, transpose_conv
-from edgekit.host.compiler.lowering.conv import conv_16x8 as wide
+from edgekit.host.compiler.lowering.context import (
+    Context,
+    UnsupportedFormError,
+    WeightsFile,
+    lowers,
+)
 from edgekit.host.compiler.lowering.conv.quantized_epilogues import look_ups_of, place_look_ups
-from edgekit.host.compiler.lowering.elementwise import elementwise, normalize, plain, resize
-from edgekit.host.compiler.lowering.gemm import dynamic, outlier
 from edgekit.host.compiler.lowering.groups import NO_CHOICES
 from edgekit.host.compiler.lowering.memory import lifetimes, plan_apart
-from edgekit.host.compiler.lowering.moves import detection, layout, order, scatter, signal
-from edgekit.host.compiler.lowering.moves import quantized_rows as coded_rows
+from edgekit.host.compiler.lowering.moves import layout
 from edgekit.host.compiler.lowering.nna.nna import lower_nna
 from edgekit.host.compiler.lowering.nna.nna_product import lower_nna_product
 from edgekit.host.compiler.lowering.nna.units import NNA
@@ -41,11 +43,8 @@ from edgekit.host.compiler.lowering.plan import (
     base_of,
     tensors_of,
 )
-from edgekit.host.compiler.lowering.recurrent import quantized_recurrent as coded_recurrent
-from edgekit.host.compiler.lowering.recurrent import recurrent
 from edgekit.host.compiler.lowering.recurrent.repeat import lower_repeat
 from edgekit.host.compiler.lowering.sections import Span, sections_of, side_by_side, spans_of
-from edgekit.host.compiler.lowering.sparse import pruned
 from edgekit.host.compiler.lowering.states import kept_in_place
 from edgekit.host.errors import InputError
 from edgekit.kb.tables.choice import Choice
@@ -57,35 +56,9 @@ NO_UNITS: Mapping[str, str] = MappingProxyType({})
 NO_COSTS: Mapping[str, float] = MappingProxyType({})
 _PIECE_US = 0.5  # less work than this costs as much to hand to another core as to do
 
-# Each family of rules says which operators it lowers.
-RULES: Rules = {
-    operator: rule
-    for family in (
-        coded_recurrent,
-        coded_rows,
-        conv,
-        depthwise,
-        detection,
-        dynamic,
-        elementwise,
-        layout,
-        normalize,
-        order,
-        outlier,
-        plain,
-        planar,
-        pruned,
-        recurrent,
-        resize,
-        row_chain,
-        scatter,
-        signal,
-        stem,
-        transpose_conv,
-        wide,
-    )
-    for operator, rule in family.RULES.items()
-} | {ops.Repeat: lambda ctx, node: lower_repeat(ctx, node, _body_steps)}
+# Rules register as their modules are imported, so a new module needs no list.
+for _module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+    importlib.import_module(_module.name)
 
 
 def lower(
@@ -148,7 +121,7 @@ def _steps(ctx: Context, units: Mapping[str, str], costs: Mapping[str, float]) -
     for node in ctx.graph.nodes:
         if node.name in inside:
             continue
-        rule = next((RULES[t] for t in type(node.op).__mro__ if t in RULES), None)
+        rule = lowers.of(type(node.op))
         if units.get(node.name) == NNA:
             rule = lower_nna_product if isinstance(node.op, ops.MatMul) else lower_nna
         if rule is None:
@@ -175,6 +148,11 @@ def _steps(ctx: Context, units: Mapping[str, str], costs: Mapping[str, float]) -
             )
         )  # fmt: skip
     return steps
+
+
+@lowers(ops.Repeat)
+def _lower_repeat(ctx: Context, node: Node) -> list[Call | Loop]:
+    return lower_repeat(ctx, node, _body_steps)
 
 
 def _body_steps(ctx: Context) -> list[Step]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ import numpy as np
 import pytest
 
 from edgekit.host.compiler.ir import ops
+from edgekit.host.compiler.ir.by_operator import ByOperator
 from edgekit.host.compiler.ir.traits import Arithmetic, Epilogue, Half, OnCodes
 from edgekit.host.compiler.ir.types import DType, Operator, Quant, Tensor
+from edgekit.host.compiler.lowering.lower import lowers  # with the rules of all modules
 
 _KERNELS = Path(__file__).parents[3] / "device" / "kernels"
 # Every operator has a kind; a class without one is the family of others.
@@ -44,6 +47,20 @@ def test_an_open_trait_is_found() -> None:
         half = Half.NO
 
     assert _open_traits(Forgetful) == ["cost_kind", "elementwise", "on_codes"]
+
+
+@pytest.mark.parametrize("operator", _CLASSES, ids=lambda c: c.kind)
+def test_every_operator_is_lowered(operator: type[Operator]) -> None:
+    assert lowers.of(operator) is not None
+
+
+def test_an_operator_has_one_function() -> None:
+    registry = ByOperator[Callable[[], int]]()
+    registry(ops.Function)(lambda: 1)
+    found = registry.of(ops.Exp)
+    assert found is not None and found() == 1 and registry.of(ops.Add) is None
+    with pytest.raises(TypeError, match="Function has two functions"):
+        registry(ops.Exp, ops.Function)(lambda: 2)
 
 
 def test_kinds_are_distinct() -> None:

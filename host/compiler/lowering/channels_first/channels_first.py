@@ -20,7 +20,7 @@ from edgekit.device.runtime.kernel_facts import (
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.ops import PlanarConv2D, PlanarDepthwiseConv2D
 from edgekit.host.compiler.ir.types import Activation, Array, Node, Shape
-from edgekit.host.compiler.lowering.context import Context, Rules
+from edgekit.host.compiler.lowering.context import Context, lowers
 from edgekit.host.compiler.lowering.conv.window import Window, bias_vector
 from edgekit.host.compiler.lowering.plan import Call, Field, Kernel, Value
 from edgekit.host.compiler.lowering.sparse.sparse_window import lower_sparse_window
@@ -34,6 +34,7 @@ _PLANNED_COLUMNS = 1 << 16
 _TASK = 4096  # outputs worth a thread's while
 
 
+@lowers(ops.PlanarConv2D)
 def lower_planar_conv(ctx: Context, node: Node) -> list[Call]:
     op = node.op
     assert isinstance(op, PlanarConv2D)
@@ -96,6 +97,7 @@ def _compressed(ctx: Context, weights: Array, pixels: int) -> dict[str, Field]:
     return {"a": entries, "plan": plan}
 
 
+@lowers(ops.PlanarDepthwiseConv2D)
 def lower_planar_depthwise(ctx: Context, node: Node) -> list[Call]:
     op = node.op
     assert isinstance(op, PlanarDepthwiseConv2D)
@@ -211,9 +213,3 @@ def _copying_kernel(window: Window) -> tuple[str, dict[str, str | int]]:
         return "f32_planar", {"KH": 0, "CLAMP": 1}
     (kh, kw), stride = window.kernel, window.stride[1]
     return f"f32_planar_{kh}x{kw}s{stride}", {"KH": kh, "KW": kw, "SW": stride}
-
-
-RULES: Rules = {
-    ops.PlanarConv2D: lower_planar_conv,
-    ops.PlanarDepthwiseConv2D: lower_planar_depthwise,
-}

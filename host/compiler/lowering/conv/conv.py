@@ -10,7 +10,7 @@ import numpy as np
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.ops import Conv2D, FullyConnected, OutlierFullyConnected
 from edgekit.host.compiler.ir.types import Activation, Array, DType, Node, Tensor
-from edgekit.host.compiler.lowering.context import Context, Rules
+from edgekit.host.compiler.lowering.context import Context, lowers
 from edgekit.host.compiler.lowering.conv.window import Window, window_of
 from edgekit.host.compiler.lowering.gemm.outlier import lower_outlier
 from edgekit.host.compiler.lowering.gemm.product_f32 import f32_product
@@ -18,6 +18,7 @@ from edgekit.host.compiler.lowering.gemm.product_i8 import hybrid_product, i8_pr
 from edgekit.host.compiler.lowering.plan import Call
 
 
+@lowers(ops.Conv2D)
 def lower_conv2d(ctx: Context, node: Node) -> list[Call]:
     op = node.op
     assert isinstance(op, Conv2D)
@@ -28,6 +29,7 @@ def lower_conv2d(ctx: Context, node: Node) -> list[Call]:
     return product(ctx, node, window, data.reshape(data.shape[0], -1), op.activation)
 
 
+@lowers(ops.FullyConnected)
 def lower_fully_connected(ctx: Context, node: Node) -> list[Call]:
     op = node.op
     assert isinstance(op, FullyConnected)
@@ -70,9 +72,3 @@ def product(
         return hybrid_product(ctx, node, window, weights, activation)
     names = ", ".join(t.value for t in types)
     raise ctx.unsupported(node, f"the combination of types {names}")
-
-
-RULES: Rules = {
-    ops.Conv2D: lower_conv2d,
-    ops.FullyConnected: lower_fully_connected,
-}

@@ -13,7 +13,7 @@ from edgekit.host.compiler.ir.quantization import (
     short_factor,
 )
 from edgekit.host.compiler.ir.types import Array, Node
-from edgekit.host.compiler.lowering.context import Context, Rules, padded
+from edgekit.host.compiler.lowering.context import Context, lowers, padded
 from edgekit.host.compiler.lowering.conv.window import Window
 from edgekit.host.compiler.lowering.plan import Call, Field, Value
 
@@ -21,6 +21,7 @@ _BLOCK = 16  # channels of y that a task makes
 _TASK = 4096  # products: fewer are not worth handing to another thread
 
 
+@lowers(ops.WideConv2D)
 def lower_wide_conv(ctx: Context, node: Node) -> list[Call]:
     op = node.op
     assert isinstance(op, WideConv2D)
@@ -77,8 +78,3 @@ def _packed(weights: Array, groups: int) -> Array:
     wide = np.zeros((groups, round_up(share, _BLOCK), kh, kw, depth), np.int8)
     wide[:, :share] = weights.reshape(groups, share, kh, kw, depth)
     return wide.reshape(groups, -1, _BLOCK, kh, kw, depth).transpose(0, 1, 3, 4, 5, 2)
-
-
-RULES: Rules = {
-    ops.WideConv2D: lower_wide_conv,
-}

@@ -18,7 +18,7 @@ from edgekit.host.compiler.ir.quantization import (
     zero_point_of,
 )
 from edgekit.host.compiler.ir.types import Array, DType, Node, Tensor
-from edgekit.host.compiler.lowering.context import Context, Rules, padded
+from edgekit.host.compiler.lowering.context import Context, lowers, padded
 from edgekit.host.compiler.lowering.conv.conv import product
 from edgekit.host.compiler.lowering.conv.epilogues import epilogue_of
 from edgekit.host.compiler.lowering.conv.window import C_TYPES, Window, window_of
@@ -41,6 +41,7 @@ from edgekit.kb.targets.clusters import timed_core
 _BLOCKS_OF_LINE = 4  # at least, of channels, for strips of columns to pay
 
 
+@lowers(ops.DepthwiseConv2D)
 def lower_depthwise(ctx: Context, node: Node) -> list[Call]:
     op = node.op
     assert isinstance(op, DepthwiseConv2D)
@@ -247,8 +248,3 @@ def _takes_bytes(ctx: Context, node: Node, window: Window, x: Tensor, weights: A
         and _form(node, window, x.dtype).has_fixed_window
         and int(weights.min(initial=0)) > -128
     )
-
-
-RULES: Rules = {
-    ops.DepthwiseConv2D: lower_depthwise,
-}

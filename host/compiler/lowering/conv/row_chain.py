@@ -13,7 +13,7 @@ from edgekit.host.compiler.ir.align import ALIGN, round_up
 from edgekit.host.compiler.ir.chains import members_of
 from edgekit.host.compiler.ir.ops import Conv2D, DepthwiseConv2D
 from edgekit.host.compiler.ir.types import DType, Node
-from edgekit.host.compiler.lowering.context import Context, Rules, UnsupportedFormError
+from edgekit.host.compiler.lowering.context import Context, UnsupportedFormError, lowers
 from edgekit.host.compiler.lowering.conv.conv import lower_conv2d
 from edgekit.host.compiler.lowering.conv.depthwise import lower_depthwise, rows_at_once
 from edgekit.host.compiler.lowering.conv.window import C_TYPES, Window, window_of
@@ -95,6 +95,7 @@ def _whole_tiles(pixels: int, width: int) -> int:
     return pixels // math.gcd(pixels, width)
 
 
+@lowers(ops.RowChain)
 def lower_row_chain(ctx: Context, node: Node) -> list[Call]:
     graph, members = members_of(ctx.graph, node)
     inner = dataclasses.replace(ctx, graph=graph)
@@ -146,8 +147,3 @@ def _grain(window: Window, strips: Strips, count: int) -> int:
     shared = (window.kernel[0] - 1) * window.dilation[0] + 1 - step
     wanted = math.ceil(_TWICE * max(shared, 0) / (strips.rows * step))
     return max(1, min(wanted, count // _LEAST_PIECES))
-
-
-RULES: Rules = {
-    ops.RowChain: lower_row_chain,
-}

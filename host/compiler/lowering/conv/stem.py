@@ -13,7 +13,7 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.align import ALIGN, round_up
 from edgekit.host.compiler.ir.chains import members_of
 from edgekit.host.compiler.ir.types import Node
-from edgekit.host.compiler.lowering.context import Context, Rules, UnsupportedFormError
+from edgekit.host.compiler.lowering.context import Context, UnsupportedFormError, lowers
 from edgekit.host.compiler.lowering.conv.conv import lower_conv2d
 from edgekit.host.compiler.lowering.conv.window import C_TYPES
 from edgekit.host.compiler.lowering.elementwise.elementwise import lower_pool
@@ -63,6 +63,7 @@ def _span(ctx: Context, conv: Node, rows: int) -> int:
     return (rows - 1) * op.stride[0] + (window[1] - 1) * op.dilation[0] + 1
 
 
+@lowers(ops.ImageStem)
 def lower_stem(ctx: Context, node: Node) -> list[Call]:
     graph, members = members_of(ctx.graph, node)
     inner = dataclasses.replace(ctx, graph=graph)
@@ -97,8 +98,3 @@ def lower_stem(ctx: Context, node: Node) -> list[Call]:
     kernel = half.kernel(name, "conv/stem.c", "conv/stem.h", "ek_stem_args", **macros)
     count = math.ceil(ctx.tensor(node.outputs[0]).shape[1] / pieces.rows)
     return [Call(dataclasses.replace(kernel, parts=tuple(parts)), fields, count)]
-
-
-RULES: Rules = {
-    ops.ImageStem: lower_stem,
-}

@@ -10,7 +10,7 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.checks import FLOATS
 from edgekit.host.compiler.ir.ops import Conv2D, TransposeConv2D
 from edgekit.host.compiler.ir.types import Array, DType, Node, Quant, Tensor
-from edgekit.host.compiler.lowering.context import Context, Rules
+from edgekit.host.compiler.lowering.context import Context, lowers
 from edgekit.host.compiler.lowering.conv.conv import product
 from edgekit.host.compiler.lowering.conv.epilogues import tiled_operand
 from edgekit.host.compiler.lowering.conv.window import Window
@@ -18,6 +18,7 @@ from edgekit.host.compiler.lowering.moves.layout import strided_copy, strides_of
 from edgekit.host.compiler.lowering.plan import Call, Value
 
 
+@lowers(ops.TransposeConv2D)
 def lower_transpose_conv(ctx: Context, node: Node) -> list[Call]:
     """x [n,h,w,ic] · W [kh·kw·oc, ic] gives each pixel's window; windows lie side by side."""
     op = node.op
@@ -84,8 +85,3 @@ def _bias(ctx: Context, node: Node, count: int, channels: int) -> Tensor:
     dtype = x.dtype if x.dtype in FLOATS else DType.I32
     values = np.zeros(channels, dtype.numpy) if bias is None or bias.data is None else bias.data
     return Tensor(f"{node.name}:bias", (count * channels,), dtype, data=np.tile(values, count))
-
-
-RULES: Rules = {
-    ops.TransposeConv2D: lower_transpose_conv,
-}

@@ -50,7 +50,7 @@ from edgekit.host.compiler.ir.quantized_elementwise import product_multiplier, r
 from edgekit.host.compiler.ir.softmax_16bit import exponentials, reciprocals
 from edgekit.host.compiler.ir.types import Activation, DType, Node, Tensor
 from edgekit.host.compiler.lowering.broadcast import collapse
-from edgekit.host.compiler.lowering.context import Context, Rules, UnsupportedFormError
+from edgekit.host.compiler.lowering.context import Context, UnsupportedFormError, lowers
 from edgekit.host.compiler.lowering.conv.window import C_TYPES, Window
 from edgekit.host.compiler.lowering.elementwise import plain
 from edgekit.host.compiler.lowering.elementwise.tables import lower_single, lower_table
@@ -68,6 +68,7 @@ def _scalar(factor: Multiplier, name: str) -> dict[str, Field]:
     }
 
 
+@lowers(ops.Add, ops.Mul, ops.Sub, ops.PRelu)
 def lower_binary(ctx: Context, node: Node) -> list[Call]:
     op = node.op
     assert isinstance(op, Add | Mul | Sub | PRelu)
@@ -174,6 +175,7 @@ def _unary(
     return [Call(kernel, common | fields, math.ceil(x.elements / UNARY_CHUNK))]
 
 
+@lowers(ops.Clamp, ops.Logistic, ops.HardSwish)
 def lower_unary(ctx: Context, node: Node) -> list[Call]:
     """Clamp, logistic, hard-swish; every one of codes is a look-up in their results."""
     op = node.op
@@ -189,6 +191,7 @@ def lower_unary(ctx: Context, node: Node) -> list[Call]:
     return plain.lower_plain(ctx, node)
 
 
+@lowers(ops.Quantize, ops.Cast)
 def lower_convert(ctx: Context, node: Node) -> list[Call]:
     """Quantize, requantize (a table) and dequantize."""
     assert isinstance(node.op, Quantize | Cast)
@@ -217,6 +220,7 @@ def lower_convert(ctx: Context, node: Node) -> list[Call]:
     raise ctx.unsupported(node, f"conversion from {x.dtype.value} to {y.dtype.value}")
 
 
+@lowers(ops.FakeQuantize)
 def lower_fake_quantize(ctx: Context, node: Node) -> list[Call]:
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
     fields: dict[str, Field] = {"n": x.shape[1], "x": Value(x.name), "y": Value(y.name)}
@@ -225,6 +229,7 @@ def lower_fake_quantize(ctx: Context, node: Node) -> list[Call]:
     return [Call(kernel, fields, x.shape[0])]
 
 
+@lowers(ops.AveragePool2D, ops.MaxPool2D)
 def lower_pool(ctx: Context, node: Node) -> list[Call]:
     op = node.op
     assert isinstance(op, AveragePool2D | MaxPool2D)
@@ -251,6 +256,7 @@ def lower_pool(ctx: Context, node: Node) -> list[Call]:
     return [Call(kernel, fields, n * y.shape[1])]
 
 
+@lowers(ops.ReduceSum)
 def lower_sum(ctx: Context, node: Node) -> list[Call]:
     """Lowers a sum: that of codes as a mean, others as totals."""
     if ctx.tensor(node.inputs[0]).is_coded:
@@ -268,6 +274,7 @@ def _around(ctx: Context, node: Node, axes: Sequence[int]) -> tuple[int, int, in
     return math.prod(shape[:first]), math.prod(shape[first:last]), math.prod(shape[last:])
 
 
+@lowers(ops.ReduceProduct)
 def lower_product(ctx: Context, node: Node) -> list[Call]:
     """Lowers a product: that of codes step by step, others as totals."""
     op, x, y = node.op, ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
@@ -289,6 +296,7 @@ def lower_product(ctx: Context, node: Node) -> list[Call]:
     return [Call(kernel, fields, outer * math.ceil(inner / REDUCE_BLOCK))]
 
 
+@lowers(ops.Mean)
 def lower_mean(ctx: Context, node: Node) -> list[Call]:
     op = node.op
     assert isinstance(op, Mean | ReduceSum)
@@ -327,6 +335,7 @@ def lower_mean(ctx: Context, node: Node) -> list[Call]:
     return [Call(kernel, fields, outer * math.ceil(inner / REDUCE_BLOCK))]
 
 
+@lowers(ops.Softmax)
 def lower_softmax(ctx: Context, node: Node) -> list[Call]:
     op = node.op
     assert isinstance(op, Softmax)
@@ -361,23 +370,3 @@ def lower_softmax(ctx: Context, node: Node) -> list[Call]:
 
 def _softmax_kernel(ctx: Context, name: str, source: str, **macros: str | int) -> Kernel:
     return ctx.kernel(name, source, "reduce/softmax.h", "ek_softmax_args", **macros)
-
-
-RULES: Rules = {
-    ops.Add: lower_binary,
-    ops.Mul: lower_binary,
-    ops.Sub: lower_binary,
-    ops.PRelu: lower_binary,
-    ops.Clamp: lower_unary,
-    ops.Logistic: lower_unary,
-    ops.HardSwish: lower_unary,
-    ops.Quantize: lower_convert,
-    ops.Cast: lower_convert,
-    ops.FakeQuantize: lower_fake_quantize,
-    ops.AveragePool2D: lower_pool,
-    ops.MaxPool2D: lower_pool,
-    ops.Mean: lower_mean,
-    ops.ReduceProduct: lower_product,
-    ops.ReduceSum: lower_sum,
-    ops.Softmax: lower_softmax,
-}

@@ -8,13 +8,14 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.ops import LayerNorm
 from edgekit.host.compiler.ir.quantization import code_range, zero_point_of
 from edgekit.host.compiler.ir.types import Array, Node, Tensor
-from edgekit.host.compiler.lowering.context import Context, Rules
+from edgekit.host.compiler.lowering.context import Context, lowers
 from edgekit.host.compiler.lowering.conv.window import C_TYPES
 from edgekit.host.compiler.lowering.plan import Call, Field, Value
 
 _TASK = 4096  # values: fewer are not worth handing to another thread
 
 
+@lowers(ops.LayerNorm)
 def lower_layer_norm(ctx: Context, node: Node) -> list[Call]:
     op = node.op
     assert isinstance(op, LayerNorm)
@@ -37,6 +38,7 @@ def lower_layer_norm(ctx: Context, node: Node) -> list[Call]:
     return [Call(kernel, fields, x.elements // n, max(1, _TASK // n))]
 
 
+@lowers(ops.UnitLength)
 def lower_unit_length(ctx: Context, node: Node) -> list[Call]:
     x = ctx.tensor(node.inputs[0])
     n, (low, high) = x.shape[-1], code_range(x.dtype)
@@ -63,9 +65,3 @@ def _term(ctx: Context, term: Tensor | None, default: Array) -> Field:
     if term is None:
         return ctx.weights.add(default)
     return Value(term.name) if term.data is None else ctx.weights.add(term.data)
-
-
-RULES: Rules = {
-    ops.LayerNorm: lower_layer_norm,
-    ops.UnitLength: lower_unit_length,
-}

@@ -14,7 +14,7 @@ from edgekit.host.compiler.ir.quantization import dense_multiplier, short_factor
 from edgekit.host.compiler.ir.quantized_elementwise import quotient_factors
 from edgekit.host.compiler.ir.types import Array, DType, Node, Operator, Tensor
 from edgekit.host.compiler.lowering.broadcast import collapse
-from edgekit.host.compiler.lowering.context import Context, Rules
+from edgekit.host.compiler.lowering.context import Context, lowers
 from edgekit.host.compiler.lowering.conv.window import C_TYPES
 from edgekit.host.compiler.lowering.elementwise.tables import (
     lower_single,
@@ -99,6 +99,7 @@ def _map(
     return [Call(kernel, fields, tasks, max(1, 4096 // max(form.dims[-1], 1)))]
 
 
+@lowers(ops.Function)
 def lower_function(ctx: Context, node: Node) -> list[Call]:
     op, x = node.op, ctx.tensor(node.inputs[0])
     assert isinstance(op, ops.Function)
@@ -121,6 +122,7 @@ def lower_plain(
     return _map(ctx.of_floats(x.dtype), node, name, [x], parameters, **macro)
 
 
+@lowers(ops.Binary)
 def lower_binary(ctx: Context, node: Node) -> list[Call]:
     op = node.op
     a, b = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
@@ -153,11 +155,13 @@ def _of_codes(ctx: Context, node: Node, op: ops.Binary) -> list[Call]:
     return _map(ctx, node, f"{table.itemsize}_of_pairs", [a, b], table=table, OP_PAIRS=1)
 
 
+@lowers(ops.Where)
 def lower_where(ctx: Context, node: Node) -> list[Call]:
     operands = [ctx.tensor(name) for name in node.inputs]
     return _map(ctx, node, f"{operands[1].dtype.value}_where", operands)
 
 
+@lowers(ops.Convert)
 def lower_convert(ctx: Context, node: Node) -> list[Call]:
     assert isinstance(node.op, ops.Convert)
     x, to = ctx.tensor(node.inputs[0]), node.op.to
@@ -175,6 +179,7 @@ def lower_convert(ctx: Context, node: Node) -> list[Call]:
     return _map(ctx, node, name, [x], ends, **macros)
 
 
+@lowers(ops.Total)
 def lower_total(ctx: Context, node: Node) -> list[Call]:
     op = node.op
     assert isinstance(op, ops.Total)
@@ -182,6 +187,7 @@ def lower_total(ctx: Context, node: Node) -> list[Call]:
     return [_total(ctx, node, op.axes, macro, op.kind)]
 
 
+@lowers(ops.ArgExtreme)
 def lower_arg_extreme(ctx: Context, node: Node) -> list[Call]:
     op = node.op
     assert isinstance(op, ops.ArgExtreme)
@@ -219,6 +225,7 @@ def _total(
     return Call(kernel, fields, outer * math.ceil(inner / REDUCE_BLOCK))
 
 
+@lowers(ops.Gather)
 def lower_gather(ctx: Context, node: Node) -> list[Call]:
     op = node.op
     assert isinstance(op, ops.Gather)
@@ -245,6 +252,7 @@ def lower_gather(ctx: Context, node: Node) -> list[Call]:
     return [Call(kernel, fields, tasks, max(1, 16384 // max(run, 1)))]
 
 
+@lowers(ops.BroadcastTo)
 def lower_broadcast_to(ctx: Context, node: Node) -> list[Call]:
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
     size = y.dtype.bytes
@@ -259,6 +267,7 @@ def lower_broadcast_to(ctx: Context, node: Node) -> list[Call]:
     ]
 
 
+@lowers(ops.MatMul, ops.ViewedMatMul)
 def lower_matmul(ctx: Context, node: Node) -> list[Call]:
     a, b = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
     y = ctx.tensor(node.outputs[0])
@@ -318,17 +327,3 @@ def code_fields(a: Tensor, b: Tensor, y: Tensor) -> dict[str, Field]:
         "left": left,
         "right": right,
     }
-
-
-RULES: Rules = {
-    ops.Function: lower_function,
-    ops.Binary: lower_binary,
-    ops.Total: lower_total,
-    ops.Where: lower_where,
-    ops.Convert: lower_convert,
-    ops.ArgExtreme: lower_arg_extreme,
-    ops.Gather: lower_gather,
-    ops.BroadcastTo: lower_broadcast_to,
-    ops.MatMul: lower_matmul,
-    ops.ViewedMatMul: lower_matmul,
-}

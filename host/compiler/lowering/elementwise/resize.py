@@ -5,7 +5,7 @@ from __future__ import annotations
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.ops import ResizeBilinear
 from edgekit.host.compiler.ir.types import DType, Node
-from edgekit.host.compiler.lowering.context import Context, Rules
+from edgekit.host.compiler.lowering.context import Context, lowers
 from edgekit.host.compiler.lowering.conv.window import C_TYPES
 from edgekit.host.compiler.lowering.plan import Call, Field, Value
 
@@ -19,6 +19,7 @@ _SUMS: dict[DType, dict[str, str | int]] = {
 }
 
 
+@lowers(ops.ResizeBilinear)
 def lower_resize(ctx: Context, node: Node) -> list[Call]:
     op = node.op
     assert isinstance(op, ResizeBilinear)
@@ -55,8 +56,3 @@ def _axis(op: ResizeBilinear, source: int, target: int) -> Field:
         "step": step,
         "offset": offset,
     }
-
-
-RULES: Rules = {
-    ops.ResizeBilinear: lower_resize,
-}

@@ -12,7 +12,7 @@ from edgekit.device.runtime.kernel_facts import UNARY_CHUNK
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.align import round_up
 from edgekit.host.compiler.ir.types import Activation, Array, DType, Node, Tensor
-from edgekit.host.compiler.lowering.context import Context, Rules, padded
+from edgekit.host.compiler.lowering.context import Context, lowers, padded
 from edgekit.host.compiler.lowering.conv.window import C_TYPES, Window, bias_vector, window_of
 from edgekit.host.compiler.lowering.gemm.product_i8 import float_product
 from edgekit.host.compiler.lowering.gemm.requantize import wrap_i32
@@ -23,6 +23,7 @@ from edgekit.kb.targets.isa import ByteProduct
 _F32 = np.dtype(np.float32)
 
 
+@lowers(ops.DynamicFullyConnected)
 def lower_dynamic(ctx: Context, node: Node) -> list[Call]:
     op = node.op
     assert isinstance(op, ops.DynamicFullyConnected)
@@ -32,6 +33,7 @@ def lower_dynamic(ctx: Context, node: Node) -> list[Call]:
     return _product(ctx, node, Window((1, 1, m, k), (1, 1, m, n), (1, 1)), weights, op.activation)
 
 
+@lowers(ops.DynamicConv2D)
 def lower_dynamic_conv(ctx: Context, node: Node) -> list[Call]:
     op = node.op
     assert isinstance(op, ops.DynamicConv2D)
@@ -118,9 +120,3 @@ def _step(weights: Array, zero: Array, width: int) -> Array:
     """What one step of the zero point of x adds to the sums, [width]."""
     sums = (weights.astype(np.int64) - zero).sum(axis=1)
     return wrap_i32(padded(-sums, width, np.dtype(np.int64)))
-
-
-RULES: Rules = {
-    ops.DynamicConv2D: lower_dynamic_conv,
-    ops.DynamicFullyConnected: lower_dynamic,
-}

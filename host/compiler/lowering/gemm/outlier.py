@@ -13,7 +13,7 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.align import ALIGN, round_up
 from edgekit.host.compiler.ir.ops import OutlierFullyConnected
 from edgekit.host.compiler.ir.types import Array, DType, Node, Tensor
-from edgekit.host.compiler.lowering.context import Context, Rules
+from edgekit.host.compiler.lowering.context import Context, lowers
 from edgekit.host.compiler.lowering.conv.window import Window, bias_vector
 from edgekit.host.compiler.lowering.gemm.group_products import (
     ROOM_BYTES,
@@ -42,6 +42,7 @@ class PackedRows:
     padded: int
 
 
+@lowers(ops.OutlierFullyConnected)
 def lower_outlier(ctx: Context, node: Node) -> list[Call]:
     op = node.op
     assert isinstance(op, OutlierFullyConnected)
@@ -151,8 +152,3 @@ def _layer_kernel(ctx: Context) -> Kernel:
         f"ek_outlier_layer_{simd}", "outlier/layer.c", "outlier/layer.h", "ek_outlier_layer_args",
         (), parts,
     )  # fmt: skip
-
-
-RULES: Rules = {
-    ops.OutlierFullyConnected: lower_outlier,
-}

@@ -7,11 +7,12 @@ import numpy as np
 from edgekit.device.runtime.kernel_facts import CANDIDATE_BYTES, POSE_BYTES, ROOT_BYTES
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Node
-from edgekit.host.compiler.lowering.context import Context, Rules
+from edgekit.host.compiler.lowering.context import Context, lowers
 from edgekit.host.compiler.lowering.gemm.computed import operand_of
 from edgekit.host.compiler.lowering.plan import Call, Field, Value
 
 
+@lowers(ops.DetectionOutput)
 def lower_detection_output(ctx: Context, node: Node) -> list[Call]:
     op = node.op
     assert isinstance(op, ops.DetectionOutput)
@@ -37,6 +38,7 @@ def lower_detection_output(ctx: Context, node: Node) -> list[Call]:
     return [Call(kernel, fields, images)]
 
 
+@lowers(ops.DecodePoses)
 def lower_decode_poses(ctx: Context, node: Node) -> list[Call]:
     op = node.op
     assert isinstance(op, ops.DecodePoses)
@@ -63,9 +65,3 @@ def lower_decode_poses(ctx: Context, node: Node) -> list[Call]:
     }
     kernel = ctx.kernel("f32_poses", "detection/poses.c", None, "ek_poses_args")
     return [Call(kernel, fields, 1)]
-
-
-RULES: Rules = {
-    ops.DetectionOutput: lower_detection_output,
-    ops.DecodePoses: lower_decode_poses,
-}

@@ -29,7 +29,7 @@ from edgekit.host.compiler.ir.ops.layout import concat_rescale
 from edgekit.host.compiler.ir.quantization import zero_point_of
 from edgekit.host.compiler.ir.types import Node, Shape, Tensor
 from edgekit.host.compiler.ir.views import can_be_made_inside, joins_runs, view_sources
-from edgekit.host.compiler.lowering.context import Context, Rules, UnsupportedFormError
+from edgekit.host.compiler.lowering.context import Context, UnsupportedFormError, lowers
 from edgekit.host.compiler.lowering.elementwise.tables import look_up
 from edgekit.host.compiler.lowering.moves.transpose import matrix_transpose
 from edgekit.host.compiler.lowering.plan import Alias, Call, Field, Value, base_of
@@ -126,6 +126,7 @@ def _pad_byte(t: Tensor) -> int:
     return zero_point_of(t) if t.quant is not None else 0
 
 
+@lowers(ops.Reshape, ops.BitCast)
 def lower_reshape(ctx: Context, node: Node) -> list[Call]:
     """Emits no code: the output is the input's memory."""
     assert isinstance(node.op, Reshape | BitCast)
@@ -134,6 +135,7 @@ def lower_reshape(ctx: Context, node: Node) -> list[Call]:
     return []
 
 
+@lowers(ops.Transpose)
 def lower_transpose(ctx: Context, node: Node) -> list[Call]:
     assert isinstance(node.op, Transpose)
     whole = matrix_transpose(ctx, node)
@@ -150,6 +152,7 @@ def lower_transpose(ctx: Context, node: Node) -> list[Call]:
     ]
 
 
+@lowers(ops.Pad)
 def lower_pad(ctx: Context, node: Node) -> list[Call]:
     """A copy of x into y, and a fill for each side of each padded dimension."""
     assert isinstance(node.op, Pad)
@@ -171,6 +174,7 @@ def lower_pad(ctx: Context, node: Node) -> list[Call]:
     return calls
 
 
+@lowers(ops.Concat)
 def lower_concat(ctx: Context, node: Node) -> list[Call]:
     assert isinstance(node.op, Concat)
     y = ctx.tensor(node.outputs[0])
@@ -221,6 +225,7 @@ def _in_units_of(ctx: Context, node: Node, x: Tensor, y: Tensor) -> tuple[Value,
     return target, [look_up(ctx, table, x.elements, Value(x.name), target)]
 
 
+@lowers(ops.Split)
 def lower_split(ctx: Context, node: Node) -> list[Call]:
     assert isinstance(node.op, Split)
     x = ctx.tensor(node.inputs[0])
@@ -249,6 +254,7 @@ def lower_split(ctx: Context, node: Node) -> list[Call]:
     return calls
 
 
+@lowers(ops.StridedSlice)
 def lower_strided_slice(ctx: Context, node: Node) -> list[Call]:
     op = node.op
     assert isinstance(op, StridedSlice)
@@ -293,6 +299,7 @@ def _rearranged(
     return [*calls, copy]
 
 
+@lowers(ops.DepthToSpace)
 def lower_depth_to_space(ctx: Context, node: Node) -> list[Call]:
     assert isinstance(node.op, DepthToSpace)
     n, h, w, c = ctx.tensor(node.inputs[0]).shape
@@ -300,6 +307,7 @@ def lower_depth_to_space(ctx: Context, node: Node) -> list[Call]:
     return _rearranged(ctx, node, (n, h, w, b, b, c // (b * b)), (0, 1, 3, 2, 4, 5), [])
 
 
+@lowers(ops.SpaceToBatch)
 def lower_space_to_batch(ctx: Context, node: Node) -> list[Call]:
     """Output image (by, bx, n) holds the pixels of input image n at phase (by, bx)."""
     assert isinstance(node.op, SpaceToBatch)
@@ -307,6 +315,7 @@ def lower_space_to_batch(ctx: Context, node: Node) -> list[Call]:
     return _phases(ctx, x, y, node.op.block, node.op.padding[0], node.op.padding[2], True)
 
 
+@lowers(ops.BatchToSpace)
 def lower_batch_to_space(ctx: Context, node: Node) -> list[Call]:
     assert isinstance(node.op, BatchToSpace)
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
@@ -348,6 +357,7 @@ def _phases(
     return calls
 
 
+@lowers(ops.ReadState)
 def lower_read_state(ctx: Context, node: Node) -> list[Call]:
     assert isinstance(node.op, ReadState)
     if base_of(ctx.aliases, node.outputs[0]).base == state_buffer(node.op.state):
@@ -356,6 +366,7 @@ def lower_read_state(ctx: Context, node: Node) -> list[Call]:
     return [copy_bytes(ctx, y.bytes, Value(state_buffer(node.op.state)), Value(y.name))]
 
 
+@lowers(ops.WriteState)
 def lower_write_state(ctx: Context, node: Node) -> list[Call]:
     assert isinstance(node.op, WriteState)
     x = ctx.tensor(node.inputs[0])
@@ -372,19 +383,3 @@ def state_buffer(state: str) -> str:
 def copy_bytes(ctx: Context, size: int, x: Value, y: Value) -> Call:
     """All `size` bytes of x to y."""
     return strided_copy(ctx, (size,), (1,), (1,), 1, x, y)
-
-
-RULES: Rules = {
-    ops.Reshape: lower_reshape,
-    ops.BitCast: lower_reshape,
-    ops.Transpose: lower_transpose,
-    ops.Pad: lower_pad,
-    ops.Concat: lower_concat,
-    ops.Split: lower_split,
-    ops.StridedSlice: lower_strided_slice,
-    ops.DepthToSpace: lower_depth_to_space,
-    ops.SpaceToBatch: lower_space_to_batch,
-    ops.BatchToSpace: lower_batch_to_space,
-    ops.ReadState: lower_read_state,
-    ops.WriteState: lower_write_state,
-}

@@ -6,12 +6,13 @@ import math
 
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Node
-from edgekit.host.compiler.lowering.context import Context, Rules
+from edgekit.host.compiler.lowering.context import Context, lowers
 from edgekit.host.compiler.lowering.elementwise.plain import C_NAMES
 from edgekit.host.compiler.lowering.gemm.computed import operand_of
 from edgekit.host.compiler.lowering.plan import Call, Field, Value
 
 
+@lowers(ops.TopK)
 def lower_top_k(ctx: Context, node: Node) -> list[Call]:
     op = node.op
     assert isinstance(op, ops.TopK)
@@ -37,6 +38,7 @@ def lower_top_k(ctx: Context, node: Node) -> list[Call]:
     return [Call(kernel, fields, math.prod(x.shape[:-1]), max(1, 4096 // n))]
 
 
+@lowers(ops.SelectBoxes)
 def lower_select_boxes(ctx: Context, node: Node) -> list[Call]:
     op = node.op
     assert isinstance(op, ops.SelectBoxes)
@@ -63,9 +65,3 @@ def lower_select_boxes(ctx: Context, node: Node) -> list[Call]:
         **macros,
     )
     return [Call(kernel, fields, batch * classes)]
-
-
-RULES: Rules = {
-    ops.SelectBoxes: lower_select_boxes,
-    ops.TopK: lower_top_k,
-}

@@ -6,7 +6,7 @@ import numpy as np
 
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Node
-from edgekit.host.compiler.lowering.context import Context, Rules
+from edgekit.host.compiler.lowering.context import Context, lowers
 from edgekit.host.compiler.lowering.elementwise.plain import C_NAMES
 from edgekit.host.compiler.lowering.gemm.computed import operand_of
 from edgekit.host.compiler.lowering.gemm.outlier import packed_rows
@@ -15,6 +15,7 @@ from edgekit.host.compiler.lowering.packing import halve_panels
 from edgekit.host.compiler.lowering.plan import Call, Field, Value
 
 
+@lowers(ops.GatherCodes)
 def lower_gather_codes(ctx: Context, node: Node) -> list[Call]:
     """Where a product has the same codes, as a language model's last has those of its words, rows
     are read from its packed weights. Others of -8 to 7 are stored two per byte, if a row has an
@@ -53,8 +54,3 @@ def lower_gather_codes(ctx: Context, node: Node) -> list[Call]:
         **macros,
     )
     return [Call(kernel, fields, indices.elements, max(1, 4096 // run))]
-
-
-RULES: Rules = {
-    ops.GatherCodes: lower_gather_codes,
-}

@@ -6,7 +6,7 @@ import math
 
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Node
-from edgekit.host.compiler.lowering.context import Context, Rules
+from edgekit.host.compiler.lowering.context import Context, lowers
 from edgekit.host.compiler.lowering.elementwise.plain import C_NAMES
 from edgekit.host.compiler.lowering.gemm.computed import operand_of
 from edgekit.host.compiler.lowering.plan import Call, Field, Value, base_of
@@ -14,6 +14,7 @@ from edgekit.host.compiler.lowering.plan import Call, Field, Value, base_of
 _TASK_BYTES, _TASKS = 1 << 16, 16  # every task reads all indices: a few tasks only
 
 
+@lowers(ops.Scatter)
 def lower_scatter(ctx: Context, node: Node) -> list[Call]:
     op = node.op
     assert isinstance(op, ops.Scatter)
@@ -43,8 +44,3 @@ def lower_scatter(ctx: Context, node: Node) -> list[Call]:
         **{f"JOIN_{op.join.upper()}": 1},
     )
     return [Call(kernel, fields, math.ceil(rows / step))]
-
-
-RULES: Rules = {
-    ops.Scatter: lower_scatter,
-}

@@ -10,7 +10,7 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.fixed_fourier import Transform
 from edgekit.host.compiler.ir.ops.signal import log_table
 from edgekit.host.compiler.ir.types import DType, Node
-from edgekit.host.compiler.lowering.context import Context, Rules
+from edgekit.host.compiler.lowering.context import Context, lowers
 from edgekit.host.compiler.lowering.elementwise.plain import C_NAMES
 from edgekit.host.compiler.lowering.gemm.computed import operand_of
 from edgekit.host.compiler.lowering.plan import Call, Field, Value
@@ -18,6 +18,7 @@ from edgekit.host.compiler.lowering.plan import Call, Field, Value
 _GRAIN = 1024  # channels worth a task
 
 
+@lowers(ops.AutoScale)
 def lower_auto_scale(ctx: Context, node: Node) -> list[Call]:
     x = ctx.tensor(node.inputs[0])
     y, bits = (Value(name) for name in node.outputs)
@@ -26,6 +27,7 @@ def lower_auto_scale(ctx: Context, node: Node) -> list[Call]:
     return [Call(kernel, fields, 1)]
 
 
+@lowers(ops.FixedFourier)
 def lower_fixed_fourier(ctx: Context, node: Node) -> list[Call]:
     op, x = node.op, ctx.tensor(node.inputs[0])
     assert isinstance(op, ops.FixedFourier)
@@ -56,6 +58,7 @@ def lower_fixed_fourier(ctx: Context, node: Node) -> list[Call]:
     return [Call(kernel, fields, rows)]
 
 
+@lowers(ops.AutomaticGain)
 def lower_automatic_gain(ctx: Context, node: Node) -> list[Call]:
     op = node.op
     assert isinstance(op, ops.AutomaticGain)
@@ -64,6 +67,7 @@ def lower_automatic_gain(ctx: Context, node: Node) -> list[Call]:
     return _channels(ctx, node, fields, "GAIN", DType.I16)
 
 
+@lowers(ops.FixedLog)
 def lower_fixed_log(ctx: Context, node: Node) -> list[Call]:
     op = node.op
     assert isinstance(op, ops.FixedLog)
@@ -88,11 +92,3 @@ def _channels(
         **macros,
     )
     return [Call(kernel, fields, x.elements, _GRAIN)]
-
-
-RULES: Rules = {
-    ops.AutoScale: lower_auto_scale,
-    ops.AutomaticGain: lower_automatic_gain,
-    ops.FixedFourier: lower_fixed_fourier,
-    ops.FixedLog: lower_fixed_log,
-}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Node
-from edgekit.host.compiler.lowering.context import Context, Rules
+from edgekit.host.compiler.lowering.context import Context, lowers
 from edgekit.host.compiler.lowering.gemm.computed import operand_of
 from edgekit.host.compiler.lowering.plan import Call, Field, Value
 
 _TASK = 4096  # products: fewer are not worth handing to another thread
 
 
+@lowers(ops.CodedLstm)
 def lower_coded_lstm(ctx: Context, node: Node) -> list[Call]:
     op = node.op
     assert isinstance(op, ops.CodedLstm)
@@ -45,6 +46,7 @@ def lower_coded_lstm(ctx: Context, node: Node) -> list[Call]:
     return [Call(kernel, fields, None)]
 
 
+@lowers(ops.CodedSvdf)
 def lower_coded_svdf(ctx: Context, node: Node) -> list[Call]:
     op = node.op
     assert isinstance(op, ops.CodedSvdf)
@@ -62,9 +64,3 @@ def lower_coded_svdf(ctx: Context, node: Node) -> list[Call]:
     kernel = ctx.kernel("s8_svdf", f"{source}.c", f"{source}.h", "ek_coded_svdf_args")
     grain = max(1, _TASK // (op.rank * (size + frames)))
     return [Call(kernel, fields, batch * units, grain)]
-
-
-RULES: Rules = {
-    ops.CodedLstm: lower_coded_lstm,
-    ops.CodedSvdf: lower_coded_svdf,
-}

@@ -7,7 +7,7 @@ import numpy as np
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.align import round_up
 from edgekit.host.compiler.ir.types import Array, Node, Operator
-from edgekit.host.compiler.lowering.context import Context, Rules
+from edgekit.host.compiler.lowering.context import Context, lowers
 from edgekit.host.compiler.lowering.elementwise.plain import parameters_of
 from edgekit.host.compiler.lowering.gemm.computed import operand_of
 from edgekit.host.compiler.lowering.packing import pack_panels
@@ -18,6 +18,7 @@ _VECTORS = 4  # of a panel, where registers hold as many sums
 _BYTES = 4  # of a float
 
 
+@lowers(ops.Recurrent)
 def lower_recurrent(ctx: Context, node: Node) -> list[Call]:
     op = node.op
     assert isinstance(op, ops.Recurrent)
@@ -93,8 +94,3 @@ def _parameters(function: Operator) -> tuple[float, float]:
     if isinstance(function, ops.Clamp):
         return function.activation.bounds
     return parameters_of(function)
-
-
-RULES: Rules = {
-    ops.Recurrent: lower_recurrent,
-}

@@ -19,7 +19,7 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.align import round_up
 from edgekit.host.compiler.ir.types import Array, DType, Graph, Node, Operator
 from edgekit.host.compiler.lowering.channels_first.region_costs import tenths
-from edgekit.host.compiler.lowering.context import Context, Rules
+from edgekit.host.compiler.lowering.context import Context, lowers
 from edgekit.host.compiler.lowering.conv.window import bias_vector
 from edgekit.host.compiler.lowering.groups import Groups
 from edgekit.host.compiler.lowering.plan import Call, Field, Kernel, Value
@@ -178,6 +178,7 @@ def codes_work(weights: Array, points: int, sparse: bool, vl: int) -> Work:
     return Work(one.products * points, values, points)
 
 
+@lowers(ops.PrunedFullyConnected)
 def lower_pruned(ctx: Context, node: Node) -> list[Call]:
     op = node.op
     assert isinstance(op, ops.PrunedFullyConnected)
@@ -223,9 +224,3 @@ def lower_pruned(ctx: Context, node: Node) -> list[Call]:
         parts,
     )
     return [Call(kernel, fields, None)]
-
-
-RULES: Rules = {
-    ops.PrunedConv2D: lower_codes,
-    ops.PrunedFullyConnected: lower_pruned,
-}

@@ -17,7 +17,7 @@ from edgekit.host.compiler.ir.quantization import (
     zero_point_of,
 )
 from edgekit.host.compiler.ir.types import Array, DType, Graph, Node
-from edgekit.host.compiler.lowering.context import Context, padded
+from edgekit.host.compiler.lowering.context import Context, lowers, padded
 from edgekit.host.compiler.lowering.conv.window import C_TYPES, bias_vector
 from edgekit.host.compiler.lowering.gemm.requantize import requantize_fields, wrap_i32
 from edgekit.host.compiler.lowering.packing import signed_weights, zero_of_rows
@@ -145,6 +145,7 @@ def _group(column: Array, value: Array, at: Array, strips: Array, base: Array, s
     return made
 
 
+@lowers(ops.PrunedConv2D)
 def lower_codes(ctx: Context, node: Node) -> list[Call]:
     """A layer whose weights `signed_codes` knows."""
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
