@@ -34,3 +34,7 @@ class ByOperator(Generic[_F]):
         """That of the class itself or of its nearest family, None if there is none."""
         known = (self._functions.get(kind) for kind in operator.__mro__)
         return next((function for function in known if function is not None), None)
+
+    def own(self, operator: type[Operator]) -> _F | None:
+        """That of the class itself, None where only its family has one."""
+        return self._functions.get(operator)

@@ -166,6 +166,9 @@ class Operator(abc.ABC):
     on_codes: ClassVar[OnCodes]
     half: ClassVar[Half]
 
+    # Operators of the same meaning in model files; ONNX's attributes are the class's fields.
+    onnx: ClassVar[str] = ""
+    tflite: ClassVar[str] = ""
     # Results are values of the first operand, each once or not at all.
     places_values: ClassVar[bool] = False
     # Weights are codes though the operands are floats.

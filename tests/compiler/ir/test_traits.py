@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,13 +17,8 @@ from edgekit.host.compiler.ir.types import DType, Operator, Quant, Tensor
 from edgekit.host.compiler.lowering.lower import lowers  # with the rules of all modules
 
 _KERNELS = Path(__file__).parents[3] / "device" / "kernels"
-# Every operator has a kind; a class without one is the family of others.
-_CLASSES = [
-    found for found in vars(ops).values()
-    if inspect.isclass(found) and issubclass(found, Operator) and found.kind
-]  # fmt: skip
 _FUNCTIONS = [
-    c for c in _CLASSES if issubclass(c, ops.Function) and DType.F32 in c.dtypes
+    c for c in ops.every() if issubclass(c, ops.Function) and DType.F32 in c.dtypes
 ]  # of f32
 
 
@@ -34,7 +28,7 @@ def _open_traits(operator: type[Operator]) -> list[str]:
     return sorted(name for name in declared if not hasattr(operator, name))
 
 
-@pytest.mark.parametrize("operator", _CLASSES, ids=lambda c: c.kind)
+@pytest.mark.parametrize("operator", ops.every(), ids=lambda c: c.kind)
 def test_no_trait_is_open(operator: type[Operator]) -> None:
     assert _open_traits(operator) == []
 
@@ -49,7 +43,7 @@ def test_an_open_trait_is_found() -> None:
     assert _open_traits(Forgetful) == ["cost_kind", "elementwise", "on_codes"]
 
 
-@pytest.mark.parametrize("operator", _CLASSES, ids=lambda c: c.kind)
+@pytest.mark.parametrize("operator", ops.every(), ids=lambda c: c.kind)
 def test_every_operator_is_lowered(operator: type[Operator]) -> None:
     assert lowers.of(operator) is not None
 
@@ -64,7 +58,7 @@ def test_an_operator_has_one_function() -> None:
 
 
 def test_kinds_are_distinct() -> None:
-    kinds = [c.kind for c in _CLASSES if "kind" in vars(c)]
+    kinds = [c.kind for c in ops.every() if "kind" in vars(c)]
     assert len(kinds) == len(set(kinds)) > 100
 
 
@@ -75,14 +69,14 @@ def test_functions_have_formulas_in_c(operator: type[Operator]) -> None:
 
 
 def test_epilogues_are_those_of_the_kernels() -> None:
-    found = {c.kind for c in _CLASSES if c.epilogue_form is Epilogue.IN_REGISTERS}
+    found = {c.kind for c in ops.every() if c.epilogue_form is Epilogue.IN_REGISTERS}
     source = (_KERNELS / "conv" / "epilogue.h").read_text()
     line = next(x for x in source.splitlines() if x.startswith("#if defined OP_"))
     assert {f"OP_{kind.upper()}" for kind in found} == set(line.split()[2::3])
 
 
 def test_recurrent_functions_are_those_of_the_kernels() -> None:
-    found = {c.kind for c in _CLASSES if c.recurrent}
+    found = {c.kind for c in ops.every() if c.recurrent}
     source = (_KERNELS / "recurrent" / "functions.h").read_text()
     assert found and all(f"float apply_{kind}(" in source for kind in found)
 
@@ -126,7 +120,7 @@ def test_results_are_the_same_codes_beyond_saturation(op: Operator) -> None:
 def test_fixed_codes_are_a_scale_that_results_fit() -> None:
     x = np.float32([-50, -1, 0, 1, 50])
     t = Tensor("x", (5,), DType.F32)
-    for operator in (c for c in _CLASSES if c.fixed_codes is not None):
+    for operator in (c for c in ops.every() if c.fixed_codes is not None):
         assert operator.fixed_codes is not None
         step, zero = operator.fixed_codes
         codes = np.rint(operator().reference([x], [t], [t])[0] / step + zero)
@@ -147,13 +141,13 @@ def test_what_keeps_its_scale_does() -> None:
 
 def test_operators_with_an_activation_can_clamp() -> None:
     """`fuse_activation` knows every operator that has the field, but for these."""
-    names = {c.__name__ for c in _CLASSES if "activation" in c.__dataclass_fields__}
-    known = {c.__name__ for c in _CLASSES if issubclass(c, ops.Activated)}
+    names = {c.__name__ for c in ops.every() if "activation" in c.__dataclass_fields__}
+    known = {c.__name__ for c in ops.every() if issubclass(c, ops.Activated)}
     # A clamp of its own; forms that passes choose later; weights that are codes already.
     others = {"Clamp", "PlanarConv2D", "PlanarDepthwiseConv2D", "OutlierFullyConnected"}
     assert names - known == others | {"WideConv2D"}
 
 
 def test_coded_weights_are_no_quantized_form() -> None:
-    for operator in (c for c in _CLASSES if c.coded_weights):
+    for operator in (c for c in ops.every() if c.coded_weights):
         assert operator.on_codes is OnCodes.NEVER

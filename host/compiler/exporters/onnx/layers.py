@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgekit.host.compiler.exporters.onnx.sink import TO_IMAGE, Call, Rows
+from edgekit.host.compiler.exporters.onnx.sink import TO_IMAGE, Call, writes
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Activation, Padding
 from edgekit.host.compiler.ir.windows import image_size
@@ -14,15 +14,18 @@ _DEPTH_FIRST = (3, 0, 1, 2)  # weights of depthwise and transposed convolutions
 Convolution = ops.Conv2D | ops.DepthwiseConv2D | ops.TransposeConv2D
 
 
+@writes(ops.Conv2D)
 def conv_2d(call: Call, op: ops.Conv2D) -> None:
     _convolution(call, "Conv", op, TO_IMAGE, dilations=op.dilation, group=1)
 
 
+@writes(ops.DepthwiseConv2D)
 def depthwise_conv_2d(call: Call, op: ops.DepthwiseConv2D) -> None:
     groups = call.operand(0).shape[3]
     _convolution(call, "Conv", op, _DEPTH_FIRST, dilations=op.dilation, group=groups)
 
 
+@writes(ops.TransposeConv2D)
 def transpose_conv(call: Call, op: ops.TransposeConv2D) -> None:
     """What the strides leave open of the output's size is said apart."""
     x, w, pad = call.operand(0), call.operand(1), op.padding
@@ -48,6 +51,7 @@ def _convolution(
     call.sink.put(call.out, y, True)
 
 
+@writes(ops.FullyConnected)
 def fully_connected(call: Call, op: ops.FullyConnected) -> None:
     """Rows by Gemm; where leading axes stay, a product and a sum."""
     _need_plain(call, op)
@@ -63,16 +67,19 @@ def fully_connected(call: Call, op: ops.FullyConnected) -> None:
     sink.put(call.out, call.activated(y, op.activation))
 
 
+@writes(ops.MatMul)
 def matmul(call: Call, op: ops.MatMul) -> None:
     call.sink.put(call.out, call.step("MatMul", call.inputs(False)))
 
 
+@writes(ops.MaxPool2D)
 def max_pool(call: Call, op: ops.MaxPool2D) -> None:
     """Codes are compared as they are stored."""
     stored = op.activation is Activation.NONE
     _pool(call, "MaxPool", op, not stored)
 
 
+@writes(ops.AveragePool2D)
 def average_pool(call: Call, op: ops.AveragePool2D) -> None:
     _pool(call, "AveragePool", op, True, count_include_pad=0)
 
@@ -96,7 +103,7 @@ def _bias(call: Call) -> list[str]:
     return [] if bias is None else [call.bias(call.operand(0), call.operand(1), bias)]
 
 
-def _need_plain(call: Call, op: Convolution | ops.FullyConnected) -> None:
+def _need_plain(call: Call, op: ops.Weighted) -> None:
     """Refuses what only passes make."""
     if op.epilogue is not None or len(call.operands) > 3:
         raise call.refuse(
@@ -104,14 +111,3 @@ def _need_plain(call: Call, op: Convolution | ops.FullyConnected) -> None:
             "one with an operator fused into it",
             "write the graph as it was before the passes that fuse",
         )
-
-
-ROWS: Rows = {
-    ops.AveragePool2D: average_pool,
-    ops.Conv2D: conv_2d,
-    ops.DepthwiseConv2D: depthwise_conv_2d,
-    ops.FullyConnected: fully_connected,
-    ops.MatMul: matmul,
-    ops.MaxPool2D: max_pool,
-    ops.TransposeConv2D: transpose_conv,
-}

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
-from edgekit.host.compiler.exporters.onnx.sink import TO_IMAGE, Call, Row, Rows
+from edgekit.host.compiler.exporters.onnx.sink import TO_IMAGE, Call, Row, writes
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Activation, DType, Operator
 
 
-def same(kind: str) -> Row:
-    """The operator of the same meaning, without attributes."""
-
-    def write(call: Call, op: Operator) -> None:
-        image = call.image
-        made = call.step(kind, call.inputs(image))
-        activation = getattr(op, "activation", Activation.NONE)
-        call.sink.put(call.out, call.activated(made, activation), image)
-
-    return write
+def by_name(call: Call, op: Operator) -> None:
+    """The operator of the same meaning, with the parameters of a function as attributes."""
+    image = call.image
+    is_function = isinstance(op, ops.Function)
+    known = {name: float(value) for name, value in vars(op).items()} if is_function else {}
+    made = call.step(op.onnx, call.inputs(image), **known)
+    activation = getattr(op, "activation", Activation.NONE)
+    call.sink.put(call.out, call.activated(made, activation), image)
 
 
 def composed(*kinds: str) -> Row:
@@ -37,12 +34,17 @@ def composed(*kinds: str) -> Row:
     return write
 
 
+writes(ops.Rsqrt)(composed("Sqrt", "Reciprocal"))
+
+
+@writes(ops.Clamp)
 def clamp(call: Call, op: ops.Clamp) -> None:
     image = call.image
     x = call.inputs(image)[0]
     call.sink.put(call.out, call.activated(x, op.activation), image)
 
 
+@writes(ops.Clip)
 def clip(call: Call, op: ops.Clip) -> None:
     image, x = call.image, call.operand(0)
     low = "" if op.low == -math.inf else call.number(op.low, x)
@@ -50,6 +52,7 @@ def clip(call: Call, op: ops.Clip) -> None:
     call.sink.put(call.out, call.step("Clip", [*call.inputs(image), low, high]), image)
 
 
+@writes(ops.Elu)
 def elu(call: Call, op: ops.Elu) -> None:
     image = call.image
     y = call.step("Elu", call.inputs(image), alpha=float(op.alpha))
@@ -58,17 +61,7 @@ def elu(call: Call, op: ops.Elu) -> None:
     call.sink.put(call.out, y, image)
 
 
-def leaky_relu(call: Call, op: ops.LeakyRelu) -> None:
-    image = call.image
-    y = call.step("LeakyRelu", call.inputs(image), alpha=float(op.alpha))
-    call.sink.put(call.out, y, image)
-
-
-def hard_sigmoid(call: Call, op: ops.HardSigmoid) -> None:
-    image, known = call.image, {"alpha": float(op.alpha), "beta": float(op.beta)}
-    call.sink.put(call.out, call.step("HardSigmoid", call.inputs(image), **known), image)
-
-
+@writes(ops.Gelu)
 def gelu(call: Call, op: ops.Gelu) -> None:
     """x / 2 · (1 + erf(x / √2))"""
     x, image = call.operand(0), call.image
@@ -77,6 +70,7 @@ def gelu(call: Call, op: ops.Gelu) -> None:
     _gated(call, source, inner, image)
 
 
+@writes(ops.GeluTanh)
 def gelu_tanh(call: Call, op: ops.GeluTanh) -> None:
     """x / 2 · (1 + tanh(√(2 / π) · x · (1 + 0.044715 x²)))"""
     x, image = call.operand(0), call.image
@@ -95,6 +89,7 @@ def _gated(call: Call, source: str, inner: str, image: bool) -> None:
     call.sink.put(call.out, call.step("Mul", [half, gate]), image)
 
 
+@writes(ops.Silu)
 def silu(call: Call, op: ops.Silu) -> None:
     image = call.image
     (source,) = call.inputs(image)
@@ -104,12 +99,14 @@ def silu(call: Call, op: ops.Silu) -> None:
     call.sink.put(call.out, call.step("Mul", [source, call.step("Sigmoid", [inner])]), image)
 
 
+@writes(ops.SquaredDifference)
 def squared_difference(call: Call, op: ops.SquaredDifference) -> None:
     image = call.image
     difference = call.step("Sub", call.inputs(image))
     call.sink.put(call.out, call.step("Mul", [difference, difference]), image)
 
 
+@writes(ops.Modulo)
 def modulo(call: Call, op: ops.Modulo) -> None:
     """Of floats, ONNX has the truncated remainder only."""
     image = call.image
@@ -122,6 +119,7 @@ def modulo(call: Call, op: ops.Modulo) -> None:
     call.sink.put(call.out, y, image)
 
 
+@writes(ops.FloorDiv)
 def floor_div(call: Call, op: ops.FloorDiv) -> None:
     x = call.operand(0)
     if not x.dtype.is_float:
@@ -129,6 +127,7 @@ def floor_div(call: Call, op: ops.FloorDiv) -> None:
     composed("Div", "Floor")(call, op)
 
 
+@writes(ops.Convert)
 def convert(call: Call, op: ops.Convert) -> None:
     """Floats beyond the ends of whole numbers are clamped where the graph says so: to the last
     float within."""
@@ -142,12 +141,14 @@ def convert(call: Call, op: ops.Convert) -> None:
     call.sink.put(call.out, call.step("Cast", [name], to=op.to), image)
 
 
+@writes(ops.Quantize)
 def quantize(call: Call, op: ops.Quantize) -> None:
     """Halves between codes go to the even one, also where the graph says away from zero."""
     image = call.image
     call.sink.put(call.out, call.inputs(image)[0], image)
 
 
+@writes(ops.Softmax)
 def softmax(call: Call, op: ops.Softmax) -> None:
     x = call.operand(0)
     name = call.sink.get(x)
@@ -156,11 +157,13 @@ def softmax(call: Call, op: ops.Softmax) -> None:
     call.sink.put(call.out, call.step("Softmax", [name], axis=-1))
 
 
+@writes(ops.UnitLength)
 def unit_length(call: Call, op: ops.UnitLength) -> None:
     name = call.sink.get(call.operand(0))
     call.sink.put(call.out, call.step("LpNormalization", [name], axis=-1, p=2))
 
 
+@writes(ops.LayerNorm)
 def layer_norm(call: Call, op: ops.LayerNorm) -> None:
     """Factor and shift have the shape of a row there."""
     x, sink = call.operand(0), call.sink
@@ -197,6 +200,14 @@ def reduction(kind: str) -> Row:
     return write
 
 
+writes(ops.Mean)(reduction("ReduceMean"))
+writes(ops.ReduceMax)(reduction("ReduceMax"))
+writes(ops.ReduceMin)(reduction("ReduceMin"))
+writes(ops.ReduceProduct)(reduction("ReduceProd"))
+writes(ops.ReduceSum)(reduction("ReduceSum"))
+
+
+@writes(ops.ArgExtreme)
 def arg_extreme(call: Call, op: ops.ArgExtreme) -> None:
     kind = "ArgMin" if op.smallest else "ArgMax"
     name = call.sink.get(call.operand(0), real=False)
@@ -204,6 +215,7 @@ def arg_extreme(call: Call, op: ops.ArgExtreme) -> None:
     call.sink.put(call.out, call.step(kind, [name], **known))
 
 
+@writes(ops.TopK)
 def top_k(call: Call, op: ops.TopK) -> None:
     x, (values, places) = call.operand(0), call.outs
     ins = [call.sink.get(x), call.whole((op.k,))]
@@ -211,49 +223,3 @@ def top_k(call: Call, op: ops.TopK) -> None:
     call.sink.put(values, made[0])
     found = made[1] if op.index is DType.I64 else call.step("Cast", [made[1]], to=op.index)
     call.sink.put(places, found)
-
-
-def _rows(kinds: Sequence[tuple[type[Operator], str]]) -> Rows:
-    return {op: same(kind) for op, kind in kinds}
-
-
-ROWS: Rows = {
-    **_rows([
-        (ops.Abs, "Abs"), (ops.Acos, "Acos"), (ops.Acosh, "Acosh"), (ops.Add, "Add"),
-        (ops.And, "And"), (ops.Asin, "Asin"), (ops.Asinh, "Asinh"), (ops.Atan, "Atan"),
-        (ops.Atanh, "Atanh"), (ops.Ceil, "Ceil"), (ops.Cos, "Cos"), (ops.Cosh, "Cosh"),
-        (ops.Div, "Div"), (ops.Equal, "Equal"), (ops.Erf, "Erf"), (ops.Exp, "Exp"),
-        (ops.Floor, "Floor"), (ops.HardSwish, "HardSwish"), (ops.Less, "Less"),
-        (ops.LessOrEqual, "LessOrEqual"), (ops.Log, "Log"), (ops.Logistic, "Sigmoid"),
-        (ops.Maximum, "Max"), (ops.Minimum, "Min"), (ops.Mul, "Mul"), (ops.Neg, "Neg"),
-        (ops.Not, "Not"), (ops.Or, "Or"), (ops.Pow, "Pow"), (ops.PRelu, "PRelu"),
-        (ops.Reciprocal, "Reciprocal"), (ops.RoundEven, "Round"), (ops.Sign, "Sign"),
-        (ops.Sin, "Sin"), (ops.Sinh, "Sinh"), (ops.Softplus, "Softplus"), (ops.Sqrt, "Sqrt"),
-        (ops.Sub, "Sub"), (ops.Tan, "Tan"), (ops.Tanh, "Tanh"), (ops.Where, "Where"),
-        (ops.Xor, "Xor"),
-    ]),
-    ops.ArgExtreme: arg_extreme,
-    ops.Clamp: clamp,
-    ops.Clip: clip,
-    ops.Convert: convert,
-    ops.Elu: elu,
-    ops.FloorDiv: floor_div,
-    ops.Gelu: gelu,
-    ops.GeluTanh: gelu_tanh,
-    ops.HardSigmoid: hard_sigmoid,
-    ops.LayerNorm: layer_norm,
-    ops.LeakyRelu: leaky_relu,
-    ops.Mean: reduction("ReduceMean"),
-    ops.Modulo: modulo,
-    ops.Quantize: quantize,
-    ops.ReduceMax: reduction("ReduceMax"),
-    ops.ReduceMin: reduction("ReduceMin"),
-    ops.ReduceProduct: reduction("ReduceProd"),
-    ops.ReduceSum: reduction("ReduceSum"),
-    ops.Rsqrt: composed("Sqrt", "Reciprocal"),
-    ops.Silu: silu,
-    ops.Softmax: softmax,
-    ops.SquaredDifference: squared_difference,
-    ops.TopK: top_k,
-    ops.UnitLength: unit_length,
-}  # fmt: skip

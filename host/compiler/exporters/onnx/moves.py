@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgekit.host.compiler.exporters.onnx.sink import FROM_IMAGE, TO_IMAGE, Call, Rows, same_codes
+from edgekit.host.compiler.exporters.onnx.sink import FROM_IMAGE, TO_IMAGE, Call, same_codes, writes
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.quantization import zero_point_of
 from edgekit.host.compiler.ir.types import DType
 
 
+@writes(ops.Reshape)
 def reshape(call: Call, op: ops.Reshape) -> None:
     x = call.sink.get(call.operand(0), real=False)
     call.sink.put(call.out, call.step("Reshape", [x, call.whole(op.shape)]), real=False)
 
 
+@writes(ops.Transpose)
 def transpose(call: Call, op: ops.Transpose) -> None:
     """Between NHWC and NCHW, the other form of the image, which may be there already."""
     x, sink = call.operand(0), call.sink
@@ -27,6 +29,7 @@ def transpose(call: Call, op: ops.Transpose) -> None:
         sink.put(call.out, made, real=False)
 
 
+@writes(ops.Pad)
 def pad(call: Call, op: ops.Pad) -> None:
     x, image = call.operand(0), call.image
     order = TO_IMAGE if image else range(len(x.shape))
@@ -37,6 +40,7 @@ def pad(call: Call, op: ops.Pad) -> None:
     call.sink.put(call.out, call.step("Pad", ins), image, False)
 
 
+@writes(ops.Concat)
 def concatenation(call: Call, op: ops.Concat) -> None:
     """Codes of other scales meet as real values."""
     image = call.image
@@ -45,6 +49,7 @@ def concatenation(call: Call, op: ops.Concat) -> None:
     call.sink.put(call.out, call.step("Concat", call.inputs(image, real), axis=axis), image, real)
 
 
+@writes(ops.Split)
 def split(call: Call, op: ops.Split) -> None:
     image, outs = call.image and all(len(t.shape) == 4 for t in call.outs), call.outs
     axis = TO_IMAGE.index(op.axis) if image else op.axis
@@ -54,6 +59,7 @@ def split(call: Call, op: ops.Split) -> None:
         call.sink.put(t, name, image, False)
 
 
+@writes(ops.StridedSlice)
 def strided_slice(call: Call, op: ops.StridedSlice) -> None:
     """Axes that the graph drops are dropped behind it. An end before the first element is any below
     the least index that counts from the back."""
@@ -70,6 +76,7 @@ def strided_slice(call: Call, op: ops.StridedSlice) -> None:
     call.sink.put(call.out, y, image, False)
 
 
+@writes(ops.Gather)
 def gather(call: Call, op: ops.Gather) -> None:
     """Constant indices stay within the axis."""
     x, indices = call.operand(0), call.operand(1)
@@ -85,16 +92,19 @@ def gather(call: Call, op: ops.Gather) -> None:
     sink.put(call.out, made, image, False)
 
 
+@writes(ops.BroadcastTo)
 def broadcast_to(call: Call, op: ops.BroadcastTo) -> None:
     ins = [call.sink.get(call.operand(0), real=False), call.whole(op.shape)]
     call.sink.put(call.out, call.step("Expand", ins), real=False)
 
 
+@writes(ops.DepthToSpace)
 def depth_to_space(call: Call, op: ops.DepthToSpace) -> None:
     x = call.sink.get(call.operand(0), True)
     call.sink.put(call.out, call.step("DepthToSpace", [x], blocksize=op.block, mode="DCR"), True)
 
 
+@writes(ops.ResizeBilinear)
 def resize_bilinear(call: Call, op: ops.ResizeBilinear) -> None:
     mode = "align_corners" if op.align_corners else "asymmetric"
     mode = "half_pixel" if op.half_pixel_centers else mode
@@ -104,6 +114,7 @@ def resize_bilinear(call: Call, op: ops.ResizeBilinear) -> None:
     call.sink.put(call.out, y, True)
 
 
+@writes(ops.SpaceToBatch)
 def space_to_batch(call: Call, op: ops.SpaceToBatch) -> None:
     x, (rows, columns), out = call.operand(0), op.block, call.out
     top, bottom, left, right = op.padding
@@ -116,6 +127,7 @@ def space_to_batch(call: Call, op: ops.SpaceToBatch) -> None:
     call.sink.put(out, call.step("Reshape", [y, call.whole(out.shape)]), real=False)
 
 
+@writes(ops.BatchToSpace)
 def batch_to_space(call: Call, op: ops.BatchToSpace) -> None:
     x, (rows, columns), out = call.operand(0), op.block, call.out
     _, h, w, c = x.shape
@@ -129,6 +141,7 @@ def batch_to_space(call: Call, op: ops.BatchToSpace) -> None:
     call.sink.put(out, call.step("Slice", [y, *bounds]), real=False)
 
 
+@writes(ops.Cast)
 def cast(call: Call, op: ops.Cast) -> None:
     """Codes as real values; of plain numbers, the type."""
     x, image = call.operand(0), call.image
@@ -136,20 +149,3 @@ def cast(call: Call, op: ops.Cast) -> None:
     if not x.is_coded:
         name = call.step("Cast", [name], to=DType.F32)
     call.sink.put(call.out, name, image)
-
-
-ROWS: Rows = {
-    ops.BatchToSpace: batch_to_space,
-    ops.BroadcastTo: broadcast_to,
-    ops.Cast: cast,
-    ops.Concat: concatenation,
-    ops.DepthToSpace: depth_to_space,
-    ops.Gather: gather,
-    ops.Pad: pad,
-    ops.Reshape: reshape,
-    ops.ResizeBilinear: resize_bilinear,
-    ops.SpaceToBatch: space_to_batch,
-    ops.Split: split,
-    ops.StridedSlice: strided_slice,
-    ops.Transpose: transpose,
-}

@@ -12,18 +12,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 import numpy as np
 
 from edgekit.host.compiler.exporters.gates import Gates
-from edgekit.host.compiler.exporters.onnx.sink import Call, Rows
+from edgekit.host.compiler.exporters.onnx.sink import Call, writes
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Activation, Array, DType, Operator, Quant, Tensor
 
 _CLAMPS = {Activation.RELU: "Relu", Activation.NONE: "Affine"}
 
 
+@writes(ops.Gru, ops.Lstm, ops.Rnn)
 def recurrent(call: Call, op: ops.Recurrent) -> None:
     """One direction. States and outputs have an axis of directions there."""
     gates, r = call.sink.gates.get(call.node.name), call.operand(1)
@@ -134,16 +135,11 @@ def _attributes(op: ops.Recurrent, hidden: int) -> Mapping[str, object]:
 def _function(op: Operator) -> str:
     if isinstance(op, ops.Clamp):
         return _CLAMPS[op.activation]
-    names = {ops.Logistic: "Sigmoid", ops.Tanh: "Tanh", ops.HardSigmoid: "HardSigmoid"}
-    return next(name for kind, name in names.items() if isinstance(op, kind))
+    return op.onnx
 
 
 def _values(op: Operator) -> tuple[float, ...]:
     """Alpha and beta of functions that have any."""
-    if isinstance(op, ops.HardSigmoid):
-        return op.alpha, op.beta
-    identity = isinstance(op, ops.Clamp) and op.activation is Activation.NONE
-    return (1.0, 0.0) if identity else ()
-
-
-ROWS: Rows = {ops.Gru: recurrent, ops.Lstm: recurrent, ops.Rnn: recurrent}
+    if isinstance(op, ops.Clamp):
+        return (1.0, 0.0) if op.activation is Activation.NONE else ()
+    return astuple(op)

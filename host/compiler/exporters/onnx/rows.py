@@ -1,11 +1,16 @@
-"""One row per operator of the graph that ONNX can hold."""
+"""The row of each operator that ONNX can hold."""
 
 from __future__ import annotations
 
+# Rows register as their modules are imported.
 from edgekit.host.compiler.exporters.onnx import layers as onnx_layers
-from edgekit.host.compiler.exporters.onnx import math as onnx_math
 from edgekit.host.compiler.exporters.onnx import moves as onnx_moves
 from edgekit.host.compiler.exporters.onnx import recurrent as onnx_recurrent
-from edgekit.host.compiler.exporters.onnx.sink import Rows
+from edgekit.host.compiler.exporters.onnx.math import by_name
+from edgekit.host.compiler.exporters.onnx.sink import Row, writes
+from edgekit.host.compiler.ir.types import Operator
 
-ROWS: Rows = {**onnx_layers.ROWS, **onnx_math.ROWS, **onnx_moves.ROWS, **onnx_recurrent.ROWS}
+
+def row_of(operator: type[Operator]) -> Row | None:
+    """None also for forms that passes make of an operator with a row."""
+    return writes.own(operator) or (by_name if operator.onnx else None)

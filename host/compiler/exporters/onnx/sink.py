@@ -7,7 +7,7 @@ made when something first asks for it, so that transposes stand only where layou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 from edgekit.host.compiler.exporters.gates import gates_of
 from edgekit.host.compiler.exporters.halves import as_halves
 from edgekit.host.compiler.exporters.refusal import refused
+from edgekit.host.compiler.ir.by_operator import ByOperator
 from edgekit.host.compiler.ir.names import fresh_name
 from edgekit.host.compiler.ir.quantization import code_range, dequantize, scale_of, zero_point_of
 from edgekit.host.compiler.ir.types import (
@@ -24,7 +25,6 @@ from edgekit.host.compiler.ir.types import (
     DType,
     Graph,
     Node,
-    Operator,
     Quant,
     Shape,
     Tensor,
@@ -251,4 +251,4 @@ def _codes(t: Tensor) -> tuple[Array, Quant | None]:
 
 
 Row = Callable[[Call, Any], None]
-Rows = Mapping[type[Operator], Row]
+writes = ByOperator[Row]()  # the decorator of rows

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from edgekit.host.common.paths import install_command
-from edgekit.host.compiler.exporters.onnx.rows import ROWS
+from edgekit.host.compiler.exporters.onnx.rows import row_of
 from edgekit.host.compiler.exporters.onnx.sink import Call, NodeRecord, Sink
 from edgekit.host.compiler.exporters.refusal import refused
 from edgekit.host.compiler.exporters.tflite import rows as tflite_rows
@@ -24,7 +24,6 @@ from edgekit.host.errors import InputError
 _OPSET = 17
 _OPSET_OF_16_BIT_CODES = 21
 _SIZE_LIMIT = (1 << 31) - (1 << 20)  # of a protobuf
-_STATEFUL = (ops.ReadState, ops.WriteState)
 
 
 def write_onnx(graph: Graph, metadata: Mapping[str, bytes] | None = None) -> bytes:
@@ -40,13 +39,15 @@ def write_onnx(graph: Graph, metadata: Mapping[str, bytes] | None = None) -> byt
         if node.name in inside:
             continue
         call = Call(node, sink)
-        if type(node.op) not in ROWS:
-            other = type(node.op) in tflite_rows.ROWS or isinstance(node.op, _STATEFUL)
+        row = row_of(type(node.op))
+        if row is None:
+            stateful = isinstance(node.op, ops.ReadState | ops.WriteState)
+            other = tflite_rows.row_of(type(node.op)) is not None or stateful
             instead = "write a .tflite file" if other else "compile the model without writing it"
             expected = "an operator that ONNX has"
             instead = f"{instead}, or end the model before this node"
             raise refused(node, "ONNX", expected, "none for this", instead)
-        ROWS[type(node.op)](call, node.op)
+        row(call, node.op)
     for name in graph.outputs:
         sink.get(graph.tensors[name], real=False)
     size = sum(data.nbytes for data in sink.constants.values())

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from edgekit.host.compiler.exporters.tflite.sink import Call, Fields, Rows, in_floats
+from edgekit.host.compiler.exporters.tflite.sink import Call, Fields, in_floats, writes
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.quantization import code_range
 from edgekit.host.compiler.ir.types import Activation, Array, DType, Padding, Quant, Tensor
@@ -18,9 +18,8 @@ _PER_CHANNEL = 3  # the version of convolutions that has s8 codes with a scale f
 _WITH_BIAS = 3  # of transposed convolutions
 _KEEPS_DIMS = 5  # of fully connected layers
 
-Weighted = ops.Conv2D | ops.DepthwiseConv2D | ops.TransposeConv2D | ops.FullyConnected
 
-
+@writes(ops.Conv2D)
 def conv_2d(call: Call, op: ops.Conv2D) -> None:
     _need_plain(call, op)
     ins = _weighted(call)
@@ -33,6 +32,7 @@ def conv_2d(call: Call, op: ops.Conv2D) -> None:
     )  # fmt: skip
 
 
+@writes(ops.DepthwiseConv2D)
 def depthwise_conv_2d(call: Call, op: ops.DepthwiseConv2D) -> None:
     _need_plain(call, op)
     ins = _weighted(call)
@@ -47,6 +47,7 @@ def depthwise_conv_2d(call: Call, op: ops.DepthwiseConv2D) -> None:
     )  # fmt: skip
 
 
+@writes(ops.TransposeConv2D)
 def transpose_conv(call: Call, op: ops.TransposeConv2D) -> None:
     """Borders that SAME would not cut are cut behind it."""
     _need_plain(call, op)
@@ -69,6 +70,7 @@ def transpose_conv(call: Call, op: ops.TransposeConv2D) -> None:
         call.emit("SLICE", [made, begin, call.integers(out.shape)], out, version=1 + out.is_coded)
 
 
+@writes(ops.FullyConnected)
 def fully_connected(call: Call, op: ops.FullyConnected) -> None:
     _need_plain(call, op)
     x, w, bias = _weighted(call)
@@ -79,6 +81,7 @@ def fully_connected(call: Call, op: ops.FullyConnected) -> None:
     )  # fmt: skip
 
 
+@writes(ops.MatMul)
 def batch_matmul(call: Call, op: ops.MatMul) -> None:
     a, b = call.operand(0), call.operand(1)
     if a.dtype not in (DType.F32, DType.I8, DType.I16):
@@ -88,6 +91,7 @@ def batch_matmul(call: Call, op: ops.MatMul) -> None:
     call.emit("BATCH_MATMUL", [a, b], call.out, "BatchMatMulOptions", 1 + a.is_coded)
 
 
+@writes(ops.MaxPool2D)
 def max_pool(call: Call, op: ops.MaxPool2D) -> None:
     """Padding that SAME would not give: an image with the least value around it."""
     x = call.operand(0)
@@ -102,6 +106,7 @@ def max_pool(call: Call, op: ops.MaxPool2D) -> None:
     _pool(call, "MAX_POOL_2D", x, op, kind)
 
 
+@writes(ops.AveragePool2D)
 def average_pool(call: Call, op: ops.AveragePool2D) -> None:
     """Padding that SAME would not give: zeros that count, and a factor that takes them out again,
     of floats."""
@@ -150,7 +155,7 @@ def _shares(op: ops.AveragePool2D, x: Tensor) -> Array:
     return 1.0 / share
 
 
-def _need_plain(call: Call, op: Weighted) -> None:
+def _need_plain(call: Call, op: ops.Weighted) -> None:
     """Refuses what only passes make."""
     if op.epilogue is not None or call.maybe(3) is not None:
         raise call.refuse(
@@ -210,14 +215,3 @@ def _around(x: Tensor, padding: Padding) -> tuple[int, ...]:
     """The shape of an image with its padding."""
     n, h, w, c = x.shape
     return n, h + padding.top + padding.bottom, w + padding.left + padding.right, c
-
-
-ROWS: Rows = {
-    ops.AveragePool2D: average_pool,
-    ops.Conv2D: conv_2d,
-    ops.DepthwiseConv2D: depthwise_conv_2d,
-    ops.FullyConnected: fully_connected,
-    ops.MatMul: batch_matmul,
-    ops.MaxPool2D: max_pool,
-    ops.TransposeConv2D: transpose_conv,
-}

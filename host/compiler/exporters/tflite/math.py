@@ -8,21 +8,33 @@ import numpy as np
 import tflite
 
 from edgekit.host.compiler.exporters.tflite.file import TYPES
-from edgekit.host.compiler.exporters.tflite.sink import CLAMPS, Call, Row, Rows
+from edgekit.host.compiler.exporters.tflite.sink import CLAMPS, Call, Row, floats_only, writes
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Activation, DType, Operator, Tensor
 
 _CODED_AT_ONCE = ("HARD_SWISH", "PRELU")  # their first version has codes
 
 
-def same(code: str, options: str = "") -> Row:
-    """The operator of the same meaning, without attributes; of codes in a later version."""
+def by_name(call: Call, op: Operator) -> None:
+    """The operator of the same meaning, without attributes."""
+    table = "".join(word.capitalize() for word in op.tflite.split("_")) + "Options"
+    _same(call, op.tflite, table if hasattr(tflite, table) else "")
 
-    def write(call: Call, op: Operator) -> None:
-        version = 2 if call.operand(0).is_coded and code not in _CODED_AT_ONCE else 1
-        call.emit(code, call.operands, call.out, options, version)
 
-    return write
+def _same(call: Call, code: str, options: str) -> None:
+    """Codes came to these operators in a later version."""
+    version = 2 if call.operand(0).is_coded and code not in _CODED_AT_ONCE else 1
+    call.emit(code, call.operands, call.out, options, version)
+
+
+@writes(ops.Maximum, ops.Minimum)
+def extreme(call: Call, op: ops.Maximum | ops.Minimum) -> None:
+    _same(call, op.kind.upper(), "MaximumMinimumOptions")
+
+
+@writes(ops.UnitLength)
+def unit_length(call: Call, op: ops.UnitLength) -> None:
+    _same(call, "L2_NORMALIZATION", "L2NormOptions")
 
 
 def activated(code: str, options: str) -> Row:
@@ -35,6 +47,13 @@ def activated(code: str, options: str) -> Row:
     return write
 
 
+writes(ops.Add)(activated("ADD", "AddOptions"))
+writes(ops.Div)(floats_only(activated("DIV", "DivOptions")))
+writes(ops.Mul)(activated("MUL", "MulOptions"))
+writes(ops.Sub)(activated("SUB", "SubOptions"))
+
+
+@writes(ops.Clamp)
 def clamp(call: Call, op: ops.Clamp) -> None:
     x = call.operand(0)
     if op.activation is Activation.NONE:
@@ -43,6 +62,8 @@ def clamp(call: Call, op: ops.Clamp) -> None:
         call.emit(CLAMPS[op.activation], [x], call.out, version=1 + x.is_coded)
 
 
+@writes(ops.Clip)
+@floats_only
 def clip(call: Call, op: ops.Clip) -> None:
     x, out = call.operand(0), call.out
     known = {a.bounds: a for a in CLAMPS}
@@ -60,10 +81,16 @@ def clip(call: Call, op: ops.Clip) -> None:
         x = made
 
 
+@writes(ops.Elu)
 def elu(call: Call, op: ops.Elu) -> None:
-    if (op.alpha, op.scale) == (1.0, 1.0):
+    if op == ops.Elu():
         call.emit("ELU", [call.operand(0)], call.out)
-        return
+    else:
+        _scaled_elu(call, op)
+
+
+@floats_only
+def _scaled_elu(call: Call, op: ops.Elu) -> None:
     x, chain = call.operand(0), _Chain(call)
     below = chain.step("ELU", "", chain.step("MINIMUM", "MaximumMinimumOptions", x, 0.0))
     above = chain.step("RELU", "", x)
@@ -72,6 +99,7 @@ def elu(call: Call, op: ops.Elu) -> None:
     call.emit("ADD", [above, below], call.out, "AddOptions")
 
 
+@writes(ops.LeakyRelu)
 def leaky_relu(call: Call, op: ops.LeakyRelu) -> None:
     x = call.operand(0)
     call.emit("LEAKY_RELU", [x], call.out, "LeakyReluOptions", 1 + x.is_coded, Alpha=op.alpha)
@@ -85,12 +113,20 @@ def gelu(approximate: bool) -> Row:
     return write
 
 
+writes(ops.Gelu)(gelu(False))
+writes(ops.GeluTanh)(gelu(True))
+
+
+@writes(ops.Silu)
+@floats_only
 def silu(call: Call, op: ops.Silu) -> None:
     x, chain = call.operand(0), _Chain(call)
     inner = x if op.alpha == 1.0 else chain.step("MUL", "MulOptions", x, op.alpha)
     call.emit("MUL", [x, chain.step("LOGISTIC", "", inner)], call.out, "MulOptions")
 
 
+@writes(ops.Softplus)
+@floats_only
 def softplus(call: Call, op: ops.Softplus) -> None:
     """log(1 + eˣ) as max(x, 0) + log(1 + e^-|x|), which does not overflow."""
     x, chain = call.operand(0), _Chain(call)
@@ -100,6 +136,8 @@ def softplus(call: Call, op: ops.Softplus) -> None:
     call.emit("ADD", [chain.step("RELU", "", x), rest], call.out, "AddOptions")
 
 
+@writes(ops.HardSigmoid)
+@floats_only
 def hard_sigmoid(call: Call, op: ops.HardSigmoid) -> None:
     chain = _Chain(call)
     line = chain.step("MUL", "MulOptions", call.operand(0), op.alpha)
@@ -107,11 +145,14 @@ def hard_sigmoid(call: Call, op: ops.HardSigmoid) -> None:
     call.emit("RELU_0_TO_1", [line], call.out)
 
 
+@writes(ops.Reciprocal)
+@floats_only
 def reciprocal(call: Call, op: ops.Reciprocal) -> None:
     one = call.constant(np.array(1.0), call.operand(0).dtype)
     call.emit("DIV", [one, call.operand(0)], call.out, "DivOptions")
 
 
+@writes(ops.Modulo)
 def modulo(call: Call, op: ops.Modulo) -> None:
     if op.truncated:
         raise call.refuse(
@@ -122,6 +163,7 @@ def modulo(call: Call, op: ops.Modulo) -> None:
     call.emit("FLOOR_MOD", call.operands, call.out, "FloorModOptions")
 
 
+@writes(ops.LayerNorm)
 def layer_norm(call: Call, op: ops.LayerNorm) -> None:
     x, factor, shift = (*call.operands, None, None)[:3]
     assert x is not None
@@ -143,18 +185,21 @@ def layer_norm(call: Call, op: ops.LayerNorm) -> None:
     call.emit("RESHAPE", [y, call.integers(x.shape)], call.out, "ReshapeOptions")
 
 
+@writes(ops.Convert)
 def convert(call: Call, op: ops.Convert) -> None:
     x = call.operand(0)
     kinds = {"InDataType": TYPES[x.dtype], "OutDataType": TYPES[op.to]}
     call.emit("CAST", [x], call.out, "CastOptions", **kinds)
 
 
+@writes(ops.Quantize)
 def quantize(call: Call, op: ops.Quantize) -> None:
     """Halves between codes go to the code away from zero, also where the graph says the even."""
     version = 1 + call.operand(0).is_coded
     call.emit("QUANTIZE", [call.operand(0)], call.out, "QuantizeOptions", version)
 
 
+@writes(ops.Cast)
 def dequantize(call: Call, op: ops.Cast) -> None:
     x = call.operand(0)
     version = 3 if x.dtype is DType.F16 else 2
@@ -171,11 +216,20 @@ def reduction(code: str, of_bool: str = "") -> Row:
     return write
 
 
+writes(ops.Mean)(reduction("MEAN"))
+writes(ops.ReduceMax)(reduction("REDUCE_MAX", "REDUCE_ANY"))
+writes(ops.ReduceMin)(reduction("REDUCE_MIN", "REDUCE_ALL"))
+writes(ops.ReduceProduct)(reduction("REDUCE_PROD"))
+writes(ops.ReduceSum)(reduction("SUM"))
+
+
+@writes(ops.Softmax)
 def softmax(call: Call, op: ops.Softmax) -> None:
     x = call.operand(0)
     call.emit("SOFTMAX", [x], call.out, "SoftmaxOptions", 1 + x.is_coded, Beta=op.beta)
 
 
+@writes(ops.ArgExtreme)
 def arg_extreme(call: Call, op: ops.ArgExtreme) -> None:
     """The format drops the axis."""
     x, out = call.operand(0), call.out
@@ -191,6 +245,7 @@ def arg_extreme(call: Call, op: ops.ArgExtreme) -> None:
     call.emit("RESHAPE", [dropped, call.integers(out.shape)], out, "ReshapeOptions")
 
 
+@writes(ops.TopK)
 def top_k(call: Call, op: ops.TopK) -> None:
     values, places = call.outs
     if op.smallest:
@@ -221,73 +276,3 @@ class _Chain:
         made = self._call.like(x)
         self._call.emit(code, ins, made, options)
         return made
-
-
-_UNARY: dict[type[Operator], tuple[str, str]] = {
-    ops.Abs: ("ABS", "AbsOptions"),
-    ops.Ceil: ("CEIL", ""),
-    ops.Cos: ("COS", "CosOptions"),
-    ops.Exp: ("EXP", "ExpOptions"),
-    ops.Floor: ("FLOOR", ""),
-    ops.HardSwish: ("HARD_SWISH", "HardSwishOptions"),
-    ops.Log: ("LOG", ""),
-    ops.Logistic: ("LOGISTIC", ""),
-    ops.Neg: ("NEG", "NegOptions"),
-    ops.Not: ("LOGICAL_NOT", "LogicalNotOptions"),
-    ops.RoundEven: ("ROUND", ""),
-    ops.Rsqrt: ("RSQRT", ""),
-    ops.Sign: ("SIGN", "SignOptions"),
-    ops.Sin: ("SIN", ""),
-    ops.Sqrt: ("SQRT", ""),
-    ops.Tanh: ("TANH", ""),
-    ops.UnitLength: ("L2_NORMALIZATION", "L2NormOptions"),
-}
-_BINARY: dict[type[Operator], tuple[str, str]] = {
-    ops.And: ("LOGICAL_AND", "LogicalAndOptions"),
-    ops.Atan2: ("ATAN2", ""),
-    ops.BitwiseXor: ("BITWISE_XOR", "BitwiseXorOptions"),
-    ops.Equal: ("EQUAL", "EqualOptions"),
-    ops.FloorDiv: ("FLOOR_DIV", "FloorDivOptions"),
-    ops.Less: ("LESS", "LessOptions"),
-    ops.LessOrEqual: ("LESS_EQUAL", "LessEqualOptions"),
-    ops.Maximum: ("MAXIMUM", "MaximumMinimumOptions"),
-    ops.Minimum: ("MINIMUM", "MaximumMinimumOptions"),
-    ops.Or: ("LOGICAL_OR", "LogicalOrOptions"),
-    ops.Pow: ("POW", "PowOptions"),
-    ops.PRelu: ("PRELU", ""),
-    ops.RightShift: ("RIGHT_SHIFT", "RightShiftOptions"),
-    ops.SquaredDifference: ("SQUARED_DIFFERENCE", "SquaredDifferenceOptions"),
-    ops.Where: ("SELECT_V2", "SelectV2Options"),
-    ops.Xor: ("NOT_EQUAL", "NotEqualOptions"),
-}
-
-ROWS: Rows = {
-    **{kind: same(*row) for kind, row in (*_UNARY.items(), *_BINARY.items())},
-    ops.Add: activated("ADD", "AddOptions"),
-    ops.ArgExtreme: arg_extreme,
-    ops.Cast: dequantize,
-    ops.Clamp: clamp,
-    ops.Clip: clip,
-    ops.Convert: convert,
-    ops.Div: activated("DIV", "DivOptions"),
-    ops.Elu: elu,
-    ops.Gelu: gelu(False),
-    ops.GeluTanh: gelu(True),
-    ops.HardSigmoid: hard_sigmoid,
-    ops.LayerNorm: layer_norm,
-    ops.LeakyRelu: leaky_relu,
-    ops.Mean: reduction("MEAN"),
-    ops.Modulo: modulo,
-    ops.Mul: activated("MUL", "MulOptions"),
-    ops.Quantize: quantize,
-    ops.Reciprocal: reciprocal,
-    ops.ReduceMax: reduction("REDUCE_MAX", "REDUCE_ANY"),
-    ops.ReduceMin: reduction("REDUCE_MIN", "REDUCE_ALL"),
-    ops.ReduceProduct: reduction("REDUCE_PROD"),
-    ops.ReduceSum: reduction("SUM"),
-    ops.Silu: silu,
-    ops.Softmax: softmax,
-    ops.Softplus: softplus,
-    ops.Sub: activated("SUB", "SubOptions"),
-    ops.TopK: top_k,
-}

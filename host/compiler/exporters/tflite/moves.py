@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgekit.host.compiler.exporters.tflite.sink import Call, Rows
+from edgekit.host.compiler.exporters.tflite.sink import Call, writes
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.quantization import scale_of, zero_point_of
 from edgekit.host.compiler.ir.types import Array, DType, Shape, Tensor
@@ -12,20 +12,24 @@ from edgekit.host.compiler.ir.types import Array, DType, Shape, Tensor
 _PADDED_AXES = 5  # that LiteRT pads at most
 
 
+@writes(ops.Reshape)
 def reshape(call: Call, op: ops.Reshape) -> None:
     call.emit("RESHAPE", [call.operand(0), call.integers(op.shape)], call.out, "ReshapeOptions")
 
 
+@writes(ops.BitCast)
 def bit_cast(call: Call, op: ops.BitCast) -> None:
     call.emit("BITCAST", [call.operand(0)], call.out, "BitcastOptions")
 
 
+@writes(ops.Transpose)
 def transpose(call: Call, op: ops.Transpose) -> None:
     x, version = call.operand(0), 1 + call.out.is_coded
     order = call.integers(op.permutation)
     call.emit("TRANSPOSE", [x, order], call.out, "TransposeOptions", version)
 
 
+@writes(ops.Pad)
 def pad(call: Call, op: ops.Pad) -> None:
     """Of more axes than LiteRT pads, neighbors that nothing is added to are one."""
     x, out, rows = call.operand(0), call.out, np.array([op.before, op.after]).T.reshape(-1, 2)
@@ -56,6 +60,7 @@ def _merged(shape: Shape, rows: Array) -> tuple[list[int], Array]:
     return sizes, np.array(borders)
 
 
+@writes(ops.Concat)
 def concatenation(call: Call, op: ops.Concat) -> None:
     """Codes are joined in one scale: but for u8, LiteRT's operator does not rescale."""
     ins, out = call.operands, call.out
@@ -79,6 +84,7 @@ def _rescaled(call: Call, x: Tensor, out: Tensor) -> Tensor:
     return call.constant(data, x.dtype, out.quant)
 
 
+@writes(ops.Split)
 def split(call: Call, op: ops.Split) -> None:
     x, outs = call.operand(0), call.outs
     axis = call.constant(np.array(op.axis), DType.I32)
@@ -91,6 +97,7 @@ def split(call: Call, op: ops.Split) -> None:
     call.emit("SPLIT_V", [x, sizes, axis], outs, "SplitVOptions", version, NumSplits=len(outs))
 
 
+@writes(ops.StridedSlice)
 def strided_slice(call: Call, op: ops.StridedSlice) -> None:
     """Axes that the graph drops are dropped behind it."""
     x, out = call.operand(0), call.out
@@ -110,24 +117,28 @@ def strided_slice(call: Call, op: ops.StridedSlice) -> None:
         call.emit("RESHAPE", [made, call.integers(out.shape)], out, "ReshapeOptions")
 
 
+@writes(ops.DepthToSpace)
 def depth_to_space(call: Call, op: ops.DepthToSpace) -> None:
     call.emit(
         "DEPTH_TO_SPACE", [call.operand(0)], call.out, "DepthToSpaceOptions", BlockSize=op.block
     )  # fmt: skip
 
 
+@writes(ops.SpaceToBatch)
 def space_to_batch(call: Call, op: ops.SpaceToBatch) -> None:
     block, borders = call.integers(op.block), np.array(op.padding).reshape(2, 2)
     ins = [call.operand(0), block, call.integers(borders)]
     call.emit("SPACE_TO_BATCH_ND", ins, call.out, "SpaceToBatchNDOptions", 1 + call.out.is_coded)
 
 
+@writes(ops.BatchToSpace)
 def batch_to_space(call: Call, op: ops.BatchToSpace) -> None:
     block, borders = call.integers(op.block), np.array(op.crop).reshape(2, 2)
     ins = [call.operand(0), block, call.integers(borders)]
     call.emit("BATCH_TO_SPACE_ND", ins, call.out, "BatchToSpaceNDOptions", 1 + call.out.is_coded)
 
 
+@writes(ops.ResizeBilinear)
 def resize_bilinear(call: Call, op: ops.ResizeBilinear) -> None:
     fields = {"AlignCorners": op.align_corners, "HalfPixelCenters": op.half_pixel_centers}
     version = 2 if call.out.is_coded else 1 + 2 * op.half_pixel_centers
@@ -135,6 +146,7 @@ def resize_bilinear(call: Call, op: ops.ResizeBilinear) -> None:
     call.emit("RESIZE_BILINEAR", ins, call.out, "ResizeBilinearOptions", version, **fields)
 
 
+@writes(ops.Gather)
 def gather(call: Call, op: ops.Gather) -> None:
     """Constant indices are counted from the front, within the axis, which LiteRT asks for."""
     x, indices = call.operand(0), call.operand(1)
@@ -147,23 +159,7 @@ def gather(call: Call, op: ops.Gather) -> None:
     call.emit("GATHER", [x, indices], call.out, "GatherOptions", version, Axis=op.axis, BatchDims=0)
 
 
+@writes(ops.BroadcastTo)
 def broadcast_to(call: Call, op: ops.BroadcastTo) -> None:
     ins = [call.operand(0), call.integers(op.shape)]
     call.emit("BROADCAST_TO", ins, call.out, "BroadcastToOptions", 2)
-
-
-ROWS: Rows = {
-    ops.BatchToSpace: batch_to_space,
-    ops.BitCast: bit_cast,
-    ops.BroadcastTo: broadcast_to,
-    ops.Concat: concatenation,
-    ops.DepthToSpace: depth_to_space,
-    ops.Gather: gather,
-    ops.Pad: pad,
-    ops.Reshape: reshape,
-    ops.ResizeBilinear: resize_bilinear,
-    ops.SpaceToBatch: space_to_batch,
-    ops.Split: split,
-    ops.StridedSlice: strided_slice,
-    ops.Transpose: transpose,
-}

@@ -12,6 +12,7 @@ import numpy as np
 from edgekit.host.compiler.exporters.halves import as_halves
 from edgekit.host.compiler.exporters.refusal import refused
 from edgekit.host.compiler.exporters.tflite.file import OperatorRecord, SubgraphRecord, TensorRecord
+from edgekit.host.compiler.ir.by_operator import ByOperator
 from edgekit.host.compiler.ir.names import fresh_name
 from edgekit.host.compiler.ir.types import (
     Activation,
@@ -236,4 +237,17 @@ def in_floats(call: Call) -> Iterator[Call]:
 
 Fields = dict[str, Any]
 Row = Callable[[Call, Any], None]
-Rows = Mapping[type[Operator], Row]
+writes = ByOperator[Row]()  # the decorator of rows
+
+
+def floats_only(row: Row) -> Row:
+    """The row of an operator that LiteRT does not have on codes: between conversions there."""
+
+    def write(call: Call, op: Operator) -> None:
+        if not call.operand(0).is_coded:
+            row(call, op)
+            return
+        with in_floats(call) as real:
+            row(real, op)
+
+    return write

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 
 from edgekit.host.compiler.exporters.onnx import rows as onnx_rows
 from edgekit.host.compiler.exporters.tflite.file import OperatorRecord, SubgraphRecord, pack
-from edgekit.host.compiler.exporters.tflite.rows import ROWS, of_floats_only
-from edgekit.host.compiler.exporters.tflite.sink import Call, Sink, in_floats
+from edgekit.host.compiler.exporters.tflite.rows import row_of
+from edgekit.host.compiler.exporters.tflite.sink import Call, Sink
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Graph, Node, Tensor
 
@@ -52,13 +52,10 @@ def _write(graph: Graph, node: Node, sink: Sink, handles: Mapping[str, int]) -> 
     elif isinstance(op, ops.WriteState):
         number = sink.number(call.operand(0).name)
         sink.operator(OperatorRecord("ASSIGN_VARIABLE", 1, (handles[op.state], number), ()))
-    elif of_floats_only(call):
-        with in_floats(call) as real:
-            ROWS[type(op)](real, op)
-    elif type(op) in ROWS:
-        ROWS[type(op)](call, op)
+    elif (row := row_of(type(op))) is not None:
+        row(call, op)
     else:
-        other = type(op) in onnx_rows.ROWS
+        other = onnx_rows.row_of(type(op)) is not None
         instead = "write an .onnx file" if other else "keep the model in the format it came in"
         raise call.refuse(
             "an operator that TensorFlow Lite has",

@@ -36,3 +36,10 @@ from edgekit.host.compiler.ir.ops.state import *
 from edgekit.host.compiler.ir.ops.totals import *
 from edgekit.host.compiler.ir.ops.trigonometric import *
 from edgekit.host.compiler.ir.ops.unions import *
+from edgekit.host.compiler.ir.types import Operator as _Operator
+
+
+def every() -> list[type[_Operator]]:
+    """The classes of all operators, without their families."""
+    found = [value for value in globals().values() if isinstance(value, type)]
+    return [kind for kind in found if issubclass(kind, _Operator) and kind.kind]

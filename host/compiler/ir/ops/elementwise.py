@@ -50,6 +50,7 @@ class Add(Operator):
     """8-bit operands with scales are rescaled; without, they are plain whole numbers."""
 
     kind: ClassVar[str] = "add"
+    onnx = "Add"
     elementwise = True
     arithmetic = Arithmetic.ROUNDED
     cost_kind = "simple"
@@ -81,6 +82,7 @@ class Mul(Operator):
     """8-bit operands with scales are rescaled; without, they are plain whole numbers."""
 
     kind: ClassVar[str] = "mul"
+    onnx = "Mul"
     elementwise = True
     arithmetic = Arithmetic.ROUNDED
     cost_kind = "simple"
@@ -141,6 +143,8 @@ class Logistic(Operator):
     """1 / (1 + e^−x). Codes of 8 bits are LiteRT's where they are fractions of 256."""
 
     kind: ClassVar[str] = "logistic"
+    onnx = "Sigmoid"
+    tflite = "LOGISTIC"
     elementwise = True
     arithmetic = Arithmetic.ROUNDED
     cost_kind = "function"
@@ -182,6 +186,8 @@ class HardSwish(Operator):
     """x · relu6(x + 3) / 6."""
 
     kind: ClassVar[str] = "hard_swish"
+    onnx = "HardSwish"
+    tflite = "HARD_SWISH"
     elementwise = True
     arithmetic = Arithmetic.ROUNDED
     cost_kind = "function"

@@ -90,6 +90,8 @@ class Function(Operator):
 @dataclass(frozen=True)
 class Exp(Function):
     kind: ClassVar[str] = "exp"
+    onnx = "Exp"
+    tflite = "EXP"
 
     def formula(self, x: Array) -> Array:
         return np.exp(x)
@@ -98,6 +100,8 @@ class Exp(Function):
 @dataclass(frozen=True)
 class Log(Function):
     kind: ClassVar[str] = "log"
+    onnx = "Log"
+    tflite = "LOG"
 
     def formula(self, x: Array) -> Array:
         return np.log(x)
@@ -106,6 +110,8 @@ class Log(Function):
 @dataclass(frozen=True)
 class Sqrt(Function):
     kind: ClassVar[str] = "sqrt"
+    onnx = "Sqrt"
+    tflite = "SQRT"
 
     def formula(self, x: Array) -> Array:
         return np.sqrt(x)
@@ -119,6 +125,7 @@ class Rsqrt(Function):
     """1 / √x"""
 
     kind: ClassVar[str] = "rsqrt"
+    tflite = "RSQRT"
 
     def formula(self, x: Array) -> Array:
         return 1.0 / np.sqrt(x)
@@ -127,6 +134,7 @@ class Rsqrt(Function):
 @dataclass(frozen=True)
 class Reciprocal(Function):
     kind: ClassVar[str] = "reciprocal"
+    onnx = "Reciprocal"
 
     def formula(self, x: Array) -> Array:
         return 1.0 / x
@@ -135,6 +143,8 @@ class Reciprocal(Function):
 @dataclass(frozen=True)
 class Sin(Function):
     kind: ClassVar[str] = "sin"
+    onnx = "Sin"
+    tflite = "SIN"
 
     def formula(self, x: Array) -> Array:
         return np.sin(x)
@@ -143,6 +153,8 @@ class Sin(Function):
 @dataclass(frozen=True)
 class Cos(Function):
     kind: ClassVar[str] = "cos"
+    onnx = "Cos"
+    tflite = "COS"
 
     def formula(self, x: Array) -> Array:
         return np.cos(x)
@@ -151,6 +163,8 @@ class Cos(Function):
 @dataclass(frozen=True)
 class Tanh(Function):
     kind: ClassVar[str] = "tanh"
+    onnx = "Tanh"
+    tflite = "TANH"
     on_codes = OnCodes.RESCALES
     half = Half.WIDENED
     fixed_codes = (1 / 128, 0)
@@ -173,6 +187,7 @@ class Tanh(Function):
 @dataclass(frozen=True)
 class Erf(Function):
     kind: ClassVar[str] = "erf"
+    onnx = "Erf"
     half = Half.WIDENED
 
     def formula(self, x: Array) -> Array:
@@ -222,6 +237,7 @@ class Silu(Function):
 @dataclass(frozen=True)
 class Softplus(Function):
     kind: ClassVar[str] = "softplus"
+    onnx = "Softplus"
     half = Half.WIDENED
 
     def formula(self, x: Array) -> Array:
@@ -231,6 +247,8 @@ class Softplus(Function):
 @dataclass(frozen=True)
 class Abs(Function):
     kind: ClassVar[str] = "abs"
+    onnx = "Abs"
+    tflite = "ABS"
     arithmetic = Arithmetic.EXACT
     half = Half.YES
     dtypes: ClassVar[tuple[DType, ...]] = _SIGNED
@@ -245,6 +263,8 @@ class Abs(Function):
 @dataclass(frozen=True)
 class Neg(Function):
     kind: ClassVar[str] = "neg"
+    onnx = "Neg"
+    tflite = "NEG"
     arithmetic = Arithmetic.EXACT
     half = Half.YES
     dtypes: ClassVar[tuple[DType, ...]] = _SIGNED
@@ -260,6 +280,8 @@ class Neg(Function):
 @dataclass(frozen=True)
 class Sign(Function):
     kind: ClassVar[str] = "sign"
+    onnx = "Sign"
+    tflite = "SIGN"
     arithmetic = Arithmetic.EXACT
     dtypes: ClassVar[tuple[DType, ...]] = _SIGNED
 
@@ -270,6 +292,8 @@ class Sign(Function):
 @dataclass(frozen=True)
 class Floor(Function):
     kind: ClassVar[str] = "floor"
+    onnx = "Floor"
+    tflite = "FLOOR"
     arithmetic = Arithmetic.EXACT
 
     def formula(self, x: Array) -> Array:
@@ -279,6 +303,8 @@ class Floor(Function):
 @dataclass(frozen=True)
 class Ceil(Function):
     kind: ClassVar[str] = "ceil"
+    onnx = "Ceil"
+    tflite = "CEIL"
     arithmetic = Arithmetic.EXACT
 
     def formula(self, x: Array) -> Array:
@@ -290,6 +316,8 @@ class RoundEven(Function):
     """Halves to the even neighbor."""
 
     kind: ClassVar[str] = "round_even"
+    onnx = "Round"
+    tflite = "ROUND"
     arithmetic = Arithmetic.EXACT
 
     def formula(self, x: Array) -> Array:
@@ -313,6 +341,8 @@ class RoundBfloat16(Function):
 @dataclass(frozen=True)
 class Not(Function):
     kind: ClassVar[str] = "not"
+    onnx = "Not"
+    tflite = "LOGICAL_NOT"
     on_codes = OnCodes.NEVER
     dtypes: ClassVar[tuple[DType, ...]] = (DType.BOOL,)
 
@@ -338,6 +368,7 @@ class Clip(Function):
 @dataclass(frozen=True)
 class LeakyRelu(Function):
     kind: ClassVar[str] = "leaky_relu"
+    onnx = "LeakyRelu"
     on_codes = OnCodes.RESCALES
     half = Half.YES
     keeps_factors = True
@@ -370,6 +401,7 @@ class HardSigmoid(Function):
     """alpha · x + beta, clamped to [0, 1]."""
 
     kind: ClassVar[str] = "hard_sigmoid"
+    onnx = "HardSigmoid"
     on_codes = OnCodes.RESCALES
     half = Half.WIDENED
     recurrent = True

@@ -111,6 +111,7 @@ class Comparison(Binary):
 @dataclass(frozen=True)
 class Sub(Binary):
     kind: ClassVar[str] = "sub"
+    onnx = "Sub"
     on_codes = OnCodes.RESCALES
     half = Half.YES
     dtypes: ClassVar[tuple[DType, ...]] = _ARITHMETIC
@@ -127,6 +128,7 @@ class SquaredDifference(Binary):
     """(a - b)²"""
 
     kind: ClassVar[str] = "squared_difference"
+    tflite = "SQUARED_DIFFERENCE"
     on_codes = OnCodes.IF_WRITTEN
 
     def formula(self, a: Array, b: Array) -> Array:
@@ -141,6 +143,7 @@ class Div(Binary):
     """Integers: cut off towards zero; by zero gives 0."""
 
     kind: ClassVar[str] = "div"
+    onnx = "Div"
     cost_kind = "function"
     on_codes = OnCodes.IF_WRITTEN
     half = Half.WIDENED
@@ -163,6 +166,7 @@ class FloorDiv(Binary):
     """Cut off towards minus infinity; whole numbers by zero give 0."""
 
     kind: ClassVar[str] = "floor_div"
+    tflite = "FLOOR_DIV"
 
     def formula(self, a: Array, b: Array) -> Array:
         if a.dtype == np.float32:
@@ -191,6 +195,8 @@ class Pow(Binary):
     0."""
 
     kind: ClassVar[str] = "pow"
+    onnx = "Pow"
+    tflite = "POW"
     cost_kind = "function"
     dtypes: ClassVar[tuple[DType, ...]] = (DType.F32, DType.I32, DType.I64)
 
@@ -204,6 +210,7 @@ class Pow(Binary):
 @dataclass(frozen=True)
 class Maximum(Binary):
     kind: ClassVar[str] = "maximum"
+    onnx = "Max"
     arithmetic = Arithmetic.EXACT
     half = Half.YES
     dtypes: ClassVar[tuple[DType, ...]] = _ARITHMETIC
@@ -215,6 +222,7 @@ class Maximum(Binary):
 @dataclass(frozen=True)
 class Minimum(Binary):
     kind: ClassVar[str] = "minimum"
+    onnx = "Min"
     arithmetic = Arithmetic.EXACT
     half = Half.YES
     dtypes: ClassVar[tuple[DType, ...]] = _ARITHMETIC
@@ -228,6 +236,8 @@ class PRelu(Binary):
     """a above 0, a · b below."""
 
     kind: ClassVar[str] = "prelu"
+    onnx = "PRelu"
+    tflite = "PRELU"
     on_codes = OnCodes.RESCALES
     half = Half.YES
     keeps_factors = True
@@ -244,6 +254,8 @@ class PRelu(Binary):
 @dataclass(frozen=True)
 class Equal(Comparison):
     kind: ClassVar[str] = "equal"
+    onnx = "Equal"
+    tflite = "EQUAL"
     dtypes: ClassVar[tuple[DType, ...]] = ANY
 
     def formula(self, a: Array, b: Array) -> Array:
@@ -253,6 +265,8 @@ class Equal(Comparison):
 @dataclass(frozen=True)
 class Less(Comparison):
     kind: ClassVar[str] = "less"
+    onnx = "Less"
+    tflite = "LESS"
 
     def formula(self, a: Array, b: Array) -> Array:
         return np.less(a, b)
@@ -261,6 +275,8 @@ class Less(Comparison):
 @dataclass(frozen=True)
 class LessOrEqual(Comparison):
     kind: ClassVar[str] = "less_or_equal"
+    onnx = "LessOrEqual"
+    tflite = "LESS_EQUAL"
 
     def formula(self, a: Array, b: Array) -> Array:
         return np.less_equal(a, b)
@@ -269,6 +285,8 @@ class LessOrEqual(Comparison):
 @dataclass(frozen=True)
 class And(Binary):
     kind: ClassVar[str] = "and"
+    onnx = "And"
+    tflite = "LOGICAL_AND"
     dtypes: ClassVar[tuple[DType, ...]] = (DType.BOOL,)
 
     def formula(self, a: Array, b: Array) -> Array:
@@ -278,6 +296,8 @@ class And(Binary):
 @dataclass(frozen=True)
 class Or(Binary):
     kind: ClassVar[str] = "or"
+    onnx = "Or"
+    tflite = "LOGICAL_OR"
     dtypes: ClassVar[tuple[DType, ...]] = (DType.BOOL,)
 
     def formula(self, a: Array, b: Array) -> Array:
@@ -287,6 +307,7 @@ class Or(Binary):
 @dataclass(frozen=True)
 class BitwiseXor(Binary):
     kind: ClassVar[str] = "bitwise_xor"
+    tflite = "BITWISE_XOR"
     dtypes: ClassVar[tuple[DType, ...]] = WHOLE
 
     def formula(self, a: Array, b: Array) -> Array:
@@ -299,6 +320,7 @@ class RightShift(Binary):
     as one less than that width."""
 
     kind: ClassVar[str] = "right_shift"
+    tflite = "RIGHT_SHIFT"
     dtypes: ClassVar[tuple[DType, ...]] = WHOLE
 
     def formula(self, a: Array, b: Array) -> Array:
@@ -308,6 +330,8 @@ class RightShift(Binary):
 @dataclass(frozen=True)
 class Xor(Binary):
     kind: ClassVar[str] = "xor"
+    onnx = "Xor"
+    tflite = "NOT_EQUAL"
     dtypes: ClassVar[tuple[DType, ...]] = (DType.BOOL,)
 
     def formula(self, a: Array, b: Array) -> Array:
@@ -319,6 +343,8 @@ class Where(Operator):
     """ins: condition (bool), value where true, value where false."""
 
     kind: ClassVar[str] = "where"
+    onnx = "Where"
+    tflite = "SELECT_V2"
     elementwise = True
     arithmetic = Arithmetic.EXACT
     cost_kind = "simple"

@@ -17,6 +17,7 @@ __all__ = ["Acos", "Acosh", "Asin", "Asinh", "Atan", "Atan2", "Atanh", "Cosh", "
 @dataclass(frozen=True)
 class Tan(Function):
     kind: ClassVar[str] = "tan"
+    onnx = "Tan"
 
     def formula(self, x: Array) -> Array:
         return np.tan(x)
@@ -25,6 +26,7 @@ class Tan(Function):
 @dataclass(frozen=True)
 class Asin(Function):
     kind: ClassVar[str] = "asin"
+    onnx = "Asin"
 
     def formula(self, x: Array) -> Array:
         return np.arcsin(x)
@@ -33,6 +35,7 @@ class Asin(Function):
 @dataclass(frozen=True)
 class Acos(Function):
     kind: ClassVar[str] = "acos"
+    onnx = "Acos"
 
     def formula(self, x: Array) -> Array:
         return np.arccos(x)
@@ -41,6 +44,7 @@ class Acos(Function):
 @dataclass(frozen=True)
 class Atan(Function):
     kind: ClassVar[str] = "atan"
+    onnx = "Atan"
 
     def formula(self, x: Array) -> Array:
         return np.arctan(x)
@@ -51,6 +55,7 @@ class Atan2(Binary):
     """The angle of the point (b, a)."""
 
     kind: ClassVar[str] = "atan2"
+    tflite = "ATAN2"
     dtypes: ClassVar[tuple[DType, ...]] = (DType.F32,)
 
     def formula(self, a: Array, b: Array) -> Array:
@@ -60,6 +65,7 @@ class Atan2(Binary):
 @dataclass(frozen=True)
 class Sinh(Function):
     kind: ClassVar[str] = "sinh"
+    onnx = "Sinh"
 
     def formula(self, x: Array) -> Array:
         return np.sinh(x)
@@ -68,6 +74,7 @@ class Sinh(Function):
 @dataclass(frozen=True)
 class Cosh(Function):
     kind: ClassVar[str] = "cosh"
+    onnx = "Cosh"
 
     def formula(self, x: Array) -> Array:
         return np.cosh(x)
@@ -76,6 +83,7 @@ class Cosh(Function):
 @dataclass(frozen=True)
 class Asinh(Function):
     kind: ClassVar[str] = "asinh"
+    onnx = "Asinh"
 
     def formula(self, x: Array) -> Array:
         return np.arcsinh(x)
@@ -84,6 +92,7 @@ class Asinh(Function):
 @dataclass(frozen=True)
 class Acosh(Function):
     kind: ClassVar[str] = "acosh"
+    onnx = "Acosh"
 
     def formula(self, x: Array) -> Array:
         return np.arccosh(x)
@@ -92,6 +101,7 @@ class Acosh(Function):
 @dataclass(frozen=True)
 class Atanh(Function):
     kind: ClassVar[str] = "atanh"
+    onnx = "Atanh"
 
     def formula(self, x: Array) -> Array:
         return np.arctanh(x)
