@@ -11,22 +11,20 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Activation, Operator, ShapeError, Tensor
 
 Activate = Callable[[Tensor], Tensor]
-# Functions without parameters.
-_PLAIN: dict[str, Operator] = {
-    "relu": ops.Clamp(Activation.RELU),
-    "sigmoid": ops.Logistic(),
-    "softplus": ops.Softplus(),
-    "tanh": ops.Tanh(),
-}
+# Functions that are one operator, whose parameters are alpha and beta.
+_CLASSES: list[type[Operator]] = [
+    *(operator for operator in ops.every() if operator.recurrent and operator.onnx),
+    ops.LeakyRelu,
+    ops.Softplus,
+]
+_OPERATORS: dict[str, type[Operator]] = {operator.onnx.lower(): operator for operator in _CLASSES}
 # The defaults of alpha and beta, as far as a function has them.
 _DEFAULTS: dict[str, tuple[float, ...]] = {
     "affine": (1.0, 0.0),
     "elu": (1.0,),
-    "hardsigmoid": (0.2, 0.5),
-    "leakyrelu": (0.01,),
     "scaledtanh": (1.0, 1.0),
     "thresholdedrelu": (1.0,),
-}
+} | {name: tuple(vars(operator()).values()) for name, operator in _OPERATORS.items()}
 
 
 @dataclass(frozen=True)
@@ -40,11 +38,11 @@ class Chosen:
     @property
     def operator(self) -> Operator | None:
         """The one operator that does it without the clip, if there is one."""
-        if self.name == "hardsigmoid":
-            return ops.HardSigmoid(*self.values)
         if self.name == "affine" and self.values == (1.0, 0.0):
             return ops.Clamp(Activation.NONE)
-        return _PLAIN.get(self.name)
+        if self.name == "relu":
+            return ops.Clamp(Activation.RELU)
+        return _OPERATORS[self.name](*self.values) if self.name in _OPERATORS else None
 
     def emit(self, call: Call, x: Tensor) -> Tensor:
         if self.clip < math.inf:
@@ -73,8 +71,13 @@ def _values(name: str, alphas: Iterator[float], betas: Iterator[float]) -> tuple
     """Functions take alphas and betas from the attributes in turn, those that have any."""
     return tuple(
         next(given, default)
-        for given, default in zip((alphas, betas), _DEFAULTS.get(name, ()), strict=False)
+        for given, default in zip((alphas, betas), defaults_of(name), strict=False)
     )
+
+
+def defaults_of(name: str) -> tuple[float, ...]:
+    """Alpha and beta where the model gives none, as far as the function has them."""
+    return _DEFAULTS.get(name, ())
 
 
 def activation(call: Call, name: str, values: Sequence[float]) -> Activate:
@@ -96,16 +99,14 @@ def activation(call: Call, name: str, values: Sequence[float]) -> Activate:
             ops.Add(), scaled(x, values[0]), call.builder.floats(values[1])
         ),
         "elu": lambda x: call.emit(ops.Elu(values[0]), x),
-        "hardsigmoid": lambda x: call.emit(ops.HardSigmoid(*values), x),
-        "leakyrelu": lambda x: call.emit(ops.LeakyRelu(values[0]), x),
+        "relu": lambda x: call.emit(ops.Clamp(Activation.RELU), x),
         "scaledtanh": lambda x: scaled(call.emit(ops.Tanh(), scaled(x, values[1])), values[0]),
         "softsign": softsign,
         "thresholdedrelu": thresholded,
     }
-    if name in _PLAIN:
-        return lambda x: call.emit(_PLAIN[name], x)
+    if name in _OPERATORS:
+        return lambda x: call.emit(_OPERATORS[name](*values), x)
     if name not in composed:
-        raise ShapeError(
-            f"expected activations of {', '.join(sorted({*_PLAIN, *composed}))}, found {name:.40}"
-        )
+        known = ", ".join(sorted({*_OPERATORS, *composed}))
+        raise ShapeError(f"expected activations of {known}, found {name:.40}")
     return composed[name]

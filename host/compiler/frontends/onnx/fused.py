@@ -11,7 +11,7 @@ import numpy as np
 from edgekit.host.compiler.frontends.common.emitter import need_rank
 from edgekit.host.compiler.frontends.onnx import conv, product, reduce
 from edgekit.host.compiler.frontends.onnx import math as onnx_math
-from edgekit.host.compiler.frontends.onnx.activations import activation
+from edgekit.host.compiler.frontends.onnx.activations import activation, defaults_of
 from edgekit.host.compiler.frontends.onnx.call import Call
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Array, DType, ShapeError, Tensor
@@ -25,8 +25,7 @@ def _activated(call: Call, y: Tensor, values: tuple[float, ...]) -> Tensor:
         return y
     if name == "clip":
         return call.emit(ops.Clip(*(values if len(values) == 2 else (-math.inf, math.inf))), y)
-    defaults = {"leakyrelu": (0.01,), "hardsigmoid": (0.2, 0.5)}.get(name, ())
-    return activation(call, name, values or defaults)(y)
+    return activation(call, name, values or defaults_of(name))(y)
 
 
 def fused_conv(call: Call) -> Tensor:

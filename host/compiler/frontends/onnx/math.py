@@ -20,6 +20,17 @@ def function(op: Operator) -> Row:
     return lambda call: call.emit(op, call.x(0))
 
 
+def attributed(function: type[ops.Function]) -> Row:
+    """One operand; attributes have the names and defaults of the operator's parameters."""
+
+    def build(call: Call) -> Tensor:
+        defaults = vars(function())
+        values = {name: call.number(name, value) for name, value in defaults.items()}
+        return call.emit(function(**values), call.x(0))
+
+    return build
+
+
 def binary(op: Operator, swapped: bool = False) -> Row:
     """Two operands; `swapped`: the graph's operator takes them the other way round."""
 
@@ -140,10 +151,6 @@ def relu(call: Call) -> Tensor:
     return call.emit(ops.Maximum(), x, call.scalar(0, x))
 
 
-def leaky_relu(call: Call) -> Tensor:
-    return call.emit(ops.LeakyRelu(call.number("alpha", 0.01)), call.x(0))
-
-
 def prelu(call: Call) -> Tensor:
     x, slope = call.x(0), call.x(1)
     if len(slope.shape) == 1 and len(x.shape) > 1 and slope.shape[0] == x.shape[1] != x.shape[-1]:
@@ -169,15 +176,6 @@ def celu(call: Call) -> Tensor:
     positive = call.emit(ops.Clamp(Activation.RELU), call.x(0))
     below = call.emit(ops.Clip(-math.inf, 0.0), y)
     return call.emit(ops.Add(), positive, call.emit(ops.Mul(), below, call.builder.floats(alpha)))
-
-
-def hard_sigmoid(call: Call) -> Tensor:
-    op = ops.HardSigmoid(call.number("alpha", 0.2), call.number("beta", 0.5))
-    return call.emit(op, call.x(0))
-
-
-def hard_swish(call: Call) -> Tensor:
-    return call.emit(ops.HardSwish(), call.x(0))
 
 
 def mish(call: Call) -> Tensor:

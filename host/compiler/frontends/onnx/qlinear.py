@@ -195,7 +195,7 @@ QLINEAR: dict[str, Callable[[Call], Value | list[Tensor]]] = {
     "QLinearConcat": concat,
     "QLinearConv": convolution,
     "QLinearGlobalAveragePool": unary(pool.global_average_pool),
-    "QLinearLeakyRelu": unary(math.leaky_relu),
+    "QLinearLeakyRelu": unary(math.attributed(ops.LeakyRelu)),
     "QLinearMul": binary(ops.Mul()),
     "QLinearSigmoid": unary(math.function(ops.Logistic())),
     "QLinearSoftmax": softmax,
