@@ -1,9 +1,11 @@
 """Every operator of the graph: one file per family with attributes, shape rule, reference.
 
-Adding an operator: its class here, its importer row, its lowering, its kernel. What a family's
-`__all__` names is `ops.NAME` everywhere else.
+A class declares its traits (traits.py), which is all that most transforms know of it;
+docs/contributing.md lists the files that a new operator touches. What a family's `__all__` names is
+`ops.NAME` everywhere else.
 """
 
+from edgekit.host.compiler.ir.ops.activations import *
 from edgekit.host.compiler.ir.ops.bits import *
 from edgekit.host.compiler.ir.ops.boxes import *
 from edgekit.host.compiler.ir.ops.chain import *

@@ -14,7 +14,15 @@ from edgekit.host.compiler.ir.ops.operands import Binary
 from edgekit.host.compiler.ir.traits import OnCodes
 from edgekit.host.compiler.ir.types import Array, DType
 
-__all__ = ["BitwiseAnd", "BitwiseNot", "BitwiseOr", "LeftShift", "WholeSqrt"]
+__all__ = [
+    "BitwiseAnd",
+    "BitwiseNot",
+    "BitwiseOr",
+    "BitwiseXor",
+    "LeftShift",
+    "RightShift",
+    "WholeSqrt",
+]
 
 
 @dataclass(frozen=True)
@@ -56,6 +64,29 @@ class LeftShift(Binary):
         width = 8 * a.dtype.itemsize
         inside = (b >= 0) & (b < width)
         return np.where(inside, np.left_shift(a, np.where(inside, b, 0)), 0)
+
+
+@dataclass(frozen=True)
+class BitwiseXor(Binary):
+    kind: ClassVar[str] = "bitwise_xor"
+    tflite = "BITWISE_XOR"
+    dtypes: ClassVar[tuple[DType, ...]] = WHOLE
+
+    def formula(self, a: Array, b: Array) -> Array:
+        return np.bitwise_xor(a, b)
+
+
+@dataclass(frozen=True)
+class RightShift(Binary):
+    """a / 2^b, cut off towards minus infinity; b below 0 counts as 0, from the width of the type on
+    as one less than that width."""
+
+    kind: ClassVar[str] = "right_shift"
+    tflite = "RIGHT_SHIFT"
+    dtypes: ClassVar[tuple[DType, ...]] = WHOLE
+
+    def formula(self, a: Array, b: Array) -> Array:
+        return np.asarray(np.right_shift(a, np.clip(b, 0, 8 * a.dtype.itemsize - 1)))
 
 
 @dataclass(frozen=True)

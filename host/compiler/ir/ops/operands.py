@@ -25,7 +25,6 @@ from edgekit.host.compiler.ir.types import (
 __all__ = [
     "And",
     "Binary",
-    "BitwiseXor",
     "Comparison",
     "Convert",
     "Div",
@@ -39,7 +38,6 @@ __all__ = [
     "Or",
     "PRelu",
     "Pow",
-    "RightShift",
     "SquaredDifference",
     "Sub",
     "Where",
@@ -302,29 +300,6 @@ class Or(Binary):
 
     def formula(self, a: Array, b: Array) -> Array:
         return np.logical_or(a, b)
-
-
-@dataclass(frozen=True)
-class BitwiseXor(Binary):
-    kind: ClassVar[str] = "bitwise_xor"
-    tflite = "BITWISE_XOR"
-    dtypes: ClassVar[tuple[DType, ...]] = WHOLE
-
-    def formula(self, a: Array, b: Array) -> Array:
-        return np.bitwise_xor(a, b)
-
-
-@dataclass(frozen=True)
-class RightShift(Binary):
-    """a / 2^b, cut off towards minus infinity; b below 0 counts as 0, from the width of the type on
-    as one less than that width."""
-
-    kind: ClassVar[str] = "right_shift"
-    tflite = "RIGHT_SHIFT"
-    dtypes: ClassVar[tuple[DType, ...]] = WHOLE
-
-    def formula(self, a: Array, b: Array) -> Array:
-        return np.asarray(np.right_shift(a, np.clip(b, 0, 8 * a.dtype.itemsize - 1)))
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ import numpy as np
 from edgekit.host.compiler.ir.checks import need_dtype, need_positive, need_rank, need_shape
 from edgekit.host.compiler.ir.checks import operand as given
 from edgekit.host.compiler.ir.checks import optional as maybe
+from edgekit.host.compiler.ir.ops.activations import Tanh
 from edgekit.host.compiler.ir.ops.elementwise import Logistic
-from edgekit.host.compiler.ir.ops.functions import Tanh
 from edgekit.host.compiler.ir.sums import optional, required
 from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnCodes
 from edgekit.host.compiler.ir.types import Array, DType, Operator, Shape, ShapeError, Tensor

@@ -1,0 +1,154 @@
+"""Activations of networks: functions of one operand."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from edgekit.host.compiler.ir import interpolated
+from edgekit.host.compiler.ir import quantized_elementwise as coded
+from edgekit.host.compiler.ir.fixed_point import FRACTION_SCALE
+from edgekit.host.compiler.ir.ops.functions import Function, erf
+from edgekit.host.compiler.ir.traits import Arithmetic, Epilogue, Half, OnCodes
+from edgekit.host.compiler.ir.types import Array, DType, Tensor
+
+__all__ = [
+    "Elu",
+    "Gelu",
+    "GeluTanh",
+    "HardSigmoid",
+    "LeakyRelu",
+    "Silu",
+    "Softplus",
+    "Tanh",
+]
+
+
+@dataclass(frozen=True)
+class Tanh(Function):
+    kind: ClassVar[str] = "tanh"
+    onnx = "Tanh"
+    tflite = "TANH"
+    on_codes = OnCodes.RESCALES
+    half = Half.WIDENED
+    fixed_codes = (1 / 128, 0)
+    recurrent = True
+    epilogue_form = Epilogue.ON_ROWS
+
+    def formula(self, x: Array) -> Array:
+        return np.tanh(x)
+
+    def codes(self, x: Array, source: Tensor, out: Tensor) -> Array:
+        if out.dtype is DType.I16:
+            return interpolated.tanh(x, source)
+        return coded.by_real(self.formula, x, source, out)
+
+    def saturation(self) -> tuple[float, float]:
+        end = math.atanh(1 - FRACTION_SCALE)  # half a step from 1, as steps are of 1 / 128
+        return -end, end
+
+
+@dataclass(frozen=True)
+class Gelu(Function):
+    """x · Φ(x), exactly, not by tanh."""
+
+    kind: ClassVar[str] = "gelu"
+    arithmetic = Arithmetic.CANCELING
+    on_codes = OnCodes.RESCALES
+    half = Half.WIDENED
+    epilogue_form = Epilogue.ON_ROWS
+
+    def formula(self, x: Array) -> Array:
+        return 0.5 * x * (1.0 + erf(x / math.sqrt(2.0)))
+
+
+@dataclass(frozen=True)
+class GeluTanh(Function):
+    """The approximation of `Gelu` by tanh."""
+
+    kind: ClassVar[str] = "gelu_tanh"
+    arithmetic = Arithmetic.CANCELING
+    half = Half.WIDENED
+    epilogue_form = Epilogue.ON_ROWS
+
+    def formula(self, x: Array) -> Array:
+        return 0.5 * x * (1.0 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+@dataclass(frozen=True)
+class Silu(Function):
+    """x · σ(alpha · x); made by a pass."""
+
+    kind: ClassVar[str] = "silu"
+    half = Half.WIDENED
+    epilogue_form = Epilogue.ON_ROWS
+    alpha: float = 1.0
+
+    def formula(self, x: Array) -> Array:
+        return x / (1.0 + np.exp(-np.float64(np.float32(self.alpha)) * x))
+
+
+@dataclass(frozen=True)
+class Softplus(Function):
+    kind: ClassVar[str] = "softplus"
+    onnx = "Softplus"
+    half = Half.WIDENED
+
+    def formula(self, x: Array) -> Array:
+        return np.logaddexp(x, 0.0)
+
+
+@dataclass(frozen=True)
+class LeakyRelu(Function):
+    kind: ClassVar[str] = "leaky_relu"
+    onnx = "LeakyRelu"
+    on_codes = OnCodes.RESCALES
+    half = Half.YES
+    keeps_factors = True
+    epilogue_form = Epilogue.IN_REGISTERS
+    alpha: float = 0.01
+
+    def formula(self, x: Array) -> Array:
+        return np.where(x < 0, np.float32(self.alpha).astype(np.float64) * x, x)
+
+    def codes(self, x: Array, source: Tensor, out: Tensor) -> Array:
+        return coded.leaky_relu(self.alpha, x, source, out)
+
+
+@dataclass(frozen=True)
+class Elu(Function):
+    """scale · x above 0, scale · alpha · (e^x − 1) below: also SELU."""
+
+    kind: ClassVar[str] = "elu"
+    on_codes = OnCodes.RESCALES
+    half = Half.WIDENED
+    alpha: float = 1.0
+    scale: float = 1.0
+
+    def formula(self, x: Array) -> Array:
+        return self.scale * np.where(x > 0, x, self.alpha * np.expm1(np.minimum(x, 0.0)))
+
+
+@dataclass(frozen=True)
+class HardSigmoid(Function):
+    """alpha · x + beta, clamped to [0, 1]."""
+
+    kind: ClassVar[str] = "hard_sigmoid"
+    onnx = "HardSigmoid"
+    on_codes = OnCodes.RESCALES
+    half = Half.WIDENED
+    recurrent = True
+    epilogue_form = Epilogue.ON_ROWS
+    alpha: float = 0.2
+    beta: float = 0.5
+
+    def formula(self, x: Array) -> Array:
+        return np.clip(self.alpha * x + self.beta, 0.0, 1.0)
+
+    def saturation(self) -> tuple[float, float] | None:
+        if self.alpha <= 0:
+            return None
+        return -self.beta / self.alpha, (1 - self.beta) / self.alpha
