@@ -17,10 +17,10 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgekit.host.compiler.costs.model import CostModel
 from edgekit.host.compiler.driver import prepare
 from edgekit.host.compiler.lowering.nna.units import assign_units
 from edgekit.host.compiler.options import CompileOptions
-from edgekit.host.compiler.schedule.cost import CostModel
 from edgekit.host.compiler.schedule.schedule import schedule
 from edgekit.host.compiler.schedule.search import USUAL, Effort
 from edgekit.host.lab.zoo.models import open_zoo, zoo_options

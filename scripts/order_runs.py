@@ -43,13 +43,13 @@ from edgekit.device.runtime.agent.manifest import LIBRARY, WEIGHTS
 from edgekit.device.runtime.agent.model import Model
 from edgekit.device.runtime.dtypes import BY_NAME
 from edgekit.host.common.paths import cache_folder
+from edgekit.host.compiler.costs.model import CostModel
 from edgekit.host.compiler.driver import prepare, units_of
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Graph, Node, Tensor
 from edgekit.host.compiler.lowering.lower import lower
 from edgekit.host.compiler.lowering.plan import Plan
 from edgekit.host.compiler.options import CompileOptions
-from edgekit.host.compiler.schedule.cost import CostModel
 from edgekit.host.compiler.schedule.dag import dag_of
 from edgekit.host.compiler.schedule.orders import shuffled
 from edgekit.host.compiler.schedule.schedule import schedule

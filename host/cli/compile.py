@@ -144,8 +144,9 @@ def placement_text(spec: PlacementSpec) -> str:
     where = "" if spec.cluster == "all" else f" of {spec.cluster}"
     where += f" ({spec.core})" if spec.core else ""
     cost, alone, unit = duration(spec.cost_us / 1e3, spec.alone_us / 1e3)
-    why = f"{cost} {unit}" if spec.threads == 1 else f"{cost} {unit}, {alone} on one"
-    return f"{threads_text(spec.threads)}{where}: by price {why}"
+    why = f"{cost} {unit} by the cost model"
+    why += "" if spec.threads == 1 else f", {alone} {unit} on one"
+    return f"{threads_text(spec.threads)}{where}: {why}"
 
 
 def threads_text(count: int) -> str:

@@ -66,8 +66,8 @@ def tune_cost(
     """Calibrate the cost model by operators measured on a board."""
     from edgekit.host.cli.estimated import estimated_document, sentence_of
     from edgekit.host.cli.output import emit
-    from edgekit.host.compiler.schedule.calibration import save_calibration
-    from edgekit.host.compiler.schedule.cost import CostModel
+    from edgekit.host.compiler.costs.calibration import save_calibration
+    from edgekit.host.compiler.costs.model import CostModel
     from edgekit.host.deploy.api import connect
     from edgekit.host.lab.tune.cost import accuracy, accuracy_elsewhere, calibrate
     from edgekit.kb.targets.board import load_board

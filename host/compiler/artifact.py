@@ -28,10 +28,10 @@ class Golden:
 @dataclass(frozen=True, eq=False)
 class Artifact:
     """A compiled model before it is bundled. `description` is ek_describe's JSON, parsed;
-    `explain` is what `compile --explain` writes (schema edgekit.explain/1), `notes` what the
+    `explain` is what `compile --explain` writes (schema edgekit.explain/2), `notes` what the
     importer decided and a user may want otherwise; `placements` on how many threads it is
-    fastest, by price; `extras` the CPU features that it needs beside those of the profile; `loss`
-    what fewer bits cost its outputs beside f32."""
+    fastest by the cost model; `extras` the CPU features that it needs beside those of the profile;
+    `loss` what fewer bits cost its outputs beside f32."""
 
     model_name: str
     model_sha256: str

@@ -26,7 +26,7 @@ from edgekit.host.compiler.lowering.groups import choices_of
 from edgekit.host.compiler.lowering.plan import Kernel, Plan
 from edgekit.host.compiler.options import DEFAULT_OPTIONS, CompileOptions, Shapes
 from edgekit.host.compiler.pipeline import PreparedGraph, Target, run_pipeline
-from edgekit.host.compiler.placement import check_placement, explained, placements
+from edgekit.host.compiler.placement import check_placement, explained, operator_costs, placements
 from edgekit.host.compiler.tables.gemm import table_of
 from edgekit.host.compiler.toolchain.kernels import features_unit
 from edgekit.host.compiler.toolchain.zig import Toolchain, Unit, kernels_folder
@@ -166,6 +166,7 @@ def build_graph(
             made.counts,
             made.origin,
             made.limit,
+            operator_costs(scheduled, plan, board, placed),
             explained(placed),
             made.splits,
         ),

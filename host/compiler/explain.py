@@ -9,13 +9,13 @@ from typing import Any
 
 from edgekit.device.runtime.arrays.nna_account import totals
 from edgekit.host.compiler.artifact import Artifact
+from edgekit.host.compiler.costs.work import multiply_adds, work_of
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.nna import is_layer, misfit
 from edgekit.host.compiler.ir.types import DType, Graph, Node
 from edgekit.host.compiler.lowering.nna.units import NNA
 from edgekit.host.compiler.lowering.plan import Plan
 from edgekit.host.compiler.schedule.types import Schedule
-from edgekit.host.compiler.schedule.work import multiply_adds, work_of
 from edgekit.host.compiler.toolchain.nna_account import account_of_node
 from edgekit.host.compiler.transforms.passes.pipeline import PassCount
 from edgekit.host.compiler.transforms.passes.thresholds import Fitted
@@ -32,11 +32,13 @@ def explain(
     counts: Sequence[PassCount],
     origin: Mapping[str, str],
     limit: int | None,
+    costs: Mapping[str, float],
     placements: Sequence[Mapping[str, object]] = (),
     splits: Mapping[str, Fitted] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """JSON-able, schema edgekit.explain/1; the schedule is what was lowered.
+    """JSON-able, schema edgekit.explain/2; the schedule is what was lowered.
 
+    `costs`: microseconds of each operator, which add up to what `placements` say of one thread;
     `origin`: the operator that each part of a split one comes from; `limit`: bytes of memory;
     `splits`: what operators take apart that were fitted to samples.
     """
@@ -47,7 +49,7 @@ def explain(
     for node in graph.nodes:
         step = steps.get(node.name)
         names = {t for t in (*node.inputs, *node.outputs) if t is not None}
-        work = work_of(graph, node, 1)  # of every element, none of padding
+        work = work_of(graph, node, 1)  # every element, no padding
         operators.append(
             {
                 "name": node.name,
@@ -67,7 +69,7 @@ def explain(
                 "bytes": sum(tensors[t].bytes for t in names),
                 "constant_bytes": int(work.amounts.loaded),
                 "multiply_adds": multiply_adds(graph, node),
-                "cost_us": schedule.costs[node.name],
+                "cost_us": round(costs[node.name], 3),
                 "start_us": schedule.times[node.name][0],
             }
         )
@@ -79,7 +81,7 @@ def explain(
         if t is not None and t in producer
     ]
     return {
-        "schema": "edgekit.explain/1",
+        "schema": "edgekit.explain/2",
         "model": graph.name,
         "board": board.name,
         "operators": operators,
@@ -120,14 +122,14 @@ def _not_on_nna(graph: Graph, node: Node, schedule: Schedule, board: BoardProfil
 
 def _outliers(node: Node, fitted: Fitted | None) -> dict[str, Any] | None:
     """What a product takes apart: channels in the mean of a sample, the relative error of its
-    outputs there, and its price, of the split taken and of those tried; only the threshold where no
+    outputs there, and its cost, of the split taken and of those tried; only the threshold where no
     samples told."""
     if not isinstance(node.op, ops.OutlierFullyConnected):
         return None
     if fitted is None:
         return {"threshold": node.op.threshold, "chosen": None, "tried": []}
     tried = [
-        {"channels": each.outliers, "error": each.error**0.5, "price_us": each.price}
+        {"channels": each.outliers, "error": each.error**0.5, "cost_us": each.cost}
         for each in fitted.tried
     ]
     return {
@@ -191,7 +193,8 @@ def _method(made: Compiled | None) -> dict[str, Any]:
         "why": choice.why,
         "row": row and {**asdict(row.shape), "source": row.source, "ratio": row.ratio},
         "runner_up": _other(choice.runner_up),
-        "form": form and {"name": form.name, **asdict(form.shape), "price": round(choice.price, 3)},
+        "form": form
+        and {"name": form.name, **asdict(form.shape), "vector_operations": round(choice.cost, 3)},
         "default": _other(choice.default),
         "members": [{"kernel": m.kernel, **_method(m)} for m in made.members],
     }
@@ -203,5 +206,5 @@ def _other(beside: RunnerUp | None) -> dict[str, Any] | None:
     return {
         "method": asdict(beside.method),
         "band_rows": beside.band_rows,
-        "price": round(beside.price, 3),
+        "relative_cost": round(beside.cost, 3),
     }

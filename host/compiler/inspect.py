@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from edgekit.host.compiler.costs.work import multiply_adds
 from edgekit.host.compiler.driver import check_memory, prepare_graph
 from edgekit.host.compiler.fit import plan_of
 from edgekit.host.compiler.frontends import import_model, outline_model
@@ -20,7 +21,6 @@ from edgekit.host.compiler.frontends.common.outline import Outline, Slot
 from edgekit.host.compiler.frontends.common.refusal import Unsupported, advice, unsupported
 from edgekit.host.compiler.ir.types import Graph, Shape, Tensor
 from edgekit.host.compiler.options import CompileOptions
-from edgekit.host.compiler.schedule.work import multiply_adds
 from edgekit.host.errors import InputError
 from edgekit.kb.targets.board import BoardProfile
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from edgekit.device.runtime.agent.specs import LossSpec
 from edgekit.host.compiler.artifact import Golden
+from edgekit.host.compiler.costs.model import CostModel
 from edgekit.host.compiler.fit import fit
 from edgekit.host.compiler.golden.half import half_loss, overflows, sample_note
 from edgekit.host.compiler.golden.vectors import golden_of
@@ -18,8 +19,7 @@ from edgekit.host.compiler.lowering.conv.stems import with_stems
 from edgekit.host.compiler.lowering.gemm.packed import with_views
 from edgekit.host.compiler.lowering.groups import Group, Groups
 from edgekit.host.compiler.options import CompileOptions
-from edgekit.host.compiler.schedule.cost import CostModel
-from edgekit.host.compiler.transforms.passes.calibrate import Price, calibrate
+from edgekit.host.compiler.transforms.passes.calibrate import Cost, calibrate
 from edgekit.host.compiler.transforms.passes.compress import compress_weights
 from edgekit.host.compiler.transforms.passes.half import to_half
 from edgekit.host.compiler.transforms.passes.mixed import mixed, mixed_note
@@ -124,17 +124,17 @@ def _fitted(
 ) -> tuple[Graph, tuple[str, ...], Mapping[str, Fitted]]:
     """`coded` fitted to the samples `shown`, with some weights of 8 bits if a target asks for them,
     a note on these, and what its products take apart."""
-    options, price = target.options, _price(target.board)
+    options, cost = target.options, _cost(target.board)
     bits = options.weights
     assert bits is not None
     if options.min_cosine is None:
-        graph, splits = calibrate(floats, coded, bits, shown, price)
+        graph, splits = calibrate(floats, coded, bits, shown, cost)
         return graph, (), splits
     tried = []
 
     def fit(eight: frozenset[str]) -> Graph:
         made = compress_weights(floats, bits, options.group_size, eight)
-        tried.append(calibrate(floats, made, bits, shown, price, eight, accurate=True))
+        tried.append(calibrate(floats, made, bits, shown, cost, eight, accurate=True))
         return tried[-1][0]
 
     made = mixed(floats, coded, fit, shown, held_out, options.min_cosine)
@@ -142,7 +142,7 @@ def _fitted(
     return made.graph, (mixed_note(made, options.min_cosine),), splits
 
 
-def _price(board: BoardProfile) -> Price:
+def _cost(board: BoardProfile) -> Cost:
     """The cost model's, of a node alone."""
     model = CostModel.of(board)
     return lambda tensors, node: model.cost(Graph("", tensors, (node,), (), ()), node)

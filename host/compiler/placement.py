@@ -1,6 +1,6 @@
-"""How many threads a model runs on, and on which cluster of a board: by price, before it ran.
+"""How many threads a model runs on, and on which cluster of a board, by the cost model.
 
-The price of an operator is the cost model's. On several threads it is divided as its kernel can
+The cost of an operator is the cost model's. On several threads it is divided as its kernel can
 divide it: into as many pieces as its calls have, shared as the pool shares them; what does not
 divide stays. Nor does the time in which memory brings what caches have no room for, beyond what all
 cores together can read. Each call that is shared costs a hand-over, a flag that goes to the
@@ -15,24 +15,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from edgekit.device.runtime.agent.specs import BESIDE, PlacementSpec
+from edgekit.host.compiler.costs.memory import Memory
+from edgekit.host.compiler.costs.model import CostModel
 from edgekit.host.compiler.lowering.plan import Call, Loop, Plan, Step
-from edgekit.host.compiler.schedule.cost import CostModel
 from edgekit.host.compiler.schedule.types import Schedule
 from edgekit.host.errors import InputError
 from edgekit.kb.costs.sharing import (
     ALONE_WEIGHT,
-    FAR_PART,
     HANDOVER_CYCLES,
     INSIDE,
     LATE_US,
     PIECES,
     WORTH,
-    reached,
 )
 from edgekit.kb.targets.board import BoardProfile
 from edgekit.kb.targets.clusters import BoardCluster, cluster_named, clusters_of
-
-_ASSUMED_MHZ = 1000.0  # the clock of a core of which profiles tell no speed
 
 
 @dataclass(frozen=True)
@@ -43,22 +40,6 @@ class _Work:
     us: float
     calls: tuple[tuple[int, int], ...]
     far: float
-
-
-@dataclass(frozen=True)
-class _Memory:
-    """What caches have no room for: the part of a model's constants and tensors, and the bytes in a
-    microsecond that memory gives one core, and all; nothing is known where these are 0. A byte of
-    tensors, half of which are written, takes as long as `tensors` bytes that are read."""
-
-    beyond: float = 0.0
-    own: float = 0.0
-    shared: float = 0.0
-    tensors: float = 1.0
-
-    def us(self, far: float, threads: int = 1) -> float:
-        """The microseconds of so many bytes."""
-        return far / min(threads * self.own, self.shared) if self.own else 0.0
 
 
 def placements(
@@ -134,6 +115,20 @@ def explained(specs: Iterable[PlacementSpec]) -> list[dict[str, object]]:
     return [asdict(spec) for spec in specs]
 
 
+def operator_costs(
+    schedule: Schedule, plan: Plan, board: BoardProfile, specs: Sequence[PlacementSpec]
+) -> dict[str, float]:
+    """Microseconds of each operator on one core of the cluster that a release runs on, the first of
+    `specs`, which are of one thread together; without a cluster of its own on the unit that it is
+    scheduled on. 0 where nothing is called."""
+    called = {step.name for step in plan.lowered.steps}
+    costs = {name: us if name in called else 0.0 for name, us in schedule.costs.items()}
+    cluster = next((c for c in clusters_of(board) if specs and c.name == specs[0].cluster), None)
+    if cluster is None:
+        return costs
+    return costs | {n: work.us for n, work in _works(schedule, plan, board, cluster).items()}
+
+
 def _best(
     schedule: Schedule,
     plan: Plan,
@@ -143,10 +138,11 @@ def _best(
 ) -> PlacementSpec:
     """With so many threads, or the least number that more of them beat by little."""
     model = CostModel.of(board)
-    memory = _memory(plan, cluster)
-    works = _works(schedule, plan, model, cluster, memory)
-    unit = model.units.get(cluster.unit) or next(iter(model.units.values()))
-    handover = HANDOVER_CYCLES / _clock(cluster)
+    works = _works(schedule, plan, board, cluster).values()
+    name = _unit_of(model, cluster)
+    unit, core = model.units[name], model.core(name)
+    handover = HANDOVER_CYCLES / (core.clock_mhz if core else unit.clock_mhz)
+    memory = model.memory_of(schedule.graph, name)
     costs = {
         count: _whole(works, count, handover, unit.wake_us, memory)
         for count in range(1, cluster.cores + 1)
@@ -160,37 +156,28 @@ def _best(
     )
 
 
-def _clock(cluster: BoardCluster) -> float:
-    return cluster.timing.clock_mhz if cluster.timing else _ASSUMED_MHZ
-
-
-def _scale(model: CostModel, cluster: BoardCluster) -> float:
-    """What the cost model's microseconds are multiplied by: where it was told no speed of a core,
-    they are of a core of 1 GHz that does a vector operation a cycle."""
-    if model.measured or any(unit.name == cluster.unit for unit in model.board.compute):
-        return 1.0
-    core = cluster.timing.core if cluster.timing else model.board.core.rpartition("-")[2]
-    return _ASSUMED_MHZ / _clock(cluster) / reached(core, model.board.in_order)
+def _unit_of(model: CostModel, cluster: BoardCluster) -> str:
+    """The name of a unit like the cores of a cluster."""
+    return cluster.unit if cluster.unit in model.units else next(iter(model.units))
 
 
 def _works(
-    schedule: Schedule, plan: Plan, model: CostModel, cluster: BoardCluster, memory: _Memory
-) -> list[_Work]:
+    schedule: Schedule, plan: Plan, board: BoardProfile, cluster: BoardCluster
+) -> dict[str, _Work]:
+    """What the operators that are called take on a cluster, by name."""
     steps: Mapping[str, Step] = {step.name: step for step in plan.lowered.steps}
-    name = cluster.unit if cluster.unit in model.units else next(iter(model.units))
-    scale, works = _scale(model, cluster), []
+    model, works = CostModel.of(board), {}
+    name = _unit_of(model, cluster)
+    memory = model.memory_of(schedule.graph, name)
     for node in schedule.graph.nodes:
         step = steps.get(node.name)
         if step is None:
             continue
-        work = model.work(schedule.graph, node)
-        us = model.cost_of(work, name)
+        us = model.cost(schedule.graph, node, name)
         if us == float("inf"):  # an accelerator's, which no thread shares
             us = schedule.costs[node.name]
-        tensors = FAR_PART * memory.tensors * work.amounts.moved
-        far = memory.beyond * (work.amounts.loaded + tensors)
-        us = max(us * scale, memory.us(far))
-        works.append(_Work(us, tuple(_calls(step.calls)), far))
+        far = memory.far(model.work(schedule.graph, node).amounts)
+        works[node.name] = _Work(us, tuple(_calls(step.calls)), far)
     return works
 
 
@@ -207,7 +194,7 @@ def _calls(calls: Iterable[Call | Loop], times: int = 1) -> Iterable[tuple[int, 
 
 
 def _whole(
-    works: Iterable[_Work], threads: int, handover: float, wake: float, memory: _Memory
+    works: Iterable[_Work], threads: int, handover: float, wake: float, memory: Memory
 ) -> float:
     """Microseconds of an inference."""
     each = list(works)
@@ -219,7 +206,7 @@ def _whole(
     return early * alone + (1 - early) * shared + wake * (threads - 1)
 
 
-def _shared(work: _Work, threads: int, handover: float, memory: _Memory) -> float:
+def _shared(work: _Work, threads: int, handover: float, memory: Memory) -> float:
     calls = [(pieces, times) for pieces, times in work.calls if times]
     flags = sum(times for pieces, times in calls if pieces)
     if not flags:
@@ -236,14 +223,3 @@ def _part(pieces: int, threads: int) -> float:
         return 1.0
     count = min(pieces, threads * PIECES)
     return -(-count // threads) / count
-
-
-def _memory(plan: Plan, cluster: BoardCluster) -> _Memory:
-    if cluster.timing is None:
-        return _Memory()
-    core = cluster.timing.timed()
-    last = core.l3.bytes if core.l3 else core.l2.bytes
-    bytes_used = len(plan.lowered.weights) + plan.memory.arena_bytes
-    beyond = 1 - last / bytes_used if bytes_used > last else 0.0
-    own, shared, write = core.dram.core_gb_s, core.dram.gb_s, core.dram.write_gb_s
-    return _Memory(beyond, own * 1e3, shared * 1e3, (1 + shared / write) / 2 if write else 1.0)

@@ -58,7 +58,7 @@ def _usual_band(board: BoardProfile) -> int:
     return 2 if board.in_order else 4
 
 
-def price_of_memory(
+def cost_of_memory(
     at_once: int, rows: Rows, panels: int, weight_bytes: int, board: BoardProfile
 ) -> float:
     """What it costs to wait for the operands of a product, walked with so many rows `at_once` (0:
@@ -83,7 +83,7 @@ def shares_weights(weight_bytes: int, row_bytes: int, threads: int) -> bool:
     return weight_bytes * (threads - 1) >= 2 * threads * row_bytes > 0
 
 
-def price_of_weights(weight_bytes: int, board: BoardProfile, threads: int) -> float:
+def cost_of_weights(weight_bytes: int, board: BoardProfile, threads: int) -> float:
     """What threads that share a product wait for its weights, in multiply-adds of vectors, all
     threads' together: as long as memory takes for all of them, where they fill so much of the last
     cache that other layers' drive them out. 0 on one thread, whose products hide that, and where

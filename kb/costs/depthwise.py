@@ -14,14 +14,14 @@ def lines_of(rows: int, window: tuple[int, int], stride: tuple[int, int]) -> int
     return (rows - 1) * stride[0] + window[0]
 
 
-def price_of_rows(
+def cost_of_rows(
     y: tuple[int, int, int],
     window: tuple[int, int],
     stride: tuple[int, int],
     rows: int,
     threads: int,
 ) -> float:
-    """The price of a block of channels of y (images, rows, columns), `rows` at once, in
+    """The cost of a block of channels of y (images, rows, columns), `rows` at once, in
     multiply-adds; a load is half of one. A row that is left is made alone. Threads share what is
     made at once.
 

@@ -4,7 +4,7 @@ the same rule on a board, gets each as a macro RULE_<NAME>."""
 from __future__ import annotations
 
 LARGEST = 1 << 28  # sizes above are taken for this: costs then fit 64 bits in C
-LONG_VECTORS = 16  # lanes from which prices were fitted to times
+LONG_VECTORS = 16  # lanes from which costs were fitted to times
 WIDE_VECTORS = 8  # lanes from which passes over B in place were measured
 REGISTERS = 32  # vectors, where that was measured
 PAGE = 4096  # bytes; rows this far apart share one set of L1

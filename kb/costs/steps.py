@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from edgekit.kb.targets.isa import Tile
 
-VECTORS = 32  # registers that these prices are for
+VECTORS = 32  # registers that these costs are for
 
 
-def price_of_parts(tile: Tile, panels: list[int], m: int, in_order: bool) -> float:
-    """The price of all tiles of rows by all panels, for each k. Rows that are left are made in
+def cost_of_parts(tile: Tile, panels: list[int], m: int, in_order: bool) -> float:
+    """The cost of all tiles of rows by all panels, for each k. Rows that are left are made in
     powers of two (`edge` in conv/panels.h)."""
     step = _step_ahead if in_order else _step_behind_products
     heights = [tile.mr] * (m // tile.mr) + [h for h in (8, 4, 2, 1) if m % tile.mr & h]
@@ -20,7 +20,7 @@ def _step_behind_products(rows: int, vectors: int) -> float:
     """Where loads hide behind products, on an A76: fitted to the choice between 8 x 8 and 6 x 12
     for 144 products by board time, which takes 1.003 of the better one's time. A tile of 6 x 3
     counts as on other cores. Not of an A72 or A57, where the walk's effect on the cache decides:
-    prices that gain 2 % on products alone lose 5 % of visual wake words there. Where rows beside
+    costs that gain 2 % on products alone lose 5 % of visual wake words there. Where rows beside
     sums find no register, 1.09 (8 x 12) to 1.22 (12 x 8) of others' time on four threads."""
     if rows * vectors + rows >= VECTORS:
         return 1.45 * rows * vectors

@@ -27,7 +27,7 @@ from edgekit.kb.costs.rule import (
 )
 from edgekit.kb.features import GemmShape, Packed
 from edgekit.kb.targets.board import BoardProfile, caches_of
-from edgekit.kb.targets.isa import BYTES, Prices, TileKind
+from edgekit.kb.targets.isa import BYTES, TileCosts, TileKind
 
 Kind = TileKind
 
@@ -40,21 +40,21 @@ def tile_cost(
     dtype: str = "f32",
     packed: Packed = "none",
 ) -> int:
-    """What a tile of mr x nr takes of a product without sizes of 0, by the prices of the board: per
+    """What a tile of mr x nr takes of a product without sizes of 0, by the costs of the board: per
     k of f32 and per four of k of bytes."""
-    prices = prices_of(board, dtype, kind_of(board, (mr, nr), shape, dtype))
-    return cost_by(prices, board, (mr, nr), shape, dtype, packed)
+    costs = tile_costs_of(board, dtype, kind_of(board, (mr, nr), shape, dtype))
+    return cost_by(costs, board, (mr, nr), shape, dtype, packed)
 
 
 def cost_by(
-    prices: Prices,
+    costs: TileCosts,
     board: BoardProfile,
     tile: tuple[int, int],
     shape: GemmShape,
     dtype: str,
     packed: Packed,
 ) -> int:
-    """`tile_cost` by any prices. Panels are of equal width, so that none is narrow."""
+    """`tile_cost` by any costs. Panels are of equal width, so that none is narrow."""
     vl, size, (mr, nr) = board.isa.vl, BYTES[dtype], tile
     transposed = nr % vl != 0
     depth = shape.k if dtype == "f32" else parts(shape.k, GROUP)
@@ -64,7 +64,7 @@ def cost_by(
         height = SMALL_K_ROWS
     vectors = parts(across, vl)
     rows, panels = parts(lines, height), parts(vectors, width // vl)
-    products = max(lines * vectors, prices.wide * rows * panels)
+    products = max(lines * vectors, costs.wide * rows * panels)
     amx = kind_of(board, tile, shape, dtype) == "amx"
     if amx:
         each = parts(lines, rows)
@@ -73,22 +73,22 @@ def cost_by(
     elif packed == "a" and not transposed:
         products -= _saved_by_one_column(mr, nr // vl, vl, shape.m, shape.n)
     far = rows > 1 and shape.k * width * size > board.l1d_bytes // 2
-    loads = prices.line * panels * lines + (prices.vector + prices.far * far) * rows * vectors
+    loads = costs.line * panels * lines + (costs.vector + costs.far * far) * rows * vectors
     nv = parts(vectors, panels)
     spilled = (parts(lines, rows) + 1) * nv >= REGISTERS
-    stores = (prices.tile + prices.spilled * spilled) * rows * panels
+    stores = (costs.tile + costs.spilled * spilled) * rows * panels
     paged = not transposed and shape.n * SUM_BYTES % PAGE == 0
-    stores += (prices.segment + prices.paged * paged) * panels * lines
-    stores += prices.stored * lines * vectors + prices.element * lines * across + prices.start
-    stores += prices.partial * lines if across % vl else 0
-    cost = prices.product * products + loads + stores // depth
+    stores += (costs.segment + costs.paged * paged) * panels * lines
+    stores += costs.stored * lines * vectors + costs.element * lines * across + costs.start
+    stores += costs.partial * lines if across % vl else 0
+    cost = costs.product * products + loads + stores // depth
     if packed != "b":
-        cost += _cost_of_b(prices, board, tile, shape, dtype)
-    return cost if amx or packed == "a" else cost + _cost_of_a(prices, vl, tile, shape, dtype)
+        cost += _cost_of_b(costs, board, tile, shape, dtype)
+    return cost if amx or packed == "a" else cost + _cost_of_a(costs, vl, tile, shape, dtype)
 
 
 def _cost_of_b(
-    prices: Prices, board: BoardProfile, tile: tuple[int, int], shape: GemmShape, dtype: str
+    costs: TileCosts, board: BoardProfile, tile: tuple[int, int], shape: GemmShape, dtype: str
 ) -> int:
     """What a B takes that was not packed beforehand: turning bytes into groups, or the first 4
     passes over floats in place, if vectors have 8 lanes or more, k >= 32, n >= 64, and B fits L3.
@@ -103,15 +103,15 @@ def _cost_of_b(
         if copies_panels(board, tile, shape, dtype, packed="none"):
             return 0
         passes = min(parts(shape.m, mr), FEW_PASSES)
-        return prices.passing * passes * vectors if _passes_count(shape) else 0
+        return costs.passing * passes * vectors if _passes_count(shape) else 0
     if transposed:
-        return prices.group * vectors + prices.panel * parts(vectors, TRANSPOSED_AT_ONCE)
+        return costs.group * vectors + costs.panel * parts(vectors, TRANSPOSED_AT_ONCE)
     panels = parts(shape.n, nr)
     nv = parts(vectors, panels)
-    crossing = prices.crossing if panels > 1 and nv * vl % LINE else 0
-    of_panel = prices.panel * parts(nv, TRANSPOSED_AT_ONCE) + crossing
+    crossing = costs.crossing if panels > 1 and nv * vl % LINE else 0
+    of_panel = costs.panel * parts(nv, TRANSPOSED_AT_ONCE) + crossing
     alone = vectors == 1 and board.isa.columns.vector_rows(dtype) > 0
-    return prices.group * (ALONE if alone else vectors) + of_panel * panels
+    return costs.group * (ALONE if alone else vectors) + of_panel * panels
 
 
 def may_be_transposed(board: BoardProfile, shape: GemmShape, dtype: str, packed: Packed) -> bool:
@@ -164,12 +164,14 @@ def _is_small_k(
     return floats and shape.k <= SMALL_K and (shape.k + 1) * (nr // vl) + 1 <= REGISTERS
 
 
-def _cost_of_a(prices: Prices, vl: int, tile: tuple[int, int], shape: GemmShape, dtype: str) -> int:
+def _cost_of_a(
+    costs: TileCosts, vl: int, tile: tuple[int, int], shape: GemmShape, dtype: str
+) -> int:
     """What an A takes that was not packed beforehand: for a transposed tile, packing it; else, with
     long vectors, rows in place that share a set of L1, and pointers to rows of bytes."""
     mr, nr = tile
     if nr % vl:
-        return prices.packing * round_up(shape.m, vl)
+        return costs.packing * round_up(shape.m, vl)
     if vl < LONG_VECTORS:
         return 0
     slow = _sharing_sets(mr, shape.m, shape.k * BYTES[dtype])
@@ -178,10 +180,10 @@ def _cost_of_a(prices: Prices, vl: int, tile: tuple[int, int], shape: GemmShape,
     return 4 * slow * parts(shape.n, nr)
 
 
-def prices_of(board: BoardProfile, dtype: str, kind: Kind) -> Prices:
+def tile_costs_of(board: BoardProfile, dtype: str, kind: Kind) -> TileCosts:
     """What goes into tiles of a kind on a board that has them."""
-    prices = board.isa.prices.f32 if dtype == "f32" else board.isa.prices.i8
-    found: Prices = getattr(prices, kind)
+    costs = board.isa.costs.f32 if dtype == "f32" else board.isa.costs.i8
+    found: TileCosts = getattr(costs, kind)
     return found
 
 

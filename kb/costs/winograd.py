@@ -39,7 +39,7 @@ class Transformed:
         """Of one tile."""
         return POINTS * (self.c * self.oc / self.vl * 1.3 + self.oc)
 
-    def price(self, threads: int = 1) -> float:
+    def cost(self, threads: int = 1) -> float:
         """On several threads, of all as if each did what the busiest one does."""
         if threads > 1:
             return threads * self._busiest(self.parts(threads), threads)
@@ -54,7 +54,7 @@ class Transformed:
         return min(range(1, self.panels + 1), key=lambda n: (self._busiest(n, threads), n))
 
     def _busiest(self, parts: int, threads: int) -> float:
-        """The price of what the thread does that has most, with so many parts."""
+        """The cost of what the thread does that has most, with so many parts."""
         rows = min(self.tile.mr, self.tiles)
         tasks = math.ceil(self.groups * parts / threads)
         panels = min(tasks * math.ceil(self.panels / parts) / self.panels, tasks)

@@ -20,7 +20,7 @@ from edgekit.kb.tables.operators import (
 from edgekit.kb.targets.board import BoardProfile
 from edgekit.kb.targets.isa import Isa
 
-# Times the least price that the method of a row may cost on another product: of 350 pairs of
+# Times the least cost that the method of a row may cost on another product: of 350 pairs of
 # products, measured with a method that gained on the first, it took 0.97 of the default's time on
 # the second up to there, 0.99 to 1.14 beyond, and was slower on two of three.
 _RELAXES = 1.05
@@ -28,18 +28,18 @@ _RELAXES = 1.05
 
 @dataclass(frozen=True)
 class RunnerUp:
-    """Another method, its price in prices of the one that was taken, and the rows of its bands, 0
+    """Another method, its cost in costs of the one that was taken, and the rows of its bands, 0
     where it has none."""
 
     method: OperatorMethod
-    price: float
+    cost: float
     band_rows: int = 0
 
 
 @dataclass(frozen=True)
 class Choice:
     """A rule, a sentence why, the row of a table if it was one, what else there was, the form of
-    what was chosen for, the price of what was chosen, and what it would be without a row of
+    what was chosen for, the cost of what was chosen, and what it would be without a row of
     operators."""
 
     rule: str  # exact, relaxed:FEATURE, analytic, layouts, or only: there is no other
@@ -47,7 +47,7 @@ class Choice:
     row: Row | OperatorRow | None = None
     runner_up: RunnerUp | None = None
     form: Form | None = None
-    price: float = 0.0
+    cost: float = 0.0
     default: RunnerUp | None = None
 
 
@@ -73,7 +73,7 @@ def choose(
 ) -> tuple[OperatorMethod, Choice] | None:
     """The method of an operator: by its row of the table (exact, then relaxed by priority), else by
     a row of the library's products, of which only proven tiles count, since other kernels were
-    measured, else the proven one of least price. None where no kernel fits."""
+    measured, else the proven one of least cost. None where no kernel fits."""
     candidates = candidates_of(form, isa, board, threads)
     return choose_among(table, board, form, threads, candidates) if candidates else None
 
@@ -86,25 +86,25 @@ def choose_among(
     candidates: Sequence[Candidate],
 ) -> tuple[OperatorMethod, Choice]:
     """The same of some candidates, of which one is proven."""
-    cheapest = min((c for c in candidates if c.proven), key=lambda c: c.price)
+    cheapest = min((c for c in candidates if c.proven), key=lambda c: c.cost)
     taken, choice = _by_rows(table, board, form, threads, candidates, cheapest)
-    # What is not proven may cost more than its price, so by price alone it is not better.
+    # What is not proven may cost more than its cost, so by cost alone it is not better.
     decided = choice.row is not None
     others = [
-        c for c in candidates if c.method != taken.method and (decided or c.price >= taken.price)
+        c for c in candidates if c.method != taken.method and (decided or c.cost >= taken.cost)
     ]
-    second = min(others, key=lambda c: (not c.proven, c.price), default=None)
+    second = min(others, key=lambda c: (not c.proven, c.cost), default=None)
     usual, _ = _without_row(table, board, form, candidates, cheapest, "")
 
     def beside(other: Candidate) -> RunnerUp:
-        price = other.price / taken.price if taken.price else 1.0
-        return RunnerUp(other.method, price, rows_at_once(other.method, form, board, threads))
+        cost = other.cost / taken.cost if taken.cost else 1.0
+        return RunnerUp(other.method, cost, rows_at_once(other.method, form, board, threads))
 
     return taken.method, replace(
         choice,
         runner_up=None if second is None else beside(second),
         form=form,
-        price=taken.price,
+        cost=taken.cost,
         default=beside(usual),
     )
 
@@ -132,7 +132,7 @@ def _by_rows(
         if not dear:
             return known[how], Choice(rule, why, row)
         told = f"{how.mr} x {how.nr}" if how.mr is not None else how.family
-        why += f"; {told} costs {dear:.2f} of the rule's price here"
+        why += f"; {told} costs {dear:.2f} of the rule's cost here"
     elif how is not None:
         of = "" if how.mr is None else f" of {how.mr} x {how.nr}"
         why += f", whose {how.family}{of} computes no such form here"
@@ -147,9 +147,9 @@ def _dearness(row: OperatorRow, form: Form, found: Candidate, cheapest: Candidat
     off than what it was measured on; else 0."""
     measured = math.inf if row.radius is None else max(row.radius - NEAR, 0)
     near = 100.0 * form.shape.log_distance(row.shape) <= measured
-    if near or not cheapest.price:
+    if near or not cheapest.cost:
         return 0.0
-    dear = found.price / cheapest.price
+    dear = found.cost / cheapest.cost
     return dear if dear > _RELAXES else 0.0
 
 
@@ -177,11 +177,11 @@ def _without_row(
     """The method where no row of operators has one, and `why` that is so."""
     tiled = cheapest.method.family == "in_place" and cheapest.method.mr is not None
     if not tiled or form.dtype == "f16":
-        return cheapest, Choice("analytic", f"{why}; the least price")
+        return cheapest, Choice("analytic", f"{why}; the least cost")
     answer = table.choose(board, form.shape, form.dtype, packed="b")
     tile = (answer.method.mr, answer.method.nr)
     for each in candidates if answer.rule != "analytic" else ():
         how = each.method
         if each.proven and how.family == "in_place" and (how.mr, how.nr) == tile:
             return each, Choice(answer.rule, f"of the library's products: {answer.why}", answer.row)
-    return cheapest, Choice("analytic", f"{why}; the least price")
+    return cheapest, Choice("analytic", f"{why}; the least cost")

@@ -15,12 +15,12 @@ from edgekit.kb.costs.bands import (
     Rows,
     band_rows,
     blocks_outside,
-    price_of_memory,
-    price_of_weights,
+    cost_of_memory,
+    cost_of_weights,
     shares_weights,
 )
-from edgekit.kb.costs.depthwise import lines_of, price_of_rows
-from edgekit.kb.costs.steps import VECTORS, price_of_parts
+from edgekit.kb.costs.depthwise import cost_of_rows, lines_of
+from edgekit.kb.costs.steps import VECTORS, cost_of_parts
 from edgekit.kb.costs.winograd import POINTS, Transformed, has_winograd
 from edgekit.kb.features import GemmKey, GemmShape
 from edgekit.kb.tables.method import Split
@@ -147,12 +147,12 @@ class OperatorRow:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A method that computes a form, and its price: vector multiply-adds and what is like them.
+    """A method that computes a form, and its cost: vector multiply-adds and what is like them.
     Those that are not `proven` are only taken where a row says so: they may spill registers, or
     are walked otherwise than `by_rule`, which says axis, bands and blocks of k."""
 
     method: OperatorMethod
-    price: float
+    cost: float
     proven: bool = True
     by_rule: bool = True
 
@@ -238,12 +238,12 @@ def _depthwise(form: Form, isa: Isa, board: BoardProfile, threads: int) -> Itera
     blocks = math.ceil(form.shape.n / columns)
     shares = isa.shares_rows and form.has_fixed_window and form.y[1] > 1
     y, window, stride = form.y, form.window, form.stride
-    prices = {n: blocks * price_of_rows(y, window, stride, n, threads) for n in (1, 2)}
-    shares = shares and (threads == 1 or prices[2] < prices[1])
+    costs = {n: blocks * cost_of_rows(y, window, stride, n, threads) for n in (1, 2)}
+    shares = shares and (threads == 1 or costs[2] < costs[1])
     for rows in (1, 2) if form.has_fixed_window else (1,):
         usual = rows == 1 + (shares and _two_rows_pay(form, isa, board, threads))
         method = OperatorMethod("depthwise", form.dtype, rows, columns)
-        yield Candidate(method, prices[rows], usual)
+        yield Candidate(method, costs[rows], usual)
 
 
 def _two_rows_pay(form: Form, isa: Isa, board: BoardProfile, threads: int) -> bool:
@@ -268,17 +268,17 @@ def _in_place(form: Form, isa: Isa, board: BoardProfile, threads: int) -> Iterat
         for tile, proven in _tiles(form, isa, board):
             usual = "n" if outer and form.shape.m > tile.mr else "m"
             method = OperatorMethod("in_place", form.dtype, tile.mr, tile.nv * isa.vl, split)
-            price = form.shape.k * _price_of_step(tile, form, isa, board)
+            cost = form.shape.k * _cost_of_step(tile, form, isa, board)
             blocks = list(_blocks(form, tile.mr, tile.nv * isa.vl, board))
             block = _shared_block(method, blocks, form, board) if threads > 1 else None
             by_rule = split == usual and block is None
-            yield Candidate(method, price, proven and by_rule, by_rule)
-            yield from _with_bands(Candidate(method, price), form, board, threads)
+            yield Candidate(method, cost, proven and by_rule, by_rule)
+            yield from _with_bands(Candidate(method, cost), form, board, threads)
             for kc in blocks:
                 kept = 2 * (math.ceil(form.shape.k / kc) - 1) * form.shape.m * form.shape.n
                 blocked = dataclasses.replace(method, kc=kc)
                 by_rule = split == usual and kc == block
-                yield Candidate(blocked, price + kept / isa.vl, proven and by_rule, by_rule)
+                yield Candidate(blocked, cost + kept / isa.vl, proven and by_rule, by_rule)
 
 
 def _shared_block(
@@ -293,7 +293,7 @@ def _shared_block(
 def _with_bands(
     usual: Candidate, form: Form, board: BoardProfile, threads: int
 ) -> Iterator[Candidate]:
-    """The same method with other bands than those of the rule; their price is what they read from
+    """The same method with other bands than those of the rule; their cost is what they read from
     memory beyond that. For rows of a table only."""
     mr, nr = usual.method.mr, usual.method.nr
     assert mr is not None and nr is not None
@@ -301,7 +301,7 @@ def _with_bands(
 
     def read(method: OperatorMethod) -> float:
         at_once = rows_at_once(method, form, board, threads)
-        return price_of_memory(at_once, _rows(form, mr), panels, form.weight_bytes, board)
+        return cost_of_memory(at_once, _rows(form, mr), panels, form.weight_bytes, board)
 
     for band in BANDS:
         method = dataclasses.replace(usual.method, band=band)
@@ -310,7 +310,7 @@ def _with_bands(
             == method
         ):
             more = max(read(method) - read(usual.method), 0.0)
-            yield Candidate(method, usual.price + more, False, False)
+            yield Candidate(method, usual.cost + more, False, False)
 
 
 def _blocks(form: Form, mr: int, nr: int, board: BoardProfile) -> Iterator[int]:
@@ -343,7 +343,7 @@ def _tiles(form: Form, isa: Isa, board: BoardProfile) -> Iterator[tuple[Tile, bo
             yield tile, tile in proven
 
 
-def _price_of_step(tile: Tile, form: Form, isa: Isa, board: BoardProfile) -> float:
+def _cost_of_step(tile: Tile, form: Form, isa: Isa, board: BoardProfile) -> float:
     """Of all tiles, for each k: vector multiply-adds plus what loading operands adds."""
     vectors = math.ceil(form.shape.n / isa.vl)
     whole, rest = divmod(vectors, tile.nv)
@@ -351,7 +351,7 @@ def _price_of_step(tile: Tile, form: Form, isa: Isa, board: BoardProfile) -> flo
     floats = isa.lanes and isa.registers >= VECTORS and form.dtype == "f32"
     measured = board.in_order or (makes_whole_products(board) and form.shape.m > 1)
     if floats and measured:
-        return price_of_parts(tile, panels, form.shape.m, board.in_order)
+        return cost_of_parts(tile, panels, form.shape.m, board.in_order)
     return _products(tile, panels, isa, form, board)
 
 
@@ -377,7 +377,7 @@ def _is_single(form: Form, isa: Isa, board: BoardProfile) -> bool:
 
 
 def _winograd(form: Form, isa: Isa, board: BoardProfile, threads: int) -> Iterator[Candidate]:
-    """The candidates by Winograd's transform, with prices as they were measured on 64-bit ARM."""
+    """The candidates by Winograd's transform, with costs as they were measured on 64-bit ARM."""
     c, oc, vl = form.depth, form.shape.n, isa.vl
     whole = not (c % vl or oc % vl) and 0 < c <= WINOGRAD_CHANNELS
     if not (whole and has_winograd(form.dtype, isa)):
@@ -387,8 +387,8 @@ def _winograd(form: Form, isa: Isa, board: BoardProfile, threads: int) -> Iterat
     n, height, width = form.y
     tiles = n * math.ceil(height / 4) * math.ceil(width / 4)
     known = (Tile(4, 4), Tile(8, 2)) if tiles <= _FEW_TILES else (Tile(8, 2), Tile(4, 4))
-    waits = price_of_weights(POINTS * c * oc * 4, board, threads)
+    waits = cost_of_weights(POINTS * c * oc * 4, board, threads)
     for tile in known:
-        price = Transformed(tiles, c, oc, vl, tile).price(threads) / _GAIN + waits
+        cost = Transformed(tiles, c, oc, vl, tile).cost(threads) / _GAIN + waits
         method = OperatorMethod("winograd", "f32", tile.mr, tile.nv * vl)
-        yield Candidate(method, price, threads > 1 or tile == known[0])
+        yield Candidate(method, cost, threads > 1 or tile == known[0])

@@ -47,6 +47,19 @@ def timed_core(board: BoardProfile) -> Core | None:
     return load_core(name) if name in core_names() else None
 
 
+def core_of_unit(board: BoardProfile, unit: str) -> Core | None:
+    """The timing model of the core that a unit is, or of the nearest one that its profile inherits
+    from. None for a unit that is no core, or whose speed the profile itself gives."""
+    given = next((u for u in board.compute if u.name == unit), None)
+    if given is not None and given.kind != "core":
+        return None
+    cluster = next((c for c in board.timing if c.name == unit), None)
+    if cluster is not None:
+        return cluster.timed()
+    names = (platform.rpartition("-")[2] for platform in board.platforms if unit == CPU)
+    return next((load_core(name) for name in names if name in core_names()), None)
+
+
 def cluster_named(board: BoardProfile, name: str) -> BoardCluster:
     """The cluster of that name or kind of core; ValueError, in one line, if there is none."""
     known = clusters_of(board)

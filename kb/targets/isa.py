@@ -92,7 +92,7 @@ class Columns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return 0 if dtype == "f32" else self.i8_vectors
 
 
-class Prices(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class TileCosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the parts of a product take, in sixteenths of a vector multiply-add.
 
     A line of a tile is what one value of the broadcast operand makes of a vector: a row of C, or a
@@ -125,19 +125,19 @@ class Prices(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     start: int = 0  # the whole product
 
 
-class KindPrices(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The prices of the kinds of tiles that products of one type have."""
+class KindCosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The costs of the kinds of tiles that products of one type have."""
 
-    normal: Prices  # vectors along n
-    transposed: Prices  # vectors along m, for few columns
-    amx: Prices | None = None  # in tile registers
+    normal: TileCosts  # vectors along n
+    transposed: TileCosts  # vectors along m, for few columns
+    amx: TileCosts | None = None  # in tile registers
 
 
-class TilePrices(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The prices of products of floats and of bytes."""
+class ProductCosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The costs of products of floats and of bytes."""
 
-    f32: KindPrices
-    i8: KindPrices
+    f32: KindCosts
+    i8: KindCosts
 
 
 class Isa(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -153,7 +153,7 @@ class Isa(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     i8_tiles: tuple[Tile, ...]
     groups_tile: Tile  # of bytes with scales of groups: sums of bytes and of floats in registers
     columns: Columns  # the tile codes of a board's library
-    prices: TilePrices
+    costs: ProductCosts
     nna_vectors: int  # of output channels that the emulated NNA computes at once, for four points
     lanes: bool = False  # EK_LANES: products with one lane of a vector
     masks_loads: bool = False  # vf_load_masked: a load that leaves lanes out
@@ -221,7 +221,7 @@ def _merged(simd: str) -> dict[str, Any]:
 
 
 def _over(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """Values of `own` instead of those of `base`; of tables value by value, prices as a whole."""
+    """Values of `own` instead of those of `base`; of tables value by value, costs as a whole."""
     merged = dict(base)
     for key, value in own.items():
         known = merged.get(key)

@@ -34,22 +34,25 @@ class NnaUnit:
     origins: tuple[Origin, ...]
 
 
-UnitKind = Literal["cpu", "matrix", "vector", "memory"]
-_SPEEDS: Mapping[UnitKind, tuple[str, ...]] = {
-    "cpu": ("f32_per_cycle", "s8_per_cycle", "elements_per_cycle"),
-    "matrix": ("f32_per_cycle", "s8_per_cycle"),
-    "vector": ("elements_per_cycle",),
-    "memory": (),
-}
+UnitKind = Literal["cpu", "core", "matrix", "vector", "memory"]
 _MOST = 1e9  # of any speed
-_MAY_BE_0 = ("start_us", "handover_us", "handover_kib_us", "wake_us")
+_BETWEEN = ("handover_us", "handover_kib_us", "wake_us")
+_MAY_BE_0 = ("start_us", *_BETWEEN)
 _COMMON = ("clock_mhz", "bytes_per_cycle", *_MAY_BE_0)
+_SPEEDS: Mapping[UnitKind, tuple[str, ...]] = {
+    "cpu": (*_COMMON, "f32_per_cycle", "s8_per_cycle", "elements_per_cycle"),
+    "core": (*_BETWEEN, "f32_per_cycle", "s8_per_cycle"),
+    "matrix": (*_COMMON, "f32_per_cycle", "s8_per_cycle"),
+    "vector": (*_COMMON, "elements_per_cycle"),
+    "memory": _COMMON,
+}
 
 
 @dataclass(frozen=True)
 class ComputeUnit:
     """A unit that runs operators beside the others, one after the other: a core of a cluster, a
-    matrix or a vector unit; or, of kind "memory", one that loads constants for all of them.
+    matrix or a vector unit; or, of kind "memory", one that loads constants for all of them. Of a
+    "core" that has a table [timing.NAME], clock and speeds are known from that (kb/rates).
 
     What it does a cycle: multiply-adds of matrix products in f32 and in 8 bits, elements of all
     else, bytes read or written. 0: it does no such work. `start_us` goes before each operator.
@@ -59,10 +62,10 @@ class ComputeUnit:
 
     name: str
     kind: UnitKind
-    clock_mhz: float
-    bytes_per_cycle: float
-    start_us: float
-    handover_us: float
+    clock_mhz: float = 0.0
+    bytes_per_cycle: float = 0.0
+    start_us: float = 0.0
+    handover_us: float = 0.0
     handover_kib_us: float = 0.0
     wake_us: float = 0.0
     f32_per_cycle: float = 0.0
@@ -78,7 +81,7 @@ def parse_unit(where: str, name: str, table: Any) -> ComputeUnit:
         raise ValueError(
             f"{where}: expected units.{name}.kind of {', '.join(_SPEEDS)}, found {table!r}"
         )
-    names = (*_COMMON, *_SPEEDS[kind])
+    names = _SPEEDS[kind]
     values = {key: entry for key, entry in table.items() if key != "kind"}
     _check_names(where, name, values, names)
     origins = tuple(origin(where, f"units.{name}", key, values[key]) for key in names)
@@ -108,7 +111,7 @@ def core_unit(name: str, lanes: int, dot_products: bool) -> ComputeUnit:
         f32_per_cycle=float(lanes),
         s8_per_cycle=float(lanes * (4 if dot_products else 2)),
         elements_per_cycle=lanes / 2,
-        origins=tuple(Origin(f, "assumption", text) for f in (*_COMMON, *_SPEEDS["cpu"])),
+        origins=tuple(Origin(f, "assumption", text) for f in _SPEEDS["cpu"]),
     )
 
 

@@ -41,7 +41,7 @@ _CALM = Surroundings("", "performance", 1400.0, 50.0, False, 0.1, 0.2, 1 << 28, 
 
 @dataclass
 class Field:
-    """Boards of a type whose operators take a nanosecond for a unit of price; those that a spoiled
+    """Boards of a type whose operators take a nanosecond for a unit of cost; those that a spoiled
     row chose take `slow` times what they would by default; or what `times` says of them."""
 
     slow: float = 2.0
@@ -73,7 +73,7 @@ class Field:
             return self.times.get(told["name"], 0)
         if not told["form"]:
             return 100
-        usual = told["form"]["price"] * told["default"]["price"]
+        usual = told["form"]["vector_operations"] * told["default"]["relative_cost"]
         return int(usual * (1.0 if _is_default(told) else self.slow))
 
 
@@ -118,9 +118,9 @@ def spoil(model: Path, board: str = _BOARD) -> int:
     profile = load_board(board)
     subject = subject_of(model, profile, DEFAULT_OPTIONS)
     worst = {
-        each.key: max(each.prices, key=lambda m, of=each: of.prices[m])
+        each.key: max(each.costs, key=lambda m, of=each: of.costs[m])
         for each in subject.operators
-        if len(each.prices) > 1
+        if len(each.costs) > 1
     }
     chosen = dict(sorted(worst.items())[::3])
     table = subject.table_with(chosen)
@@ -208,7 +208,7 @@ def test_two_releases_of_a_busy_board_are_not_held_against_each_other(
     assert built.document["field"]["measurements"] == 0
 
 
-def test_prices_alone_do_not_speak_against_a_row_that_is_a_little_slow(
+def test_costs_alone_do_not_speak_against_a_row_that_is_a_little_slow(
     edgekit, face_model, release, field
 ):
     spoil(face_model)

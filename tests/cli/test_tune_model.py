@@ -106,7 +106,7 @@ def _explained(model: Path, threads: int | None = None) -> dict[str, Any]:
     made = prepare(model, board, options)
     choices = choices_of(made.groups)
     scheduled, plan = plan_of(made.graph, board, options, choices=choices)
-    story = explain(scheduled, plan, board, made.counts, made.origin, made.limit)
+    story = explain(scheduled, plan, board, made.counts, made.origin, made.limit, scheduled.costs)
     return {each["name"]: each for each in story["operators"] if each["method"]}
 
 

@@ -187,7 +187,7 @@ def test_weights_are_fitted_to_samples(edgekit: Any, home: Path, transformer: Pa
     assert told and float(told[1]) == pytest.approx(float(min(cosines)), abs=3e-4)
 
 
-def test_what_is_taken_apart_is_told_with_its_error_and_price(
+def test_what_is_taken_apart_is_told_with_its_error_and_cost(
     edgekit: Any, home: Path, transformer: Path
 ) -> None:
     rng = np.random.default_rng(3)
@@ -208,7 +208,7 @@ def test_what_is_taken_apart_is_told_with_its_error_and_price(
     assert max(counts) >= 2
     for each, operator in zip(found, _explained(home), strict=True):
         assert each["chosen"] in each["tried"] and len(each["tried"]) > 3
-        assert operator["cost_us"] == pytest.approx(each["chosen"]["price_us"], rel=0.05)
+        assert operator["cost_us"] == pytest.approx(each["chosen"]["cost_us"], rel=0.05)
         assert each["tried"][-1]["error"] < each["tried"][0]["error"] < 0.1
 
 

@@ -30,12 +30,12 @@ EDGES = (("first", "side"), ("first", "last"), ("side", "last"))
 def explanation(model: str = "tiny", operators: Sequence[tuple[str, str, int]] = OPERATORS) -> Any:
     """What the compiler would have said of it; the padding has no choice of kernels."""
     method = {"family": "in_place", "precision": "f32", "mr": 6, "nr": 8, "split": "m"}
-    other = {"method": {**method, "mr": 4}, "band_rows": None, "price": 1.25}
+    other = {"method": {**method, "mr": 4}, "band_rows": None, "relative_cost": 1.25}
     decided = {
         "method": method,
         "band_rows": None,
         "rule": "analytic",
-        "why": "the least price",
+        "why": "the least cost",
         "runner_up": other,
     }
     plain = dict.fromkeys(decided)

@@ -4,7 +4,7 @@
  * Compile-time parameters: EK_L1_BYTES, EK_L2_BYTES, EK_L3_BYTES (none is 0), EK_VECTOR_LANES,
  * EK_F32_TILES and EK_I8_TILES: {height, vectors}, ... for 1, 2, ... vectors; EK_I8_VECTORS: the
  * rows above which tiles of bytes use AMX, 0: none do; EK_F32_COPIES: whether panels of floats are
- * better copied than read from rows apart; EK_F32_PRICES and EK_I8_PRICES: {...}, ...
+ * better copied than read from rows apart; EK_F32_COSTS and EK_I8_COSTS: {...}, ...
  * for normal and transposed tiles and, where there is AMX, for its tiles; RULE_*: the numbers of
  * kb/costs/rule.py. */
 #include "../kernel.h"
@@ -44,14 +44,14 @@ static int64_t most(int64_t a, int64_t b) {
     return a > b ? a : b;
 }
 
-/* The fields that Prices of kb/targets/isa.py describes. */
+/* The fields that TileCosts of kb/targets/isa.py describes. */
 typedef struct {
     int64_t product, wide, line, vector, far, group, panel, crossing, passing, packing, tile,
         spilled, segment, paged, stored, partial, element, start;
-} prices;
+} costs;
 
 enum { NORMAL, TRANSPOSED, AMX, KINDS };
-static const prices price_of[2][KINDS] = {{EK_F32_PRICES}, {EK_I8_PRICES}};
+static const costs costs_of[2][KINDS] = {{EK_F32_COSTS}, {EK_I8_COSTS}};
 
 typedef struct {
     int64_t m, n, k;
@@ -90,27 +90,27 @@ static int copies_panels(shape s, product p) {
 }
 
 /* What a B takes that was not packed beforehand. */
-static int64_t cost_of_b(const prices *price, shape s, product p) {
+static int64_t cost_of_b(const costs *of, shape s, product p) {
     int transposed = is_transposed(s);
     int64_t vectors = parts(p.n, EK_VECTOR_LANES);
     if (p.f32) {
         if (transposed || EK_VECTOR_LANES < RULE_WIDE_VECTORS || 4 * p.k * p.n > EK_L3_BYTES ||
             p.k < RULE_PASS_DEPTH || p.n < RULE_TRANSPOSED_COLUMNS || copies_panels(s, p))
             return 0;
-        return price->passing * least(parts(p.m, s.mr), RULE_FEW_PASSES) * vectors;
+        return of->passing * least(parts(p.m, s.mr), RULE_FEW_PASSES) * vectors;
     }
     if (transposed)
-        return price->group * vectors + price->panel * parts(vectors, RULE_TRANSPOSED_AT_ONCE);
+        return of->group * vectors + of->panel * parts(vectors, RULE_TRANSPOSED_AT_ONCE);
     int64_t panels = parts(p.n, s.nr), nv = parts(vectors, panels);
-    int64_t crossing = panels > 1 && nv * EK_VECTOR_LANES % RULE_LINE ? price->crossing : 0;
+    int64_t crossing = panels > 1 && nv * EK_VECTOR_LANES % RULE_LINE ? of->crossing : 0;
     int64_t groups = EK_I8_VECTORS && vectors == 1 ? RULE_ALONE : vectors;
-    return price->group * groups +
-           (price->panel * parts(nv, RULE_TRANSPOSED_AT_ONCE) + crossing) * panels;
+    return of->group * groups +
+           (of->panel * parts(nv, RULE_TRANSPOSED_AT_ONCE) + crossing) * panels;
 }
 
-static int64_t cost_of_a(const prices *price, shape s, product p) {
+static int64_t cost_of_a(const costs *of, shape s, product p) {
     if (is_transposed(s))
-        return price->packing * round_up(p.m, EK_VECTOR_LANES);
+        return of->packing * round_up(p.m, EK_VECTOR_LANES);
     if (!LONG)
         return 0;
     int64_t pointers = !p.f32 && least(s.mr, p.m) > RULE_POINTED ? p.m : 0;
@@ -134,14 +134,14 @@ static int is_small_k(shape s, product p) {
 /* Per k, of bytes per four of k. */
 static int64_t tile_cost(shape s, product p) {
     int kind = kind_of(s, p), transposed = kind == TRANSPOSED;
-    const prices *price = &price_of[!p.f32][kind];
+    const costs *of = &costs_of[!p.f32][kind];
     int64_t depth = p.f32 ? p.k : parts(p.k, RULE_GROUP);
     int64_t lines = transposed ? p.n : p.m, across = transposed ? p.m : p.n;
     int64_t height = transposed ? s.nr : is_small_k(s, p) ? RULE_SMALL_K_ROWS : s.mr;
     int64_t width = transposed ? s.mr : s.nr;
     int64_t vectors = parts(across, EK_VECTOR_LANES);
     int64_t rows = parts(lines, height), panels = parts(vectors, width / EK_VECTOR_LANES);
-    int64_t products = most(lines * vectors, price->wide * rows * panels);
+    int64_t products = most(lines * vectors, of->wide * rows * panels);
     int64_t rows_each = parts(lines, rows);
     if (kind == AMX)
         products = rows * (rows_each > RULE_REGISTER_ROWS ? 2 * RULE_REGISTER_ROWS : rows_each) *
@@ -149,18 +149,18 @@ static int64_t tile_cost(shape s, product p) {
     else if (p.a_packed && !transposed)
         products -= saved_by_one_column(s, p.m, p.n);
     int is_far = rows > 1 && p.k * width * (p.f32 ? 4 : 1) > EK_L1_BYTES / 2;
-    int64_t vector = price->vector + (is_far ? price->far : 0);
+    int64_t vector = of->vector + (is_far ? of->far : 0);
     int is_spilled = (parts(lines, rows) + 1) * parts(vectors, panels) >= RULE_REGISTERS;
-    int64_t tile = price->tile + (is_spilled ? price->spilled : 0);
+    int64_t tile = of->tile + (is_spilled ? of->spilled : 0);
     int is_paged = !transposed && p.n * RULE_SUM_BYTES % RULE_PAGE == 0;
-    int64_t segment = price->segment + (is_paged ? price->paged : 0);
+    int64_t segment = of->segment + (is_paged ? of->paged : 0);
     int64_t stores = tile * rows * panels + segment * panels * lines +
-                     price->stored * lines * vectors + price->element * lines * across +
-                     price->start + (across % EK_VECTOR_LANES ? price->partial * lines : 0);
-    int64_t cost = price->product * products + price->line * panels * lines +
+                     of->stored * lines * vectors + of->element * lines * across +
+                     of->start + (across % EK_VECTOR_LANES ? of->partial * lines : 0);
+    int64_t cost = of->product * products + of->line * panels * lines +
                    vector * rows * vectors + stores / depth;
-    return cost + (p.b_packed ? 0 : cost_of_b(price, s, p)) +
-           (p.a_packed || kind == AMX ? 0 : cost_of_a(price, s, p));
+    return cost + (p.b_packed ? 0 : cost_of_b(of, s, p)) +
+           (p.a_packed || kind == AMX ? 0 : cost_of_a(of, s, p));
 }
 
 /* 1: threads share columns: of normal tiles whose panels they pack unless the busiest has less

@@ -1,6 +1,6 @@
 """On how many threads, and on which cluster's cores, a model runs.
 
-The compiler puts into a release what is fastest by its price on each cluster of the board's
+The compiler puts into a release what is fastest by its cost on each cluster of the board's
 profile; the board holds that against the clusters that it has and the cores that it may use.
 """
 

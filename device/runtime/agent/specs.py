@@ -79,7 +79,7 @@ class GoldenFiles:
 @dataclass(frozen=True)
 class PlacementSpec:
     """The number of threads of a model on a cluster: `cost_us` with them, `alone_us` with
-    one, by the compiler's price. `core` is the kind without its maker ("a76"), "" if any will
+    one, by the compiler's cost. `core` is the kind without its maker ("a76"), "" if any will
     do."""
 
     cluster: str

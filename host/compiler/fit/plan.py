@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from edgekit.host.compiler.costs.model import CostModel
 from edgekit.host.compiler.ir.types import Graph
 from edgekit.host.compiler.lowering.context import WeightsFile
 from edgekit.host.compiler.lowering.groups import NO_CHOICES
@@ -12,7 +13,6 @@ from edgekit.host.compiler.lowering.lower import lower
 from edgekit.host.compiler.lowering.nna.units import assign_units
 from edgekit.host.compiler.lowering.plan import Plan
 from edgekit.host.compiler.options import CompileOptions
-from edgekit.host.compiler.schedule.cost import CostModel
 from edgekit.host.compiler.schedule.schedule import schedule
 from edgekit.host.compiler.schedule.types import Schedule
 from edgekit.host.compiler.tables.gemm import table_of

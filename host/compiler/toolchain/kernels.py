@@ -20,7 +20,7 @@ from edgekit.host.common.paths import cache_folder
 from edgekit.host.compiler.toolchain.nna_units import nna_units
 from edgekit.host.compiler.toolchain.zig import Toolchain, Unit, kernels_folder
 from edgekit.kb.costs import rule
-from edgekit.kb.costs.tile_cost import kinds_of, prices_of
+from edgekit.kb.costs.tile_cost import kinds_of, tile_costs_of
 from edgekit.kb.targets.board import BoardProfile, caches_of, load_board
 from edgekit.kb.targets.isa import Columns, Tile
 
@@ -148,15 +148,15 @@ def features_unit(board: BoardProfile, extras: Sequence[str] = ()) -> Unit:
 
 
 def default_unit(board: BoardProfile) -> Unit:
-    """ek_gemm_default with the caches, tiles and prices of a board, and the rule's numbers."""
+    """ek_gemm_default with the caches, tiles and costs of a board, and the rule's numbers."""
     caches, columns = caches_of(board), board.isa.columns
 
     def listed(heights: tuple[int, ...]) -> str:
         return ",".join(f"{{{height},{nv}}}" for nv, height in enumerate(heights, 1))
 
-    def priced(dtype: str) -> str:
-        prices = (prices_of(board, dtype, kind) for kind in kinds_of(board, dtype))
-        return ",".join(f"{{{','.join(map(str, structs.astuple(each)))}}}" for each in prices)
+    def costed(dtype: str) -> str:
+        costs = (tile_costs_of(board, dtype, kind) for kind in kinds_of(board, dtype))
+        return ",".join(f"{{{','.join(map(str, structs.astuple(each)))}}}" for each in costs)
 
     macros = (
         ("EK_L1_BYTES", str(caches.l1)),
@@ -167,8 +167,8 @@ def default_unit(board: BoardProfile) -> Unit:
         ("EK_I8_TILES", listed(columns.i8)),
         ("EK_I8_VECTORS", str(columns.i8_vectors)),
         ("EK_F32_COPIES", str(int(columns.copies_f32))),
-        ("EK_F32_PRICES", priced("f32")),
-        ("EK_I8_PRICES", priced("s8")),
+        ("EK_F32_COSTS", costed("f32")),
+        ("EK_I8_COSTS", costed("s8")),
         *((f"RULE_{name}", str(n)) for name, n in vars(rule).items() if name.isupper()),
     )
     return Unit("default", kernels_folder() / "gemm/default.c", macros)

@@ -14,7 +14,7 @@ from edgekit.host.simulator.model import ModelEstimate
 from edgekit.host.simulator.target import has_model
 from edgekit.kb.targets.board import UnknownBoardError, load_board
 
-_BY_PRICES = "the compiler's cost model"
+_BY_COSTS = "the compiler's cost model"
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Explained:
 
 
 def operators_of(document: Mapping[str, Any]) -> list[Operator]:
-    """The operators of an explanation, schema edgekit.explain/1, by name and kernel alone."""
+    """The operators of an explanation, schema edgekit.explain/2, by name and kernel alone."""
     return [Operator(o["name"], o["op"], o["kernel"] or "") for o in document["operators"]]
 
 
@@ -50,7 +50,8 @@ def explain_operators(
         _decided(o, decided[o.name], layers.get(o.name)) if o.name in decided else o
         for o in operators
     ]
-    joined, total, by = _estimated(joined, decided, estimate)
+    placed = next(iter((document or {}).get("placements", ())), None)
+    joined, total, by = _estimated(joined, decided, placed, estimate)
     drawn = places(len(joined), edges)
     return Explained(
         tuple(
@@ -98,7 +99,7 @@ def _decided(
 ) -> Operator:
     """`layer`: its account on the NNA, if it is there."""
     other = found["runner_up"]
-    runner_up = f"{_method(other)}, {other['price']:.2f} × its price" if other else None
+    runner_up = f"{_method(other)}, {other['relative_cost']:.2f} × its cost" if other else None
     return replace(
         operator,
         unit=found["unit"],
@@ -125,10 +126,11 @@ def _layer(layer: Mapping[str, Any]) -> str:
 def _estimated(
     operators: Sequence[Operator],
     decided: Mapping[str, Mapping[str, Any]],
+    placed: Mapping[str, Any] | None,
     estimate: ModelEstimate | None,
 ) -> tuple[list[Operator], float | None, str | None]:
     """Operators with what was expected: by the model of the core where that was asked for this
-    release, else by the prices that the compiler decided with."""
+    release, else by the compiler's costs, whose total is what `compile` prints."""
     if estimate is not None:
         from edgekit.host.simulator.report import sentence
 
@@ -138,8 +140,10 @@ def _estimated(
         by = sentence(estimate.total_ms, estimate.board, estimate.proof)
     else:
         costs = {name: float(found["cost_us"]) for name, found in decided.items()}
-        total = sum(costs.values())
-        by = _BY_PRICES
+        total = float(placed["cost_us"]) if placed else sum(costs.values())
+        by = _BY_COSTS
+        if placed and placed["threads"] > 1:
+            by += f", with {placed['threads']} threads; operators with one"
     if not costs and estimate is None:
         return list(operators), None, None
     return [replace(o, estimate_us=costs.get(o.name)) for o in operators], total, by

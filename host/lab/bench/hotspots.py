@@ -31,7 +31,7 @@ _TO_PRUNE = ("conv2d", "fully_connected")  # what has sparse kernels
 @dataclass(frozen=True)
 class Subject:
     """What was timed: the model's file or name, as a command takes it; the board's name and
-    profile; what the compiler said of the release (explain/1), None if it is not known here."""
+    profile; what the compiler said of the release (explain/2), None if it is not known here."""
 
     model: str
     board: str

@@ -21,14 +21,14 @@ from edgekit.kb.tables.gemm_table import KnowledgeBase
 from edgekit.kb.tables.operators import Form, OperatorMethod, OperatorRow, candidates_of
 from edgekit.kb.targets.board import BoardProfile
 
-WORTH = 1.4  # times the least price: worth a try
+WORTH = 1.4  # times the least cost: worth a try
 _MOST = 9  # methods of a key, those aside that differ in their bands alone
 
 
 @dataclass(frozen=True)
 class Standing:
     """An operator, or a group of them: `default` is its method without a row, `current` the one
-    that is compiled today, `prices` those of all its methods over the least of a proven one,
+    that is compiled today, `costs` those of all its methods over the least of a proven one,
     `steps` what may run for it, by name."""
 
     name: str
@@ -36,7 +36,7 @@ class Standing:
     form: Form
     default: OperatorMethod
     current: OperatorMethod
-    prices: Mapping[OperatorMethod, float]
+    costs: Mapping[OperatorMethod, float]
     steps: frozenset[str]
 
     @property
@@ -132,15 +132,15 @@ def _standing(
 ) -> Standing:
     isa = board.isa.of_half if form.dtype == "f16" else board.isa
     found = candidates_of(form, isa, board, threads)
-    cheapest = min((c for c in found if c.proven), key=lambda c: c.price)
-    least = cheapest.price or 1.0
-    prices = {
-        c.method: c.price / least
+    cheapest = min((c for c in found if c.proven), key=lambda c: c.cost)
+    least = cheapest.cost or 1.0
+    costs = {
+        c.method: c.cost / least
         for c in found
         if _may_matter(c.method, cheapest.method, form, board)
     }
     key = _key(form, board, table, threads)
-    return Standing(name, key, form, default, current, prices, frozenset({name}))
+    return Standing(name, key, form, default, current, costs, frozenset({name}))
 
 
 def _group(
@@ -150,10 +150,10 @@ def _group(
     table: KnowledgeBase,
     threads: int,
 ) -> Standing:
-    least = min(c.price for c in group.candidates if c.proven) or 1.0
-    prices = {c.method: c.price / least for c in group.candidates}
+    least = min(c.cost for c in group.candidates if c.proven) or 1.0
+    costs = {c.method: c.cost / least for c in group.candidates}
     key = _key(group.form, board, table, threads)
-    return Standing(group.name, key, group.form, group.method, current, prices, group.steps)
+    return Standing(group.name, key, group.form, group.method, current, costs, group.steps)
 
 
 def _key(form: Form, board: BoardProfile, table: KnowledgeBase, threads: int) -> GemmKey:
@@ -168,7 +168,7 @@ def changed_steps(
     return {
         step
         for each in operators
-        if methods.get(each.key, each.default) != each.default and methods[each.key] in each.prices
+        if methods.get(each.key, each.default) != each.default and methods[each.key] in each.costs
         for step in each.steps
     }
 
@@ -186,7 +186,7 @@ def _may_matter(
 def methods_to_try(
     operators: Iterable[Standing], worth: float = WORTH
 ) -> dict[GemmKey, list[OperatorMethod]]:
-    """The methods of each key that its operators may gain by, those whose price is up to `worth`
+    """The methods of each key that its operators may gain by, those whose cost is up to `worth`
     times the least, the most promising first."""
     by_key: dict[GemmKey, list[Standing]] = defaultdict(list)
     for each in operators:
@@ -198,8 +198,8 @@ def _promising(standing: Sequence[Standing], most: float) -> list[OperatorMethod
     defaults = {each.default for each in standing}
     least: dict[OperatorMethod, float] = {}
     for each in standing:
-        for method, price in each.prices.items():
-            least[method] = min(price, least.get(method, price))
+        for method, cost in each.costs.items():
+            least[method] = min(cost, least.get(method, cost))
     worth = sorted(least, key=lambda m: least[m])
     if not standing[0].is_group:  # what these cost is not known so well, and they are few
         worth = [m for m in worth if least[m] <= most]

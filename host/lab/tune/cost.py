@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from edgekit.host.compiler.costs.calibration import Calibration
+from edgekit.host.compiler.costs.model import CostModel
+from edgekit.host.compiler.costs.work import AMOUNTS, Work
 from edgekit.host.compiler.ir.types import Graph
-from edgekit.host.compiler.schedule.calibration import Calibration
-from edgekit.host.compiler.schedule.cost import CostModel
-from edgekit.host.compiler.schedule.work import AMOUNTS, Work
 from edgekit.kb.targets.board import BoardProfile
 
 _LEAST_OF_A_FAMILY = 3  # operators; fewer say nothing of a speed

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from edgekit.host.compiler.costs.model import CostModel
 from edgekit.host.compiler.driver import build_graph, prepare
 from edgekit.host.compiler.frontends import model_hash
-from edgekit.host.compiler.schedule.cost import CostModel
 from edgekit.host.deploy.api import Device
 from edgekit.host.deploy.bundle import Bundle, build_bundle, sign_bundle
 from edgekit.host.errors import InputError

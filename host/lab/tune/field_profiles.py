@@ -6,9 +6,9 @@ by two kinds of evidence:
 
 - The same operator of the same model ran in another release with the method that it gets without
   a row, on boards of that type: the two times are compared.
-- Otherwise its time is held against what the prices of both methods lead to expect, by the
-  operators of its own release, else of any on boards of that type, that are nearest in price and
-  have the method that they get without a row. Prices are coarse, so they only ever speak against a
+- Otherwise its time is held against what the costs of both methods lead to expect, by the
+  operators of its own release, else of any on boards of that type, that are nearest in cost and
+  have the method that they get without a row. Costs are coarse, so they only ever speak against a
   method that takes far longer.
 
 Other programs on a board slow down all operators of an inference alike: where it was never left in
@@ -35,7 +35,7 @@ from edgekit.kb.targets.board import UnknownBoardError, load_board
 
 _NEAREST = 5  # operators that an expected time is made of
 _FEWEST = 3
-_FAR = 1.5  # times the expected: more than prices are off by
+_FAR = 1.5  # times the expected: more than costs are off by
 _SAME = 0.05  # of a time: what tells two releases apart is more than this
 _OTHERS = 0.5  # cores that other programs kept busy
 _WITH_FASTEST = f"""
@@ -104,8 +104,8 @@ class _Operator:
     shape: GemmShape
     method: OperatorMethod
     default: OperatorMethod
-    price: float
-    default_price: float
+    cost: float
+    default_cost: float
     seconds: float
     kit: str
     when: str
@@ -168,8 +168,8 @@ def _joined(key: _Key, rows: Iterable[tuple[Any, ...]]) -> list[_Operator]:
                 GemmShape(form["m"], form["k"], form["n"]),
                 OperatorMethod(**told["method"]),
                 OperatorMethod(**default["method"]),
-                float(form["price"]),
-                float(form["price"]) * default["price"],
+                float(form["vector_operations"]),
+                float(form["vector_operations"]) * default["relative_cost"],
                 ns * 1e-9,
                 kit,
                 when,
@@ -216,12 +216,12 @@ def _expected(operator: _Operator, others: Sequence[_Operator]) -> float | None:
     alike = [
         o
         for o in others
-        if o.is_default and o.price > 0 and _kind(o) == _kind(operator) and o.seconds > 0
+        if o.is_default and o.cost > 0 and _kind(o) == _kind(operator) and o.seconds > 0
     ]
-    if operator.default_price <= 0 or len(alike) < _FEWEST:
+    if operator.default_cost <= 0 or len(alike) < _FEWEST:
         return None
-    near = sorted(alike, key=lambda o: abs(math.log(o.price / operator.default_price)))
-    return operator.default_price * median(o.seconds / o.price for o in near[:_NEAREST])
+    near = sorted(alike, key=lambda o: abs(math.log(o.cost / operator.default_cost)))
+    return operator.default_cost * median(o.seconds / o.cost for o in near[:_NEAREST])
 
 
 def _kind(operator: _Operator) -> tuple[str, str]:

@@ -28,7 +28,7 @@ def known_ratios(
         (each.name, method): ratio
         for each in subject.operators
         if not each.is_group
-        for method in each.prices
+        for method in each.costs
         if (ratio := lost.get((each.form.name, each.form.shape, method), 0.0)) >= 1.0
         and method != each.default
     }

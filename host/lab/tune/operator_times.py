@@ -63,7 +63,7 @@ class EstimatedTimes:
 
     unit, source = "cycles", "estimate"
     least = 1.0
-    # What gained by 2 % had a price of up to 1.14, on A53, A55 and A76, one and four threads.
+    # What gained by 2 % had a cost of up to 1.14, on A53, A55 and A76, one and four threads.
     worth = 1.15
 
     def __init__(self, subject: Subject, tell: Callable[[str], None]) -> None:

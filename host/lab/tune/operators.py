@@ -38,7 +38,7 @@ class Times:
 class OperatorMeasurer(Protocol):
     """Measures a model with the methods of a table. `source` and `unit` are those of
     `OperatorMeasurement`; `per_ms`: of these units; operators that take less than the `least` of
-    them cannot be told apart from noise, methods that cost more than `worth` times the least price
+    them cannot be told apart from noise, methods that cost more than `worth` times the least cost
     are not tried."""
 
     @property
@@ -233,7 +233,7 @@ class ModelTuner:
         rows = [
             self._row(each, methods[each.key], total * each.cost_in(usual), each.cost_in(usual))
             for each in self._operators
-            if methods.get(each.key) in each.prices and each.cost_in(usual) > 0
+            if methods.get(each.key) in each.costs and each.cost_in(usual) > 0
         ]
         self._history.add_operators(rows)
         self._state.known.update({(m.operator, m.method): m.ratio for m in rows})
@@ -242,7 +242,7 @@ class ModelTuner:
         """The first method of a key that is not known; None after many that were no better."""
         best, since = 1.0, 0
         for method in self._to_try[key]:
-            standing = [s for s in self._by_key[key] if method in s.prices]
+            standing = [s for s in self._by_key[key] if method in s.costs]
             ratios = [self._state.known.get((s.name, method)) for s in standing]
             found = [r for r in ratios if r is not None]
             if len(found) < len(ratios):
@@ -272,7 +272,7 @@ class ModelTuner:
         rows = [
             self._row(each, methods[each.key], cost + charge * usual, usual)
             for each in self._operators
-            if methods.get(each.key) in each.prices
+            if methods.get(each.key) in each.costs
             and (each.is_group or each.name not in moved)
             and (usual := each.cost_in(default.operators)) >= self._measurer.least
             and (cost := each.cost_in(times.operators)) > 0
@@ -350,7 +350,7 @@ class ModelTuner:
         return frozenset(
             (key, method)
             for key, method in methods.items()
-            if any(method in s.prices and method != s.default for s in self._by_key[key])
+            if any(method in s.costs and method != s.default for s in self._by_key[key])
         )
 
     def _progress(self) -> ModelProgress:

@@ -12,12 +12,12 @@ from random import Random
 from typing import Protocol
 
 from edgekit.device.version import VERSION
+from edgekit.host.compiler.costs.model import CostModel
 from edgekit.host.compiler.driver import build_graph, prepare
 from edgekit.host.compiler.frontends import model_hash
 from edgekit.host.compiler.ir.types import Graph, Node
 from edgekit.host.compiler.lowering.nna.units import assign_units
 from edgekit.host.compiler.options import CompileOptions, Order
-from edgekit.host.compiler.schedule.cost import CostModel
 from edgekit.host.compiler.schedule.dag import dag_of
 from edgekit.host.compiler.schedule.memory import buffers_of
 from edgekit.host.compiler.schedule.orders import shuffled

@@ -114,9 +114,9 @@ def test_bands_are_candidates_where_rows_leave_the_cache():
     inside = dataclasses.replace(_A53, l2_bytes=1 << 22)
     assert all(c.method.band is None for c in candidates_of(_form(), inside.isa, inside))
     board = _small(_A53, "f32")
-    prices = {c.method: c.price for c in candidates_of(_form(), board.isa, board)}
+    costs = {c.method: c.cost for c in candidates_of(_form(), board.isa, board)}
     usual = OperatorMethod("in_place", "f32", 8, 8, "n")
-    bands = {m.band: p for m, p in prices.items() if dataclasses.replace(m, band=None) == usual}
+    bands = {m.band: p for m, p in costs.items() if dataclasses.replace(m, band=None) == usual}
     assert bands.keys() == {None, 0, 1, 4}  # 2 is the rule
     assert bands[0] > max(bands[None], bands[1], bands[4]) and bands[None] == min(bands.values())
 

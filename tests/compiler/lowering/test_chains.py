@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edgekit.host.compiler.costs.work import work_of
 from edgekit.host.compiler.driver import prepare, prepare_graph
 from edgekit.host.compiler.explain import explain
 from edgekit.host.compiler.fit import plan_of
@@ -22,7 +23,6 @@ from edgekit.host.compiler.lowering.conv.chain_cost import Between, beyond_cache
 from edgekit.host.compiler.lowering.conv.chains import chain_for_memory, chain_for_time
 from edgekit.host.compiler.lowering.groups import Groups
 from edgekit.host.compiler.options import CompileOptions
-from edgekit.host.compiler.schedule.work import work_of
 from edgekit.kb.tables.gemm_file import board_table
 from edgekit.kb.tables.gemm_table import KnowledgeBase
 from edgekit.kb.targets.board import BoardProfile, load_board, load_profile
@@ -106,7 +106,7 @@ def test_large_caches_need_no_chains():
 
 
 @pytest.mark.parametrize("board", ["a53", "a57", "rpi4", "bpi-f3"])
-def test_what_leaves_the_cache_is_a_chain_on_cores_with_a_price_of_memory(board):
+def test_what_leaves_the_cache_is_a_chain_on_cores_with_a_cost_of_memory(board):
     graph = _chained(expanded_block(), _small(load_profile(board), 65536))
     assert [n.op.kind for n in graph.nodes] == ["row_chain"]
     assert _chained(graph, _small(load_profile(board), 1 << 20)) is graph
@@ -151,7 +151,7 @@ def test_a_chain_may_take_the_convolution_of_the_site_before_it():
     assert names == [("between", "second", "last")]
 
 
-def test_price_of_an_image_counts_what_the_last_cache_does_not_hold():
+def test_cost_of_an_image_counts_what_the_last_cache_does_not_hold():
     image, board = 384 << 10, load_board("rpi3")
     near, far, farther = (
         beyond_caches(board, Between(image, touched)) for touched in (512 << 10, 1 << 20, 3 << 19)
@@ -230,6 +230,6 @@ def test_a_model_with_little_memory_is_chained():
     chains = [n for n in made.graph.nodes if isinstance(n.op, ops.RowChain)]
     scheduled, plan = plan_of(made.graph, board, options)
     assert chains and plan.memory.arena_bytes <= 2450 << 10
-    told = explain(scheduled, plan, board, made.counts, made.origin, made.limit)
+    told = explain(scheduled, plan, board, made.counts, made.origin, made.limit, scheduled.costs)
     of = {o["name"]: o["chain_of"] for o in told["operators"]}
     assert of[chains[0].name] == list(chains[0].op.names)

@@ -45,7 +45,9 @@ def _told(model: str, name: str) -> tuple[dict[str, Any], str]:
     made = prepare(_MODELS / f"{model}.tflite", board)
     scheduled, plan = plan_of(made.graph, board, DEFAULT_OPTIONS)
     code = "".join(section_code(plan, section).text for section in plan.sections)
-    return explain(scheduled, plan, board, made.counts, made.origin, made.limit), code
+    return explain(
+        scheduled, plan, board, made.counts, made.origin, made.limit, scheduled.costs
+    ), code
 
 
 def _with_members(operator: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -78,7 +80,7 @@ def test_the_method_that_is_told_is_the_kernel_that_is_called(model, board):
                 assert kernel.startswith(f"ek_{method['precision']}_")
             other = told["runner_up"]
             assert other is None or other["method"] != method
-            assert other is None or other["price"] >= 1 or told["row"] is not None, told
+            assert other is None or other["relative_cost"] >= 1 or told["row"] is not None, told
 
 
 def test_members_of_a_chain_are_told():
@@ -92,7 +94,7 @@ def test_members_of_a_chain_are_told():
         assert "_".join(short) in chain["kernel"]
 
 
-def test_what_else_there_was_is_told_with_its_price():
+def test_what_else_there_was_is_told_with_its_cost():
     story, _ = _told("face_detection_short_range", "a53")
     others = [o["runner_up"] for o in story["operators"] if o["op"] == "conv2d"]
-    assert all(o is not None and o["price"] > 0 for o in others)
+    assert all(o is not None and o["relative_cost"] > 0 for o in others)

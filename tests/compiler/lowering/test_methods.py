@@ -119,7 +119,7 @@ def test_rows_of_operators_relax_to_their_neighbors_and_no_further():
 
 
 @pytest.mark.parametrize(("columns", "tile"), [(16, (5, 16)), (24, (8, 8))])
-def test_a_row_relaxes_only_where_the_price_agrees(columns, tile):
+def test_a_row_relaxes_only_where_the_cost_agrees(columns, tile):
     """On an A55 4096 x 24 x 16 takes 0.75 of its time in tiles of 5 x 16, but its neighbors of the
     same key took longer: the short-range face detector lost 9 % by one row."""
     board, shape = load_board("rk3566"), GemmShape(4096, 24, 16)
@@ -129,7 +129,7 @@ def test_a_row_relaxes_only_where_the_price_agrees(columns, tile):
     (step,) = lower(graph_of([case]), board, table).lowered.steps
     made = step.compiled
     assert made is not None and (made.method.mr, made.method.nr) == tile
-    assert ("of the rule's price here" in made.choice.why) == (tile == (8, 8))
+    assert ("of the rule's cost here" in made.choice.why) == (tile == (8, 8))
 
 
 def test_rows_of_another_form_say_nothing():
@@ -175,7 +175,7 @@ def test_without_a_row_no_runner_up_costs_less(kind, board):
         made = choose(bare, profile, isa_of(profile.simd), form)
         assert made is not None
         other = made[1].runner_up
-        assert other is None or other.price >= 1
+        assert other is None or other.cost >= 1
 
 
 def test_row_decides_how_many_rows_a_depthwise_convolution_makes():
@@ -220,12 +220,12 @@ def test_depthwise_with_a_stride_makes_two_rows_where_that_gained(
 
 
 def test_two_rows_of_a_depthwise_convolution_are_dearer_where_one_is_left():
-    prices = []
+    costs = []
     for height in (2, 3):
         form = Form("depthwise", GemmShape(8 * height, 9, 64), "f32", (1, height, 8), (3, 3))
-        one, two = (c.price for c in candidates_of(form, _A76.isa, _A76))
-        prices.append(two / one)
-    assert prices[0] < prices[1] < 1
+        one, two = (c.cost for c in candidates_of(form, _A76.isa, _A76))
+        costs.append(two / one)
+    assert costs[0] < costs[1] < 1
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_one_row_has_wide_tiles_where_these_gain(board, columns):
     profile = load_profile(board)
     form = Form("dense", GemmShape(1, 640, 128), "f32", weight_bytes=4 * 640 * 128)
     found = [c for c in candidates_of(form, profile.isa, profile) if c.proven]
-    assert min(found, key=lambda c: c.price).method.nr == columns
+    assert min(found, key=lambda c: c.cost).method.nr == columns
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_cores_take_the_tile_whose_measured_steps_take_least(board, shape, tile)
     profile = load_profile(board)
     form = Form("conv", shape, "f32", (1, 1, shape.m))
     found = [c for c in candidates_of(form, profile.isa, profile) if c.proven]
-    method = min(found, key=lambda c: c.price).method
+    method = min(found, key=lambda c: c.cost).method
     assert (method.mr, method.nr) == tile
 
 
@@ -267,10 +267,10 @@ def test_tiles_whose_rows_find_no_register_are_dear_on_an_a76():
     there, 4 x 24 and 4 x 20 0.95."""
     board, form = load_profile("rpi5"), form_of_points(GemmShape(4096, 48, 48))
     found = candidates_of(form, board.isa, board)
-    prices = {(c.method.mr, c.method.nr): c.price for c in found if c.method.split == "m"}
-    usual = min(prices[8, 8], prices[6, 12])
-    assert min(prices[8, 12], prices[12, 8], prices[24, 4]) > 1.15 * usual
-    assert max(prices[4, 24], prices[4, 20], prices[5, 16]) < 1.15 * usual
+    costs = {(c.method.mr, c.method.nr): c.cost for c in found if c.method.split == "m"}
+    usual = min(costs[8, 8], costs[6, 12])
+    assert min(costs[8, 12], costs[12, 8], costs[24, 4]) > 1.15 * usual
+    assert max(costs[4, 24], costs[4, 20], costs[5, 16]) < 1.15 * usual
 
 
 @pytest.mark.parametrize("rows", [1, 64])

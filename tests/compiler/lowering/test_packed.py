@@ -111,7 +111,7 @@ def test_a_few_rows_meet_caches_where_they_lie(board, rows):
         runner_up = compiled.choice.runner_up
         if streams:
             assert runner_up is not None
-            assert runner_up.price > 1 or runner_up.method.family == "unpacked"
+            assert runner_up.cost > 1 or runner_up.method.family == "unpacked"
         else:
             assert runner_up is None
 

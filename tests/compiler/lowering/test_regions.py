@@ -76,7 +76,7 @@ def test_dense_weights_stay():
 
 
 @pytest.mark.parametrize(("density", "gains"), [(0.98, False), (0.85, True)])
-def test_a_gain_within_the_error_of_prices_is_none(density, gains):
+def test_a_gain_within_the_error_of_costs_is_none(density, gains):
     """Transposes are free here, and depthwise convolutions alike: weights that are zero decide."""
     graph = pruned_blocks(density)
     after = choose_planes(graph, _table(transpose=1e-6, depthwise=1.0), 4)
@@ -120,7 +120,7 @@ def test_chains_of_the_graph_on_pixels_are_known(monkeypatch, tmp_path):
     form = Form("chain", GemmShape(SIDE**2, 9, CHANNELS), "f32", (1, SIDE, SIDE), (3, 3))
     told = table_of_operators(board, (form, OperatorMethod("chain", "f32", members=2)))
     assert chains_on_pixels(graph, board, table, rows) == ()
-    dear = replace(table, cases=tuple(_half_price(c) for c in table.cases))
+    dear = replace(table, cases=tuple(_half_cost(c) for c in table.cases))
     found = chains_on_pixels(graph, board, dear, told)
     assert found[0] == saved_by_chain(graph, pair, dear, board.isa.vl) and found[0].cost > 0
     assert found[0].names == {"depth_a", "point_b"}
@@ -128,7 +128,7 @@ def test_chains_of_the_graph_on_pixels_are_known(monkeypatch, tmp_path):
     assert chains_on_pixels(graph, board, older, told) == ()
 
 
-def _half_price(case: Case) -> Case:
+def _half_cost(case: Case) -> Case:
     return replace(case, cost=case.cost / 2) if case.kernel == CHAIN else case
 
 
@@ -141,7 +141,7 @@ def test_images_of_equal_work_and_other_rows_have_costs_of_their_own():
     assert old.cost("depthwise", few) == old.cost("depthwise", many)
 
 
-def test_depthwise_prices_are_those_that_were_measured(monkeypatch, tmp_path):
+def test_depthwise_costs_are_those_that_were_measured(monkeypatch, tmp_path):
     """An image of 96x96x8 and one of 24x24x128 have the same values and products, and lines of
     another length, of which a cache holds as many as it has room for."""
     monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path))

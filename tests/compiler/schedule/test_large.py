@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from edgekit.host.compiler.costs.model import CostModel
 from edgekit.host.compiler.driver import prepare
 from edgekit.host.compiler.options import CompileOptions
-from edgekit.host.compiler.schedule.cost import CostModel
 from edgekit.host.compiler.schedule.schedule import schedule
 from edgekit.host.compiler.schedule.search import USUAL, Effort
 from edgekit.kb.targets.board import load_board

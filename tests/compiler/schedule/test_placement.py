@@ -1,4 +1,4 @@
-"""How many threads models run on, and on which cluster, by price: no C is compiled."""
+"""How many threads models run on, and on which cluster, by cost: no C is compiled."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def placed(
     return placements(*planned(model, board), load_profile(board), threads, cluster)
 
 
-@pytest.mark.parametrize("board", ["rk3588", "rk3399", "rpi4", "visionfive2"])
+@pytest.mark.parametrize("board", ["rk3588", "rk3399", "rpi4", "rpi5"])
 def test_a_model_of_some_microseconds_runs_on_one_thread(board: str) -> None:
     assert placed(TINY, board)[0].threads == 1
 
@@ -67,25 +67,26 @@ def test_a_model_without_weights_and_memory_of_its_own_is_placed() -> None:
 GAINS = {"rpi3": (1.82, 2.93), "rpi4": (1.75, 2.76), "rpi5": (1.91, 3.62)}
 
 
-def priced_gain(board: str, threads: int) -> float:
+def costed_gain(board: str, threads: int) -> float:
     spec = placed(FACE, board, threads)[0]
     return spec.alone_us / spec.cost_us
 
 
 @pytest.mark.parametrize("board", GAINS)
-def test_more_threads_gain_by_price_about_what_they_gain_by_board_time(board: str) -> None:
-    found = [priced_gain(board, threads) for threads in (2, 4)]
+def test_more_threads_gain_by_cost_about_what_they_gain_by_board_time(board: str) -> None:
+    found = [costed_gain(board, threads) for threads in (2, 4)]
     assert found == pytest.approx(GAINS[board], rel=0.15)
 
 
 def test_a_board_whose_caches_hold_the_model_gains_most_as_by_board_time() -> None:
     most = max(GAINS, key=lambda board: GAINS[board][1])
-    assert max(GAINS, key=lambda board: priced_gain(board, 4)) == most == "rpi5"
+    assert max(GAINS, key=lambda board: costed_gain(board, 4)) == most == "rpi5"
 
 
-def test_every_cluster_has_a_price_the_cheapest_first() -> None:
+def test_every_cluster_has_a_cost_the_cheapest_first() -> None:
     found = placed(FACE, "rk3588")
-    assert [spec.cluster for spec in found] == ["big", "little", "big+little"]
+    assert sorted(spec.cluster for spec in found) == ["big", "big+little", "little"]
+    assert found[0].cluster == "big"
     assert [spec.cost_us for spec in found] == sorted(spec.cost_us for spec in found)
 
 
@@ -116,7 +117,7 @@ def test_x86_is_left_at_one_thread_unless_a_user_asks() -> None:
     assert placed(TINY, "x86-64-v4", threads=2)[0].threads == 2
 
 
-def test_what_a_user_asks_for_stands_over_the_price() -> None:
+def test_what_a_user_asks_for_stands_over_the_cost() -> None:
     found = placed(FACE, "rk3588", 3, "little")
     assert [(spec.cluster, spec.threads) for spec in found] == [("little", 3), ("big", 3)]
     assert [spec.cluster for spec in placed(FACE, "rk3399", 3)] == ["little"]  # big has two

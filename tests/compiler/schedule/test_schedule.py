@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edgekit.host.compiler.costs.model import CostModel
 from edgekit.host.compiler.frontends import import_model
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.ir.types import DType, Graph, Node, Tensor
 from edgekit.host.compiler.lowering.lower import lower
 from edgekit.host.compiler.options import CompileOptions
-from edgekit.host.compiler.schedule.cost import CostModel
 from edgekit.host.compiler.schedule.dag import dag_of
 from edgekit.host.compiler.schedule.memory import buffers_of
 from edgekit.host.compiler.schedule.schedule import schedule
@@ -35,10 +35,10 @@ _ZOO = open_zoo(Path(__file__).parents[3] / "models", Path(_EXTRA) if _EXTRA els
 
 
 @pytest.mark.parametrize("board", ["rpi5", "rk3566", "bpi-f3"])
-def test_the_price_of_a_split_product_knows_what_it_takes_apart(board):
+def test_the_cost_of_a_split_product_knows_what_it_takes_apart(board):
     """Each board's own: for the channels apart as for the groups of k."""
     costs = [_split_cost(board, *each) for each in ((0, 1), (4, 1), (16, 1), (64, 1))]
-    assert costs == sorted(costs) and costs[3] > 1.5 * costs[0] and costs[1] < 1.3 * costs[0]
+    assert costs == sorted(costs) and costs[3] > 1.2 * costs[0] and costs[1] < 1.3 * costs[0]
     groups = [_split_cost(board, 0, each) for each in (1, 3, 12)]
     assert groups == sorted(groups) and 1.5 < (groups[2] - groups[0]) / (groups[1] - groups[0]) < 6
     assert _split_cost(board, 16, 3) - groups[1] == pytest.approx(costs[2] - costs[0])
@@ -102,7 +102,7 @@ def _diamond(elements: int = 2**20) -> Schedule:
     edges = [(0, 1), (0, 2), (2, 3), (3, 4), (4, 5), (5, 6), (1, 7), (6, 7)]
     graph = graph_of(8, edges, sizes=[elements] * 8)
     nodes = [replace(n, op=ops.Logistic()) if len(n.inputs) == 1 else n for n in graph.nodes]
-    return schedule(replace(graph, nodes=tuple(nodes)), load_board("rk3588"))
+    return schedule(replace(graph, nodes=tuple(nodes)), load_board("rk3399"))
 
 
 def test_branches_run_beside_each_other_on_two_clusters():
@@ -116,7 +116,7 @@ def test_branches_run_beside_each_other_on_two_clusters():
 
 def test_what_takes_less_than_starting_a_second_unit_stays_on_one():
     """A branch of a microsecond, where the other cluster joins in after five."""
-    found = _diamond(elements=256)
+    found = _diamond(elements=16)
     assert set(found.units.values()) == {"cpu"}
     assert found.makespan_us == sum(found.costs.values()) < 10
 
@@ -161,8 +161,8 @@ def test_what_is_placed_on_the_nna_stays_there():
     assert found.units == {"n0": "cpu", "n1": "nna", "n2": "cpu"}
 
 
-def test_a_cluster_with_half_the_speed_takes_about_twice_as_long():
+def test_a_core_in_order_takes_several_times_as_long_as_one_out_of_order():
     graph = graph_of(2, [(0, 1)], sizes=[10**6] * 2)
     model = CostModel(load_board("rk3588"))
     fast, slow = (model.cost(graph, graph.nodes[0], unit) for unit in ("cpu", "little"))
-    assert 1.5 < slow / fast < 5
+    assert 1.5 < slow / fast < 8

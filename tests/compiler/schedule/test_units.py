@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from edgekit.host.compiler.costs.model import CostModel
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Graph, Node, Tensor
 from edgekit.host.compiler.options import CompileOptions
-from edgekit.host.compiler.schedule.cost import CostModel
 from edgekit.host.compiler.schedule.schedule import schedule
 from edgekit.kb.targets.board import BoardProfile, load_board
 from edgekit.kb.targets.units import ComputeUnit

@@ -21,11 +21,11 @@ from edgekit.device.runtime.arrays.nna import (
 )
 from edgekit.device.runtime.arrays.nna_account import Account
 from edgekit.host.compiler.artifact import Artifact
+from edgekit.host.compiler.costs.model import NNA
 from edgekit.host.compiler.driver import compile_artifact
 from edgekit.host.compiler.exporters.tflite.writer import write_tflite
 from edgekit.host.compiler.frontends import import_model
 from edgekit.host.compiler.ir.evaluate import evaluate
-from edgekit.host.compiler.schedule.cost import NNA
 from edgekit.host.compiler.toolchain.nna_account import account_of_node
 from edgekit.host.deploy.explanations import nna_lines
 from edgekit.host.fleet.report import compile_report, page, trace

@@ -108,7 +108,7 @@ def test_a_click_opens_an_operator_and_shows_its_runner_up(browser: Browser, fil
     assert browser.texts(NAMES) == ["firstconv2d", "lastconv2d", "sidepad"]
     browser.click(f"{NAMES}[data-operator='2']")
     shown = browser.texts("tr.detail")
-    assert len(shown) == 1 and "in_place 4x8 f32, 1.25 × its price" in shown[0]
+    assert len(shown) == 1 and "in_place 4x8 f32, 1.25 × its cost" in shown[0]
     assert browser.value("document.querySelector('.node.chosen').dataset.operator") == "2"
     browser.click(f"{NAMES}[data-operator='2']")
     assert browser.texts("tr.detail") == []

@@ -81,7 +81,7 @@ def test_times_rules_and_runners_up_stand_beside_each_other() -> None:
     assert first["estimate_us"] == 400 and new["estimate_us"] == 550
     assert new["estimated_by"] == "the compiler's cost model"
     assert (first["rule"], first["method"]) == ("analytic", "in_place 6x8 f32")
-    assert first["runner_up"] == "in_place 4x8 f32, 1.25 × its price"
+    assert first["runner_up"] == "in_place 4x8 f32, 1.25 × its cost"
     assert side["runner_up"] is None and side["times"] is not None
     assert new["edges"] == [[0, 1], [0, 2], [1, 2]] and new["explained"]
     assert [o["row"] for o in (first, side, last)] == [0, 1, 2]
@@ -140,7 +140,7 @@ def test_a_trace_is_one_operator_after_the_other() -> None:
     spans = [e for e in document["traceEvents"] if e["ph"] == "X" and e["tid"] == 2]
     assert [e["name"] for e in spans] == ["first", "side", "last"]
     assert spans[1]["ts"] == pytest.approx(spans[0]["dur"])
-    assert spans[0]["args"]["runner_up"] == "in_place 4x8 f32, 1.25 × its price"
+    assert spans[0]["args"]["runner_up"] == "in_place 4x8 f32, 1.25 × its cost"
     names = [e["args"]["name"] for e in document["traceEvents"] if e["ph"] == "M"]
     assert names[0] == "tiny on a57, 1 thread" and NEW in names[2]
 

@@ -7,14 +7,14 @@ from random import Random
 
 import pytest
 
-from edgekit.host.compiler.schedule.calibration import (
+from edgekit.host.compiler.costs.calibration import (
     Calibration,
     calibration_file,
     calibration_of,
     save_calibration,
 )
-from edgekit.host.compiler.schedule.cost import CostModel
-from edgekit.host.compiler.schedule.work import AMOUNTS, Amounts, Work
+from edgekit.host.compiler.costs.model import CostModel
+from edgekit.host.compiler.costs.work import AMOUNTS, Amounts, Work
 from edgekit.host.errors import InputError
 from edgekit.host.lab.tune.cost import (
     Sample,

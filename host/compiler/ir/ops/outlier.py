@@ -47,7 +47,7 @@ class OutlierFullyConnected(Operator):
     `slice` values of k share a scale per output. Shapes as FullyConnected's; with `keep_dims` it
     is also a 1x1 convolution of images [n,h,w,k].
 
-    `outliers`: how many are expected, by samples; only prices ask for it.
+    `outliers`: how many are expected, by samples; only costs ask for it.
     """
 
     kind: ClassVar[str] = "outlier_fully_connected"

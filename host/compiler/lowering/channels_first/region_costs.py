@@ -42,7 +42,7 @@ class Saved:
 
 def costs(graph: Graph, node: Node, table: LayoutTable, vl: int) -> Costs | None:
     """None for an operator that runs on pixels alone."""
-    form = priced_form(graph, node, table, vl)
+    form = measured_form(graph, node, table, vl)
     if form is None:
         return None
     names = _KERNELS.get(type(node.op))
@@ -82,7 +82,7 @@ def transpose_cost(tensor: Tensor, table: LayoutTable) -> float:
 
 def is_sparse(graph: Graph, node: Node, table: LayoutTable) -> bool:
     """A convolution of which some weights are zero, and of a kind that was measured."""
-    if not isinstance(node.op, ops.Conv2D) or priced_form(graph, node, table, 1) is None:
+    if not isinstance(node.op, ops.Conv2D) or measured_form(graph, node, table, 1) is None:
         return False
     data = graph.tensors[node.inputs[1] or ""].data
     return data is not None and _has_zeros(data)
@@ -175,7 +175,7 @@ def _conv_form(op: ops.Conv2D, x: Tensor, w: Tensor, y: Tensor) -> Operator | No
     return form if fits else None
 
 
-def priced_form(graph: Graph, node: Node, table: LayoutTable, vl: int) -> Operator | None:
+def measured_form(graph: Graph, node: Node, table: LayoutTable, vl: int) -> Operator | None:
     """As `planar_form`, of kinds that were measured."""
     form = planar_form(graph, node, vl)
     if not isinstance(form, ops.PlanarConv2D) or table.knows(WINDOWS[1]):

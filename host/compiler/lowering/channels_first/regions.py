@@ -22,8 +22,8 @@ from edgekit.host.compiler.lowering.channels_first.region_costs import (
     Saved,
     costs,
     is_sparse,
+    measured_form,
     planar_form,
-    priced_form,
     tenths,
     transpose_cost,
 )
@@ -33,13 +33,13 @@ from edgekit.host.compiler.transforms.passes.cut import TwoLabels
 from edgekit.kb.features import GemmShape
 from edgekit.kb.tables.operators import Candidate, Form, OperatorMethod
 
-# Of what neighbors take on pixels, by their prices: those of parts that gain are off by 0.08 at
-# most, and of three detectors all parts priced above 0.95 took longer on the A72.
+# Of what neighbors take on pixels, by their costs: those of parts that gain are off by 0.08 at
+# most, and of three detectors all parts costed above 0.95 took longer on the A72.
 _MUST_TAKE = 0.95
 
 
 @dataclass(frozen=True, eq=False)
-class _Priced:
+class _Costed:
     """A graph with what decides on its layouts."""
 
     graph: Graph
@@ -60,44 +60,44 @@ def choose_planes(
 ) -> Graph:
     """`graph` with the operators that are cheaper so on channel-major images, and transposes at
     the borders. `vl`: floats of a vector. Without a table the graph stays as it is. What `groups`
-    know of a region stands over its price. `saved`: what operators save together on pixels."""
+    know of a region stands over its cost. `saved`: what operators save together on pixels."""
     if table is None or not any(is_sparse(graph, n, table) for n in graph.nodes):
         return graph
-    priced = _Priced(graph, table, vl, saved)
-    cheapest = _cheapest(priced)
-    chosen = _surely_cheaper(priced, cheapest)
+    costed = _Costed(graph, table, vl, saved)
+    cheapest = _cheapest(costed)
+    chosen = _surely_cheaper(costed, cheapest)
     if groups is not None:
-        asked = (_region(priced, r, cheapest, chosen, groups) for r in _regions(priced))
+        asked = (_region(costed, r, cheapest, chosen, groups) for r in _regions(costed))
         chosen = {name for names in asked for name in names}
     return _Rewrite(graph, chosen).run() if chosen else graph
 
 
-def _surely_cheaper(priced: _Priced, cheapest: set[str]) -> set[str]:
-    """Of the operators that are cheapest on planes those that stay so if prices are off by as much
+def _surely_cheaper(costed: _Costed, cheapest: set[str]) -> set[str]:
+    """Of the operators that are cheapest on planes those that stay so if costs are off by as much
     as they were found to be: neighbors together, with the transposes around them. Neighbors of
     which none is pruned gain only by such errors."""
-    graph, table = priced.graph, priced.table
+    graph, table = costed.graph, costed.table
     pruned = {n.name for n in graph.nodes if is_sparse(graph, n, table)}
     kept = set()
     for part in _joined(graph, cheapest):
-        gains = _cost(priced, part, part) <= _MUST_TAKE * _cost(priced, part, set())
+        gains = _cost(costed, part, part) <= _MUST_TAKE * _cost(costed, part, set())
         kept |= part if gains and part & pruned else set()
     return kept
 
 
 def _region(
-    priced: _Priced, inside: set[str], cheapest: set[str], sure: set[str], groups: Groups
+    costed: _Costed, inside: set[str], cheapest: set[str], sure: set[str], groups: Groups
 ) -> set[str]:
     """Of a region's operators those that are to run on planes: none, or those that `sure` names;
-    where that is none, what rows alone can ask for: the least price, at which its largest pruned
+    where that is none, what rows alone can ask for: the least cost, at which its largest pruned
     convolution is one of them."""
-    graph, table = priced.graph, priced.table
+    graph, table = costed.graph, costed.table
     first = max(
         (n for n in graph.nodes if n.name in inside and is_sparse(graph, n, table)),
         key=lambda n: _dense_products(graph, n),
     )
     proven = bool(sure & inside)
-    planes = sure & inside or cheapest & inside or _cheapest(priced, first.name) & inside
+    planes = sure & inside or cheapest & inside or _cheapest(costed, first.name) & inside
     y, data = graph.tensors[first.outputs[0]].shape, graph.tensors[first.inputs[1] or ""].data
     assert data is not None
     n, k = data.shape[0], math.prod(data.shape[1:])
@@ -105,8 +105,8 @@ def _region(
         "region", GemmShape(math.prod(y[:3]), k, n), "f32", (y[0], y[1], y[2]), zeros=tenths(data)
     )
     candidates = [
-        Candidate(OperatorMethod("in_place", "f32"), _cost(priced, inside, set())),
-        Candidate(OperatorMethod("sparse", "f32"), _cost(priced, inside, planes), proven),
+        Candidate(OperatorMethod("in_place", "f32"), _cost(costed, inside, set())),
+        Candidate(OperatorMethod("sparse", "f32"), _cost(costed, inside, planes), proven),
     ]
     around = {t for n in graph.nodes if n.name in inside for t in (*n.inputs, *n.outputs) if t}
     moves = {f"{t}{kind}" for t in around for kind in (".moved", ".planes.moved")}
@@ -119,10 +119,10 @@ def _dense_products(graph: Graph, node: Node) -> int:
     return graph.tensors[node.outputs[0]].elements * math.prod(weights.shape[1:])
 
 
-def _regions(priced: _Priced) -> list[set[str]]:
+def _regions(costed: _Costed) -> list[set[str]]:
     """Neighbors that all have a form for channel-major images, where one is pruned."""
-    graph, table, vl = priced.graph, priced.table, priced.vl
-    able = {n.name for n in graph.nodes if priced_form(graph, n, table, vl) is not None}
+    graph, table, vl = costed.graph, costed.table, costed.vl
+    able = {n.name for n in graph.nodes if measured_form(graph, n, table, vl) is not None}
     pruned = {n.name for n in graph.nodes if is_sparse(graph, n, table)}
     return [region for region in _joined(graph, able) if region & pruned]
 
@@ -144,14 +144,14 @@ def _joined(graph: Graph, names: set[str]) -> list[set[str]]:
     return list({id(each): each for each in part.values()}.values())
 
 
-def _cost(priced: _Priced, inside: set[str], planes: set[str]) -> float:
+def _cost(costed: _Costed, inside: set[str], planes: set[str]) -> float:
     """What the operators of a region cost with some of them on planes, and what lies between."""
-    graph, table = priced.graph, priced.table
+    graph, table = costed.graph, costed.table
     producer, consumers = graph.producer(), graph.consumers()
-    kept = (s for s in priced.saved if s.names & inside and not s.names & planes)
+    kept = (s for s in costed.saved if s.names & inside and not s.names & planes)
     total = -sum(s.cost for s in kept)
     for node in graph.nodes:
-        found = priced.costs(node) if node.name in inside else None
+        found = costed.costs(node) if node.name in inside else None
         if found is not None:
             total += found.planes if node.name in planes else found.pixels
     for name, tensor in graph.tensors.items():
@@ -163,14 +163,14 @@ def _cost(priced: _Priced, inside: set[str], planes: set[str]) -> float:
     return total
 
 
-def _cheapest(priced: _Priced, forced: str = "") -> set[str]:
+def _cheapest(costed: _Costed, forced: str = "") -> set[str]:
     """Names of the nodes that are to run on planes, of which `forced` is one."""
-    graph = priced.graph
+    graph = costed.graph
     labels = TwoLabels()
     at: dict[str, int] = {}
     outside = labels.thing(0, math.inf)
     for node in graph.nodes:
-        found = priced.costs(node)
+        found = costed.costs(node)
         at[node.name] = outside
         if found is not None:
             pixels = math.inf if node.name == forced else found.pixels
@@ -183,8 +183,8 @@ def _cheapest(priced: _Priced, forced: str = "") -> set[str]:
         users = {at[n.name] for n in consumers[name]}
         users |= {outside} if name in graph.outputs else set()
         if users - {made}:
-            labels.convert_between(made, users, transpose_cost(tensor, priced.table))
-    for together in priced.saved:
+            labels.convert_between(made, users, transpose_cost(tensor, costed.table))
+    for together in costed.saved:
         labels.saved_together((at[name] for name in together.names), together.cost)
     second = labels.second_label()
     return {name for name, number in at.items() if second[number]}

@@ -12,7 +12,7 @@ from edgekit.kb.targets.board import BoardProfile, last_cache
 from edgekit.kb.targets.clusters import timed_core
 from edgekit.kb.targets.core import Core
 
-# Of the price of its members, what a chain takes longer for its many short calls: by board time, in
+# Of the cost of its members, what a chain takes longer for its many short calls: by board time, in
 # the mean of the 13 of a face detector whose images stay in the cache, 0.4 to 1.6 % on eight cores.
 STRIPS = 0.01
 _SHARE = 0.25  # of what is touched: smaller images were written last, and are near
@@ -27,7 +27,7 @@ class Between:
 
 
 def beyond_caches(board: BoardProfile, between: Between) -> float:
-    """The price, in multiply-adds of vectors, of the part of an image that is written to memory and
+    """The cost, in multiply-adds of vectors, of the part of an image that is written to memory and
     read from it again: of what the two operators touch, the last cache holds the rest. 0 where
     there is no model of a board's core, and for an image that is small beside the others: by board
     time such a chain gained 0.3 % of a face detector at best, on an A55, and cost 0.8 % on an A53.

@@ -35,8 +35,8 @@ from edgekit.kb.tables.operators import (
 )
 from edgekit.kb.targets.board import BoardProfile, caches_of
 
-# An architecture without a price of memory, and a core where the largest images first gain more
-# than the price of each site, which does not see that two may want one pointwise convolution: by
+# An architecture without a cost of memory, and a core where the largest images first gain more
+# than the cost of each site, which does not see that two may want one pointwise convolution: by
 # that MobileNet 0.25 took 4 % longer on an A53.
 _BY_SIZE = frozenset({"x86_64", "cortex-a53"})
 # What is much, times L2: most profiles know only the least that such cores have.
@@ -87,16 +87,16 @@ def chain_for_time(
     links = _links(graph, board)
     empty = _Chains(graph, Context(graph, board.isa, board, table))
     sites = {site.node.name: site for site in _sites(links)}
-    prices = {name: _prices(empty, site, board) for name, site in sites.items()}
+    costs = {name: _costs(empty, site, board) for name, site in sites.items()}
     if not _BY_SIZE.isdisjoint((board.arch, *board.platforms)):
         usual = _for_time(empty, links, board)
     else:
-        usual = _joined(empty, sites, {k: min(p, key=lambda n: p[n]) for k, p in prices.items()})
+        usual = _joined(empty, sites, {k: min(p, key=lambda n: p[n]) for k, p in costs.items()})
     if groups is None:
         return usual.graph
     today = {name: usual.members_at(site.node) for name, site in sites.items()}
     wanted = {
-        name: _by_rows(graph, site, prices[name], today[name], groups)
+        name: _by_rows(graph, site, costs[name], today[name], groups)
         for name, site in sites.items()
     }
     return usual.graph if wanted == today else _joined(empty, sites, wanted).graph
@@ -128,22 +128,22 @@ def _sites(links: Sequence[_Link]) -> list[_Site]:
     return [_Site((k, before[name]) if name in before else (k,)) for name, k in behind.items()]
 
 
-def _prices(empty: _Chains, site: _Site, board: BoardProfile) -> dict[int, float]:
+def _costs(empty: _Chains, site: _Site, board: BoardProfile) -> dict[int, float]:
     """What the operators of a site cost by how many of them are one: their products, and the images
     between those that are not."""
     graph = empty.graph
     nodes = {node.name: node for k in site.links for node in (k.before, k.after)}
-    products = sum(_product_price(graph, node, board) for node in nodes.values())
+    products = sum(_product_cost(graph, node, board) for node in nodes.values())
     between = [beyond_caches(board, Between(k.image.bytes, k.touched)) for k in site.links]
     most = [i for i in range(1, len(site.links) + 1) if empty.joined_all(site.links[:i])]
     chains = {i + 1: products * (1 + STRIPS) + sum(between[i:]) for i in most}
     return {1: products + sum(between), **chains}
 
 
-def _product_price(graph: Graph, node: Node, board: BoardProfile) -> float:
+def _product_cost(graph: Graph, node: Node, board: BoardProfile) -> float:
     form = _form(graph, node, "depthwise" if isinstance(node.op, ops.DepthwiseConv2D) else "conv")
     isa = board.isa.of_half if form.dtype == "f16" else board.isa
-    return min(c.price for c in candidates_of(form, isa, board) if c.proven)
+    return min(c.cost for c in candidates_of(form, isa, board) if c.proven)
 
 
 def _form(graph: Graph, node: Node, kind: Kind) -> Form:
@@ -159,19 +159,19 @@ def _form(graph: Graph, node: Node, kind: Kind) -> Form:
 
 
 def _by_rows(
-    graph: Graph, site: _Site, prices: Mapping[int, float], today: int, groups: Groups
+    graph: Graph, site: _Site, costs: Mapping[int, float], today: int, groups: Groups
 ) -> int:
     """How many operators are to be one at a site; `today` may be a chain with what is another
-    site's, whose price nobody knows."""
+    site's, whose cost nobody knows."""
     form = _form(graph, site.node, "chain")
-    known = {today: min(prices.values()), **prices}
+    known = {today: min(costs.values()), **costs}
     candidates = [
         Candidate(
             OperatorMethod("chain" if n > 1 else "depthwise", form.dtype, members=n),
-            price,
+            cost,
             n == today,
         )
-        for n, price in sorted(known.items())
+        for n, cost in sorted(known.items())
     ]
     return groups.choose(site.node.name, form, candidates, site.names).members
 

@@ -79,7 +79,7 @@ def _is_streamed(users: Users, node: Node, board: BoardProfile) -> bool:
     a, b = (graph.tensors[name or ""] for name in node.inputs[:2])
     y = graph.tensors[node.outputs[0]]
     form = form_of_product(node, operands_of(node, a, b, y), a.dtype)
-    cheapest = min(products_of(form, board.isa, board), key=lambda c: c.price)
+    cheapest = min(products_of(form, board.isa, board), key=lambda c: c.cost)
     return cheapest.method.family == "streamed" and board.arch != "x86_64"
 
 

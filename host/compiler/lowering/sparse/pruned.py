@@ -47,7 +47,7 @@ def choose_pruned(
 ) -> Graph:
     """`graph` with the layers that are cheaper so as PrunedFullyConnected, PrunedConv2D. Without a
     table of costs it stays as it is; `strips` says how weights of f32 are stored. What `groups`
-    know of a layer stands over its price."""
+    know of a layer stands over its cost."""
     if table is None:
         return graph
     nodes = tuple(_chosen(graph, node, board, table, strips, groups) for node in graph.nodes)

@@ -21,7 +21,7 @@ from edgekit.host.compiler.transforms.passes.thresholds import Fitted, choose
 from edgekit.host.errors import InputError
 
 Sample = Mapping[str, Array]
-Price = Callable[[Mapping[str, Tensor], Node], float]  # microseconds
+Cost = Callable[[Mapping[str, Tensor], Node], float]  # microseconds
 _Values = ChainMap[str, Array]
 
 _TRIED = 4  # samples that thresholds are tried on
@@ -35,14 +35,14 @@ def calibrate(
     coded: Graph,
     bits: WeightBits,
     samples: Sequence[Sample],
-    price: Price,
+    cost: Cost,
     eight: Collection[str] = (),
     *,
     accurate: bool = False,
 ) -> tuple[Graph, dict[str, Fitted]]:
     """`coded`, which compress_weights made of `floats`, with constants and thresholds fitted layer
     by layer to what the layers before, fitted already, make of `samples`; and the splits of its
-    products by name, which were chosen by their `price` on a board, if `accurate` only among those
+    products by name, which were chosen by their `cost` on a board, if `accurate` only among those
     with nearly the least error. Weights have `bits`, or 8 where the operator's name is among
     `eight`.
 
@@ -53,7 +53,7 @@ def calibrate(
             f"{floats.name}: expected a model without states to fit to samples, found "
             f"{len(floats.states)}; leave --samples out"
         )
-    fit = _Fit(floats, coded, samples, price, accurate)
+    fit = _Fit(floats, coded, samples, cost, accurate)
     pairs = zip(floats.nodes, coded.nodes, strict=True)
     nodes = tuple(
         node
@@ -74,10 +74,10 @@ class _Fit:
         floats: Graph,
         coded: Graph,
         samples: Sequence[Sample],
-        price: Price,
+        cost: Cost,
         accurate: bool,
     ) -> None:
-        self._floats, self._price, self._accurate = floats, price, accurate
+        self._floats, self._cost, self._accurate = floats, cost, accurate
         self.splits = dict[str, Fitted]()
         self.tensors = dict(coded.tensors)
         self._names = set(coded.tensors)
@@ -156,7 +156,7 @@ class _Fit:
             given[:_TRIED],
             weights,
             _floats_of(codes, scale),
-            lambda count: self._price(self.tensors, _split(named, math.inf, count)),
+            lambda count: self._cost(self.tensors, _split(named, math.inf, count)),
             self._accurate,
         )
         self.splits[node.name] = fitted

@@ -1,9 +1,9 @@
 """The threshold of a layer's outlier split from samples: what it wins against what it costs.
 
-Each channel apart makes the others' codes finer and adds to the layer's price. What all of it may
+Each channel apart makes the others' codes finer and adds to the layer's cost. What all of it may
 win is bounded by the error of the weights, which stays. So the count taken is that of the least
-error * price: a percent of the layer's squared error is worth a percent of its price. Who asks for
-an accuracy gets it: then the price counts only among what has nearly the least error.
+error * cost: a percent of the layer's squared error is worth a percent of its cost. Who asks for
+an accuracy gets it: then the cost counts only among what has nearly the least error.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _NEAR = 1.1  # times the least squared error is still as good
 @dataclass(frozen=True)
 class Split:
     """A threshold; the channels beyond it in a sample, in the mean of all; the squared error of
-    outputs, weights' included, as a fraction of their squares; and the layer's price with so many
+    outputs, weights' included, as a fraction of their squares; and the layer's cost with so many
     channels apart, in microseconds."""
 
     threshold: float
     outliers: int
     error: float
-    price: float
+    cost: float
 
 
 @dataclass(frozen=True)
@@ -46,13 +46,13 @@ def choose(
     samples: Sequence[Array],
     weights: Array,
     stored: Array,
-    price: Callable[[int], float],
+    cost: Callable[[int], float],
     accurate: bool,
 ) -> Fitted:
     """The split of a product of activations [rows, k] and `weights` [n, k], which are `stored` as
     these.
 
-    `price`: microseconds of the layer with so many channels apart. `accurate`: only splits with
+    `cost`: microseconds of the layer with so many channels apart. `accurate`: only splits with
     nearly the least error count.
     """
     right = [x @ weights.T for x in samples]
@@ -64,20 +64,20 @@ def choose(
         outliers = [np.count_nonzero(np.abs(x).max(axis=0) > threshold) for x in samples]
         count = round(float(np.mean(outliers)))
         error = (wrong + kept) / size if size else 0.0
-        tried.append(Split(threshold, count, error, price(count)))
+        tried.append(Split(threshold, count, error, cost(count)))
     most = _NEAR * min(split.error for split in tried) if accurate else np.inf
     fit = [split for split in tried if split.error <= most]
-    return Fitted(min(fit, key=lambda split: split.error * split.price), tuple(tried))
+    return Fitted(min(fit, key=lambda split: split.error * split.cost), tuple(tried))
 
 
 def split_note(splits: Mapping[str, Fitted]) -> str:
     """A sentence about the splits of all products, of which there are some."""
     apart = [each.chosen.outliers for each in splits.values()]
-    price = sum(each.chosen.price for each in splits.values())
-    plain = sum(each.tried[0].price for each in splits.values())
+    cost = sum(each.chosen.cost for each in splits.values())
+    plain = sum(each.tried[0].cost for each in splits.values())
     return (
         f"outliers: {sum(map(bool, apart))} of {len(apart)} products take channels apart, "
-        f"{sum(apart)} in all, which makes their price {price / plain:.2f} of that without"
+        f"{sum(apart)} in all, which makes their cost {cost / plain:.2f} of that without"
     )
 
 

@@ -107,8 +107,8 @@ def _balanced(
     weights = np.array([c.weights / total for c in curves.values()])
     noise = np.stack([c.noise[useful] for c in curves.values()])
 
-    def at(price: float) -> F64:
-        cost = noise - price * weights[:, None] * grid
+    def at(rate: float) -> F64:
+        cost = noise - rate * weights[:, None] * grid
         found: F64 = grid[cost.argmin(axis=1)]
         return found
 

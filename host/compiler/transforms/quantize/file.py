@@ -7,10 +7,10 @@ from pathlib import Path
 
 from edgekit.host.compiler.inputs import InputOptions, read_notes
 from edgekit.host.compiler.ir.types import Graph
+from edgekit.host.compiler.transforms.quantize.cost import cost_on
 from edgekit.host.compiler.transforms.quantize.labels import read_labels
 from edgekit.host.compiler.transforms.quantize.observe import Sample
 from edgekit.host.compiler.transforms.quantize.prepare import float_form
-from edgekit.host.compiler.transforms.quantize.price import price_on
 from edgekit.host.compiler.transforms.quantize.quantize import TARGET, Quantized, quantize
 from edgekit.host.compiler.transforms.quantize.samples import read_samples
 from edgekit.kb.targets.board import BoardProfile
@@ -33,7 +33,7 @@ def quantized_file(
     float_form(graph)  # is there something to quantize? Reading samples may take a while
     samples = samples_of(model, graph, data, options)
     truth = None if labels is None else read_labels(labels, graph, len(samples))
-    made = quantize(graph, samples, price_on(board), truth, target)
+    made = quantize(graph, samples, cost_on(board), truth, target)
     return replace(made, graph=replace(made.graph, notes=(*made.graph.notes, _note(made))))
 
 

@@ -19,11 +19,11 @@ from edgekit.host.compiler.ir.types import Array, Graph
 from edgekit.host.compiler.transforms.quantize.build import Coded, MisfitError, build
 from edgekit.host.compiler.transforms.quantize.center import center
 from edgekit.host.compiler.transforms.quantize.correct import Means, correct_biases, float_means
+from edgekit.host.compiler.transforms.quantize.cost import Cost
 from edgekit.host.compiler.transforms.quantize.equalize import equalize
 from edgekit.host.compiler.transforms.quantize.measure import compared, worst
 from edgekit.host.compiler.transforms.quantize.observe import Observed, Sample, observe
 from edgekit.host.compiler.transforms.quantize.prepare import float_form
-from edgekit.host.compiler.transforms.quantize.price import Price
 from edgekit.host.compiler.transforms.quantize.ranges import Method
 from edgekit.host.compiler.transforms.quantize.report import Report, report_of
 from edgekit.host.compiler.transforms.quantize.rules import coded_nodes, rounded_layers
@@ -73,13 +73,13 @@ class _Kitchen:
     plain: Graph
     fit: Sequence[Sample]
     judges: Sequence[Sample]
-    price: Price
+    cost: Cost
     observed: dict[bool, Observed] = field(default_factory=dict)
     bases: dict[bool, Graph] = field(default_factory=dict)
     means: dict[bool, Means] = field(default_factory=dict)
     exact: list[dict[str, Array]] = field(default_factory=list)
-    prices: dict[tuple[bool, frozenset[str]], float] = field(default_factory=dict)
-    added: dict[str, float] = field(default_factory=dict)  # to the price, by single nodes
+    costs: dict[tuple[bool, frozenset[str]], float] = field(default_factory=dict)
+    added: dict[str, float] = field(default_factory=dict)  # to the cost, by single nodes
     changed: bool = False
 
     def __post_init__(self) -> None:
@@ -104,14 +104,14 @@ class _Kitchen:
                 self.observed[True] = observe(self.bases[True], self.fit)
         return self.changed
 
-    def price_of(self, recipe: Recipe) -> float:
+    def cost_of(self, recipe: Recipe) -> float:
         """Microseconds on the board, of codes that are like those of the recipe."""
         key = recipe.equalized, recipe.floats
-        if key not in self.prices:
+        if key not in self.costs:
             bare = replace(recipe, compensated=False)
             coded, _ = self._built(bare)
-            self.prices[key] = self.price(coded.graph)
-        return self.prices[key]
+            self.costs[key] = self.cost(coded.graph)
+        return self.costs[key]
 
     def tried(self, recipe: Recipe) -> _Trial:
         """What comes of a recipe."""
@@ -147,13 +147,13 @@ class _Kitchen:
 def quantize(
     graph: Graph,
     samples: Sequence[Sample],
-    price: Price,
+    cost: Cost,
     labels: NDArray[np.int64] | None = None,
     target: float = TARGET,
 ) -> Quantized:
     """`graph` of floats as codes of 8 bits wherever that is worth it. The cosine of each output is
     to be at least `target` on samples held out (every fourth); layers that stand in the way stay
-    in floats, the worst for their `price` first, while the whole is cheaper than in floats; where
+    in floats, the worst for their `cost` first, while the whole is cheaper than in floats; where
     that does not suffice, as many as bring more than they take of the time that codes save.
     `labels`: the class of each sample, for the report.
 
@@ -164,7 +164,7 @@ def quantize(
     seen = [s for s, out in zip(samples, held, strict=True) if not out]
     judges = [s for i, s in enumerate(seen) if is_held_out(i)]
     fit = [s for i, s in enumerate(seen) if not is_held_out(i)]
-    kitchen = _Kitchen(plain, fit, spread(judges, _JUDGES), price)
+    kitchen = _Kitchen(plain, fit, spread(judges, _JUDGES), cost)
     best = kitchen.tried(Recipe())
     for change in ({"method": "extremes"}, {"equalized": True}, {"compensated": False}):
         if "equalized" in change and not kitchen.can_equalize():
@@ -180,13 +180,13 @@ def quantize(
 
 
 def _reached(kitchen: _Kitchen, best: _Trial, goal: float, target: float) -> _Trial:
-    """`best`, or with the worst nodes for their price in floats until the goal is reached, more at
+    """`best`, or with the worst nodes for their cost in floats until the goal is reached, more at
     a time, and as long as the plan is cheaper than that of all floats. Where no more are left, the
     first that at least has the target, or else the best trade."""
     if best.cosine >= goal:
         return best
     noise = noises(best.base, best.coded, kitchen.judges[:2])
-    most, floats, step = kitchen.price(kitchen.plain), best.recipe.floats, 1
+    most, floats, step = kitchen.cost(kitchen.plain), best.recipe.floats, 1
     tried = [best]
     while tried[-1].cosine < goal:
         added = _added(kitchen, replace(best.recipe, floats=floats), noise, step, most)
@@ -201,14 +201,14 @@ def _reached(kitchen: _Kitchen, best: _Trial, goal: float, target: float) -> _Tr
 def _best_trade(kitchen: _Kitchen, tried: Sequence[_Trial], most: float) -> _Trial:
     """Of trials with more and more floats, all cheaper than `most`: the one that leaves least of
     the first one's noise and gives up least of the time that it saves, in sum."""
-    first, cheapest = tried[0], kitchen.price_of(tried[0].recipe)
+    first, cheapest = tried[0], kitchen.cost_of(tried[0].recipe)
     if len(tried) == 1:
         return first
     return min(
         tried,
         key=lambda trial: (
             trial.noise / first.noise
-            + (kitchen.price_of(trial.recipe) - cheapest) / (most - cheapest)
+            + (kitchen.cost_of(trial.recipe) - cheapest) / (most - cheapest)
         ),
     )
 
@@ -216,13 +216,13 @@ def _best_trade(kitchen: _Kitchen, tried: Sequence[_Trial], most: float) -> _Tri
 def _added(
     kitchen: _Kitchen, recipe: Recipe, noise: Mapping[str, float], count: int, most: float
 ) -> frozenset[str]:
-    """The floats of a recipe and up to `count` more, while their price is below `most`."""
+    """The floats of a recipe and up to `count` more, while their cost is below `most`."""
     floats = recipe.floats
     for _ in range(count):
         found = next_in_floats(
             noise,
             floats,
-            lambda names: kitchen.price_of(replace(recipe, floats=names)),
+            lambda names: kitchen.cost_of(replace(recipe, floats=names)),
             kitchen.added,
         )
         if found is None or found[1] >= most:

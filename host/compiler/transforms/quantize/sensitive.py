@@ -14,8 +14,8 @@ from edgekit.host.compiler.transforms.quantize.build import Coded, codes_of
 from edgekit.host.compiler.transforms.quantize.measure import compared
 from edgekit.host.compiler.transforms.quantize.observe import Sample
 
-_LOUDEST = 12  # nodes whose price is asked at a time
-_NOTHING = 1e-3  # of the whole price
+_LOUDEST = 12  # nodes whose cost is asked at a time
+_NOTHING = 1e-3  # of the whole cost
 
 
 def noises(graph: Graph, coded: Coded, samples: Sequence[Sample]) -> dict[str, float]:
@@ -44,16 +44,16 @@ def noises(graph: Graph, coded: Coded, samples: Sequence[Sample]) -> dict[str, f
 def next_in_floats(
     noise: Mapping[str, float],
     floats: frozenset[str],
-    price: Callable[[frozenset[str]], float],
+    cost: Callable[[frozenset[str]], float],
     added: dict[str, float],
 ) -> tuple[str, float] | None:
     """The node that takes most noise along for what the plan then costs more, and that cost: of
-    the loudest not yet in `floats`. `price`: microseconds with such nodes in floats; `added`: what
+    the loudest not yet in `floats`. `cost`: microseconds with such nodes in floats; `added`: what
     single nodes were found to add, which is asked for anew only of the one that seems best."""
     rest = sorted((name for name in noise if name not in floats), key=lambda name: -noise[name])
     if not rest:
         return None
-    before, costs = price(floats), dict[str, float]()
+    before, costs = cost(floats), dict[str, float]()
     # What costs nothing more is as good as what costs next to nothing: then the louder goes first.
     least = _NOTHING * before
     while True:
@@ -62,7 +62,7 @@ def next_in_floats(
         )
         if best in costs:
             return best, costs[best]
-        costs[best] = price(floats | {best})
+        costs[best] = cost(floats | {best})
         added[best] = costs[best] - before
 
 

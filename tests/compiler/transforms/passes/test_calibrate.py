@@ -11,7 +11,7 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.ir.types import Activation, Array, DType, Graph, Node, State, Tensor
 from edgekit.host.compiler.options import WeightBits
-from edgekit.host.compiler.transforms.passes.calibrate import Price
+from edgekit.host.compiler.transforms.passes.calibrate import Cost
 from edgekit.host.compiler.transforms.passes.calibrate import calibrate as calibrate_for
 from edgekit.host.compiler.transforms.passes.compress import compress_weights
 from edgekit.host.compiler.transforms.passes.mixed import Mixed, mixed, mixed_note
@@ -92,7 +92,7 @@ def test_thresholds_are_where_outliers_are():
     floats = _layers()
     coded = compress_weights(floats, "int8")
     first = calibrate(floats, coded, "int8", _samples(8, 2)).nodes[0].op
-    assert 1 < first.threshold < 4.5 and first.outliers == 2  # which its price knows
+    assert 1 < first.threshold < 4.5 and first.outliers == 2  # which its cost knows
     level = calibrate(floats, coded, "int4", _samples(8, 2, largest=1)).nodes[0].op
     assert level.threshold > 1
 
@@ -102,7 +102,7 @@ def test_channels_are_apart_where_it_wins_more_than_it_costs():
     coded = compress_weights(floats, "int8")
     counts = []
     for each in (0.0, 10.0):
-        graph, splits = calibrate_for(floats, coded, "int8", samples, _priced(each))
+        graph, splits = calibrate_for(floats, coded, "int8", samples, _costed(each))
         assert {name: s.chosen.threshold for name, s in splits.items()} == {
             node.name: node.op.threshold for node in graph.nodes
         }
@@ -115,12 +115,12 @@ def test_four_bits_take_fewer_channels_apart():
     floats, samples, counts = _layers(), _samples(8, 2), []
     for bits in ("int8", "int4"):
         coded = compress_weights(floats, bits)
-        fitted = calibrate_for(floats, coded, bits, samples, _priced(0.05))[0]
+        fitted = calibrate_for(floats, coded, bits, samples, _costed(0.05))[0]
         counts.append(fitted.nodes[0].op.outliers)
     assert counts == [2, 0]
 
 
-def _priced(each: float) -> Price:
+def _costed(each: float) -> Cost:
     """A layer without outliers costs 1, and each of them so much."""
     return lambda _, node: 1 + each * node.op.outliers
 

@@ -81,7 +81,7 @@ def test_operators_that_are_done_sooner_than_their_conversions_stay_f32():
     assert DType.F16 in {tensor.dtype for tensor in to_half(large).tensors.values()}
 
 
-def test_conversions_that_threads_wait_for_are_priced_by_all_of_them():
+def test_conversions_that_threads_wait_for_are_costed_by_all_of_them():
     """12 x 12 x 32 values are two tasks: a conversion of as long as their convolutions are."""
     graph = _convolution(channels=4)
     assert to_half(graph, threads=1).nodes != graph.nodes

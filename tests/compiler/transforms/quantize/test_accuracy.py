@@ -11,7 +11,7 @@ import pytest
 from edgekit.host.compiler.frontends import import_model
 from edgekit.host.compiler.ir.types import DType, Graph
 from edgekit.host.compiler.transforms.quantize import Quantized, quantize
-from edgekit.host.compiler.transforms.quantize.price import price_on
+from edgekit.host.compiler.transforms.quantize.cost import cost_on
 from edgekit.kb.targets.board import load_board
 from tests.support.onnx_models import model, node, save, value
 
@@ -29,7 +29,7 @@ def _samples(count: int = 24) -> list[dict[str, np.ndarray[Any, Any]]]:
 
 
 def _free(graph: Graph) -> float:
-    """A price by which floats cost no more than codes, but for all of them."""
+    """A cost by which floats cost no more than codes, but for all of them."""
     return 1.0 if any(t.dtype is DType.I8 for t in graph.tensors.values()) else 2.0
 
 
@@ -102,10 +102,10 @@ def test_of_layers_as_noisy_the_cheaper_one_stays_in_floats(tmp_path: Path) -> N
 
 
 def test_no_layer_stays_in_floats_where_all_floats_cost_less(tmp_path: Path) -> None:
-    def price(graph: Graph) -> float:
+    def cost(graph: Graph) -> float:
         return 2.0 if any(t.dtype is DType.I8 for t in graph.tensors.values()) else 1.0
 
-    made = quantize(_branches(tmp_path), _samples(), price, target=1 - 1e-9)
+    made = quantize(_branches(tmp_path), _samples(), cost, target=1 - 1e-9)
     assert not made.report.floats
 
 
@@ -115,13 +115,13 @@ def test_a_target_out_of_reach_takes_no_more_time_than_it_is_worth(tmp_path: Pat
     nodes = [node("Conv", ["x", f"w{n}"], [n], name=n) for n in "abc"]
     graph = _made(tmp_path, nodes, ["a", "b", "c"], wa=same, wb=same, wc=same)
 
-    def price(graph: Graph) -> float:
+    def cost(graph: Graph) -> float:
         floats = [n.name for n in graph.nodes if graph.tensors[n.outputs[0]].dtype is DType.F32]
         coded = any(t.dtype is DType.I8 for t in graph.tensors.values())
         return 10.0 * coded + sum(costs.get(name, 0.0) for name in floats)
 
     # a and b would cost 55 of 95, more than half of what codes save, for a third of the noise.
-    made = quantize(graph, _samples(), price, target=1 - 1e-9)
+    made = quantize(graph, _samples(), cost, target=1 - 1e-9)
     assert [layer.name for layer in made.report.floats] == ["a.conv2d"]
 
 
@@ -161,7 +161,7 @@ def test_weights_of_an_einsum_get_codes(
     assert _snr(made) > 30
 
 
-def test_a_transposed_convolution_of_codes_has_a_price(tmp_path: Path) -> None:
+def test_a_transposed_convolution_of_codes_has_a_cost(tmp_path: Path) -> None:
     rng = np.random.default_rng(11)
     nodes = [
         node("Conv", ["x", "w0"], ["c"], pads=[1, 1, 1, 1]),
@@ -169,10 +169,10 @@ def test_a_transposed_convolution_of_codes_has_a_price(tmp_path: Path) -> None:
     ]
     weights = {"w0": rng.standard_normal((5, 3, 3, 3)), "w1": rng.standard_normal((5, 2, 2, 3))}
     graph = _made(tmp_path, nodes, ["y"], **weights, b1=[1, -1])
-    price = price_on(load_board("rpi5"))
-    made = quantize(graph, _samples(), price, target=0.5)
+    cost = cost_on(load_board("rpi5"))
+    made = quantize(graph, _samples(), cost, target=0.5)
     assert "transpose_conv2d" in [layer.kind for layer in made.report.layers if layer.coded]
-    assert np.isfinite(price(made.graph))
+    assert np.isfinite(cost(made.graph))
     assert _snr(made) > 30
 
 

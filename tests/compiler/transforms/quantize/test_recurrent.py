@@ -46,7 +46,7 @@ def _classifier(kind: str, folder: Path) -> Path:
 
 
 def _free(graph: Graph) -> float:
-    """A price by which all codes are as cheap as some."""
+    """A cost by which all codes are as cheap as some."""
     return 1.0 if any(t.dtype is DType.I8 for t in graph.tensors.values()) else 2.0
 
 

@@ -60,7 +60,7 @@ def _network(folder: Path) -> Graph:
 
 
 def _free(graph: Graph) -> float:
-    """A price by which floats never pay."""
+    """A cost by which floats never pay."""
     return 1.0 if any(t.dtype is DType.I8 for t in graph.tensors.values()) else 2.0
 
 

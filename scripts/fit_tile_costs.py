@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Measures register tiles on this machine, and fits the prices of kb/targets/simd to their times.
+"""Measures register tiles on this machine, and fits the costs of kb/targets/simd to their times.
 
-    scripts/fit_prices.py measure FILE [--seed 1] [--count 300] [--dtype s8] [--packed a]
+    scripts/fit_tile_costs.py measure FILE [--seed 1] [--count 300] [--dtype s8] [--packed a]
                                   [--transposed]
-    scripts/fit_prices.py fit FILE ... [--dtype s8] [--steps 1500] [--seed 1]
+    scripts/fit_tile_costs.py fit FILE ... [--dtype s8] [--steps 1500] [--seed 1]
 
 `measure` adds random products of inference to FILE, a JSON line each: the times of every tile that
-the analytic rule may choose, and of lower ones. `fit` changes prices at random and keeps what
-lowers the regret of the choice (its mean, and more what is above a tenth); it prints the prices
+the analytic rule may choose, and of lower ones. `fit` changes costs at random and keeps what
+lowers the regret of the choice (its mean, and more what is above a tenth); it prints the costs
 and what they lose at most. Nothing else should run on the machine meanwhile.
 """
 
@@ -29,12 +29,12 @@ from edgekit.host.lab.tune.products import Product
 from edgekit.host.lab.tune.tuner import Question
 from edgekit.kb.costs.tile_cost import (
     Kind,
-    Prices,
+    TileCosts,
     cost_by,
     kind_of,
     kinds_of,
     parts,
-    prices_of,
+    tile_costs_of,
 )
 from edgekit.kb.features import GemmShape, Packed, packed_of
 from edgekit.kb.tables.method import choices_of, method_of_tile
@@ -115,11 +115,11 @@ def _read(files: list[Path], dtype: str, board: BoardProfile) -> Iterator[_Known
 
 
 def _regrets(
-    known: list[_Known], prices: dict[Kind, Prices], board: BoardProfile, dtype: str
+    known: list[_Known], costs: dict[Kind, TileCosts], board: BoardProfile, dtype: str
 ) -> list[float]:
     def cost(tile: Tile, of: _Known) -> int:
         kind = kind_of(board, tile, of.shape, dtype)
-        return cost_by(prices[kind], board, tile, of.shape, dtype, of.packed)
+        return cost_by(costs[kind], board, tile, of.shape, dtype, of.packed)
 
     return [each.regret[min(each.regret, key=lambda t: cost(t, each))] for each in known]
 
@@ -129,14 +129,14 @@ def _loss(regrets: list[float]) -> float:
 
 
 def fit(args: argparse.Namespace) -> None:
-    """Searches for prices, from today's on."""
+    """Searches for costs, from today's on."""
     board = load_board("local")
     known = list(_read(args.file, args.dtype, board))
-    prices = {kind: prices_of(board, args.dtype, kind) for kind in kinds_of(board, args.dtype)}
-    source, found = random.Random(args.seed), _regrets(known, prices, board, args.dtype)
+    costs = {kind: tile_costs_of(board, args.dtype, kind) for kind in kinds_of(board, args.dtype)}
+    source, found = random.Random(args.seed), _regrets(known, costs, board, args.dtype)
     print(f"today {statistics.fmean(found):.4f} in the mean, {max(found):.3f} at worst")
     for _ in range(args.steps):
-        tried = dict(prices)
+        tried = dict(costs)
         for _ in range(source.choice((1, 1, 2, 3))):
             kind = source.choice(list(tried))
             paid = [name for name, value in asdict(tried[kind]).items() if value]
@@ -146,11 +146,11 @@ def fit(args: argparse.Namespace) -> None:
             tried[kind] = replace(tried[kind], **{name: changed})
         other = _regrets(known, tried, board, args.dtype)
         if _loss(other) < _loss(found):
-            prices, found = tried, other
+            costs, found = tried, other
     print(f"now   {statistics.fmean(found):.4f} in the mean, {max(found):.3f} at worst")
     print(f"{len(known)} products")
-    for kind, found_prices in prices.items():
-        print(f"{kind:7} {found_prices}")
+    for kind, found_costs in costs.items():
+        print(f"{kind:7} {found_costs}")
 
 
 def main() -> None:

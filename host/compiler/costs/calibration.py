@@ -10,7 +10,7 @@ from typing import Any
 
 from edgekit.host.common.files import write_whole
 from edgekit.host.common.paths import data_folder
-from edgekit.host.compiler.schedule.work import AMOUNTS
+from edgekit.host.compiler.costs.work import AMOUNTS
 from edgekit.host.errors import InputError
 from edgekit.kb.targets.board import BoardProfile
 
@@ -19,7 +19,7 @@ SCHEMA = "edgekit.cost/1"
 
 @dataclass(frozen=True)
 class Calibration:
-    """Microseconds of each amount (compiler.schedule.work.AMOUNTS) by family of operators, on the
+    """Microseconds of each amount (compiler.costs.work.AMOUNTS) by family of operators, on the
     first unit of a board. `scale`: by how much operators of other families take longer than the
     profile says. `emulated`: the times were an emulator's."""
 

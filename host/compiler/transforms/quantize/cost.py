@@ -1,4 +1,4 @@
-"""What a graph takes on a board, by the compiler's own price of its plan."""
+"""What a graph takes on a board, by the compiler's own cost of its plan."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from edgekit.host.compiler.transforms.split import memory_limit
 from edgekit.host.errors import InputError
 from edgekit.kb.targets.board import BoardProfile
 
-Price = Callable[[Graph], float]
+Cost = Callable[[Graph], float]
 
 
-def price_on(board: BoardProfile) -> Price:
+def cost_on(board: BoardProfile) -> Cost:
     """Microseconds of a graph on one thread of the board's fastest cluster, conversions between
     floats and codes included; infinite where the board has no room for it."""
     options = CompileOptions(threads=1)
     table, limit = table_of(board), memory_limit(board, options)
 
-    def price(graph: Graph) -> float:
+    def cost(graph: Graph) -> float:
         try:
             work = run_pipeline(
                 graph, Target(board, options, limit, table, cache_folder() / "golden")
@@ -34,4 +34,4 @@ def price_on(board: BoardProfile) -> Price:
             return float("inf")
         return placements(scheduled, plan, board, threads=1)[0].cost_us
 
-    return price
+    return cost

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from edgekit.device.runtime.arrays.nna import nna_conv3x3, nna_depthwise3x3, nna_pointwise
+from edgekit.host.compiler.costs.model import NNA, CostModel
+from edgekit.host.compiler.costs.nna import nna_work
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Graph, Padding
-from edgekit.host.compiler.schedule.cost import NNA, CostModel
-from edgekit.host.compiler.schedule.nna_cost import nna_work
 from edgekit.kb.targets.board import load_board
 from tests.support.op_cases import Case, constant, quant, tensor
 from tests.support.op_graphs import graph_of

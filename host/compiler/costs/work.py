@@ -1,4 +1,4 @@
-"""How much an operator has to do: what the cost model multiplies with a unit's speed."""
+"""How much an operator has to do: what the cost model multiplies with a core's speed."""
 
 from __future__ import annotations
 
@@ -10,12 +10,18 @@ import numpy as np
 from edgekit.device.runtime.kernel_facts import OUTLIER_CHANNELS
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.chains import members_of
+from edgekit.host.compiler.ir.quantization import zero_point_of
 from edgekit.host.compiler.ir.traits import CostKind
 from edgekit.host.compiler.ir.types import DType, Graph, Node, Shape
+from edgekit.kb.costs.winograd import POINTS
+from edgekit.kb.features import GemmShape
+from edgekit.kb.tables.operators import Form, candidates_of
+from edgekit.kb.targets.board import BoardProfile
 
 _BILINEAR_TAPS = 4
 _COLUMN_BYTES = 2  # of a weight of floats that is not zero, as a rule; of a code 1
 _TILE_ROWS = 8  # rows of a register tile, about
+WINOGRAD = "winograd"  # the operator's name in a `Work` that is transformed
 
 # Multiply-adds of floats that take as long, by board time of layers on A76, A55 and X60, as:
 _QUANTIZED = 8  # to quantize a value
@@ -47,21 +53,30 @@ AMOUNTS = tuple(Amounts.__dataclass_fields__)
 
 @dataclass(frozen=True)
 class Work:
-    """The work of one operator; `family` names those whose amounts cost the same: operator and
-    type."""
+    """The work of one operator. `family` names those whose amounts cost the same: operator and
+    type. A chain or a loop does the work of its `members`, `times` over."""
 
     kind: CostKind
     op: str
     dtype: str
     amounts: Amounts
+    members: tuple[Work, ...] = ()
+    times: int = 1
 
     @property
     def family(self) -> str:
         return f"{self.op}/{self.dtype}"
 
+    @property
+    def groups(self) -> tuple[str, str, str]:
+        """The names under which a core's rates are looked up, the narrowest group first."""
+        dtype = "s8" if self.dtype == "u8" else self.dtype
+        return f"{self.op}/{dtype}", f"{self.kind}/{dtype}", self.kind
 
-def work_of(graph: Graph, node: Node, lanes: int) -> Work:
-    """What `node` has to do on vectors of `lanes` 32-bit values; nothing if it only renames."""
+
+def work_of(graph: Graph, node: Node, lanes: int, board: BoardProfile | None = None) -> Work:
+    """What `node` has to do on vectors of `lanes` 32-bit values; nothing if it only renames.
+    `board`: whose kernels transform some convolutions; without one all are direct."""
     tensors = graph.tensors
     kind = node.op.cost_kind
     # Weights of 8 bits make a product one of 8 bits, whatever its other operand comes in.
@@ -73,8 +88,11 @@ def work_of(graph: Graph, node: Node, lanes: int) -> Work:
     loaded = sum(t.bytes for t in named if t.data is not None)
     moved = sum(t.bytes for t in named if t.data is None)
     steps, runs, tiles = _counts(graph, node, lanes)
-    if isinstance(node.op, ops.PrunedConv2D | ops.PrunedFullyConnected):
+    if _skips_zeros(node.op):
         steps, loaded = _pruned(graph, node, loaded)
+    tiles_of = _transformed(graph, node, board) if board and dtype is DType.F32 else None
+    if tiles_of is not None:
+        steps, runs, tiles = tiles_of
     amounts = Amounts(
         1.0,
         float(steps),
@@ -84,7 +102,42 @@ def work_of(graph: Graph, node: Node, lanes: int) -> Work:
         float(loaded),
         float(_floats(graph, node)),
     )
-    return Work(kind, node.op.kind, dtype.value, amounts)
+    op = node.op.kind if tiles_of is None else WINOGRAD
+    members, times = _members(graph, node, lanes, board)
+    return Work(kind, op, dtype.value, amounts, members, times)
+
+
+def _members(
+    graph: Graph, node: Node, lanes: int, board: BoardProfile | None
+) -> tuple[tuple[Work, ...], int]:
+    """The work of the operators in a chain or in the body of a loop, and how often it is done."""
+    op = node.op
+    if isinstance(op, ops.RowChain):
+        whole, members = members_of(graph, node)
+        return tuple(work_of(whole, member, lanes, board) for member in members), 1
+    if isinstance(op, ops.Repeat):
+        body = op.body
+        return tuple(work_of(body, member, lanes, board) for member in body.nodes), op.steps
+    return (), 1
+
+
+def _transformed(graph: Graph, node: Node, board: BoardProfile) -> tuple[int, int, int] | None:
+    """Products, tiles of 4x4 pixels, and channels of all tiles, where the least relative cost is
+    that of Winograd's transform."""
+    op = node.op
+    if type(op) is not ops.Conv2D:
+        return None
+    oc, kh, kw, ic = graph.tensors[node.inputs[1] or ""].shape
+    n, height, width, _ = graph.tensors[node.outputs[0]].shape
+    y = (n, height, width)
+    shape = GemmShape(n * height * width, kh * kw * ic, oc)
+    form = Form("conv", shape, "f32", y, (kh, kw), op.stride, op.dilation)
+    able = (c for c in candidates_of(form, board.isa, board) if c.proven)
+    best = min(able, key=lambda c: c.cost, default=None)
+    if best is None or best.method.family != WINOGRAD:
+        return None
+    tiles = n * -(-height // 4) * -(-width // 4)
+    return tiles * POINTS * ic * oc, tiles, tiles * (ic + oc)
 
 
 def multiply_adds(graph: Graph, node: Node) -> int:
@@ -124,10 +177,16 @@ def _floats(graph: Graph, node: Node) -> int:
     return _QUANTIZED * m * k + (scaled * m + apart) * n
 
 
+def _skips_zeros(op: Operator) -> bool:
+    """Whether its kernel multiplies only weights that are not zero."""
+    return isinstance(op, ops.PrunedConv2D | ops.PrunedFullyConnected | ops.PlanarConv2D)
+
+
 def _pruned(graph: Graph, node: Node, loaded: int) -> tuple[int, int]:
     """Multiply-adds and bytes of what is not zero, a column beside each weight."""
     weights = graph.tensors[node.inputs[1] or ""]
-    held = 0 if weights.data is None else int(np.count_nonzero(weights.data))
+    zero = zero_point_of(weights) if weights.dtype.is_quantized else 0
+    held = 0 if weights.data is None else int(np.count_nonzero(weights.data != zero))
     rows = graph.tensors[node.outputs[0]].elements // weights.shape[0]
     column = 1 if weights.dtype.is_quantized else _COLUMN_BYTES
     return held * rows, loaded - weights.bytes + held * (weights.dtype.bytes + column)

@@ -1,0 +1,1 @@
+"""What operators and models cost: microseconds of the core that runs them."""

@@ -1,0 +1,176 @@
+"""The cost model: how long an operator keeps a unit, without a board.
+
+What an operator has to do (`work.py`), each amount at the speed of the core that does it, but no
+less than memory takes to bring what caches have no room for (`memory.py`). Every number of
+microseconds that the compiler decides by or prints is from here.
+
+The rates of a core are fitted to recorded cycles (kb/rates). Where a core has none, those of other
+units and of x86 come from the board's profile. What was measured on a board (`calibration.py`)
+replaces both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
+
+from edgekit.host.compiler.costs.calibration import Calibration, calibration_of
+from edgekit.host.compiler.costs.memory import Memory, memory_of
+from edgekit.host.compiler.costs.nna import nna_work
+from edgekit.host.compiler.costs.work import AMOUNTS, Amounts, Work, work_of
+from edgekit.host.compiler.ir.nna import fits_nna
+from edgekit.host.compiler.ir.types import Graph, Node
+from edgekit.kb.core_rates import rates_of
+from edgekit.kb.targets.board import CPU, BoardProfile
+from edgekit.kb.targets.clusters import core_of_unit
+from edgekit.kb.targets.core import Core
+from edgekit.kb.targets.units import ComputeUnit
+
+NNA = "nna"
+_RUN_CYCLES = 8.0  # to go to another run of memory
+_TILE_CYCLES = 16.0  # around the products of a register tile
+_CURVE_STEPS = 16.0  # elements of plain work that one of a function is worth
+_LOADED = AMOUNTS.index("loaded")
+Speeds = tuple[float, ...]  # microseconds of each amount
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What was found out already."""
+
+    cores: dict[str, Core | None] = field(default_factory=dict)
+    speeds: dict[tuple[tuple[str, ...], str], Speeds | None] = field(default_factory=dict)
+    memories: WeakKeyDictionary[Graph, dict[str, Memory]] = field(default_factory=WeakKeyDictionary)
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """The costs of operators on one board; `measured` replaces what is known of its cores."""
+
+    board: BoardProfile
+    measured: Calibration | None = None
+    _known: _Known = field(default_factory=lambda: _Known(), compare=False, repr=False)
+
+    @staticmethod
+    def of(board: BoardProfile) -> CostModel:
+        """A board's cost model, with what this host measured on such boards, if it did."""
+        return CostModel(board, calibration_of(board))
+
+    @property
+    def units(self) -> Mapping[str, ComputeUnit]:
+        """Units that run operators, NNA aside."""
+        return {u.name: u for u in self.board.speeds if u.kind != "memory"}
+
+    @property
+    def memory(self) -> ComputeUnit | None:
+        """The unit that loads constants for the others, if there is one."""
+        return next((u for u in self.board.speeds if u.kind == "memory"), None)
+
+    def work(self, graph: Graph, node: Node) -> Work:
+        return work_of(graph, node, self.board.isa.vl, self.board)
+
+    def memory_of(self, graph: Graph, unit: str = CPU) -> Memory:
+        """What the caches of a unit have no room for of a graph."""
+        known = self._known.memories.setdefault(graph, {})
+        if unit not in known:
+            known[unit] = memory_of(graph, self.core(unit))
+        return known[unit]
+
+    def core(self, unit: str = CPU) -> Core | None:
+        """The core that a unit is, if its cycles are known."""
+        if unit not in self._known.cores:
+            core = core_of_unit(self.board, unit)
+            self._known.cores[unit] = core if core and rates_of(core.name) else None
+        return self._known.cores[unit]
+
+    def cost(self, graph: Graph, node: Node, unit: str = CPU) -> float:
+        """Microseconds that `node` keeps `unit`; infinite if it does no such work."""
+        if unit == NNA and self.board.nna:
+            return self._nna_cost(graph, node)
+        work, memory = self.work(graph, node), self.memory_of(graph, unit)
+        return max(self.cost_of(work, unit), memory.us(memory.far(work.amounts)))
+
+    def cost_of(self, work: Work, unit: str = CPU) -> float:
+        """The cost of what an operator has to do where its data is near, the NNA aside."""
+        assumed = self._assumed(work, unit)
+        if self.measured is None or assumed in (0.0, math.inf):
+            return assumed
+        known = self.measured.families.get(work.family)
+        first = self.board.speeds[0].name
+        if known is None:
+            return self.measured.scale * assumed
+        # What was measured on the first unit, in the proportion of what is assumed of both.
+        return _sum(work.amounts, known) * assumed / self._assumed(work, first)
+
+    def load(self, graph: Graph, node: Node) -> float:
+        """Microseconds that the memory unit loads constants for `node`; 0 without such a unit."""
+        loaded = self.work(graph, node).amounts.loaded
+        if self.memory is None or not loaded:
+            return 0.0
+        rate = self.memory.bytes_per_cycle * self.memory.clock_mhz
+        return self.memory.start_us + loaded / rate
+
+    def _nna_cost(self, graph: Graph, node: Node) -> float:
+        """The cost of the NNA, of the core before it (bytes into groups of channels) and after it
+        (sums into bytes), and of rearranged weights, which come from memory as the core's do."""
+        assert self.board.nna is not None
+        if not fits_nna(graph, node):
+            return math.inf
+        work = nna_work(self.board.nna.chip, graph, node)
+        moved = self.work(graph, node).amounts.moved + work.weight_bytes
+        out = graph.tensors[node.outputs[0]].elements
+        around = Amounts(calls=1.0, steps=float(out + work.handled), moved=moved)
+        core = self.core()
+        clock = core.clock_mhz if core else self.board.speeds[0].clock_mhz
+        return self.cost_of(Work("simple", NNA, "s8", around)) + work.cycles / clock
+
+    def _assumed(self, work: Work, unit: str) -> float:
+        """The cost without what was measured; of members one by one where the core is known."""
+        if work.kind == "none":
+            return 0.0
+        if work.members and self.core(unit):
+            return work.times * sum(self._assumed(member, unit) for member in work.members)
+        speeds = self._speeds_of(work, unit)
+        return math.inf if speeds is None else _sum(work.amounts, speeds)
+
+    def _speeds_of(self, work: Work, unit: str) -> Speeds | None:
+        """Microseconds of each amount of a group on a unit; None if it does no such work."""
+        known, key = self._known.speeds, (work.groups, unit)
+        if key not in known:
+            core = self.core(unit)
+            speeds = _fitted(work, core) if core else _given(work, self.units[unit])
+            if self.memory is not None and speeds is not None:
+                speeds = (*speeds[:_LOADED], 0.0, *speeds[_LOADED + 1 :])
+            known[key] = speeds
+        return known[key]
+
+
+def _sum(amounts: Amounts, speeds: Speeds) -> float:
+    return sum(a * s for a, s in zip(amounts.values(), speeds, strict=True))
+
+
+def _fitted(work: Work, core: Core) -> Speeds:
+    """The speeds of a core whose cycles were recorded."""
+    rates = rates_of(core.name)
+    assert rates is not None
+    cycles = rates.of(work.groups)
+    return tuple(cycles.get(name, 0.0) / core.clock_mhz for name in AMOUNTS)
+
+
+def _given(work: Work, unit: ComputeUnit) -> Speeds | None:
+    """The speeds of a unit by its profile; None if it does no such work."""
+    if work.kind == "matrix":
+        rate = unit.s8_per_cycle if work.dtype in ("s8", "u8") else unit.f32_per_cycle
+    elif work.kind == "function":
+        rate = unit.elements_per_cycle / _CURVE_STEPS
+    else:
+        rate = unit.elements_per_cycle
+    if rate == 0:
+        return None
+    steps = 0.0 if work.kind == "move" else 1.0 / rate
+    per_byte = 1.0 / unit.bytes_per_cycle
+    per_float = 1.0 / unit.f32_per_cycle if unit.f32_per_cycle else 0.0
+    cycles = (steps, _RUN_CYCLES, _TILE_CYCLES, per_byte, per_byte, per_float)
+    return (unit.start_us, *(c / unit.clock_mhz for c in cycles))

@@ -1,0 +1,208 @@
+"""Recorded cycles of models and their operators → the rates of a core (kb/core_rates.py).
+
+All groups of operators are fitted together, since of most models only the total is known: the
+least relative errors, none of the rates below 0. What little is known of a group leaves near what
+is assumed of it: first of its kind and type, then of the operator itself.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgekit.host.compiler.costs.work import AMOUNTS, Amounts, Work
+from edgekit.host.compiler.tables.layout_table import LayoutTable
+from edgekit.kb.core_rates import CoreRates
+
+_SIZES = len(AMOUNTS)
+_FEWEST = 6  # operators that a group of their own needs
+_ROUNDS = 3  # of asking anew which operators wait for memory
+_SWEEPS, _STILL = 4000, 1e-5
+_KIND_PULL, _OPERATOR_PULL = 0.005, 0.01  # of what is assumed, beside a model's relative error
+_OPERATOR_WEIGHT = 0.7  # of an operator that is its model's only one
+_LAYOUTS_WEIGHT = 0.5  # of all layers of a kind that were measured for the table of layouts
+# Cycles that are assumed, but for a factor: of a call, of a run, a tile, bytes, and of a step.
+_ASSUMED = {"calls": 300.0, "runs": 4.0, "tiles": 8.0, "moved": 0.1, "loaded": 0.1, "floats": 0.25}
+_STEP = {"matrix": 0.25, "window": 0.5, "function": 8.0, "move": 0.2, "simple": 0.5}
+_SMALL_TYPE = 0.5  # of the time of 32 bits
+_FLOOR = 0.02  # of what is assumed, that a rate of 0 counts as where operators are fitted
+_COLUMN_BYTES = 6  # of a weight that is not zero, with its column
+_SPARSE = {
+    "sparse": "planar_conv2d/f32",
+    "sparse_row": "pruned_fully_connected/f32",
+    "sparse_codes": "pruned_conv2d/s8",
+}
+Floats = NDArray[np.float64]
+Groups = Mapping[str, Floats]  # cycles of each amount
+
+
+@dataclass(frozen=True)
+class Operator:
+    """What an operator has to do, the cycles that memory takes for it, and its recorded ones."""
+
+    work: Work
+    far: float
+    cycles: float | None = None
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A model, its recorded cycles, and its operators."""
+
+    name: str
+    cycles: float
+    operators: tuple[Operator, ...]
+
+
+@dataclass(frozen=True)
+class _Row:
+    """An equation: amounts by group, relative to what was recorded; their sum; and its weight."""
+
+    amounts: Mapping[str, Floats]
+    wanted: float
+    weight: float
+
+
+def fitted(core: str, recorded: Sequence[Recorded], layouts: LayoutTable | None) -> CoreRates:
+    """The rates that fit best."""
+    counts: Counter[str] = Counter()
+    parents: dict[str, str] = {}
+    for work in (w for r in recorded for o in r.operators for w, _ in _leaves(o.work)):
+        counts[work.groups[0]] += 1
+        parents[work.groups[0]] = work.groups[1]
+    kinds = sorted(set(parents.values()))
+    own = sorted(name for name, count in counts.items() if count >= _FEWEST)
+    assumed = {name: _assumed(name) for name in kinds}
+    scale = statistics.median(r.cycles / _cycles(r, assumed) for r in recorded)
+    assumed = {name: rates * scale for name, rates in assumed.items()}
+    by_kind = _fit(recorded, (), assumed, _KIND_PULL)
+    near = {name: np.maximum(by_kind[name], _FLOOR * assumed[name]) for name in kinds}
+    near |= {name: near[parents[name]] for name in own}
+    sparse = _layout_rows(layouts, near)
+    found = _fit(recorded, sparse, near, _OPERATOR_PULL)
+    product = found["matrix/f32"][AMOUNTS.index("steps")]
+    for rates in found.values():  # no recorded model has such products
+        rates[AMOUNTS.index("floats")] = product
+    errors = [abs(_cycles(r, found) / r.cycles - 1) for r in recorded]
+    operators = sum(o.cycles is not None for r in recorded for o in r.operators)
+    source = (
+        f"recorded cycles of {len(recorded)} models and {operators} operators; "
+        f"median error of these models {statistics.median(errors):.1%}"
+    )
+    return CoreRates(core, source, _named(found))
+
+
+def _leaves(work: Work, times: int = 1) -> Iterator[tuple[Work, int]]:
+    """The operators that do the work, and how often."""
+    if work.members:
+        for member in work.members:
+            yield from _leaves(member, times * work.times)
+    elif work.kind != "none":
+        yield work, times
+
+
+def _assumed(name: str) -> Floats:
+    kind, dtype = name.split("/")
+    step = _STEP[kind] * (1.0 if dtype == "f32" else _SMALL_TYPE)
+    return np.array([{**_ASSUMED, "steps": step}[amount] for amount in AMOUNTS])
+
+
+def _fit(
+    recorded: Sequence[Recorded], more: Sequence[_Row], assumed: Groups, pull: float
+) -> Groups:
+    found = assumed
+    for _ in range(_ROUNDS):
+        rows = [row for r in recorded for row in _rows(r, found)]
+        found = _solved([*rows, *more], assumed, pull)
+    return found
+
+
+def _rows(model: Recorded, rates: Groups) -> Iterator[_Row]:
+    """The equations of a model and of its operators that do not wait for memory."""
+    total: dict[str, Floats] = {}
+    waits = 0.0
+    for operator in model.operators:
+        mine = _amounts(operator.work, rates)
+        if operator.far > sum(float(rates[g] @ a) for g, a in mine.items()):
+            waits += operator.far
+            continue
+        for group, amounts in mine.items():
+            total[group] = total.get(group, np.zeros(_SIZES)) + amounts
+        if operator.cycles and mine:
+            share = operator.cycles / model.cycles
+            relative = {group: a / operator.cycles for group, a in mine.items()}
+            yield _Row(relative, 1.0, _OPERATOR_WEIGHT * share**0.5)
+    yield _Row({g: a / model.cycles for g, a in total.items()}, 1 - waits / model.cycles, 1.0)
+
+
+def _amounts(work: Work, rates: Groups) -> dict[str, Floats]:
+    found: dict[str, Floats] = {}
+    for leaf, times in _leaves(work):
+        group = next(name for name in leaf.groups if name in rates)
+        amounts = times * np.array(leaf.amounts.values())
+        found[group] = found.get(group, np.zeros(_SIZES)) + amounts
+    return found
+
+
+def _cycles(model: Recorded, rates: Groups) -> float:
+    return sum(
+        max(sum(float(rates[g] @ a) for g, a in _amounts(o.work, rates).items()), o.far)
+        for o in model.operators
+    )
+
+
+def _layout_rows(table: LayoutTable | None, groups: dict[str, Floats]) -> list[_Row]:
+    """Pruned layers that were measured alone; adds their groups."""
+    rows = []
+    for kernel, group in _SPARSE.items() if table else ():
+        assert table is not None
+        cases = [case for case in table.cases if case.kernel == kernel]
+        groups.setdefault(group, groups[f"matrix/{group.partition('/')[2]}"])
+        for case in cases if table.unit == "cycles" else ():
+            work = case.work
+            loaded = _COLUMN_BYTES * work.products if kernel == "sparse_row" else 0
+            moved = 0 if kernel == "sparse_row" else 4 * (work.values + work.inputs)
+            amounts = Amounts(1.0, float(work.products), moved=float(moved), loaded=float(loaded))
+            relative = np.array(amounts.values()) / case.cost
+            rows.append(_Row({group: relative}, 1.0, _LAYOUTS_WEIGHT / len(cases) ** 0.5))
+    return rows
+
+
+def _solved(rows: Sequence[_Row], assumed: Groups, pull: float) -> Groups:
+    """The rates of least squares, by coordinate descent in units of what is assumed."""
+    names = list(assumed)
+    units = np.concatenate([assumed[name] for name in names])
+    matrix = np.zeros((len(rows), len(units)))
+    for i, row in enumerate(rows):
+        for group, amounts in row.amounts.items():
+            start = _SIZES * names.index(group)
+            matrix[i, start : start + _SIZES] = row.weight * amounts
+    matrix *= units
+    wanted = np.array([row.weight * row.wanted for row in rows])
+    gram = matrix.T @ matrix + pull * np.eye(len(units))
+    right = matrix.T @ wanted + pull
+    x = np.ones(len(units))
+    for _ in range(_SWEEPS):
+        before = x.copy()
+        for j in range(len(x)):
+            x[j] = max(0.0, x[j] - (gram[j] @ x - right[j]) / gram[j, j])
+        if float(np.abs(x - before).max()) < _STILL:
+            break
+    found = (x * units).reshape(len(names), _SIZES)
+    return dict(zip(names, found, strict=True))
+
+
+def _named(groups: Groups) -> dict[str, dict[str, float]]:
+    """By amount. A kind of operators, and operators of any kind, cost what those of floats do."""
+    every = dict(groups)
+    every |= {kind: groups[f"{kind}/f32"] for kind in _STEP if f"{kind}/f32" in groups}
+    every[""] = every["simple"]
+    return {
+        name: {a: float(f"{r:.3g}") for a, r in zip(AMOUNTS, rates, strict=True)}
+        for name, rates in every.items()
+    }
