@@ -124,6 +124,11 @@ def check(wanted: argparse.Namespace) -> None:
 
 def fit(wanted: argparse.Namespace) -> None:
     """Writes the rates of each core."""
+    if missing := sorted({name for core in _read(_MODELS).values() for name in core} - {*models()}):
+        raise SystemExit(
+            f"fit_costs: expected all models with recorded cycles, found no {', '.join(missing)}; "
+            "name the folder that has them: EDGEKIT_EXTRA_DATA=FOLDER"
+        )
     for core in wanted.core:
         recorded = [_recorded(case) for case in cases(argparse.Namespace(core=[core], only=[]))]
         rates = fitted(core, recorded, layout_table_of(load_board(_BOARDS[core])))

@@ -124,7 +124,7 @@ def _fitted(
 ) -> tuple[Graph, tuple[str, ...], Mapping[str, Fitted]]:
     """`coded` fitted to the samples `shown`, with some weights of 8 bits if a target asks for them,
     a note on these, and what its products take apart."""
-    options, cost = target.options, _cost(target.board)
+    options, cost = target.options, _cost(coded, target.board)
     bits = options.weights
     assert bits is not None
     if options.min_cosine is None:
@@ -142,10 +142,11 @@ def _fitted(
     return made.graph, (mixed_note(made, options.min_cosine),), splits
 
 
-def _cost(board: BoardProfile) -> Cost:
-    """The cost model's, of a node alone."""
+def _cost(graph: Graph, board: BoardProfile) -> Cost:
+    """The cost of a node of `graph`, or of one like it."""
     model = CostModel.of(board)
-    return lambda tensors, node: model.cost(Graph("", tensors, (node,), (), ()), node)
+    memory = model.memory_of(graph)
+    return lambda tensors, node: model.cost_beside(memory, replace(graph, tensors=tensors), node)
 
 
 def _tie_states(work: PreparedGraph, target: Target) -> PreparedGraph:

@@ -65,7 +65,14 @@ def placements(
             f"--cluster: expected one of {', '.join(spec.cluster for spec in found)}, as the "
             f"model's operators are scheduled, found '{cluster}'"
         )
-    return tuple(sorted(found, key=lambda spec: (spec.cluster != first, spec.cost_us)))
+    fastest = next((each.name for each in clusters), "")
+
+    def key(spec: PlacementSpec) -> tuple[bool, float]:
+        """Slower cores must gain as much as more threads: costs are not nearer than that."""
+        worth = WORTH if spec.cluster == fastest else 1.0
+        return spec.cluster != first, spec.cost_us * worth
+
+    return tuple(sorted(found, key=key))
 
 
 def check_placement(board: BoardProfile, threads: int | None, cluster: str) -> None:

@@ -89,7 +89,11 @@ class CostModel:
         """Microseconds that `node` keeps `unit`; infinite if it does no such work."""
         if unit == NNA and self.board.nna:
             return self._nna_cost(graph, node)
-        work, memory = self.work(graph, node), self.memory_of(graph, unit)
+        return self.cost_beside(self.memory_of(graph, unit), graph, node, unit)
+
+    def cost_beside(self, memory: Memory, graph: Graph, node: Node, unit: str = CPU) -> float:
+        """The same for a unit that is no NNA, whose caches have no room for what `memory` says."""
+        work = self.work(graph, node)
         return max(self.cost_of(work, unit), memory.us(memory.far(work.amounts)))
 
     def cost_of(self, work: Work, unit: str = CPU) -> float:

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from edgekit.device.runtime.arrays.nna_chip import NnaChip
 from edgekit.device.runtime.kernel_facts import NNA_CHANNELS as CHANNELS
 from edgekit.device.runtime.kernel_facts import NNA_TAPS as TAPS
-from edgekit.host.compiler.ir.nna import form_of_layer, product_of
-from edgekit.host.compiler.ir.nna_cycles import (
+from edgekit.host.compiler.costs.nna_cycles import (
     points_cycles,
     product_form,
     values_cycles,
     windows_cycles,
 )
+from edgekit.host.compiler.ir.nna import form_of_layer, product_of
 from edgekit.host.compiler.ir.ops import Conv2D, DepthwiseConv2D, FullyConnected, MatMul
 from edgekit.host.compiler.ir.types import Graph, Node
 

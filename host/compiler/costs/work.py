@@ -222,7 +222,9 @@ def _counts(graph: Graph, node: Node, lanes: int) -> tuple[int, int, int]:
     if isinstance(op, ops.CodedSvdf):
         return out * shapes[0][1] * op.rank, out * op.rank, 0
     if isinstance(op, ops.MatMul):
-        return out * shapes[0][-1], out // outs[0].shape[-1], -(-out // lanes)
+        n = outs[0].shape[-1]
+        rows = out // n
+        return out * shapes[0][-1], rows, -(-rows // _TILE_ROWS) * -(-n // lanes)
     if isinstance(op, ops.DepthwiseConv2D):
         kh, kw = shapes[1][1:3]
         pixels = out // shapes[1][3]

@@ -31,8 +31,8 @@ from edgekit.device.runtime.arrays.nna_native import (
 from edgekit.device.runtime.kernel_facts import NNA_CHANNELS as CHANNELS
 from edgekit.device.runtime.shared_library import open_library
 from edgekit.host.common.paths import cache_folder
+from edgekit.host.compiler.costs.nna_cycles import ProductForm, product_form
 from edgekit.host.compiler.ir.nna import NnaForm, product_of
-from edgekit.host.compiler.ir.nna_cycles import ProductForm, product_form
 from edgekit.host.compiler.ir.ops import Conv2D, DepthwiseConv2D, FullyConnected, MatMul
 from edgekit.host.compiler.ir.types import Array, Graph, Node
 from edgekit.host.compiler.lowering.nna.nna import Layer, layer_of

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edgekit.host.compiler.costs.chain import Between, beyond_caches
 from edgekit.host.compiler.costs.work import work_of
 from edgekit.host.compiler.driver import prepare, prepare_graph
 from edgekit.host.compiler.explain import explain
@@ -19,7 +20,6 @@ from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.ir.types import DType, Graph, Node, Padding, Tensor
 from edgekit.host.compiler.lowering.context import Context
 from edgekit.host.compiler.lowering.conv import row_chain
-from edgekit.host.compiler.lowering.conv.chain_cost import Between, beyond_caches
 from edgekit.host.compiler.lowering.conv.chains import chain_for_memory, chain_for_time
 from edgekit.host.compiler.lowering.groups import Groups
 from edgekit.host.compiler.options import CompileOptions

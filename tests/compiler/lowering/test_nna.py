@@ -11,10 +11,10 @@ import pytest
 from edgekit.device import nna_matmul, nna_pointwise
 from edgekit.host.common.paths import cache_folder
 from edgekit.host.compiler.costs.model import CostModel
+from edgekit.host.compiler.costs.nna_cycles import product_form
 from edgekit.host.compiler.driver import units_of
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.nna import fits_nna, misfit
-from edgekit.host.compiler.ir.nna_cycles import product_form
 from edgekit.host.compiler.ir.types import DType, Graph, Padding
 from edgekit.host.compiler.lowering.lower import lower
 from edgekit.host.compiler.lowering.nna.units import NNA, assign_units

@@ -165,4 +165,4 @@ def test_a_core_in_order_takes_several_times_as_long_as_one_out_of_order():
     graph = graph_of(2, [(0, 1)], sizes=[10**6] * 2)
     model = CostModel(load_board("rk3588"))
     fast, slow = (model.cost(graph, graph.nodes[0], unit) for unit in ("cpu", "little"))
-    assert 1.5 < slow / fast < 8
+    assert 1.5 < slow / fast < 10

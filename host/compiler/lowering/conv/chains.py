@@ -2,7 +2,7 @@
 leave the core's cache, or does not fit the memory that there is.
 
 Measured: chains gain where two operators touch more than a core's last cache holds, and lose some
-percent where all of that stays there (chain_cost.py). On x86 and A53 a chain is what
+percent where all of that stays there (host/compiler/costs/chain.py). On x86 and A53 a chain is what
 touches much.
 """
 
@@ -13,11 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from edgekit.host.compiler.costs.chain import STRIPS, Between, beyond_caches
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.chains import with_chains
 from edgekit.host.compiler.ir.types import DType, Graph, Node, Tensor
 from edgekit.host.compiler.lowering.context import Context
-from edgekit.host.compiler.lowering.conv.chain_cost import STRIPS, Between, beyond_caches
 from edgekit.host.compiler.lowering.conv.row_chain import cut
 from edgekit.host.compiler.lowering.conv.window import window_of
 from edgekit.host.compiler.lowering.groups import Groups

@@ -7,8 +7,8 @@ import math
 
 from edgekit.device.runtime.kernel_facts import MATMUL_DIMS
 from edgekit.device.runtime.kernel_facts import NNA_CHANNELS as CHANNELS
+from edgekit.host.compiler.costs.nna_cycles import ProductForm, product_form
 from edgekit.host.compiler.ir.nna import product_of
-from edgekit.host.compiler.ir.nna_cycles import ProductForm, product_form
 from edgekit.host.compiler.ir.types import Node
 from edgekit.host.compiler.lowering.broadcast import collapse
 from edgekit.host.compiler.lowering.context import Context
