@@ -1,24 +1,25 @@
 #!/usr/bin/env python3
-"""Compares every model's outputs with LiteRT's kernel sets and writes docs/accuracy.md.
+"""Compares every model's outputs with LiteRT's kernel sets, for docs/results/accuracy.csv.
 
-    scripts/accuracy_table.py [--inputs 24] [--only NAME ...]
+    scripts/accuracy_table.py [--inputs 24] [--only NAME ...] [--write]
 
-Goes through models/ and, if EDGEKIT_EXTRA_DATA names a folder, its models/ too.
+Goes through models/ and, if EDGEKIT_EXTRA_DATA names a folder, its models/ too. An output is as
+LiteRT's reference kernels where floats are within 1e-5 of the call's largest magnitude and integers
+are equal; else it may be no farther from the nearest of LiteRT's three kernel sets than these are
+from one another. tests/models/exceptions.toml has the reasons.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import os
 import sys
 import tempfile
-import tomllib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgekit.device.version import VERSION
+from results import csv_text, record
+
 from edgekit.host.errors import EdgekitError
 from edgekit.host.lab.bench.agreement import (
     ModelAgreement,
@@ -32,28 +33,6 @@ from edgekit.host.lab.zoo.models import compile_release, open_zoo
 from edgekit.kb.targets.board import load_board
 
 _ROOT = Path(__file__).resolve().parents[1]
-_EXCEPTIONS = _ROOT / "tests" / "models" / "exceptions.toml"
-_INTRODUCTION = """\
-# Accuracy
-
-How far our outputs on this machine are from LiteRT's. Made by `scripts/accuracy_table.py` with
-{inputs} inputs per model: pictures and sound where they fit the model, and random, constant and
-extreme values; for the stateful model, sequences of {steps} calls each.
-
-LiteRT has three kernel sets: its *reference* kernels, whose integer arithmetic defines the right
-answer; its *builtin* optimized kernels; and XNNPACK, the default. They disagree with one another,
-which *between sets* shows. The bar: floats within 1e-5 of the call's largest magnitude of the
-reference, integers equal. Where an output misses it, it must be no farther from the nearest set
-than the sets are from one another (the worst call of each); such models are listed below with the
-reason.
-
-- *as reference*: calls within the bar, of all calls.
-- *from reference*, *from nearest*, *between sets*: the worst call; for floats a fraction of the
-  call's largest magnitude, for integers steps.
-- *top*: calls whose largest element is the reference's.
-
-Machine: {machine}. Kit: edgekit {version}; LiteRT {litert}; board profile: local ({simd}).
-"""
 
 
 @dataclass(frozen=True)
@@ -72,16 +51,14 @@ def main() -> int:
     samples = zoo.samples()
     models = [m for m in zoo.models if not options.only or m.stem in options.only]
     rows = [_row(model, samples, options.inputs, options.steps) for model in models]
-    text = "\n".join(
-        [
-            _introduction(options.inputs, options.steps),
-            _table(rows),
-            _exceptions(rows),
-        ]
-    )
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(text, encoding="utf-8")
-    print(_table(rows))
+    for row in rows:
+        if row.agreement is None:
+            print(f"{row.name}: {row.failure}", file=sys.stderr)
+    found = [_record(r.name, o) for r in rows if r.agreement for o in r.agreement.outputs]
+    print(csv_text(found))
+    if options.write:
+        source = (f"{machine_summary()} ({load_board('local').simd})", "scripts/accuracy_table.py")
+        record("accuracy.csv", found, ("model", "output"), source)
     good = all(r.agreement and r.agreement.verdict is not Verdict.APART for r in rows)
     return 0 if good else 1
 
@@ -91,7 +68,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--inputs", type=int, default=24)
     parser.add_argument("--steps", type=int, default=40, help="calls per input, stateful models")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="model names without .tflite")
-    parser.add_argument("--output", type=Path, default=_ROOT / "docs" / "accuracy.md")
+    parser.add_argument("--write", action="store_true", help="into docs/results/accuracy.csv")
     return parser.parse_args()
 
 
@@ -106,53 +83,18 @@ def _row(model: Path, samples: Samples, inputs: int, steps: int) -> Row:
         return Row(model.stem, None, str(error))
 
 
-def _introduction(inputs: int, steps: int) -> str:
-    return _INTRODUCTION.format(
-        version=VERSION,
-        inputs=inputs,
-        steps=steps,
-        machine=machine_summary(),
-        litert=importlib.metadata.version("ai-edge-litert"),
-        simd=load_board("local").simd,
-    )
-
-
-def _table(rows: Sequence[Row]) -> str:
-    heads = [
-        *("model", "output", "type", "as reference", "from reference"),
-        *("from nearest", "between sets", "top", "verdict"),
-    ]
-    lines = [f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}"]
-    for row in rows:
-        if row.agreement is None:
-            lines.append(f"| {row.name} | {row.failure} |{' |' * (len(heads) - 2)}")
-        else:
-            lines += [_line(row.name, output) for output in row.agreement.outputs]
-    return "\n".join(lines) + "\n"
-
-
-def _line(name: str, output: OutputAgreement) -> str:
-    cells = [
-        name,
-        str(output.index),
-        output.dtype,
-        f"{output.exact_calls}/{output.calls}",
-        *(f"{value:.2g}" for value in (output.worst, output.nearest, output.spread)),
-        f"{output.same_top}/{output.calls}",
-        output.verdict.value,
-    ]
-    return f"| {' | '.join(cells)} |"
-
-
-def _exceptions(rows: Sequence[Row]) -> str:
-    """Models with a listed reason, and those LiteRT's reference kernels cannot run."""
-    reasons = tomllib.loads(_EXCEPTIONS.read_text(encoding="utf-8"))
-    lines = [f"- {row.name}: {reasons[row.name]['reason']}" for row in rows if row.name in reasons]
-    for row in rows:
-        if row.agreement and "reference" not in row.agreement.sets:
-            sets = ", ".join(row.agreement.sets)
-            lines.append(f"- {row.name}: of LiteRT's sets only {sets} runs it; compared with that.")
-    return "\n".join(["## Exceptions", "", *(lines or ["None."])]) + "\n"
+def _record(name: str, output: OutputAgreement) -> dict[str, str]:
+    return {
+        "model": name,
+        "output": str(output.index),
+        "type": output.dtype,
+        "as_reference": f"{output.exact_calls}/{output.calls}",
+        "from_reference": f"{output.worst:.2g}",
+        "from_nearest": f"{output.nearest:.2g}",
+        "between_sets": f"{output.spread:.2g}",
+        "same_top": f"{output.same_top}/{output.calls}",
+        "verdict": output.verdict.value,
+    }
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Estimates every model beside other engines on boards, and writes docs/performance.md.
+"""Estimates every model beside other engines on boards, for docs/results/boards.csv.
 
     scripts/performance [--boards rpi3,rk3566,rpi4,rpi5,bpi-f3,visionfive2] [--threads 1,4]
         [--only NAME ...] [--seconds S] [--kept] [--write]
 
 Goes through models/ and, if EDGEKIT_EXTRA_DATA names a folder, its models/ too, small files first,
-one model after the other. Every answer is kept as it comes, so a run that was stopped, by --seconds
-too, goes on; several may run at once on different boards. --kept asks for nothing and shows what is
-kept; --write puts it into the document, of all boards and models.
+one model after the other. Every answer is kept at once, so a run that was stopped, by --seconds
+too, goes on; several may run at once on different boards. Prints the rows of the file; --kept asks
+for nothing and prints what is kept, --write puts the rows into the file.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from results import csv_text, record
+
 from edgekit.host.errors import EdgekitError
 from edgekit.host.lab.bench.board_rows import Place, ask_ours, ask_peers, kept_row
-from edgekit.host.lab.bench.board_table import markdown
 from edgekit.host.lab.zoo.models import open_zoo
-from edgekit.host.simulator.validate_report import write_document
 from edgekit.kb.targets.board import UnknownBoardError, load_board
 
 _ROOT = Path(__file__).resolve().parents[1]
 _BOARDS = "rpi3,rpi5,rk3566,rpi4,bpi-f3,visionfive2"
-_PART = "boards"
+_KEY = ("board", "threads", "model")
 
 
 def main() -> int:
@@ -51,10 +51,8 @@ def main() -> int:
     except (EdgekitError, UnknownBoardError) as error:
         print(f"performance: {error}", file=sys.stderr)
         return getattr(error, "exit_code", 2)
-    text = markdown([(place, [kept_row(model, place) for model in every]) for place in places])
-    print(text)
-    if options.write:
-        write_document(_ROOT / "docs" / "performance.md", text, _PART)
+    for place in places:
+        _show(place, models, options.write)
     if not done:
         _tell("rows are left: run it again")
     return 0 if done else 2
@@ -70,7 +68,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin no row after that")
     parser.add_argument("--timeout", type=float, default=3600.0, help="seconds of one run")
     parser.add_argument("--kept", action="store_true", help="ask for nothing")
-    parser.add_argument("--write", action="store_true", help="into docs/performance.md")
+    parser.add_argument("--write", action="store_true", help="into docs/results/boards.csv")
     return parser.parse_args()
 
 
@@ -95,6 +93,27 @@ def _ask(models: Sequence[Path], places: Sequence[Place], seconds: float) -> boo
             said = row.failure or ", ".join(f"{k} {v:.2f}" for k, v in row.ratios().items())
             _tell(f"{place.board:12} {place.threads} {model.stem:40} {said}")
     return True
+
+
+def _show(place: Place, models: Sequence[Path], write: bool) -> None:
+    """Prints what is known of a board, names what is not, and writes it where that is asked for."""
+    rows = [kept_row(model, place) for model in models]
+    known = [row.record() for row in rows if row.known]
+    for row in rows:
+        if not row.known:
+            _tell(
+                f"{place.board}, {place.threads} threads: no estimate of {row.model} {row.failure}"
+            )
+    if not known:
+        return
+    core = place.target.core
+    source = (
+        f"estimated, {core.name.upper()} at {core.clock_mhz:g} MHz",
+        f"scripts/performance --boards {place.board} --threads {place.threads}",
+    )
+    print(csv_text(known))
+    if write:
+        record("boards.csv", known, _KEY, source)
 
 
 def _tell(text: str) -> None:

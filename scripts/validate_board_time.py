@@ -6,8 +6,8 @@
 
 EDGEKIT_EXTRA_DATA names the folder with data/board_times (published.json and networks). Each
 network runs once per core and ncnn, smallest first; answers are kept, so a run that was stopped
-goes on. --write puts the results into docs/board-time.md and kb/targets/cores, those of --threads N
-into a part of their own, beside what is known of one thread; --check ends with 1 if a core is
+goes on. Prints the errors of each board; --write puts them into docs/results and kb/targets/cores, where
+results of --threads N do not replace what is known of one thread; --check ends with 1 if a core is
 further off than its file says.
 """
 
@@ -20,16 +20,19 @@ import os
 import sys
 from pathlib import Path
 
+from results import csv_text, record
+
 from edgekit.host.errors import EdgekitError, InputError
 from edgekit.host.simulator.validate import Estimate, estimates
 from edgekit.host.simulator.validate_report import (
     Result,
     Table,
-    markdown,
+    network_rows,
     regressions,
+    spread,
+    summary,
     validation_toml,
     write_core,
-    write_document,
 )
 from edgekit.host.simulator.witness import (
     WITNESSES,
@@ -41,8 +44,6 @@ from edgekit.host.simulator.witness import (
     row_of,
 )
 from edgekit.kb.targets.core import FOLDER, load_core
-
-_ROOT = Path(__file__).resolve().parents[1]
 
 
 def main() -> int:
@@ -56,11 +57,15 @@ def main() -> int:
         print(f"validate_board_time: {error}", file=sys.stderr)
         return error.exit_code
     today = datetime.date.today().isoformat()
-    part = "validation with threads" if options.threads else "validation"
-    text = markdown(tables, rows, [] if options.threads else witnesses, today)
-    print(text)
+    found = summary(tables, rows)
+    print(csv_text(found))
     if options.write:
-        write_document(_ROOT / "docs" / "board-time.md", text, part)
+        threads = f" --threads {options.threads}" if options.threads else ""
+        source = ("estimated; published by ncnn's users", f"scripts/validate_board_time{threads}")
+        record("validation.csv", found, ("board", "threads", "kind"), source)
+        networks_found = network_rows(tables)
+        record("validation_networks.csv", networks_found, ("board", "threads", "network"), source)
+        record("validation_spread.csv", spread(rows, witnesses), ("core", "boards"), source)
         for core in dict.fromkeys(w.core for w in witnesses):
             write_core(FOLDER / f"{core}.toml", validation_toml(tables, core, today))
     if options.check:
@@ -81,7 +86,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--core", action="append", help="only this core; may be repeated")
     parser.add_argument("--network", action="append", help="only networks with this in the name")
     parser.add_argument("--threads", type=int, help="default: 1, of U74 4")
-    parser.add_argument("--write", action="store_true", help="into docs and kb/targets/cores")
+    parser.add_argument(
+        "--write", action="store_true", help="into docs/results and kb/targets/cores"
+    )
     parser.add_argument("--check", action="store_true", help="fail if a core got worse")
     return parser.parse_args()
 

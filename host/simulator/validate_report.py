@@ -1,4 +1,4 @@
-"""What validation found: errors per board and core, for docs/board-time.md and kb/targets/cores."""
+"""What validation found: errors per board and core, for docs/results and kb/targets/cores."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgekit.host.errors import InputError
 from edgekit.host.simulator.witness import (
     FITTED,
     WITNESSES,
@@ -90,12 +89,18 @@ def proofs(tables: Sequence[Table], core: str) -> list[Table]:
     return [t for t in own if not t.witness.early] or own
 
 
-def spread(rows: Sequence[Published], witnesses: Sequence[Witness]) -> list[str]:
-    """How far published boards of the same core are from each other, in cycles: table rows."""
+def spread(rows: Sequence[Published], witnesses: Sequence[Witness]) -> list[dict[str, str]]:
+    """How far published boards of the same core are from each other, in cycles: the rows of
+    validation_spread.csv."""
     return [
-        f"| {a.core.upper()} | {a.name}, {b.name} | {len(both)} | "
-        f"{statistics.median(_apart(both)):.0f} % | {max(_apart(both)):.0f} % | "
-        f"{kendall(both)[0]:.2f} |"
+        {
+            "core": a.core,
+            "boards": f"{a.name}, {b.name}",
+            "networks": str(len(both)),
+            "median_percent": f"{statistics.median(_apart(both)):.0f}",
+            "worst_percent": f"{max(_apart(both)):.0f}",
+            "kendall_tau": f"{kendall(both)[0]:.2f}",
+        }
         for a, b, both in _same_core(rows, witnesses)
     ]
 
@@ -126,76 +131,52 @@ def _apart(both: Sequence[tuple[float, float]]) -> list[float]:
     return [abs(100 * (one / other - 1)) for one, other in both]
 
 
-def markdown(
-    tables: Sequence[Table], rows: Sequence[Published], witnesses: Sequence[Witness], date: str
-) -> str:
-    """The validation part of docs/board-time.md."""
-    lines = [
-        f"Of {date}; estimated and published milliseconds. Networks with a * were used to fit and "
-        "are left out of medians and worst errors.",
-        "",
-        "| board | core | ncnn | threads | networks | median | worst | Kendall's τ | τ beyond the "
-        "spread |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+def summary(tables: Sequence[Table], rows: Sequence[Published]) -> list[dict[str, str]]:
+    """The errors of each board and kind of networks: the rows of validation.csv. The second tau
+    leaves out pairs that published boards of the core do not tell apart."""
+    found = []
+    for table, kind in itertools.product(tables, ("float", "int8")):
+        results = table.proof(kind)
+        if not results:
+            continue
+        median, worst = errors(results)
+        witness = table.witness
+        clear, pairs = table.rank(spread_of(witness.core, rows))
+        ranked = kind == "float"
+        found.append(
+            {
+                "board": witness.name,
+                "core": witness.core,
+                "ncnn": witness.wheel,
+                "kernels": f"{'newer than' if witness.early else 'of'} the published row",
+                "threads": str(table.threads),
+                "kind": kind,
+                "networks": str(len(results)),
+                "median_percent": f"{median:.0f}",
+                "worst_percent": f"{worst:.0f}",
+                "kendall_tau": f"{table.rank()[0]:.2f}" if ranked else "",
+                "clear_tau": f"{clear:.2f}" if ranked else "",
+                "clear_pairs": str(pairs) if ranked else "",
+            }
+        )
+    return found
+
+
+def network_rows(tables: Sequence[Table]) -> list[dict[str, str]]:
+    """Each network on each board: the rows of validation_networks.csv."""
+    return [
+        {
+            "board": table.witness.name,
+            "threads": str(table.threads),
+            "network": result.network,
+            "fitted": "yes" if result.fitted else "no",
+            "estimated_ms": f"{result.estimated:.1f}",
+            "published_ms": f"{result.published:.1f}",
+            "ratio": f"{result.estimated / result.published:.2f}",
+        }
+        for table in tables
+        for result in table.results
     ]
-    for table in tables:
-        for kind in ("float", "int8"):
-            found = table.proof(kind)
-            if not found:
-                continue
-            median, worst = errors(found)
-            rank = _rank(table, spread_of(table.witness.core, rows)) if kind == "float" else " | "
-            wheel = table.witness.wheel + (" (row is older)" if table.witness.early else "")
-            lines.append(
-                f"| {table.witness.name} | {table.witness.core.upper()} | {wheel} | "
-                f"{table.threads} | {len(found)} {kind} | {median:.0f} % | {worst:.0f} % | {rank} |"
-            )
-    lines += ["", *_networks(tables)]
-    if apart := spread(rows, witnesses):
-        lines += [
-            "",
-            "Published boards of the same core among themselves, in cycles:",
-            "",
-            "| core | boards | networks | median | most | Kendall's τ |",
-            "| --- | --- | --- | --- | --- | --- |",
-            *apart,
-        ]
-    return "\n".join(lines)
-
-
-def _rank(table: Table, beyond: float) -> str:
-    rank, _ = table.rank()
-    clear, pairs = table.rank(beyond)
-    return f"{rank:.2f} | {clear:.2f} of {pairs} pairs beyond {beyond:.0f} %"
-
-
-def _networks(tables: Sequence[Table]) -> list[str]:
-    names = sorted({r.network for t in tables for r in t.results}, key=str.lower)
-    heads = [f"{t.witness.name}, {t.threads}" for t in tables]
-    lines = [f"| network | {' | '.join(heads)} |", "| --- |" + " --- |" * len(tables)]
-    for name in names:
-        cells = []
-        for table in tables:
-            found = [r for r in table.results if r.network == name]
-            cells.append(
-                f"{found[0].estimated:.1f} / {found[0].published:.1f} = "
-                f"**{found[0].estimated / found[0].published:.2f}**"
-                if found
-                else ""
-            )
-        lines.append(f"| {name}{'*' if name in FITTED else ''} | {' | '.join(cells)} |")
-    return lines
-
-
-def write_document(path: Path, text: str, part: str = "validation") -> None:
-    """Puts the text between the marks of that part of a document."""
-    begin, end = (f"<!-- {part}: {place} -->" for place in ("begin", "end"))
-    old = path.read_text(encoding="utf-8")
-    if begin not in old or end not in old:
-        raise InputError(f"{path}: expected the marks {begin} and {end}, found none")
-    head, rest = old.split(begin, 1)
-    tail = rest.split(end, 1)[1]
-    path.write_text(f"{head}{begin}\n{text}\n{end}{tail}", encoding="utf-8")
 
 
 def validation_toml(tables: Sequence[Table], core: str, date: str) -> str:

@@ -13,13 +13,14 @@ from edgekit.host.simulator.validate_report import (
     Table,
     errors,
     kendall,
-    markdown,
+    network_rows,
     proofs,
     regressions,
+    spread,
     spread_of,
+    summary,
     validation_toml,
     write_core,
-    write_document,
 )
 from edgekit.host.simulator.witness import (
     WITNESSES,
@@ -68,7 +69,8 @@ def test_pairs_that_boards_of_a_core_do_not_tell_apart_are_left_out_of_the_secon
     ]
     assert spread_of("a53", rows) == pytest.approx(7.0)
     assert spread_of("a76", rows) == pytest.approx(7.0)  # the others', there is one board of it
-    assert "| 0.33 | 1.00 of 2 pairs beyond 7 % |" in markdown([swapped], rows, [], "2026-01-01")
+    (row,) = summary([swapped], rows)
+    assert (row["kendall_tau"], row["clear_tau"], row["clear_pairs"]) == ("0.33", "1.00", "2")
 
 
 def test_a_core_s_error_is_told_from_rows_that_are_not_older_than_the_kernels():
@@ -105,17 +107,21 @@ def test_errors_of_several_threads_stand_beside_those_of_one(tmp_path):
     }
 
 
-def test_a_document_gets_the_results_between_its_marks(tmp_path):
-    path = tmp_path / "doc.md"
-    path.write_text("before\n<!-- validation: begin -->\nold\n<!-- validation: end -->\nafter\n")
-    write_document(path, markdown([_table()], [], [_PI], "2026-01-01"))
-    text = path.read_text()
-    assert "old" not in text
-    assert text.startswith("before\n") and text.endswith("\nafter\n")
-    assert "| squeezenet* | 300.0 / 100.0 = **3.00** |" in text
-    path.write_text("no marks")
-    with pytest.raises(InputError, match="expected the marks"):
-        write_document(path, "")
+def test_a_row_for_each_kind_of_networks_and_each_network():
+    errors_of = {row["kind"]: row["worst_percent"] for row in summary([_table()], [])}
+    assert errors_of == {"float": "10", "int8": "20"}
+    rows = {row["network"]: (row["ratio"], row["fitted"]) for row in network_rows([_table()])}
+    assert rows["squeezenet"] == ("3.00", "yes")
+    assert rows["blazeface"] == ("1.10", "no")
+
+
+def test_published_boards_of_a_core_are_held_against_each_other():
+    rows = [
+        Published("Raspberry Pi 3 Model B+", "a53 1.4 GHz", 1, {"blazeface": 10.0}),
+        Published("MSM8916", "a53 1.2 GHz", 1, {"blazeface": 10.0}),
+    ]
+    (row,) = spread(rows, WITNESSES)
+    assert (row["core"], row["networks"], row["median_percent"]) == ("a53", "1", "17")
 
 
 def test_a_core_that_got_worse_is_named():

@@ -69,6 +69,24 @@ class Row:
         """The ratio of the fastest engine; None where none ran."""
         return min(self.ratios().values(), default=None)
 
+    def record(self) -> dict[str, str]:
+        """The row of docs/results/boards.csv, without where it is from."""
+        assert self.ours is not None, "only rows that are known have a record"
+        half = any("f16" in operator.spec.kernel for operator in self.ours.operators)
+        usual = "int8" if self.ours.kind == "int8" else "f32"
+        times = {name: self.peers[name].milliseconds for name in self.ratios()}
+        engines = {f"{name}_ms": f"{times[name]:.3g}" if name in times else "" for name in ENGINES}
+        return {
+            "board": self.board,
+            "threads": str(self.threads),
+            "model": self.model,
+            "type": self.ours.kind,
+            "precision": "f16" if half else usual,
+            "edgekit_ms": f"{self.ours.total_ms:.3g}",
+            **engines,
+            "fastest_ratio": "" if self.best is None else f"{self.best:.2f}",
+        }
+
 
 @dataclass(frozen=True)
 class Place:

@@ -1,4 +1,4 @@
-"""Rows of docs/performance.md: what is asked for again, and how it is told."""
+"""Rows of docs/results/boards.csv: what is estimated again, and what is recorded."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from edgekit.host.errors import InputError
 from edgekit.host.lab.bench import board_rows
 from edgekit.host.lab.bench.board_peers import ENGINES, PeerEstimate
 from edgekit.host.lab.bench.board_rows import Place, Row, ask_ours, ask_peers, kept_row
-from edgekit.host.lab.bench.board_table import markdown
 from edgekit.host.simulator.model import ModelEstimate
 from edgekit.host.simulator.run import Cost
 
@@ -110,17 +109,21 @@ def test_a_model_that_does_not_compile_says_why(asked, model, monkeypatch):
         raise InputError("m.tflite: expected operators that are known, found FOO")
 
     monkeypatch.setattr(board_rows, "compile_artifact", fails)
-    rows = [Row("a", "rpi4", 1, ours(1), peers=peers()), ask_ours(model, _PLACE)]
-    assert "m (m.tflite: expected operators" in markdown([(_PLACE, rows)])
+    assert "m.tflite: expected operators" in ask_ours(model, _PLACE).failure
 
 
-def test_the_summary_holds_each_model_against_its_fastest_engine():
-    rows = [
-        Row("a", "rpi4", 1, ours(1), peers=peers(litert=4, mnn=2)),
-        Row("b", "rpi4", 1, ours(1, "int8"), peers=peers(litert=0.5)),
-        Row("c", "rpi4", 1, peers=peers(mnn=2)),
-    ]
-    text = markdown([(_PLACE, rows)])
-    assert "| rpi4, 1 thread | 2 | **1.00** | 0.50 (b) | 0.50 | 1.41 | – | 2.00 | – |" in text
-    assert "| a | 1 | 4 (4.00) | – | 2 (2.00) | – | 2.00 |" in text
-    assert "### Not estimated\n\n- rpi4, 1 thread: c" in text
+def test_a_record_has_each_engine_that_ran_and_the_ratio_of_the_fastest():
+    record = Row("b", "rpi4", 4, ours(1, "int8"), peers=peers(litert=4, mnn=0.5)).record()
+    assert record == {
+        "board": "rpi4",
+        "threads": "4",
+        "model": "b",
+        "type": "int8",
+        "precision": "int8",
+        "edgekit_ms": "1",
+        "litert_ms": "4",
+        "onnxruntime_ms": "",
+        "mnn_ms": "0.5",
+        "ncnn_ms": "",
+        "fastest_ratio": "0.50",
+    }

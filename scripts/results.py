@@ -1,0 +1,211 @@
+#!/usr/bin/env python3
+"""Writes the tables and the chart of the documentation from docs/results/*.csv.
+
+    scripts/results.py [--check]
+
+A page asks for a table with two comments; what is between them is generated:
+
+    <!-- results: boards.csv columns=model,edgekit_ms,litert_ms where=board:rpi4,threads:1 -->
+    <!-- end -->
+
+Without `columns` a table has all but machine, commit and command; `where` may be left out.
+Files in DERIVED are computed from others first. --check writes nothing and says what is stale.
+Scripts that measure add rows with `record`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import results_chart
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "docs" / "results"
+CHART = ROOT / "docs" / "images" / "performance.svg"
+SOURCE = ("machine", "commit", "command")  # where a row is from: the last columns of every file
+ENGINES = {
+    "litert": "LiteRT",
+    "onnxruntime": "ONNX Runtime",
+    "openvino": "OpenVINO",
+    "mnn": "MNN",
+    "ncnn": "ncnn",
+}
+DERIVED = {"board_summary.csv": "boards.csv", "x86_summary.csv": "x86.csv"}
+
+_MARK = re.compile(r"(<!-- results: (\S+?\.csv)((?: [^>]*)?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+_NUMBER = re.compile(r"[-+]?[\d.,]+(?: ?%)?|–")
+_NAMES = {**ENGINES, "edgekit": "edgekit", "ms": "ms", "us": "µs", "kib": "KiB", "mhz": "MHz"}
+
+Row = dict[str, str]
+
+
+class ResultsError(Exception):
+    """A marker or a file that makes no sense; the message says what was expected."""
+
+
+def main() -> int:
+    check = "--check" in sys.argv[1:]
+    stale = []
+    try:
+        for path, text in outputs():
+            if path.is_file() and path.read_text(encoding="utf-8") == text:
+                continue
+            stale.append(str(path.relative_to(ROOT)))
+            if not check:
+                path.write_text(text, encoding="utf-8")
+    except ResultsError as error:
+        print(f"results: {error}", file=sys.stderr)
+        return 2
+    if check and stale:
+        print(f"{', '.join(stale)}: not what docs/results says; run scripts/results.py")
+        return 1
+    return 0
+
+
+def outputs() -> Iterator[tuple[Path, str]]:
+    """Every generated file with the text that it should have."""
+    files = {path.name: read(path) for path in sorted(FOLDER.glob("*.csv"))}
+    for name, source in DERIVED.items():
+        files[name] = summary(files[source])
+        yield FOLDER / name, csv_text(files[name])
+    yield CHART, results_chart.chart(files["board_summary.csv"])
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        yield page, filled(page.read_text(encoding="utf-8"), files, page.name)
+
+
+def read(path: Path) -> list[Row]:
+    with path.open(encoding="utf-8", newline="") as file:
+        reader = csv.DictReader(file)
+        columns = tuple(reader.fieldnames or ())
+        if columns[-len(SOURCE) :] != SOURCE:
+            raise ResultsError(f"{path.name}: expected the last columns {', '.join(SOURCE)}")
+        return list(reader)
+
+
+def csv_text(rows: Sequence[Mapping[str, str]]) -> str:
+    text = io.StringIO()
+    columns = list(dict.fromkeys(key for row in rows for key in row if key not in SOURCE))
+    writer = csv.DictWriter(text, [*columns, *SOURCE], restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def record(
+    name: str,
+    rows: Iterable[Mapping[str, object]],
+    key: Sequence[str],
+    source: tuple[str, str],
+    folder: Path = FOLDER,
+) -> None:
+    """Puts rows into a file, each in the place of the one with the same `key` columns.
+
+    source: the machine and the command; the commit is the checked-out one.
+    """
+    path = folder / name
+    known = {tuple(row[k] for k in key): row for row in (read(path) if path.is_file() else [])}
+    for each in rows:
+        row = {column: str(value) for column, value in each.items()}
+        row |= zip(SOURCE, (source[0], _commit(), source[1]), strict=True)
+        known[tuple(row[k] for k in key)] = row
+    path.write_text(csv_text(list(known.values())), encoding="utf-8")
+
+
+def _commit() -> str:
+    command = ["git", "rev-parse", "--short=8", "HEAD"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip()
+
+
+def filled(text: str, files: Mapping[str, Sequence[Row]], page: str) -> str:
+    """The page with all its tables made anew."""
+
+    def table(match: re.Match[str]) -> str:
+        opening, name, options, _, closing = match.groups()
+        if name not in files:
+            raise ResultsError(f"{page}: expected a file of docs/results, found {name}")
+        link = f"results/{name}" if page != "README.md" else f"docs/results/{name}"
+        try:
+            body = _table(files[name], options)
+        except KeyError as error:
+            raise ResultsError(f"{page}: {name} has no column {error.args[0]}") from error
+        return f"{opening}{body}\n[{name}]({link})\n{closing}"
+
+    return _MARK.sub(table, text)
+
+
+def _table(rows: Sequence[Row], options: str) -> str:
+    given = dict(option.split("=", 1) for option in options.split())
+    wanted = [pair.replace("=", ":").split(":", 1) for pair in _listed(given.get("where", ""))]
+    chosen = [row for row in rows if all(row[column] == value for column, value in wanted)]
+    columns = _listed(given.get("columns", "")) or [c for c in rows[0] if c not in SOURCE]
+    cells = [[row[column] or "–" for column in columns] for row in chosen]
+    numbers = [all(_NUMBER.fullmatch(line[i]) for line in cells) for i in range(len(columns))]
+    lines = [
+        [heading(column) for column in columns],
+        ["---:" if number else "---" for number in numbers],
+        *cells,
+    ]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _listed(text: str) -> list[str]:
+    return [part for part in text.split(",") if part]
+
+
+def heading(column: str) -> str:
+    """What a table calls a column: litert_ms is "LiteRT ms"."""
+    if column.endswith("_percent"):
+        column = column.removesuffix("_percent") + "_%"
+    return " ".join(_NAMES.get(word, word) for word in column.split("_"))
+
+
+def summary(rows: Sequence[Row]) -> list[Row]:
+    """A row for each board and number of threads: geometric means of an engine's time over ours,
+    and the lowest ratio to the fastest engine of a model."""
+    places = dict.fromkeys((row.get("board", "local"), row["threads"]) for row in rows)
+    found = []
+    for board, threads in places:
+        own = [r for r in rows if (r.get("board", "local"), r["threads"]) == (board, threads)]
+        fastest = {row["model"]: float(row["fastest_ratio"]) for row in own if row["fastest_ratio"]}
+        lowest = min(fastest, key=lambda model: fastest[model])
+        line = {
+            "board": board,
+            "threads": threads,
+            "models": str(len(fastest)),
+            "fastest_engine": _mean(fastest.values()),
+            "lowest": f"{fastest[lowest]:.2f}",
+            "lowest_model": lowest,
+        }
+        line |= {name: _mean(_ratios(name, own)) for name in ENGINES if f"{name}_ms" in own[0]}
+        sources = ", ".join(dict.fromkeys(row["machine"] for row in own))
+        commits = " ".join(dict.fromkeys(row["commit"] for row in own))
+        found.append(
+            line | dict(zip(SOURCE, (sources, commits, "scripts/results.py"), strict=True))
+        )
+    return found
+
+
+def _ratios(engine: str, rows: Iterable[Row]) -> Iterator[float]:
+    """Its time over ours; taken in turns, ratios of rounds are steadier than those of times."""
+    for row in rows:
+        if row[f"{engine}_ms"]:
+            ratio = row.get(f"{engine}_ratio")
+            own = float(row["edgekit_ms"])
+            yield float(ratio) if ratio else float(row[f"{engine}_ms"]) / own
+
+
+def _mean(ratios: Iterable[float]) -> str:
+    known = list(ratios)
+    return f"{statistics.geometric_mean(known):.2f}" if known else ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())
