@@ -1,4 +1,4 @@
-"""C files include each other in one direction."""
+"""No C file of the kernels includes itself, however far around."""
 
 from __future__ import annotations
 

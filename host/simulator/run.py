@@ -26,7 +26,7 @@ from edgekit.kb.targets.core_text import core_text
 _SCHEMA = "edgekit.boardtime.run/1"
 _TAIL = 300  # characters of what a program said last
 _TRACE_SECONDS = 120.0
-_DOCS = "docs/board-time.md"
+_DOCS = "docs/estimates.md"
 # Where the guest's memory lies would otherwise depend on where this machine's kernel put QEMU's,
 # and with it sets of caches. QEMU's emulator of 32 bits always reserves.
 GUEST_BYTES = 1 << 36

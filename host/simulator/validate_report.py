@@ -148,7 +148,7 @@ def summary(tables: Sequence[Table], rows: Sequence[Published]) -> list[dict[str
                 "board": witness.name,
                 "core": witness.core,
                 "ncnn": witness.wheel,
-                "kernels": f"{'newer than' if witness.early else 'of'} the published row",
+                "kernels": "newer" if witness.early else "matching",
                 "threads": str(table.threads),
                 "kind": kind,
                 "networks": str(len(results)),

@@ -1,4 +1,4 @@
-"""The figures of docs/nna.md are those that the emulator gives now."""
+"""The figures of the NNA in docs/architecture.md are those that the emulator gives now."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_figures_are_up_to_date_and_linked():
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    page = (_ROOT / "docs" / "nna.md").read_text(encoding="utf-8")
+    page = (_ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     for name in ("nna-fram.svg", "nna-sweep.svg"):
         assert f"(images/{name})" in page
         ElementTree.parse(_ROOT / "docs" / "images" / name)
