@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws the figures of docs/architecture.md: the feature RAM, and cycles over the width of a product.
+"""Draws figures of docs/architecture.md: the feature RAM, and cycles over a product's width.
 
     scripts/nna_figures.py [--check]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-_LEFT, _TOP, _BAR, _GAP, _WIDTH = 118, 64, 15, 16, 720
+_LEFT, _TOP, _BAR, _GAP, _WIDTH = 84, 64, 15, 16, 560
 _COLORS = {"1": "#3b6fb6", "4": "#c4622d"}
 # Read on light and dark pages alike: gray text and rules, no background.
 _TEXT, _RULE = "#7a8794", "#9aa5b1"
@@ -15,11 +15,12 @@ def chart(rows: Sequence[Mapping[str, str]]) -> str:
     """Bars for each board, one per number of threads, to the scale of the largest mean."""
     boards = list(dict.fromkeys(row["board"] for row in rows))
     most = max(float(row["fastest_engine"]) for row in rows)
-    scale = (_WIDTH - _LEFT - 60) / most
+    scale = (_WIDTH - _LEFT - 10) / most
     height = _TOP + len(boards) * (2 * _BAR + _GAP) + 30
     title = "Time of the fastest other engine over edgekit's, geometric mean over models"
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" role="img" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="640" '
+        f'role="img" '
         f'aria-label="{title}">',
         f"<title>{title}</title><style>{_STYLE}</style>",
         f'<text x="0" y="18" font-weight="600">{title}</text>',
@@ -61,7 +62,7 @@ def _bar(row: Mapping[str, str], y: int, scale: float) -> Iterator[str]:
         f'fill="{_COLORS[row["threads"]]}"/>'
     )
     label = f"{row['fastest_engine']} ({row['models']} models)"
-    inside = width > 200
+    inside = width > 150
     yield (
         f'<text x="{_LEFT + width + (-6 if inside else 6):.1f}" y="{y + 12}" font-size="12" '
         f'text-anchor="{"end" if inside else "start"}"'

@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""Prints the sizes of the project: documentation, commands, files per operator, tests, code.
+
+    scripts/counts [--operator HardSigmoid ...] [--log FILE] [--json]
+
+Words are those of `wc -w`, generated tables included; the sum leaves out commands.md, which is
+generated as a page. Files of an operator are those of host/ and device/ that name its class or its
+C function. --log is the output of .ci/run, whose stages are shown in minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import typer.main
+
+from edgekit.host.cli.app import app
+
+_ROOT = Path(__file__).resolve().parents[1]
+_STAGE = re.compile(r"^ci: (\S+) \w+ in (\d+) s$", re.MULTILINE)
+_CODE = ("host", "device", "kb", "tests", "scripts")
+_LABORATORY = "lab"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--operator", nargs="+", default=["HardSigmoid"], metavar="CLASS")
+    parser.add_argument("--log", type=Path, help="the output of .ci/run")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    found = counts(options.operator, options.log.read_text() if options.log else "")
+    if options.json:
+        print(json.dumps(found, indent=1))
+    else:
+        for title, values in found.items():
+            print(title)
+            for name, value in values.items():
+                print(f"  {name:<44} {value:>8,}")
+    return 0
+
+
+def counts(operators: Sequence[str], log: str = "") -> dict[str, dict[str, Any]]:
+    files = _files()
+    tables = {"words of docs": words(_ROOT / "docs"), "commands": commands()}
+    tables["files per operator"] = {name: files_of(name, files) for name in operators}
+    if log:
+        tables["minutes per stage"] = minutes(log)
+    tables["modules"] = {f: sum(1 for _ in _python(f, files)) for f in _CODE}
+    tables["lines"] = {folder: _lines(folder, files) for folder in _CODE}
+    return tables
+
+
+def words(folder: Path) -> dict[str, int]:
+    """Words of each page, of all pages but the generated one, and of what is not released yet."""
+    found = {page.name: len(page.read_text().split()) for page in sorted(folder.glob("*.md"))}
+    written = {name: count for name, count in found.items() if name != "commands.md"}
+    changes = (folder.parent / "CHANGELOG.md").read_text()
+    unreleased = changes.partition("## Unreleased")[2].partition("\n## ")[0]
+    return found | {
+        "pages without commands.md": len(written),
+        "words without commands.md": sum(written.values()),
+        "CHANGELOG.md, Unreleased": len(unreleased.split()),
+    }
+
+
+def commands() -> dict[str, int]:
+    """How many commands there are, groups that do nothing by themselves left out."""
+    paths = list(_commands(typer.main.get_command(app), ()))
+    laboratory = sum(path[0] == _LABORATORY for path in paths)
+    return {"product": len(paths) - laboratory, "laboratory": laboratory}
+
+
+def _commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    inner = getattr(command, "commands", None) or {}
+    if path and (not inner or command.invoke_without_command):
+        yield path
+    for name, each in inner.items():
+        if not each.hidden:
+            yield from _commands(each, (*path, name))
+
+
+def files_of(operator: str, files: Sequence[Path]) -> int:
+    """Files of host/ and device/ that name an operator: HardSigmoid, hard_sigmoid."""
+    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", operator).lower()
+    name = re.compile(rf"(?<![A-Za-z]){operator}(?![A-Za-z])|{snake}")
+    return sum(
+        path.parts[0] in ("host", "device") and bool(name.search((_ROOT / path).read_text()))
+        for path in files
+        if path.suffix in (".py", ".c", ".h")
+    )
+
+
+def minutes(log: str) -> dict[str, float]:
+    return {stage: round(int(seconds) / 60, 1) for stage, seconds in _STAGE.findall(log)}
+
+
+def _files() -> list[Path]:
+    """What the repository has, and what is new and not ignored."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", *_CODE]
+    done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=True)
+    return [Path(line) for line in done.stdout.splitlines() if (_ROOT / line).is_file()]
+
+
+def _python(folder: str, files: Sequence[Path]) -> Iterator[Path]:
+    return (path for path in files if path.parts[0] == folder and path.suffix == ".py")
+
+
+def _lines(folder: str, files: Sequence[Path]) -> int:
+    own = (path for path in files if path.parts[0] == folder)
+    kinds = (".py", ".c", ".h", ".js", ".css", "")
+    return sum(
+        (_ROOT / path).read_text(errors="replace").count("\n")
+        for path in own
+        if path.suffix in kinds
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
