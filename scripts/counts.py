@@ -3,9 +3,9 @@
 
     scripts/counts [--operator HardSigmoid ...] [--log FILE] [--json]
 
-Words are those of `wc -w`, generated tables included; the sum leaves out commands.md, which is
-generated as a page. Files of an operator are those of host/ and device/ that name its class or its
-C function. --log is the output of .ci/run, whose stages are shown in minutes.
+Words are counted as `wc -w` does, generated tables included; the sum leaves out commands.md, which
+is generated. The files of an operator are all in host/ and device/ that name its class or its C
+function. --log is the output of .ci/run; its stages are shown in minutes.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def counts(operators: Sequence[str], log: str = "") -> dict[str, dict[str, Any]]
 
 
 def words(folder: Path) -> dict[str, int]:
-    """Words of each page, of all pages but the generated one, and of what is not released yet."""
+    """Words of each page, of all but the generated one, and of the changelog's next section."""
     found = {page.name: len(page.read_text().split()) for page in sorted(folder.glob("*.md"))}
     written = {name: count for name, count in found.items() if name != "commands.md"}
     changes = (folder.parent / "CHANGELOG.md").read_text()

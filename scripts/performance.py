@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Estimates every model beside other engines on boards, for docs/results/boards.csv.
+"""Estimates every model and other engines on boards, for docs/results/boards.csv.
 
     scripts/performance [--boards rpi3,rk3566,rpi4,rpi5,bpi-f3,visionfive2] [--threads 1,4]
         [--only NAME ...] [--seconds S] [--kept] [--write]

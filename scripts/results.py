@@ -194,7 +194,7 @@ def summary(rows: Sequence[Row]) -> list[Row]:
 
 
 def _ratios(engine: str, rows: Iterable[Row]) -> Iterator[float]:
-    """Its time over ours; taken in turns, ratios of rounds are steadier than those of times."""
+    """Its time over ours. Measured ratios are medians over rounds: steadier than times."""
     for row in rows:
         if row[f"{engine}_ms"]:
             ratio = row.get(f"{engine}_ratio")

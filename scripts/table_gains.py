@@ -2,24 +2,27 @@
 """Prints what rows of operators gain by board time: estimated time with them over that without.
 
     scripts/table_gains.py [--board rpi3 rpi5 ...] [--only NAME ...] [--threads N] [--precision f16]
-        [--held-out]
+        [--held-out] [--write]
 
 Goes through models/ and, if EDGEKIT_EXTRA_DATA names a folder, its models/ too. The rows are those
 that the kit ships; with --held-out without those of products that only the model itself has, or
-another one of the same network, as if it had not been tuned. Ratios below 1 gain.
+another one of the same network, as if it had not been tuned. Ratios below 1 gain. --write puts
+them into docs/results/gains.csv.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
 import os
+import statistics
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from edgekit.host.compiler.driver import build_graph, prepare_graph
+from results import FOLDER, read, record
+
+from edgekit.host.compiler.driver import Made, build_graph, prepare_graph
 from edgekit.host.compiler.frontends import import_model, model_hash
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.pipeline import PreparedGraph
@@ -50,7 +53,10 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--precision", choices=("f32", "f16"), default="f32")
     parser.add_argument("--held-out", action="store_true", help="without rows of the model alone")
+    parser.add_argument("--write", action="store_true", help="into docs/results/gains.csv")
     wanted = parser.parse_args()
+    if wanted.write and (wanted.held_out or wanted.precision != "f32"):
+        parser.error("expected --write for f32 and all rows only: gains.csv has no others")
     extra = os.environ.get("EDGEKIT_EXTRA_DATA")
     zoo = open_zoo(_ROOT / "models", Path(extra) if extra else None)
     found = (*zoo.models, *zoo.onnx)
@@ -62,15 +68,29 @@ def main() -> None:
         print("| --- | --- | --- |", flush=True)
         asked = {m: replace(zoo_options(m), **_how(wanted)) for m in found}
         known = {m: _products(m, board, asked[m]) for m in found if wanted.held_out}
-        ratios = []
+        ratios: dict[str, float] = {}
         for model in models:
             try:
-                ratios.append(_row(model, board, asked[model], _own(model, known)))
+                ratios[model.stem] = _row(model, board, asked[model], _own(model, known))
             except InputError as error:
                 print(f"| {model.stem} | {error} | |", flush=True)
         if ratios:
-            mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+            mean = statistics.geometric_mean(ratios.values())
             print(f"| geometric mean of {len(ratios)} | | {mean:.3f} |")
+            if wanted.write:
+                _write(board, wanted.threads, ratios)
+
+
+def _write(board: BoardProfile, threads: int, ratios: Mapping[str, float]) -> None:
+    core = {"core": target_of(board).core.name, "threads": threads}
+    rows = [{"model": model, **core, "ratio": f"{ratio:.3f}"} for model, ratio in ratios.items()]
+    source = ("estimated", f"scripts/table_gains.py --board {board.name} --threads {threads}")
+    record("gains.csv", rows, ("model", "core", "threads"), source)
+    results = read(FOLDER / "gains.csv")  # the mean is of all models that the file has
+    own = [row for row in results if (row["core"], row["threads"]) == (core["core"], str(threads))]
+    known = [float(row["ratio"]) for row in own if row["model"] != "mean"]
+    mean = {"model": "mean", **core, "ratio": f"{statistics.geometric_mean(known):.3f}"}
+    record("gains.csv", [mean], ("model", "core", "threads"), source)
 
 
 def _how(wanted: argparse.Namespace) -> dict[str, Any]:
