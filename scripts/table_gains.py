@@ -22,7 +22,7 @@ from typing import Any
 
 from results import FOLDER, read, record
 
-from edgekit.host.compiler.driver import Made, build_graph, prepare_graph
+from edgekit.host.compiler.driver import build_graph, prepare_graph
 from edgekit.host.compiler.frontends import import_model, model_hash
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.pipeline import PreparedGraph

@@ -6,9 +6,9 @@
 
 EDGEKIT_EXTRA_DATA names the folder with data/board_times (published.json and networks). Each
 network runs once per core and ncnn, smallest first; answers are kept, so a run that was stopped
-goes on. Prints the errors of each board; --write puts them into docs/results and kb/targets/cores, where
-results of --threads N do not replace what is known of one thread; --check ends with 1 if a core is
-further off than its file says.
+goes on. Prints the errors of each board; --write puts them into docs/results and kb/targets/cores,
+where results of --threads N do not replace what is known of one thread; --check ends with 1 if a
+core is further off than its file says.
 """
 
 from __future__ import annotations

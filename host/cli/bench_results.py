@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from edgekit.host.deploy.api import Device
     from edgekit.host.deploy.release import Benchmark
-    from edgekit.host.fleet.report import Report
     from edgekit.host.lab.bench.hotspots import Verdict
     from edgekit.host.lab.bench.peers import PeerResult
+    from edgekit.host.report import Report
     from edgekit.host.simulator.model import ModelEstimate
 
 
@@ -55,7 +55,7 @@ def report_of(device: Device, results: Sequence[Result]) -> Report:
     """The page of these times, each model with all of its shapes."""
     from edgekit.host.cli.bench_hotspots import hotspot_lines
     from edgekit.host.cli.pages import utc_now
-    from edgekit.host.fleet.report import bench_report
+    from edgekit.host.report import bench_report
 
     runs = [(result.timing, *result.more) for result in results]
     hot = [hotspot_lines(result.timing, result.verdict) for result in results]

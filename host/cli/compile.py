@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from edgekit.device.runtime.agent.specs import PlacementSpec
     from edgekit.host.compiler.artifact import Artifact
     from edgekit.host.deploy.bundle import Bundle
-    from edgekit.host.fleet.report import Report
+    from edgekit.host.report import Report
 
 
 _Model = Annotated[
@@ -221,7 +221,7 @@ def _compiled(
 
 
 def _report_of(release: str, board_type: str, explanations: list[Mapping[str, Any]]) -> Report:
-    from edgekit.host.fleet.report import compile_report
+    from edgekit.host.report import compile_report
 
     return compile_report(release, board_type, explanations, utc_now())
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from edgekit.host.fleet.report import Report
+    from edgekit.host.report import Report
 
 Html = Annotated[
     Path | None,
@@ -53,7 +53,7 @@ def write_pages(
     if page_file is None and trace_file is None:
         return
     from edgekit.host.common.files import write_whole
-    from edgekit.host.fleet.report import page, trace
+    from edgekit.host.report import page, trace
 
     made = make()
     if page_file is not None:

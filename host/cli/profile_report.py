@@ -15,7 +15,7 @@ from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
     from edgekit.host.fleet.profiles import Comparison
-    from edgekit.host.fleet.report import Report
+    from edgekit.host.report import Report
 
 _MOST = 12  # operators in a table
 _PERCENT = re.compile(r"([0-9]{1,4}(?:\.[0-9]{1,3})?) ?%?")
@@ -52,7 +52,7 @@ def report(
     """Write a page about all profiles that opens without a network."""
     from edgekit.host.cli.output import byte_size, emit
     from edgekit.host.deploy.inventory import boards
-    from edgekit.host.fleet.report.field import field_report
+    from edgekit.host.report.field import field_report
 
     check_pages(output, trace)
     names = [entry.name for entry in boards(Path.cwd())] if fleet else None

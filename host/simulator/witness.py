@@ -1,7 +1,7 @@
 """Published latencies that estimates are held against: ncnn's networks on boards people measured.
 
 The figures themselves are no part of edgekit: `published` reads them from a folder that the user
-names (data/board_times/published.json and networks/*.param, see docs/board-time.md).
+names (data/board_times/published.json and networks/*.param, see docs/estimates.md).
 """
 
 from __future__ import annotations

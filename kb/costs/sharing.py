@@ -1,7 +1,7 @@
 """What it costs threads to share a model's work: all figures by which their number is chosen.
 
-They are fitted to board time of several models with 1, 2 and 4 threads (docs/schedule.md says how
-near they come); whoever changes how several threads are timed fits them anew, here.
+They are fitted to board time of several models with 1, 2 and 4 threads (docs/architecture.md says
+how near they come); whoever changes how several threads are timed fits them anew, here.
 """
 
 from __future__ import annotations

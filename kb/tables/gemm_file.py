@@ -155,7 +155,8 @@ def load_table(path: Path) -> KnowledgeBase:
     except OSError as error:
         remedy = "remove it, or build one" if path.exists() else "build one"
         raise KnowledgeBaseError(
-            f"{path}: expected a GEMM table, found: {error.strerror}; {remedy}: edgekit lab kb build"
+            f"{path}: expected a GEMM table, found: {error.strerror}; {remedy}: "
+            "edgekit lab kb build"
         ) from None
     try:
         file = json.loads(data)

@@ -1,4 +1,5 @@
-/* On how many threads, and on which cores, a release runs: device/runtime/agent/placement.py decides. */
+/* On how many threads, and on which cores, a release runs: device/runtime/agent/placement.py
+ * decides. */
 #ifndef EK_PLACEMENT_H
 #define EK_PLACEMENT_H
 #include <sched.h>

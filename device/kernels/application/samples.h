@@ -1,4 +1,4 @@
-/* Samples of inferences in C programs, for device/runtime/agent/c_samples.py: docs/profiles.md. */
+/* Samples of inferences in C programs, for device/runtime/agent/c_samples.py: docs/fleets.md. */
 #ifndef EK_SAMPLES_H
 #define EK_SAMPLES_H
 #include <stddef.h>

@@ -1,4 +1,5 @@
-/* Signs of life for whoever supervises the process, as device/runtime/application/signs.py sends them. */
+/* Signs of life for whoever supervises the process, as device/runtime/application/signs.py sends
+ * them. */
 #ifndef EK_SIGNS_H
 #define EK_SIGNS_H
 

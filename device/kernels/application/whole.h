@@ -12,8 +12,8 @@ char *ek_read_text(const char *path, size_t *size);
 /* The value behind "key": in JSON of our own making; NULL if there is none. */
 const char *ek_json_value(const char *text, const char *key);
 
-/* Whether all files of a release are as installed.json says, which device/runtime/agent/integrity.py writes;
- * else `error` names the first that is not. */
+/* Whether all files of a release are as installed.json says, which
+ * device/runtime/agent/integrity.py writes; else `error` names the first that is not. */
 int ek_is_whole(const char *folder, char *error, size_t bytes);
 
 #endif

@@ -1,12 +1,12 @@
 /* ek_gemm_default: a method from the shape, the register tiles and the cache sizes alone.
  *
- * The rule is the docstring of analytic_method in kb/tables/method.py, which a test holds this against.
- * Compile-time parameters: EK_L1_BYTES, EK_L2_BYTES, EK_L3_BYTES (none is 0), EK_VECTOR_LANES,
- * EK_F32_TILES and EK_I8_TILES: {height, vectors}, ... for 1, 2, ... vectors; EK_I8_VECTORS: the
- * rows above which tiles of bytes use AMX, 0: none do; EK_F32_COPIES: whether panels of floats are
- * better copied than read from rows apart; EK_F32_COSTS and EK_I8_COSTS: {...}, ...
- * for normal and transposed tiles and, where there is AMX, for its tiles; RULE_*: the numbers of
- * kb/costs/rule.py. */
+ * The rule is the docstring of analytic_method in kb/tables/method.py, which a test holds this
+ * against. Compile-time parameters: EK_L1_BYTES, EK_L2_BYTES, EK_L3_BYTES (none is 0),
+ * EK_VECTOR_LANES, EK_F32_TILES and EK_I8_TILES: {height, vectors}, ... for 1, 2, ... vectors;
+ * EK_I8_VECTORS: the rows above which tiles of bytes use AMX, 0: none do; EK_F32_COPIES: whether
+ * panels of floats are better copied than read from rows apart; EK_F32_COSTS and EK_I8_COSTS:
+ * {...}, ... for normal and transposed tiles and, where there is AMX, for its tiles; RULE_*: the
+ * numbers of kb/costs/rule.py. */
 #include "../kernel.h"
 #include "gemm.h"
 
@@ -155,10 +155,10 @@ static int64_t tile_cost(shape s, product p) {
     int is_paged = !transposed && p.n * RULE_SUM_BYTES % RULE_PAGE == 0;
     int64_t segment = of->segment + (is_paged ? of->paged : 0);
     int64_t stores = tile * rows * panels + segment * panels * lines +
-                     of->stored * lines * vectors + of->element * lines * across +
-                     of->start + (across % EK_VECTOR_LANES ? of->partial * lines : 0);
-    int64_t cost = of->product * products + of->line * panels * lines +
-                   vector * rows * vectors + stores / depth;
+                     of->stored * lines * vectors + of->element * lines * across + of->start +
+                     (across % EK_VECTOR_LANES ? of->partial * lines : 0);
+    int64_t cost = of->product * products + of->line * panels * lines + vector * rows * vectors +
+                   stores / depth;
     return cost + (p.b_packed ? 0 : cost_of_b(of, s, p)) +
            (p.a_packed || kind == AMX ? 0 : cost_of_a(of, s, p));
 }

@@ -1,4 +1,5 @@
-/* See table.h; kb/tables/gemm_table.py has the rules, kb/tables/gemm_blob.py the layout of the bytes. */
+/* See table.h; kb/tables/gemm_table.py has the rules, kb/tables/gemm_blob.py the layout of the
+ * bytes. */
 #include "table.h"
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,7 @@
 /* The NNA, emulated: matrix products and convolutions, bit for bit and cycle for cycle what
- * device/runtime/arrays/nna_machine.py and device/runtime/arrays/nna_program.py define, only faster. Chips are
- * checked by the caller (device/runtime/arrays/nna_chip.py); nothing here checks them again. */
+ * device/runtime/arrays/nna_machine.py and device/runtime/arrays/nna_program.py define, only
+ * faster. Chips are checked by the caller (device/runtime/arrays/nna_chip.py); nothing here checks
+ * them again. */
 #ifndef EK_NNA_H
 #define EK_NNA_H
 #include <stdint.h>

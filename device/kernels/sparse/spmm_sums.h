@@ -13,7 +13,7 @@
 #endif
 
 /* Stores wait for lines of y that are not in the L1 cache where outputs outnumber inputs, which a
- * prefetch brings earlier. Measured on Intel's cores with AMX alone (docs/measurements.md). */
+ * prefetch brings earlier. Measured on Intel's cores with AMX alone (docs/performance.md). */
 #ifdef EK_AMX
 #define FETCHES_SUMS 1
 #else

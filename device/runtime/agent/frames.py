@@ -5,7 +5,7 @@
 
 What stands between two `~` and has no right checksum is not ours: a kernel message, a damaged
 frame. Data is numbered and sent again until it is acknowledged. Nothing here reads or writes: the
-same code serves both ends, and the clock is the caller's. The whole is told in docs/serial.md.
+same code serves both ends, and the clock is the caller's. The whole is told in docs/boards.md.
 """
 
 from __future__ import annotations

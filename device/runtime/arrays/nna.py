@@ -1,4 +1,4 @@
-"""Matrix products and convolutions on an emulated convolution accelerator (docs/nna.md).
+"""Matrix products and convolutions on an emulated convolution accelerator (docs/architecture.md).
 
 Two emulators give the same sums and the same account: "native" (kernels/nna), and "python", which
 is the definition: nna_machine.py has the instructions, nna_program.py the streams of them.

@@ -1,4 +1,4 @@
-"""Sparse matrices in the 3-D block form of the patent on SpMV for vector CPUs; docs/sparse.md."""
+"""Sparse matrices in the 3-D block form of the SpMV patent; docs/smaller-models.md."""
 
 from __future__ import annotations
 

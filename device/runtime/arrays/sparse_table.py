@@ -1,8 +1,8 @@
 """What is known of sparse matrices on a board: features of a matrix → how to store it.
 
 A table is JSON of the schema edgekit.kb.spmv/2; kb/tables/spmv holds the kit's, `edgekit lab
-tune spmv` writes the user's. A look-up is exact, then the nearest row of equal spread and band, then
-the patent's rule; every answer says which.
+tune spmv` writes the user's. A look-up is exact, then the nearest row of equal spread and band,
+then the patent's rule; every answer says which.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Cycles of products on the NNA, by the account of their instructions (docs/nna.md), not emulated.
+"""Cycles of products on the NNA, by their instructions (docs/architecture.md), not emulated.
 
 Those of the vector thread and the array, whichever is slower, from the first weights to the last
 sums.

@@ -12,7 +12,7 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.chains import members_of
 from edgekit.host.compiler.ir.quantization import zero_point_of
 from edgekit.host.compiler.ir.traits import CostKind
-from edgekit.host.compiler.ir.types import DType, Graph, Node, Shape
+from edgekit.host.compiler.ir.types import DType, Graph, Node, Operator, Shape
 from edgekit.kb.costs.winograd import POINTS
 from edgekit.kb.features import GemmShape
 from edgekit.kb.tables.operators import Form, candidates_of

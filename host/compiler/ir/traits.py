@@ -1,7 +1,7 @@
 """The values of the traits that every operator class declares (`Operator` lists the traits).
 
-A trait is what transforms must know of an operator. `tests/compiler/ir/test_traits.py` fails where a
-class leaves one open.
+A trait is what transforms must know of an operator. tests/compiler/ir/test_traits.py fails where
+a class leaves one open.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ What can be repeated is: files are sent and fetched on from where a cut link lef
 login, until the deadline. A command is repeated only while it cannot have begun; once the board
 was asked to run it, a cut link is a LinkLostError and its caller, who knows what the command does,
 decides. Calls come from one thread at a time; `close` may come from any and ends them.
-See docs/ssh.md.
+See docs/boards.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Why a model takes as long as it does on a board, and what to try.
 
 What the board saw (release.ModelHotspots) is held against what each operator has to move and to
-multiply, as the compiler said when it made the release: docs/hotspots.md.
+multiply, as the compiler said when it made the release: docs/estimates.md.
 """
 
 from __future__ import annotations

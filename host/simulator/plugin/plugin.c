@@ -1,4 +1,4 @@
-// A plugin of QEMU that tells how long a program would take on a core: docs/board-time.md.
+// A plugin of QEMU that tells how long a program would take on a core: docs/estimates.md.
 //   qemu-ARCH -plugin plugin.so,core=FILE[,core=FILE…],out=FILE[,whole=1][,laps=counter] PROGRAM
 #include <stdio.h>
 #include <stdlib.h>

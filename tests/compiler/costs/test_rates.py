@@ -20,7 +20,7 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Graph, Node, Tensor
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.placement import explained, operator_costs, placements
-from edgekit.host.fleet.report.explained import explain_operators, operators_of
+from edgekit.host.report.explained import explain_operators, operators_of
 from edgekit.kb.core_rates import FOLDER, rates_of, rates_text
 from edgekit.kb.targets.board import load_board
 from edgekit.kb.targets.core import core_names

@@ -1,6 +1,6 @@
 """Every TensorFlow Lite operator of the list has a test against LiteRT in each type it claims.
 
-docs/tflite.md claims them; the tables of the tests beside this one must hold exactly these.
+docs/operators.md claims them; the tables of the tests beside this one must hold exactly these.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ELSEWHERE = {
     "CUSTOM:MaxPoolingWithArgmax2D", "CUSTOM:MaxUnpooling2D", "CUSTOM:PosenetDecoderOp",
     "CUSTOM:TransformLandmarks", "CUSTOM:TransformTensorBilinear",
 }  # fmt: skip
-_PAGE = Path(__file__).parents[3] / "docs" / "tflite.md"
+_PAGE = Path(__file__).parents[3] / "docs" / "operators.md"
 
 
 def _claimed() -> dict[str, set[str]]:

@@ -28,7 +28,7 @@ from edgekit.host.compiler.frontends import import_model
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.toolchain.nna_account import account_of_node
 from edgekit.host.deploy.explanations import nna_lines
-from edgekit.host.fleet.report import compile_report, page, trace
+from edgekit.host.report import compile_report, page, trace
 from edgekit.kb.targets.board import load_board
 from tests.support.kernel_runs import run_here
 from tests.support.nna_model import attention_graph, tiny_graph, tiny_model

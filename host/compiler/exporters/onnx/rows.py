@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 # Rows register as their modules are imported.
-from edgekit.host.compiler.exporters.onnx import layers as onnx_layers
-from edgekit.host.compiler.exporters.onnx import moves as onnx_moves
-from edgekit.host.compiler.exporters.onnx import recurrent as onnx_recurrent
+from edgekit.host.compiler.exporters.onnx import layers, moves, recurrent  # noqa: F401
 from edgekit.host.compiler.exporters.onnx.math import by_name
 from edgekit.host.compiler.exporters.onnx.sink import Row, writes
 from edgekit.host.compiler.ir.types import Operator

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 # Rows register as their modules are imported.
-from edgekit.host.compiler.exporters.tflite import conv as tflite_conv
-from edgekit.host.compiler.exporters.tflite import moves as tflite_moves
+from edgekit.host.compiler.exporters.tflite import conv, moves  # noqa: F401
 from edgekit.host.compiler.exporters.tflite.math import by_name
 from edgekit.host.compiler.exporters.tflite.sink import Row, writes
 from edgekit.host.compiler.ir.types import Operator

@@ -265,7 +265,7 @@ class _Chains:
 
     def ending_pointwise(self) -> _Chains:
         """The chains without those that end with the depthwise convolution, which gain nothing
-        (docs/measurements.md)."""
+        (docs/performance.md)."""
         kept = {k: v for k, v in self._chain.items() if isinstance(v[-1].op, ops.Conv2D)}
         return _Chains(self._plain, self._context, kept)
 

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from edgekit.host.fleet.report.document import Fleet, FleetGroup, FleetRelease, Straggler, Times
+from edgekit.host.report.document import Fleet, FleetGroup, FleetRelease, Straggler, Times
 
 _MOST_STRAGGLERS = 60  # of a group
 _MOST_MISSING = 200

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from edgekit.host.fleet.report.document import Report
+from edgekit.host.report.document import Report
 
 _WEB = Path(__file__).parent / "web"
 _SCRIPTS = ("page.js", "graph.js", "operators.js", "fleet.js", "main.js", "overview.js", "start.js")

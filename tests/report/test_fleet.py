@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.host.fleet.report import Report
-from edgekit.host.fleet.report.field import field_report
+from edgekit.host.report import Report
+from edgekit.host.report.field import field_report
 from tests.support.reports import NEW, OLD, fill_fleet, fill_store
 
 pytest.importorskip("pyarrow")

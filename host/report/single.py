@@ -9,7 +9,7 @@ from typing import Any
 from edgekit.device.version import VERSION
 from edgekit.host.deploy.explanations import recall, variant_of
 from edgekit.host.deploy.release import Benchmark, why_noisy
-from edgekit.host.fleet.report.document import (
+from edgekit.host.report.document import (
     BoardTimes,
     Operator,
     ReleaseTimes,
@@ -17,7 +17,7 @@ from edgekit.host.fleet.report.document import (
     Subject,
     Times,
 )
-from edgekit.host.fleet.report.explained import (
+from edgekit.host.report.explained import (
     explain_operators,
     known_estimate,
     operators_of,

@@ -12,7 +12,7 @@ from edgekit.device.version import VERSION
 from edgekit.host.deploy.explanations import recall, variant_of
 from edgekit.host.errors import InputError
 from edgekit.host.fleet.profiles import Source, asking
-from edgekit.host.fleet.report.document import (
+from edgekit.host.report.document import (
     BoardTimes,
     Operator,
     ReleaseTimes,
@@ -20,8 +20,8 @@ from edgekit.host.fleet.report.document import (
     Subject,
     Times,
 )
-from edgekit.host.fleet.report.explained import explain_operators, known_estimate
-from edgekit.host.fleet.report.fleet import fleet_of
+from edgekit.host.report.explained import explain_operators, known_estimate
+from edgekit.host.report.fleet import fleet_of
 
 _MOST_SUBJECTS = 40
 _MOST_RELEASES = 20  # of a subject

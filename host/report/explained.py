@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from edgekit.host.deploy.explanations import nna_lines
-from edgekit.host.fleet.report.document import Operator
-from edgekit.host.fleet.report.layout import places
+from edgekit.host.report.document import Operator
+from edgekit.host.report.layout import places
 from edgekit.host.simulator.answers import recall as recall_estimate
 from edgekit.host.simulator.model import ModelEstimate
 from edgekit.host.simulator.target import has_model

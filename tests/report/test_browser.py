@@ -14,8 +14,8 @@ import pytest
 
 from edgekit.host.deploy.release import Benchmark, OperatorTime
 from edgekit.host.deploy.release.types import Conditions
-from edgekit.host.fleet.report import bench_report, page
-from edgekit.host.fleet.report.field import field_report
+from edgekit.host.report import bench_report, page
+from edgekit.host.report.field import field_report
 from tests.support.browser import Browser, find_browser, running_browser
 from tests.support.reports import fill_fleet, fill_store
 

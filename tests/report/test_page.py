@@ -14,10 +14,10 @@ import pytest
 
 from edgekit.host.errors import InputError
 from edgekit.host.fleet.profiles import ProfileStore
-from edgekit.host.fleet.report import compile_report, page, trace
-from edgekit.host.fleet.report.document import Operator
-from edgekit.host.fleet.report.explained import explain_operators
-from edgekit.host.fleet.report.field import field_report
+from edgekit.host.report import compile_report, page, trace
+from edgekit.host.report.document import Operator
+from edgekit.host.report.explained import explain_operators
+from edgekit.host.report.field import field_report
 from tests.support.reports import NEW, OLD, Elements, data_of, explanation, fill_store
 
 pytest.importorskip("pyarrow")
@@ -111,8 +111,8 @@ def test_an_empty_store_is_named(tmp_path: Path) -> None:
 
 
 def test_what_has_no_room_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edgekit.host.fleet.report.field._MOST_RELEASES", 1)
-    monkeypatch.setattr("edgekit.host.fleet.report.field._MOST_CELLS", 6)
+    monkeypatch.setattr("edgekit.host.report.field._MOST_RELEASES", 1)
+    monkeypatch.setattr("edgekit.host.report.field._MOST_CELLS", 6)
     made = report_of()
     assert made.left_out == ("1 older releases of tiny",)
     (release,) = made.subjects[0].releases
@@ -146,6 +146,6 @@ def test_a_trace_is_one_operator_after_the_other() -> None:
 
 
 def test_the_pages_texts_are_ascii_but_for_signs_that_people_read() -> None:
-    folder = Path(__file__).parents[3] / "host" / "fleet" / "report" / "web"
+    folder = Path(__file__).parents[2] / "host" / "report" / "web"
     odd = {c for path in folder.iterdir() for c in re.findall(r"[^\x00-\x7f]", path.read_text())}
     assert odd <= set("µ–−×°…")

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from edgekit.host.fleet.report.document import Operator, ReleaseTimes, Report, Subject
+from edgekit.host.report.document import Operator, ReleaseTimes, Report, Subject
 
 
 def trace(report: Report) -> bytes:
