@@ -97,15 +97,16 @@ def _load() -> None:
     """All that commands import, so that forks need not."""
     from edgekit.device.runtime.agent import (  # noqa: F401
         bench,
+        c_samples,
         commands,
         files,
         golden,
         model,
         plan,
         probe,
-        profile,
         recovery,
         release,
+        sampler,
         session,
         signing,
         status,
