@@ -51,7 +51,7 @@ class ProbeAnswer(TypedDict):
     perf_event_paranoid: Annotated[int, Meta(ge=-100, le=100)] | None
     ssh_keygen: bool
     runtime_version: Text
-    clusters: NotRequired[tuple[ClusterAnswer, ...]]
+    clusters: tuple[ClusterAnswer, ...]
 
 
 class TrustAnswer(TypedDict):
@@ -130,9 +130,9 @@ class ReleaseAnswer(TypedDict):
     counter: Count
     bytes: Count
     shapes: tuple[Shapes, ...]
-    damage: NotRequired[Text]
-    placement: NotRequired[PlacementSpecAnswer | None]
-    loss: NotRequired[LossAnswer | None]
+    damage: Text
+    placement: PlacementSpecAnswer | None
+    loss: LossAnswer | None
 
 
 class FailureAnswer(TypedDict):
@@ -152,7 +152,7 @@ class OneStatus(TypedDict):
 
 
 class StatusAnswer(OneStatus):
-    named: NotRequired[dict[Text, OneStatus]]
+    named: dict[Text, OneStatus]
 
 
 class RunOperator(TypedDict):
@@ -258,10 +258,10 @@ class BenchAnswer(TypedDict):
     arena_bytes: Count
     weights_bytes: Count
     conditions: BeforeAndAfter
-    load_ms: NotRequired[Time | None]
-    shapes: NotRequired[Shapes]
-    noise: NotRequired[NoiseAnswer]
-    placement: NotRequired[PlacementAnswer]
+    load_ms: Time
+    shapes: Shapes
+    noise: NoiseAnswer
+    placement: PlacementAnswer
     hotspots: NotRequired[ThreadHotspotsAnswer]
 
 

@@ -20,7 +20,7 @@ def probe(transport: Transport) -> Probe:
 def probed(found: Document) -> Probe:
     """The probe in an answer."""
     lists = {name: tuple(found[name]) for name in ("compatible", "core_names", "features")}
-    clusters = tuple(Cluster(**known(Cluster, each)) for each in found.get("clusters", ()))
+    clusters = tuple(Cluster(**known(Cluster, each)) for each in found["clusters"])
     return Probe(**known(Probe, found) | lists | {"clusters": clusters})
 
 

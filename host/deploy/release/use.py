@@ -114,7 +114,7 @@ def _status(found: Document) -> BoardStatus:
         found["last_failure"],
         {
             name: _status({**beside, "named": {}})  # which have none beside them
-            for name, beside in found.get("named", {}).items()
+            for name, beside in found["named"].items()
         },
     )
 
@@ -158,7 +158,7 @@ def _info(found: Document | None) -> ReleaseInfo | None:
     if found is None:
         return None
     shapes = tuple(_shapes(variant) for variant in found["shapes"])
-    placed, lost = found.get("placement"), found.get("loss")
+    placed, lost = found["placement"], found["loss"]
     spec = None if placed is None else PlacementSpec(**known(PlacementSpec, placed))
     loss = None if lost is None else LossSpec(**known(LossSpec, lost))
     more = {"shapes": shapes, "placement": spec, "loss": loss}
@@ -185,11 +185,11 @@ def _benchmark(document: Document) -> Benchmark:
         weights_bytes=document["weights_bytes"],
         before=Conditions(**known(Conditions, conditions["before"])),
         after=Conditions(**known(Conditions, conditions["after"])),
-        load_ms=document.get("load_ms"),
-        shapes=_shapes(document.get("shapes", {})),
-        noise=Noise(**document["noise"]) if "noise" in document else None,
-        cluster=document.get("placement", {}).get("cluster", ""),
-        placement_note=document.get("placement", {}).get("note", ""),
+        load_ms=document["load_ms"],
+        shapes=_shapes(document["shapes"]),
+        noise=Noise(**document["noise"]),
+        cluster=document["placement"]["cluster"],
+        placement_note=document["placement"]["note"],
         hotspots=_hotspots(document["hotspots"]) if "hotspots" in document else None,
     )
 

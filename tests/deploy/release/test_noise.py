@@ -16,7 +16,7 @@ QUIET = Noise(4, 0.1, False, 0.4)
         (QUIET, 1, "performance", 0.05),
         (QUIET, 4, "ondemand", 0.05),  # a governor alone disturbs nothing
         (Noise(4, 2.5, None, 9.0), 1, None, 0.05),  # a core is left for us
-        (None, 1, None, 0.05),  # a release with an older runtime
+        (None, 1, None, 0.05),  # not watched
     ],
 )
 def test_quiet_measurements_are_believed(
