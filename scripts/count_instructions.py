@@ -18,7 +18,6 @@ import sys
 from pathlib import Path
 
 from edgekit.host import compile_model
-from edgekit.host.deploy.api import Device
 from edgekit.host.deploy.connections import connect_to
 from edgekit.host.deploy.release import count_instructions
 from edgekit.host.errors import EdgekitError
@@ -57,10 +56,9 @@ def main() -> int:
 def count(board: str, model: Path) -> int:
     """Instructions of one inference of `model` on the running counting board `board`."""
     found = connect_to(board)
-    device = Device(found.transport, profile=found.profile, own=found.own, emulated=found.emulated)
     shapes = zoo_options(model).shapes
-    device.deploy(compile_model(model, board=found.profile, input_shapes=shapes))
-    return count_instructions(found.transport, repeats=2).per_inference
+    found.deploy(compile_model(model, board=found.profile, input_shapes=shapes))
+    return count_instructions(found, repeats=2).per_inference
 
 
 def _change(known: int | None, found: int) -> str:

@@ -66,7 +66,7 @@ def measure(args: argparse.Namespace) -> None:
         product = Product(shape, args.dtype, 1, packed)
         seconds = _SECONDS * (len(others) + 1)
         questions.append(Question(product, first, tuple(others), seconds))
-    measurer = BoardMeasurer(connection.transport, board, False)
+    measurer = BoardMeasurer(connection, board, False)
     with args.file[0].open("a") as file:
         for start in range(0, len(questions), _BATCH):
             asked = questions[start : start + _BATCH]

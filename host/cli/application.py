@@ -10,7 +10,7 @@ import typer
 
 from edgekit.host.cli import complete
 from edgekit.host.cli.options import (
-    Board,
+    BoardOption,
     Json,
     NameOption,
     TransportOption,
@@ -21,7 +21,7 @@ from edgekit.host.cli.options import (
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
-    from edgekit.host.deploy.api import Device
+    from edgekit.host.deploy.board import Board
     from edgekit.host.deploy.bundle import Bundle
     from edgekit.host.deploy.release import ApplicationState
 
@@ -109,7 +109,7 @@ def install(
             help="Model to install it with (default: what is deployed).",
         ),
     ] = None,
-    board: Board = None,
+    board: BoardOption = None,
     transport: TransportOption = None,
     model_name: NameOption = None,
     as_json: Json = False,
@@ -130,7 +130,7 @@ def install(
 
 
 def start(
-    board: Board = None,
+    board: BoardOption = None,
     transport: TransportOption = None,
     model_name: NameOption = None,
     as_json: Json = False,
@@ -141,7 +141,7 @@ def start(
 
 
 def stop(
-    board: Board = None,
+    board: BoardOption = None,
     transport: TransportOption = None,
     model_name: NameOption = None,
     as_json: Json = False,
@@ -152,7 +152,7 @@ def stop(
 
 
 def status(
-    board: Board = None,
+    board: BoardOption = None,
     transport: TransportOption = None,
     model_name: NameOption = None,
     as_json: Json = False,
@@ -163,7 +163,7 @@ def status(
 
 
 def logs(
-    board: Board = None,
+    board: BoardOption = None,
     lines: Annotated[int, typer.Option("--lines", min=1, max=10000, help="Lines to show.")] = 40,
     transport: TransportOption = None,
     model_name: NameOption = None,
@@ -215,13 +215,13 @@ def library(
     print(f"written  {', '.join(str(folder / name) for name in files)}")
 
 
-def _device(name: str, transport: TransportOption, model_name: NameOption) -> Device:
+def _device(name: str, transport: TransportOption, model_name: NameOption) -> Board:
     from edgekit.host.deploy.api import connect
 
     return connect(name, transport=transport).named(model_name)
 
 
-def _bundle(model: str, name: str, device: Device) -> Bundle:
+def _bundle(model: str, name: str, device: Board) -> Bundle:
     from edgekit.host.cli.compile import load_bundle
 
     return load_bundle(model_file(model, name), device.profile)

@@ -26,7 +26,7 @@ from edgekit.host.cli.bench_results import (
 from edgekit.host.cli.compile import load_bundle
 from edgekit.host.cli.compile_options import takes_compile_options
 from edgekit.host.cli.options import (
-    Board,
+    BoardOption,
     ClusterOption,
     Explain,
     Json,
@@ -46,7 +46,7 @@ from edgekit.host.compiler.options import DEFAULT_OPTIONS, CompileOptions
 from edgekit.host.errors import EdgekitError, InputError
 
 if TYPE_CHECKING:
-    from edgekit.host.deploy.api import Device
+    from edgekit.host.deploy.board import Board
     from edgekit.host.deploy.bundle import Bundle
     from edgekit.host.lab.bench.peers import PeerResult
 
@@ -82,7 +82,7 @@ _Hotspots = Annotated[
 class _Wanted:
     """What the options ask for; `runs` 0 means as many as fit into two seconds."""
 
-    device: Device
+    device: Board
     threads: int | None
     cluster: str
     runs: int
@@ -115,7 +115,7 @@ def register(app: typer.Typer) -> None:
 @takes_compile_options()
 def bench_model(
     models: _Models = None,
-    board: Board = None,
+    board: BoardOption = None,
     threads: Threads = None,
     cluster: ClusterOption = None,
     transport: TransportOption = None,
@@ -233,7 +233,7 @@ def _bench_file(file: Path, wanted: _Wanted) -> Result:
         raise InputError(f"{file}: other engines need the .tflite or .onnx file, found a bundle")
     options = _options_for(file, wanted.options)
     bundle = load_bundle(file, wanted.device.profile, options=options, explain=wanted.explain)
-    with wanted.device.aside() as device:
+    with wanted.device.temporary() as device:
         device.deploy(bundle)
         with working(f"timing {file.name}"):
             timing, *more = (
@@ -303,7 +303,7 @@ def _bench_many(files: Sequence[Path], wanted: _Wanted) -> tuple[list[Result], _
     return results, failed
 
 
-def _tell_many(device: Device, results: Sequence[Result], failed: _Failed, as_json: bool) -> None:
+def _tell_many(device: Board, results: Sequence[Result], failed: _Failed, as_json: bool) -> None:
     from edgekit.host.cli.output import emit
 
     ratios = mean_ratios(results)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from edgekit.host.cli.options import Board, Json, TransportOption, board_name, examples
+from edgekit.host.cli.options import BoardOption, Json, TransportOption, board_name, examples
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
-    from edgekit.host.deploy.connections import Connection
+    from edgekit.host.deploy.board import Board
     from edgekit.host.lab.bench.gemm import Dtype
     from edgekit.host.lab.bench.gemm_cases import Case
     from edgekit.host.lab.bench.gemm_report import GemmReport
@@ -36,7 +36,7 @@ def register(group: typer.Typer) -> None:
 
 
 def bench_gemm(
-    board: Board = None,
+    board: BoardOption = None,
     shapes: Annotated[
         Path | None,
         typer.Option(
@@ -89,12 +89,12 @@ def bench_gemm(
     dtypes: tuple[Dtype, ...] = ("f32", "s8") if dtype == "all" else (dtype,)
     if seed is not None and not regret:
         raise InputError("expected --regret with --seed, found none; add it")
-    connection = connect_to(name, transport)
-    check_counting(connection)
+    device = connect_to(name, transport)
+    check_counting(device)
     try:
-        report = _measure(name, connection, cases, dtypes, threads, peers, regret, seed)
+        report = _measure(name, device, cases, dtypes, threads, peers, regret, seed)
     finally:
-        connection.transport.close()
+        device.transport.close()
     if as_json:
         emit(report.to_json())
     else:
@@ -110,7 +110,7 @@ def _cases(shapes: Path | None) -> list[Case]:
 
 def _measure(
     name: str,
-    connection: Connection,
+    device: Board,
     cases: list[Case],
     dtypes: tuple[Dtype, ...],
     threads: int,
@@ -135,11 +135,11 @@ def _measure(
     from edgekit.host.lab.tune.products import COUNTED_OPERATIONS
     from edgekit.kb.targets.board import load_board
 
-    profile = load_board(connection.profile)
+    profile = load_board(device.profile)
     table = table_of(profile)
-    limit = COUNTED_OPERATIONS if connection.emulated else None
+    limit = COUNTED_OPERATIONS if device.emulated else None
     wanted = [(case, each) for each in dtypes for case in _fitting(cases, limit)]
-    measurer = BoardMeasurer(connection.transport, profile, connection.emulated)
+    measurer = BoardMeasurer(device, profile, device.emulated)
     with counting("products measured") as tell:
         results = measure_cases(wanted, profile, table, threads, measurer, tell)
     found = None
@@ -148,7 +148,7 @@ def _measure(
             results, found = beside_peers(results, profile, threads, tell)
     searched = None
     if regret:
-        count = _EMULATED_REGRET if connection.emulated else REGRET_COUNT
+        count = _EMULATED_REGRET if device.emulated else REGRET_COUNT
         small = limit and limit // _SEARCHED
         wanted_seed = REGRET_SEED if seed is None else seed
         unseen = unseen_cases(table, profile.platform, count, small, wanted_seed)
@@ -161,7 +161,7 @@ def _measure(
         platform=profile.platform,
         machine=machine_summary() if name == _HERE else name,
         threads=threads,
-        emulated=connection.emulated,
+        emulated=device.emulated,
         results=tuple(results),
         refused=len(cases) * len(dtypes) - len(results),
         peers=found,

@@ -12,15 +12,13 @@ from edgekit.host.errors import EdgekitError
 
 if TYPE_CHECKING:
     from edgekit.host.compiler.options import CompileOptions
-    from edgekit.host.deploy.api import Device
+    from edgekit.host.deploy.board import Board
     from edgekit.host.deploy.release import Benchmark
 
 _LOG = logging.getLogger(__name__)
 
 
-def keep_in_history(
-    model: Path, device: Device, options: CompileOptions, timing: Benchmark
-) -> None:
+def keep_in_history(model: Path, device: Board, options: CompileOptions, timing: Benchmark) -> None:
     """Keeps the times of a quiet run of a model that was tuned on the board; it never fails."""
     from edgekit.host.common.paths import data_folder
     from edgekit.host.deploy.release import why_noisy

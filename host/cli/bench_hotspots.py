@@ -10,7 +10,7 @@ from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
     from edgekit.device.runtime.agent.hotspots import HotFunction, HotInstruction
-    from edgekit.host.deploy.api import Device
+    from edgekit.host.deploy.board import Board
     from edgekit.host.deploy.release import Benchmark
     from edgekit.host.lab.bench.hotspots import Verdict
     from edgekit.host.simulator.model import ModelEstimate
@@ -29,7 +29,7 @@ def check_hotspots(count: int, every: bool) -> None:
 
 
 def verdict_of(
-    device: Device, timing: Benchmark, file: Path | None, estimate: ModelEstimate | None
+    device: Board, timing: Benchmark, file: Path | None, estimate: ModelEstimate | None
 ) -> Verdict | None:
     """The reason of a benchmark; None if hot spots were not asked for."""
     from edgekit.host.deploy.explanations import recall

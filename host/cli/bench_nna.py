@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgekit.host.cli.options import Board, Json, examples
+from edgekit.host.cli.options import BoardOption, Json, examples
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def bench_nna(
     depthwise: _Depthwise = None,
     pointwise: _Pointwise = None,
     stride: Annotated[int, typer.Option("--stride", min=1, max=2, help="Of the convolution.")] = 1,
-    board: Board = None,
+    board: BoardOption = None,
     trace: _Trace = None,
     as_json: Json = False,
 ) -> int:

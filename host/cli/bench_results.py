@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from edgekit.host.deploy.api import Device
+    from edgekit.host.deploy.board import Board
     from edgekit.host.deploy.release import Benchmark
     from edgekit.host.lab.bench.hotspots import Verdict
     from edgekit.host.lab.bench.peers import PeerResult
@@ -28,7 +28,7 @@ class Result:
     verdict: Verdict | None = None
 
 
-def document(device: Device, result: Result) -> dict[str, Any]:
+def document(device: Board, result: Result) -> dict[str, Any]:
     """edgekit.bench.model/1 of the first shapes, with those of the others in it."""
     from edgekit.host.cli.bench_hotspots import hotspots_document
     from edgekit.host.cli.estimated import estimated_document
@@ -51,7 +51,7 @@ def document(device: Device, result: Result) -> dict[str, Any]:
     )
 
 
-def report_of(device: Device, results: Sequence[Result]) -> Report:
+def report_of(device: Board, results: Sequence[Result]) -> Report:
     """The page of these times, each model with all of its shapes."""
     from edgekit.host.cli.bench_hotspots import hotspot_lines
     from edgekit.host.cli.pages import utc_now
@@ -87,7 +87,7 @@ def against_best(results: Sequence[Result]) -> dict[str, Any]:
     return {"mean_ratio": mean, "lowest_ratio": best[worst], "lowest_model": worst}
 
 
-def show(device: Device, result: Result) -> None:
+def show(device: Board, result: Result) -> None:
     """One model's times, for people."""
     from edgekit.device.runtime.agent.variants import shapes_text
     from edgekit.host.cli.bench_hotspots import hotspot_lines

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from edgekit.host.cli.options import Board, Json, TransportOption, board_name, examples
+from edgekit.host.cli.options import BoardOption, Json, TransportOption, board_name, examples
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def register(group: typer.Typer) -> None:
 
 def bench_spmv(
     matrix: Matrices = None,
-    board: Board = None,
+    board: BoardOption = None,
     threads: Annotated[
         int, typer.Option("--threads", metavar="N", min=1, help="Threads to run on.")
     ] = 1,
@@ -118,17 +118,17 @@ def _on_board(
     from edgekit.host.lab.tune.spmv_board import SpmvMeasurer
     from edgekit.kb.targets.board import load_board
 
-    connection = connect_to(name, transport)
-    check_counting(connection)
-    if connection.emulated and threads > 1:
+    device = connect_to(name, transport)
+    check_counting(device)
+    if device.emulated and threads > 1:
         raise InputError(
             f"board '{name}' is emulated: expected 1 thread to count instructions of, "
             f"found {threads}; leave out --threads"
         )
     found: list[_Measured] = []
     try:
-        profile = load_board(connection.profile)
-        measurer = SpmvMeasurer(connection.transport, profile, connection.emulated)
+        profile = load_board(device.profile)
+        measurer = SpmvMeasurer(device, profile, device.emulated)
         for each, matrix in given:
             with working(f"measuring {each} on {name}"):
                 measurer.send(matrix)
@@ -140,7 +140,7 @@ def _on_board(
                 found.append((each, result, spots))
                 measurer.forget()
     finally:
-        connection.transport.close()
+        device.transport.close()
     return found
 
 

@@ -298,9 +298,9 @@ def _welcome(entry: BoardEntry) -> BoardEntry:
     from edgekit.host.deploy.connections import connect_to_entry
     from edgekit.host.fleet.join import join
 
-    transport = connect_to_entry(entry).transport
+    board = connect_to_entry(entry)
     with stages(f"board {entry.name}") as tell:
-        joined = join(entry, transport, tell)
+        joined = join(entry, board, tell)
     for text in joined.notes:
         note(text)
     for text in joined.warnings:

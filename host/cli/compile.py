@@ -13,7 +13,7 @@ import typer
 from edgekit.host.cli import complete
 from edgekit.host.cli.compile_options import option_names, takes_compile_options
 from edgekit.host.cli.options import (
-    Board,
+    BoardOption,
     Counter,
     Explain,
     Json,
@@ -79,7 +79,7 @@ def register(app: typer.Typer) -> None:
 @takes_compile_options(compiles=True)
 def compile_command(
     model: _Model = None,
-    board: Board = None,
+    board: BoardOption = None,
     output: _Output = None,
     explain: Explain = None,
     html: Html = None,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgekit.host.cli.options import Board, Json, board_name, examples
+from edgekit.host.cli.options import BoardOption, Json, board_name, examples
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def register(app: typer.Typer) -> None:
 
 
 def console(
-    board: Board = None,
+    board: BoardOption = None,
     device: Annotated[
         str | None,
         typer.Option(

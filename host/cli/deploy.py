@@ -13,7 +13,7 @@ from edgekit.device.runtime.agent.specs import LossSpec
 from edgekit.host.cli.compile import load_bundle, unsigned_bundle
 from edgekit.host.cli.compile_options import takes_compile_options
 from edgekit.host.cli.options import (
-    Board,
+    BoardOption,
     ClusterOption,
     Counter,
     Json,
@@ -30,7 +30,7 @@ from edgekit.host.cli.options import (
 from edgekit.host.compiler.options import DEFAULT_OPTIONS, CompileOptions
 
 if TYPE_CHECKING:
-    from edgekit.host.deploy.api import Device
+    from edgekit.host.deploy.board import Board
     from edgekit.host.deploy.bundle import Bundle
     from edgekit.host.deploy.release import Benchmark, BoardStatus, Release, Step
     from edgekit.host.simulator.model import ModelEstimate
@@ -56,7 +56,7 @@ def register(app: typer.Typer) -> None:
 @takes_compile_options()
 def deploy(
     model: Model = None,
-    board: Board = None,
+    board: BoardOption = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be done, and write nothing anywhere.")
     ] = False,
@@ -115,7 +115,7 @@ def deploy(
 
 
 def put_into_service(
-    device: Device, bundle: Bundle, allow_downgrade: bool = False, application: bool = True
+    device: Board, bundle: Bundle, allow_downgrade: bool = False, application: bool = True
 ) -> Release:
     """Deploys with progress; when interrupted, says what runs on the board now.
 
@@ -145,7 +145,7 @@ def put_into_service(
         raise
 
 
-def _tell_what_runs(device: Device, wanted: str, state: str) -> None:
+def _tell_what_runs(device: Board, wanted: str, state: str) -> None:
     """Asks the board, which undoes a switch that was cut short; never waits for long."""
     from edgekit.host.cli.output import note
 
@@ -178,7 +178,7 @@ def _what_runs(board: str, found: Sequence[BoardStatus], wanted: str, state: str
 
 
 def _show(
-    device: Device,
+    device: Board,
     release: Release,
     timing: Benchmark,
     estimate: ModelEstimate | None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from edgekit.host.cli.options import Board, Json, Parallel, Select, board_name, examples
+from edgekit.host.cli.options import BoardOption, Json, Parallel, Select, board_name, examples
 
 _UNFIT = 5
 
@@ -22,7 +22,10 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(
-    board: Board = None, select: Select = None, parallel: Parallel = None, as_json: Json = False
+    board: BoardOption = None,
+    select: Select = None,
+    parallel: Parallel = None,
+    as_json: Json = False,
 ) -> int:
     """Check this machine and boards, and say how to fix problems."""
     if select:

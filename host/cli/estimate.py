@@ -13,7 +13,7 @@ from edgekit.host.cli.compile_options import takes_compile_options, words_of
 from edgekit.host.cli.estimate_program import FETCH, estimate_program, say_unmodelled
 from edgekit.host.cli.many import Workers, boards_of, check_cores, flags
 from edgekit.host.cli.options import (
-    Board,
+    BoardOption,
     ClusterOption,
     Json,
     Kind,
@@ -88,7 +88,7 @@ def register(app: typer.Typer) -> None:
 @takes_compile_options()
 def estimate(
     what: _What = None,
-    board: Board = None,
+    board: BoardOption = None,
     threads: Threads = None,
     cluster: ClusterOption = None,
     dask: Workers = None,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from edgekit.host.errors import EdgekitError
 
 if TYPE_CHECKING:
-    from edgekit.host.deploy.api import Device
+    from edgekit.host.deploy.board import Board
     from edgekit.host.deploy.bundle import Bundle
     from edgekit.host.deploy.release import Benchmark
     from edgekit.host.simulator.model import ModelEstimate
@@ -51,7 +51,7 @@ def estimate_bundle(
 
 
 def estimate_beside(
-    device: Device, timing: Benchmark, bundle: Bundle | None
+    device: Board, timing: Benchmark, bundle: Bundle | None
 ) -> ModelEstimate | None:
     """What a release that was timed on a virtual board would take on a real one; of one that is
     not at hand, what is remembered."""
@@ -62,7 +62,7 @@ def estimate_beside(
     return estimate_of(device, bundle, timing.threads) if bundle else None
 
 
-def estimate_of(device: Device, bundle: Bundle, threads: int) -> ModelEstimate | None:
+def estimate_of(device: Board, bundle: Bundle, threads: int) -> ModelEstimate | None:
     """What a bundle for a virtual board would take on a real one; None where there is no model of
     the core, or where that could not be told soon."""
     from edgekit.host.simulator.answers import recall
@@ -81,7 +81,7 @@ def estimate_of(device: Device, bundle: Bundle, threads: int) -> ModelEstimate |
     return found
 
 
-def _board_of(device: Device) -> BoardProfile | None:
+def _board_of(device: Board) -> BoardProfile | None:
     """The profile of a virtual board whose core has a model."""
     from edgekit.host.simulator.target import has_model
     from edgekit.kb.targets.board import load_board
@@ -90,7 +90,7 @@ def _board_of(device: Device) -> BoardProfile | None:
     return board if board and has_model(board) and board.nna is None else None
 
 
-def show_estimate(device: Device, found: ModelEstimate | None) -> None:
+def show_estimate(device: Board, found: ModelEstimate | None) -> None:
     """One line below the emulator's times; or how to get it."""
     if found:
         print(f"board    {sentence_of(found)}")

@@ -131,7 +131,7 @@ def add(
     with watching("adding", len(trusted), told) as watch:
         found = run_on(
             list(by_name.values()),
-            lambda turn: join(turn.board, turn.connection.transport, turn.tell),
+            lambda turn: join(turn.board, turn.device, turn.tell),
             parallel=parallel,
             watch=watch,
         )

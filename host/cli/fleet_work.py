@@ -137,7 +137,7 @@ def bench_on(
             turn.tell("timing")
             return turn.device.named(model_name).bench(threads=threads, count=runs)
         turn.tell("sending")
-        with turn.device.aside() as device:
+        with turn.device.temporary() as device:
             device.deploy(bundles[turn.board.profile])
             turn.tell("timing")
             return device.bench(threads=threads, count=runs)
@@ -166,7 +166,7 @@ def pull_from(select: list[str], parallel: int | None, as_json: bool) -> None:
 
     def work(turn: Turn) -> Pulled:
         turn.tell("fetching")
-        return profiles.pull(turn.connection.transport, store)
+        return profiles.pull(turn.device, store)
 
     def row(found: Pulled) -> Sequence[str]:
         s = found.stored

@@ -9,7 +9,7 @@ import typer
 
 from edgekit.host.cli.compile_options import InputShapes, one_input_shape
 from edgekit.host.cli.options import (
-    Board,
+    BoardOption,
     Json,
     Kind,
     board_name,
@@ -48,7 +48,7 @@ def inspect(
             help="Model (.tflite, .onnx or .prototxt) (default: edgekit.toml's).",
         ),
     ] = None,
-    board: Board = None,
+    board: BoardOption = None,
     input_shape: InputShapes = None,
     as_json: Json = False,
 ) -> None:

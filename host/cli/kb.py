@@ -10,7 +10,7 @@ import typer
 
 from edgekit.host.cli import kb_build, kb_spmv
 from edgekit.host.cli.kb_shared import is_learned, method_text, operator_text, profile
-from edgekit.host.cli.options import Board, DataType, Json, Packed, examples
+from edgekit.host.cli.options import BoardOption, DataType, Json, Packed, examples
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def lookup(
             show_default=False,
         ),
     ] = None,
-    board: Board = None,
+    board: BoardOption = None,
     dtype: DataType = "f32",
     threads: Annotated[
         int, typer.Option("--threads", metavar="N", min=1, help="Threads to run on.")
@@ -120,7 +120,7 @@ def lookup(
     print(f"history  {answer.history_rows} measurements")
 
 
-def show(board: Board = None, table: Table = None, as_json: Json = False) -> None:
+def show(board: BoardOption = None, table: Table = None, as_json: Json = False) -> None:
     """List the rows of a board's table."""
     from edgekit.host.cli.output import emit
     from edgekit.host.cli.output import table as print_table
@@ -172,7 +172,7 @@ def diff(
             metavar="OLD NEW", show_default=False, help="Two tables (default: edgekit's and yours)."
         ),
     ] = None,
-    board: Board = None,
+    board: BoardOption = None,
     as_json: Json = False,
 ) -> None:
     """Compare two tables row by row."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgekit.host.cli.kb_shared import operator_text
-from edgekit.host.cli.options import Board, Json, examples
+from edgekit.host.cli.options import BoardOption, Json, examples
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def register(group: typer.Typer) -> None:
 
 
 def build(
-    board: Board = None,
+    board: BoardOption = None,
     output: _Output = None,
     alone: _Alone = False,
     as_json: Json = False,

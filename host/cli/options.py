@@ -12,7 +12,7 @@ import typer
 from edgekit.host.cli import complete
 from edgekit.host.errors import InputError
 
-Board = Annotated[
+BoardOption = Annotated[
     str | None,
     typer.Option(
         "--board",

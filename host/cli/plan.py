@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from edgekit.host.cli.output import byte_size, table
 
 if TYPE_CHECKING:
-    from edgekit.host.deploy.api import Device
+    from edgekit.host.deploy.board import Board
     from edgekit.host.deploy.release import DeployPlan, Release
 
 
-def plan_document(device: Device, plan: DeployPlan) -> dict[str, Any]:
+def plan_document(device: Board, plan: DeployPlan) -> dict[str, Any]:
     """The document edgekit.deploy.plan/1."""
     return {
         "schema": "edgekit.deploy.plan/1",
@@ -24,7 +24,7 @@ def plan_document(device: Device, plan: DeployPlan) -> dict[str, Any]:
     }
 
 
-def show_plan(device: Device, plan: DeployPlan) -> None:
+def show_plan(device: Board, plan: DeployPlan) -> None:
     """States, files and space; what would be left out is called skipped."""
     from edgekit.device.runtime.agent import states
 

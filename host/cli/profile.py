@@ -10,7 +10,7 @@ import typer
 
 from edgekit.host.cli import profile_home, profile_report, profile_write
 from edgekit.host.cli.options import (
-    Board,
+    BoardOption,
     Json,
     MaxSize,
     Parallel,
@@ -68,7 +68,7 @@ def register(app: typer.Typer) -> None:
 
 
 def pull(
-    board: Board = None,
+    board: BoardOption = None,
     spool: Annotated[
         Path | None,
         typer.Option(
@@ -101,7 +101,7 @@ def _pull(name: str, transport: Literal["ssh", "serial"] | None, as_json: bool) 
     from edgekit.host.fleet import profiles
 
     store = profiles.ProfileStore()
-    found = profiles.pull(connect_to(name, transport).transport, store)
+    found = profiles.pull(connect_to(name, transport), store)
     store.compact()
     for why in found.stored.refused:
         warn(f"{why}; it is kept in {store.folder / 'refused'}")
@@ -143,7 +143,7 @@ def sampling(
     state: Annotated[
         Literal["on", "off"], typer.Argument(show_default=False, help="Whether to sample.")
     ],
-    board: Board = None,
+    board: BoardOption = None,
     transport: TransportOption = None,
     as_json: Json = False,
 ) -> None:
@@ -153,7 +153,7 @@ def sampling(
     from edgekit.host.fleet import profiles
 
     name = board_name(board)
-    profiles.switch(connect_to(name, transport).transport, state == "on")
+    profiles.switch(connect_to(name, transport), state == "on")
     if as_json:
         emit({"schema": "edgekit.profile.switch/1", "board": name, "on": state == "on"})
         return

@@ -128,9 +128,7 @@ def enroll(
         raise InputError(f"--server: expected HOST or HOST:PORT, found {server!r}")
     store = profiles.ProfileStore()
     port = int(found[2] or _PORT)
-    home = profiles.enroll(
-        connect_to(board, transport).transport, store, found[1], port, kilobits * 1000
-    )
+    home = profiles.enroll(connect_to(board, transport), store, found[1], port, kilobits * 1000)
     if as_json:
         shown = {key: value for key, value in asdict(home).items() if key != "token"}
         emit({"schema": "edgekit.profile.enroll/1", **shown})

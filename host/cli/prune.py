@@ -11,7 +11,7 @@ import typer
 
 from edgekit.host.cli.compile_options import InputShapes, one_input_shape
 from edgekit.host.cli.options import (
-    Board,
+    BoardOption,
     Json,
     board_name,
     examples,
@@ -93,7 +93,7 @@ def prune(
     scale: Scale = None,
     channels: Channels = "rgb",
     layout: Layout = None,
-    board: Board = None,
+    board: BoardOption = None,
     input_shape: InputShapes = None,
     as_json: Json = False,
 ) -> None:

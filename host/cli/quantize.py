@@ -10,7 +10,7 @@ import typer
 
 from edgekit.host.cli.compile_options import InputShapes, one_input_shape
 from edgekit.host.cli.options import (
-    Board,
+    BoardOption,
     Json,
     board_name,
     examples,
@@ -76,7 +76,7 @@ def quantize(
     scale: Scale = None,
     channels: Channels = "rgb",
     layout: Layout = None,
-    board: Board = None,
+    board: BoardOption = None,
     input_shape: InputShapes = None,
     as_json: Json = False,
 ) -> None:

@@ -7,12 +7,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgekit.host.cli.options import Board, Json, NameOption, TransportOption, board_name, examples
+from edgekit.host.cli.options import (
+    BoardOption,
+    Json,
+    NameOption,
+    TransportOption,
+    board_name,
+    examples,
+)
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
     from edgekit.device.runtime.agent.specs import PlacementSpec, Wish
-    from edgekit.host.deploy.api import Device
+    from edgekit.host.deploy.board import Board
     from edgekit.host.deploy.release import BoardStatus, ReleaseInfo
 
 
@@ -32,7 +39,7 @@ def register(app: typer.Typer) -> None:
 
 
 def status(
-    board: Board = None,
+    board: BoardOption = None,
     verify: Annotated[
         bool, typer.Option("--verify", help="Compare every file with its SHA-256 first.")
     ] = False,
@@ -51,7 +58,7 @@ def status(
 
 
 def rollback(
-    board: Board = None,
+    board: BoardOption = None,
     transport: TransportOption = None,
     model_name: NameOption = None,
     as_json: Json = False,
@@ -64,7 +71,7 @@ def rollback(
 
 
 def remove(
-    board: Board = None,
+    board: BoardOption = None,
     transport: TransportOption = None,
     model_name: NameOption = None,
     default: Annotated[
@@ -98,7 +105,7 @@ def remove(
     print(f"removed  {model_name or 'the default model'} from {name}: {what}")
 
 
-def _show(device: Device, found: BoardStatus, schema: str, as_json: bool) -> None:
+def _show(device: Board, found: BoardStatus, schema: str, as_json: bool) -> None:
     from edgekit.host.cli.output import emit
 
     usual = device.wish()

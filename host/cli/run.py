@@ -15,7 +15,7 @@ from edgekit.host.cli.compile import load_bundle
 from edgekit.host.cli.compile_options import takes_compile_options
 from edgekit.host.cli.deploy import put_into_service
 from edgekit.host.cli.options import (
-    Board,
+    BoardOption,
     ClusterOption,
     Json,
     NameOption,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from edgekit.device.runtime.agent.specs import TensorSpec
     from edgekit.host.cli.run_job import Found, Job
     from edgekit.host.compiler.inputs import ModelNotes
-    from edgekit.host.deploy.api import Device
+    from edgekit.host.deploy.board import Board
     from edgekit.host.deploy.release import Session
 
 
@@ -183,7 +183,7 @@ def run(
     layout: Layout = None,
     sample_rate: SampleRate = None,
     resample: Resample = False,
-    board: Board = None,
+    board: BoardOption = None,
     options: CompileOptions = DEFAULT_OPTIONS,
     threads: Threads = None,
     cluster: ClusterOption = None,
@@ -250,7 +250,7 @@ def _files(input_path: Path | None, output: str | None) -> list[Path]:
     return files
 
 
-def _notes(device: Device, model: Path | None, wanted: bool) -> ModelNotes:
+def _notes(device: Board, model: Path | None, wanted: bool) -> ModelNotes:
     """What the model's file says of pixels, rates and labels. Of what is deployed, edgekit.toml
     may name the file: its hash tells whether it is that one."""
     import hashlib
@@ -295,7 +295,7 @@ def _check_output(output: str | None, top: int | None, as_json: bool) -> None:
         raise InputError("expected one document on stdout, found --json and --output -; use one")
 
 
-def _show(device: Device, session: Session, job: Job, found: list[Found], as_json: bool) -> None:
+def _show(device: Board, session: Session, job: Job, found: list[Found], as_json: bool) -> None:
     import statistics
 
     from edgekit.host.cli.output import emit, note

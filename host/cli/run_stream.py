@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from edgekit.device.runtime.agent.specs import TensorSpec
     from edgekit.host.cli.run_job import Job
-    from edgekit.host.deploy.api import Device
+    from edgekit.host.deploy.board import Board
     from edgekit.host.deploy.release import Session
 
 _SECONDS = 5.0  # for a program to end once nobody reads its frames
@@ -76,7 +76,7 @@ class Stream:
     job: Job
     options: StreamOptions
 
-    def run(self, session: Session, device: Device) -> None:
+    def run(self, session: Session, device: Board) -> None:
         """All frames until they end; says on stderr how many there were."""
         job, specs = self.job, session.served.variants[0].outputs
         scores = class_output(specs, job.labels, job.notes.labels) if job.top else None

@@ -16,7 +16,7 @@ from edgekit.host.cli import tune_cost, tune_layouts, tune_model, tune_order, tu
 from edgekit.host.cli.many import Workers, boards_of, flags, sent
 from edgekit.host.cli.options import (
     AllowNoise,
-    Board,
+    BoardOption,
     Budget,
     Json,
     TransportOption,
@@ -27,7 +27,7 @@ from edgekit.host.cli.options import (
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
-    from edgekit.host.deploy.connections import Connection
+    from edgekit.host.deploy.board import Board
     from edgekit.host.lab.jobs.task import Sent
     from edgekit.host.lab.tune.products import Product
     from edgekit.host.lab.tune.session import Job
@@ -111,7 +111,7 @@ def register(app: typer.Typer) -> None:
 
 
 def tune_gemm(
-    board: Board = None,
+    board: BoardOption = None,
     model: ModelFile = None,
     shapes: ShapesFile = None,
     remeasure: Remeasure = False,
@@ -153,25 +153,25 @@ def tune_gemm(
         tune_many(("lab", "tune", "gemm", *words), boards, files, seconds, dask, as_json)
         return
     name = boards[0]
-    connection = connect_to(name, transport)
-    check_counting(connection)
-    target = load_profile(profile) if profile else load_board(connection.profile)
-    kind = _Kind(dtype, threads, packed, connection.emulated)
+    device = connect_to(name, transport)
+    check_counting(device)
+    target = load_profile(profile) if profile else load_board(device.profile)
+    kind = _Kind(dtype, threads, packed, device.emulated)
     given = _rows(model, shapes, target, kind) if remeasure else {}
     products = tuple(given) or _products(model, shapes, kind)
-    if connection.emulated:
+    if device.emulated:
         _say_emulated(name, threads)
 
     def check() -> None:
-        if not (connection.emulated or allow_noise):
-            check_quiet(connection.transport, threads)
+        if not (device.emulated or allow_noise):
+            check_quiet(device, threads)
 
     check()  # before minutes of compiling
-    outcome = _tuned(Job(name, target, products, seconds, _moment, given, check), connection)
+    outcome = _tuned(Job(name, target, products, seconds, _moment, given, check), device)
     best = sorted(outcome.best, key=lambda each: each.ratio)[:_SHOWN]
-    estimates = estimate_methods(target, best) if connection.emulated else []
+    estimates = estimate_methods(target, best) if device.emulated else []
     if as_json:
-        document = _document(name, target, connection.emulated, outcome)
+        document = _document(name, target, device.emulated, outcome)
         emit({**document, "estimates": [each.to_json() for each in estimates]})
     else:
         _summary(name, outcome)
@@ -203,18 +203,18 @@ def _say_emulated(name: str, threads: int) -> None:
     note(f"board '{name}' is emulated: tuning by counted instructions, not by time")
 
 
-def _tuned(job: Job, connection: Connection) -> Outcome:
+def _tuned(job: Job, device: Board) -> Outcome:
     from edgekit.host.cli.output import note
     from edgekit.host.lab.tune.session import tune
 
     try:
         with _showing(job.board) as show:
-            return tune(job, connection.transport, connection.emulated, show)
+            return tune(job, device, device.emulated, show)
     except KeyboardInterrupt:
         note("stopped; what was measured is kept, and the same command goes on")
         raise
     finally:
-        connection.transport.close()
+        device.transport.close()
 
 
 def _moment() -> str:

@@ -10,7 +10,7 @@ import typer
 
 from edgekit.host.cli.options import (
     AllowNoise,
-    Board,
+    BoardOption,
     Json,
     TransportOption,
     board_name,
@@ -20,7 +20,7 @@ from edgekit.host.cli.options import (
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
-    from edgekit.host.deploy.api import Device
+    from edgekit.host.deploy.board import Board
     from edgekit.host.deploy.bundle import Bundle
     from edgekit.host.lab.tune.cost import Accuracy, Sample
     from edgekit.host.simulator.model import ModelEstimate
@@ -55,7 +55,7 @@ def register(group: typer.Typer) -> None:
 
 
 def tune_cost(
-    board: Board = None,
+    board: BoardOption = None,
     model: Models = None,
     rounds: Rounds = 2,
     seconds: Seconds = 1,
@@ -112,7 +112,7 @@ def tune_cost(
 
 
 def _measure(
-    device: Device, models: list[Path], rounds: int, seconds: int, allow_noise: bool
+    device: Board, models: list[Path], rounds: int, seconds: int, allow_noise: bool
 ) -> tuple[list[Sample], list[ModelEstimate]]:
     """Times of operators on a board that is quiet before and after, and what a real core would
     take where it is an emulated one."""
@@ -126,7 +126,7 @@ def _measure(
     if device.emulated:
         note(f"board '{device.name}' is emulated: times are the emulator's, or instructions")
     if watched:
-        check_quiet(device.transport, threads=1)
+        check_quiet(device, threads=1)
     estimates: list[ModelEstimate] = []
 
     def estimate(bundle: Bundle) -> None:
@@ -136,7 +136,7 @@ def _measure(
     with stages(f"measuring {device.name}") as tell:
         samples = measure(device, models, rounds, seconds, tell, estimate)
     if watched:
-        check_quiet(device.transport, threads=1)
+        check_quiet(device, threads=1)
     return samples, estimates
 
 

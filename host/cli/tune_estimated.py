@@ -12,7 +12,7 @@ from edgekit.host.errors import EdgekitError
 
 if TYPE_CHECKING:
     from edgekit.device.runtime.arrays.sparse_input import Csr
-    from edgekit.host.deploy.api import Device
+    from edgekit.host.deploy.board import Board
     from edgekit.host.lab.tune.spmv import TunedMatrix
     from edgekit.host.lab.tune.tuner import Best
     from edgekit.kb.targets.board import BoardProfile
@@ -34,7 +34,7 @@ def is_to_measure(name: str) -> bool:
     return is_own or name not in (*virtual_board_names(), *board_names())
 
 
-def device_to_measure(name: str, transport: Any) -> Device | None:
+def device_to_measure(name: str, transport: Any) -> Board | None:
     """The board to measure on; None for one that is emulated, or only a profile."""
     from edgekit.host.deploy.api import connect
 

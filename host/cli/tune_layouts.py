@@ -7,7 +7,14 @@ from typing import Annotated
 
 import typer
 
-from edgekit.host.cli.options import AllowNoise, Board, Json, TransportOption, board_name, examples
+from edgekit.host.cli.options import (
+    AllowNoise,
+    BoardOption,
+    Json,
+    TransportOption,
+    board_name,
+    examples,
+)
 
 
 def register(group: typer.Typer) -> None:
@@ -19,7 +26,7 @@ def register(group: typer.Typer) -> None:
 
 
 def tune_layouts(
-    board: Board = None,
+    board: BoardOption = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", metavar="FILE", show_default=False, help="Not your own table."),
@@ -50,7 +57,7 @@ def tune_layouts(
         found = estimate_layouts(profile, path)
     else:
         if not (allow_noise or device.emulated):
-            check_quiet(device.transport, threads=1)
+            check_quiet(device, threads=1)
         found = tune(device, path, allow_noise=allow_noise)
     cases = [[c.kernel, *c.work.sizes, c.cost] for c in found.cases]
     if as_json:

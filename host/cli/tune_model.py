@@ -14,7 +14,7 @@ from edgekit.host.cli.compile_options import InputShapes, PrecisionOption, one_i
 from edgekit.host.cli.many import Workers, boards_of, flags, sent
 from edgekit.host.cli.options import (
     AllowNoise,
-    Board,
+    BoardOption,
     Budget,
     Json,
     Kind,
@@ -51,7 +51,7 @@ def register(group: typer.Typer) -> None:
 
 def tune_model(
     model: Model = None,
-    board: Board = None,
+    board: BoardOption = None,
     budget: Budget = "10m",
     threads: Threads = None,
     input_shape: InputShapes = None,
@@ -96,7 +96,7 @@ def tune_model(
 
     def check() -> None:
         if device is not None and not allow_noise:
-            check_quiet(device.transport, count)
+            check_quiet(device, count)
 
     check()  # before minutes of compiling
     profile = load_board(profile_of(name))

@@ -11,7 +11,7 @@ import typer
 from edgekit.host.cli.compile_options import InputShapes, one_input_shape
 from edgekit.host.cli.options import (
     AllowNoise,
-    Board,
+    BoardOption,
     Json,
     Kind,
     Model,
@@ -47,7 +47,7 @@ def register(group: typer.Typer) -> None:
 
 def tune_order(
     model: Model = None,
-    board: Board = None,
+    board: BoardOption = None,
     count: Annotated[
         int, typer.Option("--candidates", metavar="N", min=1, max=100, help="Orders to measure.")
     ] = 6,
@@ -90,7 +90,7 @@ def tune_order(
 
     def check() -> None:
         if device is not None and checked:
-            check_quiet(device.transport, threads)
+            check_quiet(device, threads)
 
     check()
     asked = CompileOptions(shapes=one_input_shape(input_shape), random_seed=seed)

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgekit.host.cli.bench_spmv import Matrices, ValueType
-from edgekit.host.cli.options import AllowNoise, Board, Json, TransportOption, board_name, examples
+from edgekit.host.cli.options import (
+    AllowNoise,
+    BoardOption,
+    Json,
+    TransportOption,
+    board_name,
+    examples,
+)
 
 if TYPE_CHECKING:
     from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings
@@ -29,7 +36,7 @@ def register(group: typer.Typer) -> None:
 
 def tune_spmv(
     matrix: Matrices = None,
-    board: Board = None,
+    board: BoardOption = None,
     threads: Annotated[
         int, typer.Option("--threads", metavar="N", min=1, help="Threads to run on.")
     ] = 1,
@@ -58,27 +65,27 @@ def tune_spmv(
     from edgekit.host.lab.tune.spmv_board import SpmvMeasurer
     from edgekit.kb.targets.board import load_board
 
-    connection = connect_to(board_name(board), transport)
-    check_counting(connection)
+    device = connect_to(board_name(board), transport)
+    check_counting(device)
     found, estimates = [], []
     try:
-        checked = not (allow_noise or connection.emulated)
+        checked = not (allow_noise or device.emulated)
         if checked:
-            check_quiet(connection.transport, threads)
-        profile = load_board(connection.profile)
+            check_quiet(device, threads)
+        profile = load_board(device.profile)
         path = output or user_spmv_table(profile)
-        measurer = SpmvMeasurer(connection.transport, profile, connection.emulated)
+        measurer = SpmvMeasurer(device, profile, device.emulated)
         for name in matrix or STANDARD:
             given = open_matrix(name, dtype)
             tuned = tune_matrix(measurer, profile, name, given, threads, seconds, note)
             if checked:
-                check_quiet(connection.transport, threads)
+                check_quiet(device, threads)
             add_spmv_rows(profile, [tuned.row], path)  # at once, so that Ctrl-C loses one at most
             found.append(tuned)
-            if connection.emulated:
+            if device.emulated:
                 estimates += estimate_settings(profile, tuned, given, threads)
     finally:
-        connection.transport.close()
+        device.transport.close()
     if as_json:
         made = [{**asdict(each.row), "tried": each.tried} for each in found]
         told = [each.to_json() for each in estimates]

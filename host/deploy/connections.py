@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from edgekit.host.common.paths import data_folder
+from edgekit.host.deploy.board import Board
 from edgekit.host.deploy.inventory import BoardEntry, boards, find_board
 from edgekit.host.deploy.transport import LocalTransport, Transport
 from edgekit.host.errors import IncompatibleError, InputError
@@ -24,23 +24,10 @@ LOCAL = "local"
 Via = Literal["ssh", "serial"]
 
 
-@dataclass(frozen=True)
-class Connection:
-    """A transport to a board, and what is known of the board at its end."""
-
-    transport: Transport
-    profile: str
-    own: bool = False  # the board is this host's alone, which may enroll its key there
-    emulated: bool = False  # its times say nothing of a real board
-    threads: int | None = None  # that models run with; None: as their releases say
-    cluster: str = ""  # on whose cores; "": as their releases say
-    counting: bool = True  # whether its instructions can be counted, if it is emulated
-
-
-def check_counting(connection: Connection) -> None:
+def check_counting(board: Board) -> None:
     """IncompatibleError for a virtual board that can neither be timed nor count; asks nobody."""
-    if connection.emulated and not connection.counting:
-        name = connection.transport.board
+    if board.emulated and not board.counting:
+        name = board.name
         raise IncompatibleError(
             f"board '{name}': expected an emulated board that counts instructions, found one "
             f"without; start it again: edgekit board down {name}, then "
@@ -57,14 +44,14 @@ def profile_of(name: str, folder: Path | None = None) -> str:
     return virtual_board(name).profile if name in virtual_board_names() else name
 
 
-def connect_to(name: str, via: Via | None = None, folder: Path | None = None) -> Connection:
-    """A connection to the board `name`; nothing is sent yet.
+def connect_to(name: str, via: Via | None = None, folder: Path | None = None) -> Board:
+    """The board `name`; nothing is sent yet.
 
     A board of the inventory (edgekit.toml in `folder` or above, then the user's) comes before a
     virtual board of the same name. Raises InputError if there is neither.
     """
     if name == LOCAL:
-        return Connection(LocalTransport(data_folder() / "boards" / LOCAL), LOCAL, own=True)
+        return Board(LocalTransport(data_folder() / "boards" / LOCAL), profile=LOCAL, own=True)
     if entry := find_board(name, folder or Path.cwd()):
         return connect_to_entry(entry, via)
     from edgekit.host.virtual import find_running
@@ -73,7 +60,9 @@ def connect_to(name: str, via: Via | None = None, folder: Path | None = None) ->
         transport = _to_virtual(running, via)
         profile, counting = running.profile, running.counting
         # What is fastest on a real board says nothing of an emulator that spins for each core.
-        return Connection(transport, profile, own=True, emulated=True, threads=1, counting=counting)
+        return Board(
+            transport, profile=profile, own=True, emulated=True, threads=1, counting=counting
+        )
     raise InputError(_nowhere(name))
 
 
@@ -93,11 +82,11 @@ def console_of(name: str, folder: Path | None = None) -> SerialTarget:
     raise InputError(_nowhere(name))
 
 
-def connect_to_entry(entry: BoardEntry, via: Via | None = None) -> Connection:
+def connect_to_entry(entry: BoardEntry, via: Via | None = None) -> Board:
     """A connection to a board of the inventory, or to one that is about to be in it."""
     own = entry.transport == LOCAL
     transport, cluster = _to_entry(entry, via), entry.cluster or ""
-    return Connection(transport, entry.profile, own=own, threads=entry.threads, cluster=cluster)
+    return Board(transport, profile=entry.profile, own=own, threads=entry.threads, cluster=cluster)
 
 
 def _nowhere(name: str) -> str:

@@ -180,12 +180,11 @@ class _Carrier:
             turn.tell(step.state)
 
         return deploy(
-            turn.connection.transport,
+            turn.device.named(self._plan.name or None),
             self._bundle(kind),
             progress=on_step,
             allow_downgrade=self._allow_downgrade,
-            own=turn.connection.own,
-            name=self._plan.name,
+            own=turn.device.own,
             check=partial(check_kind, name, load_board(kind)),
         )
 

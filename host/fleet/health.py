@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from edgekit.device.runtime.agent.probe import Probe
 from edgekit.host.deploy.doctor import Verdict, compare
 from edgekit.host.deploy.doctor.propose import propose
-from edgekit.host.deploy.release import application_status, status
 from edgekit.host.errors import IncompatibleError, InputError, RolledBackError, SlowerError
 from edgekit.host.fleet.profiles import ProfileStore, pull
 from edgekit.host.fleet.profiles import compare as compare_releases
@@ -39,9 +38,9 @@ def check_kind(board: str, profile: BoardProfile, found: Probe) -> None:
 def check_board(turn: Turn, release: str, name: str) -> None:
     """RolledBackError if the board went back from `release` by itself, or if the application in it
     fails."""
-    transport = turn.connection.transport
+    board = turn.device.named(name or None)
     turn.tell("status")
-    found = status(transport, name)
+    found = board.status()
     runs = found.current.id if found.current else "nothing"
     if runs != release:
         failure = found.last_failure or {}
@@ -54,7 +53,7 @@ def check_board(turn: Turn, release: str, name: str) -> None:
         raise error
     turn.tell("application")
     try:
-        application = application_status(transport, name)
+        application = board.application_status()
     except InputError:
         return  # it has none
     if application.failures:
@@ -69,7 +68,7 @@ def check_board(turn: Turn, release: str, name: str) -> None:
 def fetch_profiles(turn: Turn, store: ProfileStore) -> None:
     """Brings home what the board measured; another version of the runtime may have nothing."""
     turn.tell("profile")
-    pull(turn.connection.transport, store)
+    pull(turn.device, store)
 
 
 def check_times(store: ProfileStore, pairs: Iterable[tuple[str, str]], limit: float) -> list[str]:

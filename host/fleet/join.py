@@ -10,11 +10,11 @@ from edgekit.device.runtime.agent.placement import place
 from edgekit.device.runtime.agent.probe import Probe
 from edgekit.device.runtime.agent.specs import Wish
 from edgekit.device.runtime.errors import InputError as DeviceInputError
+from edgekit.host.deploy.board import Board
 from edgekit.host.deploy.doctor import Verdict, compare
 from edgekit.host.deploy.doctor.propose import propose
 from edgekit.host.deploy.inventory import BoardEntry
 from edgekit.host.deploy.release import enroll_host, enroll_unsigned, probe
-from edgekit.host.deploy.transport import Transport
 from edgekit.host.errors import IncompatibleError, InputError
 from edgekit.kb.targets.board import load_board
 
@@ -28,13 +28,11 @@ class Joined:
     warnings: tuple[str, ...] = ()
 
 
-def join(
-    entry: BoardEntry, transport: Transport, tell: Callable[[str], None] = lambda _: None
-) -> Joined:
+def join(entry: BoardEntry, board: Board, tell: Callable[[str], None] = lambda _: None) -> Joined:
     """Logs in, finds the profile if none was named, refuses a board that is not what its profile
     says, and makes the board trust our key. `entry` needs its host key pinned."""
     tell("logging in")
-    found = probe(transport)
+    found = probe(board)
     _check_cluster(entry, found)
     notes: list[str] = []
     if not entry.profile:
@@ -50,7 +48,7 @@ def join(
         if finding.verdict is Verdict.WARN:
             warnings.append(f"{finding.check}: {finding.found}; {finding.mend}")
     tell("enrolling the signing key")
-    (enroll_unsigned if entry.unsigned else enroll_host)(transport)
+    (enroll_unsigned if entry.unsigned else enroll_host)(board)
     return Joined(entry, tuple(notes), tuple(warnings))
 
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from edgekit.host.deploy.inventory import BoardEntry
-from edgekit.host.deploy.release import rollback, status
 from edgekit.host.errors import InputError
 from edgekit.host.fleet.journal import Journal
 from edgekit.host.fleet.rollout import Event
@@ -62,9 +61,9 @@ def take_back(
 
 
 def _back(turn: Turn, release: str, name: str) -> Back:
-    transport = turn.connection.transport
+    board = turn.device.named(name or None)
     turn.tell("status")
-    found = status(transport, name)
+    found = board.status()
     if found.current is None or found.current.id != release:
         return Back(found.current.id if found.current else "", False)
     if found.previous is None:
@@ -73,5 +72,5 @@ def _back(turn: Turn, release: str, name: str) -> Back:
             f"take it off: edgekit remove --board {turn.board.name}"
         )
     turn.tell("rollback")
-    after = rollback(transport, name)
+    after = board.rollback()
     return Back(after.current.id if after.current else "", True)

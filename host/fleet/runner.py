@@ -22,8 +22,8 @@ from functools import cached_property
 from typing import Any, Generic, Protocol, TypeVar
 
 from edgekit.device.runtime.errors import DeviceError
-from edgekit.host.deploy.api import Device
-from edgekit.host.deploy.connections import Connection, connect_to_entry
+from edgekit.host.deploy.board import Board
+from edgekit.host.deploy.connections import connect_to_entry
 from edgekit.host.deploy.inventory import BoardEntry
 from edgekit.host.errors import EdgekitError
 from edgekit.host.fleet.cancelable import Cancelable, CanceledError
@@ -107,34 +107,14 @@ class Turn:
         self._lock = threading.Lock()
 
     @cached_property
-    def connection(self) -> Connection:
-        """To the board; nothing is sent before it is first asked for something."""
+    def device(self) -> Board:
+        """The board itself; nothing is sent before it is first asked for something."""
         found = connect_to_entry(self.board)
         with self._lock:
             self._cancelable = Cancelable(found.transport)
             if self.canceled:
                 self._cancelable.cancel()
-        return Connection(
-            self._cancelable,
-            found.profile,
-            own=found.own,
-            emulated=found.emulated,
-            threads=found.threads,
-            cluster=found.cluster,
-            counting=found.counting,
-        )
-
-    @cached_property
-    def device(self) -> Device:
-        """The same board with arrays for its inputs and outputs."""
-        return Device(
-            self.connection.transport,
-            profile=self.connection.profile,
-            own=self.connection.own,
-            emulated=self.connection.emulated,
-            threads=self.connection.threads,
-            cluster=self.connection.cluster,
-        )
+        return found.over(self._cancelable)
 
     def tell(self, stage: str) -> None:
         """Says what is done now, for whoever watches."""

@@ -35,7 +35,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 def device(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Device:
     monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path / "edgekit"))
     found = Device(machine.transport())
-    enroll_host(found.transport)
+    enroll_host(found)
     return found
 
 

@@ -167,8 +167,8 @@ def test_of_one_that_failed_the_error_is_its_own(
 @pytest.mark.parametrize(
     ("cluster", "said"),
     [
-        ("http://127.0.0.1:1", "--cluster: expected tcp://HOST:PORT or tls://HOST:PORT, found"),
-        ("tcp://127.0.0.1:1", "--cluster: expected a Dask scheduler at tcp://127.0.0.1:1"),
+        ("http://127.0.0.1:1", "--dask: expected tcp://HOST:PORT or tls://HOST:PORT, found"),
+        ("tcp://127.0.0.1:1", "--dask: expected a Dask scheduler at tcp://127.0.0.1:1"),
     ],
 )
 def test_a_cluster_that_is_none_is_named(

@@ -45,7 +45,7 @@ def test_bad_questions_are_one_line(edgekit: Any) -> None:
         (("query", "-o", "out.xlsx"), "expected a name that ends in .parquet"),
         (("forget",), "expected --days or --max-size"),
         (("forget", "--max-size", "much"), "--max-size: expected a number of at least 1"),
-        (("switch", "maybe", "--board", "local"), "expected on or off, found 'maybe'"),
+        (("sampling", "maybe", "--board", "local"), "'maybe' is not one of 'on', 'off'"),
     ):
         done = edgekit("profile", *arguments)
         assert done.code == 2

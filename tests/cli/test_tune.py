@@ -17,6 +17,7 @@ from edgekit.device.runtime.features import cpu_model
 from edgekit.device.version import VERSION
 from edgekit.host.common.paths import data_folder
 from edgekit.host.compiler.tables.gemm import kit_table, user_table
+from edgekit.host.deploy.api import Device
 from edgekit.host.deploy.transport import Completed, LocalTransport, OnLine
 from edgekit.host.errors import UnreachableError
 from edgekit.host.lab.history.store import History
@@ -167,11 +168,11 @@ def test_a_lost_board_loses_nothing_and_the_same_job_goes_on() -> None:
     job = Job("local", load_board("local"), products, 60.0, lambda: "now")
     place = data_folder() / "boards" / "local"
     with pytest.raises(UnreachableError) as error:
-        tune(job, CutOff(place), False, id)
+        tune(job, Device(CutOff(place)), False, id)
     assert error.value.exit_code == 3 and "the same command goes on" in str(error.value)
     with History() as history:
         assert len({m.shape for m in history.read().measurements}) == CutOff.left
-    outcome = tune(job, LocalTransport(place), False, id)
+    outcome = tune(job, Device(LocalTransport(place)), False, id)
     assert outcome.finished and outcome.known > 0 and len(outcome.best) == len(_SHAPES)
 
 

@@ -11,6 +11,7 @@ from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings
 from edgekit.device.runtime.arrays.sparse_input import Csr
 from edgekit.device.runtime.arrays.sparse_table import Key, Row
 from edgekit.host.deploy import connections
+from edgekit.host.deploy.api import Device
 from edgekit.host.errors import InputError
 from edgekit.host.lab.tune import session, spmv_board
 from edgekit.host.lab.tune import spmv as tune_spmv
@@ -41,7 +42,7 @@ class _Timer:
 def tuned(monkeypatch: pytest.MonkeyPatch) -> None:
     """A virtual board that was tuned."""
     transport = SimpleNamespace(close=lambda: None)
-    board = connections.Connection(transport, "a72", emulated=True)  # type: ignore[arg-type]
+    board = Device(transport, profile="a72", emulated=True)  # type: ignore[arg-type]
     outcome = Outcome((_BEST,), 1, 0, finished=True, refused=())
     monkeypatch.setattr(connections, "connect_to", lambda *_: board)
     monkeypatch.setattr(session, "tune", lambda *_: outcome)

@@ -160,12 +160,6 @@ def test_the_loss_goes_with_the_release(edgekit: Any, home: Path, transformer: P
     assert found["current"]["loss"] is None and found["previous"]["loss"] == loss
 
 
-def test_both_options_are_needed(edgekit: Any, transformer: Path) -> None:
-    done = edgekit("compile", transformer, "--weights", "int8")
-    assert done.code == 2
-    assert "found --weights alone; give both" in done.complaint
-
-
 def test_weights_are_fitted_to_samples(edgekit: Any, home: Path, transformer: Path) -> None:
     rng = np.random.default_rng(1)
     basis = rng.standard_normal((6, _WIDTH))
@@ -246,12 +240,9 @@ def test_bad_samples_and_sizes_are_named(
     assert done.code == 2 and said in done.complaint and "\n" not in done.complaint.strip()
 
 
-@pytest.mark.parametrize("option", [("--samples", "x.npz"), ("--group-size", "32")])
-def test_options_of_weights_need_them(
-    edgekit: Any, transformer: Path, option: tuple[str, ...]
-) -> None:
-    done = edgekit("compile", transformer, *option)
-    assert done.code == 2 and f"{option[0]}: expected --weights int" in done.complaint
+def test_sizes_of_groups_need_weights(edgekit: Any, transformer: Path) -> None:
+    done = edgekit("compile", transformer, "--group-size", "32")
+    assert done.code == 2 and "--group-size: expected --weights int" in done.complaint
 
 
 def test_samples_may_be_whole_numbers(edgekit: Any, home: Path) -> None:

@@ -43,7 +43,7 @@ def test_what_an_application_imports_is_compiled_before_its_watchdog_runs(
     tmp_path: Path, device: Device, tiny: Any, board_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(signal, "signal", lambda *_: None)  # pytest's own handlers stay
-    enroll_host(device.transport)
+    enroll_host(device)
     folder = tmp_path / "late"
     folder.mkdir()
     (folder / "app.toml").write_text("")
@@ -66,7 +66,7 @@ def test_the_first_sign_of_life_may_take_longer(
     tmp_path: Path, device: Device, tiny: Any, board_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(signal, "signal", lambda *_: None)  # pytest's own handlers stay
-    enroll_host(device.transport)
+    enroll_host(device)
     folder = tmp_path / "slow"
     folder.mkdir()
     (folder / "app.toml").write_text("watchdog_seconds = 7")

@@ -139,7 +139,7 @@ def test_ctrl_c_cuts_the_links_of_those_at_work() -> None:
     def work(turn: Turn) -> int:
         if turn.board.name == "b0":
             return 1
-        transport = turn.connection.transport
+        transport = turn.device.transport
         turn.tell("asleep")
         transport.run(["sleep", str(SECONDS)], deadline=2 * SECONDS)
         try:
@@ -166,7 +166,7 @@ def test_ctrl_c_cuts_the_links_of_those_at_work() -> None:
 def test_what_cut_work_says_of_it_is_no_failure_of_the_board() -> None:
     def work(turn: Turn) -> None:
         turn.tell("at work")
-        turn.connection.transport.run(["sleep", str(SECONDS)], deadline=2 * SECONDS)
+        turn.device.transport.run(["sleep", str(SECONDS)], deadline=2 * SECONDS)
         raise EdgekitError("expected an answer, found none")
 
     def interrupt(entry: tuple[str, ...]) -> None:

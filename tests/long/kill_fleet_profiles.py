@@ -21,6 +21,7 @@ import time
 import zlib
 from pathlib import Path
 
+from edgekit.host.deploy.api import Device
 from edgekit.host.deploy.transport import LocalTransport
 from edgekit.host.fleet.profiles import ProfileStore, SharedStore, enroll, query
 from tests.support.nats_servers import NatsServers, running_nats
@@ -113,7 +114,9 @@ def run(folder: Path, batches: int, seconds: float, seed: int, writers: int, eve
             boards = []
             for i in range(_BOARDS):
                 name = f"board{i}"
-                token = enroll(LocalTransport(folder / name, name), store, "localhost", 1).token
+                token = enroll(
+                    Device(LocalTransport(folder / name, name)), store, "localhost", 1
+                ).token
                 share = range(i * batches // _BOARDS, (i + 1) * batches // _BOARDS)
                 boards.append(_Board(host, name, token, share, seed))
             begin = time.monotonic()

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from edgekit.device.runtime.agent.push import Bandwidth, Home, LaterError, push
 from edgekit.device.runtime.agent.spool import Spool
+from edgekit.host.deploy.api import Device
 from edgekit.host.deploy.transport import LocalTransport
 from edgekit.host.fleet.profiles import ProfileStore, enroll, query
 from tests.support.profile_batches import batch
@@ -81,7 +82,7 @@ def run(folder: Path, kills: int, seed: int) -> int:
         boards = []
         for i in range(_BOARDS):
             transport = LocalTransport(folder / f"board{i}", f"board{i}")
-            home = enroll(transport, store, "127.0.0.1", proxy.port)
+            home = enroll(Device(transport), store, "127.0.0.1", proxy.port)
             boards.append((Spool(folder / f"board{i}" / "spool"), home))
         spool, home = boards[0]
         spool.add(batch(made))

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from edgekit.device.runtime.agent.push import Bandwidth, push
 from edgekit.device.runtime.agent.spool import Spool
+from edgekit.host.deploy.api import Device
 from edgekit.host.deploy.transport import LocalTransport
 from edgekit.host.fleet.profiles import ProfileStore, enroll
 from tests.support.profile_batches import batch
@@ -81,7 +82,7 @@ def run(folder: Path, wanted: float) -> int:
         with running_proxy("127.0.0.1", port) as proxy:
             store = ProfileStore(folder / "host" / "profiles")
             board = LocalTransport(folder / "board", "board")
-            home = enroll(board, store, "127.0.0.1", proxy.port)
+            home = enroll(Device(board), store, "127.0.0.1", proxy.port)
             spool = Spool(folder / "board" / "spool")
             fill(spool, int(home.bits_per_second / 8 * wanted))
             begin = time.monotonic()

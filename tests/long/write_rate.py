@@ -19,6 +19,7 @@ import zlib
 from pathlib import Path
 
 from edgekit.device.runtime.agent.batch import bodies
+from edgekit.host.deploy.api import Device
 from edgekit.host.deploy.transport import LocalTransport
 from edgekit.host.fleet.profiles import Bus, ProfileStore, SharedStore, enroll, query
 from tests.support.nats_servers import running_nats
@@ -67,7 +68,9 @@ def serve(url: str, folder: Path, operators: int, replicas: int) -> int:
     many batches there are now."""
     store = ProfileStore(folder / "profiles")
     boards = [f"board{i}" for i in range(_SENDERS)]
-    tokens = [enroll(LocalTransport(folder / b, b), store, "localhost", 1).token for b in boards]
+    tokens = [
+        enroll(Device(LocalTransport(folder / b, b)), store, "localhost", 1).token for b in boards
+    ]
     server, port = start_server(folder, "--nats", url, "--replicas", str(replicas))
     taken: list[bool] = []
 

@@ -53,7 +53,7 @@ def judged(model: Path) -> tuple[str, str]:
     shapes = proposed_shapes(model)
     graph = import_model(model, shapes)
     bundle = compile_model(model, board="local", input_shapes=shapes)
-    with connect("local").aside() as device:
+    with connect("local").temporary() as device:
         deployed = device.deploy(bundle)
         try:
             peer = peer_of(model)

@@ -42,7 +42,7 @@ def test_instructions_of_products_are_as_recorded(name, own_home):
             board,
             table_of(board),
             1,
-            BoardMeasurer(device.transport, board, emulated=True),
+            BoardMeasurer(device, board, emulated=True),
             lambda done, total: None,
         )
     finally:

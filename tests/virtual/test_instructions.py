@@ -44,7 +44,7 @@ def device(request: pytest.FixtureRequest, shared_home: Path) -> Iterator[Device
 def _count(device: Device, model: Path, repeats: int) -> InstructionCount:
     """Counts on the board; shows what is not as it was recorded."""
     device.deploy(compile_model(model, board=device.profile))
-    found = count_instructions(device.transport, repeats=repeats)
+    found = count_instructions(device, repeats=repeats)
     recorded = _RECORD[device.name][model.stem]
     change = found.per_inference / recorded - 1
     if abs(change) > _SHOWN_ABOVE:
@@ -59,7 +59,7 @@ def _count(device: Device, model: Path, repeats: int) -> InstructionCount:
 
 def test_counts_repeat_and_are_as_recorded(device):
     first = _count(device, _MODELS / "okay_nabu.tflite", repeats=9)
-    second = count_instructions(device.transport, repeats=9)
+    second = count_instructions(device, repeats=9)
     assert first.user_only == (device.name == "a57")
     assert second.per_inference == pytest.approx(first.per_inference, rel=_ALLOWED, abs=0)
 

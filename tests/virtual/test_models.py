@@ -91,7 +91,7 @@ def test_all_models_compute_the_same_as_here(device, model):
 def test_applications_of_the_templates_work(device, tmp_path):
     model = _MODELS / "face_detection_short_range.tflite"
     face = Image.open(_MODELS / "astronaut.png").convert("RGB").resize((128, 128)).tobytes()
-    with device.aside() as board:
+    with device.temporary() as board:
         board.transport.put(bytes(len(face)) + face, "pictures.rgb", deadline=60)
         camera = _template("camera", tmp_path, '["--command", "cat ../../pictures.rgb"]')
         board.install(camera, compile_model(model, board=device.profile))

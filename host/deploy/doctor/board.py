@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from edgekit.device.runtime.agent.clusters import Cluster, ranges
 from edgekit.device.runtime.agent.probe import Probe
-from edgekit.host.deploy.api import Device, connect
+from edgekit.host.deploy.api import connect
+from edgekit.host.deploy.board import Board
 from edgekit.host.deploy.doctor.propose import propose
 from edgekit.host.deploy.doctor.types import Finding, Verdict
 from edgekit.host.deploy.release import probe
@@ -36,11 +37,11 @@ def examine_board(board: str, profile: BoardProfile) -> Iterator[Finding]:
     yield from examine_device(device, profile)
 
 
-def examine_device(device: Device, profile: BoardProfile) -> Iterator[Finding]:
+def examine_device(device: Board, profile: BoardProfile) -> Iterator[Finding]:
     """Findings about a board that is known; that it cannot be reached is one of them."""
     board = device.name
     try:
-        found = probe(device.transport)
+        found = probe(device)
     except EdgekitError as error:
         yield Finding(f"board {board}", Verdict.FAIL, _without_advice(error), _advice(error))
         return
@@ -49,7 +50,7 @@ def examine_device(device: Device, profile: BoardProfile) -> Iterator[Finding]:
     yield _releases(device)
 
 
-def _releases(device: Device) -> Finding:
+def _releases(device: Board) -> Finding:
     """Every file of what is installed, compared with its SHA-256."""
     try:
         found = device.status()

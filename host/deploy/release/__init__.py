@@ -17,7 +17,7 @@ from edgekit.host.deploy.release.inference import Session, open_session
 from edgekit.host.deploy.release.noise import check_quiet, refuse_noise, why_noisy
 from edgekit.host.deploy.release.preview import plan_deploy
 from edgekit.host.deploy.release.probed import probe
-from edgekit.host.deploy.release.runtime import QUICK_SECONDS, check_name
+from edgekit.host.deploy.release.runtime import QUICK_SECONDS, BoardCalls, check_name
 from edgekit.host.deploy.release.types import (
     ApplicationState,
     Benchmark,
@@ -33,13 +33,14 @@ from edgekit.host.deploy.release.types import (
     Step,
     Timings,
 )
-from edgekit.host.deploy.release.use import bench, remove, rollback, run, status, verify
+from edgekit.host.deploy.release.use import bench, remove, rollback, status, verify
 
 __all__ = [
     "QUICK_SECONDS",
     "Application",
     "ApplicationState",
     "Benchmark",
+    "BoardCalls",
     "BoardStatus",
     "Conditions",
     "DeployPlan",
@@ -71,7 +72,6 @@ __all__ = [
     "refuse_noise",
     "remove",
     "rollback",
-    "run",
     "start_application",
     "status",
     "stop_application",

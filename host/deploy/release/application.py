@@ -29,9 +29,8 @@ from edgekit.device.version import VERSION
 from edgekit.host.deploy.bundle import Bundle, runtime_pyz, sign_bundle
 from edgekit.host.deploy.bundle.sign import known_key
 from edgekit.host.deploy.release.answers import Document
-from edgekit.host.deploy.release.runtime import QUICK_SECONDS, BoardRuntime, check_name, root_of
+from edgekit.host.deploy.release.runtime import QUICK_SECONDS, BoardCalls, check_name
 from edgekit.host.deploy.release.types import ApplicationState
-from edgekit.host.deploy.transport import Transport
 from edgekit.host.errors import InputError, TransferError
 
 SETTINGS = "app.toml"
@@ -117,23 +116,20 @@ def unsigned_with(bundle: Bundle, application: Application) -> Bundle:
     return Bundle(checked, files)
 
 
-def deployed_application(
-    transport: Transport, name: str = "", current: str | None = None
-) -> Application | None:
+def deployed_application(board: BoardCalls, current: str | None = None) -> Application | None:
     """The application of what is deployed, None if it has none. InputError if that release is not
     of this host's. `current` is its id, if it is known."""
     instead = "install the application with the model, or leave it: --no-application"
-    manifest = deployed_bundle(transport, name, instead, current).manifest
+    manifest = deployed_bundle(board, instead, current).manifest
     spec = manifest.application
     if spec is None:  # the board went back from a damaged release just now
         return None
     entries = tuple(map(manifest.file, spec.files))
-    return Application(spec, entries, _OnBoard(transport.board, spec.files, instead))
+    return Application(spec, entries, _OnBoard(board.name, spec.files, instead))
 
 
 def deployed_bundle(
-    transport: Transport,
-    name: str = "",
+    board: BoardCalls,
     instead: str = "name the model behind the folder",
     current: str | None = None,
 ) -> Bundle:
@@ -141,50 +137,49 @@ def deployed_bundle(
     this host did not sign it, for then it must not sign it with something else either; it says
     what to do `instead`. The board is asked which release that is unless `current` says so."""
     if current is None:
-        found = BoardRuntime(transport, name).call("status", "--quick")["current"]
+        found = board.call("status", "--quick")["current"]
         current = found and found["id"]
     if current is None:
         raise InputError(
-            f"board '{transport.board}': expected a deployed model, found none; deploy one, or "
+            f"board '{board.name}': expected a deployed model, found none; deploy one, or "
             "name one behind the folder"
         )
-    folder = f"{root_of(name)}/releases/{current}".removeprefix("./")
+    folder = f"{board.root}/releases/{current}".removeprefix("./")
     try:
-        data = transport.get(f"{folder}/{MANIFEST}", deadline=QUICK_SECONDS)
-        signature = transport.get(f"{folder}/{SIGNATURE}", deadline=QUICK_SECONDS)
+        data = board.transport.get(f"{folder}/{MANIFEST}", deadline=QUICK_SECONDS)
+        signature = board.transport.get(f"{folder}/{SIGNATURE}", deadline=QUICK_SECONDS)
         manifest = parse_manifest(data)
     except (TransferError, DeviceError) as error:
-        raise _not_ours(transport.board, str(error).partition(";")[0], instead) from None
+        raise _not_ours(board.name, str(error).partition(";")[0], instead) from None
     key = known_key()
     own = key and sign_bundle(Bundle(manifest, {}), key).signature
     # The same key gives the same signature, so this is as good as a check of the one found.
     if own != signature or manifest.to_json() != data or manifest.id != current:
-        raise _not_ours(transport.board, "one of another", instead)
+        raise _not_ours(board.name, "one of another", instead)
     names = [entry.path for entry in manifest.files]
-    return Bundle(manifest, _OnBoard(transport.board, names, instead), signature)
+    return Bundle(manifest, _OnBoard(board.name, names, instead), signature)
 
 
-def start_application(transport: Transport, name: str = "") -> ApplicationState:
+def start_application(board: BoardCalls) -> ApplicationState:
     """Starts the application of what is deployed, and waits for its first sign of life."""
-    runtime = BoardRuntime(transport, name)
     seconds = str(_START_SECONDS)
     deadline = QUICK_SECONDS + _START_SECONDS
-    return _state(runtime.call("app-start", "--seconds", seconds, deadline=deadline))
+    return _state(board.call("app-start", "--seconds", seconds, deadline=deadline))
 
 
-def stop_application(transport: Transport, name: str = "") -> ApplicationState:
+def stop_application(board: BoardCalls) -> ApplicationState:
     """Stops it until it is started again."""
-    return _state(BoardRuntime(transport, name).call("app-stop"))
+    return _state(board.call("app-stop"))
 
 
-def application_status(transport: Transport, name: str = "") -> ApplicationState:
+def application_status(board: BoardCalls) -> ApplicationState:
     """How it is."""
-    return _state(BoardRuntime(transport, name).call("app-status"))
+    return _state(board.call("app-status"))
 
 
-def application_log(transport: Transport, lines: int, name: str = "") -> tuple[str, ...]:
+def application_log(board: BoardCalls, lines: int) -> tuple[str, ...]:
     """The last lines that it printed."""
-    found = BoardRuntime(transport, name).call("app-log", "--lines", str(lines))
+    found = board.call("app-log", "--lines", str(lines))
     return tuple(found["lines"])
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edgekit.host.deploy.release.runtime import BoardRuntime
-from edgekit.host.deploy.transport import Transport
+from edgekit.host.deploy.release.runtime import BoardCalls
 
 _SECONDS = 900.0  # emulators run some ten million instructions a second
 
@@ -24,14 +23,12 @@ class InstructionCount:
     samples: tuple[int, ...]
 
 
-def count_instructions(transport: Transport, *, repeats: int = 5) -> InstructionCount:
+def count_instructions(board: BoardCalls, *, repeats: int = 5) -> InstructionCount:
     """Counts on the board; a virtual board must be up with `BoardOptions(counting=True)`.
 
     IncompatibleError if the board has no instruction counter.
     """
-    found = BoardRuntime(transport).call_release(
-        "count", "--repeats", str(repeats), deadline=_SECONDS
-    )
+    found = board.call_release("count", "--repeats", str(repeats), deadline=_SECONDS)
     return InstructionCount(
         release=found["release"],
         model=found["model"],

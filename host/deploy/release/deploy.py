@@ -15,11 +15,11 @@ from edgekit.host.deploy.release.answers import Document
 from edgekit.host.deploy.release.application import deployed_application, with_application
 from edgekit.host.deploy.release.enroll import enroll_host
 from edgekit.host.deploy.release.probed import probed
-from edgekit.host.deploy.release.runtime import SLOWEST_BYTES_PER_SECOND, BoardRuntime
+from edgekit.host.deploy.release.runtime import SLOWEST_BYTES_PER_SECOND, BoardCalls
 from edgekit.host.deploy.release.session import LivingDeploy, forget, is_dead, owner
 from edgekit.host.deploy.release.types import DeployPlan, OnStep, PlannedFile, Release, Step
 from edgekit.host.deploy.release.watch import Watch
-from edgekit.host.deploy.transport import LinkLostError, Transport
+from edgekit.host.deploy.transport import LinkLostError
 from edgekit.host.errors import (
     BusyError,
     EdgekitError,
@@ -37,7 +37,7 @@ _SOON = 0.05  # for a call whose time is up
 
 
 def deploy(
-    transport: Transport,
+    board: BoardCalls,
     bundle: Bundle,
     *,
     progress: OnStep = lambda _: None,
@@ -45,11 +45,10 @@ def deploy(
     health_seconds: int = HEALTH_SECONDS,
     own: bool = False,
     deadlines: Mapping[str, float] = DEADLINES,
-    name: str = "",
     application: bool = True,
     check: Callable[[Probe], None] = lambda _: None,
 ) -> Release:
-    """Puts `bundle` into service on the board, as the model `name` beside others if it has one.
+    """Puts `bundle` into service on the board, as the model that `board` names.
 
     With `application`, a bundle without one is given that of what is deployed. With `own`, a board
     that trusts no key yet is enrolled with this host's. `deadlines` are the seconds of each state.
@@ -60,7 +59,7 @@ def deploy(
     naming the state if the board stops answering. Whatever is raised, KeyboardInterrupt too: unless
     the new release was committed, the old one runs, and what was sent stays for the next attempt.
     """
-    walk = _Deploy(transport, bundle, progress, allow_downgrade, own, deadlines, name, application)
+    walk = _Deploy(board, bundle, progress, allow_downgrade, own, deadlines, application)
     walk.check = check
     return walk.run(health_seconds)
 
@@ -68,18 +67,16 @@ def deploy(
 class _Deploy:
     def __init__(
         self,
-        transport: Transport,
+        board: BoardCalls,
         bundle: Bundle,
         progress: OnStep,
         allow_downgrade: bool,
         own: bool,
         deadlines: Mapping[str, float],
-        name: str,
         application: bool,
     ) -> None:
-        self._transport = transport
-        self._name, self._keeps_application = name, application
-        self._runtime = BoardRuntime(transport, name)
+        self._board = board
+        self._keeps_application = application
         self._bundle = bundle
         self._progress = progress
         self._options = ["--allow-downgrade"] if allow_downgrade else []
@@ -121,11 +118,11 @@ class _Deploy:
         answer = self._ask_first()
         manifest = self._bundle.manifest
         self.check(probed(answer["probe"]))
-        check_probe(self._transport.board, answer["probe"], manifest)
+        check_probe(self._board.name, answer["probe"], manifest)
         self._enter("plan")
         if answer["plan"] is None:
             if self._own and not (answer["trust"]["keys"] or answer["trust"]["unsigned"]):
-                enroll_host(self._transport)
+                enroll_host(self._board)
             # The manifest last: where it is, its signature is.
             if self._bundle.signature:
                 self._put(SIGNATURE, self._bundle.signature)
@@ -133,7 +130,7 @@ class _Deploy:
             answer = self._ask("--sent")
         if answer["plan"] is None or answer["plan"]["release"] != manifest.id:
             raise TransferError(
-                f"board '{self._transport.board}': expected a plan for release {manifest.id}, "
+                f"board '{self._board.name}': expected a plan for release {manifest.id}, "
                 "found none; deploy again"
             )
         return plan_of(answer, manifest)
@@ -144,7 +141,7 @@ class _Deploy:
             return self._ask()
         answer = self._ask("--unless-application")
         if answer["application"]:
-            if kept := deployed_application(self._transport, self._name):
+            if kept := deployed_application(self._board):
                 self._bundle = with_application(self._bundle, kept)
             answer = self._ask()
         return answer
@@ -155,7 +152,7 @@ class _Deploy:
         dead = ""
         while True:
             try:
-                answer = self._runtime.call(*arguments, deadline=self._left())
+                answer = self._board.call(*arguments, deadline=self._left())
                 if dead:
                     forget(dead)
                 return answer
@@ -182,15 +179,17 @@ class _Deploy:
             self._put(path, self._bundle.files[path], on_bytes)
 
     def _put(self, path: str, data: bytes, on_bytes: Callable[[int], None] | None = None) -> None:
-        folder = f"{self._runtime.root}/incoming/{self._bundle.manifest.id}".removeprefix("./")
-        self._transport.put(data, f"{folder}/{path}", deadline=self._left(), on_bytes=on_bytes)
+        folder = f"{self._board.root}/incoming/{self._bundle.manifest.id}".removeprefix("./")
+        self._board.transport.put(
+            data, f"{folder}/{path}", deadline=self._left(), on_bytes=on_bytes
+        )
 
     def _apply(self, health_seconds: int) -> Document:
         """The board's states in one call; each has its own deadline, watched from here."""
         seconds = {name: self._deadlines[name] for name in states.ON_BOARD}
         seconds["health"] += health_seconds
         ends = time.monotonic() + sum(seconds.values())
-        with Watch(self._transport, seconds) as watch:
+        with Watch(self._board.transport, seconds) as watch:
 
             def on_line(line: str) -> None:
                 if (state := _announced(line)) is not None:
@@ -201,9 +200,7 @@ class _Deploy:
             def call() -> Document:
                 arguments = ["apply", self._bundle.manifest.id, "--seconds", str(health_seconds)]
                 left = max(ends - time.monotonic(), _SOON)
-                return self._runtime.call(
-                    *arguments, *self._options, deadline=left, on_line=on_line
-                )
+                return self._board.call(*arguments, *self._options, deadline=left, on_line=on_line)
 
             watch.enter(states.ON_BOARD[0])
             self._enter(states.ON_BOARD[0])  # once it is asked, the board may do it unheard
@@ -226,7 +223,7 @@ class _Deploy:
                 if failure is None or failure.get("release") != self._bundle.manifest.id:
                     raise
                 error = RolledBackError(
-                    f"board '{self._transport.board}': release {failure['release']} was rolled "
+                    f"board '{self._board.name}': release {failure['release']} was rolled "
                     f"back ({failure.get('reason', 'no reason kept')}); see: edgekit status"
                 )
                 error.log = failure.get("log", "")
@@ -242,15 +239,15 @@ class _Deploy:
         left = ends - time.monotonic()
         if left <= 0:
             raise UnreachableError(
-                f"board '{self._transport.board}': expected the deploy to end, found it still "
+                f"board '{self._board.name}': expected the deploy to end, found it still "
                 "running; see: edgekit status"
             )
-        return self._runtime.call("status", "--quick", deadline=left)
+        return self._board.call("status", "--quick", deadline=left)
 
     def _leave(self, token: str) -> bool:
         """Tells the board that this deploy is over; whether it heard."""
         try:
-            self._runtime.call("leave", "--session", token, deadline=_LEAVE_SECONDS)
+            self._board.call("leave", "--session", token, deadline=_LEAVE_SECONDS)
         except (EdgekitError, OSError):
             return False
         return True

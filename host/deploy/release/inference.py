@@ -14,7 +14,13 @@ from numpy.typing import NDArray
 from edgekit.device.runtime.agent.manifest import RELEASE_ID, is_release_id
 from edgekit.device.runtime.agent.npz import Array
 from edgekit.device.runtime.agent.serve import SCHEMA
-from edgekit.device.runtime.agent.specs import OperatorSpec, TensorSpec, operator_of, tensor_of
+from edgekit.device.runtime.agent.specs import (
+    OperatorSpec,
+    TensorSpec,
+    Wish,
+    operator_of,
+    tensor_of,
+)
 from edgekit.device.runtime.agent.strict import bad, each, keys_of, matching, text, whole
 from edgekit.device.runtime.agent.variants import variant_for
 from edgekit.device.runtime.agent.wire import HEAD_BYTES, MAGIC, Document, pack, receive
@@ -25,13 +31,13 @@ from edgekit.host.compiler.inputs import fitted
 from edgekit.host.deploy.release.answers import ErrorAnswer
 from edgekit.host.deploy.release.runtime import (
     QUICK_SECONDS,
-    BoardRuntime,
+    BoardCalls,
     how_it_ended,
     reported,
     tell_notes,
 )
 from edgekit.host.deploy.release.types import OperatorTime, Timings
-from edgekit.host.deploy.transport import Stream, Transport
+from edgekit.host.deploy.transport import Stream
 from edgekit.host.errors import InputError, TransferError, UnreachableError
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -163,26 +169,23 @@ class Session:
             self.replaced_by = current if current != self.served.release else None
 
 
-def wished(threads: int | None, cluster: str) -> list[str]:
+def wished(wish: Wish) -> list[str]:
     """Options of a release's runtime; none leave threads and cluster to the release."""
-    options = ["--threads", str(threads)] if threads else []
-    return [*options, "--cluster", cluster] if cluster else options
+    options = ["--threads", str(wish.threads)] if wish.threads else []
+    return [*options, "--cluster", wish.cluster] if wish.cluster else options
 
 
-def open_session(
-    transport: Transport, *, threads: int | None = None, cluster: str = "", name: str = ""
-) -> Session:
+def open_session(board: BoardCalls, wish: Wish) -> Session:
     """Starts what is deployed and waits until it is loaded; InputError if nothing is."""
-    runtime = BoardRuntime(transport, name)
-    stream = runtime.talk_to_release("serve-session", *wished(threads, cluster), magic=MAGIC)
-    board = transport.board
+    stream = board.talk_to_release("serve-session", *wished(wish), magic=MAGIC)
+    name = board.name
     try:
-        rest = _exactly(stream, board, HEAD_BYTES - len(MAGIC), QUICK_SECONDS)
-        hello, _ = receive(lambda n: _exactly(stream, board, n, QUICK_SECONDS), 0, MAGIC + rest)
-        return Session(stream, board, _served(hello))
+        rest = _exactly(stream, name, HEAD_BYTES - len(MAGIC), QUICK_SECONDS)
+        hello, _ = receive(lambda n: _exactly(stream, name, n, QUICK_SECONDS), 0, MAGIC + rest)
+        return Session(stream, name, _served(hello))
     except DeviceInputError as error:
         stream.close(deadline=0)
-        raise _nonsense(board, error) from None
+        raise _nonsense(name, error) from None
     except BaseException:
         stream.close(deadline=0)
         raise

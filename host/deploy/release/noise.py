@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from edgekit.host.deploy.release.runtime import BoardRuntime
+from edgekit.host.deploy.release.runtime import BoardCalls
 from edgekit.host.deploy.release.types import Benchmark, Noise
-from edgekit.host.deploy.transport import Transport
 from edgekit.host.errors import IncompatibleError
 
 _MOST_SPREAD = 0.25  # between p10 and p90, of the median
@@ -18,15 +17,15 @@ def why_noisy(timing: Benchmark) -> str | None:
     return reason(timing.noise, timing.threads, timing.after.governor, spread)
 
 
-def check_quiet(transport: Transport, threads: int) -> None:
+def check_quiet(board: BoardCalls, threads: int) -> None:
     """Refuses to measure on a board that is not quiet, before the time is spent.
 
     Raises IncompatibleError with the reason.
     """
-    found = BoardRuntime(transport).call("noise")
+    found = board.call("noise")
     noise = Noise(**{name: found[name] for name in ("cores", "others", "throttled", "load")})
     if why := reason(noise, threads, found["governor"]):
-        refuse_noise(transport.board, why)
+        refuse_noise(board.name, why)
 
 
 def refuse_noise(board: str, why: str) -> None:

@@ -14,11 +14,11 @@ from edgekit.host.deploy.release.deploy import check_probe, plan_of
 from edgekit.host.deploy.release.runtime import (
     QUICK_SECONDS,
     SLOWEST_BYTES_PER_SECOND,
+    BoardCalls,
     document_of,
-    root_of,
 )
 from edgekit.host.deploy.release.types import DeployPlan
-from edgekit.host.deploy.transport import Completed, Transport
+from edgekit.host.deploy.transport import Completed
 from edgekit.host.errors import TransferError
 
 _CHUNK = 1 << 16
@@ -52,32 +52,31 @@ sys.exit(main())
 
 
 def plan_deploy(
-    transport: Transport,
+    board: BoardCalls,
     bundle: Bundle,
     allow_downgrade: bool = False,
-    name: str = "",
     application: bool = True,
 ) -> DeployPlan:
     """What `deploy` would do; raises as deploy does. The bundle need not be signed."""
     options = ["--allow-downgrade"] if allow_downgrade else []
     keeps = application and not bundle.manifest.application
-    answer = _ask(transport, bundle, name, *options, *(["--unless-application"] if keeps else []))
+    answer = _ask(board, bundle, *options, *(["--unless-application"] if keeps else []))
     if keeps and answer["application"]:
-        if kept := deployed_application(transport, name, answer["current"]):
+        if kept := deployed_application(board, answer["current"]):
             bundle = unsigned_with(bundle, kept)
-        answer = _ask(transport, bundle, name, *options)
-    check_probe(transport.board, answer["probe"], bundle.manifest)
+        answer = _ask(board, bundle, *options)
+    check_probe(board.name, answer["probe"], bundle.manifest)
     return plan_of(answer, bundle.manifest)
 
 
-def _ask(transport: Transport, bundle: Bundle, name: str, *options: str) -> Document:
+def _ask(board: BoardCalls, bundle: Bundle, *options: str) -> Document:
     runtime, manifest = runtime_pyz(), bundle.manifest.to_json()
     program = f"exec({CHECK_PYTHON + _FROM_MEMORY!r})"  # one line: consoles know no other
-    own = [transport.python, "-I", "-S", "-c", program, str(len(runtime))]
-    arguments = ["--root", root_of(name), "preview", str(len(manifest)), *options]
+    own = [board.transport.python, "-I", "-S", "-c", program, str(len(runtime))]
+    arguments = ["--root", board.root, "preview", str(len(manifest)), *options]
     data = runtime + manifest
     deadline = QUICK_SECONDS + len(data) / SLOWEST_BYTES_PER_SECOND
-    stream = transport.open([*own, *arguments], deadline=QUICK_SECONDS)
+    stream = board.transport.open([*own, *arguments], deadline=QUICK_SECONDS)
     try:
         stream.send(data, deadline=deadline)
         said = b""
@@ -87,12 +86,12 @@ def _ask(transport: Transport, bundle: Bundle, name: str, *options: str) -> Docu
         stream.close(deadline=0)
         raise
     ended = stream.close(deadline=QUICK_SECONDS)
-    answer = document_of(transport.board, "preview", Completed(ended.exit_code, said, ended.stderr))
+    answer = document_of(board.name, "preview", Completed(ended.exit_code, said, ended.stderr))
     found = answer["plan"]
     waits = found is None and answer["application"] and "--unless-application" in options
     if not waits and (found is None or found["release"] != bundle.manifest.id):
         raise TransferError(
-            f"board '{transport.board}': expected a plan for release {bundle.manifest.id}, "
+            f"board '{board.name}': expected a plan for release {bundle.manifest.id}, "
             "found none; try again"
         )
     return answer

@@ -8,13 +8,12 @@ from typing import Any
 from edgekit.device.runtime.agent.clusters import Cluster
 from edgekit.device.runtime.agent.probe import Probe
 from edgekit.host.deploy.release.answers import Document
-from edgekit.host.deploy.release.runtime import BoardRuntime
-from edgekit.host.deploy.transport import Transport
+from edgekit.host.deploy.release.runtime import BoardCalls
 
 
-def probe(transport: Transport) -> Probe:
+def probe(board: BoardCalls) -> Probe:
     """What the board says it is."""
-    return probed(BoardRuntime(transport).call("probe"))
+    return probed(board.call("probe"))
 
 
 def probed(found: Document) -> Probe:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import logging
 import re
@@ -64,20 +65,23 @@ def check_name(name: str | None) -> None:
         )
 
 
-class BoardRuntime:
-    """This kit's runtime on a board, sent there when it is first needed; `name` says which of the
-    models that are deployed side by side it is about.
+class BoardCalls:
+    """A board's transport and its runtime, which is sent there when it is first needed.
 
-    A release is used through the runtime it brought along, so that kit and board need not have
-    the same version.
+    `model_name` says which of the models that are deployed side by side is meant, "" the one
+    without a name. A release is used through the runtime it brought along, so that host and board
+    need not have the same version. Everybody else uses `edgekit.host.deploy.board.Board`, which is one.
     """
 
-    def __init__(self, transport: Transport, name: str = "") -> None:
-        self._transport = transport
-        self.root = root_of(name)
-        self._pyz = runtime_pyz()
-        self._path = f"runtime/{hashlib.sha256(self._pyz).hexdigest()[:16]}.pyz"
-        self._sum = f"{len(self._pyz)}.{zlib.crc32(self._pyz)}"
+    def __init__(self, transport: Transport, model_name: str = "") -> None:
+        self.transport = transport
+        self.model_name = model_name
+        self.root = root_of(model_name)
+
+    @property
+    def name(self) -> str:
+        """The board's name."""
+        return self.transport.board
 
     def call(
         self, *arguments: str, deadline: float = QUICK_SECONDS, on_line: OnLine | None = None
@@ -88,7 +92,7 @@ class BoardRuntime:
         if _is_broken(done):
             self._send()
             done = self._run(arguments, deadline, on_line)
-        return document_of(self._transport.board, arguments[arguments[0] == "release"], done)
+        return document_of(self.name, arguments[arguments[0] == "release"], done)
 
     def call_release(self, *arguments: str, deadline: float) -> Document:
         """One command of the current release's own runtime, once this kit's found it whole.
@@ -106,9 +110,9 @@ class BoardRuntime:
             stream, done = self._try_to_talk(arguments, magic)
         if done is None:
             return stream
-        document_of(self._transport.board, arguments[0], done)
+        document_of(self.name, arguments[0], done)
         raise EdgekitError(
-            f"board '{self._transport.board}': {arguments[0]}: expected a session, found another "
+            f"board '{self.name}': {arguments[0]}: expected a session, found another "
             "answer; deploy again"
         )
 
@@ -117,7 +121,7 @@ class BoardRuntime:
     ) -> tuple[Stream, Completed | None]:
         """Starts a command of the release; how it ended, if it did not say `magic`."""
         command = self._command(("release", *arguments))
-        stream = self._transport.open(command, deadline=QUICK_SECONDS)
+        stream = self.transport.open(command, deadline=QUICK_SECONDS)
         try:
             said = b""
             while said != magic and said == magic[: len(said)]:
@@ -135,23 +139,32 @@ class BoardRuntime:
         return stream, Completed(ended.exit_code, said, ended.stderr)
 
     def _send(self) -> None:
-        _log.info("board %s: sending this kit's runtime", self._transport.board)
-        seconds = QUICK_SECONDS + len(self._pyz) / SLOWEST_BYTES_PER_SECOND
-        self._transport.put(self._pyz, self._path, deadline=seconds)
+        _log.info("board %s: sending this kit's runtime", self.name)
+        pyz = runtime_pyz()
+        seconds = QUICK_SECONDS + len(pyz) / SLOWEST_BYTES_PER_SECOND
+        self.transport.put(pyz, _place()[0], deadline=seconds)
 
     def _command(self, arguments: tuple[str, ...]) -> list[str]:
         # -I -S: nothing of the board's own Python set-up; it also starts faster.
-        own = ["-I", "-S", "-c", _CHECKED, self._path, self._sum]
-        _log.info("board %s: %s", self._transport.board, " ".join(arguments))
-        return [self._transport.python, *own, "--root", self.root, *arguments]
+        own = ["-I", "-S", "-c", _CHECKED, *_place()]
+        _log.info("board %s: %s", self.name, " ".join(arguments))
+        return [self.transport.python, *own, "--root", self.root, *arguments]
 
     def _run(
         self, arguments: tuple[str, ...], deadline: float, on_line: OnLine | None
     ) -> Completed:
         command = self._command(arguments)
-        done = self._transport.run(command, deadline=deadline, on_line=on_line)
-        _log.debug("board %s: exit code %d", self._transport.board, done.exit_code)
+        done = self.transport.run(command, deadline=deadline, on_line=on_line)
+        _log.debug("board %s: exit code %d", self.name, done.exit_code)
         return done
+
+
+@functools.cache
+def _place() -> tuple[str, str]:
+    """Where the runtime lies on a board, and what its bytes are checked by."""
+    pyz = runtime_pyz()
+    path = f"runtime/{hashlib.sha256(pyz).hexdigest()[:16]}.pyz"
+    return path, f"{len(pyz)}.{zlib.crc32(pyz)}"
 
 
 def document_of(board: str, name: str, done: Completed) -> Document:

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgekit.device.runtime.agent.npz import Array, npz_bytes
-from edgekit.device.runtime.agent.specs import LossSpec, PlacementSpec
+from edgekit.device.runtime.agent.specs import LossSpec, PlacementSpec, Wish
 from edgekit.device.runtime.errors import InputError as DeviceInputError
 from edgekit.host.deploy.release.answers import Document
-from edgekit.host.deploy.release.inference import open_session, wished
+from edgekit.host.deploy.release.inference import wished
 from edgekit.host.deploy.release.probed import known
-from edgekit.host.deploy.release.runtime import QUICK_SECONDS, BoardRuntime
+from edgekit.host.deploy.release.runtime import QUICK_SECONDS, BoardCalls
 from edgekit.host.deploy.release.session import forget, is_dead
 from edgekit.host.deploy.release.types import (
     Benchmark,
@@ -25,9 +25,7 @@ from edgekit.host.deploy.release.types import (
     Noise,
     OperatorTime,
     ReleaseInfo,
-    Timings,
 )
-from edgekit.host.deploy.transport import Transport
 from edgekit.host.errors import BusyError, InputError
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -35,42 +33,24 @@ Arrays = Mapping[str, NDArray[Any]]
 _RUN_SECONDS = 600.0
 
 
-def run(
-    transport: Transport,
-    inputs: Arrays,
-    *,
-    threads: int | None = None,
-    cluster: str = "",
-    name: str = "",
-) -> tuple[dict[str, NDArray[Any]], Timings]:
-    """One inference of what is deployed: outputs by name, and the times.
-
-    Inputs are named and shaped as in the model; InputError says what was expected.
-    """
-    with open_session(transport, threads=threads, cluster=cluster, name=name) as session:
-        return session.run(inputs)
-
-
 def bench(
-    transport: Transport,
-    inputs: Arrays | None = None,
+    board: BoardCalls,
+    inputs: Arrays | None,
+    wish: Wish,
     *,
-    threads: int | None = None,
-    cluster: str = "",
-    count: int = 0,
-    warmup: int = 3,
-    seconds: int = 2,
-    variant: int = 0,
-    name: str = "",
-    hotspots: bool = False,
+    count: int,
+    warmup: int,
+    seconds: int,
+    variant: int,
+    hotspots: bool,
 ) -> Benchmark:
     """Latency of what is deployed over `count` runs (0: as many as fit into `seconds`).
 
-    Without inputs the bundle's golden input is used, of its `variant` where it has several;
-    without `threads` and `cluster` as many threads as the release says, where it says. `hotspots`:
-    its threads are also watched as they work, on the golden input.
+    Without inputs the bundle's golden input is used, of its `variant` where it has several; what
+    `wish` leaves open the release says. `hotspots`: its threads are also watched as they work, on
+    the golden input.
     """
-    options = ["--warmup", str(warmup), "--seconds", str(seconds), *wished(threads, cluster)]
+    options = ["--warmup", str(warmup), "--seconds", str(seconds), *wished(wish)]
     if variant:
         options += ["--variant", str(variant)]
     if count:
@@ -78,31 +58,30 @@ def bench(
     folder = f"io/{secrets.token_hex(8)}"
     try:
         if inputs is not None:
-            transport.put(_to_npz(inputs), f"{folder}/in.npz", deadline=_RUN_SECONDS)
+            board.transport.put(_to_npz(inputs), f"{folder}/in.npz", deadline=_RUN_SECONDS)
             options += ["--input", f"{folder}/in.npz"]
         if hotspots:
             options.append("--hotspots")
-        runtime = BoardRuntime(transport, name)
-        document = runtime.call_release("bench", *options, deadline=_RUN_SECONDS + seconds)
+        document = board.call_release("bench", *options, deadline=_RUN_SECONDS + seconds)
     finally:
         if inputs is not None:
-            transport.remove(folder, deadline=QUICK_SECONDS)
+            board.transport.remove(folder, deadline=QUICK_SECONDS)
     return _benchmark(document)
 
 
-def status(transport: Transport, name: str = "") -> BoardStatus:
+def status(board: BoardCalls) -> BoardStatus:
     """What runs on the board and what ran before, both compared with their SHA-256.
 
     A damaged release is left for the previous one if that is whole.
     """
-    return _status(BoardRuntime(transport, name).call("status", deadline=_RUN_SECONDS))
+    return _status(board.call("status", deadline=_RUN_SECONDS))
 
 
-def verify(transport: Transport, name: str = "") -> BoardStatus:
+def verify(board: BoardCalls) -> BoardStatus:
     """The status, if all is whole. RolledBackError if the board left a damaged release for the
     previous one, TransferError if it could not or that one is damaged, InputError if nothing runs.
     """
-    return _status(BoardRuntime(transport, name).call("verify", deadline=_RUN_SECONDS))
+    return _status(board.call("verify", deadline=_RUN_SECONDS))
 
 
 def _status(found: Document) -> BoardStatus:
@@ -119,32 +98,32 @@ def _status(found: Document) -> BoardStatus:
     )
 
 
-def rollback(transport: Transport, name: str = "") -> BoardStatus:
+def rollback(board: BoardCalls) -> BoardStatus:
     """Puts the previous release back into service; InputError if there is none, TransferError if
     it is damaged, BusyError if a deploy is on its way. A dead one of this host is ended first."""
-    _call_alone(BoardRuntime(transport, name), "rollback")
-    return status(transport, name)
+    _call_alone(board, "rollback")
+    return status(board)
 
 
-def remove(transport: Transport, name: str = "") -> tuple[str, ...]:
+def remove(board: BoardCalls) -> tuple[str, ...]:
     """Takes a model off the board: the ids of its releases, current first. Others keep theirs.
 
     InputError if there is none of that name, BusyError if a process of the board runs it or a
     deploy is on its way. A dead one of this host is ended first.
     """
-    return tuple(_call_alone(BoardRuntime(transport, name), "remove")["releases"])
+    return tuple(_call_alone(board, "remove")["releases"])
 
 
-def _call_alone(runtime: BoardRuntime, command: str) -> Document:
+def _call_alone(board: BoardCalls, command: str) -> Document:
     """A command that changes releases; a deploy of this host that is dead is ended first."""
     try:
-        return runtime.call(command, deadline=_RUN_SECONDS)
+        return board.call(command, deadline=_RUN_SECONDS)
     except BusyError as error:
         if not is_dead(error.holder):
             raise
-        runtime.call("leave", "--session", error.holder)
+        board.call("leave", "--session", error.holder)
         forget(error.holder)
-        return runtime.call(command, deadline=_RUN_SECONDS)
+        return board.call(command, deadline=_RUN_SECONDS)
 
 
 def _to_npz(inputs: Arrays) -> bytes:

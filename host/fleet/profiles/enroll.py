@@ -7,8 +7,7 @@ from pathlib import Path
 from edgekit.device.runtime.agent.batch import bodies
 from edgekit.device.runtime.agent.push import Home, home_bytes
 from edgekit.device.runtime.errors import InputError as DeviceInputError
-from edgekit.host.deploy.release.runtime import BoardRuntime
-from edgekit.host.deploy.transport import Transport
+from edgekit.host.deploy.release import BoardCalls
 from edgekit.host.errors import InputError
 from edgekit.host.fleet.profiles.server import certificate_of, tokens_of
 from edgekit.host.fleet.profiles.store import ProfileStore, Stored
@@ -19,7 +18,7 @@ _STREAM_BYTES = 4 << 20
 
 
 def enroll(
-    transport: Transport,
+    board: BoardCalls,
     store: ProfileStore,
     host: str,
     port: int,
@@ -28,10 +27,10 @@ def enroll(
     """Gives a board a token and the certificate of the store's server at `host`. A token that it
     had before is worth nothing from then on."""
     fingerprint = certificate_of(store)[1]
-    BoardRuntime(transport).call("profile", "--most-bytes", "1", deadline=_SECONDS)  # its folder
-    token = tokens_of(store).issue(transport.board)
-    home = Home(host, port, transport.board, token, fingerprint, bits_per_second)
-    transport.put(home_bytes(home), "spool/home.json", deadline=_SECONDS)
+    board.call("profile", "--most-bytes", "1", deadline=_SECONDS)  # its folder
+    token = tokens_of(store).issue(board.name)
+    home = Home(host, port, board.name, token, fingerprint, bits_per_second)
+    board.transport.put(home_bytes(home), "spool/home.json", deadline=_SECONDS)
     return home
 
 

@@ -6,8 +6,7 @@ import binascii
 import zlib
 from dataclasses import dataclass, replace
 
-from edgekit.host.deploy.release.runtime import BoardRuntime
-from edgekit.host.deploy.transport import Transport
+from edgekit.host.deploy.release import BoardCalls
 from edgekit.host.errors import TransferError
 from edgekit.host.fleet.profiles.store import ProfileStore, Stored
 
@@ -26,25 +25,24 @@ class Pulled:
     on: bool
 
 
-def pull(transport: Transport, store: ProfileStore) -> Pulled:
+def pull(board: BoardCalls, store: ProfileStore) -> Pulled:
     """Fetches all that waits. Whatever fails, a batch is in the store or still on the board."""
-    runtime = BoardRuntime(transport)
     stored, receipt = Stored(), ""
     for _ in range(_MOST_ROUNDS):
         options = ("--acknowledge", receipt) if receipt else ()
-        found = runtime.call("profile", *options, deadline=_SECONDS)
+        found = board.call("profile", *options, deadline=_SECONDS)
         state = Pulled(stored, found["dropped"], found["quarantined"], found["on"])
-        stream = _unpacked(transport.board, found["data"])
+        stream = _unpacked(board.name, found["data"])
         if not stream:
             return state
-        stored += store.add(transport.board, stream)
+        stored += store.add(board.name, stream)
         receipt = f"{found['spool']}/{found['through']}"
     return replace(state, stored=stored)
 
 
-def switch(transport: Transport, on: bool) -> None:
+def switch(board: BoardCalls, on: bool) -> None:
     """Turns sampling on a board on or off, for what is started from now on."""
-    BoardRuntime(transport).call("profile", "--switch", "on" if on else "off", deadline=_SECONDS)
+    board.call("profile", "--switch", "on" if on else "off", deadline=_SECONDS)
 
 
 def _unpacked(board: str, text: str) -> bytes:

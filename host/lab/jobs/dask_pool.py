@@ -41,7 +41,7 @@ class DaskPool:
             import distributed
         except ImportError:
             raise InputError(
-                "--cluster: expected the package distributed, found none; "
+                "--dask: expected the package distributed, found none; "
                 f"install it: {install_command('fleet')}"
             ) from None
         try:
@@ -50,7 +50,7 @@ class DaskPool:
             )
         except (OSError, ValueError, ImportError) as error:
             raise UnreachableError(
-                f"--cluster: expected a Dask scheduler at {address}, found none "
+                f"--dask: expected a Dask scheduler at {address}, found none "
                 f"({type(error).__name__}); start one: dask scheduler"
             ) from None
         self._address = address
@@ -63,7 +63,7 @@ class DaskPool:
         if not self._workers():
             self._client.close()
             raise UnreachableError(
-                f"--cluster: expected workers at {address}, found none; on a host that reaches "
+                f"--dask: expected workers at {address}, found none; on a host that reaches "
                 f"the boards: dask worker {address}"
             )
 
@@ -78,7 +78,7 @@ class DaskPool:
         for name in boards:
             if name not in hosts:
                 raise InputError(
-                    f"--cluster: expected a worker that knows board '{name}', found none of "
+                    f"--dask: expected a worker that knows board '{name}', found none of "
                     f"{len(found)}; add it there: edgekit board add {name}"
                 )
         self._hosts = hosts

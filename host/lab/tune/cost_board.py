@@ -8,7 +8,7 @@ from pathlib import Path
 from edgekit.host.compiler.costs.model import CostModel
 from edgekit.host.compiler.driver import build_graph, prepare
 from edgekit.host.compiler.frontends import model_hash
-from edgekit.host.deploy.api import Device
+from edgekit.host.deploy.board import Board
 from edgekit.host.deploy.bundle import Bundle, build_bundle, sign_bundle
 from edgekit.host.errors import InputError
 from edgekit.host.lab.tune.cost import Sample, samples_of
@@ -17,7 +17,7 @@ from edgekit.kb.targets.board import load_board
 
 
 def measure(
-    device: Device,
+    device: Board,
     models: Sequence[Path],
     rounds: int,
     seconds: int,
@@ -42,7 +42,7 @@ def measure(
                     continue
                 artifact = build_graph(*ready[model], board)
                 bundle = sign_bundle(build_bundle(artifact, board))
-                with device.aside() as place:
+                with device.temporary() as place:
                     place.deploy(bundle)
                     bench = place.bench(threads=place.threads or 1, seconds=seconds)
             except InputError as error:

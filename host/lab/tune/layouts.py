@@ -39,7 +39,7 @@ from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.pipeline import PreparedGraph
 from edgekit.host.compiler.tables.layout_table import CHAIN, Case, LayoutTable, Work
 from edgekit.host.compiler.tables.spmv import spmv_table_of
-from edgekit.host.deploy.api import Device
+from edgekit.host.deploy.board import Board
 from edgekit.host.deploy.bundle import Bundle, build_bundle, sign_bundle
 from edgekit.host.deploy.release import refuse_noise, why_noisy
 from edgekit.host.simulator.model import estimate_model
@@ -93,12 +93,12 @@ class _Operator:
 
 
 def tune_layouts(
-    device: Device, path: Path, seconds: int = 2, allow_noise: bool = True
+    device: Board, path: Path, seconds: int = 2, allow_noise: bool = True
 ) -> LayoutTable:
     """Measures on `device`, and writes the table to `path`, a noisy one only with `allow_noise`."""
     profile = load_board(device.profile)
     bundle, cases = _bundle(profile)
-    with device.aside() as aside:
+    with device.temporary() as aside:
         aside.deploy(bundle)
         timing = aside.bench(threads=aside.threads or 1, seconds=seconds)
     if not (allow_noise or device.emulated) and (why := why_noisy(timing)):

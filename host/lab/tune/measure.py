@@ -11,8 +11,7 @@ from typing import Any
 from edgekit.host.common.decode import NotAnAnswerError, decode, fitting
 from edgekit.host.compiler.toolchain.kernels import build_kernels
 from edgekit.host.deploy.release.answers import CostAnswer, GemmAnswer, GemmCounts, GemmTimes
-from edgekit.host.deploy.release.runtime import BoardRuntime
-from edgekit.host.deploy.transport import Transport
+from edgekit.host.deploy.release.runtime import BoardCalls
 from edgekit.host.errors import IncompatibleError
 from edgekit.host.lab.tune.tuner import Cost, Question, Timed
 from edgekit.kb.targets.board import BoardProfile
@@ -33,9 +32,9 @@ class BoardMeasurer:
     Raises what the transport and the board's runtime raise.
     """
 
-    def __init__(self, transport: Transport, profile: BoardProfile, emulated: bool) -> None:
-        self._transport = transport
-        self._runtime = BoardRuntime(transport)
+    def __init__(self, board: BoardCalls, profile: BoardProfile, emulated: bool) -> None:
+        self._transport = board.transport
+        self._runtime = board
         self._emulated = emulated
         self._library = build_kernels(profile)
         self._path = f"{_FOLDER}/{hashlib.sha256(self._library).hexdigest()[:16]}.so"

@@ -11,7 +11,7 @@ from pathlib import Path
 from edgekit.device.version import VERSION
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.tables.gemm import user_table
-from edgekit.host.deploy.api import Device
+from edgekit.host.deploy.board import Board
 from edgekit.host.deploy.release.session import owner
 from edgekit.host.errors import InputError, UnreachableError
 from edgekit.host.lab.history.store import History
@@ -48,7 +48,7 @@ class ModelJob:
     options: CompileOptions
     threads: int
     seconds: float
-    device: Device | None
+    device: Board | None
     now: Callable[[], str]
     tell: Callable[[str], None]
     check: Callable[[], None] = lambda: None

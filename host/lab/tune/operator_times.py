@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 from edgekit.host.compiler.driver import build_graph, prepare_graph
-from edgekit.host.deploy.api import Device
+from edgekit.host.deploy.board import Board
 from edgekit.host.deploy.bundle import Bundle, build_bundle, sign_bundle
 from edgekit.host.deploy.release import Benchmark
 from edgekit.host.errors import InputError
@@ -33,10 +33,10 @@ class MeasuredTimes:
     worth = WORTH
     least = 5e-7  # half a microsecond is some ticks of an ARM's counter
 
-    def __init__(self, subject: Subject, device: Device) -> None:
+    def __init__(self, subject: Subject, device: Board) -> None:
         self._subject, self._device = subject, device
         self._stack = ExitStack()
-        self._default: Device | None = None
+        self._default: Board | None = None
         self._runs = _TRIAL
 
     def close(self) -> None:
@@ -44,17 +44,17 @@ class MeasuredTimes:
 
     def measure(self, table: KnowledgeBase, default: KnowledgeBase) -> tuple[Times, Times]:
         if self._default is None:
-            self._default = self._stack.enter_context(self._device.aside())
+            self._default = self._stack.enter_context(self._device.temporary())
             self._default.deploy(_bundle(self._subject, default))
             milliseconds = max(self._bench(self._default).median_ms, _TURN_MS / _MOST)
             self._runs = max(int(_TURN_MS / milliseconds), _FEWEST)
-        with self._device.aside() as place:
+        with self._device.temporary() as place:
             place.deploy(_bundle(self._subject, table))
             turns = [(self._bench(place), self._bench(self._default)) for _ in range(_TURNS)]
         ours, usual = zip(*turns, strict=True)
         return _least(ours), _least(usual)
 
-    def _bench(self, place: Device) -> Benchmark:
+    def _bench(self, place: Board) -> Benchmark:
         return place.bench(threads=self._subject.threads, count=self._runs)
 
 

@@ -23,7 +23,7 @@ from edgekit.host.compiler.schedule.memory import buffers_of
 from edgekit.host.compiler.schedule.orders import shuffled
 from edgekit.host.compiler.schedule.schedule import Part, parts_of, schedule
 from edgekit.host.compiler.tables.orders import OrderRow, write_orders
-from edgekit.host.deploy.api import Device
+from edgekit.host.deploy.board import Board
 from edgekit.host.deploy.bundle import Bundle, build_bundle, sign_bundle
 from edgekit.host.lab.history.orders import WORTH, OrderMeasurement, order_rows
 from edgekit.host.lab.history.store import History
@@ -98,14 +98,14 @@ class BoardOrders:
     source, unit, per_us = "tuner", "seconds", 1e-6
 
     def __init__(
-        self, device: Device, threads: int, rounds: int, seconds: int, tell: Callable[[str], None]
+        self, device: Board, threads: int, rounds: int, seconds: int, tell: Callable[[str], None]
     ) -> None:
         self._device, self._threads, self._tell = device, threads, tell
         self._rounds, self._seconds = rounds, seconds
 
     def times(self, bundles: Sequence[Bundle]) -> list[list[Times]]:
         with ExitStack() as stack:
-            places = [stack.enter_context(self._device.aside()) for _ in bundles]
+            places = [stack.enter_context(self._device.temporary()) for _ in bundles]
             for place, bundle in zip(places, bundles, strict=True):
                 place.deploy(bundle)
             found: list[list[Times]] = [[] for _ in bundles]

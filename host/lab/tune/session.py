@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from edgekit.device.version import VERSION
 from edgekit.host.compiler.tables.gemm import kit_table
+from edgekit.host.deploy.release import BoardCalls
 from edgekit.host.deploy.release.session import owner
-from edgekit.host.deploy.transport import Transport
 from edgekit.host.errors import UnreachableError
 from edgekit.host.lab.history.store import History
 from edgekit.host.lab.tune.lock import tuning_alone
@@ -35,7 +35,7 @@ class Job:
 
 
 def tune(
-    job: Job, transport: Transport, emulated: bool, on_progress: Callable[[Progress], None]
+    job: Job, board: BoardCalls, emulated: bool, on_progress: Callable[[Progress], None]
 ) -> Outcome:
     """Tunes a board; everything measured is in the history, however this ends.
 
@@ -46,7 +46,7 @@ def tune(
         base = kit_table(job.profile)
         sequences = base.sequences if base else Sequences()
         began = time.monotonic()
-        measurer = BoardMeasurer(transport, job.profile, emulated)  # which may have to compile
+        measurer = BoardMeasurer(board, job.profile, emulated)  # which may have to compile
         left = max(job.seconds - (time.monotonic() - began), 0.0)
         plan = Plan(
             job.board, job.profile, job.products, left, VERSION, job.given, sequences, job.check

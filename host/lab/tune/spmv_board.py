@@ -18,8 +18,7 @@ from edgekit.device.runtime.arrays.sparse_table import Features
 from edgekit.host.common.decode import NotAnAnswerError, fitting
 from edgekit.host.compiler.toolchain.kernels import build_kernels
 from edgekit.host.deploy.release.answers import FormAnswer, SpmvAnswer, SpmvHotspots
-from edgekit.host.deploy.release.runtime import BoardRuntime
-from edgekit.host.deploy.transport import Transport
+from edgekit.host.deploy.release.runtime import BoardCalls
 from edgekit.kb.targets.board import BoardProfile
 
 _FOLDER = "kernels"
@@ -55,12 +54,12 @@ class BoardResult:
 class SpmvMeasurer:
     """Sends the kernels of `profile`; `emulated`: counts instructions, since times say nothing."""
 
-    def __init__(self, transport: Transport, profile: BoardProfile, emulated: bool) -> None:
-        self._transport, self._emulated = transport, emulated
-        self._runtime = BoardRuntime(transport)
+    def __init__(self, board: BoardCalls, profile: BoardProfile, emulated: bool) -> None:
+        self._transport, self._emulated = board.transport, emulated
+        self._runtime = board
         library = build_kernels(profile)
         self._library = f"{_FOLDER}/{hashlib.sha256(library).hexdigest()[:16]}.so"
-        transport.put(library, self._library, deadline=_SEND_SECONDS)
+        board.transport.put(library, self._library, deadline=_SEND_SECONDS)
         self._matrix = ""
 
     @property

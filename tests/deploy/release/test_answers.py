@@ -109,7 +109,7 @@ def lying(tmp_path_factory: pytest.TempPathFactory, tiny: TinyBundle) -> Iterato
         patch.setenv("EDGEKIT_HOME", str(folder / "home"))
         board = Lying(folder / "board", "b")
         board.heard = {}
-        enroll_unsigned(board)
+        enroll_unsigned(Device(board))
         Device(board).deploy(tiny())
         for ask in QUESTIONS.values():
             ask(board, tiny)
@@ -125,9 +125,9 @@ def _bench(board: Lying) -> None:
 
 
 QUESTIONS: dict[str, Callable[[Lying, TinyBundle], object]] = {
-    "probe": lambda board, _: list(compare(probe(board), load_board("local"), 0.0)),
+    "probe": lambda board, _: list(compare(probe(Device(board)), load_board("local"), 0.0)),
     "status": lambda board, _: Device(board).status(),
-    "enroll": lambda board, _: enroll_unsigned(board),
+    "enroll": lambda board, _: enroll_unsigned(Device(board)),
     "bench": lambda board, _: _bench(board),
     "plan": lambda board, tiny: Device(board).deploy(tiny()),
     "preview": lambda board, tiny: Device(board).plan(tiny()),
@@ -248,7 +248,7 @@ def test_counts_are_checked_as_well(lying: Lying) -> None:
     true = {"release": "0" * 16, "model": "m", "per_inference": 5, "user_only": True}
     lying.lie = lambda command: Completed(0, json.dumps(true).encode(), b"")
     with pytest.raises(TransferError, match="missing required field `samples`"):
-        count_instructions(lying)
+        count_instructions(Device(lying))
 
 
 def test_every_command_of_the_runtime_has_an_answer_that_is_known(

@@ -122,7 +122,7 @@ def test_unhealthy_release_goes_back_by_itself(
     seconds = 1 if defines == "TINY_HANG" else 60
     old = device.deploy(tiny()).release
     with pytest.raises(RolledBackError, match=f"board 'local': .*{reason}.*{old.id} runs again"):
-        deploy(device.transport, tiny(defines), health_seconds=seconds)
+        deploy(device, tiny(defines), health_seconds=seconds)
     status = device.status()
     assert status.current is not None
     assert status.current.id == old.id
@@ -227,7 +227,7 @@ def test_deploys_at_once_leave_one_whole_release(tiny: TinyBundle, board_root: P
 
     def one(bundle: Bundle) -> None:
         try:
-            ends.append(deploy(LocalTransport(board_root), bundle).id)
+            ends.append(deploy(Device(LocalTransport(board_root)), bundle).id)
         except EdgekitError as error:
             ends.append(error)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from edgekit.device.runtime.agent import states
+from edgekit.host.deploy.api import Device
 from edgekit.host.deploy.bundle import Bundle
 from edgekit.host.deploy.release import deploy, probe
 from edgekit.host.deploy.release.runtime import SLOWEST_BYTES_PER_SECOND
@@ -65,10 +66,10 @@ def test_silence_in_each_state(board_root: Path, tiny: TinyBundle, state: str) -
     bundle = tiny()
     deadlines = {row.name: SECONDS if row.name == state else 600.0 for row in states.STATES}
     deadlines["transfer"] -= size_allowance(bundle)
-    probe(LocalTransport(board_root))  # sends the runtime
+    probe(Device(LocalTransport(board_root)))  # sends the runtime
     transport = BlackHole(board_root, state)
     with ends_by_itself(), pytest.raises(UnreachableError, match=f"'{state}'"):
-        deploy(transport, bundle, deadlines=deadlines, health_seconds=1)
+        deploy(Device(transport), bundle, deadlines=deadlines, health_seconds=1)
     assert transport.closed.is_set() == (state in states.ON_BOARD)
 
 
@@ -95,7 +96,7 @@ def test_files_share_the_deadline_of_their_state(board_root: Path, tiny: TinyBun
     deadlines = {row.name: 600.0 for row in states.STATES}
     deadlines["transfer"] = 1.0 - size_allowance(bundle)
     with pytest.raises(UnreachableError, match="in state 'transfer'"):
-        deploy(Slow(board_root), bundle, deadlines=deadlines)
+        deploy(Device(Slow(board_root)), bundle, deadlines=deadlines)
 
 
 def test_stopped_process_on_the_board(board_root: Path, tiny: TinyBundle) -> None:
@@ -114,4 +115,4 @@ def test_stopped_process_on_the_board(board_root: Path, tiny: TinyBundle) -> Non
         ends_by_itself(),
         pytest.raises(UnreachableError, match="expected 'health' to end within 2 s"),
     ):
-        deploy(transport, tiny("TINY_HANG"), deadlines=deadlines, health_seconds=1)
+        deploy(Device(transport), tiny("TINY_HANG"), deadlines=deadlines, health_seconds=1)

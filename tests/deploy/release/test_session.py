@@ -71,7 +71,7 @@ def test_of_twenty_deploys_at_once_one_wins(
                 assert all_refused.wait(30)
 
         try:
-            winners.append(deploy(transport, bundle, progress=on_step).id)
+            winners.append(deploy(Device(transport), bundle, progress=on_step).id)
         except EdgekitError as error:
             refused.append(error)
             if len(refused) == AT_ONCE - 1:
@@ -98,7 +98,7 @@ def test_of_twenty_deploys_at_once_one_wins(
             assert isinstance(error, BusyError)
             assert f"process {os.getpid()} (process " in str(error)
         assert store.links().current == winners[0]
-        assert deploy(transports[0], bundles[0]).id == bundles[0].manifest.id
+        assert deploy(Device(transports[0]), bundles[0]).id == bundles[0].manifest.id
         for transport in transports:
             transport.close()
 
@@ -118,11 +118,12 @@ def test_killed_host_is_taken_over_at_once(
     bundle.write(tmp_path / "tiny.ekb")
     code = (
         "import os, signal, sys; from pathlib import Path\n"
+        "from edgekit.host.deploy.api import Device\n"
         "from edgekit.host.deploy.bundle import Bundle\n"
-        "from edgekit.host.deploy.release import deploy\n"
         "from edgekit.host.deploy.transport import LocalTransport\n"
         "def step(s): s.state == 'transfer' and os.kill(os.getpid(), signal.SIGKILL)\n"
-        "deploy(LocalTransport(Path(sys.argv[1])), Bundle.read(Path(sys.argv[2])), progress=step)"
+        "board = Device(LocalTransport(Path(sys.argv[1])))\n"
+        "board.deploy(Bundle.read(Path(sys.argv[2])), progress=step)"
     )
     command = [sys.executable, "-c", code, str(board_root), str(tmp_path / "tiny.ekb")]
     assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
@@ -161,10 +162,10 @@ class CutOff(LocalTransport):
 def test_lost_link_is_taken_over_at_once(board_root: Path, tiny: TinyBundle) -> None:
     transport = CutOff(board_root)
     with pytest.raises(UnreachableError, match=r"found none \(in state 'transfer' of the deploy"):
-        deploy(transport, tiny())
+        deploy(Device(transport), tiny())
     with pytest.raises(DeviceBusyError):
         Session(Store(board_root), "0" * 16, "another host").enter()
-    assert deploy(transport, tiny()).changed
+    assert deploy(Device(transport), tiny()).changed
 
 
 def test_killed_keeper_leaves_no_lock(board_root: Path) -> None:

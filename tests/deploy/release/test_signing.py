@@ -45,7 +45,7 @@ def test_wrong_key_is_refused_with_both_fingerprints(
     )
     assert caught.value.exit_code == 6
     assert not any((board_root / "releases").iterdir())
-    enroll_board(device.transport, stranger.public)
+    enroll_board(device, stranger.public)
     assert device.deploy(sign_bundle(tiny(), stranger)).release.changed
 
 
@@ -96,17 +96,18 @@ def test_board_without_ssh_keygen(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     device = Device(LocalTransport(board_root))
-    with pytest.raises(TransferError, match=r"expected ssh-keygen on the board .* --unsigned"):
+    asked = r"expected ssh-keygen on the board .* --allow-unsigned"
+    with pytest.raises(TransferError, match=asked):
         device.deploy(tiny())
-    assert enroll_unsigned(device.transport).unsigned
+    assert enroll_unsigned(device).unsigned
     assert device.deploy(replace(tiny(), signature=b"")).release.changed
 
 
 def test_enrolled_key_ends_unsigned_days(
     device: Device, tiny: TinyBundle, trusted: SigningKey
 ) -> None:
-    enroll_unsigned(device.transport)
-    assert not enroll_board(device.transport, trusted.public).unsigned
+    enroll_unsigned(device)
+    assert not enroll_board(device, trusted.public).unsigned
     with pytest.raises(TransferError, match="found none"):
         device.deploy(replace(tiny(), signature=b""))
 

@@ -114,7 +114,7 @@ def test_ordinary_user_is_enough(
         root.chmod(0o755)
         transport = Nobody(root / "board", python=wrapper(root, *drop(), python=any_python()))
         transport.give_away()
-        enroll(transport, trusted.public)
+        enroll(Device(transport), trusted.public)
         exercise(Device(transport), tiny)
         if os.getuid() == 0:
             for name in ("current", "previous", "releases", "trusted_keys"):
@@ -146,7 +146,7 @@ def test_clock_in_1970(
     compile_shared(Path(__file__).parents[2] / "support" / "clock_moved.c", library)
     python = wrapper(tmp_path, "env", f"LD_PRELOAD={library}")
     device = Device(LocalTransport(board_root, python=python))
-    assert probe(device.transport).clock < 365 * 86400 * 5
+    assert probe(device).clock < 365 * 86400 * 5
     exercise(device, tiny)
     stranger = signing_key(tmp_path / "stranger")
     with pytest.raises(TransferError, match="found one by"):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from edgekit.device.runtime.agent.spool import Spool
+from edgekit.host.deploy.api import Device
 from edgekit.host.deploy.transport.serial import SerialTransport
 from edgekit.host.deploy.transport.ssh import SshTransport
 from edgekit.host.errors import UnreachableError
@@ -72,7 +73,7 @@ def test_profiles_come_home_over_a_bad_serial_line(tmp_path: Path) -> None:
         spool, store = fill(tmp_path), ProfileStore(tmp_path / "store")
         transport = SerialTransport(console.target())
         console.faults = Faults(noise=1 / 3000, drop=1 / 15_000, flip=1 / 15_000)
-        assert pull(transport, store).stored.new == BATCHES
+        assert pull(Device(transport), store).stored.new == BATCHES
         assert console.damages > 3
         transport.close()
     check_all_is_home(store, spool)

@@ -35,7 +35,7 @@ def board(
 ) -> Iterator[Device]:
     monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path / "home"))
     device = Device(SerialTransport(console.target()))
-    enroll(device.transport, trusted.public)
+    enroll(device, trusted.public)
     yield device
     device.transport.close()
 

@@ -34,7 +34,7 @@ OTHER = 'TINY_NAME="other"'
 @pytest.fixture
 def board(server: Sshd, connect: Connect, trusted: SigningKey, home: None) -> Device:
     device = Device(connect())
-    enroll(device.transport, trusted.public)
+    enroll(device, trusted.public)
     return device
 
 
@@ -74,7 +74,7 @@ def test_unhealthy_release_goes_back_by_itself(
     seconds = 1 if defines == "TINY_HANG" else 60
     old = board.deploy(tiny()).release
     with pytest.raises(RolledBackError, match=f"board 'b': .*{old.id} runs again"):
-        deploy(board.transport, tiny(defines), health_seconds=seconds)
+        deploy(board, tiny(defines), health_seconds=seconds)
     np.testing.assert_array_equal(board.run({"x": X})[0]["y"], 2 * X + 1)
 
 

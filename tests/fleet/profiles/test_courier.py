@@ -18,6 +18,7 @@ from edgekit.device.runtime.agent.spool import Spool
 from edgekit.device.runtime.agent.store import Store
 from edgekit.device.runtime.agent.supervisor import Pace, Supervisor
 from edgekit.device.runtime.agent.uploader import Courier
+from edgekit.host.deploy.api import Device
 from edgekit.host.deploy.bundle import runtime_pyz
 from edgekit.host.deploy.release import enroll_host
 from edgekit.host.deploy.transport import LocalTransport
@@ -69,7 +70,7 @@ def beside(tmp_path: Path) -> Iterator[Beside]:
 
 def enrolled(server: ProfileServer, beside: Beside) -> None:
     transport = LocalTransport(beside.spool.folder.parent, "board")
-    enroll(transport, server.store, "127.0.0.1", server.server_port)
+    enroll(Device(transport), server.store, "127.0.0.1", server.server_port)
 
 
 def test_what_waits_is_sent_once_the_board_is_enrolled(
@@ -123,12 +124,12 @@ def test_the_supervisor_of_an_application_sends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(signal, "signal", lambda *_: None)  # pytest's own handlers stay
-    enroll_host(device.transport)
+    enroll_host(device)
     (tmp_path / "idle").mkdir()
     (tmp_path / "idle" / "app.toml").write_text("")
     (tmp_path / "idle" / "main.py").write_text("import signal\nsignal.pause()\n")
     device.install(tmp_path / "idle", tiny())
-    enroll(device.transport, server.store, "127.0.0.1", server.server_port)
+    enroll(device, server.store, "127.0.0.1", server.server_port)
     folder, spool = AppFolder(Store(board_root)), Spool(board_root / "spool")
     folder.create()
     folder.runtime.write_bytes(runtime_pyz())

@@ -59,10 +59,10 @@ def test_a_session_is_sampled_and_its_profile_comes_home_once(
     device: Device, tiny: TinyBundle, store: ProfileStore, tmp_path: Path
 ) -> None:
     release = device.deploy(tiny()).release.id
-    assert pull(device.transport, store).stored.new == 0
+    assert pull(device, store).stored.new == 0
     infer(device, 30)
-    assert pull(device.transport, store).stored.new == 1
-    assert pull(device.transport, store).stored == pull(device.transport, store).stored
+    assert pull(device, store).stored.new == 1
+    assert pull(device, store).stored == pull(device, store).stored
     rows = query(store, "SELECT release, name, op, samples > 0 FROM operators ORDER BY position", 9)
     assert rows.rows == ((release, "twice", "Mul", True), (release, "plus", "Add", True))
     assert count(store, "sum(inferences) FROM batches") == 30
@@ -81,13 +81,13 @@ def test_sampling_is_off_with_one_line(
     device: Device, tiny: TinyBundle, store: ProfileStore
 ) -> None:
     device.deploy(tiny())
-    switch(device.transport, on=False)
+    switch(device, on=False)
     infer(device, 5)
-    found = pull(device.transport, store)
+    found = pull(device, store)
     assert (found.on, found.stored.new) == (False, 0)
-    switch(device.transport, on=True)
+    switch(device, on=True)
     infer(device, 5)
-    assert pull(device.transport, store).stored.new == 1
+    assert pull(device, store).stored.new == 1
 
 
 def test_models_side_by_side_share_a_spool_and_those_aside_leave_none(
@@ -98,10 +98,10 @@ def test_models_side_by_side_share_a_spool_and_those_aside_leave_none(
     named.deploy(tiny('TINY_NAME="second"'))
     infer(device, 5)
     infer(named, 5)
-    with device.aside() as aside:
+    with device.temporary() as aside:
         aside.deploy(tiny())
         infer(aside, 5)
-    pull(device.transport, store)
+    pull(device, store)
     assert query(store, "SELECT model FROM batches ORDER BY model", 9).rows == (
         ("second",),
         ("tiny",),
@@ -120,7 +120,7 @@ def test_nothing_is_lost_or_doubled_where_answers_are_lost(
             expected += 1
         for _ in range(20):
             try:
-                pull(transport, store)
+                pull(Device(transport), store)
                 break
             except UnreachableError:
                 continue
@@ -138,8 +138,8 @@ def test_a_store_that_fails_leaves_all_on_the_board(
     with monkeypatch.context() as patch:
         patch.setattr("edgekit.host.fleet.profiles.store.write_part", full_disk)
         with pytest.raises(OSError, match="No space"):
-            pull(transport, store)
-    assert pull(transport, store).stored.new == 1
+            pull(Device(transport), store)
+    assert pull(Device(transport), store).stored.new == 1
 
 
 def full_disk(*_: object) -> None:
@@ -157,4 +157,4 @@ def test_a_board_that_sends_nonsense_is_named(tmp_path: Path, store: ProfileStor
         python.chmod(0o755)
         transport = LocalTransport(tmp_path / "board", python=str(python))
         with pytest.raises(TransferError, match="board 'local'"):
-            pull(transport, store)
+            pull(Device(transport), store)

@@ -19,8 +19,8 @@ from edgekit.device.runtime.agent.push import Bandwidth, Home, LaterError, push,
 from edgekit.device.runtime.agent.retry import waits
 from edgekit.device.runtime.agent.spool import Spool
 from edgekit.device.runtime.errors import InputError
+from edgekit.host.deploy.api import Device
 from edgekit.host.deploy.release import probe
-from edgekit.host.deploy.release.runtime import BoardRuntime
 from edgekit.host.deploy.transport import LocalTransport
 from edgekit.host.errors import InputError as HostInputError
 from edgekit.host.fleet.profiles import ProfileServer, ProfileStore, enroll, query, revoke, upload
@@ -38,7 +38,7 @@ FAST = 1 << 30
 def enrolled(server: ProfileServer, root: Path, board: str = "x") -> tuple[Spool, Home]:
     """A board with three batches, and where they go."""
     transport = LocalTransport(root / board, board)
-    home = enroll(transport, server.store, "127.0.0.1", server.server_port)
+    home = enroll(Device(transport), server.store, "127.0.0.1", server.server_port)
     spool = Spool(root / board / "spool")
     assert read_home(spool.folder / "home.json") == home
     return fill(spool), home
@@ -86,8 +86,8 @@ def test_a_board_sends_by_its_own_program_wherever_its_clock_stands(
     python.write_text(f'#!/bin/sh\nLD_PRELOAD={library} exec {sys.executable} "$@"\n')
     python.chmod(0o755)
     board = LocalTransport(tmp_path / "x", "x", str(python))
-    assert start <= probe(board).clock < start + 365 * 86400 * 5
-    assert BoardRuntime(board).call("push-profiles")["bytes"] > 1000
+    assert start <= probe(Device(board)).clock < start + 365 * 86400 * 5
+    assert Device(board).call("push-profiles")["bytes"] > 1000
     assert stored(server.store) == [("x", 3, 3)]
 
 
@@ -110,7 +110,7 @@ def test_a_token_that_is_wrong_revoked_or_of_another_board_is_refused(
     with pytest.raises(HostInputError, match="found 'x'; there are: y"):
         revoke(server.store, "x")
     assert stored(server.store) == []
-    again = enroll(LocalTransport(tmp_path / "x", "x"), server.store, home.host, home.port)
+    again = enroll(Device(LocalTransport(tmp_path / "x", "x")), server.store, home.host, home.port)
     push(spool, again, Bandwidth(FAST))
     assert stored(server.store) == [("x", 3, 3)]
 
@@ -122,7 +122,7 @@ def test_a_board_says_in_one_line_that_it_may_not_send(
     waiting = spool.fetch(1 << 20).data
     revoke(server.store, "x")
     with pytest.raises(HostInputError) as error:
-        BoardRuntime(LocalTransport(tmp_path / "x", "x")).call("push-profiles")
+        Device(LocalTransport(tmp_path / "x", "x")).call("push-profiles")
     assert "401 an unknown or revoked token" in str(error.value)
     assert "on the host: edgekit profile server enroll x" in str(error.value)
     assert "\n" not in str(error.value)

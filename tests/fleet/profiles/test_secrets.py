@@ -18,7 +18,6 @@ import pytest
 from edgekit.host.deploy.api import Device
 from edgekit.host.deploy.bundle import Bundle, SigningKey
 from edgekit.host.deploy.release import enroll
-from edgekit.host.deploy.release.runtime import BoardRuntime
 from edgekit.host.deploy.transport import Completed, LocalTransport, OnLine
 from edgekit.host.fleet.profiles import ProfileServer, ProfileStore, pull, query
 from edgekit.host.fleet.profiles import enroll as enroll_board
@@ -86,7 +85,7 @@ def board(
     python.write_text(f'#!/bin/sh\nTOKEN={SECRET} {SECRET}=1 exec {sys.executable} "$@"\n')
     python.chmod(0o755)
     found = Device(Overheard(tmp_path / SECRET / "board", python))
-    enroll(found.transport, trusted.public)
+    enroll(found, trusted.public)
     found.deploy(tiny())
     return found
 
@@ -113,7 +112,7 @@ def test_a_pull_takes_no_secret_along(board: Device, tmp_path: Path) -> None:
     assert isinstance(board.transport, Overheard)
     board.transport.heard.clear()
     store = ProfileStore(tmp_path / "store")
-    assert pull(board.transport, store).stored.new == 1
+    assert pull(board, store).stored.new == 1
     told = b"\n".join(board.transport.heard)
     answer, _ = (json.loads(line) for line in told.splitlines() if line.startswith(b"{"))
     unpacked = zlib.decompress(base64.b64decode(answer["data"]))
@@ -125,8 +124,8 @@ def test_a_pull_takes_no_secret_along(board: Device, tmp_path: Path) -> None:
 def test_a_push_takes_no_secret_along(board: Device, server: OpenServer, tmp_path: Path) -> None:
     leaks = [*infer(board), SECRET.encode(), str(tmp_path).encode()]
     with running_proxy("127.0.0.1", server.server_port) as proxy:
-        enroll_board(board.transport, server.store, "127.0.0.1", proxy.port)
-        BoardRuntime(board.transport).call("push-profiles")
+        enroll_board(board, server.store, "127.0.0.1", proxy.port)
+        board.call("push-profiles")
     head, _, body = bytes(server.heard).partition(b"\r\n\r\n")
     assert query(server.store, "SELECT count(*) FROM batches", 1).rows == ((1,),)
     assert head.startswith(b"POST /v1/boards/local/profiles HTTP/1.1")
