@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from edgekit.host.common.files import locked, write_whole
+from edgekit.host.debian.architecture import Architecture
 from edgekit.host.errors import InputError
 from edgekit.host.simulator.root import make_root, roots_cache
-from edgekit.host.virtual.machines import Architecture
 
 Tell = Callable[[str], None]
 

@@ -24,12 +24,11 @@ from pathlib import Path
 
 from edgekit.host.common.files import locked
 from edgekit.host.common.paths import cache_folder
+from edgekit.host.debian.architecture import ARM64, ARMHF, RISCV64, Architecture
+from edgekit.host.debian.packages import PackageStore, boards_cache
+from edgekit.host.debian.tools import find_tools
+from edgekit.host.debian.unpack import unpack
 from edgekit.host.errors import InputError, UnreachableError
-from edgekit.host.virtual.image import boards_cache
-from edgekit.host.virtual.machines import ARM64, ARMHF, RISCV64, Architecture
-from edgekit.host.virtual.packages import PackageStore
-from edgekit.host.virtual.rootfs import unpack
-from edgekit.host.virtual.tools import find_tools
 
 Tell = Callable[[str], None]
 

@@ -10,17 +10,22 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgekit.host import debian
 from edgekit.host.common.files import locked
-from edgekit.host.common.paths import cache_folder
+from edgekit.host.debian.architecture import Architecture
+from edgekit.host.debian.packages import PackageStore, boards_cache
+from edgekit.host.debian.tools import BoardToolError, find_tools, run_tool
+from edgekit.host.debian.unpack import unpack
 from edgekit.host.virtual import rootfs
 from edgekit.host.virtual.initrd import initrd
-from edgekit.host.virtual.machines import Architecture
-from edgekit.host.virtual.packages import PackageStore
 from edgekit.host.virtual.qemu import Drive, Machine, prepare_image
-from edgekit.host.virtual.tools import BoardToolError, find_tools, run_tool
 from edgekit.host.virtual.types import OnStep
 
-_RECIPE = ("guest", "image.py", "initrd.py", "machines.py", "packages.py", "rootfs.py")
+_DEBIAN = Path(debian.__path__[0])
+_RECIPE = (
+    *(Path(__file__).parent / name for name in ("guest", "image.py", "initrd.py", "rootfs.py")),
+    *(_DEBIAN / name for name in ("architecture.py", "packages.py", "unpack.py")),
+)
 _BUILDERS = ("apt-get", "debugfs", "dpkg-deb", "mke2fs", "ssh-keygen", "tar")
 _KEYGEN_SECONDS = 30
 _KEPT_SECONDS = 30 * 86400.0
@@ -64,11 +69,6 @@ class Image:
         return " ".join(words[:2])
 
 
-def boards_cache() -> Path:
-    """The folder of images and downloaded packages."""
-    return cache_folder() / "boards"
-
-
 def ensure_image(architecture: Architecture, mirror: str | None, on_step: OnStep) -> Image:
     """The image of an architecture, built if this recipe's is not in the cache.
 
@@ -98,9 +98,7 @@ def ensure_image(architecture: Architecture, mirror: str | None, on_step: OnStep
 def recipe_hash() -> str:
     """16 hex digits of all that decides an image's content, but for the versions of packages."""
     digest = hashlib.sha256()
-    here = Path(__file__).parent
-    for name in _RECIPE:
-        path = here / name
+    for path in _RECIPE:
         for file in sorted(path.iterdir()) if path.is_dir() else [path]:
             digest.update(f"{file.name}\0{file.stat().st_size}\0".encode())
             digest.update(file.read_bytes())
@@ -151,7 +149,7 @@ def _build(image: Image, packages: Path, mirror: str | None, on_step: OnStep) ->
 def _make_kernel(image: Image, package: Path, busybox: bytes) -> None:
     tree = image.folder / "kernel-tree"
     tree.mkdir()
-    rootfs.unpack(package, tree)
+    unpack(package, tree)
     kernels = sorted(tree.glob("boot/vmlinu[xz]-*"))
     modules = sorted(tree.glob("lib/modules/*")) or sorted(tree.glob("usr/lib/modules/*"))
     if not kernels or not modules:

@@ -1,31 +1,12 @@
-"""The virtual boards there are, and the three architectures they are made of."""
+"""The virtual boards there are."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from edgekit.host.debian.architecture import ARM64, ARMHF, RISCV64, Architecture
 from edgekit.host.errors import InputError
 from edgekit.kb.targets.board import nearest
-
-
-@dataclass(frozen=True)
-class Architecture:
-    """A Debian architecture on QEMU's `virt` machine.
-
-    `kernel_package` is the meta package that names the newest kernel; `console` is the guest's
-    serial device.
-    """
-
-    name: str
-    suite: str
-    kernel_package: str
-    library_folder: str
-    qemu: str
-    console: str
-
-    @property
-    def label(self) -> str:
-        return f"{self.name}-{self.suite}"
 
 
 @dataclass(frozen=True)
@@ -37,31 +18,6 @@ class VirtualBoard:
     architecture: Architecture
     cpu: str
 
-
-ARM64 = Architecture(
-    "arm64",
-    "bookworm",
-    "linux-image-cloud-arm64",
-    "aarch64-linux-gnu",
-    "qemu-system-aarch64",
-    "ttyAMA0",
-)
-ARMHF = Architecture(
-    "armhf",
-    "bookworm",
-    "linux-image-armmp",
-    "arm-linux-gnueabihf",
-    "qemu-system-arm",
-    "ttyAMA0",
-)
-RISCV64 = Architecture(
-    "riscv64",
-    "trixie",
-    "linux-image-riscv64",
-    "riscv64-linux-gnu",
-    "qemu-system-riscv64",
-    "ttyS0",
-)
 
 # Without sstc the timer is a device, which a restored machine can be woken by (saved.py).
 _BOARDS = {

@@ -8,8 +8,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgekit.host.virtual.machines import Architecture
-from edgekit.host.virtual.tools import BoardToolError, find_tools
+from edgekit.host.debian.architecture import Architecture
+from edgekit.host.debian.tools import BoardToolError, find_tools
 
 _PREPARE_SECONDS = 300
 _PREPARED = b"edgekit: prepared"

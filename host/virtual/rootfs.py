@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
-from edgekit.host.virtual.machines import Architecture
-from edgekit.host.virtual.packages import PackageFiles
-from edgekit.host.virtual.tools import BoardToolError, find_tools, run_tool
+from edgekit.host.debian.architecture import Architecture
+from edgekit.host.debian.packages import PackageFiles
+from edgekit.host.debian.tools import find_tools, run_tool
+from edgekit.host.debian.unpack import unpack
 
 USER = "edge"
 PASSWORD = "edge"  # of the console, which only this machine reaches; SSH takes keys only
@@ -33,36 +33,6 @@ _APPLETS = (
     "vi",
     "which",
 )
-_LEFT_OUT = (
-    "./usr/include*",
-    "./usr/lib/*/gconv*",
-    "./usr/share/bash-completion*",
-    "./usr/share/doc*",
-    "./usr/share/info*",
-    "./usr/share/lintian*",
-    "./usr/share/locale*",
-    "./usr/share/man*",
-    "./usr/share/zoneinfo*",
-    "*.a",
-    "*/numpy/*/tests",
-    "*/numpy/f2py*",
-)
-
-
-def unpack(package: Path, target: Path) -> None:
-    """Extracts the files of a package, less documentation, into a tree."""
-    tools = find_tools(["dpkg-deb", "tar"])
-    command = [tools["tar"], "-x", "-C", str(target), "--keep-directory-symlink"]
-    command += ["--no-same-owner", "--same-permissions", *(f"--exclude={p}" for p in _LEFT_OUT)]
-    listing = [tools["dpkg-deb"], "--fsys-tarfile", str(package)]
-    with subprocess.Popen(listing, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as source:
-        done = subprocess.run(
-            command, stdin=source.stdout, capture_output=True, text=True, check=False
-        )
-    if source.returncode or done.returncode:
-        raise BoardToolError(
-            f"{package.name}: expected to unpack it, found: {done.stderr.strip()[-200:]}; try again"
-        )
 
 
 def make_tree(root: Path, architecture: Architecture, files: PackageFiles) -> None:

@@ -6,10 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from edgekit.host.common.files import locked
+from edgekit.host.debian.packages import boards_cache
 from edgekit.host.errors import InputError, UnreachableError
 from edgekit.host.virtual import process, records
 from edgekit.host.virtual.control import run_as_root
-from edgekit.host.virtual.image import boards_cache, ensure_image, recipe_hash
+from edgekit.host.virtual.image import ensure_image, recipe_hash
 from edgekit.host.virtual.machines import virtual_board, virtual_board_names
 from edgekit.host.virtual.qemu import find_qemu
 from edgekit.host.virtual.qmp import Qmp, QmpError

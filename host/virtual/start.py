@@ -8,10 +8,12 @@ import tempfile
 import time
 from pathlib import Path
 
+from edgekit.host.debian.architecture import RISCV64
+from edgekit.host.debian.tools import BoardToolError, find_tools, run_tool
 from edgekit.host.virtual import process, records, rootfs
 from edgekit.host.virtual.control import run_as_root
 from edgekit.host.virtual.image import Image
-from edgekit.host.virtual.machines import RISCV64, VirtualBoard
+from edgekit.host.virtual.machines import VirtualBoard
 from edgekit.host.virtual.qemu import (
     Drive,
     Machine,
@@ -22,7 +24,6 @@ from edgekit.host.virtual.qemu import (
 )
 from edgekit.host.virtual.qmp import Qmp, QmpError
 from edgekit.host.virtual.saved import load_state, save_state, state_path, wake_timers
-from edgekit.host.virtual.tools import BoardToolError, find_tools, run_tool
 from edgekit.host.virtual.types import BoardOptions, OnStep, RunningBoard
 
 _BOOT_SECONDS = 240

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from edgekit.host.common.paths import cache_folder
+from edgekit.host.debian.architecture import ARM64
 from edgekit.host.virtual.image import recipe_hash
-from edgekit.host.virtual.machines import ARM64
 
 pytestmark = [pytest.mark.boards, pytest.mark.long]
 
 _PROGRAM = """
 from edgekit.host.virtual.image import ensure_image
-from edgekit.host.virtual.machines import ARM64
+from edgekit.host.debian.architecture import ARM64
 print(ensure_image(ARM64, None, lambda step: print(step, flush=True)).folder.name, flush=True)
 """
 

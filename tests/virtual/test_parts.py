@@ -13,16 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.host.errors import InputError, UnreachableError
-from edgekit.host.virtual import BoardOptions, find_running, process, up, virtual_board_names
-from edgekit.host.virtual.initrd import Entry, cpio, initrd
-from edgekit.host.virtual.machines import ARM64, RISCV64, virtual_board
-from edgekit.host.virtual.packages import (
+from edgekit.host.debian.architecture import ARM64, RISCV64
+from edgekit.host.debian.packages import (
     PackageStore,
     apt_configuration,
     resolved,
     source_line,
 )
+from edgekit.host.debian.tools import find_tools
+from edgekit.host.errors import InputError, UnreachableError
+from edgekit.host.virtual import BoardOptions, find_running, process, up, virtual_board_names
+from edgekit.host.virtual.initrd import Entry, cpio, initrd
+from edgekit.host.virtual.machines import virtual_board
 from edgekit.host.virtual.qemu import Drive, Machine, connection_arguments, machine_arguments
 from edgekit.host.virtual.records import (
     Record,
@@ -31,7 +33,6 @@ from edgekit.host.virtual.records import (
     record_path,
     write_record,
 )
-from edgekit.host.virtual.tools import find_tools
 from edgekit.host.virtual.types import RunningBoard
 from edgekit.kb.targets.board import load_board
 

@@ -113,6 +113,7 @@ def test_ordinary_user_is_enough(
         root.mkdir()
         root.chmod(0o755)
         transport = Nobody(root / "board", python=wrapper(root, *drop(), python=any_python()))
+        (root / "board").mkdir()
         transport.give_away()
         enroll(Device(transport), trusted.public)
         exercise(Device(transport), tiny)

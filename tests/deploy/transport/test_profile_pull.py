@@ -41,9 +41,9 @@ def test_profiles_come_home_over_ssh(
     server: Sshd, connect: Callable[..., SshTransport], tmp_path: Path
 ) -> None:
     spool, store = fill(server.home), ProfileStore(tmp_path / "store")
-    assert pull(connect(), store).stored.new == BATCHES
+    assert pull(Device(connect()), store).stored.new == BATCHES
     check_all_is_home(store, spool)
-    assert pull(connect(), store).stored.new == 0
+    assert pull(Device(connect()), store).stored.new == 0
 
 
 @pytest.mark.sshd
@@ -54,17 +54,17 @@ def test_a_cut_connection_loses_and_doubles_nothing(
     store = ProfileStore(tmp_path / "store")
     with running_proxy(server.host, server.port) as proxy:
         spool = fill(server.home)
-        pull(connect(port=proxy.port), store)
+        pull(Device(connect(port=proxy.port)), store)
         total, cut = proxy.down, 0
         for i, tenth in enumerate((4, 6, 7, 8, 9), 1):
             fill(server.home, i * BATCHES)
             proxy.faults.append(Fault(total * tenth // 10, "down"))
             try:
-                pull(connect(port=proxy.port), store)
+                pull(Device(connect(port=proxy.port)), store)
             except UnreachableError:
                 cut += 1
     assert cut > 1
-    pull(connect(), store)
+    pull(Device(connect()), store)
     check_all_is_home(store, spool, 6 * BATCHES)
 
 

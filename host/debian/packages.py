@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgekit.host.common.paths import cache_folder
+from edgekit.host.debian.architecture import Architecture
+from edgekit.host.debian.tools import BoardToolError, find_tools, run_tool
 from edgekit.host.errors import InputError, UnreachableError
-from edgekit.host.virtual.machines import Architecture
-from edgekit.host.virtual.tools import BoardToolError, find_tools, run_tool
 
 _DOWNLOAD_SECONDS = 900
 _QUERY_SECONDS = 120
@@ -52,6 +53,11 @@ _UNUSED = re.compile(
     r"python3-numpy-dev|python3-pkg-resources|readline-common|runit-helper|sensible-utils|"
     r"sysvinit-utils|tzdata|ucf|usrmerge"
 )
+
+
+def boards_cache() -> Path:
+    """The folder of images and downloaded packages."""
+    return cache_folder() / "boards"
 
 
 @dataclass(frozen=True)

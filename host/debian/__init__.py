@@ -1,0 +1,1 @@
+"""Packages of Debian for other architectures: resolved, fetched and unpacked, never installed."""
