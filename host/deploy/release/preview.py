@@ -6,6 +6,8 @@ to has no runtime yet, and gets none for a question.
 
 from __future__ import annotations
 
+import zlib
+
 from edgekit.host.deploy.bundle import Bundle
 from edgekit.host.deploy.bundle.pyz import CHECK_PYTHON, runtime_pyz
 from edgekit.host.deploy.release.answers import Document
@@ -22,12 +24,13 @@ from edgekit.host.deploy.transport import Completed
 from edgekit.host.errors import TransferError
 
 _CHUNK = 1 << 16
-# Reads a .pyz of so many bytes and imports its modules from memory; what follows on standard input
-# is for the command.
+# Reads a .pyz, packed in so many bytes, and imports its modules from memory; what follows on
+# standard input is for the command.
 _FROM_MEMORY = """
-import io, zipfile
+import io, zipfile, zlib
 from importlib.machinery import ModuleSpec
-archive = zipfile.ZipFile(io.BytesIO(sys.stdin.buffer.read(int(sys.argv.pop(1)))))
+packed = sys.stdin.buffer.read(int(sys.argv.pop(1)))
+archive = zipfile.ZipFile(io.BytesIO(zlib.decompress(packed)))
 names = frozenset(archive.namelist())
 
 class Memory:
@@ -70,7 +73,7 @@ def plan_deploy(
 
 
 def _ask(board: BoardCalls, bundle: Bundle, *options: str) -> Document:
-    runtime, manifest = runtime_pyz(), bundle.manifest.to_json()
+    runtime, manifest = zlib.compress(runtime_pyz(), 9), bundle.manifest.to_json()
     program = f"exec({CHECK_PYTHON + _FROM_MEMORY!r})"  # one line: consoles know no other
     own = [board.transport.python, "-I", "-S", "-c", program, str(len(runtime))]
     arguments = ["--root", board.root, "preview", str(len(manifest)), *options]

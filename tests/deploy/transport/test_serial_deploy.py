@@ -56,6 +56,12 @@ def test_deploy_run_and_go_back(board: Device, console: TtyBoard, tiny: TinyBund
     assert status.id == first.id
 
 
+def test_a_plan_comes_over_the_console(board: Device, tiny: TinyBundle) -> None:
+    assert "model.so" in board.plan(tiny()).send
+    board.deploy(tiny())
+    assert board.plan(tiny()).unchanged
+
+
 def test_a_session_has_the_console_for_itself(board: Device, tiny: TinyBundle) -> None:
     board.deploy(tiny("TINY_STATE"))
     with board.open() as session:

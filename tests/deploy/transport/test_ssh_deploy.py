@@ -53,6 +53,16 @@ def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path_factory.mktemp("home")))
 
 
+def test_a_plan_leaves_the_board_as_it_is(board: Device, server: Sshd, tiny: TinyBundle) -> None:
+    first = tiny()
+    board.deploy(first)
+    before = sorted(server.home.rglob("*"))
+    assert board.plan(first).unchanged
+    plan = board.plan(tiny(OTHER))
+    assert (plan.send, plan.replaces) == (("model.so",), first.manifest.id)
+    assert sorted(server.home.rglob("*")) == before
+
+
 def test_deploy_run_and_go_back(board: Device, tiny: TinyBundle) -> None:
     deployed = board.deploy(tiny())
     outputs, timings = deployed.run({"x": X})
