@@ -131,7 +131,7 @@ def _tune(model: Path, run: Run, budget: str, log: Path) -> None:
     flags += [f"--board={run.board}", f"--threads={run.threads}", f"--precision={run.precision}"]
     began = time.monotonic()
     done = subprocess.run(
-        [*_CLI, "tune", "model", str(model), *flags, f"--budget={budget}", "--json"],
+        [*_CLI, "lab", "tune", "model", str(model), *flags, f"--budget={budget}", "--json"],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

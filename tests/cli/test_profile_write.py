@@ -75,7 +75,7 @@ def test_what_waits_is_written_and_asked(edgekit: Any, home: Path, tmp_path: Pat
             ("list", "--store", "nowhere"),
             "nowhere: expected profiles that edgekit profile server write",
         ),
-        (("serve", "--nats", "here"), "--nats: expected nats://HOST:PORT"),
+        (("server", "run", "--nats", "here"), "--nats: expected nats://HOST:PORT"),
     ],
 )
 def test_bad_places_are_one_line(
