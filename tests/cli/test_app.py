@@ -211,7 +211,7 @@ def test_application_of_another_host_is_not_signed_again(
 ) -> None:
     edgekit("app", "install", write(home / "watch", WATCHFUL))
     shutil.rmtree(home.parent / "home" / "keys")
-    enroll_host(connect("local").transport)
+    enroll_host(connect("local"))
     sign_bundle(tiny('TINY_NAME="newer"')).write(home / "newer.ekb")
     done = edgekit("deploy", home / "newer.ekb")
     assert done.code == 2
