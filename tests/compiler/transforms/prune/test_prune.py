@@ -144,7 +144,7 @@ def test_all_prunes_windows_too(tmp_path: Path) -> None:
     graph = import_model(pointwise_net(tmp_path))
     default = prune(graph, _samples(16), pattern_of("free", 0.8))
     every = prune(graph, _samples(16), pattern_of("free", 0.8), every=True)
-    assert default.report.layers[2].dense == "3x3: sparse saves less there (--all)"
+    assert default.report.layers[2].dense == "3x3: sparse saves less there (--all-layers)"
     assert every.report.layers[2].sparsity > 0.5
     assert every.report.sparsity == pytest.approx(0.8, abs=0.01)
     assert every.report.layers[1].dense == "no sparse kernel for its kind"
