@@ -1,4 +1,4 @@
-"""Functions registered for operators, beside their definitions."""
+"""Registries of functions, one for each operator, filled by decorators."""
 
 from __future__ import annotations
 

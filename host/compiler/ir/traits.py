@@ -9,8 +9,8 @@ from __future__ import annotations
 import enum
 from typing import Literal
 
-# What the cost model prices alike: products of matrices, windows of images, functions of many
-# instructions, functions of few, moved values, and what only gives a tensor another name.
+# Groups that the cost model treats alike: products of matrices, windows of images, functions of
+# many instructions, functions of few, moved values, and new names for the same values.
 CostKind = Literal["matrix", "window", "function", "simple", "move", "none"]
 
 

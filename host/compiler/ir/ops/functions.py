@@ -43,7 +43,7 @@ _SIGNED = (*FLOATS, *SIGNED)
 class Function(Operator):
     """y = formula(x); floats are computed in f64 and rounded once. Attributes are parameters.
 
-    Codes of 8 and 16 bits stand for real values: `codes` gives those of the result.
+    8-bit and 16-bit codes represent real values; `codes` computes the codes of the result.
     """
 
     elementwise = True

@@ -53,7 +53,7 @@ ANY = (*NUMBERS, DType.BOOL)
 class Binary(Operator):
     """y = formula(a, b) of two operands of one type; comparisons give bool.
 
-    What may be on codes takes operands with scales too, of 8 bits: `codes` gives the result's.
+    Unless `on_codes` is NEVER, operands may also be 8-bit codes; `codes` computes the result's.
     """
 
     elementwise = True

@@ -22,7 +22,7 @@ __all__ = ["ArgExtreme", "ReduceMax", "ReduceMin", "ReduceProduct", "ReduceSum",
 class Total(Operator):
     """One value per group of elements along `axes`; f32 is computed in f64.
 
-    What may be on codes takes those of 8 and 16 bits as real values.
+    Unless `on_codes` is NEVER, 8-bit and 16-bit codes are taken as real values.
     """
 
     elementwise = False

@@ -247,6 +247,14 @@ def test_parts_are_quantized_before_they_are_together(other, tmp_path):
     assert _all_on_codes(after)
 
 
+def test_blocks_are_quantized_before_they_become_pixels(tmp_path):
+    made, constants = _weights((8, 4, 1, 1), False)
+    blocks = node("DepthToSpace", ["c"], ["y"], blocksize=2)
+    after = _between([*made, node("Conv", ["x_d", "w_d"], ["c"]), blocks], constants, tmp_path)
+    assert _dtypes(after, ops.Conv2D) == [DType.I8]
+    assert _all_on_codes(after)
+
+
 def test_parts_take_no_name_of_another_tensor(tmp_path):
     made, constants = _weights((5, 4, 1, 1), False)
     middle = [
