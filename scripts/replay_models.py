@@ -48,7 +48,8 @@ def _write(target: Path, source: Graph, board: BoardProfile, options: CompileOpt
             (target / f"{unit.name}.c").write_text(unit.source)
         else:
             kernels[unit.name] = [unit.source.name, dict(unit.macros), unit.plain]
-    story = explain(scheduled, plan, board, made.counts, made.origin, made.limit)
+    limit, costs = made.limit, scheduled.costs
+    story = explain(scheduled, plan, board, made.counts, made.origin, limit, costs)
     for name, value in (("units", kernels), ("plan", story)):
         text = json.dumps(value, indent=1, sort_keys=True, default=str)
         (target / f"{name}.json").write_text(text + "\n")
