@@ -32,7 +32,7 @@ def pytest_configure() -> None:
 
     A job started in the background may ignore Ctrl-C, and so would all that tests start. How long
     one example takes says more of what else the machine does than of the code. With EDGEKIT_SEARCH
-    set (scripts/test --long sets it), hypothesis looks for new examples.
+    set (scripts/test --all sets it), hypothesis looks for new examples.
     """
     os.environ.setdefault("EDGEKIT_NO_FETCH", "1")  # the network is for the scripts
     signal.signal(signal.SIGINT, signal.default_int_handler)

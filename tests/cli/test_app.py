@@ -23,6 +23,7 @@ from edgekit.host.deploy.api import connect
 from edgekit.host.deploy.bundle import sign_bundle
 from edgekit.host.deploy.release import enroll_host
 from tests.support.applications import write_application as write
+from tests.support.patience import AMPLE
 
 pytestmark = pytest.mark.usefixtures("bare_init")
 X = np.array([1, 2, 3, -4], np.float32)
@@ -33,7 +34,7 @@ class UnixConnection(http.client.HTTPConnection):
     """HTTP by a Unix socket, whose path may be longer than an address may be."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__("board", timeout=30)
+        super().__init__("board", timeout=AMPLE)
         self._path = path
 
     def connect(self) -> None:

@@ -36,7 +36,7 @@ def written(home: Path, name: str) -> Path:
     folder = home / name
     folder.mkdir()
     (folder / "main.py").write_text(SAYS.format(name))
-    (folder / "app.toml").write_text("")
+    (folder / "app.toml").write_text("watchdog_seconds = 0")  # it is silent once it has spoken
     return folder
 
 

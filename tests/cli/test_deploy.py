@@ -15,6 +15,7 @@ import pytest
 from edgekit.host.common.checked_files import scratch_of
 from edgekit.host.deploy.bundle import Bundle, sign_bundle
 from edgekit.host.lab.history.store import History
+from tests.support.patience import AMPLE
 
 SOURCES = Path(__file__).parents[2] / "src"
 
@@ -124,7 +125,7 @@ def interrupted_in(state: str, bundle: Path, board: str = "local") -> tuple[int,
         text=True,
         env={**os.environ, "PYTHONPATH": str(SOURCES)},
     ) as process:
-        watchdog = threading.Timer(60, process.kill)
+        watchdog = threading.Timer(AMPLE, process.kill)
         watchdog.start()
         assert process.stdout and process.stderr
         lines = []

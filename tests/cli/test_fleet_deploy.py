@@ -20,6 +20,7 @@ from edgekit.host.deploy.bundle import sign_bundle
 from edgekit.host.deploy.bundle.sign import host_key
 from edgekit.host.deploy.inventory import add_boards
 from tests.support.board_farm import Farm, running_farm
+from tests.support.patience import AMPLE
 
 SOURCES = Path(__file__).parents[2] / "src"
 QUICK = ("--pause", "0s", "--batch", "2", "--max-failures", "1", "--select", "site=lab")
@@ -113,7 +114,7 @@ def test_ctrl_c_and_the_same_command_again(edgekit: Any, farm: Farm, ekb: Any, h
     while not farm.boards[0].applied() and time.monotonic() < end:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    said, _ = process.communicate(timeout=120)
+    said, _ = process.communicate(timeout=AMPLE)
     assert process.returncode == 130, said
     assert "the same command goes on" in said
     other = edgekit("fleet", "deploy", ekb('TINY_NAME="other"'), *QUICK)

@@ -16,7 +16,7 @@ from edgekit.host.common.paths import cache_folder
 from edgekit.host.lab.history.store import History
 from edgekit.host.lab.jobs.task import Task, run_task
 from tests.support.clusters import Cluster, running_cluster
-from tests.support.patience import until
+from tests.support.patience import AMPLE, until
 
 distributed = pytest.importorskip("distributed")
 
@@ -57,7 +57,7 @@ def _measured(home: Path) -> dict[str, int]:
     path = home / "history.sqlite"
     if not path.exists():
         return {}
-    with sqlite3.connect(path, timeout=30) as db:
+    with sqlite3.connect(path, timeout=AMPLE) as db:
         try:
             return dict(db.execute("SELECT board, count(*) FROM gemm GROUP BY board"))
         except sqlite3.OperationalError:  # not made yet

@@ -67,6 +67,7 @@ def _bordered(cases: list[Case], board: str, threads: int = 1) -> list[bool]:
     return ["bordered" in call.fields for call in calls if "conv" in call.kernel.symbol]
 
 
+@pytest.mark.cross
 @pytest.mark.parametrize(
     ("board", "cpu", "threads"),
     [

@@ -14,6 +14,7 @@ from edgekit.device.runtime.agent.gemm_bench import parse_request
 from edgekit.device.runtime.arrays.find import find_library
 from edgekit.device.runtime.errors import InputError
 from edgekit.host.deploy.bundle.pyz import runtime_pyz
+from tests.support.patience import AMPLE
 
 _METHOD = {
     "mc": 8, "kc": 16, "nc": 48, "pack_a": False, "pack_b": True, "mr": 8, "nr": 48, "split": "m",
@@ -44,7 +45,7 @@ def run(
         [*command, "--requests", str(requests), "--library", str(library)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=AMPLE,
         check=False,
     )
     answers = [

@@ -18,9 +18,10 @@ from edgekit.device.runtime.agent.store import read_manifest
 from edgekit.device.runtime.dtypes import BY_NAME, ElementType
 from edgekit.device.runtime.errors import DeviceError, UnhealthyError
 from edgekit.host.deploy.bundle import Bundle
+from tests.support.patience import AMPLE
 
 Unpack = Callable[..., Path]
-SECONDS = 20
+SECONDS = AMPLE
 
 
 @pytest.fixture

@@ -13,8 +13,9 @@ from edgekit.device.runtime.errors import BusyError
 from edgekit.host.deploy.inventory import BoardEntry
 from edgekit.host.errors import EdgekitError, UnreachableError
 from edgekit.host.fleet import CanceledError, Outcome, Silent, Turn, run_on
+from tests.support.patience import AMPLE
 
-SECONDS = 60.0  # longer than any test may take
+SECONDS = AMPLE
 
 
 @pytest.fixture(autouse=True)

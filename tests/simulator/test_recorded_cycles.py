@@ -3,7 +3,7 @@
 A change of more than 2 % fails and says of which model on which core: our code
 has changed, its compiler, the plugin or the figures of a core. If it is meant, EDGEKIT_RECORD=1
 (with -n 0) records it anew in the same commit. Two small models on all kinds of cores; the others
-with --long.
+with --all.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from edgekit.host.errors import InputError
 from edgekit.host.simulator.identity import CoreIdentity, core_view, identity
 from edgekit.host.simulator.root import SystemRoot, root_architectures, system_root, wheels
 from edgekit.kb.targets.board import load_board
+from tests.support.patience import AMPLE
 
 _A53 = 0x410FD034
 
@@ -95,5 +96,5 @@ def test_python_of_the_root_reads_the_core_of_the_view(monkeypatch):
     view = core_view(root, CoreIdentity("rpi3", "aarch64", 4, 1400.0, _A53))
     code = "print(open('/proc/cpuinfo').read().count('0xd03'))"
     command = ["qemu-aarch64", "-L", str(view.folder), str(view.interpreter), "-S", "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=AMPLE)
     assert (done.stdout, done.stderr) == ("4\n", "")

@@ -16,6 +16,7 @@ from edgekit.host.simulator.emulator import find_emulator, plugin_of
 from edgekit.host.simulator.run import GUEST_BYTES
 from edgekit.kb.targets.core import Core, load_core
 from edgekit.kb.targets.core_text import core_text
+from tests.support.patience import AMPLE
 
 PROGRAMS = Path(__file__).parent / "programs"
 LAPS = (
@@ -79,7 +80,7 @@ def run(
         files[-1].write_text(core_text(core), encoding="utf-8")
     plugin = [f"file={plugin_of(emulator)}", f"out={out}", *options, *(f"core={f}" for f in files)]
     command = [emulator.path, "-cpu", cpu, "-R", hex(GUEST_BYTES), "-plugin", ",".join(plugin)]
-    subprocess.run([*command, str(program)], check=True, timeout=60, env={})
+    subprocess.run([*command, str(program)], check=True, timeout=AMPLE, env={})
     document: dict[str, Any] = json.loads(out.read_text(encoding="ascii"))
     return document
 

@@ -6,7 +6,8 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 
-PATIENCE = 120.0  # seconds; limits that must not be what ends a test are beyond that
+PATIENCE = 120.0  # seconds
+AMPLE = 2 * PATIENCE  # a deadline that no call of a test may reach
 
 
 @contextlib.contextmanager

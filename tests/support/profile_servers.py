@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from edgekit.host.fleet.profiles import ProfileServer, ProfileStore
+from tests.support.patience import AMPLE
 
 _SOURCES = Path(__file__).parents[2] / "src"
 _PROGRAM = "from edgekit.host.cli.main import run; run()"
@@ -82,7 +83,7 @@ def post(port: int, board: str, token: str, body: bytes) -> bool:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
-    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=60, context=context)
+    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=AMPLE, context=context)
     try:
         headers = {"Authorization": f"Bearer {token}"}
         connection.request("POST", f"/v1/boards/{board}/profiles", body, headers)

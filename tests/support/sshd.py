@@ -16,11 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgekit.host.deploy.transport import Transport
+from tests.support.patience import AMPLE
 
 SSHD = "/usr/sbin/sshd"
 _SFTP_SERVERS = ("/usr/lib/openssh/sftp-server", "/usr/libexec/openssh/sftp-server")
-_START_SECONDS = 60.0
-SECONDS = 20.0  # that a call of a test may take
+_START_SECONDS = AMPLE
+SECONDS = AMPLE
 
 # Commands and SFTP alike start through this: the account's own home stays untouched, and a limit
 # on file sizes stands in for a full disk (without the trap the kernel would end the server).

@@ -26,6 +26,7 @@ from edgekit.host.compiler.artifact import Artifact
 from edgekit.host.deploy.api import Device
 from edgekit.host.deploy.bundle import Bundle, SigningKey, build_bundle, sign_bundle
 from edgekit.kb.targets.board import load_board
+from tests.support.patience import AMPLE
 
 TinyBundle = Callable[..., Bundle]
 Factor = Callable[[int], Bundle]
@@ -291,7 +292,7 @@ def program(board_root: Path, text: str) -> subprocess.CompletedProcess[str]:
         f"import edgekit_runtime\nmodel = edgekit_runtime.open(root={str(board_root)!r})\n"
     )
     command = [sys.executable, "-I", "-S", "-c", start + text]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=AMPLE)
 
 
 RUN = "print(model.run({'x': b'\\0' * 16})['y'].tolist())\n"

@@ -19,6 +19,7 @@ from edgekit.host.compiler.toolchain.application import write_application
 from edgekit.host.deploy.api import Device
 from edgekit.host.deploy.bundle import Bundle, SigningKey, sign_bundle
 from edgekit.kb.targets.board import load_board
+from tests.support.patience import AMPLE
 
 TinyBundle = Callable[..., Bundle]
 OTHER = 'TINY_NAME="other"'
@@ -54,7 +55,7 @@ class Program:
         return self._process.stdout.readline().strip()
 
     def close(self) -> None:
-        self._process.communicate(timeout=60)
+        self._process.communicate(timeout=AMPLE)
 
 
 @pytest.fixture

@@ -18,11 +18,11 @@ from edgekit.host.deploy.transport.serial import SerialTransport
 from edgekit.host.deploy.transport.serial_line import SerialTarget
 from edgekit.host.deploy.transport.ssh import SshTarget, SshTransport
 from edgekit.host.errors import TransferError, UnreachableError
-from tests.support.patience import PATIENCE, ends_by_itself, until
+from tests.support.patience import AMPLE, ends_by_itself, until
 from tests.support.sshd import running_sshd
 from tests.support.tty_board import TtyBoard
 
-SECONDS = 20.0
+SECONDS = AMPLE
 
 
 @dataclass(frozen=True)
@@ -112,15 +112,22 @@ def test_much_output_on_both_streams(transport: Transport) -> None:
     assert (len(done.stdout), len(done.stderr)) == (199_800, 199_800)
 
 
-def test_lines_are_streamed_as_they_come(transport: Transport) -> None:
+def test_lines_are_streamed_as_they_come(board: Board) -> None:
+    """The command ends because its last line was seen."""
     code = (
-        "import sys\nfor i in range(3):\n sys.stderr.write(f'{i}\\n'); sys.stderr.flush()\n"
-        "import time\nwhile True: time.sleep(9)"
+        "import os, sys, time\nfor i in range(3): print(i, file=sys.stderr, flush=True)\n"
+        "while not os.path.exists('seen'): time.sleep(0.01)"
     )
     seen: list[str] = []
-    with pytest.raises(UnreachableError):
-        transport.run(python(code), deadline=2, on_line=seen.append)
-    assert seen == ["0", "1", "2"]
+
+    def on_line(line: str) -> None:
+        seen.append(line)
+        if line == "2":
+            (board.root / "seen").touch()
+
+    with ends_by_itself():
+        done = board.transport.run(python(code), deadline=SECONDS, on_line=on_line)
+    assert (done.exit_code, seen) == (0, ["0", "1", "2"])
 
 
 def test_last_line_needs_no_end(transport: Transport) -> None:
@@ -144,11 +151,12 @@ def test_deadline_ends_children_too(transport: Transport) -> None:
 def test_close_ends_what_runs(transport: Transport) -> None:
     mark = f"999.{time.time_ns()}"
     transport.run(["true"], deadline=SECONDS)
-    closer = threading.Timer(0.7, transport.close)
-    closer.start()
+    closer = threading.Thread(target=transport.close)
+    command = ["sh", "-c", f"echo begun >&2; exec sleep {mark}"]
     with ends_by_itself():
         try:
-            ended = transport.run(["sleep", mark], deadline=2 * PATIENCE).exit_code < 0
+            done = transport.run(command, deadline=AMPLE, on_line=lambda _: closer.start())
+            ended = done.exit_code < 0
         except UnreachableError:
             ended = True
     assert ended
@@ -223,7 +231,7 @@ def test_what_a_callback_raises_comes_through(board: Board) -> None:
         raise BrokenPipeError("nobody reads this")
 
     with ends_by_itself(), pytest.raises((BrokenPipeError, TransferError), match=r"nobody|found: "):
-        board.transport.put(b"x" * 1000, "file", deadline=2 * PATIENCE, on_bytes=fail)
+        board.transport.put(b"x" * 1000, "file", deadline=AMPLE, on_bytes=fail)
     board.transport.put(b"y", "file", deadline=SECONDS)
     assert (board.root / "file").read_bytes() == b"y"
 

@@ -10,8 +10,9 @@ import pytest
 
 from edgekit.host.deploy.transport import LocalTransport
 from edgekit.host.errors import TransferError, UnreachableError
+from tests.support.patience import AMPLE
 
-SECONDS = 20.0
+SECONDS = AMPLE
 
 
 def test_python_is_the_one_that_runs_this(tmp_path: Path) -> None:

@@ -35,9 +35,10 @@ from tests.support.lying_sftp import (
     status,
     string,
 )
+from tests.support.patience import AMPLE
 from tests.support.sshd import make_key
 
-SECONDS = 5.0
+SECONDS = AMPLE
 LARGE = bytes(100_000)  # whose upload looks for parts that an earlier one left behind
 
 

@@ -15,10 +15,10 @@ from edgekit.host.deploy.transport.serial import SerialTransport
 from edgekit.host.deploy.transport.serial_line import SerialTarget
 from edgekit.host.deploy.transport.serial_session import Ready, RefusedError, answer
 from edgekit.host.errors import InputError, TransferError, UnreachableError
-from tests.support.patience import ends_by_itself
+from tests.support.patience import AMPLE, ends_by_itself
 from tests.support.tty_board import TtyBoard, ends
 
-SECONDS = 30.0
+SECONDS = AMPLE
 ALL_BYTES = bytes(range(256))
 
 

@@ -11,11 +11,11 @@ import pytest
 from edgekit.host.deploy.transport import LinkLostError
 from edgekit.host.deploy.transport.serial import SerialTransport
 from edgekit.host.errors import UnreachableError
-from tests.support.patience import ends_by_itself
+from tests.support.patience import AMPLE, ends_by_itself
 from tests.support.places import few_or_all
 from tests.support.tty_board import Faults, TtyBoard, ends
 
-SECONDS = 60.0
+SECONDS = AMPLE
 BOOT_BYTES = 13_000  # to log in and send our program
 AGAIN_BYTES = 64 << 10  # promise 3: at most so much is sent once more after a cut
 

@@ -16,10 +16,10 @@ from edgekit.host.errors import (
     InputError,
     UnreachableError,
 )
-from tests.support.patience import PATIENCE, ends_by_itself
+from tests.support.patience import AMPLE, ends_by_itself
 from tests.support.tty_board import KERNEL, PASSWORD, USER, Faults, TtyBoard
 
-SECONDS = 30.0
+SECONDS = AMPLE
 
 
 def answers(board: TtyBoard) -> bool:
@@ -175,11 +175,11 @@ def test_close_ends_a_call_of_another_thread(tmp_path: Path) -> None:
     with TtyBoard(tmp_path) as board:
         transport = SerialTransport(board.target())
         assert transport.python
-        timer = threading.Timer(0.5, transport.close)
-        timer.start()
+        closer = threading.Thread(target=transport.close)
+        command = ["sh", "-c", "echo begun >&2; exec sleep 999"]
         with ends_by_itself(), pytest.raises(UnreachableError, match="closed meanwhile"):
-            transport.run(["sleep", "999"], deadline=2 * PATIENCE)
-        timer.join()
+            transport.run(command, deadline=AMPLE, on_line=lambda _: closer.start())
+        closer.join()
         assert transport.run(["true"], deadline=SECONDS).exit_code == 0
         transport.close()
 

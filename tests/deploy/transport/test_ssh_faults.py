@@ -12,7 +12,7 @@ import pytest
 from edgekit.host.deploy.transport import LinkLostError
 from edgekit.host.deploy.transport.ssh import SshTransport
 from edgekit.host.errors import TransferError, UnreachableError
-from tests.support.patience import ends_by_itself
+from tests.support.patience import AMPLE, ends_by_itself, until
 from tests.support.places import few_or_all
 from tests.support.proxy import Fault, running_proxy, silent_port
 from tests.support.sshd import Sshd
@@ -20,7 +20,7 @@ from tests.support.sshd import Sshd
 pytestmark = pytest.mark.sshd
 
 Connect = Callable[..., SshTransport]
-SECONDS = 60.0
+SECONDS = AMPLE
 SIZE = 3_000_000
 RESENT = 65536
 OVERHEAD = 6_000  # of a login, and of what frames the file, per connection
@@ -165,10 +165,15 @@ def test_server_is_killed_in_the_middle(server: Sshd, connect: Connect) -> None:
 def test_command_is_not_run_twice(server: Sshd, connect: Connect) -> None:
     transport = connect()
     transport.run(["true"], deadline=SECONDS)
-    killer = threading.Timer(0.5, server.cut)
+
+    def cut() -> None:
+        until((server.home / ".edgekit" / "runs").exists)
+        server.cut()
+
+    killer = threading.Thread(target=cut)
     killer.start()
     with pytest.raises(LinkLostError, match="board 'b': expected an answer while running"):
-        transport.run(["sh", "-c", "echo x >> runs; sleep 5"], deadline=SECONDS)
+        transport.run(["sh", "-c", "echo x >> runs; sleep 99"], deadline=SECONDS)
     killer.join()
     assert transport.run(["cat", "runs"], deadline=SECONDS).stdout == b"x\n"
 

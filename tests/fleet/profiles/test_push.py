@@ -26,6 +26,7 @@ from edgekit.host.errors import InputError as HostInputError
 from edgekit.host.fleet.profiles import ProfileServer, ProfileStore, enroll, query, revoke, upload
 from tests.long.kill_profile_server import run as kill_server
 from tests.long.profile_clients import run as come_back
+from tests.support.patience import AMPLE
 from tests.support.profile_batches import batch, headed, stream
 from tests.support.proxy import running_proxy
 from tests.support.tiny_bundles import compile_shared
@@ -173,7 +174,7 @@ def test_a_server_killed_at_a_random_moment_loses_and_doubles_nothing(tmp_path: 
 
 def ask(home: Home, path: str, body: bytes, **headers: str) -> tuple[int, dict[str, str]]:
     context = ssl._create_unverified_context()
-    connection = http.client.HTTPSConnection(home.host, home.port, context=context, timeout=60)
+    connection = http.client.HTTPSConnection(home.host, home.port, context=context, timeout=AMPLE)
     head = {"Authorization": f"Bearer {home.token}", **headers}
     connection.request("POST", path, body, head)
     answer = connection.getresponse()

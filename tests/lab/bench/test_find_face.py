@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 from edgekit.host.common.paths import cache_folder
+from tests.support.patience import AMPLE
 
 _ROOT = Path(__file__).parents[3]
 
@@ -22,7 +23,7 @@ def _find_face(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         env=os.environ | {"EDGEKIT_HOME": str(home)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=AMPLE,
         check=False,
     )
 
