@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,22 +37,21 @@ from tests.support.op_graphs import FAMILIES, inputs_of, random_graph
 from tests.support.sanitized import BOARDS, build_driver, build_library, run, run_cases, usable
 
 pytestmark = pytest.mark.sanitizers
-# Of these clang takes minutes to compile what is unrolled for wide vectors.
+# Of these clang takes long to compile what is unrolled for wide vectors.
 _SLOW = re.compile("conv|dense|depthwise|large_window|pruned|outlier")
-_LONGEST = "depthwise_seven"  # takes minutes even without vectors
-_RUNS = [
-    pytest.param(
-        family,
-        simd,
-        marks=[pytest.mark.long] * (simd in ("sse2", "avx2") or bool(_SLOW.search(family))),
-    )
-    if simd != "scalar"
-    else pytest.param(family, simd, marks=[pytest.mark.long] * (family == _LONGEST))
-    for family in FAMILIES
-    for simd in ("scalar", "sse2", "avx2", "avx512vnni")
-]
+
+
+def _runs() -> Iterator[Any]:
+    """All families in plain C; on the widest vectors those that compile fast, else --all."""
+    for family in FAMILIES:
+        yield pytest.param(family, "scalar")
+        for simd in ("sse2", "avx2", "avx512vnni"):
+            exhaustive = simd != "avx512vnni" or _SLOW.search(family)
+            yield pytest.param(family, simd, marks=pytest.mark.exhaustive if exhaustive else ())
+
+
 _HALF_RUNS = [
-    pytest.param(family, marks=[pytest.mark.long] * bool(_SLOW.search(family)))
+    pytest.param(family, marks=[pytest.mark.exhaustive] * bool(_SLOW.search(family)))
     for family in HALF_FAMILIES
 ]
 _AMX = pytest.mark.skipif("avx512amx" not in BOARDS, reason="this machine has no AMX")
@@ -61,7 +62,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_driver(tmp_path_factory.mktemp("sanitized") / "driver")
 
 
-@pytest.mark.parametrize(("family", "simd"), _RUNS)
+@pytest.mark.parametrize(("family", "simd"), list(_runs()))
 def test_kernels_stay_in_bounds(family, simd, driver, tmp_path):
     simd = usable(simd)
     graph = random_graph(family, 10, seed=len(family) + 2)
@@ -71,7 +72,8 @@ def test_kernels_stay_in_bounds(family, simd, driver, tmp_path):
 
 @pytest.mark.parametrize("made", [layers, products], ids=lambda made: made.__name__)
 @pytest.mark.parametrize(
-    "simd", ["avx512vnni", *(pytest.param(s, marks=pytest.mark.long) for s in ("scalar", "avx2"))]
+    "simd",
+    ["avx512vnni", *(pytest.param(s, marks=pytest.mark.exhaustive) for s in ("scalar", "avx2"))],
 )
 def test_operators_on_the_nna_stay_in_bounds(simd, made, driver, tmp_path):
     simd = usable(simd)
@@ -115,7 +117,7 @@ def _outputs(graph, inputs, board, simd, driver, tmp_path, units=NO_UNITS):
     "simd",
     [
         *("avx512vnni", pytest.param("avx512amx", marks=_AMX)),
-        *(pytest.param(s, marks=pytest.mark.long) for s in ("scalar", "sse2", "avx2")),
+        *(pytest.param(s, marks=pytest.mark.exhaustive) for s in ("scalar", "sse2", "avx2")),
     ],
 )
 def test_products_stay_in_bounds(simd, driver, tmp_path, monkeypatch):
@@ -135,7 +137,8 @@ def test_products_stay_in_bounds(simd, driver, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "simd", ["avx512vnni", *(pytest.param(s, marks=pytest.mark.long) for s in ("scalar", "avx2"))]
+    "simd",
+    ["avx512vnni", *(pytest.param(s, marks=pytest.mark.exhaustive) for s in ("scalar", "avx2"))],
 )
 def test_the_nna_stays_in_bounds(simd, driver, tmp_path):
     simd = usable(simd)
