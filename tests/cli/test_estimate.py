@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 
 from edgekit.host.cli.estimated import estimate_beside, estimated_document, show_estimate
+from edgekit.host.deploy.api import compile_model
 from edgekit.host.deploy.bundle import Bundle
 from edgekit.host.simulator import emulator as emulator_module
 from edgekit.host.simulator import model as model_module
 from edgekit.host.simulator import run as run_module
 from edgekit.host.simulator.target import Target
 from tests.support.fake_emulator import answer, write_emulator, write_program
+from tests.support.homes import home_over_the_cache
 from tests.support.onnx_models import model, node, save, value
 
 
@@ -32,20 +34,21 @@ def emulate(tmp_path, monkeypatch):
     return lambda **options: write_emulator(folder, **options)
 
 
-@pytest.fixture
-def bundle(edgekit, face_model, home) -> Path:
-    assert edgekit("compile", face_model, "--board", "rpi4", "-o", home / "face.ekb").code == 0
-    return home / "face.ekb"
+@pytest.fixture(scope="module")
+def bundle(face_model, tmp_path_factory) -> Path:
+    with home_over_the_cache(tmp_path_factory.mktemp("home")) as folder:
+        compile_model(face_model, "rpi4").write(folder / "face.ekb")
+        return folder / "face.ekb"
 
 
 def operators_of(bundle: Path) -> int:
     return len(Bundle.read(bundle).manifest.operators)
 
 
-def test_a_model_is_told_in_milliseconds_and_per_operator(edgekit, face_model, bundle, emulate):
+def test_a_model_is_told_in_milliseconds_and_per_operator(edgekit, bundle, emulate):
     count = operators_of(bundle)
     emulate(document=answer(laps=[5, *[1000] * count], cycles=1000 * count + 80))
-    found = edgekit("estimate", face_model, "--board", "rpi4", "--json").document
+    found = edgekit("estimate", bundle, "--board", "rpi4", "--json").document
     assert found["schema"] == "edgekit.bench.model/1"
     assert (found["estimated"], found["emulated"], found["validated"]) == (True, False, False)
     assert found["error"] is None
@@ -55,9 +58,9 @@ def test_a_model_is_told_in_milliseconds_and_per_operator(edgekit, face_model, b
     assert {o["cycles"] for o in found["operators"]} == {1000}
 
 
-def test_a_time_is_never_without_its_error(edgekit, face_model, bundle, emulate):
+def test_a_time_is_never_without_its_error(edgekit, bundle, emulate):
     emulate(document=answer(laps=[0, 18_000_000, *[0] * (operators_of(bundle) - 1)]))
-    out = edgekit("estimate", face_model, "--board", "rpi4").out
+    out = edgekit("estimate", bundle, "--board", "rpi4").out
     assert "estimated 10 ms (not validated) on rpi4, 4 threads" in out
     assert "bound by issue 100 %" in out and "estimated µs" in out
 
@@ -68,7 +71,7 @@ def test_a_second_time_starts_no_emulator(edgekit, face_model, bundle, emulate, 
     assert edgekit("estimate", face_model, "--board", "rpi4", "--json").document == first
     assert edgekit("estimate", bundle, "--board", "rpi4", "--json").document == first
     assert (tmp_path / "runs").read_text() == "run\n"
-    edgekit("estimate", face_model, "--board", "rpi4", "--threads", "2")
+    edgekit("estimate", bundle, "--board", "rpi4", "--threads", "2")
     assert (tmp_path / "runs").read_text() == "run\nrun\n"
 
 
