@@ -50,7 +50,11 @@ class _Core:
     machine: VirtualBoard
 
 
-@pytest.fixture(params=HALF)
+@pytest.fixture(
+    params=[
+        pytest.param(name, marks=[pytest.mark.exhaustive] * (name == "rvv512")) for name in HALF
+    ]
+)
 def core(request, virtual_board) -> _Core:
     profile, cpu = HALF[request.param]
     return _Core(half_board(profile), virtual_board(profile, cpu))

@@ -32,7 +32,7 @@ _FLOATS = ("FastestDet", "mobilenet_v1_0.25_224_1", "vww_96_float")
 
 
 # A fault that one core's health check sees, the other's nearly always does: it is the same source.
-_CORES = ("a76", pytest.param("x60", marks=pytest.mark.long))
+_CORES = ("a76", pytest.param("x60", marks=pytest.mark.exhaustive))
 
 
 @functools.cache

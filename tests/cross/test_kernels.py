@@ -20,14 +20,17 @@ pytestmark = pytest.mark.cross
 
 # What a board has that others have not: the bytes that the A53 loads by eight, and floats, which it
 # loads ahead; the dot product of the A76 and the matrix product of the A720, a compiler for plain C
-# on RISC-V, and the X60's products of bytes, two at a time. Their other families are left to the
-# long tests.
+# on RISC-V, the X60's products of bytes, two at a time, and what longer vectors leave at the end.
+# Their other families are exhaustive.
 _OWN = {
     "a53": re.compile("conv_8bit|hybrid|conv_f32|dense_f32|matmul"),
     "a76": re.compile("8bit|hybrid|binary|coded|halves|outlier|pruned|saturated|wide"),
     "a720": re.compile("conv_8bit|dense_8bit|hybrid|coded|outlier|pruned"),
     "bpi-f3": re.compile("8bit|hybrid"),
     "rv64gc": re.compile("conv_f32|dense_8bit|function|movement|recurrent|softmax"),
+    "rv64gcv-zvl512b": re.compile(
+        "conv_f32|dense_8bit|depthwise_f32|matmul|pruned|recurrent|row_chain|softmax|transpose"
+    ),
 }
 
 
@@ -35,7 +38,7 @@ def _runs() -> Iterator[Any]:
     for family in FAMILIES:
         for board in ("a53", "a57", "a76", "a720", "a7", "rv64gc", *RVV):
             own = board not in _OWN or _OWN[board].search(family)
-            yield pytest.param(family, board, marks=() if own else pytest.mark.long)
+            yield pytest.param(family, board, marks=() if own else pytest.mark.exhaustive)
 
 
 @pytest.mark.parametrize(("family", "board"), list(_runs()))

@@ -50,14 +50,16 @@ def product_params() -> list[Any]:
 def x86_params() -> list[Any]:
     """x86_boards() as parameters of tests.
 
-    What lies between plain C and the widest has little that neither end has: the widest of it is
-    marked slow, others long.
+    What lies between plain C and the widest has little that neither end has.
     """
     boards = x86_boards()
-    marks = {len(boards) - 2: (pytest.mark.slow,), 0: (), len(boards) - 1: ()}
     return [
-        pytest.param(board, id=board.simd, marks=marks.get(i, (pytest.mark.long,)))
-        for i, board in enumerate(boards)
+        pytest.param(
+            board,
+            id=board.simd,
+            marks=() if board in (boards[0], boards[-1]) else pytest.mark.exhaustive,
+        )
+        for board in boards
     ]
 
 

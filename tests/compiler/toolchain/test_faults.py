@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,11 +25,16 @@ from tests.support.kernel_runs import x86_boards
 from tests.support.op_graphs import FAMILIES
 
 _ROOM = 0.3  # of a tolerance that a healthy library may take
-_ENDS = (x86_boards()[0], x86_boards()[-1])
+_PLAIN, _WIDEST = x86_boards()[0], x86_boards()[-1]
+_FAULTY = sorted({fault.run for fault in FAULTS})
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("board", _ENDS, ids=lambda board: board.name)
+@pytest.mark.parametrize(
+    "board",
+    [pytest.param(_PLAIN, marks=pytest.mark.exhaustive), _WIDEST],
+    ids=lambda board: board.name,
+)
 @pytest.mark.parametrize("path", real_models(), ids=lambda path: path.name)
 def test_healthy_models_pass(path: Path, board: BoardProfile, tmp_path: Path) -> None:
     graph, golden = with_golden(str(path))
@@ -35,9 +42,18 @@ def test_healthy_models_pass(path: Path, board: BoardProfile, tmp_path: Path) ->
     assert error_by_tolerance(folder, graph, golden) < _ROOM
 
 
+def _healthy() -> Iterator[Any]:
+    """Families on the widest vectors, unless test_right_kernels_pass has them; the rest is
+    exhaustive."""
+    for family in FAMILIES:
+        for board in (_PLAIN, _WIDEST):
+            again = board is _PLAIN or family in _FAULTY
+            marks = pytest.mark.exhaustive if again else ()
+            yield pytest.param(family, board, id=f"{family}-{board.name}", marks=marks)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("board", _ENDS, ids=lambda board: board.name)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("family", "board"), list(_healthy()))
 def test_healthy_operators_pass(family: str, board: BoardProfile, tmp_path: Path) -> None:
     graph, golden = with_golden(family)
     folder = built_with(planned(graph, board), board, tmp_path, kernels_folder())
@@ -49,7 +65,7 @@ def _plan(run: str) -> Plan:
     return planned(with_golden(run)[0], load_board("local"))
 
 
-@pytest.mark.parametrize("run", sorted({fault.run for fault in FAULTS}))
+@pytest.mark.parametrize("run", _FAULTY)
 def test_right_kernels_pass(run: str, tmp_path: Path) -> None:
     graph, golden = with_golden(run)
     folder = built_with(_plan(run), load_board("local"), tmp_path / "built", kernels_folder())
