@@ -12,6 +12,7 @@ from edgekit.device.runtime.agent.app_folder import AppFolder
 from edgekit.device.runtime.agent.store import Store
 from edgekit.host.deploy.api import Device
 from edgekit.host.deploy.release import enroll_host
+from tests.support.applications import write_application
 from tests.support.systemd_machine import USER, Machine, missing
 
 pytestmark = [
@@ -50,10 +51,7 @@ def test_application_starts_at_boot_and_after_a_kill(
     machine: Machine, device: Device, tmp_path: Path, tiny: Any
 ) -> None:
     assert machine.run("loginctl", "enable-linger", USER, user=False).returncode == 0
-    (tmp_path / "idle").mkdir()
-    (tmp_path / "idle" / "main.py").write_text(IDLE)
-    (tmp_path / "idle" / "app.toml").write_text("")
-    device.install(tmp_path / "idle", tiny())
+    device.install(write_application(tmp_path / "idle", IDLE), tiny())
     started = device.start_application()
     assert (started.state, started.said, started.boot) == ("running", "looks", "systemd")
 

@@ -23,6 +23,7 @@ from edgekit.host.deploy.bundle import runtime_pyz
 from edgekit.host.deploy.release import enroll_host
 from edgekit.host.deploy.transport import LocalTransport
 from edgekit.host.fleet.profiles import ProfileServer, enroll, query
+from tests.support.applications import write_application
 from tests.support.profile_batches import batch
 
 pytest.importorskip("pyarrow")
@@ -125,10 +126,8 @@ def test_the_supervisor_of_an_application_sends(
 ) -> None:
     monkeypatch.setattr(signal, "signal", lambda *_: None)  # pytest's own handlers stay
     enroll_host(device)
-    (tmp_path / "idle").mkdir()
-    (tmp_path / "idle" / "app.toml").write_text("")
-    (tmp_path / "idle" / "main.py").write_text("import signal\nsignal.pause()\n")
-    device.install(tmp_path / "idle", tiny())
+    idle = write_application(tmp_path / "idle", "import signal\nsignal.pause()\n")
+    device.install(idle, tiny())
     enroll(device, server.store, "127.0.0.1", server.server_port)
     folder, spool = AppFolder(Store(board_root)), Spool(board_root / "spool")
     folder.create()
