@@ -6,7 +6,7 @@
     scripts/fit_costs.py record [--core a53 ...] [--only NAME ...] [--precision f16]
 
 `check` prints the cost that `compile` prints for one thread over the recorded time, for each model
-and core, and the median error. `fit` writes kb/rates. `record` estimates models under the timing
+and core, and the median error. `fit` writes kb/tables/rates. `record` estimates models under the timing
 models of the cores, and adds the cycles of their operators to what `fit` reads. Models are those of
 models/ and, if EDGEKIT_EXTRA_DATA names a folder, of its models/; only those with recorded cycles
 count.
@@ -37,7 +37,7 @@ from edgekit.host.lab.tune.core_rates import Operator, Recorded, fitted
 from edgekit.host.lab.zoo.models import open_zoo, zoo_options
 from edgekit.host.simulator.model import estimate_model
 from edgekit.host.simulator.target import target_of
-from edgekit.kb.core_rates import FOLDER, rates_text
+from edgekit.kb.tables.core_rates import FOLDER, rates_text
 from edgekit.kb.targets.board import CPU, BoardProfile, load_board
 from edgekit.kb.targets.clusters import core_of_unit
 

@@ -52,7 +52,7 @@ _SPEEDS: Mapping[UnitKind, tuple[str, ...]] = {
 class ComputeUnit:
     """A unit that runs operators beside the others, one after the other: a core of a cluster, a
     matrix or a vector unit; or, of kind "memory", one that loads constants for all of them. Of a
-    "core" that has a table [timing.NAME], clock and speeds are known from that (kb/rates).
+    "core" that has a table [timing.NAME], clock and speeds are known from that (kb/tables/rates).
 
     What it does a cycle: multiply-adds of matrix products in f32 and in 8 bits, elements of all
     else, bytes read or written. 0: it does no such work. `start_us` goes before each operator.

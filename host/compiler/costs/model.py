@@ -4,7 +4,7 @@ What an operator has to do (`work.py`), each amount at the speed of the core tha
 less than memory takes to bring what caches have no room for (`memory.py`). Every number of
 microseconds that the compiler decides by or prints is from here.
 
-The rates of a core are fitted to recorded cycles (kb/rates). Where a core has none, those of other
+The rates of a core are fitted to recorded cycles (kb/tables/rates). Where a core has none, those of other
 units and of x86 come from the board's profile. What was measured on a board (`calibration.py`)
 replaces both.
 """
@@ -22,7 +22,7 @@ from edgekit.host.compiler.costs.nna import nna_work
 from edgekit.host.compiler.costs.work import AMOUNTS, Amounts, Work, work_of
 from edgekit.host.compiler.ir.nna import fits_nna
 from edgekit.host.compiler.ir.types import Graph, Node
-from edgekit.kb.core_rates import rates_of
+from edgekit.kb.tables.core_rates import rates_of
 from edgekit.kb.targets.board import CPU, BoardProfile
 from edgekit.kb.targets.clusters import core_of_unit
 from edgekit.kb.targets.core import Core

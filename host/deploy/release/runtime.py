@@ -70,7 +70,7 @@ class BoardCalls:
 
     `model_name` says which of the models that are deployed side by side is meant, "" the one
     without a name. A release is used through the runtime it brought along, so that host and board
-    need not have the same version. Everybody else uses `edgekit.host.deploy.board.Board`, which is one.
+    need not have the same version. Everybody else uses `deploy.board.Board`, which is one.
     """
 
     def __init__(self, transport: Transport, model_name: str = "") -> None:

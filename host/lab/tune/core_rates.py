@@ -1,4 +1,4 @@
-"""Recorded cycles of models and their operators → the rates of a core (kb/core_rates.py).
+"""Recorded cycles of models and their operators → the rates of a core (kb/tables/core_rates.py).
 
 All groups of operators are fitted together, since of most models only the total is known: the
 least relative errors, none of the rates below 0. What little is known of a group leaves near what
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from edgekit.host.compiler.costs.work import AMOUNTS, Amounts, Work
 from edgekit.host.compiler.tables.layout_table import LayoutTable
-from edgekit.kb.core_rates import CoreRates
+from edgekit.kb.tables.core_rates import CoreRates
 
 _SIZES = len(AMOUNTS)
 _FEWEST = 6  # operators that a group of their own needs

@@ -21,12 +21,12 @@ from edgekit.host.compiler.ir.types import DType, Graph, Node, Tensor
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.placement import explained, operator_costs, placements
 from edgekit.host.report.explained import explain_operators, operators_of
-from edgekit.kb.core_rates import FOLDER, rates_of, rates_text
+from edgekit.kb.tables.core_rates import FOLDER, rates_of, rates_text
 from edgekit.kb.targets.board import load_board
 from edgekit.kb.targets.core import core_names
 
 _MODELS = Path(__file__).parents[3] / "models"
-_RECORD = Path(__file__).parents[2] / "estimate/cycles.json"
+_RECORD = Path(__file__).parents[2] / "simulator/cycles.json"
 _ONE = CompileOptions(threads=1)
 _BOARDS = {
     **{core: core for core in ("a53", "a55", "a57", "a7", "a72", "a76")},

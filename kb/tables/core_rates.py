@@ -1,4 +1,4 @@
-"""The cycles that a core takes for the work of operators: kb/rates/CORE.json.
+"""The cycles that a core takes for the work of operators: kb/tables/rates/CORE.json.
 
 `scripts/fit_costs.py` fits these files to recorded cycles and prints how far off they are.
 """
