@@ -6,10 +6,10 @@
     scripts/fit_costs.py record [--core a53 ...] [--only NAME ...] [--precision f16]
 
 `check` prints the cost that `compile` prints for one thread over the recorded time, for each model
-and core, and the median error. `fit` writes kb/tables/rates. `record` estimates models under the timing
-models of the cores, and adds the cycles of their operators to what `fit` reads. Models are those of
-models/ and, if EDGEKIT_EXTRA_DATA names a folder, of its models/; only those with recorded cycles
-count.
+and core, and the median error. `fit` writes kb/tables/rates. `record` estimates models under the
+timing models of the cores, and adds the cycles of their operators to what `fit` reads. Models are
+those of models/ and, if EDGEKIT_EXTRA_DATA names a folder, of its models/; only those with
+recorded cycles count.
 """
 
 from __future__ import annotations

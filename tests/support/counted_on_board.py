@@ -56,7 +56,8 @@ def compare(record_file: Path, board: str, found: dict[str, int]) -> None:
 def _package() -> bytes:
     """All modules of edgekit.device: the runtime that is sent with a release has only its own."""
     package = kernels_folder().parent
-    folders = [package, package / "agent", package / "arrays"]
+    runtime = package / "runtime"
+    folders = [package, runtime, runtime / "agent", runtime / "arrays"]
     names = [f"edgekit/{f.relative_to(package.parent)}/" for f in folders]
     entries = [("edgekit/", b""), *((name, b"") for name in names)]
     for folder, name in zip(folders, names, strict=True):

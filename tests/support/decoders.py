@@ -12,7 +12,7 @@ from pathlib import Path
 
 import edgekit.host
 
-PLUGIN = Path(next(iter(edgekit.host.__path__))) / "estimate" / "plugin"
+PLUGIN = Path(next(iter(edgekit.host.__path__))) / "simulator" / "plugin"
 _SOURCES = ("insn.c", "pattern.c", "a64*.c", "rv64*.c", "a32*.c")
 _ZIG = (sys.executable, "-m", "ziglang")
 

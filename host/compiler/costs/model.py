@@ -4,9 +4,9 @@ What an operator has to do (`work.py`), each amount at the speed of the core tha
 less than memory takes to bring what caches have no room for (`memory.py`). Every number of
 microseconds that the compiler decides by or prints is from here.
 
-The rates of a core are fitted to recorded cycles (kb/tables/rates). Where a core has none, those of other
-units and of x86 come from the board's profile. What was measured on a board (`calibration.py`)
-replaces both.
+The rates of a core are fitted to recorded cycles (kb/tables/rates). Where a core has none, those
+of other units and of x86 come from the board's profile. What was measured on a board
+(`calibration.py`) replaces both.
 """
 
 from __future__ import annotations
