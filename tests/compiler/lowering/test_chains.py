@@ -62,7 +62,7 @@ def test_a_chain_computes_what_its_members_compute(board, dtype, stride, tmp_pat
 
 def test_a_chain_whose_whole_tiles_do_not_fit_is_cut_elsewhere(tmp_path, monkeypatch):
     """Tiles of several threads may be higher than those of one, by which chains are made."""
-    graph, board = expanded_block(), load_board("local")
+    graph, board = expanded_block(), load_profile("x86-64-v3")  # the tiles of others may all fit
     chain = _chained(graph, _small(board, 65536))
     (node,) = chain.nodes
     inner, members = members_of(chain, node)
@@ -72,7 +72,8 @@ def test_a_chain_whose_whole_tiles_do_not_fit_is_cut_elsewhere(tmp_path, monkeyp
         if row_chain.strips_of(ctx, members, whole=False):
             break
     assert row_chain.strips_of(ctx, members) is None
-    inputs = inputs_of(graph)
+    inputs, board = inputs_of(graph), load_board("local")
+    chain = _chained(graph, _small(board, 65536))
     alone = run_here(build(graph, board, tmp_path / "alone"), inputs)
     for threads in (1, 3):
         together = run_here(build(chain, board, tmp_path / f"{threads}"), inputs, threads)

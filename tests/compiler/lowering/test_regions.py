@@ -238,7 +238,7 @@ def test_a_table_of_another_schema_is_refused_in_one_line(tmp_path):
         read_layouts(path)
     assert str(caught.value) == (
         f"{path}: expected schema edgekit.kb.layouts/2, found edgekit.kb.layouts/1; "
-        "measure it again: edgekit tune layouts"
+        "measure it again: edgekit lab tune layouts"
     )
 
 
