@@ -42,5 +42,6 @@ def test_disk_full_leaves_the_old_file(tmp_path: Path) -> None:
 
 def test_directory_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
+    transport = LocalTransport(tmp_path / "file" / "board")
     with pytest.raises(UnreachableError, match="set EDGEKIT_HOME"):
-        LocalTransport(tmp_path / "file" / "board")
+        transport.run(["true"], deadline=AMPLE)

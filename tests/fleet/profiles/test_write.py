@@ -13,6 +13,7 @@ import pytest
 from edgekit.device.runtime.agent.batch import batch_bytes
 from edgekit.device.runtime.agent.push import Bandwidth, LaterError, push
 from edgekit.device.runtime.agent.spool import Spool
+from edgekit.host.deploy.board import Board
 from edgekit.host.deploy.transport import LocalTransport
 from edgekit.host.errors import IncompatibleError, InputError, TransferError, UnreachableError
 from edgekit.host.fleet.profiles import (
@@ -245,7 +246,7 @@ def test_a_board_sends_through_nats_and_keeps_what_nats_did_not_take(
         thread.start()
         try:
             place = enroll(
-                LocalTransport(tmp_path / "x", "x"), home, "127.0.0.1", server.server_port
+                Board(LocalTransport(tmp_path / "x", "x")), home, "127.0.0.1", server.server_port
             )
             spool = Spool(tmp_path / "x" / "spool")
             spool.add(batch(1))

@@ -289,7 +289,7 @@ def test_a_peer_that_is_not_installed_says_how_to_get_it(monkeypatch, make):
         raise ImportError(f"No module named '{name}'")
 
     monkeypatch.setattr(gemm_contenders.importlib, "import_module", refuse)
-    with pytest.raises(UnavailableError, match=r"not installed .*edgekit\[peers\]"):
+    with pytest.raises(UnavailableError, match=r"not installed .*pip install .*\[peers\]"):
         make(1)
 
 
