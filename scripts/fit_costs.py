@@ -73,7 +73,7 @@ class Case:
 
     def planned(self) -> tuple[Schedule, Plan]:
         """The model as it is compiled for the core."""
-        _, made = prepare(self.model, self.board, self.options)
+        made = prepare(self.model, self.board, self.options)
         return plan_of(made.graph, self.board, self.options)
 
 

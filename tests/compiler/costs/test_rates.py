@@ -40,7 +40,7 @@ def _explained(model: str, name: str, threads: int | None = 1) -> dict[str, Any]
     """What `compile --explain` writes."""
     board = load_board(name)
     options = dataclasses.replace(_ONE, threads=threads)
-    _, made = prepare(_MODELS / f"{model}.tflite", board, options)
+    made = prepare(_MODELS / f"{model}.tflite", board, options)
     scheduled, plan = plan_of(made.graph, board, options)
     specs = placements(scheduled, plan, board, threads)
     costs = operator_costs(scheduled, plan, board, specs)

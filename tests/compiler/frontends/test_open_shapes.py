@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgekit.host.cli.options import one_input_shape
+from edgekit.host.cli.compile_options import one_input_shape
 from edgekit.host.compiler.frontends import import_model
 from edgekit.host.compiler.frontends.common.open_shapes import OpenInput, fix_shapes
 from edgekit.host.compiler.frontends.tflite.importer import graph_from_tflite

@@ -148,7 +148,7 @@ def test_silent_link_names_the_state(
             pytest.raises(UnreachableError, match=r"in state '\w+' of the deploy"),
         ):
             deploy(
-                device.transport,
+                device,
                 tiny(OTHER),
                 progress=silence,
                 deadlines=deadlines,
