@@ -1,4 +1,4 @@
-"""Board profiles and the knowledge base: data, and what reads, looks up and builds it."""
+"""Board profiles and the knowledge base: data, and what reads and looks it up."""
 
 from __future__ import annotations
 

@@ -23,12 +23,12 @@ from pathlib import Path
 from table_gains import estimated
 
 from edgekit.host.compiler.fit import plan_of
+from edgekit.host.compiler.lowering.choice import Compiled
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.compiler.pipeline import PreparedGraph
 from edgekit.host.compiler.tables.gemm import kit_table
 from edgekit.host.errors import InputError
 from edgekit.host.lab.zoo.models import open_zoo, zoo_options
-from edgekit.kb.tables.choice import Compiled
 from edgekit.kb.tables.gemm_file import table_text
 from edgekit.kb.tables.gemm_table import KnowledgeBase
 from edgekit.kb.tables.operators import OperatorRow

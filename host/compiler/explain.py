@@ -13,13 +13,13 @@ from edgekit.host.compiler.costs.work import multiply_adds, work_of
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.nna import is_layer, misfit
 from edgekit.host.compiler.ir.types import DType, Graph, Node
+from edgekit.host.compiler.lowering.choice import Compiled, RunnerUp
 from edgekit.host.compiler.lowering.nna.units import NNA
 from edgekit.host.compiler.lowering.plan import Plan
 from edgekit.host.compiler.schedule.types import Schedule
 from edgekit.host.compiler.toolchain.nna_account import account_of_node
 from edgekit.host.compiler.transforms.passes.pipeline import PassCount
 from edgekit.host.compiler.transforms.passes.thresholds import Fitted
-from edgekit.kb.tables.choice import Compiled, RunnerUp
 from edgekit.kb.targets.board import BoardProfile
 
 _DECIDED = ("method", "band_rows", "rule", "why", "row", "runner_up", "form", "default", "members")

@@ -17,11 +17,11 @@ from typing import Any
 
 from edgekit.host.common.text import printable
 from edgekit.host.errors import InputError
+from edgekit.host.simulator.core_text import core_text
 from edgekit.host.simulator.elf import check_program
 from edgekit.host.simulator.emulator import Emulator, plugin_of, spelled
 from edgekit.host.simulator.target import Target
 from edgekit.kb.targets.core import Core
-from edgekit.kb.targets.core_text import core_text
 
 _SCHEMA = "edgekit.boardtime.run/1"
 _TAIL = 300  # characters of what a program said last

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from edgekit.host.common.files import write_whole
 from edgekit.host.common.paths import cache_folder
+from edgekit.host.simulator.core_text import core_text
 from edgekit.host.simulator.emulator import find_emulator, plugin_of
 from edgekit.host.simulator.identity import view_of
 from edgekit.host.simulator.root import system_root, wheels
@@ -22,7 +23,6 @@ from edgekit.host.simulator.target import Target, cpu_of
 from edgekit.host.simulator.witness import Witness, input_size
 from edgekit.kb.targets.board import load_board
 from edgekit.kb.targets.core import Core
-from edgekit.kb.targets.core_text import core_text
 
 Tell = Callable[[str], None]
 

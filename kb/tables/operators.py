@@ -53,6 +53,7 @@ Family = Literal[
     "chain",  # several convolutions, some rows at a time
     "nna",
 ]
+NEAR = 100  # hundredths of squared distance beyond what was measured that a row holds for
 _FIXED_WINDOWS = ((3, 3), (5, 5), (7, 7))  # depthwise ones that have kernels of their own
 _FEW_TILES = 4  # of Winograd: more channels at once instead of more of them
 BLOCKS_OF_K = (128, 256, 512)

@@ -1,6 +1,6 @@
 """Timing models of cores: one TOML file per core, every figure with the source it is from.
 
-What a figure means stands beside its field; kb/targets/core_text.py writes a core for the plugin.
+What a figure means stands beside its field; simulator/core_text.py writes it for the plugin.
 """
 
 from __future__ import annotations

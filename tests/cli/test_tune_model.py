@@ -348,16 +348,11 @@ def test_on_this_machine_it_measures_time(
 
 @pytest.mark.cross
 @pytest.mark.slow
-@pytest.mark.skipif(
-    not shutil.which("qemu-aarch64"),
-    reason="QEMU's user emulators are not installed: apt-get install qemu-user",
-)
+@pytest.mark.skipif(not shutil.which("qemu-aarch64"), reason="needs Debian's qemu-user")
 def test_by_board_time_the_same_again_finds_the_same(edgekit: Any, face_model: Path) -> None:
     model = face_model.with_name("okay_nabu.tflite")
-    first, again = (
-        edgekit("lab", "tune", "model", model, "--board", "rpi4", "--json").document
-        for _ in range(2)
-    )
+    command = ("lab", "tune", "model", model, "--board", "rpi4", "--json")
+    first, again = (edgekit(*command).document for _ in range(2))
     assert first["finished"] and first["estimated"] and first["known"] == 0 < again["known"]
     assert again["after_ms"] == first["after_ms"] <= first["default_ms"]
     assert first["operators"] == again["operators"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from edgekit.host.simulator.core_text import core_text
 from edgekit.kb.targets import core as cores
-from edgekit.kb.targets.core_text import core_text
 
 A53 = (cores.FOLDER / "a53.toml").read_text(encoding="utf-8")
 

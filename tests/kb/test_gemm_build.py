@@ -8,10 +8,10 @@ import random
 
 import pytest
 
+from edgekit.host.lab.history.measurement import Measurement
 from edgekit.host.lab.tune.build import build_table
 from edgekit.kb.features import GemmShape
 from edgekit.kb.tables.gemm_file import KnowledgeBaseError, load_table, table_text
-from edgekit.kb.tables.measurement import Measurement
 from edgekit.kb.tables.method import Method, analytic_method, limits_of
 from edgekit.kb.targets.board import load_board
 

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from edgekit.device.runtime.arrays.gemm_library import GemmLibrary, GemmMethod
 from edgekit.device.runtime.errors import InputError
 from edgekit.host.common.paths import cache_folder
+from edgekit.host.compiler.toolchain.gemm_blob import table_blob
 from edgekit.host.compiler.toolchain.kernels import default_unit, kernel_units
 from edgekit.host.compiler.toolchain.zig import Toolchain
 from edgekit.kb import GemmShape, KnowledgeBase
 from edgekit.kb.features import DEFAULT_SHAPE_SEQUENCE, GemmKey, Sequences
-from edgekit.kb.tables.gemm_blob import table_blob
 from edgekit.kb.tables.gemm_table import FEATURES, Row
 from edgekit.kb.tables.method import Method, analytic_method
 from edgekit.kb.targets.board import BoardProfile, board_names, load_board, load_profile

@@ -104,6 +104,6 @@ def test_the_user_s_table_of_a_core_goes_before_the_kit_s_and_before_that_of_a_r
     assert board_table(a35, tmp_path).rows == few.rows
 
 
-def test_the_knowledge_base_stays_below_430_000_bytes():
-    files = [p for p in shipped_folder("gemm").parent.rglob("*") if p.is_file()]
-    assert sum(p.stat().st_size for p in files if "__pycache__" not in p.parts) < 430_000
+def test_the_knowledge_base_stays_below_400_000_bytes():
+    files = [p for p in shipped_folder("gemm").parents[1].rglob("*") if p.is_file()]
+    assert sum(p.stat().st_size for p in files if "__pycache__" not in p.parts) < 400_000

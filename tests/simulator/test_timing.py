@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from edgekit.host.simulator.core_text import core_text
 from edgekit.host.simulator.emulator import find_emulator, plugin_of
 from edgekit.host.simulator.run import GUEST_BYTES
 from edgekit.kb.targets.core import Core, load_core
-from edgekit.kb.targets.core_text import core_text
 from tests.support.patience import AMPLE
 
 PROGRAMS = Path(__file__).parent / "programs"

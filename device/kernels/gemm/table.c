@@ -1,4 +1,4 @@
-/* See table.h; kb/tables/gemm_table.py has the rules, kb/tables/gemm_blob.py the layout of the
+/* See table.h; kb/tables/gemm_table.py has the rules, gemm_blob.py of the host the layout of the
  * bytes. */
 #include "table.h"
 #include <math.h>

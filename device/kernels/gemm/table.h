@@ -14,7 +14,7 @@ typedef enum {
 
 typedef struct ek_gemm_table ek_gemm_table;
 
-/* Reads what kb/tables/gemm_blob.py wrote; the bytes are copied. NULL: not a table, or no memory.
+/* Reads what gemm_blob.py of the host wrote; the bytes are copied. NULL: not a table, or no memory.
  */
 ek_gemm_table *ek_gemm_table_open(const void *blob, size_t bytes);
 void ek_gemm_table_close(ek_gemm_table *table);

@@ -68,3 +68,10 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise InputError(f"{message}; see: {self.prog} --help")
+
+
+def add_session(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that name a deploy and who runs it."""
+    parser.add_argument("--session", default="", help="a name of this deploy alone")
+    parser.add_argument("--owner", default="unknown", help="who deploys, for others to read")
+    parser.add_argument("--take-over", default="", help="a deploy that is known to be over")

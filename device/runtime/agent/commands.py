@@ -15,6 +15,7 @@ from edgekit.device.runtime.agent.app_commands import AddCommand, add_app_comman
 from edgekit.device.runtime.agent.arguments import (
     Parser,
     add_placement,
+    add_session,
     folder,
     positive,
     release_id,
@@ -176,10 +177,8 @@ def _remove(options: argparse.Namespace) -> Document:
 def _status(options: argparse.Namespace) -> Document:
     from edgekit.device.runtime.agent.status import status
 
-    return {
-        "schema": "edgekit.runtime.status/1",
-        **asdict(status(_store(options), not options.quick)),
-    }
+    found = status(_store(options), not options.quick)
+    return {"schema": "edgekit.runtime.status/1", **asdict(found)}
 
 
 def _verify(options: argparse.Namespace) -> Document:
@@ -321,10 +320,7 @@ def _say(state: str) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="runtime.pyz", description="Releases and runs edgekit models here.")
     parser.add_argument(
-        "--root",
-        type=folder,
-        default="~/.edgekit",
-        help="directory of the releases (~/.edgekit)",
+        "--root", type=folder, default="~/.edgekit", help="directory of the releases (~/.edgekit)"
     )
     commands = parser.add_subparsers(dest="command", required=True, parser_class=Parser)
 
@@ -348,7 +344,7 @@ def _parser() -> argparse.ArgumentParser:
     whose = sub.add_mutually_exclusive_group(required=True)
     whose.add_argument("--key", help="trust this public key, as OpenSSH writes it")
     whose.add_argument("--unsigned", action="store_true", help="take bundles with no signature")
-    _add_session(command("leave", _leave, "end a deploy before its time"))
+    add_session(command("leave", _leave, "end a deploy before its time"))
     for name, run, what in (
         ("plan", _plan, "which files of a sent manifest are missing"),
         ("apply", _apply, "put a sent release into service"),
@@ -361,7 +357,7 @@ def _parser() -> argparse.ArgumentParser:
         sub.add_argument("--allow-downgrade", action="store_true")
         sub.add_argument("--seconds", type=positive, default=60, help="limit of the health check")
         if name in ("plan", "apply"):
-            _add_session(sub)
+            add_session(sub)
         if name == "plan":
             sub.add_argument("--sent", action="store_true", help="its manifest was just sent")
             sub.add_argument("--unless-application", action="store_true", help="only name it then")
@@ -402,9 +398,3 @@ def _add_measuring(command: AddCommand) -> None:
     sub = command("spmv-bench", _spmv_bench, "times of a sparse matrix in several block forms")
     sub.add_argument("--request", type=Path, required=True, help="JSON")
     sub.add_argument("--library", type=Path, help="libedgekit-kernels.so of this board")
-
-
-def _add_session(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--session", default="", help="a name of this deploy alone")
-    parser.add_argument("--owner", default="unknown", help="who deploys, for others to read")
-    parser.add_argument("--take-over", default="", help="a deploy that is known to be over")

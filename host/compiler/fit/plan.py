@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from edgekit.host.compiler.costs.model import CostModel
 from edgekit.host.compiler.ir.types import Graph
+from edgekit.host.compiler.lowering.choice import Choice
 from edgekit.host.compiler.lowering.context import WeightsFile
 from edgekit.host.compiler.lowering.groups import NO_CHOICES
 from edgekit.host.compiler.lowering.lower import lower
@@ -18,7 +19,6 @@ from edgekit.host.compiler.schedule.types import Schedule
 from edgekit.host.compiler.tables.gemm import table_of
 from edgekit.host.compiler.tables.orders import NO_ORDERS, Orders, orders_of
 from edgekit.host.compiler.transforms.split import memory_limit
-from edgekit.kb.tables.choice import Choice
 from edgekit.kb.tables.gemm_table import KnowledgeBase
 from edgekit.kb.targets.board import BoardProfile
 

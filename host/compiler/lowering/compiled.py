@@ -8,10 +8,10 @@ from types import MappingProxyType
 
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Node, Operator
+from edgekit.host.compiler.lowering.choice import BY_LAYOUTS, CHAINED, ONLY, Choice, Compiled
 from edgekit.host.compiler.lowering.context import Context
 from edgekit.host.compiler.lowering.conv.window import C_TYPES
 from edgekit.host.compiler.lowering.plan import Call, Field, Kernel, Loop
-from edgekit.kb.tables.choice import BY_LAYOUTS, CHAINED, ONLY, Choice, Compiled
 from edgekit.kb.tables.method import Split
 from edgekit.kb.tables.operators import Family, OperatorMethod, banded, sums_at_once
 from edgekit.kb.targets.isa import Isa

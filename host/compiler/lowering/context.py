@@ -13,9 +13,9 @@ from edgekit.host.compiler.ir.align import ALIGN, round_up
 from edgekit.host.compiler.ir.by_operator import ByOperator
 from edgekit.host.compiler.ir.types import Array, DType, Graph, Node, Tensor
 from edgekit.host.compiler.ir.views import Part
+from edgekit.host.compiler.lowering.choice import Choice
 from edgekit.host.compiler.lowering.plan import Alias, Call, Kernel, Loop, StateSlot, Value, Weights
 from edgekit.host.errors import InputError
-from edgekit.kb.tables.choice import Choice
 from edgekit.kb.tables.gemm_table import KnowledgeBase
 from edgekit.kb.targets.board import BoardProfile
 from edgekit.kb.targets.isa import Isa

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from edgekit.kb.tables.choice import Choice, choose_among
+from edgekit.host.compiler.lowering.choice import Choice, choose_among
 from edgekit.kb.tables.gemm_table import KnowledgeBase
 from edgekit.kb.tables.operators import Candidate, Form, OperatorMethod
 from edgekit.kb.targets.board import BoardProfile

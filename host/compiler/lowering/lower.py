@@ -15,6 +15,7 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.align import ALIGN, round_up
 from edgekit.host.compiler.ir.types import Graph, Node
 from edgekit.host.compiler.ir.views import parts_of_rows
+from edgekit.host.compiler.lowering.choice import Choice
 from edgekit.host.compiler.lowering.compiled import compiled_of
 from edgekit.host.compiler.lowering.context import (
     Context,
@@ -47,7 +48,6 @@ from edgekit.host.compiler.lowering.recurrent.repeat import lower_repeat
 from edgekit.host.compiler.lowering.sections import Span, sections_of, side_by_side, spans_of
 from edgekit.host.compiler.lowering.states import kept_in_place
 from edgekit.host.errors import InputError
-from edgekit.kb.tables.choice import Choice
 from edgekit.kb.tables.gemm_file import board_table
 from edgekit.kb.tables.gemm_table import KnowledgeBase
 from edgekit.kb.targets.board import BoardProfile

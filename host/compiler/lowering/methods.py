@@ -10,10 +10,10 @@ from edgekit.host.compiler.ir.ops import (
     OutlierFullyConnected,
 )
 from edgekit.host.compiler.ir.types import DType, Node
+from edgekit.host.compiler.lowering.choice import choose
 from edgekit.host.compiler.lowering.context import Context
 from edgekit.host.compiler.lowering.conv.window import Window
 from edgekit.kb.features import GemmShape
-from edgekit.kb.tables.choice import choose
 from edgekit.kb.tables.operators import Form, Kind, OperatorMethod, is_block_outer, rows_at_once
 from edgekit.kb.targets.isa import Tile
 

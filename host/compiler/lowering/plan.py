@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from edgekit.host.compiler.ir.types import Tensor
-from edgekit.kb.tables.choice import Compiled
+from edgekit.host.compiler.lowering.choice import Compiled
 
 
 @dataclass(frozen=True)

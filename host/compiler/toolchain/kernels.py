@@ -62,7 +62,7 @@ def build_table(board: BoardProfile) -> bytes:
     Raises InputError for a table that cannot be read.
     """
     from edgekit.host.compiler.tables.gemm import table_of
-    from edgekit.kb.tables.gemm_blob import table_blob
+    from edgekit.host.compiler.toolchain.gemm_blob import table_blob
 
     return table_blob(table_of(board), board.platform)
 

@@ -397,5 +397,4 @@ def decode_answer(content: bytes, command: str) -> tuple[Document, ErrorAnswer |
     document = parsed(content)
     if error := fitting(document, _Envelope).get("error"):
         return {}, error
-    found: Document = fitting(document, ANSWERS[command])
-    return found, None
+    return fitting(document, ANSWERS[command]), None

@@ -30,11 +30,11 @@ from edgekit.host.lab.bench.board_peers import (
     estimate_peer,
 )
 from edgekit.host.lab.zoo.models import zoo_options
+from edgekit.host.simulator.core_text import core_text
 from edgekit.host.simulator.emulator import find_emulator, plugin_of
 from edgekit.host.simulator.model import ModelEstimate, estimate_model
 from edgekit.host.simulator.target import Target, target_of
 from edgekit.kb.targets.board import load_board
-from edgekit.kb.targets.core_text import core_text
 
 Tell = Callable[[str], None]
 

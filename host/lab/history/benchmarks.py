@@ -8,9 +8,9 @@ from pathlib import Path
 from edgekit.device.version import VERSION
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.deploy.release import Benchmark
+from edgekit.host.lab.history.operator_history import OperatorMeasurement
 from edgekit.host.lab.history.store import History
 from edgekit.host.lab.history.tunable_ops import subject_of
-from edgekit.kb.tables.operator_history import OperatorMeasurement
 from edgekit.kb.targets.board import BoardProfile
 
 _FEWEST = 3  # operators with the default method, by which the pace of a run is told

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from edgekit.host.compiler.tables.orders import Order, OrderRow
-from edgekit.kb.tables.measurement import check_measured
-from edgekit.kb.tables.operator_history import OPERATOR_UNITS, WEIGHTS
+from edgekit.host.lab.history.measurement import check_measured
+from edgekit.host.lab.history.operator_history import OPERATOR_UNITS, WEIGHTS
 
 WORTH = 0.98  # of the searched order's cost: what is no better is not remembered
 _DIGITS = 4

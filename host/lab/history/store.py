@@ -16,6 +16,8 @@ from typing import Generic, TypeVar
 
 from edgekit.host.common.paths import data_folder
 from edgekit.host.errors import InputError
+from edgekit.host.lab.history.measurement import Measurement
+from edgekit.host.lab.history.operator_history import OperatorMeasurement
 from edgekit.host.lab.history.orders import OrderMeasurement
 from edgekit.host.lab.history.records import (
     OPERATOR_COLUMNS,
@@ -27,9 +29,7 @@ from edgekit.host.lab.history.records import (
     order_row,
 )
 from edgekit.kb.features import GemmShape, packed_of
-from edgekit.kb.tables.measurement import Measurement
 from edgekit.kb.tables.method import Method, split_of
-from edgekit.kb.tables.operator_history import OperatorMeasurement
 
 _WAIT_SECONDS = 30  # for another writer
 _VERSION = 7

@@ -21,9 +21,9 @@ from edgekit.device.version import VERSION
 from edgekit.host.common.files import write_whole
 from edgekit.host.common.paths import cache_folder
 from edgekit.host.errors import IncompatibleError, UnreachableError
+from edgekit.host.lab.history.measurement import Measurement
+from edgekit.host.lab.history.operator_history import OperatorMeasurement
 from edgekit.host.lab.history.store import History
-from edgekit.kb.tables.measurement import Measurement
-from edgekit.kb.tables.operator_history import OperatorMeasurement
 
 # Linux sends the signal when the worker is gone, however that ended. Python ignores SIGINT where
 # a shell started the worker in the background, so the child asks for its usual meaning.

@@ -6,18 +6,18 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from edgekit.host.lab.tune.method_stats import Kind, by_kind
-from edgekit.kb.features import GemmKey, GemmShape, Sequences, key_of, packed_of
-from edgekit.kb.tables.gemm_table import KnowledgeBase, Row
-from edgekit.kb.tables.measurement import Measurement
-from edgekit.kb.tables.operator_history import (
+from edgekit.host.lab.history.measurement import Measurement
+from edgekit.host.lab.history.operator_history import (
     OperatorMeasurement,
     operator_key,
     operator_rows,
     without_operator_repeats,
 )
+from edgekit.host.lab.tune.method_stats import Kind, by_kind
+from edgekit.host.lab.tune.repeats import without_repeats
+from edgekit.kb.features import GemmKey, GemmShape, Sequences, key_of, packed_of
+from edgekit.kb.tables.gemm_table import KnowledgeBase, Row
 from edgekit.kb.tables.operators import OperatorRow
-from edgekit.kb.tables.repeats import without_repeats
 from edgekit.kb.targets.board import BoardProfile
 
 

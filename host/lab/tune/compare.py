@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import geometric_mean
 
+from edgekit.host.lab.history.operator_history import OperatorMeasurement, operator_key
 from edgekit.kb.features import GemmKey
 from edgekit.kb.tables.gemm_table import KnowledgeBase, Row
-from edgekit.kb.tables.operator_history import OperatorMeasurement, operator_key
 from edgekit.kb.tables.operators import OperatorMethod, OperatorRow
 
 AnyRow = Row | OperatorRow

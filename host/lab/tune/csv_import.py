@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgekit.host.errors import InputError
+from edgekit.host.lab.history.measurement import Measurement
 from edgekit.kb.features import GemmShape, packed_of
-from edgekit.kb.tables.measurement import Measurement
 from edgekit.kb.tables.method import Method, split_of
 
 REQUIRED = (

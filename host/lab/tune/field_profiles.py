@@ -28,8 +28,8 @@ from typing import Any, NamedTuple
 
 from edgekit.host.deploy.explanations import recall, variant_of
 from edgekit.host.fleet.profiles import ProfileStore, asking
+from edgekit.host.lab.history.operator_history import OperatorMeasurement
 from edgekit.kb.features import GemmShape
-from edgekit.kb.tables.operator_history import OperatorMeasurement
 from edgekit.kb.tables.operators import OperatorMethod
 from edgekit.kb.targets.board import UnknownBoardError, load_board
 

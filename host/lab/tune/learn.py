@@ -7,11 +7,11 @@ import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from edgekit.host.lab.history.measurement import Measurement
 from edgekit.host.lab.tune.build import keys_of
 from edgekit.host.lab.tune.method_stats import Experience, Kind, by_kind
 from edgekit.kb.features import GemmKey, GemmShape, Sequences, packed_of
 from edgekit.kb.tables.gemm_table import KnowledgeBase, Row
-from edgekit.kb.tables.measurement import Measurement
 from edgekit.kb.targets.board import BoardProfile
 
 _LARGEST = 4096

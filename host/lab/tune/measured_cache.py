@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from edgekit.host.lab.history.operator_history import OperatorMeasurement
 from edgekit.host.lab.history.tunable_ops import Subject
-from edgekit.kb.tables.operator_history import OperatorMeasurement
 from edgekit.kb.tables.operators import OperatorMethod
 
 KnownRatios = dict[tuple[str, OperatorMethod], float]

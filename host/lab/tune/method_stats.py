@@ -10,9 +10,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from edgekit.host.lab.history.measurement import Measurement
 from edgekit.kb.features import GemmKey, GemmShape
 from edgekit.kb.tables.gemm_table import Row
-from edgekit.kb.tables.measurement import Measurement
 from edgekit.kb.tables.method import Method, analytic_method, limits_of
 from edgekit.kb.targets.board import BoardProfile
 

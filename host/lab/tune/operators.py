@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from edgekit.host.lab.history.operator_history import OperatorMeasurement, operator_rows
 from edgekit.host.lab.history.store import History
 from edgekit.host.lab.history.tunable_ops import Standing, Subject, changed_steps, methods_to_try
 from edgekit.host.lab.tune.measured_cache import KnownRatios, known_ratios
 from edgekit.kb.features import GemmKey
 from edgekit.kb.tables.gemm_table import KnowledgeBase
-from edgekit.kb.tables.operator_history import OperatorMeasurement, operator_rows
 from edgekit.kb.tables.operators import OperatorMethod
 
 _BETTER = 0.99  # times the best so far: an improvement

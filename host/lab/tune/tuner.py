@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from edgekit.host.lab.history.measurement import Measurement
 from edgekit.host.lab.history.store import History
 from edgekit.host.lab.tune.products import Product
 from edgekit.host.lab.tune.propose import default_method, first_methods, neighbors
 from edgekit.kb.features import GemmKey, Sequences, key_of
-from edgekit.kb.tables.measurement import Measurement
 from edgekit.kb.tables.method import Method, limits_of
 from edgekit.kb.targets.board import BoardProfile
 

@@ -9,12 +9,12 @@ import pytest
 
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Padding
+from edgekit.host.compiler.lowering.choice import choose
 from edgekit.host.compiler.lowering.lower import lower
 from edgekit.host.compiler.lowering.plan import Call
 from edgekit.host.lab.tune.build import build_table
 from edgekit.kb import GemmShape, KnowledgeBase
 from edgekit.kb.features import Sequences, key_of
-from edgekit.kb.tables.choice import choose
 from edgekit.kb.tables.gemm_file import load_table, table_text
 from edgekit.kb.tables.gemm_table import Row
 from edgekit.kb.tables.method import Method

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from edgekit.host.errors import InputError
+from edgekit.host.lab.history.measurement import Measurement
 from edgekit.host.lab.history.store import History
 from edgekit.host.lab.tune.csv_import import REQUIRED, read_csv
 from edgekit.kb.features import GemmShape
-from edgekit.kb.tables.measurement import Measurement
 from edgekit.kb.tables.method import Method
 
 _ROOT = Path(__file__).parents[3]

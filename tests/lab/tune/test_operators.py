@@ -13,13 +13,13 @@ from edgekit.device.version import VERSION
 from edgekit.host.compiler.options import DEFAULT_OPTIONS
 from edgekit.host.deploy.release import Benchmark, Conditions, OperatorTime
 from edgekit.host.lab.history.benchmarks import keep_benchmark
+from edgekit.host.lab.history.operator_history import OperatorMeasurement, operator_rows
 from edgekit.host.lab.history.store import History
 from edgekit.host.lab.history.tunable_ops import Subject, subject_of
 from edgekit.host.lab.tune import operator_times
 from edgekit.host.lab.tune.build import build_table
 from edgekit.kb.features import GemmShape, Sequences
 from edgekit.kb.tables.gemm_table import KnowledgeBase
-from edgekit.kb.tables.operator_history import OperatorMeasurement, operator_rows
 from edgekit.kb.tables.operators import OperatorMethod
 from edgekit.kb.targets.board import load_board
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from edgekit.kb.tables.gemm_table import KnowledgeBase, Row
-from edgekit.kb.tables.operator_history import NEAR
 from edgekit.kb.tables.operators import (
+    NEAR,
     Candidate,
     Form,
     OperatorMethod,

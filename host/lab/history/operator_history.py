@@ -8,10 +8,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from edgekit.host.lab.history.measurement import check_measured
 from edgekit.kb.features import GemmKey, GemmShape, Sequences, key_of
 from edgekit.kb.tables.gemm_table import FEATURES, OperatorIndex
-from edgekit.kb.tables.measurement import check_measured
-from edgekit.kb.tables.operators import OperatorMethod, OperatorRow
+from edgekit.kb.tables.operators import NEAR, OperatorMethod, OperatorRow
 
 # What a measurement counts for: times of turns with the default method, times of what was compiled
 # anyway, and board time, which is off by some percent.
@@ -20,7 +20,6 @@ OPERATOR_UNITS = ("seconds", "cycles")
 # Of the default's cost: what is no better leaves the operator to the analytic rule. Threads steal
 # pieces of each other, so that what they take depends on the operators before as well.
 _WORTH, _WORTH_SHARED = 0.98, 0.95
-NEAR = 100  # hundredths of squared distance beyond what was measured that a row holds for
 _DIGITS = 3
 
 
