@@ -14,14 +14,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-Tie = Literal["low", "high"]
+StateBinding = Literal["low", "high"]
 Packed = Literal["none", "a", "b"]  # the operand that was packed beforehand, as weights are
 
 DEFAULT_SHAPE_SEQUENCE = (3, 8, 30, 80, 200, 500, 800, 1000, 2000, 3000)
 DEFAULT_SCALE_SEQUENCE = (1, 10, 100, 1000)
 
 
-def index_of(value: int, sequence: Sequence[int], tie: Tie = "low") -> int:
+def index_of(value: int, sequence: Sequence[int], tie: StateBinding = "low") -> int:
     """Position of the entry nearest to `value` in an ascending sequence.
 
     Halfway between two entries `tie` says which: the lower position, or the higher one.
@@ -84,7 +84,7 @@ class Sequences:
     k: tuple[int, ...] = DEFAULT_SHAPE_SEQUENCE
     n: tuple[int, ...] = DEFAULT_SHAPE_SEQUENCE
     scale: tuple[int, ...] = DEFAULT_SCALE_SEQUENCE
-    tie: Tie = "low"
+    tie: StateBinding = "low"
 
     def __post_init__(self) -> None:
         for name in ("m", "k", "n", "scale"):

@@ -29,7 +29,7 @@ from edgekit.host.compiler.pipeline import PreparedGraph
 from edgekit.host.compiler.tables.gemm import kit_table
 from edgekit.host.deploy.bundle import build_bundle, sign_bundle
 from edgekit.host.errors import InputError
-from edgekit.host.lab.history.tunable_ops import subject_of
+from edgekit.host.lab.history.tunable_ops import tuning_task_of
 from edgekit.host.lab.zoo.models import open_zoo, zoo_options
 from edgekit.host.simulator.answers import recall, remember
 from edgekit.host.simulator.model import estimate_model
@@ -108,7 +108,7 @@ def _own(model: Path, known: Mapping[Path, frozenset[Product]]) -> frozenset[Pro
 def _products(model: Path, board: BoardProfile, options: CompileOptions) -> frozenset[Product]:
     """Those of a model's operators that have several methods."""
     try:
-        subject = subject_of(model, board, options, options.threads or 1)
+        subject = tuning_task_of(model, board, options, options.threads or 1)
     except InputError:
         return frozenset()
     return frozenset(_product(o.form.name, o.form.dtype, o.form.shape) for o in subject.operators)

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from edgekit.host.common.files import write_whole, writing_whole
+from edgekit.host.common.files import atomic_write, atomic_writer
 
 
 def test_a_file_is_replaced_at_once(tmp_path: Path):
     target = tmp_path / "out"
-    write_whole(target, b"old")
-    write_whole(target, b"new")
+    atomic_write(target, b"old")
+    atomic_write(target, b"new")
     assert target.read_bytes() == b"new" and [p.name for p in tmp_path.iterdir()] == ["out"]
 
 
@@ -22,13 +22,13 @@ def test_a_device_or_pipe_is_never_replaced(tmp_path: Path):
     os.mkfifo(pipe)
     for target in (pipe, tmp_path):
         with pytest.raises(OSError, match="not a regular file"):
-            write_whole(target, b"data")
+            atomic_write(target, b"data")
     assert pipe.is_fifo() and [p.name for p in tmp_path.iterdir()] == ["pipe"]
 
 
 def test_a_folder_that_is_not_there_leaves_nothing(tmp_path: Path):
     with pytest.raises(OSError, match="No such file"):
-        write_whole(tmp_path / "missing" / "out", b"data")
+        atomic_write(tmp_path / "missing" / "out", b"data")
 
 
 def test_permissions_are_kept_and_a_link_stays_a_link(tmp_path: Path):
@@ -36,15 +36,15 @@ def test_permissions_are_kept_and_a_link_stays_a_link(tmp_path: Path):
     real.write_bytes(b"old")
     real.chmod(0o600)
     link.symlink_to(real)
-    write_whole(link, b"new")
+    atomic_write(link, b"new")
     assert link.is_symlink() and real.read_bytes() == b"new"
     assert real.stat().st_mode & 0o777 == 0o600
 
 
 def test_writing_that_fails_leaves_the_old_file(tmp_path: Path):
     target = tmp_path / "out"
-    write_whole(target, b"old")
-    with pytest.raises(ZeroDivisionError), writing_whole(target) as file:
+    atomic_write(target, b"old")
+    with pytest.raises(ZeroDivisionError), atomic_writer(target) as file:
         file.write(b"half")
         raise ZeroDivisionError
     assert target.read_bytes() == b"old" and [p.name for p in tmp_path.iterdir()] == ["out"]

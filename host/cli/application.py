@@ -75,7 +75,7 @@ def new(
     from importlib.resources import files
 
     from edgekit.host.cli.output import emit
-    from edgekit.host.common.files import write_whole
+    from edgekit.host.common.files import atomic_write
 
     target = folder or Path(template)
     source = files("edgekit.device") / "templates" / template
@@ -86,7 +86,7 @@ def new(
         )
     target.mkdir(parents=True, exist_ok=True)
     for name in written:
-        write_whole(target / name, (source / name).read_bytes())
+        atomic_write(target / name, (source / name).read_bytes())
     if as_json:
         document = {"template": template, "folder": str(target), "files": written}
         emit({"schema": "edgekit.app.new/1", **document})

@@ -184,7 +184,7 @@ def _estimate_beside_peers(
     as_json: bool,
 ) -> int:
     """Other engines are timed on this machine; for other boards they, and we, are estimated."""
-    from edgekit.host.cli.estimate import TIMEOUT, show_file, wish_for
+    from edgekit.host.cli.estimate import TIMEOUT, request_for, show_file
     from edgekit.host.deploy.connections import profile_of
     from edgekit.kb.targets.board import load_board
 
@@ -195,8 +195,8 @@ def _estimate_beside_peers(
         )
     path = model_file(models[0] if models else None)
     profile = load_board(profile_of(board))
-    wish = wish_for(board, threads, cluster)
-    show_file(path, profile, options, wish, TIMEOUT, True, as_json)
+    request = request_for(board, threads, cluster)
+    show_file(path, profile, options, request, TIMEOUT, True, as_json)
     return 0
 
 

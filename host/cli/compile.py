@@ -165,7 +165,7 @@ def compile_bundle(
     """Compiles `model` for `board`, saying so, and signs it; writes to `explain` what was chosen
     and why, and to `html` the same as a page, with what operators are expected to take."""
     from edgekit.host.cli.output import note
-    from edgekit.host.common.files import write_whole
+    from edgekit.host.common.files import atomic_write
     from edgekit.host.compiler.explain import explained_variants
     from edgekit.host.deploy.bundle import build_bundle, sign_bundle
     from edgekit.host.deploy.connections import profile_of
@@ -178,7 +178,7 @@ def compile_bundle(
     first, *others = _compiled(model, board, options)
     explained = explained_variants(first, others)
     if explain is not None:
-        write_whole(explain, json.dumps(explained, indent=1).encode() + b"\n")
+        atomic_write(explain, json.dumps(explained, indent=1).encode() + b"\n")
     bundle = sign_bundle(build_bundle(first, profile, counter, others))
     release = bundle.manifest.id
     remember(release, explained)

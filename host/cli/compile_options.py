@@ -16,7 +16,7 @@ from edgekit.host.compiler.options import (
     CompileOptions,
     Precision,
     Shapes,
-    Tie,
+    StateBinding,
     variants_of,
 )
 from edgekit.host.errors import InputError
@@ -111,9 +111,9 @@ def _options(given: Mapping[str, Any]) -> CompileOptions:
     return CompileOptions(**values)
 
 
-def _tie(text: str) -> Tie:
+def _tie(text: str) -> StateBinding:
     name, _, output = text.partition("=")
-    return Tie(name, output)
+    return StateBinding(name, output)
 
 
 def _shape_words(shapes: Shapes) -> list[str]:

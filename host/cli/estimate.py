@@ -26,7 +26,7 @@ from edgekit.host.compiler.options import DEFAULT_OPTIONS, CompileOptions
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
-    from edgekit.device.runtime.agent.specs import Wish
+    from edgekit.device.runtime.agent.specs import PlacementRequest
     from edgekit.host.compiler.options import Shapes
     from edgekit.host.deploy.bundle import Bundle
     from edgekit.host.simulator.model import ModelEstimate
@@ -116,15 +116,15 @@ def estimate(
         from edgekit.host.cli.estimate_many import estimate_many
 
         asked = [*words_of(options), *flags(peers=peers, timeout=timeout)]
-        wishes = {name: wish_for(name, threads, cluster) for name in boards}
+        requests = {name: request_for(name, threads, cluster) for name in boards}
         models = [model_file(name) for name in what or (None,)]
-        estimate_many(models, wishes, asked, options.samples, dask, as_json)
+        estimate_many(models, requests, asked, options.samples, dask, as_json)
         return
     name = boards[0]
     profile = load_board(profile_of(name))
     path = model_file(what[0] if what else None)
-    wish = wish_for(name, threads, cluster)
-    show_file(path, profile, options, wish, timeout, peers, as_json)
+    request = request_for(name, threads, cluster)
+    show_file(path, profile, options, request, timeout, peers, as_json)
 
 
 def _program(
@@ -146,21 +146,21 @@ def _program(
     estimate_program(what, core, sysroot, entire, timeout, as_json)
 
 
-def wish_for(board: str, threads: int | None, cluster: str | None) -> Wish:
+def request_for(board: str, threads: int | None, cluster: str | None) -> PlacementRequest:
     """What a user asks for, or the inventory says of the board's models."""
-    from edgekit.device.runtime.agent.specs import Wish
+    from edgekit.device.runtime.agent.specs import PlacementRequest
     from edgekit.host.deploy.inventory import find_board
 
     entry = find_board(board, Path.cwd())
-    usual = Wish(entry.threads, entry.cluster or "") if entry else Wish()
-    return Wish(threads, cluster or "").over(usual)
+    usual = PlacementRequest(entry.threads, entry.cluster or "") if entry else PlacementRequest()
+    return PlacementRequest(threads, cluster or "").over(usual)
 
 
 def show_file(
     path: Path,
     board: BoardProfile,
     options: CompileOptions,
-    wish: Wish,
+    request: PlacementRequest,
     timeout: float,
     peers: bool,
     as_json: bool,
@@ -171,13 +171,13 @@ def show_file(
     from edgekit.host.cli.output import emit
     from edgekit.host.simulator.target import on_cluster
 
-    if (wish.threads or 1) > board.cores:
+    if (request.threads or 1) > board.cores:
         raise InputError(
             f"--threads: expected at most {board.cores}, as many as {board.name} has cores, "
-            f"found {wish.threads}"
+            f"found {request.threads}"
         )
-    board = on_cluster(board, wish.cluster)
-    found = _estimate_file(path, board, options, wish, timeout)
+    board = on_cluster(board, request.cluster)
+    found = _estimate_file(path, board, options, request, timeout)
     others = peers_beside(path, board, found.threads, options, timeout) if peers else ()
     if as_json:
         emit(model_document(found, {o.name: o.times(found.total_ms).to_json() for o in others}))
@@ -195,7 +195,11 @@ def _is_program(path: Path) -> bool:
 
 
 def _estimate_file(
-    path: Path, board: BoardProfile, options: CompileOptions, wish: Wish, timeout: float
+    path: Path,
+    board: BoardProfile,
+    options: CompileOptions,
+    request: PlacementRequest,
+    timeout: float,
 ) -> ModelEstimate:
     """Estimates what a model compiles to; both are remembered."""
     from edgekit.host.cli.compile import load_bundle
@@ -205,9 +209,9 @@ def _estimate_file(
 
     is_model = file_kind(path) is Kind.MODEL
     if is_model:
-        options = replace(options, threads=wish.threads)  # its methods are of as many
+        options = replace(options, threads=request.threads)  # its methods are of as many
     key = model_key(path, board, options) if is_model else ""
-    usual = wish.threads or 0  # 0: what the release says
+    usual = request.threads or 0  # 0: what the release says
     if is_model and (found := recall(key, board, usual)):
         return found
     target_of(board)  # is there a model of its core? Compiling takes a while
@@ -225,27 +229,29 @@ def _estimate_file(
             f"{path}: expected a bundle for {board.name}, found one for "
             f"{bundle.manifest.board.profile}; name that board, or compile the model again"
         )
-    where, threads = _placed(bundle, board, wish)
+    where, threads = _placed(bundle, board, request)
     found = estimate_bundle(bundle, where, threads, timeout, shapes)
     if is_model:
         remember(key, board, usual, found)
     return found
 
 
-def _placed(bundle: Bundle, board: BoardProfile, wish: Wish) -> tuple[BoardProfile, int]:
+def _placed(
+    bundle: Bundle, board: BoardProfile, request: PlacementRequest
+) -> tuple[BoardProfile, int]:
     """The board's cluster and the threads that a release would run on, as the board decides."""
     from edgekit.device.runtime.agent.specs import BESIDE
     from edgekit.host.simulator.target import on_cluster
     from edgekit.kb.targets.clusters import cluster_named
 
     placed = tuple(s for s in bundle.manifest.placements if BESIDE not in s.cluster)
-    if wish.cluster and placed:
-        name = cluster_named(board, wish.cluster).name
+    if request.cluster and placed:
+        name = cluster_named(board, request.cluster).name
         placed = tuple(spec for spec in placed if spec.cluster == name)
     if not placed:
-        return board, wish.threads or 1
-    where = board if wish.cluster else on_cluster(board, placed[0].cluster)
-    return where, wish.threads or placed[0].threads
+        return board, request.threads or 1
+    where = board if request.cluster else on_cluster(board, placed[0].cluster)
+    return where, request.threads or placed[0].threads
 
 
 def _show_model(found: ModelEstimate) -> None:

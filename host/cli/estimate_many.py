@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from edgekit.host.cli.many import check_all, flags, pool_for, sent, sent_under
 
 if TYPE_CHECKING:
-    from edgekit.device.runtime.agent.specs import Wish
+    from edgekit.device.runtime.agent.specs import PlacementRequest
     from edgekit.host.lab.jobs.task import Report, Sent, Task
 
 
@@ -30,7 +30,7 @@ class _Asked:
 
 def estimate_many(
     models: Sequence[Path],
-    wishes: Mapping[str, Wish],
+    requests: Mapping[str, PlacementRequest],
     options: Sequence[str],
     samples: Path | None,
     dask: str | None,
@@ -53,8 +53,8 @@ def estimate_many(
     for model in models:
         word, files = sent(model)
         files |= sample_files
-        for board, wish in wishes.items():
-            more = flags(threads=wish.threads, cluster=wish.cluster or None)
+        for board, request in requests.items():
+            more = flags(threads=request.threads, cluster=request.cluster or None)
             # Workers need not know a board to estimate its core.
             words = ("--board", profile_of(board), *more, *options, *given, "--json")
             task = Task(("estimate", word, *words), board, files)

@@ -52,11 +52,11 @@ def write_pages(
     """Writes what was asked for, if anything; each file is there whole or not at all."""
     if page_file is None and trace_file is None:
         return
-    from edgekit.host.common.files import write_whole
+    from edgekit.host.common.files import atomic_write
     from edgekit.host.report import page, trace
 
     made = make()
     if page_file is not None:
-        write_whole(page_file, page(made).encode())
+        atomic_write(page_file, page(made).encode())
     if trace_file is not None:
-        write_whole(trace_file, trace(made))
+        atomic_write(trace_file, trace(made))

@@ -100,7 +100,7 @@ def prune(
     """Set weights of a float model to 0, and fit the rest to samples."""
     from edgekit.host.cli.output import check_writable
     from edgekit.host.cli.progress import working
-    from edgekit.host.common.files import write_whole
+    from edgekit.host.common.files import atomic_write
     from edgekit.host.compiler.frontends import import_model
     from edgekit.host.compiler.inputs import InputOptions
     from edgekit.host.compiler.transforms.prune import pattern_of, pruned_file
@@ -117,7 +117,7 @@ def prune(
     options = InputOptions(*scaling, channels, layout)
     with working(f"pruning {path.name}"):
         made = pruned_file(path, graph, samples, zeros, evaluate, all_layers, options)
-    write_whole(file, written(made.graph, path, file))
+    atomic_write(file, written(made.graph, path, file))
     name = board_name(board)
     sparse, times = _sparse_layers(made.graph, name), times_of(graph, made.graph, name)
     show = _emit if as_json else _show

@@ -83,7 +83,7 @@ def quantize(
     """Quantize a float model to 8 bits, calibrated on samples."""
     from edgekit.host.cli.output import check_writable
     from edgekit.host.cli.progress import working
-    from edgekit.host.common.files import write_whole
+    from edgekit.host.common.files import atomic_write
     from edgekit.host.compiler.frontends import import_model
     from edgekit.host.compiler.inputs import InputOptions
     from edgekit.host.compiler.transforms.quantize import quantized_file
@@ -105,7 +105,7 @@ def quantize(
     profile = load_board(profile_of(name))
     with working(f"quantizing {path.name}"):
         made = quantized_file(path, graph, samples, profile, evaluate, min_cosine, options)
-    write_whole(file, written(made.graph, path, file, made.report.loss))
+    atomic_write(file, written(made.graph, path, file, made.report.loss))
     times = times_of(graph, made.graph, name)
     if as_json:
         _emit(path, file, made, times)
@@ -121,7 +121,7 @@ def _emit(path: Path, file: Path, made: Quantized, times: Times | None) -> None:
     classes = of and {
         "same": of.same,
         "float_right": of.right_before,
-        "coded_right": of.right_after,
+        "quantized_right": of.right_after,
     }
     emit(
         {

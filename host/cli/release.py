@@ -18,7 +18,7 @@ from edgekit.host.cli.options import (
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
-    from edgekit.device.runtime.agent.specs import PlacementSpec, Wish
+    from edgekit.device.runtime.agent.specs import PlacementRequest, PlacementSpec
     from edgekit.host.deploy.board import Board
     from edgekit.host.deploy.release import BoardStatus, ReleaseInfo
 
@@ -108,7 +108,7 @@ def remove(
 def _show(device: Board, found: BoardStatus, schema: str, as_json: bool) -> None:
     from edgekit.host.cli.output import emit
 
-    usual = device.wish()
+    usual = device.request()
     if as_json:
         emit({"schema": schema, "board": device.name, **asdict(usual), **asdict(found)})
         return
@@ -119,7 +119,7 @@ def _show(device: Board, found: BoardStatus, schema: str, as_json: bool) -> None
         _show_releases(beside, usual)
 
 
-def _show_releases(found: BoardStatus, usual: Wish) -> None:
+def _show_releases(found: BoardStatus, usual: PlacementRequest) -> None:
     from edgekit.host.cli.output import show_shapes
 
     print(f"current   {_line(found.current)}")
@@ -136,7 +136,7 @@ def _show_releases(found: BoardStatus, usual: Wish) -> None:
         print(f"failure   {'; '.join(facts)}")
 
 
-def _placement(spec: PlacementSpec | None, usual: Wish) -> str:
+def _placement(spec: PlacementSpec | None, usual: PlacementRequest) -> str:
     """Where a model runs: as the inventory says of the board, else as its release does."""
     from edgekit.host.cli.compile import placement_text, threads_text
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from edgekit.host.common.files import write_whole, writing_whole
+from edgekit.host.common.files import atomic_write, atomic_writer
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
@@ -55,9 +55,9 @@ def results(target: str | None, files: Sequence[Path]) -> Iterator[Take]:
     elif _is_folder(Path(target)):
         yield _folder(Path(target), files)
     elif target.lower().endswith(".npz"):
-        yield lambda _, runs: write_whole(Path(target), _npz(runs))
+        yield lambda _, runs: atomic_write(Path(target), _npz(runs))
     else:
-        with writing_whole(Path(target)) as file:
+        with atomic_writer(Path(target)) as file:
             writer = _json_text if target.lower().endswith(".json") else _csv_text
             with writer(_encoded(file)) as take:
                 yield take
@@ -74,7 +74,7 @@ def _folder(folder: Path, files: Sequence[Path]) -> Take:
 
     def take(file: Path, runs: Sequence[Outputs]) -> None:
         name = file.stem if stems.count(file.stem) == 1 else file.name
-        write_whole(folder / f"{name}.npz", _npz(runs))
+        atomic_write(folder / f"{name}.npz", _npz(runs))
 
     return take
 

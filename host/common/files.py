@@ -15,7 +15,7 @@ _MODE = 0o644
 
 
 @contextlib.contextmanager
-def writing_whole(path: Path) -> Iterator[BinaryIO]:
+def atomic_writer(path: Path) -> Iterator[BinaryIO]:
     """A file to write into, which takes the place of `path` at once when all is written.
 
     The permissions of a file that is there are kept, and a link stays a link. Raises OSError and
@@ -44,9 +44,9 @@ def writing_whole(path: Path) -> Iterator[BinaryIO]:
         raise
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """Replaces `path` by `data` at once; as `writing_whole`."""
-    with writing_whole(path) as file:
+def atomic_write(path: Path, data: bytes) -> None:
+    """Replaces `path` by `data` at once; as `atomic_writer`."""
+    with atomic_writer(path) as file:
         file.write(data)
 
 

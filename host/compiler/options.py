@@ -33,7 +33,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Tie:
+class StateBinding:
     """An output that is the input of that name in the next run; `*` in both stands for one text."""
 
     input: str
@@ -114,7 +114,7 @@ class CompileOptions:
             metavar="COSINE",
         ),
     )
-    states: tuple[Tie, ...] = field(
+    states: tuple[StateBinding, ...] = field(
         default=(),
         metadata=_asked(
             "Feed an output back as an input of the next run; * matches any text.",

@@ -213,7 +213,7 @@ def _lost(asked: str, exact: Graph, golden: Golden) -> str:
 
 def _fit(work: PreparedGraph, target: Target) -> PreparedGraph:
     fitted = fit(work.graph, target.limit, target.board, target.options, target.table)
-    done = work.then("choose_planes", fitted.graph, fitted.operators_before)
+    done = work.then("choose_channels_first", fitted.graph, fitted.operators_before)
     return replace(done, origin=fitted.origin, groups=fitted.groups)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
-from edgekit.host.compiler.options import CompileOptions, Tie, WeightBits, variants_of
+from edgekit.host.compiler.options import CompileOptions, StateBinding, WeightBits, variants_of
 from edgekit.host.deploy.board import Board
 from edgekit.host.deploy.bundle import Bundle, build_bundle, sign_bundle
 from edgekit.host.deploy.connections import Via, connect_to, profile_of
@@ -49,7 +49,7 @@ def compile_model(
         more_shapes=tuple(more),
         memory_limit=memory_limit,
         weights=weights,
-        states=tuple(Tie(name, output) for name, output in (states or {}).items()),
+        states=tuple(StateBinding(name, output) for name, output in (states or {}).items()),
     )
     first, *others = compile_variants(Path(model), profile, options=options)
     bundle = sign_bundle(build_bundle(first, profile, others=others))

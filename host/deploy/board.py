@@ -11,7 +11,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from edgekit.device.runtime.agent.specs import Wish
+from edgekit.device.runtime.agent.specs import PlacementRequest
 from edgekit.host.deploy import release
 from edgekit.host.deploy.bundle import Bundle
 from edgekit.host.deploy.release import (
@@ -25,7 +25,7 @@ from edgekit.host.deploy.release import (
     Session,
     Timings,
 )
-from edgekit.host.deploy.transport import Beneath, Transport
+from edgekit.host.deploy.transport import SubdirTransport, Transport
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -84,15 +84,15 @@ class Board(BoardCalls):
         }
         return Board(**{**known, **changed})
 
-    def wish(self, threads: int | None = None, cluster: str = "") -> Wish:
+    def request(self, threads: int | None = None, cluster: str = "") -> PlacementRequest:
         """What to ask of a release here: the arguments, else what the inventory says."""
-        return Wish(threads, cluster).over(Wish(self.threads, self.cluster))
+        return PlacementRequest(threads, cluster).over(PlacementRequest(self.threads, self.cluster))
 
     @contextlib.contextmanager
     def temporary(self) -> Iterator[Board]:
         """The same board with nothing deployed; what gets deployed there is removed at the end."""
         folder = f"aside/{secrets.token_hex(8)}"
-        below = Beneath(self.transport, folder)  # a folder that is there for this alone
+        below = SubdirTransport(self.transport, folder)  # a folder that is there for this alone
         try:
             yield self._with(transport=below, own=True, model_name="")
         finally:
@@ -133,7 +133,7 @@ class Board(BoardCalls):
 
         The model is loaded once, on the board; a streaming model keeps its state from run to run.
         """
-        return release.open_session(self, self.wish(threads, cluster))
+        return release.open_session(self, self.request(threads, cluster))
 
     def run(
         self, inputs: Arrays, threads: int | None = None, cluster: str = ""
@@ -158,7 +158,7 @@ class Board(BoardCalls):
         return release.bench(
             self,
             inputs,
-            self.wish(threads, cluster),
+            self.request(threads, cluster),
             count=count,
             warmup=warmup,
             seconds=seconds,

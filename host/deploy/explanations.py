@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from edgekit.host.common.files import write_whole
+from edgekit.host.common.files import atomic_write
 from edgekit.host.common.paths import data_folder
 
 _MOST = 500  # releases; the newest stay
@@ -30,7 +30,7 @@ def remember(release: str, explained: Mapping[str, Any]) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         content = json.dumps(explained, separators=(",", ":")).encode()
-        write_whole(folder / f"{release}{_SUFFIX}", gzip.compress(content, 6, mtime=0))
+        atomic_write(folder / f"{release}{_SUFFIX}", gzip.compress(content, 6, mtime=0))
         kept = sorted(folder.glob(f"*{_SUFFIX}"), key=_age, reverse=True)
         for old in kept[_MOST:]:
             old.unlink(missing_ok=True)

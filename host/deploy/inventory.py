@@ -26,7 +26,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 import msgspec
 from msgspec import Meta
 
-from edgekit.host.common.files import write_whole
+from edgekit.host.common.files import atomic_write
 from edgekit.host.common.paths import config_folder
 from edgekit.host.errors import InputError
 from edgekit.kb.targets.board import board_names, nearest
@@ -368,6 +368,6 @@ def _write(file: Path, text: str) -> None:
     """Replaces the file as a whole, so that an interruption leaves the old one."""
     try:
         file.resolve().parent.mkdir(parents=True, exist_ok=True)
-        write_whole(file, text.encode())
+        atomic_write(file, text.encode())
     except OSError as error:
         raise InputError(f"{file}: expected to write it, found: {error.strerror}") from None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 
-from edgekit.host.deploy.transport import Over, Transport
+from edgekit.host.deploy.transport import Transport, TransportWrapper
 from edgekit.host.errors import EdgekitError
 
 
@@ -19,7 +19,7 @@ class CanceledError(EdgekitError):
         super().__init__(f"board '{board}': expected to go on, found the work canceled; try again")
 
 
-class Cancelable(Over):
+class Cancelable(TransportWrapper):
     """Implements Transport over another one until `cancel` is called."""
 
     def __init__(self, transport: Transport) -> None:

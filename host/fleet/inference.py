@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgekit.host.common.files import write_whole
+from edgekit.host.common.files import atomic_write
 from edgekit.host.compiler.inputs import InputOptions, is_array, read_arrays, read_inputs
 from edgekit.host.errors import InputError
 from edgekit.host.fleet.runner import FleetRun, Turn
@@ -59,7 +59,7 @@ def infer(
     if folder is not None:
         stream = io.BytesIO()
         np.savez(stream, allow_pickle=False, **outputs)
-        write_whole(folder / f"{turn.board.name}.npz", stream.getvalue())
+        atomic_write(folder / f"{turn.board.name}.npz", stream.getvalue())
     return Answer(release, timings.latency_ms, _digest(outputs))
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from edgekit.device.runtime.agent.placement import place
 from edgekit.device.runtime.agent.probe import Probe
-from edgekit.device.runtime.agent.specs import Wish
+from edgekit.device.runtime.agent.specs import PlacementRequest
 from edgekit.device.runtime.errors import InputError as DeviceInputError
 from edgekit.host.deploy.board import Board
 from edgekit.host.deploy.doctor import Verdict, compare
@@ -55,7 +55,7 @@ def join(entry: BoardEntry, board: Board, tell: Callable[[str], None] = lambda _
 def _check_cluster(entry: BoardEntry, found: Probe) -> None:
     """InputError if models cannot run there where the entry says."""
     try:
-        place((), Wish(entry.threads, entry.cluster or ""), found.clusters)
+        place((), PlacementRequest(entry.threads, entry.cluster or ""), found.clusters)
     except DeviceInputError as error:
         raise InputError(f"board '{entry.name}': {error}") from None
 

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import msgspec
 
-from edgekit.host.common.files import locked, take_lock, write_whole
+from edgekit.host.common.files import atomic_write, locked, take_lock
 from edgekit.host.common.paths import data_folder
 from edgekit.host.deploy.bundle import Bundle
 from edgekit.host.errors import BusyError, InputError, TransferError
@@ -140,7 +140,7 @@ def write_plan(plan: Plan, bundles: Mapping[str, Bundle]) -> Path:
         (new / _BUNDLES).mkdir(mode=0o700, parents=True)
         for kind, bundle in bundles.items():
             bundle.write(new / _BUNDLES / f"{kind}.ekb")
-        write_whole(new / _PLAN, msgspec.json.encode(plan))
+        atomic_write(new / _PLAN, msgspec.json.encode(plan))
         (new / _JOURNAL).touch(mode=0o600)
         new.rename(folder)
         _sync(folder.parent)

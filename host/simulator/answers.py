@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from edgekit.host.common.files import write_whole
+from edgekit.host.common.files import atomic_write
 from edgekit.host.common.paths import cache_folder, data_folder
 from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.simulator.emulator import emulator_name
@@ -46,7 +46,7 @@ def remember(key: str, board: BoardProfile, threads: int, made: ModelEstimate) -
     """Keeps an estimate."""
     path = _path(key, board, threads)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, msgspec.json.encode(made))
+    atomic_write(path, msgspec.json.encode(made))
 
 
 def _path(key: str, board: BoardProfile, threads: int) -> Path:

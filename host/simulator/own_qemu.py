@@ -11,7 +11,7 @@ import platform
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from edgekit.host.common.files import locked, write_whole
+from edgekit.host.common.files import atomic_write, locked
 from edgekit.host.debian.architecture import Architecture
 from edgekit.host.errors import InputError
 from edgekit.host.simulator.root import make_root, roots_cache
@@ -60,7 +60,7 @@ def fetch_emulator(name: str, tell: Tell) -> Path:
             libraries=root / "usr" / "lib" / libraries,
             program=root / "usr" / "bin" / name,
         )
-        write_whole(path, text.encode())
+        atomic_write(path, text.encode())
         path.chmod(0o755)
     return path
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from edgekit.host.common.files import write_whole
+from edgekit.host.common.files import atomic_write
 from edgekit.host.common.paths import cache_folder
 from edgekit.host.simulator.core_text import core_text
 from edgekit.host.simulator.emulator import find_emulator, plugin_of
@@ -111,7 +111,7 @@ def _kept(key: str) -> Estimate | None:
 
 def _keep(key: str, answer: Estimate) -> None:
     _folder().mkdir(parents=True, exist_ok=True)
-    write_whole(_folder() / f"{key}.json", json.dumps(vars(answer)).encode())
+    atomic_write(_folder() / f"{key}.json", json.dumps(vars(answer)).encode())
 
 
 def _run(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgekit.host.common.files import write_whole
+from edgekit.host.common.files import atomic_write
 from edgekit.host.common.paths import data_folder
 from edgekit.host.virtual import process
 from edgekit.host.virtual.types import RunningBoard
@@ -39,7 +39,7 @@ def write_record(name: str, record: Record) -> None:
 
     path = record_path(name)
     text = msgspec.json.format(msgspec.json.encode(record, enc_hook=str), indent=2)
-    write_whole(path, text + b"\n")
+    atomic_write(path, text + b"\n")
 
 
 def read_record(name: str) -> Record | None:

@@ -23,7 +23,7 @@ from edgekit.kb.tables.gemm_table import Feature, KnowledgeBase, Row
 from edgekit.kb.tables.method import Method
 from edgekit.kb.tables.operators import Family, OperatorMethod, OperatorRow
 from edgekit.kb.tables.paths import found_tables, shipped_folder
-from edgekit.kb.tables.supported import told_row, without_impossible
+from edgekit.kb.tables.supported import drop_unsupported_rows, format_row
 from edgekit.kb.targets.board import BoardProfile
 
 SCHEMA = "edgekit.kb.gemm/4"
@@ -141,7 +141,7 @@ def board_table(board: BoardProfile, *folders: Path) -> KnowledgeBase:
     for platform, path in found_tables(board, *folders, shipped_folder("gemm")):
         found = load_table(path).serving(board.platform, platform)
         lent = platform != board.platform  # its rows are not expected to fit
-        return found if lent else without_impossible(found, board)
+        return found if lent else drop_unsupported_rows(found, board)
     return KnowledgeBase((board.platform,))
 
 
@@ -204,7 +204,7 @@ def _read(
             try:
                 rows.append(take(group, line))
             except (TypeError, ValueError) as error:
-                skipped.append(f"{told_row(bytes(line))}: {error}")
+                skipped.append(f"{format_row(bytes(line))}: {error}")
     return rows, skipped
 
 

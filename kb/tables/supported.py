@@ -23,13 +23,13 @@ _ROWS_OF_DEPTHWISE = 2  # at most
 _LONGEST = 80  # characters of a row that are told
 
 
-def told_row(text: bytes) -> str:
+def format_row(text: bytes) -> str:
     """A row of a file as it stands there, or its beginning."""
     row = text.decode(errors="replace")
     return row if len(row) <= _LONGEST else f"{row[:_LONGEST]}..."
 
 
-def without_impossible(table: KnowledgeBase, board: BoardProfile) -> KnowledgeBase:
+def drop_unsupported_rows(table: KnowledgeBase, board: BoardProfile) -> KnowledgeBase:
     """The same table, of whose rows of a board's platform those are among `skipped` that no board
     of this platform computes: general profiles of a core have less than it has."""
     odd: dict[Row | OperatorRow, str] = {}

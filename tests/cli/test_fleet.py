@@ -132,7 +132,7 @@ def test_trouble_at_home_ends_the_whole_with_its_name(
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device", "out/pi-1.npz")
 
-    monkeypatch.setattr("edgekit.host.fleet.inference.write_whole", full)
+    monkeypatch.setattr("edgekit.host.fleet.inference.atomic_write", full)
     np.save(home / "x.npy", np.zeros(4, np.float32))
     arguments = ("--input", "x.npy", "--output", "out", "--select", "site", "--parallel", "1")
     done = edgekit("run", *arguments, "--json")

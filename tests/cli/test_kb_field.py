@@ -28,7 +28,7 @@ from edgekit.host.deploy.api import connect
 from edgekit.host.deploy.bundle import Bundle
 from edgekit.host.deploy.explanations import recall
 from edgekit.host.fleet.profiles import ProfileStore
-from edgekit.host.lab.history.tunable_ops import subject_of
+from edgekit.host.lab.history.tunable_ops import tuning_task_of
 from edgekit.kb.tables.gemm_file import table_text
 from edgekit.kb.targets.board import load_board
 
@@ -116,7 +116,7 @@ def spoil(model: Path, board: str = _BOARD) -> int:
     """Writes a user's table that has each third key of the model compiled with its dearest method;
     how many."""
     profile = load_board(board)
-    subject = subject_of(model, profile, DEFAULT_OPTIONS)
+    subject = tuning_task_of(model, profile, DEFAULT_OPTIONS)
     worst = {
         each.key: max(each.costs, key=lambda m, of=each: of.costs[m])
         for each in subject.operators
@@ -196,7 +196,7 @@ def test_two_releases_of_a_busy_board_are_not_held_against_each_other(
     edgekit, face_model, release, field
 ):
     user_table(load_board(_BOARD)).parent.mkdir(parents=True, exist_ok=True)
-    subject = subject_of(face_model, load_board(_BOARD), DEFAULT_OPTIONS)
+    subject = tuning_task_of(face_model, load_board(_BOARD), DEFAULT_OPTIONS)
     user_table(load_board(_BOARD)).write_text(table_text(replace(subject.table, operators=())))
     plain = release()
     spoil(face_model)
@@ -233,7 +233,7 @@ def test_two_releases_of_a_model_are_held_against_each_other(
     edgekit, face_model, release, field, home
 ):
     user_table(load_board(_BOARD)).parent.mkdir(parents=True, exist_ok=True)
-    subject = subject_of(face_model, load_board(_BOARD), DEFAULT_OPTIONS)
+    subject = tuning_task_of(face_model, load_board(_BOARD), DEFAULT_OPTIONS)
     empty = replace(subject.table, operators=())
     user_table(load_board(_BOARD)).write_text(table_text(empty))
     plain = release()

@@ -79,7 +79,7 @@ def test_labels_are_counted(edgekit: Any, home: Path) -> None:
     assert done.code == 0, done.err
     found = done.document["classes"]
     assert found["float_right"] == 1.0
-    assert found["coded_right"] == found["same"] >= 0.75
+    assert found["quantized_right"] == found["same"] >= 0.75
     text = edgekit("quantize", path, "--samples", data, "--evaluate", "labels.txt")
     assert "classes  " in text.out
     assert "in floats" in text.out

@@ -20,7 +20,7 @@ from edgekit.host.compiler.options import DEFAULT_OPTIONS
 from edgekit.host.compiler.tables.gemm import user_table
 from edgekit.host.errors import UnreachableError
 from edgekit.host.lab.history.store import History
-from edgekit.host.lab.history.tunable_ops import Subject
+from edgekit.host.lab.history.tunable_ops import TuningTask
 from edgekit.host.lab.tune import model_session
 from edgekit.host.lab.tune.lock import tuning_alone
 from edgekit.host.lab.tune.operator_times import MeasuredTimes
@@ -48,7 +48,7 @@ class Clockwork:
     crowd = beyond = 0.0
     factor = 0.5
 
-    def __init__(self, subject: Subject, *_: object) -> None:
+    def __init__(self, subject: TuningTask, *_: object) -> None:
         self._subject = subject
         self._default: Times | None = None
 

@@ -18,7 +18,7 @@ import pytest
 
 from edgekit.device.runtime.agent import release
 from edgekit.device.runtime.agent.files import Install
-from edgekit.device.runtime.agent.recovery import settle
+from edgekit.device.runtime.agent.recovery import recover_if_needed
 from edgekit.device.runtime.agent.remove import remove
 from edgekit.device.runtime.agent.signing import enroll_unsigned
 from edgekit.device.runtime.agent.store import Links, Store
@@ -86,7 +86,7 @@ def test_old_or_new_release_whole(
     check = _healthy if health == "healthy" else _sick
     for board in _after_faults(store, fault, lambda s: release.apply(s, new, check, _quiet)):
         assert _assert_whole(board).current in (old, new)
-        settle(board)
+        recover_if_needed(board)
         assert _assert_whole(board).current == old or health == "healthy"
         if _assert_whole(board).current == old:
             send(board, paper("new"))
@@ -102,7 +102,7 @@ def test_rollback_is_whole(store: Store, paper: MakeBundle, send: Send, fault: F
     before = store.links()
     after = Links(before.previous, before.current)
     for board in _after_faults(store, fault, release.rollback):
-        settle(board)
+        recover_if_needed(board)
         found = _assert_whole(board)
         assert found in (before, after)
         release.rollback(board)
@@ -123,7 +123,7 @@ def test_removed_whole_or_not_at_all(
         release.apply(one, send(one, paper("new")), _healthy, _quiet)
     before = store.links()
     for board in _after_faults(store, fault, lambda s: remove(model(s))):
-        settle(model(board))
+        recover_if_needed(model(board))
         if model(board).links().current:
             assert _assert_whole(model(board)) == before
         with contextlib.suppress(InputError):  # it was gone already

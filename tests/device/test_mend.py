@@ -12,7 +12,7 @@ import pytest
 
 from edgekit.device.runtime.agent import release
 from edgekit.device.runtime.agent.integrity import write_record
-from edgekit.device.runtime.agent.recovery import settle
+from edgekit.device.runtime.agent.recovery import recover_if_needed
 from edgekit.device.runtime.agent.status import current_release, leave, status, verify
 from edgekit.device.runtime.agent.store import Links, Store
 from edgekit.device.runtime.errors import InputError, RolledBackError, TransferError
@@ -128,7 +128,7 @@ def test_garbage_in_other_notes_stops_nothing(
 
 
 def test_nothing_odd_nothing_told(board: Board) -> None:
-    for look in (settle, status, verify, current_release):
+    for look in (recover_if_needed, status, verify, current_release):
         look(board)
     assert board.told == []
 

@@ -15,7 +15,7 @@ import pytest
 from edgekit.device.runtime.agent.clusters import Cluster, find_clusters
 from edgekit.device.runtime.agent.manifest import parse_manifest
 from edgekit.device.runtime.agent.placement import Placement, on_cores, place
-from edgekit.device.runtime.agent.specs import PlacementSpec, Wish
+from edgekit.device.runtime.agent.specs import PlacementRequest, PlacementSpec
 from edgekit.device.runtime.errors import InputError
 from edgekit.host.deploy.bundle import Bundle
 from tests.device.test_clusters import k1
@@ -33,125 +33,138 @@ def board(
 
 
 def test_the_release_s_best_cluster_is_the_default(tmp_path: Path) -> None:
-    found = place(SPECS, Wish(), board(tmp_path))
+    found = place(SPECS, PlacementRequest(), board(tmp_path))
     assert found == Placement(4, "big", (4, 5, 6, 7))
     assert found.said == "4 threads on big (cores 4-7)"
 
 
 @pytest.mark.parametrize(
-    ("wish", "expected"),
+    ("asked", "expected"),
     [
-        (Wish(2), Placement(2, "big", (4, 5, 6, 7))),
-        (Wish(8), Placement(8)),  # more than the cluster has: all cores
-        (Wish(cluster="little"), Placement(3, "little", (0, 1, 2, 3))),
-        (Wish(2, "cortex-a55"), Placement(2, "little", (0, 1, 2, 3))),
-        (Wish(cluster="A76"), Placement(4, "big", (4, 5, 6, 7))),
-        (Wish(cluster="all"), Placement(8)),
-        (Wish(5, "all"), Placement(5)),
+        (PlacementRequest(2), Placement(2, "big", (4, 5, 6, 7))),
+        (PlacementRequest(8), Placement(8)),  # more than the cluster has: all cores
+        (PlacementRequest(cluster="little"), Placement(3, "little", (0, 1, 2, 3))),
+        (PlacementRequest(2, "cortex-a55"), Placement(2, "little", (0, 1, 2, 3))),
+        (PlacementRequest(cluster="A76"), Placement(4, "big", (4, 5, 6, 7))),
+        (PlacementRequest(cluster="all"), Placement(8)),
+        (PlacementRequest(5, "all"), Placement(5)),
     ],
     ids=str,
 )
 def test_what_a_user_asks_for_stands_over_the_release(
-    tmp_path: Path, wish: Wish, expected: Placement
+    tmp_path: Path, asked: PlacementRequest, expected: Placement
 ) -> None:
-    assert place(SPECS, wish, board(tmp_path)) == expected
+    assert place(SPECS, asked, board(tmp_path)) == expected
 
 
 @pytest.mark.parametrize(
-    ("wish", "usual", "expected"),
+    ("asked", "usual", "expected"),
     [
-        (Wish(), Wish(4, "big"), Wish(4, "big")),
-        (Wish(2), Wish(4, "big"), Wish(2, "big")),
-        (Wish(cluster="big"), Wish(4, "big"), Wish(4, "big")),
-        (Wish(cluster="little"), Wish(4, "big"), Wish(None, "little")),
-        (Wish(cluster="little"), Wish(1), Wish(1, "little")),
-        (Wish(1, "little"), Wish(4, "big"), Wish(1, "little")),
+        (PlacementRequest(), PlacementRequest(4, "big"), PlacementRequest(4, "big")),
+        (PlacementRequest(2), PlacementRequest(4, "big"), PlacementRequest(2, "big")),
+        (PlacementRequest(cluster="big"), PlacementRequest(4, "big"), PlacementRequest(4, "big")),
+        (
+            PlacementRequest(cluster="little"),
+            PlacementRequest(4, "big"),
+            PlacementRequest(None, "little"),
+        ),
+        (PlacementRequest(cluster="little"), PlacementRequest(1), PlacementRequest(1, "little")),
+        (PlacementRequest(1, "little"), PlacementRequest(4, "big"), PlacementRequest(1, "little")),
     ],
     ids=str,
 )
 def test_a_wish_stands_over_what_is_usual_whose_threads_are_of_its_cluster(
-    wish: Wish, usual: Wish, expected: Wish
+    asked: PlacementRequest, usual: PlacementRequest, expected: PlacementRequest
 ) -> None:
-    assert wish.over(usual) == expected
+    assert asked.over(usual) == expected
 
 
 @pytest.mark.parametrize(
-    ("wish", "said"),
+    ("asked", "said"),
     [
         (
-            Wish(cluster="huge"),
+            PlacementRequest(cluster="huge"),
             r"big \(4 x cortex-a76\), little \(4 x cortex-a55\), or all, .*huge",
         ),
-        (Wish(5, "big"), "expected 1 to 4 threads on big .*found 5"),
+        (PlacementRequest(5, "big"), "expected 1 to 4 threads on big .*found 5"),
     ],
 )
 def test_clusters_that_are_not_there_and_too_many_threads_are_refused(
-    tmp_path: Path, wish: Wish, said: str
+    tmp_path: Path, asked: PlacementRequest, said: str
 ) -> None:
     with pytest.raises(InputError, match=said) as caught:
-        place(SPECS, wish, board(tmp_path))
+        place(SPECS, asked, board(tmp_path))
     assert "\n" not in str(caught.value)
 
 
 def test_a_container_with_fewer_cores_takes_fewer_threads_and_says_so(tmp_path: Path) -> None:
-    found = place(SPECS, Wish(), board(tmp_path, usable=(0, 1, 5)))
+    found = place(SPECS, PlacementRequest(), board(tmp_path, usable=(0, 1, 5)))
     assert (found.threads, found.cluster, found.cores) == (1, "big", (5,))
     assert found.note == "4 would be best, 1 of its cores may be used"
 
 
 def test_a_container_without_the_cluster_leaves_the_threads_free(tmp_path: Path) -> None:
-    found = place(SPECS, Wish(), board(tmp_path, usable=(0, 1)))
+    found = place(SPECS, PlacementRequest(), board(tmp_path, usable=(0, 1)))
     assert (found.threads, found.cores) == (2, ())
     assert found.note == "no core of big may be used"
     with pytest.raises(InputError, match="none of big"):
-        place(SPECS, Wish(cluster="big"), board(tmp_path, usable=(0, 1)))
+        place(SPECS, PlacementRequest(cluster="big"), board(tmp_path, usable=(0, 1)))
 
 
 X60 = (PlacementSpec("cluster0", "x60", 4, 900.0, 3000.0),) * 2
 
 
 @pytest.mark.parametrize(
-    ("usable", "wish", "expected"),
+    ("usable", "asked", "expected"),
     [
-        (range(8), Wish(), Placement(4, "cluster0", (0, 1, 2, 3))),
-        (range(8), Wish(cluster="cluster1"), Placement(4, "cluster1", (4, 5, 6, 7))),
-        ((1, 4, 5, 6, 7), Wish(), Placement(4, "cluster1", (4, 5, 6, 7))),
-        (range(8), Wish(8), Placement(8)),
+        (range(8), PlacementRequest(), Placement(4, "cluster0", (0, 1, 2, 3))),
+        (range(8), PlacementRequest(cluster="cluster1"), Placement(4, "cluster1", (4, 5, 6, 7))),
+        ((1, 4, 5, 6, 7), PlacementRequest(), Placement(4, "cluster1", (4, 5, 6, 7))),
+        (range(8), PlacementRequest(8), Placement(8)),
     ],
     ids=str,
 )
 def test_of_two_clusters_alike_it_is_the_release_s_unless_the_other_has_more_cores(
-    tmp_path: Path, usable: Sequence[int], wish: Wish, expected: Placement
+    tmp_path: Path, usable: Sequence[int], asked: PlacementRequest, expected: Placement
 ) -> None:
-    assert place(X60, wish, find_clusters(k1(tmp_path), set(usable))) == expected
+    assert place(X60, asked, find_clusters(k1(tmp_path), set(usable))) == expected
 
 
 def test_another_board_s_release_goes_to_any_core(tmp_path: Path) -> None:
-    found = place(SPECS, Wish(), board(tmp_path, PI4))
+    found = place(SPECS, PlacementRequest(), board(tmp_path, PI4))
     assert found == Placement(4, note="no cluster of a76 here")
 
 
 def test_a_release_of_any_core_goes_to_the_fastest_cluster(tmp_path: Path) -> None:
-    assert place(ANYWHERE, Wish(), board(tmp_path)) == Placement(4, "big", (4, 5, 6, 7))
-    assert place(ANYWHERE, Wish(), board(tmp_path / "pi", PI4, range(4))) == Placement(4)
-    assert place(ANYWHERE, Wish(), board(tmp_path / "two", PI4, (1, 2))).threads == 2
+    assert place(ANYWHERE, PlacementRequest(), board(tmp_path)) == Placement(4, "big", (4, 5, 6, 7))
+    assert place(ANYWHERE, PlacementRequest(), board(tmp_path / "pi", PI4, range(4))) == Placement(
+        4
+    )
+    assert place(ANYWHERE, PlacementRequest(), board(tmp_path / "two", PI4, (1, 2))).threads == 2
 
 
 def test_without_a_word_of_the_release_it_is_one_thread_on_any_core() -> None:
     assert place(()) == Placement(1)
-    assert place((), Wish(3)) == Placement(3)
+    assert place((), PlacementRequest(3)) == Placement(3)
 
 
 def test_a_thread_on_each_cluster_for_the_queues_of_a_schedule(tmp_path: Path) -> None:
-    found = place(SPECS, Wish(cluster="big+little"), board(tmp_path))
+    found = place(SPECS, PlacementRequest(cluster="big+little"), board(tmp_path))
     assert found == Placement(2, "big+little", (4, 5, 6, 7), workers=(0, 1, 2, 3))
     assert found.said == "2 threads on big+little (cores 4-7 and 0-3)"
     both = (PlacementSpec("big+little", "", 2, 100.0, 150.0), *SPECS)
-    assert place(both, Wish(), board(tmp_path)) == found
-    assert place(both, Wish(), board(tmp_path / "pi", PI4)).note == "no cluster of a76 here"
-    for wish in (Wish(3, "big+little"), Wish(cluster="big+big"), Wish(cluster="big+")):
+    assert place(both, PlacementRequest(), board(tmp_path)) == found
+    assert (
+        place(both, PlacementRequest(), board(tmp_path / "pi", PI4)).note
+        == "no cluster of a76 here"
+    )
+    for asked in (
+        PlacementRequest(3, "big+little"),
+        PlacementRequest(cluster="big+big"),
+        PlacementRequest(cluster="big+"),
+    ):
         with pytest.raises(InputError):
-            place(both, wish, board(tmp_path))
+            place(both, asked, board(tmp_path))
 
 
 _THREADS = """

@@ -9,12 +9,12 @@ import numpy as np
 
 from edgekit.host.compiler.frontends import import_model
 from edgekit.host.compiler.ir.evaluate import evaluate
-from edgekit.host.compiler.options import Tie
+from edgekit.host.compiler.options import StateBinding
 from tests.support.onnx_models import model, node, value
 
 Array = np.ndarray[Any, Any]
 
-TIES = (Tie("position", "next"), Tie("past.*", "present.*"))
+TIES = (StateBinding("position", "next"), StateBinding("past.*", "present.*"))
 TOKENS = np.array([3, 1, 4, 1, 5, 9, 2], np.int64)
 
 _WORDS, _HEADS, _SIZE, CONTEXT = 11, 3, 5, 9

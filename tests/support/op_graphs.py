@@ -25,10 +25,10 @@ from edgekit.host.compiler.ir.types import (
 )
 from tests.support import (
     chain_graphs,
-    coded_graphs,
     outlier_graphs,
     plain_graphs,
     planar_graphs,
+    quantized_graphs,
     recurrent_graphs,
     repeat_graphs,
     signal_graphs,
@@ -185,7 +185,7 @@ def conv_8bit(rng: Rng, dtype: DType) -> Case:
     w = _quantized_weights(rng, dtype, 0, oc, *g.kernel, g.x[3])
     bias = constant(rng.integers(-9999, 9999, oc), DType.I32)
     op = ops.Conv2D(g.stride, g.dilation, g.padding, _activation(rng))
-    return Case(op, (tensor(g.x, dtype, qx), w, bias), qy, coded_graphs.behind(rng, dtype, oc))
+    return Case(op, (tensor(g.x, dtype, qx), w, bias), qy, quantized_graphs.behind(rng, dtype, oc))
 
 
 def conv_hybrid(rng: Rng) -> Case:
@@ -209,9 +209,8 @@ def depthwise_8bit(rng: Rng, dtype: DType) -> Case:
     w = _quantized_weights(rng, dtype, 3, 1, *g.kernel, g.x[3] * times)
     bias = constant(rng.integers(-999, 999, g.x[3] * times), DType.I32)
     op = ops.DepthwiseConv2D(g.stride, g.dilation, g.padding, times, _activation(rng))
-    return Case(
-        op, (tensor(g.x, dtype, qx), w, bias), qy, coded_graphs.behind(rng, dtype, g.x[3] * times)
-    )
+    ends = quantized_graphs.behind(rng, dtype, g.x[3] * times)
+    return Case(op, (tensor(g.x, dtype, qx), w, bias), qy, ends)
 
 
 def dense_f32(rng: Rng) -> Case:
@@ -228,7 +227,8 @@ def dense_8bit(rng: Rng, dtype: DType) -> Case:
     w = _quantized_weights(rng, dtype, 0, n, k)
     op = ops.FullyConnected(activation=_activation(rng))
     bias = constant(rng.integers(-9999, 9999, n), DType.I32)
-    return Case(op, (tensor((m, k), dtype, qx), w, bias), qy, coded_graphs.behind(rng, dtype, n))
+    ends = quantized_graphs.behind(rng, dtype, n)
+    return Case(op, (tensor((m, k), dtype, qx), w, bias), qy, ends)
 
 
 def zeros_8bit(rng: Rng) -> Case:
@@ -378,7 +378,7 @@ FAMILIES: dict[str, tuple[Callable[..., Case], tuple[DType | None, ...]]] = {
     "movement": (movement, _ALL),
     "transpose_conv": (transpose_conv, _F32),
     **plain_graphs.FAMILIES,
-    **coded_graphs.FAMILIES,
+    **quantized_graphs.FAMILIES,
     **planar_graphs.FAMILIES,
     **outlier_graphs.FAMILIES,
     **chain_graphs.FAMILIES,
@@ -387,7 +387,7 @@ FAMILIES: dict[str, tuple[Callable[..., Case], tuple[DType | None, ...]]] = {
     **signal_graphs.FAMILIES,
     **repeat_graphs.FAMILIES,
     **window_graphs.FAMILIES,
-    "transpose_conv_8bit": (coded_graphs.transpose_conv, _8BIT),
+    "transpose_conv_8bit": (quantized_graphs.transpose_conv, _8BIT),
 }
 
 

@@ -88,7 +88,7 @@ def coded_lstm(rng: Rng) -> Case:
     out = pick(rng, (1, 5, 30)) if rng.random() < 0.4 else cells
     projected, peepholes, norms = out != cells, rng.random() < 0.4, rng.random() < 0.4
     zeros = (int(v) for v in rng.integers(-128, 128, 2))
-    op = ops.CodedLstm(
+    op = ops.QuantizedLSTM(
         of_input=tuple(_factor(rng, size, 9000) for _ in range(gates)),
         of_state=tuple(_factor(rng, out, 9000) for _ in range(gates)),
         of_cell=tuple(quantize_multiplier(1e-5) for _ in range(gates - 1)) if peepholes else (),
@@ -124,7 +124,7 @@ def coded_svdf(rng: Rng) -> Case:
     filters = units * rank
     zero = int(rng.integers(-128, 128))
     wide = quantize_multiplier(2.0**-22 / (rank * frames) ** 0.5)
-    op = ops.CodedSvdf(rank, _factor(rng, size, 9000), wide, zero)
+    op = ops.QuantizedSVDF(rank, _factor(rng, size, 9000), wide, zero)
     ins = (
         tensor((batch, size), DType.I8, quant(0.02)),
         _codes(rng, filters, size),

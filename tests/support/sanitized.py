@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from edgekit.host.common.files import locked, write_whole
+from edgekit.host.common.files import atomic_write, locked
 from edgekit.host.common.paths import cache_folder
 from edgekit.host.compiler.toolchain.headers import headers_hash, system_headers
 from edgekit.host.compiler.toolchain.zig import Unit, kernels_folder
@@ -77,7 +77,7 @@ def _object(unit: Unit, simd: str, checks: Sequence[str]) -> Path:
     if not target.is_file():
         source = target.with_suffix(".c") if written else Path(unit.source)
         if written:
-            write_whole(source, text)
+            atomic_write(source, text)
         names = system_headers(unit.macros, kernels)
         precompiled = ["-include-pch", str(_precompiled(names, tuple(flags)))] if names else []
         _compile_whole([*flags, *precompiled, *macros, "-fPIC", "-c", str(source)], target)
@@ -91,7 +91,7 @@ def _precompiled(names: tuple[str, ...], flags: tuple[str, ...]) -> Path:
     target = _cache() / f"{hashlib.sha256(key.encode()).hexdigest()}.pch"
     if not target.is_file():
         source = target.with_suffix(".h")
-        write_whole(source, "".join(f"#include <{name}>\n" for name in names).encode())
+        atomic_write(source, "".join(f"#include <{name}>\n" for name in names).encode())
         _compile_whole([*flags, *_PRECOMPILE, str(source)], target)
     return target
 

@@ -7,8 +7,8 @@ import numpy as np
 
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Activation, DType, Padding
-from tests.support.coded_graphs import scale
 from tests.support.op_cases import Case, Rng, constant, pick, quant, tensor
+from tests.support.quantized_graphs import scale
 
 _SIZE = 7
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from edgekit.device.runtime.errors import InputError
 
 if TYPE_CHECKING:
-    from edgekit.device.runtime.agent.specs import Wish
+    from edgekit.device.runtime.agent.specs import PlacementRequest
 
 
 def positive(text: str) -> int:
@@ -47,10 +47,10 @@ def add_placement(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cluster", default="", help="big, little, all, or a kind of core")
 
 
-def wish_of(options: argparse.Namespace) -> Wish:
-    from edgekit.device.runtime.agent.specs import Wish
+def wish_of(options: argparse.Namespace) -> PlacementRequest:
+    from edgekit.device.runtime.agent.specs import PlacementRequest
 
-    return Wish(options.threads, options.cluster)
+    return PlacementRequest(options.threads, options.cluster)
 
 
 class _Help(argparse.HelpFormatter):

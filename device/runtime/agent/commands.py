@@ -129,12 +129,12 @@ def _apply(options: argparse.Namespace) -> Document:
 
 def _leave(options: argparse.Namespace) -> Document:
     """The end of a deploy that goes no further; what it had begun to switch is undone."""
-    from edgekit.device.runtime.agent.recovery import settle
+    from edgekit.device.runtime.agent.recovery import recover_if_needed
 
     session = _session(options)
     if session:
         session.abandon()
-    settle(_store(options))
+    recover_if_needed(_store(options))
     return {"schema": "edgekit.leave/1"}
 
 

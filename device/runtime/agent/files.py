@@ -82,7 +82,7 @@ def locate(store: Store, manifest: Manifest, must: bool, mend: bool = True) -> D
     return found
 
 
-def refuse_strangers(folder: Path, manifest: Manifest) -> None:
+def reject_unlisted_files(folder: Path, manifest: Manifest) -> None:
     """TransferError if what was sent holds a link or a file that the manifest does not list."""
     allowed = {MANIFEST, SIGNATURE, *(f.path for f in manifest.files)}
     folders = {str(Path(p).parent) for p in allowed}

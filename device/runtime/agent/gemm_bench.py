@@ -24,7 +24,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from edgekit.device.runtime import features
 from edgekit.device.runtime.agent.count import count_calls, counter, fix_layout
-from edgekit.device.runtime.agent.interleave import call, pinned, summary, take_turns
+from edgekit.device.runtime.agent.interleave import call, interleave, pinned, summary
 from edgekit.device.runtime.arrays.gemm_library import (
     C_BYTES,
     DTYPES,
@@ -146,7 +146,7 @@ def time_request(request: Request, library: GemmLibrary) -> Answer:
     """Times of each method and of the default, in turns."""
     with pinned(request.threads):
         timers = [_warmed(timer) for timer in _prepare(request, library)]
-        samples = take_turns(timers, request.seconds)
+        samples = interleave(timers, request.seconds)
     *times, default = (summary(found) for found in samples)
     return {"times": times, "default": default, "cpu": features.cpu_model()}
 

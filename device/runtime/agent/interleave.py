@@ -14,35 +14,35 @@ Timer = Callable[[int], int]  # nanoseconds of so many products in a row
 _BLOCK_NS = 250_000  # of products in a row: far above the clock's own cost
 _LEAST_TURNS = 9
 _FEW_TURNS = 3  # when the time is up already
-_HOPELESS = 1.3  # times the best: a method this far behind after _FEW_TURNS is out
+_CUTOFF = 1.3  # times the best: a method this far behind after _FEW_TURNS is out
 
 
-def take_turns(
-    timers: Sequence[Timer], seconds: float, hopeless: float = _HOPELESS
+def interleave(
+    timers: Sequence[Timer], seconds: float, cutoff: float = _CUTOFF
 ) -> List[List[float]]:
     """Nanoseconds of one product: for each timer, one value per turn.
 
-    A timer that takes `hopeless` times as long as the best in the first turns gets no more of
+    A timer that takes `cutoff` times as long as the best in the first turns gets no more of
     them; the last, the default, stays.
     """
     clock = time.perf_counter
     samples: List[List[float]] = [[] for _ in timers]
     start = clock()
     blocks = [_block(timer) for timer in timers]
-    turns, playing = 0, list(range(len(timers)))
+    turns, active = 0, list(range(len(timers)))
     while (
         turns < _FEW_TURNS
         or (turns < _LEAST_TURNS and clock() - start < 4 * seconds)
         or (clock() - start < seconds)
     ):
-        for i in playing:
+        for i in active:
             samples[i].append(timers[i](blocks[i]) / blocks[i])
         turns += 1
-        playing.reverse()
+        active.reverse()
         if turns == _FEW_TURNS:
             best = min(min(found) for found in samples)
             last = len(timers) - 1  # the default stays
-            playing = [i for i in playing if i == last or min(samples[i]) <= best * hopeless]
+            active = [i for i in active if i == last or min(samples[i]) <= best * cutoff]
     return samples
 
 

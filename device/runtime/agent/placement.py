@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Iterator, Optional, Sequence, Tuple
 
 from edgekit.device.runtime.agent.clusters import Cluster, find_clusters, ranges
-from edgekit.device.runtime.agent.specs import ALL, ANY, BESIDE, PlacementSpec, Wish
+from edgekit.device.runtime.agent.specs import ALL, ANY, BESIDE, PlacementRequest, PlacementSpec
 from edgekit.device.runtime.errors import InputError
 
 
@@ -43,7 +43,7 @@ ONE_THREAD = Placement()
 
 def place(
     specs: Sequence[PlacementSpec],
-    wish: Wish = ANY,
+    request: PlacementRequest = ANY,
     clusters: Optional[Sequence[Cluster]] = None,
 ) -> Placement:
     """How a model with these specs, the best first, runs on this board (or one with `clusters`).
@@ -52,24 +52,26 @@ def place(
     threads than a cluster has cores goes to all cores, unless it names the cluster: then it is an
     InputError, as is a cluster that the board does not have.
     """
-    if not specs and not wish.cluster:
-        return Placement(wish.threads or 1)
+    if not specs and not request.cluster:
+        return Placement(request.threads or 1)
     board = find_clusters() if clusters is None else clusters
-    if wish.cluster == ALL:
+    if request.cluster == ALL:
         usable = sum(len(cluster.usable) for cluster in board)
-        return Placement(wish.threads or max(usable, 1))
-    if BESIDE in wish.cluster:
-        return _side_by_side([_named(name, board) for name in wish.cluster.split(BESIDE)], wish)
-    if wish.cluster:
-        return _as_wished(specs, wish, board, _named(wish.cluster, board))
+        return Placement(request.threads or max(usable, 1))
+    if BESIDE in request.cluster:
+        return _side_by_side(
+            [_named(name, board) for name in request.cluster.split(BESIDE)], request
+        )
+    if request.cluster:
+        return _as_requested(specs, request, board, _named(request.cluster, board))
     alone = [spec for spec in specs if BESIDE not in spec.cluster]
-    if BESIDE in specs[0].cluster and wish.threads is None:
+    if BESIDE in specs[0].cluster and request.threads is None:
         try:
             names = specs[0].cluster.split(BESIDE)
-            return _side_by_side([_named(name, board) for name in names], wish)
+            return _side_by_side([_named(name, board) for name in names], request)
         except InputError:  # another board's
             pass
-    return _as_released((alone or specs)[0], wish, board)
+    return _as_released((alone or specs)[0], request, board)
 
 
 @contextlib.contextmanager
@@ -102,7 +104,7 @@ def _named(name: str, board: Sequence[Cluster]) -> Cluster:
     raise InputError(f"--cluster: expected a cluster of this board, {there}, found '{name}'")
 
 
-def _side_by_side(clusters: Sequence[Cluster], wish: Wish) -> Placement:
+def _side_by_side(clusters: Sequence[Cluster], request: PlacementRequest) -> Placement:
     """A thread on each cluster: the caller's on the first, which runs the queue of the core that
     the schedule calls cpu."""
     names = BESIDE.join(cluster.name for cluster in clusters)
@@ -113,32 +115,37 @@ def _side_by_side(clusters: Sequence[Cluster], wish: Wish) -> Placement:
             f"--cluster: expected clusters with cores that may be used, each once, found "
             f"{described(clusters)}; use one of them, or see the container's cpuset"
         )
-    if wish.threads not in (None, len(clusters)):
+    if request.threads not in (None, len(clusters)):
         raise InputError(
-            f"--threads: expected {len(clusters)}, one on each of {names}, found {wish.threads}"
+            f"--threads: expected {len(clusters)}, one on each of {names}, found {request.threads}"
         )
     workers = tuple(core for cluster in clusters[1:] for core in cluster.usable)
     return Placement(len(clusters), names, clusters[0].usable, workers=workers)
 
 
-def _as_wished(
-    specs: Sequence[PlacementSpec], wish: Wish, board: Sequence[Cluster], cluster: Cluster
+def _as_requested(
+    specs: Sequence[PlacementSpec],
+    request: PlacementRequest,
+    board: Sequence[Cluster],
+    cluster: Cluster,
 ) -> Placement:
     usable = len(cluster.usable)
-    if not usable or (wish.threads or 1) > usable:
+    if not usable or (request.threads or 1) > usable:
         raise InputError(
             f"--cluster: expected 1 to {usable} threads on {cluster.name} of {described(board)}, "
-            f"found {wish.threads or 1}; use fewer, or another cluster"
+            f"found {request.threads or 1}; use fewer, or another cluster"
             if usable
             else f"--cluster: expected a cluster with cores that may be used, found none of "
             f"{cluster.name} in {described(board)}; use another, or see the container's cpuset"
         )
     fitting = [spec for spec in specs if _fits(spec, cluster)]
-    threads = wish.threads or (fitting[0].threads if fitting else 1)
+    threads = request.threads or (fitting[0].threads if fitting else 1)
     return Placement(min(threads, usable), cluster.name, cluster.usable)
 
 
-def _as_released(spec: PlacementSpec, wish: Wish, board: Sequence[Cluster]) -> Placement:
+def _as_released(
+    spec: PlacementSpec, request: PlacementRequest, board: Sequence[Cluster]
+) -> Placement:
     """On the cluster of the release, or the fastest if it has one of its own."""
     every = sum(len(cluster.usable) for cluster in board)
     fitting = [c for c in board if _fits(spec, c)]
@@ -147,8 +154,8 @@ def _as_released(spec: PlacementSpec, wish: Wish, board: Sequence[Cluster]) -> P
     elif not _own(fitting, spec).usable:
         wanted = f"no core of {fitting[0].name} may be used"
     else:
-        return _on(_own(fitting, spec), spec, wish, len(board) > 1)
-    return Placement(wish.threads or min(spec.threads, max(every, 1)), note=wanted)
+        return _on(_own(fitting, spec), spec, request, len(board) > 1)
+    return Placement(request.threads or min(spec.threads, max(every, 1)), note=wanted)
 
 
 def _own(fitting: Sequence[Cluster], spec: PlacementSpec) -> Cluster:
@@ -157,13 +164,15 @@ def _own(fitting: Sequence[Cluster], spec: PlacementSpec) -> Cluster:
     return max(alike, key=lambda c: (min(len(c.usable), spec.threads), c.name == spec.cluster))
 
 
-def _on(cluster: Cluster, spec: PlacementSpec, wish: Wish, several: bool) -> Placement:
+def _on(
+    cluster: Cluster, spec: PlacementSpec, request: PlacementRequest, several: bool
+) -> Placement:
     usable = len(cluster.usable)
-    if wish.threads and wish.threads > usable:
-        return Placement(wish.threads)
-    threads = wish.threads or min(spec.threads, usable)
+    if request.threads and request.threads > usable:
+        return Placement(request.threads)
+    threads = request.threads or min(spec.threads, usable)
     note = ""
-    if threads < spec.threads and not wish.threads:
+    if threads < spec.threads and not request.threads:
         note = f"{spec.threads} would be best, {usable} of its cores may be used"
     if not several:
         return Placement(threads, note=note)

@@ -18,9 +18,9 @@ from edgekit.device.runtime.errors import BusyError
 _LINKS = ("current", "previous")
 
 
-def settle(store: Store) -> None:
+def recover_if_needed(store: Store) -> None:
     """Undoes an interrupted deploy and mends what is odd, unless a change is being made."""
-    if store.root.is_dir() and _is_odd(store):
+    if store.root.is_dir() and _is_inconsistent(store):
         with contextlib.suppress(BusyError), store.lock():
             recover(store)
 
@@ -34,7 +34,7 @@ def recover(store: Store) -> None:
     _mend_links(store)
 
 
-def remove_dying(store: Store, name: str = "") -> bool:
+def remove_tombstones(store: Store, name: str = "") -> bool:
     """Removes what is left of models that were taken off the board; whether anything of `name`."""
     import shutil
 
@@ -63,7 +63,7 @@ def _document(links: Links) -> Dict[str, Optional[str]]:
     return {"current": links.current, "previous": links.previous}
 
 
-def _is_odd(store: Store) -> bool:
+def _is_inconsistent(store: Store) -> bool:
     if os.path.lexists(store.pending) or any(store.link_oddity(name) for name in _LINKS):
         return True
     links = store.links()
@@ -76,7 +76,7 @@ def _sweep(store: Store) -> None:
     """What was being written when its writer was killed."""
     import shutil  # loads libraries for compression: not before there is something to sweep
 
-    remove_dying(store)
+    remove_tombstones(store)
     for folder in store.releases.glob(".new-*"):
         shutil.rmtree(folder, ignore_errors=True)
     unfinished = [store.root / f".{name}" for name in (*_LINKS, *(p.name for p in store.notes))]

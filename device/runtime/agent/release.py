@@ -26,7 +26,7 @@ from edgekit.device.runtime.agent.files import (
     clear_unfinished,
     locate,
     plan_files,
-    refuse_strangers,
+    reject_unlisted_files,
 )
 from edgekit.device.runtime.agent.fit import check_fit
 from edgekit.device.runtime.agent.integrity import find_damage, find_damage_of_head, installed_sum
@@ -38,7 +38,7 @@ from edgekit.device.runtime.agent.manifest import (
     parse_manifest,
 )
 from edgekit.device.runtime.agent.probe import board_facts
-from edgekit.device.runtime.agent.recovery import recover, settle, switch
+from edgekit.device.runtime.agent.recovery import recover, recover_if_needed, switch
 from edgekit.device.runtime.agent.session import alone
 from edgekit.device.runtime.agent.signing import check_signature
 from edgekit.device.runtime.agent.status import damaged
@@ -86,7 +86,7 @@ def plan(
     None if the manifest itself is still to be sent: there is none, or only a bad one that an
     earlier deploy left (with `sent`, the caller has just sent it, and a bad one is an error).
     """
-    settle(store)
+    recover_if_needed(store)
     folder = store.incoming / release
     try:
         manifest = _incoming_manifest(store, release)
@@ -197,7 +197,7 @@ class _Switch:
         _check_fit(self.store, self.manifest, self.allow_downgrade)
         sent = self.store.incoming / self.manifest.id
         clear_unfinished(sent)
-        refuse_strangers(sent, self.manifest)
+        reject_unlisted_files(sent, self.manifest)
         self.install.sources = locate(self.store, self.manifest, must=True)
         check_disk(self.store, SPARE_BYTES)
 

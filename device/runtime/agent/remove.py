@@ -12,7 +12,7 @@ import os
 from typing import Tuple
 
 from edgekit.device.runtime.agent.process import users_of
-from edgekit.device.runtime.agent.recovery import recover, remove_dying, switch
+from edgekit.device.runtime.agent.recovery import recover, remove_tombstones, switch
 from edgekit.device.runtime.agent.release import prune
 from edgekit.device.runtime.agent.service import forget
 from edgekit.device.runtime.agent.session import alone
@@ -26,7 +26,7 @@ def remove(store: Store) -> Tuple[str, ...]:
     InputError if there is no such model, BusyError if a process runs it or a deploy is on its way.
     """
     if not _is_there(store):
-        if store.name and remove_dying(store, store.name):
+        if store.name and remove_tombstones(store, store.name):
             return ()
         raise _nothing(store)
     with alone(store), store.lock():
@@ -44,7 +44,7 @@ def remove(store: Store) -> Tuple[str, ...]:
                 prune(store, releases[0] if releases else "none")
                 for note in (store.failure, store.counters):
                     store.remove_note(note)
-    remove_dying(store)
+    remove_tombstones(store)
     return releases
 
 

@@ -16,7 +16,7 @@ from typing import Any, Dict, List, Tuple
 
 from edgekit.device.runtime import features
 from edgekit.device.runtime.agent.count import count_calls, counter
-from edgekit.device.runtime.agent.interleave import call, pinned, summary, take_turns
+from edgekit.device.runtime.agent.interleave import call, interleave, pinned, summary
 from edgekit.device.runtime.agent.npz import Array, read_npz
 from edgekit.device.runtime.arrays.gemm_library import Block
 from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings
@@ -99,7 +99,7 @@ def bench(path: Path, library: SparseLibrary) -> Dict[str, Any]:
                     min(count_calls(descriptor, call(t, 0), call(t, 1), _REPEATS)) for t in timers
                 ]
         else:
-            costs = [summary(times) for times in take_turns(timers, request.seconds)]
+            costs = [summary(times) for times in interleave(timers, request.seconds)]
         triad = _triad(library, request.threads) if request.triad else None
     rows = zip(request.settings, stored, costs)
     name = "instructions" if request.count else "time"
@@ -120,7 +120,7 @@ def _hotspots(csr: Csr, request: Request, library: SparseLibrary) -> Dict[str, A
     x = Block(csr.rows.cols * OPERAND_BYTES[csr.stored])
     y = Block(csr.rows.rows * SUM_BYTES[csr.stored])
     timer = library.spmv_timer(form, x.address, y.address, 1)
-    nanoseconds = min(take_turns([timer], request.seconds)[0])
+    nanoseconds = min(interleave([timer], request.seconds)[0])
     rate = 1e9 * (form.bytes + x.bytes + y.bytes) / nanoseconds
     count = max(int(1e8 / nanoseconds), 1)
     found = watch(lambda: timer(count), rate / _triad(library, 1))
@@ -163,5 +163,5 @@ def _triad(library: SparseLibrary, threads: int) -> float:
     have = features.memory_bytes().available or 0
     floats = min(_TRIAD_FLOATS, have // _TRIAD_SHARE) if have else _TRIAD_FLOATS // 16
     timer = library.triad_timer(floats, threads)
-    times = take_turns([timer], 0.5)[0]
+    times = interleave([timer], 0.5)[0]
     return 12e9 * floats / min(times)

@@ -109,20 +109,20 @@ class LossSpec:
 
 
 @dataclass(frozen=True)
-class Wish:
+class PlacementRequest:
     """What a user asks for; None and "" leave it to the release."""
 
     threads: Optional[int] = None
     cluster: str = ""
 
-    def over(self, usual: Wish) -> Wish:
-        """This wish, and what it leaves open as usual; a number of threads is of its cluster."""
+    def over(self, usual: PlacementRequest) -> PlacementRequest:
+        """This request, completed from `usual`; a number of threads belongs to its cluster."""
         same = not self.cluster or self.cluster == usual.cluster or not usual.cluster
         threads = self.threads or (usual.threads if same else None)
-        return Wish(threads, self.cluster or usual.cluster)
+        return PlacementRequest(threads, self.cluster or usual.cluster)
 
 
-ANY = Wish()
+ANY = PlacementRequest()
 
 
 def safe_path(path: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Dict, Optional, Tuple
 from edgekit.device.runtime.agent.integrity import find_damage, find_damage_of_head, record_damage
 from edgekit.device.runtime.agent.manifest import Manifest
 from edgekit.device.runtime.agent.process import is_locked
-from edgekit.device.runtime.agent.recovery import recover, settle, switch
+from edgekit.device.runtime.agent.recovery import recover, recover_if_needed, switch
 from edgekit.device.runtime.agent.session import alone
 from edgekit.device.runtime.agent.specs import LossSpec, PlacementSpec
 from edgekit.device.runtime.agent.store import Links, Store
@@ -54,7 +54,7 @@ def status(store: Store, full: bool = True, mend: bool = True) -> Status:
     `full` compares both with their SHA-256, unless a deploy is changing them just now; with
     `mend`, a damaged current release is left for the previous one.
     """
-    settle(store)
+    recover_if_needed(store)
     full = full and not is_locked(store.lock_file)
     links = store.links()
     current = _info(store, links.current, full)
@@ -78,7 +78,7 @@ def current_release(store: Store) -> Tuple[Manifest, Path]:
     InputError if nothing was deployed. A damaged release is never run: the previous one comes back
     if that is whole (RolledBackError), else TransferError says what is damaged.
     """
-    settle(store)
+    recover_if_needed(store)
     release = store.links().current
     if release is None:
         raise nothing_deployed(store)

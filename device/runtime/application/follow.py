@@ -7,8 +7,8 @@ from typing import Callable
 
 from edgekit.device.runtime.agent.integrity import find_damage
 from edgekit.device.runtime.agent.manifest import Manifest
-from edgekit.device.runtime.agent.recovery import settle
-from edgekit.device.runtime.agent.specs import Wish
+from edgekit.device.runtime.agent.recovery import recover_if_needed
+from edgekit.device.runtime.agent.specs import PlacementRequest
 from edgekit.device.runtime.agent.status import damaged, leave_damaged, nothing_deployed
 from edgekit.device.runtime.agent.store import Store, committed
 from edgekit.device.runtime.application.loaded import Loaded
@@ -18,7 +18,7 @@ log = logging.getLogger("edgekit_runtime")
 _CHANGES = 5  # of `current` while a release is being read, before that is an error
 
 
-def load(store: Store, release: str, wish: Wish, parallel: int) -> Loaded:
+def load(store: Store, release: str, request: PlacementRequest, parallel: int) -> Loaded:
     """Reads all of a release, compares it with what was installed, and loads it.
 
     A damaged one is left for the one before (RolledBackError), or TransferError.
@@ -29,20 +29,22 @@ def load(store: Store, release: str, wish: Wish, parallel: int) -> Loaded:
             raise leave_damaged(store, release, damage)
         raise damaged(release, damage)
     manifest: Manifest = store.manifest(release)
-    return Loaded(store, manifest, wish, parallel)
+    return Loaded(store, manifest, request, parallel)
 
 
-def load_current(store: Store, wish: Wish, parallel: int, begin: Callable[[str], object]) -> Loaded:
+def load_current(
+    store: Store, request: PlacementRequest, parallel: int, begin: Callable[[str], object]
+) -> Loaded:
     """What is in service, loaded; again if that changed meanwhile. InputError if nothing was
     deployed. `begin` is told each release before it is touched."""
-    settle(store)
+    recover_if_needed(store)
     for _ in range(_CHANGES):
         release = committed(store)
         if release is None:
             raise nothing_deployed(store)
         begin(release)
         try:
-            return load(store, release, wish, parallel)
+            return load(store, release, request, parallel)
         except RolledBackError as error:
             log.warning("%s", error)
         except TransferError:

@@ -25,7 +25,7 @@ from edgekit.device.runtime.agent.model import times_of
 from edgekit.device.runtime.agent.placement import Placement, on_cores, place
 from edgekit.device.runtime.agent.probe import board_facts
 from edgekit.device.runtime.agent.sampler import Sampler, sampler_for
-from edgekit.device.runtime.agent.specs import Wish
+from edgekit.device.runtime.agent.specs import PlacementRequest
 from edgekit.device.runtime.agent.store import Store
 from edgekit.device.runtime.agent.variants import variant_for
 from edgekit.device.runtime.application.buffers import fresh, numpy_of, readable, view_of, writable
@@ -42,7 +42,9 @@ class Outputs(Dict[str, Any]):
 class Loaded:
     """A release that runs until `close`, which nobody calls while an inference is on its way."""
 
-    def __init__(self, store: Store, manifest: Manifest, wish: Wish, parallel: int) -> None:
+    def __init__(
+        self, store: Store, manifest: Manifest, request: PlacementRequest, parallel: int
+    ) -> None:
         folder = store.releases / manifest.id
         memory = manifest.most_memory()
         stateful = any(v.memory.state_bytes for v in manifest.every_variant())
@@ -50,7 +52,7 @@ class Loaded:
         self.users = 0  # inferences on their way; whoever has the model counts them
         self.closed = False
         lanes = 1 if stateful else parallel
-        placed = place(manifest.placements, wish)
+        placed = place(manifest.placements, request)
         needed = replace(memory, arena_bytes=memory.arena_bytes * lanes)
         check_fit(manifest.board, needed, board_facts())
         self._free = threading.Semaphore(lanes)

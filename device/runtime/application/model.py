@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Mapping, Optional, Set, Tuple, Type, Union
 
-from edgekit.device.runtime.agent.specs import TensorSpec, Wish
+from edgekit.device.runtime.agent.specs import PlacementRequest, TensorSpec
 from edgekit.device.runtime.agent.status import leave
 from edgekit.device.runtime.agent.store import Store, committed
 from edgekit.device.runtime.application.follow import load, load_current, log
@@ -45,8 +45,8 @@ def open_model(
         raise InputError(f"expected at least 1 thread and 1 inference, found {threads}, {parallel}")
     root = root or os.environ.get("EDGEKIT_ROOT", ROOT)
     board = Store(Path(root).expanduser().absolute(), log.warning)
-    wish = Wish(threads, cluster)
-    return Model(board if name == DEFAULT else board.named(name), wish, parallel)
+    request = PlacementRequest(threads, cluster)
+    return Model(board if name == DEFAULT else board.named(name), request, parallel)
 
 
 class Model:
@@ -58,8 +58,8 @@ class Model:
     before, which runs on all the while.
     """
 
-    def __init__(self, store: Store, wish: Wish, parallel: int) -> None:
-        self._store, self._wish, self._parallel = store, wish, parallel
+    def __init__(self, store: Store, request: PlacementRequest, parallel: int) -> None:
+        self._store, self._wish, self._parallel = store, request, parallel
         self._link = str(store.root / "current")
         self._state = threading.Condition()  # guards _loaded, and users of what is loaded
         self._changing = threading.Lock()
@@ -68,7 +68,7 @@ class Model:
         self._paused = False
         self._loaded: Optional[Loaded] = None
         self._go_back_after_deaths()
-        self._put_in_service(load_current(store, wish, parallel, self._watch.begin))
+        self._put_in_service(load_current(store, request, parallel, self._watch.begin))
         self._at_exit = _end_at_exit(self)
 
     @property

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgekit.host.common.files import write_whole
+from edgekit.host.common.files import atomic_write
 from edgekit.host.common.paths import data_folder
 from edgekit.host.compiler.costs.work import AMOUNTS
 from edgekit.host.errors import InputError
@@ -48,7 +48,7 @@ def save_calibration(board: BoardProfile, calibration: Calibration) -> Path:
             for name, values in sorted(calibration.families.items())
         },
     }
-    write_whole(path, json.dumps(document, indent=1).encode() + b"\n")
+    atomic_write(path, json.dumps(document, indent=1).encode() + b"\n")
     return path
 
 

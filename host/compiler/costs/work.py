@@ -150,7 +150,7 @@ def multiply_adds(graph: Graph, node: Node) -> int:
     if isinstance(op, ops.Repeat):
         return op.steps * sum(multiply_adds(op.body, member) for member in op.body.nodes)
     multiplies = op.cost_kind == "matrix" or isinstance(
-        op, ops.DepthwiseConv2D | ops.CodedLstm | ops.CodedSvdf
+        op, ops.DepthwiseConv2D | ops.QuantizedLSTM | ops.QuantizedSVDF
     )
     # Vectors of one value leave nothing to round up.
     return int(work_of(graph, node, 1).amounts.steps) if multiplies else 0
@@ -207,7 +207,7 @@ def _counts(graph: Graph, node: Node, lanes: int) -> tuple[int, int, int]:
     shapes = [graph.tensors[t].shape if t is not None else () for t in node.inputs]
     outs = [graph.tensors[t] for t in node.outputs]
     out = max((t.elements for t in outs), default=0)
-    if isinstance(op, ops.Conv2D | ops.DynamicConv2D | ops.TransposeConv2D | ops.WideConv2D):
+    if isinstance(op, ops.Conv2D | ops.DynamicConv2D | ops.TransposeConv2D | ops.Conv2D16x8):
         return _product_counts(op, shapes, out, lanes)
     if isinstance(op, ops.FullyConnected | ops.OutlierFullyConnected | ops.DynamicFullyConnected):
         n, k = shapes[1]
@@ -216,10 +216,10 @@ def _counts(graph: Graph, node: Node, lanes: int) -> tuple[int, int, int]:
     if isinstance(op, ops.Recurrent):
         (time, batch, _), (n, k) = shapes[:2]
         return time * batch * k * _up(n, lanes), time * batch, time * batch * -(-n // lanes)
-    if isinstance(op, ops.CodedLstm):
+    if isinstance(op, ops.QuantizedLSTM):
         (time, batch, size), (n, k) = shapes[0], shapes[2]
         return time * batch * n * (size + k), time * batch, time * batch * n
-    if isinstance(op, ops.CodedSvdf):
+    if isinstance(op, ops.QuantizedSVDF):
         return out * shapes[0][1] * op.rank, out * op.rank, 0
     if isinstance(op, ops.MatMul):
         n = outs[0].shape[-1]
@@ -239,7 +239,7 @@ def _counts(graph: Graph, node: Node, lanes: int) -> tuple[int, int, int]:
 
 
 def _product_counts(
-    op: ops.Conv2D | ops.DynamicConv2D | ops.TransposeConv2D | ops.WideConv2D,
+    op: ops.Conv2D | ops.DynamicConv2D | ops.TransposeConv2D | ops.Conv2D16x8,
     shapes: list[Shape],
     out: int,
     lanes: int,

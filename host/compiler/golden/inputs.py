@@ -45,7 +45,7 @@ def random_input(tensor: Tensor, rng: np.random.Generator, values: Range = RANGE
         if values.smooth:
             return (values.low + (values.high - values.low) * _smooth(tensor, rng)).astype(kind)
         return rng.uniform(values.low, values.high, tensor.shape).astype(kind)
-    if not (tensor.dtype.is_quantized or tensor.is_coded):
+    if not (tensor.dtype.is_quantized or tensor.is_quantized):
         most = 2 if tensor.dtype is DType.BOOL else values.indices
         return rng.integers(0, most, tensor.shape).astype(kind)
     info = np.iinfo(kind)

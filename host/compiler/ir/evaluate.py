@@ -69,7 +69,7 @@ def folding_work(op: Operator, ins: Sequence[Tensor], outs: Sequence[Tensor]) ->
         taps = math.prod(op.window)
     elif isinstance(op, ops.DepthwiseConv2D):
         taps = math.prod(ins[1].shape[1:3])
-    elif isinstance(op, ops.Conv2D | ops.WideConv2D | ops.TransposeConv2D | ops.FullyConnected):
+    elif isinstance(op, ops.Conv2D | ops.Conv2D16x8 | ops.TransposeConv2D | ops.FullyConnected):
         taps = math.prod(ins[1].shape[1:])
     elif isinstance(op, ops.MatMul):
         taps = ins[0].shape[-1]

@@ -144,7 +144,7 @@ class Tensor:
         return self.elements * self.dtype.bytes
 
     @property
-    def is_coded(self) -> bool:
+    def is_quantized(self) -> bool:
         """Stored values of 8 or 16 bits stand for real ones, by one scale."""
         small = self.dtype in (DType.I8, DType.U8, DType.I16)
         return small and self.quant is not None and not self.quant.per_channel

@@ -128,7 +128,7 @@ def _by_rows(
         how = banded(how, rows_at_once(how, form, board, threads), form, board, threads)
     dear = 0.0
     if row is not None and how in known:
-        dear = _dearness(row, form, known[how], cheapest)
+        dear = _relative_cost(row, form, known[how], cheapest)
         if not dear:
             return known[how], Choice(rule, why, row)
         told = f"{how.mr} x {how.nr}" if how.mr is not None else how.family
@@ -142,7 +142,7 @@ def _by_rows(
     return taken, choice
 
 
-def _dearness(row: OperatorRow, form: Form, found: Candidate, cheapest: Candidate) -> float:
+def _relative_cost(row: OperatorRow, form: Form, found: Candidate, cheapest: Candidate) -> float:
     """What a row's method costs over the cheapest where that speaks against it on a product farther
     off than what it was measured on; else 0."""
     measured = math.inf if row.radius is None else max(row.radius - NEAR, 0)

@@ -38,7 +38,7 @@ def pack_byte_panels(w: Array, nr: int, isa: Isa, depth: int) -> Array:
     return pack_panels(groups.reshape(wide.shape), nr, isa.vl, isa.i8.group)
 
 
-def halve_panels(packed: Array, panel: int) -> Array:
+def pack_int4(packed: Array, panel: int) -> Array:
     """Values of -8 to 7, two per byte: panels of `panel` values, the last one perhaps of fewer.
 
     Value i of a panel, plus 8, is in the low half of its byte i, and value i + ceil(size / 2) in

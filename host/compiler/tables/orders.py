@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from edgekit.host.common.files import write_whole
+from edgekit.host.common.files import atomic_write
 from edgekit.host.compiler.tables.user_files import user_file
 from edgekit.host.errors import InputError
 from edgekit.kb.targets.board import BoardProfile
@@ -79,5 +79,5 @@ def write_orders(board: BoardProfile, rows: Sequence[OrderRow]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = ",\n".join(msgspec.json.encode(row).decode() for row in rows)
     head = f'"schema": "{_SCHEMA}", "platform": "{board.platform}"'
-    write_whole(path, f'{{{head}, "rows": [\n{lines}\n]}}\n'.encode())
+    atomic_write(path, f'{{{head}, "rows": [\n{lines}\n]}}\n'.encode())
     return path

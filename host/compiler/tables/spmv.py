@@ -8,7 +8,7 @@ from pathlib import Path
 
 from edgekit.device.runtime.arrays.sparse_table import Row, SpmvTable, read_table
 from edgekit.device.runtime.errors import InputError as DeviceInputError
-from edgekit.host.common.files import write_whole
+from edgekit.host.common.files import atomic_write
 from edgekit.host.compiler.tables.user_files import user_file
 from edgekit.host.errors import InputError
 from edgekit.kb.tables.paths import found_tables, shipped_folder
@@ -38,7 +38,7 @@ def add_spmv_rows(board: BoardProfile, new: Iterable[Row], path: Path) -> SpmvTa
     rows = {row.key: row for row in (*old, *new)}
     table = SpmvTable(board.platform, tuple(rows.values()))
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, table.text().encode())
+    atomic_write(path, table.text().encode())
     return table
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgekit.host.common.files import write_whole
+from edgekit.host.common.files import atomic_write
 from edgekit.host.common.paths import cache_folder
 from edgekit.host.compiler.toolchain.zig import Toolchain, Unit, kernels_folder
 from edgekit.kb.targets.board import BoardProfile
@@ -18,6 +18,6 @@ def write_application(folder: Path, board: BoardProfile) -> None:
     sources = kernels_folder() / "application"
     units = [Unit(path.stem, path, plain=True) for path in sorted(sources.glob("*.c"))]
     folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / HEADER, (sources / HEADER).read_bytes())
+    atomic_write(folder / HEADER, (sources / HEADER).read_bytes())
     library = Toolchain(board, cache_folder() / "objects").build(units, LIBRARY)
-    write_whole(folder / LIBRARY, library)
+    atomic_write(folder / LIBRARY, library)

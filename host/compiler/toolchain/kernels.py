@@ -15,7 +15,7 @@ from pathlib import Path
 from msgspec import structs
 
 from edgekit.device.runtime.arrays.sparse_library import STORED
-from edgekit.host.common.files import write_whole
+from edgekit.host.common.files import atomic_write
 from edgekit.host.common.paths import cache_folder
 from edgekit.host.compiler.toolchain.nna_units import nna_units
 from edgekit.host.compiler.toolchain.zig import Toolchain, Unit, kernels_folder
@@ -72,9 +72,9 @@ def write_kernels(path: Path, board: BoardProfile) -> None:
     from edgekit.host.compiler.tables.spmv import spmv_table_of
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path.with_name(f"{path.name}.table"), build_table(board))
-    write_whole(path.with_name(f"{path.name}.spmv"), spmv_table_of(board).text().encode())
-    write_whole(path, build_kernels(board))
+    atomic_write(path.with_name(f"{path.name}.table"), build_table(board))
+    atomic_write(path.with_name(f"{path.name}.spmv"), spmv_table_of(board).text().encode())
+    atomic_write(path, build_kernels(board))
 
 
 def kernel_units(board: BoardProfile) -> list[Unit]:

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from edgekit.device.runtime import kernel_facts
 from edgekit.host.common.checked_files import WORK, in_use, is_whole, put_checked
-from edgekit.host.common.files import locked, write_whole
+from edgekit.host.common.files import atomic_write, locked
 from edgekit.host.compiler.toolchain.headers import headers_hash, system_headers
 from edgekit.host.compiler.toolchain.process import run_watched
 from edgekit.host.errors import EdgekitError, InputError
@@ -134,7 +134,7 @@ class Toolchain:
         source, target = (cache / f"{key}{suffix}" for suffix in (".h", ".pch"))
         with self._precompiling:
             if target not in self._seen and not is_whole(target):
-                write_whole(source, "".join(f"#include <{name}>\n" for name in names).encode())
+                atomic_write(source, "".join(f"#include <{name}>\n" for name in names).encode())
                 with tempfile.TemporaryDirectory(prefix=WORK, dir=cache) as work:
                     made = Path(work) / "out.pch"
                     arguments = [*flags, *_PRECOMPILE, str(source), "-o", str(made)]

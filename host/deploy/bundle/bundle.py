@@ -22,7 +22,7 @@ from edgekit.device.runtime.agent.manifest import (
 )
 from edgekit.device.runtime.agent.signing import MAX_SIGNATURE_BYTES
 from edgekit.device.runtime.errors import InputError as ManifestError
-from edgekit.host.common.files import writing_whole
+from edgekit.host.common.files import atomic_writer
 from edgekit.host.deploy.bundle.archive import archive_bytes, open_archive, write_archive
 from edgekit.host.errors import InputError
 
@@ -57,7 +57,7 @@ class Bundle:
     def write(self, path: Path) -> None:
         """Writes the file as a whole or not at all; InputError if there is no room."""
         try:
-            with writing_whole(path) as file:
+            with atomic_writer(path) as file:
                 write_archive(file, self._entries())
         except OSError as error:
             room = sum(entry.bytes for entry in self.manifest.files)

@@ -16,7 +16,7 @@ from edgekit.host.deploy.release.application import deployed_application, with_a
 from edgekit.host.deploy.release.enroll import enroll_host
 from edgekit.host.deploy.release.probed import probed
 from edgekit.host.deploy.release.runtime import SLOWEST_BYTES_PER_SECOND, BoardCalls
-from edgekit.host.deploy.release.session import LivingDeploy, forget, is_dead, owner
+from edgekit.host.deploy.release.session import DeployLock, forget, is_stale, owner
 from edgekit.host.deploy.release.types import DeployPlan, OnStep, PlannedFile, Release, Step
 from edgekit.host.deploy.release.watch import Watch
 from edgekit.host.deploy.transport import LinkLostError
@@ -86,7 +86,7 @@ class _Deploy:
         self.check: Callable[[Probe], None] = lambda _: None
 
     def run(self, health_seconds: int) -> Release:
-        living = LivingDeploy()
+        living = DeployLock()
         self._options += ["--session", living.token, "--owner", owner()]
         told = False
         try:
@@ -157,7 +157,7 @@ class _Deploy:
                     forget(dead)
                 return answer
             except BusyError as error:
-                if dead or not is_dead(error.holder):
+                if dead or not is_stale(error.holder):
                     raise
                 dead = error.holder
                 arguments += ["--take-over", dead]

@@ -16,8 +16,8 @@ from edgekit.device.runtime.agent.npz import Array
 from edgekit.device.runtime.agent.serve import SCHEMA
 from edgekit.device.runtime.agent.specs import (
     OperatorSpec,
+    PlacementRequest,
     TensorSpec,
-    Wish,
     operator_of,
     tensor_of,
 )
@@ -169,15 +169,15 @@ class Session:
             self.replaced_by = current if current != self.served.release else None
 
 
-def wished(wish: Wish) -> list[str]:
+def placement_args(request: PlacementRequest) -> list[str]:
     """Options of a release's runtime; none leave threads and cluster to the release."""
-    options = ["--threads", str(wish.threads)] if wish.threads else []
-    return [*options, "--cluster", wish.cluster] if wish.cluster else options
+    options = ["--threads", str(request.threads)] if request.threads else []
+    return [*options, "--cluster", request.cluster] if request.cluster else options
 
 
-def open_session(board: BoardCalls, wish: Wish) -> Session:
+def open_session(board: BoardCalls, request: PlacementRequest) -> Session:
     """Starts what is deployed and waits until it is loaded; InputError if nothing is."""
-    stream = board.talk_to_release("serve-session", *wished(wish), magic=MAGIC)
+    stream = board.talk_to_release("serve-session", *placement_args(request), magic=MAGIC)
     name = board.name
     try:
         rest = _exactly(stream, name, HEAD_BYTES - len(MAGIC), QUICK_SECONDS)

@@ -23,7 +23,7 @@ from edgekit.host.errors import InputError
 _LONG_AGO_SECONDS = 86400
 
 
-class LivingDeploy:
+class DeployLock:
     """A deploy of this process: `token` is alive until `end`, and dead after a lost link."""
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class LivingDeploy:
         self._file.close()
 
 
-def is_dead(token: str) -> bool:
+def is_stale(token: str) -> bool:
     """Whether `token` is a deploy of this host that could not tell its board that it is over."""
     if not is_release_id(token):
         return False
@@ -69,7 +69,7 @@ def _sweep(folder: Path) -> None:
     """Forgets deploys that died long ago: their boards have lost patience since."""
     for file in folder.iterdir():
         with contextlib.suppress(OSError):
-            if time.time() - file.stat().st_mtime > _LONG_AGO_SECONDS and is_dead(file.name):
+            if time.time() - file.stat().st_mtime > _LONG_AGO_SECONDS and is_stale(file.name):
                 file.unlink()
 
 

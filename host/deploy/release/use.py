@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgekit.device.runtime.agent.npz import Array, npz_bytes
-from edgekit.device.runtime.agent.specs import LossSpec, PlacementSpec, Wish
+from edgekit.device.runtime.agent.specs import LossSpec, PlacementRequest, PlacementSpec
 from edgekit.device.runtime.errors import InputError as DeviceInputError
 from edgekit.host.deploy.release.answers import Document
-from edgekit.host.deploy.release.inference import wished
+from edgekit.host.deploy.release.inference import placement_args
 from edgekit.host.deploy.release.probed import known
 from edgekit.host.deploy.release.runtime import QUICK_SECONDS, BoardCalls
-from edgekit.host.deploy.release.session import forget, is_dead
+from edgekit.host.deploy.release.session import forget, is_stale
 from edgekit.host.deploy.release.types import (
     Benchmark,
     BoardStatus,
@@ -36,7 +36,7 @@ _RUN_SECONDS = 600.0
 def bench(
     board: BoardCalls,
     inputs: Arrays | None,
-    wish: Wish,
+    request: PlacementRequest,
     *,
     count: int,
     warmup: int,
@@ -46,11 +46,11 @@ def bench(
 ) -> Benchmark:
     """Latency of what is deployed over `count` runs (0: as many as fit into `seconds`).
 
-    Without inputs the bundle's golden input is used, of its `variant` where it has several; what
-    `wish` leaves open the release says. `hotspots`: its threads are also watched as they work, on
-    the golden input.
+    Without inputs, runs on the bundle's golden input, of its `variant` where it has several. The
+    release decides what `request` leaves open. `hotspots`: also samples its threads while they
+    run, on the golden input.
     """
-    options = ["--warmup", str(warmup), "--seconds", str(seconds), *wished(wish)]
+    options = ["--warmup", str(warmup), "--seconds", str(seconds), *placement_args(request)]
     if variant:
         options += ["--variant", str(variant)]
     if count:
@@ -119,7 +119,7 @@ def _call_alone(board: BoardCalls, command: str) -> Document:
     try:
         return board.call(command, deadline=_RUN_SECONDS)
     except BusyError as error:
-        if not is_dead(error.holder):
+        if not is_stale(error.holder):
             raise
         board.call("leave", "--session", error.holder)
         forget(error.holder)

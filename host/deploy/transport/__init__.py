@@ -9,16 +9,16 @@ from edgekit.host.deploy.transport.base import (
     Transport,
 )
 from edgekit.host.deploy.transport.local import LocalTransport
-from edgekit.host.deploy.transport.wrapper import Beneath, Over
+from edgekit.host.deploy.transport.wrapper import SubdirTransport, TransportWrapper
 
 __all__ = [
-    "Beneath",
     "Completed",
     "LinkLostError",
     "LocalTransport",
     "OnBytes",
     "OnLine",
-    "Over",
     "Stream",
+    "SubdirTransport",
     "Transport",
+    "TransportWrapper",
 ]

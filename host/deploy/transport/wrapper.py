@@ -9,7 +9,7 @@ from edgekit.host.deploy.transport.base import Completed, OnBytes, OnLine, Strea
 _ENTER = 'mkdir -p "$0" && cd "$0" && exec "$@"'
 
 
-class Over:
+class TransportWrapper:
     """Implements Transport. Heirs say what of it is reached, and how commands and paths are seen
     there."""
 
@@ -57,7 +57,7 @@ class Over:
         return path
 
 
-class Beneath(Over):
+class SubdirTransport(TransportWrapper):
     """Implements Transport in `folder` below another transport's directory: a board of its own, for
     work that must not touch what is deployed."""
 

@@ -7,7 +7,7 @@ import hashlib
 import ssl
 from pathlib import Path
 
-from edgekit.host.common.files import locked, write_whole
+from edgekit.host.common.files import atomic_write, locked
 from edgekit.host.errors import InputError
 from edgekit.host.fleet.profiles.parquet import missing
 
@@ -17,7 +17,7 @@ def certificate(path: Path) -> str:
     with locked(path.with_suffix(".lock")):
         if not path.exists() or path.stat().st_size == 0:
             path.touch(mode=0o600)  # before anything is in it
-            write_whole(path, _made())
+            atomic_write(path, _made())
     try:
         return hashlib.sha256(ssl.PEM_cert_to_DER_cert(_first(path.read_text()))).hexdigest()
     except ValueError as error:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgekit.host.common.files import writing_whole
+from edgekit.host.common.files import atomic_writer
 from edgekit.host.common.paths import install_command
 from edgekit.host.common.text import printable
 from edgekit.host.errors import InputError, TransferError
@@ -111,7 +111,7 @@ def write_part(folder: Path, profile: str, date: str, tables: Iterable[pyarrow.T
     path = part_path(profile, date, uuid.uuid4().hex)
     target = folder / path
     target.parent.mkdir(parents=True, exist_ok=True)
-    with writing_whole(target) as file:
+    with atomic_writer(target) as file:
         write_table(table, file)
     for parent in (target.parent, target.parent.parent, folder):
         sync_folder(parent)

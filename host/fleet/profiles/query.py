@@ -58,14 +58,14 @@ def export(store: Source, target: Path, sql: str = "FROM operators") -> int:
             f"found '{target.suffix}'; choose one of them"
         )
     _, pq = libraries()
-    from edgekit.host.common.files import writing_whole
+    from edgekit.host.common.files import atomic_writer
 
     with _sql_errors(), asking(store) as connection:
         found = connection.sql(sql)
         if found is None:
             raise InputError(f"expected SQL that answers with rows, found {sql[:60]!r}")
         table = found.to_arrow_table()
-        with writing_whole(target) as file:
+        with atomic_writer(target) as file:
             if target.suffix == ".parquet":
                 pq.write_table(table, file, compression="zstd")
             elif target.suffix == ".csv":

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterable
 from pathlib import Path
 
-from edgekit.host.common.files import write_whole
+from edgekit.host.common.files import atomic_write
 from edgekit.host.fleet.profiles.parquet import sync_folder
 
 _MOST_BYTES = 64 << 20
@@ -21,8 +21,8 @@ def keep_refused(folder: Path, board: str, refused: Iterable[tuple[bytes, str]])
     for body, why in refused:
         folder.mkdir(exist_ok=True)
         name = hashlib.sha256(body).hexdigest()[:32]
-        write_whole(folder / f"{name}.txt", f"{board}: {why}\n".encode())
-        write_whole(folder / f"{name}.json", body)
+        atomic_write(folder / f"{name}.txt", f"{board}: {why}\n".encode())
+        atomic_write(folder / f"{name}.json", body)
     if folder.is_dir():
         _bound(folder)
         sync_folder(folder)

@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 
-from edgekit.host.common.files import writing_whole
+from edgekit.host.common.files import atomic_writer
 from edgekit.host.common.text import printable
 from edgekit.host.errors import EdgekitError, InputError, TransferError
 from edgekit.host.fleet.profiles.catalogue import BoardSummary
@@ -143,7 +143,7 @@ class SharedStore:
                 return
             folder = Path(target).parent
             folder.mkdir(parents=True, exist_ok=True)
-            with writing_whole(Path(target)) as file:
+            with atomic_writer(Path(target)) as file:
                 fill(file)
             while True:
                 sync_folder(folder)

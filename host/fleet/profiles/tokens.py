@@ -13,7 +13,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from edgekit.host.common.files import locked, write_whole
+from edgekit.host.common.files import atomic_write, locked
 from edgekit.host.errors import InputError
 
 _BOARD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
@@ -72,7 +72,7 @@ class Tokens:
 
     def _write(self, hashes: _Hashes) -> None:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_whole(self.path, msgspec.json.encode(hashes))
+        atomic_write(self.path, msgspec.json.encode(hashes))
 
 
 @functools.lru_cache(maxsize=2)

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from edgekit.device.runtime.agent.manifest import LIBRARY, WEIGHTS
-from edgekit.host.common.files import write_whole
+from edgekit.host.common.files import atomic_write
 from edgekit.host.common.paths import cache_folder
 from edgekit.host.compiler.driver import compile_artifact
 from edgekit.host.compiler.frontends import model_hash
@@ -151,7 +151,7 @@ def _path(model: Path, place: Place) -> Path:
 def _keep(model: Path, place: Place, row: Row) -> None:
     path = _path(model, place)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, msgspec.json.encode(row))
+    atomic_write(path, msgspec.json.encode(row))
 
 
 def _peers_key(model: Path, place: Place) -> str:

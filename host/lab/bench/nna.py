@@ -23,7 +23,7 @@ from edgekit.device.runtime.arrays.nna import (
     emulate_pointwise,
 )
 from edgekit.device.runtime.arrays.nna_account import Account, trace_document
-from edgekit.host.common.files import write_whole
+from edgekit.host.common.files import atomic_write
 from edgekit.host.errors import InputError
 from edgekit.kb.targets.board import BoardProfile, board_names, load_board
 from edgekit.kb.targets.units import NnaUnit
@@ -168,7 +168,7 @@ def bench_nna(board: BoardProfile, product: Product, trace: Path | None = None) 
     done = emulate("native", True, _EVENTS if trace else 0)
     if trace:
         document = trace_document(done.events, f"{board.name}: {product.text}")
-        write_whole(trace, json.dumps(document).encode())
+        atomic_write(trace, json.dumps(document).encode())
     assert done.account
     small = sum(done.account.instructions.values()) <= _PYTHON_INSTRUCTIONS
     return NnaBenchmark(

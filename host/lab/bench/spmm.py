@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.device.runtime.agent.interleave import Timer, pinned, summary, take_turns
+from edgekit.device.runtime.agent.interleave import Timer, interleave, pinned, summary
 from edgekit.device.runtime.arrays.find import find_library
 from edgekit.device.runtime.arrays.gemm import gemm
 from edgekit.device.runtime.arrays.gemm_library import GemmLibrary, Operand, Product
@@ -125,7 +125,7 @@ def bench_layer(
     timers: list[Timer] = [weights.timer(x, y, threads)]
     timers += [_dense_timer(layer.weights, x, y, threads, side) for side in (None, "a")]
     with pinned(threads):
-        sparse, *others = take_turns(timers, seconds, hopeless=math.inf)
+        sparse, *others = interleave(timers, seconds, cutoff=math.inf)
     dense = min(others, key=statistics.median)
     ratio = statistics.median(d / s for d, s in zip(dense, sparse, strict=True))
     ours, theirs = (summary(found)["median_us"] for found in (sparse, dense))

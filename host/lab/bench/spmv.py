@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.device.runtime.agent.interleave import Timer, pinned, summary, take_turns
+from edgekit.device.runtime.agent.interleave import Timer, interleave, pinned, summary
 from edgekit.device.runtime.arrays.sparse import SparseMatrix
 from edgekit.device.runtime.arrays.sparse_input import DTYPES, Csr, library
 from edgekit.device.runtime.arrays.sparse_weights import OPERANDS
@@ -78,7 +78,7 @@ def triad_rate(threads: int) -> float:
     """Bytes per second of STREAM's triad on this machine."""
     timer = library().triad_timer(_TRIAD_FLOATS, threads)
     with pinned(threads):
-        return 12e9 * _TRIAD_FLOATS / statistics.median(take_turns([timer], 1.0)[0])
+        return 12e9 * _TRIAD_FLOATS / statistics.median(interleave([timer], 1.0)[0])
 
 
 def bench_matrix(
@@ -104,7 +104,7 @@ def bench_matrix(
     with pinned(threads):
         timers = [call_timer(call) for call in calls]
         timers.insert(0, library().gather_timer(x.ctypes.data, *_columns(matrix, x), threads))
-        gathers, *times, product, own = take_turns(timers, seconds, hopeless=math.inf)
+        gathers, *times, product, own = interleave(timers, seconds, cutoff=math.inf)
     theirs = iter(times)
     timed = [c if c.missing else _timed(c, next(theirs), own) for c in found]
     ours = _timed(Contender("edgekit"), own, own)

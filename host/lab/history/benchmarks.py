@@ -10,7 +10,7 @@ from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.deploy.release import Benchmark
 from edgekit.host.lab.history.operator_history import OperatorMeasurement
 from edgekit.host.lab.history.store import History
-from edgekit.host.lab.history.tunable_ops import subject_of
+from edgekit.host.lab.history.tunable_ops import tuning_task_of
 from edgekit.kb.targets.board import BoardProfile
 
 _FEWEST = 3  # operators with the default method, by which the pace of a run is told
@@ -43,7 +43,7 @@ def keep_benchmark(
         took = {o.name: o.median_us * 1e-6 for o in timing.operators if o.median_us > 0}
         known = [
             s
-            for s in subject_of(model, board, options, timing.threads).operators
+            for s in tuning_task_of(model, board, options, timing.threads).operators
             if s.name in default and s.cost_in(took) > 0
         ]
         paces = [s.cost_in(took) / default[s.name] for s in known if s.current == s.default]

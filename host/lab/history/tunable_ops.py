@@ -26,7 +26,7 @@ _MOST = 9  # methods of a key, those aside that differ in their bands alone
 
 
 @dataclass(frozen=True)
-class Standing:
+class TunableOp:
     """An operator, or a group of them: `default` is its method without a row, `current` the one
     that is compiled today, `costs` those of all its methods over the least of a proven one,
     `steps` what may run for it, by name."""
@@ -50,7 +50,7 @@ class Standing:
 
 
 @dataclass(frozen=True, eq=False)
-class Subject:
+class TuningTask:
     """A model ready to be compiled for a number of threads with one table after the other, of which
     `table` is the board's without rows of operators; `source`: as an importer made it."""
 
@@ -61,7 +61,7 @@ class Subject:
     board: BoardProfile
     options: CompileOptions
     table: KnowledgeBase
-    operators: tuple[Standing, ...]
+    operators: tuple[TunableOp, ...]
 
     def table_with(self, methods: Mapping[GemmKey, OperatorMethod]) -> KnowledgeBase:
         """A table with a row for each key of the model: one of these methods, or none."""
@@ -70,9 +70,9 @@ class Subject:
         return replace(self.table, operators=tuple(rows))
 
 
-def subject_of(
+def tuning_task_of(
     model: Path, board: BoardProfile, options: CompileOptions, threads: int = 1
-) -> Subject:
+) -> TuningTask:
     """Raises InputError for a model that cannot be compiled for the board."""
     current = table_of(board)
     table = replace(current, operators=())
@@ -92,7 +92,7 @@ def subject_of(
     )
     digest = model_hash(model)
     every = (*groups, *operators)
-    return Subject(model.stem, threads, source, digest, board, options, table, every)
+    return TuningTask(model.stem, threads, source, digest, board, options, table, every)
 
 
 def _chosen(
@@ -129,7 +129,7 @@ def _standing(
     board: BoardProfile,
     table: KnowledgeBase,
     threads: int,
-) -> Standing:
+) -> TunableOp:
     isa = board.isa.of_half if form.dtype == "f16" else board.isa
     found = candidates_of(form, isa, board, threads)
     cheapest = min((c for c in found if c.proven), key=lambda c: c.cost)
@@ -140,7 +140,7 @@ def _standing(
         if _may_matter(c.method, cheapest.method, form, board)
     }
     key = _key(form, board, table, threads)
-    return Standing(name, key, form, default, current, costs, frozenset({name}))
+    return TunableOp(name, key, form, default, current, costs, frozenset({name}))
 
 
 def _group(
@@ -149,11 +149,11 @@ def _group(
     board: BoardProfile,
     table: KnowledgeBase,
     threads: int,
-) -> Standing:
+) -> TunableOp:
     least = min(c.cost for c in group.candidates if c.proven) or 1.0
     costs = {c.method: c.cost / least for c in group.candidates}
     key = _key(group.form, board, table, threads)
-    return Standing(group.name, key, group.form, group.method, current, costs, group.steps)
+    return TunableOp(group.name, key, group.form, group.method, current, costs, group.steps)
 
 
 def _key(form: Form, board: BoardProfile, table: KnowledgeBase, threads: int) -> GemmKey:
@@ -162,7 +162,7 @@ def _key(form: Form, board: BoardProfile, table: KnowledgeBase, threads: int) ->
 
 
 def changed_steps(
-    operators: Iterable[Standing], methods: Mapping[GemmKey, OperatorMethod]
+    operators: Iterable[TunableOp], methods: Mapping[GemmKey, OperatorMethod]
 ) -> set[str]:
     """What may run otherwise than by default where `methods` are asked for."""
     return {
@@ -184,17 +184,17 @@ def _may_matter(
 
 
 def methods_to_try(
-    operators: Iterable[Standing], worth: float = WORTH
+    operators: Iterable[TunableOp], worth: float = WORTH
 ) -> dict[GemmKey, list[OperatorMethod]]:
     """The methods of each key that its operators may gain by, those whose cost is up to `worth`
     times the least, the most promising first."""
-    by_key: dict[GemmKey, list[Standing]] = defaultdict(list)
+    by_key: dict[GemmKey, list[TunableOp]] = defaultdict(list)
     for each in operators:
         by_key[each.key].append(each)
     return {key: _promising(standing, worth) for key, standing in by_key.items()}
 
 
-def _promising(standing: Sequence[Standing], most: float) -> list[OperatorMethod]:
+def _promising(standing: Sequence[TunableOp], most: float) -> list[OperatorMethod]:
     defaults = {each.default for each in standing}
     least: dict[OperatorMethod, float] = {}
     for each in standing:

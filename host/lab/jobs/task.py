@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from edgekit.device.version import VERSION
-from edgekit.host.common.files import write_whole
+from edgekit.host.common.files import atomic_write
 from edgekit.host.common.paths import cache_folder
 from edgekit.host.errors import IncompatibleError, UnreachableError
 from edgekit.host.lab.history.measurement import Measurement
@@ -133,7 +133,7 @@ def _words(task: Task) -> list[str]:
         path = folder / name
         if not path.is_file():
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path, content)
+            atomic_write(path, content)
     return [str(folder / w.name) if isinstance(w, Sent) else w for w in task.command]
 
 

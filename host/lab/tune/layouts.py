@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.host.common.files import write_whole
+from edgekit.host.common.files import atomic_write
 from edgekit.host.compiler.driver import build_graph
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.chains import members_of
@@ -142,7 +142,7 @@ def _measured(cases: Sequence[_Operator], costs: Mapping[str, float]) -> tuple[C
 
 def _written(table: LayoutTable, path: Path) -> LayoutTable:
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, table.text().encode())
+    atomic_write(path, table.text().encode())
     return table
 
 

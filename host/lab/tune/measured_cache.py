@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from edgekit.host.lab.history.operator_history import OperatorMeasurement
-from edgekit.host.lab.history.tunable_ops import Subject
+from edgekit.host.lab.history.tunable_ops import TuningTask
 from edgekit.kb.tables.operators import OperatorMethod
 
 KnownRatios = dict[tuple[str, OperatorMethod], float]
@@ -13,7 +13,7 @@ KnownRatios = dict[tuple[str, OperatorMethod], float]
 
 
 def known_ratios(
-    history: Iterable[OperatorMeasurement], board: str, subject: Subject, kit: str, unit: str
+    history: Iterable[OperatorMeasurement], board: str, subject: TuningTask, kit: str, unit: str
 ) -> KnownRatios:
     """Of a board, a kit's version, a unit of time, and as many threads as the model has.
 

@@ -15,7 +15,7 @@ from edgekit.host.deploy.board import Board
 from edgekit.host.deploy.release.session import owner
 from edgekit.host.errors import InputError, UnreachableError
 from edgekit.host.lab.history.store import History
-from edgekit.host.lab.history.tunable_ops import Subject, subject_of
+from edgekit.host.lab.history.tunable_ops import TuningTask, tuning_task_of
 from edgekit.host.lab.tune.lock import tuning_alone
 from edgekit.host.lab.tune.operator_times import EstimatedTimes, MeasuredTimes
 from edgekit.host.lab.tune.operators import ModelOutcome, ModelPlan, ModelProgress, ModelTuner
@@ -93,7 +93,7 @@ def tune_model(
     holder = f"{owner()}, since {job.now()}"
     with tuning_alone(job.board, holder):
         end = time.monotonic() + job.seconds
-        subject = subject_of(job.model, job.profile, job.options, job.threads)
+        subject = tuning_task_of(job.model, job.profile, job.options, job.threads)
         if not subject.operators:
             raise InputError(
                 f"{job.model}: expected operators with several methods on {job.profile.name}, "
@@ -142,7 +142,10 @@ def _order_measurer(job: ModelJob, on_order: Callable[[str], None]) -> OrderMeas
 
 
 def _searched(
-    plan: ModelPlan, subject: Subject, job: ModelJob, on_progress: Callable[[ModelProgress], None]
+    plan: ModelPlan,
+    subject: TuningTask,
+    job: ModelJob,
+    on_progress: Callable[[ModelProgress], None],
 ) -> ModelOutcome:
     with History() as history:
         if job.device is None:

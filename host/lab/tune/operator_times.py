@@ -10,7 +10,7 @@ from edgekit.host.deploy.board import Board
 from edgekit.host.deploy.bundle import Bundle, build_bundle, sign_bundle
 from edgekit.host.deploy.release import Benchmark
 from edgekit.host.errors import InputError
-from edgekit.host.lab.history.tunable_ops import WORTH, Subject
+from edgekit.host.lab.history.tunable_ops import WORTH, TuningTask
 from edgekit.host.lab.tune.operators import Times
 from edgekit.host.simulator.answers import recall, remember
 from edgekit.host.simulator.emulator import find_emulator
@@ -33,7 +33,7 @@ class MeasuredTimes:
     worth = WORTH
     least = 5e-7  # half a microsecond is some ticks of an ARM's counter
 
-    def __init__(self, subject: Subject, device: Board) -> None:
+    def __init__(self, subject: TuningTask, device: Board) -> None:
         self._subject, self._device = subject, device
         self._stack = ExitStack()
         self._default: Board | None = None
@@ -66,7 +66,7 @@ class EstimatedTimes:
     # What gained by 2 % had a cost of up to 1.14, on A53, A55 and A76, one and four threads.
     worth = 1.15
 
-    def __init__(self, subject: Subject, tell: Callable[[str], None]) -> None:
+    def __init__(self, subject: TuningTask, tell: Callable[[str], None]) -> None:
         """Raises InputError where there is no model of the board's core, or no emulator."""
         self._subject = subject
         self._usual: Times | None = None
@@ -96,7 +96,7 @@ class EstimatedTimes:
         return Times(by_name, float(found.cost.cycles))
 
 
-def _bundle(subject: Subject, table: KnowledgeBase) -> Bundle:
+def _bundle(subject: TuningTask, table: KnowledgeBase) -> Bundle:
     s = subject
     made = prepare_graph(s.source, s.board, s.options, table)
     artifact = build_graph(made, s.digest, s.board, None, s.options, None, table)

@@ -14,7 +14,12 @@ from typing import Protocol
 
 from edgekit.host.lab.history.operator_history import OperatorMeasurement, operator_rows
 from edgekit.host.lab.history.store import History
-from edgekit.host.lab.history.tunable_ops import Standing, Subject, changed_steps, methods_to_try
+from edgekit.host.lab.history.tunable_ops import (
+    TunableOp,
+    TuningTask,
+    changed_steps,
+    methods_to_try,
+)
 from edgekit.host.lab.tune.measured_cache import KnownRatios, known_ratios
 from edgekit.kb.features import GemmKey
 from edgekit.kb.tables.gemm_table import KnowledgeBase
@@ -63,7 +68,7 @@ class ModelPlan:
     become too noisy to go on: what was measured until then is kept."""
 
     board: str
-    subject: Subject
+    subject: TuningTask
     seconds: float
     kit_version: str
     check: Callable[[], None] = lambda: None
@@ -86,7 +91,7 @@ class ModelProgress:
 class Won:
     """An operator, its method, and what it takes over what it takes without rows."""
 
-    operator: Standing
+    operator: TunableOp
     method: OperatorMethod
     ratio: float
 
@@ -136,7 +141,7 @@ class ModelTuner:
         self._end = clock() + plan.seconds
         self._operators = plan.subject.operators
         self._to_try = methods_to_try(self._operators, measurer.worth)
-        self._by_key: dict[GemmKey, list[Standing]] = defaultdict(list)
+        self._by_key: dict[GemmKey, list[TunableOp]] = defaultdict(list)
         for each in self._operators:
             self._by_key[each.key].append(each)
         self._state = _State(self._read_back())
@@ -304,7 +309,7 @@ class ModelTuner:
         return max(lost, 0.0) / taken
 
     def _row(
-        self, operator: Standing, method: OperatorMethod, cost: float, default: float
+        self, operator: TunableOp, method: OperatorMethod, cost: float, default: float
     ) -> OperatorMeasurement:
         plan = self._plan
         if method == operator.default:

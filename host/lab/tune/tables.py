@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgekit.host.common.files import write_whole
+from edgekit.host.common.files import atomic_write
 from edgekit.host.compiler.tables.gemm import kit_table, table_of
 from edgekit.host.errors import InputError
 from edgekit.host.lab.history.store import History
@@ -18,7 +18,7 @@ from edgekit.kb.features import Packed
 from edgekit.kb.tables.gemm_file import table_text
 from edgekit.kb.tables.gemm_table import KnowledgeBase
 from edgekit.kb.tables.method import Method
-from edgekit.kb.tables.supported import without_impossible
+from edgekit.kb.tables.supported import drop_unsupported_rows
 from edgekit.kb.targets.board import BoardProfile
 
 
@@ -82,9 +82,9 @@ def build_for(board: BoardProfile, path: Path, alone: bool) -> Built:
     else:
         sequences, regret = base.sequences, regret_of(base.sequences, read.measurements, board)
     made = build_table(read.measurements, (board.platform,), sequences, base, board, of_operators)
-    table = without_impossible(made, board)  # the history may be of kernels that are no more
+    table = drop_unsupported_rows(made, board)  # the history may be of kernels that are no more
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, table_text(table).encode())
+    atomic_write(path, table_text(table).encode())
     return Built(
         table,
         len(read.measurements),

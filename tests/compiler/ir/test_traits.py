@@ -145,7 +145,7 @@ def test_operators_with_an_activation_can_clamp() -> None:
     known = {c.__name__ for c in ops.every() if issubclass(c, ops.Activated)}
     # A clamp of its own; forms that passes choose later; weights that are codes already.
     others = {"Clamp", "PlanarConv2D", "PlanarDepthwiseConv2D", "OutlierFullyConnected"}
-    assert names - known == others | {"WideConv2D"}
+    assert names - known == others | {"Conv2D16x8"}
 
 
 def test_coded_weights_are_no_quantized_form() -> None:

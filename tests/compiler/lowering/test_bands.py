@@ -17,7 +17,7 @@ from edgekit.host.compiler.lowering.plan import Plan
 from edgekit.host.compiler.options import DEFAULT_OPTIONS
 from edgekit.host.lab.history.operator_history import OperatorMeasurement
 from edgekit.host.lab.history.store import History
-from edgekit.host.lab.history.tunable_ops import methods_to_try, subject_of
+from edgekit.host.lab.history.tunable_ops import methods_to_try, tuning_task_of
 from edgekit.kb import GemmShape
 from edgekit.kb.costs.bands import BANDS
 from edgekit.kb.tables.gemm_file import load_table, table_text
@@ -153,7 +153,7 @@ def test_a_row_holds_for_a_neighbor_whose_rows_stay_in_the_cache():
 def test_the_tuner_tries_other_bands_than_that_of_the_rule(tmp_path):
     path = tmp_path / "dense.tflite"
     path.write_bytes(write_tflite(_graph(shape=GemmShape(128, 1536, 384))))
-    (standing,) = subject_of(path, load_board("orangepi-pc"), DEFAULT_OPTIONS).operators
+    (standing,) = tuning_task_of(path, load_board("orangepi-pc"), DEFAULT_OPTIONS).operators
     (methods,) = methods_to_try([standing]).values()
     bands = {m.band for m in methods if m.split == "n"}
     assert standing.default.split == "n" and bands == {None, 1, 4}  # without: too dear

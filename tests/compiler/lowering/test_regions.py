@@ -13,7 +13,7 @@ from edgekit.host.compiler.golden.inputs import random_input
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.ir.types import Graph
 from edgekit.host.compiler.lowering.channels_first.region_costs import Saved, saved_by_chain
-from edgekit.host.compiler.lowering.channels_first.regions import choose_planes
+from edgekit.host.compiler.lowering.channels_first.regions import choose_channels_first
 from edgekit.host.compiler.lowering.conv.pixel_chains import chains_on_pixels
 from edgekit.host.compiler.tables.layout_table import (
     CHAIN,
@@ -57,7 +57,7 @@ def _kinds(graph: Graph) -> list[str]:
 
 
 def test_a_region_converts_at_its_borders_only():
-    after = choose_planes(pruned_blocks(0.3), _table(), 4)
+    after = choose_channels_first(pruned_blocks(0.3), _table(), 4)
     assert _kinds(after) == [
         "transpose", "planar_depthwise_conv2d", "planar_conv2d", "planar_depthwise_conv2d",
         "planar_conv2d", "add", "transpose", "resize_bilinear",
@@ -67,19 +67,19 @@ def test_a_region_converts_at_its_borders_only():
 @pytest.mark.parametrize("table", [None, _table(transpose=1e6)])
 def test_what_does_not_pay_stays(table):
     graph = pruned_blocks(0.3)
-    assert choose_planes(graph, table, 4) is graph
+    assert choose_channels_first(graph, table, 4) is graph
 
 
 def test_dense_weights_stay():
     graph = pruned_blocks(1.0)
-    assert choose_planes(graph, _table(), 4) is graph
+    assert choose_channels_first(graph, _table(), 4) is graph
 
 
 @pytest.mark.parametrize(("density", "gains"), [(0.98, False), (0.85, True)])
 def test_a_gain_within_the_error_of_costs_is_none(density, gains):
     """Transposes are free here, and depthwise convolutions alike: weights that are zero decide."""
     graph = pruned_blocks(density)
-    after = choose_planes(graph, _table(transpose=1e-6, depthwise=1.0), 4)
+    after = choose_channels_first(graph, _table(transpose=1e-6, depthwise=1.0), 4)
     assert ("planar_conv2d" in _kinds(after)) is gains
     assert gains or after is graph
 
@@ -89,11 +89,11 @@ def test_neighbors_of_which_none_is_pruned_stay():
     table = _table(depthwise=0.1)
     cases = [replace(c, cost=1e3 * c.cost) if c.kernel == "sparse" else c for c in table.cases]
     graph = pruned_blocks(0.3)
-    assert choose_planes(graph, replace(table, cases=tuple(cases)), 4) is graph
+    assert choose_channels_first(graph, replace(table, cases=tuple(cases)), 4) is graph
 
 
 def test_a_slow_kernel_is_left_out_of_the_region():
-    after = choose_planes(pruned_blocks(0.3), _table(depthwise=100.0), 4)
+    after = choose_channels_first(pruned_blocks(0.3), _table(depthwise=100.0), 4)
     assert "planar_conv2d" in _kinds(after)
     assert "planar_depthwise_conv2d" not in _kinds(after)
 
@@ -103,9 +103,11 @@ def test_a_region_has_to_gain_more_than_chains_on_pixels_save():
     gain = SIDE**2 * CHANNELS * CHANNELS  # of a product, and more than depthwise ones gain
     for part in (("depth_a", "point_b"), ("depth_c", "point_d")):
         little = [Saved(frozenset(part), 0.1 * gain)]
-        assert _kinds(choose_planes(graph, table, 4, None, little)).count("planar_conv2d") == 2
+        assert (
+            _kinds(choose_channels_first(graph, table, 4, None, little)).count("planar_conv2d") == 2
+        )
         much = [Saved(frozenset(part), 2.0 * gain)]
-        after = choose_planes(graph, table, 4, None, much)
+        after = choose_channels_first(graph, table, 4, None, much)
         assert [n.op.kind for n in after.nodes if n.name in part] == ["depthwise_conv2d", "conv2d"]
         assert "planar_conv2d" in _kinds(after)  # the other block
 
@@ -157,7 +159,7 @@ def test_the_outputs_stay(tmp_path):
     inputs = {"x": random_input(graph.tensors["x"], np.random.default_rng(0))}
     expected = evaluate(graph, inputs).outputs
     board = load_board("local")
-    after = choose_planes(graph, _table(), 16)
+    after = choose_channels_first(graph, _table(), 16)
     made = run_here(build(after, board, tmp_path), inputs)
     for found in (evaluate(after, inputs).outputs, made):
         for name, array in expected.items():

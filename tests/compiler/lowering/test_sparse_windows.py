@@ -9,7 +9,7 @@ from edgekit.host.compiler.golden.inputs import random_input
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.ir.types import Activation, DType, Graph, Node, Padding, Tensor
-from edgekit.host.compiler.lowering.channels_first.regions import choose_planes
+from edgekit.host.compiler.lowering.channels_first.regions import choose_channels_first
 from edgekit.host.compiler.lowering.conv.window import Window
 from edgekit.host.compiler.lowering.sparse.sparse_window import bands_of
 from edgekit.host.compiler.tables.layout_table import KERNELS, WINDOWS, Case, LayoutTable, Work
@@ -56,7 +56,7 @@ def _planar(graph: Graph) -> list[str]:
 def test_pruned_windows_run_on_planes_where_they_are_cheaper():
     graph = _blocks(0.1)
     cheap = _table(sparse_window=2.0, dense_window=1.0)
-    assert _planar(choose_planes(graph, cheap, 4)) == ["stem", "inner", "joined", "y"]
+    assert _planar(choose_channels_first(graph, cheap, 4)) == ["stem", "inner", "joined", "y"]
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_pruned_windows_run_on_planes_where_they_are_cheaper():
 )
 def test_windows_stay_where_dense_is_cheaper_or_nothing_was_measured(density, table):
     graph = _blocks(density)
-    assert choose_planes(graph, table, 4) is graph
+    assert choose_channels_first(graph, table, 4) is graph
 
 
 @pytest.mark.parametrize("density", [0.05, 0.4])
@@ -78,7 +78,7 @@ def test_the_outputs_stay(tmp_path, density):
     graph = _blocks(density)
     inputs = {"x": random_input(graph.tensors["x"], np.random.default_rng(0))}
     expected = evaluate(graph, inputs).outputs["y"]
-    after = choose_planes(graph, _table(sparse_window=0.1, dense_window=1.0), 16)
+    after = choose_channels_first(graph, _table(sparse_window=0.1, dense_window=1.0), 16)
     assert len(_planar(after)) == 4
     made = run_here(build(after, load_board("local"), tmp_path), inputs, threads=2)
     np.testing.assert_allclose(made["y"], expected, rtol=1e-4, atol=1e-4)
@@ -89,10 +89,10 @@ def test_boards_take_windows_of_few_weights_and_leave_others(monkeypatch, tmp_pa
     monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path))
     profile = load_profile(board)
     table, vl = layout_table_of(profile), profile.isa.vl
-    few = choose_planes(_blocks(0.05, 32, 64), table, vl)
+    few = choose_channels_first(_blocks(0.05, 32, 64), table, vl)
     assert {"inner", "joined"} <= set(_planar(few))
     many = _blocks(0.7, 32, 64)
-    assert choose_planes(many, table, vl) is many
+    assert choose_channels_first(many, table, vl) is many
 
 
 def test_images_too_wide_for_scratch_have_no_bands():

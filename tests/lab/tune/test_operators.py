@@ -15,7 +15,7 @@ from edgekit.host.deploy.release import Benchmark, Conditions, OperatorTime
 from edgekit.host.lab.history.benchmarks import keep_benchmark
 from edgekit.host.lab.history.operator_history import OperatorMeasurement, operator_rows
 from edgekit.host.lab.history.store import History
-from edgekit.host.lab.history.tunable_ops import Subject, subject_of
+from edgekit.host.lab.history.tunable_ops import TuningTask, tuning_task_of
 from edgekit.host.lab.tune import operator_times
 from edgekit.host.lab.tune.build import build_table
 from edgekit.kb.features import GemmShape, Sequences
@@ -105,12 +105,12 @@ def test_operators_of_a_history_that_cannot_be_are_skipped(tmp_path):
 
 
 @pytest.fixture
-def subject(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Subject:
+def subject(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TuningTask:
     monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path))
-    return subject_of(_MODEL, load_board("rpi3"), DEFAULT_OPTIONS)
+    return tuning_task_of(_MODEL, load_board("rpi3"), DEFAULT_OPTIONS)
 
 
-def _benchmark(subject: Subject, usual_us: float, other_us: float) -> Benchmark:
+def _benchmark(subject: TuningTask, usual_us: float, other_us: float) -> Benchmark:
     other = {name for s in subject.operators if s.current != s.default for name in s.steps}
     operators = tuple(
         OperatorTime(name, "conv", "k", other_us if name in other else usual_us, 0.1)
@@ -151,7 +151,7 @@ def test_board_time_of_the_methods_without_rows_is_estimated_once(subject, monke
         operators=[SimpleNamespace(spec=SimpleNamespace(name="conv"), cost=cost)], cost=cost
     )
 
-    def bundle(_: Subject, table: KnowledgeBase) -> SimpleNamespace:
+    def bundle(_: TuningTask, table: KnowledgeBase) -> SimpleNamespace:
         built.append(table)
         return SimpleNamespace(manifest=SimpleNamespace(id="release"), files={})
 

@@ -11,7 +11,7 @@ import pytest
 from edgekit.device.version import VERSION
 from edgekit.host.compiler.options import DEFAULT_OPTIONS
 from edgekit.host.lab.history.store import History
-from edgekit.host.lab.history.tunable_ops import Subject, subject_of
+from edgekit.host.lab.history.tunable_ops import TuningTask, tuning_task_of
 from edgekit.host.lab.tune.operators import ModelPlan, ModelTuner, Times
 from edgekit.kb.features import GemmKey
 from edgekit.kb.tables.gemm_table import KnowledgeBase
@@ -25,7 +25,7 @@ class _AllAlike:
 
     unit, source, per_ms, least, worth = "cycles", "estimate", 1e6, 1.0, 1.15
 
-    def __init__(self, subject: Subject) -> None:
+    def __init__(self, subject: TuningTask) -> None:
         steps = sorted({step for each in subject.operators for step in each.steps})
         self._times = Times(dict.fromkeys(steps, 100.0), 100.0 * len(steps))
         self.asked: list[set[GemmKey]] = []
@@ -36,8 +36,8 @@ class _AllAlike:
 
 
 @pytest.fixture(scope="module")
-def subject() -> Subject:
-    return subject_of(_MODEL, load_board("rk3566"), DEFAULT_OPTIONS)
+def subject() -> TuningTask:
+    return tuning_task_of(_MODEL, load_board("rk3566"), DEFAULT_OPTIONS)
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def history(tmp_path: Path) -> Iterator[History]:
 
 
 def test_operators_beside_chains_are_measured_together_with_them(
-    subject: Subject, history: History
+    subject: TuningTask, history: History
 ) -> None:
     measurer, clock = _AllAlike(subject), count()
     plan = ModelPlan("rk3566", subject, 0.0, VERSION, lambda: None)

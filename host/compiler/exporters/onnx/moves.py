@@ -118,7 +118,7 @@ def resize_bilinear(call: Call, op: ops.ResizeBilinear) -> None:
 def space_to_batch(call: Call, op: ops.SpaceToBatch) -> None:
     x, (rows, columns), out = call.operand(0), op.block, call.out
     top, bottom, left, right = op.padding
-    value = zero_point_of(out) if out.is_coded else 0
+    value = zero_point_of(out) if out.is_quantized else 0
     ins = [call.sink.get(x, real=False), call.whole((0, top, left, 0, 0, bottom, right, 0))]
     y = call.step("Pad", [*ins, call.sink.constant(np.array(value, x.dtype.numpy))])
     _, h, w, c = out.shape
@@ -146,6 +146,6 @@ def cast(call: Call, op: ops.Cast) -> None:
     """Codes as real values; of plain numbers, the type."""
     x, image = call.operand(0), call.image
     name = call.sink.get(x, image)
-    if not x.is_coded:
+    if not x.is_quantized:
         name = call.step("Cast", [name], to=DType.F32)
     call.sink.put(call.out, name, image)

@@ -66,7 +66,7 @@ class Sink:
 
     def get(self, t: Tensor, image: bool = False, real: bool = True) -> str:
         """The name of a form of `t`."""
-        key = (t.name, image, real and t.is_coded)
+        key = (t.name, image, real and t.is_quantized)
         if key not in self._forms:
             self._forms[key] = self._form(t, image, key[2])
             self._made.pop(self._forms[key], None)
@@ -86,7 +86,7 @@ class Sink:
 
     def put(self, t: Tensor, made: str, image: bool = False, real: bool = True) -> None:
         """`made` is a form of the node's result `t`; of codes as real values, it is quantized."""
-        if real and t.is_coded and t.quant is not None:
+        if real and t.is_quantized and t.quant is not None:
             made = self.step("QuantizeLinear", [made, *self.scale(t.quant, t.dtype)])
         self._forms[t.name, image, False] = made if image else self._named(t, made)
         self._made.pop(made, None)
@@ -175,7 +175,7 @@ class Call:
 
     def number(self, value: float, like: Tensor) -> str:
         """A scalar of the type that operators on `like` compute in."""
-        dtype = DType.F32 if like.is_coded else like.dtype
+        dtype = DType.F32 if like.is_quantized else like.dtype
         return self.sink.constant(np.array(value, dtype.numpy))
 
     def whole(self, values: Sequence[int]) -> str:
@@ -229,8 +229,8 @@ class Call:
 
 def same_codes(a: Tensor, b: Tensor) -> bool:
     """Whether codes of one tensor mean the same in the other."""
-    if not (a.is_coded and b.is_coded):
-        return a.is_coded is b.is_coded
+    if not (a.is_quantized and b.is_quantized):
+        return a.is_quantized is b.is_quantized
     return (scale_of(a), zero_point_of(a)) == (scale_of(b), zero_point_of(b))
 
 

@@ -84,7 +84,7 @@ def _packed(onnx: Any, graph: Graph, sink: Sink) -> Any:
         if name in used
     ]
     nodes = [_node(onnx, node) for node in sink.nodes]
-    coded = any(t.is_coded and t.dtype is DType.I16 for t in graph.tensors.values())
+    coded = any(t.is_quantized and t.dtype is DType.I16 for t in graph.tensors.values())
     opsets = [helper.make_opsetid("", _OPSET_OF_16_BIT_CODES if coded else _OPSET)]
     return helper.make_model(
         helper.make_graph(nodes, graph.name, *ends, constants),

@@ -26,7 +26,7 @@ def conv_2d(call: Call, op: ops.Conv2D) -> None:
     x, kind = _padded(call, ins, op.stride, op.dilation, op.padding)
     fields: Fields = {"Padding": kind, "StrideH": op.stride[0], "StrideW": op.stride[1]}
     fields |= {"DilationHFactor": op.dilation[0], "DilationWFactor": op.dilation[1]}
-    version = _PER_CHANNEL if x.is_coded else 1
+    version = _PER_CHANNEL if x.is_quantized else 1
     call.activated(
         "CONV_2D", [x, *ins[1:]], op.activation, "Conv2DOptions", version, **fields
     )  # fmt: skip
@@ -40,7 +40,7 @@ def depthwise_conv_2d(call: Call, op: ops.DepthwiseConv2D) -> None:
     fields: Fields = {"Padding": kind, "StrideH": op.stride[0], "StrideW": op.stride[1]}
     fields |= {"DilationHFactor": op.dilation[0], "DilationWFactor": op.dilation[1]}
     fields["DepthMultiplier"] = op.multiplier
-    version = _PER_CHANNEL if x.is_coded else 1 + (op.dilation != (1, 1))
+    version = _PER_CHANNEL if x.is_quantized else 1 + (op.dilation != (1, 1))
     call.activated(
         "DEPTHWISE_CONV_2D", [x, *ins[1:]], op.activation, "DepthwiseConv2DOptions", version,
         **fields,
@@ -67,14 +67,16 @@ def transpose_conv(call: Call, op: ops.TransposeConv2D) -> None:
     )  # fmt: skip
     if made is not out:
         begin = call.integers((0, pad.top, pad.left, 0))
-        call.emit("SLICE", [made, begin, call.integers(out.shape)], out, version=1 + out.is_coded)
+        call.emit(
+            "SLICE", [made, begin, call.integers(out.shape)], out, version=1 + out.is_quantized
+        )
 
 
 @writes(ops.FullyConnected)
 def fully_connected(call: Call, op: ops.FullyConnected) -> None:
     _need_plain(call, op)
     x, w, bias = _weighted(call)
-    version = _KEEPS_DIMS if op.keep_dims or (x is not None and x.is_coded) else 1
+    version = _KEEPS_DIMS if op.keep_dims or (x is not None and x.is_quantized) else 1
     call.activated(
         "FULLY_CONNECTED", [x, w, bias], op.activation, "FullyConnectedOptions", version,
         KeepNumDims=op.keep_dims,
@@ -88,7 +90,7 @@ def batch_matmul(call: Call, op: ops.MatMul) -> None:
         raise call.refuse(
             "matrices of f32, or of s8 or s16 with a scale", a.dtype.value, "convert them to f32"
         )
-    call.emit("BATCH_MATMUL", [a, b], call.out, "BatchMatMulOptions", 1 + a.is_coded)
+    call.emit("BATCH_MATMUL", [a, b], call.out, "BatchMatMulOptions", 1 + a.is_quantized)
 
 
 @writes(ops.MaxPool2D)
@@ -101,7 +103,7 @@ def max_pool(call: Call, op: ops.MaxPool2D) -> None:
         value = call.constant(np.array(least), x.dtype, x.quant)
         made = call.like(x, _around(x, op.padding))
         rows = _rows(call, op.padding)
-        call.emit("PADV2", [x, rows, value], made, "PadV2Options", 1 + x.is_coded)
+        call.emit("PADV2", [x, rows, value], made, "PadV2Options", 1 + x.is_quantized)
         x, kind = made, _VALID
     _pool(call, "MAX_POOL_2D", x, op, kind)
 
@@ -115,7 +117,7 @@ def average_pool(call: Call, op: ops.AveragePool2D) -> None:
     if kind is not None:
         _pool(call, "AVERAGE_POOL_2D", x, op, kind)
         return
-    if x.is_coded:
+    if x.is_quantized:
         with in_floats(call) as real:
             average_pool(real, op)
         return
@@ -133,7 +135,7 @@ def _pool(
 ) -> None:
     fields = _pool_fields(op, kind)
     call.activated(
-        code, [x], op.activation, "Pool2DOptions", 1 + x.is_coded, **fields
+        code, [x], op.activation, "Pool2DOptions", 1 + x.is_quantized, **fields
     )  # fmt: skip
 
 
@@ -201,7 +203,7 @@ def _padded(
     if kind is not None:
         return x, kind
     made = call.like(x, _around(x, padding))
-    call.emit("PAD", [x, _rows(call, padding)], made, "PadOptions", 1 + x.is_coded)
+    call.emit("PAD", [x, _rows(call, padding)], made, "PadOptions", 1 + x.is_quantized)
     return made, _VALID
 
 

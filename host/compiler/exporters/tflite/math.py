@@ -23,7 +23,7 @@ def by_name(call: Call, op: Operator) -> None:
 
 def _same(call: Call, code: str, options: str) -> None:
     """Codes came to these operators in a later version."""
-    version = 2 if call.operand(0).is_coded and code not in _CODED_AT_ONCE else 1
+    version = 2 if call.operand(0).is_quantized and code not in _CODED_AT_ONCE else 1
     call.emit(code, call.operands, call.out, options, version)
 
 
@@ -42,7 +42,7 @@ def activated(code: str, options: str) -> Row:
 
     def write(call: Call, op: Operator) -> None:
         activation = getattr(op, "activation", Activation.NONE)
-        call.activated(code, call.operands, activation, options, 1 + call.operand(0).is_coded)
+        call.activated(code, call.operands, activation, options, 1 + call.operand(0).is_quantized)
 
     return write
 
@@ -59,7 +59,7 @@ def clamp(call: Call, op: ops.Clamp) -> None:
     if op.activation is Activation.NONE:
         call.emit("RESHAPE", [x, call.integers(x.shape)], call.out, "ReshapeOptions")
     else:
-        call.emit(CLAMPS[op.activation], [x], call.out, version=1 + x.is_coded)
+        call.emit(CLAMPS[op.activation], [x], call.out, version=1 + x.is_quantized)
 
 
 @writes(ops.Clip)
@@ -102,12 +102,12 @@ def _scaled_elu(call: Call, op: ops.Elu) -> None:
 @writes(ops.LeakyRelu)
 def leaky_relu(call: Call, op: ops.LeakyRelu) -> None:
     x = call.operand(0)
-    call.emit("LEAKY_RELU", [x], call.out, "LeakyReluOptions", 1 + x.is_coded, Alpha=op.alpha)
+    call.emit("LEAKY_RELU", [x], call.out, "LeakyReluOptions", 1 + x.is_quantized, Alpha=op.alpha)
 
 
 def gelu(approximate: bool) -> Row:
     def write(call: Call, op: Operator) -> None:
-        x, version = call.operand(0), 1 + call.operand(0).is_coded
+        x, version = call.operand(0), 1 + call.operand(0).is_quantized
         call.emit("GELU", [x], call.out, "GeluOptions", version, Approximate=approximate)
 
     return write
@@ -195,7 +195,7 @@ def convert(call: Call, op: ops.Convert) -> None:
 @writes(ops.Quantize)
 def quantize(call: Call, op: ops.Quantize) -> None:
     """Halves between codes go to the code away from zero, also where the graph says the even."""
-    version = 1 + call.operand(0).is_coded
+    version = 1 + call.operand(0).is_quantized
     call.emit("QUANTIZE", [call.operand(0)], call.out, "QuantizeOptions", version)
 
 
@@ -211,7 +211,7 @@ def reduction(code: str, of_bool: str = "") -> Row:
         x = call.operand(0)
         name = of_bool if of_bool and x.dtype is DType.BOOL else code
         call.emit(name, [x, call.integers(op.axes)], call.out, "ReducerOptions",
-                  1 + x.is_coded, KeepDims=op.keep_dims)  # fmt: skip
+                  1 + x.is_quantized, KeepDims=op.keep_dims)  # fmt: skip
 
     return write
 
@@ -226,7 +226,7 @@ writes(ops.ReduceSum)(reduction("SUM"))
 @writes(ops.Softmax)
 def softmax(call: Call, op: ops.Softmax) -> None:
     x = call.operand(0)
-    call.emit("SOFTMAX", [x], call.out, "SoftmaxOptions", 1 + x.is_coded, Beta=op.beta)
+    call.emit("SOFTMAX", [x], call.out, "SoftmaxOptions", 1 + x.is_quantized, Beta=op.beta)
 
 
 @writes(ops.ArgExtreme)
@@ -241,7 +241,7 @@ def arg_extreme(call: Call, op: ops.ArgExtreme) -> None:
     dropped = call.like(out, tuple(d for i, d in enumerate(x.shape) if i != op.axis))
     axis = call.constant(np.array(op.axis), DType.I32)
     kind = tflite.TensorType.INT64
-    call.emit(code, [x, axis], dropped, options, 1 + x.is_coded, OutputType=kind)
+    call.emit(code, [x, axis], dropped, options, 1 + x.is_quantized, OutputType=kind)
     call.emit("RESHAPE", [dropped, call.integers(out.shape)], out, "ReshapeOptions")
 
 

@@ -24,7 +24,7 @@ def bit_cast(call: Call, op: ops.BitCast) -> None:
 
 @writes(ops.Transpose)
 def transpose(call: Call, op: ops.Transpose) -> None:
-    x, version = call.operand(0), 1 + call.out.is_coded
+    x, version = call.operand(0), 1 + call.out.is_quantized
     order = call.integers(op.permutation)
     call.emit("TRANSPOSE", [x, order], call.out, "TransposeOptions", version)
 
@@ -43,7 +43,7 @@ def pad(call: Call, op: ops.Pad) -> None:
         call.emit("RESHAPE", [x, call.integers(flat.shape)], flat, "ReshapeOptions")
         x = flat
     made = call.like(out, tuple(int(n) for n in rows.sum(axis=1) + sizes)) if merged else out
-    call.emit("PAD", [x, call.integers(rows)], made, "PadOptions", 1 + out.is_coded)
+    call.emit("PAD", [x, call.integers(rows)], made, "PadOptions", 1 + out.is_quantized)
     if merged:
         call.emit("RESHAPE", [made, call.integers(out.shape)], out, "ReshapeOptions")
 
@@ -64,9 +64,9 @@ def _merged(shape: Shape, rows: Array) -> tuple[list[int], Array]:
 def concatenation(call: Call, op: ops.Concat) -> None:
     """Codes are joined in one scale: but for u8, LiteRT's operator does not rescale."""
     ins, out = call.operands, call.out
-    if out.is_coded and out.dtype is not DType.U8:
+    if out.is_quantized and out.dtype is not DType.U8:
         ins = [x and _rescaled(call, x, out) for x in ins]
-    version = 1 + out.is_coded
+    version = 1 + out.is_quantized
     call.emit(
         "CONCATENATION", ins, out, "ConcatenationOptions", version,
         Axis=op.axis, FusedActivationFunction=0,
@@ -89,11 +89,11 @@ def split(call: Call, op: ops.Split) -> None:
     x, outs = call.operand(0), call.outs
     axis = call.constant(np.array(op.axis), DType.I32)
     if len(set(op.sizes)) == 1:
-        version = 1 + x.is_coded
+        version = 1 + x.is_quantized
         call.emit("SPLIT", [axis, x], outs, "SplitOptions", version, NumSplits=len(outs))
         return
     sizes = call.integers(op.sizes)
-    version = 1 + x.is_coded
+    version = 1 + x.is_quantized
     call.emit("SPLIT_V", [x, sizes, axis], outs, "SplitVOptions", version, NumSplits=len(outs))
 
 
@@ -102,7 +102,7 @@ def strided_slice(call: Call, op: ops.StridedSlice) -> None:
     """Axes that the graph drops are dropped behind it."""
     x, out = call.operand(0), call.out
     made = out if op.shape == op.extent else call.like(out, op.extent)
-    begin, version = call.integers(op.begin), 1 + x.is_coded
+    begin, version = call.integers(op.begin), 1 + x.is_quantized
     if all(s == 1 for s in op.stride):
         call.emit("SLICE", [x, begin, call.integers(op.extent)], made, "SliceOptions", version)
     else:
@@ -128,20 +128,24 @@ def depth_to_space(call: Call, op: ops.DepthToSpace) -> None:
 def space_to_batch(call: Call, op: ops.SpaceToBatch) -> None:
     block, borders = call.integers(op.block), np.array(op.padding).reshape(2, 2)
     ins = [call.operand(0), block, call.integers(borders)]
-    call.emit("SPACE_TO_BATCH_ND", ins, call.out, "SpaceToBatchNDOptions", 1 + call.out.is_coded)
+    call.emit(
+        "SPACE_TO_BATCH_ND", ins, call.out, "SpaceToBatchNDOptions", 1 + call.out.is_quantized
+    )
 
 
 @writes(ops.BatchToSpace)
 def batch_to_space(call: Call, op: ops.BatchToSpace) -> None:
     block, borders = call.integers(op.block), np.array(op.crop).reshape(2, 2)
     ins = [call.operand(0), block, call.integers(borders)]
-    call.emit("BATCH_TO_SPACE_ND", ins, call.out, "BatchToSpaceNDOptions", 1 + call.out.is_coded)
+    call.emit(
+        "BATCH_TO_SPACE_ND", ins, call.out, "BatchToSpaceNDOptions", 1 + call.out.is_quantized
+    )
 
 
 @writes(ops.ResizeBilinear)
 def resize_bilinear(call: Call, op: ops.ResizeBilinear) -> None:
     fields = {"AlignCorners": op.align_corners, "HalfPixelCenters": op.half_pixel_centers}
-    version = 2 if call.out.is_coded else 1 + 2 * op.half_pixel_centers
+    version = 2 if call.out.is_quantized else 1 + 2 * op.half_pixel_centers
     ins = [call.operand(0), call.integers(op.size)]
     call.emit("RESIZE_BILINEAR", ins, call.out, "ResizeBilinearOptions", version, **fields)
 
@@ -155,7 +159,7 @@ def gather(call: Call, op: ops.Gather) -> None:
         wide = indices.data.astype(np.int64)
         picks = np.clip(np.where(wide < 0, wide + size, wide), 0, size - 1)
         indices = call.constant(picks, indices.dtype)
-    version = 1 + x.is_coded
+    version = 1 + x.is_quantized
     call.emit("GATHER", [x, indices], call.out, "GatherOptions", version, Axis=op.axis, BatchDims=0)
 
 

@@ -221,11 +221,11 @@ def in_floats(call: Call) -> Iterator[Call]:
     tensors = dict(call.graph.tensors)
     ins, outs = list(call.node.inputs), list(call.node.outputs)
     for i, t in enumerate(call.operands):
-        if t is not None and t.is_coded:
+        if t is not None and t.is_quantized:
             real = call.like(t, dtype=DType.F32)
             call.emit("DEQUANTIZE", [t], real, "DequantizeOptions", 2)
             tensors[real.name], ins[i] = real, real.name
-    coded = [(i, t) for i, t in enumerate(call.outs) if t.is_coded]
+    coded = [(i, t) for i, t in enumerate(call.outs) if t.is_quantized]
     for i, t in coded:
         real = call.like(t, dtype=DType.F32)
         tensors[real.name], outs[i] = real, real.name
@@ -244,7 +244,7 @@ def floats_only(row: Row) -> Row:
     """The row of an operator that LiteRT does not have on codes: between conversions there."""
 
     def write(call: Call, op: Operator) -> None:
-        if not call.operand(0).is_coded:
+        if not call.operand(0).is_quantized:
             row(call, op)
             return
         with in_floats(call) as real:

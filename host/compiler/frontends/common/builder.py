@@ -202,7 +202,7 @@ class Builder:
         ins = [None if t is None else self._known(t) for t in ins]
         inferred = op.infer(ins)
         if quant is None and isinstance(op, ops.Reshape | ops.Transpose) and ins[0] is not None:
-            quant = ins[0].quant if ins[0].is_coded else None
+            quant = ins[0].quant if ins[0].is_quantized else None
         quants = [quant] * len(inferred) if quant is None or isinstance(quant, Quant) else quant
         outs = []
         for (shape, dtype), own in zip(inferred, quants, strict=True):

@@ -109,7 +109,7 @@ def gemm(call: Call) -> Tensor:
     need_rank(a, 2)
     need_rank(b, 2)
     a = call.transpose(a, (1, 0)) if call.integer("transA", 0) else a
-    b = _turned(call, b) if transposed else b
+    b = _transposed(call, b) if transposed else b
     alpha = call.number("alpha", 1.0)
     y = product(call, a, b)
     y = y if alpha == 1 else call.emit(ops.Mul(), y, call.builder.floats(alpha))
@@ -121,7 +121,7 @@ def gemm(call: Call) -> Tensor:
     return y if call.maybe(7) is None else _codes(call, y, 7, call.x(0))
 
 
-def _turned(call: Call, b: Tensor) -> Tensor:
+def _transposed(call: Call, b: Tensor) -> Tensor:
     """b transposed, a constant with its scales."""
     if b.data is None or b.quant is None:
         return call.transpose(b, (1, 0))

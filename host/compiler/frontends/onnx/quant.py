@@ -151,7 +151,7 @@ def pad_of_codes(row: Callable[[Call], Tensor]) -> Callable[[Call], Tensor]:
 
     def build(call: Call) -> Tensor:
         x, value = call.x(0), call.maybe(2)
-        if not x.is_coded or call.opset < 11:
+        if not x.is_quantized or call.opset < 11:
             return row(call)
         if call.text("mode", "constant") == "constant":
             codes = (0.0,) if value is None else call.numbers(2, "value")
@@ -165,7 +165,7 @@ def pad_of_codes(row: Callable[[Call], Tensor]) -> Callable[[Call], Tensor]:
 
 def _like(t: Tensor | None, x: Tensor) -> bool:
     """Whether t is computed codes of the scale of x."""
-    if t is None or t.data is not None or not t.is_coded or t.quant is None or x.quant is None:
+    if t is None or t.data is not None or not t.is_quantized or t.quant is None or x.quant is None:
         return False
     return t.dtype is x.dtype and _same(t.quant, x.quant)
 
@@ -304,7 +304,7 @@ def _requantized(call: Call, sums: Tensor, factor: Array, index: int) -> Tensor:
     return call.convert(call.emit(ops.Clip(low, high), moved), kind)
 
 
-def _coded_product(call: Call) -> Tensor | None:
+def _quantized_product(call: Call) -> Tensor | None:
     """QLinearMatMul between Q and DQ, of which a pass makes a layer of bytes where b is constant;
     None where an operand has no known scale."""
     a, b = _known_real(call, 0), _known_real(call, 3)
@@ -328,7 +328,7 @@ def _known_real(call: Call, index: int) -> Tensor | None:
 
 
 def qlinear_matmul(call: Call) -> Tensor:
-    if (y := _coded_product(call)) is not None:
+    if (y := _quantized_product(call)) is not None:
         return y
     a, b = call.x(0), call.x(3)
     left = without_zero(call, a, call.x(2), DType.I32, max(len(a.shape) - 2, 0))
@@ -340,7 +340,7 @@ def qlinear_matmul(call: Call) -> Tensor:
     return _requantized(call, product(call, left, right), factor, 7)
 
 
-def _coded_conv(call: Call) -> Tensor | None:
+def _quantized_conv(call: Call) -> Tensor | None:
     """QLinearConv between Q and DQ, of which a pass makes a convolution of bytes; None where the
     codes of x have no known scale, or weights or bias are computed."""
     x, w, bias = call.x(0), call.x(3), call.maybe(8)
@@ -363,7 +363,7 @@ def _coded_conv(call: Call) -> Tensor | None:
 
 
 def qlinear_conv(call: Call) -> Tensor:
-    if (y := _coded_conv(call)) is not None:
+    if (y := _quantized_conv(call)) is not None:
         return y
     x = without_zero(call, call.x(0), call.x(2), DType.F32, 0)
     w = _fixed(without_zero(call, call.x(3), call.x(5), DType.F32, 0))

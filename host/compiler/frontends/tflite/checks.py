@@ -22,7 +22,7 @@ from edgekit.host.compiler.ir.quantization import (
 from edgekit.host.compiler.ir.softmax_16bit import difference_factor
 from edgekit.host.compiler.ir.types import DType, Operator, ShapeError, Tensor
 
-_CONVOLUTIONS = ops.Conv2D | ops.DepthwiseConv2D | ops.TransposeConv2D | ops.WideConv2D
+_CONVOLUTIONS = ops.Conv2D | ops.DepthwiseConv2D | ops.TransposeConv2D | ops.Conv2D16x8
 _LARGEST_SHIFT = 16  # 8-bit values times 2^16 times 2^7 still fit int32
 _LARGEST_DIFFERENCE_SHIFT = 15  # differences of 16-bit codes times 2^15 still fit int32
 _LARGEST_WIDE_SHIFT = 7  # what LiteRT allows for sums of s64
@@ -33,7 +33,7 @@ def check_quantized(op: Operator, ins: Sequence[Tensor | None], outs: Sequence[T
     on."""
     if isinstance(op, _CONVOLUTIONS | ops.FullyConnected) and ins[1] is not None:
         _check_weights(op, ins[1])
-    if isinstance(op, ops.Logistic) and _is_coded(ins, outs):
+    if isinstance(op, ops.Logistic) and _is_quantized(ins, outs):
         assert ins[0] is not None
         _check_fraction(op, ins[0], outs[0])
     check_scales(op, ins, outs)
@@ -43,11 +43,11 @@ def check_scales(op: Operator, ins: Sequence[Tensor | None], outs: Sequence[Tens
     """Raises `ShapeError` where scales and zero points break what kernels rely on; those of weights
     are not asked."""
     tensors = [t for t in ins if t is not None]
-    if isinstance(op, ops.WideConv2D):
+    if isinstance(op, ops.Conv2D16x8):
         _check_wide(tensors, outs[0])
     if isinstance(op, ops.Softmax) and outs and outs[0].dtype is DType.I16:
         _check_fraction_16(op, tensors[0], outs[0])
-    if not _is_coded(tensors, outs):
+    if not _is_quantized(tensors, outs):
         return
     if isinstance(op, ops.Concat) and all(t.quant is None for t in (*tensors, outs[0])):
         return
@@ -61,7 +61,7 @@ def check_scales(op: Operator, ins: Sequence[Tensor | None], outs: Sequence[Tens
             )
 
 
-def _is_coded(ins: Sequence[Tensor | None], outs: Sequence[Tensor]) -> bool:
+def _is_quantized(ins: Sequence[Tensor | None], outs: Sequence[Tensor]) -> bool:
     first = next((t for t in ins if t is not None), None)
     if first is None or not outs:
         return False
@@ -90,7 +90,7 @@ def _check_weights(op: Operator, weights: Tensor) -> None:
 
 def _check_wide(ins: list[Tensor], y: Tensor) -> None:
     for t, what in ((ins[0], "input"), (y, "output")):
-        if not t.is_coded or zero_point_of(t) != 0:
+        if not t.is_quantized or zero_point_of(t) != 0:
             raise ShapeError(f"expected an {what} of one scale around 0, found another")
     shift = convolution_multiplier(ins[0], ins[1], y).shift.max()
     if shift > _LARGEST_WIDE_SHIFT:
@@ -106,7 +106,7 @@ def _check_fraction_16(op: ops.Softmax, x: Tensor, y: Tensor) -> None:
 
 
 def _need_fraction(y: Tensor, scale: float, zero: int) -> None:
-    fits = y.is_coded and math.isclose(scale_of(y), scale, rel_tol=1e-3)
+    fits = y.is_quantized and math.isclose(scale_of(y), scale, rel_tol=1e-3)
     if not fits or zero_point_of(y) != zero:
         raise ShapeError(
             f"expected an output of scale 1/{round(1 / scale)} and zero point {zero}, found another"

@@ -21,7 +21,7 @@ def conv_2d(call: Call, op: ops.Conv2D) -> Tensor:
     groups = max(x.shape[3] // max(w.shape[3], 1), 1)
     short = bias is None or bias.dtype is DType.I64
     rounding = ops.Rounding.SHORT if short else ops.Rounding.TWICE
-    wide = ops.WideConv2D(
+    wide = ops.Conv2D16x8(
         op.stride, op.dilation, op.padding, groups, op.activation, rounding
     )  # fmt: skip
     return call.result(wide, x, w, bias)
@@ -36,7 +36,7 @@ def depthwise_conv_2d(call: Call, op: ops.DepthwiseConv2D) -> Tensor:
         _need_axis(quant, 3)
         quant = Quant(quant.scale, quant.zero_point, 0)
     weights = call.quantized(np.ascontiguousarray(w.data.transpose(3, 1, 2, 0)), quant)
-    wide = ops.WideConv2D(op.stride, op.dilation, op.padding, x.shape[3], op.activation)
+    wide = ops.Conv2D16x8(op.stride, op.dilation, op.padding, x.shape[3], op.activation)
     return call.result(wide, x, weights, bias)
 
 
@@ -54,7 +54,7 @@ def fully_connected(call: Call, op: ops.FullyConnected) -> Tensor:
         raise ShapeError(f"expected rows of {k} values, found input {list(x.shape)}")
     rows = call.reshape(x, (1, 1, x.elements // k, k))
     weights = call.reshape(w, (n, 1, 1, k))
-    wide = ops.WideConv2D(activation=op.activation, rounding=ops.Rounding.ONCE)
+    wide = ops.Conv2D16x8(activation=op.activation, rounding=ops.Rounding.ONCE)
     y = call.result(wide, rows, weights, bias)
     return call.reshape(y, (*x.shape[:-1], n) if op.keep_dims else (x.elements // k, n))
 

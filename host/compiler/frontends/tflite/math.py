@@ -42,7 +42,7 @@ def plain(op: Operator) -> Build:
     """Two operands, whose scales LiteRT would not look at."""
 
     def build(call: Call) -> Tensor:
-        if any(t.is_coded for t in call.all()):
+        if any(t.is_quantized for t in call.all()):
             raise ShapeError("expected numbers without a scale, found codes")
         return binary(op)(call)
 
@@ -55,7 +55,7 @@ def comparison(op: ops.Comparison, swapped: bool = False) -> Build:
     def build(call: Call) -> Tensor:
         a, b = call.tensor(0, "first operand"), call.tensor(1, "second operand")
         if a.dtype is b.dtype is DType.I16:
-            scaled = isinstance(op, ops.Equal) and a.is_coded and b.is_coded
+            scaled = isinstance(op, ops.Equal) and a.is_quantized and b.is_quantized
             a, b = (_comparable(call, t) if scaled else call.convert(t, DType.I32) for t in (a, b))
         return call.result(op, *((b, a) if swapped else (a, b)))
 
@@ -126,7 +126,7 @@ def leaky_relu(call: Call) -> Tensor:
 def prelu(call: Call) -> Tensor:
     """Slopes of 16-bit codes have 8 bits."""
     x, slope = call.tensor(0, "input"), call.tensor(1, "slope")
-    if x.is_coded and x.dtype is DType.I16:
+    if x.is_quantized and x.dtype is DType.I16:
         if slope.data is None or slope.dtype is not DType.I8:
             raise ShapeError(
                 f"expected constant slopes of type s8 for s16, found {slope.dtype.value}"

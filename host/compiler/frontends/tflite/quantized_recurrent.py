@@ -63,7 +63,7 @@ def lstm(call: Call, x: Tensor) -> Tensor:
     if projection is not None:
         to_output = _factor(_scale(projection), inner, over=_scale(hidden))
     made = call.builder.emit_all(
-        ops.CodedLstm(
+        ops.QuantizedLSTM(
             of_input=_factors(_scale(x), w, scales),
             of_state=_factors(_scale(hidden), r, scales),
             of_cell=_factors(_scale(cell), peepholes, [*scales[:-2], scales[-1]]),
@@ -176,7 +176,7 @@ def svdf(call: Call, x: Tensor) -> Tensor:
         raise ShapeError("expected an output with a scale, found none")
     scale, zero = _single(quant)
     bias = np.zeros(times.shape[0] // rank, np.int64) if call.maybe(3) is None else _bias(call, 3)
-    op = ops.CodedSvdf(
+    op = ops.QuantizedSVDF(
         rank,
         _factor(_scale(x), _scale(weights), over=_scale(state)),
         _factor(_scale(state), _scale(times), over=scale),

@@ -27,7 +27,7 @@ def mean(call: Call) -> Tensor:
 
 def sum_(call: Call) -> Tensor:
     """Sums; those of codes are rounded once, so that all axes are summed at once."""
-    if call.tensor(0, "input").is_coded:
+    if call.tensor(0, "input").is_quantized:
         return _of_neighbors(call, lambda near: ops.ReduceSum(near))
     return total(ops.ReduceSum)(call)
 
@@ -79,7 +79,7 @@ def _axes(call: Call, x: Tensor) -> tuple[int, ...]:
 def product(call: Call) -> Tensor:
     """Products; those of codes are scaled step by step, so that all axes are taken at once."""
     x, quant = call.tensor(0, "input"), call.outputs[0].quant
-    if not x.is_coded:
+    if not x.is_quantized:
         return total(ops.ReduceProduct)(call)
     if quant is not None and quant.scale.size == 1 and x.quant is not None:
         count = prod(x.shape[a] for a in _axes(call, x))
@@ -109,7 +109,7 @@ def softmax(call: Call) -> Tensor:
 def log_softmax(call: Call) -> Tensor:
     """Log-softmax; that of codes in f32, as LiteRT's own kernels compute it."""
     x = call.tensor(0, "input")
-    if x.is_coded and x.dtype.bytes == 1:
+    if x.is_quantized and x.dtype.bytes == 1:
         x = call.emit(ops.Cast(), x)
     if x.dtype is not DType.F32:
         raise ShapeError(f"expected an input of type f32, found {x.dtype.value}")
@@ -122,7 +122,7 @@ def log_softmax(call: Call) -> Tensor:
 
 def l2_normalization(call: Call) -> Tensor:
     x = call.tensor(0, "input")
-    if x.is_coded:
+    if x.is_quantized:
         return call.result(ops.UnitLength(), x)
     if x.dtype is not DType.F32:
         raise ShapeError(f"expected an input of type f32, found {x.dtype.value}")

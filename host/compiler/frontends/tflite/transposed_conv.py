@@ -51,7 +51,7 @@ def spread(
     if bias is not None and bias.data is not None:
         terms = call.constant(np.tile(bias.data, sh * sw))
     wide = x.dtype is DType.I16
-    conv = (ops.WideConv2D if wide else ops.Conv2D)(padding=padding, activation=op.activation)
+    conv = (ops.Conv2D16x8 if wide else ops.Conv2D)(padding=padding, activation=op.activation)
     return _side_by_side(call, op, call.result(conv, x, weights, terms), oc)
 
 

@@ -33,7 +33,7 @@ from edgekit.host.compiler.ir.types import (
 )
 from edgekit.host.compiler.ir.windows import image_size, pad_image, span, tap, window_positions
 
-__all__ = ["Rounding", "WideConv2D"]
+__all__ = ["Conv2D16x8", "Rounding"]
 
 
 class Rounding(enum.Enum):
@@ -45,7 +45,7 @@ class Rounding(enum.Enum):
 
 
 @dataclass(frozen=True)
-class WideConv2D(Operator):
+class Conv2D16x8(Operator):
     """ins: x s16 [n,h,w,c], weights s8 [oc,kh,kw,c/groups], bias s64 or s32 [oc] or None.
 
     Each group of input channels gives its share of the output channels. All zero points are 0.

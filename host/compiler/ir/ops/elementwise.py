@@ -66,7 +66,7 @@ class Add(Operator):
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
     ) -> list[Array]:
         a, b, out = required(x, 0), required(x, 1), outs[0]
-        if not out.is_coded:
+        if not out.is_quantized:
             return [_clamp_plain(a + b, self.activation)]
         a_tensor, b_tensor = operand(ins, 0, "a"), operand(ins, 1, "b")
         factors, shift = add_multipliers(a_tensor, b_tensor, out), add_shift(out)
@@ -97,7 +97,7 @@ class Mul(Operator):
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
     ) -> list[Array]:
         a, b, out = required(x, 0), required(x, 1), outs[0]
-        if not out.is_coded:
+        if not out.is_quantized:
             return [_clamp_plain(a * b, self.activation)]
         a_tensor, b_tensor = operand(ins, 0, "a"), operand(ins, 1, "b")
         product = (a.astype(np.int64) - zero_point_of(a_tensor)) * (
@@ -129,7 +129,7 @@ class Clamp(Operator):
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
     ) -> list[Array]:
         values, out = required(x, 0), outs[0]
-        if not out.is_coded:
+        if not out.is_quantized:
             return [_clamp_plain(values, self.activation)]
         x_tensor = operand(ins, 0, "input")
         low, high = activation_range(self.activation, out)
@@ -161,7 +161,7 @@ class Logistic(Operator):
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
     ) -> list[Array]:
         values, out = required(x, 0), outs[0]
-        if not out.is_coded:
+        if not out.is_quantized:
             return [_logistic(values.astype(np.float64)).astype(values.dtype)]
         source = operand(ins, 0, "input")
         if out.dtype is DType.I16:
@@ -202,7 +202,7 @@ class HardSwish(Operator):
     def reference(
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
     ) -> list[Array]:
-        if outs[0].is_coded:
+        if outs[0].is_quantized:
             return [coded.hard_swish(required(x, 0), operand(ins, 0, "input"), outs[0])]
         return [hard_swish(required(x, 0))]
 

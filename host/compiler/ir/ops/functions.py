@@ -56,7 +56,7 @@ class Function(Operator):
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         x = operand(ins, 0, "input")
-        if not x.is_coded or self.on_codes is OnCodes.NEVER:
+        if not x.is_quantized or self.on_codes is OnCodes.NEVER:
             need_dtype(x, self.dtypes, "input")
         return [(x.shape, x.dtype)]
 
@@ -64,7 +64,7 @@ class Function(Operator):
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
     ) -> list[Array]:
         values, source = required(x, 0), operand(ins, 0, "input")
-        if source.is_coded:
+        if source.is_quantized:
             return [self.codes(values, source, outs[0])]
         wide = values.astype(np.float64) if source.dtype in FLOATS else values
         with np.errstate(all="ignore"):

@@ -326,7 +326,7 @@ class SpaceToBatch(Moving):
     ) -> list[Array]:
         values = required(x, 0)
         top, bottom, left, right = self.padding
-        zero = zero_point_of(outs[0]) if outs[0].is_coded else 0
+        zero = zero_point_of(outs[0]) if outs[0].is_quantized else 0
         widths = ((0, 0), (top, bottom), (left, right), (0, 0))
         padded = np.pad(values, widths, constant_values=zero)
         _, h, w, c = outs[0].shape

@@ -73,7 +73,7 @@ class Binary(Operator):
         return [(broadcast(a.shape, b.shape), self.gives or a.dtype)]
 
     def is_on_codes(self, a: Tensor, b: Tensor) -> bool:
-        return self.on_codes is not OnCodes.NEVER and a.is_coded and b.is_coded
+        return self.on_codes is not OnCodes.NEVER and a.is_quantized and b.is_quantized
 
     def reference(
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]

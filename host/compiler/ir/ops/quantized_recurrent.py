@@ -30,7 +30,7 @@ from edgekit.host.compiler.ir.sums import optional, required
 from edgekit.host.compiler.ir.traits import Arithmetic, Half, OnCodes
 from edgekit.host.compiler.ir.types import Array, DType, Operator, Shape, ShapeError, Tensor
 
-__all__ = ["CodedLstm", "CodedSvdf"]
+__all__ = ["QuantizedLSTM", "QuantizedSVDF"]
 
 Factor = tuple[int, int]  # multiplier and shift: multiplier · 2^(shift−31)
 
@@ -39,7 +39,7 @@ _CELL_BITS = range(7)
 
 
 @dataclass(frozen=True)
-class CodedLstm(Operator):
+class QuantizedLSTM(Operator):
     """c' = f · c + i · tanh(g), h' = o · tanh(c'). Gates in the order input, forget, cell, output;
     without an input gate (`coupled`) it is 1 − f.
 
@@ -183,7 +183,7 @@ class CodedLstm(Operator):
 
 
 @dataclass(frozen=True)
-class CodedSvdf(Operator):
+class QuantizedSVDF(Operator):
     """`rank` filters per unit: each makes one value of an input frame, keeps the last ones, and
     sums them with weights over time.
 

@@ -37,7 +37,7 @@ class Total(Operator):
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         x = operand(ins, 0, "input")
-        if not x.is_coded or self.on_codes is OnCodes.NEVER:
+        if not x.is_quantized or self.on_codes is OnCodes.NEVER:
             need_dtype(x, self.dtypes, "input")
         for axis in self.axes:
             need_axis(axis, len(x.shape))
@@ -67,7 +67,7 @@ class ReduceSum(Total):
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
     ) -> list[Array]:
         source = operand(ins, 0, "input")
-        if source.is_coded:
+        if source.is_quantized:
             return [coded.total(required(x, 0), self.axes, source, outs[0])]
         return super().reference(x, ins, outs)
 
@@ -83,7 +83,7 @@ class ReduceProduct(Total):
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         x = operand(ins, 0, "input")
-        if x.is_coded:
+        if x.is_quantized:
             need_positive(x.shape, "input shape")
         return super().infer(ins)
 
@@ -91,7 +91,7 @@ class ReduceProduct(Total):
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
     ) -> list[Array]:
         source = operand(ins, 0, "input")
-        if source.is_coded:
+        if source.is_quantized:
             return [coded.product(required(x, 0), self.axes, source, outs[0])]
         return super().reference(x, ins, outs)
 

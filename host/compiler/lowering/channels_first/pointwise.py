@@ -14,7 +14,7 @@ from edgekit.host.compiler.lowering.channels_first.region_costs import (
     is_sparse,
     runs_anywhere,
 )
-from edgekit.host.compiler.lowering.channels_first.regions import choose_planes
+from edgekit.host.compiler.lowering.channels_first.regions import choose_channels_first
 from edgekit.host.compiler.lowering.groups import Groups
 from edgekit.host.compiler.lowering.sparse.pruned import pruned_weights
 from edgekit.host.compiler.tables.layout_table import LayoutTable
@@ -28,19 +28,19 @@ def choose_layouts(
     groups: Groups | None = None,
     saved: Sequence[Saved] = (),
 ) -> Graph:
-    """Chooses layouts as `choose_planes` does; pruned layers over several rows may be channel-major
-    too."""
+    """Chooses layouts as `choose_channels_first` does; pruned layers of several rows may be
+    channel-major too."""
     layers = {n.name for n in graph.nodes if _is_pruned(graph, n)}
     if not layers or table is None:
-        return choose_planes(graph, table, vl, groups, saved)
-    tried = choose_planes(_Points(graph, layers).run(), table, vl, groups, saved)
+        return choose_channels_first(graph, table, vl, groups, saved)
+    tried = choose_channels_first(_Points(graph, layers).run(), table, vl, groups, saved)
     paying = {n.name for n in tried.nodes if isinstance(n.op, ops.PlanarConv2D)} & layers
     if paying == layers:
         return tried
     if groups is not None and (paying or any(is_sparse(graph, n, table) for n in graph.nodes)):
         groups.made.clear()  # other regions than those of all layers
     chosen = _Points(graph, paying).run() if paying else graph
-    return choose_planes(chosen, table, vl, groups, saved)
+    return choose_channels_first(chosen, table, vl, groups, saved)
 
 
 def _is_pruned(graph: Graph, node: Node) -> bool:

@@ -51,7 +51,7 @@ class _Costed:
         return costs(self.graph, node, self.table, self.vl)
 
 
-def choose_planes(
+def choose_channels_first(
     graph: Graph,
     table: LayoutTable | None,
     vl: int,

@@ -6,7 +6,7 @@ import numpy as np
 
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.align import round_up
-from edgekit.host.compiler.ir.ops import Rounding, WideConv2D
+from edgekit.host.compiler.ir.ops import Conv2D16x8, Rounding
 from edgekit.host.compiler.ir.quantization import (
     activation_range,
     convolution_multiplier,
@@ -21,10 +21,10 @@ _BLOCK = 16  # channels of y that a task makes
 _TASK = 4096  # products: fewer are not worth handing to another thread
 
 
-@lowers(ops.WideConv2D)
+@lowers(ops.Conv2D16x8)
 def lower_wide_conv(ctx: Context, node: Node) -> list[Call]:
     op = node.op
-    assert isinstance(op, WideConv2D)
+    assert isinstance(op, Conv2D16x8)
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
     weights, bias = ctx.constant(node, 1, "weights"), ctx.optional(node, 2)
     oc, kh, kw, depth = weights.shape

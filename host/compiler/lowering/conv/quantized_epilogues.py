@@ -53,7 +53,7 @@ def _function(graph: Graph, users: Users, made: Tensor, readers: Sequence[Node])
         if gate is None or len(readers) != 2 or gate not in readers or type(gate.op) is not ops.Mul:
             continue
         out = graph.tensors[gate.outputs[0]]
-        if out.is_coded:
+        if out.is_quantized:
             given = {made.name: np.broadcast_to(codes_of(made), tables.shape)}
             given[first.outputs[0]] = tables
             names = [name or "" for name in gate.inputs]

@@ -76,12 +76,15 @@ def lower_binary(ctx: Context, node: Node) -> list[Call]:
     y = ctx.tensor(node.outputs[0])
     types = {a.dtype, b.dtype, y.dtype}
     if isinstance(op, Sub | PRelu):
-        if not y.is_coded or (isinstance(op, PRelu) and y.dtype is not DType.I16):
+        if not y.is_quantized or (isinstance(op, PRelu) and y.dtype is not DType.I16):
             return plain.lower_binary(ctx, node)
         if calls := lower_single(ctx, node):
             return calls
     elif (
-        op.activation is Activation.NONE and len(types) == 1 and y.dtype in WHOLE and not y.is_coded
+        op.activation is Activation.NONE
+        and len(types) == 1
+        and y.dtype in WHOLE
+        and not y.is_quantized
     ):
         return plain.lower_binary(ctx, node)
     if len(types) != 1 or y.dtype not in C_TYPES:
@@ -180,7 +183,7 @@ def lower_unary(ctx: Context, node: Node) -> list[Call]:
     """Clamp, logistic, hard-swish; every one of codes is a look-up in their results."""
     op = node.op
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
-    if x.is_coded and y.is_coded:
+    if x.is_quantized and y.is_quantized:
         return lower_table(ctx, node)
     if x.dtype is not y.dtype or x.dtype not in FLOATS:
         raise ctx.unsupported(node, f"types {x.dtype.value} and {y.dtype.value}")
@@ -196,9 +199,9 @@ def lower_convert(ctx: Context, node: Node) -> list[Call]:
     """Quantize, requantize (a table) and dequantize."""
     assert isinstance(node.op, Quantize | Cast)
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
-    if x.is_coded and y.is_coded:
+    if x.is_quantized and y.is_quantized:
         return lower_table(ctx, node)
-    if x.dtype is DType.F32 and y.is_coded:
+    if x.dtype is DType.F32 and y.is_quantized:
         low, high = code_range(y.dtype)
         fields: dict[str, Field] = {
             "scale": scale_of(y),
@@ -213,7 +216,7 @@ def lower_convert(ctx: Context, node: Node) -> list[Call]:
         if y.dtype is DType.I16:
             macros["WIDE"] = 1
         return _unary(ctx, node, name, fields, TQ=C_TYPES[y.dtype], **macros)
-    if x.is_coded:
+    if x.is_quantized:
         fields = {"scale": scale_of(x), "zero": zero_point_of(x)}
         name = f"dequantize_{x.dtype.value}"
         return _unary(ctx, node, name, fields, OP_DEQUANTIZE=1, TQ=C_TYPES[x.dtype])
@@ -259,7 +262,7 @@ def lower_pool(ctx: Context, node: Node) -> list[Call]:
 @lowers(ops.ReduceSum)
 def lower_sum(ctx: Context, node: Node) -> list[Call]:
     """Lowers a sum: that of codes as a mean, others as totals."""
-    if ctx.tensor(node.inputs[0]).is_coded:
+    if ctx.tensor(node.inputs[0]).is_quantized:
         return lower_mean(ctx, node)
     return plain.lower_total(ctx, node)
 
@@ -279,7 +282,7 @@ def lower_product(ctx: Context, node: Node) -> list[Call]:
     """Lowers a product: that of codes step by step, others as totals."""
     op, x, y = node.op, ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
     assert isinstance(op, ReduceProduct)
-    if not x.is_coded:
+    if not x.is_quantized:
         return plain.lower_total(ctx, node)
     outer, count, inner = _around(ctx, node, op.axes)
     multiplier, right = short_factor(product_multiplier(x, y, count))
@@ -290,7 +293,7 @@ def lower_product(ctx: Context, node: Node) -> list[Call]:
         "multiplier": int(multiplier[0]), "right": int(right[0]),
     }  # fmt: skip
     kernel = ctx.kernel(
-        f"{x.dtype.value}_product", "reduce/coded_product.c", "reduce/mean.h", "ek_mean_args",
+        f"{x.dtype.value}_product", "reduce/quantized_product.c", "reduce/mean.h", "ek_mean_args",
         TX=C_TYPES[x.dtype],
     )  # fmt: skip
     return [Call(kernel, fields, outer * math.ceil(inner / REDUCE_BLOCK))]

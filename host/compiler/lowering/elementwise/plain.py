@@ -103,7 +103,7 @@ def _map(
 def lower_function(ctx: Context, node: Node) -> list[Call]:
     op, x = node.op, ctx.tensor(node.inputs[0])
     assert isinstance(op, ops.Function)
-    if x.is_coded:
+    if x.is_quantized:
         return lower_table(ctx, node)
     first, second = parameters_of(op)
     if isinstance(op, ops.Clip) and not x.dtype.is_float:
@@ -289,7 +289,7 @@ def lower_matmul(ctx: Context, node: Node) -> list[Call]:
         macros = {"MR": tile.mr, "NV": tile.nv}
         name = f"f32_matmul_{tile.mr}x{tile.nv * ctx.isa.vl}"
     codes: dict[str, Field] = {}
-    if a.is_coded:
+    if a.is_quantized:
         kind = a.dtype.value
         macros, name = {"MR": 1, f"OP_{kind.upper()}": 1}, f"{kind}_matmul"
         codes = code_fields(a, b, y)

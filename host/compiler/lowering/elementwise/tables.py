@@ -68,15 +68,15 @@ def _with_constant(graph: Graph, node: Node, x: Tensor, other: Array) -> Array:
 def tables_of(graph: Graph, node: Node, x: Tensor) -> Array | None:
     """What `node` makes of each code of x, of 8 bits, if it is a function of that alone [1, 256] or
     of that and the channel [channels, 256]."""
-    if x.dtype.bytes != 1 or not x.is_coded or len(node.outputs) != 1:
+    if x.dtype.bytes != 1 or not x.is_quantized or len(node.outputs) != 1:
         return None
     y = graph.tensors[node.outputs[0]]
     if node.op.elementwise and len(node.inputs) == 1:
-        return lookup_table(node.op, x, y)[None] if y.is_coded else None
+        return lookup_table(node.op, x, y)[None] if y.is_quantized else None
     if not isinstance(node.op, Binary) or node.op.on_codes is OnCodes.NEVER or y.shape != x.shape:
         return None
     others = [graph.tensors[name or ""] for name in node.inputs if name != x.name]
-    if len(others) != 1 or others[0].data is None or not others[0].is_coded:
+    if len(others) != 1 or others[0].data is None or not others[0].is_quantized:
         return None
     by_channel = is_per_channel(others[0], y)
     return _with_constant(graph, node, x, others[0].data) if by_channel else None

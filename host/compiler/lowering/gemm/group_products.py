@@ -14,7 +14,7 @@ from edgekit.host.compiler.ir.types import Array, DType, Node
 from edgekit.host.compiler.lowering.context import Context, padded
 from edgekit.host.compiler.lowering.conv.window import C_TYPES, Window, count_tasks
 from edgekit.host.compiler.lowering.gemm.prefetch import AHEAD, ahead_of
-from edgekit.host.compiler.lowering.packing import halve_panels, pack_byte_panels
+from edgekit.host.compiler.lowering.packing import pack_byte_panels, pack_int4
 from edgekit.host.compiler.lowering.plan import Field, Kernel
 from edgekit.kb.targets.isa import ByteProduct, Tile
 
@@ -106,7 +106,7 @@ def groups_product(ctx: Context, node: Node, m: int, short: bool) -> GroupsProdu
         if x_type is DType.U8:
             used = slice(first, first + count)
             fields["start"] = ctx.weights.add(_correction(ctx, weights, scale, group, used))
-        stored = halve_panels(packed, columns * count * depth) if halve else packed
+        stored = pack_int4(packed, columns * count * depth) if halve else packed
         parts.append(GroupsPart(kernel, fields, tasks, stored, first))
     return GroupsProduct(tuple(parts), at_once, depth, 4 if halve else 8, columns)
 

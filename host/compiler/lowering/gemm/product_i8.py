@@ -28,8 +28,8 @@ from edgekit.host.compiler.lowering.gemm.float_requant import Lines
 from edgekit.host.compiler.lowering.gemm.prefetch import AHEAD, ahead_of
 from edgekit.host.compiler.lowering.gemm.requantize import (
     largest_product,
-    line_fields,
     lines_for,
+    requant_fields,
     requantize_fields,
     saturates,
     shifts_right_only,
@@ -38,8 +38,8 @@ from edgekit.host.compiler.lowering.gemm.requantize import (
 from edgekit.host.compiler.lowering.methods import band_of, form_of, method_of, tile_of
 from edgekit.host.compiler.lowering.packing import (
     NO_ZERO,
-    halve_panels,
     pack_byte_panels,
+    pack_int4,
     signed_weights,
     zero_of_rows,
 )
@@ -236,7 +236,7 @@ def i8_product(
     if lines is None:
         fields |= requantize_fields(ctx, factor, width, rounds_once=dense)
     else:
-        fields |= line_fields(ctx, lines, width)
+        fields |= requant_fields(ctx, lines, width)
     fields |= {
         "x": Value(x.name),
         "weights": ctx.weights.add(packed.weights),
@@ -375,7 +375,7 @@ def float_product(
     stored = packed.weights
     bits, macros = 8, dict(packed.macros)
     if halve and columns * depth.total <= I8_UNPACKED_BYTES:
-        stored = halve_panels(stored, columns * depth.total)
+        stored = pack_int4(stored, columns * depth.total)
         bits, macros["FOUR"] = 4, 1
     suffix = packed.suffix + ("_four" if bits == 4 else "")
     kernel = ctx.kernel(

@@ -45,7 +45,7 @@ def requantize_fields(
     return {key: ctx.weights.add(padded(v, width, _I32)) for key, v in parts.items()}
 
 
-def line_fields(ctx: Context, lines: Lines, width: int) -> dict[str, Field]:
+def requant_fields(ctx: Context, lines: Lines, width: int) -> dict[str, Field]:
     """What a kernel that makes codes by lines reads, of `width` channels."""
     values = {"slope": lines.slope, "offset": lines.offset}
     if lines.second is not None:

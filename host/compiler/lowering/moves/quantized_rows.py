@@ -11,7 +11,7 @@ from edgekit.host.compiler.lowering.elementwise.plain import C_NAMES
 from edgekit.host.compiler.lowering.gemm.computed import operand_of
 from edgekit.host.compiler.lowering.gemm.outlier import packed_rows
 from edgekit.host.compiler.lowering.gemm.scales import stored_scales
-from edgekit.host.compiler.lowering.packing import halve_panels
+from edgekit.host.compiler.lowering.packing import pack_int4
 from edgekit.host.compiler.lowering.plan import Call, Field, Value
 
 
@@ -42,7 +42,7 @@ def lower_gather_codes(ctx: Context, node: Node) -> list[Call]:
         fields["codes"] = packed.weights
         macros["PACKED"], form = ctx.isa.i8.group, f"s8_by_{ctx.isa.i8.group}"
     else:
-        fields["codes"] = ctx.weights.add(halve_panels(codes.reshape(-1), run) if four else codes)
+        fields["codes"] = ctx.weights.add(pack_int4(codes.reshape(-1), run) if four else codes)
     if four:
         macros["FOUR"], form = 1, "i4"
     kernel = ctx.kernel(

@@ -11,10 +11,10 @@ from edgekit.host.compiler.lowering.plan import Call, Field, Value
 _TASK = 4096  # products: fewer are not worth handing to another thread
 
 
-@lowers(ops.CodedLstm)
-def lower_coded_lstm(ctx: Context, node: Node) -> list[Call]:
+@lowers(ops.QuantizedLSTM)
+def lower_quantized_lstm(ctx: Context, node: Node) -> list[Call]:
     op = node.op
-    assert isinstance(op, ops.CodedLstm)
+    assert isinstance(op, ops.QuantizedLSTM)
     x, cell = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[5])
     time, batch, size = x.shape
     cells, out = cell.shape[1], ctx.tensor(node.inputs[4]).shape[1]
@@ -46,10 +46,10 @@ def lower_coded_lstm(ctx: Context, node: Node) -> list[Call]:
     return [Call(kernel, fields, None)]
 
 
-@lowers(ops.CodedSvdf)
-def lower_coded_svdf(ctx: Context, node: Node) -> list[Call]:
+@lowers(ops.QuantizedSVDF)
+def lower_quantized_svdf(ctx: Context, node: Node) -> list[Call]:
     op = node.op
-    assert isinstance(op, ops.CodedSvdf)
+    assert isinstance(op, ops.QuantizedSVDF)
     x, times = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[3])
     (batch, size), (filters, frames) = x.shape, times.shape
     units = filters // op.rank

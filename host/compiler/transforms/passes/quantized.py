@@ -22,7 +22,7 @@ from edgekit.host.compiler.transforms.passes.fuse import fuse_activation
 from edgekit.host.compiler.transforms.passes.gelu import fuse_gelu
 from edgekit.host.compiler.transforms.passes.hard_swish import fuse_hard_swish
 from edgekit.host.compiler.transforms.passes.layout import push_transposes
-from edgekit.host.compiler.transforms.passes.quantized_operands import coded_operands, tensor_of
+from edgekit.host.compiler.transforms.passes.quantized_operands import quantized_operands, tensor_of
 from edgekit.host.compiler.transforms.passes.rewrite import Users, until_stable
 from edgekit.host.compiler.transforms.passes.silu import fuse_silu
 
@@ -157,7 +157,7 @@ def _on_codes(users: Users, node: Node) -> dict[str, Node | None] | None:
         return _without(users, node, quantized[0])
     if node.op.on_codes is OnCodes.NEVER:
         return None
-    inputs = coded_operands(users, node, outs[0])
+    inputs = quantized_operands(users, node, outs[0])
     if inputs is None or not _fits(users, node.op, inputs, outs):
         return None
     fused = Node(node.name, node.op, inputs, tuple(t.name for t in outs))
@@ -167,7 +167,7 @@ def _on_codes(users: Users, node: Node) -> dict[str, Node | None] | None:
 def _without(users: Users, node: Node, after: Node) -> dict[str, Node | None] | None:
     """Codes that are dequantized and quantized again stay, or change their scale."""
     codes, out = (users.graph.tensors[name or ""] for name in (node.inputs[0], after.outputs[0]))
-    if codes.dtype is not DType.I8 or not codes.is_coded:
+    if codes.dtype is not DType.I8 or not codes.is_quantized:
         return None
     same = _step(codes) == _step(out)
     op: Operator = ops.Reshape(out.shape) if same else ops.Quantize(DType.I8)

@@ -30,7 +30,7 @@ def codes_behind(users: Users, name: str | None) -> Tensor | None:
     return codes if usable else None
 
 
-def coded_operands(users: Users, node: Node, out: Tensor) -> tuple[str | None, ...] | None:
+def quantized_operands(users: Users, node: Node, out: Tensor) -> tuple[str | None, ...] | None:
     """The node's inputs as codes, for outputs like `out`; None where one is not quantized."""
     x = codes_behind(users, node.inputs[0])
     if isinstance(node.op, ops.Weighted):

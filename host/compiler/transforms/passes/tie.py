@@ -15,13 +15,13 @@ import numpy as np
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.names import fresh_name
 from edgekit.host.compiler.ir.types import Array, Graph, Node, State, Tensor
-from edgekit.host.compiler.options import Tie
+from edgekit.host.compiler.options import StateBinding
 from edgekit.host.errors import InputError
 
 _SHOWN = 8  # names in an error
 
 
-def tie_states(graph: Graph, ties: Sequence[Tie]) -> Graph:
+def tie_states(graph: Graph, ties: Sequence[StateBinding]) -> Graph:
     """`graph` without the inputs and outputs of `ties`, which states of their shape and dtype
     replace, zero at first. In a tie, `*` stands for the same text in both names.
 
@@ -68,7 +68,7 @@ def _ordered(graph: Graph, pairs: Mapping[str, str]) -> tuple[Node, ...]:
     )
 
 
-def _pairs(graph: Graph, ties: Sequence[Tie]) -> dict[str, str]:
+def _pairs(graph: Graph, ties: Sequence[StateBinding]) -> dict[str, str]:
     """Output by input."""
     pairs: dict[str, str] = {}
     for tie in ties:
@@ -83,7 +83,7 @@ def _pairs(graph: Graph, ties: Sequence[Tie]) -> dict[str, str]:
     return pairs
 
 
-def _matches(graph: Graph, tie: Tie) -> list[tuple[str, str]]:
+def _matches(graph: Graph, tie: StateBinding) -> list[tuple[str, str]]:
     """Inputs and outputs that a tie names, of which each must be there."""
     if "*" in tie.input:
         before, after = tie.input.split("*")

@@ -56,7 +56,7 @@ def build(
         if node.name in coded and isinstance(node.op, ops.Recurrent):
             builder.add_rounded(node)
         elif node.name in coded:
-            builder.add_coded(node)
+            builder.add_quantized(node)
         else:
             builder.add_float(node)
     return builder.finished()
@@ -96,7 +96,7 @@ class _Builder:
         inputs = (node.inputs[0], self._put(made), *node.inputs[2:])
         self.add_float(replace(node, inputs=inputs))
 
-    def add_coded(self, node: Node) -> None:
+    def add_quantized(self, node: Node) -> None:
         """The same operator on codes."""
         if isinstance(node.op, ops.Weighted):
             inputs = self._weighted(node)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.names import fresh_name
 from edgekit.host.compiler.ir.types import Activation, Array, DType, Graph, Node, Tensor
-from edgekit.host.compiler.transforms.quantize.rules import can_be_coded
+from edgekit.host.compiler.transforms.quantize.rules import can_be_quantized
 
 Middles = Mapping[str, NDArray[np.float32]]
 
@@ -56,14 +56,14 @@ def _shifts(graph: Graph, node: Node) -> bool:
     return (
         isinstance(op, ops.Weighted)
         and op.activation is Activation.NONE
-        and can_be_coded(graph, node, ())
+        and can_be_quantized(graph, node, ())
     )
 
 
 def _takes(graph: Graph, node: Node, name: str) -> bool:
     """Whether it is a product that sees every channel of `name` with all of its weights, and so no
     padding."""
-    if node.inputs[0] != name or not can_be_coded(graph, node, ()):
+    if node.inputs[0] != name or not can_be_quantized(graph, node, ()):
         return False
     if isinstance(node.op, ops.Conv2D):
         if node.op.padding.any:

@@ -32,7 +32,7 @@ def correct_biases(coded: Coded, wanted: Means, samples: Sequence[Sample]) -> Co
     values: list[dict[str, Array]] = [{**constants, **sample} for sample in samples]
     ends = last_uses(coded.graph)
     for index, node in enumerate(coded.graph.nodes):
-        if _is_coded_product(node, tensors) and node.name in wanted:
+        if _is_quantized_product(node, tensors) and node.name in wanted:
             found = _mean([_sums(node, tensors, each) for each in values])
             if found is not None:
                 _shift(node, tensors, values, wanted[node.name] - found)
@@ -43,7 +43,7 @@ def correct_biases(coded: Coded, wanted: Means, samples: Sequence[Sample]) -> Co
     return replace(coded, graph=replace(coded.graph, tensors=tensors))
 
 
-def _is_coded_product(node: Node, tensors: Mapping[str, Tensor]) -> bool:
+def _is_quantized_product(node: Node, tensors: Mapping[str, Tensor]) -> bool:
     return isinstance(node.op, ops.Weighted) and tensors[node.outputs[0]].dtype is DType.I8
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.names import fresh_name
 from edgekit.host.compiler.ir.types import Activation, Array, Graph, Node, Tensor
-from edgekit.host.compiler.transforms.quantize.rules import can_be_coded, computed_floats
+from edgekit.host.compiler.transforms.quantize.rules import can_be_quantized, computed_floats
 from edgekit.host.compiler.transforms.quantize.scales import Groups
 
 Largest = Mapping[str, NDArray[np.float32]]
@@ -113,14 +113,14 @@ def _makes(graph: Graph, node: Node) -> bool:
     """Whether it is a product whose output channels can be scaled."""
     return (
         isinstance(node.op, ops.Weighted)
-        and can_be_coded(graph, node, ())
+        and can_be_quantized(graph, node, ())
         and _activation(node) in _SCALABLE
     )
 
 
 def _reads(graph: Graph, node: Node, names: Iterable[str]) -> bool:
     """Whether it is a product whose input channels can be scaled."""
-    if not isinstance(node.op, ops.Weighted) or not can_be_coded(graph, node, ()):
+    if not isinstance(node.op, ops.Weighted) or not can_be_quantized(graph, node, ()):
         return False
     if isinstance(node.op, ops.DepthwiseConv2D) and node.op.multiplier != 1:
         return False

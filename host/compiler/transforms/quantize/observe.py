@@ -13,7 +13,7 @@ from edgekit.host.compiler.ir.evaluate import evaluate, run_node
 from edgekit.host.compiler.ir.types import Array, DType, Graph, Node, Tensor
 from edgekit.host.compiler.transforms.quantize.histogram import Histogram
 from edgekit.host.compiler.transforms.quantize.rounding import moments_of
-from edgekit.host.compiler.transforms.quantize.rules import can_be_coded, computed_floats
+from edgekit.host.compiler.transforms.quantize.rules import can_be_quantized, computed_floats
 from edgekit.host.compiler.transforms.quantize.saturation import ends_of_use
 
 _SEEN = 16  # samples whose moments are taken
@@ -80,7 +80,7 @@ def observe(graph: Graph, samples: Sequence[Sample]) -> Observed:
 
     def run(node: Node, tensors: Mapping[str, Tensor], values: Mapping[str, Array]) -> list[Array]:
         made = run_node(node, tensors, values)
-        if looking and can_be_coded(graph, node, found.broken):
+        if looking and can_be_quantized(graph, node, found.broken):
             found.look(graph, node, values)
         for name in floored.get(node.name, ()):
             found.add(name, _above_floor(node, name, values))

@@ -26,7 +26,7 @@ from edgekit.host.compiler.transforms.quantize.observe import Observed, Sample, 
 from edgekit.host.compiler.transforms.quantize.prepare import float_form
 from edgekit.host.compiler.transforms.quantize.ranges import Method
 from edgekit.host.compiler.transforms.quantize.report import Report, report_of
-from edgekit.host.compiler.transforms.quantize.rules import coded_nodes, rounded_layers
+from edgekit.host.compiler.transforms.quantize.rules import quantized_nodes, rounded_layers
 from edgekit.host.compiler.transforms.quantize.samples import is_held_out, spread, spread_for_memory
 from edgekit.host.compiler.transforms.quantize.scales import scales_of
 from edgekit.host.compiler.transforms.quantize.sensitive import next_in_floats, noises
@@ -135,7 +135,7 @@ class _Kitchen:
         floats = set(recipe.floats)
         moments = observed.moments if recipe.compensated else {}
         while True:
-            coded = coded_nodes(base, floats, observed.broken)
+            coded = quantized_nodes(base, floats, observed.broken)
             scales = scales_of(base, coded, observed, recipe.method)
             try:
                 chosen = coded | rounded_layers(base, floats)

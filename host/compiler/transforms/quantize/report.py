@@ -47,7 +47,7 @@ class Report:
     seen: int
     unseen: int
     float_bytes: int
-    coded_bytes: int
+    quantized_bytes: int
     target: float = 0.0
     recipe: str = ""
 

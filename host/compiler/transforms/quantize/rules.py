@@ -27,7 +27,7 @@ def computed_floats(graph: Graph, names: tuple[str | None, ...]) -> list[str]:
     ]
 
 
-def can_be_coded(graph: Graph, node: Node, broken: Collection[str]) -> bool:
+def can_be_quantized(graph: Graph, node: Node, broken: Collection[str]) -> bool:
     """Whether there is an operator on codes for a node of floats."""
     tensors = [graph.tensors[name] for name in node.outputs]
     if any(t.dtype is not DType.F32 or t.name in broken for t in tensors):
@@ -71,13 +71,13 @@ def has_weights(graph: Graph, node: Node) -> bool:
     return x is not None and x.data is None and x.dtype is DType.F32
 
 
-def coded_nodes(graph: Graph, floats: Collection[str], broken: Collection[str]) -> set[str]:
+def quantized_nodes(graph: Graph, floats: Collection[str], broken: Collection[str]) -> set[str]:
     """The names of the nodes that are to compute on codes, but for those in `floats`.
 
     Products with weights do wherever they can; others where codes come in, and those that only
     move values also where nothing but operators on codes reads what they make.
     """
-    able = [n for n in graph.nodes if n.name not in floats and can_be_coded(graph, n, broken)]
+    able = [n for n in graph.nodes if n.name not in floats and can_be_quantized(graph, n, broken)]
     chosen = {n.name for n in able if n.op.on_codes is OnCodes.SUMS}
     producer, consumers = graph.producer(), graph.consumers()
     grown = True

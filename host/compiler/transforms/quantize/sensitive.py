@@ -29,7 +29,11 @@ def noises(graph: Graph, coded: Coded, samples: Sequence[Sample]) -> dict[str, f
         exact = evaluate(graph, sample, keep_tensors=True)
         for index, node in enumerate(graph.nodes):
             alone = nodes.get(node.name)
-            if alone is None or node.op.on_codes.keeps_scale or not _is_coded(alone, coded.graph):
+            if (
+                alone is None
+                or node.op.on_codes.keeps_scale
+                or not _is_quantized(alone, coded.graph)
+            ):
                 continue
             values = dict(exact.tensors)
             made = _alone(alone, coded.graph.tensors, values, node)
@@ -66,7 +70,7 @@ def next_in_floats(
         added[best] = costs[best] - before
 
 
-def _is_coded(node: Node, graph: Graph) -> bool:
+def _is_quantized(node: Node, graph: Graph) -> bool:
     """Whether the node computes on codes, or in floats with weights that are."""
     rounded = isinstance(node.op, ops.Recurrent) and graph.tensors[node.inputs[1] or ""].quant
     return bool(rounded) or graph.tensors[node.outputs[0]].dtype is DType.I8

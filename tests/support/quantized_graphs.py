@@ -135,7 +135,7 @@ def wide_conv(rng: Rng) -> Case:
         rng.integers(-128, 128, (oc, *window, depth)), DType.I8,
         quant(rng.uniform(0.001, 0.01, oc)),
     )  # fmt: skip
-    op = ops.WideConv2D(
+    op = ops.Conv2D16x8(
         (1, pick(rng, (1, 2))), (pick(rng, (1, 2)), 1), Padding(1, 0, 0, 2), groups,
         Activation.RELU if rng.random() < 0.3 else Activation.NONE, rounding,
     )  # fmt: skip
@@ -146,10 +146,10 @@ def wide_conv(rng: Rng) -> Case:
 
 _8BIT = (DType.I8, DType.U8)
 FAMILIES = {
-    "coded_function": (function, (*_8BIT, DType.I16)),
-    "coded_operands": (operands, _8BIT),
+    "quantized_function": (function, (*_8BIT, DType.I16)),
+    "quantized_operands": (operands, _8BIT),
     "unit_length": (unit_length, _8BIT),
     "wide": (wide, (DType.I16,)),
     "wide_conv": (wide_conv, (None,)),
-    "coded_totals": (totals, (*_8BIT, DType.I16)),
+    "quantized_totals": (totals, (*_8BIT, DType.I16)),
 }
