@@ -31,8 +31,8 @@ def pytest_configure() -> None:
     """What must not depend on where the tests were started.
 
     A job started in the background may ignore Ctrl-C, and so would all that tests start. How long
-    one example takes says more of what else the machine does than of the code. With EDGEKIT_SEARCH
-    set (scripts/test --all sets it), hypothesis looks for new examples.
+    one example takes says more of what else the machine does than of the code. `scripts/test --all`
+    sets EDGEKIT_TEST_ALL: hypothesis looks for new examples.
     """
     os.environ.setdefault("EDGEKIT_NO_FETCH", "1")  # the network is for the scripts
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -41,7 +41,7 @@ def pytest_configure() -> None:
     settings.register_profile("search", searching)
     # The same examples in every run: a change is what makes a test fail, not the day.
     settings.register_profile("repeat", searching, derandomize=True, max_examples=50)
-    settings.load_profile("search" if "EDGEKIT_SEARCH" in os.environ else "repeat")
+    settings.load_profile("search" if "EDGEKIT_TEST_ALL" in os.environ else "repeat")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

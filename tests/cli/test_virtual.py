@@ -12,7 +12,7 @@ import pytest
 pytestmark = pytest.mark.boards
 
 
-BOARDS = ("a57", "rv64v")
+BOARDS = ("a57", pytest.param("rv64v", marks=pytest.mark.exhaustive))
 
 
 @pytest.fixture

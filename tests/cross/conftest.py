@@ -41,6 +41,17 @@ CPUS = {
     "rv64gcv-zvl512b": f"rv64,v=true,vlen=512,{SWITCHES}",
 }
 RVV = ("rv64gcv", "bpi-f3", "rv64gcv-zvl512b")  # a profile of each length of vectors
+_DEFAULT = ("a57", "a7", "rv64gcv")  # one core of each family of instructions
+
+
+def cores(*names: str) -> list[Any]:
+    """Parameters for tests that any core could run: all but `_DEFAULT` are exhaustive."""
+    return [
+        pytest.param(name, marks=() if name in _DEFAULT else pytest.mark.exhaustive)
+        for name in names
+    ]
+
+
 # Where half precision is tested: profile, and what QEMU executes its code with. Code for RVV of 128
 # bits or more is to run at any length.
 HALF = {

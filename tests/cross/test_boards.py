@@ -27,7 +27,8 @@ _MODELS = Path(__file__).parents[2] / "models"
 _EXTRA = os.environ.get("EDGEKIT_EXTRA_DATA")
 _ZOO = open_zoo(_MODELS, Path(_EXTRA) if _EXTRA else None)
 _BOARDS = ["a57", "a76", "a7", "rv64gc", *RVV]
-_NABU, _FACE = _QUICK = ["okay_nabu", "face_detection_short_range"]
+_NABU, _FACE = ["okay_nabu", "face_detection_short_range"]
+_ONE_OF_QUICK = [_NABU, pytest.param(_FACE, marks=pytest.mark.exhaustive)]
 _FLOAT_TOLERANCE = 1e-4
 _LONGER = "vector registers of at least {} bits, not of {}"
 
@@ -54,11 +55,11 @@ def _outputs_agree(model, board, virtual_board, tmp_path, calls, threads=1, cpu=
 
 
 def _small() -> Iterator[Any]:
-    """8 bits everywhere; floats on a board of each family of vectors."""
+    """8 bits on cores of each family of vectors, floats on one."""
     for board in _BOARDS:
-        yield pytest.param(_NABU, board)
         once = board in ("a57", "a7", "rv64gcv")
-        yield pytest.param(_FACE, board, marks=() if once else pytest.mark.exhaustive)
+        yield pytest.param(_NABU, board, marks=() if once else pytest.mark.exhaustive)
+        yield pytest.param(_FACE, board, marks=() if board == "a57" else pytest.mark.exhaustive)
 
 
 @pytest.mark.parametrize(("name", "board"), list(_small()))
@@ -71,7 +72,7 @@ def test_small_models_compute_the_same_as_here(name, board, virtual_board, tmp_p
     ("board", "runs_on"),
     [("rv64gcv", "bpi-f3"), ("rv64gcv", "rv64gcv-zvl512b"), ("bpi-f3", "rv64gcv-zvl512b")],
 )
-@pytest.mark.parametrize("name", _QUICK)
+@pytest.mark.parametrize("name", _ONE_OF_QUICK)
 def test_longer_vectors_than_compiled_for_compute_the_same(
     name, board, runs_on, virtual_board, tmp_path
 ):
@@ -79,10 +80,13 @@ def test_longer_vectors_than_compiled_for_compute_the_same(
     _outputs_agree(model, board, virtual_board, tmp_path, calls=2, cpu=CPUS[runs_on])
 
 
-def _on_nna(path: Path) -> bool:
+def _on_nna() -> Iterator[Any]:
     """8-bit models with layers that the NNA takes."""
     tiny = ("kws_ref_model", "pretrainedResnet_quant", "vww_96_int8", "ad01_int8")
-    return path.stem in ("okay_nabu", *tiny)
+    for path in _ZOO.models:
+        if path.stem in (_NABU, *tiny):
+            marks = () if path.stem == _NABU else pytest.mark.exhaustive
+            yield pytest.param(path, id=path.stem, marks=marks)
 
 
 @pytest.mark.parametrize("made", [tiny_graph, attention_graph], ids=lambda made: made.__name__)
@@ -94,7 +98,7 @@ def test_all_kinds_of_operators_on_the_nna_compute_the_same_as_the_cores_here(
     _nna_agrees(model, virtual_board, tmp_path)
 
 
-@pytest.mark.parametrize("model", list(filter(_on_nna, _ZOO.models)), ids=lambda path: path.stem)
+@pytest.mark.parametrize("model", list(_on_nna()))
 def test_layers_on_the_nna_compute_the_same_as_the_cores_here(model, virtual_board, tmp_path):
     _nna_agrees(model, virtual_board, tmp_path)
 
@@ -113,8 +117,8 @@ def _nna_agrees(model, virtual_board, tmp_path):
     _outputs_agree(model, "nna2", virtual_board, tmp_path, 2, cpu="cortex-a53", remote=remote)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("name", _QUICK)
+@pytest.mark.parametrize("threads", [pytest.param(1, marks=pytest.mark.exhaustive), 2])
+@pytest.mark.parametrize("name", _ONE_OF_QUICK)
 def test_two_clusters_compute_the_same_as_one_core_here(name, threads, virtual_board, tmp_path):
     model = _MODELS / f"{name}.tflite"
     explained = compile_artifact(model, load_board("rk3399")).explain

@@ -6,16 +6,13 @@ import numpy as np
 import pytest
 
 from edgekit.kb.targets.board import load_board
+from tests.cross.conftest import RVV, cores
 from tests.support.gemm_cases import DTYPES, build, check, encoded, output_bytes, random_product
 
 pytestmark = pytest.mark.cross
 
 
-# Without vectors, and with the longest, there is nothing that other boards have not.
-_OTHERS = [pytest.param(b, marks=pytest.mark.exhaustive) for b in ("rv64gc", "rv64gcv-zvl512b")]
-
-
-@pytest.mark.parametrize("board", ["a57", "a76", "a720", "a7", "rv64gcv", "bpi-f3", *_OTHERS])
+@pytest.mark.parametrize("board", cores("a57", "a76", "a720", "a7", "rv64gc", *RVV))
 def test_products_are_numpys(board, virtual_board, tmp_path):
     rng = np.random.default_rng(len(board))
     products = [random_product(rng, dtype) for dtype in DTYPES for _ in range(120)]

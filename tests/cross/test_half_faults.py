@@ -58,13 +58,13 @@ def _slow_models() -> list[Path]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("core", ["a76", "x60"])
+@pytest.mark.parametrize("core", _CORES)
 @pytest.mark.parametrize("path", _slow_models(), ids=lambda path: path.name)
 def test_healthy_models_in_half_precision_pass(path, core, virtual_board, tmp_path):
     assert 0 < _error(path, kernels_folder(), core, virtual_board, tmp_path) < _ROOM
 
 
-@pytest.mark.parametrize("core", ["a76", "x60"])
+@pytest.mark.parametrize("core", _CORES)
 def test_a_healthy_model_in_half_precision_passes(core, virtual_board, tmp_path):
     error = _error(ROOT / "models" / _MODEL, kernels_folder(), core, virtual_board, tmp_path)
     assert 0 < error < _ROOM

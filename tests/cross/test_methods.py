@@ -8,6 +8,7 @@ import pytest
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.lab.zoo.cases import Cases
 from edgekit.kb.targets.board import load_board
+from tests.cross.conftest import cores
 from tests.support.kernel_runs import build
 from tests.support.method_cases import every_method
 from tests.support.op_graphs import inputs_of
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.cross
 
 
 @pytest.mark.parametrize("dtype", ["f32", "s8"])
-@pytest.mark.parametrize("name", ["a53", "a57", "a76", "a720"])
+@pytest.mark.parametrize("name", cores("a53", "a57", "a76", "a720"))
 def test_all_methods_compute_what_the_reference_computes(name, dtype, virtual_board, tmp_path):
     board = load_board(name)
     graph, table, _ = every_method(board, dtype)

@@ -9,7 +9,7 @@ from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.transforms.passes.compress import compress_weights
 from edgekit.host.lab.zoo.cases import Cases
 from edgekit.kb.targets.board import load_board
-from tests.cross.conftest import RVV
+from tests.cross.conftest import RVV, cores
 from tests.support.kernel_runs import build as build_graph
 from tests.support.outlier_cases import build, check, encoded, output_bytes, random_case
 from tests.support.outlier_graphs import tied
@@ -17,7 +17,7 @@ from tests.support.outlier_graphs import tied
 pytestmark = pytest.mark.cross
 
 
-@pytest.mark.parametrize("board", ["a57", "a76", "a720", "a7", "rv64gc", *RVV])
+@pytest.mark.parametrize("board", cores("a57", "a76", "a720", "a7", "rv64gc", *RVV))
 def test_products_marks_and_rows_are_numpys(board, virtual_board, tmp_path):
     rng = np.random.default_rng(len(board))
     cases = [random_case(rng) for _ in range(150)]
@@ -26,7 +26,7 @@ def test_products_marks_and_rows_are_numpys(board, virtual_board, tmp_path):
     check(cases, made)
 
 
-@pytest.mark.parametrize("board", ["a57", "a76", "a720", "a7", "rv64gc", *RVV])
+@pytest.mark.parametrize("board", cores("a57", "a76", "a720", "a7", "rv64gc", *RVV))
 def test_rows_are_picked_from_the_weights_of_a_product(board, virtual_board, tmp_path):
     graph, profile = compress_weights(tied(1003, 70), "int8"), load_board(board)
     tokens = np.array([[0], [63], [998], [1002], [-1], [5000]], np.int64)

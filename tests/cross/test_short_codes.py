@@ -10,6 +10,7 @@ from edgekit.host.compiler.ir.types import DType, Graph, Padding
 from edgekit.host.compiler.lowering.lower import lower
 from edgekit.host.lab.zoo.cases import Cases
 from edgekit.kb.targets.board import load_board
+from tests.cross.conftest import cores
 from tests.support.kernel_runs import build, check
 from tests.support.op_cases import Case, constant, quant, tensor
 from tests.support.op_graphs import graph_of
@@ -59,7 +60,7 @@ def _graph() -> Graph:
     return graph_of(cases)
 
 
-@pytest.mark.parametrize("board", ["a57", "a76", "a720", "a7", "rv64gcv", "bpi-f3"])
+@pytest.mark.parametrize("board", cores("a57", "a76", "a720", "a7", "rv64gcv", "bpi-f3"))
 @pytest.mark.parametrize("code", ["least", "most", "any"])
 def test_the_largest_sums_equal_the_reference(code, board, virtual_board, tmp_path):
     graph = _graph()

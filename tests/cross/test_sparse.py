@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from edgekit.kb.targets.board import load_board
-from tests.cross.conftest import RVV
 from tests.support.sparse_cases import STORED, build, check, encoded, output_bytes, random_case
 
 pytestmark = pytest.mark.cross
@@ -15,8 +14,12 @@ pytestmark = pytest.mark.cross
 @pytest.mark.parametrize(
     ("board", "runs_on"),
     [
-        ("a53", "a57"),
-        *((name, name) for name in ("a57", "a76", "a7", "rv64gc", *RVV)),
+        pytest.param("a53", "a57", marks=pytest.mark.exhaustive),
+        *((core, core) for core in ("a57", "a7", "rv64gcv")),
+        *(
+            pytest.param(core, core, marks=pytest.mark.exhaustive)
+            for core in ("a76", "rv64gc", "bpi-f3", "rv64gcv-zvl512b")
+        ),
     ],
 )
 def test_products_and_rows_are_numpys(board, runs_on, virtual_board, tmp_path):

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from edgekit.host.common.paths import cache_folder
 from edgekit.host.compiler.ir.quantization import Multiplier
 from edgekit.host.compiler.ir.types import Array
 from edgekit.host.compiler.toolchain.kernels import kernel_units
-from edgekit.host.compiler.toolchain.zig import Toolchain, Unit
+from edgekit.host.compiler.toolchain.zig import Unit
 from edgekit.kb.targets.board import BoardProfile
 from tests.support.cases_model import described, run_cases
+from tests.support.toolchains import toolchain_for
 
 PRODUCTS = Path(__file__).with_name("gemm_products.c")
 DTYPES = ("f32", "s8", "u8")  # the order of ek_gemm_dtype
@@ -264,7 +264,7 @@ def units(board: BoardProfile) -> list[Unit]:
 
 
 def build(board: BoardProfile, path: Path) -> Path:
-    path.write_bytes(Toolchain(board, cache_folder() / "objects").build(units(board)))
+    path.write_bytes(toolchain_for(board).build(units(board)))
     return path
 
 

@@ -25,13 +25,14 @@ from edgekit.host.compiler.golden.vectors import golden_of
 from edgekit.host.compiler.ir.types import Array, Graph, Node
 from edgekit.host.compiler.lowering.plan import Plan
 from edgekit.host.compiler.options import DEFAULT_OPTIONS
-from edgekit.host.compiler.toolchain.zig import Toolchain, kernels_folder
+from edgekit.host.compiler.toolchain.zig import kernels_folder
 from edgekit.host.compiler.transforms.passes.quantized import integer_form
 from edgekit.kb.targets.board import BoardProfile
 from tests.support import op_graphs
 from tests.support.kernel_faults import Fault
 from tests.support.kernel_runs import run_here
 from tests.support.onnx_models import model, node, save, value
+from tests.support.toolchains import toolchain_for
 
 ROOT = Path(__file__).parents[2]
 _CASES = 16  # operators of a family
@@ -134,7 +135,7 @@ def built_with(plan: Plan, board: BoardProfile, folder: Path, kernels: Path) -> 
         else dataclasses.replace(u, source=kernels / Path(u.source).relative_to(kernels_folder()))
         for u in units_of(plan, board)
     ]
-    library = Toolchain(board, cache_folder() / "objects").build(units)
+    library = toolchain_for(board).build(units)
     folder.mkdir(exist_ok=True)
     (folder / "model.so").write_bytes(library)
     (folder / "weights.bin").write_bytes(plan.lowered.weights)

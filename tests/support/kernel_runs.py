@@ -13,15 +13,14 @@ import pytest
 
 from edgekit.device.runtime.agent.model import Model
 from edgekit.device.runtime.dtypes import BY_NAME
-from edgekit.host.common.paths import cache_folder
 from edgekit.host.compiler.codegen.emit import describe
 from edgekit.host.compiler.driver import units_of
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.ir.types import Array, Graph, Node
 from edgekit.host.compiler.lowering.lower import NO_UNITS, lower
-from edgekit.host.compiler.toolchain.zig import Toolchain
 from edgekit.kb.tables.gemm_table import KnowledgeBase
 from edgekit.kb.targets.board import BoardProfile, cpu_flags, load_board, load_profile
+from tests.support.toolchains import toolchain_for
 
 
 def x86_boards() -> list[BoardProfile]:
@@ -74,7 +73,7 @@ def build(
 ) -> Path:
     """Writes model.so and weights.bin into `folder`; returns it."""
     plan = lower(graph, board, table, subgraphs, units, threads=threads)
-    library = Toolchain(board, cache_folder() / "objects").build(units_of(plan, board))
+    library = toolchain_for(board).build(units_of(plan, board))
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "model.so").write_bytes(library)
     (folder / "weights.bin").write_bytes(plan.lowered.weights)

@@ -23,12 +23,12 @@ from edgekit.device.runtime.arrays.nna import (
 )
 from edgekit.device.runtime.arrays.nna_account import Account
 from edgekit.device.runtime.arrays.nna_chip import NnaChip
-from edgekit.host.common.paths import cache_folder
 from edgekit.host.compiler.ir.types import Array
 from edgekit.host.compiler.toolchain.kernels import features_unit
 from edgekit.host.compiler.toolchain.nna_units import nna_units
-from edgekit.host.compiler.toolchain.zig import Toolchain, Unit
+from edgekit.host.compiler.toolchain.zig import Unit
 from edgekit.kb.targets.board import BoardProfile, load_board
+from tests.support.toolchains import toolchain_for
 
 _PRODUCTS = Path(__file__).with_name("nna_products.c")
 _COUNTERS = struct.Struct("<19q")
@@ -194,5 +194,5 @@ def units(board: BoardProfile) -> list[Unit]:
 
 
 def build(board: BoardProfile, path: Path) -> Path:
-    path.write_bytes(Toolchain(board, cache_folder() / "objects").build(units(board)))
+    path.write_bytes(toolchain_for(board).build(units(board)))
     return path

@@ -12,12 +12,12 @@ import numpy as np
 
 from edgekit.device.runtime.arrays.sparse_input import Csr
 from edgekit.device.runtime.arrays.sparse_pairs import Pairs, pack_pairs, pack_rows
-from edgekit.host.common.paths import cache_folder
 from edgekit.host.compiler.ir.types import Array
 from edgekit.host.compiler.toolchain.kernels import features_unit, sparse_units
-from edgekit.host.compiler.toolchain.zig import Toolchain, Unit, kernels_folder
+from edgekit.host.compiler.toolchain.zig import Unit, kernels_folder
 from edgekit.kb.targets.board import BoardProfile
 from tests.support.cases_model import described, run_cases
+from tests.support.toolchains import toolchain_for
 
 PRODUCTS = Path(__file__).with_name("sparse_products.c")
 STORED = ("f32", "f64", "f16", "s8", "s8f")  # the order of ek_sparse_dtype
@@ -217,7 +217,7 @@ def units(board: BoardProfile) -> list[Unit]:
 
 
 def build(board: BoardProfile, path: Path) -> Path:
-    path.write_bytes(Toolchain(board, cache_folder() / "objects").build(units(board)))
+    path.write_bytes(toolchain_for(board).build(units(board)))
     return path
 
 

@@ -31,7 +31,7 @@ _SHOWN_ABOVE = 0.01
 _ALLOWED = 1e-3
 
 
-@pytest.fixture(scope="module", params=["a57", "rv64v"])
+@pytest.fixture(scope="module", params=["a57", pytest.param("rv64v", marks=pytest.mark.exhaustive)])
 def device(request: pytest.FixtureRequest, shared_home: Path) -> Iterator[Device]:
     """A counting board that is up while the module runs; one at a time."""
     up(request.param, options=BoardOptions(counting=True))

@@ -19,7 +19,7 @@ _BESIDE = 2 << 20  # for the arrays that go in and come out, and what Python mak
 _SECONDS = 300.0
 
 
-@pytest.mark.parametrize("name", ["a57", "rv64v"])
+@pytest.mark.parametrize("name", ["a57", pytest.param("rv64v", marks=pytest.mark.exhaustive)])
 def test_only_the_split_model_runs_within_the_limit(name, own_home):
     up(name)
     try:

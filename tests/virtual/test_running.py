@@ -19,7 +19,7 @@ pytestmark = pytest.mark.boards
 _MACHINES = {"a57": "aarch64", "rv64v": "riscv64"}
 
 
-@pytest.fixture(scope="module", params=_MACHINES)
+@pytest.fixture(scope="module", params=["a57", pytest.param("rv64v", marks=pytest.mark.exhaustive)])
 def board(request: pytest.FixtureRequest, shared_home: Path) -> Iterator[RunningBoard]:
     """A board of each kind; restored, since it was up before."""
     up(request.param)

@@ -10,16 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgekit.host.common.paths import cache_folder
 from edgekit.host.compiler.codegen.emit import describe
 from edgekit.host.compiler.driver import prepare_graph, units_of
 from edgekit.host.compiler.fit import plan_of
 from edgekit.host.compiler.frontends import import_model
 from edgekit.host.compiler.options import DEFAULT_OPTIONS
-from edgekit.host.compiler.toolchain.zig import Toolchain
 from edgekit.kb.targets.board import load_board
 from tests.support.kernel_runs import run_here
 from tests.support.onnx_models import model, node, save, value
+from tests.support.toolchains import toolchain_for
 
 X, Z, C = np.array([-1, 2], np.float32), np.arange(3, dtype=np.float32), np.full(2, 7, np.float32)
 RELU = np.maximum(X, 0)
@@ -62,7 +61,7 @@ def test_they_are_given_out(
     board = load_board("local")
     made = prepare_graph(import_model(path), board)
     _, plan = plan_of(made.graph, board, DEFAULT_OPTIONS)
-    library = Toolchain(board, cache_folder() / "objects").build(units_of(plan, board))
+    library = toolchain_for(board).build(units_of(plan, board))
     (tmp_path / "model.so").write_bytes(library)
     (tmp_path / "weights.bin").write_bytes(plan.lowered.weights)
     (tmp_path / "about.json").write_text(json.dumps(describe(plan)))

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from edgekit.device import nna_matmul, nna_pointwise
-from edgekit.host.common.paths import cache_folder
 from edgekit.host.compiler.costs.model import CostModel
 from edgekit.host.compiler.costs.nna_cycles import product_form
 from edgekit.host.compiler.driver import units_of
@@ -18,13 +17,13 @@ from edgekit.host.compiler.ir.nna import fits_nna, misfit
 from edgekit.host.compiler.ir.types import DType, Graph, Padding
 from edgekit.host.compiler.lowering.lower import lower
 from edgekit.host.compiler.lowering.nna.units import NNA, assign_units
-from edgekit.host.compiler.toolchain.zig import Toolchain
 from edgekit.kb.targets.board import load_board
 from tests.support.kernel_runs import check, run_here
 from tests.support.nna_cases import operands
 from tests.support.nna_graphs import layers, products, weights_of
 from tests.support.op_cases import Case, constant, quant, tensor
 from tests.support.op_graphs import graph_of, inputs_of
+from tests.support.toolchains import toolchain_for
 
 
 def _built(graph: Graph, chip: str, folder: Path) -> set[str]:
@@ -32,7 +31,7 @@ def _built(graph: Graph, chip: str, folder: Path) -> set[str]:
     board = dataclasses.replace(load_board("local"), nna=load_board(chip).nna)
     assert all(fits_nna(graph, node) for node in graph.nodes)
     plan = lower(graph, board, units={node.name: NNA for node in graph.nodes})
-    library = Toolchain(board, cache_folder() / "objects").build(units_of(plan, board))
+    library = toolchain_for(board).build(units_of(plan, board))
     (folder / "model.so").write_bytes(library)
     (folder / "weights.bin").write_bytes(plan.lowered.weights)
     return {step.kernel.removesuffix(f"_{board.simd}") for step in plan.lowered.steps}

@@ -11,7 +11,7 @@ import pytest
 from tests.support.kernel_runs import x86_params
 from tests.support.sparse_cases import STORED, build, check, far_case, random_case, run_here
 
-_CASES = 150 if "EDGEKIT_SEARCH" in os.environ else 60
+_CASES = 150 if "EDGEKIT_TEST_ALL" in os.environ else 60
 
 
 @pytest.fixture(scope="module", params=x86_params())
