@@ -1,4 +1,4 @@
-"""`Graph` → file formats that other engines run; what importers give, before any pass."""
+"""Writes a `Graph`, as importers produce it, to file formats of other engines."""
 
 from edgekit.host.compiler.exporters.onnx.writer import write_onnx
 from edgekit.host.compiler.exporters.tflite.writer import write_tflite

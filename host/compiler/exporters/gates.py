@@ -1,4 +1,4 @@
-"""Which fully connected layers make the gates of recurrent layers: ONNX has both as one."""
+"""Finds the fully connected layers that feed recurrent layers; ONNX fuses the two."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from edgekit.host.compiler.ir.types import Activation, Graph, Node
 
 @dataclass(frozen=True)
 class Gates:
-    """What makes a recurrent layer's gates: the fully connected layer, what moves its rows from
-    there to the layer, in that order, and all nodes that are of no more use beside the layer."""
+    """The producer of a recurrent layer's gates: the fully connected layer, the nodes that move its
+    rows to the recurrent layer, in graph order, and all nodes the fused operator replaces."""
 
     product: Node
     moves: tuple[Node, ...]
@@ -19,7 +19,7 @@ class Gates:
 
 
 def gates_of(graph: Graph) -> dict[str, Gates]:
-    """By the names of recurrent layers; those whose gates come from elsewhere have none."""
+    """Gates by recurrent layer name; layers with any other gate producer are omitted."""
     producer, consumers = graph.producer(), graph.consumers()
     found = {}
     for node in graph.nodes:
@@ -43,7 +43,7 @@ def gates_of(graph: Graph) -> dict[str, Gates]:
 
 
 def _moves_rows(graph: Graph, node: Node) -> bool:
-    """Whether a node leaves each row as it is: what was made of a row before is the same after."""
+    """Whether a node keeps each row intact, so that it commutes with row-wise operators."""
     x, y = graph.tensors[node.inputs[0] or ""], graph.tensors[node.outputs[0]]
     if isinstance(node.op, ops.Transpose):
         return node.op.permutation[-1] == len(x.shape) - 1
@@ -51,7 +51,7 @@ def _moves_rows(graph: Graph, node: Node) -> bool:
 
 
 def _is_plain(graph: Graph, node: Node) -> bool:
-    """Whether a layer is a product of rows with constants."""
+    """Whether the layer is a plain product with constant weights and bias."""
     op = node.op
     assert isinstance(op, ops.FullyConnected)
     constant = all(name is None or graph.tensors[name].data is not None for name in node.inputs[1:])

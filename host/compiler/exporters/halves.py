@@ -1,4 +1,4 @@
-"""Constants that f16 holds without loss: models whose weights were halved keep their size."""
+"""Constants that f16 represents exactly, so that models with f16 weights keep their size."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import numpy as np
 
 from edgekit.host.compiler.ir.types import Array
 
-_LEAST = 32  # values that are worth an operator
+_LEAST = 32  # elements; below this an extra operator costs more than it saves
 
 
 def as_halves(data: Array) -> Array | None:
-    """`data` of f32 in f16, if that has the very values and there are some."""
+    """`data` (f32) as f16 if that is lossless and `data` is not tiny, else None."""
     if data.dtype != np.float32 or data.size < _LEAST:
         return None
     with np.errstate(over="ignore"):

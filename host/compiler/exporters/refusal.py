@@ -1,4 +1,4 @@
-"""What exporters say of a node that a format cannot hold."""
+"""The error for a node that an export format cannot represent."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from edgekit.host.errors import InputError
 
 
 def refused(node: Node, format: str, expected: str, found: str, instead: str) -> InputError:
-    """One line that names the node, what would have been written, what there is, what to do."""
+    """One line: the node, what the format expects, what was found, and what to do instead."""
     return InputError(
         f"node {node.name} ({node.op.kind}) cannot be written as {format}: "
         f"expected {expected}, found {found}; {instead}"

@@ -1,4 +1,4 @@
-"""File formats → `Graph`. All distrust of input lives in this folder."""
+"""Importers: file formats → `Graph`. All validation of untrusted input is in this package."""
 
 from edgekit.host.compiler.frontends.caffe.operators import caffe_operators
 from edgekit.host.compiler.frontends.common.open_shapes import Shapes

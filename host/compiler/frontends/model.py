@@ -1,4 +1,4 @@
-"""Finds the reader for a model file by its content."""
+"""Selects the importer for a model file by its content."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from edgekit.host.compiler.frontends.tflite.schema import is_tflite
 from edgekit.host.compiler.ir.types import Graph
 from edgekit.host.errors import InputError
 
-_ONNX_START = b"\x08"  # ir_version, the first field of an ONNX model
+_ONNX_START = b"\x08"  # tag of ir_version, the first field of an ONNX model
 
 
 def import_model(path: Path, shapes: Shapes | None = None) -> Graph:
-    """Reads a model of any supported format. Raises `InputError` with one line.
+    """Imports a model of any supported format. Raises `InputError` with one line.
 
-    `shapes`: of inputs that an ONNX file leaves open, by name; those of TensorFlow Lite and Caffe
-    have shapes that others may replace.
+    `shapes`: input shapes by name. They fill the open dimensions of ONNX inputs and override the
+    stored shapes of TensorFlow Lite and Caffe inputs.
     """
     kind = _format_of(path)
     if kind == "tflite":
@@ -37,7 +37,7 @@ def import_model(path: Path, shapes: Shapes | None = None) -> Graph:
 
 
 def outline_model(path: Path, shapes: Shapes | None = None) -> Outline:
-    """What a model file says of itself. Raises `InputError` only where it cannot be read."""
+    """The outline of a model file. Raises `InputError` only if it cannot be read."""
     kind = _format_of(path)
     try:
         if kind == "tflite":
@@ -48,7 +48,7 @@ def outline_model(path: Path, shapes: Shapes | None = None) -> Outline:
 
 
 def _format_of(path: Path) -> Literal["tflite", "onnx", "caffe"]:
-    """The format of a file by its content, or by its name for Caffe's text."""
+    """The format of a file, judged by content, or by name for Caffe text files."""
     start = read_start(path)
     if is_caffe(path):
         return "caffe"
@@ -63,8 +63,8 @@ def _format_of(path: Path) -> Literal["tflite", "onnx", "caffe"]:
 
 
 def model_hash(path: Path) -> str:
-    """The SHA-256 of all files a model is made of, one after the other: with its text the weights
-    of Caffe's, with an ONNX file the data it keeps beside it. Raises `InputError`."""
+    """The SHA-256 over all files of a model: for Caffe the network and its weights, for ONNX the
+    model and its external data. Raises `InputError`."""
     digest = hashlib.sha256()
     for file in model_files(path):
         digest.update(read_model_file(file))
@@ -72,7 +72,7 @@ def model_hash(path: Path) -> str:
 
 
 def model_files(path: Path) -> tuple[Path, ...]:
-    """All files a model is made of, in an order that stays. Raises `InputError`."""
+    """All files of a model, in a stable order. Raises `InputError`."""
     kind = _format_of(path)
     if kind == "caffe":
         return tuple(file for file in caffe_files(path) if file is not None)

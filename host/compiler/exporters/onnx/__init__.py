@@ -1,1 +1,1 @@
-"""`Graph` → ONNX files."""
+"""Writes a `Graph` to an ONNX file."""

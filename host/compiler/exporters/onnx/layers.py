@@ -1,4 +1,4 @@
-"""Convolutions, products and pools as ONNX's operators."""
+"""ONNX export of convolutions, matrix products and pools."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Activation, Padding
 from edgekit.host.compiler.ir.windows import image_size
 
-_DEPTH_FIRST = (3, 0, 1, 2)  # weights of depthwise and transposed convolutions
+_DEPTH_FIRST = (3, 0, 1, 2)  # weight order of depthwise and transposed convolutions
 
 Convolution = ops.Conv2D | ops.DepthwiseConv2D | ops.TransposeConv2D
 
@@ -27,7 +27,7 @@ def depthwise_conv_2d(call: Call, op: ops.DepthwiseConv2D) -> None:
 
 @writes(ops.TransposeConv2D)
 def transpose_conv(call: Call, op: ops.TransposeConv2D) -> None:
-    """What the strides leave open of the output's size is said apart."""
+    """The stride leaves the output size ambiguous; `output_padding` resolves it."""
     x, w, pad = call.operand(0), call.operand(1), op.padding
     cut = (pad.top + pad.bottom, pad.left + pad.right)
     rest = [
@@ -53,7 +53,7 @@ def _convolution(
 
 @writes(ops.FullyConnected)
 def fully_connected(call: Call, op: ops.FullyConnected) -> None:
-    """Rows by Gemm; where leading axes stay, a product and a sum."""
+    """Gemm on 2-D rows; MatMul and Add if the leading axes are kept."""
     _need_plain(call, op)
     x, w, sink = call.operand(0), call.operand(1), call.sink
     rows, bias = sink.get(x), _bias(call)
@@ -74,7 +74,7 @@ def matmul(call: Call, op: ops.MatMul) -> None:
 
 @writes(ops.MaxPool2D)
 def max_pool(call: Call, op: ops.MaxPool2D) -> None:
-    """Codes are compared as they are stored."""
+    """Without an activation, quantized values are compared directly."""
     stored = op.activation is Activation.NONE
     _pool(call, "MaxPool", op, not stored)
 
@@ -104,7 +104,7 @@ def _bias(call: Call) -> list[str]:
 
 
 def _need_plain(call: Call, op: ops.Weighted) -> None:
-    """Refuses what only passes make."""
+    """Refuses layers that compiler passes have fused."""
     if op.epilogue is not None or len(call.operands) > 3:
         raise call.refuse(
             "a layer with an activation at most",

@@ -1,4 +1,4 @@
-"""Element-wise operators, reductions and changes of type as ONNX's."""
+"""ONNX export of element-wise operators, reductions and type conversions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from edgekit.host.compiler.ir.types import Activation, DType, Operator
 
 
 def by_name(call: Call, op: Operator) -> None:
-    """The operator of the same meaning, with the parameters of a function as attributes."""
+    """The ONNX operator of the same meaning; the op's parameters become attributes."""
     image = call.image
     is_function = isinstance(op, ops.Function)
     known = {name: float(value) for name, value in vars(op).items()} if is_function else {}
@@ -22,7 +22,7 @@ def by_name(call: Call, op: Operator) -> None:
 
 
 def composed(*kinds: str) -> Row:
-    """Operators of one operand, one after the other."""
+    """A chain of ONNX operators; all but the first take one operand."""
 
     def write(call: Call, op: Operator) -> None:
         image = call.image
@@ -108,7 +108,7 @@ def squared_difference(call: Call, op: ops.SquaredDifference) -> None:
 
 @writes(ops.Modulo)
 def modulo(call: Call, op: ops.Modulo) -> None:
-    """Of floats, ONNX has the truncated remainder only."""
+    """ONNX Mod on floats only has the truncated remainder, so the floored one is composed."""
     image = call.image
     a, b = call.inputs(image)
     if not call.operand(0).dtype.is_float or op.truncated:
@@ -129,8 +129,8 @@ def floor_div(call: Call, op: ops.FloorDiv) -> None:
 
 @writes(ops.Convert)
 def convert(call: Call, op: ops.Convert) -> None:
-    """Floats beyond the ends of whole numbers are clamped where the graph says so: to the last
-    float within."""
+    """If the op saturates, floats are first clamped to the integer range; the upper bound is the
+    largest f32 inside it."""
     x, image = call.operand(0), call.image
     name = call.inputs(image, real=False)[0]
     if op.saturate:
@@ -143,7 +143,7 @@ def convert(call: Call, op: ops.Convert) -> None:
 
 @writes(ops.Quantize)
 def quantize(call: Call, op: ops.Quantize) -> None:
-    """Halves between codes go to the even one, also where the graph says away from zero."""
+    """QuantizeLinear rounds half to even, even if the graph specifies half away from zero."""
     image = call.image
     call.sink.put(call.out, call.inputs(image)[0], image)
 
@@ -165,7 +165,7 @@ def unit_length(call: Call, op: ops.UnitLength) -> None:
 
 @writes(ops.LayerNorm)
 def layer_norm(call: Call, op: ops.LayerNorm) -> None:
-    """Factor and shift have the shape of a row there."""
+    """ONNX requires scale and bias in the shape of the normalized axes."""
     x, sink = call.operand(0), call.sink
     row = x.shape[len(x.shape) - op.axes :]
     terms = [*call.operands[1:3], None, None][:2]
@@ -179,7 +179,7 @@ def layer_norm(call: Call, op: ops.LayerNorm) -> None:
 
 
 def reduction(kind: str) -> Row:
-    """Axes are an attribute but for sums; bool goes through s32."""
+    """Axes are an attribute except for ReduceSum (an input); bool is reduced as s32."""
 
     def write(call: Call, op: ops.Total | ops.Mean) -> None:
         x, sink = call.operand(0), call.sink

@@ -1,4 +1,4 @@
-"""Operators that move data as ONNX's; codes are moved as they are stored."""
+"""ONNX export of operators that move data; quantized values are moved unchanged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def reshape(call: Call, op: ops.Reshape) -> None:
 
 @writes(ops.Transpose)
 def transpose(call: Call, op: ops.Transpose) -> None:
-    """Between NHWC and NCHW, the other form of the image, which may be there already."""
+    """NHWC↔NCHW transposes select the tensor's other layout, which may already exist."""
     x, sink = call.operand(0), call.sink
     if op.permutation == TO_IMAGE:
         sink.put(call.out, sink.get(x, True, False), real=False)
@@ -42,7 +42,7 @@ def pad(call: Call, op: ops.Pad) -> None:
 
 @writes(ops.Concat)
 def concatenation(call: Call, op: ops.Concat) -> None:
-    """Codes of other scales meet as real values."""
+    """Operands quantized with different scales are concatenated as real values."""
     image = call.image
     real = not all(t is not None and same_codes(t, call.out) for t in call.operands)
     axis = TO_IMAGE.index(op.axis) if image else op.axis
@@ -61,8 +61,8 @@ def split(call: Call, op: ops.Split) -> None:
 
 @writes(ops.StridedSlice)
 def strided_slice(call: Call, op: ops.StridedSlice) -> None:
-    """Axes that the graph drops are dropped behind it. An end before the first element is any below
-    the least index that counts from the back."""
+    """A Reshape removes the axes that the graph drops. With a negative stride, an end before
+    element 0 is written as -size - 1, below the lowest valid negative index."""
     x, image = call.operand(0), call.image and call.out.shape == op.extent
     order = TO_IMAGE if image else tuple(range(len(x.shape)))
     begin, steps = ([values[i] for i in order] for values in (op.begin, op.stride))
@@ -78,7 +78,7 @@ def strided_slice(call: Call, op: ops.StridedSlice) -> None:
 
 @writes(ops.Gather)
 def gather(call: Call, op: ops.Gather) -> None:
-    """Constant indices stay within the axis."""
+    """Constant indices are wrapped and clamped into the axis."""
     x, indices = call.operand(0), call.operand(1)
     size, sink = x.shape[op.axis], call.sink
     if indices.data is None:
@@ -143,7 +143,7 @@ def batch_to_space(call: Call, op: ops.BatchToSpace) -> None:
 
 @writes(ops.Cast)
 def cast(call: Call, op: ops.Cast) -> None:
-    """Codes as real values; of plain numbers, the type."""
+    """Dequantizes quantized values; converts plain numbers to f32."""
     x, image = call.operand(0), call.image
     name = call.sink.get(x, image)
     if not x.is_quantized:

@@ -1,11 +1,11 @@
-"""Recurrent layers as ONNX's: what makes their gates, a fully connected layer, is part of them.
+"""ONNX export of recurrent layers: the fully connected layer before them is fused in.
 
     x ─ FullyConnected (W, bias) ─ [Cast] ─ Lstm (R)     becomes     LSTM(x, W, R, bias)
 
-Where passes have put a transpose or reshape of rows behind the product, x is moved instead.
+If passes have put a transpose or reshape of rows after the product, it is applied to x instead.
 
-The gates are sums of floats then, also where the graph rounds them to codes; the codes of weights
-stay codes, each row with its scale.
+Gates are then float sums, even where the graph quantizes them; quantized weights stay quantized,
+with one scale per row.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _CLAMPS = {Activation.RELU: "Relu", Activation.NONE: "Affine"}
 
 @writes(ops.Gru, ops.Lstm, ops.Rnn)
 def recurrent(call: Call, op: ops.Recurrent) -> None:
-    """One direction. States and outputs have an axis of directions there."""
+    """One direction. ONNX states and outputs have a direction axis."""
     gates, r = call.sink.gates.get(call.node.name), call.operand(1)
     if gates is None or r.data is None:
         raise call.refuse(
@@ -54,8 +54,8 @@ def recurrent(call: Call, op: ops.Recurrent) -> None:
 
 
 def _rows(call: Call, gates: Gates, x: Tensor, inputs: int) -> str:
-    """[steps, batch, inputs]: what the gates are made of, in rows as the product reads it, moved as
-    the gates are."""
+    """The input [steps, batch, inputs] of the fused layer: the operand of the product, moved the
+    way the gates are."""
     graph, name, shape = call.sink.graph, call.sink.get(x), x.shape
     for node in (gates.product, *gates.moves):
         moved = (*graph.tensors[node.outputs[0]].shape[:-1], inputs)
@@ -68,7 +68,7 @@ def _rows(call: Call, gates: Gates, x: Tensor, inputs: int) -> str:
 
 
 def _put(call: Call, made: Sequence[str]) -> None:
-    """The results that something uses, without the axis of directions."""
+    """Stores the results that are used, without the direction axis."""
     graph = call.sink.graph
     users = graph.consumers()
     for t, name in zip(call.outs, made, strict=True):
@@ -77,14 +77,14 @@ def _put(call: Call, made: Sequence[str]) -> None:
 
 
 def _one_way(t: Tensor) -> Tensor:
-    """A matrix with an axis of directions before it."""
+    """A matrix with a leading direction axis."""
     assert t.data is not None
     quant = t.quant and Quant(t.quant.scale, t.quant.zero_point, t.quant.axis + 1)
     return replace(t, shape=(1, *t.shape), data=t.data[None], quant=quant)
 
 
 def _biases(call: Call, op: ops.Recurrent, x: Tensor, w: Tensor, bias: Tensor | None) -> Array:
-    """[1, 2 · gates · h]: those of inputs, then those of states."""
+    """[1, 2 · gates · h]: input biases, then recurrent biases."""
     size = w.shape[0]
     both = np.zeros((1, 2 * size), np.float32)
     if bias is not None and bias.data is not None:
@@ -102,7 +102,7 @@ def _biases(call: Call, op: ops.Recurrent, x: Tensor, w: Tensor, bias: Tensor | 
 
 
 def _operand(call: Call, index: int) -> str:
-    """Lengths, or a state with an axis of directions; none where all begin with 0."""
+    """Sequence lengths, or a state with a direction axis; empty for an all-zero initial state."""
     given = call.operands[index]
     if given is None or (index > 2 and given.data is not None and not given.data.any()):
         return ""
@@ -139,7 +139,7 @@ def _function(op: Operator) -> str:
 
 
 def _values(op: Operator) -> tuple[float, ...]:
-    """Alpha and beta of functions that have any."""
+    """Alpha and beta, if the function has any."""
     if isinstance(op, ops.Clamp):
         return (1.0, 0.0) if op.activation is Activation.NONE else ()
     return astuple(op)

@@ -1,9 +1,4 @@
-"""What rows of `onnx_rows` see of one node: the forms of its tensors, and how they emit nodes.
-
-Images of the graph are NHWC, ONNX's NCHW: a tensor of rank 4 may exist in its own layout, as an
-image, or both. Codes may exist as they are stored and as real values (Q and DQ pairs). Each form is
-made when something first asks for it, so that transposes stand only where layouts really meet.
-"""
+"""Node emission for ONNX export handlers, and the layouts in which each tensor exists."""
 
 from __future__ import annotations
 
@@ -37,7 +32,7 @@ FROM_IMAGE = (0, 2, 3, 1)
 
 @dataclass(frozen=True)
 class NodeRecord:
-    """`attributes`: numbers, text or sequences of whole numbers, by ONNX's names."""
+    """`attributes`: numbers, strings or sequences of integers, by ONNX name."""
 
     kind: str
     inputs: tuple[str, ...]
@@ -56,16 +51,16 @@ class Sink:
         self._taken = set(graph.tensors)
         self._known: dict[tuple[bytes, Shape, str], str] = {}
         self._forms: dict[tuple[str, bool, bool], str] = {}
-        self._made: dict[str, tuple[NodeRecord, int]] = {}  # results that have no lasting name yet
+        self._made: dict[str, tuple[NodeRecord, int]] = {}  # results without a final name yet
         for name in graph.inputs:
             self._forms[name, False, False] = name
 
     def has_own(self, t: Tensor) -> bool:
-        """Whether a tensor exists in the graph's layout, so that nothing need be transposed."""
+        """Whether a tensor exists in the graph's layout, so that reading it needs no transpose."""
         return t.data is not None or (t.name, False, False) in self._forms
 
     def get(self, t: Tensor, image: bool = False, real: bool = True) -> str:
-        """The name of a form of `t`."""
+        """The name of the requested form of `t`, which is created if needed."""
         key = (t.name, image, real and t.is_quantized)
         if key not in self._forms:
             self._forms[key] = self._form(t, image, key[2])
@@ -85,14 +80,15 @@ class Sink:
         return made if image else self._named(t, made)
 
     def put(self, t: Tensor, made: str, image: bool = False, real: bool = True) -> None:
-        """`made` is a form of the node's result `t`; of codes as real values, it is quantized."""
+        """Registers `made` as a form of the node's result `t`. A quantized `t` given as real values
+        is quantized first."""
         if real and t.is_quantized and t.quant is not None:
             made = self.step("QuantizeLinear", [made, *self.scale(t.quant, t.dtype)])
         self._forms[t.name, image, False] = made if image else self._named(t, made)
         self._made.pop(made, None)
 
     def _named(self, t: Tensor, made: str) -> str:
-        """A result under the name of the graph's tensor, if it has none yet or must have this."""
+        """Gives a result the tensor's name if it has no final name yet or is a graph output."""
         place = self._made.pop(made, None)
         if place is None and t.name in self.graph.outputs:
             place = self._made.pop(self.step("Identity", [made]))
@@ -103,7 +99,7 @@ class Sink:
         return t.name
 
     def scale(self, quant: Quant, dtype: DType) -> list[str]:
-        """Scale and zero point as constants, of all values or one per channel."""
+        """Scale and zero point as constants, per tensor or per channel."""
         scale, zero = quant.scale.reshape(-1), quant.zero_point.reshape(-1).astype(dtype.numpy)
         if not quant.per_channel:
             return [self.constant(scale[0]), self.constant(zero[0])]
@@ -114,7 +110,7 @@ class Sink:
         return self.step("DequantizeLinear", [codes, *self.scale(quant, dtype)], **axis)
 
     def step(self, kind: str, ins: Sequence[str], **attributes: Any) -> str:
-        """A node of one result, which has a name of its own until it is a tensor of the graph."""
+        """Emits a node with one result; its name is temporary until `put` binds it to a tensor."""
         return self.steps(kind, ins, 1, **attributes)[0]
 
     def steps(self, kind: str, ins: Sequence[str], count: int, **attributes: Any) -> list[str]:
@@ -127,7 +123,7 @@ class Sink:
         return list(outs)
 
     def constant(self, value: Array | np.generic) -> str:
-        """The name of a constant; equal ones are stored once, in f16 where that loses nothing."""
+        """The name of a constant. Equal constants are stored once, as f16 if that is lossless."""
         data = np.asarray(value)
         data = np.ascontiguousarray(data).reshape(data.shape)
         key = (data.tobytes(), data.shape, data.dtype.str)
@@ -135,7 +131,7 @@ class Sink:
             half = as_halves(data)
             name = fresh_name(f"constant_{len(self.constants)}", self._taken)
             self.constants[name] = data if half is None else half
-            if half is not None:  # engines compute this once, when they load the model
+            if half is not None:  # engines fold this once, at load time
                 name = self.step("Cast", [name], to=DType.F32)
                 del self._made[name]
             self._known[key] = name
@@ -144,7 +140,7 @@ class Sink:
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """One node of the graph, and the sink of what it becomes."""
+    """One node of the graph, and the sink it is written to."""
 
     node: Node
     sink: Sink
@@ -174,7 +170,7 @@ class Call:
         return self.sink.step(kind, ins, **attributes)
 
     def number(self, value: float, like: Tensor) -> str:
-        """A scalar of the type that operators on `like` compute in."""
+        """A scalar of the type in which operators on `like` compute."""
         dtype = DType.F32 if like.is_quantized else like.dtype
         return self.sink.constant(np.array(value, dtype.numpy))
 
@@ -183,22 +179,22 @@ class Call:
 
     @property
     def image(self) -> bool:
-        """Whether an operator that works in any layout should do so on images: where one of its
-        operands has no other form yet."""
+        """Whether a layout-agnostic operator should run on NCHW images: if an operand exists only
+        in that layout."""
         tensors = [t for t in self.operands if t is not None]
         computed = [t for t in tensors if t.data is None and t.elements > 1]
         ranks = {len(t.shape) for t in (*computed, *self.outs)}
         return ranks == {4} and any(not self.sink.has_own(t) for t in computed)
 
     def inputs(self, image: bool, real: bool = True) -> list[str]:
-        """All operands in one form; single values go with any layout."""
+        """All operands in one form; scalars broadcast in either layout."""
         present = [t for t in self.operands if t is not None]
         small = {t.name for t in present if len(t.shape) < 4 and t.elements == 1}
         return [self.sink.get(t, image and t.name not in small, real) for t in present]
 
     def weights(self, t: Tensor, order: Sequence[int]) -> str:
-        """Constant weights with their axes in `order`; codes stay codes, with the scales of their
-        channels, also where only the real values are in the graph and tell which they were."""
+        """Constant weights with their axes in `order`. Quantized weights stay quantized, with
+        per-channel scales; float weights that record their quantization are quantized again."""
         codes, quant = _codes(t)
         data = np.ascontiguousarray(codes.transpose(order))
         name = self.sink.constant(data)
@@ -209,7 +205,7 @@ class Call:
         return self.sink.dequantized(name, Quant(quant.scale, quant.zero_point, axis), kind)
 
     def bias(self, x: Tensor, w: Tensor, bias: Tensor) -> str:
-        """A constant bias; one of sums has the scale of the products."""
+        """A constant bias; an s32 bias is dequantized with the scale of the products."""
         assert bias.data is not None
         if bias.dtype is not DType.I32 or x.quant is None or w.quant is None:
             return self.sink.constant(bias.data)
@@ -218,7 +214,7 @@ class Call:
         return self.sink.dequantized(self.sink.constant(bias.data), quant, DType.I32)
 
     def activated(self, made: str, activation: Activation) -> str:
-        """`made` behind an activation."""
+        """`made` followed by an activation."""
         low, high = activation.bounds
         if activation is Activation.NONE:
             return made
@@ -228,14 +224,14 @@ class Call:
 
 
 def same_codes(a: Tensor, b: Tensor) -> bool:
-    """Whether codes of one tensor mean the same in the other."""
+    """Whether both tensors have the same quantization."""
     if not (a.is_quantized and b.is_quantized):
         return a.is_quantized is b.is_quantized
     return (scale_of(a), zero_point_of(a)) == (scale_of(b), zero_point_of(b))
 
 
 def _codes(t: Tensor) -> tuple[Array, Quant | None]:
-    """The stored form of a constant: of floats that were codes, these."""
+    """The stored form of a constant: the original integers if it was dequantized losslessly."""
     assert t.data is not None
     if t.quant is None or t.dtype is not DType.F32:
         return t.data, t.quant
@@ -251,4 +247,4 @@ def _codes(t: Tensor) -> tuple[Array, Quant | None]:
 
 
 Row = Callable[[Call, Any], None]
-writes = ByOperator[Row]()  # the decorator of rows
+writes = ByOperator[Row]()  # decorator that registers a handler

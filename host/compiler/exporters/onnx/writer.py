@@ -1,10 +1,10 @@
-"""`Graph` → ONNX files.
+"""Writes a `Graph` to an ONNX file.
 
-    Graph ─ this file ─► rows of onnx_rows ─► onnx_sink ─► records ─ this file ─► bytes
+    Graph ─ writer.py ─► handlers (rows.py) ─► sink.py ─► records ─ writer.py ─► bytes
 
-A graph as importers give it, or as passes leave it that fuse nothing. Inputs and outputs keep their
-names, order and layout; codes stand between Q and DQ pairs, which engines fuse into their integer
-operators.
+Takes a graph from an importer or from passes that fuse nothing. Inputs and outputs keep their
+names, order and layout; quantized tensors are written as Q/DQ pairs, which engines fuse into
+integer operators.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _SIZE_LIMIT = (1 << 31) - (1 << 20)  # of a protobuf
 
 
 def write_onnx(graph: Graph, metadata: Mapping[str, bytes] | None = None) -> bytes:
-    """An .onnx file that computes what `graph` does, with `metadata` (text) by name; equal graphs
-    give equal bytes.
+    """An .onnx file equivalent to `graph`, with `metadata` (text) by name; equal graphs give equal
+    bytes.
 
-    Raises `InputError` that names the node which the format cannot hold and what to do, or says
-    that the onnx package is missing.
+    Raises `InputError` if the format has no equivalent of a node (it names the node and a way out)
+    or if the onnx package is missing.
     """
     onnx, sink = _package(), Sink(graph)
     inside = {name for gates in sink.gates.values() for name in gates.inside}

@@ -1,1 +1,1 @@
-"""`Graph` → TensorFlow Lite files."""
+"""Writes a `Graph` to a TensorFlow Lite file."""

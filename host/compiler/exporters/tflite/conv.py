@@ -1,4 +1,4 @@
-"""Convolutions, fully connected layers, products and pools as TensorFlow Lite's operators."""
+"""TensorFlow Lite export of convolutions, fully connected layers, matrix products and pools."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from edgekit.host.compiler.ir.types import Activation, Array, DType, Padding, Qu
 from edgekit.host.compiler.ir.windows import Pair, image_size, same_padding, span
 
 _SAME, _VALID = 0, 1
-_PER_CHANNEL = 3  # the version of convolutions that has s8 codes with a scale for each channel
-_WITH_BIAS = 3  # of transposed convolutions
-_KEEPS_DIMS = 5  # of fully connected layers
+_PER_CHANNEL = 3  # version of convolutions with per-channel s8
+_WITH_BIAS = 3  # version of transposed convolutions with a bias
+_KEEPS_DIMS = 5  # version of fully connected layers with keep_num_dims
 
 
 @writes(ops.Conv2D)
@@ -49,7 +49,7 @@ def depthwise_conv_2d(call: Call, op: ops.DepthwiseConv2D) -> None:
 
 @writes(ops.TransposeConv2D)
 def transpose_conv(call: Call, op: ops.TransposeConv2D) -> None:
-    """Borders that SAME would not cut are cut behind it."""
+    """Padding other than SAME: computes the full output and slices it."""
     _need_plain(call, op)
     x, w, bias = _weighted(call)
     assert x is not None and w is not None
@@ -95,7 +95,7 @@ def batch_matmul(call: Call, op: ops.MatMul) -> None:
 
 @writes(ops.MaxPool2D)
 def max_pool(call: Call, op: ops.MaxPool2D) -> None:
-    """Padding that SAME would not give: an image with the least value around it."""
+    """Padding other than SAME: pads the image with the lowest value first."""
     x = call.operand(0)
     kind = _kind(image_size(x.shape), op.window, op.stride, op.padding)
     if kind is None:
@@ -110,8 +110,8 @@ def max_pool(call: Call, op: ops.MaxPool2D) -> None:
 
 @writes(ops.AveragePool2D)
 def average_pool(call: Call, op: ops.AveragePool2D) -> None:
-    """Padding that SAME would not give: zeros that count, and a factor that takes them out again,
-    of floats."""
+    """Padding other than SAME: pads with zeros, pools, and rescales by a factor that removes the
+    zeros from the mean. In float only."""
     x, out = call.operand(0), call.out
     kind = _kind(image_size(x.shape), op.window, op.stride, op.padding)
     if kind is not None:
@@ -145,7 +145,7 @@ def _pool_fields(op: ops.MaxPool2D | ops.AveragePool2D, kind: int) -> Fields:
 
 
 def _shares(op: ops.AveragePool2D, x: Tensor) -> Array:
-    """[1,oh,ow,1]: pixels of a window over those of them that lie inside the image."""
+    """[1,oh,ow,1]: window size divided by the number of window pixels inside the image."""
     ones = np.ones((1, *image_size(x.shape), 1), np.float32)
     tensor = Tensor("ones", ones.shape, DType.F32)
     padded = replace(op, padding=Padding(), activation=Activation.NONE)
@@ -158,7 +158,7 @@ def _shares(op: ops.AveragePool2D, x: Tensor) -> Array:
 
 
 def _need_plain(call: Call, op: ops.Weighted) -> None:
-    """Refuses what only passes make."""
+    """Refuses layers that compiler passes have fused."""
     if op.epilogue is not None or call.maybe(3) is not None:
         raise call.refuse(
             "a layer with an activation at most",
@@ -168,8 +168,7 @@ def _need_plain(call: Call, op: ops.Weighted) -> None:
 
 
 def _weighted(call: Call) -> list[Tensor | None]:
-    """Image, weights and bias of a layer. Engines ask for a bias, and check the scale of one of
-    sums."""
+    """Image, weights and bias. Engines require a bias and check the scale of an s32 one."""
     x, w, bias = (*call.operands, None)[:3]
     assert x is not None and w is not None
     sums = DType.I32 if x.dtype.is_quantized else x.dtype
@@ -183,7 +182,7 @@ def _weighted(call: Call) -> list[Tensor | None]:
 
 
 def _kind(size: Pair, window: Pair, stride: Pair, padding: Padding) -> int | None:
-    """Which of the format's two kinds of padding of a (dilated) window this is, if any."""
+    """The format's padding mode that matches `padding`, or None. `window` includes dilation."""
     if not padding.any:
         return _VALID
     top, bottom = same_padding(size[0], window[0], stride[0])
@@ -194,8 +193,7 @@ def _kind(size: Pair, window: Pair, stride: Pair, padding: Padding) -> int | Non
 def _padded(
     call: Call, ins: list[Tensor | None], stride: Pair, dilation: Pair, padding: Padding
 ) -> tuple[Tensor, int]:
-    """The image of a convolution and its kind of padding; the image is padded before where the
-    format has no such kind."""
+    """The input of a convolution and its padding mode; explicitly padded if no mode matches."""
     x, w = ins[:2]
     assert x is not None and w is not None
     window = span(image_size(w.shape), dilation)
@@ -208,12 +206,12 @@ def _padded(
 
 
 def _rows(call: Call, padding: Padding) -> Tensor:
-    """The constant [4, 2] that says how an image is padded."""
+    """The constant [4, 2] of padding before and after each axis."""
     rows = [(0, 0), (padding.top, padding.bottom), (padding.left, padding.right), (0, 0)]
     return call.integers(np.array(rows))
 
 
 def _around(x: Tensor, padding: Padding) -> tuple[int, ...]:
-    """The shape of an image with its padding."""
+    """The shape of an image after padding."""
     n, h, w, c = x.shape
     return n, h + padding.top + padding.bottom, w + padding.left + padding.right, c

@@ -1,4 +1,4 @@
-"""Plain records → the flatbuffer of a .tflite file; the same records give the same bytes."""
+"""Serializes plain records to the flatbuffer of a .tflite file; output is deterministic."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ TYPES = {
     DType.BOOL: tflite.TensorType.BOOL,
 }
 _SCHEMA_VERSION = 3
-_ALIGNMENT = 16  # of constants in the file, as engines map them
-_SIZE_LIMIT = (1 << 31) - (1 << 24)  # offsets of flatbuffers have 31 bits
-_LAST_BYTE_CODE = 127  # operators from here on are named in a later field only
+_ALIGNMENT = 16  # of constants in the file, because engines map them
+_SIZE_LIMIT = (1 << 31) - (1 << 24)  # flatbuffer offsets have 31 bits
+_LAST_BYTE_CODE = 127  # codes from here on fit only in the newer 32-bit field
 _INDICES = (("Uint8Vector", np.uint8), ("Uint16Vector", np.uint16), ("Int32Vector", np.int32))
 _SIGNATURE = "serving_default"
 
 
 @dataclass(frozen=True, eq=False)
 class TensorRecord:
-    """`dtype` None: a handle of a variable. `sparse`: only values other than 0 are stored."""
+    """`dtype` None: handle of a variable. `sparse`: only non-zero values are stored."""
 
     name: str
     shape: Shape
@@ -49,8 +49,8 @@ class TensorRecord:
 
 @dataclass(frozen=True)
 class OperatorRecord:
-    """`inputs` and `outputs` are numbers of tensors, -1: none; `fields` those of `options`, a table
-    of the schema, by their name there."""
+    """`inputs` and `outputs` are tensor indices, -1 if absent; `fields` are the fields of the
+    schema table `options`, by schema name."""
 
     code: str
     version: int
@@ -70,7 +70,7 @@ class SubgraphRecord:
 
 
 def pack(subgraphs: Sequence[SubgraphRecord], metadata: Mapping[str, bytes]) -> bytes:
-    """A .tflite file with `metadata` by name. Raises `InputError` if it would pass 2 GiB."""
+    """A .tflite file with `metadata` by name. Raises `InputError` if it would exceed 2 GiB."""
     total = sum(t.data.nbytes for g in subgraphs for t in g.tensors if t.data is not None)
     total += sum(len(content) for content in metadata.values())
     if total > _SIZE_LIMIT:
@@ -82,8 +82,8 @@ def pack(subgraphs: Sequence[SubgraphRecord], metadata: Mapping[str, bytes]) -> 
 
 
 class _Packer:
-    """Builds the flatbuffer bottom-up; one instance per file. What is equal is stored once and
-    referred to: a small model of codes has as many bytes of zero points, shapes and the like as of
+    """Builds the flatbuffer bottom-up; one instance per file. Equal vectors and tables are stored
+    once: in a small quantized model, zero points, shapes and the like take as many bytes as
     biases."""
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ class _Packer:
         return bytes(b.Output())
 
     def _once(self, content: Hashable, make: Callable[[], Any]) -> int:
-        """Where `content` is stored, which `make` does if nothing equal was before."""
+        """The offset of `content`, which `make` writes on first use."""
         if content not in self._stored:
             self._stored[content] = int(make())
         return self._stored[content]
@@ -187,7 +187,7 @@ class _Packer:
         return self._once(("quantization", scale, zero, quant.axis), table)
 
     def _sparsity(self, data: Array) -> int:
-        """Which values are stored: rows of the last axis, compressed."""
+        """The table of non-zero positions: rows of the last axis, compressed (CSR)."""
         b, (*lead, row) = self._builder, data.shape
         counts = np.count_nonzero(data.reshape(-1, row), axis=1)
         segments = self._indices(np.concatenate([[0], np.cumsum(counts)]))
@@ -201,7 +201,7 @@ class _Packer:
         return int(tflite.SparsityParametersEnd(b))
 
     def _indices(self, values: Array) -> tuple[int, int]:
-        """The kind of a vector of whole numbers from 0, of as few bytes as they need, and it."""
+        """The type and offset of a vector of non-negative integers, in the narrowest type."""
         kind, dtype = next(
             pair for pair in _INDICES if values.max(initial=0) <= np.iinfo(pair[1]).max
         )
@@ -213,7 +213,7 @@ class _Packer:
     def _level(
         self, size: int, segments: tuple[int, int] = (0, 0), places: tuple[int, int] = (0, 0)
     ) -> int:
-        """One axis: dense, of `size`, or compressed."""
+        """One axis: dense with `size` elements, or compressed."""
         b = self._builder
         tflite.DimensionMetadataStart(b)
         if size:
@@ -308,6 +308,6 @@ class _Packer:
 
 
 def _generated(name: str) -> Callable[..., Any]:
-    """A function of the code that was generated from the schema."""
+    """A function of the code generated from the schema."""
     found: Callable[..., Any] = getattr(tflite, name)
     return found

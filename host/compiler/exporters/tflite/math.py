@@ -1,4 +1,4 @@
-"""Element-wise operators, reductions and changes of type as TensorFlow Lite's."""
+"""TensorFlow Lite export of element-wise operators, reductions and type conversions."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from edgekit.host.compiler.exporters.tflite.sink import CLAMPS, Call, Row, float
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Activation, DType, Operator, Tensor
 
-_CODED_AT_ONCE = ("HARD_SWISH", "PRELU")  # their first version has codes
+_CODED_AT_ONCE = ("HARD_SWISH", "PRELU")  # quantized since their first version
 
 
 def by_name(call: Call, op: Operator) -> None:
-    """The operator of the same meaning, without attributes."""
+    """The TensorFlow Lite operator of the same meaning, without attributes."""
     table = "".join(word.capitalize() for word in op.tflite.split("_")) + "Options"
     _same(call, op.tflite, table if hasattr(tflite, table) else "")
 
 
 def _same(call: Call, code: str, options: str) -> None:
-    """Codes came to these operators in a later version."""
+    """These operators support quantized types since version 2."""
     version = 2 if call.operand(0).is_quantized and code not in _CODED_AT_ONCE else 1
     call.emit(code, call.operands, call.out, options, version)
 
@@ -38,7 +38,7 @@ def unit_length(call: Call, op: ops.UnitLength) -> None:
 
 
 def activated(code: str, options: str) -> Row:
-    """The same with an activation in it, if the node has one."""
+    """An element-wise operator with the node's activation, if any."""
 
     def write(call: Call, op: Operator) -> None:
         activation = getattr(op, "activation", Activation.NONE)
@@ -194,7 +194,7 @@ def convert(call: Call, op: ops.Convert) -> None:
 
 @writes(ops.Quantize)
 def quantize(call: Call, op: ops.Quantize) -> None:
-    """Halves between codes go to the code away from zero, also where the graph says the even."""
+    """QUANTIZE rounds half away from zero, even if the graph specifies half to even."""
     version = 1 + call.operand(0).is_quantized
     call.emit("QUANTIZE", [call.operand(0)], call.out, "QuantizeOptions", version)
 
@@ -231,7 +231,7 @@ def softmax(call: Call, op: ops.Softmax) -> None:
 
 @writes(ops.ArgExtreme)
 def arg_extreme(call: Call, op: ops.ArgExtreme) -> None:
-    """The format drops the axis."""
+    """The format removes the axis; a reshape restores it."""
     x, out = call.operand(0), call.out
     if op.last:
         raise call.refuse(
@@ -259,7 +259,7 @@ def top_k(call: Call, op: ops.TopK) -> None:
 
 
 class _Chain:
-    """Operators of tensors between, one after the other."""
+    """Emits a chain of operators with temporary tensors in between."""
 
     def __init__(self, call: Call) -> None:
         self._call = call
@@ -267,7 +267,7 @@ class _Chain:
     def step(
         self, code: str, options: str, x: Tensor, other: Tensor | float | None = None
     ) -> Tensor:
-        """`code` of `x`, and of a tensor or number, as a new tensor of the shape of `x`."""
+        """Emits `code` on `x` and a tensor or number, if given; the shape is that of `x`."""
         ins = [x]
         if isinstance(other, Tensor):
             ins.append(other)

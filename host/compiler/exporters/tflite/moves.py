@@ -1,4 +1,4 @@
-"""Operators that move data as TensorFlow Lite's."""
+"""TensorFlow Lite export of operators that move data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.quantization import scale_of, zero_point_of
 from edgekit.host.compiler.ir.types import Array, DType, Shape, Tensor
 
-_PADDED_AXES = 5  # that LiteRT pads at most
+_PADDED_AXES = 5  # LiteRT's maximum
 
 
 @writes(ops.Reshape)
@@ -31,7 +31,7 @@ def transpose(call: Call, op: ops.Transpose) -> None:
 
 @writes(ops.Pad)
 def pad(call: Call, op: ops.Pad) -> None:
-    """Of more axes than LiteRT pads, neighbors that nothing is added to are one."""
+    """If there are more axes than LiteRT can pad, adjacent unpadded axes are merged."""
     x, out, rows = call.operand(0), call.out, np.array([op.before, op.after]).T.reshape(-1, 2)
     sizes, merged = list(x.shape), len(x.shape) > _PADDED_AXES
     if merged:
@@ -49,7 +49,7 @@ def pad(call: Call, op: ops.Pad) -> None:
 
 
 def _merged(shape: Shape, rows: Array) -> tuple[list[int], Array]:
-    """Sizes and borders of the axes, neighbors without borders as one."""
+    """Sizes and paddings of the axes, with adjacent unpadded axes merged."""
     sizes, borders = list[int](), list[Array]()
     for size, border in zip(shape, rows, strict=True):
         if borders and not border.any() and not borders[-1].any():
@@ -62,7 +62,7 @@ def _merged(shape: Shape, rows: Array) -> tuple[list[int], Array]:
 
 @writes(ops.Concat)
 def concatenation(call: Call, op: ops.Concat) -> None:
-    """Codes are joined in one scale: but for u8, LiteRT's operator does not rescale."""
+    """Rescales operands to one scale first: LiteRT's operator rescales only u8."""
     ins, out = call.operands, call.out
     if out.is_quantized and out.dtype is not DType.U8:
         ins = [x and _rescaled(call, x, out) for x in ins]
@@ -99,7 +99,7 @@ def split(call: Call, op: ops.Split) -> None:
 
 @writes(ops.StridedSlice)
 def strided_slice(call: Call, op: ops.StridedSlice) -> None:
-    """Axes that the graph drops are dropped behind it."""
+    """A reshape removes the axes that the graph drops."""
     x, out = call.operand(0), call.out
     made = out if op.shape == op.extent else call.like(out, op.extent)
     begin, version = call.integers(op.begin), 1 + x.is_quantized
@@ -107,7 +107,7 @@ def strided_slice(call: Call, op: ops.StridedSlice) -> None:
         call.emit("SLICE", [x, begin, call.integers(op.extent)], made, "SliceOptions", version)
     else:
         ends = [b + n * s for b, n, s in zip(op.begin, op.extent, op.stride, strict=True)]
-        # An end before the first element cannot be said: negative ones count from the back.
+        # An end before element 0 has no index, as negative ends count from the back: mask it.
         mask = sum(1 << i for i, end in enumerate(ends) if end < 0)
         bounds = [begin, call.integers(np.maximum(ends, 0)), call.integers(op.stride)]
         call.emit(
@@ -152,7 +152,7 @@ def resize_bilinear(call: Call, op: ops.ResizeBilinear) -> None:
 
 @writes(ops.Gather)
 def gather(call: Call, op: ops.Gather) -> None:
-    """Constant indices are counted from the front, within the axis, which LiteRT asks for."""
+    """LiteRT requires indices from 0 to size - 1, so constant ones are wrapped and clamped."""
     x, indices = call.operand(0), call.operand(1)
     if indices.data is not None:
         size = x.shape[op.axis]

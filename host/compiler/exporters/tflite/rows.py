@@ -1,8 +1,8 @@
-"""The row of each operator that TensorFlow Lite can hold."""
+"""Looks up the TensorFlow Lite export handler of an operator."""
 
 from __future__ import annotations
 
-# Rows register as their modules are imported.
+# Importing these modules registers their handlers.
 from edgekit.host.compiler.exporters.tflite import conv, moves  # noqa: F401
 from edgekit.host.compiler.exporters.tflite.math import by_name
 from edgekit.host.compiler.exporters.tflite.sink import Row, writes
@@ -10,5 +10,5 @@ from edgekit.host.compiler.ir.types import Operator
 
 
 def row_of(operator: type[Operator]) -> Row | None:
-    """None also for forms that passes make of an operator with a row."""
+    """None also for variants of an operator that only passes create."""
     return writes.own(operator) or (by_name if operator.tflite else None)

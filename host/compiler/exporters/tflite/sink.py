@@ -1,4 +1,4 @@
-"""What rows of `tflite_rows` see of one node, and how they emit operators of the file."""
+"""Operator emission for TensorFlow Lite export handlers."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ CLAMPS = {
     Activation.RELU6: "RELU6",
     Activation.RELU_0_TO_1: "RELU_0_TO_1",
 }
-_OF_HALVES = 3  # the version of DEQUANTIZE that takes f16
+_OF_HALVES = 3  # version of DEQUANTIZE that accepts f16
 
 
 class Sink:
-    """The tensors and operators of a subgraph of the file, in the order they are written."""
+    """The tensors and operators of one subgraph of the file, in file order."""
 
     def __init__(self, name: str, tensors: Mapping[str, Tensor]) -> None:
         self._name = name
@@ -54,21 +54,21 @@ class Sink:
         self._operators: list[OperatorRecord] = []
 
     def number(self, name: str) -> int:
-        """The number of a tensor in the file, which it gets when it is first named."""
+        """The index of a tensor in the file, assigned on first use."""
         if name not in self._numbers:
             t = self._known[name]
-            if t.dtype.is_float and t.quant is not None:  # floats may know which codes they were
+            if t.dtype.is_float and t.quant is not None:  # floats may record their quantization
                 t = replace(t, quant=None)
             if t.data is None or not self._unpacked(t, t.data):
                 self._add(TensorRecord(name, t.shape, t.dtype, t.quant, t.data))
         return self._numbers[name]
 
     def _unpacked(self, t: Tensor, data: Array) -> bool:
-        """Makes a constant of one that takes less of the file, if there is such: sparse, or of f16
-        where these hold its very values. Engines do this once, when they load the model."""
+        """Stores a constant compressed (sparse, f16 if that is lossless, or both) and emits the
+        operators that expand it, which engines run once at load time. False if neither applies."""
         half = as_halves(data)
         stored, dtype = (data, t.dtype) if half is None else (half, DType.F16)
-        dense = not (t.sparse and data.any())  # nothing stored would be no constant
+        dense = not (t.sparse and data.any())  # an empty buffer would not be a constant
         steps = [] if dense else ["DENSIFY"]
         steps += [] if half is None else ["DEQUANTIZE"]
         if not steps:
@@ -85,13 +85,13 @@ class Sink:
         return True
 
     def keep(self, like: Tensor) -> Tensor:
-        """A new tensor, under a name of its own near that of `like`."""
+        """Registers a new tensor with a unique name derived from that of `like`."""
         own = replace(like, name=fresh_name(like.name, self._taken))
         self._known[own.name] = own
         return own
 
     def handle(self, state: str) -> int:
-        """A new tensor that names a variable."""
+        """The index of a new tensor that refers to a variable."""
         name = fresh_name(f"{state}.handle", self._taken)
         self._add(TensorRecord(name, (), None))
         return self._numbers[name]
@@ -110,7 +110,7 @@ class Sink:
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """One node: its tensors, and the sink of what it becomes."""
+    """One node, its tensors, and the sink it is written to."""
 
     graph: Graph
     node: Node
@@ -147,8 +147,8 @@ class Call:
         dtype: DType | None = None,
         quant: Quant | None = None,
     ) -> Tensor:
-        """A new tensor between operators: `x`, but for its name and what is given. Codes of another
-        type need a `quant`."""
+        """A new intermediate tensor: a copy of `x` without data, with the given overrides. A new
+        quantized `dtype` needs a `quant`."""
         made = replace(
             x,
             name=f"{self.node.name}.part",
@@ -177,7 +177,7 @@ class Call:
         version: int = 1,
         **fields: Any,
     ) -> None:
-        """One operator of the file; absent inputs at the end are left out."""
+        """Emits one operator; trailing absent inputs are omitted."""
         present = list(ins)
         while present and present[-1] is None:
             present.pop()
@@ -204,8 +204,8 @@ class Call:
         out: Tensor | None = None,
         **fields: Any,
     ) -> None:
-        """An operator with a fused activation, or one behind it where none can be fused; `out` if
-        not the node's."""
+        """Emits an operator with a fused activation, or followed by one if the format cannot fuse
+        it. `out` overrides the node's output."""
         last = self.out if out is None else out
         apart = activation not in FUSED
         made = self.like(last) if apart else last
@@ -217,7 +217,7 @@ class Call:
 
 @contextmanager
 def in_floats(call: Call) -> Iterator[Call]:
-    """The same node of real values: codes are made floats before, and codes again behind."""
+    """The same node on real values: dequantizes the inputs and quantizes the outputs."""
     tensors = dict(call.graph.tensors)
     ins, outs = list(call.node.inputs), list(call.node.outputs)
     for i, t in enumerate(call.operands):
@@ -237,11 +237,12 @@ def in_floats(call: Call) -> Iterator[Call]:
 
 Fields = dict[str, Any]
 Row = Callable[[Call, Any], None]
-writes = ByOperator[Row]()  # the decorator of rows
+writes = ByOperator[Row]()  # decorator that registers a handler
 
 
 def floats_only(row: Row) -> Row:
-    """The row of an operator that LiteRT does not have on codes: between conversions there."""
+    """Wraps a handler whose operator LiteRT only supports in float: quantized operands are
+    converted before and after."""
 
     def write(call: Call, op: Operator) -> None:
         if not call.operand(0).is_quantized:

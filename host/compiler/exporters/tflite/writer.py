@@ -1,9 +1,9 @@
-"""`Graph` → TensorFlow Lite files.
+"""Writes a `Graph` to a TensorFlow Lite file.
 
-    Graph ─ this file ─► rows of tflite_rows ─► tflite_sink ─► records ─ tflite_file ─► bytes
+    Graph ─ writer.py ─► handlers (rows.py) ─► sink.py ─► records ─ file.py ─► bytes
 
-A graph as importers give it, or as passes leave it that fuse nothing. Tensors keep their names,
-inputs and outputs their order; what the format has no operator for becomes several, or is refused.
+Takes a graph from an importer or from passes that fuse nothing. Tensors keep their names, inputs
+and outputs their order; a node without an equivalent operator becomes several or is refused.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from edgekit.host.compiler.exporters.tflite.sink import Call, Sink
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Graph, Node, Tensor
 
-_INITIAL = 1  # the subgraph that gives variables their first values
+_INITIAL = 1  # index of the subgraph that initializes variables
 
 
 def write_tflite(
@@ -27,10 +27,10 @@ def write_tflite(
     metadata: Mapping[str, bytes] | None = None,
     files: Mapping[str, bytes] | None = None,
 ) -> bytes:
-    """A .tflite file that computes what `graph` does, with `metadata` by name, and `files`, such as
-    labels, in an archive behind the model; equal graphs give equal bytes.
+    """A .tflite file equivalent to `graph`, with `metadata` by name, and `files`, for example
+    labels, in a ZIP archive appended to the model; equal graphs give equal bytes.
 
-    Raises `InputError` that names the node which the format cannot hold and what to do.
+    Raises `InputError` if the format has no equivalent of a node; it names the node and a way out.
     """
     sink = Sink("main", graph.tensors)
     for name in graph.inputs:
@@ -65,7 +65,7 @@ def _write(graph: Graph, node: Node, sink: Sink, handles: Mapping[str, int]) -> 
 
 
 def _handles(graph: Graph, sink: Sink) -> dict[str, int]:
-    """The variables of the states by name, set to their first values when the model is loaded."""
+    """Handles of the state variables by name; the variables are initialized at load time."""
     if graph.states:
         fields = {"InitSubgraphIndex": _INITIAL}
         sink.operator(OperatorRecord("CALL_ONCE", 1, (), (), "CallOnceOptions", fields))
@@ -79,7 +79,7 @@ def _handle(sink: Sink, state: str) -> int:
 
 
 def _initial(graph: Graph) -> SubgraphRecord:
-    """The subgraph that gives each variable its first value."""
+    """The subgraph that sets each variable to its initial value."""
     dtypes = {d.numpy: d for d in DType}
     quants = {
         node.op.state: graph.tensors[node.outputs[0]].quant
@@ -98,7 +98,7 @@ def _initial(graph: Graph) -> SubgraphRecord:
 
 
 def _with_files(content: bytes, files: Mapping[str, bytes]) -> bytes:
-    """An archive that is stored, as readers of metadata expect it, without dates."""
+    """Appends an uncompressed archive, as metadata readers expect, without timestamps."""
     if not files:
         return content
     whole = io.BytesIO(content)

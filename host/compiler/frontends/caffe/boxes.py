@@ -1,4 +1,4 @@
-"""Caffe's layers of SSD detectors."""
+"""Import of Caffe's SSD detector layers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _VALUES_LIMIT = 1 << 24
 
 def prior_box(call: Call) -> Tensor:
     """[1, 2, positions · boxes · 4]: corners of the boxes around each pixel of the first bottom,
-    as parts of the second's size, and their variances; known when the model is compiled."""
+    relative to the size of the second, and their variances; computed at compile time."""
     x, image = call.x(0), call.x(1)
     need_rank(x, 4)
     need_rank(image, 4)
@@ -40,8 +40,8 @@ def prior_box(call: Call) -> Tensor:
 
 
 def detection_output(call: Call) -> Tensor:
-    """[1, 1, images · rows, 7]; Caffe gives as many rows as it finds, here what is not found is
-    rows of -1 behind those of each image."""
+    """[1, 1, images · rows, 7]. Caffe returns as many rows as it finds; here each image has a fixed
+    number of rows, padded with -1."""
     locations, scores, priors = call.x(0), call.x(1), call.x(2)
     encoded = call.flag("variance_encoded_in_target")
     two_rows = priors.shape[:2] == (1, 2) or (encoded and priors.shape[:2] == (1, 1))
@@ -82,7 +82,7 @@ def _selection(call: Call, n: int, classes: int) -> ops.DetectionOutput:
 
 
 def _decoded(call: Call, x: Tensor, priors: Tensor) -> Tensor:
-    """Corners [images, n, ., 4] of what is located relative to `priors` (see prior_box)."""
+    """Corners [images, n, ., 4] of boxes encoded relative to `priors` (see prior_box)."""
     n = x.shape[1]
     rows = [priors]
     if priors.shape[1] > 1:
@@ -114,7 +114,7 @@ def _halves(call: Call, x: Tensor) -> list[Tensor]:
 def _both(
     call: Call, both: str, row: str, column: str, default: Sequence[float]
 ) -> tuple[float, float]:
-    """A positive value of rows and of columns; 0 or none asks for the default."""
+    """Positive values for rows and columns; missing or 0 means the default."""
     names = (both, both) if call.has(both) else (row, column)
     values = [call.number(n) for n in names]
     if min(values) < 0:

@@ -1,4 +1,4 @@
-"""What a row of `caffe_operators` sees of one Caffe layer, and the builder it emits with."""
+"""One Caffe layer as the import handlers (`operators.py`) see it, and the builder they emit to."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from edgekit.host.compiler.frontends.common.builder import Builder
 from edgekit.host.compiler.frontends.common.emitter import Emitter
 from edgekit.host.compiler.ir.types import Array, Shape, ShapeError, Tensor
 
-_SMALL = 4096  # values of a repeated attribute
+_SMALL = 4096  # elements of a repeated attribute
 _LARGEST = 1 << 31
 
 
 @dataclass(frozen=True, eq=False)
 class Call(Emitter):
-    """All methods raise `ShapeError` where the files do not hold what the layer needs."""
+    """All methods raise `ShapeError` if the files lack something the layer needs."""
 
     layer: FileLayer
     tensors: Sequence[Tensor]
@@ -36,7 +36,7 @@ class Call(Emitter):
         return self.tensors[index]
 
     def only(self) -> Tensor:
-        """The bottom of a layer that has one, and one top."""
+        """The bottom of a layer with exactly one bottom and one top."""
         if len(self.tensors) != 1 or len(self.layer.tops) != 1:
             raise ShapeError(
                 f"expected one bottom and one top, found {len(self.tensors)} and "
@@ -49,7 +49,7 @@ class Call(Emitter):
         return self.tensors
 
     def blob(self, index: int, shape: Shape, what: str) -> Array:
-        """A learned constant; dimensions of 1 may stand where old files have them."""
+        """A learned constant; old files may have extra dimensions of 1."""
         if index >= len(self.blobs):
             raise ShapeError(
                 f"expected {what} {list(shape)} in {self.weights_file}, found none for this layer"
@@ -76,7 +76,7 @@ class Call(Emitter):
         return bool(getattr(self.layer.parameters, name))
 
     def choice(self, name: str) -> str:
-        """The name of an enumerated attribute's value."""
+        """The name of an enum attribute's value."""
         return enum_name(self.layer.parameters, name)
 
     def integers(self, name: str, low: int = -_LARGEST) -> list[int]:
@@ -92,7 +92,7 @@ class Call(Emitter):
         return values
 
     def axis(self, x: Tensor, name: str = "axis", beyond: int = 0) -> int:
-        """An axis of `x`, counted from the front; `beyond`: how many more may be named."""
+        """A non-negative axis of `x`; `beyond`: how many axes past the last are allowed."""
         value, rank = self.integer(name), len(x.shape) + beyond
         if not -rank <= value < rank:
             raise ShapeError(f"expected {name} from {-rank} to {rank - 1}, found {value}")

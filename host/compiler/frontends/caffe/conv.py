@@ -1,4 +1,4 @@
-"""Caffe's layers that slide windows over images: NCHW outside, NHWC inside."""
+"""Import of Caffe's sliding-window layers: NCHW outside, NHWC inside."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _AREA_LIMIT = 1 << 16  # elements of a window
 
 
 def _pair(call: Call, name: str, row: str, column: str, default: int | None, low: int) -> Pair:
-    """A parameter's values for rows and columns: `name` once for both or for each, or `row` and
-    `column`."""
+    """A parameter's values for rows and columns: `name`, given once for both or for each, or `row`
+    and `column`."""
     if call.has(row) or call.has(column):
         return call.integer(row, low), call.integer(column, low)
-    if isinstance(getattr(call.layer.parameters, name), int):  # as pools have it
+    if isinstance(getattr(call.layer.parameters, name), int):  # a scalar, in pooling layers
         values = [call.integer(name, low)] if call.has(name) else []
     else:
         values = call.integers(name, low)
@@ -42,7 +42,7 @@ def _window(call: Call) -> tuple[Pair, Pair, Pair]:
 
 
 def _convolution(call: Call) -> tuple[Tensor, Sliding, int, int]:
-    """Image, window, groups and outputs of a (transposed) convolution."""
+    """Image, window, groups and output channels of a (transposed) convolution."""
     x = call.only()
     need_rank(x, 4)
     if call.axis(x) != 1:
@@ -98,7 +98,7 @@ def pooling(call: Call) -> Tensor:
 
 
 def _pool_window(call: Call, x: Tensor) -> Sliding:
-    """What lies behind the image so that windows end as Caffe's do: the last one may be cut."""
+    """The window with end padding for Caffe's output size, whose last window may be partial."""
     kernel, stride, pad = _window(call)
     ceil = call.flag("ceil_mode") and call.choice("round_mode") == "CEIL"
     after = []
@@ -122,8 +122,8 @@ def _pool_window(call: Call, x: Tensor) -> Sliding:
 
 
 def _average(call: Call, image: Tensor, s: Sliding) -> Tensor:
-    """Caffe divides by what lies inside the image and its padding; the graph's operator by what
-    lies inside the image."""
+    """Caffe divides by the window area within the padded image, the graph's operator by the area
+    within the image, so the result is rescaled."""
     (kh, kw), (sh, sw) = s.window, s.stride
     y = call.emit(ops.AveragePool2D((kh, kw), (sh, sw), padding_of(s)), image)
     inside: Array = np.ones(())

@@ -1,6 +1,6 @@
-"""The two files of a Caffe network as plain records: what runs in the TEST phase, and its weights.
+"""Reads the two files of a Caffe network into plain records: TEST-phase layers and weights.
 
-Nothing of the files is trusted: references between records are checked where they are used.
+The files are untrusted: references between records are checked where they are used.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _NETWORKS = (".prototxt", ".prototxt.txt")
 
 @dataclass(frozen=True, eq=False)
 class FileLayer:
-    """`kind`: the type by its present name; `shown` is how messages name the layer;
-    `parameters`: the message of its attributes, None for a type that has none."""
+    """`kind`: the type under its current name; `shown`: the layer as messages name it;
+    `parameters`: the message with its attributes, None for a type without any."""
 
     name: str
     kind: str
@@ -50,7 +50,7 @@ class FileLayer:
 
 @dataclass(frozen=True)
 class FileInput:
-    """`shape` is None where the file gives none."""
+    """`shape` is None if the file does not give it."""
 
     name: str
     shape: tuple[int, ...] | None
@@ -61,18 +61,18 @@ class FileNet:
     inputs: tuple[FileInput, ...]
     layers: tuple[FileLayer, ...]
     weights: Mapping[str, tuple[Array, ...]]
-    weights_file: str  # as messages name it
+    weights_file: str  # as shown in messages
 
 
 def is_caffe(path: Path) -> bool:
-    """Whether the file's name is that of a network's text, or of its weights."""
+    """Whether the file name is that of a Caffe network or weights file."""
     return path.name.endswith((*_NETWORKS, _WEIGHTS))
 
 
 def caffe_files(path: Path) -> tuple[Path, Path | None]:
-    """The .prototxt and the .caffemodel of a network, of which `path` is one.
+    """The .prototxt and the .caffemodel of a network; `path` is either of them.
 
-    The other has the same name, or is the only one in the folder. Weights may be missing: some
+    The other has the same stem or is the only one in the folder. Weights are optional: some
     networks have none.
     """
     if path.name.endswith(_WEIGHTS):
@@ -107,7 +107,7 @@ def _partner(path: Path, stem: str, endings: tuple[str, ...]) -> Path | None:
 
 
 def read_caffe(path: Path) -> FileNet:
-    """Raises `InputError` with one line for anything that is no readable Caffe network."""
+    """Raises `InputError` with one line if the files are not a readable Caffe network."""
     text, weights = caffe_files(path)
     with _named(text, path):
         net = _read_text(text)
@@ -133,7 +133,7 @@ def read_caffe(path: Path) -> FileNet:
 
 @contextlib.contextmanager
 def _named(file: Path, given: Path) -> Iterator[None]:
-    """Errors name `file` where it is not the one that was given, which they begin with."""
+    """Adds the name of `file` to errors unless it is `given`, which they already name."""
     try:
         yield
     except InputError as error:
@@ -147,7 +147,7 @@ def _read_text(path: Path) -> Any:
     library, net = protobuf(), text_net()()
     try:
         text = content.decode()
-        # What concerns training only, or other layers, is not in the schema.
+        # Fields used only in training or by unsupported layers are not in the schema.
         library.text_format.Parse(text, net, allow_unknown_field=True)
     except (UnicodeDecodeError, RecursionError):
         raise InputError("expected the text of a Caffe network, found other bytes") from None
@@ -165,7 +165,7 @@ def _read_text(path: Path) -> Any:
 
 
 def _shown(error: Any) -> str:
-    """What the parser says, without the line it says it of."""
+    """The parser's message without its source line."""
     reason = "".join(c if c.isprintable() else " " for c in str(error)).rpartition("': ")[2]
     return f"{reason[:_SHOWN].strip().rstrip('.')} (line {error.GetLine() or 'unknown'})"
 
@@ -198,7 +198,7 @@ def _meets(rule: Any, state: Any) -> bool:
 
 
 def _kind(layer: Any) -> str:
-    """The type by its present name."""
+    """The type under its current name."""
     if layer.DESCRIPTOR.name == "Layer":
         return str(layer.type)
     if layer.HasField("layer"):
@@ -210,7 +210,7 @@ def _kind(layer: Any) -> str:
 
 
 def _legacy_inputs(net: Any) -> list[FileInput]:
-    """Inputs that the network names itself."""
+    """Inputs declared by the network itself rather than by Input layers."""
     names, dims = list(net.input), [int(d) for d in net.input_dim]
     shapes = [tuple(int(d) for d in s.dim) for s in net.input_shape]
     if dims:
@@ -235,7 +235,7 @@ def _layer_inputs(layer: Any, shown: str) -> list[FileInput]:
 
 
 def _read_weights(path: Path) -> dict[str, tuple[Array, ...]]:
-    """The blobs of each layer by its name."""
+    """The blobs of each layer, by layer name."""
     net = binary_net()()
     try:
         net.ParseFromString(read_model_file(path))
@@ -258,7 +258,7 @@ def _read_weights(path: Path) -> dict[str, tuple[Array, ...]]:
 
 
 def _blob(blob: Any, shown: str) -> Array:
-    """A blob's values, f32."""
+    """A blob's values as f32."""
     parts, kind = (blob.data, "<f4") if len(blob.data) else (blob.double_data, "<f8")
     content = parts[0] if len(parts) == 1 else b"".join(parts)
     if len(content) % np.dtype(kind).itemsize:

@@ -1,10 +1,10 @@
-"""Caffe networks → `Graph`.
+"""Imports Caffe networks.
 
-    .prototxt, .caffemodel ─ caffe_file ─► records ─ this file ─► rows of caffe_operators
-                                                                     ─ builder ─► Graph
+    .prototxt, .caffemodel ─ file.py ─► records ─ importer.py ─► handlers (operators.py)
+                                                                    ─ builder ─► Graph
 
-What stays is the TEST phase without losses. A layer may write over what it reads (`top` is
-`bottom`): later layers see the new value. Tensors keep Caffe's layout (NCHW).
+Only the TEST phase without losses is imported. A layer may work in place (`top` equals `bottom`):
+later layers see the new value. Tensors keep Caffe's layout (NCHW).
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _RANK_LIMIT = 8
 
 
 def import_caffe(path: Path, shapes: Shapes | None = None) -> Graph:
-    """Reads a .prototxt and its .caffemodel, of which `path` is one; `shapes` replace those of
-    inputs, by name.
+    """Reads a .prototxt and its .caffemodel; `path` is either of them. `shapes` override input
+    shapes by name.
 
     Raises `InputError` with one line that names the file and the layer.
     """
@@ -40,7 +40,7 @@ def import_caffe(path: Path, shapes: Shapes | None = None) -> Graph:
 
 
 def graph_from_caffe(net: FileNet, file: str, shapes: Shapes) -> Graph:
-    """`import_caffe` of the records of `file`; messages do not begin with its name."""
+    """`import_caffe` on the records of `file`; messages do not start with its name."""
     kept = [layer for layer in net.layers if layer.kind not in DROPPED]
     _refuse(kept)
     dropped = {b for layer in net.layers if layer.kind in DROPPED for b in layer.bottoms}
@@ -53,7 +53,7 @@ def graph_from_caffe(net: FileNet, file: str, shapes: Shapes) -> Graph:
         raise InputError(f"expected printable names of inputs, found {unnamed[0]!r:.40}")
     if not inputs:
         raise InputError("expected an input with a shape (a layer of type Input), found none")
-    # Caffe's own shapes are a proposal: the same network runs with others.
+    # Caffe's input shapes are only defaults: the same network runs with others.
     stated = [OpenInput(n, DType.F32, None if n in shapes else i.shape)
               for n, i in zip(names, inputs, strict=True)]  # fmt: skip
     fixed = fix_shapes(stated, shapes, file)
@@ -103,7 +103,7 @@ class _Import:
         return builder.finish(name, made, {n: self._values[top] for n, top in outputs.items()})
 
     def _outputs(self) -> dict[str, str]:
-        """What no layer reads: the name of each output, and of the top it is."""
+        """Tops that no layer reads: the top by output name."""
         left: dict[str, str] = {}
         for layer in self._layers:
             for bottom in layer.bottoms:
@@ -115,7 +115,7 @@ class _Import:
         taken = set(self._inputs)
         outputs = {}
         for top, writer in left.items():
-            # One that was written over an input goes by its last layer.
+            # An output that overwrites an input is named after the last layer that wrote it.
             name = fresh_name(writer or "output", taken) if top in taken else top
             if not name or not name.isprintable():
                 raise InputError(f"expected printable names of outputs, found {name!r:.40}")
@@ -146,6 +146,6 @@ class _Import:
 
 
 def _label(layer: FileLayer) -> str:
-    """A stem for the names of what a layer becomes."""
+    """A prefix for the names of a layer's nodes."""
     short = 0 < len(layer.name) <= 40 and layer.name.isascii() and layer.name.isprintable()
     return layer.name if short else layer.kind.lower()[:40]

@@ -1,4 +1,4 @@
-"""Caffe's element-wise layers, normalizations and reductions."""
+"""Import of Caffe's element-wise layers, normalizations and reductions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Row = Callable[[Call], Tensor | list[Tensor]]
 
 
 def function(op: Operator) -> Row:
-    """One operand, no attributes."""
+    """A handler for a layer with one operand and no attributes."""
     return lambda call: call.emit(op, call.only())
 
 
@@ -49,7 +49,7 @@ def prelu(call: Call) -> Tensor:
 
 
 def _channels(x: Tensor) -> Shape:
-    """The shape of one value per channel."""
+    """The shape of a per-channel value."""
     if len(x.shape) < 2:
         raise ShapeError(f"expected a batch of channels, found shape {list(x.shape)}")
     return (x.shape[1], *(1,) * (len(x.shape) - 2))
@@ -105,7 +105,7 @@ def log(call: Call) -> Tensor:
 
 
 def _logarithm_of_base(call: Call) -> float:
-    """A base of -1 is e."""
+    """A base of -1 means e."""
     base = call.number("base")
     if base != -1 and (base <= 0 or base == 1):
         raise ShapeError(f"expected a positive base other than 1, found {base}")
@@ -113,7 +113,7 @@ def _logarithm_of_base(call: Call) -> float:
 
 
 def dropout(call: Call) -> Tensor:
-    """Nothing at inference, unless training left the scaling to it."""
+    """The identity at inference, unless training left the scaling to it."""
     kept = 1.0 if call.flag("scale_train") else 1 - call.number("dropout_ratio")
     return _linear(call, call.only(), kept, 0)
 
@@ -139,7 +139,7 @@ def eltwise(call: Call) -> Tensor:
 
 
 def axpy(call: Call) -> Tensor:
-    """A factor per channel times x, and y: the squeeze-and-excitation layer."""
+    """The squeeze-and-excitation layer: per-channel scale · x + y."""
     factor, x, y = call.x(0), call.x(1), call.x(2)
     need_rank(x, 4)
     if factor.elements != x.shape[0] * x.shape[1]:
@@ -161,7 +161,7 @@ def bias(call: Call) -> Tensor:
 
 
 def _factor(call: Call, what: str) -> Tensor:
-    """The second bottom, or the learned constant, in a shape that broadcasts."""
+    """The second bottom or the learned constant, reshaped to broadcast."""
     if len(call.tensors) == 1:
         return _learned(call, 0, what)
     x, second = call.x(0), call.x(1)
@@ -187,7 +187,7 @@ def _learned(call: Call, index: int, what: str) -> Tensor:
 
 
 def batch_norm(call: Call) -> Tensor:
-    """(x − mean) / √(variance + eps), of blobs that hold both times a factor."""
+    """(x − mean) / √(variance + eps). The blobs hold mean and variance times a common factor."""
     x, eps = call.only(), call.number("eps")
     channels = _channels(x)
     if call.has("use_global_stats") and not call.flag("use_global_stats"):
@@ -215,7 +215,7 @@ def _need_finite(*values: Array) -> None:
 
 
 def mvn(call: Call) -> Tensor:
-    """(x − mean) / (√variance + eps), over each image or each of its channels."""
+    """(x − mean) / (√variance + eps), over each image or each channel."""
     x = call.only()
     need_rank(x, 4)
     axes = (1, 2, 3) if call.flag("across_channels") else (2, 3)
@@ -247,7 +247,7 @@ def softmax(call: Call) -> Tensor:
 
 
 def arg_max(call: Call) -> Tensor:
-    """Indices are floats, as all of Caffe's values."""
+    """Indices are floats, like all Caffe values."""
     x, valued = call.only(), call.flag("out_max_val")
     if call.integer("top_k", 1) != 1:
         raise ShapeError(f"expected top_k of 1, found {call.integer('top_k')}")

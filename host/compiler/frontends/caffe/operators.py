@@ -1,4 +1,4 @@
-"""One row per type of Caffe layer: the function that emits its nodes."""
+"""Maps each Caffe layer type to the function that emits its nodes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROWS: dict[str, Row] = {
     "DepthwiseConvolution": conv.convolution,
     "LRN": conv.lrn,
     "Pooling": conv.pooling,
-    # Functions of one operand
+    # Unary functions
     "AbsVal": math.function(ops.Abs()),
     "BNLL": math.function(ops.Softplus()),
     "Clip": math.clip,
@@ -65,15 +65,15 @@ ROWS: dict[str, Row] = {
     "PriorBox": boxes.prior_box,
 }
 
-# Only training asks for these: what they read is what the network gives.
+# Layers used only in training: their inputs become outputs of the network.
 DROPPED = frozenset({
     "Accuracy", "ContrastiveLoss", "DetectionEvaluate", "EuclideanLoss", "HingeLoss",
     "InfogainLoss", "MultiBoxLoss", "MultinomialLogisticLoss", "SigmoidCrossEntropyLoss",
     "SmoothL1Loss", "SoftmaxWithLoss",
 })  # fmt: skip
-# What they read is not given out.
+# Layers whose inputs are discarded.
 SWALLOWED = frozenset({"HDF5Output", "Silence"})
-# They read files of a training set.
+# Layers that read files of a training set.
 DATA = frozenset({
     "AnnotatedData", "Data", "DummyData", "HDF5Data", "ImageData", "MemoryData", "VideoData",
     "WindowData",
@@ -81,5 +81,5 @@ DATA = frozenset({
 
 
 def caffe_operators() -> frozenset[str]:
-    """Types of Caffe layers that models may use."""
+    """The supported Caffe layer types."""
     return frozenset({*ROWS, "Input"})

@@ -1,4 +1,4 @@
-"""What the files of a Caffe network say of themselves; they give the shapes of inputs only."""
+"""The outline of a Caffe network: its files declare only the input shapes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from edgekit.host.compiler.frontends.common.outline import Outline, Slot
 
 
 def outline_caffe(path: Path, shapes: Shapes) -> Outline:
-    """`shapes` replace those of inputs. Raises `InputError` for files that cannot be read."""
+    """`shapes` override input shapes. Raises `InputError` for unreadable files."""
     net = read_caffe(path)
     left: dict[str, None] = {}
     for layer in net.layers:

@@ -1,8 +1,8 @@
-"""The messages of Caffe's two files, as far as inference needs them.
+"""Protobuf schema of Caffe's two files, limited to the fields inference needs.
 
-A .prototxt is text: fields go by their names, so numbers here are only an order. A .caffemodel is
-binary: there the numbers are Caffe's (caffe.proto), and values are taken as the bytes they are.
-The protobuf package is imported only here, and only when needed.
+A .prototxt is text and identifies fields by name, so field numbers here only define an order. A
+.caffemodel is binary: its numbers are those of caffe.proto, and values are kept as raw bytes. The
+protobuf package is imported only here, on first use.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from edgekit.host.common.paths import install_command
 from edgekit.host.errors import InputError
 
-# Each field: name, type, default; a * after the type: repeated.
+# Each field: name, type, default; a * after the type means repeated.
 _ENUMS = {
     "Phase": "TRAIN TEST",
     "PoolMethod": "MAX AVE STOCHASTIC",
@@ -81,7 +81,7 @@ _MESSAGES = {
     "Tile": "axis int 1, tiles int",
     "Upsample": "scale int 2",
 }
-_PARTS = ("NonMaximum", "Rule", "Shape", "State")  # of other messages
+_PARTS = ("NonMaximum", "Rule", "Shape", "State")  # parts of other messages
 _FIELDS = {
     "ArgMax": "argmax_param",
     "BatchNorm": "batch_norm_param",
@@ -91,11 +91,11 @@ _FIELDS = {
     "PriorBox": "prior_box_param",
     "ShuffleChannel": "shuffle_channel_param",
 }
-# The field that holds the attributes of each layer type.
+# The attribute field of each layer type.
 PARAMETERS = {
     kind: _FIELDS.get(kind, f"{kind.lower()}_param") for kind in _MESSAGES if kind not in _PARTS
 }
-# Types of V1 layers whose present names are not their own in capitals without underscores.
+# V1 layer types whose current name is not the V1 name in title case without underscores.
 _V1_NAMES = {
     "ABSVAL": "AbsVal", "ARGMAX": "ArgMax", "RELU": "ReLU", "TANH": "TanH",
     "SOFTMAX_LOSS": "SoftmaxWithLoss",
@@ -118,7 +118,7 @@ _TEXT = _MESSAGES | {
     "layer Layer*, layers V1Layer*",
 }
 _BINARY_PACKAGE = "caffe_binary"
-# Packed numbers are bytes on the wire: so they are never numbers of Python.
+# Packed numbers are declared as bytes, their wire format, so that they never become Python numbers.
 _BINARY = {
     "Shape": "dim int* 1",
     "Blob": "num int 1, channels int 2, height int 3, width int 4, data bytes* 5, shape Shape 7, "
@@ -130,7 +130,7 @@ _BINARY = {
 
 
 def protobuf() -> Any:
-    """The protobuf package with what is needed of it."""
+    """The protobuf modules in use."""
     try:
         import google.protobuf
         import google.protobuf.descriptor_pb2
@@ -148,13 +148,13 @@ def protobuf() -> Any:
 
 @functools.cache
 def text_net() -> Any:
-    """The message of a .prototxt."""
+    """The message type of a .prototxt."""
     return _net("caffe_text", _TEXT)
 
 
 @functools.cache
 def binary_net() -> Any:
-    """The message of a .caffemodel."""
+    """The message type of a .caffemodel."""
     return _net(_BINARY_PACKAGE, _BINARY)
 
 
@@ -177,7 +177,7 @@ def _net(package: str, messages: dict[str, str]) -> Any:
 
 
 def _add_field(records: Any, package: str, message: Any, words: list[str], number: int) -> None:
-    """`words`: name, type, default; in binary messages the number instead of a default."""
+    """`words`: name, type, default; in binary messages the field number instead of a default."""
     name, kind, *rest = words
     types, repeated = records.FieldDescriptorProto, kind.endswith("*")
     kind = kind.rstrip("*")
@@ -190,7 +190,7 @@ def _add_field(records: Any, package: str, message: Any, words: list[str], numbe
     if kind in _SCALARS:
         field.type = getattr(types, _SCALARS[kind])
     elif kind in _ENUMS:
-        # Inside the message: names of values are unique only there.
+        # Nested in the message, because enum value names must be unique only there.
         field.type, field.type_name = types.TYPE_ENUM, f".{package}.{message.name}.{kind}"
         _add_enum(message, kind)
     else:
@@ -207,6 +207,6 @@ def _add_enum(message: Any, kind: str) -> None:
 
 
 def enum_name(record: Any, field: str) -> str:
-    """The name of an enumerated field's value."""
+    """The name of an enum field's value."""
     values = record.DESCRIPTOR.fields_by_name[field].enum_type.values_by_number
     return str(values[getattr(record, field)].name)

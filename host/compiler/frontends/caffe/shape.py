@@ -1,4 +1,4 @@
-"""Caffe's layers that move data."""
+"""Import of Caffe's layers that move data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SIZE_LIMIT = 1 << 16
 
 
 def identity(call: Call) -> list[Tensor]:
-    """The bottom under each name of the tops."""
+    """The bottom under the name of each top."""
     return [call.x(0)] * len(call.layer.tops)
 
 
@@ -84,7 +84,7 @@ def permute(call: Call) -> Tensor:
 
 
 def crop(call: Call) -> Tensor:
-    """The part of the first bottom that is as large as the second."""
+    """Crops the first bottom to the size of the second."""
     x, like, offsets = call.x(0), call.x(1), call.integers("offset", 0)
     axis, rank = call.axis(x), len(x.shape)
     if len(offsets) not in (0, 1, rank - axis) or len(like.shape) != rank:
@@ -124,7 +124,7 @@ def shuffle_channel(call: Call) -> Tensor:
 
 
 def upsample(call: Call) -> Tensor:
-    """Each pixel repeated; the form with a mask of a pool's maxima is refused."""
+    """Repeats each pixel; the variant with a max-pooling mask is refused."""
     x, factor = call.only(), call.integer("scale", 1)
     need_rank(x, 4)
     y = x
@@ -136,7 +136,7 @@ def upsample(call: Call) -> Tensor:
 
 
 def interp(call: Call) -> Tensor:
-    """Bilinear, corner pixels on corner pixels."""
+    """Bilinear with aligned corners."""
     x = call.only()
     need_rank(x, 4)
     if call.integer("pad_beg") or call.integer("pad_end"):

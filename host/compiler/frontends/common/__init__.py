@@ -1,1 +1,1 @@
-"""What the readers of all formats share."""
+"""Code shared by the importers of all formats."""

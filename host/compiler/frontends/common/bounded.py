@@ -1,11 +1,11 @@
-"""Buffers of a bound: what operators leave whose results are as long as the data say.
+"""Upper-bound buffers for results whose length depends on the data.
 
-Behind the last row of a result such a buffer holds filler, and whatever is made of it row by row
-has rows behind its last one too. An operator that looks across rows would count those as well, and
-is refused. The graph gets the length itself as an output.
+A buffer holds the valid rows first and filler after them, and so does everything computed from it
+row by row. An operator that combines rows would include the filler, so it is refused. The graph
+returns the number of valid rows as an extra output.
 
-A shape that has such a length in it is two things: a constant, by the bound, which sizes buffers,
-and the true number, which is computed (`_Number`).
+A value derived from that number is kept twice: as a constant computed from the bound, which sizes
+buffers, and as the true value, which is computed at run time (`_Number`).
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ Run = Callable[[Sequence[Any]], Sequence[Any]]
 
 @dataclass(frozen=True)
 class Rules:
-    """What the operators of a format do with rows and numbers, by their names.
+    """How a format's operators treat rows and row counts, by operator name.
 
-    `sized_by`: the place of an operand that sizes the result, which must be a constant. `picks`
-    carry numbers on as they are; `computing` ones take them as they are, never for a size; `cuts`
-    slice, from what operand 1 says on. What `unrelated` ones make has nothing to do with rows, or
-    was followed inside of them.
+    `sized_by`: index of the operand that sizes the result and must be constant. `picks` pass
+    numbers through unchanged; `computing` operators use them as values, never as a size; `cuts`
+    slice from operand 1 on. Results of `unrelated` operators do not depend on rows, or their
+    subgraphs were already followed.
     """
 
     across_rows: frozenset[str]
@@ -42,8 +42,8 @@ class Rules:
     computing: frozenset[str]
     cuts: frozenset[str]
     unrelated: frozenset[str] = frozenset()
-    # Of those across rows: what looks along one axis, makes one of each row of an axis, or
-    # multiplies rows by a matrix: rows on another axis may be any number.
+    # Subsets of `across_rows`: operators along one axis, reductions, and products of rows with a
+    # matrix. They are safe if the bounded rows are on another axis.
     along: frozenset[str] = frozenset()
     reductions: frozenset[str] = frozenset()
     products: frozenset[str] = frozenset()
@@ -51,7 +51,8 @@ class Rules:
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """`length` [1] s64 of at most `bound` rows; `root` names what they come from."""
+    """`length` [1] s64: the number of valid rows, at most `bound`; `root` names the tensor that
+    introduced them."""
 
     root: str
     length: Tensor
@@ -60,8 +61,8 @@ class _Rows:
 
 @dataclass(frozen=True, eq=False)
 class _Number:
-    """The true value, computed, of a constant that follows from a bound, and what it would be if
-    nothing were found, a constant."""
+    """A constant that depends on a bound: its true value, computed at run time, and `least`, its
+    constant value if there are no valid rows."""
 
     value: Tensor
     least: Tensor
@@ -69,7 +70,7 @@ class _Number:
 
 
 class Bounded:
-    """The tensors of an import that have rows behind their last one, by name."""
+    """Tracks the tensors of an import that have filler rows, by name."""
 
     def __init__(self, builder: Builder, rules: Rules) -> None:
         self._builder = builder
@@ -78,15 +79,15 @@ class Bounded:
         self._numbers: dict[str, _Number] = {}
 
     def add(self, x: Tensor, length: Tensor, bound: int) -> None:
-        """`x` has `length` rows that count, [1] s64, of the `bound` that it stands with."""
+        """Declares that `length` ([1] s64) of the `bound` rows of `x` are valid."""
         self._rows[x.name] = _Rows(x.name, length, bound)
 
     def holds(self, x: Any) -> bool:
-        """Whether `x` has rows behind its last one, or depends on how many there are."""
+        """Whether `x` has filler rows or depends on the number of valid ones."""
         return isinstance(x, Tensor) and (x.name in self._rows or x.name in self._numbers)
 
     def operands(self, op: str, ins: Sequence[Any]) -> list[Any]:
-        """What a node computes with: true numbers, unless all it gets is known."""
+        """The operands to emit a node with: true values, unless all operands are constants."""
         rules = self._rules
         by_constant = op in rules.sized_by or (op not in rules.computing and _is_known(ins))
         if by_constant or not self._counted(ins):
@@ -97,8 +98,9 @@ class Bounded:
         self, op: str, ins: Sequence[Any], outs: Iterable[tuple[Any, ...]],
         run: Run, axis: int = -1,
     ) -> None:  # fmt: skip
-        """Follows rows through a node that was just emitted. `outs`: each output under its names;
-        `run` emits the node once more; `axis`: the first that the operator looks along."""
+        """Propagates rows through a node just emitted. `outs`: each output under its names; `run`
+        emits the node again with other operands; `axis`: the first axis the operator works
+        along."""
         pairs = [tuple(t for t in names if isinstance(t, Tensor)) for names in outs]
         made = [t for names in pairs for t in names]
         given = [t for t in ins if isinstance(t, Tensor)]
@@ -135,7 +137,7 @@ class Bounded:
     def _is_beside(
         self, op: str, given: Sequence[Tensor], made: Sequence[Tensor], axis: int
     ) -> bool:
-        """Whether the operator works along other axes than that of the rows of its operand."""
+        """Whether the operator works only along axes other than that of the bounded rows."""
         rows = self._rows.get(given[0].name) if given else None
         if rows is None or given[0].shape.count(rows.bound) != 1:
             return False
@@ -149,8 +151,8 @@ class Bounded:
         return op in self._rules.reductions and made[0].shape.count(rows.bound) == 1
 
     def finish(self, outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The outputs with true numbers, and the lengths [1] of their rows by the first that has
-        them, as outputs of their own."""
+        """The outputs with true values, plus the row counts [1] as extra outputs, each named after
+        the first output that has it."""
         made, told = dict[str, Tensor](), set[str]()
         for name, output in outputs.items():
             number, rows = self._number(output), self._rows.get(output.name)
@@ -167,7 +169,7 @@ class Bounded:
         return [n for t in ins if (n := self._number(t))] if self._numbers else []
 
     def _measured(self, x: Tensor, made: Sequence[Tensor]) -> None:
-        """Shape or Size of what has `bound` rows, which is one of its dimensions."""
+        """Shape or Size of a tensor; exactly one of its dimensions must be `bound`."""
         rows = self._rows[x.name]
         if x.shape.count(rows.bound) != 1:
             raise InputError(
@@ -192,7 +194,7 @@ class Bounded:
         self._numbers.update((t.name, _Number(value, least, rows)) for t in made)
 
     def _computed(self, op: str, ins: Sequence[Any], made: Sequence[Tensor], run: Run) -> None:
-        """A node of known operands only: once more for nothing found, and for true numbers."""
+        """A node with constant operands only: emits it again for zero rows and for true values."""
         numbers = [self._number(t) for t in ins]
         least = run([n.least if n else t for n, t in zip(numbers, ins, strict=True)])
         true = run([n.value if n else t for n, t in zip(numbers, ins, strict=True)])
@@ -204,7 +206,7 @@ class Bounded:
             self._numbers[t.name] = _Number(value, low, rows)
 
     def _sized(self, op: str, ins: Sequence[Any], numbers: Sequence[_Number]) -> _Rows:
-        """The rows of a result that is sized by a number."""
+        """The rows of a result whose size is a tracked number."""
         at = self._rules.sized_by[op]
         size, number = ins[at], self._number(ins[at])
         if len(numbers) != 1 or number is None or not isinstance(size, Tensor):
@@ -232,7 +234,7 @@ class Bounded:
         return _Rows(number.rows.root, wide, bound)
 
     def _cut(self, ins: Sequence[Any], made: Sequence[Tensor], rows: _Rows) -> _Rows:
-        """The rows of a slice: fewer where it cuts the axis that has them."""
+        """The rows of a slice: fewer if it cuts the row axis."""
         x, y = ins[0], made[0]
         if not isinstance(x, Tensor) or x.shape.count(rows.bound) != 1:
             return rows

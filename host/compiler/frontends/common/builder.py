@@ -1,6 +1,6 @@
-"""Builds the graph of a model of any format: what follows from constants is computed at once.
+"""Builds the graph for all importers and folds constants as it goes.
 
-So what exporters compute from shapes (Shape → Gather → Concat → Reshape) never becomes a node.
+Shape arithmetic of exporters (Shape → Gather → Concat → Reshape) therefore never becomes nodes.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from edgekit.host.compiler.ir.types import (
     Tensor,
 )
 
-_ELEMENTS_LIMIT = (1 << 31) - 1  # of one tensor: kernels count some loops in ints
-_BYTES_LIMIT = 1 << 40  # of all computed tensors together: what no board computes in a day
-_CONSTANT_LIMIT = 4 << 30  # of all constants together, those of the file counted again
-_FOLD_LIMIT = 1 << 26  # multiply-adds or copies that computing a node while importing may cost
+_ELEMENTS_LIMIT = (1 << 31) - 1  # per tensor: some kernel loops count in int
+_BYTES_LIMIT = 1 << 40  # of all computed tensors: more than any board computes in a day
+_CONSTANT_LIMIT = 4 << 30  # of all constants, including copies of the file's constants
+_FOLD_LIMIT = 1 << 26  # multiply-adds or copies that folding one node may cost
 _NAME_LIMIT = 200
 _RANK_LIMIT = 8
-UNNAMED = "tensor_"  # how importers name tensors for which the file has no usable name
+UNNAMED = "tensor_"  # name prefix of tensors without a usable name in the file
 _DTYPES = {d.numpy: d for d in DType}
 
 
@@ -45,80 +45,81 @@ def dtype_of(value: Array) -> DType:
 
 
 class Builder:
-    """Collects tensors and nodes; every method returns `Tensor`s, constants have their data."""
+    """Collects tensors and nodes; methods return `Tensor`s, and constants carry their data."""
 
     def __init__(self) -> None:
         self._tensors: dict[str, Tensor] = {}
         self._nodes: list[Node] = []
         self._node_names: set[str] = set()
         self._reserved: set[str] = set()
-        self._taken: set[str] = set()  # names of tensors, made or reserved
+        self._taken: set[str] = set()  # tensor names, used or reserved
         self._bytes = 0
         self._constant_bytes = 0
         self._mark = 0
         self._label = ""
         self._notes: dict[str, None] = {}
         self._once: dict[Hashable, list[Tensor]] = {}
-        self._bodies: list[int] = []  # steps of those that are open
+        self._bodies: list[int] = []  # step counts of the open loop bodies
         self.limits: dict[str, tuple[float, float]] = {}
 
     def reserve(self, names: Sequence[str]) -> None:
-        """Names that only inputs and outputs of the graph may have."""
+        """Reserves names for the graph's inputs and outputs."""
         self._reserved.update(names)
         self._taken.update(names)
 
     def take(self, name: str) -> str:
-        """`name`, or a like one if it is taken; nothing else gets it from now on."""
+        """Claims `name`, or a similar name if it is taken."""
         return fresh_name(name, self._taken)
 
     def begin(self, label: str) -> None:
-        """Nodes from here on come from the file's node `label`."""
+        """Attributes the nodes that follow to the file's node `label`."""
         self._mark = len(self._nodes)
         self._label = label
 
     @property
     def begun(self) -> tuple[int, str]:
-        """The state that `resume` takes, behind nodes of graphs inside of the file's node."""
+        """The state to pass to `resume` after importing subgraphs of the file's node."""
         return self._mark, self._label
 
     def resume(self, begun: tuple[int, str]) -> None:
         self._mark, self._label = begun
 
     def note(self, text: str) -> None:
-        """Keeps for the user what the importer decided at the current node; a sentence, once."""
+        """Records a decision of the importer for the user: one sentence; duplicates are dropped."""
         self._notes[text] = None
 
     @property
     def size(self) -> int:
-        """Nodes so far."""
+        """The number of nodes so far."""
         return len(self._nodes)
 
     def tensor(self, name: str) -> Tensor:
         return self._tensors[name]
 
     def producer(self, name: str) -> Node | None:
-        """The node that makes a tensor, none for inputs and constants."""
+        """The node that produces a tensor; None for inputs and constants."""
         return next((n for n in reversed(self._nodes) if name in n.outputs), None)
 
     def limit(self, x: Tensor, low: float, high: float) -> None:
-        """`x` is known to lie between two numbers."""
+        """Records that the values of `x` lie between `low` and `high`."""
         self.limits[x.name] = low, high
 
     @property
     def repeats(self) -> int:
-        """How often nodes are run that are made now, inside of loops."""
+        """How often a node emitted now would run, given the open loops."""
         return math.prod(self._bodies)
 
     def open_body(self, steps: int) -> int:
-        """Nodes from here on belong to the body of a loop; returns where that begins."""
+        """Starts a loop body; returns the index of its first node."""
         self._bodies.append(steps)
         return len(self._nodes)
 
     def close_body(
         self, first: int, ins: Sequence[Tensor], outs: Sequence[Tensor]
     ) -> tuple[Graph, list[Tensor]]:
-        """The nodes since `first` that depend on `ins` as a graph, and what else it reads, which
-        are its inputs too. All others are the same in each step and stay where they are."""
+        """Moves the nodes since `first` that depend on `ins` into a graph. Returns it and the outer
+        tensors it captures, which are appended to its inputs. All other nodes are loop-invariant
+        and stay in place."""
         nodes = [*self._taken_out(first, ins)]
         names = []
         for t in outs:
@@ -137,7 +138,7 @@ class Builder:
         return Graph("body", tensors, tuple(nodes), inputs, tuple(names)), captured
 
     def drop_body(self, first: int, ins: Sequence[Tensor]) -> None:
-        """Forgets the body that was begun."""
+        """Discards the open body."""
         for node in self._taken_out(first, ins):
             for name in node.outputs:
                 self._tensors.pop(name, None)
@@ -160,11 +161,11 @@ class Builder:
         return self._keep(Tensor(name, shape, dtype, quant))
 
     def place(self, constant: Tensor) -> Tensor:
-        """A constant of the file, whose name the caller took."""
+        """Adds a constant of the file; the caller has claimed its name."""
         return self._keep(constant)
 
     def _known(self, x: Tensor) -> Tensor:
-        """`x`, or the constant that it is if it has no elements."""
+        """`x`, or an equivalent constant if it has no elements."""
         if x.elements or x.data is not None:
             return x
         return self.constant(np.zeros(x.shape, x.dtype.numpy), x.dtype)
@@ -176,16 +177,16 @@ class Builder:
         return self._keep(Tensor(name, data.shape, kind, None, data))
 
     def floats(self, *values: float) -> Tensor:
-        """A scalar, or a vector of several values, f32."""
+        """An f32 scalar, or a vector of several values."""
         data = np.array(values if len(values) > 1 else values[0], np.float32)
         return self.constant(data)
 
     def with_quant(self, x: Tensor, quant: Quant) -> Tensor:
-        """The constant `x` with a scale."""
+        """A copy of the constant `x` with a quantization."""
         return self._keep(replace(x, name=fresh_name(f"{x.name}.q", self._taken), quant=quant))
 
     def emit(self, op: Operator, *ins: Tensor | None, quant: Quant | None = None) -> Tensor:
-        """The only output of `op`."""
+        """Emits `op` and returns its only output."""
         return self.emit_all(op, ins, quant)[0]
 
     def emit_all(
@@ -194,10 +195,10 @@ class Builder:
         ins: Sequence[Tensor | None],
         quant: Quant | Sequence[Quant | None] | None = None,
     ) -> list[Tensor]:
-        """All outputs of `op`, with scales of their own if `quant` is a sequence; without `quant`,
-        codes that are only moved keep theirs.
+        """Emits `op` and returns all outputs; a sequence `quant` has one entry per output. Without
+        `quant`, Reshape and Transpose keep the quantization of their input.
 
-        Raises `ShapeError` where the inputs do not fit.
+        Raises `ShapeError` if the inputs do not fit.
         """
         ins = [None if t is None else self._known(t) for t in ins]
         inferred = op.infer(ins)
@@ -225,14 +226,14 @@ class Builder:
         return [self._keep(t) for t in outs]
 
     def once(self, key: Hashable, make: Callable[[], list[Tensor]]) -> list[Tensor]:
-        """The constants that `make` gives for `key`, which names all that they depend on. Steps of
-        an unrolled loop ask for the same again and again."""
+        """Caches the constants `make` returns under `key`, which must cover all they depend on.
+        Steps of an unrolled loop request the same constants repeatedly."""
         if key not in self._once:
             self._once[key] = make()
         return self._once[key]
 
     def rename(self, x: Tensor, name: str) -> Tensor:
-        """`x`, if made by the current file node, under the file's name for it."""
+        """`x` renamed to the file's name for it, if the current file node created it."""
         usable = name.isprintable() and 0 < len(name) <= _NAME_LIMIT
         if not usable or name in self._tensors or name in self._reserved or x.data is not None:
             return x
@@ -247,7 +248,7 @@ class Builder:
         outputs: Mapping[str, Tensor],
         states: Mapping[str, State] | None = None,
     ) -> Graph:
-        """The graph; each output gets the file's name, by a copy where its tensor has another."""
+        """The finished graph; outputs whose tensor has another name get a copy."""
         self.begin("output")
         for wanted, tensor in outputs.items():
             if wanted == tensor.name:
@@ -264,7 +265,7 @@ class Builder:
         )
 
     def _output(self, wanted: str, tensor: Tensor) -> None:
-        """A node without effect; the passes remove it where it is not needed."""
+        """Adds a no-op node; passes remove it if it is not needed."""
         op = ops.Reshape(tensor.shape)
         out = Tensor(wanted, tensor.shape, tensor.dtype, tensor.quant)
         name = fresh_name(wanted if len(wanted) <= 40 else "output", self._node_names)
@@ -272,7 +273,7 @@ class Builder:
         self._tensors[wanted] = out
 
     def _replace(self, x: Tensor, name: str) -> Tensor:
-        """Puts `x` in the place of `name` in the nodes since the mark: no others can know it."""
+        """Renames `x` to `name` in the nodes since the mark; earlier nodes cannot refer to it."""
         for i in range(self._mark, len(self._nodes)):
             node = self._nodes[i]
             if x.name in node.outputs or x.name in node.inputs:
@@ -336,7 +337,7 @@ class Builder:
 
 
 def _is_foldable(op: Operator, ins: Sequence[Tensor | None], outs: Sequence[Tensor]) -> bool:
-    """Whether all inputs are known, and computing the outputs here takes no long time."""
+    """Whether all inputs are constants and computing the outputs at import time is fast."""
     if isinstance(op, ops.ReadState | ops.WriteState):
         return False
     present = [t for t in ins if t is not None]

@@ -1,4 +1,4 @@
-"""Convolutions of f32 whose weights are computed: windows of the image times a matrix."""
+"""f32 convolutions with computed weights: image windows times a matrix."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Convolution = ops.Conv2D | ops.DepthwiseConv2D
 
 
 def convolved(call: Emitter, op: Convolution, x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
-    """`op` of an NHWC image, of which weights or bias or both are computed."""
+    """`op` on an NHWC image with computed weights, bias or both."""
     need_f32(x, w, bias)
     op.infer([x, w, bias])
     unclamped = replace(op, activation=Activation.NONE)
@@ -60,7 +60,7 @@ def _of_each_channel(call: Emitter, op: ops.DepthwiseConv2D, x: Tensor, w: Tenso
 
 
 def _taps(call: Emitter, op: Convolution, x: Tensor, w: Tensor) -> list[Tensor]:
-    """What each element of the window meets, [n, oh, ow, c], row by row."""
+    """The input pixels under each window element, [n, oh, ow, c], in row order."""
     ((shape, _),) = op.infer([x, w, None])
     kh, kw = w.shape[1:3]
     if kh * kw > _TAPS_LIMIT:

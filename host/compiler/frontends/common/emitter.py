@@ -1,4 +1,4 @@
-"""What rows of every format emit graph operators with."""
+"""Base class for the import handlers of every format."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from edgekit.host.compiler.ir.types import Array, DType, Operator, Quant, Shape,
 
 
 class Emitter:
-    """Short words for what rows emit most; `Call` of each format adds what its file says."""
+    """Shortcuts for common operators; each format's `Call` adds access to the file's node."""
 
     builder: Builder
 
@@ -23,12 +23,12 @@ class Emitter:
         return self.builder.constant(value)
 
     def quantized(self, value: Array, quant: Quant | None) -> Tensor:
-        """An f32 constant whose values are those of codes with these scales."""
+        """An f32 constant; `quant` records the quantization its values came from."""
         made = self.builder.constant(value)
         return made if quant is None else self.builder.with_quant(made, quant)
 
     def scalar(self, value: float, like: Tensor) -> Tensor:
-        """A constant of rank 0 of the type of `like`."""
+        """A constant of rank 0 with the type of `like`."""
         try:
             return self.builder.constant(np.array(value, like.dtype.numpy))
         except OverflowError as error:
@@ -47,7 +47,7 @@ class Emitter:
         return self.emit(ops.Transpose(tuple(order)), x, quant=x.quant)
 
     def split(self, x: Tensor, axis: int, sizes: Sequence[int]) -> list[Tensor]:
-        """Parts of `x` along `axis`, some of which may have no elements."""
+        """Parts of `x` along `axis`; parts may be empty."""
         filled = tuple(s for s in sizes if s)
         if len(filled) < 2 and min(sizes, default=0) >= 0 and sum(filled) == x.shape[axis]:
             made = iter([x])
@@ -58,7 +58,7 @@ class Emitter:
         return [next(made) if s else self.quantized(empty, x.quant) for s in sizes]
 
     def part(self, x: Tensor, axis: int, begin: int, count: int) -> Tensor:
-        """`count` elements of `axis`."""
+        """`count` elements of `axis` from `begin` on."""
         extent = (*x.shape[:axis], count, *x.shape[axis + 1 :])
         if extent == x.shape:
             return x
@@ -89,7 +89,7 @@ class Emitter:
 
 
 def need_rank(x: Tensor, *ranks: int, error: type[ShapeError] = ShapeError) -> None:
-    """`error`: MisfitError where the operator is defined for no other rank."""
+    """`error`: pass MisfitError if the operator is undefined for other ranks."""
     if len(x.shape) not in ranks:
         wanted = " or ".join(str(r) for r in ranks)
         raise error(f"expected a tensor of rank {wanted}, found shape {list(x.shape)}")

@@ -1,4 +1,4 @@
-"""The range of a computed tensor's values, where its operators say so."""
+"""Derives the value range of a computed tensor from the operators that produce it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from edgekit.host.compiler.frontends.common.builder import Builder
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Node, Tensor
 
-Extent = tuple[float, float]  # the least and the largest number; infinite ones are no bound
+Extent = tuple[float, float]  # lowest and highest value; infinite if unbounded
 
 _ANY: Extent = (-math.inf, math.inf)
-_EXACT = 1 << 24  # floats hold whole numbers below
-_DEPTH = 32  # operators that are looked back through
-# What passes numbers on as they are, or picks some of them.
+_EXACT = 1 << 24  # below this, f32 represents all integers
+_DEPTH = 32  # operators to look back through
+# Operators that pass values through or select some of them.
 _PICKS = (
     ops.Reshape, ops.Transpose, ops.StridedSlice, ops.Split, ops.BroadcastTo, ops.Gather,
     ops.ReduceMax, ops.ReduceMin, ops.TopK,
@@ -24,7 +24,7 @@ _PICKS = (
 
 
 def extent(builder: Builder, x: Tensor, depth: int = _DEPTH) -> Extent:
-    """The numbers in `x`: of a constant, of what its operators allow, or of its type."""
+    """The value range of `x`: from its data, its operators, or its type."""
     if x.data is not None:
         return _of_constant(x)
     low, high = _of_type(x.dtype)
@@ -44,7 +44,7 @@ def _of_constant(x: Tensor) -> Extent:
 
 
 def _python(value: np.generic) -> float:
-    """Whole numbers stay whole, however large."""
+    """Keeps integers exact, however large."""
     number: float = value.item()
     return number
 
@@ -122,13 +122,13 @@ def _up(value: float) -> float:
 
 
 def distance(builder: Builder, a: Tensor, b: Tensor) -> int | None:
-    """b − a where that is known though both, of one element, are computed."""
+    """b − a of two computed one-element tensors, if it is known."""
     (root, first), (other, last) = _steps_from(builder, a), _steps_from(builder, b)
     return last - first if root == other else None
 
 
 def _steps_from(builder: Builder, x: Tensor) -> tuple[str, int]:
-    """The tensor that `x` is a whole number more than, and that number."""
+    """Writes `x` as root + n with an integer n; returns the name of the root, and n."""
     total = 0
     for _ in range(_DEPTH):
         node = builder.producer(x.name)
@@ -147,7 +147,7 @@ def _steps_from(builder: Builder, x: Tensor) -> tuple[str, int]:
 def _beneath(
     builder: Builder, node: Node, x: Tensor, given: Sequence[Tensor]
 ) -> tuple[Tensor, int] | None:
-    """What `node` adds a whole number to, and that number."""
+    """(y, n) if `node` computes y + n with an integer n, else None."""
     op = node.op
     if isinstance(op, ops.Reshape) or (
         isinstance(op, ops.Convert) and _is_exact(builder, given[0])
@@ -171,6 +171,7 @@ def _beneath(
 
 
 def _is_exact(builder: Builder, x: Tensor) -> bool:
-    """Whether every number that `x` may be is a whole one that all its types hold."""
+    """Whether integers in the range of `x` are exact: its type is integer, or all are below
+    2^24."""
     low, high = extent(builder, x)
     return not x.dtype.is_float or max(abs(low), abs(high)) < _EXACT

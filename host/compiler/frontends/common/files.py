@@ -1,4 +1,4 @@
-"""Reading a model file from disk."""
+"""Reads model files from disk."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _START = 64
 
 
 def read_model_file(path: Path) -> bytes:
-    """The content of a model file. Raises `InputError` if there is none or it is too large."""
+    """The content of a model file. Raises `InputError` if it is missing or too large."""
     return _read(path, _SIZE_LIMIT)
 
 
 def read_start(path: Path) -> bytes:
-    """The first bytes of a model file. Raises `InputError` as `read_model_file` does."""
+    """The first bytes of a model file. Raises `InputError` like `read_model_file`."""
     return _read(path, _START)
 
 

@@ -1,4 +1,4 @@
-"""Fourier transforms as products with matrices of sines, for every format."""
+"""Fourier transforms as matrix products, for every format."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LONGEST = 4096  # points of a transform
 
 
 def waves(points: int, length: int, shown: int) -> tuple[Array, Array]:
-    """Cosines and sines [shown, length] of a transform of so many points, in f64."""
+    """Cosine and sine matrices [shown, length], f64, of a transform of `points` points."""
     turns = np.outer(np.arange(shown), np.arange(length)) % points
     angles = 2 * math.pi * turns / points
     return np.cos(angles), np.sin(angles)

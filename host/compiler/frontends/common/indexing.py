@@ -1,4 +1,4 @@
-"""Rows of every format that pick and place elements by index, constant or computed."""
+"""Import handlers of every format that gather and scatter by constant or computed index."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DEPTH_LIMIT = 1 << 26
 
 
 def gather(call: Emitter, x: Tensor, indices: Tensor, axis: int, batch: int = 0) -> Tensor:
-    """x[b..., :, i, ...] for all i = indices[b..., ...], with `batch` leading axes in common."""
+    """x[b..., :, i, ...] for all i = indices[b..., ...], with `batch` shared leading axes."""
     indices = whole(call, indices)
     check_indices(indices, (x.shape[axis],))
     if not batch:
@@ -58,7 +58,7 @@ def scatter_nd(
 
 
 def gather_elements(call: Emitter, x: Tensor, indices: Tensor, axis: int) -> Tensor:
-    """x at each element of `indices`, which counts along `axis`; the other coordinates stay."""
+    """x at `indices` along `axis`; the other coordinates are those of the index element."""
     rows = _along_axis(call, x.shape, indices, axis)
     return call.emit(ops.Gather(0), call.reshape(x, (x.elements,)), rows, quant=x.quant)
 
@@ -66,7 +66,7 @@ def gather_elements(call: Emitter, x: Tensor, indices: Tensor, axis: int) -> Ten
 def scatter_elements(
     call: Emitter, x: Tensor, indices: Tensor, updates: Tensor, axis: int, join: str = "none"
 ) -> Tensor:
-    """x with updates at each element of `indices`, which counts along `axis`."""
+    """x with updates at `indices` along `axis`."""
     rows = _along_axis(call, x.shape, indices, axis)
     if updates.shape != rows.shape:
         raise ShapeError(
@@ -78,7 +78,7 @@ def scatter_elements(
 def place(
     call: Emitter, x: Tensor, rows: Tensor, updates: Tensor, lead: Shape, join: str = "none"
 ) -> Tensor:
-    """x, whose axes `lead` are numbered flat by `rows`, with updates there."""
+    """x with `updates` at `rows`, flat positions within the leading axes `lead`."""
     run = math.prod(x.shape[len(lead) :])
     flat = call.reshape(x, (math.prod(lead), run))
     new = call.reshape(updates, (rows.elements, run))
@@ -100,7 +100,7 @@ def one_hot(
 
 
 def whole(call: Emitter, indices: Tensor) -> Tensor:
-    """Indices of any whole type, as one that indices have."""
+    """Integer indices as s32 or s64."""
     if indices.dtype in (DType.I32, DType.I64):
         return indices
     if indices.dtype.is_float or indices.dtype is DType.BOOL:
@@ -109,8 +109,8 @@ def whole(call: Emitter, indices: Tensor) -> Tensor:
 
 
 def check_indices(indices: Tensor, sizes: Sequence[int]) -> None:
-    """Constant indices lie within `sizes` (of the positions in their last axis, or one for all);
-    negative ones count from the end."""
+    """Checks constant indices against `sizes` (one per element of the last axis, or one for all);
+    negative indices count from the end."""
     if indices.data is None or not indices.data.size:
         return
     limit = np.array(sizes, np.int64)
@@ -122,7 +122,7 @@ def check_indices(indices: Tensor, sizes: Sequence[int]) -> None:
 
 
 def _row_numbers(call: Emitter, shape: Shape, indices: Tensor, batch: int) -> tuple[Tensor, int]:
-    """What tuples of indices name, numbered flat over the first axes, and how long they are."""
+    """Flat positions of index tuples within the leading axes, and the tuple length."""
     depth = indices.shape[-1] if indices.shape else 0
     if (
         not 0 < depth + batch <= len(shape)
@@ -145,7 +145,7 @@ def _row_numbers(call: Emitter, shape: Shape, indices: Tensor, batch: int) -> tu
 
 
 def _along_axis(call: Emitter, shape: Shape, indices: Tensor, axis: int) -> Tensor:
-    """Elements that indices name along `axis`, numbered flat."""
+    """Flat positions of elements indexed along `axis`."""
     others = [i for i in range(len(shape)) if i != axis]
     if len(indices.shape) != len(shape) or any(indices.shape[i] > shape[i] for i in others):
         raise ShapeError(f"expected indices into {list(shape)}, found {list(indices.shape)}")
@@ -162,12 +162,12 @@ def _along_axis(call: Emitter, shape: Shape, indices: Tensor, axis: int) -> Tens
 
 
 def _steps(sizes: Sequence[int]) -> tuple[int, ...]:
-    """Elements between neighbors of each axis."""
+    """The strides of a dense tensor, in elements."""
     return tuple(math.prod(sizes[i + 1 :]) for i in range(len(sizes)))
 
 
 def _positive(call: Emitter, indices: Tensor, sizes: Sequence[int]) -> Tensor:
-    """Indices from the start, inside the axes, whatever they are."""
+    """Indices wrapped into the axes, so that any value is safe."""
     return call.emit(ops.Modulo(), indices, _like(call, np.array(sizes), indices))
 
 

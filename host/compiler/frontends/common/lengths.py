@@ -1,6 +1,6 @@
-"""Rows of every format that leave as many values as the data say: buffers of the most there can be.
+"""Import handlers of every format for results of data-dependent length, in upper-bound buffers.
 
-What is found stands in front, in order; `Bounded` (bounded.py) learns how much of it counts.
+Valid elements come first, in order; `Bounded` (bounded.py) tracks the count.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ def check_rows(count: int) -> None:
 
 
 def length_of(call: Emitter, there: Tensor) -> Tensor:
-    """How many of `there`, bool of any shape, are true, [1] s64."""
+    """The number of true elements of `there` (bool, any shape), [1] s64."""
     numbers = call.convert(call.reshape(there, (there.elements,)), DType.I64)
     return call.emit(ops.ReduceSum((0,), True), numbers)
 
 
 def packed(call: Emitter, rows: Tensor, there: Tensor, filler: int) -> Tensor:
-    """The rows of `rows` [n, ...] that are `there` (n of bool), in their order, then `filler`."""
+    """The rows of `rows` [n, ...] whose flag in `there` [n] is set, in order, then `filler`."""
     count = rows.shape[0]
     marks = call.convert(call.reshape(there, (count,)), DType.U8)
     _, order = call.builder.emit_all(ops.TopK(count), [marks])
@@ -36,8 +36,8 @@ def packed(call: Emitter, rows: Tensor, there: Tensor, filler: int) -> Tensor:
 
 
 def places(call: Emitter, x: Tensor) -> tuple[Tensor, Tensor | None]:
-    """The places where x, of one axis or more, is not 0: rows of s64 coordinates in the order of
-    memory, then rows of -1; and how many count, or None if all do."""
+    """Positions of non-zero elements of x (rank 1 or more): rows of s64 coordinates in memory
+    order, then rows of -1; and the number of valid rows, or None if all are."""
     if x.data is not None:
         return call.constant(np.argwhere(x.data).astype(np.int64)), None
     check_rows(x.elements)

@@ -1,4 +1,4 @@
-"""Names of a file in messages."""
+"""Names from a model file, as messages show them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _SHOWN = 80
 
 
 def shown_name(name: str) -> str:
-    """A name of the file as messages show it: short and printable."""
+    """A short, printable version of a name from the file."""
     return printable(name, _SHOWN) or "without a name"
 
 
 def duplicates(names: Sequence[str]) -> list[str]:
-    """Names that stand more than once."""
+    """Names that occur more than once."""
     return [name for name, count in Counter(names).items() if count > 1]

@@ -1,7 +1,7 @@
-"""Shapes of inputs that a file leaves open: what is given, what follows from it, what is asked for.
+"""Resolves input shapes that a file leaves open: from options, by inference, or by asking.
 
-A batch that nobody gave a size is 1. All else is asked for at once, with sizes that are plausible
-for each input (`proposals.py`), as a command line to paste.
+An open batch defaults to 1. All other open shapes are requested in one error, with plausible sizes
+for each input (`proposals.py`) as a command line to paste.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from edgekit.host.errors import InputError
 
 Shapes = Mapping[str, Shape]
 
-# What the first dimension is called where it is a batch, also by exporters on their own.
+# Names of a first dimension that is a batch, including names that exporters generate.
 _BATCH = re.compile(r"n|b|bs|.*batch.*|unk__\d+|.*dynamic.*|.*dim_0|s\d+|d0")
-_NO_NAMES = ("", "?", "-1", "none", "unk", "unknown", "dynamic")  # may stand for several sizes
+_NO_NAMES = ("", "?", "-1", "none", "unk", "unknown", "dynamic")  # may denote different sizes
 _SHOWN, _LISTED = 80, 40
 _CHANNELS = (1, 3, 4)
 
 
 @dataclass(frozen=True)
 class OpenInput:
-    """An input as its file states it: `shape` holds None or a name where a dimension is open, and
-    is None where not even the rank is known."""
+    """An input as declared: `shape` has None or a name for open dimensions, and is None if even the
+    rank is unknown."""
 
     name: str
     dtype: DType
@@ -36,8 +36,8 @@ class OpenInput:
 
 @dataclass(frozen=True)
 class StoredInput:
-    """An input that runs with the shape `stored` unless another is given; `open`: which of its
-    dimensions the file calls open."""
+    """An input that has the shape `stored` unless another is given; `open` flags the dimensions the
+    file declares as open."""
 
     name: str
     dtype: DType
@@ -47,8 +47,8 @@ class StoredInput:
 
 @dataclass(frozen=True)
 class FixedShapes:
-    """One shape for each input; `notes` say what nobody asked for, `hints` those of them that may
-    be why operators do not fit."""
+    """One shape per input. `notes` report defaults that were chosen; `hints` is the subset that may
+    explain why operators do not fit."""
 
     shapes: Shapes
     notes: tuple[str, ...] = ()
@@ -56,7 +56,7 @@ class FixedShapes:
 
 
 class OpenShapesError(InputError):
-    """Asks for the shapes of the open inputs, with a command line that would do."""
+    """Requests the shapes of the open inputs, with a command line that supplies plausible ones."""
 
     def __init__(self, inputs: Sequence[OpenInput], given: Shapes, file: str, turn: int = 0):
         self._asked = inputs, given, file
@@ -64,7 +64,7 @@ class OpenShapesError(InputError):
         super().__init__(message)
 
     def others(self) -> Iterator[OpenShapesError]:
-        """The same with shapes that are less plausible, each once."""
+        """The same request with less plausible shapes, without duplicates."""
         seen = [self.proposed]
         for turn in range(1, PROPOSALS):
             other = OpenShapesError(*self._asked, turn)
@@ -74,10 +74,10 @@ class OpenShapesError(InputError):
 
 
 def fix_shapes(inputs: Sequence[OpenInput], given: Shapes, file: str) -> FixedShapes:
-    """The shapes of `inputs` where `given` are those that the user names.
+    """Resolves the shapes of `inputs`; `given` are those from the command line.
 
-    A name of a dimension stands for one size in all inputs. `file` is the model as the user wrote
-    it, for the command line of the message. InputError lists all inputs that are still open.
+    A dimension name denotes the same size in all inputs. `file` is the model path as the user typed
+    it, for the suggested command line. `OpenShapesError` lists all inputs that are still open.
     """
     _check_given(inputs, given)
     stated = {i.name: _dims(i) for i in inputs}
@@ -99,9 +99,9 @@ def fix_shapes(inputs: Sequence[OpenInput], given: Shapes, file: str) -> FixedSh
 
 
 def resize(inputs: Sequence[StoredInput], given: Shapes, file: str) -> FixedShapes:
-    """The shapes of `inputs`, each the one given, if there is one, or the one stored.
+    """The given or else the stored shape of each input.
 
-    Any input may be given any shape: what does not fit its operators fails there.
+    Any shape is accepted here; a shape that does not fit fails in the operators.
     """
     _check_names([i.name for i in inputs], given)
     left = [i for i in inputs if i.name not in given and any(i.open)]
@@ -112,7 +112,7 @@ def resize(inputs: Sequence[StoredInput], given: Shapes, file: str) -> FixedShap
 
 
 def _sentence(item: StoredInput, file: str) -> str:
-    """What an open shape becomes, and an option for a more plausible one."""
+    """A note on the size an open shape gets, with an option for a more plausible one."""
     batch = item.open[0] and len(item.open) > 1 and item.stored[0] == 1
     dims = tuple(
         None if is_open and not (batch and i == 0) else size
@@ -126,7 +126,7 @@ def _sentence(item: StoredInput, file: str) -> str:
 
 
 def _dims(item: OpenInput) -> Dims | None:
-    """None where a dimension is open and has no name that says which it is."""
+    """Dimensions with None where they are open and have no distinctive name."""
     if item.shape is None:
         return None
     return tuple(
@@ -162,7 +162,7 @@ def _check_names(names: Sequence[str], given: Shapes) -> None:
 
 
 def _named_sizes(stated: Mapping[str, Dims | None], given: Shapes) -> dict[str, int]:
-    """The sizes of names that follow from what is given; a name given two sizes has none."""
+    """Sizes of dimension names, derived from the given shapes; a name with two sizes is dropped."""
     found: dict[str, set[int]] = {}
     for name, shape in given.items():
         for dim, size in zip(stated[name] or (), shape, strict=False):
@@ -177,7 +177,7 @@ def _set_batches(
     sizes: dict[str, int],
     given: Shapes,
 ) -> list[str]:
-    """Makes batches 1, in `stated` or by their names in `sizes`; the inputs that have one."""
+    """Sets open batches to 1, in `stated` and by name in `sizes`; returns the inputs affected."""
     found = []
     for item in inputs:
         dims = stated[item.name]
@@ -191,7 +191,7 @@ def _set_batches(
             sizes[first] = 1
         stated[item.name] = (1, *dims[1:])
         found.append(item.name)
-    for dims in stated.values():  # "batch" is one wherever it stands, as in states of LSTM
+    for dims in stated.values():  # "batch" is a batch on any axis, as in LSTM states
         for dim in dims or ():
             if isinstance(dim, str) and "batch" in dim.lower() and dim.isidentifier():
                 sizes.setdefault(dim, 1)
@@ -199,7 +199,7 @@ def _set_batches(
 
 
 def _is_batch(dims: Dims) -> bool:
-    """Whether the first dimension of an input is open and a number of samples."""
+    """Whether the first dimension of an input is an open batch."""
     first = dims[0]
     if isinstance(first, int):
         return False
@@ -219,14 +219,15 @@ def _filled(dims: Dims | None, sizes: Mapping[str, int]) -> Dims | None:
 def _request(
     open_ones: Sequence[OpenInput], given: Shapes, file: str, turn: int
 ) -> tuple[Shapes, str]:
-    """Shapes for what is open, and a command line with them; a name is asked for once."""
+    """Proposed shapes for the open inputs, and a command line with them; each dimension name is
+    asked for once."""
     sizes: dict[str, int] = {}
     shapes = dict(given)
     options = [f"{name}={_joined(shape)}" for name, shape in given.items()]
     for item in open_ones:
         dims = _filled(item.shape, sizes)
         if dims is not None and all(isinstance(d, int) for d in dims):
-            continue  # an option before this one says it
+            continue  # an earlier option determines it
         shape = propose(item.name, item.dtype, dims, file, turn)
         shapes[item.name] = shape
         sizes.update({d: s for d, s in zip(dims or (), shape, strict=False) if isinstance(d, str)})

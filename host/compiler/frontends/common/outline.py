@@ -1,7 +1,7 @@
-"""What a model file says of itself, whether or not it can be compiled.
+"""The outline of a model file: what it declares, whether or not it can be compiled.
 
-Read from the file's records alone, by the readers that the importers use: nothing is inferred, so
-amounts that need shapes are None where the file leaves shapes open.
+Taken from the file's records as the importers read them, without shape inference: amounts that
+depend on shapes are None if the file leaves shapes open.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ Dims = tuple[int | str | None, ...]
 
 @dataclass(frozen=True)
 class Slot:
-    """An input, output or state; `shape` holds a name or None where the file leaves a size open,
-    and is None where not even their number is known.
+    """An input, output or state; `shape` has a name or None for open dimensions, and is None if
+    even the rank is unknown.
 
-    `scale` and `zero_point` are those of a tensor of integers with one scale.
+    `scale` and `zero_point` are set for integer tensors with per-tensor quantization.
     """
 
     name: str
@@ -30,10 +30,10 @@ class Slot:
 
 @dataclass(frozen=True)
 class Outline:
-    """`operators`: number or name in the file and kind of each; `known`: the supported kinds.
+    """`operators`: number or name in the file, and kind, of each; `known`: the supported kinds.
 
-    `parameters` are elements of all constants, `parameter_bytes` what they take in the file.
-    `multiply_adds` and `arena_bytes` are estimates in the order of the file.
+    `parameters` counts the elements of all constants, `parameter_bytes` their size in the file.
+    `multiply_adds` and `arena_bytes` are estimates for the file's operator order.
     """
 
     format: str
@@ -50,7 +50,7 @@ class Outline:
 
 @dataclass(frozen=True)
 class Sized:
-    """A tensor as far as the file tells; a `constant` takes no part of the arena."""
+    """The declared size of a tensor; a `constant` is not part of the arena."""
 
     shape: tuple[int, ...] | None
     item_bytes: int
@@ -63,7 +63,7 @@ class Sized:
 
 @dataclass(frozen=True)
 class Step:
-    """One operator; `ins` and `outs` are keys of the tensors, None for one that is absent."""
+    """One operator; `ins` and `outs` are tensor keys, None if absent."""
 
     kind: str
     ins: Sequence[object]
@@ -72,9 +72,9 @@ class Step:
 
 _OUT = -1
 _TAIL, _WINDOW, _HEAD, _LAST = slice(1, None), slice(1, 3), slice(0, -1), slice(-1, None)
-_PRODUCT = (0, _OUT, _LAST)  # every element of x [.., m, k] meets each column of the output
-# Kind → an operand, whose every element meets as many others as these sizes of a second one have
-# elements; operands are inputs by number, or the output.
+_PRODUCT = (0, _OUT, _LAST)  # every element of x [.., m, k] is used once per output column
+# Kind → (a, b, dims): multiply-adds = elements of a · product of b's `dims`. a and b are input
+# indices or the output.
 _PRODUCTS: Mapping[str, tuple[int, int, slice]] = {
     "CONV_2D": (_OUT, 1, _TAIL),
     "DEPTHWISE_CONV_2D": (_OUT, 1, _WINDOW),
@@ -93,7 +93,7 @@ _PRODUCTS: Mapping[str, tuple[int, int, slice]] = {
 
 
 def count_multiply_adds(steps: Iterable[Step], tensors: Mapping[object, Sized]) -> int | None:
-    """The multiply-adds of convolutions and matrix products; None where a shape is not known."""
+    """The multiply-adds of convolutions and matrix products; None if a shape is unknown."""
     total = 0
     for step in steps:
         if step.kind not in _PRODUCTS:
@@ -115,7 +115,7 @@ def _shape(step: Step, operand: int, tensors: Mapping[object, Sized]) -> tuple[i
 def peak_bytes(
     steps: Sequence[Step], tensors: Mapping[object, Sized], outputs: Iterable[object]
 ) -> int | None:
-    """The most that is alive at a time, operators in the file's order; None where not known."""
+    """The peak of live tensor bytes in file order; None if a shape is unknown."""
     last: dict[object, int] = {}
     for index, step in enumerate(steps):
         last.update((key, index) for key in (*step.ins, *step.outs))

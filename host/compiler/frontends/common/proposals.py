@@ -1,4 +1,4 @@
-"""Shapes that are plausible for an input: pictures, tokens, sound, by what its file says of it."""
+"""Proposes plausible shapes for open inputs: images, tokens or audio, judged by name and type."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ Dims = tuple[int | str | None, ...]
 
 _CHANNELS = (1, 3, 4)
 _TOKENS = (128, 64, 32, 16, 256, 512, 8, 1)
-_SAMPLES = (16000, 512, 576, 1280, 1536, 480, 1760, 400, 160, 80)  # of sound: seconds, or frames
+_SAMPLES = (16000, 512, 576, 1280, 1536, 480, 1760, 400, 160, 80)  # audio: 1 s, or frame sizes
 _FRAMES = (100, 128, 76, 64, 32, 16, 96, 200, 8, 1)
 _COUNT = 100
-_PAST = 16  # tokens that a cache of keys and values holds
-_VIDEO = 16  # pictures
-_FEATURES = 32  # height and width of what is no picture
-_TEXT_HEIGHTS = (32, 48, 64)  # of a line of text, which is about as many times as wide
+_PAST = 16  # tokens in a key-value cache
+_VIDEO = 16  # frames
+_FEATURES = 32  # height and width of feature maps
+_TEXT_HEIGHTS = (32, 48, 64)  # of a line of text, which gets the width _TEXT_WIDTH
 _TEXT_WIDTH = 320
-_PICTURES = (  # by words in the names of the file and of the input: height, width
+_PICTURES = (  # regex on file and input name: height, width
     (r"ocr.*cls|cls.*ocr|textline_ori", (48, 192)),
     (r"rec(?![a-z])|crnn|svtr", (48, 320)),
     (r"det|yolo|ssd|dbnet|rtmdet|damo", (640, 640)),
@@ -28,14 +28,14 @@ _PICTURES = (  # by words in the names of the file and of the input: height, wid
 )
 _PLAIN_PICTURE = (224, 224)
 _OTHER_SIDES = (320, 256, 640, 299, 192, 128, 112, 96, 64, 32, 28)
-PROPOSALS = 1 + len(_OTHER_SIDES)  # more are like one of these
+PROPOSALS = 1 + len(_OTHER_SIDES)  # later turns vary the picture size
 _INTEGERS = (DType.I32, DType.I64)
 
 
 def propose(name: str, dtype: DType, dims: Dims | None, file: str, turn: int = 0) -> Shape:
-    """A shape with the known sizes of `dims` (None: of any rank) for the input `name` of `file`.
+    """A shape for the input `name` of `file` that keeps the known sizes of `dims` (None: any rank).
 
-    The most plausible one is that of `turn` 0, there are `PROPOSALS`.
+    `turn` 0 gives the most plausible of `PROPOSALS` shapes.
     """
     if dims is None:
         return (1, _of(_TOKENS, turn)) if dtype in _INTEGERS else (1, 3, *_picture(name, file))
@@ -58,7 +58,7 @@ def _of_four(name: str, dims: Dims, file: str, turn: int) -> Shape:
         return _sized(dims, (1, *_sides(name, second, third, file, turn), 3))
     if second in _CHANNELS or not isinstance(second, int):
         return _sized(dims, (1, 3, *_sides(name, third, last, file, turn)))
-    if isinstance(last, int):  # heads of attention, of a known size
+    if isinstance(last, int):  # attention heads of a known size
         size = _PAST if "past" in f"{name} {third}".lower() else _of(_TOKENS, turn)
         return _sized(dims, (1, second, size, last))
     return _sized(dims, (1, second, _FEATURES, _FEATURES))
@@ -75,7 +75,7 @@ def _of_five(dims: Dims) -> Shape:
 def _sides(
     name: str, height: int | str | None, width: int | str | None, file: str, turn: int
 ) -> tuple[int, int]:
-    """Height and width of a picture; a known one says something of the other."""
+    """Height and width of an image; a known side suggests the other."""
     if isinstance(height, int):
         return height, _TEXT_WIDTH if height in _TEXT_HEIGHTS else height
     if isinstance(width, int):
@@ -91,7 +91,7 @@ def _picture(name: str, file: str) -> tuple[int, int]:
 
 
 def _length(name: str, dtype: DType, dims: Dims, axis: int, turn: int) -> int:
-    """A proposed length of an axis of a sequence: tokens, samples of sound, frames, or things."""
+    """A proposed size of a sequence axis: tokens, audio samples, frames, or items."""
     words = f"{dims[axis] or ''}".lower()
     if "batch" in words or (axis == 0 and words == "n"):
         return 1
@@ -107,5 +107,5 @@ def _length(name: str, dtype: DType, dims: Dims, axis: int, turn: int) -> int:
 
 
 def _sized(dims: Dims, proposed: Sequence[int]) -> Shape:
-    """`proposed`, but for what is known."""
+    """`proposed`, except where `dims` is known."""
     return tuple(d if isinstance(d, int) else p for d, p in zip(dims, proposed, strict=True))

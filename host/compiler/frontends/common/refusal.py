@@ -1,4 +1,4 @@
-"""How importers refuse operators that they do not know: by kind, so that one line holds them."""
+"""Refuses unsupported operators, grouped by kind so that the message fits on one line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CONTROL = "export the model with its loops unrolled and its branches decided"
 _LISTS = "keep tensors in place of sequences and optional values: join and split them"
 _OTHER = "end the model before it and let the application go on, or replace it before the export"
 
-# (what a kind starts with, in lower case and without _, what to do in its place); first match
+# (prefix of a kind, in lower case and without _; what to do instead). The first match wins.
 _ADVICE: tuple[tuple[str, str], ...] = (
     ("custom:flex", "convert the model again with TFLITE_BUILTINS as its only operators"),
     ("custom:", "it belongs to one program: end the model before it, the application goes on"),
@@ -53,16 +53,16 @@ _ADVICE: tuple[tuple[str, str], ...] = (
 
 
 class UnsupportedError(InputError):
-    """The model has operators that the importer does not know."""
+    """The model contains unsupported operators."""
 
 
 class MisfitInputError(InputError):
-    """Shapes do not fit an operator by its own definition (`MisfitError`), inside of a graph."""
+    """A `MisfitError` inside a subgraph: shapes that violate the operator's own definition."""
 
 
 @dataclass(frozen=True)
 class Unsupported:
-    """Operators of one kind; `places` are their numbers in the file, in its order."""
+    """Unsupported operators of one kind; `places` are their numbers in the file, in order."""
 
     kind: str
     places: tuple[str, ...]
@@ -79,7 +79,7 @@ class Unsupported:
 def unsupported(
     operators: Iterable[tuple[str, str]], known: Container[str]
 ) -> tuple[Unsupported, ...]:
-    """What of `operators`, a number and a kind each, is not `known`, in the file's order."""
+    """The kinds in `operators` ((number, kind) pairs) that are not `known`, in file order."""
     places: dict[str, list[str]] = {}
     for place, kind in operators:
         if kind not in known:
@@ -88,7 +88,7 @@ def unsupported(
 
 
 def refuse(found: Sequence[Unsupported]) -> None:
-    """Raises `UnsupportedError`, one line for all kinds, unless `found` is empty."""
+    """Raises `UnsupportedError` with one line for all kinds, unless `found` is empty."""
     if not found:
         return
     listed = ", ".join(str(group) for group in found[:_KINDS_LISTED])
@@ -105,6 +105,6 @@ def refuse(found: Sequence[Unsupported]) -> None:
 
 
 def advice(kind: str) -> str:
-    """What comes nearest to an operator that is not supported."""
+    """What to do about an unsupported operator."""
     plain = kind.lower().replace("_", "")
     return next((what for start, what in _ADVICE if plain.startswith(start)), _OTHER)

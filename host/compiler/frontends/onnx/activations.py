@@ -1,4 +1,4 @@
-"""The activation functions that ONNX's recurrent operators name in attributes."""
+"""Activation functions that ONNX's recurrent operators select by name."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Activation, Operator, ShapeError, Tensor
 
 Activate = Callable[[Tensor], Tensor]
-# Functions that are one operator, whose parameters are alpha and beta.
+# Functions with an operator of their own; its parameters are alpha and beta.
 _CLASSES: list[type[Operator]] = [
     *(operator for operator in ops.every() if operator.recurrent and operator.onnx),
     ops.LeakyRelu,
     ops.Softplus,
 ]
 _OPERATORS: dict[str, type[Operator]] = {operator.onnx.lower(): operator for operator in _CLASSES}
-# The defaults of alpha and beta, as far as a function has them.
+# Default alpha and beta of each function that has them.
 _DEFAULTS: dict[str, tuple[float, ...]] = {
     "affine": (1.0, 0.0),
     "elu": (1.0,),
@@ -29,7 +29,7 @@ _DEFAULTS: dict[str, tuple[float, ...]] = {
 
 @dataclass(frozen=True)
 class Chosen:
-    """A function by its name in lower case, its alpha and beta, and what bounds its operand."""
+    """A function by lower-case name, its alpha and beta, and the clip bound of its operand."""
 
     name: str
     values: tuple[float, ...]
@@ -37,7 +37,7 @@ class Chosen:
 
     @property
     def operator(self) -> Operator | None:
-        """The one operator that does it without the clip, if there is one."""
+        """The equivalent single operator, ignoring the clip, if one exists."""
         if self.name == "affine" and self.values == (1.0, 0.0):
             return ops.Clamp(Activation.NONE)
         if self.name == "relu":
@@ -51,8 +51,8 @@ class Chosen:
 
 
 def chosen(call: Call, default: Sequence[str], ways: int) -> list[list[Chosen]]:
-    """The functions of each direction in order; `clip` bounds what each of them gets, but for the
-    third of an LSTM, which takes the cell's state as it is (as in ONNX Runtime)."""
+    """The functions of each direction, in order. `clip` bounds their operands, except that of an
+    LSTM's third function, which reads the cell state unclipped (as in ONNX Runtime)."""
     names = call.texts("activations", (*default,) * ways)
     if len(names) != len(default) * ways:
         raise ShapeError(f"expected {len(default) * ways} activations, found {len(names)}")
@@ -68,7 +68,7 @@ def chosen(call: Call, default: Sequence[str], ways: int) -> list[list[Chosen]]:
 
 
 def _values(name: str, alphas: Iterator[float], betas: Iterator[float]) -> tuple[float, ...]:
-    """Functions take alphas and betas from the attributes in turn, those that have any."""
+    """The next alpha and beta of the attributes, consumed only by functions that have them."""
     return tuple(
         next(given, default)
         for given, default in zip((alphas, betas), defaults_of(name), strict=False)
@@ -76,12 +76,12 @@ def _values(name: str, alphas: Iterator[float], betas: Iterator[float]) -> tuple
 
 
 def defaults_of(name: str) -> tuple[float, ...]:
-    """Alpha and beta where the model gives none, as far as the function has them."""
+    """Default alpha and beta of a function, as many as it has."""
     return _DEFAULTS.get(name, ())
 
 
 def activation(call: Call, name: str, values: Sequence[float]) -> Activate:
-    """The function of this name in lower case; `values` are its alpha and beta."""
+    """The function with this lower-case name; `values` are its alpha and beta."""
 
     def scaled(x: Tensor, factor: float) -> Tensor:
         return call.emit(ops.Mul(), x, call.builder.floats(factor))

@@ -1,4 +1,4 @@
-"""ONNX's attention: products, a softmax between them, and masks made of positions."""
+"""Import of ONNX Attention: matrix products with a softmax in between and positional masks."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from edgekit.host.compiler.ir.types import DType, ShapeError, Tensor
 
 @dataclass(frozen=True, eq=False)
 class Attended:
-    """[b, heads, rows, size of values], and what the products of queries and keys were on the way:
-    as they are, capped, with the bias, after the softmax."""
+    """The output [b, heads, rows, value size], and the query-key products at each stage: raw,
+    capped, with bias, after softmax."""
 
     y: Tensor
     steps: tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 def attention(call: Call) -> list[Tensor]:
-    """[what is attended to, all keys, all values, the products that `qk_matmul_output_mode` names];
-    heads of queries in groups share a head of keys and values."""
+    """[output, all keys, all values, products at the stage given by `qk_matmul_output_mode`]; each
+    group of query heads shares one key-value head."""
     q, k, v = call.x(0), call.x(1), call.x(2)
     flat = len(q.shape) == 3
     if flat:
@@ -82,7 +82,7 @@ def attend(
 ) -> Attended:
     """softmax(cap(scale · q kᵀ) + bias) v; rows whose bias is -inf throughout become 0.
 
-    The heads of a group stand one after another, as rows of one product.
+    The heads of a group are stacked as rows of one product.
     """
     b, heads, rows, size = q.shape
     shared = k.shape[1]
@@ -104,7 +104,7 @@ def attend(
 
 
 def _without_masked(call: Emitter, bias: Tensor, x: Tensor) -> Tensor:
-    """`x` with zeros in rows that may look at nothing."""
+    """`x` with fully masked rows set to 0."""
     best = call.emit(ops.ReduceMax((len(bias.shape) - 1,), True), bias)
     masked = call.emit(ops.Equal(), best, call.scalar(-math.inf, best))
     if masked.data is not None and not np.any(masked.data):
@@ -121,7 +121,7 @@ def _cap(call: Call) -> float:
 
 
 def _bias(call: Call, q: Tensor, k: Tensor, past: int) -> Tensor | None:
-    """What is added to the products: the mask, and -inf where a row may not look."""
+    """The bias of the products: the mask, with -inf at forbidden positions."""
     mask, allowed = call.maybe(3), _allowed(call, q, k, past)
     if mask is not None:
         missing = k.shape[2] - mask.shape[-1] if mask.shape else -1
@@ -139,9 +139,9 @@ def _bias(call: Call, q: Tensor, k: Tensor, past: int) -> Tensor | None:
 
 
 def _allowed(call: Call, q: Tensor, k: Tensor, past: int) -> Tensor | None:
-    """A mask of the columns j that row i may look at, by their positions: bool, as wide as needed.
+    """A bool mask of the columns j that row i may attend to by position, broadcastable.
 
-    Rows begin behind `past` columns, or are the last of as many columns as input 6 says.
+    Row 0 is at position `past`, or, with input 6 (valid columns), the rows are the last valid ones.
     """
     rows, columns = q.shape[2], k.shape[2]
     at = call.constant(np.arange(rows, dtype=np.int64)[:, None] + past)

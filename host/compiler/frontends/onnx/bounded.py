@@ -1,4 +1,4 @@
-"""What ONNX's operators do with rows whose number the data say: `bounded.py`."""
+"""How ONNX operators treat rows of data-dependent count; rules for `common/bounded.py`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ RULES = Rules(
 
 
 def axis_of(op: str, attributes: Mapping[str, Any], opset: int) -> int:
-    """The first axis that an operator looks along."""
+    """The first axis that an operator works along."""
     given = attributes.get("axis")
     if isinstance(given, int):
         return given

@@ -1,4 +1,4 @@
-"""ONNX operators of language models: positions, caches and states that grow row by row."""
+"""Import of ONNX operators for language models: positions, caches and recurrent states."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STEPS = 512  # of a recurrence, which is unrolled
 
 
 def rotary_embedding(call: Call) -> Tensor:
-    """Pairs of values of each head rotated by the angles of their row."""
+    """Rotates pairs of values of each head by the angles of their row."""
     x = call.x(0)
     flat = len(x.shape) == 3
     heads = split_heads(call, x, call.integer("num_heads")) if flat else x
@@ -53,7 +53,7 @@ def rotary_embedding(call: Call) -> Tensor:
 
 
 def _angles(call: Call, index: int, shape: tuple[int, int, int]) -> Tensor:
-    """Sines or cosines of each row, [b, 1, rows, half], picked by positions if there are some."""
+    """Sines or cosines of each row, [b, 1, rows, half], gathered by position ids if given."""
     table = call.x(index)
     if call.maybe(3) is not None:
         table = indexing.gather(call, table, call.x(3), 0)
@@ -63,7 +63,7 @@ def _angles(call: Call, index: int, shape: tuple[int, int, int]) -> Tensor:
 
 
 def tensor_scatter(call: Call) -> Tensor:
-    """A cache with rows written behind each other, from a computed one on, in a ring or not."""
+    """A cache with rows written from a computed start on, linearly or as a ring buffer."""
     cache, update = call.x(0), call.x(1)
     rank = len(cache.shape)
     axis = call.axis(call.integer("axis", -2), rank)
@@ -88,7 +88,7 @@ def tensor_scatter(call: Call) -> Tensor:
 
 
 def causal_conv_with_state(call: Call) -> list[Tensor]:
-    """[a convolution of each channel with what went before, the end of that for the next run]"""
+    """[depthwise convolution of the state and x, the new state for the next run]"""
     x, w = call.x(0), call.value(1, "weights")
     need_rank(x, 3)
     n, channels, length = x.shape
@@ -117,7 +117,7 @@ def causal_conv_with_state(call: Call) -> list[Tensor]:
 
 
 def linear_attention(call: Call) -> list[Tensor]:
-    """[b, rows, heads · size] and a state [b, heads, keys, values] that each row changes."""
+    """[b, rows, heads · size] and the state [b, heads, keys, values], updated by each row."""
     heads, shared = call.integer("q_num_heads"), call.integer("kv_num_heads")
     q = split_heads(call, call.x(0), heads)
     k, v = split_heads(call, call.x(1), shared), split_heads(call, call.x(2), shared)
@@ -156,14 +156,14 @@ def linear_attention(call: Call) -> list[Tensor]:
 
 
 def _of_heads(call: Call, index: int, heads: int) -> Tensor:
-    """[b, rows, heads · n], or one value for all heads, as [b, heads, rows, n]."""
+    """[b, rows, heads · n], or one value shared by all heads, as [b, heads, rows, n]."""
     x = call.x(index)
     need_rank(x, 3)
     return split_heads(call, x, heads if x.shape[2] % heads == 0 else 1)
 
 
 def _row(call: Call, x: Tensor, i: int) -> Tensor:
-    """Row i of the last axis but one, which stays."""
+    """Row i of the second-to-last axis, which is kept."""
     rank = len(x.shape)
     begin = (*(0,) * (rank - 2), i, 0)
     extent = (*x.shape[:-2], 1, x.shape[-1])

@@ -1,4 +1,4 @@
-"""What a row of `onnx_operators` sees of one ONNX node, and the builder it emits with."""
+"""One ONNX node as the import handlers (`operators.py`) see it, and the builder they emit to."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from edgekit.host.compiler.frontends.onnx.file import FileGraph, FileNode
 from edgekit.host.compiler.frontends.onnx.types import DTYPES, TensorList, Value
 from edgekit.host.compiler.ir.types import Array, DType, Quant, ShapeError, Tensor
 
-_FORMS = 18  # the opset in whose forms rows ask each other
-_SMALL = 4096  # elements of shapes, axes and other operands that the importer reads
+_FORMS = 18  # the opset in which handlers call each other
+_SMALL = 4096  # elements of shapes, axes and other operands read at import time
 
 
 Run = Callable[[FileGraph, Sequence[Value | None]], Sequence[Value | None]]
@@ -23,10 +23,10 @@ Find = Callable[[str], Value | None]
 
 @dataclass(frozen=True, eq=False)
 class Call(Emitter):
-    """All methods raise `ShapeError` where the file does not hold what the operator needs.
+    """All methods raise `ShapeError` if the file lacks something the operator needs.
 
-    `run` emits the nodes of a graph that is an attribute, for given inputs; `outer` finds
-    what a name stands for around it; `bfloat16` are the f32 tensors that are that in the file.
+    `run` emits a subgraph attribute for given inputs; `outer` resolves a name in the enclosing
+    scopes; `bfloat16` names f32 tensors that are bfloat16 in the file.
     """
 
     node: FileNode
@@ -40,13 +40,13 @@ class Call(Emitter):
     bfloat16: set[str]
 
     def counted(self, x: Tensor, length: Tensor, axis: int = 0) -> Tensor:
-        """A result of which `length` rows along an axis count, [1] s64."""
+        """A result with `length` ([1] s64) valid rows along `axis`."""
         self.bounded.add(x, length, x.shape[axis])
         return x
 
     def given(self, *values: Value | None, **attributes: Any) -> Call:
-        """The same node with other inputs and attributes, in the forms of opset 18: rows of fused
-        operators ask rows of plain ones."""
+        """The same node with other inputs and attributes, in opset 18: handlers of fused operators
+        call those of plain ones."""
         return replace(self, values=values, attributes=attributes, opset=_FORMS)
 
     # Inputs
@@ -89,7 +89,7 @@ class Call(Emitter):
         return tuple(int(v) for v in data.reshape(-1))
 
     def single(self, index: int, what: str) -> int:
-        """A constant input of one integer."""
+        """A constant input with exactly one integer."""
         found = self.integers(index, what)
         if len(found) != 1:
             raise ShapeError(f"expected one integer as {what}, found {len(found)}")
@@ -132,26 +132,26 @@ class Call(Emitter):
         return tuple(values)
 
     def floats(self, name: str) -> tuple[float, ...]:
-        """An attribute that is a list of numbers; empty where there is none."""
+        """An attribute with a list of numbers; empty if absent."""
         return tuple(float(v) for v in self._attribute(name, (tuple,), ()))
 
     def texts(self, name: str, default: tuple[str, ...] = ()) -> tuple[str, ...]:
         return tuple(str(v) for v in self._attribute(name, (tuple,), default))
 
     def graph(self, name: str) -> FileGraph:
-        """An attribute that is a graph."""
+        """A subgraph attribute."""
         found = self._attribute(name, (FileGraph,), None)
         assert isinstance(found, FileGraph)
         return found
 
     def axis(self, value: int, rank: int) -> int:
-        """Counted from the front; negative ones count from the back."""
+        """A non-negative axis; negative values count from the end."""
         if not -rank <= value < rank:
             raise ShapeError(f"expected an axis from {-rank} to {rank - 1}, found {value}")
         return value % rank
 
     def axes(self, rank: int, index: int = 1) -> tuple[int, ...] | None:
-        """`axes` as newer opsets give them, as input `index`, or as older ones, an attribute."""
+        """The axes from input `index` (newer opsets) or from the attribute `axes` (older ones)."""
         given: tuple[int, ...] | None = None
         if self.maybe(index) is not None:
             given = self.integers(index, "axes")
@@ -170,6 +170,6 @@ class Call(Emitter):
         return DTYPES[number]
 
     def quant(self, index: int) -> Quant | None:
-        """The scales of a constant input that was dequantized."""
+        """The quantization of a constant input that was dequantized."""
         found = self.maybe(index)
         return found.quant if found is not None and found.dtype is DType.F32 else None

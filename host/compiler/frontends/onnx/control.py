@@ -1,4 +1,4 @@
-"""ONNX's control flow: branches are decided or both computed, loops are unrolled."""
+"""Import of ONNX control flow: branches are resolved or selected, loops rolled or unrolled."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, ShapeError, Tensor
 from edgekit.host.errors import InputError
 
-_STEPS = 512  # steps of one loop that are unrolled
-_FEW = 16  # steps that are unrolled always
+_STEPS = 512  # unrolled steps of one loop
+_FEW = 16  # steps up to which a loop is always unrolled
 
 
 def if_(call: Call) -> list[Value | None]:
-    """The branch that a constant condition names, or each output picked from both branches.
+    """The branch selected by a constant condition, or both branches with a select per output.
 
-    Of a computed condition a branch may not fit the shapes, as for another sampling rate: no engine
-    could run it with them, so it is left out and the user is told.
+    With a computed condition, a branch may not fit the input shapes, for example if it is for
+    another sampling rate. No engine could run it, so it is dropped with a note to the user.
     """
     condition = _one(call, call.x(0))
     branches = [call.graph("then_branch"), call.graph("else_branch")]
@@ -67,7 +67,7 @@ def _one(call: Call, x: Tensor) -> Tensor:
 
 
 def _picked(call: Call, condition: Tensor, a: Value | None, b: Value | None) -> Value | None:
-    """a where the condition, which is computed, is true."""
+    """Selects a where the computed condition is true, else b."""
     if a is b:
         return a
     if isinstance(a, TensorList) and isinstance(b, TensorList) and len(a.items) == len(b.items):
@@ -93,9 +93,9 @@ def _where(call: Call, condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 @dataclass(eq=False)
 class _Loop:
-    """What a loop has made so far: its states before each step and now, and rows of each step.
+    """The progress of an unrolled loop: the states before each step and now, and the rows so far.
 
-    Once a condition was computed, `flags` say of each step whether it counts.
+    From the first computed condition on, `flags` holds whether each step is active.
     """
 
     states: list[list[Value | None]]
@@ -104,7 +104,8 @@ class _Loop:
 
 
 def loop(call: Call) -> list[Value | None]:
-    """One operator where the body is the same in each step, unrolled where it is short or not."""
+    """Emits a rolled loop if the body is the same in each step, else unrolls; short loops are
+    always unrolled."""
     limit = _trip_count(call)
     failed: ShapeError | InputError | None = None
     if limit > _FEW:
@@ -119,7 +120,7 @@ def loop(call: Call) -> list[Value | None]:
 
 
 def _as_operator(call: Call, limit: int) -> list[Value | None]:
-    """The first step is done by itself where states only then have the shape that they keep."""
+    """Peels off the first step if the states only have their final shape after it."""
     body, least = call.graph("body"), len(call.values) - 1
     if len(body.inputs) < least + 1 or len(body.outputs) < least:
         raise ShapeError(f"expected a body with {least + 1} inputs and {least} outputs or more")
@@ -148,7 +149,7 @@ def _repeated(
     call: Call, states: Sequence[Value | None], first: int, limit: int, going: Tensor | None,
     rows: Sequence[Tensor],
 ) -> list[Value | None]:  # fmt: skip
-    """`rows`: what steps before the first one left."""
+    """`rows`: the outputs of a peeled first step."""
     body = call.graph("body")
     known = counted(call, body, states, first, limit)
     sure = call.constant(np.array(True))
@@ -187,12 +188,12 @@ def _repeated(
 
 
 def _unrolled(call: Call, limit: int, failed: ShapeError | InputError | None) -> list[Value | None]:
-    """`failed`: why it cannot be one operator.
+    """`failed`: why the loop cannot be rolled.
 
-    One that ends by a computed condition runs all its steps, without effect then.
+    With a computed condition all steps run; those after the end have no effect.
 
-    The body is given what the steps before made, whether they counted or not: so what it counts
-    with is known, and a condition on that ends the loop here.
+    The body always gets the states of the previous step, active or not. Counters therefore stay
+    constant, and a condition on them ends the loop at import time.
     """
     body = call.graph("body")
     made = _Loop([list(call.values[2:])])
@@ -211,7 +212,7 @@ def _unrolled(call: Call, limit: int, failed: ShapeError | InputError | None) ->
 
 
 def _trip_count(call: Call) -> int:
-    """A bound far above what is unrolled where there is none."""
+    """The trip count; without one, a bound far above the unrolling limit."""
     if call.maybe(0) is None:
         return 1 << 62
     return max(call.single(0, "trip count"), 0)
@@ -227,7 +228,7 @@ def _goes_on(call: Call, made: _Loop, going: Tensor) -> bool:
 
 
 def _advance(call: Call, made: _Loop, outs: Sequence[Value | None]) -> Tensor:
-    """Takes over what one step of the body made; returns whether the loop goes on."""
+    """Records the results of one step of the body; returns its loop condition."""
     count = len(made.states[0])
     if len(outs) <= count or not isinstance(outs[0], Tensor):
         raise ShapeError(f"expected a body with at least {count + 1} outputs, found {len(outs)}")
@@ -237,7 +238,7 @@ def _advance(call: Call, made: _Loop, outs: Sequence[Value | None]) -> Tensor:
 
 
 def _ends(call: Call, made: _Loop) -> list[Value | None]:
-    """The states after the last step that counts."""
+    """The states after the last active step."""
     first = len(made.states) - 1 - len(made.flags)
     ends: list[Value | None] = []
     for history in zip(*made.states[first:], strict=True):
@@ -253,7 +254,7 @@ def _ends(call: Call, made: _Loop) -> list[Value | None]:
 def _known_end(
     call: Call, history: Sequence[Value | None], flags: Sequence[Tensor]
 ) -> Tensor | None:
-    """The value after the last step of a state whose values are all known, such as a counter."""
+    """The final value of a state whose values are all constant, such as a counter."""
     values = [v.data for v in history if isinstance(v, Tensor) and v.data is not None]
     if len(values) < len(history) or len({(v.shape, v.dtype) for v in values}) > 1:
         return None
@@ -264,7 +265,7 @@ def _known_end(
 
 
 def _count(call: Call, flags: Sequence[Tensor]) -> Tensor:
-    """How many of the flags are set, [1] s64."""
+    """The number of set flags, [1] s64."""
     return length_of(call, _joined(call, flags))
 
 
@@ -274,7 +275,7 @@ def _joined(call: Call, flags: Sequence[Tensor]) -> Tensor:
 
 
 def _that_count(call: Call, made: _Loop, rows: Tensor) -> Tensor:
-    """`rows`, one of each step: behind the last step that counts zeros."""
+    """`rows`, one per step, with zeros after the last active step."""
     if not made.flags:
         return rows
     sure = call.constant(np.ones(rows.shape[0] - len(made.flags), np.bool_))
@@ -288,7 +289,7 @@ def _that_count(call: Call, made: _Loop, rows: Tensor) -> Tensor:
 def _stacked(
     call: Call, rows: Sequence[Sequence[Tensor]], index: int, axis: int, reverse: bool
 ) -> Tensor:
-    """Output `index` of all steps along a new axis."""
+    """Output `index` of all steps, stacked along a new axis."""
     if not rows or any(index >= len(row) for row in rows):
         raise ShapeError("expected a tensor of each step, of at least one step, found none")
     parts = []
@@ -300,7 +301,7 @@ def _stacked(
 
 
 def scan(call: Call) -> list[Value | None]:
-    """Unrolled. Before opset 9 everything has a batch in front, which is done one by one."""
+    """Scan. Before opset 9 all operands have a batch axis, whose elements are done one by one."""
     count = call.integer("num_scan_inputs")
     if call.opset >= 9:
         xs = call.all()
@@ -341,7 +342,7 @@ def _steps_of_scan(
     call: Call, states: Sequence[Value | None], xs: Sequence[Tensor], at: Sequence[int],
     backwards: Sequence[bool],
 ) -> tuple[list[Value | None], list[Tensor]]:  # fmt: skip
-    """The states at the end, and what is kept of each step, [steps, ...]."""
+    """The final states and the outputs of each step, [steps, ...]."""
     body, steps, count = call.graph("body"), xs[0].shape[at[0]], len(states)
     failed: ShapeError | InputError | None = None
     if steps > _FEW:
@@ -382,7 +383,7 @@ def _first(call: Call, x: Tensor, axis: int) -> Tensor:
 
 
 def _along(call: Call, rows: Tensor, axis: int, back: bool) -> Tensor:
-    """`rows` [steps, ...] with the steps along `axis`, from the last to the first if `back`."""
+    """`rows` [steps, ...] with the steps moved to `axis`, in reverse order if `back`."""
     rank = len(rows.shape)
     order = [*range(1, rank)]
     order.insert(call.axis(axis, rank), 0)

@@ -1,4 +1,4 @@
-"""ONNX convolutions and pools: NCHW outside, NHWC inside, one-dimensional ones as rows."""
+"""Import of ONNX convolutions: NCHW outside, NHWC inside; 1-D ones become images of height 1."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from edgekit.host.compiler.ir.windows import Pair
 
 @dataclass(frozen=True)
 class Sliding:
-    """A window's attributes, one entry per spatial axis; pads are resolved."""
+    """The attributes of a window, one entry per spatial axis; pads are resolved."""
 
     window: tuple[int, ...]
     stride: tuple[int, ...]
@@ -53,13 +53,13 @@ def sliding(call: Call, size: Sequence[int], window: tuple[int, ...], ceil: bool
             rest = (size[i] + before[i] + after[i] - span[i]) % stride[i]
             more = (stride[i] - rest) % stride[i]
             last = size[i] + before[i] + after[i] + more - span[i]
-            # A window that starts behind the image and its padding does not count.
+            # A window that starts after the padded input does not count.
             after[i] += more if last < size[i] + before[i] else 0
     return Sliding(window, stride, dilation, tuple(before), tuple(after))
 
 
 def as_image(call: Emitter, x: Tensor) -> Tensor:
-    """[n, c, w] → [n, c, 1, w]; images stay."""
+    """[n, c, w] → [n, c, 1, w]; images are unchanged."""
     return x if len(x.shape) == 4 else call.reshape(x, (*x.shape[:2], 1, x.shape[2]))
 
 
@@ -101,7 +101,7 @@ def conv(call: Call) -> Tensor:
 def _computed(
     call: Call, x: Tensor, w: Tensor, bias: Tensor | None, groups: int, s: Sliding
 ) -> Tensor:
-    """Weights [oc, kh, kw, ic/groups] over an NHWC image, of which some operand is computed."""
+    """Weights [oc, kh, kw, ic/groups] on an NHWC image; at least one operand is computed."""
     stride, dilation = pair(s.stride, 1), pair(s.dilation, 1)
     oc, depth = w.shape[0], w.shape[3]
     _need_groups(x, oc, depth, groups)
@@ -141,7 +141,7 @@ def grouped(
     s: Sliding,
     quant: Quant | None = None,
 ) -> Tensor:
-    """Weights [oc, ic/groups, kh, kw] over an NHWC image; `quant`: their scales, if known."""
+    """Weights [oc, ic/groups, kh, kw] on an NHWC image; `quant`: quantization of w, if known."""
     stride, dilation = pair(s.stride, 1), pair(s.dilation, 1)
     oc, depth = w.shape[:2]
     _need_groups(x, oc, depth, groups)
@@ -164,14 +164,14 @@ def grouped(
 
 
 def _of_channels(quant: Quant | None, own: slice, axis: int) -> Quant | None:
-    """The scales of some output channels, which lie along `axis` now."""
+    """The quantization of some output channels, which are now on `axis`."""
     if quant is None or not quant.per_channel:
         return quant
     return Quant(quant.scale[own], quant.zero_point[own], axis) if quant.axis == 0 else None
 
 
 def crop(call: Emitter, x: Tensor, before: Sequence[int], after: Sequence[int]) -> Tensor:
-    """`x` without `before` and `after` elements at the ends of each axis."""
+    """`x` without the first `before` and last `after` elements of each axis."""
     if not any((*before, *after)):
         return x
     extent = tuple(d - b - a for d, b, a in zip(x.shape, before, after, strict=True))
@@ -181,7 +181,7 @@ def crop(call: Emitter, x: Tensor, before: Sequence[int], after: Sequence[int]) 
 def surround(
     call: Emitter, x: Tensor, before: Sequence[int], after: Sequence[int], value: float
 ) -> Tensor:
-    """`x` padded with any value: zeros by `Pad`, others by constants at its sides."""
+    """`x` padded with any value: `Pad` for zero, concatenated constants otherwise."""
     if not any((*before, *after)):
         return x
     if value == 0:
@@ -199,9 +199,9 @@ def surround(
 
 
 def batch_normalization(call: Call) -> Tensor | list[Tensor]:
-    """x · scale + shift per channel; fused into a convolution before it by a pass.
+    """x · scale + shift per channel; a pass fuses it into a preceding convolution.
 
-    In training the mean and variance are those of x, and follow as running averages.
+    In training mode, mean and variance are those of x, and running averages are also returned.
     """
     mean, variance = call.x(3), call.x(4)
     if not call.integer("training_mode", 0):

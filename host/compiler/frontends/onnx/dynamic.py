@@ -1,12 +1,12 @@
-"""Dynamic quantization as ONNX Runtime's tools write it, as one operator.
+"""Recognizes dynamic quantization as written by ONNX Runtime's tools and fuses it.
 
     x ─ DynamicQuantizeLinear ─ MatMulInteger ─ Cast ─ Mul ─ [Add]     Mul(scale of x, of weights)
 
-becomes the DynamicQuantizeMatMul that ONNX Runtime makes of it as well, and that a fully connected
-layer of bytes, where the weights are a constant matrix of bytes. With ConvInteger of one group in
-its place it becomes a convolution of bytes, for which ONNX Runtime has no operator. Where several
-products read the same codes, ONNX Runtime's optimizer writes MatMulIntegerToFloat instead of all
-behind DynamicQuantizeLinear.
+becomes DynamicQuantizeMatMul, which ONNX Runtime fuses as well, and that becomes an 8-bit fully
+connected layer if the weights are a constant 8-bit matrix. ConvInteger with one group instead of
+MatMulInteger becomes an 8-bit convolution; ONNX Runtime has no such operator. If several products
+read the same quantized x, ONNX Runtime's optimizer writes MatMulIntegerToFloat for everything after
+DynamicQuantizeLinear.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Array, DType, Quant, ShapeError, Tensor
 
 FUSED = "com.microsoft:DynamicQuantizeMatMul"
-FUSED_CONV = "edgekit:DynamicConv"  # no file may have it: (x, weights, scale, zero points, bias)
+FUSED_CONV = "edgekit:DynamicConv"  # internal: (x, weights, scale, zero points, bias)
 _PRODUCTS = ("MatMulInteger", "ConvInteger")
 _WITH_SCALES = "com.microsoft:MatMulIntegerToFloat"
-_FLOAT = 1  # what ONNX calls f32
+_FLOAT = 1  # ONNX's number for f32
 _BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
 
 
 def fuse_dynamic(model: FileModel) -> FileModel:
-    """The model with products of dynamically quantized activations as one operator each."""
+    """The model with each dynamically quantized product fused into one operator."""
     if FUSED in model.functions or not any(n.op in (*_PRODUCTS, _WITH_SCALES) for n in model.nodes):
         return model
     finder = _Finder(model)
@@ -48,7 +48,7 @@ def fuse_dynamic(model: FileModel) -> FileModel:
 
 
 class _Finder:
-    """Who makes and who reads what, outside of graphs in nodes."""
+    """Producers and consumers of tensors, except inside subgraphs."""
 
     def __init__(self, model: FileModel) -> None:
         self._constants = model.constants
@@ -60,8 +60,7 @@ class _Finder:
         self._kept = {*model.outputs, *_names_inside(model.nodes)}
 
     def fused(self, product: FileNode) -> dict[int, FileNode | None]:
-        """What takes the place of nodes, by their index: None for those that are no more; nothing
-        where the pattern is another."""
+        """Replacements of nodes by index, None for removed nodes; empty if nothing matches."""
         x = self._quantized(product)
         cast = self._only_user(product, "Cast")
         if x is None or cast is None or cast.attributes.get("to") != _FLOAT:
@@ -80,12 +79,12 @@ class _Finder:
                 bias, last = other, add
         zero = product.inputs[3] if len(product.inputs) > 3 else ""
         inputs = (x.inputs[0], product.inputs[1], scale, zero, bias)
-        # Messages name the product.
+        # Messages refer to the product.
         made = replace(product, op=layout.op, inputs=inputs, outputs=last.outputs)
         return {**gone, last.index: made}
 
     def with_scales(self, product: FileNode) -> FileNode | None:
-        """What takes the place of MatMulIntegerToFloat."""
+        """The replacement of MatMulIntegerToFloat, or None."""
         a, b, a_scale, scale, a_zero, zero, bias = (*product.inputs, *[""] * 7)[:7]
         x, weights = self._maker.get(a), self._constants.get(b)
         if x is None or not _quantizes(x) or x.outputs != (a, a_scale, a_zero):
@@ -95,8 +94,7 @@ class _Finder:
         return replace(product, op=FUSED, inputs=(x.inputs[0], b, scale, zero, bias))
 
     def _of_channels(self, name: str, layout: _Layout) -> str:
-        """The constant of one value for each channel that `name` is, perhaps reshaped; "" if it is
-        none."""
+        """The per-channel constant that `name` is, directly or reshaped; "" if none."""
         value = self._constants.get(name)
         if value is not None:
             return name if value.shape in layout.shapes else ""
@@ -111,7 +109,7 @@ class _Finder:
         return made.inputs[0] if fits and given in {*wanted, *layout.shapes} else ""
 
     def _quantized(self, product: FileNode) -> FileNode | None:
-        """The node that quantizes the first operand, if the second is a constant matrix."""
+        """The node that quantizes the first operand, if the second operand is supported."""
         made = self._maker.get(product.inputs[0]) if len(product.inputs) > 2 else None
         if made is None or not _quantizes(made):
             return None
@@ -120,7 +118,7 @@ class _Finder:
         return made if self._fits(product) else None
 
     def _fits(self, product: FileNode) -> bool:
-        """Whether the second operand is constant codes that the operator takes."""
+        """Whether the second operand is a constant 8-bit tensor that the operator supports."""
         weights = self._constants.get(product.inputs[1])
         if weights is None or weights.dtype not in _BYTES or not weights.size:
             return False
@@ -133,7 +131,7 @@ class _Finder:
         return points is not None and points.ndim < 2 and points.size in (1, channels)
 
     def _scale(self, x: FileNode, factor: str) -> str | None:
-        """The constant factor of weights in that of a product."""
+        """The name of the constant weight scale in the scale of a product."""
         made = self._maker.get(factor)
         if made is None or made.op != "Mul" or x.outputs[1] not in made.inputs:
             return None
@@ -152,15 +150,15 @@ class _Finder:
 
 @dataclass(frozen=True)
 class _Layout:
-    """How a product's output has its channels: `shapes` are those of a constant of one value for
-    each, `op` what the product becomes."""
+    """The channels of a product's output. `shapes`: allowed shapes of a per-channel constant; `op`:
+    the operator the product becomes."""
 
     op: str
     channels: int
     shapes: tuple[tuple[int, ...], ...]
 
     def takes(self, scale: Array) -> bool:
-        """Whether it is one for all, or one for each channel."""
+        """Whether `scale` is per tensor or per channel."""
         return scale.size == 1 or scale.shape in self.shapes
 
 
@@ -176,14 +174,14 @@ def _quantizes(node: FileNode) -> bool:
 
 
 def _other(node: FileNode, name: str) -> str:
-    """The other one of two operands; "" where there are not two."""
+    """The other operand of two; "" if there are not two."""
     if len(node.inputs) != 2:
         return ""
     return node.inputs[1] if node.inputs[0] == name else node.inputs[0]
 
 
 def _names_inside(nodes: Sequence[FileNode]) -> Iterator[str]:
-    """What graphs in nodes read."""
+    """All names that subgraphs read."""
     for node in nodes:
         for value in node.attributes.values():
             if isinstance(value, FileGraph):
@@ -195,7 +193,7 @@ def _names_inside(nodes: Sequence[FileNode]) -> Iterator[str]:
 def dynamic_layer(
     call: Call, x: Tensor, w: Tensor, scale: Tensor, zero: Tensor | None, bias: Tensor | None
 ) -> Tensor | None:
-    """x of f32 times w [k, n] as a layer of bytes; None where the operator does not exist."""
+    """x (f32) times w [k, n] as an 8-bit layer; None if the operator does not apply."""
     weights = _weights(call, w, scale, zero)
     if weights is None or x.dtype is not DType.F32 or not x.shape or x.elements == 0:
         return None
@@ -207,7 +205,7 @@ def dynamic_layer(
 
 
 def _weights(call: Call, w: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor | None:
-    """w as [n, k] of bytes with its scales and zero points."""
+    """w as an 8-bit matrix [n, k] with its quantization."""
     if w.data is None or len(w.shape) != 2 or w.dtype not in (DType.I8, DType.U8) or not w.elements:
         return None
     n, factors = w.shape[1], scale.data
@@ -231,7 +229,7 @@ def _weights(call: Call, w: Tensor, scale: Tensor, zero: Tensor | None) -> Tenso
 
 
 def dynamic_conv(call: Call) -> Tensor:
-    """x [n, c, h, w] or [n, c, w] of f32, weights of bytes that `fuse_dynamic` found to fit."""
+    """f32 x [n, c, h, w] or [n, c, w] with 8-bit weights, as matched by `fuse_dynamic`."""
     x, w, zero, bias = call.x(0), call.value(1, "weights"), call.maybe(3), call.maybe(4)
     need_rank(x, w.ndim)
     window = call.list("kernel_shape", w.shape[2:])
@@ -258,7 +256,7 @@ def dynamic_conv(call: Call) -> Tensor:
 
 
 def _in_bytes(codes: Array, points: Array) -> tuple[Array, Array]:
-    """Codes [n, k] of bytes around their zero points: s8 around 0 where all fit."""
+    """Quantized values [n, k] with zero point 0 in s8 if all of them fit, else unchanged."""
     real = codes.astype(np.int64) - points[:, None]
     if real.min() >= -128 and real.max() <= 127:
         return real.astype(np.int8), np.zeros(1, np.int64)

@@ -1,4 +1,4 @@
-"""ONNX's Einsum: operands joined in turn, each pair by one product of stacks of matrices."""
+"""Import of ONNX Einsum: operands are combined pairwise, left to right, by batched products."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from edgekit.host.compiler.frontends.onnx.product import product
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import ShapeError, Tensor
 
-_LETTERS = 64  # different ones that an equation may have
+_LETTERS = 64  # distinct letters in an equation
 
 
 @dataclass(frozen=True)
 class _Term:
-    """A tensor with a letter for each axis, all different."""
+    """A tensor with one distinct letter per axis."""
 
     x: Tensor
     letters: str
@@ -41,8 +41,8 @@ def einsum(call: Call) -> Tensor:
 
 
 def _parsed(call: Call, equation: str) -> tuple[list[tuple[Tensor, str]], str]:
-    """Operands with a letter per axis, and the letters of the result; what `...` stands for gets
-    upper-case names that no equation can have."""
+    """Operands with a letter per axis, and the letters of the result. Axes covered by `...` get
+    Greek letters, which no equation may contain."""
     left, arrow, out = equation.partition("->")
     names, tensors = left.split(","), call.all()
     if len(names) != len(tensors) or not set(equation) <= {*",.->"} | {*map(chr, range(65, 123))}:
@@ -70,7 +70,7 @@ def _parsed(call: Call, equation: str) -> tuple[list[tuple[Tensor, str]], str]:
 
 
 def _diagonal(call: Call, x: Tensor, letters: str) -> _Term:
-    """Axes with one letter become one: every (n + 1)-th element of both laid out flat."""
+    """Merges axes with the same letter: takes every (n + 1)-th element of the flattened pair."""
     for letter in dict.fromkeys(letters):
         while letters.count(letter) > 1:
             i, j = letters.index(letter), letters.rindex(letter)
@@ -95,8 +95,8 @@ def _summed(call: Call, term: _Term, kept: set[str]) -> _Term:
 
 
 def _product(call: Call, a: _Term, b: _Term, kept: set[str]) -> _Term:
-    """Sums over the shared letters that are not kept: [batch, m, k] · [batch, k, n]; without a
-    batch [m, k] · [k, n], where a constant stands last: it is weights."""
+    """Sums over shared letters that are not kept: [batch, m, k] · [batch, k, n], or [m, k] · [k, n]
+    without a batch. A constant operand comes second, as weights."""
     if a.x.data is not None:
         a, b = b, a
     for letter in {*a.letters} & {*b.letters}:

@@ -1,6 +1,6 @@
-"""An ONNX file as plain records; the `onnx` package is imported only here, and only when needed.
+"""Reads an ONNX file into plain records; imports the `onnx` package only here, on first use.
 
-Nothing of the file is trusted: references between records are checked where they are used.
+The file is untrusted: references between records are checked where they are used.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ NEWEST_OPSET = 28
 _DOMAINS = ("", "ai.onnx")
 _BYTES_LIMIT = 1 << 30  # of all constants together
 _RANK_LIMIT = 8
-# Types that NumPy has none of, and those that hold their values.
+# Types NumPy lacks, and the types that hold their values.
 _SMALL_TYPES = {
     "int2": np.int8,
     "uint2": np.uint8,
     "int4": np.int8,
     "uint4": np.uint8,
 }
-_LOCATION = "location"  # the key of external data that names its file
-_SHOWN = 80  # characters of another's message
+_LOCATION = "location"  # the external-data key that names the file
+_SHOWN = 80  # characters of another library's message
 
 
 @dataclass(frozen=True, eq=False)
 class FileNode:
-    """One operator; `shown` is how messages name it. Absent optional inputs are ""."""
+    """One operator; `shown`: the node as messages name it. Absent optional inputs are ""."""
 
     index: int
     op: str
@@ -48,8 +48,8 @@ class FileNode:
 
 @dataclass(frozen=True)
 class FileInput:
-    """`shape` holds None (or a name) where the file leaves a dimension open; None: of any rank.
-    `dtype` is ONNX's name, or says what there is in place of a tensor."""
+    """`shape` has None or a name for open dimensions, and is None for any rank. `dtype` is ONNX's
+    type name, or describes a non-tensor."""
 
     name: str
     dtype: str
@@ -58,7 +58,7 @@ class FileInput:
 
 @dataclass(frozen=True, eq=False)
 class FileGraph:
-    """A graph that is an attribute of a node, or the body of a function."""
+    """A subgraph attribute, or the body of a function."""
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
@@ -68,14 +68,14 @@ class FileGraph:
 
 @dataclass(frozen=True)
 class AttributeOf:
-    """Stands for attribute `name` of the function that a node is in."""
+    """A reference to attribute `name` of the enclosing function."""
 
     name: str
 
 
 @dataclass(frozen=True, eq=False)
 class FileFunction:
-    """An operator that the file defines; `attributes` are defaults, `opset` 0 is the model's."""
+    """An operator defined in the file; `attributes` are defaults, `opset` 0 means the model's."""
 
     graph: FileGraph
     attributes: Mapping[str, Any]
@@ -89,23 +89,23 @@ class FileModel:
     outputs: tuple[str, ...]
     constants: Mapping[str, Array]
     nodes: tuple[FileNode, ...]
-    values: tuple[FileInput, ...] = ()  # what the file says of outputs and of tensors between
+    values: tuple[FileInput, ...] = ()  # declared outputs and intermediate tensors
     functions: Mapping[str, FileFunction] = field(default_factory=dict)
 
 
 def read_onnx(path: Path) -> FileModel:
-    """Raises `InputError` with one line for anything that is no readable ONNX model."""
+    """Raises `InputError` with one line if the file is not a readable ONNX model."""
     onnx = _package()
     return _Reader(onnx, path.parent).model(_decoded(onnx, read_model_file(path)))
 
 
 def external_files(path: Path) -> tuple[Path, ...]:
-    """The files beside an ONNX model that hold values of its constants, in order of their names.
+    """The external data files of an ONNX model, sorted by name.
 
-    Raises `InputError` as `read_onnx` does.
+    Raises `InputError` like `read_onnx`.
     """
     content = read_model_file(path)
-    if _LOCATION.encode() not in content:  # which spares decoding most models twice
+    if _LOCATION.encode() not in content:  # saves decoding most models twice
         return ()
     onnx = _package()
     reader, proto = _Reader(onnx, path.parent), _decoded(onnx, content)
@@ -113,9 +113,9 @@ def external_files(path: Path) -> tuple[Path, ...]:
 
 
 def onnx_metadata(path: Path) -> Mapping[str, str]:
-    """What an ONNX model says of itself, by name.
+    """The metadata properties of an ONNX model, by name.
 
-    Raises `InputError` as `read_onnx` does.
+    Raises `InputError` like `read_onnx`.
     """
     proto = _decoded(_package(), read_model_file(path))
     return {entry.key: entry.value for entry in proto.metadata_props}
@@ -124,7 +124,7 @@ def onnx_metadata(path: Path) -> Mapping[str, str]:
 def _decoded(onnx: Any, content: bytes) -> Any:
     try:
         return onnx.load_model_from_string(content)
-    except Exception as error:  # whatever the protobuf runtime raises for damaged bytes
+    except Exception as error:  # the protobuf runtime's errors for damaged data vary
         raise InputError(
             f"expected an ONNX model, found bytes that cannot be decoded "
             f"({type(error).__name__}); fetch the file again"
@@ -132,7 +132,7 @@ def _decoded(onnx: Any, content: bytes) -> Any:
 
 
 def _tensors(message: Any, onnx: Any) -> Iterator[Any]:
-    """All tensors in a message, however deep: protobuf's own limit of depth has been passed."""
+    """All tensors in a message. Recursion is bounded by protobuf's own depth limit."""
     if isinstance(message, onnx.TensorProto):
         yield message
         return
@@ -247,7 +247,7 @@ class _Reader:
             self.external(tensor)
         try:
             value = self._onnx.numpy_helper.to_array(tensor, str(self._folder))
-        except Exception as error:  # onnx raises many types for data that does not fit
+        except Exception as error:  # onnx raises many types for invalid data
             reason = str(error).partition("\n")[0][:_SHOWN]
             raise InputError(
                 f"tensor {name}: expected {count} values of "
@@ -260,8 +260,8 @@ class _Reader:
         return np.ascontiguousarray(value).reshape(tuple(tensor.dims))
 
     def external(self, tensor: Any) -> Path:
-        """The file that holds the values of a tensor; InputError where they may not be or are
-        not."""
+        """The file with a tensor's values. Raises `InputError` if it is outside the model's folder
+        or missing."""
         name = shown_name(_text(tensor.name))
         entries = {_text(e.key): _text(e.value) for e in tensor.external_data}
         location = entries.get(_LOCATION, "")
@@ -293,8 +293,7 @@ class _Reader:
         )
 
     def _attribute(self, attribute: Any) -> Any:
-        """Numbers, text (bytes decoded), lists of these, an array, or a graph; others stay
-        unread."""
+        """Numbers, strings (decoded), lists of these, an array, or a graph; otherwise None."""
         kinds = self._onnx.AttributeProto
         if attribute.ref_attr_name:
             return AttributeOf(_text(attribute.ref_attr_name))
@@ -318,11 +317,11 @@ class _Reader:
 
 
 def _operator(domain: str | bytes, kind: str | bytes) -> str:
-    """How operators are called: those of other domains than ONNX's own with their domain."""
+    """An operator's name, prefixed with its domain unless that is ONNX's own."""
     named = _text(domain)
     return _text(kind) if named in _DOMAINS else f"{named}:{_text(kind)}"
 
 
 def _text(value: str | bytes) -> str:
-    """Protobuf gives text that is no UTF-8 as bytes."""
+    """Protobuf returns text that is not valid UTF-8 as bytes."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

@@ -1,4 +1,4 @@
-"""ONNX's Fourier transforms: products with matrices of sines, of frames as a convolution."""
+"""Import of ONNX Fourier transforms: matrix products with sines; STFT is a convolution."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from edgekit.host.compiler.frontends.onnx.call import Call
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Array, DType, ShapeError, Tensor
 
-_PAIR = 2  # a complex number's parts, along the last axis
+_PAIR = 2  # real and imaginary part, on the last axis
 
 
 def dft(call: Call) -> Tensor:
-    """[..., n, ..., 1 or 2] → [..., frequencies, ..., 2], or time of 1 part from half of them."""
+    """[..., n, ..., 1 or 2] → [..., frequencies, ..., 2]; a one-sided inverse returns 1 part."""
     x = _signal(call, 2)
     rank = len(x.shape)
     if call.opset >= 20:
@@ -45,7 +45,7 @@ def dft(call: Call) -> Tensor:
 
 
 def stft(call: Call) -> Tensor:
-    """[b, n, 1 or 2] → [b, frames, frequencies, 2]: filters that slide over the signal."""
+    """[b, n, 1 or 2] → [b, frames, frequencies, 2], as filters sliding over the signal."""
     x = _signal(call, 3)
     if len(x.shape) == 2:
         x = call.reshape(x, (*x.shape, 1))
@@ -85,9 +85,9 @@ def _check_points(points: int) -> None:
 
 
 def _matrix(points: int, parts: int, inverse: bool, half: bool) -> Array:
-    """[out, parts, in, parts] of numbers that turn a signal into its transform, f64.
+    """The transform matrix [out, parts, in, parts], f64.
 
-    `half`: the frequencies above the middle mirror those below, and are left out.
+    `half`: one-sided; frequencies above the middle mirror those below and are omitted.
     """
     kept = points // 2 + 1
     shown, length = points, points
@@ -99,6 +99,6 @@ def _matrix(points: int, parts: int, inverse: bool, half: bool) -> Array:
     if inverse and half:
         mirrored = (np.arange(length) > 0) & (2 * np.arange(length) != points)
         cosine, sine = cosine * (1 + mirrored), sine * (1 + mirrored)
-    rows = [[cosine, sine], [-sine, cosine]]  # of the real and the imaginary part of each result
+    rows = [[cosine, sine], [-sine, cosine]]  # for the real and the imaginary part of each result
     made = np.array([row[:parts] for row in rows[: 1 if inverse and half else _PAIR]])
     return made.transpose(2, 0, 3, 1)

@@ -1,4 +1,4 @@
-"""ONNX functions of bits, of NaN and infinity, and around zero."""
+"""Import of ONNX bitwise functions, NaN and infinity tests, and other element-wise functions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def bit_shift(call: Call) -> Tensor:
     width = 8 * x.dtype.bytes
     if by.data is not None and 0 <= by.data.min(initial=0) <= by.data.max(initial=0) < width:
         return call.emit(ops.RightShift(), x, by)
-    # Below 0 and from the width on, all bits are shifted out.
+    # For counts below 0 or from the width on, all bits are shifted out.
     far = call.emit(ops.LessOrEqual(), call.scalar(width, by), by)
     if x.dtype in SIGNED:
         far = call.emit(ops.Or(), far, call.emit(ops.Less(), by, call.scalar(0, by)))
@@ -42,7 +42,7 @@ def bit_shift(call: Call) -> Tensor:
 
 
 def is_nan(call: Call) -> Tensor:
-    """What is not equal to itself."""
+    """NaN is the only value not equal to itself."""
     x = call.x(0)
     return call.emit(ops.Not(), call.emit(ops.Equal(), x, x))
 
@@ -59,7 +59,7 @@ def is_inf(call: Call) -> Tensor:
 
 
 def shrink(call: Call) -> Tensor:
-    """x + bias below −lambd, x − bias above it, 0 between."""
+    """x + bias below −lambd, x − bias above lambd, 0 in between."""
     x, bias, limit = call.x(0), call.number("bias", 0.0), call.number("lambd", 0.5)
     result = x.dtype
     x = call.convert(x, DType.F32)
@@ -81,7 +81,7 @@ def swiglu(call: Call) -> Tensor:
 
 
 def cum_prod(call: Call) -> Tensor:
-    """Each step multiplies by what stands twice as far before."""
+    """Doubling scan: each step multiplies by the element at twice the previous distance."""
     x = call.x(0)
     axis = call.axis(call.single(1, "axis"), len(x.shape))
     n, reverse = x.shape[axis], bool(call.integer("reverse", 0))
@@ -95,7 +95,7 @@ def cum_prod(call: Call) -> Tensor:
 
 
 def _behind_ones(call: Call, x: Tensor, axis: int, count: int, reverse: bool) -> Tensor:
-    """`x` moved along an axis, so that it begins (ends, in reverse) with so many ones."""
+    """`x` shifted by `count` along an axis, with ones at the start (end, if reverse)."""
     rank = len(x.shape)
     count = min(count, x.shape[axis])
     shape = tuple(count if i == axis else d for i, d in enumerate(x.shape))
@@ -109,7 +109,7 @@ def _behind_ones(call: Call, x: Tensor, axis: int, count: int, reverse: bool) ->
 
 
 def determinant(call: Call) -> Tensor:
-    """Determinants of small matrices, along the first row of each part that is left."""
+    """Determinants of small matrices by cofactor expansion along the first row."""
     x = call.x(0)
     if len(x.shape) < 2 or x.shape[-1] != x.shape[-2] or not 1 <= x.shape[-1] <= _MATRIX_LIMIT:
         raise ShapeError(

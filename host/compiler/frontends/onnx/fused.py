@@ -1,4 +1,4 @@
-"""Operators that ONNX Runtime's optimizer fuses (domain com.microsoft), taken apart again."""
+"""Decomposes operators that ONNX Runtime's optimizer fuses (domain com.microsoft)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from edgekit.host.compiler.frontends.onnx.call import Call
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Array, DType, ShapeError, Tensor
 
-_NBITS_LIMIT = 1 << 28  # weights that are unpacked
+_NBITS_LIMIT = 1 << 28  # weights to unpack
 
 
 def _activated(call: Call, y: Tensor, values: tuple[float, ...]) -> Tensor:
@@ -43,7 +43,7 @@ def fused_gemm(call: Call) -> Tensor:
 
 
 def fused_matmul(call: Call) -> Tensor:
-    """alpha · A' · B', the last two axes of each transposed where it says so."""
+    """alpha · A' · B', where A' and B' may be transposed in their last two axes."""
     a, b = call.x(0), call.x(1)
     if call.integer("transBatchA", 0) or call.integer("transBatchB", 0):
         raise ShapeError("expected no transBatchA and transBatchB, found some")
@@ -83,12 +83,12 @@ def quick_gelu(call: Call) -> Tensor:
 
 
 def simplified_layer_norm(call: Call) -> Tensor:
-    """x / √(mean of squares + epsilon) · scale; other outputs are for training."""
+    """x / √(mean of squares + epsilon) · scale; the other outputs are only used in training."""
     return reduce.rms_normalization(call)
 
 
 def skip_layer_norm(call: Call) -> list[Tensor | None]:
-    """[LayerNorm(input + skip + bias), mean, inverse deviation, the sum]"""
+    """[LayerNorm(input + skip + bias), mean, 1 / deviation, the sum]"""
     total = biased(call, _sum_of_two(call), 4)
     return [*_normalized(call, total, 2), total]
 
@@ -101,18 +101,18 @@ def skip_simplified_layer_norm(call: Call) -> list[Tensor | None]:
 
 
 def _sum_of_two(call: Call) -> Tensor:
-    """The input and what is added to it, [batch, rows, size]; one batch may do for all."""
+    """The sum of input and skip, [batch, rows, size]; skip may have a batch of 1."""
     return call.emit(ops.Add(), call.x(0), call.x(1))
 
 
 def _normalized(call: Call, x: Tensor, gamma: int) -> list[Tensor]:
-    """LayerNorm of the last axis; gamma is input `gamma`, beta the next."""
+    """LayerNorm over the last axis; gamma is input `gamma`, beta the one after it."""
     values = (x, call.x(gamma), call.maybe(gamma + 1))
     return reduce.layer_normalization(call.given(*values, epsilon=call.number("epsilon", 1e-12)))
 
 
 def embed_layer_norm(call: Call) -> list[Tensor | None]:
-    """[LayerNorm of the sum of embeddings, how many tokens each row has, the sum]"""
+    """[LayerNorm of the sum of embeddings, token count of each row, the sum]"""
     ids = call.x(0)
     need_rank(ids, 2)
     batch, length = ids.shape
@@ -131,13 +131,13 @@ def embed_layer_norm(call: Call) -> list[Tensor | None]:
 
 
 def matmul_nbits(call: Call) -> Tensor:
-    """MatMulNBits: weights of 2, 4 or 8 bits, each block of a column with a scale of its own."""
+    """MatMulNBits: weights of 2, 4 or 8 bits, with one scale per block of a column."""
     y = product.product(call, call.x(0), call.constant(_unpacked(call).T))
     return biased(call, y, 5)
 
 
 def _unpacked(call: Call) -> Array:
-    """Weights [n, k] in f32."""
+    """Weights [n, k], dequantized to f32."""
     n, k, size = call.integer("N"), call.integer("K"), call.integer("block_size")
     bits = call.integer("bits", 4)
     if bits not in (2, 4, 8) or min(n, k, size) < 1 or n * k > _NBITS_LIMIT:
@@ -160,7 +160,7 @@ def _unpacked(call: Call) -> Array:
 
 
 def _values(packed: Array, bits: int) -> Array:
-    """Bytes as the values inside them, the lowest bits first, along the last axis."""
+    """Unpacks bytes along the last axis, lowest bits first."""
     if packed.dtype != np.uint8:
         raise ShapeError(f"expected packed bytes, found {packed.dtype}")
     shifts = np.arange(0, 8, bits, dtype=np.uint8)

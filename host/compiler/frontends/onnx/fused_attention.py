@@ -1,4 +1,4 @@
-"""Attention as ONNX Runtime's optimizer fuses it for BERT and GPT (domain com.microsoft)."""
+"""Import of attention as fused by ONNX Runtime's optimizer (domain com.microsoft)."""
 
 from __future__ import annotations
 
@@ -23,13 +23,12 @@ from edgekit.host.compiler.frontends.onnx.sample import grid_sample
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, ShapeError, Tensor
 
-_FILTERED = -10000.0  # what ONNX Runtime adds where a mask is 0
+_FILTERED = -10000.0  # ONNX Runtime's bias for masked keys
 
 
 @dataclass(frozen=True, eq=False)
 class _Masks:
-    """What keeps rows from looking: keys as the operator has them, and what is added besides; rows
-    begin behind `before` columns."""
+    """The key mask as given, an additive bias, and the position of row 0 (`before`)."""
 
     keys: Tensor | None
     added: Tensor | None
@@ -37,8 +36,8 @@ class _Masks:
 
 
 def attention(call: Call) -> list[Tensor]:
-    """[what is attended to, keys and values of past and now], of one input and the weights of its
-    queries, keys and values side by side."""
+    """[output, past and present keys and values]; the weights hold query, key and value columns
+    side by side."""
     if call.integer("do_rotary", 0) or call.maybe(6) is not None:
         raise ShapeError("expected no do_rotary and no buffer that past and present share")
     made = product(call, call.x(0), call.x(1))
@@ -68,7 +67,7 @@ def attention(call: Call) -> list[Tensor]:
 
 
 def multi_head_attention(call: Call) -> list[Tensor]:
-    """[what is attended to, all keys, all values], of queries, keys and values."""
+    """[output, all keys, all values] from separate queries, keys and values."""
     if len(call.x(0).shape) != 3 or call.maybe(1) is None or call.maybe(2) is None:
         raise ShapeError("expected queries, keys and values of their own, found packed ones")
     if call.maybe(8) is not None or call.maybe(9) is not None:
@@ -91,7 +90,7 @@ def multi_head_attention(call: Call) -> list[Tensor]:
 
 
 def quantized_attention(call: Call) -> list[Tensor]:
-    """QAttention: `attention` of codes."""
+    """QAttention: `attention` on quantized operands."""
     x = quant.dequantize_linear(call.given(call.x(0), call.x(3), call.maybe(6)))
     w = quant.dequantize_linear(call.given(call.x(1), call.x(4), call.maybe(7), axis=1))
     values = [x, w, call.maybe(2), call.maybe(5), call.maybe(8)]
@@ -99,7 +98,7 @@ def quantized_attention(call: Call) -> list[Tensor]:
 
 
 def rotary(call: Call) -> Tensor:
-    """Positions come second: of each row, or of the first one."""
+    """Input 1 has the position of each row, or of the first row only."""
     x, at, cosine = call.x(0), call.x(1), call.x(2)
     need_rank(x, 3, 4)
     need_rank(cosine, 2)
@@ -133,8 +132,8 @@ def _attended(call: Call, q: Tensor, k: Tensor, v: Tensor, masks: _Masks) -> Ten
 
 
 def _seen(call: Call, keys: Tensor, batch: int, columns: int) -> Tensor:
-    """A mask of the columns that rows may look at, bool [b, 1, rows or 1, columns]: not 0, or from
-    a start to an end."""
+    """A mask of visible columns, bool [b, 1, rows or 1, columns]. `keys` has a mask or, per
+    sequence, an end or an end and a start."""
     at = call.constant(np.arange(columns, dtype=np.int64))
     if keys.shape in ((batch,), (2 * batch,)):
         ends = call.reshape(call.convert(keys, DType.I64), (keys.elements // batch, batch))
@@ -152,9 +151,8 @@ def _seen(call: Call, keys: Tensor, batch: int, columns: int) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class _Cache:
-    """The cache of grouped attention: new rows, all rows with those of the past, rows that a buffer
-    has room for, and of each sequence how many rows went before and how many there are now, [b, 1,
-    1, 1]."""
+    """The cache of grouped-query attention: new rows, total rows including the past, capacity of
+    the buffer; and per sequence, [b, 1, 1, 1], the rows before and including this call."""
 
     rows: int
     total: int
@@ -164,8 +162,8 @@ class _Cache:
 
 
 def group_query_attention(call: Call) -> list[Tensor]:
-    """[what is attended to, all keys, all values]: groups of queries' heads share a head of keys
-    and values, which stand behind those of the past; zeros behind the last."""
+    """[output, all keys, all values]. Each group of query heads shares one key-value head; new keys
+    and values are appended to the past, and unused rows are 0."""
     if call.integer("smooth_softmax", 0) > 0 or call.maybe(11) is not None:
         raise ShapeError("expected a plain softmax, found a smooth one")
     if len(call.values) > 12 or call.text("k_quant_type", "NONE") != "NONE":
@@ -203,7 +201,7 @@ def group_query_attention(call: Call) -> list[Tensor]:
 
 
 def _queries_keys_values(call: Call, heads: int, shared: int) -> list[Tensor]:
-    """[b, rows, heads · size] of each, which may stand side by side."""
+    """Queries, keys and values [b, rows, heads · size]; one packed tensor is split."""
     need_rank(call.x(0), 3)
     if call.maybe(1) is not None:
         return [call.x(0), call.x(1), call.x(2)]
@@ -216,7 +214,7 @@ def _queries_keys_values(call: Call, heads: int, shared: int) -> list[Tensor]:
 
 
 def _cache(call: Call, q: Tensor) -> _Cache:
-    """The cache of an operator; where rows are all there are, no sequence has a past."""
+    """The cache of a node; if all rows are new, no sequence has a past."""
     batch, rows = q.shape[:2]
     total = call.single(6, "total_sequence_length")
     past = call.maybe(3)
@@ -236,7 +234,7 @@ def _cache(call: Call, q: Tensor) -> _Cache:
 
 
 def _appended(call: Call, new: Tensor, index: int, cache: _Cache) -> Tensor:
-    """Keys or values [b, heads, room, size]: those of the past that count, then the new ones."""
+    """Keys or values [b, heads, room, size]: the valid past rows followed by the new ones."""
     batch, heads, rows, size = new.shape
     past = call.maybe(index)
     if past is None or not past.elements or rows == cache.total:
@@ -257,7 +255,7 @@ def _appended(call: Call, new: Tensor, index: int, cache: _Cache) -> Tensor:
 
 
 def _behind(call: Call, q: Tensor, cache: _Cache) -> Tensor:
-    """What is added to the products: -inf for rows that come later, or too early for a window."""
+    """The additive bias: -inf for rows that are later, or before the local window."""
     column = call.constant(np.arange(cache.room, dtype=np.int64))
     row = call.constant(np.arange(cache.rows, dtype=np.int64)[:, None])
     at = call.emit(ops.Add(), row, cache.before)

@@ -1,9 +1,9 @@
-"""ONNX files → `Graph`.
+"""Imports ONNX models.
 
-    file ─ onnx_file ─► records ─ onnx_walk ─► rows of onnx_operators ─ builder ─► Graph
+    file ─ file.py ─► records ─ walk.py ─► handlers (operators.py) ─ builder ─► Graph
 
 Tensors keep ONNX's layout (NCHW) and names; convolutions get transposes around them, which the
-layout pass removes. All shapes are static: open dimensions of inputs come from `shapes`.
+layout pass removes. All shapes are static: open input dimensions are set by `shapes`.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from edgekit.host.errors import InputError
 
 _RANK_LIMIT = 8
 _BFLOAT16 = "BFLOAT16"
-_TRIAL_SECONDS = 5  # for trying shapes, of which each takes as long as one import
+_TRIAL_SECONDS = 5  # for trying shapes; each try takes as long as one import
 
 
 def import_onnx(path: Path, shapes: Shapes | None = None) -> Graph:
-    """Reads an .onnx file; `shapes` are those of inputs with open dimensions, by name.
+    """Imports an .onnx file; `shapes` set the open dimensions of inputs, by name.
 
     Raises `InputError` with one line that names the file and the node.
     """
@@ -56,7 +56,7 @@ def import_onnx(path: Path, shapes: Shapes | None = None) -> Graph:
 
 
 def _first_that_fits(model: FileModel, file: str, asked: OpenShapesError) -> InputError:
-    """An error that proposes the first shapes with which the operators fit each other."""
+    """The request with the first proposed shapes for which the import succeeds."""
     deadline = time.monotonic() + _TRIAL_SECONDS
     for proposal in (asked, *asked.others()):
         try:
@@ -70,7 +70,7 @@ def _first_that_fits(model: FileModel, file: str, asked: OpenShapesError) -> Inp
 
 
 def graph_from_onnx(model: FileModel, file: str, shapes: Shapes) -> Graph:
-    """`import_onnx` of the records of `file`; messages do not begin with its name."""
+    """`import_onnx` on the records of `file`; messages do not start with its name."""
     known = {*ROWS, *model.functions}
     refuse(unsupported(((str(n.index), n.op) for n in model.nodes), known))
     if not model.outputs:
@@ -88,7 +88,7 @@ def graph_from_onnx(model: FileModel, file: str, shapes: Shapes) -> Graph:
 
 
 class _Import:
-    """Inputs, then all nodes in order, then outputs."""
+    """Imports inputs, then all nodes in order, then outputs."""
 
     def __init__(self, model: FileModel, shapes: Shapes) -> None:
         self._model = model
@@ -122,7 +122,7 @@ class _Import:
         return replace(graph, notes=(*fixed.notes, *graph.notes))
 
     def _note_bfloat16(self, narrow: Set[str]) -> None:
-        """`narrow` are the values that the file says are bfloat16."""
+        """`narrow`: the values declared as bfloat16 in the file."""
         for what, names in (
             ("input", [i.name for i in self._model.inputs if i.dtype == _BFLOAT16]),
             ("output", [n for n in self._model.outputs if n in narrow]),
@@ -132,7 +132,7 @@ class _Import:
                 self._builder.note(f"{what}{many} {listed}: bfloat16 in the file, f32 here")
 
     def _fixed(self, file: str) -> FixedShapes:
-        """The shapes of all inputs, none larger than a graph takes."""
+        """The shapes of all inputs, within the rank limit of the graph."""
         inputs = [OpenInput(i.name, self._dtype(i), i.shape) for i in self._model.inputs]
         fixed = fix_shapes(inputs, self._shapes, file)
         for name, shape in fixed.shapes.items():

@@ -1,4 +1,4 @@
-"""ONNX operators that pick and place elements by index."""
+"""Import of ONNX operators that gather and scatter by index."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def gather(call: Call) -> Tensor:
 
 
 def one_of(call: Call, x: Tensor, axis: int, index: int) -> Tensor:
-    """x[..., index, ...] as a slice, which passes can push around."""
+    """x[..., index, ...] as a slice, which passes can move."""
     begin, extent = [0] * len(x.shape), list(x.shape)
     begin[axis], extent[axis] = index, 1
     shape = x.shape[:axis] + x.shape[axis + 1 :]
@@ -58,7 +58,7 @@ def _join(call: Call) -> str:
 
 
 def one_hot(call: Call) -> Tensor:
-    """Indices below 0 count from the end."""
+    """Negative indices count from the end."""
     given, values = call.numbers(1, "depth"), call.value(2, "values").reshape(-1)
     if len(given) != 1 or not given[0].is_integer() or len(values) != 2:
         raise ShapeError(f"expected one depth and two values, found {given!r:.40}, {len(values)}")

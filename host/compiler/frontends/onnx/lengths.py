@@ -1,6 +1,6 @@
-"""ONNX operators whose results are as long as the data say: buffers of the most there can be.
+"""Import of ONNX operators with data-dependent output length, in upper-bound buffers.
 
-What is found stands in front, in order; `Bounded` (bounded.py) learns how much of it counts.
+Valid elements come first, in order; `Bounded` (bounded.py) tracks the count.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from edgekit.host.compiler.frontends.onnx.order import signed
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Shape, ShapeError, Tensor
 
-_COLUMNS_LIMIT = 256  # of rows that are told apart: each is sorted by
+_COLUMNS_LIMIT = 256  # distinct-row search sorts once per column
 _RANGE_LIMIT = 1 << 28  # elements of a constant range
 
 
 def _none(call: Call, shape: Shape, kind: np.dtype[Any]) -> Tensor:
-    """A buffer that nothing can be in."""
+    """A buffer without valid elements."""
     return call.counted(call.constant(np.zeros(shape, kind)), call.constant(np.zeros(1, np.int64)))
 
 
 def non_zero(call: Call) -> Tensor:
-    """The places of elements that are not 0, one a column; columns behind the last are -1."""
+    """Positions of non-zero elements, one per column; unused columns are -1."""
     x = call.x(0)
     rows, length = places(call, call.reshape(x, x.shape or (1,)))
     columns = call.transpose(rows, (1, 0))
@@ -43,7 +43,7 @@ def non_zero(call: Call) -> Tensor:
 
 
 def non_max_suppression(call: Call) -> Tensor:
-    """Rows of image, class and box, as many as can stay; those behind the last are -1."""
+    """Rows (image, class, box), with the largest possible count; unused rows are -1."""
     boxes, scores = call.x(0), call.x(1)
     need_rank(boxes, 3)
     need_rank(scores, 3)
@@ -66,7 +66,7 @@ def non_max_suppression(call: Call) -> Tensor:
 
 
 def _corners(call: Call, boxes: Tensor) -> Tensor:
-    """[b, n, 4]: smaller y and x, larger y and x."""
+    """[b, n, 4]: minimum y and x, maximum y and x."""
     first, second = call.builder.emit_all(ops.Split(2, (2, 2)), [boxes])
     if call.integer("center_point_box", 0):
         half = call.emit(ops.Mul(), second, call.scalar(0.5, second))
@@ -77,7 +77,7 @@ def _corners(call: Call, boxes: Tensor) -> Tensor:
 
 
 def compress(call: Call) -> Tensor:
-    """The elements along an axis, or of x laid out flat, that a condition picks; then zeros."""
+    """The elements of an axis, or of flattened x, selected by a condition; then zeros."""
     x, condition = call.x(0), call.x(1)
     axis = call.axis(call.integer("axis"), len(x.shape)) if call.has("axis") else 0
     x = x if call.has("axis") else call.reshape(x, (x.elements,))
@@ -98,7 +98,7 @@ def compress(call: Call) -> Tensor:
 
 
 def arange(call: Call) -> Tensor:
-    """start + i · delta as far as the limit; behind a computed one, zeros."""
+    """start + i · delta up to the limit; a computed range is followed by zeros."""
     if any(call.x(i).elements != 1 for i in range(3)):
         sizes = [call.x(i).elements for i in range(3)]
         raise ShapeError(f"expected three scalars, found {sizes} values")
@@ -128,7 +128,7 @@ def arange(call: Call) -> Tensor:
 
 def _constant_range(call: Call) -> Tensor:
     start, limit, delta = (call.value(i, "bounds").reshape(-1)[0] for i in range(3))
-    # Said so that it is false of NaN.
+    # Written so that NaN fails.
     ends = delta != 0 and abs(float(limit) - float(start)) <= _RANGE_LIMIT * abs(float(delta))
     if not ends or math.isinf(float(delta)):
         raise ShapeError(f"expected a range that ends, found {start} to {limit} by {delta}")
@@ -136,7 +136,7 @@ def _constant_range(call: Call) -> Tensor:
 
 
 def _most_steps(call: Call, start: Tensor, limit: Tensor, delta: Tensor) -> int:
-    """How many numbers a computed range can have."""
+    """The maximum length of a computed range."""
     low, high = _span(call, start, limit)
     least, most = extent(call.builder, delta)
     if not start.dtype.is_float and least <= 0 <= most:
@@ -157,7 +157,7 @@ def _most_steps(call: Call, start: Tensor, limit: Tensor, delta: Tensor) -> int:
 
 
 def _span(call: Call, start: Tensor, limit: Tensor) -> tuple[float, float]:
-    """limit − start; where the limit is start + n, that is n."""
+    """The range of limit − start; exact if the limit is start + n."""
     known = distance(call.builder, start, limit)
     if known is not None:
         return known, known
@@ -171,8 +171,7 @@ def _span(call: Call, start: Tensor, limit: Tensor) -> tuple[float, float]:
 
 
 def slice_(call: Call) -> Tensor:
-    """Slices by constants, or along one axis from a computed start or to a computed end, or
-    both."""
+    """Constant slices, or a slice of one axis with a computed start, end or both."""
     if call.opset < 10 or all(call.x(i).data is not None for i in (1, 2)):
         return shape.slice_(call)
     x, start, end = (call.x(i) for i in range(3))
@@ -204,7 +203,7 @@ def slice_(call: Call) -> Tensor:
 
 
 def _within(call: Call, place: Tensor, size: int) -> Tensor:
-    """A place on an axis, negative ones counted from its end, as one from 0 to its size."""
+    """An index wrapped if negative, then clamped to 0..size."""
     if extent(call.builder, place)[0] < 0:
         back = call.emit(ops.Add(), place, call.scalar(size, place))
         negative = call.emit(ops.Less(), place, call.scalar(0, place))
@@ -214,7 +213,7 @@ def _within(call: Call, place: Tensor, size: int) -> Tensor:
 
 
 def unique(call: Call) -> list[Tensor]:
-    """[values, first places, places in values, counts]; behind the last value zeros."""
+    """[values, first positions, inverse indices, counts]; unused elements are 0."""
     x = call.x(0)
     axis = call.axis(call.integer("axis"), len(x.shape)) if call.has("axis") else None
     if x.data is not None:
@@ -264,8 +263,8 @@ def _constant_unique(call: Call, axis: int | None) -> list[Tensor]:
 
 
 def _order_of_rows(call: Call, rows: Tensor) -> Tensor:
-    """The places of `rows` [n, ...] from the least to the largest, [n] s64; the first column
-    counts most, so it is sorted by last."""
+    """The argsort of `rows` [n, ...] in lexicographic order, [n] s64: stable sorts from the last
+    column to the first."""
     count, width = rows.shape[0], rows.elements // rows.shape[0]
     if width > _COLUMNS_LIMIT:
         raise ShapeError(
@@ -287,14 +286,14 @@ def _order_of_rows(call: Call, rows: Tensor) -> Tensor:
 
 
 def _sorted(call: Call, keys: Tensor, smallest: bool) -> list[Tensor]:
-    """[values, places]; of equal ones the first stands first."""
+    """[values, positions]; the sort is stable."""
     if keys.dtype in (DType.U16, DType.U32, DType.U64):
         keys = signed(call, keys)
     return call.builder.emit_all(ops.TopK(keys.shape[0], smallest), [keys])
 
 
 def _differs_from_previous(call: Call, rows: Tensor) -> Tensor:
-    """Whether each of `rows` [n, ...] differs from the one before, [n]; the first one does."""
+    """Whether each of `rows` [n, ...] differs from its predecessor, [n]; true for the first."""
     count, width = rows.shape[0], rows.elements // rows.shape[0]
     flat = call.reshape(rows, (count, width))
     first = call.constant(np.ones(1, np.bool_))
@@ -323,7 +322,7 @@ def _one(call: Call) -> Tensor:
 
 
 def running_total(call: Call, x: Tensor) -> Tensor:
-    """Running totals of whole numbers [n], in log n steps of sums."""
+    """Running totals of integers [n], in log n additions."""
     count, step = x.shape[0], 1
     while step < count:
         early = call.emit(ops.StridedSlice((0,), (1,), (count - step,), (count - step,)), x)

@@ -1,4 +1,4 @@
-"""ONNX's losses, which models hold that were exported with what they were trained by."""
+"""Import of ONNX losses, which exported training graphs may still contain."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def softmax_cross_entropy_loss(call: Call) -> list[Tensor]:
 
 
 def _loss(call: Call, logs: Tensor) -> Tensor:
-    """−weight · log at each target class (input 1), and their mean by weight, or their sum."""
+    """−weight · log at each target class (input 1); or their weighted mean, or their sum."""
     target, classes = call.x(1), logs.shape[1:2]
     need_axes(logs, 2)
     if (logs.shape[0], *logs.shape[2:]) != target.shape or not classes:

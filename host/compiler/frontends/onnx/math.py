@@ -1,4 +1,4 @@
-"""ONNX's element-wise operators."""
+"""Import of ONNX element-wise operators."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Row = Callable[[Call], Tensor | list[Tensor]]
 
 
 def function(op: Operator) -> Row:
-    """One operand, no attributes."""
+    """A handler for an operator with one operand and no attributes."""
     return lambda call: call.emit(op, call.x(0))
 
 
 def attributed(function: type[ops.Function]) -> Row:
-    """One operand; attributes have the names and defaults of the operator's parameters."""
+    """A handler for an operator with one operand; the attributes are the op's parameters."""
 
     def build(call: Call) -> Tensor:
         defaults = vars(function())
@@ -32,7 +32,7 @@ def attributed(function: type[ops.Function]) -> Row:
 
 
 def binary(op: Operator, swapped: bool = False) -> Row:
-    """Two operands; `swapped`: the graph's operator takes them the other way round."""
+    """A handler for two operands; `swapped` reverses their order."""
 
     def build(call: Call) -> Tensor:
         a, b = _legacy_broadcast(call)
@@ -42,7 +42,7 @@ def binary(op: Operator, swapped: bool = False) -> Row:
 
 
 def logical(op: Operator, decisive: bool) -> Row:
-    """And, Or: an operand that is `decisive` everywhere, or nowhere, decides while importing."""
+    """And or Or, folded if a constant operand is `decisive` everywhere or nowhere."""
 
     def build(call: Call) -> Tensor:
         made = call.emit(op, *_legacy_broadcast(call))
@@ -60,7 +60,7 @@ def logical(op: Operator, decisive: bool) -> Row:
 
 
 def _legacy_broadcast(call: Call) -> tuple[Tensor, Tensor]:
-    """Both operands; before opset 7 the second one lines up with `axis` of the first."""
+    """Both operands; before opset 7, the second is aligned with `axis` of the first."""
     a, b = call.x(0), call.x(1)
     if call.opset >= 7 or not call.has("axis") or len(b.shape) > len(a.shape):
         return a, b
@@ -87,7 +87,7 @@ def mean_of(call: Call) -> Tensor:
 def sub(call: Call) -> Tensor:
     a, b = _legacy_broadcast(call)
     if b.data is not None and b.dtype is DType.F32:
-        return call.emit(ops.Add(), a, call.constant(-b.data))  # so that passes see one form
+        return call.emit(ops.Add(), a, call.constant(-b.data))  # one form for passes to match
     return call.emit(ops.Sub(), a, b)
 
 
@@ -130,12 +130,12 @@ def clip(call: Call) -> Tensor:
         if activation.bounds == (low, high):
             return call.emit(ops.Clamp(activation), x)
     if high < low:
-        low = high  # as ONNX defines it
+        low = high  # as ONNX specifies
     return call.emit(ops.Clip(low, high), x)
 
 
 def _bound(call: Call, index: int, default: float) -> float | None:
-    """None for one that is computed."""
+    """None if the bound is computed."""
     bound = call.maybe(index)
     if bound is None:
         return default
@@ -232,7 +232,7 @@ def _cast(call: Call, to: DType, bfloat16: bool) -> Tensor:
     if bfloat16:
         y = call.emit(ops.RoundBfloat16(), y)
         call.bfloat16.add(y.name)
-    elif y.name in call.bfloat16:  # the same value is f32 from here on, under a name of its own
+    elif y.name in call.bfloat16:  # the value is f32 from here on, under a new name
         y = call.emit(ops.Reshape(y.shape), y)
     return y
 

@@ -1,4 +1,4 @@
-"""One row per ONNX operator: the function that emits its nodes."""
+"""Maps each ONNX operator to the function that emits its nodes."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ ROWS: dict[str, Row] = {
     "QLinearConv": quant.qlinear_conv,
     "QLinearMatMul": quant.qlinear_matmul,
     "QuantizeLinear": quant.quantize_linear,
-    # Functions of one operand
+    # Unary functions
     "Abs": math.function(ops.Abs()),
     "Acos": math.function(ops.Acos()),
     "Acosh": math.function(ops.Acosh()),
@@ -244,7 +244,7 @@ ROWS: dict[str, Row] = {
     "Trilu": shape.trilu,
     "Unsqueeze": quant.of_codes(shape.unsqueeze),
     "Upsample": resize.upsample,
-    # ONNX Runtime's own
+    # Operators of ONNX Runtime
     "SimplifiedLayerNormalization": fused.simplified_layer_norm,
     **{f"com.microsoft:{kind}": row for kind, row in qlinear.QLINEAR.items()},
     **{f"com.microsoft:{kind}": row for kind, row in fused.FUSED.items()},
@@ -252,9 +252,9 @@ ROWS: dict[str, Row] = {
 }
 
 
-MADE: dict[str, Row] = {FUSED_CONV: dynamic_conv}  # operators that stand in no file
+MADE: dict[str, Row] = {FUSED_CONV: dynamic_conv}  # operators that only the importer creates
 
 
 def onnx_operators() -> frozenset[str]:
-    """ONNX operators that models may use."""
+    """The supported ONNX operators."""
     return frozenset(ROWS)

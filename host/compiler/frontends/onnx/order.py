@@ -1,4 +1,4 @@
-"""ONNX operators that order values."""
+"""Import of ONNX operators that sort."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _HIGHEST_BIT = 1 << 63
 
 
 def top_k(call: Call) -> list[Tensor]:
-    """[values, indices]; always sorted, which `sorted` = 0 allows."""
+    """[values, indices]; always sorted, as `sorted` = 0 permits."""
     x = call.x(0)
     axis = call.axis(call.integer("axis", -1), len(x.shape))
     k = call.single(1, "k") if call.opset >= 10 else call.integer("k")
@@ -27,7 +27,7 @@ def top_k(call: Call) -> list[Tensor]:
 
 
 def signed(call: Call, x: Tensor) -> Tensor:
-    """Unsigned numbers as s64 in the same order."""
+    """Unsigned integers as s64, with the same order."""
     if x.dtype is not DType.U64:
         return call.convert(x, DType.I64)
     flipped = call.emit(ops.BitwiseXor(), x, call.scalar(_HIGHEST_BIT, x))

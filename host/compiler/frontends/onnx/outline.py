@@ -1,4 +1,4 @@
-"""What an .onnx file says of itself."""
+"""The outline of an .onnx file."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from edgekit.host.compiler.frontends.onnx.file import FileGraph, FileInput, File
 from edgekit.host.compiler.frontends.onnx.operators import onnx_operators
 from edgekit.host.compiler.ir.types import Array, Shape
 
-# Bytes of an element, and how the kit names the type; other names are ONNX's.
+# Element size in bytes and edgekit's name of each type; other types keep ONNX's names.
 _TYPES = {
     "FLOAT": (4, "f32"),
     "FLOAT16": (2, "f16"),
-    "BFLOAT16": (4, "f32"),  # as it is computed
+    "BFLOAT16": (4, "f32"),  # the type it is computed in
     "DOUBLE": (8, "f64"),
     "INT8": (1, "s8"),
     "UINT8": (1, "u8"),
@@ -38,7 +38,7 @@ _TYPES = {
 
 
 def outline_onnx(path: Path, shapes: Mapping[str, Shape]) -> Outline:
-    """`shapes`: of inputs that the file leaves open. Raises `InputError` for damaged files."""
+    """`shapes` set open input dimensions. Raises `InputError` for unreadable files."""
     model = read_onnx(path)
     inputs = tuple(_slot(item, shapes.get(item.name)) for item in model.inputs)
     told = {item.name: item for item in (*model.inputs, *model.values)}
@@ -55,7 +55,7 @@ def outline_onnx(path: Path, shapes: Mapping[str, Shape]) -> Outline:
     tensors |= {name: Sized(v.shape, v.itemsize, True) for name, v in constants.items()}
     steps = []
     for node in model.nodes:
-        # An output that the file does not describe has a shape all the same.
+        # Register undeclared outputs too, with an unknown shape.
         for name in filter(None, node.outputs):
             tensors.setdefault(name, Sized(None, 4))
         steps.append(Step(node.op, node.inputs, node.outputs))
@@ -75,13 +75,13 @@ def outline_onnx(path: Path, shapes: Mapping[str, Shape]) -> Outline:
 
 
 def _graphs(nodes: Iterable[FileNode]) -> Iterator[FileGraph]:
-    """The graphs that are attributes of `nodes`: branches, and bodies of loops."""
+    """The subgraph attributes of `nodes`: branches and loop bodies."""
     for node in nodes:
         yield from (v for v in node.attributes.values() if isinstance(v, FileGraph))
 
 
 def _all(nodes: Iterable[FileNode]) -> Iterator[FileNode]:
-    """`nodes` and what is inside of them."""
+    """`nodes` and, recursively, the nodes of their subgraphs."""
     for node in nodes:
         yield node
         for graph in _graphs([node]):
@@ -89,7 +89,7 @@ def _all(nodes: Iterable[FileNode]) -> Iterator[FileNode]:
 
 
 def _value(node: FileNode) -> Array | None:
-    """What a Constant holds."""
+    """The value of a Constant node."""
     found = node.attributes.get("value") if node.op == "Constant" else None
     return found if isinstance(found, np.ndarray) else None
 

@@ -1,4 +1,4 @@
-"""ONNX operators that pick parts of a tensor, where which ones is known while importing."""
+"""Import of ONNX operators that select parts of a tensor fixed at import time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SIZE_LIMIT = 1 << 26
 
 
 def center_crop_pad(call: Call) -> Tensor:
-    """Cut or padded with zeros to a size, the middle stays; of odd differences more at the end."""
+    """Crops or zero-pads to a size around the center; an odd difference goes to the end."""
     x, asked = call.x(0), call.integers(1, "shape")
     axes = call.axes(len(x.shape), 2) or tuple(range(len(x.shape)))
     if len(asked) != len(axes) or not all(0 < n <= _SIZE_LIMIT for n in asked):
@@ -30,7 +30,7 @@ def center_crop_pad(call: Call) -> Tensor:
 
 
 def columns_to_image(call: Call) -> Tensor:
-    """Col2Im: blocks [n, c * values of a block, blocks] added up where they lie in the image."""
+    """Col2Im: adds up blocks [n, c · block size, blocks] at their positions in the image."""
     x = call.x(0)
     image, block = call.integers(1, "image_shape"), call.integers(2, "block_shape")
     rank = len(image)
@@ -75,7 +75,7 @@ def _along(rank: int, axis: int) -> tuple[int, ...]:
 
 
 def reverse_sequence(call: Call) -> Tensor:
-    """The first elements of each sequence in reverse, as many as a constant says."""
+    """Reverses the first elements of each sequence; the lengths are constant."""
     x, lengths = call.x(0), call.integers(1, "lengths")
     time, batch = call.integer("time_axis", 0), call.integer("batch_axis", 1)
     if sorted((time, batch)) != [0, 1] or len(x.shape) < 2:

@@ -1,4 +1,4 @@
-"""ONNX pools: NCHW outside; what `ops` has no kernel for is made of slices."""
+"""Import of ONNX pools: NCHW outside; pools without a kernel are composed of slices."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from edgekit.host.compiler.frontends.onnx.conv import (
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Array, DType, ShapeError, Tensor
 
-_TAPS = 1024  # of a window that is made of slices
+_TAPS = 1024  # of a window composed of slices
 _UNPOOLED_LIMIT = 1 << 26  # elements
 
 
@@ -42,10 +42,10 @@ def max_pool(call: Call) -> Tensor | list[Tensor]:
 
 
 def _indices(call: Call, x: Tensor, s: Sliding) -> list[Tensor]:
-    """[largest values, where they lie in x laid out flat], of equals the first."""
+    """[maxima, their positions in flattened x]; the first of equal maxima."""
     shape = x.shape[2:]
     at = np.arange(math.prod(shape), dtype=np.int64)
-    # Column by column, with storage_order 1, the last axis but one runs fastest.
+    # With storage_order 1 (column-major), the second-to-last axis varies fastest.
     if call.integer("storage_order", 0) and len(shape) > 1:
         places = at.reshape(*shape[:-2], shape[-1], shape[-2]).swapaxes(-1, -2)
     else:
@@ -71,7 +71,7 @@ def _indices(call: Call, x: Tensor, s: Sliding) -> list[Tensor]:
 
 
 def _least(x: Tensor) -> float:
-    """What no element of the type of x is below."""
+    """The lowest value of the type of x."""
     return -math.inf if x.dtype.is_float else float(np.iinfo(x.dtype.numpy).min)
 
 
@@ -125,11 +125,11 @@ def average_pool(call: Call) -> Tensor:
 
 
 def _counts(call: Call, x: Tensor, s: Sliding, whole: bool) -> Array:
-    """How many elements each window's mean is over: [1, 1, ...]."""
+    """The number of elements in each window's mean: [1, 1, ...]."""
     counts = np.ones((), np.float32)
     explicit = call.list("pads", (0,) * (2 * len(s.window)))[len(s.window) :]
     for i, size in enumerate(x.shape[2:]):
-        # With count_include_pad the file's own padding counts, not what ceil_mode added.
+        # count_include_pad counts the file's own padding, but not padding from ceil_mode.
         low, high = (-s.before[i], size + min(explicit[i], s.after[i])) if whole else (0, size)
         span = (s.window[i] - 1) * s.dilation[i] + 1
         steps = (size + s.before[i] + s.after[i] - span) // s.stride[i] + 1
@@ -143,7 +143,7 @@ def _counts(call: Call, x: Tensor, s: Sliding, whole: bool) -> Array:
 def _by_slices(
     call: Call, x: Tensor, s: Sliding, filler: float, join: Callable[[Tensor, Tensor], Tensor]
 ) -> Tensor:
-    """A pool of any rank as joined slices, one per element of the window."""
+    """A pool of any rank as combined slices, one per window element."""
     padded = surround(call, x, (0, 0, *s.before), (0, 0, *s.after), filler)
     total: Tensor | None = None
     for part, _ in _slices(call, padded, s):
@@ -153,7 +153,7 @@ def _by_slices(
 
 
 def _slices(call: Call, padded: Tensor, s: Sliding) -> Iterator[tuple[Tensor, tuple[int, ...]]]:
-    """What each element of the window sees, and which element it is."""
+    """The slice under each window element, and the element's index."""
     if math.prod(s.window) > _TAPS:
         raise ShapeError(f"expected a window of at most {_TAPS} elements, found {list(s.window)}")
     sizes = [
@@ -179,7 +179,7 @@ def global_max_pool(call: Call) -> Tensor:
 
 
 def max_unpool(call: Call) -> Tensor:
-    """Values where their indices say, in an image as large as MaxPool's may have been, else 0."""
+    """Values at their indices in an image of MaxPool's input size, 0 elsewhere."""
     x, at = call.x(0), call.x(1)
     window = call.list("kernel_shape")
     stride = call.list("strides", (1,) * len(window))

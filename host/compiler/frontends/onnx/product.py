@@ -1,4 +1,4 @@
-"""ONNX matrix products."""
+"""Import of ONNX matrix products."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def matmul(call: Call) -> Tensor:
 
 
 def product(call: Call, a: Tensor, b: Tensor) -> Tensor:
-    """a · b by NumPy's rules; constant f32 matrices become fully connected layers."""
+    """a · b with NumPy semantics; a constant 2-D b makes an f32 product a fully connected layer."""
     if not a.shape or not b.shape:
         raise ShapeError("expected matrices or vectors, found a scalar")
     row, column = len(a.shape) == 1, len(b.shape) == 1
@@ -35,7 +35,7 @@ def product(call: Call, a: Tensor, b: Tensor) -> Tensor:
 
 
 def _transposed(call: Call, b: Tensor) -> Tensor:
-    """The constant [k, n] as weights [n, k], with its scales, if they are per column."""
+    """The constant [k, n] as weights [n, k]; per-tensor or per-column quantization is kept."""
     data, quant = b.data, b.quant
     assert data is not None
     if quant is not None and quant.per_channel:
@@ -50,7 +50,7 @@ def gemm(call: Call) -> Tensor:
     need_rank(b, 2)
     alpha, beta = call.number("alpha", 1.0), call.number("beta", 1.0)
     a = call.transpose(a, (1, 0)) if call.integer("transA", 0) else a
-    rows = b if call.integer("transB", 0) and alpha == 1.0 else None  # as the operator has them
+    rows = b if call.integer("transB", 0) and alpha == 1.0 else None  # already [n, k]
     b = call.transpose(b, (1, 0)) if call.integer("transB", 0) else b
     if alpha != 1.0:
         b = call.emit(ops.Mul(), b, call.scalar(alpha, b))

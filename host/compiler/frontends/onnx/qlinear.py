@@ -1,7 +1,7 @@
-"""Quantized operators of ONNX Runtime's tools (domain com.microsoft): what they say in f32.
+"""Import of the quantized operators of ONNX Runtime's tools (domain com.microsoft).
 
-As ONNX Runtime defines them: dequantize, compute, quantize. A pass makes integer operators of
-what lies between codes whose scales are known.
+They follow ONNX Runtime's definition: dequantize, compute in f32, quantize. A pass turns f32
+operators between tensors of known quantization into integer operators.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Row = Callable[[Call], Tensor]
 
 
 def real(call: Call, index: int, axis: int = 1) -> Tensor:
-    """Inputs `index` to `index + 2`, codes with scale and zero point, in f32."""
+    """Inputs `index` to `index + 2` (values, scale, zero point), dequantized to f32."""
     scale = call.x(index + 1)
     return quant.dequantize_linear(
         call.given(call.x(index), scale, call.maybe(index + 2), axis=axis)
@@ -32,7 +32,7 @@ def real(call: Call, index: int, axis: int = 1) -> Tensor:
 
 
 def _codes(call: Call, y: Tensor, index: int, like: Tensor) -> Tensor:
-    """y as codes with the scale and zero point that inputs `index` and `index + 1` are."""
+    """y, quantized with scale and zero point from inputs `index` and `index + 1`."""
     zero = call.maybe(index + 1) or call.constant(np.zeros((), like.dtype.numpy))
     return quant.quantize_linear(call.given(y, call.x(index), zero))
 
@@ -46,7 +46,7 @@ def binary(op: ops.Add | ops.Mul) -> Row:
 
 
 def unary(row: Callable[[Call], Value | list[Tensor]]) -> Row:
-    """`row` on the codes' values; `channels_last` images are transposed."""
+    """A handler that applies `row` to dequantized values; `channels_last` inputs are transposed."""
 
     def build(call: Call) -> Tensor:
         x, transposed = real(call, 0), bool(call.integer("channels_last", 0))
@@ -88,14 +88,14 @@ def where(call: Call) -> Tensor:
 
 
 def max_pool(call: Call) -> Value | list[Tensor]:
-    """NhwcMaxPool: codes keep their order."""
+    """NhwcMaxPool: quantization preserves the order of values, so they are pooled directly."""
     made = pool.max_pool(replace(call, values=[channels_first(call, call.x(0))]))
     first = made[0] if isinstance(made, list) else made
     return channels_last(call, first)
 
 
 def convolution(call: Call) -> Tensor:
-    """QLinearConv with its images in either layout."""
+    """QLinearConv with images in either layout."""
     if not call.integer("channels_last", 0):
         return quant.qlinear_conv(call)
     x = channels_first(call, call.x(0))
@@ -103,7 +103,7 @@ def convolution(call: Call) -> Tensor:
 
 
 def gemm(call: Call) -> Tensor:
-    """alpha · A' · B' + C in f32, or as codes where there is a scale for them."""
+    """alpha · A' · B' + C in f32, quantized if an output scale is given."""
     transposed = bool(call.integer("transB", 0))
     a, b = real(call, 0), real(call, 3, 0 if transposed else 1)
     need_rank(a, 2)
@@ -122,14 +122,14 @@ def gemm(call: Call) -> Tensor:
 
 
 def _transposed(call: Call, b: Tensor) -> Tensor:
-    """b transposed, a constant with its scales."""
+    """b transposed; a constant keeps its quantization."""
     if b.data is None or b.quant is None:
         return call.transpose(b, (1, 0))
     return call.quantized(b.data.T, replace(b.quant, axis=1 - b.quant.axis))
 
 
 def _weights(call: Call, index: int, scale: int, zero: int) -> Tensor:
-    """A matrix of codes in f32; its scales are per tensor or column."""
+    """A quantized matrix in f32, with scales per tensor or column."""
     w, scales = call.x(index), call.x(scale)
     return quant.dequantize_linear(call.given(w, scales, call.maybe(zero), axis=len(w.shape) - 1))
 
@@ -140,7 +140,7 @@ def _with_bias(call: Call, y: Tensor, index: int) -> Tensor:
 
 
 def dynamic_matmul(call: Call) -> Tensor:
-    """DynamicQuantizeMatMul: a layer of bytes, or what it says in f32."""
+    """DynamicQuantizeMatMul: an 8-bit layer, or the equivalent in f32."""
     ins = (call.x(0), call.x(1), call.x(2), call.maybe(3), call.maybe(4))
     if (y := dynamic_layer(call, *ins)) is not None:
         return y
@@ -149,7 +149,7 @@ def dynamic_matmul(call: Call) -> Tensor:
 
 
 def matmul_to_float(call: Call) -> Tensor:
-    """MatMulIntegerToFloat: its scales may be computed."""
+    """MatMulIntegerToFloat; its scales may be computed."""
     a = _scaled(call, call.x(0), call.x(2), call.maybe(4), max(len(call.x(0).shape) - 2, 0))
     b = _scaled(call, call.x(1), call.x(3), call.maybe(5), len(call.x(1).shape) - 1)
     return _with_bias(call, product(call, a, b), 6)
@@ -163,8 +163,8 @@ def _scaled(call: Call, x: Tensor, scale: Tensor, zero: Tensor | None, axis: int
 
 
 def lstm(call: Call) -> list[Tensor]:
-    """DynamicQuantizeLSTM: weights [directions, size, gates · hidden] of codes, and what they are
-    multiplied with is rounded to codes of its own range at each step."""
+    """DynamicQuantizeLSTM: quantized weights [directions, size, gates · hidden]. Their other
+    operand is quantized dynamically at each step."""
     weights = []
     for index, scale in ((1, 8), (2, 10)):
         w, scales = call.x(index), call.x(scale)
@@ -179,7 +179,7 @@ def lstm(call: Call) -> list[Tensor]:
 
 
 def _per_gate(call: Call, scales: Tensor) -> Tensor:
-    """[directions] or [directions, gates · hidden], as the weights lie."""
+    """[directions] or [directions, gates · hidden], shaped to broadcast against the weights."""
     return call.reshape(scales, (scales.shape[0], 1, -(-scales.elements // scales.shape[0])))
 
 

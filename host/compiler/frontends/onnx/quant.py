@@ -1,6 +1,6 @@
-"""ONNX's quantized operators: Q and DQ pairs, and products of integers.
+"""Import of ONNX's quantized operators: Q/DQ pairs and integer products.
 
-Integer products are exact: sums are made in s32, or in f32 over so few terms that it holds them.
+Integer products are exact: they accumulate in s32, or in f32 over few enough terms.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from edgekit.host.compiler.ir.quantization import code_range, zero_point_of
 from edgekit.host.compiler.ir.types import Array, DType, Quant, ShapeError, Tensor
 
 _CODES = (DType.U8, DType.I8, DType.U16, DType.I16)
-_EXACT = 1 << 24  # whole numbers below this are exact in f32
+_EXACT = 1 << 24  # f32 is exact for integers below this
 _LARGEST_PRODUCT = 256 * 256
 _Made = TypeVar("_Made")
 
 
 def _scale_and_zero(call: Call, index: int) -> Quant:
-    """Inputs `index` (scales) and `index + 1` (zero points, absent: 0), both constant."""
+    """Constant scales from input `index` and zero points (default 0) from `index + 1`."""
     scale = np.atleast_1d(call.value(index, "scale")).astype(np.float32)
     zero = np.zeros(1, np.int64)
     if call.maybe(index + 1) is not None:
@@ -49,7 +49,7 @@ def _scale_and_zero(call: Call, index: int) -> Quant:
 
 
 def _code_type(call: Call, index: int) -> DType:
-    """The type that the zero point has, or u8."""
+    """The quantized type: that of the zero point, else `output_dtype`, else u8."""
     zero = call.maybe(index)
     kind = DType.U8 if zero is None else zero.dtype
     if zero is None and call.integer("output_dtype", 0):
@@ -64,7 +64,7 @@ def _along(values: Array, axis: int, rank: int) -> Array:
 
 
 def quantize_linear(call: Call) -> Tensor:
-    """Codes of 8 bits by one constant scale are one operator; the others are composed."""
+    """8-bit quantization with one constant scale is one operator; all else is composed."""
     x, kind = call.convert(call.x(0), DType.F32), _code_type(call, 2)
     if _is_known(call) and call.x(1).elements == 1 and kind.is_quantized:
         return call.emit(ops.Quantize(kind, True), x, quant=_scale_and_zero(call, 1))
@@ -77,14 +77,13 @@ def quantize_linear(call: Call) -> Tensor:
 
 
 def _is_known(call: Call) -> bool:
-    """Whether scales and zero points are constant, and not those of blocks."""
+    """Whether scales and zero points are constant and not blockwise."""
     constant = all(call.x(i).data is not None for i in (1, 2) if call.maybe(i) is not None)
     return constant and len(call.x(1).shape) < 2
 
 
 def _spread(call: Call, t: Tensor, x: Tensor) -> Tensor:
-    """Scales or zero points in a shape that broadcasts to x: of all, along an axis, or of blocks of
-    it."""
+    """Scales or zero points (per tensor, per axis or blockwise), shaped to broadcast to x."""
     if t.elements == 1:
         return call.reshape(t, ())
     axis = call.axis(call.integer("axis", 1), len(x.shape))
@@ -126,9 +125,9 @@ def dequantize_linear(call: Call) -> Tensor:
 
 
 def of_codes(row: Callable[[Call], _Made], every: bool = False) -> Callable[[Call], _Made | Tensor]:
-    """`row`, which moves values or picks some, done to what codes of a known scale stand for: a
-    pass makes the same on codes of it. It takes others as they are. `every`: all inputs are values;
-    else it is the first."""
+    """Wraps a handler that only moves or selects values: an input of known quantization is
+    dequantized before and quantized after, and a pass reduces that to a move of quantized values.
+    Other inputs are unchanged. `every`: all inputs are values; else only the first."""
 
     def build(call: Call) -> _Made | Tensor:
         given = call.all() if every else [call.maybe(0)]
@@ -146,7 +145,7 @@ def of_codes(row: Callable[[Call], _Made], every: bool = False) -> Callable[[Cal
 
 
 def pad_of_codes(row: Callable[[Call], Tensor]) -> Callable[[Call], Tensor]:
-    """`of_codes` of Pad, where what it pads with stands for 0."""
+    """`of_codes` for Pad if the padding value is the zero point."""
     moved = of_codes(row)
 
     def build(call: Call) -> Tensor:
@@ -164,15 +163,15 @@ def pad_of_codes(row: Callable[[Call], Tensor]) -> Callable[[Call], Tensor]:
 
 
 def _like(t: Tensor | None, x: Tensor) -> bool:
-    """Whether t is computed codes of the scale of x."""
+    """Whether t is computed and has the same type and quantization as x."""
     if t is None or t.data is not None or not t.is_quantized or t.quant is None or x.quant is None:
         return False
     return t.dtype is x.dtype and _same(t.quant, x.quant)
 
 
 def _real(call: Call, x: Tensor, codes: Array, quant: Quant) -> Tensor:
-    """What constants of bytes stand for, still known as codes of s8 with scales: a pass makes
-    integer operators of them."""
+    """A dequantized 8-bit constant that keeps its quantization (as s8), so that a pass can make
+    integer operators of it."""
     if x.dtype is DType.U8:
         codes = codes.astype(np.int64) - 128
         quant = Quant(quant.scale, quant.zero_point - 128)
@@ -195,7 +194,7 @@ def _same(a: Quant, b: Quant) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class _Dynamic:
-    """Codes and zero point of x, both in f32, and the scale: x ≈ (codes − point) · scale."""
+    """x quantized dynamically: x ≈ (codes − point) · scale. `codes` and `point` are in f32."""
 
     codes: Tensor
     scale: Tensor
@@ -203,14 +202,14 @@ class _Dynamic:
 
 
 def _dynamic(call: Call, x: Tensor) -> _Dynamic:
-    """x as codes of u8 over its own range, which includes 0."""
+    """x quantized to u8 over its own range, extended to include 0."""
     axes = tuple(range(len(x.shape)))
     zero, most = call.builder.floats(0.0), call.builder.floats(255.0)
     high = call.emit(ops.Maximum(), call.emit(ops.ReduceMax(axes), x), zero)
     low = call.emit(ops.Minimum(), call.emit(ops.ReduceMin(axes), x), zero)
     span = call.emit(ops.Sub(), high, low)
     empty = call.emit(ops.Equal(), span, zero)
-    # ONNX's definition has a scale of 0 where all values are, but ONNX Runtime divides by 1.
+    # For an all-zero x, ONNX defines a scale of 0, but ONNX Runtime uses 1.
     scale = call.emit(
         ops.Where(), empty, call.builder.floats(1.0), call.emit(ops.Div(), span, most)
     )
@@ -222,19 +221,19 @@ def _dynamic(call: Call, x: Tensor) -> _Dynamic:
 
 
 def dynamic_quantize_linear(call: Call) -> list[Tensor]:
-    """[codes, scale, zero point]; u8."""
+    """[quantized values, scale, zero point]; u8."""
     found = _dynamic(call, call.x(0))
     return [call.convert(found.codes, DType.U8), found.scale, call.convert(found.point, DType.U8)]
 
 
 def rounded(call: Call, x: Tensor) -> Tensor:
-    """x as its codes of u8 say it, in f32: what products with quantized weights are made of."""
+    """x quantized dynamically to u8 and dequantized, as products with quantized weights see it."""
     found = _dynamic(call, x)
     return call.emit(ops.Mul(), call.emit(ops.Sub(), found.codes, found.point), found.scale)
 
 
 def without_zero(call: Call, x: Tensor, zero: Tensor | None, kind: DType, axis: int) -> Tensor:
-    """x − zero point in a wider type; zero points of several values lie along `axis`."""
+    """x − zero point in a wider type; a vector of zero points is along `axis`."""
     wide = call.convert(x, kind)
     if zero is None:
         return wide
@@ -264,7 +263,7 @@ def _fixed(w: Tensor) -> Array:
 
 
 def _integer_sums(call: Call, x: Tensor, w: Array) -> Tensor:
-    """s32 sums of a convolution of whole numbers (in f32), NCHW."""
+    """s32 sums of an NCHW convolution of integers held in f32."""
     need_rank(x, 3, 4)
     if w.ndim != len(x.shape):
         raise ShapeError(f"expected weights of rank {len(x.shape)}, found {list(w.shape)}")
@@ -295,7 +294,7 @@ def _summed(call: Call, image: Tensor, w: Array, s: Sliding) -> Tensor:
 
 
 def _requantized(call: Call, sums: Tensor, factor: Array, index: int) -> Tensor:
-    """s32 sums times `factor` as codes of the type of zero point `index`."""
+    """s32 sums times `factor`, quantized to the type of the zero point in input `index`."""
     kind = _code_type(call, index)
     scaled = call.emit(ops.Mul(), call.convert(sums, DType.F32), call.constant(factor))
     zero = np.asarray(call.value(index, "zero point"), np.float32)
@@ -305,8 +304,8 @@ def _requantized(call: Call, sums: Tensor, factor: Array, index: int) -> Tensor:
 
 
 def _quantized_product(call: Call) -> Tensor | None:
-    """QLinearMatMul between Q and DQ, of which a pass makes a layer of bytes where b is constant;
-    None where an operand has no known scale."""
+    """QLinearMatMul as a product between DQ and Q, which a pass makes an 8-bit layer if b is
+    constant; None if the quantization of an operand is unknown."""
     a, b = _known_real(call, 0), _known_real(call, 3)
     if a is None or b is None or call.x(6).elements != 1 or call.x(6).data is None:
         return None
@@ -314,7 +313,7 @@ def _quantized_product(call: Call) -> Tensor | None:
 
 
 def _known_real(call: Call, index: int) -> Tensor | None:
-    """Input `index` of codes in f32: computed by the scale that follows, or a constant matrix."""
+    """Quantized input `index` in f32, if its quantization is known or it is a constant matrix."""
     x = call.x(index)
     part = call.given(*call.values[index : index + 3])
     if not _is_known(part):
@@ -341,8 +340,8 @@ def qlinear_matmul(call: Call) -> Tensor:
 
 
 def _quantized_conv(call: Call) -> Tensor | None:
-    """QLinearConv between Q and DQ, of which a pass makes a convolution of bytes; None where the
-    codes of x have no known scale, or weights or bias are computed."""
+    """QLinearConv as a convolution between DQ and Q, which a pass makes an 8-bit convolution; None
+    if the quantization of x is unknown, or weights or bias are computed."""
     x, w, bias = call.x(0), call.x(3), call.maybe(8)
     known = [_is_known(call.given(*call.values[i : i + 3])) for i in (0, 3, 6)]
     if not all(known) or w.data is None or w.dtype not in (DType.I8, DType.U8):

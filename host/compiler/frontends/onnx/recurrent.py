@@ -1,7 +1,7 @@
-"""ONNX's LSTM, GRU and RNN: one operator per direction (`graph/ops/recurrent.py`).
+"""Import of ONNX LSTM, GRU and RNN: one operator per direction (`ir/ops/recurrent.py`).
 
-A single step, and what that operator cannot do (functions it does not have, coupled gates, computed
-weights), is a set of nodes per time step: unrolled if there are few, else the body of a loop.
+A single step, and anything that operator lacks (other activation functions, coupled gates, computed
+weights), becomes a set of nodes per time step: unrolled if there are few, else a loop body.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from edgekit.host.compiler.ir.types import DType, MisfitError, Operator, Quant, 
 _STEPS = 1 << 16  # time steps
 _UNROLLED_STEPS = 16
 _BACKWARDS = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
-# What inputs and states go through before they are multiplied with weights.
+# Applied to inputs and states before the products with weights.
 Before = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
 class _Cell:
-    """One direction: weights [gates · hidden, size] and [gates · hidden, hidden], both biases,
-    the peepholes' weights [hidden] (of an LSTM: input, output, forget) and the functions."""
+    """One direction: weights [gates · hidden, size] and [gates · hidden, hidden], both biases, the
+    peephole weights [hidden] (LSTM: input, output, forget) and the functions."""
 
     w: Tensor
     r: Tensor
@@ -52,13 +52,13 @@ class _Cell:
         return call.emit(ops.Add(), y, bias)
 
 
-# (call, gates of the input for this step [batch, gates · hidden], cell, states) → new states
+# (call, input gates of this step [batch, gates · hidden], cell, states) → new states
 _Step = Callable[[Call, Tensor, _Cell, list[Tensor]], list[Tensor]]
 
 
 @dataclass(frozen=True, eq=False)
 class _Whole:
-    """All steps as one operator, the bias of its gates, and its operand behind the states."""
+    """The operator for all steps, its gate bias, and its operand after the states."""
 
     op: ops.Recurrent
     bias: Tensor
@@ -150,7 +150,7 @@ def _cell(
 
 
 def _matrix(call: Call, x: Tensor, way: int) -> Tensor:
-    """The weights of one direction; codes that they were stay known, with the scales of rows."""
+    """The weights of one direction; they keep their quantization, with per-row scales."""
     shape, quant = x.shape[1:], x.quant
     if x.data is not None and quant is not None and quant.axis == 1:
         return call.quantized(x.data[way], Quant(quant.scale, quant.zero_point, 0))
@@ -176,7 +176,7 @@ def _initial(call: Call, index: int, way: int, batch: int, hidden: int) -> Tenso
 def _layer(
     call: Call, x: Tensor, cell: _Cell, states: list[Tensor], backwards: bool, kind: _Kind
 ) -> tuple[Tensor, list[Tensor]]:
-    """All steps' first states [time, batch, hidden], and the states at the end."""
+    """The first state at every step, [time, batch, hidden], and all final states."""
     functions = [f.operator for f in cell.functions]
     known = [f for f in functions if f is not None and f.recurrent]
     can = cell.r.data is not None and cell.before is None and not call.integer("input_forget", 0)
@@ -221,19 +221,19 @@ def _whole_gru(call: Call, functions: Sequence[Operator], cell: _Cell) -> _Whole
 def _in_steps(
     call: Call, x: Tensor, cell: _Cell, states: list[Tensor], backwards: bool, step: _Step
 ) -> tuple[Tensor, list[Tensor]]:
-    """Nodes of one time step: unrolled if there are few, else in a loop."""
+    """One set of nodes per time step: unrolled if there are few, else a loop."""
     time, batch, _ = x.shape
     whole = cell.dense(call, x, cell.w, cell.input_bias)
     lengths = _lengths(call, time, batch)
 
     def one(given: Sequence[Value | None]) -> list[Value | None]:
-        """(states, gates of the input, number of the step) → (new states, output)"""
+        """(states, input gates, step index) → (new states, output)"""
         old = [v for v in given if isinstance(v, Tensor)]
         gates, t = old[-2:]
         new = step(call, gates, cell, old[:-2])
         if lengths is None:
             return [*new, new[0]]
-        # Behind the end of its sequence a state stays, and the output is 0.
+        # After the end of its sequence, a state is kept and the output is 0.
         inside = call.emit(ops.Less(), t, call.reshape(lengths, (batch, 1)))
         kept = [call.emit(ops.Where(), inside, a, b) for a, b in zip(new, old, strict=False)]
         return [*kept, call.emit(ops.Where(), inside, new[0], call.builder.floats(0.0))]
@@ -258,7 +258,7 @@ def _in_steps(
 
 
 def _lengths(call: Call, time: int, batch: int) -> Tensor | None:
-    """The length of each sequence, s32; None: all have every step."""
+    """The length of each sequence, s32; None if all have full length."""
     lengths = call.maybe(4)
     if lengths is None or (lengths.data is not None and bool(np.all(lengths.data >= time))):
         return None
@@ -285,7 +285,7 @@ def _rnn_step(call: Call, x: Tensor, cell: _Cell, states: list[Tensor]) -> list[
 
 
 def _lstm_step(call: Call, x: Tensor, cell: _Cell, states: list[Tensor]) -> list[Tensor]:
-    """Gates in the order input, output, forget, cell."""
+    """Gate order: input, output, forget, cell."""
     hidden, inner = states
     gate, squash, last = cell.functions
     gates = _sum(call, x, cell.dense(call, hidden, cell.r, cell.hidden_bias))
@@ -303,7 +303,7 @@ def _lstm_step(call: Call, x: Tensor, cell: _Cell, states: list[Tensor]) -> list
 
 
 def _gru_step(call: Call, x: Tensor, cell: _Cell, states: list[Tensor]) -> list[Tensor]:
-    """Gates in the order update, reset, hidden."""
+    """Gate order: update, reset, hidden."""
     (hidden,), size = states, cell.hidden
     gate, squash = cell.functions
     xz, xr, xh = call.builder.emit_all(ops.Split(1, (size,) * 3), [x])
@@ -321,6 +321,6 @@ def _gru_step(call: Call, x: Tensor, cell: _Cell, states: list[Tensor]) -> list[
     else:
         inner = recurrent(_product(call, reset, hidden), 2)
     new = squash.emit(call, _sum(call, xh, inner))
-    # (1 − z) · new + z · hidden, as new + z · (hidden − new)
+    # (1 − z) · new + z · hidden, rewritten as new + z · (hidden − new)
     difference = call.emit(ops.Sub(), hidden, new)
     return [_sum(call, new, _product(call, update, difference))]

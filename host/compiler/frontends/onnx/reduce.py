@@ -1,4 +1,4 @@
-"""ONNX's softmax, normalizations made of smaller operators, and reductions."""
+"""Import of ONNX softmax, composed normalizations and reductions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edgekit.host.compiler.frontends.onnx.math import Row
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Operator, ShapeError, Tensor
 
-_SUMMED_LIMIT = 1 << 13  # the triangle takes the square of it
+_SUMMED_LIMIT = 1 << 13  # the triangle has the square of this many elements
 
 
 def softmax(call: Call) -> Tensor:
@@ -34,7 +34,7 @@ def log_softmax(call: Call) -> Tensor:
 
 
 def log_of_softmax(call: Call, x: Tensor, axes: tuple[int, ...]) -> Tensor:
-    """x − max − log Σ e^(x − max): the logarithm of a softmax would lose small values."""
+    """x − max − log Σ e^(x − max): taking the log of a softmax would lose small values."""
     shifted = call.emit(ops.Sub(), x, total(call, ops.ReduceMax, x, axes, True))
     powers = total(call, ops.ReduceSum, call.emit(ops.Exp(), shifted), axes, True)
     return call.emit(ops.Sub(), shifted, call.emit(ops.Log(), powers))
@@ -105,7 +105,7 @@ def group_normalization(call: Call) -> Tensor:
     grouped = call.reshape(x, (x.shape[0], groups, -(-x.elements // (x.shape[0] * groups))))
     y = normalized(call, grouped, (2,), call.number("epsilon", 1e-5))[0]
     scale, bias = call.x(1), call.x(2)
-    if scale.shape[0] != x.shape[1]:  # one per group, before opset 21
+    if scale.shape[0] != x.shape[1]:  # per group, before opset 21
         times = call.constant(np.repeat(np.arange(groups), x.shape[1] // groups))
         scale, bias = (call.emit(ops.Gather(0), t, times) for t in (scale, bias))
     return _per_channel(call, call.reshape(y, x.shape), scale, bias)
@@ -146,7 +146,7 @@ def lrn(call: Call) -> Tensor:
 def across_channels(
     call: Emitter, x: Tensor, size: int, alpha: float, beta: float, bias: float
 ) -> Tensor:
-    """x / (bias + alpha / size · Σ x²)^beta, the sum over neighboring channels."""
+    """x / (bias + alpha / size · Σ x²)^beta, with the sum over neighboring channels."""
     if not 1 <= size <= 1024:
         raise ShapeError(f"expected a size from 1 to 1024, found {size}")
     before, after = (size - 1) // 2, size - 1 - (size - 1) // 2
@@ -172,7 +172,7 @@ def across_channels(
 def total(
     call: Emitter, kind: type[ops.Total], x: Tensor, axes: tuple[int, ...], keep: bool
 ) -> Tensor:
-    """One reduction per run of neighboring axes: kernels reduce these."""
+    """One reduction per run of adjacent axes, which is what kernels support."""
     order = sorted(axes)
     y = x
     while order:
@@ -207,7 +207,7 @@ def _axes(call: Call, x: Tensor) -> tuple[int, ...]:
 
 
 def reduce_by(kind: type[ops.Total], before: str = "", after: str = "") -> Row:
-    """`before` and `after`: functions around the sum: "abs", "square", "log", "sqrt"."""
+    """A reduction handler; `before` and `after` the sum: "abs", "square", "log" or "sqrt"."""
     steps: dict[str, Operator] = {"abs": ops.Abs(), "log": ops.Log(), "sqrt": ops.Sqrt()}
 
     def build(call: Call) -> Tensor:
@@ -258,7 +258,7 @@ def arg_extreme(smallest: bool) -> Row:
 
 
 def cum_sum(call: Call) -> Tensor:
-    """A product with a triangle of ones."""
+    """A matrix product with a triangle of ones."""
     x = call.x(0)
     axis = call.axis(call.single(1, "axis"), len(x.shape))
     n = x.shape[axis]

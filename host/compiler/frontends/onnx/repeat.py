@@ -1,9 +1,8 @@
-"""ONNX's loops as one operator (`graph/ops/repeat.py`), whose code does not grow with the steps.
+"""ONNX loops as one operator (`ir/ops/repeat.py`), so that code size is independent of the steps.
 
-What a loop counts with is found first: states that follow from constants and themselves are known
-for every step, and conditions on them too. They become rows of constants, one a step, so that what
-is computed from a counter (the place of a slice, the end of the loop) is known to lie within
-bounds.
+Counters are evaluated at import time: states that depend only on constants and themselves, and
+conditions on them, are known for every step. They become constant rows, one per step, so that
+values derived from a counter (a slice position, the end of the loop) have known bounds.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Array, ShapeError, Tensor
 from edgekit.host.errors import InputError
 
-STEPS = 1 << 16  # of one loop
-_WORK = 1 << 21  # operators in all steps, of loops in each other the product
-_KNOWN = 30_000  # operators that are computed to know what a loop counts with
+STEPS = 1 << 16  # steps of one loop
+_WORK = 1 << 21  # operators over all steps; multiplied for nested loops
+_KNOWN = 30_000  # operators evaluated to compute counters
 _SMALL = 16  # elements of a state that may be a counter
 _CARRIERS = ("Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze")
 
@@ -32,13 +31,13 @@ Body = Callable[[Sequence[Value | None]], Sequence[Value | None]]
 
 
 class EndlessError(ShapeError):
-    """Nothing says how many steps there may be."""
+    """The number of steps is unbounded."""
 
 
 @dataclass(frozen=True, eq=False)
 class Operand:
-    """What a body's input is: a state, with its start; a row of a tensor [steps, ...]; or the same
-    in every step."""
+    """The source of a body input: a state with its initial value, a row of a tensor [steps, ...],
+    or a loop-invariant value."""
 
     kind: Literal["state", "row", "same"]
     value: Value | None
@@ -46,8 +45,8 @@ class Operand:
 
 @dataclass(frozen=True, eq=False)
 class Repeated:
-    """`count` [1] s64 of the steps that were done, None if all; ends of the states, in order; what
-    was kept of each step."""
+    """`count`: the number of steps run, [1] s64, None if all; the final states, in order; the row
+    outputs of all steps."""
 
     count: Tensor | None
     states: list[Tensor]
@@ -58,11 +57,11 @@ def repeat(
     call: Call, body: Body, operands: Sequence[Operand], steps: int, outputs: Sequence[int],
     first_row: int, going: Tensor | None,
 ) -> Repeated:  # fmt: skip
-    """Emits a loop around what `body` emits for one step. Of what that returns, `outputs` are the
-    new states, those from `first_row` are kept; `going`: whether to do the first step, if the
-    first one says whether to go on.
+    """Emits a loop around the nodes `body` emits for one step. Its results at `outputs` are the new
+    states, and those from `first_row` on are the row outputs. `going`: the condition of the first
+    step; the first result is then the condition of the next step.
 
-    Raises `ShapeError` or `InputError` where the body is not the same in each step.
+    Raises `ShapeError` or `InputError` if the body is not the same in each step.
     """
     builder = call.builder
     if steps > STEPS:
@@ -100,7 +99,7 @@ def repeat(
 
 
 def _inside(call: Call, operand: Operand, inside: list[Tensor]) -> Value | None:
-    """The body's input for an operand; states first, then rows, as `Repeat` has them."""
+    """The body's input for an operand. `inside` is ordered as in `Repeat`: states, then rows."""
     value = operand.value
     if operand.kind == "same":
         return value
@@ -118,7 +117,7 @@ def _inside(call: Call, operand: Operand, inside: list[Tensor]) -> Value | None:
 
 
 def in_direction(call: Call, x: Tensor, back: bool) -> Tensor:
-    """Rows [steps, ...] from the last to the first, if `back`."""
+    """Rows [steps, ...], reversed if `back`."""
     if not back or x.shape[0] == 1:
         return x
     rest = len(x.shape) - 1
@@ -128,9 +127,9 @@ def in_direction(call: Call, x: Tensor, back: bool) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Counted:
-    """What is known of the steps of a Loop: how many at most; of each state that is known its
-    values before each step and after the last, [steps + 1, ...]; the states that stay as they are;
-    whether nothing else ends the loop."""
+    """Facts about a loop known at import time: the maximum number of steps; `tables`: values of
+    counters before each step and after the last, [steps + 1, ...]; `same`: loop-invariant states;
+    `decided`: whether no computed condition can end the loop."""
 
     steps: int
     tables: Mapping[int, Array] = field(default_factory=dict)
@@ -141,9 +140,9 @@ class Counted:
 def counted(
     call: Call, body: FileGraph, states: Sequence[Value | None], first: int, limit: int
 ) -> Counted:
-    """`first`: the number of the first step; `limit`: how many there may be.
+    """Analyzes a loop; `first`: index of the first step; `limit`: maximum number of steps.
 
-    Raises `ShapeError` where nothing bounds them.
+    Raises `EndlessError` if nothing bounds the steps.
     """
     flow = _Flow(call, body)
     count = len(states)
@@ -184,7 +183,7 @@ def counted(
             break
     if limit > STEPS:
         raise EndlessError(f"expected a loop of at most {STEPS} steps, found one without bound")
-    if most < limit:  # too many to know what each counts with
+    if most < limit:  # too many steps to evaluate counters
         return Counted(limit, {}, same, decided and not ends)
     for values in tables.values():
         if len({(v.shape, v.dtype) for v in values}) > 1:
@@ -199,7 +198,7 @@ def _data(value: Value | None) -> Array:
 
 
 class _Flow:
-    """What follows from what in a body."""
+    """Data flow in a loop body."""
 
     def __init__(self, call: Call, body: FileGraph) -> None:
         self._call = call
@@ -207,7 +206,7 @@ class _Flow:
         self._makers: dict[str, FileNode] = {o: n for n in body.nodes for o in n.outputs if o}
 
     def origin(self, name: str) -> str:
-        """What `name` is, through nodes without effect."""
+        """The name that `name` is a copy of, looking through Identity nodes."""
         for _ in self._body.nodes:
             node = self._makers.get(name)
             if node is None or node.op != "Identity" or not node.inputs:
@@ -216,7 +215,7 @@ class _Flow:
         return name
 
     def closed(self, given: set[str]) -> set[str]:
-        """What follows from `given` names and constants alone."""
+        """All names that depend only on `given` and constants."""
         found = given | self._body.constants.keys()
         for node in self._body.nodes:
             plain = not any(isinstance(v, FileGraph) for v in node.attributes.values())
@@ -233,7 +232,8 @@ class _Flow:
         return isinstance(value, Tensor) and value.data is not None
 
     def ends(self, name: str, closed: set[str]) -> tuple[list[str], list[str]]:
-        """Known conditions without which `name` is false; numbers that have to be 0 for that."""
+        """Known conditions that must hold for `name` to be true, and numbers that must be 0 for
+        that conclusion to be valid."""
         conditions, zeros = list[str](), list[str]()
         left, seen = [name], set[str]()
         while left:
@@ -255,7 +255,7 @@ class _Flow:
         return conditions, zeros
 
     def needed(self, names: Sequence[str]) -> tuple[FileNode, ...]:
-        """The nodes that make `names`."""
+        """The nodes that `names` depend on."""
         wanted, nodes = set(names), []
         for node in reversed(self._body.nodes):
             if wanted.intersection(node.outputs):

@@ -1,5 +1,8 @@
-"""ONNX Resize and Upsample: gathers (nearest), bilinear images, or products with a matrix of
-interpolation weights along each axis, which hold every other form."""
+"""Import of ONNX Resize and Upsample: gathers, bilinear images, or interpolation matrices.
+
+Nearest is a gather. Anything `ResizeBilinear` cannot compute is a product with a matrix of
+interpolation weights along each axis.
+"""
 
 from __future__ import annotations
 
@@ -71,8 +74,8 @@ def resize(call: Call) -> Tensor:
 def _cropped(
     call: Call, x: Tensor, axes: Sequence[int], sizes: list[int], kind: str, nearest: str
 ) -> Tensor:
-    """The part of x that `roi` (input 1: starts, then ends, as fractions of the axes) says; what
-    lies outside of x is `extrapolation_value`."""
+    """The part of x given by `roi` (input 1: starts, then ends, as fractions of the axes);
+    positions outside x become `extrapolation_value`."""
     roi = call.numbers(1, "roi")
     if len(roi) != 2 * len(axes) or not all(map(math.isfinite, roi)):
         raise ShapeError(f"expected {2 * len(axes)} finite numbers as roi, found {len(roi)}")
@@ -101,8 +104,8 @@ def _check(sizes: Sequence[int], scales: Sequence[float], kind: str) -> None:
 
 
 def _size(source: int, scale: float) -> int:
-    """What `source` elements become."""
-    if not 0 < scale < _SCALE_LIMIT:  # which is false of NaN
+    """The output size of an axis of `source` elements."""
+    if not 0 < scale < _SCALE_LIMIT:  # false for NaN
         raise ShapeError(f"expected scales above 0 and below {_SCALE_LIMIT:g}, found {scale}")
     return math.floor(source * scale)
 
@@ -125,7 +128,7 @@ def _resized(
 def _along(
     call: Call, x: Tensor, axis: int, position: F64, scale: float, kind: str, nearest: str
 ) -> Tensor:
-    """x with the elements of `axis` at `position`, between which it interpolates."""
+    """x resampled along `axis` at `position`."""
     source = x.shape[axis]
     if kind == "nearest":
         if nearest not in _NEAREST:
@@ -138,7 +141,7 @@ def _along(
 
 
 def _is_image(call: Call, x: Tensor, sizes: list[int], scales: list[float], mode: str) -> bool:
-    """Whether `ResizeBilinear` computes the same."""
+    """Whether `ResizeBilinear` computes the same result."""
     if len(x.shape) != 4 or x.dtype is not DType.F32 or sizes[:2] != list(x.shape[:2]):
         return False
     exact = all(s * d == n for s, d, n in zip(scales, x.shape, sizes, strict=True))
@@ -147,14 +150,14 @@ def _is_image(call: Call, x: Tensor, sizes: list[int], scales: list[float], mode
 
 
 def _positions(mode: str, source: int, size: int, scale: float) -> F64:
-    """The position of each output element among the input's."""
+    """The input coordinate of each output element."""
     i = np.arange(size, dtype=np.float64)
     if mode == "half_pixel":
         return (i + 0.5) / scale - 0.5
     if mode == "asymmetric":
         return i / scale
     if mode == "align_corners":
-        last = scale * source - 1  # not size − 1: the scale need not give a whole size
+        last = scale * source - 1  # not size − 1: scale · source may be fractional
         return i * ((source - 1) / last) if size > 1 else np.zeros(1)
     if mode == "pytorch_half_pixel":
         return (i + 0.5) / scale - 0.5 if size > 1 else np.zeros(1)
@@ -165,7 +168,7 @@ def _positions(mode: str, source: int, size: int, scale: float) -> F64:
 
 
 def _weights(call: Call, kind: str, position: F64, source: int, scale: float) -> F64:
-    """[size, source] of interpolation weights; what lies outside reads the nearest end."""
+    """Interpolation weights [size, source]; positions outside read the nearest edge."""
     antialias = bool(call.integer("antialias", 0)) and scale < 1.0
     stretch = scale if antialias else 1.0
     radius = (1.0 if kind == "linear" else 2.0) / stretch

@@ -1,7 +1,7 @@
-"""ONNX operators that read images between their pixels, at places that may be computed.
+"""Import of ONNX operators that sample images at possibly computed, fractional positions.
 
-An image lies as rows of channels, one per pixel; each place reads the rows around it and adds them
-up with weights that follow from where it lies between them.
+Images are stored as rows of channels, one per pixel. Each position gathers the surrounding rows and
+sums them with interpolation weights.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _MODES = {
     "cubic": "cubic",
 }  # fmt: skip
 _PADDINGS = ("zeros", "border", "reflection")
-_SHARPNESS = -0.75  # of the cubic between pixels
+_SHARPNESS = -0.75  # coefficient of cubic interpolation
 
-Tap = tuple[Tensor, Tensor | None]  # where a pixel is on one axis, and its weight; None: 1
+Tap = tuple[Tensor, Tensor | None]  # pixel index on one axis; its weight, None: 1
 
 
 def grid_sample(call: Call) -> Tensor:
-    """[n, c, ...] at [n, ..., axes], whose last axis counts x first, from -1 to 1."""
+    """[n, c, ...] sampled at [n, ..., axes]; the last axis has x first, from -1 to 1."""
     x, grid = call.x(0), call.x(1)
     size, rank = x.shape[2:], len(x.shape) - 2
     if rank < 1 or grid.shape[::-1][:1] != (rank,) or grid.shape[:1] != x.shape[:1]:
@@ -53,7 +53,7 @@ def grid_sample(call: Call) -> Tensor:
 
 
 def _pixels(call: Call, at: Tensor, length: int, corners: bool) -> Tensor:
-    """Places from -1 to 1 → counted in pixels, rounded as ONNX's reference rounds."""
+    """Converts -1..1 to pixel coordinates, with the rounding of ONNX's reference."""
     at = _plus(call, at, 1)
     if corners:
         return _times(call, _times(call, at, 0.5), length - 1)
@@ -61,7 +61,7 @@ def _pixels(call: Call, at: Tensor, length: int, corners: bool) -> Tensor:
 
 
 def _taps(call: Call, at: Tensor, length: int, mode: str, padding: str, corners: bool) -> list[Tap]:
-    """The pixels of one axis that a place reads."""
+    """The pixels that each position reads along one axis."""
     low, high = (0.0, length - 1.0) if corners else (-0.5, length - 0.5)
     if mode == "nearest":
         at = call.emit(ops.RoundEven(), at)
@@ -87,7 +87,7 @@ def _taps(call: Call, at: Tensor, length: int, mode: str, padding: str, corners:
 
 
 def _weights(call: Call, rest: Tensor, mode: str) -> list[Tensor | None]:
-    """The weights of the pixels around a place that lies `rest` behind one of them."""
+    """Weights of the pixels around a position with fractional part `rest`."""
     if mode == "nearest":
         return [None]
     other = call.emit(ops.Sub(), call.builder.floats(1.0), rest)
@@ -110,7 +110,7 @@ def _polynomial(call: Call, t: Tensor, factors: Sequence[float]) -> Tensor:
 
 
 def _reflected(call: Call, at: Tensor, low: float, high: float) -> Tensor:
-    """Mirrored at both ends until it is between them."""
+    """Coordinates reflected at both ends until they are in range."""
     reach = high - low
     if reach <= 0:
         return _times(call, at, 0)
@@ -121,7 +121,7 @@ def _reflected(call: Call, at: Tensor, low: float, high: float) -> Tensor:
 
 
 def _inside(call: Call, at: Tensor, low: float, high: float, weight: Tensor | None) -> Tensor:
-    """`weight`, or 1, where `at` lies between the ends, else 0."""
+    """`weight` (or 1) where `at` is in range, else 0."""
     above = call.emit(ops.LessOrEqual(), call.builder.floats(low), at)
     below = call.emit(ops.LessOrEqual(), at, call.builder.floats(high))
     there = call.convert(call.emit(ops.And(), above, below), DType.F32)
@@ -136,7 +136,8 @@ def _mixed(
     call: Call, rows: Tensor, size: Shape, image: Tensor, axes: Sequence[Sequence[Tap]],
     join: Operator,
 ) -> Tensor:  # fmt: skip
-    """[places..., c]: what each place reads, joined; `image` is the first row of its image."""
+    """[positions..., c]: the weighted pixels of each position, combined by `join`; `image`: index
+    of the first row of each position's image."""
     total: Tensor | None = None
     for taps in itertools.product(*axes):
         at, weight = image, None
@@ -173,7 +174,7 @@ def _times(call: Call, x: Tensor, value: float) -> Tensor:
 
 
 def affine_grid(call: Call) -> Tensor:
-    """[n, ..., axes]: where each pixel of an image of a constant size comes from."""
+    """Sampling positions [n, ..., axes] of each pixel of an image of constant size."""
     theta, size = call.x(0), call.integers(1, "size")
     rank = len(size) - 2
     if rank not in (2, 3) or theta.shape != (size[0], rank, rank + 1) or min(size) < 1:
@@ -191,7 +192,7 @@ def affine_grid(call: Call) -> Tensor:
 
 
 def roi_align(call: Call) -> Tensor:
-    """[regions, c, oh, ow]: means or maxima of samples of each region, which may be computed."""
+    """[regions, c, oh, ow]: mean or maximum of samples in each bin; regions may be computed."""
     x, regions, images = call.x(0), call.x(1), call.x(2)
     need_rank(x, 4)
     high, wide = call.integer("output_height", 1), call.integer("output_width", 1)
@@ -230,8 +231,8 @@ def roi_align(call: Call) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class _Grid:
-    """Samples along an axis of each region: at most so many in a bin, where they lie as shares of
-    the region [count or 1, bins, most], and how many there are [count], None if it is all."""
+    """Samples along one axis of each region: at most `most` per bin, at `steps` [count or 1, bins,
+    most] as fractions of the region; `count` [count] of them are valid, None: all."""
 
     most: int
     steps: Tensor
@@ -239,7 +240,7 @@ class _Grid:
 
 
 def _grid(call: Call, extent: Tensor, bins: int, samples: int, length: int) -> _Grid:
-    """A grid of `samples` to a bin, or about one to a pixel if that is 0."""
+    """A grid of `samples` per bin, or about one per pixel if 0."""
     number = call.constant(np.arange(bins, dtype=np.float32).reshape(1, bins, 1))
     if samples:
         share = call.constant(((np.arange(samples) + 0.5) / samples).astype(np.float32))
@@ -262,7 +263,7 @@ def _grid(call: Call, extent: Tensor, bins: int, samples: int, length: int) -> _
 
 
 def _gathered(call: Call, y: Tensor, axis: int, bins: int, grid: _Grid, largest: bool) -> Tensor:
-    """The mean or maximum of the samples of each bin along `axis` of [regions, h, w, c]."""
+    """The mean or maximum over the samples of each bin along `axis` of [regions, h, w, c]."""
     y = call.reshape(y, (*y.shape[:axis], bins, grid.most, *y.shape[axis + 1 :]))
     if grid.count is None:
         return call.emit(ops.ReduceMax((axis + 1,)) if largest else ops.Mean((axis + 1,)), y)
@@ -283,7 +284,7 @@ def _gathered(call: Call, y: Tensor, axis: int, bins: int, grid: _Grid, largest:
 
 
 def _region_taps(call: Call, at: Tensor, length: int) -> list[Tap]:
-    """Two pixels; a place more than a pixel outside counts as 0."""
+    """Two pixels per position; positions more than one pixel outside count as 0."""
     inner = call.emit(ops.Clip(0.0, length - 1.0), at)
     first = call.emit(ops.Floor(), inner)
     weights = _weights(call, call.emit(ops.Sub(), inner, first), "linear")
@@ -295,7 +296,7 @@ def _region_taps(call: Call, at: Tensor, length: int) -> list[Tap]:
 
 
 def deform_conv(call: Call) -> Tensor:
-    """A convolution whose window's elements lie where computed offsets say."""
+    """A convolution whose window elements are displaced by computed offsets."""
     x, w, offset = call.x(0), call.value(1, "weights"), call.x(2)
     need_rank(x, 4)
     need_rank(offset, 4)
@@ -335,7 +336,7 @@ def deform_conv(call: Call) -> Tensor:
 def _deformed(
     call: Call, x: Tensor, axes: Sequence[Sequence[Tap]], group: int, groups: int
 ) -> Tensor:
-    """[n, oh, ow, taps, c]: what the window reads of the channels that share offsets."""
+    """[n, oh, ow, taps, c]: the pixels each window reads, for channels that share offsets."""
     depth, size = x.shape[1] // groups, x.shape[2:]
     taps = [[(_part(call, at, group), _part(call, by, group)) for at, by in own] for own in axes]
     if groups > 1:

@@ -1,4 +1,4 @@
-"""ONNX's sequences and optional values, both known while importing: they never become code."""
+"""ONNX sequences and optionals; their structure is resolved at import time."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def concat(call: Call) -> Tensor:
 
 
 def sequence_map(call: Call) -> list[Value | None]:
-    """The body once for each element; inputs that are tensors are the same for all."""
+    """Imports the body once per element; tensor inputs are shared."""
     body, count = call.graph("body"), len(call.sequence(0))
     made: list[list[Tensor]] = []
     for i in range(count):

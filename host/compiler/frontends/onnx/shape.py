@@ -1,4 +1,4 @@
-"""ONNX operators that move data, and those that compute shapes."""
+"""Import of ONNX operators that move data or compute shapes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edgekit.host.compiler.frontends.onnx.conv import crop, surround
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Array, MisfitError, Shape, ShapeError, Tensor
 
-_LIMIT = 1 << 28  # elements that a constant made here may have
+_LIMIT = 1 << 28  # elements of a constant created here
 
 
 def constant(call: Call) -> Tensor:
@@ -40,7 +40,7 @@ def constant_of_shape(call: Call) -> Tensor:
 
 
 def _shape(values: Sequence[int]) -> Shape:
-    # Sizes beside one of 0 count as well: NumPy multiplies them too.
+    # Check the other sizes even if one is 0: NumPy multiplies them too.
     if any(v < 0 for v in values) or math.prod(max(v, 1) for v in values) > _LIMIT:
         raise ShapeError(f"expected a shape of at most {_LIMIT} elements, found {list(values)}")
     return tuple(values)
@@ -61,7 +61,7 @@ def identity(call: Call) -> Tensor:
 
 
 def dropout(call: Call) -> list[Tensor]:
-    """Dropout at inference: the input itself, and a mask of ones where it is asked for."""
+    """Dropout at inference: the identity, and a mask of ones if requested."""
     x = call.x(0)
     training = call.maybe(2)
     if training is not None and (training.data is None or bool(np.any(training.data))):
@@ -240,7 +240,7 @@ def pad(call: Call) -> Tensor:
 
 
 def _mirrored(size: int, before: int, after: int, mode: str) -> Array:
-    """The element that each position of a padded axis repeats."""
+    """The source element of each position of a padded axis."""
     at = np.arange(-before, size + after, dtype=np.int64)
     if mode == "edge":
         return np.clip(at, 0, size - 1)
@@ -283,7 +283,7 @@ def trilu(call: Call) -> Tensor:
     if len(x.shape) < 2:
         raise ShapeError(f"expected matrices, found a tensor of shape {list(x.shape)}")
     rows, columns = x.shape[-2:]
-    k = min(max(k, -rows - 1), columns + 1)  # beyond, all is zero or all stays
+    k = min(max(k, -rows - 1), columns + 1)  # further out, all elements are zero or all are kept
     if call.integer("upper", 1):
         mask = ~np.tri(rows, columns, k - 1, dtype=np.bool_)
     else:

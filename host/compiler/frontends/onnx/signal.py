@@ -1,4 +1,4 @@
-"""ONNX operators whose results are constants of signal processing."""
+"""Import of ONNX operators whose results are signal-processing constants."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def blackman_window(call: Call) -> Tensor:
 
 
 def _cosines(call: Call, factors: Sequence[float]) -> Tensor:
-    """Σ factor · cos(2π k i / n), k counting the factors from 0."""
+    """Σ factor · cos(2π k i / n), with k the index of the factor."""
     sizes = call.integers(0, "size")
     if len(sizes) != 1 or not 0 <= sizes[0] <= _SIZE_LIMIT:
         raise ShapeError(f"expected a size from 0 to {_SIZE_LIMIT}, found {list(sizes)}")
@@ -40,7 +40,7 @@ def _cosines(call: Call, factors: Sequence[float]) -> Tensor:
 
 
 def mel_weight_matrix(call: Call) -> Tensor:
-    """[spectrum bins, mel bands]: triangles between bands that lie evenly on the mel scale."""
+    """[spectrum bins, mel bands]: triangles evenly spaced on the mel scale."""
     sizes = [call.numbers(i, "sizes or edges") for i in range(5)]
     if any(len(values) != 1 for values in sizes):
         raise ShapeError("expected one number as each input, found others")

@@ -1,8 +1,8 @@
-"""ONNX's and Caffe's transposed convolutions: those of windows side by side are one product, those
-with a stride a convolution for each step of it, others a convolution of what lies between zeros.
+"""Import of transposed convolutions (ONNX and Caffe).
 
-With stride s, pixel q·s + r of the full result sums x[q − m] · w[r + s·m] over m: for each r a
-convolution whose window has every s-th tap. So no zero between pixels is multiplied.
+Windows that do not overlap become one product. With stride s, pixel q·s + r of the full result sums
+x[q − m] · w[r + s·m] over m: for each phase r a convolution with every s-th tap, so zeros between
+pixels are never multiplied. All other cases insert zeros between pixels and convolve.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Array, MisfitError, Padding, Quant, ShapeError, Tensor
 from edgekit.host.compiler.ir.windows import Pair
 
-_MOST_STEPS = 64  # of a stride
-_MOST_ALONE = 16  # of them in convolutions of their own, where they could share one
-_FEW_CHANNELS = 8  # of an output: too few for a convolution of their own, though it has fewer taps
+_MOST_STEPS = 64  # phases of a stride
+_MOST_ALONE = 16  # phases in separate convolutions, if they could share one
+_FEW_CHANNELS = 8  # output channels below which a shared convolution wins despite more taps
 
 
 def conv_transpose(call: Call) -> Tensor:
@@ -57,9 +57,9 @@ def transposed(
     s: Sliding,
     quant: Quant | None = None,
 ) -> Tensor:
-    """A transposed convolution of an NHWC image with weights [ic, oc/groups, kh, kw]; `s` holds
-    what is cut from the full result; `quant`: the weights' scales, if known. Windows that lie side
-    by side become one product, others convolutions."""
+    """A transposed convolution of an NHWC image with weights [ic, oc/groups, kh, kw]. `s` holds the
+    amounts cropped from the full result; `quant`: the weights' quantization, if known.
+    Non-overlapping windows become one product, others convolutions."""
     if quant is not None and quant.per_channel:
         scale, zero = np.tile(quant.scale, groups), np.tile(quant.zero_point, groups)
         quant = Quant(scale, zero) if quant.axis == 1 else None
@@ -76,7 +76,7 @@ def transposed(
 
 
 def cut_of(call: Call, size: Sequence[int], window: tuple[int, ...]) -> Sliding:
-    """`before` and `after` are what is cut from the full result; `after` may be negative."""
+    """`before` and `after` are cropped from the full result; `after` may be negative."""
     rank = len(size)
     stride = call.list("strides", (1,) * rank)
     dilation = call.list("dilations", (1,) * rank)
@@ -108,8 +108,8 @@ def cut_of(call: Call, size: Sequence[int], window: tuple[int, ...]) -> Sliding:
 
 @dataclass(frozen=True)
 class _Axis:
-    """Rows or columns of a transposed convolution: its taps, how many pixels of the full result are
-    cut before the first one, and how many there are."""
+    """One axis of a transposed convolution: taps, stride, pixels cropped from the start of the full
+    result, and output size."""
 
     taps: int
     stride: int
@@ -119,7 +119,7 @@ class _Axis:
 
 @dataclass(frozen=True)
 class _Step:
-    """Which taps make each `stride`-th pixel of an axis, from which q on, and how many pixels."""
+    """One phase of an axis: its first tap, its first q, and its number of pixels."""
 
     tap: int
     first: int
@@ -127,7 +127,7 @@ class _Step:
 
 
 def _axes(x: Tensor, kernel: Pair, s: Sliding) -> list[_Axis] | None:
-    """None without a stride, with a dilation, and where most taps of steps would be zero."""
+    """The two axes; None without stride, with dilation, or if phases would be mostly padding."""
     stride, low, high = pair(s.stride, 1), pair(s.before, 0), pair(s.after, 0)
     padded = math.prod(-(-k // st) * st for k, st in zip(kernel, stride, strict=True))
     if not 1 < math.prod(stride) <= _MOST_STEPS or max(s.dilation) > 1:
@@ -149,7 +149,7 @@ def _in_steps(
     axes: Sequence[_Axis],
     quant: Quant | None,
 ) -> Tensor:
-    """The channels of all steps, then as pixels, without what is cut."""
+    """Computes all phases as channels, interleaves them as pixels, and crops."""
     (sh, sw), channels = (axis.stride for axis in axes), groups * w.shape[1]
     if groups == 1 and (channels < _FEW_CHANNELS or sh * sw > _MOST_ALONE):
         made = _together(call, x, w, bias, axes, quant)
@@ -177,7 +177,7 @@ def _apart(
     axes: Sequence[_Axis],
     quant: Quant | None,
 ) -> Tensor:
-    """A convolution for each step, with just its taps, of just the pixels of the result."""
+    """One convolution per phase, with only its taps and only the needed pixels."""
     parts = []
     wide = _padded(w, [max(a.taps, a.stride) for a in axes])
     for row, column in itertools.product(*(range(a.stride) for a in axes)):
@@ -198,7 +198,7 @@ def _together(
     axes: Sequence[_Axis],
     quant: Quant | None,
 ) -> Tensor:
-    """One convolution whose channels are those of all steps, of windows of the same pixels."""
+    """One convolution whose output channels are those of all phases, on shared windows."""
     (sh, sw) = (axis.stride for axis in axes)
     wide = _padded(w, [-(-a.taps // a.stride) * a.stride for a in axes])
     windows = [
@@ -222,7 +222,7 @@ def _padded(w: Array, taps: Sequence[int]) -> Array:
 
 def _oriented(w: Array, groups: int) -> Array:
     """Weights [ic, oc/groups, kh, kw] of a transposed convolution as [oc, ic/groups, kh, kw] of the
-    convolution that gives the same."""
+    equivalent convolution."""
     share = w.shape[0] // groups
     flipped = w[:, :, ::-1, ::-1].reshape(groups, share, *w.shape[1:]).transpose(0, 2, 1, 3, 4)
     return np.ascontiguousarray(flipped).reshape(-1, share, *w.shape[2:])
@@ -237,7 +237,7 @@ def _convolved(
     steps: Sequence[_Step],
     quant: Quant | None,
 ) -> Tensor:
-    """One step: some windows lie outside the image; pixels that no window meets are left out."""
+    """One phase: pads windows that leave the image and crops pixels that no window reads."""
     taps = w.shape[2:]
     before = [k - 1 - step.first for k, step in zip(taps, steps, strict=True)]
     after = [step.first + step.count - n for step, n in zip(steps, x.shape[1:3], strict=True)]
@@ -256,7 +256,7 @@ def _spread(
     s: Sliding,
     quant: Quant | None,
 ) -> Tensor:
-    """A convolution of the image with zeros between its pixels."""
+    """Inserts zeros between pixels and convolves."""
     n, h, width, c = x.shape
     sh, sw = pair(s.stride, 1)
     spaced = call.reshape(x, (n, h, 1, width, 1, c))
@@ -266,7 +266,7 @@ def _spread(
     low, high = pair(s.before, 0), pair(s.after, 0)
     reach = [(k - 1) * d for k, d in zip(kernel, dilation, strict=True)]
     before = [r - b for r, b in zip(reach, low, strict=True)]
-    # Behind the last pixel of each row there are stride − 1 zeros already.
+    # Each row already ends with stride − 1 zeros after the last pixel.
     after = [r - a - (st - 1) for r, a, st in zip(reach, high, (sh, sw), strict=True)]
     cut = crop(call, spaced, (0, *(max(-b, 0) for b in before), 0),
                (0, *(max(-a, 0) for a in after), 0))  # fmt: skip

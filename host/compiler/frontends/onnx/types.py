@@ -1,4 +1,4 @@
-"""Element types of ONNX files: those of the graph, and floats that are computed in f32."""
+"""Element types of ONNX files: the graph's types, and float types that are computed in f32."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from edgekit.host.compiler.frontends.common.builder import Builder
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Array, DType, Tensor
 
-# What ONNX numbers element types.
+# ONNX's element type numbers.
 DTYPES = {
     1: DType.F32,
     2: DType.U8,
@@ -29,7 +29,7 @@ DTYPES = {
     16: DType.F32,
 }
 BFLOAT16 = 16  # f32 in the graph
-# The types that inputs may have, as files name them.
+# Supported input types, by name in the file.
 INPUT_TYPES = {
     "FLOAT": DType.F32,
     "FLOAT16": DType.F16,
@@ -49,7 +49,7 @@ INPUT_TYPES = {
 
 @dataclass(frozen=True, eq=False)
 class TensorList:
-    """A sequence, whose length is known while importing."""
+    """A sequence; its length is known at import time."""
 
     items: tuple[Tensor, ...]
 
@@ -58,20 +58,20 @@ Value = Tensor | TensorList
 
 _STORED = (DType.F16, DType.F64)
 _CASTS = ("Cast", "CastLike")
-# Operators that read no values, or whose body is a graph of its own.
+# Operators that read no values, or whose body is a subgraph.
 _UNTOUCHED = {
     "BitCast", "ConcatFromSequence", "EyeLike", "If", "Loop", "Optional", "OptionalGetElement",
     "OptionalHasElement", "Scan", "SequenceAt", "SequenceConstruct", "SequenceErase",
     "SequenceInsert", "SequenceLength", "SequenceMap", "Shape", "Size", "SplitToSequence",
 }  # fmt: skip
-# Operators that move elements without a look at them: as they are stored, if nothing else is known.
+# Operators that only move elements: they keep the stored type unless an f32 value is known.
 _MOVES = {
     "Compress", "Concat", "DepthToSpace", "Dropout", "Expand", "Flatten", "Gather",
     "GatherElements", "GatherND", "Identity", "OneHot", "Pad", "Range", "Reshape",
     "ReverseSequence", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Trilu",
     "Unsqueeze", "Where",
 }  # fmt: skip
-# The input whose type the output has; of others it is the first float.
+# The input that determines the output type; for other operators it is the first float input.
 _TYPED_BY = {"OneHot": 2, "RMSNormalization": 1}
 _ALWAYS_F32 = {("LayerNormalization", 1), ("LayerNormalization", 2)}  # operator, output
 
@@ -81,12 +81,12 @@ def is_bfloat16(value: object) -> bool:
 
 
 def plain(attribute: Any) -> Any:
-    """An attribute as rows take it."""
+    """An attribute in the form handlers expect."""
     return attribute.astype(np.float32) if is_bfloat16(attribute) else attribute
 
 
 def makes_bfloat16(attributes: Mapping[str, Any]) -> bool:
-    """Whether the type of a node's results is an attribute, and bfloat16."""
+    """Whether an attribute makes the result type bfloat16."""
     if any(is_bfloat16(v) for v in attributes.values()):
         return True
     asked = [attributes.get(name) for name in ("dtype", "output_dtype")]
@@ -94,36 +94,36 @@ def makes_bfloat16(attributes: Mapping[str, Any]) -> bool:
 
 
 class Floats:
-    """f16 and f64 are how values are stored: rows of operators see them as f32.
+    """Treats f16 and f64 as storage types: operator handlers see them as f32.
 
-    What a row returns is converted to the file's type. A later operator takes the f32 value that
-    was converted, and `dead` removes the conversions that nothing reads.
+    Results are converted to the file's type. Later operators read the f32 value from before the
+    conversion, and the `dead` pass removes conversions that nothing reads.
 
-    bfloat16 is f32 in the graph; `bfloat16` are the names of such tensors.
+    bfloat16 is f32 in the graph; `bfloat16` holds the names of these tensors.
     """
 
     def __init__(self, builder: Builder) -> None:
         self._builder = builder
-        self._wide: dict[str, Tensor] = {}  # by name of the stored value
-        self._stored: dict[str, Tensor] = {}  # by name of the f32 value
+        self._wide: dict[str, Tensor] = {}  # by stored tensor name
+        self._stored: dict[str, Tensor] = {}  # by f32 tensor name
         self.bfloat16: set[str] = set()
 
     def constant(self, value: Array) -> Tensor:
-        """A constant of the file."""
+        """Adds a constant of the file."""
         made = self._builder.constant(plain(value))
         if is_bfloat16(value):
             self.bfloat16.add(made.name)
         return made
 
     def rename(self, x: Tensor, name: str) -> Tensor:
-        """`Builder.rename`."""
+        """`Builder.rename` that preserves the bfloat16 mark."""
         made = self._builder.rename(x, name)
         if x.name in self.bfloat16:
             self.bfloat16.add(made.name)
         return made
 
     def operands(self, op: str, given: Sequence[Value | None]) -> list[Value | None]:
-        """What the row of `op` gets for the operands `given`."""
+        """The operands for the handler of `op`, widened to f32 as needed."""
         known = any(isinstance(t, Tensor) and t.name in self._wide for t in given)
         if op in _CASTS and given:
             return [self._widened(given[0]) if known else given[0], *given[1:]]
@@ -139,7 +139,7 @@ class Floats:
         return self._wide[t.name]
 
     def remember(self, stored: Tensor, wide: Tensor) -> None:
-        """`wide` is the f32 value that `stored` was made of, or is made of it."""
+        """Links `stored` and `wide`, the f32 value of the same tensor."""
         self._wide[stored.name] = wide
         self._stored[wide.name] = stored
 
@@ -147,7 +147,7 @@ class Floats:
         self, op: str, given: Sequence[Value | None], seen: Sequence[Value | None],
         made: Sequence[Value | None],
     ) -> list[Value | None]:  # fmt: skip
-        """What the row of `op` made of the operands `seen`, in the types of the file."""
+        """The results of the handler of `op` on operands `seen`, converted to the file's types."""
         typed = given[_TYPED_BY[op] :][:1] if op in _TYPED_BY else given
         floats = [t for t in typed if isinstance(t, Tensor) and t.dtype.is_float]
         if op not in _CASTS and op not in _UNTOUCHED and floats and floats[0].name in self.bfloat16:
@@ -163,7 +163,7 @@ class Floats:
         ]
 
     def mark(self, made: Sequence[Value | None]) -> None:
-        """Floats among these are bfloat16."""
+        """Marks the f32 tensors among `made` as bfloat16."""
         floats = [t for t in made if isinstance(t, Tensor) and t.dtype is DType.F32]
         self.bfloat16.update(t.name for t in floats)
 

@@ -1,4 +1,4 @@
-"""ONNX convolutions of volumes [n, c, d, h, w], by those of images; `onnx_conv` has all others."""
+"""ONNX convolutions of volumes [n, c, d, h, w] as 2-D convolutions; others go to `conv.py`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ _RANK = 5
 
 
 def conv(call: Call) -> Tensor:
-    """Slices of all taps in depth become channels of one image; of groups, sums of images."""
+    """Stacks the slices of all depth taps as channels of one image; with groups, sums one
+    convolution per tap."""
     x = call.x(0)
     if len(x.shape) != _RANK:
         return onnx_conv.conv(call)
@@ -45,7 +46,7 @@ def conv(call: Call) -> Tensor:
 
 
 def conv_transpose(call: Call) -> Tensor:
-    """A transposed convolution of all slices for each tap in depth, added where it belongs."""
+    """A 2-D transposed convolution of all slices per depth tap, added at the tap's offset."""
     x = call.x(0)
     if len(x.shape) != _RANK:
         return onnx_transpose.conv_transpose(call)
@@ -57,7 +58,7 @@ def conv_transpose(call: Call) -> Tensor:
     volume = _channels_last(call, x)
     image = call.reshape(volume, (n * depth, *volume.shape[2:]))
     step, spread = s.stride[0], s.dilation[0]
-    # `after` below 0 goes on behind the full result.
+    # A negative `after` extends past the full result.
     reach = (s.window[0] - 1) * spread + max(-s.after[0], 0)
     y: Tensor | None = None
     for k in range(s.window[0]):
@@ -69,7 +70,7 @@ def conv_transpose(call: Call) -> Tensor:
         part = call.emit(ops.Pad(*ends), part)
         y = part if y is None else call.emit(ops.Add(), y, part)
     assert y is not None
-    # Behind the last slice there are `step` − 1 of zeros.
+    # `step` − 1 zero slices follow the last slice.
     y = crop(call, y, (0, s.before[0], 0, 0, 0), (0, max(s.after[0], 0) + step - 1, 0, 0, 0))
     if bias is not None:
         y = call.emit(ops.Add(), y, call.constant(bias))
@@ -84,7 +85,7 @@ def _weights(call: Call) -> tuple[Array, Array | None]:
 
 
 def _of_images(s: Sliding) -> Sliding:
-    """The windows without the first axis."""
+    """The window without its first axis."""
     return Sliding(s.window[1:], s.stride[1:], s.dilation[1:], s.before[1:], s.after[1:])
 
 

@@ -1,4 +1,4 @@
-"""Walks the nodes of an ONNX graph, and of the graphs and functions inside it, in order."""
+"""Walks the nodes of an ONNX graph and of its subgraphs and functions, in order."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Array, DType, MisfitError, ShapeError, Tensor
 from edgekit.host.errors import InputError
 
-_DEPTH = 32  # of graphs and functions inside each other
-_STEPS = 100_000  # nodes that loops, branches and functions may come to
+_DEPTH = 32  # nesting of subgraphs and functions
+_STEPS = 100_000  # nodes after expanding loops, branches and functions
 
 
 @dataclass(frozen=True, eq=False)
 class Scope:
-    """What nodes of one graph see: names of its own, then those of the graph around it."""
+    """The names visible to nodes of a graph: its own, then those of the enclosing graph."""
 
     constants: Mapping[str, Array]
     opset: int
     values: dict[str, Value | None]
     outer: Scope | None = None
-    attributes: Mapping[str, Any] = field(default_factory=dict)  # of the function it is in
+    attributes: Mapping[str, Any] = field(default_factory=dict)  # of the enclosing function
 
 
 class Walk:
-    """One import: the builder, and how deep and far it has gone."""
+    """The state of one import: the builder, and the depth and amount of work so far."""
 
     def __init__(self, builder: Builder, functions: Mapping[str, FileFunction]) -> None:
         self._builder = builder
@@ -64,7 +64,7 @@ class Walk:
                 raise _kind(error)(f"operator {node.shown}: {error}") from error
 
     def value(self, name: str, scope: Scope) -> Value | None:
-        """What `name` stands for; None is an optional value that is not there."""
+        """Resolves `name`; None is an absent optional value."""
         at: Scope | None = scope
         while at is not None:
             if name in at.values:
@@ -119,7 +119,7 @@ class Walk:
     def _made(
         self, node: FileNode, ins: Sequence[Value | None], scope: Scope
     ) -> tuple[Sequence[Value | None], Sequence[Value | None]]:
-        """The node's outputs as its row makes them, and in the types of the file."""
+        """The node's outputs as its handler returns them, and converted to the file's types."""
         told = {k: _resolved(v, scope) for k, v in node.attributes.items()}
         function = self._functions.get(node.op)
         if function is not None:
@@ -145,7 +145,7 @@ class Walk:
         return wide, self.floats.results(node.op, ins, seen, wide)
 
     def rounded(self, x: Tensor) -> Tensor:
-        """An output that the file says is bfloat16: operators are not rounded to it."""
+        """Rounds an output declared as bfloat16, because operators compute in f32."""
         if x.dtype is not DType.F32:
             return x
 
@@ -159,7 +159,7 @@ class Walk:
     def _inside(
         self, graph: FileGraph, given: Sequence[Value | None], scope: Scope
     ) -> Sequence[Value | None]:
-        """The outputs of a graph inside of a node, for these inputs."""
+        """Emits a subgraph for the given inputs and returns its outputs."""
         self._steps += len(graph.nodes) + 1
         if self._depth >= _DEPTH or self._steps > _STEPS:
             raise InputError(
@@ -179,25 +179,25 @@ class Walk:
 
 
 def _kind(error: ShapeError | InputError) -> type[InputError]:
-    """What an error inside of a graph is to the node that the graph belongs to."""
+    """The error type with which an error in a subgraph is reported at its node."""
     if isinstance(error, UnsupportedError | MisfitInputError):
         return type(error)
     return MisfitInputError if isinstance(error, MisfitError) else InputError
 
 
 def _resolved(value: Any, scope: Scope) -> Any:
-    """An attribute of a node in a function may be one of those that its caller gives."""
+    """The value of an attribute; inside a function it may refer to the caller's attributes."""
     return scope.attributes.get(value.name) if isinstance(value, AttributeOf) else value
 
 
 def _called(function: FileFunction, given: Mapping[str, Any], opset: int) -> Scope:
-    """A function sees nothing but its inputs and attributes."""
+    """The scope of a function body: only its inputs and attributes."""
     known = {k: v for k, v in given.items() if v is not None}
     return Scope({}, function.opset or opset, {}, None, {**function.attributes, **known})
 
 
 def _label(node: FileNode) -> str:
-    """A stem for the names of what a node becomes."""
+    """A prefix for the names of a node's tensors."""
     stem = node.outputs[0] if node.outputs else ""
     short = 0 < len(stem) <= 40 and stem.isascii() and stem.isprintable()
     return stem if short else f"{node.op.lower()[:40]}_{node.index}"

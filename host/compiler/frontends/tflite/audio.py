@@ -1,4 +1,4 @@
-"""TensorFlow Lite's operators of speech front ends: spectra of windows, and their cepstra."""
+"""Import of TensorFlow Lite's audio front-end operators: spectrograms and MFCCs."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.checks import need_dtype, need_rank
 from edgekit.host.compiler.ir.types import Array, DType, ShapeError, Tensor
 
-_LONGEST = 4096  # samples of a window
+_LONGEST = 4096  # samples per window
 _MOST = 1024  # bands or coefficients
-_FLOOR = 1e-12  # least energy of a band before its logarithm
+_FLOOR = 1e-12  # minimum band energy before taking the logarithm
 
 
 def audio_spectrogram(call: Call) -> Tensor:
     """Samples [n, channels] → magnitudes (or their squares) [channels, windows, points / 2 + 1].
 
-    One convolution along the samples, whose weights are the sines under a Hann window; transforms
-    have as many points as the next power of two.
+    One convolution along the samples whose weights are sines times a Hann window; the transform
+    length is the next power of two.
     """
     x = call.tensor(0, "samples")
     need_rank(x, 2, "samples")
@@ -46,7 +46,7 @@ def audio_spectrogram(call: Call) -> Tensor:
 
 
 def mfcc(call: Call) -> Tensor:
-    """Squared magnitudes [channels, windows, points] → cepstral coefficients of Mel bands."""
+    """Squared magnitudes [channels, windows, points] → mel-frequency cepstral coefficients."""
     x, rate = call.tensor(0, "spectrogram"), call.integer(1, "sample rate")
     need_rank(x, 3, "spectrogram")
     need_dtype(x, (DType.F32,), "spectrogram")
@@ -68,7 +68,7 @@ def mfcc(call: Call) -> Tensor:
 
 
 def _mel_bands(points: int, rate: int, count: int, low: float, high: float) -> Array:
-    """[count, points]: triangles, evenly apart on the Mel scale; the constant part has none."""
+    """Triangular filters [count, points], evenly spaced on the mel scale, excluding the DC bin."""
     hertz = 0.5 * rate / (points - 1)
     first, last = int(1.5 + low / hertz), min(int(high / hertz), points - 1)
     edges = np.linspace(_mel(low), _mel(high), count + 2)

@@ -1,4 +1,4 @@
-"""What TensorFlow Lite's operators do with rows whose number the data say: `bounded.py`."""
+"""How TensorFlow Lite operators treat rows of data-dependent count; for `common/bounded.py`."""
 
 from __future__ import annotations
 

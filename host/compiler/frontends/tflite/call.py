@@ -1,4 +1,4 @@
-"""What a row of `tflite_operators` sees of one operator of the file, and how it emits nodes."""
+"""One TensorFlow Lite operator as the import handlers (`operators.py`) see it."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ _SHAPE_OPERAND_LIMIT = 64
 
 @dataclass(frozen=True)
 class Output:
-    """What the file says of an output of the operator."""
+    """The declared type, quantization and shape of an output."""
 
     dtype: DType
     quant: Quant | None
-    shape: Shape = ()  # as stored
+    shape: Shape = ()  # as stored in the file
 
 
 @dataclass(frozen=True, eq=False)
 class Call(Emitter):
-    """One operator: its options, its input tensors, and the builder it emits with.
+    """One operator: its options, its input tensors, and the builder it emits to.
 
-    All methods raise `ShapeError` where the file does not hold what the operator needs. `note_rows`
-    takes a result, how many of its rows count, and how many it has.
+    All methods raise `ShapeError` if the file lacks what the operator needs. `note_rows` records a
+    result, its number of valid rows, and its number of rows.
     """
 
     operator: FileOperator
@@ -64,14 +64,14 @@ class Call(Emitter):
     builder: Builder
     note_rows: Callable[[Tensor, Tensor, int], None]
     variables: Mapping[int, str] = field(default_factory=dict)  # input → state
-    intermediates: Sequence[Quant | None] = ()  # their scales
-    by_block: Mapping[int, str] = field(default_factory=dict)  # f32 input → type of its codes
+    intermediates: Sequence[Quant | None] = ()  # their quantizations
+    by_block: Mapping[int, str] = field(default_factory=dict)  # f32 input → its quantized type
     states: dict[str, State] = field(default_factory=dict)  # of the graph
-    place: str = "operator"  # names what the operator remembers
+    place: str = "operator"  # prefix for names of states
     subgraphs: Sequence[FileSubgraph] = ()  # of the file
 
     def counted(self, x: Tensor, length: Tensor) -> Tensor:
-        """A result of which the first `length` rows count, [1] s64."""
+        """A result whose first `length` ([1] s64) rows are valid."""
         self.note_rows(x, length, x.shape[0])
         return x
 
@@ -129,7 +129,7 @@ class Call(Emitter):
         return self.operator.option(name)
 
     def custom_map(self) -> Mapping[str, Any]:
-        """The options of a custom operator that are a flexbuffer of a map."""
+        """The options of a custom operator stored as a flexbuffer map."""
         content = self.operator.custom_options
         with corruption(f"the options of operator {self.operator.index}"):
             found = flexbuffers.Loads(content) if content else {}
@@ -138,22 +138,22 @@ class Call(Emitter):
         return found
 
     def custom_number(self, name: str, default: float | None = None) -> float:
-        """A finite number of `custom_map`."""
+        """A finite number from `custom_map`."""
         value = self.custom_map().get(name, default)
         if not isinstance(value, int | float) or not math.isfinite(value):
             raise ShapeError(f"expected a number as option {name}, found {value!r:.40}")
         return value
 
     def custom_whole(self, name: str, least: int, most: int, default: int | None = None) -> int:
-        """A whole number of `custom_map`, from `least` to `most`."""
+        """An integer from `custom_map`, between `least` and `most`."""
         value = self.custom_number(name, default)
         if value != int(value) or not least <= value <= most:
             raise ShapeError(f"expected a {name} of {least} to {most}, found {value}")
         return int(value)
 
     def region(self, name: str) -> str:
-        """The operator that is all of the subgraph which option `name` says, of both its inputs;
-        "" where it is none and the second input is the result."""
+        """The single operator in the subgraph that option `name` refers to, applied to both inputs;
+        "" if the subgraph just returns its second input."""
         number: int = self.option(name)
         if not 0 < number < len(self.subgraphs):
             raise ShapeError(
@@ -182,7 +182,7 @@ class Call(Emitter):
         return ACTIVATIONS[number]
 
     def padding(self, size: Pair, window: Pair, stride: Pair) -> Padding:
-        """Explicit padding of a (dilated) window over an image of `size`."""
+        """Explicit padding for a (dilated) window on an image of `size`."""
         kind = self.option("Padding")
         if kind == _VALID:
             return Padding()
@@ -193,7 +193,7 @@ class Call(Emitter):
         return Padding(top, bottom, left, right)
 
     def axis(self, axis: int, rank: int) -> int:
-        """`axis` counted from the front; negative ones count from the back."""
+        """A non-negative axis; negative values count from the end."""
         if not -rank <= axis < rank:
             raise ShapeError(f"expected an axis from {-rank} to {rank - 1}, found {axis}")
         return axis % rank
@@ -205,22 +205,22 @@ class Call(Emitter):
         return self.outputs[0].dtype
 
     def emit(self, op: Operator, *ins: Tensor | None, quant: Quant | None = None) -> Tensor:
-        """The only output of `op`, on the way to the file's output."""
+        """Emits `op` and returns its only output, an intermediate tensor."""
         return self._checked(op, ins, quant)[0]
 
     def result(self, op: Operator, *ins: Tensor | None) -> Tensor:
-        """The only output of `op`, with the scale that the file gives the first output."""
+        """Emits `op` and returns its only output, quantized like the first file output."""
         return self._checked(op, ins, self.outputs[0].quant)[0]
 
     def results(self, op: Operator, *ins: Tensor | None) -> list[Tensor]:
-        """All outputs of `op`, which are those of the file."""
+        """Emits `op`; its outputs are those of the file, with their quantization."""
         made = op.infer(ins)
         if len(made) != len(self.outputs):
             raise ShapeError(f"expected {len(made)} outputs, found {len(self.outputs)}")
         return self._checked(op, ins, [o.quant for o in self.outputs])
 
     def keep(self, index: int, value: Tensor) -> None:
-        """Input `index`, which is a variable, holds `value` from now on."""
+        """Writes `value` to the variable at input `index`."""
         if index not in self.variables:
             raise ShapeError(f"expected a variable as input {index}, found another tensor")
         if self.tensor(index, "variable").shape != value.shape:
@@ -231,18 +231,18 @@ class Call(Emitter):
         self.builder.emit_all(ops.WriteState(self.variables[index]), [value])
 
     def plain(self, index: int, *dtypes: DType) -> Tensor:
-        """An input as the numbers that are stored, whatever scale the file gives them."""
+        """An input as its stored numbers, ignoring quantization."""
         x = self.tensor(index, "operand")
         need_dtype(x, dtypes, f"input {index}")
         return x if x.quant is None else self.emit(ops.BitCast(x.dtype), x)
 
     def made(self, y: Tensor, index: int = 0) -> Tensor:
-        """An output of such numbers, with the scale that the file gives it."""
+        """An output of stored numbers, with the file's quantization attached."""
         quant = self.outputs[index].quant
         return y if quant is None else self.emit(ops.BitCast(y.dtype), y, quant=quant)
 
     def remembered(self, name: str, initial: Array) -> Tensor:
-        """What an earlier run left under `name`, at first `initial`."""
+        """The state `name` as left by the previous run; `initial` on the first run."""
         state = f"{self.place}.{name}"
         known = self.states.setdefault(state, State(state, initial)).initial
         if (known.shape, known.dtype) != (initial.shape, initial.dtype):

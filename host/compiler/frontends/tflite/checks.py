@@ -1,4 +1,4 @@
-"""Demands on quantized tensors that need an operator's inputs and outputs at once."""
+"""Checks on quantized tensors that involve both inputs and outputs of an operator."""
 
 from __future__ import annotations
 
@@ -23,14 +23,13 @@ from edgekit.host.compiler.ir.softmax_16bit import difference_factor
 from edgekit.host.compiler.ir.types import DType, Operator, ShapeError, Tensor
 
 _CONVOLUTIONS = ops.Conv2D | ops.DepthwiseConv2D | ops.TransposeConv2D | ops.Conv2D16x8
-_LARGEST_SHIFT = 16  # 8-bit values times 2^16 times 2^7 still fit int32
-_LARGEST_DIFFERENCE_SHIFT = 15  # differences of 16-bit codes times 2^15 still fit int32
-_LARGEST_WIDE_SHIFT = 7  # what LiteRT allows for sums of s64
+_LARGEST_SHIFT = 16  # 8-bit values · 2^16 · 2^7 still fit in int32
+_LARGEST_DIFFERENCE_SHIFT = 15  # 16-bit differences · 2^15 still fit in int32
+_LARGEST_WIDE_SHIFT = 7  # LiteRT's limit for s64 sums
 
 
 def check_quantized(op: Operator, ins: Sequence[Tensor | None], outs: Sequence[Tensor]) -> None:
-    """Raises `ShapeError` where scales and zero points break what the format has or kernels rely
-    on."""
+    """Raises `ShapeError` if quantization violates the format or the kernels' assumptions."""
     if isinstance(op, _CONVOLUTIONS | ops.FullyConnected) and ins[1] is not None:
         _check_weights(op, ins[1])
     if isinstance(op, ops.Logistic) and _is_quantized(ins, outs):
@@ -40,8 +39,7 @@ def check_quantized(op: Operator, ins: Sequence[Tensor | None], outs: Sequence[T
 
 
 def check_scales(op: Operator, ins: Sequence[Tensor | None], outs: Sequence[Tensor]) -> None:
-    """Raises `ShapeError` where scales and zero points break what kernels rely on; those of weights
-    are not asked."""
+    """Raises `ShapeError` if quantization, except of weights, violates the kernels' assumptions."""
     tensors = [t for t in ins if t is not None]
     if isinstance(op, ops.Conv2D16x8):
         _check_wide(tensors, outs[0])
@@ -117,7 +115,7 @@ def _check_fraction(op: Operator, x: Tensor, y: Tensor) -> None:
     low, _ = code_range(y.dtype)
     _need_fraction(y, FRACTION_SCALE, low)
     factor = softmax_factor(x, op.beta if isinstance(op, ops.Softmax) else 1.0)
-    # Coarse inputs, as masks of -3e38 leave them, are right as well: factors stop at 2^30.
+    # Coarse scales, which masks of -3e38 produce, are also correct: factors saturate at 2^30.
     if not factor > 1.0:
         raise ShapeError(f"expected an input scale of at least 1e-7, found {scale_of(x)}")
 

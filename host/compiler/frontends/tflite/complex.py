@@ -1,4 +1,4 @@
-"""TensorFlow Lite's Fourier transforms: complex tensors are pairs of f32 ones while importing."""
+"""Import of TensorFlow Lite's Fourier transforms; complex tensors are pairs of f32 tensors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Tensor
 from edgekit.host.errors import InputError
 
-# Rows that move both parts of a complex tensor (input 0) in the same way.
+# Operators that apply to both parts of a complex tensor (input 0) independently.
 MOVES = {
     "EXPAND_DIMS", "GATHER", "RESHAPE", "REVERSE_V2", "SLICE", "SQUEEZE", "STRIDED_SLICE",
     "TRANSPOSE",
@@ -20,8 +20,8 @@ MOVES = {
 
 
 def rfft2d(scope: Scope, operator: FileOperator) -> list[Tensor]:
-    """[..., h, w] → complex [..., fh, fw / 2 + 1]; what is shorter than the transform goes on with
-    zeros, what is longer is cut."""
+    """[..., h, w] → complex [..., fh, fw / 2 + 1]; inputs are zero-padded or cropped to the
+    transform size."""
     _need(operator, 2)
     x, lengths = (scope.tensors.get(i) for i in operator.inputs)
     if lengths.data is None or lengths.elements != 2 or x.dtype is not DType.F32:
@@ -44,7 +44,7 @@ class _Pieces(Emitter):
 
 
 def _rows(call: Emitter, x: Tensor, points: int) -> Complex:
-    """Each row transformed, the first half of the frequencies."""
+    """Transforms each row to the first half of its frequencies."""
     shown = points // 2 + 1
     cosine, sine = waves(points, x.shape[-1], shown)
     weights = np.concatenate([cosine, -sine]).astype(np.float32)
@@ -55,7 +55,7 @@ def _rows(call: Emitter, x: Tensor, points: int) -> Complex:
 
 
 def _columns(call: Emitter, x: Complex, points: int) -> Complex:
-    """Each column transformed."""
+    """Transforms each column."""
     length, axis = x[0].shape[-2], len(x[0].shape) - 2
     if points == 1:
         return x
@@ -67,7 +67,7 @@ def _columns(call: Emitter, x: Complex, points: int) -> Complex:
 
 
 def real(scope: Scope, operator: FileOperator) -> list[Tensor]:
-    """REAL, and CAST to f32, which drops the imaginary part."""
+    """REAL, or CAST to f32, which drops the imaginary part."""
     return [_complex(scope, operator)[0]]
 
 

@@ -1,4 +1,4 @@
-"""TensorFlow Lite's convolutions, fully connected layers and pools."""
+"""Import of TensorFlow Lite's convolutions, fully connected layers and pools."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def conv_2d(call: Call) -> Tensor:
 
 
 def _grouped(call: Call, op: Operator, groups: int) -> Tensor:
-    """Each group of input channels gives its share of the output channels."""
+    """One convolution per group of input channels; their outputs are concatenated."""
     x, w, bias = call.tensor(0, "image"), call.tensor(1, "weights"), call.maybe(2)
     outputs, depth = w.shape[0], w.shape[3]
     call.value(1, "weights")
@@ -67,7 +67,7 @@ def _grouped(call: Call, op: Operator, groups: int) -> Tensor:
 
 
 def _rows(call: Call, t: Tensor, own: slice) -> Tensor:
-    """Some output channels of a constant, with their scales."""
+    """A range of output channels of a constant, with its quantization."""
     if t.data is None:
         raise ShapeError("expected constant weights and bias, found computed ones")
     quant = t.quant
@@ -80,7 +80,7 @@ def depthwise_conv_2d(call: Call) -> Tensor:
     stride, dilation = call.stride(), call.dilation()
     padding = call.padding(_image(call, 0), span(_window(call), dilation), stride)
     channels = call.tensor(0, "image").shape[3]
-    # The option of the same name is redundant, and wrong in some files: TFLite ignores it.
+    # The DepthMultiplier option is redundant and wrong in some files; TFLite ignores it.
     multiplier = call.tensor(1, "weights").shape[3] // max(channels, 1)
     op = ops.DepthwiseConv2D(stride, dilation, padding, multiplier, call.activation())
     if wide.is_wide(call.maybe(0)):
@@ -111,7 +111,7 @@ def transpose_conv_bias(call: Call) -> Tensor:
     borders: list[int] = []
     out: list[int] = []
     for pixels, taps, step in zip(size, window, stride, strict=True):
-        # MediaPipe's own rule for SAME: not the one of TRANSPOSE_CONV for odd images.
+        # MediaPipe's SAME differs from TRANSPOSE_CONV's for odd image sizes.
         cut = max(taps - (pixels - 1) % step - 1, 0) if kind == _CUSTOM_SAME else 0
         borders += [cut // 2, cut - cut // 2]
         out.append((pixels - 1) * step + taps - cut)
@@ -128,7 +128,7 @@ def _transposed(call: Call, op: ops.TransposeConv2D, order: tuple[int, ...] = (0
     if any(t is not None and t.data is None for t in (w, bias)):
         need_f32(x, w, bias)
         return computed(call, op, x, w, bias)
-    if _is_hybrid(x, w):  # TFLite quantizes each image around a zero point
+    if _is_hybrid(x, w):  # TFLite quantizes each image with a zero point
         x, w = _at_image_codes(call, x), call.emit(ops.Cast(), w)
     return spread(call, op, x, w, bias) if overlapping(op, x, w) else call.result(op, x, w, bias)
 
@@ -174,7 +174,7 @@ def _is_hybrid(x: Tensor, weights: Tensor) -> bool:
 
 
 def at_codes(call: Call, x: Tensor, rows: tuple[int, int]) -> Tensor:
-    """x where it would be had its rows been quantized around zero points of their own."""
+    """x with each row quantized around its own zero point and dequantized."""
     return call.reshape(call.emit(ops.FakeQuantize(), call.reshape(x, rows)), x.shape)
 
 
@@ -183,13 +183,13 @@ def _at_image_codes(call: Call, x: Tensor) -> Tensor:
 
 
 def _weighted(call: Call, op: Convolution) -> Tensor:
-    """`op` of the image, weights and bias."""
+    """`op` on the image, weights and bias."""
     x, weights, bias = (call.maybe(i) for i in range(3))
     if any(t is not None and t.data is None for t in (weights, bias)):
         return convolved(call, op, call.tensor(0, "image"), call.tensor(1, "weights"), bias)
     if x is not None and weights is not None and _is_hybrid(x, weights):
         per_channel = weights.quant is not None and weights.quant.per_channel
-        if per_channel:  # then, and only then, TFLite quantizes each image around a zero point
+        if per_channel:  # only then does TFLite quantize each image with a zero point
             x = _at_image_codes(call, x)
             weights = call.emit(ops.Cast(), weights)
     return call.result(op, x, weights, bias)
@@ -210,7 +210,7 @@ def max_pool(call: Call) -> Tensor:
 
 
 def l2_pool(call: Call) -> Tensor:
-    """The root of the average of squares."""
+    """The square root of the mean of squares."""
     x, window, stride = call.tensor(0, "image"), _pool_window(call), call.stride()
     padding = call.padding(_image(call, 0), window, stride)
     average = call.emit(ops.AveragePool2D(window, stride, padding), call.emit(ops.Mul(), x, x))

@@ -1,4 +1,4 @@
-"""TensorFlow Lite's layers of 16-bit activations and 8-bit weights ("16x8")."""
+"""Import of TensorFlow Lite layers with 16-bit activations and 8-bit weights ("16x8")."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def is_wide(x: Tensor | None) -> bool:
 
 
 def conv_2d(call: Call, op: ops.Conv2D) -> Tensor:
-    """Groups as the weights ask for."""
+    """A convolution, grouped if the weights have fewer input channels than the image."""
     x, w, bias = _operands(call)
     groups = max(x.shape[3] // max(w.shape[3], 1), 1)
     short = bias is None or bias.dtype is DType.I64
@@ -62,7 +62,7 @@ def fully_connected(call: Call, op: ops.FullyConnected) -> Tensor:
 def _operands(
     call: Call, order: tuple[int, ...] = (0, 1, 2), rank: int = 4
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """The image, weights and bias, which are the inputs of these numbers."""
+    """Image, weights and bias, from the inputs with these indices."""
     x, w, bias = call.tensor(order[0], "image"), call.tensor(order[1], "weights"), None
     if len(call.tensors) > order[2]:
         bias = call.maybe(order[2])

@@ -1,4 +1,4 @@
-"""TensorFlow Lite's operators that choose among boxes."""
+"""Import of TensorFlow Lite's box selection operators."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ _LIMIT = 1 << 16  # detections
 
 @dataclass(frozen=True)
 class _Options:
-    """What the file says of TFLite_Detection_PostProcess."""
+    """The options of TFLite_Detection_PostProcess."""
 
-    detections: int  # of an image
-    per_box: int  # classes of a box, unless `by_class`
-    per_class: int  # detections of a class, where `by_class`
+    detections: int  # per image
+    per_box: int  # classes per box, unless `by_class`
+    per_class: int  # detections per class, if `by_class`
     by_class: bool
     classes: int
     least: float
     overlap: float
-    scales: Array  # of y, x, height, width
+    scales: Array  # for y, x, height, width
 
 
 def detections(call: Call) -> list[Tensor]:
-    """[boxes, classes, scores, count], all f32: anchors are moved by what the model says, of
-    overlapping boxes the best stay."""
+    """[boxes, classes, scores, count], all f32: decodes boxes relative to anchors and applies
+    non-maximum suppression."""
     codes, scores, anchors = (_real(call, call.tensor(i, "operand")) for i in range(3))
     o = _options(call)
     count = codes.shape[1] if len(codes.shape) == 3 else 0
@@ -87,7 +87,7 @@ def _real(call: Call, x: Tensor) -> Tensor:
 
 
 def _decoded(call: Call, codes: Tensor, anchors: Tensor, scales: Array) -> Tensor:
-    """Centers and sizes (y, x, height, width) relative to anchors → two corners [1, n, 4]."""
+    """Decodes (y, x, height, width) relative to anchors into corners [1, n, 4]."""
     moved = call.emit(ops.Div(), codes, call.constant(scales))
     half = ops.Split(2, (2, 2))
     shift, growth = call.builder.emit_all(half, [moved])
@@ -100,7 +100,7 @@ def _decoded(call: Call, codes: Tensor, anchors: Tensor, scales: Array) -> Tenso
 
 
 def _of_all(call: Call, boxes: Tensor, scores: Tensor, o: _Options) -> list[Tensor]:
-    """Boxes by their best class; each that is kept shows its `per_box` best classes."""
+    """Suppresses boxes by their best class; each kept box reports its `per_box` best classes."""
     count = boxes.shape[1]
     best, classes = call.builder.emit_all(ops.TopK(o.per_box, index=DType.I32), [scores])
     first = ops.StridedSlice((0, 0), (1, 1), (count, 1), (1, 1, count))
@@ -123,7 +123,7 @@ def _of_all(call: Call, boxes: Tensor, scores: Tensor, o: _Options) -> list[Tens
 
 
 def _by_class(call: Call, boxes: Tensor, scores: Tensor, o: _Options) -> list[Tensor]:
-    """Overlaps are looked for within each class; the best of all classes are shown."""
+    """Suppresses boxes within each class and reports the best over all classes."""
     count = boxes.shape[1]
     columns = call.reshape(call.transpose(scores, (1, 0)), (1, o.classes, count))
     ranked, order = _ranked(call, columns)
@@ -153,7 +153,7 @@ def _ranked(call: Call, scores: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _shown(call: Call, found: Tensor, x: Tensor, rows: int) -> Tensor:
-    """The rows of x that were found, then zeros."""
+    """The selected rows of x, zero-padded to `rows`."""
     mask = call.reshape(found, (*found.shape, *(1,) * (len(x.shape) - 1)))
     x = call.emit(ops.Where(), mask, x, call.scalar(0, x))
     missing = rows - x.shape[0]
@@ -168,20 +168,20 @@ def _count(call: Call, found: Tensor) -> Tensor:
 
 
 def non_max_suppression_v4(call: Call) -> list[Tensor]:
-    """[chosen boxes, how many], then zeros."""
+    """[selected boxes, count], zero-padded."""
     chosen, _, count = _suppressed(call)
     return [chosen, count]
 
 
 def non_max_suppression_v5(call: Call) -> list[Tensor]:
-    """[chosen boxes, their scores, how many], then zeros; without soft scores."""
+    """[selected boxes, their scores, count], zero-padded; soft suppression is not supported."""
     if float(call.value(5, "sigma").reshape(-1)[0]) != 0.0:
         raise ShapeError("expected a sigma of 0, found soft suppression")
     return list(_suppressed(call))
 
 
 def _suppressed(call: Call) -> tuple[Tensor, Tensor, Tensor]:
-    """Boxes [n, 4] (corners in any order) of scores [n] above a threshold."""
+    """Non-maximum suppression of boxes [n, 4] (corners in any order) with scores [n]."""
     boxes, scores = call.tensor(0, "boxes"), call.tensor(1, "scores")
     limit = call.integer(2, "number of boxes")
     overlap, least = (float(call.value(i, "threshold").reshape(-1)[0]) for i in (3, 4))

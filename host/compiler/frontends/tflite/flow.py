@@ -1,7 +1,7 @@
-"""TensorFlow Lite's subgraphs and variables: IF, WHILE, CALL, CALL_ONCE, handles, reads, writes.
+"""Import of TensorFlow Lite's subgraph calls and variables: IF, WHILE, CALL, CALL_ONCE, handles.
 
-Shapes are static and so is the order of operators: a branch whose condition is known is taken
-while importing, otherwise both are computed and one is selected; a loop is unrolled.
+Shapes and operator order are static: a branch with a constant condition is selected at import time,
+otherwise both branches are computed and one result is selected; loops are unrolled.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from edgekit.host.errors import InputError
 
 _ITERATION_LIMIT = 1024
 _WRITES = {"ASSIGN_VARIABLE", *STATEFUL}
-# Options that name the subgraphs which an operator runs.
+# The options that refer to subgraphs, by operator.
 _CALLED = {
     "CALL": ("Subgraph",),
     "CALL_ONCE": ("InitSubgraphIndex",),
@@ -31,7 +31,7 @@ _CALLED = {
 
 
 def subgraphs_of(model: FileModel) -> list[int]:
-    """The main subgraph and those that it runs, directly or not, in the order they are met."""
+    """The main subgraph and all subgraphs it calls, even indirectly, in order of first use."""
     found = [0]
     for number in found:
         for operator in model.subgraphs[number].operators:
@@ -43,7 +43,7 @@ def subgraphs_of(model: FileModel) -> list[int]:
 
 
 def run_flow(scope: Scope, operator: FileOperator) -> list[Tensor]:
-    """The outputs of an operator of `FLOW`."""
+    """The outputs of a control-flow or variable operator."""
     return FLOW[operator.name](scope, operator)
 
 
@@ -116,7 +116,7 @@ def _while(scope: Scope, operator: FileOperator) -> list[Tensor]:
 
 
 def _call_once(scope: Scope, operator: FileOperator) -> list[Tensor]:
-    """Runs a subgraph that gives variables their first values, which must be constants."""
+    """Runs a subgraph that initializes variables; the values must be constants."""
     number = operator.option("InitSubgraphIndex")
     if not 0 < number < len(scope.importer.model.subgraphs):
         raise InputError(f"expected one initial subgraph, found number {number}")
@@ -157,7 +157,7 @@ def _assign(scope: Scope, operator: FileOperator) -> list[Tensor]:
     if scope.importer.initializing and tensor.data is not None and name not in states:
         states[name] = State(name, tensor.data)
         return []
-    if name not in states:  # written before anything reads it
+    if name not in states:  # written before the first read
         states[name] = State(name, np.zeros(tensor.shape, tensor.dtype.numpy))
     initial = states[name].initial
     if (tensor.shape, tensor.dtype.numpy) != (initial.shape, initial.dtype):
@@ -170,7 +170,7 @@ def _assign(scope: Scope, operator: FileOperator) -> list[Tensor]:
 
 
 def _densify(scope: Scope, operator: FileOperator) -> list[Tensor]:
-    """Constants are dense already."""
+    """Sparse constants were expanded when they were read."""
     _need(operator, 1, 1)
     tensor = scope.tensors.get(operator.inputs[0])
     if tensor.data is None:

@@ -1,12 +1,12 @@
-"""TensorFlow Lite files → `Graph`.
+"""Imports TensorFlow Lite models.
 
-    file ─ tflite_schema ─► records ─ this file ─► rows of tflite_operators ─ builder ─► Graph
-                                       │ tensors: tflite_tensors
-                                       │ subgraphs, variables: tflite_flow
+    file ─ schema.py ─► records ─ importer.py ─► handlers (operators.py) ─ builder ─► Graph
+                                       │ tensors: tensors.py
+                                       │ subgraphs, variables: flow.py
 
-Shapes come from `Operator.infer`, never from the file (TensorFlow Lite ignores those too), but
-for graph inputs and constants. SAME padding becomes explicit, what follows from constants is
-computed at once, variables become `Graph.states`.
+Shapes are inferred, never read from the file (TensorFlow Lite ignores those too), except for graph
+inputs and constants. SAME padding becomes explicit, constants are folded, and variables become
+`Graph.states`.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ __all__ = ["graph_from_tflite", "import_tflite", "operators_of", "supported_oper
 
 _NODE_NAME_LIMIT = 40
 _VARIABLE_LIMIT = 1 << 30  # bytes
-_DEPTH_LIMIT = 32  # of subgraphs that call each other
-_NODE_LIMIT = 1 << 17  # that unrolled loops may make
-_WORK_LIMIT = 1 << 18  # tensors and operators of all runs of subgraphs
+_DEPTH_LIMIT = 32  # nesting of subgraph calls
+_NODE_LIMIT = 1 << 17  # nodes after unrolling loops
+_WORK_LIMIT = 1 << 18  # tensors and operators over all runs of subgraphs
 
 
 def supported_operators() -> list[str]:
-    """Names as in the TensorFlow Lite schema (custom ones as CUSTOM:name), sorted."""
+    """Names as in the TensorFlow Lite schema (custom operators as CUSTOM:name), sorted."""
     return sorted((*ROWS, *FLOW))
 
 
 def import_tflite(path: Path, shapes: Shapes | None = None) -> Graph:
-    """Reads a .tflite file; `shapes` replace those of inputs, by name.
+    """Reads a .tflite file; `shapes` override input shapes by name.
 
-    Raises `InputError` with one line that names file and operator.
+    Raises `InputError` with one line that names the file and the operator.
     """
     content = read_model_file(path)
     try:
@@ -67,14 +67,14 @@ def import_tflite(path: Path, shapes: Shapes | None = None) -> Graph:
 
 
 def graph_from_tflite(content: bytes, name: str, shapes: Shapes | None = None) -> Graph:
-    """`import_tflite` of a file's bytes; messages do not name the file."""
+    """`import_tflite` for file content; messages do not name the file."""
     model = read_model(content)
     refuse(unsupported(operators_of(model), {*ROWS, *FLOW}))
     return _Importer(model).run(name, shapes or {})
 
 
 def operators_of(model: FileModel) -> tuple[tuple[str, str], ...]:
-    """Number and kind of each operator; in subgraphs the number of that comes first."""
+    """Number and kind of each operator; in subgraphs the number is prefixed with the subgraph's."""
     return tuple(
         (f"{number}:{o.index}" if number else f"{o.index}", o.name)
         for number in subgraphs_of(model)
@@ -92,14 +92,14 @@ def _stored(tensors: TensorTable, index: int) -> StoredInput:
 
 
 class _Importer:
-    """Walks the operators of the main subgraph, and of those it calls, in order."""
+    """Walks the operators of the main subgraph and of the subgraphs it calls, in order."""
 
     def __init__(self, model: FileModel) -> None:
         self.model = model
         self.builder = Builder()
         self.bounded = Bounded(self.builder, RULES)
         self.states: dict[str, State] = {}
-        self.initializing = False  # while a CALL_ONCE gives variables their first values
+        self.initializing = False  # inside CALL_ONCE, which initializes variables
         self._constants: dict[int, dict[int, Tensor]] = {}
         self._depth = 0
         self._work = 0
@@ -128,7 +128,7 @@ class _Importer:
         return replace(made, notes=fixed.notes)
 
     def call(self, number: int, args: Sequence[Tensor], label: str) -> list[Tensor]:
-        """The outputs of subgraph `number`, whose operators join the graph."""
+        """Inlines subgraph `number` and returns its outputs."""
         if not 0 < number < len(self.model.subgraphs):
             raise InputError(
                 f"expected a subgraph from 1 to {len(self.model.subgraphs) - 1}, found {number}"
@@ -184,7 +184,7 @@ class _Importer:
 
 
 class _Operators(Scope):
-    """A run of a subgraph that takes its operators one by one."""
+    """One run of a subgraph, operator by operator."""
 
     def add(self, operator: FileOperator) -> None:
         outputs = operator.outputs
@@ -213,7 +213,7 @@ class _Operators(Scope):
         self.importer.bounded.follow(operator.name, ins, pairs, partial(self._row, operator))
 
     def _of_complex(self, operator: FileOperator) -> list[Tensor]:
-        """Moves both parts of a complex tensor in the same way, or emits what is made of one."""
+        """Applies an operator to both parts of a complex tensor, or emits a conversion to real."""
         if operator.name == "CAST":
             return real(self, operator)
         if operator.name not in MOVES:
@@ -234,7 +234,7 @@ class _Operators(Scope):
         tensors: Sequence[Tensor | None],
         outputs: Sequence[Output] | None = None,
     ) -> list[Tensor]:
-        """What the operator's row makes of `tensors`; `outputs` if not those of the file."""
+        """Runs the operator's handler on `tensors`; `outputs` overrides the file's."""
         row = ROWS[operator.name]
         if row.options != "NONE" and operator.options_type not in ("NONE", row.options):
             raise InputError(f"expected {row.options}, found {operator.options_type}")
@@ -278,7 +278,7 @@ class _Operators(Scope):
         return made if isinstance(made, list) else [made]
 
     def _operand(self, index: int) -> Tensor:
-        """A tensor, or what a variable holds now: at first 0, and of s8 the code of 0."""
+        """A tensor, or a variable's current value; initially 0 (the zero point if s8)."""
         if not self.tensors.is_variable(index):
             return self.tensors.get(index)
         name, shape = self.tensors.name(index), self.tensors.source(index).shape
@@ -305,7 +305,7 @@ class _Operators(Scope):
         self.tensors.set(index, self.builder.rename(tensor, self.tensors.name(index)))
 
     def _label(self, operator: FileOperator) -> str:
-        """A stem for the names of what an operator becomes."""
+        """A prefix for the names of an operator's nodes."""
         for index in operator.outputs[:1]:
             self.tensors.source(index)
             name = self.tensors.name(index)

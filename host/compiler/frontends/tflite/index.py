@@ -1,4 +1,4 @@
-"""TensorFlow Lite's operators that pick and place elements by index."""
+"""Import of TensorFlow Lite operators that gather and scatter by index."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.checks import need_dtype
 from edgekit.host.compiler.ir.types import DType, Shape, ShapeError, Tensor
 
-_SIZE_LIMIT = 1 << 26  # elements that a file's shape may ask for
+_SIZE_LIMIT = 1 << 26  # elements of a shape from the file
 _SEGMENT_LIMIT = 1 << 20
 
 
@@ -37,7 +37,7 @@ def _need_positive(indices: Tensor) -> None:
 
 
 def scatter_nd(call: Call) -> Tensor:
-    """Updates of one position add up."""
+    """Updates to the same position are summed."""
     indices, updates = call.tensor(0, "indices"), call.tensor(1, "updates")
     _need_positive(indices)
     join = "max" if updates.dtype is DType.BOOL else "add"
@@ -50,7 +50,7 @@ def scatter_nd(call: Call) -> Tensor:
 
 
 def sparse_to_dense(call: Call) -> Tensor:
-    """Indices [n, rank], [n] or one number; values [n] or one; the rest is the default."""
+    """Indices [n, rank], [n] or a scalar; values [n] or a scalar; all else is the default."""
     indices, shape = call.tensor(0, "indices"), call.integers(1, "shape")
     values, default = call.tensor(2, "values"), call.value(3, "default")
     _need_positive(indices)
@@ -63,7 +63,7 @@ def sparse_to_dense(call: Call) -> Tensor:
 
 
 def _filled(call: Call, shape: Shape, value: float, like: Tensor) -> Tensor:
-    """A constant of one value of the type of `like`."""
+    """A constant filled with one value, of the type of `like`."""
     if min(shape, default=1) < 1 or math.prod(shape) > _SIZE_LIMIT:
         raise ShapeError(f"expected sizes from 1, {_SIZE_LIMIT} in all, found {list(shape)}")
     made = call.constant(np.full(shape, value, like.dtype.numpy))
@@ -71,7 +71,7 @@ def _filled(call: Call, shape: Shape, value: float, like: Tensor) -> Tensor:
 
 
 def embedding_lookup(call: Call) -> Tensor:
-    """Rows of a table; of codes with a scale become f32 where the file's output is."""
+    """Rows of a table, dequantized if the file's output is f32."""
     ids, table = call.tensor(0, "ids"), call.tensor(1, "table")
     _need_positive(ids)
     if table.dtype is call.out_dtype:
@@ -87,8 +87,8 @@ _SUM, _MEAN, _SQRT_N = 0, 1, 2
 
 
 def embedding_lookup_sparse(call: Call) -> Tensor:
-    """Weighted rows of a table, added up where their indices differ in the last place only; sums
-    over the weights, or over the root of their squares. Without any row: 0."""
+    """Weighted sums of table rows whose indices differ only in the last element, optionally divided
+    by the sum of weights or the root of their squares. 0 if there are no rows."""
     ids, at, shape = call.tensor(0, "ids"), call.tensor(1, "indices"), call.integers(2, "shape")
     weights, table = call.tensor(3, "weights"), call.tensor(4, "table")
     need_dtype(table, (DType.F32,), "table")
@@ -126,7 +126,7 @@ def one_hot(call: Call) -> Tensor:
 
 
 def reverse_sequence(call: Call) -> Tensor:
-    """The first `length` steps of each sequence backwards, the others as they are."""
+    """Reverses the first `length` steps of each sequence."""
     x, lengths = call.tensor(0, "input"), call.tensor(1, "lengths")
     rank = len(x.shape)
     time, batch = (call.axis(call.option(name), rank) for name in ("SeqDim", "BatchDim"))
@@ -142,7 +142,7 @@ def reverse_sequence(call: Call) -> Tensor:
 
 
 def segment_sum(call: Call) -> Tensor:
-    """Sums of rows with equal constant numbers, as many as these."""
+    """Sums of rows with equal segment ids, which are constant."""
     ids = call.value(1, "segment numbers")
     return _segments(call, int(ids.max(initial=-1)) + 1, "add")
 
@@ -152,7 +152,7 @@ def unsorted_segment(join: str) -> Callable[[Call], Tensor]:
 
 
 def _segments(call: Call, count: int, join: str) -> Tensor:
-    """Rows of x that have the same number, joined; those below 0 belong to no segment."""
+    """Rows of x combined by segment id; negative ids belong to no segment."""
     x, ids = call.tensor(0, "input"), indexing.whole(call, call.tensor(1, "segment numbers"))
     if not 1 <= count <= _SEGMENT_LIMIT or x.shape[: len(ids.shape)] != ids.shape:
         raise ShapeError(f"expected segments of {list(x.shape)}, found {list(ids.shape)}")
@@ -175,7 +175,7 @@ def matrix_diag(call: Call) -> Tensor:
 
 
 def matrix_set_diag(call: Call) -> Tensor:
-    """x [..., rows, columns] with another diagonal [..., min(rows, columns)]."""
+    """x [..., rows, columns] with its diagonal replaced, [..., min(rows, columns)]."""
     x, diagonal = call.tensor(0, "matrices"), call.tensor(1, "diagonal")
     if len(x.shape) < 2 or diagonal.shape != (*x.shape[:-2], min(x.shape[-2:])):
         raise ShapeError(
@@ -183,13 +183,13 @@ def matrix_set_diag(call: Call) -> Tensor:
         )
     rows, columns = x.shape[-2:]
     eye = call.constant(np.eye(rows, columns, dtype=np.bool_))
-    # Along columns or rows, whichever the diagonal is as long as.
+    # The diagonal broadcasts along the longer axis.
     wide = (*x.shape[:-2], 1, columns) if columns <= rows else (*x.shape[:-2], rows, 1)
     return call.result(ops.Where(), eye, call.reshape(diagonal, wide), x)
 
 
 def dynamic_update_slice(call: Call) -> Tensor:
-    """x with `update` at a computed place, moved back where it would reach over the end."""
+    """x with `update` at a computed position, clamped so that it fits."""
     x, update = call.tensor(0, "operand"), call.tensor(1, "update")
     starts, rank = call.tensor(2, "start"), len(x.shape)
     if len(update.shape) != rank or starts.shape != (rank,) or rank == 0:
@@ -200,7 +200,7 @@ def dynamic_update_slice(call: Call) -> Tensor:
     free = [i for i in range(rank) if room[i]]
     if not free:
         return update
-    lead = x.shape[: free[-1] + 1]  # behind these axes rows are whole
+    lead = x.shape[: free[-1] + 1]  # rows beyond these axes are complete
     steps = [math.prod(lead[i + 1 :]) if i in free else 0 for i in range(rank)]
     first, kind = call.scalar(0, starts), starts.dtype.numpy
     inside = call.emit(ops.Minimum(), starts, call.constant(room.astype(kind)))
@@ -213,7 +213,7 @@ def dynamic_update_slice(call: Call) -> Tensor:
 
 
 def bucketize(call: Call) -> Tensor:
-    """How many of the rising boundaries are not above each value."""
+    """The number of boundaries (ascending) less than or equal to each value."""
     x = call.convert(call.tensor(0, "input"), DType.F32)
     bounds = np.array(call.operator.option_vector("Boundaries") or (), np.float32)
     if not bounds.size:
@@ -223,7 +223,7 @@ def bucketize(call: Call) -> Tensor:
 
 
 def where(call: Call) -> Tensor:
-    """The places where the condition is not 0; if it is computed, rows behind the last are -1."""
+    """Positions of non-zero elements; for a computed condition, unused rows are -1."""
     condition = call.tensor(0, "condition")
     if condition.data is None and not condition.shape:
         raise ShapeError("expected a condition of at least one axis, found a number")
@@ -232,7 +232,7 @@ def where(call: Call) -> Tensor:
 
 
 def unique(call: Call) -> list[Tensor]:
-    """The values of a constant in the order in which they first come, and which each one is."""
+    """A constant's distinct values in order of first occurrence, and each element's index."""
     values, first, inverse = np.unique(
         call.value(0, "input"), return_index=True, return_inverse=True
     )

@@ -1,4 +1,4 @@
-"""TensorFlow Lite's element-wise operators."""
+"""Import of TensorFlow Lite's element-wise operators."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Build = Callable[[Call], Tensor]
 
 
 def unary(op: Operator) -> Build:
-    """One operand, no options."""
+    """A handler for one operand without options."""
     return lambda call: call.result(op, call.tensor(0, "input"))
 
 
 def binary(op: Operator, swapped: bool = False) -> Build:
-    """Two operands; `swapped`: the graph's operator takes them the other way round."""
+    """A handler for two operands; `swapped` reverses their order."""
 
     def build(call: Call) -> Tensor:
         a, b = call.tensor(0, "first operand"), call.tensor(1, "second operand")
@@ -39,7 +39,7 @@ def mul(call: Call) -> Tensor:
 
 
 def plain(op: Operator) -> Build:
-    """Two operands, whose scales LiteRT would not look at."""
+    """A handler for two operands without quantization, which LiteRT would ignore."""
 
     def build(call: Call) -> Tensor:
         if any(t.is_quantized for t in call.all()):
@@ -50,7 +50,7 @@ def plain(op: Operator) -> Build:
 
 
 def comparison(op: ops.Comparison, swapped: bool = False) -> Build:
-    """s16 operands are compared as they are stored; so does LiteRT, unless for equality."""
+    """Compares the stored values of s16 operands, as LiteRT does except for equality."""
 
     def build(call: Call) -> Tensor:
         a, b = call.tensor(0, "first operand"), call.tensor(1, "second operand")
@@ -63,7 +63,7 @@ def comparison(op: ops.Comparison, swapped: bool = False) -> Build:
 
 
 def _comparable(call: Call, x: Tensor) -> Tensor:
-    """s16 codes in a unit that all tensors share, by a table."""
+    """Maps s16 values to a common unit with a lookup table."""
     codes = np.arange(-(1 << 15), 1 << 15)
     table = call.constant(coded.comparable(codes, x).astype(np.int32))
     place = call.emit(
@@ -73,7 +73,7 @@ def _comparable(call: Call, x: Tensor) -> Tensor:
 
 
 def activated(op: Operator) -> Build:
-    """An operator of two operands whose activation is a node of its own."""
+    """A binary operator with its activation as a separate node."""
 
     def build(call: Call) -> Tensor:
         activation = call.activation()
@@ -98,7 +98,7 @@ def add_n(call: Call) -> Tensor:
 
 
 def squared_difference(call: Call) -> Tensor:
-    """f32 in two steps, which the passes know as a part of normalizations."""
+    """In f32 two operators, which passes recognize in normalizations."""
     if call.tensor(0, "first operand").dtype is not DType.F32:
         return binary(ops.SquaredDifference())(call)
     difference = binary(ops.Sub())(call)
@@ -111,7 +111,7 @@ def square(call: Call) -> Tensor:
 
 
 def rsqrt(call: Call) -> Tensor:
-    """f32 in two steps, which the passes know as a part of normalizations."""
+    """In f32 two operators, which passes recognize in normalizations."""
     x = call.tensor(0, "input")
     if x.dtype is not DType.F32:
         return call.result(ops.Rsqrt(), x)
@@ -124,7 +124,7 @@ def leaky_relu(call: Call) -> Tensor:
 
 
 def prelu(call: Call) -> Tensor:
-    """Slopes of 16-bit codes have 8 bits."""
+    """Slopes for 16-bit inputs are 8-bit."""
     x, slope = call.tensor(0, "input"), call.tensor(1, "slope")
     if x.is_quantized and x.dtype is DType.I16:
         if slope.data is None or slope.dtype is not DType.I8:
@@ -136,7 +136,7 @@ def prelu(call: Call) -> Tensor:
 
 
 def select(call: Call) -> Tensor:
-    """The condition of SELECT may be a vector for the first axis of the values."""
+    """SELECT's condition may be a vector along the first axis of the values."""
     condition, a, b = (call.tensor(i, "operand") for i in range(3))
     if len(condition.shape) == 1 and len(a.shape) > 1 and call.operator.name == "SELECT":
         condition = call.reshape(condition, (*condition.shape, *(1,) * (len(a.shape) - 1)))
@@ -150,7 +150,7 @@ def gelu(call: Call) -> Tensor:
 
 
 def cast(call: Call) -> Tensor:
-    """Floats beyond the ends of whole numbers become these."""
+    """Floats outside the integer range saturate."""
     x, to = call.tensor(0, "input"), call.out_dtype
     if x.dtype in (DType.F32, DType.F16) and to in WHOLE:
         return call.emit(ops.Convert(to, saturate=True), x)
@@ -175,7 +175,7 @@ def quantize(call: Call) -> Tensor:
 
 
 def fake_quant(call: Call) -> Tensor:
-    """x rounded to a grid of 2^bits values from about `Min` to `Max`, one of which is 0."""
+    """x rounded to 2^bits levels from about `Min` to `Max`, one of which is exactly 0."""
     x, bits = call.tensor(0, "input"), call.option("NumBits")
     low, high = np.float32(call.option("Min")), np.float32(call.option("Max"))
     if not 2 <= bits <= 16 or not low <= 0 <= high or low == high:

@@ -1,4 +1,4 @@
-"""MediaPipe's custom operators: landmarks, crops of features around them, pools that are undone."""
+"""Import of MediaPipe's custom operators: landmarks, feature crops and unpooling."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from edgekit.host.compiler.ir.types import Activation, DType, ShapeError, Tensor
 from edgekit.host.compiler.ir.windows import Pair, same_padding
 
 _SAME, _VALID = 1, 2
-_TAPS = 64  # of a window whose largest value is looked for tap by tap
-_PIXELS = 1 << 16  # of a side of a crop
+_TAPS = 64  # elements of a window that is searched tap by tap
+_PIXELS = 1 << 16  # per side of a crop
 _LOWEST = float(np.finfo(np.float32).min)
 
 
 def transform_matrix(call: Call) -> Tensor:
-    """Landmarks [1, n, 3] → [1, 4, 4]: from pixels of a crop to those of the image. The crop holds
-    all landmarks of a subset, and is rotated so that two of the landmarks are level."""
+    """Landmarks [1, n, 3] → [1, 4, 4]: maps crop pixels to image pixels. The crop contains all
+    landmarks of a subset, rotated so that two given landmarks are level."""
     x = call.tensor(0, "landmarks")
     if len(x.shape) != 3 or x.shape[0] != 1 or x.shape[2] != 3:
         raise ShapeError(f"expected landmarks [1, n, 3], found {list(x.shape)}")
@@ -78,7 +78,7 @@ class _Rotation:
 
 
 def _rotation(call: Call, points: Tensor, ends: Sequence[int], target: float) -> _Rotation:
-    """A rotation by `target` less the angle of the line between two landmarks."""
+    """A rotation by `target` minus the angle of the line between two landmarks."""
     pair = call.emit(ops.Gather(0), points, call.constant(np.array(ends, np.int32)))
     left, right = (
         call.emit(ops.StridedSlice((i, 0), (1, 1), (1, 2), (1, 2)), pair) for i in (0, 1)
@@ -97,9 +97,9 @@ def _rotation(call: Call, points: Tensor, ends: Sequence[int], target: float) ->
 
 
 def transform_landmarks(call: Call) -> Tensor:
-    """x and y of each landmark by the first two rows of a matrix [4, 4]; z stays. In files of
-    version 1, whose landmarks have rank 4, translations have a scale of their own. Without
-    options a landmark has as many values as the last dimension."""
+    """Transforms x and y of each landmark by the first two rows of a matrix [4, 4]; z is unchanged.
+    In version 1 files (rank-4 landmarks), translations have a separate scale. Without options, the
+    last dimension is one landmark."""
     x, matrix = call.tensor(0, "landmarks"), call.tensor(1, "matrix")
     size = int(call.custom_number("dimensions", x.shape[-1] if x.shape else 0))
     scale = call.custom_number("scale", 1.0) if len(x.shape) == 4 else 1.0
@@ -116,7 +116,7 @@ def transform_landmarks(call: Call) -> Tensor:
 def _moved(
     call: Call, matrix: Tensor, x: Tensor, y: Tensor, offset: tuple[float, float], scale: float
 ) -> list[Tensor]:
-    """The first two rows of `matrix` times (x, y, 0, 1) at `offset`, less that."""
+    """The first two rows of `matrix` · (x + offset, y + offset, 0, 1), minus the offset."""
     cells = call.builder.emit_all(ops.Split(0, (1,) * 16), [call.reshape(matrix, (16,))])
     found = []
     for row, back in enumerate(offset):
@@ -131,8 +131,8 @@ def _moved(
 
 
 def transform_tensor(call: Call) -> Tensor:
-    """A crop of an image [1, h, w, c]: bilinear at where a matrix [4, 4] takes each pixel (its
-    center), 0 outside."""
+    """A bilinear crop of an image [1, h, w, c]: maps pixel centers by a matrix [4, 4]; 0
+    outside."""
     x, matrix = call.tensor(0, "image"), call.tensor(1, "matrix")
     height, width = (int(call.custom_number(f"output_{s}")) for s in ("height", "width"))
     if not (1 <= height <= _PIXELS and 1 <= width <= _PIXELS):
@@ -166,7 +166,7 @@ def _within(call: Call, x: Tensor, last: int) -> Tensor:
 
 
 def _neighbors(call: Call, x: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """The pixels before and after a position, inside of the image."""
+    """The pixels before and after a position, clamped to the image."""
     clipped = call.emit(ops.Clip(0.0, float(size - 1)), call.emit(ops.Floor(), x))
     first = call.convert(clipped, DType.I32)
     second = call.emit(ops.Add(), first, call.scalar(1, first))
@@ -184,8 +184,8 @@ def _between(call: Call, a: Tensor, b: Tensor, part: Tensor) -> Tensor:
 
 
 def max_pool_with_argmax(call: Call) -> list[Tensor]:
-    """[largest values, where in their windows they stand, and 0.1], both f32; of equals the first.
-    Options are TensorFlow Lite's own record of a pool."""
+    """[maxima, their positions in the window + 0.1], both f32; the first of equal maxima. The
+    options are TensorFlow Lite's own pool parameters."""
     x = call.tensor(0, "image")
     if len(x.shape) != 4:
         raise ShapeError(f"expected an image of rank 4, found shape {list(x.shape)}")
@@ -221,7 +221,7 @@ def max_pool_with_argmax(call: Call) -> list[Tensor]:
 
 
 def _surrounded(call: Call, x: Tensor, axis: int, border: Pair) -> Tensor:
-    """x with the lowest value before and behind it."""
+    """x padded with the lowest value on both sides of `axis`."""
     parts = [x]
     for at, size in zip((0, 2), border, strict=True):
         if size:
@@ -231,7 +231,7 @@ def _surrounded(call: Call, x: Tensor, axis: int, border: Pair) -> Tensor:
 
 
 def max_unpool(call: Call) -> Tensor:
-    """Each value where a pool found it in its window, 0 elsewhere."""
+    """Each value at its pooled position in the window, 0 elsewhere."""
     x, numbers = call.tensor(0, "image"), call.tensor(1, "numbers")
     _, stride, (kh, kw), _ = _pool(call)
     if stride != (kh, kw) or len(x.shape) != 4 or numbers.shape != x.shape:

@@ -1,4 +1,4 @@
-"""One row per TensorFlow Lite operator: the function that emits its nodes."""
+"""Maps each TensorFlow Lite operator to the function that emits its nodes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from edgekit.host.compiler.ir.types import Activation, Tensor
 
 @dataclass(frozen=True)
 class Row:
-    """`build` gives the outputs, in the file's order; `options`: the schema's type of them."""
+    """`build` returns the outputs in file order; `options`: the schema type of the options."""
 
     build: Callable[[Call], Tensor | list[Tensor]]
     options: str = "NONE"
@@ -50,7 +50,7 @@ ROWS: dict[str, Row] = {
     "L2_POOL_2D": Row(conv.l2_pool, "Pool2DOptions"),
     "MAX_POOL_2D": Row(conv.max_pool, "Pool2DOptions"),
     "TRANSPOSE_CONV": Row(conv.transpose_conv, "TransposeConvOptions"),
-    # Functions of one operand
+    # Unary functions
     "ABS": Row(math.unary(ops.Abs()), "AbsOptions"),
     "BITCAST": Row(math.bit_cast, "BitcastOptions"),
     "CEIL": Row(math.unary(ops.Ceil())),
@@ -120,7 +120,7 @@ ROWS: dict[str, Row] = {
     "SOFTMAX": Row(reduce.softmax, "SoftmaxOptions"),
     "SUM": Row(reduce.sum_, "ReducerOptions"),
     "TOPK_V2": Row(reduce.top_k, "TopKV2Options"),
-    # Picking and placing by index
+    # Gather and scatter by index
     "BUCKETIZE": Row(index.bucketize, "BucketizeOptions"),
     "DYNAMIC_UPDATE_SLICE": Row(index.dynamic_update_slice, "DynamicUpdateSliceOptions"),
     "EMBEDDING_LOOKUP": Row(index.embedding_lookup),
@@ -140,7 +140,7 @@ ROWS: dict[str, Row] = {
     "UNSORTED_SEGMENT_PROD": Row(index.unsorted_segment("mul"), "UnsortedSegmentProdOptions"),
     "UNSORTED_SEGMENT_SUM": Row(index.unsorted_segment("add"), "UnsortedSegmentSumOptions"),
     "WHERE": Row(index.where, "WhereOptions"),
-    # StableHLO's
+    # StableHLO
     "DILATE": Row(stablehlo.dilate, "DilateOptions"),
     "REDUCE_WINDOW": Row(stablehlo.reduce_window, "ReduceWindowOptions"),
     "STABLEHLO_ADD": Row(math.plain(ops.Add())),
@@ -177,7 +177,7 @@ ROWS: dict[str, Row] = {
     "NON_MAX_SUPPRESSION_V5": Row(detection.non_max_suppression_v5, "NonMaxSuppressionV5Options"),
     "CUSTOM:PosenetDecoderOp": Row(poses),
     "CUSTOM:TFLite_Detection_PostProcess": Row(detection.detections),
-    # Speech front ends
+    # Audio front ends
     "CUSTOM:AudioSpectrogram": Row(audio.audio_spectrogram),
     "CUSTOM:Mfcc": Row(audio.mfcc),
     "CUSTOM:SignalDelay": Row(stream.delay),
@@ -194,7 +194,7 @@ ROWS: dict[str, Row] = {
     "CUSTOM:SignalRfft": Row(signal.fourier(False)),
     "CUSTOM:SignalStacker": Row(stream.stacker),
     "CUSTOM:SignalWindow": Row(signal.window),
-    # MediaPipe's
+    # MediaPipe
     "CUSTOM:Landmarks2TransformMatrix": Row(mediapipe.transform_matrix),
     "CUSTOM:MaxPoolingWithArgmax2D": Row(mediapipe.max_pool_with_argmax),
     "CUSTOM:MaxUnpooling2D": Row(mediapipe.max_unpool),

@@ -1,4 +1,4 @@
-"""What a .tflite file says of itself."""
+"""The outline of a .tflite file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from edgekit.host.compiler.frontends.tflite.importer import operators_of, suppor
 from edgekit.host.compiler.frontends.tflite.schema import FileSubgraph, FileTensor, read_model
 from edgekit.host.compiler.ir.types import Shape
 
-# Bytes of an element, and how the kit names the type; other names are the schema's.
+# Element size in bytes and edgekit's name of each type; other types keep the schema's names.
 _TYPES = {
     "FLOAT32": (4, "f32"),
     "FLOAT16": (2, "f16"),
@@ -40,11 +40,11 @@ _TYPES = {
 
 
 def outline_tflite(path: Path, shapes: Mapping[str, Shape]) -> Outline:
-    """`shapes`: of inputs, instead of the file's. Raises `InputError` for damaged files."""
+    """`shapes` override input shapes. Raises `InputError` for unreadable files."""
     model = read_model(read_model_file(path))
     main = model.subgraphs[0]
     tensors: dict[object, Sized] = {
-        # What is computed from inputs of other shapes has shapes that the file does not know.
+        # With overridden input shapes, the stored shapes of computed tensors are invalid.
         i: replace(_sized(t), shape=shapes.get(t.name)) if shapes and t.data is None else _sized(t)
         for i, t in enumerate(main.tensors)
     }
@@ -71,7 +71,7 @@ def _resized(slot: Slot, shapes: Mapping[str, Shape]) -> Slot:
 
 
 def _states(graph: FileSubgraph) -> tuple[Slot, ...]:
-    """Variables, as they are read."""
+    """The variables of a subgraph, from the operators that read them."""
     names = {
         o.outputs[0]: o.option_text("SharedName") or f"state_{o.outputs[0]}"
         for o in graph.operators

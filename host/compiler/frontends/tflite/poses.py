@@ -1,4 +1,4 @@
-"""Coral's custom operator that finds poses."""
+"""Import of Coral's custom pose detection operator."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from edgekit.host.compiler.frontends.tflite.call import Call
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, ShapeError, Tensor
 
-_MOST = 1 << 10  # poses, and pixels of a cell
-_ROUNDING = 1e-6  # keeps log odds of 0 finite
+_MOST = 1 << 10  # poses, and pixels per cell
+_ROUNDING = 1e-6  # keeps the log odds of 0 finite
 
 
 def poses(call: Call) -> list[Tensor]:
-    """Heatmaps, short and mid offsets → keypoints, their scores, scores of poses, their number;
-    all f32. Codes count as the real values they stand for."""
+    """Heatmaps, short and mid offsets → keypoints, keypoint scores, pose scores, pose count; all
+    f32. Quantized inputs are dequantized."""
     if len(call.tensors) != 3:
         raise ShapeError(
             f"expected heatmaps, short and mid offsets, found {len(call.tensors)} inputs; "

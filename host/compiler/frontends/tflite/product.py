@@ -1,4 +1,4 @@
-"""TensorFlow Lite's matrix products."""
+"""Import of TensorFlow Lite's matrix products."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edgekit.host.compiler.ir.types import DType, ShapeError, Tensor
 
 
 def batch_matmul(call: Call) -> Tensor:
-    """Stacks of matrices, transposed if the options say so; leading axes broadcast."""
+    """Batched matrices, transposed as the options specify; batch axes broadcast."""
     a, b = call.tensor(0, "first matrices"), call.tensor(1, "second matrices")
     if len(a.shape) < 2 or len(b.shape) < 2:
         raise ShapeError(f"expected matrices, found {list(a.shape)} and {list(b.shape)}")
@@ -27,8 +27,8 @@ def batch_matmul(call: Call) -> Tensor:
 
 
 def _constant(call: Call, a: Tensor, b: Tensor) -> Tensor:
-    """One matrix of constants for all stacks: a fully connected layer. With codes, rows of a are
-    quantized as they run, around 0 or where the options say so."""
+    """A constant matrix shared by the batch: a fully connected layer. If it is quantized, rows of a
+    are quantized dynamically, around 0 or asymmetrically according to the options."""
     assert b.data is not None
     lead = (1,) * (len(b.shape) - len(a.shape)) + a.shape[:-1]
     data = b.data.reshape(b.shape[-2:])

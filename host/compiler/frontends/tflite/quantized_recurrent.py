@@ -1,4 +1,4 @@
-"""TensorFlow Lite's recurrent operators of 8-bit codes, with states of 16 bits."""
+"""Import of TensorFlow Lite's 8-bit recurrent operators with 16-bit states."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LOW, _HIGH = code_range(DType.I8)
 
 
 def lstm(call: Call, x: Tensor) -> Tensor:
-    """Hidden states of all steps [time, batch, size] of x; both states are kept."""
+    """The hidden states [time, batch, size] for all steps of x; writes back both states."""
     _need_plain(call)
     first = 1 if call.maybe(_FIRST_WEIGHTS) is None else 0
     gates = range(first, 4)
@@ -41,12 +41,12 @@ def lstm(call: Call, x: Tensor) -> Tensor:
         raise ShapeError("expected a scale of the hidden values, found none")
     inner, inner_zero = _single(between)
     if call.maybe(_PROJECTION) is not None:
-        inner_zero = -inner_zero  # as LiteRT does: seen where hidden values saturate
+        inner_zero = -inner_zero  # as in LiteRT; visible if hidden values saturate
     w = [_weights(call, _FIRST_WEIGHTS + g, f"{_GATES[g]} weights") for g in gates]
     r = [_weights(call, _FIRST_RECURRENT + g, f"recurrent {_GATES[g]} weights") for g in gates]
     biases = [_bias(call, _FIRST_BIAS + g) for g in gates]
     scales, norms = _gate_scales(call, first), _norms(call, first, len(biases[0]))
-    added_to = [np.zeros_like(b) for b in biases] if norms else biases  # then behind the norm
+    added_to = [np.zeros_like(b) for b in biases] if norms else biases  # added after normalization
     bias = np.stack([
         np.concatenate([b + _offset(x, t) for b, t in zip(added_to, w, strict=True)]),
         np.concatenate([_offset(hidden, t) for t in r]),
@@ -101,8 +101,7 @@ def _need_plain(call: Call) -> None:
 
 
 def _peepholes(call: Call, first: int) -> list[Tensor]:
-    """The peephole weights of the input gate, if there is one, the forget gate and the output
-    gate."""
+    """The peephole weights of the input gate (if any), forget gate and output gate."""
     if call.maybe(_FIRST_PEEPHOLE + 1) is None:
         return []
     return [
@@ -111,7 +110,7 @@ def _peepholes(call: Call, first: int) -> list[Tensor]:
 
 
 def _gate_scales(call: Call, first: int) -> list[np.float32]:
-    """The scales of what goes into the gates' functions, or into their normalization."""
+    """The scales of the gates' function inputs, or of the inputs of their normalization."""
     if not _is_normalized(call):
         return [_GATE_SCALE] * (4 - first)
     found = [q for q in call.intermediates[first:4] if q is not None]
@@ -125,7 +124,7 @@ def _is_normalized(call: Call) -> bool:
 
 
 def _norms(call: Call, first: int, cells: int) -> list[Tensor]:
-    """Weights of normalized gates."""
+    """The weights of gate normalization."""
     if not _is_normalized(call):
         return []
     found = [
@@ -138,7 +137,7 @@ def _norms(call: Call, first: int, cells: int) -> list[Tensor]:
 
 
 def _of_norm(weights: Tensor) -> tuple[int, int]:
-    """The multiplier from normalized gates to what goes into their functions, which is Q3."""
+    """The multiplier from normalized gates to function inputs in Q3 format."""
     multiplier, shift = quantize_multiplier(float(_scale(weights)))
     if shift + _NORM_SHIFT > _SHIFT_LIMIT:
         raise ShapeError(f"expected a small scale of a normalization, found {_scale(weights)}")
@@ -227,7 +226,7 @@ def _scale(t: Tensor) -> np.float32:
 def _factor(
     a: np.float32, b: np.float32 = _ONE, *, over: np.float32, then: np.float32 = _ONE
 ) -> tuple[int, int]:
-    """a · b / over · then, which LiteRT computes in f32."""
+    """a · b / over · then in f32, as in LiteRT."""
     with np.errstate(all="ignore"):
         value = float(a * b / over * then)
     if not math.isfinite(value):
@@ -242,7 +241,7 @@ def _row_sums(weights: Tensor) -> Array:
 
 
 def _offset(x: Tensor, weights: Tensor) -> Array:
-    """What the zero point of x adds to sums."""
+    """The contribution of the zero point of x to the sums."""
     return -zero_point_of(x) * _row_sums(weights)
 
 
@@ -251,7 +250,7 @@ def _sums(call: Call, values: Array) -> Tensor:
 
 
 def _stacked(call: Call, parts: Sequence[Tensor], rows: bool = False) -> Tensor:
-    """Constants below each other; `rows`: each is one."""
+    """Constants concatenated along the first axis, or stacked as rows if `rows`."""
     values = [p.data for p in parts if p.data is not None]
     if any(v.shape != values[0].shape for v in values):
         raise ShapeError("expected weights of all gates of one shape, found others")
@@ -259,7 +258,7 @@ def _stacked(call: Call, parts: Sequence[Tensor], rows: bool = False) -> Tensor:
 
 
 def _power_of_two(cell: Tensor) -> int:
-    """The exponent of the cell's scale."""
+    """The exponent of the cell's power-of-two scale."""
     fraction, exponent = math.frexp(scale_of(cell))
     if fraction != 0.5:
         raise ShapeError(f"expected a power of 2 as the cell's scale, found {scale_of(cell)}")

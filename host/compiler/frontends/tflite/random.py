@@ -1,6 +1,6 @@
-"""StableHLO's random bits: what counters make of a key, so the same state gives the same bits.
+"""Import of StableHLO's random bits: counter-based generators, reproducible from the state.
 
-Salmon et al.: Parallel random numbers: as easy as 1, 2, 3 (SC 2011), whose names these are.
+Salmon et al.: Parallel random numbers: as easy as 1, 2, 3 (SC 2011); names follow the paper.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _WEYL = (0x9E3779B9, 0xBB67AE85)
 
 
 def bits(call: Call) -> list[Tensor]:
-    """The state after these bits, and the bits. A state is u64: key, counter and, for Philox, the
-    upper half of the counter, which is the key where the state has but two."""
+    """The next state and the bits. The u64 state holds key and counter, and for Philox the upper
+    half of the counter; a Philox state of only two words uses the key there."""
     state, algorithm = call.tensor(0, "state"), call.option("Algorithm")
     need_dtype(state, (DType.U64,), "state")
     sizes = (2,) if algorithm == _THREEFRY else (2, 3)
@@ -96,7 +96,7 @@ def _philox(call: Call, key: list[Tensor], counters: list[Tensor]) -> list[Tenso
 
 
 def _halves(call: Call, x: Tensor) -> list[Tensor]:
-    """The lower and the upper 32 bits of each number."""
+    """The lower and upper 32 bits of each number."""
     upper = call.emit(ops.RightShift(), x, call.scalar(32, x))
     return [call.convert(x, DType.U32), call.convert(upper, DType.U32)]
 

@@ -1,7 +1,9 @@
-"""TensorFlow Lite's recurrent operators in f32: layers of several steps as one operator
-(`graph/ops/recurrent.py`); a single step, and what that operator cannot do (weights of 8 bits,
-projections, coupled or normalized gates), as one set of nodes per time step. Variables of the file
-hold the states between runs."""
+"""Import of TensorFlow Lite's recurrent operators in f32.
+
+A layer with several steps is one operator (`ir/ops/recurrent.py`). A single step, and anything that
+operator lacks (8-bit weights, projections, coupled or normalized gates), becomes a set of nodes per
+time step. The file's variables hold the states between runs.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from edgekit.host.compiler.ir.types import Activation, DType, Operator, Quant, S
 
 _STEPS = 1 << 16  # time steps
 _UNROLLED_STEPS = 1024
-_EPSILON = 1e-8  # of the normalization of gates
+_EPSILON = 1e-8  # of gate normalization
 _FUNCTIONS: dict[int, Operator | None] = {
     0: None,
     1: ops.Clamp(Activation.RELU),
@@ -29,14 +31,14 @@ _FUNCTIONS: dict[int, Operator | None] = {
     6: ops.Logistic(),
 }
 _IDENTITY = ops.Clamp(Activation.NONE)
-_GATES = (0, 3, 1, 2)  # of ops.Lstm: input, output, forget, cell
+_GATES = (0, 3, 1, 2)  # gate order of ops.Lstm: input, output, forget, cell
 
 
 @dataclass(frozen=True)
 class Places:
-    """Numbers of the inputs of one direction of an LSTM: the first of those to the gates (input,
-    forget, cell, output), of recurrent weights, peepholes (input, forget, output), biases; the
-    projection's weights, both states, and the first factor of a normalization."""
+    """Input indices of one LSTM direction: the first of the input weights (input, forget, cell,
+    output), recurrent weights, peepholes (input, forget, output) and biases; the projection
+    weights, both states, and the first normalization weight."""
 
     weights: int = 1
     recurrent: int = 5
@@ -54,7 +56,7 @@ _BACKWARD = Places(18, 22, 26, 29, 33, 37, 38, None)
 
 @dataclass(frozen=True, eq=False)
 class _Lstm:
-    """Weights of all gates below each other; without an input gate these are three."""
+    """The weights of all gates, concatenated; three gates if there is no input gate."""
 
     call: Call
     at: Places
@@ -73,7 +75,7 @@ class _Lstm:
         return None if first is None else self.call.maybe(first + gate)
 
     def peephole(self, gate: int) -> Tensor | None:
-        """None for the cell gate, which has none."""
+        """The peephole weights of a gate; None for the cell gate, which has none."""
         found = {0: 0, 1: 1, 3: 2}.get(gate)
         return None if found is None else self.of_gate(self.at.peepholes, found)
 
@@ -83,7 +85,7 @@ class _Lstm:
 
     @property
     def plain(self) -> bool:
-        """ops.Lstm can do it."""
+        """Whether ops.Lstm supports it."""
         projected = self.call.maybe(self.at.projection) is not None
         return not (self.coupled or self.normalized or projected) and self.r.dtype is DType.F32
 
@@ -138,12 +140,12 @@ def _sequence(call: Call, time_first: bool) -> Tensor:
 
 
 def _shaped(call: Call, y: Tensor) -> Tensor:
-    """Steps [time, batch, size] in the order of axes that the file has."""
+    """Steps [time, batch, size] in the file's axis order."""
     return y if call.option("TimeMajor") else call.transpose(y, (1, 0, 2))
 
 
 def _lstm(call: Call, at: Places, x: Tensor, backwards: bool) -> Tensor:
-    """The hidden states after all steps [time, batch, size] of x; both states are kept."""
+    """The hidden states [time, batch, size] for all steps of x; writes back both states."""
     first = 1 if call.maybe(at.weights) is None else 0
     w = _stacked(call, [call.tensor(at.weights + g, "weights") for g in range(first, 4)])
     recurrent = [call.tensor(at.recurrent + g, "recurrent weights") for g in range(first, 4)]
@@ -166,7 +168,7 @@ def _lstm(call: Call, at: Places, x: Tensor, backwards: bool) -> Tensor:
 def _whole(
     cell: _Lstm, x: Tensor, hidden: Tensor, memory: Tensor, backwards: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """All steps as one operator: their hidden states, and both states at the end."""
+    """One operator for all steps: its hidden states, and both final states."""
     call, at = cell.call, cell.at
     w, r, bias = (
         _stacked(call, [call.tensor(first + g, what) for g in _GATES])
@@ -187,7 +189,7 @@ def _whole(
 
 
 def _steps(call: Call, gates: Tensor, backwards: bool) -> Iterator[Tensor]:
-    """What inputs add to the gates [batch, width] at each step, in their order."""
+    """The input contribution to the gates [batch, width] at each step, in processing order."""
     time, batch, width = gates.shape
     if time > _UNROLLED_STEPS:
         raise ShapeError(f"expected at most {_UNROLLED_STEPS} time steps, found {time}")
@@ -197,7 +199,7 @@ def _steps(call: Call, gates: Tensor, backwards: bool) -> Iterator[Tensor]:
 
 
 def _joined(call: Call, made: list[Tensor], backwards: bool) -> Tensor:
-    """States [batch, size] in the order of steps, as [time, batch, size]."""
+    """States [batch, size] in processing order, as [time, batch, size]."""
     rows = [call.reshape(y, (1, *y.shape)) for y in (reversed(made) if backwards else made)]
     return rows[0] if len(rows) == 1 else call.emit(ops.Concat(0), *rows)
 
@@ -241,8 +243,8 @@ def _step(cell: _Lstm, x: Tensor, hidden: Tensor, memory: Tensor) -> tuple[Tenso
 
 
 def _basic_lstm(call: Call) -> list[Tensor]:
-    """[hidden, cell, operands, sums]: the states are plain inputs and outputs; gates in the order
-    input, cell, forget, output."""
+    """[hidden, cell, operands, sums]. The states are plain inputs and outputs; gate order: input,
+    cell, forget, output."""
     x, hidden, memory = (call.tensor(i, "operand") for i in (0, 1, 4))
     both = call.emit(ops.Concat(1), x, hidden)
     total = dense(call, both, call.tensor(2, "weights"), call.maybe(3))
@@ -274,7 +276,7 @@ def bidirectional_rnn(call: Call) -> list[Tensor] | Tensor:
 
 
 def _rnn(call: Call, first: int, x: Tensor, backwards: bool) -> Tensor:
-    """Hidden states of all steps; inputs from `first`: weights, recurrent weights, bias, state."""
+    """All hidden states; inputs from `first`: weights, recurrent weights, bias, state."""
     w, r = call.tensor(first, "weights"), call.tensor(first + 1, "recurrent weights")
     hidden, function = call.tensor(first + 3, "hidden state"), _function(call)
     sums = dense(call, x, w, call.maybe(first + 2))
@@ -293,7 +295,7 @@ def _rnn(call: Call, first: int, x: Tensor, backwards: bool) -> Tensor:
 
 
 def dense(call: Call, x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
-    """x · wᵀ + bias; weights of 8 bits take rows of x that are quantized, as options say how."""
+    """x · wᵀ + bias; with 8-bit weights, rows of x are quantized as the options specify."""
     if x.dtype is not DType.F32:
         raise ShapeError(f"expected an input of type f32, found {x.dtype.value}")
     if w.dtype is DType.I8 and call.option("AsymmetricQuantizeInputs"):
@@ -303,7 +305,7 @@ def dense(call: Call, x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _stacked(call: Call, parts: Sequence[Tensor]) -> Tensor:
-    """Constants below each other, each row with its scale."""
+    """Constants concatenated along the first axis, with per-row scales."""
     values = []
     for part in parts:
         if part.data is None:
@@ -341,8 +343,8 @@ def _clipped(call: Call, x: Tensor, option: str) -> Tensor:
 
 
 def svdf(call: Call) -> Tensor:
-    """Filters of rank `Rank` per unit: a weighted sum of each input frame, of which the last ones
-    are kept [batch, filters, frames] and summed with weights over time."""
+    """`Rank` filters per unit: a weighted sum of each input frame. The last frames are kept as
+    [batch, filters, frames] and summed with weights over time."""
     x, features = call.tensor(0, "input"), call.tensor(1, "weights of features")
     if x.dtype is DType.I8:
         return coded.svdf(call, x)

@@ -1,4 +1,4 @@
-"""TensorFlow Lite's reductions, softmax and normalizations."""
+"""Import of TensorFlow Lite's reductions, softmax and normalizations."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from edgekit.host.compiler.frontends.tflite.call import Call
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import DType, Operator, ShapeError, Tensor
 
-_LARGEST_STEP = 128  # to which LiteRT multiplies codes
-_TINY = 1e-12  # below which TFLite's L2 normalization divides by this instead of the square sum
+_LARGEST_STEP = 128  # LiteRT's limit on the rescaling factor
+_TINY = 1e-12  # TFLite's L2 normalization divides by at least this square sum
 
 
 def mean(call: Call) -> Tensor:
-    """Means; those of whole numbers are cut off towards zero."""
+    """Means; integer means round toward zero."""
     x = call.tensor(0, "input")
     axes = _axes(call, x)
     if x.dtype in (DType.I32, DType.I64):
@@ -26,14 +26,14 @@ def mean(call: Call) -> Tensor:
 
 
 def sum_(call: Call) -> Tensor:
-    """Sums; those of codes are rounded once, so that all axes are summed at once."""
+    """Sums; quantized sums are rounded once, so one node reduces all axes."""
     if call.tensor(0, "input").is_quantized:
         return _of_neighbors(call, lambda near: ops.ReduceSum(near))
     return total(ops.ReduceSum)(call)
 
 
 def total(op: type[ops.Total]) -> Callable[[Call], Tensor]:
-    """A reduction, by one node per run of neighboring axes: kernels reduce these."""
+    """One reduction node per run of adjacent axes, which is what kernels support."""
 
     def build(call: Call) -> Tensor:
         x = call.tensor(0, "input")
@@ -49,7 +49,7 @@ def total(op: type[ops.Total]) -> Callable[[Call], Tensor]:
 
 
 def _of_neighbors(call: Call, op: Callable[[tuple[int, ...]], Operator]) -> Tensor:
-    """`op` of axes that are neighbors: where they are not, the others go to the front."""
+    """`op` on adjacent axes; if they are not adjacent, the reduced axes are moved to the end."""
     x = call.tensor(0, "input")
     axes = _axes(call, x)
     inside = range(axes[0], axes[-1] + 1) if axes else range(0)
@@ -63,7 +63,7 @@ def _of_neighbors(call: Call, op: Callable[[tuple[int, ...]], Operator]) -> Tens
 
 
 def _with_axes(call: Call, x: Tensor, y: Tensor) -> Tensor:
-    """`y`, which has lost the axes or kept them, as the operator says."""
+    """`y` with the reduced axes kept or dropped, as the options specify."""
     axes, keep = _axes(call, x), call.option("KeepDims")
     shape = [1 if i in axes else d for i, d in enumerate(x.shape) if keep or i not in axes]
     if y.shape == tuple(shape):
@@ -77,7 +77,7 @@ def _axes(call: Call, x: Tensor) -> tuple[int, ...]:
 
 
 def product(call: Call) -> Tensor:
-    """Products; those of codes are scaled step by step, so that all axes are taken at once."""
+    """Products; quantized ones are rescaled at each step, so one node reduces all axes."""
     x, quant = call.tensor(0, "input"), call.outputs[0].quant
     if not x.is_quantized:
         return total(ops.ReduceProduct)(call)
@@ -107,7 +107,7 @@ def softmax(call: Call) -> Tensor:
 
 
 def log_softmax(call: Call) -> Tensor:
-    """Log-softmax; that of codes in f32, as LiteRT's own kernels compute it."""
+    """Log-softmax; quantized inputs are computed in f32, like LiteRT's kernels."""
     x = call.tensor(0, "input")
     if x.is_quantized and x.dtype.bytes == 1:
         x = call.emit(ops.Cast(), x)
@@ -133,7 +133,7 @@ def l2_normalization(call: Call) -> Tensor:
 
 
 def across_channels(call: Call) -> Tensor:
-    """x / (bias + alpha · Σ x²)^beta, the sum over neighboring channels."""
+    """x / (bias + alpha · Σ x²)^beta, with the sum over neighboring channels."""
     x, radius = call.tensor(0, "image"), call.option("Radius")
     alpha, beta, bias = (float(call.option(name)) for name in ("Alpha", "Beta", "Bias"))
     channels = x.shape[-1]
@@ -149,7 +149,7 @@ def across_channels(call: Call) -> Tensor:
 
 
 def cumsum(call: Call) -> Tensor:
-    """Running sums by a product with a triangle of ones."""
+    """Running sums as a product with a triangle of ones."""
     x = call.tensor(0, "input")
     if x.dtype not in (DType.F32, DType.I32, DType.I64):
         raise ShapeError(f"expected an input of type f32, s32 or s64, found {x.dtype.value}")

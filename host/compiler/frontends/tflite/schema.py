@@ -1,9 +1,9 @@
 """Reads the flatbuffer of a .tflite file into plain frozen records.
 
-A flatbuffer is a web of offsets, and none of them can be trusted. This is the one file that
-follows them: whatever goes wrong on the way (an offset outside of the file, a vector longer than
-the file, a type that does not exist) leaves as `InputError`. Records hold copies of small things
-and read-only views of constants, so memory stays within a few times the size of the file.
+A flatbuffer consists of offsets, none of which can be trusted, and only this module follows them.
+Any failure (an offset outside the file, a vector longer than the file, an unknown type) is raised
+as `InputError`. Records copy small items and hold read-only views of constants, so memory use is
+bounded by a small multiple of the file size.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from edgekit.host.errors import InputError
 _IDENTIFIER = b"TFL3"
 _RANK_LIMIT = 8
 _COUNT_LIMIT = 1 << 16
-_TABLE_BYTES = 16  # a tensor or operator takes at least as much of the file
+_TABLE_BYTES = 16  # minimum file size of a tensor or operator
 _SHOWN_NAME = 200
-# Kinds of quantization; the last, BlockwiseQuantization, is younger than the generated code.
+# Quantization kinds; BlockwiseQuantization is newer than the generated code.
 _NONE, _CUSTOM, _BY_BLOCK = 0, 1, 2
-_BLOCK_FIELDS = (4, 6, 8)  # of its table: scales, zero points, block size
+_BLOCK_FIELDS = (4, 6, 8)  # vtable offsets: scales, zero points, block size
 
 _BUILTINS = {v: k for k, v in vars(tflite.BuiltinOperator).items() if isinstance(v, int)}
 _OPTIONS = {v: k for k, v in vars(tflite.BuiltinOptions).items() if isinstance(v, int)}
 _OPTIONS_2 = {v: k for k, v in vars(tflite.BuiltinOptions2).items() if isinstance(v, int)}
 _TYPES = {v: k for k, v in vars(tflite.TensorType).items() if isinstance(v, int)}
-_TYPES |= {19: "INT2", 20: "UINT4"}  # younger than the generated code
+_TYPES |= {19: "INT2", 20: "UINT4"}  # newer than the generated code
 
 _INDEX_VECTORS = {
     tflite.SparseIndexVector.Int32Vector: tflite.Int32Vector,
@@ -43,13 +43,13 @@ _INDEX_VECTORS = {
     tflite.SparseIndexVector.Uint8Vector: tflite.Uint8Vector,
 }
 
-# What the flatbuffers package raises when it is led outside of the file.
+# Exceptions that the flatbuffers package raises for offsets outside the file.
 _CORRUPT = (struct.error, LookupError, ValueError, TypeError, OverflowError, AttributeError)
 
 
 @dataclass(frozen=True, eq=False)
 class FileDimension:
-    """How one dimension of a sparse tensor is stored: densely, or as compressed rows."""
+    """Storage of one dimension of a sparse tensor: dense, or compressed (CSR)."""
 
     size: int
     segments: NDArray[np.int64] | None
@@ -65,7 +65,8 @@ class FileSparsity:
 
 @dataclass(frozen=True)
 class FileBlocks:
-    """Scales of blocks of `size` values: the tensors with these and with zero points (-1: none)."""
+    """Blockwise quantization with `size` values per block: indices of the tensors with scales and
+    zero points (-1: none)."""
 
     scales: int
     zeros: int
@@ -76,8 +77,8 @@ class FileBlocks:
 class FileTensor:
     """`type` is the schema's name (FLOAT32, INT8, …); `data` the raw bytes of a constant.
 
-    `signature` is the shape with -1 where it is open, `shape` what runs unless it is resized;
-    empty: nothing is open. A `variable` is changed by operators and lives between runs.
+    `signature` is the shape with -1 for open dimensions, empty if none is open; `shape` is used
+    unless resized. A `variable` is written by operators and persists between runs.
     """
 
     name: str
@@ -93,7 +94,7 @@ class FileTensor:
 
 @dataclass(frozen=True, eq=False)
 class FileOperator:
-    """`options` is the generated flatbuffer class named `options_type`: read it with `option`."""
+    """`options` is an instance of the generated class `options_type`; read it with `option`."""
 
     index: int
     name: str
@@ -105,7 +106,7 @@ class FileOperator:
     intermediates: tuple[int, ...] = ()
 
     def option(self, name: str) -> Any:
-        """One scalar field; absent options have the schema's defaults."""
+        """A scalar field; absent options have the schema's defaults."""
         if self.options is None:
             return 0
         with corruption(f"the options of operator {self.index} ({self.name})"):
@@ -116,7 +117,7 @@ class FileOperator:
         return value[:_SHOWN_NAME].decode("utf-8", "replace")
 
     def option_vector(self, name: str) -> tuple[int, ...] | None:
-        """A vector of integers, or None if the file has none."""
+        """A vector of integers, or None if absent."""
         if self.options is None:
             return None
         with corruption(f"the options of operator {self.index} ({self.name})"):
@@ -139,7 +140,7 @@ class FileModel:
 
 @contextmanager
 def corruption(what: str) -> Iterator[None]:
-    """Turns what flatbuffers raises on corrupt data into an `InputError`."""
+    """Converts the flatbuffers package's exceptions for corrupt data to `InputError`."""
     try:
         yield
     except _CORRUPT as error:
@@ -150,9 +151,9 @@ def corruption(what: str) -> Iterator[None]:
 
 
 class _Budget:
-    """Bytes that a reader may take from a file: at most as many as the file has.
+    """Limits the bytes read from a file to the file's size.
 
-    Offsets may make a thousand tables share one long vector; each use is paid for.
+    Many tables may share one long vector by offset, so each use is charged.
     """
 
     def __init__(self, size: int) -> None:
@@ -169,7 +170,7 @@ def is_tflite(content: bytes) -> bool:
 
 
 def read_model(content: bytes) -> FileModel:
-    """Parses a whole .tflite file. Raises `InputError` (without the file's name)."""
+    """Parses a complete .tflite file. Raises `InputError` (without the file's name)."""
     if not is_tflite(content):
         raise InputError(
             f"expected a TensorFlow Lite file (TFL3 at byte 4), found {content[4:8]!r} there"
@@ -192,7 +193,7 @@ def read_model(content: bytes) -> FileModel:
 
 
 def printable(text: str) -> str:
-    """Text from a file that may be shown in a one-line message."""
+    """Text from the file, made safe for a one-line message."""
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
@@ -208,7 +209,7 @@ def _tables(length: Callable[[], int], get: Callable[[int], Any]) -> Iterator[An
 
 
 def _blocks(quant: Any, shown: str) -> FileBlocks | None:
-    """Zero points in tensor 0 are none: 0 is what a file without the field says."""
+    """Tensor 0 as zero points means none, as that is the field's default."""
     table = quant.Details()
     if quant.DetailsType() in (_NONE, _CUSTOM):
         return None
@@ -234,7 +235,7 @@ def _code_name(code: Any) -> str:
 
 
 def _buffer(buffer: Any, content: bytes) -> Array | None:
-    """Raw bytes of a buffer; those of files above 2 GiB lie behind the flatbuffer."""
+    """The raw bytes of a buffer; in files above 2 GiB they follow the flatbuffer."""
     if buffer.DataLength():
         data: Array = buffer.DataAsNumpy()
         return data
@@ -246,7 +247,7 @@ def _buffer(buffer: Any, content: bytes) -> Array | None:
 
 @dataclass(frozen=True, eq=False)
 class _Reader:
-    """Reads subgraphs; `codes` and `buffers` are what their indices mean."""
+    """Reads subgraphs; `codes` and `buffers` resolve operator and buffer indices."""
 
     codes: list[str]
     buffers: list[Array | None]
@@ -276,7 +277,7 @@ class _Reader:
         if rank > _RANK_LIMIT:
             raise InputError(f"{shown}: expected at most {_RANK_LIMIT} dimensions, found {rank}")
         shape = _small_vector(tensor.ShapeAsNumpy, rank)
-        signed = tensor.ShapeSignatureLength() == rank  # other lengths say nothing of the shape
+        signed = tensor.ShapeSignatureLength() == rank  # a signature of another rank is unusable
         signature = _small_vector(tensor.ShapeSignatureAsNumpy, rank) if signed else ()
         buffer, quant, sparsity = tensor.Buffer(), tensor.Quantization(), tensor.Sparsity()
         if buffer >= len(self.buffers):
@@ -350,7 +351,7 @@ class _Reader:
             )
         options_type = _OPTIONS.get(operator.BuiltinOptionsType(), "unknown")
         options, union = None, operator.BuiltinOptions()
-        if options_type == "NONE":  # later operators have theirs in another field
+        if options_type == "NONE":  # newer operators use a second field
             options_type = _OPTIONS_2.get(operator.BuiltinOptions2Type(), "unknown")
             union = operator.BuiltinOptions2()
         if union is not None and options_type not in ("NONE", "unknown"):

@@ -1,4 +1,4 @@
-"""One run of a TFLite subgraph, and the import that it is part of."""
+"""One run of a TFLite subgraph, and the import it belongs to."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ Complex = tuple[Tensor, Tensor]  # real and imaginary part
 
 
 class Import(Protocol):
-    """What all runs of subgraphs share."""
+    """State shared by all runs of subgraphs."""
 
     model: FileModel
     builder: Builder
     bounded: Bounded
     states: dict[str, State]
-    initializing: bool  # while a CALL_ONCE gives variables their first values
+    initializing: bool  # inside CALL_ONCE, which initializes variables
 
     def call(self, number: int, args: Sequence[Tensor], label: str) -> list[Tensor]:
-        """The outputs of subgraph `number`, whose operators join the graph."""
+        """Inlines subgraph `number` and returns its outputs."""
 
 
 class Scope:
-    """One run of a subgraph: its tensors, and the variables that its handles mean."""
+    """One run of a subgraph: its tensors, and the variables its handles refer to."""
 
     def __init__(self, importer: Import, graph: FileSubgraph, tensors: TensorTable) -> None:
         self.importer = importer

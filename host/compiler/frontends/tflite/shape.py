@@ -1,4 +1,4 @@
-"""TensorFlow Lite's operators that only move data."""
+"""Import of TensorFlow Lite operators that only move data."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from edgekit.host.compiler.ir.types import Activation, Operator, ShapeError, Ten
 from edgekit.host.compiler.ir.windows import Pair
 
 _RANGE_LIMIT = 1 << 24
-_NEW = -1  # an axis that the input does not have
-_SIZE_LIMIT = 1 << 16  # pixels of a side that images are resized to
+_NEW = -1  # an axis absent from the input
+_SIZE_LIMIT = 1 << 16  # pixels per side of a resized image
 
 
 def _moved(call: Call, op: Operator) -> Tensor:
-    """`op` of the first input."""
+    """Emits `op` on the first input."""
     return call.result(op, call.tensor(0, "input"))
 
 
 def _sliced_out(call: Call, op: ops.StridedSlice) -> Tensor:
-    """`op` of the first input; a slice of nothing, as loops take before their first element and
-    behind their last, is a constant."""
+    """Emits `op` on the first input. Empty slices, which loops take before their first and after
+    their last element, are constants."""
     if min(op.extent, default=1) != 0:
         return _moved(call, op)
     x = call.tensor(0, "input")
@@ -122,7 +122,7 @@ def pad(call: Call) -> Tensor:
 
 
 def pad_v2(call: Call) -> Tensor:
-    """Padding by a value: joined with constants on both sides of each axis."""
+    """Pads with a value by concatenating constants on both sides of each axis."""
     x, value = call.tensor(0, "input"), call.value(2, "value")
     if value.size != 1:
         raise ShapeError(f"expected one value to pad with, found {value.size}")
@@ -170,8 +170,7 @@ def strided_slice(call: Call) -> Tensor:
 
 
 def _sliced(call: Call, count: int, rank: int) -> list[int | None]:
-    """The number of the slice of each axis of the input, or None if it is taken whole; `_NEW` where
-    the result has an axis more."""
+    """For each axis the index of its slice, None if it is kept, `_NEW` for an added axis."""
     ellipsis, new = call.option("EllipsisMask"), call.option("NewAxisMask")
     if ellipsis & (ellipsis - 1):
         raise ShapeError(f"expected one ellipsis at most, found mask {ellipsis}")
@@ -190,7 +189,7 @@ def _sliced(call: Call, count: int, rank: int) -> list[int | None]:
 
 
 def _bounds(call: Call, i: int, size: int) -> tuple[int | None, int | None, int]:
-    """First, last and step of slice `i` of an axis."""
+    """Begin, end and step of slice `i` of an axis."""
     begin, end, step = (call.integers(n, "slice")[i] for n in (1, 2, 3))
     if step == 0:
         raise ShapeError("expected strides other than 0, found 0")
@@ -272,7 +271,7 @@ def broadcast_args(call: Call) -> Tensor:
 
 
 def tile(call: Call) -> Tensor:
-    """Each axis repeated: a new axis before it, broadcast."""
+    """Repeats each axis by broadcasting a new axis before it."""
     x, counts = call.tensor(0, "input"), call.integers(1, "multiples")
     if len(counts) != len(x.shape) or any(c < 1 for c in counts):
         raise ShapeError(f"expected {len(x.shape)} counts from 1, found {list(counts)}")
@@ -304,7 +303,7 @@ def reverse(call: Call) -> Tensor:
 
 
 def mirror_pad(call: Call) -> Tensor:
-    """Each axis gathered by the mirrored positions; mode 0 leaves out the edge, 1 repeats it."""
+    """Gathers mirrored positions along each axis; mode 0 omits the edge, mode 1 repeats it."""
     x = call.tensor(0, "input")
     skip = 0 if call.option("Mode") else 1
     for axis, (before, after) in enumerate(call.rows(1, "paddings", len(x.shape)).tolist()):
@@ -325,7 +324,7 @@ def resize_bilinear(call: Call) -> Tensor:
 
 
 def resize_nearest(call: Call) -> Tensor:
-    """Rows, then columns gathered; positions are computed in f32 as TFLite does."""
+    """Gathers rows, then columns, at positions computed in f32 as in TFLite."""
     x, size = call.tensor(0, "image"), _size(call)
     if len(x.shape) != 4:
         raise ShapeError(f"expected an image of rank 4, found shape {list(x.shape)}")

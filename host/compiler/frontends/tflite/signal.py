@@ -1,7 +1,7 @@
-"""TensorFlow Lite Micro's operators of microphone front ends, which count in fixed point.
+"""Import of TensorFlow Lite Micro's fixed-point operators for audio front ends.
 
-Arithmetic that plain operators on whole numbers have is composed of these; `graph/ops/signal.py`
-has the rest. Those that remember something from run to run are in `tflite_stream.py`.
+Arithmetic that integer operators can express is composed of them; `ir/ops/signal.py` has the rest.
+Operators with state between runs are in `stream.py`.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.checks import need_dtype, need_rank
 from edgekit.host.compiler.ir.types import DType, ShapeError, Tensor
 
-_BITS = 32  # of a number that is shifted
-_PAIRS = 1 << 20  # of a spectrum
-_TAPS = 1 << 22  # weights of a filter bank, those of 0 between others counted
+_BITS = 32  # of a shifted number
+_PAIRS = 1 << 20  # in a spectrum
+_TAPS = 1 << 22  # weights of a filter bank, including zeros between others
 _WORD = (1 << 31) - 1
 
 
 def window(call: Call) -> Tensor:
-    """s16 rows times s16 weights, shifted right, at the ends of s16 where beyond."""
+    """s16 rows times s16 weights, shifted right and saturated to s16."""
     x, weights = call.plain(0, DType.I16), call.plain(1, DType.I16)
     need_rank(weights, 1, "weights")
     size = weights.shape[0]
@@ -37,7 +37,7 @@ def window(call: Call) -> Tensor:
 
 
 def saturated(call: Call, x: Tensor) -> Tensor:
-    """s32 → s16"""
+    """s32 → s16, saturated."""
     ends = np.iinfo(np.int16)
     return call.convert(call.emit(ops.Clip(ends.min, ends.max), x), DType.I16)
 
@@ -48,7 +48,7 @@ def auto_scale(call: Call) -> list[Tensor]:
 
 
 def fourier(inverse: bool) -> Callable[[Call], Tensor]:
-    """SignalRfft, SignalIrfft: pairs of real and imaginary parts; f32 as products with waves."""
+    """SignalRfft or SignalIrfft on pairs of real and imaginary parts; f32 uses matrix products."""
 
     def build(call: Call) -> Tensor:
         points = call.custom_whole("fft_length", 4, ops.FixedFourier.LONGEST)
@@ -70,14 +70,14 @@ def _floats(call: Call, points: int, inverse: bool) -> Tensor:
     cosine, sine = waves(points, points if inverse else length, shown)
     pairs = np.stack([cosine, -sine], 1).reshape(2 * shown, -1)
     if inverse:
-        pairs[2:-2] *= 2  # for the frequencies that mirror them
+        pairs[2:-2] *= 2  # for the mirrored frequencies
         pairs = pairs.T / points
     return call.emit(ops.FullyConnected(True), x, call.constant(pairs.astype(np.float32)), None)
 
 
 def energy(call: Call) -> Tensor:
-    """Pairs s16 [2n] → u32 [n], their squares added; 0 outside of the frequencies asked for, which
-    Micro leaves as they were."""
+    """Pairs s16 [2n] → u32 [n]: sums of squares; 0 outside the requested frequencies, which Micro
+    leaves unwritten."""
     x = call.plain(0, DType.I16)
     need_rank(x, 1, "pairs")
     count = x.shape[0] // 2
@@ -94,8 +94,8 @@ def energy(call: Call) -> Tensor:
 
 
 def filter_bank(call: Call) -> Tensor:
-    """Energies u32 [n] → u64 [channels]: of each channel those of its frequencies, times weights,
-    and those of the channel before it, times what its weights leave."""
+    """Energies u32 [n] → u64 [channels]: each channel sums its frequencies times `weights` and
+    those of the previous channel times `unweights`, the complement."""
     x, count = call.tensor(0, "energies"), call.custom_whole("num_channels", 1, 1 << 15)
     need_rank(x, 1, "energies")
     need_dtype(x, (DType.U32,), "energies")
@@ -130,7 +130,7 @@ def filter_bank(call: Call) -> Tensor:
 
 
 def square_root(call: Call) -> Tensor:
-    """u64, s32 → u32: the root, shifted right."""
+    """u64, s32 → u32: the square root, shifted right."""
     x, bits = call.tensor(0, "channels"), call.tensor(1, "bits")
     need_dtype(bits, (DType.I32,), "bits")
     if bits.elements != 1:

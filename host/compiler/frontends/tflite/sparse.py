@@ -1,8 +1,8 @@
-"""Dense values of TensorFlow Lite's sparse tensors.
+"""Expands TensorFlow Lite's sparse tensors.
 
-A sparse tensor is a tree with one level per dimension in traversal order: a dense level has
-`size` children under each node, a compressed one lists them (CSR, level by level). With a block
-map, further levels are positions inside blocks of the mapped dimensions.
+A sparse tensor is a tree with one level per dimension in traversal order: a dense level has `size`
+children under each node, a compressed level lists its children (CSR, level by level). With a block
+map, the remaining levels are positions inside blocks of the mapped dimensions.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ I64 = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class _Children:
-    """The nodes of one level: the index of each one's parent, and its coordinate."""
+    """The nodes of one level: the parent index and coordinate of each."""
 
     parent: I64
     coordinate: I64
 
 
 def to_dense(values: Array, shape: Shape, sparsity: FileSparsity) -> Array:
-    """`values` in traversal order → an array of `shape`, zero elsewhere."""
+    """Expands `values`, in traversal order, into an array of `shape` that is zero elsewhere."""
     sizes = _level_sizes(shape, sparsity)
     nodes = 1
     coordinates: list[I64] = []
@@ -52,7 +52,7 @@ def to_dense(values: Array, shape: Shape, sparsity: FileSparsity) -> Array:
 
 
 def _level_sizes(shape: Shape, sparsity: FileSparsity) -> list[int]:
-    """Number of coordinates on each level; checks that the levels cover the shape."""
+    """The number of coordinates on each level; checks that the levels cover the shape."""
     rank, order, blocks = len(shape), sparsity.order, sparsity.block_map
     if sorted(order) != list(range(rank + len(blocks))) or len(order) != len(sparsity.dimensions):
         raise InputError(
@@ -80,7 +80,7 @@ def _level_sizes(shape: Shape, sparsity: FileSparsity) -> list[int]:
 
 
 def _children(dimension: FileDimension, nodes: int, most: int) -> _Children:
-    """`most`: what a level may hold, as each node ends in a value or in a stored segment."""
+    """The next level's nodes; `most` bounds them, as each ends in a value or a segment."""
     if dimension.segments is None or dimension.indices is None:
         if nodes * dimension.size > most:
             raise InputError(
@@ -104,8 +104,7 @@ def _children(dimension: FileDimension, nodes: int, most: int) -> _Children:
 def _indices(
     coordinates: list[I64], sizes: list[int], shape: Shape, sparsity: FileSparsity
 ) -> tuple[I64, ...]:
-    """The indices along each dimension of the tensor: block · block size + position inside the
-    block."""
+    """The indices along each tensor dimension: block · block size + position in the block."""
     by_level = dict(zip(sparsity.order, coordinates, strict=True))
     size_of = dict(zip(sparsity.order, sizes, strict=True))
     index = [by_level[axis] for axis in range(len(shape))]

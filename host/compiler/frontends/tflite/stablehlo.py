@@ -1,4 +1,4 @@
-"""Operators of StableHLO that TensorFlow Lite runs, and what it makes of others of them."""
+"""Import of StableHLO operators in TensorFlow Lite files, and TensorFlow Lite's own variants."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.checks import WHOLE
 from edgekit.host.compiler.ir.types import DType, Operator, Padding, ShapeError, Tensor
 
-_SIZE_LIMIT = 1 << 24  # elements of an image with room between its pixels
-_POOL_LIMIT = 256  # pixels of a window that a pool has
-_SHORT = 8  # values along one axis of a window that are joined one by one
+_SIZE_LIMIT = 1 << 24  # elements of a dilated or padded tensor
+_POOL_LIMIT = 256  # pixels in the window of a pool
+_SHORT = 8  # window elements along one axis that are combined one by one
 
 Indices = NDArray[np.int64]
 
 
 def pad(call: Call) -> Tensor:
-    """Pads with the second operand: before, after and between elements; sizes below 0 cut off."""
+    """Pads with the second operand before, after and between elements; negative sizes crop."""
     rank = len(call.tensor(0, "input").shape)
     fields = ("EdgePaddingLow", "EdgePaddingHigh", "InteriorPadding")
     sizes = [call.operator.option_vector(name) or () for name in fields]
@@ -33,7 +33,7 @@ def pad(call: Call) -> Tensor:
 
 
 def dilate(call: Call) -> Tensor:
-    """Elements as many apart as the second operand says, and the third one between them."""
+    """Spaces elements by the second operand and fills the gaps with the third."""
     rank = len(call.tensor(0, "input").shape)
     steps = np.array(call.integers(1, "dilations"), np.int64)
     if steps.shape != (rank,) or steps.min(initial=1) < 1:
@@ -45,7 +45,7 @@ def dilate(call: Call) -> Tensor:
 def _spread(
     call: Call, x: Tensor, fill: Tensor, low: Indices, high: Indices, between: Indices
 ) -> Tensor:
-    """Elements picked from those of x and the value `fill` behind them."""
+    """Gathers from the elements of x and the value `fill`, appended to them."""
     if fill.elements != 1 or fill.dtype is not x.dtype:
         raise ShapeError(f"expected one value of type {x.dtype.value}, found {list(fill.shape)}")
     shape = np.array(x.shape, np.int64)
@@ -103,8 +103,8 @@ def reduce_window(call: Call) -> Tensor:
 
 
 def reduce_region(call: Call) -> Tensor:
-    """STABLEHLO_REDUCE_WINDOW: x with the initial value between and around its elements first,
-    joined by the operator of a subgraph."""
+    """STABLEHLO_REDUCE_WINDOW: pads and dilates x with the initial value, then combines each window
+    with the operator of a subgraph."""
     x = call.plain(0, DType.F32, *WHOLE, DType.BOOL)
     initial, kind = call.plain(1, x.dtype), x.dtype
     join = _REGIONS.get(call.region("BodySubgraphIndex"))
@@ -123,7 +123,7 @@ def reduce_region(call: Call) -> Tensor:
             return call.emit(join, pooled, call.reshape(initial, ()))
     if any(around) or any(b > 1 for b in between):
         x = _spread(call, x, initial, low, high, np.array(between, np.int64) - 1)
-    if kind.is_quantized and isinstance(join, ops.Add | ops.Mul):  # which would be of codes
+    if kind.is_quantized and isinstance(join, ops.Add | ops.Mul):  # the sum of quantized values
         x, initial = (call.convert(t, DType.I32) for t in (x, initial))
     y = _windows(call, x, initial, join, sizes, strides, dilations)
     return call.made(call.convert(y, kind))
@@ -132,8 +132,8 @@ def reduce_region(call: Call) -> Tensor:
 def _max_pool(
     call: Call, x: Tensor, sizes: Sequence[int], strides: Sequence[int], around: list[list[int]]
 ) -> Tensor | None:
-    """Windows of f32 images, NHWC or NCHW; None for others. What is around an image does not
-    count here: it is the initial value, which is joined anyway."""
+    """The pool of an f32 NHWC or NCHW image; None for other windows. Padding is ignored here: it is
+    the initial value, which the caller combines anyway."""
     rank = len(x.shape)
     if x.dtype is not DType.F32 or not rank == len(sizes) == len(strides) == 4:
         return None
@@ -160,7 +160,7 @@ def _windows(
     strides: Sequence[int],
     dilations: Sequence[int],
 ) -> Tensor:
-    """All of a window and the initial value joined; one axis after the other."""
+    """Combines each window and the initial value, one axis at a time."""
     rank = len(x.shape)
     if join is None or any(len(s) != rank for s in (sizes, strides, dilations)):
         raise ShapeError(f"expected a window of {rank} axes and a known function, found others")
@@ -187,7 +187,7 @@ def _along(
     stride: int,
     dilation: int,
 ) -> Tensor:
-    """`count` windows along one axis. A long one is made of parts of 2, 4, 8, ... elements."""
+    """`count` windows along one axis; long ones are built from parts of 2, 4, 8, ... elements."""
     rank = len(x.shape)
 
     def cut(part: Tensor, tap: int, count: int, stride: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""StableHLO's gather and scatter: windows at computed places of some axes."""
+"""Import of StableHLO gather and scatter: windows at computed positions of some axes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from edgekit.host.compiler.frontends.tflite.call import Call
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Array, DType, ShapeError, Tensor
 
-_WINDOW_LIMIT = 1 << 24  # elements of a window's grid
+_WINDOW_LIMIT = 1 << 24  # elements of a window
 
 
 def gather(call: Call) -> Tensor:
-    """A window of x for each tuple of indices, moved back inside where it would reach out."""
+    """A window of x for each index tuple, clamped to stay inside x."""
     x, rank = call.tensor(0, "operand"), len(call.tensor(0, "operand").shape)
     axes, sizes = _axes(call, "StartIndexMap", rank), call.operator.option_vector("SliceSizes")
     collapsed, offsets = _axes(call, "CollapsedSliceDims", rank), _vector(call, "OffsetDims")
@@ -59,7 +59,7 @@ _OF_BOOLS = {"add": "max", "mul": "min"}
 
 
 def scatter(call: Call) -> Tensor:
-    """x with a window of updates for each tuple of indices; what lies outside is left out."""
+    """x with a window of updates for each index tuple; elements outside x are dropped."""
     x, updates = call.tensor(0, "operand"), call.tensor(2, "updates")
     rank, total = len(x.shape), len(updates.shape)
     axes = _axes(call, "ScatterDimsToOperandDims", rank)
@@ -78,14 +78,14 @@ def scatter(call: Call) -> Tensor:
         sizes[axis] = updates.shape[place]
     if any(not 1 <= s <= d for s, d in zip(sizes, x.shape, strict=True)):
         raise ShapeError(f"expected windows inside {list(x.shape)}, found {sizes}")
-    # Behind `lead` axes rows are whole, and lie in the updates as they do in x.
+    # Beyond the `lead` axes, rows are complete and in the same order in x and updates.
     lead = rank
     while lead and lead - 1 not in (*axes, *inserted) and sizes[lead - 1] == x.shape[lead - 1]:
         if window[kept.index(lead - 1)] != total - (rank - lead) - 1:
             break
         lead -= 1
     rows = _window_rows(call, x.shape[:lead], sizes[:lead], axes, starts)
-    # In the order of the updates, which is the one that they come in.
+    # Transpose the row numbers to the axis order of the updates.
     behind = {p: starts_at for starts_at, p in enumerate(batch)}
     behind |= {w: len(batch) + a for a, w in zip(kept, window, strict=True) if a < lead}
     places = [behind[i] for i in range(total - (rank - lead))]
@@ -102,12 +102,12 @@ def scatter(call: Call) -> Tensor:
 def _window_rows(
     call: Call, shape: Sequence[int], sizes: Sequence[int], axes: Sequence[int], starts: Tensor
 ) -> Tensor:
-    """The places of windows, numbered flat over `shape`: [..., *sizes]; outside of it the number
-    behind the last one."""
+    """Flat positions of window elements within `shape`: [..., *sizes]; elements outside get the
+    number after the last position."""
     _need_window(sizes)
     depth, limits = len(axes), np.array([shape[a] for a in axes], np.int64)
     spans = np.array([sizes[a] for a in axes], np.int64)
-    # One step outside of x on either side is as far as any.
+    # Starts further outside give the same result, so clamp them first.
     near = _clamped(call, starts, -spans, limits)
     ones = (1,) * len(sizes)
     steps = np.stack([np.indices(sizes)[a] for a in axes], -1)
@@ -134,7 +134,7 @@ def _axes(call: Call, name: str, rank: int) -> tuple[int, ...]:
 
 
 def _tuples(call: Call, index: int, depth: int) -> Tensor:
-    """Indices with tuples of `depth` along their last axis."""
+    """Indices with tuples of `depth` on the last axis."""
     indices = call.tensor(index, "indices")
     if indices.dtype not in (DType.I32, DType.I64):
         raise ShapeError(f"expected indices of s32 or s64, found {indices.dtype.value}")
@@ -153,14 +153,14 @@ def _clamped(call: Call, x: Tensor, low: Array, high: Sequence[int] | Array) -> 
 
 
 def _rows(call: Call, shape: Sequence[int], axes: Sequence[int], at: Tensor) -> Tensor:
-    """Tuples of places on `axes`, numbered flat over `shape`; axes behind it have one place."""
+    """Flat positions in `shape` of coordinates on `axes`; axes beyond it are ignored."""
     steps = [math.prod(shape[a + 1 :]) if a < len(shape) else 0 for a in axes]
     parts = call.emit(ops.Mul(), at, call.constant(np.array(steps).astype(at.dtype.numpy)))
     return call.emit(ops.ReduceSum((len(at.shape) - 1,)), parts)
 
 
 def _grid(sizes: Sequence[int], shape: Sequence[int]) -> Array:
-    """The elements of a window at the start of `shape`, numbered flat."""
+    """Flat positions of a window at the origin of `shape`."""
     _need_window(sizes)
     grid = np.zeros((), np.int64)
     for axis, size in enumerate(sizes):

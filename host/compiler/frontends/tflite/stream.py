@@ -1,5 +1,7 @@
-"""TensorFlow Lite Micro's operators of microphone front ends that remember something from run to
-run, in states of the graph: frames, delays, stacks, running estimates."""
+"""Import of TensorFlow Lite Micro's audio front-end operators that keep state between runs.
+
+The state (frames, delays, stacks, running estimates) is held in states of the graph.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,13 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.checks import need_dtype, need_rank, need_shape
 from edgekit.host.compiler.ir.types import Array, DType, ShapeError, Tensor
 
-_ADDED = 64  # frames that one run adds up
-_BITS = 32  # of a number that is shifted
+_ADDED = 64  # frames added in one run
+_BITS = 32  # of a shifted number
 _WORD = (1 << 31) - 1
-_LONGEST = 1 << 20  # samples of a frame
-_KEPT = 1 << 24  # samples that an operator remembers or gives at a time
+_LONGEST = 1 << 20  # samples per frame
+_KEPT = 1 << 24  # samples stored or returned at a time
 
-# What these operators remember cannot be undone: a branch that is not taken must not hold them.
+# State updates cannot be undone, so these are not allowed in a branch that may not be taken.
 STATEFUL = {
     "CUSTOM:SignalDelay", "CUSTOM:SignalFilterBankSpectralSubtraction", "CUSTOM:SignalFramer",
     "CUSTOM:SignalOverlapAdd", "CUSTOM:SignalStacker",
@@ -27,8 +29,8 @@ STATEFUL = {
 
 
 def framer(call: Call) -> list[Tensor]:
-    """s16 [..., n] → [..., n / step, size] with what earlier runs brought, and whether all of that
-    is there; samples that are not yet count as 0."""
+    """s16 [..., n] → [..., n / step, size], including samples of earlier runs, and whether the
+    frames are complete; missing samples are 0."""
     x = call.plain(0, DType.I16)
     size, step = (call.custom_whole(f"frame_{n}", 1, _LONGEST) for n in ("size", "step"))
     length = x.shape[-1] if x.shape else 0
@@ -51,7 +53,7 @@ def framer(call: Call) -> list[Tensor]:
 
 
 def _joined(call: Call, x: Tensor, kept: int) -> Tensor:
-    """Rows of x behind the `kept` samples before them, the last of which stay for the next run."""
+    """The `kept` previous samples, then x, in rows; the last ones are stored for the next run."""
     length = x.shape[-1]
     rows = call.reshape(x, (x.elements // length, length))
     if not kept:
@@ -69,7 +71,7 @@ def _bounded(*shape: int) -> None:
 
 
 def delay(call: Call) -> Tensor:
-    """s16 [..., n]: the same samples, some later, after zeros."""
+    """s16 [..., n] delayed by some samples, starting with zeros."""
     x = call.plain(0, DType.I16)
     if not x.shape or not x.elements:
         raise ShapeError(f"expected samples, found shape {list(x.shape)}")
@@ -78,8 +80,8 @@ def delay(call: Call) -> Tensor:
 
 
 def stacker(call: Call) -> list[Tensor]:
-    """s16 [n] → the frames around one, [count · n], and whether it is time for the next. Before the
-    first frame it is repeated."""
+    """s16 [n] → stacked frames [count · n], and whether the stack is due for output. The first
+    frame is repeated to fill the left context."""
     x = call.plain(0, DType.I16)
     size = call.custom_whole("num_channels", 1, _LONGEST)
     need_shape(x, (size,), "frame")
@@ -88,7 +90,7 @@ def stacker(call: Call) -> list[Tensor]:
     step = call.custom_whole("stacker_step", 1, count)
     _bounded(count, size)
     frames = call.remembered("frames", np.zeros((count, size), np.int16))
-    known = call.remembered("count", np.array(-1, np.int32))  # frames; -1: none so far
+    known = call.remembered("count", np.array(-1, np.int32))  # frames so far; -1 before the first
     row = call.reshape(x, (1, size))
     moved = row if count == 1 else call.emit(
         ops.Concat(0), call.part(frames, 0, 1, count - 1), row
@@ -106,8 +108,8 @@ def stacker(call: Call) -> list[Tensor]:
 
 
 def overlap_add(call: Call) -> Tensor:
-    """Frames s16 or f32 [..., count, size] → [..., count · step]: frames that begin a step apart
-    are added, s16 at the ends of its range where beyond."""
+    """Frames s16 or f32 [..., count, size] → [..., count · step]: adds frames that start a step
+    apart; s16 saturates."""
     x = call.plain(0, DType.I16, DType.F32)
     if len(x.shape) < 2 or not 1 <= x.shape[-2] <= _ADDED or not x.elements:
         raise ShapeError(f"expected 1 to {_ADDED} frames, found shape {list(x.shape)}")
@@ -140,7 +142,7 @@ def _sum(call: Call, a: Tensor, b: Tensor) -> Tensor:
 
 
 def spectral_subtraction(call: Call) -> list[Tensor]:
-    """u32 [n] → what is above a running estimate of the noise, and that estimate."""
+    """u32 [n] → the signal above a running noise estimate, and that estimate."""
     x = call.tensor(0, "channels")
     need_rank(x, 1, "channels")
     need_dtype(x, (DType.U32,), "channels")
@@ -172,7 +174,7 @@ def spectral_subtraction(call: Call) -> list[Tensor]:
 
 
 def _scaled_by(call: Call, x: Tensor, factors: Array) -> Tensor:
-    """x times `factors`, in 64 bits."""
+    """x times `factors` as u64."""
     wide = call.convert(x, DType.U64)
     return call.emit(ops.Mul(), wide, call.constant(factors.astype(np.uint64)))
 

@@ -1,4 +1,4 @@
-"""The tensors of one subgraph: which can be read yet, and their constants."""
+"""The tensors of one subgraph: which of them are readable so far, and their constants."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from edgekit.host.compiler.frontends.tflite.sparse import to_dense
 from edgekit.host.compiler.ir.types import Array, DType, Quant, Shape, Tensor
 from edgekit.host.errors import InputError
 
-_DENSE_LIMIT = 1 << 30  # bytes of all densified weights together
+_DENSE_LIMIT = 1 << 30  # bytes of all expanded sparse weights
 _NAME_LIMIT = 200
 
 _DTYPES = {
     "FLOAT32": DType.F32,
     "FLOAT16": DType.F16,
-    "INT2": DType.I8,  # several a byte in the file, one in the graph
+    "INT2": DType.I8,  # packed in the file, one per byte in the graph
     "INT4": DType.I8,
     "UINT4": DType.U8,
     "INT8": DType.I8,
@@ -44,9 +44,9 @@ _SCALED = (DType.I8, DType.U8, DType.I16, DType.I32, DType.I64)
 
 
 class TensorTable:
-    """Tensors by their number in the file; readable once constant, input or produced.
+    """Tensors by index in the file; readable once they are constant, input or produced.
 
-    `constants` are shared by all runs of one subgraph; `prefix` keeps the names of a run apart.
+    `constants` is shared by all runs of one subgraph; `prefix` makes the names of a run unique.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class TensorTable:
         return self._file[index]
 
     def shown(self, index: int) -> str:
-        """How messages name a tensor."""
+        """A tensor as messages name it."""
         return f"tensor {index} ({printable(self.source(index).name[:100])})"
 
     def dtype(self, index: int) -> DType:
@@ -83,7 +83,7 @@ class TensorTable:
         return _DTYPES[name]
 
     def quant(self, index: int) -> Quant | None:
-        """The scale that the file gives a computed tensor."""
+        """The file's quantization of a computed tensor."""
         dtype = self.dtype(index)
         quant = self.source(index).quant if dtype in _SCALED else None
         if dtype.is_quantized and quant is not None and quant.per_channel:
@@ -97,7 +97,7 @@ class TensorTable:
         return self.source(index).variable and not self.has_value(index)
 
     def get(self, index: int) -> Tensor:
-        """A tensor that an operator reads; constants enter the graph when first used."""
+        """A tensor that an operator reads; constants are added to the graph on first use."""
         if index in self._values:
             return self._values[index]
         if index not in self._constants:
@@ -105,11 +105,11 @@ class TensorTable:
         return self._constants[index]
 
     def known(self, index: int) -> Tensor | None:
-        """A tensor that was read, set or made before."""
+        """A tensor that was already read, set or produced, else None."""
         return self._values.get(index, self._constants.get(index))
 
     def set(self, index: int, tensor: Tensor) -> None:
-        """Makes an input or a result readable."""
+        """Makes an input or result readable."""
         self._values[index] = tensor
 
     def _constant(self, index: int) -> Tensor:
@@ -118,7 +118,7 @@ class TensorTable:
         if any(d < 0 for d in shape):
             raise InputError(f"{self.shown(index)}: expected sizes from 0, found {list(shape)}")
         if raw is None and 0 in shape:
-            raw = np.zeros(0, np.uint8)  # how files store a shape of no dimensions
+            raw = np.zeros(0, np.uint8)  # files store empty tensors without data
         if raw is None:
             raise InputError(
                 f"expected {self.shown(index)} to be a constant, an input or the output of "
@@ -136,7 +136,7 @@ class TensorTable:
         return Tensor(self._names[index], shape, dtype, quant, data, sparsity is not None)
 
     def _values_of(self, index: int, raw: Array, count: int, sparse: bool) -> Array:
-        """The stored elements of a constant, `count` of them unless it is sparse."""
+        """The stored elements of a constant: `count` of them, or fewer if it is sparse."""
         dtype, bits = self.dtype(index), _BITS.get(self.source(index).type)
         size = count * dtype.bytes if bits is None else -(-count * bits // 8)
         if raw.size % dtype.bytes if sparse else raw.size != size:
@@ -147,12 +147,12 @@ class TensorTable:
         stored = raw.view(dtype.numpy)
         if bits is None:
             return stored
-        # The first ones lie lowest; shifted to the top, they keep their sign on the way back.
+        # Lower bits come first; shifting left, then right, sign-extends them.
         parts = [np.left_shift(stored, up) >> (8 - bits) for up in range(8 - bits, -1, -bits)]
         return np.stack(parts, axis=1).reshape(-1)[: None if sparse else count]
 
     def _decoded(self, index: int, blocks: FileBlocks, codes: Array) -> Array:
-        """f32 weights of codes with a scale per block."""
+        """f32 weights, dequantized with one scale per block."""
         try:
             scales = self._of_blocks(blocks.scales, _BLOCK_SCALES)
             zeros = None if blocks.zeros < 0 else self._of_blocks(blocks.zeros, _BLOCK_ZEROS)
@@ -161,7 +161,7 @@ class TensorTable:
             raise InputError(f"{self.shown(index)}: {error}") from error
 
     def _of_blocks(self, index: int, types: tuple[str, ...]) -> Array:
-        """A constant with a value per block."""
+        """A constant with one value per block."""
         source = self.source(index)
         if source.data is None or source.type not in types or source.sparsity is not None:
             raise InputError(
@@ -193,7 +193,7 @@ def _tensor_names(graph: FileSubgraph) -> list[str]:
 
 
 def _unique(name: str, taken: dict[str, int]) -> str:
-    """`name`, or with a number behind it if another has it; `taken` counts uses of each name."""
+    """`name`, with a number appended if it is taken; `taken` counts the uses of each name."""
     candidate = name
     while candidate in taken:
         taken[name] += 1
@@ -205,10 +205,10 @@ def _unique(name: str, taken: dict[str, int]) -> str:
 def _block_values(
     codes: Array, shape: Shape, size: int, scales: Array, zeros: Array | None
 ) -> Array:
-    """(codes − zero) · scale in f32: as many values as `size` along the last axis share a scale.
+    """(codes − zero) · scale in f32; each `size` values along the last axis share a scale.
 
-    codes of `shape`, scales and zeros in the order of blocks. LiteRT's kernels take f16 scales and
-    no zero points; this is what the schema defines.
+    `codes` has `shape`; scales and zeros are in block order. LiteRT's kernels only support f16
+    scales without zero points; this implements the schema's definition.
     """
     if not shape or size < 1 or shape[-1] % size:
         raise InputError(f"expected blocks that divide the rows of {list(shape)}, found {size}")

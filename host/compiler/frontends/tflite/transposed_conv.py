@@ -1,8 +1,9 @@
-"""Transposed convolutions whose windows overlap: one convolution for all steps of the stride.
+"""Overlapping transposed convolutions as one convolution for all phases of the stride.
 
-With stride s, output pixel q·s + r (before borders are cut) sums x[q − m] · w[r + s·m] over m: for
-each r a convolution of ⌈k/s⌉ taps, all of the same windows of x. So its output channels are those
-of all r, which are then put side by side as pixels. The sums are the same, so codes are too.
+With stride s, output pixel q·s + r (before cropping) sums x[q − m] · w[r + s·m] over m: for each
+phase r a convolution with ⌈k/s⌉ taps, all on the same windows of x. The output channels of one
+convolution are those of all r, which are then interleaved as pixels. The sums are identical, so
+quantized results are too.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from edgekit.host.compiler.ir.windows import Pair
 
 
 def overlapping(op: ops.TransposeConv2D, x: Tensor, w: Tensor) -> bool:
-    """Whether the kernel of transposed convolutions, of f32 windows side by side, does not fit."""
+    """Whether the transposed-convolution kernel (f32, disjoint windows) cannot be used."""
     _, kh, kw, _ = w.shape
     apart = op.stride == (kh, kw) and not op.padding.any
     return not (
@@ -36,7 +37,7 @@ def overlapping(op: ops.TransposeConv2D, x: Tensor, w: Tensor) -> bool:
 def spread(
     call: Call, op: ops.TransposeConv2D, x: Tensor, w: Tensor, bias: Tensor | None
 ) -> Tensor:
-    """`op` as a convolution of all steps; its shapes and types have been found right."""
+    """`op` as one convolution for all phases; shapes and types have been checked."""
     assert w.data is not None
     (sh, sw), oc = op.stride, w.shape[0]
     taps, padding = _steps(op, x, w)
@@ -58,7 +59,7 @@ def spread(
 def computed(
     call: Call, op: ops.TransposeConv2D, x: Tensor, w: Tensor, bias: Tensor | None
 ) -> Tensor:
-    """The same of f32, of which weights or bias or both are computed."""
+    """`op` in f32 with computed weights, bias or both."""
     (sh, sw), (oc, kh, kw, ic) = op.stride, w.shape
     taps, padding = _steps(op, x, w)
     more = (0, taps[0] * sh - kh, taps[1] * sw - kw, 0)
@@ -76,7 +77,7 @@ def computed(
 
 
 def _steps(op: ops.TransposeConv2D, x: Tensor, w: Tensor) -> tuple[Pair, Padding]:
-    """Taps of each step of the stride, and the padding of their convolution."""
+    """The taps of each phase, and the padding of their convolution."""
     (sh, sw), (kh, kw) = op.stride, w.shape[1:3]
     taps = (-(-kh // sh), -(-kw // sw))
     if sh * sw * taps[0] * taps[1] > 4 * kh * kw + 16:
@@ -89,7 +90,7 @@ def _steps(op: ops.TransposeConv2D, x: Tensor, w: Tensor) -> tuple[Pair, Padding
 
 
 def _side_by_side(call: Call, op: ops.TransposeConv2D, made: Tensor, oc: int) -> Tensor:
-    """The channels of all steps as pixels, without the borders."""
+    """Interleaves the channels of all phases as pixels, and crops."""
     (sh, sw), top, left = op.stride, op.padding.top, op.padding.left
     n, height, width, _ = made.shape
     quant_out = made.quant
@@ -104,7 +105,7 @@ def _side_by_side(call: Call, op: ops.TransposeConv2D, made: Tensor, oc: int) ->
 
 
 def _by_step(w: Tensor, stride: tuple[int, int], taps: tuple[int, int]) -> Array:
-    """[oc, kh, kw, ic] as [sh · sw · oc, taps, taps, ic]; the last tap meets the nearest pixel."""
+    """[oc, kh, kw, ic] as [sh · sw · oc, taps, taps, ic]; the last tap is at the nearest pixel."""
     assert w.data is not None
     (sh, sw), (oc, kh, kw, ic) = stride, w.shape
     zero = 0 if w.quant is None else int(w.quant.zero_point.flat[0])

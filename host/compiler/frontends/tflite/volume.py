@@ -1,4 +1,4 @@
-"""TensorFlow Lite's convolutions of volumes [n, d, h, w, c], by those of images."""
+"""TensorFlow Lite's convolutions of volumes [n, d, h, w, c] as 2-D convolutions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SAME = 0
 
 
 def conv_3d(call: Call) -> Tensor:
-    """Slices of all taps in depth become channels of one image; weights [kd, kh, kw, ic, oc]."""
+    """Stacks slices of all depth taps as channels of one image; weights [kd, kh, kw, ic, oc]."""
     x, w = _volume(call.tensor(0, "volume")), _volume(call.tensor(1, "weights"))
     kd, kh, kw, ic, oc = w.shape
     n, d, h, width, channels = x.shape
@@ -49,8 +49,8 @@ def conv_3d(call: Call) -> Tensor:
 
 
 def conv_3d_transpose(call: Call) -> Tensor:
-    """One transposed convolution of all slices gives all taps in depth [kd, kh, kw, oc, ic], which
-    are added where they belong."""
+    """One 2-D transposed convolution of all slices computes all depth taps [kd, kh, kw, oc, ic],
+    which are added at their offsets."""
     size = call.integers(0, "output shape")
     x, w = _volume(call.tensor(2, "volume")), _volume(call.tensor(1, "weights"))
     kd, kh, kw, oc, ic = w.shape
