@@ -1,1 +1,1 @@
-"""What operators and models cost: microseconds of the core that runs them."""
+"""Costs of operators and models, in microseconds of the core that runs them."""

@@ -1,4 +1,4 @@
-"""Constants of the cost model that were measured on a board, and where a host keeps them."""
+"""Cost model constants measured on a board, and the file where the host keeps them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ SCHEMA = "edgekit.cost/1"
 
 @dataclass(frozen=True)
 class Calibration:
-    """Microseconds of each amount (compiler.costs.work.AMOUNTS) by family of operators, on the
-    first unit of a board. `scale`: by how much operators of other families take longer than the
-    profile says. `emulated`: the times were an emulator's."""
+    """Microseconds per amount (compiler.costs.work.AMOUNTS) and operator family on a board's first
+    unit. `scale` is the ratio of measured to profiled time for all other families; `emulated`
+    means the times come from an emulator."""
 
     board: str
     emulated: bool
@@ -30,12 +30,12 @@ class Calibration:
 
 
 def calibration_file(board: BoardProfile) -> Path:
-    """The file of what `edgekit lab tune cost` measured on boards of a platform."""
+    """Return the path of the results of `edgekit lab tune cost` for a platform."""
     return data_folder() / "cost" / f"{board.platform}.json"
 
 
 def save_calibration(board: BoardProfile, calibration: Calibration) -> Path:
-    """Writes it where `calibration_of` finds it; raises OSError."""
+    """Write the calibration where `calibration_of` looks for it; raises OSError."""
     path = calibration_file(board)
     path.parent.mkdir(parents=True, exist_ok=True)
     document = {
@@ -53,8 +53,8 @@ def save_calibration(board: BoardProfile, calibration: Calibration) -> Path:
 
 
 def calibration_of(board: BoardProfile) -> Calibration | None:
-    """What was measured on boards of its platform; None if nothing was. InputError if the file
-    cannot be read."""
+    """Return the calibration of the board's platform, or None if it was never measured. Raises
+    InputError if the file cannot be read."""
     path = calibration_file(board)
     try:
         text = path.read_text(encoding="utf-8")

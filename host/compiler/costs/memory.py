@@ -1,4 +1,4 @@
-"""What the caches of a core have no room for, and how long memory takes to bring it."""
+"""Memory traffic that exceeds a core's caches, and the time it takes."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from edgekit.kb.targets.core import Core
 
 @dataclass(frozen=True)
 class Memory:
-    """The part of a model's constants and tensors that caches have no room for, and the bytes in a
-    microsecond that memory gives one core, and all; nothing is known where these are 0. A byte of
-    tensors, half of which are written, takes as long as `tensors` bytes that are read."""
+    """`beyond`: the fraction of a model's constants and tensors that does not fit in the caches.
+    `own`, `shared`: bytes per microsecond of one core and of all cores, 0 if unknown.
+    `tensors`: the time per tensor byte (half of these are written) relative to a byte read."""
 
     beyond: float = 0.0
     own: float = 0.0
@@ -22,17 +22,17 @@ class Memory:
     tensors: float = 1.0
 
     def far(self, amounts: Amounts) -> float:
-        """The bytes of an operator that come from memory or go there."""
+        """Bytes that an operator moves to or from memory."""
         moved = FAR_PART * self.tensors * amounts.moved
         return self.beyond * (amounts.loaded + moved)
 
     def us(self, far: float, threads: int = 1) -> float:
-        """The microseconds of so many bytes."""
+        """Microseconds to move that many bytes."""
         return far / min(threads * self.own, self.shared) if self.own else 0.0
 
 
 def memory_of(graph: Graph, core: Core | None) -> Memory:
-    """The memory of a core while it runs a graph, in whatever order."""
+    """Memory parameters of a core that runs a graph, independent of the order of operators."""
     if core is None:
         return Memory()
     held = core.l3.bytes if core.l3 else core.l2.bytes
@@ -43,7 +43,7 @@ def memory_of(graph: Graph, core: Core | None) -> Memory:
 
 
 def _bytes_used(graph: Graph) -> int:
-    """All constants, and the tensors of the operator that has most of them."""
+    """Bytes of all constants plus the tensors of the operator with the largest working set."""
     tensors = graph.tensors
     read = {name for node in graph.nodes for name in node.inputs if name is not None}
     constants = sum(tensors[name].bytes for name in read if tensors[name].data is not None)

@@ -1,12 +1,11 @@
-"""The cost model: how long an operator keeps a unit, without a board.
+"""The cost model: predicts, without a board, how long an operator occupies a compute unit.
 
-What an operator has to do (`work.py`), each amount at the speed of the core that does it, but no
-less than memory takes to bring what caches have no room for (`memory.py`). Every number of
-microseconds that the compiler decides by or prints is from here.
+Each amount of work (`work.py`) is multiplied by the core's rate for it; the lower bound is the
+time to transfer what exceeds the caches (`memory.py`). Every microsecond figure that the compiler
+prints or bases a decision on comes from here.
 
-The rates of a core are fitted to recorded cycles (kb/tables/rates). Where a core has none, those
-of other units and of x86 come from the board's profile. What was measured on a board
-(`calibration.py`) replaces both.
+Core rates are fitted to recorded cycles (kb/tables/rates). Units without recorded cycles, and x86,
+use rates from the board's profile. Board measurements (`calibration.py`) replace both.
 """
 
 from __future__ import annotations
@@ -29,16 +28,16 @@ from edgekit.kb.targets.core import Core
 from edgekit.kb.targets.units import ComputeUnit
 
 NNA = "nna"
-_RUN_CYCLES = 8.0  # to go to another run of memory
-_TILE_CYCLES = 16.0  # around the products of a register tile
-_CURVE_STEPS = 16.0  # elements of plain work that one of a function is worth
+_RUN_CYCLES = 8.0  # to move to the next contiguous run of memory
+_TILE_CYCLES = 16.0  # overhead per register tile, products excluded
+_CURVE_STEPS = 16.0  # plain element operations that cost as much as one function evaluation
 _LOADED = AMOUNTS.index("loaded")
-Speeds = tuple[float, ...]  # microseconds of each amount
+Speeds = tuple[float, ...]  # microseconds per unit of each amount
 
 
 @dataclass(frozen=True)
 class _Known:
-    """What was found out already."""
+    """Caches of `CostModel`."""
 
     cores: dict[str, Core | None] = field(default_factory=dict)
     speeds: dict[tuple[tuple[str, ...], str], Speeds | None] = field(default_factory=dict)
@@ -47,7 +46,7 @@ class _Known:
 
 @dataclass(frozen=True)
 class CostModel:
-    """The costs of operators on one board; `measured` replaces what is known of its cores."""
+    """The costs of operators on one board; `measured` overrides the built-in rates."""
 
     board: BoardProfile
     measured: Calibration | None = None
@@ -55,49 +54,49 @@ class CostModel:
 
     @staticmethod
     def of(board: BoardProfile) -> CostModel:
-        """A board's cost model, with what this host measured on such boards, if it did."""
+        """A board's cost model, with this host's measurements of its platform if there are any."""
         return CostModel(board, calibration_of(board))
 
     @property
     def units(self) -> Mapping[str, ComputeUnit]:
-        """Units that run operators, NNA aside."""
+        """Units that run operators, without the NNA."""
         return {u.name: u for u in self.board.speeds if u.kind != "memory"}
 
     @property
     def memory(self) -> ComputeUnit | None:
-        """The unit that loads constants for the others, if there is one."""
+        """The unit that prefetches constants for the others, if the board has one."""
         return next((u for u in self.board.speeds if u.kind == "memory"), None)
 
     def work(self, graph: Graph, node: Node) -> Work:
         return work_of(graph, node, self.board.isa.vl, self.board)
 
     def memory_of(self, graph: Graph, unit: str = CPU) -> Memory:
-        """What the caches of a unit have no room for of a graph."""
+        """Memory parameters of a unit for a graph."""
         known = self._known.memories.setdefault(graph, {})
         if unit not in known:
             known[unit] = memory_of(graph, self.core(unit))
         return known[unit]
 
     def core(self, unit: str = CPU) -> Core | None:
-        """The core that a unit is, if its cycles are known."""
+        """The core behind a unit, or None if it has no recorded cycles."""
         if unit not in self._known.cores:
             core = core_of_unit(self.board, unit)
             self._known.cores[unit] = core if core and rates_of(core.name) else None
         return self._known.cores[unit]
 
     def cost(self, graph: Graph, node: Node, unit: str = CPU) -> float:
-        """Microseconds that `node` keeps `unit`; infinite if it does no such work."""
+        """Microseconds that `node` occupies `unit`; infinite if the unit cannot run it."""
         if unit == NNA and self.board.nna:
             return self._nna_cost(graph, node)
         return self.cost_beside(self.memory_of(graph, unit), graph, node, unit)
 
     def cost_beside(self, memory: Memory, graph: Graph, node: Node, unit: str = CPU) -> float:
-        """The same for a unit that is no NNA, whose caches have no room for what `memory` says."""
+        """Like `cost`, with explicit memory parameters; `unit` must not be the NNA."""
         work = self.work(graph, node)
         return max(self.cost_of(work, unit), memory.us(memory.far(work.amounts)))
 
     def cost_of(self, work: Work, unit: str = CPU) -> float:
-        """The cost of what an operator has to do where its data is near, the NNA aside."""
+        """Compute time of an operator with its data in cache; `unit` must not be the NNA."""
         assumed = self._assumed(work, unit)
         if self.measured is None or assumed in (0.0, math.inf):
             return assumed
@@ -105,11 +104,11 @@ class CostModel:
         first = self.board.speeds[0].name
         if known is None:
             return self.measured.scale * assumed
-        # What was measured on the first unit, in the proportion of what is assumed of both.
+        # The first unit's measurement, scaled by the ratio of both units' assumed costs.
         return _sum(work.amounts, known) * assumed / self._assumed(work, first)
 
     def load(self, graph: Graph, node: Node) -> float:
-        """Microseconds that the memory unit loads constants for `node`; 0 without such a unit."""
+        """Microseconds that the memory unit loads constants for `node`; 0 without that unit."""
         loaded = self.work(graph, node).amounts.loaded
         if self.memory is None or not loaded:
             return 0.0
@@ -117,8 +116,8 @@ class CostModel:
         return self.memory.start_us + loaded / rate
 
     def _nna_cost(self, graph: Graph, node: Node) -> float:
-        """The cost of the NNA, of the core before it (bytes into groups of channels) and after it
-        (sums into bytes), and of rearranged weights, which come from memory as the core's do."""
+        """Cost of the NNA and of the core before it (packing bytes into channel groups) and after
+        it (requantizing sums), including the core's traffic for rearranged weights."""
         assert self.board.nna is not None
         if not fits_nna(graph, node):
             return math.inf
@@ -131,7 +130,7 @@ class CostModel:
         return self.cost_of(Work("simple", NNA, "s8", around)) + work.cycles / clock
 
     def _assumed(self, work: Work, unit: str) -> float:
-        """The cost without what was measured; of members one by one where the core is known."""
+        """The cost without measurements, summed over members if the core is known."""
         if work.kind == "none":
             return 0.0
         if work.members and self.core(unit):
@@ -140,7 +139,7 @@ class CostModel:
         return math.inf if speeds is None else _sum(work.amounts, speeds)
 
     def _speeds_of(self, work: Work, unit: str) -> Speeds | None:
-        """Microseconds of each amount of a group on a unit; None if it does no such work."""
+        """Microseconds per amount for a work group on a unit; None if it cannot run it."""
         known, key = self._known.speeds, (work.groups, unit)
         if key not in known:
             core = self.core(unit)
@@ -156,7 +155,7 @@ def _sum(amounts: Amounts, speeds: Speeds) -> float:
 
 
 def _fitted(work: Work, core: Core) -> Speeds:
-    """The speeds of a core whose cycles were recorded."""
+    """Rates of a core with recorded cycles."""
     rates = rates_of(core.name)
     assert rates is not None
     cycles = rates.of(work.groups)
@@ -164,7 +163,7 @@ def _fitted(work: Work, core: Core) -> Speeds:
 
 
 def _given(work: Work, unit: ComputeUnit) -> Speeds | None:
-    """The speeds of a unit by its profile; None if it does no such work."""
+    """Rates from a unit's profile; None if it cannot run this work."""
     if work.kind == "matrix":
         rate = unit.s8_per_cycle if work.dtype in ("s8", "u8") else unit.f32_per_cycle
     elif work.kind == "function":

@@ -1,4 +1,4 @@
-"""What an operator is to a board's NNA: cycles there, and what the core has to do around them."""
+"""An operator's cost on a board's NNA: cycles there, and the core's work around them."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _TAP_BYTES = CHANNELS * CHANNELS
 
 @dataclass(frozen=True)
 class NnaWork:
-    """`cycles` of the NNA; for the core before and after it, `handled` elements one by one, besides
-    its results, and `weight_bytes` of rearranged weights, which come from memory."""
+    """`cycles` of the NNA; for the core, `handled` elements processed one by one in addition to
+    the results, and `weight_bytes` of rearranged weights, which come from memory."""
 
     cycles: float
     handled: int
@@ -32,7 +32,7 @@ class NnaWork:
 
 
 def nna_work(chip: NnaChip, graph: Graph, node: Node) -> NnaWork:
-    """Of a node that `fits_nna`."""
+    """Return the work of a node that `fits_nna`."""
     if isinstance(node.op, MatMul):
         return _product_work(chip, graph, node)
     op = node.op
@@ -52,7 +52,7 @@ def nna_work(chip: NnaChip, graph: Graph, node: Node) -> NnaWork:
 
 
 def _product_work(chip: NnaChip, graph: Graph, node: Node) -> NnaWork:
-    """The core rearranges weights, and sums rows and columns for the zero points."""
+    """The core rearranges weights, and sums rows and columns to correct for zero points."""
     stack, m, k, n = product_of(graph, node)
     sums = m * k + k * n
     if product_form(chip, m, k, n) == "values":

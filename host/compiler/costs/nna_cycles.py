@@ -1,7 +1,7 @@
-"""Cycles of products on the NNA, by their instructions (docs/architecture.md), not emulated.
+"""Cycles of products on the NNA, computed from instruction counts (docs/architecture.md).
 
-Those of the vector thread and the array, whichever is slower, from the first weights to the last
-sums.
+The cycles are those of the vector thread or the array, whichever is slower, from loading the first
+weights to storing the last sums.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from edgekit.device.runtime.arrays.nna_chip import NnaChip
 from edgekit.device.runtime.kernel_facts import NNA_CHANNELS as CHANNELS
 from edgekit.device.runtime.kernel_facts import NNA_TAPS as TAPS
 
-# What plays the weights in a product of two computed matrices: the columns of the second one, or
-# as in the patent the values of the first one, on the diagonal.
+# The weights in a product of two computed matrices: the columns of the second matrix, or, as in the
+# patent, the values of the first one on the diagonal.
 ProductForm = Literal["columns", "values"]
 
 _SIDE = 3
-_PAIR = 3  # instructions for two rows of weights: two loads and a write
-_TAP = _PAIR * CHANNELS // 2  # for the weights of a tap
-_SET = TAPS * _TAP  # for those of one MAC
+_PAIR = 3  # instructions per two rows of weights: two loads and a write
+_TAP = _PAIR * CHANNELS // 2  # to load the weights of a tap
+_SET = TAPS * _TAP  # to load the weights of one MAC
 _MAC = 3  # two settings and the MAC itself
-_READ, _SUM = 6, 12  # of the 32 sums of a point: read and stored; added to those before, too
+_READ, _SUM = 6, 12  # per point with 32 sums: read and store; also add to the previous sums
 
 
 def windows_cycles(chip: NnaChip, size: tuple[int, ...], stride: int, ins: int, outs: int) -> float:
-    """Windows of 3x3, of `outs` groups of sums, each of `ins` groups of input channels."""
+    """3x3 windows: `outs` groups of sums, each over `ins` groups of input channels."""
     height, width = size
     row = range(0, width, chip.output_points)  # of tiles
     tiles = height * len(row)
     columns = ((chip.output_points - 1) * stride + _SIDE + 1) // 2 * 2
-    # A tile has room for all columns, and is written whole, but loaded only as far as the image is.
+    # A tile always writes all its columns, but loads only those inside the image.
     wide = (width - 1) * stride + _SIDE
     loads = sum(min(columns, wide - left * stride) for left in row) / len(row)
     fill = _SIDE * (loads + columns / 2)
@@ -45,26 +45,26 @@ def windows_cycles(chip: NnaChip, size: tuple[int, ...], stride: int, ins: int, 
 
 
 def points_cycles(chip: NnaChip, points: int, ins: int, outs: int) -> float:
-    """`outs` groups of sums of each point; up to nine of `ins` groups of inputs are the taps."""
+    """`outs` groups of sums per point; up to nine of the `ins` input groups serve as taps."""
     return _patches_cycles(chip, points, ins, outs, dense=True)
 
 
 def values_cycles(chip: NnaChip, m: int, k: int, n: int) -> float:
-    """[m, k] by [k, n] as the patent has it; the rest of 32 columns on the vector unit."""
+    """[m, k] by [k, n] as in the patent; the remainder of n / 32 runs on the vector unit."""
     groups = n // CHANNELS
     whole = _patches_cycles(chip, groups, k, m, dense=False) if groups else 0.0
     return whole + vector_cycles(chip, m, k, n % CHANNELS)
 
 
 def product_form(chip: NnaChip, m: int, k: int, n: int) -> ProductForm:
-    """The way that takes less cycles for [m, k] by [k, n], both computed."""
+    """The form with fewer cycles for [m, k] by [k, n], both computed."""
     columns = points_cycles(chip, m, math.ceil(k / CHANNELS), math.ceil(n / CHANNELS))
     return "values" if values_cycles(chip, m, k, n) < columns else "columns"
 
 
 def _patches_cycles(chip: NnaChip, points: int, depth: int, rounds: int, dense: bool) -> float:
-    """`rounds` of weights over all points, whose patches are nine of `depth` pixels at a time;
-    with `dense`, patches of one or two pixels stand side by side."""
+    """`rounds` of weights over all points, `depth` pixels in patches of up to nine; with `dense`,
+    patches of one or two pixels are packed next to each other."""
     thread = array = first = 0.0
     for start in range(0, depth, TAPS):
         taps = min(depth - start, TAPS)

@@ -1,4 +1,4 @@
-"""How much an operator has to do: what the cost model multiplies with a core's speed."""
+"""Amounts of work in an operator, which the cost model multiplies by a core's rates."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from edgekit.kb.tables.operators import Form, candidates_of
 from edgekit.kb.targets.board import BoardProfile
 
 _BILINEAR_TAPS = 4
-_COLUMN_BYTES = 2  # of a weight of floats that is not zero, as a rule; of a code 1
-_TILE_ROWS = 8  # rows of a register tile, about
-WINOGRAD = "winograd"  # the operator's name in a `Work` that is transformed
+_COLUMN_BYTES = 2  # column index of a nonzero float weight, typically; 1 for a quantized weight
+_TILE_ROWS = 8  # approximate rows of a register tile
+WINOGRAD = "winograd"  # operator name of a `Work` that uses Winograd's transform
 
-# Multiply-adds of floats that take as long, by board time of layers on A76, A55 and X60, as:
-_QUANTIZED = 8  # to quantize a value
-_GROUP = 6  # to convert and scale the sum of a group
-_GATHERED = 64  # to gather a weight that an outlier meets
-_PASS = 8  # to read and write an output once more, for so many outliers as are taken at once
+# Costs in float multiply-adds, from simulated board time of layers on A76, A55 and X60:
+_QUANTIZED = 8  # quantize a value
+_GROUP = 6  # convert and scale the sum of a group
+_GATHERED = 64  # gather a weight for an outlier
+_PASS = 8  # read and write an output once more, per batch of outliers
 
 
 @dataclass(frozen=True)
 class Amounts:
-    """What takes time in an operator, each at a speed of its own: the call itself; multiply-adds
-    or elements; runs of memory that a kernel goes to; register tiles or rows of windows; bytes of
-    computed tensors; bytes of constants; multiply-adds of floats beside those of bytes."""
+    """Work in an operator, each field with its own rate: calls; multiply-adds or elements;
+    contiguous memory runs; register tiles or rows of windows; bytes of computed tensors; bytes of
+    constants; float multiply-adds in an 8-bit operator."""
 
     calls: float = 0.0
     steps: float = 0.0
@@ -53,8 +53,8 @@ AMOUNTS = tuple(Amounts.__dataclass_fields__)
 
 @dataclass(frozen=True)
 class Work:
-    """The work of one operator. `family` names those whose amounts cost the same: operator and
-    type. A chain or a loop does the work of its `members`, `times` over."""
+    """The work of one operator. Operators of the same `family` (operator and dtype) share rates.
+    A chain or a loop does the work of its `members`, `times` over."""
 
     kind: CostKind
     op: str
@@ -69,17 +69,17 @@ class Work:
 
     @property
     def groups(self) -> tuple[str, str, str]:
-        """The names under which a core's rates are looked up, the narrowest group first."""
+        """Keys for looking up a core's rates, most specific first."""
         dtype = "s8" if self.dtype == "u8" else self.dtype
         return f"{self.op}/{dtype}", f"{self.kind}/{dtype}", self.kind
 
 
 def work_of(graph: Graph, node: Node, lanes: int, board: BoardProfile | None = None) -> Work:
-    """What `node` has to do on vectors of `lanes` 32-bit values; nothing if it only renames.
-    `board`: whose kernels transform some convolutions; without one all are direct."""
+    """Return the work of `node` on vectors of `lanes` 32-bit values; none if it only renames.
+    With `board`, convolutions that its kernels run by Winograd's transform are counted that way."""
     tensors = graph.tensors
     kind = node.op.cost_kind
-    # Weights of 8 bits make a product one of 8 bits, whatever its other operand comes in.
+    # 8-bit weights make it an 8-bit product, whatever the dtype of the other operand.
     dtypes = [tensors[t].dtype for t in node.inputs if t is not None] or [DType.F32]
     dtype = min(dtypes[:2], key=lambda d: d.bytes) if kind == "matrix" else dtypes[0]
     if kind == "none":
@@ -110,7 +110,7 @@ def work_of(graph: Graph, node: Node, lanes: int, board: BoardProfile | None = N
 def _members(
     graph: Graph, node: Node, lanes: int, board: BoardProfile | None
 ) -> tuple[tuple[Work, ...], int]:
-    """The work of the operators in a chain or in the body of a loop, and how often it is done."""
+    """Work of the operators in a chain or loop body, and the number of repetitions."""
     op = node.op
     if isinstance(op, ops.RowChain):
         whole, members = members_of(graph, node)
@@ -122,8 +122,8 @@ def _members(
 
 
 def _transformed(graph: Graph, node: Node, board: BoardProfile) -> tuple[int, int, int] | None:
-    """Products, tiles of 4x4 pixels, and channels of all tiles, where the least relative cost is
-    that of Winograd's transform."""
+    """Products, 4x4 tiles and tile channels if Winograd's transform is the cheapest method; None
+    otherwise."""
     op = node.op
     if type(op) is not ops.Conv2D:
         return None
@@ -141,8 +141,8 @@ def _transformed(graph: Graph, node: Node, board: BoardProfile) -> tuple[int, in
 
 
 def multiply_adds(graph: Graph, node: Node) -> int:
-    """The products of `node` that are summed up: those of weights, or of two computed matrices; of
-    pruned weights, those that are not zero. 0 of what multiplies nothing."""
+    """Number of multiply-adds with weights or between two computed matrices, zeros of pruned
+    weights excluded; 0 for other operators."""
     op = getattr(node.op, "inner", node.op)
     if isinstance(op, ops.RowChain):
         whole, members = members_of(graph, node)
@@ -152,13 +152,13 @@ def multiply_adds(graph: Graph, node: Node) -> int:
     multiplies = op.cost_kind == "matrix" or isinstance(
         op, ops.DepthwiseConv2D | ops.QuantizedLSTM | ops.QuantizedSVDF
     )
-    # Vectors of one value leave nothing to round up.
+    # One lane avoids rounding up to full vectors.
     return int(work_of(graph, node, 1).amounts.steps) if multiplies else 0
 
 
 def _floats(graph: Graph, node: Node) -> int:
-    """What products of bytes do with floats: they quantize rows, scale the sums of groups, and
-    multiply outliers apart, some at a time."""
+    """Float work in 8-bit products, in multiply-adds: quantizing rows, scaling group sums and
+    multiplying outliers separately, in batches."""
     op = node.op
     if isinstance(op, ops.Repeat):
         return op.steps * sum(_floats(op.body, member) for member in op.body.nodes)
@@ -183,7 +183,7 @@ def _skips_zeros(op: Operator) -> bool:
 
 
 def _pruned(graph: Graph, node: Node, loaded: int) -> tuple[int, int]:
-    """Multiply-adds and bytes of what is not zero, a column beside each weight."""
+    """Multiply-adds and bytes of the nonzero weights, including their column indices."""
     weights = graph.tensors[node.inputs[1] or ""]
     zero = zero_point_of(weights) if weights.dtype.is_quantized else 0
     held = 0 if weights.data is None else int(np.count_nonzero(weights.data != zero))
@@ -254,7 +254,7 @@ def _product_counts(
 
 
 def _runs(ins: list[Shape], outs: list[Shape]) -> int:
-    """Rows of the shapes: what lies together, at least, in every tensor."""
+    """Maximum row count of all shapes: a lower bound on contiguous runs."""
     return max((math.prod(shape[:-1]) for shape in (*ins, *outs) if shape), default=0)
 
 

@@ -1,1 +1,1 @@
-"""Golden vectors: the inputs and outputs that the health check on the board compares with."""
+"""Golden vectors: reference inputs and outputs for the health check on the board."""

@@ -1,4 +1,4 @@
-"""What fewer bits cost a model: its outputs beside those of f32."""
+"""Loss of golden outputs by reduced precision, relative to the f32 model."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from edgekit.host.compiler.ir.similarity import cosine, least_cosine
 from edgekit.host.compiler.ir.types import Array, DType, Graph
 
 _NONE = 1e-30
-_MOST_OFF = 1e9  # what is told of outputs that are no numbers
+_MOST_OFF = 1e9  # reported for non-finite outputs
 
 
 def half_loss(exact: Graph, golden: Golden) -> float:
-    """How far golden outputs of half precision are from those of `exact`, the same model in f32:
-    the worst of an output, as a fraction of its largest value."""
+    """Loss of half-precision golden outputs against `exact`, the same model in f32: the largest
+    error of an output relative to its largest value."""
     return max((_off(want, found) for want, found in _pairs(exact, golden)), default=0.0)
 
 
 def overflows(exact: Graph, golden: Golden) -> bool:
-    """Whether golden outputs of half precision are not finite where those of `exact` are."""
+    """Whether half-precision golden outputs are non-finite where those of `exact` are finite."""
     if all(bool(np.all(np.isfinite(y))) for y in golden.outputs):
         return False
     pairs = _pairs(exact, golden)
@@ -31,7 +31,7 @@ def overflows(exact: Graph, golden: Golden) -> bool:
 
 
 def loss_of(exact: Graph, golden: Golden) -> LossSpec:
-    """Golden outputs of a model of fewer bits beside those of `exact`, the same in f32."""
+    """Loss of a reduced-precision model's golden outputs against `exact`, the f32 model."""
     pairs = [pair for pair in _pairs(exact, golden) if pair[0].size]
     least = min((cosine(want, found) for want, found in pairs), default=1.0)
     off = max((_off(want, found) for want, found in pairs), default=0.0)
@@ -39,21 +39,21 @@ def loss_of(exact: Graph, golden: Golden) -> LossSpec:
 
 
 def worse(one: LossSpec | None, other: LossSpec | None) -> LossSpec | None:
-    """Of two losses of a model, one after the other, that with the lesser cosine."""
+    """Return the loss with the lower cosine, of two that occurred in sequence."""
     if one is None or other is None:
         return one or other
     return min(one, other, key=lambda loss: loss.cosine)
 
 
 def code_note(made: Graph, loss: LossSpec) -> str:
-    """A sentence about `made`, whose weights are codes."""
+    """Describe `made`, a model with quantized weights."""
     coded = sum(node.op.coded_weights for node in made.nodes)
     return f"weights in few bits: {coded} of {len(made.nodes)} operators; {loss.told()}"
 
 
 def sample_note(exact: Graph, made: Graph, samples: Sequence[Mapping[str, Array]]) -> str:
-    """A sentence about the outputs of `made` for samples it was not fitted to, beside those of
-    `exact`: the least cosine of an output, of all samples and of one in the middle."""
+    """Describe the loss of `made` against `exact` on samples it was not fitted to: least and median
+    cosine."""
     cosines = []
     for each in samples:
         with np.errstate(all="ignore"):
@@ -66,7 +66,7 @@ def sample_note(exact: Graph, made: Graph, samples: Sequence[Mapping[str, Array]
 
 
 def _pairs(exact: Graph, golden: Golden) -> list[tuple[Array, Array]]:
-    """Outputs of `exact` for the golden inputs, and the golden ones; f64."""
+    """Pairs of `exact` outputs for the golden inputs and golden outputs, in f64."""
     with np.errstate(all="ignore"):
         found = evaluate(exact, dict(zip(exact.inputs, golden.inputs, strict=True))).outputs
     made = zip(exact.outputs, golden.outputs, strict=True)
@@ -74,7 +74,7 @@ def _pairs(exact: Graph, golden: Golden) -> list[tuple[Array, Array]]:
 
 
 def _off(want: Array, found: Array) -> float:
-    """The largest difference, as a fraction of the largest value wanted."""
+    """Largest difference relative to the largest expected value."""
     with np.errstate(all="ignore"):
         off = float(np.max(np.abs(found - want), initial=0.0))
         largest = max(float(np.max(np.abs(want), initial=0.0)), _NONE)
@@ -82,8 +82,8 @@ def _off(want: Array, found: Array) -> float:
 
 
 def half_note(exact: Graph, made: Graph, golden: Golden, loss: LossSpec) -> str:
-    """A sentence about `made`, which computes in f16 where it pays and `exact` in f32: what that
-    wins, and costs."""
+    """Describe the gain and loss of `made`, which computes in f16 where it pays, against `exact` in
+    f32."""
     inside = sum(DType.F16 in {made.tensors[t].dtype for t in n.outputs} for n in made.nodes)
     bound = max(
         float(tolerance) / max(float(np.max(np.abs(y), initial=0)), 1e-30)

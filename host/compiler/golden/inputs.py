@@ -1,4 +1,4 @@
-"""Random inputs as a model may meet them."""
+"""Random but realistic model inputs."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import numpy as np
 
 from edgekit.host.compiler.ir.types import Array, DType, Tensor
 
-_INDICES = 100  # below this are random whole numbers
-_WAVES = 4  # that a smooth input has along each axis, at most
+_INDICES = 100  # upper limit (exclusive) of random integers
+_WAVES = 4  # maximum number of periods of a smooth input along each axis
 
 
 @dataclass(frozen=True)
 class Range:
-    """Floats from `low` to `high`, quantized inputs as much of their codes' range, whole numbers
-    below `indices`; `smooth` ones change slowly along the axes, as pictures and sounds do."""
+    """Value range: floats from `low` to `high`, quantized inputs in the fraction `codes` of their
+    range, integers below `indices`. `smooth` inputs change slowly along the axes, like pictures
+    and sounds."""
 
     low: float = -1.0
     high: float = 1.0
@@ -33,13 +34,13 @@ RANGES = (
     Range(0.0, 255.0, smooth=True),
     Range(-0.1, 0.1, 0.1, indices=1),
     Range(-30.0, 30.0),
-    Range(indices=10_000, smooth=True),  # lengths of sounds: of one frame features cancel out
-)  # what golden inputs are taken from, the usual first
+    Range(indices=10_000, smooth=True),  # for sound lengths: features of a single frame cancel out
+)  # candidates for golden inputs, most common first
 
 
 def random_input(tensor: Tensor, rng: np.random.Generator, values: Range = RANGES[0]) -> Array:
-    """Random values, by default among all codes of a quantized input, [-1, 1] of a float one, small
-    numbers of whole ones, which are mostly indices."""
+    """Return random values; by default all values of a quantized input, [-1, 1] for floats, and
+    small integers, which are mostly indices."""
     kind = tensor.dtype.numpy
     if tensor.dtype.is_float:
         if values.smooth:
@@ -58,7 +59,7 @@ def random_input(tensor: Tensor, rng: np.random.Generator, values: Range = RANGE
 
 
 def _smooth(tensor: Tensor, rng: np.random.Generator) -> Array:
-    """A sum of a wave along each axis and a little noise, in [0, 1]."""
+    """Sum of a wave along each axis and a little noise, scaled to [0, 1]."""
     total = rng.uniform(-0.2, 0.2, tensor.shape)
     for axis, size in enumerate(tensor.shape):
         turns, phase = rng.uniform(0.5, _WAVES), rng.uniform(0, 2 * np.pi)

@@ -1,7 +1,7 @@
-"""How far the board's outputs may be from the golden ones, from how far the reference moves.
+"""Tolerances for a board's outputs, derived from how far the reference moves under noise.
 
-One bound per output is enough where all its elements move alike. Where they do not (boxes beside
-scores), the elements have shares of it: a code c allows 2^-c of the bound.
+One bound per output is enough if all its elements move alike. If they do not (boxes next to
+scores), each element has a share of the bound: a code c allows 2^-c of it.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from numpy.typing import NDArray
 from edgekit.device.runtime.agent.specs import NOT_COMPARED
 from edgekit.host.compiler.ir.types import Array
 
-_SAFETY = 2.0  # times the largest movement, which has eight times a kernel's noise behind it
-_FEW = 2.0  # times that where there are fewer elements than a group: three runs tell less of them
+_SAFETY = 2.0  # times the largest movement, which results from eight times a kernel's noise
+_FEW = 2.0  # additional factor for fewer elements than a group: three runs are a small sample
 _FLOOR = {np.dtype(np.float32): 2.0**-17, np.dtype(np.float16): 2.0**-9}
-_SMALLEST = 1e-25  # kernels may flush what is below
-_GROUP = 16  # elements whose movements tell enough of each other's
+_SMALLEST = 1e-25  # kernels may flush smaller values
+_GROUP = 16  # minimum number of elements whose movements are representative
 _PIECE = 1 << 20  # elements
-_WORTH = 6  # codes from which shares are worth a byte per element
+_WORTH = 6  # smallest maximum code for which per-element shares are worth a byte each
 
 
 @dataclass(frozen=True, eq=False)
 class Margin:
-    """`tolerance` holds for all elements, or 2^-codes of it for each: u8, of the output's shape."""
+    """The `tolerance` applies to all elements, or 2^-code of it to each (u8, output's shape)."""
 
     tolerance: float
     codes: Array | None = None
 
 
 def moved(golden: Array, other: Array) -> Array:
-    """How far each element is from `golden`: infinite where only one of both is finite."""
+    """Distance of each element from `golden`; infinite where exactly one of both is finite."""
     exact = golden.dtype not in _FLOOR
     distance = np.empty(golden.shape, np.float64 if exact else np.float32)
     flat = distance.reshape(-1)
@@ -47,15 +47,15 @@ def moved(golden: Array, other: Array) -> Array:
 
 
 def flips(golden: Array, movement: Array) -> int:
-    """How many elements change by more than a little: integers, and what is or is not finite."""
+    """Number of elements that change qualitatively: integers, or finite to non-finite."""
     return int(np.count_nonzero(np.isinf(movement) if golden.dtype in _FLOOR else movement))
 
 
 def margin_of(golden: Array, movement: Array, is_index: bool) -> Margin:
-    """What `golden` allows, of which the elements move by at most `movement`.
+    """Derive the tolerance of an output whose elements move by at most `movement`.
 
-    Integers that stayed are exact. Those that did not count as floats do, or are not compared if
-    they are indices (`is_index`) or truths, of which the next one is as wrong as any.
+    Unchanged integers must match exactly. Changed ones are treated like floats, or are excluded if
+    they are indices (`is_index`) or booleans, where the neighboring value is as wrong as any.
     """
     if golden.dtype not in _FLOOR and (is_index or golden.dtype == np.bool_):
         changing = movement > 0
@@ -67,14 +67,14 @@ def margin_of(golden: Array, movement: Array, is_index: bool) -> Margin:
     if golden.dtype in _FLOOR:
         finite = np.where(np.isfinite(golden), golden, 0).astype(np.float32)
         allowed += np.float32(_FLOOR[golden.dtype]) * np.abs(finite)
-    # Kernels take the minimum and maximum of NaN as their instructions do.
+    # Kernels handle NaN in minimum and maximum as their instructions do.
     return _shares(golden, allowed, broken | np.isnan(golden))
 
 
 def _shares(golden: Array, allowed: Array, broken: NDArray[np.bool_]) -> Margin:
-    """Each element is allowed what the tightest of its groups moves at most.
+    """Allow each element the largest movement within the tightest of its groups.
 
-    Zeros are allowed what any element is: most are clamped, and few of those may move.
+    Zeros get the overall bound: most are clamped, and few of those may move.
     """
     bound = np.full_like(allowed, allowed.max(initial=0.0))
     if golden.dtype in _FLOOR:
@@ -92,8 +92,8 @@ def _shares(golden: Array, allowed: Array, broken: NDArray[np.bool_]) -> Margin:
 
 
 def _groups(golden: Array, allowed: Array) -> Iterator[Array]:
-    """The largest allowance of groups of elements that may move alike, at each element: with the
-    same index along an axis, or of about the same magnitude."""
+    """Yield, per element, the largest movement in a group of elements that may move alike: those
+    with the same index along an axis, or of similar magnitude."""
     for axis, size in enumerate(allowed.shape):
         if size > 1 and allowed.size // size >= _GROUP:
             others = tuple(i for i in range(allowed.ndim) if i != axis)
@@ -102,9 +102,9 @@ def _groups(golden: Array, allowed: Array) -> Iterator[Array]:
 
 
 def _of_magnitudes(golden: Array, allowed: Array) -> Array:
-    """Groups of one binary exponent; small ones together with those below."""
+    """Group by binary exponent; groups that are too small are merged with larger exponents."""
     exponent = np.frexp(golden.reshape(-1))[1].astype(np.int16)
-    order = np.argsort(exponent, kind="stable")  # of 16 bits: takes time in proportion
+    order = np.argsort(exponent, kind="stable")  # linear time for 16-bit keys
     ranked, values = allowed.reshape(-1)[order], exponent[order]
     ends = np.flatnonzero(np.diff(values)) + 1
     starts = [0]
@@ -122,6 +122,6 @@ def _of_magnitudes(golden: Array, allowed: Array) -> Array:
 
 
 def _pieces(golden: Array) -> Iterator[slice]:
-    """Slices of the flattened array, so that what is computed in f64 takes little memory."""
+    """Slices of the flattened array, to limit the memory for f64 intermediates."""
     for first in range(0, golden.size, _PIECE):
         yield slice(first, first + _PIECE)

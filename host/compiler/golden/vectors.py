@@ -1,8 +1,8 @@
-"""Golden vectors: what the health check on the board compares with.
+"""Golden vectors: the reference results for the health check on the board.
 
-The input is chosen so that the outputs tell much: finite, not saturated, and the same whole numbers
-whichever way roundings fall. The tolerances come from how far the reference moves with noise in
-its arithmetic.
+The input is chosen so that the outputs are informative: finite, not saturated, and with integers
+that do not depend on rounding. Tolerances are derived from how far the reference moves under noise
+in its arithmetic.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from edgekit.host.compiler.ir.identity import identity
 from edgekit.host.compiler.ir.types import Array, DType, Graph
 
 _SEED = 20240501
-_RUNS = 3  # with noise
-_LIVELY = 0.25  # of the values that an output could have: enough to look no further
-_NOTHING = 2.0**-20  # of the largest value
-_CALM = 1e-2  # movement, as a fraction of the largest value, that asks for no other input
-_STEPS = 1 << 32  # of the reference, multiply-adds about, that looking for an input may take
-_STEPS_OF_NODE = 1 << 18  # what calling NumPy takes, in such steps
+_RUNS = 3  # number of noisy runs
+_LIVELY = 0.25  # fraction of distinct values, of those possible, that is good enough
+_NOTHING = 2.0**-20  # smaller values, relative to the largest, count as 0
+_CALM = 1e-2  # acceptable movement, relative to the largest value
+_STEPS = 1 << 32  # budget for choosing an input, in approximate multiply-adds of the reference
+_STEPS_OF_NODE = 1 << 18  # overhead of a NumPy call, in multiply-adds
 
 Values = Mapping[str, Array]
 
 
 @dataclass(frozen=True, eq=False)
 class _Candidate:
-    """An input, what the reference makes of it, and how far that moves with noise."""
+    """An input, the reference's outputs for it, and how far these move under noise."""
 
     inputs: Values
     outputs: Values
@@ -51,19 +51,19 @@ class _Candidate:
 
     @property
     def broken(self) -> int:
-        """How many values are not finite: of these nothing can be told."""
+        """Number of non-finite values, which carry no information."""
         return sum(int(np.count_nonzero(~np.isfinite(y))) for y in self.outputs.values())
 
     @property
     def life(self) -> float:
-        """The mean of all outputs' lives, each up to a bound: one that is the same for every input
-        must not hide the others."""
+        """Mean life of all outputs, each capped, so that an output that is the same for every input
+        does not outweigh the others."""
         lives = [min(_life(y), _LIVELY) for y in self.outputs.values()]
         return sum(lives) / len(lives) if lives else _LIVELY
 
     @property
     def movement(self) -> float:
-        """The largest of an output, as a fraction of its largest value."""
+        """Largest movement of an output, relative to its largest value."""
         found = 0.0
         for name, y in self.outputs.items():
             if y.dtype == np.float32:
@@ -74,7 +74,7 @@ class _Candidate:
 
     @cached_property
     def rank(self) -> tuple[bool, bool, float, float]:
-        """Smaller is better."""
+        """Sort key; smaller is better."""
         return self.broken > 0, self.flips > 0, -self.life, self.movement
 
     def good(self) -> bool:
@@ -82,8 +82,8 @@ class _Candidate:
 
 
 def golden_of(graph: Graph, cache: Path) -> Golden:
-    """An input, the reference's outputs, and how far a board's may be from them; kept in `cache`
-    by the graph and the code of the reference."""
+    """Return golden inputs, outputs and tolerances of a graph, cached in `cache` by the graph and
+    the source code of the reference."""
     path = cache / f"{identity(graph)[:32]}-{_reference_hash()[:16]}.npz"
     with in_use(cache):
         kept = _load(path, len(graph.inputs), len(graph.outputs))
@@ -94,7 +94,7 @@ def golden_of(graph: Graph, cache: Path) -> Golden:
 
 
 def _choose(graph: Graph) -> _Candidate:
-    """The first input that tells enough, or the best of some."""
+    """Return the first candidate that is good enough, or the best of those tried."""
     best: _Candidate | None = None
     tries = min(max(_STEPS // _steps(graph), 2), len(RANGES))
     for index, values in enumerate(RANGES[:tries]):
@@ -108,7 +108,7 @@ def _choose(graph: Graph) -> _Candidate:
 
 
 def _steps(graph: Graph) -> int:
-    """The number of steps of all runs that a candidate takes."""
+    """Approximate multiply-adds of all runs for one candidate."""
     of_nodes = (
         terms_of(n, graph.tensors) * sum(graph.tensors[name].elements for name in n.outputs)
         + _STEPS_OF_NODE
@@ -131,7 +131,7 @@ def _candidate(graph: Graph, seed: int, values: Range) -> _Candidate:
 
 
 def _is_rounding(graph: Graph) -> bool:
-    """Whether some tensor is computed in floats: integers leave nothing to noise."""
+    """Whether some tensor is computed in floats: noise does not affect integers."""
     return any(
         graph.tensors[name].dtype in (DType.F32, DType.F16)
         for n in graph.nodes
@@ -158,10 +158,10 @@ def _golden(graph: Graph, chosen: _Candidate) -> Golden:
 
 
 def _life(y: Array) -> float:
-    """How many values there are among the elements, of those there could be.
+    """Number of distinct values relative to the possible number.
 
-    What saturates says little: the ends of an integer's range, 0 and 1 of a float's, and what is
-    next to nothing beside the largest.
+    Uninformative values are not counted: the limits of an integer's range, 0 and ±1 of floats, and
+    values negligible next to the largest.
     """
     if not y.size or y.dtype == np.bool_:
         return 1.0
@@ -180,7 +180,7 @@ def _life(y: Array) -> float:
 
 
 def _reference_hash() -> str:
-    """Changes whenever the code changes that golden vectors come from."""
+    """Hash of the source code that determines golden vectors."""
     import edgekit.host.compiler.golden
     import edgekit.host.compiler.ir
 
@@ -194,7 +194,7 @@ def _reference_hash() -> str:
 
 
 def _load(path: Path, inputs: int, outputs: int) -> Golden | None:
-    """None where there is no entry, or one that was damaged."""
+    """Return None for a missing or damaged entry."""
     if not is_whole(path):
         return None
     try:

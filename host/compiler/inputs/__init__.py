@@ -1,4 +1,4 @@
-"""What people have as inputs, made into what a model takes."""
+"""Converts users' input files to model inputs."""
 
 from edgekit.host.compiler.inputs.convert import fitted
 from edgekit.host.compiler.inputs.loss import loss_entry, read_loss

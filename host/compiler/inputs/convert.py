@@ -1,4 +1,4 @@
-"""Arrays of one type as those of another, where that loses nothing but digits of a float."""
+"""Converts arrays between dtypes if that preserves values, except for rounding of floats."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class _UnsafeError(Exception):
 
 
 def fitted(inputs: Arrays, specs: Sequence[TensorSpec]) -> dict[str, NDArray[Any]]:
-    """The arrays with the types that `specs` ask for.
+    """Convert the arrays to the dtypes of `specs`.
 
-    InputError if names or shapes are others, or if a value would not stay what it is; that floats
-    are rounded to fewer digits is no change.
+    Raises InputError if names or shapes differ, or if a value would change other than by rounding
+    of floats.
     """
     if set(inputs) != {spec.name for spec in specs}:
         raise InputError(
@@ -60,7 +60,7 @@ def _converted(array: NDArray[Any], wanted: np.dtype[Any], spec: TensorSpec) -> 
     low, high = (0, 1) if wanted.kind == "b" else (np.iinfo(wanted).min, np.iinfo(wanted).max)
     if array.size:
         least, most = array.min(), array.max()
-        if not (least >= low and most <= high):  # a NaN is not either
+        if not (least >= low and most <= high):  # negated so that NaN is rejected too
             raise _UnsafeError(
                 f"values from {least:.9g} to {most:.9g} do not fit into {low} to {high}"
             )
@@ -81,7 +81,7 @@ def _as_float(array: NDArray[Any], wanted: np.dtype[Any]) -> NDArray[Any]:
 
 
 def type_name(dtype: np.dtype[Any]) -> str:
-    """The name that edgekit has for a NumPy type: f64 for float64."""
+    """Return edgekit's name for a NumPy dtype: f64 for float64."""
     known = BY_NPY.get(dtype.newbyteorder("<").str)
     return known.name if known else str(dtype)
 

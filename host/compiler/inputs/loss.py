@@ -1,7 +1,7 @@
-"""What making its codes cost a model, kept in the model's file.
+"""Stores a model's quantization loss in the model file.
 
-A line of JSON by the name edgekit.loss: metadata of a .tflite file, metadata_props of an .onnx one.
-None of it is needed to run the model, and none is trusted: what cannot be read counts as not said.
+It is a line of JSON named edgekit.loss in the metadata of a .tflite file or the metadata_props of
+an .onnx file. The model runs without it, and it is not trusted: unreadable entries are ignored.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _NAME = "edgekit.loss"
 
 
 def loss_entry(loss: LossSpec) -> Mapping[str, bytes]:
-    """The entry of a file's metadata, for `write_tflite` and `write_onnx`."""
+    """Return the metadata entry for `write_tflite` and `write_onnx`."""
     return {_NAME: json.dumps(asdict(loss), sort_keys=True).encode("ascii")}
 
 
 def read_loss(path: Path) -> LossSpec | None:
-    """What is said in a model's file that could be imported."""
+    """Return the loss stored in a model file that could be imported, or None."""
     onnx = path.suffix == ".onnx"
     found = onnx_metadata(path).get(_NAME) if onnx else read_entry(path, _NAME)
     try:

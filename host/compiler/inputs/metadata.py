@@ -1,8 +1,8 @@
-"""What a .tflite file says of its inputs and outputs: how pixels are scaled, rates, labels.
+"""Reads the metadata of .tflite files: pixel scaling and sample rates of inputs, labels of outputs.
 
-The metadata is a flatbuffer of its own inside the model's; files that belong to it, such as labels,
-are a zip archive behind the model. None of it is needed to run the model, and none is trusted: what
-cannot be read counts as not said.
+The metadata is a separate flatbuffer inside the model's; associated files, like labels, are in a
+zip archive appended to the model. The model runs without it, and it is not trusted: unreadable
+parts are ignored.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from flatbuffers import encode, number_types
 from flatbuffers.table import Table
 
 _NAME = b"TFLITE_METADATA"
-_SUBGRAPHS = 3  # the field of ModelMetadata
+_SUBGRAPHS = 3  # field of ModelMetadata
 _MOST_ENTRIES = 4096
 _MOST_LABEL_BYTES = 4 << 20
 _MOST_FILES = 16
-_NORMALIZATION = 1  # of ProcessUnitOptions
-_AUDIO = 4  # of ContentProperties
-_LABELS = (2, 3)  # of AssociatedFileType: of an axis, of values
+_NORMALIZATION = 1  # value of ProcessUnitOptions
+_AUDIO = 4  # value of ContentProperties
+_LABELS = (2, 3)  # values of AssociatedFileType: axis labels, value labels
 _DAMAGED = (struct.error, LookupError, ValueError, TypeError, OverflowError, AttributeError)
 _BAD_ARCHIVE = (
     OSError,
@@ -41,8 +41,8 @@ _BAD_ARCHIVE = (
 
 @dataclass(frozen=True)
 class InputNotes:
-    """The notes on one input: a real value is (pixel - mean) / scale, each per channel or one for
-    all."""
+    """Metadata of one input. A real value is (pixel - mean) / scale, with values per channel or a
+    single one for all."""
 
     mean: tuple[float, ...] = ()
     scale: tuple[float, ...] = ()
@@ -51,7 +51,7 @@ class InputNotes:
 
 @dataclass(frozen=True)
 class ModelNotes:
-    """Inputs and the labels of outputs, both in the model's order; empty where it says nothing."""
+    """Metadata of inputs, and labels of outputs, in the model's order; empty if unknown."""
 
     inputs: tuple[InputNotes, ...] = ()
     labels: tuple[tuple[str, ...], ...] = ()
@@ -59,15 +59,15 @@ class ModelNotes:
 
 @dataclass(frozen=True)
 class Attached:
-    """The notes of a .tflite file as they are stored, for `write_tflite` of a model made of it:
-    `metadata` by name, and the `files` behind the model."""
+    """Raw metadata of a .tflite file, for `write_tflite` of a derived model: `metadata` by name,
+    and the associated `files`."""
 
     metadata: Mapping[str, bytes] = field(default_factory=dict)
     files: Mapping[str, bytes] = field(default_factory=dict)
 
 
 def read_attached(path: Path) -> Attached:
-    """What belongs to the notes of a .tflite file, files of at most 4 MiB; nothing of others."""
+    """Read the raw metadata of a .tflite file (files up to 4 MiB); empty for other formats."""
     if path.suffix != ".tflite":
         return Attached()
     try:
@@ -78,7 +78,7 @@ def read_attached(path: Path) -> Attached:
 
 
 def read_notes(path: Path) -> ModelNotes:
-    """The notes in a .tflite file; files of other formats have none."""
+    """Read the metadata of a .tflite file; empty for other formats."""
     if path.suffix != ".tflite":
         return ModelNotes()
     try:
@@ -94,7 +94,7 @@ def read_notes(path: Path) -> ModelNotes:
 
 
 def read_entry(path: Path, name: str) -> bytes | None:
-    """The metadata of a .tflite file by that name."""
+    """Return the metadata buffer of a .tflite file with the given name, or None."""
     if path.suffix != ".tflite":
         return None
     try:
@@ -104,7 +104,7 @@ def read_entry(path: Path, name: str) -> bytes | None:
 
 
 def label_lines(data: bytes) -> tuple[str, ...]:
-    """A label for each line; ValueError if it is no text."""
+    """Return one label per line; raises ValueError if the data is not text."""
     return tuple(line.strip() for line in data.decode("utf-8-sig").splitlines())
 
 
@@ -162,7 +162,7 @@ def _files(path: Path) -> dict[str, bytes]:
 
 
 def _at(table: Table, field: int) -> int:
-    """The offset of a field's value; 0 if it has none."""
+    """Offset of a field's value; 0 if the field is absent."""
     offset = int(table.Offset(4 + 2 * field))
     return offset and offset + int(table.Pos)
 
@@ -173,7 +173,7 @@ def _table(table: Table, field: int) -> Table | None:
 
 
 def _union(table: Table, field: int, kind: int) -> Table | None:
-    """The table of a union whose type stands in `field`, if it is of that kind."""
+    """Return the table of a union with its type in `field`, if it is of that kind."""
     if _scalar(table, field, number_types.Uint8Flags) != kind:
         return None
     return _table(table, field + 1)

@@ -1,4 +1,4 @@
-"""What is told about inputs that a file does not say itself."""
+"""User options for inputs, for information that the files lack."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from edgekit.host.compiler.inputs.metadata import InputNotes
 
 @dataclass(frozen=True)
 class InputOptions:
-    """`notes` are the model's own; the others, where given, go before them.
+    """`notes` are the model's own metadata; all other options override them.
 
-    A real value is (pixel - mean) / scale. `sample_rate` is the model's; with `resample`, sound of
-    another is converted.
+    A real value is (pixel - mean) / scale. `sample_rate` is the model's; with `resample`, sound
+    with another rate is converted.
     """
 
     mean: tuple[float, ...] = ()
@@ -26,7 +26,7 @@ class InputOptions:
 
     @property
     def scaling(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Mean and scale; both empty if nobody says."""
+        """Mean and scale; both empty if unknown."""
         mean, scale = self.mean or self.notes.mean, self.scale or self.notes.scale
         if not (mean or scale):
             return (), ()
@@ -34,5 +34,5 @@ class InputOptions:
 
     @property
     def rate(self) -> int | None:
-        """Samples per second that the model takes; None if nobody says."""
+        """The model's sample rate in Hz; None if unknown."""
         return self.sample_rate or self.notes.sample_rate

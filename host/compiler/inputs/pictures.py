@@ -1,4 +1,4 @@
-"""A picture as the input of a model: rotated upright, resized, its pixels scaled."""
+"""Converts pictures to model inputs: rotated upright, resized, with scaled pixels."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
-_SMALLEST = 8  # pixels of a side, where the shape says less than batch, height, width and channels
+_SMALLEST = 8  # minimum side in pixels if the shape is ambiguous (not batch, size and channels)
 
 
 def picture(path: Path, spec: TensorSpec, options: InputOptions) -> NDArray[Any]:
-    """The pixels of a file in the shape and type of `spec`.
+    """Read a picture file in the shape and dtype of `spec`.
 
-    InputError if it is no picture, if Pillow is missing, or if the input is not one of pictures.
+    Raises InputError if it is no picture, if Pillow is missing, or if the input is not an image.
     """
     height, width, channels, is_nchw = _extents(str(path), spec, options)
     pixels = np.asarray(_resized(path, width, height, _MODES[channels]), np.float64)
@@ -37,8 +37,8 @@ def picture(path: Path, spec: TensorSpec, options: InputOptions) -> NDArray[Any]
 
 
 class PixelFrames:
-    """Pictures as programs write them frame by frame: rows of pixels, a byte for each channel, in
-    the size that the model takes; InputError if it takes no single picture."""
+    """Raw frames from other programs: rows of pixels, a byte per channel, in the model's size.
+    Raises InputError if the model does not take a single picture."""
 
     def __init__(self, specs: Sequence[TensorSpec], options: InputOptions) -> None:
         if len(specs) != 1:
@@ -49,7 +49,7 @@ class PixelFrames:
         self.bytes = math.prod(self._shape)
 
     def inputs(self, data: bytes) -> dict[str, NDArray[Any]]:
-        """The model's input, of the bytes of a frame."""
+        """Convert the bytes of a frame to the model's input."""
         pixels = np.frombuffer(data, np.uint8).reshape(self._shape).astype(np.float64)
         return {self._spec.name: _as_input(pixels, self._spec, self._options, self._is_nchw)}
 
@@ -66,9 +66,9 @@ def _as_input(
 
 
 def _extents(what: str, spec: TensorSpec, options: InputOptions) -> tuple[int, int, int, bool]:
-    """Height, width, channels of the input, and whether channels come first."""
+    """Return height, width and channels of the input, and whether it is channels-first."""
     shape = spec.shape[1:] if len(spec.shape) == 4 and spec.shape[0] == 1 else spec.shape
-    # Three axes may be a row of feature vectors as well, which are short: told by size or layout.
+    # Three axes may also be a sequence of short feature vectors: decide by size or layout option.
     least = _SMALLEST if len(spec.shape) == 3 and not options.layout else 1
     if len(shape) == 3:
         if options.layout != "nchw" and shape[2] in _MODES and min(shape[:2]) >= least:
@@ -107,7 +107,8 @@ def _resized(path: Path, width: int, height: int, mode: str) -> Image:
 
 
 def _scaled(pixels: NDArray[np.float64], spec: TensorSpec, options: InputOptions) -> NDArray[Any]:
-    """What nobody says: floats get 0 to 1, codes of a byte the pixels from the lowest code up."""
+    """Scale pixels; the default is 0 to 1 for floats, and an offset to the lowest value for 8-bit
+    integers."""
     mean, scale = options.scaling
     for name, values in (("mean", mean), ("scale", scale)):
         if len(values) not in (0, 1, pixels.shape[-1]) or (name == "scale" and 0.0 in values):

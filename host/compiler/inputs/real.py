@@ -1,4 +1,4 @@
-"""Real values as an input takes them: floats as they are, codes by scale and zero point."""
+"""Converts between real values and a tensor's dtype (identity for floats)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from edgekit.device.runtime.dtypes import BY_NAME
 
 
 def as_input(values: NDArray[np.float64], spec: TensorSpec) -> NDArray[Any]:
-    """`values` in the type of the input; what a code cannot reach becomes the nearest one."""
+    """Convert `values` to the dtype of the input; quantized values saturate."""
     wanted = np.dtype(BY_NAME[spec.dtype].npy)
     if wanted.kind == "f":
         return values.astype(wanted)
@@ -22,6 +22,6 @@ def as_input(values: NDArray[np.float64], spec: TensorSpec) -> NDArray[Any]:
 
 
 def as_real(codes: NDArray[Any], spec: TensorSpec) -> NDArray[np.float64]:
-    """The values that an output's codes stand for."""
+    """Dequantize the values of an output."""
     values = codes.astype(np.float64)
     return values if spec.scale is None else (values - (spec.zero_point or 0)) * spec.scale

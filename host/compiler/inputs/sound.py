@@ -1,7 +1,7 @@
-"""A WAV file as the input of a model: mixed to one channel, cut into what one run takes.
+"""Converts WAV files to model inputs: mixed to one channel and divided into windows of one run.
 
-The standard library's wave module knows neither floats nor, before Python 3.12, the extensible
-header that many programs write; the few fields that matter are read here.
+The standard library's wave module supports neither floats nor, before Python 3.12, the extensible
+header that many programs write; the few relevant fields are parsed here.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class _Format:
 def windows(
     path: Path, spec: TensorSpec, options: InputOptions, stateful: bool
 ) -> list[NDArray[Any]]:
-    """The sound in the shape and type of `spec`: for a model that keeps a state all of it, in as
-    many pieces as it takes; else its beginning. What is missing at the end is silence.
+    """Read a sound in the shape and dtype of `spec`: in full, as several windows, if the model is
+    stateful, else only the first window. The end is padded with silence.
 
-    InputError if it is no such file, or of another rate than the model takes.
+    Raises InputError if it is no WAV file, or its rate is not the model's.
     """
     size = count(spec.shape)
     if size < 2 or size != max(spec.shape, default=0):
@@ -70,12 +70,12 @@ def _at_rate(
         )
     assert wanted is not None
     length = max(1, round(len(samples) * wanted / rate))
-    # A spectrum that is cut, or filled up, loses nothing of what both rates can hold.
+    # Truncating or extending the spectrum loses nothing below both Nyquist frequencies.
     return np.fft.irfft(np.fft.rfft(samples)[: length // 2 + 1], length) * (length / len(samples))
 
 
 def _read(path: Path) -> tuple[NDArray[np.float64], int]:
-    """Samples from -1 to 1, channels mixed, and how many come in a second."""
+    """Return samples from -1 to 1, mixed to one channel, and the sample rate."""
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise _bad(path, f"more than {_MOST_BYTES} bytes")

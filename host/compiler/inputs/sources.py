@@ -1,4 +1,4 @@
-"""Files as the inputs of a model, one file or a folder of them."""
+"""Reads model inputs from a file or a folder of files."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ _MOST_FILES = 1_000_000
 
 
 class Variant(Protocol):
-    """The model for one set of input shapes."""
+    """A model variant for one set of input shapes."""
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]: ...
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shapes of the inputs, by name."""
+        """The shapes of the inputs by name."""
 
 
 def input_files(path: Path) -> list[Path]:
-    """The file itself, or the files of a folder that can be inputs: 2.png before 10.png."""
+    """Return the file itself, or a folder's supported files in natural order (2.png, 10.png)."""
     if not path.is_dir():
         if not path.is_file():
             found = "something else" if path.exists() else "nothing there"
@@ -57,7 +57,7 @@ def input_files(path: Path) -> list[Path]:
 
 
 def is_array(file: Path) -> bool:
-    """Whether it holds what the model takes as it is."""
+    """Whether a file contains arrays in the model's own format, by its name."""
     return file.suffix.lower() != ".wav" and not is_picture(file)
 
 
@@ -69,8 +69,8 @@ def is_picture(file: Path) -> bool:
 def read_inputs(
     path: Path, variants: Sequence[Variant], options: InputOptions, stateful: bool = False
 ) -> list[Inputs]:
-    """What a file holds, in the types of the model: one set of inputs, or for sound and a model
-    that keeps a state as many as there are. InputError says what was expected."""
+    """Read model inputs from a file: one set or, for sound and a stateful model, one per window.
+    Raises InputError."""
     kind = path.suffix.lower()
     if kind == ".wav":
         spec = _only_input(path, variants)
@@ -88,7 +88,7 @@ def read_inputs(
 
 
 def read_arrays(path: Path) -> Inputs | NDArray[Any]:
-    """Arrays of an .npz file by name, or that of an .npy. Raises InputError for anything else."""
+    """Read an .npz file as a dict or an .npy file as an array. Raises InputError for others."""
     try:
         loaded = np.load(path, allow_pickle=False)
         if isinstance(loaded, np.ndarray):
@@ -103,7 +103,7 @@ def read_arrays(path: Path) -> Inputs | NDArray[Any]:
 
 
 def _only_input(path: Path, variants: Sequence[Variant]) -> TensorSpec:
-    """The input of a model with one: a file without names can only be for such a model."""
+    """Return the model's only input, for files that do not name inputs."""
     specs = variants[0].inputs
     if len(specs) == 1:
         return specs[0]
@@ -115,7 +115,7 @@ def _only_input(path: Path, variants: Sequence[Variant]) -> TensorSpec:
 
 
 def _natural(path: Path) -> list[tuple[int, str]]:
-    """Numbers in names count as numbers."""
+    """Sort key that compares numbers in names by value."""
     parts = _NUMBER.split(path.name)
     return [(int(p), "") if i % 2 else (0, p.casefold()) for i, p in enumerate(parts)] + [
         (0, path.name)

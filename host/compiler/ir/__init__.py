@@ -1,1 +1,1 @@
-"""The graph of a model, and the NumPy reference of each operator that defines what it computes."""
+"""The graph of a model, and the NumPy references that define its operators."""

@@ -1,4 +1,4 @@
-"""The alignment of tensors in memory."""
+"""Memory alignment of tensors."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ ALIGN = 64  # bytes: a cache line, and the widest vector
 
 
 def round_up(n: int, multiple: int) -> int:
-    """The least multiple of `multiple` that is not below n."""
+    """Round `n` up to a multiple of `multiple`."""
     return -(-n // multiple) * multiple

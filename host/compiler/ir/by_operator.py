@@ -1,4 +1,4 @@
-"""Registries of functions, one for each operator, filled by decorators."""
+"""Registries of functions per operator, filled by decorators."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any, Generic, TypeVar, cast
 from edgekit.host.compiler.ir.types import Operator
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-_Own = TypeVar("_Own", bound=Callable[..., Any])  # a narrower type, which callers may rely on
+_Own = TypeVar("_Own", bound=Callable[..., Any])  # preserves the decorated function's own type
 
 
 class ByOperator(Generic[_F]):
-    """One function for each operator; one for a family serves its members, too.
+    """Maps operator classes to functions; a function for a base class also serves its subclasses.
 
     As a decorator, `@registry(ops.Pad, ops.Concat)`, it registers a function for these operators.
     """
@@ -31,10 +31,10 @@ class ByOperator(Generic[_F]):
         return register
 
     def of(self, operator: type[Operator]) -> _F | None:
-        """That of the class itself or of its nearest family, None if there is none."""
+        """Return the function of the class or of its nearest base class, or None."""
         known = (self._functions.get(kind) for kind in operator.__mro__)
         return next((function for function in known if function is not None), None)
 
     def own(self, operator: type[Operator]) -> _F | None:
-        """That of the class itself, None where only its family has one."""
+        """Return the function of the class itself, ignoring base classes, or None."""
         return self._functions.get(operator)

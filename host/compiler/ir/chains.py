@@ -1,4 +1,4 @@
-"""A chain of convolutions from the operators that it is made of, and back."""
+"""Converts between chain operators and the operators they consist of."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from edgekit.host.compiler.ir.types import Graph, Node
 
 
 def members_of(graph: Graph, node: Node) -> tuple[Graph, tuple[Node, ...]]:
-    """The operators that a chain was made of, and the graph with the images between them."""
+    """Expand a chain: returns the graph with its intermediate images, and the member nodes."""
     op = node.op
     assert isinstance(op, RowChain)
     ins = [None if name is None else graph.tensors[name] for name in node.inputs]
@@ -31,7 +31,8 @@ def members_of(graph: Graph, node: Node) -> tuple[Graph, tuple[Node, ...]]:
 def with_chains(
     graph: Graph, chain: Mapping[str, tuple[Node, ...]], kind: type[RowChain] = RowChain
 ) -> Graph:
-    """`graph` with each chain where its last member was; `chain` by the name of each member."""
+    """Replace each chain's last member by a chain operator; `chain` maps each member's name to the
+    chain's members."""
     nodes, gone = [], set()
     for node in graph.nodes:
         members = chain.get(node.name)

@@ -1,4 +1,4 @@
-"""Small checks that the shape rules of the operators share; all raise `ShapeError`."""
+"""Checks shared by the operators' shape rules; all raise `ShapeError`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _DIMENSION_LIMIT = 2**31
 
 
 def operand(ins: Sequence[Tensor | None], index: int, name: str) -> Tensor:
-    """Input `index`, which must be there."""
+    """Return the required input `index`."""
     found = optional(ins, index)
     if found is None:
         raise ShapeError(f"expected input {index} ({name}), found none")
@@ -22,7 +22,7 @@ def optional(ins: Sequence[Tensor | None], index: int) -> Tensor | None:
 
 
 def present(ins: Sequence[Tensor | None]) -> list[Tensor]:
-    """All inputs, each of which must be there; at least one."""
+    """Return all inputs; requires at least one, and all to be present."""
     if not ins:
         raise ShapeError("expected at least one input, found none")
     return [operand(ins, i, "operand") for i in range(len(ins))]
@@ -55,7 +55,7 @@ def need_axis(axis: int, rank: int) -> None:
 
 
 def need_scale(t: Tensor, name: str) -> None:
-    """An activation of 8 or 16 bits has one scale for the whole tensor."""
+    """Require a per-tensor scale of 8- or 16-bit activations."""
     coded = t.dtype.is_quantized or t.dtype is DType.I16
     if coded and (t.quant is None or t.quant.per_channel):
         raise ShapeError(f"expected one scale for {name}, which is {t.dtype.value}, found another")

@@ -1,4 +1,4 @@
-"""Runs a graph with the NumPy references: slow, exact, and what every kernel is held to."""
+"""Runs a graph with the NumPy references: slow but exact, the standard for all kernels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Runner = Callable[[Node, Mapping[str, Tensor], Mapping[str, Array]], list[Array]
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """Outputs by name, the states after the run, and (if kept) every computed tensor."""
+    """Outputs by name, the states after the run, and, if requested, all computed tensors."""
 
     outputs: dict[str, Array]
     states: dict[str, Array]
@@ -31,9 +31,9 @@ def evaluate(
     keep_tensors: bool = False,
     runner: Runner | None = None,
 ) -> Evaluation:
-    """One run; `states` defaults to the initial ones, `runner` of each node to `run_node`.
+    """Run a graph once. `states` defaults to the initial ones, `runner` to `run_node`.
 
-    Raises `ValueError` for a wrong input.
+    Raises `ValueError` for an input that is missing or has the wrong shape or dtype.
     """
     values: dict[str, Array] = {
         name: t.data for name, t in graph.tensors.items() if t.data is not None
@@ -51,8 +51,8 @@ def evaluate(
 
 
 def run_node(node: Node, tensors: Mapping[str, Tensor], values: Mapping[str, Array]) -> list[Array]:
-    """The outputs of one stateless node; an operator that reads only shapes needs no values."""
-    with np.errstate(all="ignore"):  # NaN and infinity are values like all others
+    """Return the outputs of a stateless node; operators that only read shapes need no values."""
+    with np.errstate(all="ignore"):  # NaN and infinity are legitimate values
         return node.op.reference(
             [None if name is None else values.get(name) for name in node.inputs],
             [None if name is None else tensors[name] for name in node.inputs],
@@ -61,7 +61,7 @@ def run_node(node: Node, tensors: Mapping[str, Tensor], values: Mapping[str, Arr
 
 
 def folding_work(op: Operator, ins: Sequence[Tensor], outs: Sequence[Tensor]) -> int:
-    """Multiply–adds (or copies) that `run_node` of constants costs."""
+    """Cost of running the node on constants, in multiply–adds or copies."""
     if isinstance(op, ops.Repeat):
         return op.steps * sum(_work_inside(op.body, node) for node in op.body.nodes)
     taps = 1
@@ -108,7 +108,7 @@ def _checked(value: Array | None, tensor: Tensor) -> Array:
 
 
 def last_uses(graph: Graph) -> dict[int, list[str]]:
-    """Tensors that no later node needs, by node: long chains must not keep every image."""
+    """Map node indices to the tensors last used there, so that long chains can free images."""
     last: dict[str, int] = {}
     for index, node in enumerate(graph.nodes):
         last.update((name, index) for name in (*node.inputs, *node.outputs) if name is not None)

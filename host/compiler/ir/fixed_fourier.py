@@ -1,9 +1,9 @@
-"""The fixed-point Fourier transform of kissfft, whose every rounding is part of its definition.
+"""kissfft's fixed-point Fourier transform, reproduced including every rounding.
 
-A transform of n real points is a complex one of n / 2, of samples in pairs, and a last step. The
-complex one is decimated in time by 4 as often as that divides, then by 2. Numbers are fractions of
-15 or 31 bits; each step divides what it takes by the number of terms that it adds, rounds
-products to the nearest, and keeps the low bits of sums.
+A transform of n real points consists of a complex one of n / 2 points, on pairs of samples, and a
+final step. The complex transform is decimated in time by 4 as often as possible, then by 2. Numbers
+are fractions of 15 or 31 bits. Each step divides its inputs by the number of terms it adds, rounds
+products to nearest, and lets sums wrap.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Pair = tuple[Array, Array]  # real and imaginary parts, s64
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """Joins `radix` transforms of `length` points; `twiddles`: s64 [radix - 1, 2, length]."""
+    """Combines `radix` transforms of `length` points; `twiddles`: s64 [radix - 1, 2, length]."""
 
     radix: int
     length: int
@@ -28,11 +28,11 @@ class Step:
 
 
 class Transform:
-    """The tables of a transform of an even number of real `points`, a power of two, of type s16 or
-    s32.
+    """A transform of real `points`, a power of two, of dtype s16 or s32, with its tables.
 
-    `order` [points / 2]: which pair of samples is first, second, …; `steps` from the first on;
-    `last`: s64 [2, points / 4], what the last step (of the way back the first one) turns by.
+    `order` [points / 2]: input permutation of the sample pairs; `steps`: butterfly steps in
+    execution order; `last`: s64 [2, points / 4], twiddles of the final step (the first one of the
+    inverse).
     """
 
     def __init__(self, points: int, dtype: DType, inverse: bool = False) -> None:
@@ -63,7 +63,7 @@ class Transform:
         return real, imaginary
 
     def forward(self, rows: Array) -> Array:
-        """[count, at most `points`] → [count, points + 2] of pairs."""
+        """Transform [count, at most `points`] to [count, points + 2] of complex pairs."""
         wide = np.zeros((len(rows), 2 * self.half), np.int64)
         wide[:, : rows.shape[1]] = rows
         re, im = self._complex((wide[:, 0::2], wide[:, 1::2]))
@@ -74,12 +74,12 @@ class Transform:
         sums, rotated = self._mixed((re, im), low)
         out[:, low, 0] = self._wrap(sums[0] + rotated[0]) >> 1
         out[:, low, 1] = self._wrap(sums[1] + rotated[1]) >> 1
-        out[:, self.half - low, 0] = self._wrap(sums[0] - rotated[0]) >> 1  # the middle one twice
+        out[:, self.half - low, 0] = self._wrap(sums[0] - rotated[0]) >> 1  # redoes the middle one
         out[:, self.half - low, 1] = self._wrap(rotated[1] - sums[1]) >> 1
         return out.reshape(len(rows), -1).astype(self._dtype)
 
     def backward(self, rows: Array) -> Array:
-        """[count, points + 2] of pairs → [count, points]."""
+        """Transform [count, points + 2] of complex pairs to [count, points]."""
         wide = rows.reshape(len(rows), self.half + 1, 2).astype(np.int64)
         re, im = wide[:, :, 0], wide[:, :, 1]
         made = np.zeros((2, len(rows), self.half), np.int64)
@@ -95,8 +95,8 @@ class Transform:
         return np.stack(parts, 2).reshape(len(rows), -1).astype(self._dtype)
 
     def _mixed(self, x: Pair, low: Array) -> tuple[Pair, Pair]:
-        """Sums of frequencies `low` and conjugates of their mirror images, and differences rotated
-        by `last`."""
+        """Return sums of frequencies `low` and their conjugate mirror images, and their differences
+        rotated by `last`."""
         high = self.half - low
         a = self._share(x[0][:, low], 2), self._share(x[1][:, low], 2)
         b = self._share(x[0][:, high], 2), self._share(self._store(-x[1][:, high]), 2)
@@ -153,7 +153,7 @@ class Transform:
         return x.astype(self._dtype).astype(np.int64)
 
     def _wrap(self, x: Array) -> Array:
-        """What sums of this type are computed in: words of at least 32 bits."""
+        """Wrap as C arithmetic on these dtypes does: in words of at least 32 bits."""
         return x.astype(np.int32).astype(np.int64)
 
 
@@ -163,7 +163,7 @@ def _two(x: list[Pair]) -> list[Pair]:
 
 
 def _order(radices: list[int]) -> Array:
-    """The sample at each place: digits of the place, the other way round."""
+    """Digit-reversal permutation for mixed radices."""
     order = np.zeros(1, np.int64)
     for radix in reversed(radices):
         order = np.concatenate([j + radix * order for j in range(radix)])

@@ -1,4 +1,4 @@
-"""exp, logistic and softmax in fixed point, as the integer reference kernels compute them.
+"""Fixed-point exp, logistic and softmax, bit-exact with TFLite's integer reference kernels.
 
 Numbers are int64 arrays that hold int32 values; Qk has k integer bits and 31−k fraction bits.
 """
@@ -21,7 +21,7 @@ from edgekit.host.compiler.ir.quantization import (
 )
 from edgekit.host.compiler.ir.types import Array, Tensor
 
-FRACTION_SCALE = 1 / 256  # of the 8-bit outputs of logistic and softmax
+FRACTION_SCALE = 1 / 256  # scale of the 8-bit outputs of logistic and softmax
 
 _ONE = 2**31 - 1  # 1.0 in Q0, saturated
 _MIN = -(2**31)
@@ -88,13 +88,13 @@ def _saturating_left(x: I64, bits: int) -> I64:
 
 
 def is_fraction(t: Tensor) -> bool:
-    """Whether codes of 8 bits are fractions of 256, from the smallest code on."""
+    """Whether 8-bit values are fractions of 256 with the zero point at the minimum."""
     low, _ = code_range(t.dtype)
     return math.isclose(scale_of(t), FRACTION_SCALE, rel_tol=1e-3) and zero_point_of(t) == low
 
 
 def logistic_s8(x: Array, x_tensor: Tensor, out: Tensor) -> Array:
-    """1 / (1 + e^−x) of 8-bit values; the output's scale is 1/256 from the smallest code."""
+    """1 / (1 + e^−x) of 8-bit values; output scale 1/256, zero point at the minimum."""
     factor = multiplier_of(scale_of(x_tensor) * (1 << (31 - _LOGISTIC_BITS)))
     offset = x.astype(np.int64) - zero_point_of(x_tensor)
     a = factor.apply(offset)
@@ -125,7 +125,7 @@ def softmax_multiplier(x: Tensor, beta: float) -> Multiplier:
 
 
 def softmax_8bit(x: Array, x_tensor: Tensor, out: Tensor, beta: float) -> Array:
-    """Softmax over the last axis; the output's scale is 1/256 from the smallest code."""
+    """Softmax over the last axis; output scale 1/256, zero point at the minimum."""
     factor = softmax_multiplier(x_tensor, beta)
     smallest = -_input_radius(SOFTMAX_DIFF_BITS, int(factor.shift[0]))
     wide = x.astype(np.int64)

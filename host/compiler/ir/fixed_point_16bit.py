@@ -1,7 +1,7 @@
-"""logistic and tanh of 16-bit fixed point, as the integer reference kernels of LSTMs compute them.
+"""16-bit fixed-point logistic and tanh, bit-exact with TFLite's integer LSTM kernels.
 
 Numbers are int64 arrays that hold int16 values; Qk has k integer bits and 15−k fraction bits.
-LOGISTIC and TANH of 16-bit codes are other functions.
+The stand-alone operators LOGISTIC and TANH on 16-bit tensors are computed differently.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _EXP_MINUS_EIGHTH = 28918
 _ONE_THIRD = 10923
 _48_OVER_17_Q2 = 23130
 _MINUS_32_OVER_17_Q2 = -15420
-_NEGLIGIBLE_BITS = 5  # beyond −32, which needs more integer bits than these, exp is 0
+_NEGLIGIBLE_BITS = 5  # formats with more integer bits contain values below −32, where exp is 0
 
 
 def logistic_16bit(x: I64) -> I64:
@@ -38,7 +38,7 @@ def tanh_16bit(x: I64, integer_bits: int) -> I64:
 
 
 def multiply_16bit(a: I64, b: I64 | int) -> I64:
-    """2·a·b >> 16, to nearest, halves away from zero."""
+    """2·a·b >> 16, rounded to nearest, halves away from zero."""
     product = a * b
     nudged = product + np.where(product >= 0, _HALF, 1 - _HALF)
     toward_zero = np.where(nudged < 0, -(-nudged >> 15), nudged >> 15)
@@ -73,7 +73,7 @@ def _exp_last_quarter(a: I64) -> I64:
 
 
 def _one_over(a: I64, less: int) -> I64:
-    """1 / (1 + a) of a in [0, 1]; with `less` of 1 in Q2, (1 − a) / (1 + a)."""
+    """1 / (1 + a) for a in [0, 1] or, with `less` = 1 in Q2, (1 − a) / (1 + a)."""
     half_denominator = (a + _ONE + 1) >> 1
     x = _48_OVER_17_Q2 + multiply_16bit(half_denominator, _MINUS_32_OVER_17_Q2)
     for _ in range(3):

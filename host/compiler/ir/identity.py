@@ -1,4 +1,4 @@
-"""What tells one graph from another: all that its outputs depend on, and its names."""
+"""Identity of graphs: a hash of their names and of everything their outputs depend on."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from edgekit.host.compiler.ir.types import Graph
 
 
 def identity(graph: Graph) -> str:
-    """The SHA-256 of operators, shapes, quantization, states and constants, as hex digits."""
+    """SHA-256 of operators, shapes, quantization, states and constants, as hex digits."""
     digest = hashlib.sha256()
     _feed(digest, graph)
     return digest.hexdigest()
 
 
 def _feed(digest: Any, value: object) -> None:
-    """Each value with its kind and size, so that no two graphs feed the same bytes."""
+    """Hash each value with its type and size, so that different graphs never feed equal bytes."""
     if isinstance(value, np.ndarray):
         digest.update(f"array {value.dtype.str} {value.shape} ".encode())
         digest.update(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)

@@ -1,4 +1,4 @@
-"""Functions of 16-bit codes as LiteRT computes them: few entries of a table, and lines between."""
+"""16-bit functions by linear interpolation in small tables, bit-exact with LiteRT."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from edgekit.host.compiler.ir.quantization import (
 )
 from edgekit.host.compiler.ir.types import Array, DType, Tensor
 
-_STEPS = 512  # lines over all codes
-_BITS = 7  # codes of one line
-_LINES = 24  # of the sigmoid's table, for each unit of x; the argument has 8 bits in each
-# Entries of LiteRT's table of the sigmoid that lie one above the nearest number.
+_STEPS = 512  # table segments over the 16-bit range
+_BITS = 7  # log2 of the values per segment
+_LINES = 24  # sigmoid table segments per unit of x; the argument has 8 fraction bits in each
+# Entries of LiteRT's sigmoid table that are one above the nearest integer.
 _RAISED = (
     4, 8, 12, 14, 15, 16, 17, 19, 20, 21, 22, 25, 27, 28, 29, 30, 31, 33, 34, 35, 37, 39, 40, 41,
     43, 44, 45, 46, 49, 50, 54, 62, 63, 64, 66, 82, 86, 93, 100, 103, 112, 116, 135,
@@ -27,12 +27,13 @@ _RAISED = (
 
 
 def by_lines(formula: Callable[[Array], Array], x: Array, source: Tensor, out: Tensor) -> Array:
-    """Codes of formula(real value), exact at every 128th code but for half the error between."""
+    """Quantized formula(real value). Table entries, at every 128th input, are exact except for an
+    offset of half the interpolation error in the middle of their segment."""
     low, high = code_range(DType.I16)
     zero, scale = zero_point_of(out), np.float32(scale_of(out))
     smallest = scale * np.float32(low - zero)
     largest = scale * np.float32(high - zero)
-    step_out = np.float32(high - low + 1) / (largest - smallest)  # not quite 1 / scale
+    step_out = np.float32(high - low + 1) / (largest - smallest)  # LiteRT's: not quite 1 / scale
     first = np.float32(scale_of(source)) * np.float32(low - zero_point_of(source))
     last = np.float32(scale_of(source)) * np.float32(high - zero_point_of(source))
     step = (last - first) / np.float32(_STEPS)
@@ -40,7 +41,7 @@ def by_lines(formula: Callable[[Array], Array], x: Array, source: Tensor, out: T
     def made(at: Array) -> Array:
         with np.errstate(all="ignore"):
             y = np.asarray(formula(at.astype(np.float64))).astype(np.float32)
-        y = np.where(np.isnan(y) | np.isneginf(y), smallest, y)  # logarithms of 0 and below
+        y = np.where(np.isnan(y) | np.isneginf(y), smallest, y)  # logarithms of x ≤ 0
         return y * step_out + np.float32(zero)
 
     at = first + np.arange(_STEPS, dtype=np.float32) * step
@@ -59,7 +60,7 @@ def by_lines(formula: Callable[[Array], Array], x: Array, source: Tensor, out: T
 
 
 def sigmoid(x: Array, source: Tensor) -> Array:
-    """1 / (1 + e^−x), of scale 2^−15."""
+    """1 / (1 + e^−x), with scale 2^−15."""
     argument = _argument(x, source, powers=(0,))
     value = _between(np.abs(argument), 9)
     codes = np.where(argument >= 0, value + 512, (1 << 25) - value + 511) >> 10
@@ -67,7 +68,7 @@ def sigmoid(x: Array, source: Tensor) -> Array:
 
 
 def tanh(x: Array, source: Tensor) -> Array:
-    """tanh x with scale 2^−15, by twice the sigmoid of 2 x."""
+    """tanh x with scale 2^−15, computed as 2 · sigmoid(2 x) − 1."""
     argument = _argument(x, source, powers=(0, 1))
     value = _between(np.abs(argument), 8)
     codes = np.where(argument >= 0, value - (1 << 23) + 128, (1 << 23) - value + 127) >> 8
@@ -75,7 +76,7 @@ def tanh(x: Array, source: Tensor) -> Array:
 
 
 def _argument(x: Array, source: Tensor, powers: tuple[int, ...]) -> I64:
-    """x · 3 · 2^12 in whole numbers; scales of 2^(p − 12) for p of `powers` need no rounding."""
+    """x · 3 · 2^12 as integer; exact for scales of 2^(p − 12) with p in `powers`."""
     scale = scale_of(source)
     power = 12 + math.log2(scale)
     if any(abs(power - p) < 1e-3 for p in powers):
@@ -89,7 +90,7 @@ def _argument(x: Array, source: Tensor, powers: tuple[int, ...]) -> I64:
 
 
 def _between(magnitude: I64, bits: int) -> I64:
-    """The sigmoid's table at `magnitude`, of which `bits` lie after an entry's number."""
+    """Interpolate in the sigmoid table at `magnitude`, which has `bits` fraction bits."""
     table = np.floor(65536 / (1 + np.exp(-np.arange(256) / _LINES)) + 0.5).astype(np.int64)
     table[list(_RAISED)] += 1
     index = np.minimum(magnitude >> bits, 254)

@@ -1,12 +1,12 @@
-"""Names for what a pass or an importer adds to a graph."""
+"""Unique names for tensors and nodes that passes and importers add."""
 
 from __future__ import annotations
 
 
 def fresh_name(stem: str, taken: set[str]) -> str:
-    """`stem`, or one of stem_2, stem_3, ... that is not taken; it is from now on.
+    """Return `stem` or, if taken, a free name stem_N with N ≥ 2, and add it to `taken`.
 
-    Files may use one name for everything: the search doubles its steps, then halves them.
+    Files may use one name for everything, so N is found by exponential and then binary search.
     """
     name = stem
     if stem in taken:

@@ -1,4 +1,4 @@
-"""The operators that a convolution accelerator can run."""
+"""Defines which operators a convolution accelerator (NNA) can run."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from edgekit.host.compiler.ir.ops import Conv2D, DepthwiseConv2D, FullyConnected
 from edgekit.host.compiler.ir.quantization import zero_points_of
 from edgekit.host.compiler.ir.types import DType, Graph, Node, Tensor
 
-# How a layer uses the nine taps: as a window of pixels; likewise, with weights on the diagonal
-# only; or as nine groups of 32 input channels of one point.
+# Use of the nine taps: a 3x3 window; a 3x3 window with diagonal weights (depthwise); or nine groups
+# of 32 input channels of one point.
 NnaForm = Literal["windows", "diagonal", "points"]
 
-SIDE = 3  # of the NNA's windows
+SIDE = 3  # of the NNA's window
 
-_DEPTH = (2**31 - 1) // 255**2  # products of a sum that surely fits 32 bits, zero points taken off
+_DEPTH = (2**31 - 1) // 255**2  # products whose sum fits 32 bits, without zero points
 
 
 def is_layer(node: Node) -> bool:
-    """Whether a node is of the NNA's kinds: a convolution, a fully connected layer, or a product of
-    computed matrices."""
+    """Whether a node is of a kind the NNA supports: a convolution, a fully connected layer, or a
+    product of two computed matrices."""
     return isinstance(node.op, Conv2D | DepthwiseConv2D | FullyConnected | MatMul)
 
 
@@ -30,8 +30,8 @@ def fits_nna(graph: Graph, node: Node) -> bool:
 
 
 def misfit(graph: Graph, node: Node) -> str | None:
-    """Why the NNA cannot run a node that `is_layer`, None if it can: it takes s8 without zero point
-    of weights, one image, windows of at most 3x3 with stride 1 or 2."""
+    """Return why the NNA cannot run a node that `is_layer`, or None. It requires s8, weights
+    without zero point, one image, and windows of at most 3x3 with stride 1 or 2."""
     op = node.op
     x, w = (graph.tensors[name or ""] for name in node.inputs[:2])
     if w.data is None and not isinstance(op, MatMul):
@@ -74,13 +74,13 @@ def _product_misfit(graph: Graph, node: Node) -> str | None:
 
 
 def product_of(graph: Graph, node: Node) -> tuple[int, int, int, int]:
-    """(matrices, m, k, n) of a `MatMul`."""
+    """Return (matrices, m, k, n) of a `MatMul`."""
     a, y = graph.tensors[node.inputs[0] or ""], graph.tensors[node.outputs[0]]
     return math.prod(y.shape[:-2]), y.shape[-2], a.shape[-1], y.shape[-1]
 
 
 def form_of_layer(op: Conv2D | DepthwiseConv2D | FullyConnected, w: Tensor) -> NnaForm:
-    """How a layer that fits uses the taps."""
+    """How a supported layer uses the taps."""
     if isinstance(op, FullyConnected):
         return "points"
     if isinstance(op, DepthwiseConv2D):

@@ -1,9 +1,9 @@
-"""The integer arithmetic of quantized models, as TFLite's reference kernels do it.
+"""The integer arithmetic of quantized models, bit-exact with TFLite's reference kernels.
 
 A real factor becomes a 31-bit multiplier and a power of two (`Multiplier`). Applying it rounds
-twice: once in the doubling high multiply, once in the right shift. Fully connected layers round
-once (LiteRT ≥ 2; tflite-runtime 2.14 rounds twice there too). The kernels do the same, so results
-are equal to the last bit. Both the NumPy references and the lowering use this file.
+twice: in the doubling high multiply and in the right shift. Fully connected layers round once
+(LiteRT ≥ 2; tflite-runtime 2.14 rounds twice there too). The board's kernels do the same. Both the
+NumPy references and the lowering use this file.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Multiplier:
         return rounding_shift(doubling_high_multiply(scaled, self.multiplier), right)
 
     def apply_rounding_once(self, x: Array) -> I64:
-        """x (integers that fit int32) times the factor, to nearest, halves up."""
+        """x (integers that fit int32) times the factor, rounded once, halves up."""
         right = 31 - self.shift.astype(np.int64)
         product = x.astype(np.int64) * self.multiplier
         rounded: I64 = (product + (np.int64(1) << (right - 1))) >> right
@@ -87,14 +87,14 @@ def multiplier_of(reals: Array | float) -> Multiplier:
 
 
 def short_factor(factor: Multiplier) -> tuple[I64, I64]:
-    """(multiplier of 16 bits, right shift), which say about the same."""
+    """Approximation as (16-bit multiplier, right shift)."""
     wide = factor.multiplier.astype(np.int64)
     short = np.where(wide < 0x7FFF0000, (wide + (1 << 15)) >> 16, 0x7FFF)
     return short, 15 - factor.shift.astype(np.int64)
 
 
 def shortened(total: Array, factor: Multiplier) -> I64:
-    """Sums of s64 times the factor of 16 bits."""
+    """s64 sums times the 16-bit factor, rounded once."""
     multiplier, right = short_factor(factor)
     rounded: I64 = (total * multiplier + (np.int64(1) << (right - 1))) >> right
     return rounded
@@ -105,7 +105,7 @@ def doubling_high_multiply(a: Array, b: Array | int) -> I64:
     product = a.astype(np.int64) * np.asarray(b, np.int64)
     nudged = product + np.where(product >= 0, 1 << 30, 1 - (1 << 30))
     high = nudged >> 31
-    # C divides towards zero: add one where a negative dividend leaves a remainder.
+    # C division truncates: add one if a negative dividend leaves a remainder.
     high += (nudged < 0) & ((nudged & _I32_MAX) != 0)
     capped: I64 = np.minimum(high, _I32_MAX)
     return capped
@@ -144,8 +144,8 @@ def zero_point_of(t: Tensor) -> int:
 
 
 def zero_points_of(t: Tensor) -> Array:
-    """The zero point of a quantized tensor, of rank 0, or where they differ by channel all of them,
-    in a shape that broadcasts to the tensor's."""
+    """The zero point of a quantized tensor as a scalar or, if channels differ, as an array that
+    broadcasts to the tensor."""
     points = _quant(t).zero_point
     if not np.ptp(points):
         return np.asarray(zero_point_of(t))
@@ -175,9 +175,9 @@ def activation_range(activation: Activation, y: Tensor) -> tuple[int, int]:
 
 
 def convolution_multiplier(x: Tensor, weights: Tensor, y: Tensor) -> Multiplier:
-    """Factor from int32 sums to `y`, per output channel or (per-tensor weights) one.
+    """Factor from int32 sums to `y`: per output channel, or a single one for per-tensor weights.
 
-    TFLite rounds the product of the scales to f32 on the u8 path only.
+    TFLite rounds the product of the scales to f32 only for u8.
     """
     if x.dtype is DType.U8:
         product = np.float32(scale_of(x)) * np.float32(scale_of(weights))
@@ -187,7 +187,7 @@ def convolution_multiplier(x: Tensor, weights: Tensor, y: Tensor) -> Multiplier:
 
 
 def dense_multiplier(x: Tensor, weights: Tensor, y: Tensor) -> Multiplier:
-    """Factor of fully connected layers; per-tensor weights round the scales' product to f32."""
+    """Factor of fully connected layers; for per-tensor weights, scales are multiplied in f32."""
     scale = _quant(weights).scale.reshape(-1)
     if scale.size > 1:
         return multiplier_of(scale_of(x) * scale.astype(np.float64) / scale_of(y))
@@ -205,7 +205,7 @@ class AddMultipliers:
 
 
 def add_shift(y: Tensor) -> int:
-    """Headroom that an addition gives both operands before it rescales them."""
+    """Left shift of both addition operands before rescaling, for precision."""
     return 15 if y.dtype is DType.I16 else 20
 
 
@@ -229,7 +229,7 @@ def rescale_multiplier(x: Tensor, y: Tensor) -> Multiplier:
 
 
 def mean_multiplier(x: Tensor, y: Tensor, count: int) -> Multiplier:
-    """Factor from the sum of `count` stored values (zero points off) to their mean in `y`."""
+    """Factor from the sum of `count` stored values (without zero points) to their mean in `y`."""
     multiplier, shift = quantize_multiplier(scale_of(x) / scale_of(y))
     bits = max(min(count.bit_length() - 1, 32, 31 + shift), 0)
     return Multiplier(
@@ -238,7 +238,7 @@ def mean_multiplier(x: Tensor, y: Tensor, count: int) -> Multiplier:
 
 
 def lookup_table(op: Operator, x: Tensor, y: Tensor) -> Array:
-    """All results of a unary operator on codes; the index is the stored code of x, unsigned."""
+    """Results of a unary operator for all 8- or 16-bit inputs, indexed by the unsigned value."""
     count = 1 << 8 * x.dtype.bytes
     unsigned = np.uint8 if x.dtype.bytes == 1 else np.uint16
     codes = np.arange(count).astype(unsigned).view(x.dtype.numpy)
@@ -247,7 +247,7 @@ def lookup_table(op: Operator, x: Tensor, y: Tensor) -> Array:
 
 
 def dequantize(x: Array, quant: Quant) -> NDArray[np.float32]:
-    """Real values (f32) of stored ones."""
+    """Convert stored values to real ones (f32)."""
     shape = [1] * x.ndim
     if quant.per_channel:
         shape[quant.axis] = quant.scale.size
@@ -260,5 +260,5 @@ def dequantize(x: Array, quant: Quant) -> NDArray[np.float32]:
 
 
 def saturate(x: I64, zero_point: int, low: int, high: int, dtype: DType) -> Array:
-    """x + zero_point, clamped and stored."""
+    """Add the zero point, clamp, and convert to `dtype`."""
     return np.clip(x + zero_point, low, high).astype(dtype.numpy)

@@ -1,8 +1,8 @@
-"""Element-wise operators on codes (8 and 16 bits), as LiteRT's reference kernels compute them.
+"""Quantized element-wise operators (8 and 16 bits), bit-exact with LiteRT's reference kernels.
 
-Each function takes stored values and the tensors that say their scales, and gives stored values.
-Kernels of the functions of one operand are tables of all their results, those of two operands of
-8 bits as well, so these formulas are what runs on the board, to the last bit.
+Each function takes stored values and the tensors with their scales, and returns stored values. The
+kernels of unary and of 8-bit binary functions are tables of all results, so the board is bit-exact
+with these formulas.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from edgekit.host.compiler.ir.quantization import (
 )
 from edgekit.host.compiler.ir.types import Array, DType, Tensor
 
-_COMPARED_SHIFT = 8  # headroom that a comparison gives both operands before it rescales them
-_DIFFERENCE_SHIFT = 7  # the same of a squared difference
+_COMPARED_SHIFT = 8  # left shift of comparison operands before rescaling
+_DIFFERENCE_SHIFT = 7  # left shift of squared-difference operands before rescaling
 _I32_MAX = 2**31 - 1
 
 
 def offset(x: Array, tensor: Tensor) -> I64:
-    """Stored values with their zero point taken off."""
+    """Stored values minus their zero point."""
     return x.astype(np.int64) - zero_point_of(tensor)
 
 
 def stored(x: I64, out: Tensor) -> Array:
-    """Values in units of `out`, as its codes."""
+    """Convert integers in units of `out` to stored values."""
     low, high = code_range(out.dtype)
     return saturate(x, zero_point_of(out), low, high, out.dtype)
 
@@ -61,7 +61,7 @@ def by_real(
     out: Tensor,
     whole: Callable[[Array], Array] = round_half_away,
 ) -> Array:
-    """Codes of formula(real value), in f32; `whole` says how those of 8 bits are rounded."""
+    """Quantized formula(real value), computed in f32; `whole` rounds 8-bit results."""
     if out.dtype is DType.I16:
         return by_lines(formula, x, source, out)
     step = np.float32(1) / np.float32(scale_of(out))
@@ -88,7 +88,7 @@ def absolute(x: Array, source: Tensor, out: Tensor) -> Array:
 
 
 def inverse_square_root(x: I64) -> tuple[I64, I64]:
-    """(multiplier, right shift) of 1/√x of whole x ≥ 1: multiplier · 2^(−31 − shift)."""
+    """(multiplier, right shift) of 1/√x for integers x ≥ 1: multiplier · 2^(−31 − shift)."""
     value, shift = x.copy(), np.full(x.shape, 11, np.int64)
     while (large := value >= 1 << 29).any():
         value, shift = np.where(large, value // 4, value), shift + large
@@ -110,7 +110,7 @@ def inverse_square_root(x: I64) -> tuple[I64, I64]:
 
 
 def subtract(a: Array, b: Array, left: Tensor, right: Tensor, out: Tensor) -> Array:
-    """The addition of the negative: its rounding is not that of a difference."""
+    """Subtract by adding the negated operand, which rounds differently from a difference."""
     factors = add_multipliers(left, right, out)
     wide = [offset(x, t) << add_shift(out) for x, t in ((a, left), (b, right))]
     total = factors.a.apply(wide[0]) + factors.b.negative.apply(wide[1])
@@ -134,7 +134,7 @@ def squared_difference(a: Array, b: Array, left: Tensor, right: Tensor, out: Ten
 
 
 def divide(a: Array, b: Array, left: Tensor, right: Tensor, out: Tensor) -> Array:
-    """The quotient's codes; a division by zero gives the zero of `out`."""
+    """Quantized quotient; a division by zero gives the zero point of `out`."""
     over, under = np.broadcast_arrays(offset(a, left), offset(b, right))
     over, under = np.where(under < 0, -over, over), np.abs(under)
     empty = under == 0
@@ -152,14 +152,14 @@ def divide(a: Array, b: Array, left: Tensor, right: Tensor, out: Tensor) -> Arra
 
 
 def quotient_factors(left: Tensor, right: Tensor, out: Tensor) -> Array:
-    """s32: zero points, the ends of the codes of `out`, multiplier and shift of quotients."""
+    """s32: zero points, minimum and maximum of `out`, multiplier and shift of quotients."""
     real = np.float32(scale_of(left)) / (np.float32(scale_of(right)) * np.float32(scale_of(out)))
     zeros = [zero_point_of(t) for t in (left, right, out)]
     return np.array([*zeros, *code_range(out.dtype), *quantize_multiplier(float(real))], np.int32)
 
 
 def total(x: Array, axes: tuple[int, ...], source: Tensor, out: Tensor) -> Array:
-    """Sums over `axes`; u8 by an integer factor, the others in f32."""
+    """Sums over `axes`; u8 is rescaled by an integer factor, other dtypes in f32."""
     if source.dtype is DType.U8:
         factor = multiplier_of(scale_of(source) / scale_of(out))
         y = factor.apply(offset(x, source).sum(axis=axes))
@@ -171,8 +171,8 @@ def total(x: Array, axes: tuple[int, ...], source: Tensor, out: Tensor) -> Array
 
 
 def product(x: Array, axes: tuple[int, ...], source: Tensor, out: Tensor) -> Array:
-    """Products over `axes`, each step scaled by the factor that all of them make the output's;
-    what leaves 32 bits on the way wraps."""
+    """Products over `axes`. Each step is scaled by the same factor, whose total effect is the
+    output scale; intermediate overflow of 32 bits wraps."""
     rest = [i for i in range(x.ndim) if i not in axes]
     steps = offset(x, source).transpose(*rest, *axes)
     steps = steps.reshape(math.prod(x.shape[i] for i in rest), -1).T
@@ -189,18 +189,18 @@ def product_multiplier(source: Tensor, out: Tensor, count: int) -> Multiplier:
 
 
 def total_line(source: Tensor, out: Tensor, count: int) -> tuple[np.float32, np.float32]:
-    """Slope and addend from sums of `count` codes to units of `out`."""
+    """Slope and offset from the sum of `count` stored values to units of `out`."""
     step = np.float32(scale_of(source)) / np.float32(scale_of(out))
     return step, np.float32(-zero_point_of(source)) * step * np.float32(count)
 
 
 def comparable(x: Array, tensor: Tensor) -> I64:
-    """Codes brought to a unit that all tensors share."""
+    """Convert stored values to a unit common to all tensors."""
     return multiplier_of(scale_of(tensor)).apply(offset(x, tensor) << _COMPARED_SHIFT)
 
 
 def hard_swish(x: Array, source: Tensor, out: Tensor) -> Array:
-    """x · relu6(x + 3) / 6 in 16-bit fixed point, the input with 7 bits after the point."""
+    """x · relu6(x + 3) / 6 in 16-bit fixed point; the input has 7 fraction bits."""
     fine = np.float32(scale_of(source)) * np.float32(1 / 128)
     output = multiplier_of(float(fine / np.float32(scale_of(out))))
     gate = multiplier_of(float(fine / (np.float32(3) / np.float32(32768))))
@@ -213,7 +213,7 @@ def hard_swish(x: Array, source: Tensor, out: Tensor) -> Array:
     reluish = (reluish + (1 << 15)) >> 1
     scaled = _high_multiply16(wide, _narrowed(output))
     product = reluish * scaled
-    # Not rounded: C divides towards zero.
+    # Truncated, like a C division.
     high = _saturated16(np.sign(product) * (np.abs(product) >> 15))
     return stored(rounding_shift(high, max(-int(output.shift[0]), 0)), out)
 
@@ -229,15 +229,16 @@ def _high_multiply16(x: I64, factor: int) -> I64:
 
 
 def _narrowed(factor: Multiplier) -> int:
-    """A 31-bit multiplier as one of 15 bits."""
+    """Convert a 31-bit multiplier to 15 bits."""
     return min((int(factor.multiplier[0]) + (1 << 15)) >> 16, 2**15 - 1)
 
 
 def unit_length(x: Array, source: Tensor, out: Tensor) -> Array:
-    """Rows divided by their length; the output's codes count 128ths from the middle one."""
+    """Rows divided by their Euclidean norm; output scale 1/128, zero point at the middle of the
+    range."""
     value = offset(x, source)
     multiplier, right = inverse_square_root((value * value).sum(axis=-1, keepdims=True))
-    # 128ths of s8 join the factor's own shift; those of u8 are taken before it.
+    # For s8, the factor 128 is merged with the multiplier's shift; for u8 it is applied before.
     shift = 7 - right if source.dtype is DType.I8 else np.full_like(right, 7)
     after = np.maximum(-shift, 0) if source.dtype is DType.I8 else right
     wide = value << np.maximum(shift, 0)

@@ -1,4 +1,4 @@
-"""How alike what two graphs make of the same inputs is."""
+"""Similarity of outputs of two graphs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NONE = 1e-30
 
 
 def cosine(want: Array, found: Array) -> float:
-    """Of the angle between two arrays of a shape: 1.0 beside zeros, -1.0 where it is no number."""
+    """Cosine similarity of two arrays; 1.0 if either is (nearly) zero, -1.0 if not finite."""
     want, found = want.astype(np.float64), found.astype(np.float64)
     with np.errstate(all="ignore"):
         sizes = float(np.linalg.norm(want) * np.linalg.norm(found))
@@ -21,5 +21,5 @@ def cosine(want: Array, found: Array) -> float:
 
 
 def least_cosine(want: Mapping[str, Array], found: Mapping[str, Array]) -> float:
-    """That of the output, by name, which is the least alike."""
+    """Lowest cosine similarity of all outputs, matched by name."""
     return min((cosine(y, found[name]) for name, y in want.items() if y.size), default=1.0)

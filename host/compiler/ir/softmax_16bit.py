@@ -1,4 +1,4 @@
-"""Softmax of 16-bit codes, as LiteRT's reference kernel computes it: two tables, lines between."""
+"""16-bit softmax by two linearly interpolated tables, bit-exact with LiteRT's reference kernel."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from edgekit.host.compiler.ir.quantization import (
 )
 from edgekit.host.compiler.ir.types import Array, Tensor
 
-_STEPS, _BITS = 512, 7  # lines of a table, and the bits of codes of one line
-_LEAST = -10.0  # below which e^x counts as nothing
+_STEPS, _BITS = 512, 7  # segments of a table, log2 of the values per segment
+_LEAST = -10.0  # limit of the table: e^x below this is treated as e^-10
 _LOW, _HIGH = -32768, 32767
 _LARGEST_DIFFERENCE = 65535
 
 
 def softmax_16bit(x: Array, source: Tensor, beta: float) -> Array:
-    """Softmax over the last axis; the output has scale 1/32768 around 0."""
+    """Softmax over the last axis; output scale 1/32768, zero point 0."""
     wide = x.astype(np.int64)
     powers = exponentials(source, beta)[wide.max(axis=-1, keepdims=True) - wide]
     total = powers.sum(axis=-1, keepdims=True)
@@ -36,7 +36,7 @@ def softmax_16bit(x: Array, source: Tensor, beta: float) -> Array:
 
 
 def exponentials(source: Tensor, beta: float) -> I64:
-    """e^(-scale * beta * d) in Q15 for each difference d of two codes."""
+    """e^(-scale * beta * d) in Q15 for each difference d of stored values."""
     table = _table(np.exp, _LEAST, 0.0)
     scaled = difference_factor(source, beta).apply(
         -np.arange(_LARGEST_DIFFERENCE + 1, dtype=np.int64)
@@ -45,17 +45,17 @@ def exponentials(source: Tensor, beta: float) -> I64:
 
 
 def difference_factor(source: Tensor, beta: float) -> Multiplier:
-    """The factor from differences of codes to those of the table of exponentials."""
+    """Factor from differences of stored values to indices of the exponential table."""
     return multiplier_of(scale_of(source) * beta / (-_LEAST / _LARGEST_DIFFERENCE))
 
 
 def reciprocals() -> I64:
-    """1 / (1 + x) of x from 0 to 1 in Q15."""
+    """1 / (1 + x) for x from 0 to 1, in Q15."""
     return _table(lambda x: 1 / (1 + x), 0.0, 1.0)
 
 
 def _table(formula: Callable[[Array], Array], first: float, last: float) -> I64:
-    """Entries that spread the error of the lines between them."""
+    """Table entries adjusted to distribute the interpolation error."""
     step = (last - first) / _STEPS
     at = first + np.arange(_STEPS) * step
     here, after, middle = (formula(v) * 2.0**15 for v in (at, at + step, at + step / 2))
@@ -67,7 +67,7 @@ def _table(formula: Callable[[Array], Array], first: float, last: float) -> I64:
 
 
 def between(table: I64, x: I64) -> I64:
-    """`table` at 16-bit codes x, by lines."""
+    """Interpolate `table` linearly at 16-bit values x."""
     index, rest = (x >> _BITS) + _STEPS // 2, x & ((1 << _BITS) - 1)
     value: I64 = table[index] + (((table[index + 1] - table[index]) * rest + 64) >> _BITS)
     return value

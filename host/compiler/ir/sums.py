@@ -1,10 +1,9 @@
-"""What all products with weights share: their operands, and what follows the sum.
+"""Common code of all products with weights: operand preparation, sums and post-processing.
 
-Sums run in f64: exact for 8-bit operands, and for f32 better than any order of f32 additions.
-(Depthwise convolutions and pools add in f32, in TFLite's order: see there.)
-Those of f16 are f16 after each product, as on boards (long ones are parts that are added in f32),
-and the bias comes last.
-f32 with s8 weights ("hybrid", dynamic range) quantizes x first, like TFLite.
+Sums are computed in f64, which is exact for 8-bit operands and more accurate than f32 in any order.
+(Depthwise convolutions and pools add in f32 in TFLite's order: see there.) Sums of f16 are rounded
+to f16 after each product, as on boards (long sums consist of parts that are added in f32), and the
+bias is added last. f32 with s8 weights ("hybrid", dynamic range) quantizes x first, like TFLite.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ F64 = NDArray[np.float64]
 F32 = NDArray[np.float32]
 Rescale = Callable[[Array], I64]
 
-HALF_LONG = 512  # products of f16 above which sums of HALF_SUMS are added in f32
-_SPLIT = np.float32((1 << 13) + 1)  # parts the 24 bits of f32 into 13 and the 11 of f16
-_BLOCK = 1 << 15  # sums that stay in the cache while products are added
+HALF_LONG = 512  # f16 sums with more products consist of parts of HALF_SUMS, added in f32
+_SPLIT = np.float32((1 << 13) + 1)  # splits f32's 24 bits into the upper 11 (f16) and lower 13
+_BLOCK = 1 << 15  # number of sums that stay in cache while products are added
 
 
 @dataclass(frozen=True, eq=False)
 class Operands:
-    """x and weights with zero points taken off, in f64; `scale` is the hybrid path's factor.
+    """x and weights without zero points, in f64; `scale` is the hybrid path's factor.
 
     `scale` has shape [n] (per image or row) or [n, oc] (also per output channel).
     """
@@ -50,7 +49,7 @@ class Operands:
 
 @dataclass(frozen=True, eq=False)
 class QuantizedRows:
-    """Integers with their zero point taken off, and the scale of each row."""
+    """Integers without their zero point, and the scale of each row."""
 
     values: Array
     scale: F32
@@ -90,7 +89,7 @@ def optional(values: Sequence[Array | None], index: int) -> Array | None:
 
 
 def quantize_symmetric(x: F32) -> QuantizedRows:
-    """Each image (or row) of x to s8 in [−127, 127] by its largest magnitude, in f32."""
+    """Quantize each image (or row) of x to s8 in [−127, 127] by its largest magnitude, in f32."""
     flat = x.reshape(x.shape[0], -1)
     largest = np.abs(flat).max(axis=1, keepdims=True)
     safe = np.where(largest == 0, np.float32(127), largest).astype(np.float32)
@@ -100,7 +99,7 @@ def quantize_symmetric(x: F32) -> QuantizedRows:
 
 
 def quantize_asymmetric(x: F32) -> QuantizedRows:
-    """Each image of x to s8 by its range (which includes 0); the zero point is taken off."""
+    """Quantize each image of x to s8 by its range, including 0; returns it without zero point."""
     flat = x.reshape(x.shape[0], -1)
     low = np.minimum(flat.min(axis=1, keepdims=True), 0).astype(np.float64)
     high = np.maximum(flat.max(axis=1, keepdims=True), 0).astype(np.float64)
@@ -118,7 +117,7 @@ def quantize_asymmetric(x: F32) -> QuantizedRows:
 
 
 def product(x: Array, weights: Array, dtype: DType) -> Array:
-    """x @ weights, where `dtype` is that of both."""
+    """x @ weights, both of `dtype`."""
     if dtype is not DType.F16:
         return x @ weights
     total = np.zeros((x.shape[0], weights.shape[1]), np.float32)
@@ -135,7 +134,7 @@ def product(x: Array, weights: Array, dtype: DType) -> Array:
 
 
 def half_product(a: Array, b: Array) -> F32:
-    """Stacks of matrices of f16: HALF_SUMS products at a time are summed in f16, these sums in
+    """Batched f16 matrix product: HALF_SUMS products at a time are summed in f16, their sums in
     f32."""
     shape = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     left, right = a.astype(np.float32), b.astype(np.float32)
@@ -149,7 +148,7 @@ def half_product(a: Array, b: Array) -> F32:
 
 
 def add_half(total: F32, terms: F32) -> None:
-    """Adds `terms`, which it overwrites, and rounds to the digits of f16."""
+    """Add `terms` (overwritten) to `total` and round to f16 precision."""
     total += terms
     wide = total * _SPLIT
     np.subtract(wide, total, out=terms)
@@ -176,7 +175,7 @@ def clamp_float(y: F32, activation: Activation) -> F32:
 
 
 def hard_swish(x: F32) -> F32:
-    """x · relu6(x + 3) / 6; f16 is rounded after each step, as kernels do it."""
+    """x · relu6(x + 3) / 6; f16 is rounded after each step, like in the kernels."""
     if x.dtype == np.float16:
         kind = x.dtype.type
         halves: F32 = x * (np.clip(x + kind(3), kind(0), kind(6)) * kind(1 / 6))
@@ -187,7 +186,7 @@ def hard_swish(x: F32) -> F32:
 
 
 def is_per_channel(operand: Tensor, out: Tensor) -> bool:
-    """Whether an operand is of one value, or of one for each channel of `out`."""
+    """Whether an operand has one value, or one per channel of `out`."""
     fits = len(operand.shape) <= len(out.shape) and operand.elements in (1, out.shape[-1])
     return fits and operand.shape[-1:] in ((), (operand.elements,))
 
@@ -199,7 +198,7 @@ def apply_epilogue(
     ins: Sequence[Tensor | None],
     out: Tensor,
 ) -> Array:
-    """What the function behind a product makes of its result y; its operand is the fifth input."""
+    """Apply the epilogue to a product's result y; its own operand is the fifth input."""
     if epilogue is None:
         return y
     return epilogue.reference([y, *x[4:5]], [out, *ins[4:5]], [out])[0]
@@ -208,7 +207,7 @@ def apply_epilogue(
 def finish_quantized(
     total: F64, bias: Array | None, rescale: Rescale, out: Tensor, activation: Activation
 ) -> Array:
-    """Adds the bias, rescales to the output's units with `rescale`, clamps and stores."""
+    """Add the bias, rescale to the output's units with `rescale`, clamp and convert."""
     sums = total.astype(np.int64)
     if bias is not None:
         sums = sums + bias

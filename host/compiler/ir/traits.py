@@ -1,7 +1,7 @@
-"""The values of the traits that every operator class declares (`Operator` lists the traits).
+"""Values of the traits that every operator class declares (`Operator` lists the traits).
 
-A trait is what transforms must know of an operator. tests/compiler/ir/test_traits.py fails where
-a class leaves one open.
+A trait is what transforms need to know about an operator. tests/compiler/ir/test_traits.py fails
+if a class does not declare one.
 """
 
 from __future__ import annotations
@@ -9,30 +9,30 @@ from __future__ import annotations
 import enum
 from typing import Literal
 
-# Groups that the cost model treats alike: products of matrices, windows of images, functions of
-# many instructions, functions of few, moved values, and new names for the same values.
+# Operator groups of the cost model: matrix products, image windows, expensive functions, simple
+# functions, moved values, and views.
 CostKind = Literal["matrix", "window", "function", "simple", "move", "none"]
 
 
 class Arithmetic(enum.Enum):
     """How the results of two correct kernels may differ."""
 
-    EXACT = enum.auto()  # not at all: values are moved, picked or compared
-    ROUNDED = enum.auto()  # each value is computed alone and rounded
-    CANCELING = enum.auto()  # likewise, but x · (1 + f(x)) may be off by units of x
-    SUMMED = enum.auto()  # terms are added in another order
-    QUANTIZED = enum.auto()  # likewise, after the operator has quantized its float operand
+    EXACT = enum.auto()  # not at all: values are moved, selected or compared
+    ROUNDED = enum.auto()  # each value is computed independently and rounded
+    CANCELING = enum.auto()  # like ROUNDED, but x · (1 + f(x)) has errors relative to x
+    SUMMED = enum.auto()  # terms may be added in another order
+    QUANTIZED = enum.auto()  # like SUMMED, after the operator has quantized its float operand
 
 
 class OnCodes(enum.Enum):
-    """What an operator on floats becomes when its operands are quantized."""
+    """What a float operator becomes when its operands are quantized."""
 
-    NEVER = enum.auto()  # it stays in floats
-    IF_WRITTEN = enum.auto()  # computes on codes where the model's file quantizes around it
-    RESCALES = enum.auto()  # likewise, and where `--quantize` chooses it
-    KEEPS = enum.auto()  # computes on codes and keeps their scale
-    MOVES = enum.auto()  # moves codes, or picks some: their scale stays
-    SUMS = enum.auto()  # multiplies codes by weights that are codes, too
+    NEVER = enum.auto()  # stays in float
+    IF_WRITTEN = enum.auto()  # quantized only if the model file quantizes around it
+    RESCALES = enum.auto()  # also quantized if `--quantize` chooses to
+    KEEPS = enum.auto()  # computes on quantized values and keeps their scale
+    MOVES = enum.auto()  # moves or selects quantized values, which keep their scale
+    SUMS = enum.auto()  # multiplies quantized values by quantized weights
 
     @property
     def keeps_scale(self) -> bool:
@@ -43,13 +43,13 @@ class Half(enum.Enum):
     """Whether there are kernels for tensors of f16."""
 
     NO = enum.auto()
-    YES = enum.auto()  # half the bytes, and half the time
-    WIDENED = enum.auto()  # half the bytes; each value is computed in f32
+    YES = enum.auto()  # half the bytes and half the time
+    WIDENED = enum.auto()  # half the bytes, but values are computed in f32
 
 
 class Epilogue(enum.Enum):
     """Whether a product's kernel can apply a function to its results (conv/epilogue.h)."""
 
     NO = enum.auto()
-    IN_REGISTERS = enum.auto()  # before they are stored
-    ON_ROWS = enum.auto()  # after rows are stored: pays from some channels on
+    IN_REGISTERS = enum.auto()  # before results are stored
+    ON_ROWS = enum.auto()  # on stored rows: pays above some number of channels

@@ -1,7 +1,7 @@
-"""The graph: a typed DAG of operators over named tensors, in a valid running order.
+"""The graph: a typed DAG of operators over named tensors, in a valid execution order.
 
-Everything here is immutable. A pass takes a `Graph` and returns another one.
-Images are NHWC. Shapes are static: the importer refuses what it cannot make static.
+Everything here is immutable: a pass takes a `Graph` and returns another one. Images are NHWC.
+Shapes are static: the importer rejects those it cannot make static.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _NUMPY = {
 
 
 class Activation(enum.Enum):
-    """An activation that is a clamp of its operand, so that it can be fused."""
+    """A clamping activation, which can be fused into other operators."""
 
     NONE = "none"
     RELU = "relu"
@@ -124,8 +124,8 @@ class Quant:
 class Tensor:
     """One edge of the graph; `data` holds the value of a constant.
 
-    `sparse` marks a constant that the file stored as a sparse tensor: `data` is its dense
-    value, and kernels for sparse weights may be chosen for it.
+    `sparse` marks a constant that the file stored as a sparse tensor. Its `data` is dense, and
+    kernels for sparse weights may be chosen for it.
     """
 
     name: str
@@ -145,7 +145,7 @@ class Tensor:
 
     @property
     def is_quantized(self) -> bool:
-        """Stored values of 8 or 16 bits stand for real ones, by one scale."""
+        """Whether the tensor has 8- or 16-bit stored values with a scale."""
         small = self.dtype in (DType.I8, DType.U8, DType.I16)
         return small and self.quant is not None and not self.quant.per_channel
 
@@ -154,34 +154,34 @@ class Tensor:
 class Operator(abc.ABC):
     """Attributes of one operator. Subclasses: one file per family in this folder.
 
-    `kind` names the operator in messages, plans and timings (snake case). Below it are the traits
-    that every class or its family declares, then those that few classes have.
+    `kind` names the operator in messages, plans and timings (snake case). It is followed by the
+    traits that every class or its family declares, then by optional ones.
     """
 
     kind: ClassVar[str] = ""
 
-    elementwise: ClassVar[bool]  # each result is of one element per operand, which may broadcast
+    elementwise: ClassVar[bool]  # each result depends on one element per (broadcast) operand
     arithmetic: ClassVar[Arithmetic]
     cost_kind: ClassVar[CostKind]
     on_codes: ClassVar[OnCodes]
     half: ClassVar[Half]
 
-    # Operators of the same meaning in model files; ONNX's attributes are the class's fields.
+    # Equivalent operators in model files; for ONNX, attribute names equal the fields.
     onnx: ClassVar[str] = ""
     tflite: ClassVar[str] = ""
-    # Results are values of the first operand, each once or not at all.
+    # Results are values of the first operand, each used at most once.
     places_values: ClassVar[bool] = False
-    # Weights are codes though the operands are floats.
+    # Weights are quantized though the other operands are floats.
     coded_weights: ClassVar[bool] = False
-    # A positive factor of a channel comes out as it went in: cross-layer equalization goes through.
+    # A positive factor on a channel commutes with the operator, as needed for equalization.
     keeps_factors: ClassVar[bool] = False
-    # Scale and zero point of results that all engines agree on.
+    # Scale and zero point of results that all engines require.
     fixed_codes: ClassVar[tuple[float, int] | None] = None
-    # May be the activation of a recurrent layer (recurrent/functions.h).
+    # Usable as activation of a recurrent layer (recurrent/functions.h).
     recurrent: ClassVar[bool] = False
-    # May be computed in the kernel of the product before it.
+    # Can be computed in the kernel of a preceding product.
     epilogue_form: ClassVar[Epilogue] = Epilogue.NO
-    # Kernels compute a function of floats, or look up one of codes, behind the product.
+    # Kernels can apply a float function (epilogue) or a table of quantized results to the product.
     takes_epilogue: ClassVar[bool] = False
     takes_table: ClassVar[bool] = False
 
@@ -197,26 +197,26 @@ class Operator(abc.ABC):
     ) -> list[Array]:
         """Values of the outputs: the definition that every kernel is tested against.
 
-        Operators on states have none: `evaluate` keeps the states.
+        Operators on states have no reference; `evaluate` handles them.
         """
         raise TypeError(f"{self.kind} has no reference of its own")
 
     def saturation(self) -> tuple[float, float] | None:
-        """The lowest and highest operand beyond which results are the same codes."""
+        """Limits of the operand beyond which quantized results do not change, or None."""
         return None
 
 
 class ShapeError(ValueError):
-    """The inputs of an operator do not fit together; the importer adds which operator."""
+    """Incompatible inputs of an operator; the importer adds the operator's name."""
 
 
 class MisfitError(ShapeError):
-    """They do not by the operator's own definition: no engine can run it with these shapes."""
+    """Incompatible by the operator's definition: no engine can run it with these shapes."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """`op` applied to named tensors; an absent optional input is None."""
+    """`op` applied to named tensors; an omitted optional input is None."""
 
     name: str
     op: Operator
@@ -226,7 +226,7 @@ class Node:
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """A variable that lives between runs; `initial` has its shape and dtype."""
+    """A variable that persists between runs; `initial` has its shape and dtype."""
 
     name: str
     initial: Array
@@ -236,7 +236,7 @@ class State:
 class Graph:
     """Nodes in a valid order; reads and writes of a state keep the order of this tuple.
 
-    `notes`: what the importer decided and a user may want otherwise, a sentence each.
+    `notes`: decisions of the importer that the user may want to change, one sentence each.
     """
 
     name: str
@@ -248,11 +248,11 @@ class Graph:
     notes: tuple[str, ...] = ()
 
     def producer(self) -> dict[str, Node]:
-        """The node that writes each tensor."""
+        """Map each tensor to the node that writes it."""
         return {t: n for n in self.nodes for t in n.outputs}
 
     def consumers(self) -> dict[str, list[Node]]:
-        """The nodes that read each tensor (graph outputs are not nodes)."""
+        """Map each tensor to the nodes that read it (graph outputs are not nodes)."""
         users: dict[str, list[Node]] = {t: [] for t in self.tensors}
         for node in self.nodes:
             for t in dict.fromkeys(node.inputs):

@@ -1,4 +1,4 @@
-"""Tensors that share memory: what is only another view of the same bytes is not made anew."""
+"""Tensor aliasing: finds tensors that can share memory instead of being copied."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from edgekit.host.compiler.ir.types import DType, Graph, Node, Tensor
 
 
 def view_sources(tensors: Mapping[str, Tensor], node: Node) -> dict[str, str]:
-    """Output → input, where `node` makes no more than another view of that input."""
+    """Map each output to the input it aliases, for nodes that move no data."""
     op = node.op
     source = node.inputs[0] if node.inputs else None
     if source is None:
@@ -30,16 +30,16 @@ def view_sources(tensors: Mapping[str, Tensor], node: Node) -> dict[str, str]:
 
 
 def joins_runs(node: Node, out: Tensor) -> bool:
-    """Whether `node` only puts tensors one behind the other."""
+    """Whether `node` concatenates its inputs as contiguous blocks."""
     return isinstance(node.op, ops.Concat) and math.prod(out.shape[: node.op.axis]) == 1
 
 
 def can_be_made_inside(graph: Graph, base: str, part: Tensor, whole: Tensor) -> bool:
-    """Whether `part`, all of which is in the memory of tensor `base`, can be made within the join
-    `whole` to begin with.
+    """Whether `part`, which fills the memory of tensor `base`, can be written directly into the
+    concatenation `whole`.
 
-    Not what is elsewhere already (inputs, outputs, constants, views of part of a tensor), or what
-    has other codes.
+    Not if it already has a fixed location (input, output, constant, view of part of a tensor) or
+    is quantized differently.
     """
     held = graph.tensors.get(base)
     if held is None or held.data is not None or held.bytes != part.bytes:
@@ -54,21 +54,23 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class Part:
-    """A tensor whose rows of channels lie in those of a wider one: bytes from its first on, and
-    from row to row."""
+    """A tensor whose channel rows are slices of a wider tensor's rows; `offset` and `pitch` are
+    in bytes."""
 
     whole: str
     offset: int
     pitch: int
-    bytes: int  # from the first to the last
+    bytes: int  # from the start of the first row to the end of the last
 
 
 def parts_of_rows(
     graph: Graph, inside: Mapping[str, str] = _NONE, alone: Collection[str] = ()
 ) -> dict[str, Part]:
-    """The tensors that are made in their place in a join of channels, which alone reads them: by
-    operators whose kernels can leave room between rows. `inside`: nodes that are part of another
-    node's kernel, by their names; `alone`: nodes whose kernels cannot."""
+    """Tensors that can be written directly into a channel concatenation, their only reader.
+
+    Their producers must support a row pitch. `inside` maps nodes to the node whose kernel
+    includes them; nodes in `alone` have kernels without a pitch argument.
+    """
     producer, consumers = graph.producer(), graph.consumers()
     nodes = {node.name: node for node in graph.nodes if inside}
     found: dict[str, Part] = {}
@@ -110,7 +112,7 @@ def _same_codes(x: Tensor, y: Tensor) -> bool:
 
 
 def memory_bases(graph: Graph) -> dict[str, str]:
-    """The tensor in whose memory each tensor that is not a constant lies, often its own."""
+    """Map each non-constant tensor to the tensor whose memory holds it, often itself."""
     found = {name: part.whole for name, part in parts_of_rows(graph).items()}
 
     def base(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Sliding windows over NHWC images: output sizes, padding, gathering of patches."""
+"""Sliding windows over NHWC images: output sizes, padding, patch extraction."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ Pair = tuple[int, int]
 
 
 def image_size(shape: Shape) -> Pair:
-    """Height and width of an NHWC image or OHWI weights."""
+    """Return height and width of an NHWC image or of OHWI weights."""
     return shape[1], shape[2]
 
 
 def span(window: Pair, dilation: Pair) -> Pair:
-    """Rows and columns that a dilated window covers."""
+    """Rows and columns covered by a dilated window."""
     return (window[0] - 1) * dilation[0] + 1, (window[1] - 1) * dilation[1] + 1
 
 
 def window_positions(size: Pair, window: Pair, stride: Pair, padding: Padding) -> Pair:
-    """Output height and width; `window` is the span if dilated. Raises `ShapeError` if < 1."""
+    """Output height and width; `window` includes dilation. Raises `ShapeError` if < 1."""
     pads = (padding.top, padding.bottom, padding.left, padding.right)
     if min(pads) < 0 or max(pads) > _PADDING_LIMIT:
         raise ShapeError(f"expected padding from 0 to {_PADDING_LIMIT}, found {list(pads)}")
@@ -37,7 +37,7 @@ def window_positions(size: Pair, window: Pair, stride: Pair, padding: Padding) -
 
 
 def same_padding(size: int, window: int, stride: int) -> Pair:
-    """TFLite's SAME: the output has ⌈size/stride⌉ pixels, the odd padding comes last."""
+    """TFLite's SAME: the output has ⌈size/stride⌉ pixels; odd padding goes to the end."""
     total = max((-(-size // stride) - 1) * stride + window - size, 0)
     return total // 2, total - total // 2
 
@@ -50,7 +50,7 @@ def pad_image(x: Array, padding: Padding, value: float = 0) -> Array:
 
 
 def tap(x: Array, offset: Pair, out: Pair, stride: Pair) -> Array:
-    """The pixels of a padded image that one element of the window meets: [n,oh,ow,c], a view."""
+    """The pixels of a padded image under one element of the window: [n,oh,ow,c], a view."""
     top, left = offset
     rows = slice(top, top + (out[0] - 1) * stride[0] + 1, stride[0])
     columns = slice(left, left + (out[1] - 1) * stride[1] + 1, stride[1])
@@ -58,7 +58,7 @@ def tap(x: Array, offset: Pair, out: Pair, stride: Pair) -> Array:
 
 
 def patches(x: Array, window: Pair, stride: Pair, dilation: Pair, out: Pair) -> Array:
-    """[n·oh·ow, kh·kw·c] rows of a padded image [n,h,w,c], ready for a matrix product."""
+    """Extract rows [n·oh·ow, kh·kw·c] from a padded image [n,h,w,c] for a matrix product."""
     n, _, _, c = x.shape
     if window == (1, 1):
         return tap(x, (0, 0), out, stride).reshape(-1, c)

@@ -1,1 +1,1 @@
-"""What is known of a core: tables of the kit and of the user, loaded and looked up."""
+"""Loads and looks up per-core tables, both shipped with the kit and built by the user."""

@@ -1,4 +1,4 @@
-"""The GEMM tables of this host: what the user built, over what the kit ships."""
+"""GEMM tables of this host: the user's take precedence over the kit's."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ _LOG = logging.getLogger(__name__)
 
 
 def user_table(board: BoardProfile) -> Path:
-    """The file that `edgekit lab kb build` writes for a board."""
+    """Path of the table that `edgekit lab kb build` writes for a board."""
     return user_file("gemm", board)
 
 
 def kit_table(board: BoardProfile) -> KnowledgeBase | None:
-    """The kit's own table that serves a board, if there is one: new rows come under its sequences,
-    whatever state the user's table is in. Raises InputError for one that cannot be read."""
+    """Return the kit's table for a board, or None. New rows are added under its sequences, whatever
+    the state of the user's table. Raises InputError if it cannot be read."""
     for platform, path in found_tables(board, shipped_folder("gemm")):
         return read_table(path).serving(board.platform, platform)
     return None
 
 
 def table_of(board: BoardProfile) -> KnowledgeBase:
-    """The table that is used for a board. Rows that it cannot compute are told once. Raises
-    InputError for one that cannot be read."""
+    """Return the table used for a board, reporting skipped rows once. Raises InputError if it
+    cannot be read."""
     own = user_table(board)
     try:
         table = board_table(board, own.parent)
@@ -44,7 +44,7 @@ def table_of(board: BoardProfile) -> KnowledgeBase:
 
 
 def left_out(table: KnowledgeBase, path: Path, board: BoardProfile) -> str:
-    """A line on the rows of a file that a board's table leaves out, of which there are some."""
+    """Describe the skipped rows of a board's table (at least one)."""
     count, first = len(table.skipped), table.skipped[0]
     return (
         f"{path}: {count} of {count + len(table.rows) + len(table.operators)} rows are not used; "
@@ -55,12 +55,12 @@ def left_out(table: KnowledgeBase, path: Path, board: BoardProfile) -> str:
 
 @functools.cache
 def _tell(line: str) -> None:
-    """Once, however often the table is read."""
+    """Log a line once per process."""
     _LOG.warning("%s", line)
 
 
 def read_table(path: Path) -> KnowledgeBase:
-    """The table in a file. Raises InputError for one that cannot be read."""
+    """Read a table file. Raises InputError if that fails."""
     try:
         return load_table(path)
     except KnowledgeBaseError as error:

@@ -1,12 +1,13 @@
-"""What kernels on either layout of images cost on a board: measured, kept by core type.
+"""Measured costs of kernels on both image layouts (NHWC and channels-first), per core type.
 
-A table is JSON: operators that a board ran one by one, by kernel, each with its products, values,
-pieces and inputs, and how many nanoseconds it took, or estimated cycles, or instructions on an
-emulator.
-A table beside another one with the same operators names that, and has costs alone; for vectors of
-another length, before a cost, the products and values, or the pieces, that differ. A cost is a sum
-of rates that fits all operators of a kernel, times what the most similar ones deviate from it: so
-small layers, and those that wait for memory, are as they were measured.
+A table is a JSON file. For each kernel it lists operators that were run one by one, each with its
+products, values, pieces and inputs, and its cost in nanoseconds, estimated cycles or instructions
+on an emulator.
+
+A table with the same operators as another one names that table (`like`) and contains only costs;
+where the vector length differs, the products and values, or the pieces, that differ precede the
+cost. Costs are predicted by linear rates fitted to all operators of a kernel, corrected by the
+deviations of the most similar ones, so small and memory-bound layers match their measurements.
 """
 
 from __future__ import annotations
@@ -30,16 +31,16 @@ KERNELS = (
     "dense_rows", "sparse_rows",
 )  # fmt: skip
 WINDOWS = ("dense_window", "sparse_window")  # both or none: x86 has no such kernels
-CODES = ("dense_codes", "sparse_codes")  # both or none: layers of 8-bit codes over points
-CHAIN = "chain"  # of a depthwise and a 1x1 convolution on pixels; not in every table
-_SIZES = 4  # of a Work
-_NEAR = 0.05  # of squared logarithms: closer cases count alike
+CODES = ("dense_codes", "sparse_codes")  # both or none: pointwise 8-bit quantized layers
+CHAIN = "chain"  # a depthwise and a 1x1 convolution fused over pixels; optional in a table
+_SIZES = 4  # fields of `Work`
+_NEAR = 0.05  # in squared logarithms: cases closer than this have equal weight
 
 
 @dataclass(frozen=True)
 class Work:
-    """What one kernel has to do: products and values of the output, in whole vectors, pieces that
-    are started one by one, and values of the input; 0 inputs are not known."""
+    """Work of one kernel: products and output values, both rounded up to full vectors, separately
+    launched pieces, and input values; `inputs` is 0 if unknown."""
 
     products: int
     values: int
@@ -53,7 +54,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Case:
-    """One operator that was measured; `kernel` is one of those above."""
+    """One measured operator; `kernel` is one of the names above."""
 
     kernel: str
     work: Work
@@ -62,7 +63,7 @@ class Case:
 
 @dataclass(frozen=True)
 class LayoutTable:
-    """`unit`: of all costs, nanoseconds, cycles or instructions."""
+    """`unit` applies to all costs: nanoseconds, cycles or instructions."""
 
     platform: str
     unit: str
@@ -73,7 +74,7 @@ class LayoutTable:
         return any(case.kernel == kernel for case in self.cases)
 
     def cost(self, kernel: str, work: Work) -> float:
-        """The cost of an operator that was perhaps never measured."""
+        """Predict the cost of an operator, measured or not."""
         cases = self._of(kernel)
         if not any(case.work.inputs for case in cases):
             work = replace(work, inputs=0)
@@ -84,8 +85,8 @@ class LayoutTable:
         return plain * math.exp(float(weights @ self._deviations[kernel]) / float(weights.sum()))
 
     def text(self, like: LayoutTable | None = None) -> str:
-        """The text of the table's file: a line per kernel. Of a table beside `like`, which has the
-        same operators, costs and what differs. Raises ValueError where it has others."""
+        """Return the table as file text, one line per kernel. With `like`, write only costs and
+        the sizes that differ from it; raises ValueError if the operators differ."""
         lines = []
         for kernel in filter(self.knows, (*KERNELS, *WINDOWS, *CODES, CHAIN)):
             cases = self._of(kernel)
@@ -128,8 +129,8 @@ def _known_sizes(work: Work) -> tuple[int, ...]:
 
 
 def _beside(case: Case, other: Case) -> object:
-    """The cost of a case, with the sizes that differ from another one of the same operator; None
-    if it is none."""
+    """Encode a case as its cost, preceded by any sizes that differ from `other`; None if it is
+    not the same operator."""
     cost, work = round(case.cost), case.work
     if work == other.work:
         return cost
@@ -141,7 +142,7 @@ def _beside(case: Case, other: Case) -> object:
 
 
 def _of_beside(case: Case, beside: _Beside) -> Case:
-    """The other way round."""
+    """Decode the result of `_beside`."""
     if isinstance(beside, int):
         return replace(case, cost=float(beside))
     *sizes, cost = beside
@@ -161,8 +162,8 @@ def _likeness(a: Work, b: Work) -> float:
 
 
 def _fitted(cases: Sequence[Case]) -> tuple[float, ...]:
-    """Rates per product, value, piece and input of at least 0 with the least relative errors, of
-    all ways to leave some out."""
+    """Fit nonnegative rates per product, value, piece and input; try every subset and keep the
+    one with the least squared relative error."""
     sizes = [i for i in range(_SIZES) if any(c.work.sizes[i] for c in cases)]
     ways = (k for n in range(1, len(sizes) + 1) for k in itertools.combinations(sizes, n))
     found, least = (0.0,) * _SIZES, float("inf")
@@ -189,7 +190,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     platform: str
     unit: str
     cases: dict[str, list[_Values]] = {}  # by kernel
-    like: str = ""  # the platform whose cases these `costs` are of
+    like: str = ""  # the platform whose table has the cases of these `costs`
     costs: dict[str, list[_Beside]] = {}
 
     def every_case(self, folder: Path) -> tuple[Case, ...]:
@@ -206,7 +207,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def read_layouts(path: Path) -> LayoutTable:
-    """Raises InputError for a file that is none."""
+    """Raises InputError for a file that is not a layout table."""
     file = _read(path)
     cases = file.every_case(path.parent)
     named = {case.kernel for case in cases}

@@ -1,4 +1,4 @@
-"""What either layout of images costs on a board: the user's table, else the one of the kit."""
+"""Costs of image layouts on a board: from the user's table, else from the kit's."""
 
 from __future__ import annotations
 
@@ -13,18 +13,20 @@ from edgekit.host.errors import InputError
 from edgekit.kb.tables.paths import found_tables, shipped_folder
 from edgekit.kb.targets.board import BoardProfile, load_profile, profile_names
 
-_MUST_GAIN = 1.2  # times the cost of other kernels, by a table that is another core's
-_FAMILIES = {"armv7l": "aarch64"}  # cores of one maker: an A7 gains by the A53's table
-_FROZEN = "x86_64"  # as it was: AVX2 lost 2 % of what it gains by the factor
-# Kernels that need no decision.
+_MUST_GAIN = 1.2  # penalty factor on optional kernels if the table is from another core
+_FAMILIES = {"armv7l": "aarch64"}  # cores by the same designer: an A7 gains by the A53's table
+_FROZEN = "x86_64"  # no penalty: AVX2 lost 2 % of its gain by the factor
+# Default kernels, which need no decision.
 _USUAL = ("dense", "depthwise", "dense_row", "dense_rows", "dense_window", "dense_codes", CHAIN)
 
 
 def layout_table_of(board: BoardProfile) -> LayoutTable | None:
-    """The table of a board's platform, the user's before the kit's; else of the nearest that it
-    inherits from, else the kit's of a board of its family that has vectors as it has: with planes
-    and sparse kernels dearer, since what layouts cost beside each other differs from core to core.
-    None if there is none. Raises InputError for a table that cannot be read.
+    """Return the layout table for a board, or None if there is none.
+
+    First choice is the board's platform, then the nearest it inherits from, the user's table before
+    the kit's. The fallback is the kit's table for a board of the same family with matching vector
+    support; its channels-first and sparse kernels are penalized, since relative costs of layouts
+    differ between cores. Raises InputError for a table that cannot be read.
     """
     try:
         for path in _own_tables(board):
@@ -38,7 +40,7 @@ def layout_table_of(board: BoardProfile) -> LayoutTable | None:
 
 
 def user_layout_table(board: BoardProfile) -> Path:
-    """The file that `edgekit lab tune layouts` writes."""
+    """Path of the table that `edgekit lab tune layouts` writes."""
     return user_file("layouts", board)
 
 
@@ -60,8 +62,9 @@ def _is_like(one: BoardProfile, other: BoardProfile) -> bool:
 
 
 def _borrowed(table: LayoutTable) -> LayoutTable:
-    """Less was lost so than with costs as they are: on an A57, with the table of the A72, 0.3 % won
-    for 2.5 % lost on a pruned hand detector, and no less won on a pruned face detector."""
+    """Penalize optional kernels. That lost less than the original costs: on an A57 with the A72's
+    table, it won 0.3 % instead of losing 2.5 % on a pruned hand detector, and no less on a pruned
+    face detector."""
     return replace(
         table,
         cases=tuple(

@@ -1,5 +1,7 @@
-"""Orders of operators that were measured on boards of a platform: the user's table, built of the
-history by `edgekit lab tune order` and `edgekit lab kb build`."""
+"""Execution orders measured on a platform's boards: the user's tables, built from the history.
+
+`edgekit lab tune order` and `edgekit lab kb build` write them.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,13 @@ from edgekit.host.errors import InputError
 from edgekit.kb.targets.board import BoardProfile
 
 _SCHEMA = "edgekit.kb.orders/1"
-Order = tuple[int, ...]  # positions in the model's own order
+Order = tuple[int, ...]  # positions in the model's original order
 
 
 @dataclass(frozen=True)
 class OrderRow:
-    """The best order that was measured of a part, over `searched`, by that ratio; `source`, `board`
-    and `when` are those of the last measurement of most weight."""
+    """The best order measured for a subgraph; `ratio` is relative to order `searched`. `source`,
+    `board` and `when` describe the latest measurement with the highest weight."""
 
     graph: str
     order: Order
@@ -33,7 +35,7 @@ class OrderRow:
     kit_version: str
 
 
-Orders = Mapping[str, OrderRow]  # by the hash of a part
+Orders = Mapping[str, OrderRow]  # by subgraph hash
 NO_ORDERS: Orders = {}
 
 
@@ -44,12 +46,12 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def user_order_table(board: BoardProfile) -> Path:
-    """The file of a board's platform, which need not be there."""
+    """Path of the platform's table, which need not exist."""
     return user_file("orders", board)
 
 
 def orders_of(board: BoardProfile) -> Orders:
-    """What is remembered for boards of a platform. Raises InputError for a table that cannot be
+    """Return the recorded orders of a board's platform. Raises InputError if the table cannot be
     read."""
     path = user_order_table(board)
     try:
@@ -70,8 +72,8 @@ def orders_of(board: BoardProfile) -> Orders:
 
 
 def write_orders(board: BoardProfile, rows: Sequence[OrderRow]) -> Path:
-    """Writes the table of a board's platform, and takes away one that would be empty: where it is,
-    or would be."""
+    """Write the table of a board's platform, or delete it if there are no rows; returns its
+    path."""
     path = user_order_table(board)
     if not rows:
         path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""The SpMV tables of this host: what the user tuned, over what the kit ships."""
+"""SpMV tables of this host: the user's rows take precedence over the kit's."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from edgekit.kb.targets.board import BoardProfile
 
 
 def user_spmv_table(board: BoardProfile) -> Path:
-    """The file that `edgekit lab tune spmv` writes for a board."""
+    """Path of the table that `edgekit lab tune spmv` writes for a board."""
     return user_file("spmv", board)
 
 
 def spmv_table_of(board: BoardProfile) -> SpmvTable:
-    """The user's rows over the kit's, each of the nearest platform that has some.
+    """Merge the user's rows over the kit's, each from the nearest platform that has any.
 
     Raises InputError for a table that cannot be read.
     """
@@ -33,7 +33,7 @@ def spmv_table_of(board: BoardProfile) -> SpmvTable:
 
 
 def add_spmv_rows(board: BoardProfile, new: Iterable[Row], path: Path) -> SpmvTable:
-    """Puts rows into the table in `path`, over those of equal keys; raises InputError, OSError."""
+    """Merge rows into the table at `path`, replacing equal keys; raises InputError, OSError."""
     old = _read(path).rows if path.exists() else ()
     rows = {row.key: row for row in (*old, *new)}
     table = SpmvTable(board.platform, tuple(rows.values()))

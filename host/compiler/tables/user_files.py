@@ -1,4 +1,4 @@
-"""The tables that a user's own measurements made, in the data folder."""
+"""Tables built from the user's own measurements, in the data folder."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from edgekit.kb.targets.board import BoardProfile
 
 
 def user_file(kind: Kind, board: BoardProfile) -> Path:
-    """The path of the user's table of a board, which need not be there."""
+    """Path of the user's table for a board, which need not exist."""
     return data_folder() / kind / table_name(board.platform)

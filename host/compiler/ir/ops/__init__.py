@@ -1,8 +1,8 @@
-"""Every operator of the graph: one file per family with attributes, shape rule, reference.
+"""All operators of the graph: one file per family with attributes, shape rule and reference.
 
-A class declares its traits (traits.py), which is all that most transforms know of it;
-docs/contributing.md lists the files that a new operator touches. What a family's `__all__` names is
-`ops.NAME` everywhere else.
+Each class declares its traits (traits.py), on which most transforms rely exclusively.
+docs/contributing.md lists the files to change for a new operator. Names in a family's `__all__` are
+accessed as `ops.NAME` elsewhere.
 """
 
 from edgekit.host.compiler.ir.ops.activations import *
@@ -42,6 +42,6 @@ from edgekit.host.compiler.ir.types import Operator as _Operator
 
 
 def every() -> list[type[_Operator]]:
-    """The classes of all operators, without their families."""
+    """Return all concrete operator classes."""
     found = [value for value in globals().values() if isinstance(value, type)]
     return [kind for kind in found if issubclass(kind, _Operator) and kind.kind]

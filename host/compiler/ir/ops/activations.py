@@ -1,4 +1,4 @@
-"""Activations of networks: functions of one operand."""
+"""Unary activation functions."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ class Tanh(Function):
         return coded.by_real(self.formula, x, source, out)
 
     def saturation(self) -> tuple[float, float]:
-        end = math.atanh(1 - FRACTION_SCALE)  # half a step from 1, as steps are of 1 / 128
+        end = math.atanh(1 - FRACTION_SCALE)  # half a quantization step (1/128) from 1
         return -end, end
 
 
 @dataclass(frozen=True)
 class Gelu(Function):
-    """x · Φ(x), exactly, not by tanh."""
+    """x · Φ(x), exact, without the tanh approximation."""
 
     kind: ClassVar[str] = "gelu"
     arithmetic = Arithmetic.CANCELING
@@ -67,7 +67,7 @@ class Gelu(Function):
 
 @dataclass(frozen=True)
 class GeluTanh(Function):
-    """The approximation of `Gelu` by tanh."""
+    """`Gelu` with the tanh approximation."""
 
     kind: ClassVar[str] = "gelu_tanh"
     arithmetic = Arithmetic.CANCELING
@@ -80,7 +80,7 @@ class GeluTanh(Function):
 
 @dataclass(frozen=True)
 class Silu(Function):
-    """x · σ(alpha · x); made by a pass."""
+    """x · σ(alpha · x); created by a pass."""
 
     kind: ClassVar[str] = "silu"
     half = Half.WIDENED
@@ -120,7 +120,7 @@ class LeakyRelu(Function):
 
 @dataclass(frozen=True)
 class Elu(Function):
-    """scale · x above 0, scale · alpha · (e^x − 1) below: also SELU."""
+    """scale · x above 0, scale · alpha · (e^x − 1) below; includes SELU."""
 
     kind: ClassVar[str] = "elu"
     on_codes = OnCodes.RESCALES

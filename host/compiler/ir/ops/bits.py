@@ -1,4 +1,4 @@
-"""Operators on the bits of whole numbers."""
+"""Bitwise operators and shifts of integers."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class BitwiseOr(Binary):
 
 @dataclass(frozen=True)
 class LeftShift(Binary):
-    """a · 2^b; what b shifts out is lost, and all of a from the width of the type on."""
+    """a · 2^b modulo the type's range; 0 if b is negative or at least the type's width."""
 
     kind: ClassVar[str] = "left_shift"
     dtypes: ClassVar[tuple[DType, ...]] = WHOLE
@@ -78,8 +78,8 @@ class BitwiseXor(Binary):
 
 @dataclass(frozen=True)
 class RightShift(Binary):
-    """a / 2^b, cut off towards minus infinity; b below 0 counts as 0, from the width of the type on
-    as one less than that width."""
+    """a / 2^b, rounded toward minus infinity; b is clamped to 0 up to the type's width minus
+    one."""
 
     kind: ClassVar[str] = "right_shift"
     tflite = "RIGHT_SHIFT"
@@ -91,8 +91,8 @@ class RightShift(Binary):
 
 @dataclass(frozen=True)
 class WholeSqrt(Function):
-    """√x to the nearest whole number, as TensorFlow Lite Micro's front ends have it: below 2^32 at
-    most 2^16 - 1, else at most 2^32 - 1."""
+    """√x rounded to nearest, as in TensorFlow Lite Micro's audio front ends: at most 2^16 - 1 for
+    x below 2^32, else at most 2^32 - 1."""
 
     kind: ClassVar[str] = "whole_sqrt"
     on_codes = OnCodes.NEVER

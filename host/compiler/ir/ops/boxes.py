@@ -1,4 +1,4 @@
-"""Non-maximum suppression: the choice among overlapping boxes."""
+"""Non-maximum suppression: selects among overlapping boxes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["SelectBoxes"]
 
 @dataclass(frozen=True)
 class SelectBoxes(Operator):
-    """ins: boxes [b, n, 4] (two corners: y, x, y, x), for each of c classes an order of them
-    [b, c, n] (s32 or s64) and their scores in that order [b, c, n], largest first.
+    """ins: boxes [b, n, 4] (two corners: y, x, y, x); per class, box indices sorted by score
+    [b, c, n] (s32 or s64) and the scores in that order [b, c, n], largest first.
 
-    Output [b, c, limit]: the boxes that are selected, in their order, then -1. A box of less than
-    `least` ends a class (`above`: one of `least` too); a box that overlaps a selected one by more
-    than `overlap` (intersection over union) is passed over. All in f32.
+    Output [b, c, limit]: the selected boxes in that order, padded with -1. A class ends at the
+    first score below `least` (with `above`, also at one equal to it). A box that overlaps a
+    selected one by more than `overlap` (intersection over union) is skipped. All in f32.
     """
 
     kind: ClassVar[str] = "select_boxes"
@@ -80,7 +80,7 @@ class SelectBoxes(Operator):
 
 
 def overlaps(boxes: Array, other: Array) -> Array:
-    """Intersection over union of each of [k, 4] with one box; 0 where one of both is empty."""
+    """Intersection over union of each of [k, 4] with one box; 0 if either is empty."""
     low = np.maximum(boxes[:, :2], other[:2])
     high = np.minimum(boxes[:, 2:], other[2:])
     sides = np.maximum(high - low, np.float32(0))

@@ -1,4 +1,4 @@
-"""Convolutions that follow each other, as one operator."""
+"""Several consecutive convolutions as one operator."""
 
 from __future__ import annotations
 
@@ -11,18 +11,16 @@ from edgekit.host.compiler.ir.types import Array, DType, Operator, Quant, Shape,
 
 __all__ = ["ImageStem", "RowChain"]
 
-_OPERANDS = 4  # of a member, beside the image, each perhaps None: see Conv2D
+_OPERANDS = 4  # operands per member besides the image, each possibly None: see Conv2D
 
 
 @dataclass(frozen=True)
 class RowChain(Operator):
-    """ins: x, then weights, bias, residual and the epilogue's operand of each member, which reads
-    what the one before it makes; out: what the last one makes. Made by the compiler: no file has
-    it.
+    """ins: x, then weights, bias, residual and epilogue operand of each member; each member reads
+    the previous one's output, and the last one's is the output. Created only by the compiler.
 
-    `members` are one DepthwiseConv2D and the pointwise Conv2D before or after it, or both.
-    `between`: the quantization of each image but the last. `names`: of the operators that it was
-    made of, for reports.
+    `members` are a DepthwiseConv2D and a pointwise Conv2D before or after it, or both. `between`:
+    quantization of all intermediate images. `names`: original operators, for reports.
     """
 
     kind: ClassVar[str] = "row_chain"
@@ -40,7 +38,7 @@ class RowChain(Operator):
         return [(last.shape, last.dtype)]
 
     def images(self, ins: Sequence[Tensor | None]) -> list[Tensor]:
-        """What each member makes; the last one's quantization is that of the output."""
+        """Output of each member; the last one has no quantization of its own (the output's)."""
         image, made = ins[0], []
         for i, op in enumerate(self.members):
             shape, dtype = op.infer([image, *ins[self.operands(i)]])[0]
@@ -50,7 +48,7 @@ class RowChain(Operator):
         return made
 
     def operands(self, member: int) -> slice:
-        """The inputs that are a member's own."""
+        """Slice of the inputs that belong to a member."""
         return slice(1 + _OPERANDS * member, 1 + _OPERANDS * (member + 1))
 
     def reference(
@@ -67,7 +65,7 @@ class RowChain(Operator):
 
 @dataclass(frozen=True)
 class ImageStem(RowChain):
-    """`members` are one Conv2D, perhaps a MaxPool2D behind it, and before it perhaps a Transpose of
-    a channel-major image, with or without a Convert to f16."""
+    """`members` are a Conv2D, optionally followed by a MaxPool2D and preceded by a Transpose of a
+    channels-first image, with or without a Convert to f16."""
 
     kind: ClassVar[str] = "image_stem"

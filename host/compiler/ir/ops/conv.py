@@ -43,17 +43,17 @@ from edgekit.host.compiler.ir.windows import (
 
 __all__ = ["Conv2D", "DepthwiseConv2D", "PrunedConv2D", "TransposeConv2D"]
 
-_PATCHES = 1 << 23  # elements of patches that are made at a time
+_PATCHES = 1 << 23  # maximum number of patch elements in memory at a time
 
 
 @dataclass(frozen=True)
 class Conv2D(Operator):
     """ins: x [n,h,w,ic], weights [oc,kh,kw,ic], bias [oc] or None, residual [n,oh,ow,oc] or absent.
 
-    f32 x with s8 weights of one scale (dynamic-range): x is quantized per image to s8, symmetric.
-    `residual` (f32 only, made by a pass) is added after the bias, before the activation.
-    `epilogue` (likewise): what comes out becomes the operand of this function, whose second one, if
-    it has that, is a fifth input: a constant per channel.
+    f32 x with s8 weights (dynamic range): x is quantized per image to symmetric s8. `residual`
+    (float only, created by a pass) is added after the bias, before the activation. `epilogue`
+    (likewise) is a function applied to the result; its second operand, if it has one, is the fifth
+    input, a constant per channel.
     """
 
     kind: ClassVar[str] = "conv2d"
@@ -94,7 +94,7 @@ class Conv2D(Operator):
         window = image_size(pair.weights.shape)
         reach = span(window, self.dilation)[0]
         y = np.empty(shape, outs[0].dtype.numpy)
-        # Some rows of the image at a time: patches of a large one do not fit the memory.
+        # Process bands of rows: the patches of a large image do not fit in memory.
         height = max(_PATCHES // max(shape[0] * shape[2] * weights.shape[0], 1), 1)
         for top in range(0, shape[1], height):
             part = slice(top, min(top + height, shape[1]))
@@ -110,7 +110,7 @@ class Conv2D(Operator):
 
 @dataclass(frozen=True)
 class PrunedConv2D(Conv2D):
-    """Conv2D of 1x1 and 8-bit codes, by the weights that are not zero; `rule`: what chose this."""
+    """Sparse 1x1 Conv2D with 8-bit quantization; `rule` names the reason for choosing it."""
 
     kind: ClassVar[str] = "pruned_conv2d"
     takes_epilogue = False
@@ -129,7 +129,7 @@ class PrunedConv2D(Conv2D):
 class DepthwiseConv2D(Operator):
     """ins: x [n,h,w,c], weights [1,kh,kw,c·multiplier], bias [c·multiplier] or None.
 
-    `epilogue` as Conv2D's, its operand the fifth input too.
+    `epilogue` as in Conv2D, with its operand as fifth input.
     """
 
     kind: ClassVar[str] = "depthwise_conv2d"
@@ -166,8 +166,8 @@ class DepthwiseConv2D(Operator):
         weights: Array = pair.weights
         dtype = operand(ins, 1, "weights").dtype
         if dtype.is_float:
-            # Few products per sum: adding them in f32, in this order, gives TFLite's very bits,
-            # so that a dynamic-range layer behind it quantizes the same codes.
+            # Sums are short: f32 additions in TFLite's order give bit-equal results, so that a
+            # following dynamic-range layer quantizes identically.
             image, weights = (sums.required(x, i).astype(np.float32) for i in (0, 1))
         if self.multiplier != 1:
             image = np.repeat(image, self.multiplier, axis=3)
@@ -188,8 +188,8 @@ class DepthwiseConv2D(Operator):
 class TransposeConv2D(Operator):
     """ins: x [n,h,w,ic], weights [oc,kh,kw,ic], bias [oc] or None; out [n,*out_size,oc].
 
-    `padding` is what the forward convolution would have had: it is cut from the result.
-    `epilogue` as Conv2D's, its operand the fifth input too.
+    `padding` is that of the corresponding forward convolution and is cropped from the result.
+    `epilogue` as in Conv2D, with its operand as fifth input.
     """
 
     kind: ClassVar[str] = "transpose_conv2d"
@@ -212,7 +212,7 @@ class TransposeConv2D(Operator):
         return [((x.shape[0], *self.out_size, w.shape[0]), x.dtype)]
 
     def check_size(self, x: Tensor, w: Tensor) -> None:
-        """Raises `ShapeError` where image, weights and size of the output do not fit."""
+        """Raise `ShapeError` if image, weights and output size do not match."""
         need_shape(w, (*w.shape[:3], x.shape[3]), "weights")
         need_positive((*self.stride, *self.out_size), "stride and output size")
         forward = window_positions(self.out_size, image_size(w.shape), self.stride, self.padding)
@@ -262,7 +262,7 @@ def _need_bias(ins: Sequence[Tensor | None], channels: int) -> None:
 
 
 def _same(x: Tensor, other: DType) -> tuple[DType, ...]:
-    """The type of what is added to sums: f16 beside images of f16, else `other`."""
+    """Allowed dtypes of addends to sums: f16 for f16 images, else `other`."""
     return (DType.F16 if x.dtype is DType.F16 else other,)
 
 

@@ -37,18 +37,18 @@ __all__ = ["Conv2D16x8", "Rounding"]
 
 
 class Rounding(enum.Enum):
-    """How sums become codes: LiteRT has a way of its own for each operator and type of bias."""
+    """How sums are requantized; LiteRT's method depends on the operator and the bias type."""
 
-    SHORT = "short"  # once, by a factor of 16 bits
+    SHORT = "short"  # once, by a 16-bit factor
     ONCE = "once"
-    TWICE = "twice"  # as 8-bit convolutions; sums wrap at 32 bits
+    TWICE = "twice"  # like 8-bit convolutions; sums wrap at 32 bits
 
 
 @dataclass(frozen=True)
 class Conv2D16x8(Operator):
     """ins: x s16 [n,h,w,c], weights s8 [oc,kh,kw,c/groups], bias s64 or s32 [oc] or None.
 
-    Each group of input channels gives its share of the output channels. All zero points are 0.
+    Each group of input channels produces its share of the output channels. All zero points are 0.
     """
 
     kind: ClassVar[str] = "wide_conv2d"

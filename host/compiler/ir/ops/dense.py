@@ -42,8 +42,8 @@ class FullyConnected(Operator):
     """ins: x [..., k] (flattened to [m,k]), weights [n,k], bias [n] or None.
 
     The output has shape [m,n], or x's leading dimensions and n with `keep_dims`.
-    f32 x with s8 weights (dynamic-range): each row of x is quantized to s8, symmetric.
-    `epilogue` as Conv2D's, its operand the fifth input too.
+    f32 x with s8 weights (dynamic range): each row of x is quantized to symmetric s8.
+    `epilogue` as in Conv2D, with its operand as fifth input.
     """
 
     kind: ClassVar[str] = "fully_connected"
@@ -95,8 +95,8 @@ class FullyConnected(Operator):
 
 @dataclass(frozen=True)
 class PrunedFullyConnected(FullyConnected):
-    """FullyConnected, all of f32 or of 8-bit codes, by the weights that are not zero; `how` those
-    of f32 are stored, and the `rule` that chose this."""
+    """Sparse FullyConnected, in f32 or 8-bit quantized; `how` the f32 weights are stored, and
+    `rule`, the reason for choosing it."""
 
     kind: ClassVar[str] = "pruned_fully_connected"
     takes_epilogue = False

@@ -1,4 +1,4 @@
-"""Detections from boxes and scores."""
+"""Object detections from boxes and scores."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _BACKGROUND_NONE = -1
 
 @dataclass(frozen=True)
 class DetectionOutput(Operator):
-    """What Caffe's layer of this name does with decoded boxes.
+    """Caffe's DetectionOutput layer, on decoded boxes.
 
     ins: boxes f32 [b, n, 1 or classes, 4] as corners (x, y, x, y), scores f32 [b, classes, n].
-    Output: [1, 1, b · keep, 7]; each image has `keep` rows, sorted by class, then by score, behind
-    them rows of -1. Of each class but `background` the `top_k` best scores above `threshold`
-    compete: a box goes if it shares more than `overlap` (intersection over union) with a better
-    one that stays. Of all classes the `keep` best stay. Of equal scores that with the lower class,
-    then with the lower index of its box goes first.
+    Output: [1, 1, b · keep, 7]; `keep` rows per image, sorted by class, then by score, padded with
+    rows of -1. In each class but `background`, the `top_k` best scores above `threshold` compete: a
+    box is dropped if its intersection over union with a better remaining one exceeds `overlap`.
+    Then the `keep` best of all classes remain. Ties go to the lower class, then to the lower box
+    index.
     """
 
     kind: ClassVar[str] = "detection_output"
@@ -62,7 +62,7 @@ class DetectionOutput(Operator):
         return [((1, 1, b * self.keep, FIELDS), DType.F32)]
 
     def entries(self, classes: int, n: int) -> int:
-        """How many candidates of an image there may be at a time."""
+        """Maximum number of simultaneous candidates per image."""
         return classes * min(self.top_k, n) + n
 
     def reference(
@@ -100,7 +100,7 @@ class DetectionOutput(Operator):
 
 
 def _area(boxes: Array) -> Array:
-    """The areas of boxes given by corners [..., 4]; 0 where these are the wrong way round."""
+    """Areas of boxes given by corners [..., 4]; 0 if the corners are reversed."""
     size = np.maximum(boxes[..., 2:] - boxes[..., :2], np.float32(0))
     product: Array = size[..., 0] * size[..., 1]
     return product

@@ -1,5 +1,7 @@
-"""Products and convolutions of float activations that are quantized as a whole, as they run: ONNX's
-dynamic quantization."""
+"""Products and convolutions that quantize a complete float tensor at run time.
+
+This is ONNX's dynamic quantization.
+"""
 
 from __future__ import annotations
 
@@ -41,9 +43,9 @@ class DynamicFullyConnected(Operator):
     """ins: x f32 [..., k], weights s8 or u8 [n,k] with scales and zero points (one, or n along
     axis 0), bias f32 [n] or None; the output is f32 [..., n].
 
-    x is quantized to u8 by one scale and one zero point, those of its whole range, which includes
-    0, halves to even: DynamicQuantizeLinear, MatMulInteger and the factors behind it, of ONNX. The
-    sums are exact.
+    x is quantized to u8 with a single scale and zero point from its total range (extended to
+    include 0), rounding halves to even. This fuses ONNX's DynamicQuantizeLinear, MatMulInteger and
+    the scaling after it. Sums are exact.
     """
 
     kind: ClassVar[str] = "dynamic_fully_connected"
@@ -90,8 +92,8 @@ class DynamicConv2D(Operator):
     """ins: x f32 [n,h,w,ic], weights s8 or u8 [oc,kh,kw,ic] with scales and zero points (one, or oc
     along axis 0), bias f32 [oc] or None; the output is f32 [n,oh,ow,oc].
 
-    x is quantized as by DynamicFullyConnected, all images by one scale; what is padded is 0. With
-    ConvInteger where ONNX has MatMulInteger there.
+    x is quantized as in DynamicFullyConnected, with one scale for all images; padding is 0. This
+    corresponds to ONNX's ConvInteger.
     """
 
     kind: ClassVar[str] = "dynamic_conv2d"
@@ -144,9 +146,9 @@ def _of_floats(t: Tensor) -> Tensor:
 
 
 def quantize_whole(x: Array) -> tuple[Array, np.float32]:
-    """Codes of x with the zero point taken off, in [-255, 255], and their scale.
+    """Quantize x; returns values without zero point, in [-255, 255], and their scale.
 
-    ONNX's definition has a scale of 0 where all of x is 0; as ONNX Runtime does, it is 1 here.
+    For an x of all zeros, ONNX defines a scale of 0; here it is 1, as in ONNX Runtime.
     """
     low, high = np.minimum(x.min(), np.float32(0)), np.maximum(x.max(), np.float32(0))
     scale = (high - low) / np.float32(255) if high > low else np.float32(1)

@@ -47,7 +47,7 @@ __all__ = ["Add", "Clamp", "HardSwish", "Logistic", "Mul"]
 
 @dataclass(frozen=True)
 class Add(Operator):
-    """8-bit operands with scales are rescaled; without, they are plain whole numbers."""
+    """Addition. 8-bit operands with scales are rescaled; without scales they are integers."""
 
     kind: ClassVar[str] = "add"
     onnx = "Add"
@@ -79,7 +79,7 @@ class Add(Operator):
 
 @dataclass(frozen=True)
 class Mul(Operator):
-    """8-bit operands with scales are rescaled; without, they are plain whole numbers."""
+    """Product. 8-bit operands with scales are rescaled; without scales they are integers."""
 
     kind: ClassVar[str] = "mul"
     onnx = "Mul"
@@ -110,7 +110,7 @@ class Mul(Operator):
 
 @dataclass(frozen=True)
 class Clamp(Operator):
-    """A stand-alone activation (RELU, RELU6, …) on any dtype."""
+    """A stand-alone clamping activation (RELU, RELU6, …) of any dtype."""
 
     kind: ClassVar[str] = "clamp"
     elementwise = True
@@ -140,7 +140,7 @@ class Clamp(Operator):
 
 @dataclass(frozen=True)
 class Logistic(Operator):
-    """1 / (1 + e^−x). Codes of 8 bits are LiteRT's where they are fractions of 256."""
+    """1 / (1 + e^−x). 8-bit results equal LiteRT's if they are fractions of 256."""
 
     kind: ClassVar[str] = "logistic"
     onnx = "Sigmoid"
@@ -171,7 +171,7 @@ class Logistic(Operator):
         return [coded.by_real(_logistic, values, source, out)]
 
     def saturation(self) -> tuple[float, float]:
-        end = math.log(2 / FRACTION_SCALE - 1)  # half a step from 0 and 1
+        end = math.log(2 / FRACTION_SCALE - 1)  # half a quantization step from 0 and 1
         return -end, end
 
 

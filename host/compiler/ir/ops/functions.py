@@ -1,4 +1,4 @@
-"""Element-wise functions of one operand. A subclass is a formula; its kernel has the same name."""
+"""Unary element-wise functions: a subclass defines a formula, and its kernel has the same name."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ _SIGNED = (*FLOATS, *SIGNED)
 
 @dataclass(frozen=True)
 class Function(Operator):
-    """y = formula(x); floats are computed in f64 and rounded once. Attributes are parameters.
+    """y = formula(x); floats are computed in f64 and rounded once. Fields are parameters.
 
-    8-bit and 16-bit codes represent real values; `codes` computes the codes of the result.
+    8-bit and 16-bit quantized tensors represent real values; `codes` computes quantized results.
     """
 
     elementwise = True
@@ -189,7 +189,7 @@ class Neg(Function):
         return np.negative(x)
 
     def codes(self, x: Array, source: Tensor, out: Tensor) -> Array:
-        """The function of the codes themselves, as LiteRT computes it."""
+        """Negate the quantized values directly, as LiteRT does."""
         return np.asarray(np.negative(x))
 
 
@@ -229,7 +229,7 @@ class Ceil(Function):
 
 @dataclass(frozen=True)
 class RoundEven(Function):
-    """Halves to the even neighbor."""
+    """Rounds to the nearest integer, ties to even."""
 
     kind: ClassVar[str] = "round_even"
     onnx = "Round"
@@ -242,7 +242,7 @@ class RoundEven(Function):
 
 @dataclass(frozen=True)
 class RoundBfloat16(Function):
-    """Rounds to the 8 significant bits of bfloat16, which has f32's exponents; ties to even."""
+    """Rounds to bfloat16 (8 significant bits, f32's exponent range); ties to even."""
 
     kind: ClassVar[str] = "round_bfloat16"
     arithmetic = Arithmetic.EXACT
@@ -268,7 +268,7 @@ class Not(Function):
 
 @dataclass(frozen=True)
 class Clip(Function):
-    """Clamped to [low, high]; NaN stays."""
+    """Clamps to [low, high]; NaN is preserved."""
 
     kind: ClassVar[str] = "clip"
     arithmetic = Arithmetic.EXACT

@@ -1,4 +1,4 @@
-"""Operators that pick, place or repeat elements."""
+"""Operators that select, place or repeat elements."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _JOINS = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimu
 
 @dataclass(frozen=True)
 class Gather(Moving):
-    """ins: x, indices (s32 or s64, any shape, negative ones count from the end).
+    """ins: x, indices (s32 or s64, any shape; negative ones count from the end).
 
-    Output: x's shape with `axis` replaced by the shape of the indices. Indices outside of the
-    axis read its nearest end: what a model computes must not reach other memory.
+    Output: x's shape with `axis` replaced by the shape of the indices. Out-of-range indices are
+    clamped, so that a model cannot read memory outside x.
     """
 
     kind: ClassVar[str] = "gather"
@@ -54,10 +54,10 @@ class Gather(Moving):
 
 @dataclass(frozen=True)
 class GatherCodes(Operator):
-    """ins: codes s8 [rows, run], indices as Gather's, scale f32 [rows, groups].
+    """ins: quantized values s8 [rows, run], indices as in Gather, scale f32 [rows, groups].
 
-    Output f32: the rows that the indices name, [*indices, run], each value times the scale of its
-    row and group of run / groups neighbors.
+    Output f32 [*indices, run]: the selected rows, dequantized; each group of run / groups
+    neighboring values in a row has a scale.
     """
 
     kind: ClassVar[str] = "gather_codes"
@@ -99,11 +99,11 @@ class GatherCodes(Operator):
 
 @dataclass(frozen=True)
 class Scatter(Operator):
-    """ins: x [n, ...], indices [m] (s32 or s64, negative ones count from the end) and updates
+    """ins: x [n, ...], indices [m] (s32 or s64; negative ones count from the end) and updates
     [m, ...].
 
-    Output: x with updates in the rows that the indices name, in their order, in place of what is
-    there (`join` none) or joined with it: add, mul, max, min. Indices outside of x do nothing.
+    Output: x with the indexed rows replaced by updates (`join` none) or combined with them (add,
+    mul, max, min), in order of the indices. Out-of-range indices are ignored.
     """
 
     kind: ClassVar[str] = "scatter"
@@ -147,7 +147,7 @@ class Scatter(Operator):
 
 @dataclass(frozen=True)
 class BroadcastTo(Moving):
-    """x repeated to `shape`, as NumPy broadcasts."""
+    """x repeated to `shape` by NumPy's broadcasting rules."""
 
     kind: ClassVar[str] = "broadcast_to"
     shape: Shape = ()

@@ -1,4 +1,4 @@
-"""Operators that only move data, or compute shapes (the importer folds the latter away)."""
+"""Operators that only move data, or compute shapes (which the importer folds)."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _PAD_LIMIT = 1 << 24
 
 @dataclass(frozen=True)
 class Moving(Operator):
-    """The values of its operands in another order or place, some of them dropped or repeated."""
+    """Rearranges values of the operands, possibly dropping or repeating some."""
 
     elementwise = False
     arithmetic = Arithmetic.EXACT
@@ -89,7 +89,7 @@ class Reshape(Moving):
 
 @dataclass(frozen=True)
 class BitCast(Moving):
-    """The bits of each element as those of a plain type of the same size."""
+    """Reinterprets the bits of each element as another plain dtype of the same size."""
 
     kind: ClassVar[str] = "bit_cast"
     cost_kind = "none"
@@ -164,7 +164,7 @@ class Pad(Moving):
 
 @dataclass(frozen=True)
 class Concat(Moving):
-    """Quantized inputs whose scale or zero point differs from the output's are rescaled."""
+    """Concatenates along an axis; quantized inputs are rescaled to the output's quantization."""
 
     kind: ClassVar[str] = "concat"
     on_codes = OnCodes.RESCALES
@@ -224,17 +224,17 @@ class Split(Moving):
 
 @dataclass(frozen=True)
 class StridedSlice(Moving):
-    """NumPy's x[begin:end:stride] with everything made explicit; `shape` is the output's."""
+    """NumPy's x[begin:end:stride], with explicit attributes; `shape` is the output's."""
 
     kind: ClassVar[str] = "strided_slice"
     places_values = True
     begin: tuple[int, ...] = ()
     stride: tuple[int, ...] = ()
-    extent: tuple[int, ...] = ()  # elements taken per dimension of x
+    extent: tuple[int, ...] = ()  # number of elements per dimension of x
     shape: Shape = ()
 
     def is_run(self, source: Shape) -> bool:
-        """Whether what it takes of a tensor of shape `source` lies in one piece there."""
+        """Whether the slice is contiguous in a tensor of shape `source`."""
         taken = 1
         for size, stride, extent in zip(source, self.stride, self.extent, strict=True):
             if (extent != size and taken != 1) or (stride != 1 and extent > 1):
@@ -300,7 +300,7 @@ class DepthToSpace(Moving):
 
 @dataclass(frozen=True)
 class SpaceToBatch(Moving):
-    """Pads an image (quantized: with the zero point), then moves each block's pixels to batches."""
+    """Pads an image (with the zero point if quantized), then moves block pixels to batches."""
 
     kind: ClassVar[str] = "space_to_batch"
     block: tuple[int, int] = (1, 1)
@@ -337,7 +337,7 @@ class SpaceToBatch(Moving):
 
 @dataclass(frozen=True)
 class BatchToSpace(Moving):
-    """The inverse of SpaceToBatch: blocks back to pixels, then the border is cut."""
+    """Inverse of SpaceToBatch: moves batches back to pixels, then crops."""
 
     kind: ClassVar[str] = "batch_to_space"
     places_values = True
@@ -372,7 +372,7 @@ class BatchToSpace(Moving):
 
 
 def concat_rescale(x: Array, x_tensor: Tensor, out: Tensor) -> Array:
-    """x in the output's quantized units; TFLite does this step of a concat in f32."""
+    """Requantize x to the output; TFLite's Concat does this in f32."""
     if not out.dtype.is_quantized or x_tensor.quant is out.quant or out.quant is None:
         return x
     same_scale = scale_of(x_tensor) == scale_of(out)

@@ -26,9 +26,8 @@ class MatMul(Operator):
     """ins: a [..., m, k], b [..., k, n] of f32, f16, s32, s64, or s8 or s16 with scales;
     leading axes broadcast.
 
-    The codes of a product of s8 are scaled as LiteRT's reference does, rounded twice; of s16
-    with a factor of 16 bits, rounded once.
-    Operands of rank below 2 are reshaped by the importer.
+    s8 results are requantized with two roundings, s16 ones with a 16-bit factor and one rounding,
+    as in LiteRT's reference. The importer reshapes operands of rank below 2.
     """
 
     kind: ClassVar[str] = "matmul"

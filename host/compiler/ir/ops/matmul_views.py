@@ -1,4 +1,4 @@
-"""Matrix products whose operands are transposed as they are read, and results as they are made."""
+"""Matrix products that transpose operands while reading and results while writing."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["ViewedMatMul"]
 
 @dataclass(frozen=True)
 class ViewedMatMul(MatMul):
-    """As MatMul of floats: axis i of a is axis a_axes[i] of the first input, the last one
-    staying where it is; b_axes the same of the second; axis i of the output is axis y_axes[i] of
-    the product. Empty: as it is. All is multiplied by `scale`.
+    """Float MatMul of permuted views: axis i of a is axis a_axes[i] of the first input (the last
+    axis is not moved), b_axes likewise for the second; axis i of the output is axis y_axes[i] of
+    the product. Empty means the identity. The product is multiplied by `scale`.
     """
 
     a_axes: tuple[int, ...] = ()
@@ -46,5 +46,5 @@ class ViewedMatMul(MatMul):
 
 
 def ordered(shape: Shape, axes: tuple[int, ...]) -> Shape:
-    """`shape` with its axes in that order; empty: as they are."""
+    """Permute a shape; empty `axes` mean the identity."""
     return tuple(shape[a] for a in axes) if axes else shape

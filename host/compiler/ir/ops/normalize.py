@@ -1,4 +1,4 @@
-"""Normalization by mean and variance, or by length."""
+"""Normalization by mean and variance, or by Euclidean norm."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from edgekit.host.compiler.ir.types import Array, DType, Operator, Shape, ShapeE
 
 __all__ = ["LayerNorm", "UnitLength"]
 
-_UNIT_LIMIT = 1 << 15  # squares of more codes might not fit s32
+_UNIT_LIMIT = 1 << 15  # with more values, the sum of squares might overflow s32
 
 
 @dataclass(frozen=True)
 class LayerNorm(Operator):
-    """ins: x f32 or f16, factor or None, shift or None of its type, of as many values as a row has.
+    """ins: x f32 or f16, factor or None, shift or None of the same dtype and size as a row.
 
-    Over the last `axes` axes, a row: (x - mean) / sqrt(variance + epsilon) * factor + shift.
+    A row covers the last `axes` axes: (x - mean) / sqrt(variance + epsilon) * factor + shift.
     """
 
     kind: ClassVar[str] = "layer_norm"
@@ -64,7 +64,7 @@ class LayerNorm(Operator):
         return [(x.shape, x.dtype)]
 
     def row(self, shape: Shape) -> int:
-        """Values that are normalized together."""
+        """Number of values normalized together."""
         return math.prod(shape[-self.axes :])
 
     def reference(
@@ -84,8 +84,8 @@ class LayerNorm(Operator):
 
 @dataclass(frozen=True)
 class UnitLength(Operator):
-    """8-bit rows (the last axis), each divided by its length; out: scale 1/128 around the middle
-    code."""
+    """Divides each 8-bit row (last axis) by its Euclidean norm; output scale 1/128, zero point at
+    the middle of the range."""
 
     kind: ClassVar[str] = "unit_length"
     elementwise = False

@@ -1,4 +1,4 @@
-"""Element-wise operators of several operands, broadcast; some on codes of 8 and 16 bits as well."""
+"""Element-wise operators with several broadcast operands; some also on 8- and 16-bit tensors."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ ANY = (*NUMBERS, DType.BOOL)
 
 @dataclass(frozen=True)
 class Binary(Operator):
-    """y = formula(a, b) of two operands of one type; comparisons give bool.
+    """y = formula(a, b) of two operands of one dtype; comparisons return bool.
 
-    Unless `on_codes` is NEVER, operands may also be 8-bit codes; `codes` computes the result's.
+    Unless `on_codes` is NEVER, operands may be 8-bit quantized; `codes` computes the result.
     """
 
     elementwise = True
@@ -63,7 +63,7 @@ class Binary(Operator):
     half = Half.NO
 
     dtypes: ClassVar[tuple[DType, ...]] = NUMBERS
-    gives: ClassVar[DType | None] = None  # None: the type of the operands
+    gives: ClassVar[DType | None] = None  # result dtype; None: that of the operands
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         a, b = operand(ins, 0, "first operand"), operand(ins, 1, "second operand")
@@ -95,7 +95,7 @@ class Binary(Operator):
 
 @dataclass(frozen=True)
 class Comparison(Binary):
-    """Codes are compared in a unit that both operands share."""
+    """Compares quantized operands after rescaling them to a common unit."""
 
     on_codes = OnCodes.IF_WRITTEN
 
@@ -138,7 +138,7 @@ class SquaredDifference(Binary):
 
 @dataclass(frozen=True)
 class Div(Binary):
-    """Integers: cut off towards zero; by zero gives 0."""
+    """Quotient; integers round toward zero, and a division by zero gives 0."""
 
     kind: ClassVar[str] = "div"
     onnx = "Div"
@@ -151,7 +151,7 @@ class Div(Binary):
         if a.dtype.kind == "f":
             return np.divide(a, b)
         safe = np.where(b == 0, 1, b)
-        below = np.floor_divide(a, safe)  # not by magnitudes: the least number has none
+        below = np.floor_divide(a, safe)  # avoids abs(a), which overflows for the minimum
         inexact = (below * safe != a) & ((a < 0) != (safe < 0))
         return np.where(b == 0, 0, below + inexact)
 
@@ -161,7 +161,7 @@ class Div(Binary):
 
 @dataclass(frozen=True)
 class FloorDiv(Binary):
-    """Cut off towards minus infinity; whole numbers by zero give 0."""
+    """Quotient rounded toward minus infinity; an integer division by zero gives 0."""
 
     kind: ClassVar[str] = "floor_div"
     tflite = "FLOOR_DIV"
@@ -174,7 +174,7 @@ class FloorDiv(Binary):
 
 @dataclass(frozen=True)
 class Modulo(Binary):
-    """`truncated`: the sign of a (C's fmod), else of b; by zero gives 0 for integers."""
+    """Remainder with the sign of a if `truncated` (C's fmod), else of b; integer modulo 0 is 0."""
 
     kind: ClassVar[str] = "modulo"
     truncated: bool = False
@@ -189,8 +189,8 @@ class Modulo(Binary):
 
 @dataclass(frozen=True)
 class Pow(Binary):
-    """Powers of whole numbers modulo 2^bits; exponents below 0 give 1 / a^-b cut off, and 0 for a =
-    0."""
+    """Power; integers wrap modulo 2^bits. Negative integer exponents give 1 / a^-b rounded toward
+    zero, and 0 for a = 0."""
 
     kind: ClassVar[str] = "pow"
     onnx = "Pow"
@@ -231,7 +231,7 @@ class Minimum(Binary):
 
 @dataclass(frozen=True)
 class PRelu(Binary):
-    """a above 0, a · b below."""
+    """a if a is positive, else a · b."""
 
     kind: ClassVar[str] = "prelu"
     onnx = "PRelu"
@@ -342,10 +342,9 @@ class Where(Operator):
 
 @dataclass(frozen=True)
 class Convert(Operator):
-    """Converts between plain types as C does: towards zero; to bool: whether it is not 0.
+    """Converts plain dtypes as C does: toward zero; to bool: whether the value is nonzero.
 
-    `saturate` (floats to whole numbers): what is beyond them becomes the nearest one, NaN the
-    largest.
+    With `saturate`, float to integer conversions clamp, and NaN gives the maximum.
     """
 
     kind: ClassVar[str] = "convert"
@@ -373,7 +372,7 @@ class Convert(Operator):
             y = values.astype(self.to.numpy)
         if self.saturate:
             ends = np.iinfo(y.dtype)
-            low, beyond = float(ends.min), float(ends.max) + 1  # powers of two, or 0
+            low, beyond = float(ends.min), float(ends.max) + 1  # exact: powers of two, or 0
             y = np.where(values < beyond, np.where(values < low, ends.min, y), ends.max)
         return [y.astype(self.to.numpy)]
 

@@ -1,4 +1,4 @@
-"""Operators that order values: the k largest, and which of overlapping boxes to keep."""
+"""Sorting operators: the k largest values."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _SORTABLE = (DType.F32, DType.I8, DType.U8, DType.I16, DType.I32, DType.I64)
 
 @dataclass(frozen=True)
 class TopK(Operator):
-    """[values, indices] of the `k` largest (`smallest`: smallest) of the last axis, sorted.
+    """[values, indices] of the `k` largest (`smallest`: smallest) along the last axis, sorted.
 
-    Of equal values that with the lower index comes first; NaN comes last. `index`: s32 or s64.
+    Ties go to the lower index; NaN comes last. `index`: s32 or s64.
     """
 
     kind: ClassVar[str] = "top_k"
@@ -48,7 +48,7 @@ class TopK(Operator):
         self, x: Sequence[Array | None], ins: Sequence[Tensor | None], outs: Sequence[Tensor]
     ) -> list[Array]:
         values = required(x, 0)
-        descending = -values if values.dtype.kind == "f" else ~values  # −x of the least overflows
+        descending = -values if values.dtype.kind == "f" else ~values  # −x overflows for minimum
         keys = values if self.smallest else descending
         order = np.argsort(keys, axis=-1, kind="stable")[..., : self.k]
         picked = np.take_along_axis(values, order, axis=-1)

@@ -1,4 +1,4 @@
-"""Matrix products of float activations and 8- or 4-bit weights, outlier channels apart."""
+"""Products of float activations with 8- or 4-bit weights, with outlier channels in float."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = ["OutlierFullyConnected"]
 
 _MOST_FACTOR = np.float32(5e37)
 _LARGEST = np.finfo(np.float32).max
-_MOST_SHARE = 4  # of the channels: apart, more than one in so many cost more than they save
+_MOST_SHARE = 4  # at most one outlier in so many channels: more cost more than they save
 
 
 @dataclass(frozen=True)
@@ -40,14 +40,14 @@ class OutlierFullyConnected(Operator):
     """ins: x f32 [..., k], weights s8 [n,k], scale f32 [k / slice, n], bias f32 [n] or None,
     residual f32 of the output's shape or absent, which is added before the activation.
 
-    A channel of x with a magnitude above `threshold` in any row is an outlier: multiplied as
-    floats by the dequantized weights. All others are quantized row by row, symmetric, by the row's
-    largest inlier. Where more than a quarter of the channels are beyond the threshold, as of inputs
-    of 0 to 255, it is doubled until they are not: whatever the scale of x, most of it are bytes.
-    `slice` values of k share a scale per output. Shapes as FullyConnected's; with `keep_dims` it
-    is also a 1x1 convolution of images [n,h,w,k].
+    A channel of x whose magnitude exceeds `threshold` in any row is an outlier and is multiplied
+    in float by the dequantized weights. All others are quantized symmetrically, each row by its
+    largest inlier. If more than a quarter of the channels exceed the threshold (for example inputs
+    of 0 to 255), the threshold is doubled until they do not, so that at any scale of x most
+    channels are quantized. `slice` values of k share a scale per output. Shapes are as in
+    FullyConnected; with `keep_dims` this can also be a 1x1 convolution of images [n,h,w,k].
 
-    `outliers`: how many are expected, by samples; only costs ask for it.
+    `outliers`: expected number according to samples; only the cost model uses it.
     """
 
     kind: ClassVar[str] = "outlier_fully_connected"
@@ -71,7 +71,7 @@ class OutlierFullyConnected(Operator):
         need_rank(w, 2, "weights")
         need_rank(scale, 2, "scales")
         need_positive((*x.shape, *w.shape, *scale.shape), "input, weights and scales")
-        if not np.float32(self.threshold) > 0:  # as kernels have it
+        if not np.float32(self.threshold) > 0:  # kernels use f32
             raise ShapeError(f"expected a threshold above 0, found {self.threshold:g}")
         n, k = w.shape
         need_shape(scale, (scale.shape[0], n), "scales")
@@ -90,7 +90,7 @@ class OutlierFullyConnected(Operator):
         return [(shape, DType.F32)]
 
     def threshold_for(self, rows: Array) -> float:
-        """The threshold by which rows f32 [m, k] are split."""
+        """Return the effective threshold for rows f32 [m, k]."""
         most, threshold = np.abs(rows).max(axis=0), np.float32(self.threshold)
         while threshold < _LARGEST:
             beyond = most.size - np.count_nonzero(most <= threshold)
@@ -107,7 +107,7 @@ class OutlierFullyConnected(Operator):
         inlier: Array = np.all(np.abs(rows) <= self.threshold_for(rows), axis=0, keepdims=True)[0]
         inside = np.where(inlier, rows, np.float32(0))
         largest = np.abs(inside).max(axis=1, keepdims=True, initial=0)
-        # Next to zero the inverse would be no float.
+        # For tiny values the reciprocal would overflow.
         factor = np.float32(127) / np.maximum(largest, np.float32(127 / _MOST_FACTOR))
         step = np.where(factor < _MOST_FACTOR, largest / np.float32(127), 1 / _MOST_FACTOR)
         codes = np.rint(inside * factor.astype(np.float32)).astype(np.float64)

@@ -1,6 +1,6 @@
-"""Operators on images that lie channel by channel: [n,c,h,w] instead of [n,h,w,c].
+"""Operators on channels-first images: [n,c,h,w] instead of [n,h,w,c].
 
-Each holds the operator that it is on NHWC images; weights keep their layout.
+Each wraps the corresponding NHWC operator; weights keep their layout.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from edgekit.host.compiler.ir.types import (
 
 __all__ = ["Planar", "PlanarConv2D", "PlanarDepthwiseConv2D"]
 
-TO_PLANES = (0, 3, 1, 2)  # NHWC → NCHW, as a transpose's permutation
+TO_PLANES = (0, 3, 1, 2)  # NHWC → NCHW, as permutation of a transpose
 TO_PIXELS = (0, 2, 3, 1)
 
 
@@ -38,13 +38,13 @@ def _pixels(t: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Planar(Operator):
-    """Inputs numbered in `images`, and the output, are [n,c,h,w]; the rest is as `inner` has it."""
+    """Inputs listed in `images` and the output are [n,c,h,w]; all else is as in `inner`."""
 
     images: ClassVar[tuple[int, ...]] = (0,)
 
     @property
     def inner(self) -> Operator:
-        """What it is on NHWC images."""
+        """The corresponding operator on NHWC images."""
         raise TypeError(f"{self.kind} names no operator")
 
     def _inside(self, ins: Sequence[Tensor | None]) -> list[Tensor | None]:
@@ -68,7 +68,7 @@ class Planar(Operator):
 
 @dataclass(frozen=True)
 class PlanarConv2D(Planar):
-    """All of f32. ins: x [n,ic,h,w], weights [oc,kh,kw,ic], bias [oc] or None, residual
+    """f32 only. ins: x [n,ic,h,w], weights [oc,kh,kw,ic], bias [oc] or None, residual
     [n,oc,oh,ow] or absent."""
 
     kind: ClassVar[str] = "planar_conv2d"
@@ -94,7 +94,7 @@ class PlanarConv2D(Planar):
 
 @dataclass(frozen=True)
 class PlanarDepthwiseConv2D(Planar):
-    """All of f32. ins: x [n,c,h,w], weights [1,kh,kw,c], bias [c] or None."""
+    """f32 only. ins: x [n,c,h,w], weights [1,kh,kw,c], bias [c] or None."""
 
     kind: ClassVar[str] = "planar_depthwise_conv2d"
     elementwise = False

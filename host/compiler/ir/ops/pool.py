@@ -1,4 +1,4 @@
-"""Pooling over NHWC images; padding never counts."""
+"""Pooling over NHWC images; padding is never counted."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from edgekit.host.compiler.ir.windows import Pair, image_size, pad_image, tap, w
 
 __all__ = ["AveragePool2D", "MaxPool2D"]
 
-_WINDOW_LIMIT = 1 << 16  # the reference makes one pass over the image per pixel of the window
+_WINDOW_LIMIT = 1 << 16  # the reference makes a pass over the image per window element
 
 
 @dataclass(frozen=True)
 class AveragePool2D(Operator):
-    """Divides by the number of pixels that lie inside the image."""
+    """Average over the window's pixels inside the image."""
 
     kind: ClassVar[str] = "average_pool2d"
     elementwise = False
@@ -56,13 +56,13 @@ class AveragePool2D(Operator):
     ) -> list[Array]:
         values, out = required(x, 0), outs[0]
         wide: type[np.generic] = np.int64
-        if out.dtype.is_float:  # of few pixels in TFLite's order: see graph/sums.py
+        if out.dtype.is_float:  # small windows are summed in TFLite's order: see ir/sums.py
             wide = np.float32 if math.prod(self.window) <= POOL_RUN else np.float64
         total = self._sums(values.astype(wide), out.shape)
         count = self._sums(np.ones((1, *values.shape[1:3], 1), wide), (1, *out.shape[1:3], 1))
         if out.dtype.is_float:
             return [clamp_float((total / count).astype(out.dtype.numpy), self.activation)]
-        # C divides towards zero, so that halves are rounded away from zero on both sides.
+        # C division truncates; adding half away from zero rounds halves away from zero.
         mean = np.sign(total) * ((np.abs(total) + count // 2) // count)
         low, high = activation_range(self.activation, out)
         return [np.clip(mean, low, high).astype(values.dtype)]

@@ -1,4 +1,4 @@
-"""Poses from heatmaps and offsets."""
+"""Decodes human poses from heatmaps and offsets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EDGES = (
     (0, 1), (1, 3), (0, 2), (2, 4), (0, 5), (5, 7), (7, 9), (5, 11), (11, 13), (13, 15),
     (0, 6), (6, 8), (8, 10), (6, 12), (12, 14), (14, 16),
 )  # fmt: skip
-_STEPS = 5  # that short offsets are followed
+_STEPS = 5  # refinements by short offsets
 _KEPT_LIMIT, _CELLS_LIMIT = 1 << 10, 1 << 20
 
 Point = tuple[np.float32, np.float32]  # y, x in cells
@@ -28,19 +28,19 @@ Point = tuple[np.float32, np.float32]  # y, x in cells
 
 @dataclass(frozen=True)
 class DecodePoses(Operator):
-    """Coral's PosenetDecoderOp, which is PersonLab's fast greedy decoding.
+    """Coral's PosenetDecoderOp: PersonLab's fast greedy decoding.
 
     ins: heatmaps f32 [1, h, w, 17] in log odds; short offsets [1, h, w, 34], 17 of y and 17 of x,
-    from cells to the keypoint that is near; mid offsets [1, h, w, 64], 16 each of y and x along the
-    edges of the skeleton and of y and x against them. Offsets are in pixels, `stride` to a cell.
-    Outputs: keypoints [1, keep, 17, 2] (y, x in pixels), their scores [1, keep, 17], scores of
-    poses [1, keep], how many there are [1], all f32; what is behind the last is 0.
+    from cells to the nearby keypoint; mid offsets [1, h, w, 64], 16 each of y and x along the edges
+    of the skeleton, then of y and x in reverse direction. Offsets are in pixels, with `stride`
+    pixels per cell. Outputs, all f32 and padded with 0: keypoints [1, keep, 17, 2] (y, x in
+    pixels), their scores [1, keep, 17], pose scores [1, keep], number of poses [1].
 
-    Local maxima (3x3) of at least `logit` are roots, from the best on; of equal ones that goes
-    first which a binary heap gives first, as the library of C++ has it. A root within `radius`
-    cells of the same keypoint of an earlier pose is left out. From a root the skeleton is followed;
-    a pose counts if the mean of its scores is at least `least`, and stays if that of the keypoints
-    which no better pose has within `radius` is.
+    Local maxima (3x3) of at least `logit` are roots, processed in descending order; ties are in the
+    order of a binary heap, as in the original C++ library. A root within `radius` cells of the same
+    keypoint of an earlier pose is skipped. From a root the skeleton is followed. A pose is accepted
+    if its mean score is at least `least`, and kept if it still is after zeroing the scores of
+    keypoints within `radius` of those of better poses.
     """
 
     kind: ClassVar[str] = "decode_poses"
@@ -86,7 +86,7 @@ class DecodePoses(Operator):
 
 
 class _Decoder:
-    """Decodes the poses of one image; all numbers are f32."""
+    """Decodes the poses of one image, entirely in f32."""
 
     def __init__(self, op: DecodePoses, heat: Array, short: Array, mid: Array) -> None:
         self._op, self._heat, self._short, self._mid = op, heat, short, mid
@@ -94,7 +94,7 @@ class _Decoder:
         self._near = np.float32(op.radius) * np.float32(op.radius)
 
     def poses(self) -> list[tuple[Array, Array, np.float32]]:
-        """Keypoints in cells, their scores and that of the pose; the best first."""
+        """Return keypoints in cells, their scores and the pose's, best pose first."""
         least, queue = np.float32(self._op.least), _Queue(*self._roots())
         points: list[Array] = []
         scores: list[Array] = []
@@ -121,7 +121,7 @@ class _Decoder:
         return [(points[i], scores[i], final[i]) for i in order if final[i] >= least]
 
     def _roots(self) -> tuple[Array, Array]:
-        """Scores of local maxima, and where they are in the heatmaps, in the order of these."""
+        """Return scores and flat heatmap indices of the local maxima, in index order."""
         around = np.pad(self._heat, ((1, 1), (1, 1), (0, 0)), constant_values=-np.inf)
         h, w = self._heat.shape[:2]
         is_root = self._heat >= np.float32(self._op.logit)
@@ -137,14 +137,14 @@ class _Decoder:
 
     def _inside(self, v: np.float32, axis: int) -> np.float32:
         end = np.float32(self._heat.shape[axis] - 1)
-        return min(v, end) if v >= 0 else np.float32(0)  # of NaN 0 too
+        return min(v, end) if v >= 0 else np.float32(0)  # also for NaN
 
     def _is_near(self, a: Point | Array, b: Point | Array) -> bool:
         dy, dx = b[0] - a[0], b[1] - a[1]
         return bool(dy * dy + dx * dx <= self._near)
 
     def _followed(self, root: Point, keypoint: int) -> tuple[Array, Array]:
-        """All keypoints from one on, and their scores in log odds."""
+        """Return all keypoints of the pose that contains a given one, and their log odds."""
         known: dict[int, Point] = {keypoint: root}
         while len(known) < KEYPOINTS:
             for edge, (parent, child) in enumerate(EDGES):
@@ -166,7 +166,7 @@ class _Decoder:
 
 
 def _sampled(x: Array, at: Point, channel: int, factor: np.float32) -> np.float32:
-    """Bilinear, of values times `factor`."""
+    """Bilinear interpolation of x · `factor`."""
     (top, down), (left, right) = ((int(np.floor(v)), int(np.ceil(v))) for v in at)
     fy, fx = at[0] - np.float32(top), at[1] - np.float32(left)
     gy, gx = np.float32(1) - fy, np.float32(1) - fx
@@ -177,7 +177,7 @@ def _sampled(x: Array, at: Point, channel: int, factor: np.float32) -> np.float3
 
 
 def _mean(scores: Array, shown: Array) -> np.float32:
-    """The mean of all scores, those not shown as 0, added from the largest on."""
+    """Mean of all scores, with hidden ones as 0, summed in descending order."""
     total = np.float32(0)
     for k in np.argsort(-scores, kind="stable"):
         total += scores[k] if shown[k] else np.float32(0)
@@ -185,7 +185,7 @@ def _mean(scores: Array, shown: Array) -> np.float32:
 
 
 class _Queue:
-    """A binary heap; which of equal scores comes first follows from how it is kept."""
+    """A binary heap that reproduces the C++ library's order of equal scores."""
 
     def __init__(self, scores: Array, places: Array) -> None:
         self._items: list[tuple[float, int]] = []
@@ -197,8 +197,8 @@ class _Queue:
         return len(self._items)
 
     def pop(self) -> int:
-        """The place of the largest. The gap sinks to a leaf along the larger of two below it (the
-        second one of equal ones), and the last item rises from there."""
+        """Remove and return the index of the largest score. The gap moves down to a leaf via the
+        larger child (the second one if equal), and the last item moves up from there."""
         items, top = self._items, self._items[0]
         last = items.pop()
         if items:

@@ -1,4 +1,4 @@
-"""Changes of element type."""
+"""Conversions of element types."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ __all__ = ["Cast", "FakeQuantize", "Quantize"]
 
 @dataclass(frozen=True)
 class Quantize(Operator):
-    """f32 or quantized → quantized, by the output tensor's scale and zero point.
+    """f32 or quantized → quantized, with the output tensor's scale and zero point.
 
-    f32 values are rounded to the nearest code, halves away from zero, or `to_even` (ONNX).
+    f32 values are rounded to nearest, halves away from zero or, with `to_even`, to even (ONNX).
     """
 
     kind: ClassVar[str] = "quantize"
@@ -66,7 +66,7 @@ class Quantize(Operator):
 
 @dataclass(frozen=True)
 class Cast(Operator):
-    """Plain conversion to f32 (f16 → f32), or dequantization where the input has a scale."""
+    """Conversion to f32 from f16, or dequantization if the input has a scale."""
 
     kind: ClassVar[str] = "cast"
     elementwise = True
@@ -93,10 +93,10 @@ class Cast(Operator):
 
 @dataclass(frozen=True)
 class FakeQuantize(Operator):
-    """x [m, k] of f32: each row at the values of s8 codes of its own range, which includes 0.
+    """Rounds each f32 row of x [m, k] to s8 quantization of its own range, which includes 0.
 
-    Products with weights that were dequantized are those of TFLite's dynamic range with
-    asymmetric inputs, but for the rounding of sums.
+    Products of the result with dequantized weights equal TFLite's dynamic-range products with
+    asymmetric inputs, except for the rounding of sums.
     """
 
     kind: ClassVar[str] = "fake_quantize"

@@ -1,5 +1,6 @@
-"""Recurrent layers of 8-bit codes whose states have 16 bits, all time steps in one operator, as
-TensorFlow Lite's integer reference kernels compute them. Sums wrap at 32 bits.
+"""8-bit recurrent layers with 16-bit states, over all time steps.
+
+They are bit-exact with TensorFlow Lite's integer reference kernels. Sums wrap at 32 bits.
 """
 
 from __future__ import annotations
@@ -34,26 +35,25 @@ __all__ = ["QuantizedLSTM", "QuantizedSVDF"]
 
 Factor = tuple[int, int]  # multiplier and shift: multiplier · 2^(shift−31)
 
-_GATE_BITS = 3  # integer bits of what activations get
+_GATE_BITS = 3  # integer bits of the activations' inputs
 _CELL_BITS = range(7)
 
 
 @dataclass(frozen=True)
 class QuantizedLSTM(Operator):
-    """c' = f · c + i · tanh(g), h' = o · tanh(c'). Gates in the order input, forget, cell, output;
-    without an input gate (`coupled`) it is 1 − f.
+    """c' = f · c + i · tanh(g), h' = o · tanh(c'). Gate order: input, forget, cell, output;
+    without an input gate (`coupled`), i = 1 − f.
 
-    ins: x s8 [t, n, size], weights s8 [gates · h, size] and those of the state s8
-    [gates · h, out], what is added to the sums of both s32 [2, gates · h] (zero points are in it),
-    the hidden state before s8 [n, out] and the cell's s16 [n, h]; then or None: peepholes s16
-    [gates − 1, h] (of c for input and forget gate, of c' for the output gate), a projection s8
-    [out, h] and what is added to its sums s32 [out], weights s16 [gates, h] and a bias s32
-    [gates, h] of normalized gates.
-    Outputs: hidden states of all steps s8 [t, n, out], then both states at the end.
+    ins: x s8 [t, n, size], input weights s8 [gates · h, size], state weights s8 [gates · h, out],
+    addends to both sums s32 [2, gates · h] (including zero points), the initial hidden state s8
+    [n, out] and cell state s16 [n, h]. Optional (or None): peepholes s16 [gates − 1, h] (on c for
+    input and forget gate, on c' for the output gate), a projection s8 [out, h], the addends to its
+    sums s32 [out], layer normalization weights s16 [gates, h] and bias s32 [gates, h].
+    Outputs: hidden states of all steps s8 [t, n, out], then the final hidden and cell state.
 
-    `of_input`, `of_state`, `of_cell`: from sums to gates, Q3 of 16 bits, by gate (of_cell: by
-    peephole); `of_norm`: from normalized gates, whose variance is `guards` where it is 0. The cell
-    has `cell_bits` integer bits; clips of 0 are none.
+    `of_input`, `of_state`, `of_cell`: factors from sums to 16-bit gates in Q3, per gate (`of_cell`:
+    per peephole). `of_norm`: factors from normalized gates; `guards` replaces a variance of 0. The
+    cell has `cell_bits` integer bits. A clip of 0 means none.
     """
 
     kind: ClassVar[str] = "coded_lstm"
@@ -69,7 +69,7 @@ class QuantizedLSTM(Operator):
     guards: tuple[int, ...] = ()
     to_hidden: Factor = (0, 0)
     hidden_zero: int = 0
-    to_output: Factor = (0, 0)  # of the projection
+    to_output: Factor = (0, 0)  # factor of the projection
     zero: int = 0
     cell_bits: int = 4
     cell_clip: int = 0
@@ -138,7 +138,7 @@ class QuantizedLSTM(Operator):
         return [y, hidden, cell.astype(np.int16)]
 
     def _cell(self, gates: list[I64], cell: I64, x: Sequence[Array | None]) -> tuple[I64, I64]:
-        """The cell's new state, and the output gate."""
+        """Return the cell's new state and the output gate."""
         peepholes = optional(x, 6)
 
         def opened(number: int, peephole: int, state: I64) -> I64:
@@ -159,7 +159,7 @@ class QuantizedLSTM(Operator):
         return cell, opened(forget + 2, forget + 1, cell)
 
     def _normalized(self, gate: I64, number: int, x: Sequence[Array | None]) -> I64:
-        """Rows around their mean over their deviation, in 1024ths until they are scaled."""
+        """Normalize rows to mean 0 and deviation 1, in units of 1/1024 before scaling."""
         weights, bias = optional(x, 9), optional(x, 10)
         if weights is None or bias is None:
             return gate
@@ -184,12 +184,12 @@ class QuantizedLSTM(Operator):
 
 @dataclass(frozen=True)
 class QuantizedSVDF(Operator):
-    """`rank` filters per unit: each makes one value of an input frame, keeps the last ones, and
+    """`rank` filters per unit: each computes a value per input frame, keeps the latest ones, and
     sums them with weights over time.
 
-    ins: x s8 [n, size], weights s8 [filters, size], what is added to their sums s32 [filters]
-    (x's zero point is in it), weights of time s16 [filters, frames], bias s32 [units], the state
-    before s16 [n, filters · frames]. Outputs: s8 [n, units], the state.
+    ins: x s8 [n, size], weights s8 [filters, size], addends to their sums s32 [filters] (including
+    x's zero point), time weights s16 [filters, frames], bias s32 [units], the initial state s16
+    [n, filters · frames]. Outputs: s8 [n, units], the final state.
     """
 
     kind: ClassVar[str] = "coded_svdf"
@@ -249,13 +249,13 @@ def _each(factors: Sequence[Factor]) -> Multiplier:
 
 
 def _cut(x: I64, by: int) -> I64:
-    """x / by, cut off towards 0."""
+    """x / by, truncated toward 0."""
     quotient: I64 = np.sign(x) * (np.abs(x) // by)
     return quotient
 
 
 def _short(x: I64) -> I64:
-    """Saturated at 16 bits."""
+    """Saturate to 16 bits."""
     return np.clip(x, -32768, 32767)
 
 

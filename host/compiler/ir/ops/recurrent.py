@@ -1,6 +1,7 @@
-"""Recurrent layers: all time steps of one direction are one operator.
+"""Recurrent layers: one operator per direction, over all time steps.
 
-What inputs add to the gates, x · Wᵀ + bias, is made for all steps before, by a FullyConnected.
+The input contributions to the gates, x · Wᵀ + bias, are computed for all steps by a preceding
+FullyConnected.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ def _as_it_is(x: Array) -> Array:
 
 @dataclass(frozen=True)
 class Recurrent(Operator):
-    """ins: what inputs add to the gates [t, n, gates · h], weights of the state [gates · h, h],
-    lengths of the sequences [n] s32 or None, the hidden state before [n, h], then those of a
-    subclass. Outputs: hidden states of all steps [t, n, h], then each state at the end [n, h].
+    """ins: input contributions to the gates [t, n, gates · h], state weights [gates · h, h],
+    sequence lengths [n] s32 or None, the initial hidden state [n, h], then further inputs of a
+    subclass. Outputs: hidden states of all steps [t, n, h], then each final state [n, h].
 
-    Behind the end of its sequence a state stays, and the output is 0. `backwards`: from the last
-    step to the first. `clip`: the range of what `gate` and `squash` get. All is f32; sums are made
-    in f64 and rounded at each step.
+    After the end of its sequence, a state does not change and the output is 0. `backwards`: process
+    steps from last to first. `clip` limits the inputs of `gate` and `squash`. All tensors are f32;
+    sums are computed in f64 and rounded at each step.
     """
 
     elementwise = False
@@ -57,7 +58,7 @@ class Recurrent(Operator):
 
     @property
     def functions(self) -> tuple[Operator, ...]:
-        """One for each place; the class of each is `recurrent`."""
+        """The activation functions; the class of each has the trait `recurrent`."""
         raise TypeError(f"{self.kind} has no functions")
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
@@ -88,7 +89,7 @@ class Recurrent(Operator):
         return self.computed(x, _as_it_is)
 
     def computed(self, x: Sequence[Array | None], rounded: Rounded) -> list[Array]:
-        """The outputs; every sum and every function's value goes through `rounded`."""
+        """Compute the outputs; all sums and function values pass through `rounded`."""
         gates, lengths = required(x, 0), optional(x, 2)
         wide = required(x, 1).astype(np.float64).T
         states = [required(x, 3 + i) for i in range(self.states)]
@@ -112,8 +113,8 @@ class Recurrent(Operator):
         more: Sequence[Array | None],
         rounded: Rounded,
     ) -> list[Array]:
-        """New states [n, h] from the gates' inputs of one step [n, gates · h], `weights`
-        [h, gates · h] f64, the states, and the operands of a subclass."""
+        """Return the new states [n, h] of one step, from the input contributions
+        [n, gates · h], `weights` [h, gates · h] in f64, the states, and a subclass's inputs."""
         raise TypeError(f"{self.kind} has no step")
 
     def _apply(self, function: Operator, x: Array, rounded: Rounded) -> Array:
@@ -153,11 +154,10 @@ class Rnn(Recurrent):
 
 @dataclass(frozen=True)
 class Lstm(Recurrent):
-    """Gates in the order input, output, forget, cell: c' = f · c + i · squash(g),
-    h' = o · last(c').
+    """Gate order: input, output, forget, cell. c' = f · c + i · squash(g), h' = o · last(c').
 
-    ins: ..., the cell's state before [n, h], and peepholes [3, h] or None: factors of c for the
-    input gate, of c' for the output gate, of c for the forget gate. `cell_clip`: the range of c'.
+    ins: ..., the initial cell state [n, h], and peepholes [3, h] or None: factors of c for the
+    input gate, of c' for the output gate, of c for the forget gate. `cell_clip` limits c'.
     """
 
     kind: ClassVar[str] = "lstm"
@@ -205,8 +205,8 @@ class Lstm(Recurrent):
 
 @dataclass(frozen=True)
 class Gru(Recurrent):
-    """Gates in the order update, reset, hidden: h' = (1 − z) · new + z · h, where new is
-    squash(x + (r · h) · R), or squash(x + r · (h · R + bias)) with `linear_before_reset`.
+    """Gate order: update, reset, hidden. h' = (1 − z) · new + z · h, where new is
+    squash(x + (r · h) · R) or, with `linear_before_reset`, squash(x + r · (h · R + bias)).
 
     ins: ..., that bias [h] or None.
     """

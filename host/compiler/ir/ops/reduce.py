@@ -1,4 +1,4 @@
-"""Reductions."""
+"""Mean and softmax."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from edgekit.host.compiler.ir.types import Array, DType, Operator, Shape, ShapeE
 
 __all__ = ["Mean", "Softmax"]
 
-_ROW_LIMIT = 1 << 16  # numbers of Q15 whose sum fits 31 bits
+_ROW_LIMIT = 1 << 16  # maximum number of Q15 values whose sum fits 31 bits
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Loops: a graph that is done many times."""
+"""Loops: a subgraph that is executed repeatedly."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ Runner = Callable[[Node, Mapping[str, Tensor], Mapping[str, Array]], list[Array]
 
 @dataclass(frozen=True)
 class Repeat(Operator):
-    """`body`, done `steps` times, or as long as it says so itself (`conditional`).
+    """Executes `body` `steps` times or, if `conditional`, at most so often, while it requests it.
 
-    ins: if conditional whether to do the first step, a bool; `states` tensors; `rows` tensors
-    [steps, ...]; then what every step reads as it is. Inputs of the body: the states, row t of
-    each of the rows, the rest. Its outputs: if conditional whether to go on; the states; what is
-    kept of each step. Outputs: if conditional how many steps were done, [1] s64; the states at
-    the end; what was kept, [steps, ...], zeros behind the last step.
+    ins: if conditional, a bool whether to execute the first step; `states` tensors; `rows` tensors
+    [steps, ...]; then loop-invariant tensors. Inputs of the body: the states, row t of each of the
+    rows, the invariant tensors. Outputs of the body: if conditional, whether to continue; the
+    states; values to collect. Outputs: if conditional, the number of executed steps, [1] s64; the
+    final states; the collected values [steps, ...], with zeros after the last step.
     """
 
     kind: ClassVar[str] = "repeat"
@@ -78,7 +78,7 @@ class Repeat(Operator):
         return self.computed(x, _plain)
 
     def computed(self, x: Sequence[Array | None], run: Runner) -> list[Array]:
-        """The outputs, each node of the body made by `run`."""
+        """Compute the outputs with `run` for each node of the body."""
         body, first = self.body, int(self.conditional)
         given = [v for v in x if v is not None]
         going = not self.conditional or bool(given[0].reshape(-1)[0])

@@ -27,8 +27,7 @@ __all__ = ["ResizeBilinear"]
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """The two source rows of each output row (or columns of a column), and the weight of the
-    second."""
+    """The two source rows (or columns) per output row (or column), and the second one's weight."""
 
     low: NDArray[np.int64]
     high: NDArray[np.int64]
@@ -37,7 +36,7 @@ class Samples:
 
 @dataclass(frozen=True)
 class ResizeBilinear(Operator):
-    """Floats and u8 are interpolated in f32 (u8: then rounded half up), s8 and s16 in Q10."""
+    """Floats and u8 are interpolated in f32 (u8 rounds halves up), s8 and s16 in Q10."""
 
     kind: ClassVar[str] = "resize_bilinear"
     elementwise = False
@@ -91,7 +90,7 @@ class ResizeBilinear(Operator):
         return np.float32(source) / np.float32(target)
 
     def fixed_step(self, source: int, target: int) -> tuple[int, int]:
-        """The same and where output pixel 0 lies, in 1024ths."""
+        """Return the step and the position of output pixel 0, in 1024ths."""
         one = 1 << RESIZE_BITS
         step = (one * source + target // 2) // target
         if self.align_corners and target > 1:

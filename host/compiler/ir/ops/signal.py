@@ -1,5 +1,7 @@
-"""Fixed-point operators of microphone front ends, as TensorFlow Lite Micro defines them, to the
-bit: scaling before a transform, the transform, gain control and logarithm of channels."""
+"""Fixed-point operators of audio front ends: scaling, Fourier transform, gain control, logarithm.
+
+They are bit-exact with TensorFlow Lite Micro.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +19,18 @@ from edgekit.host.compiler.ir.types import Array, DType, Operator, Shape, ShapeE
 
 __all__ = ["AutoScale", "AutomaticGain", "FixedFourier", "FixedLog"]
 
-_SNR_BITS, _OUTPUT_BITS = 12, 6  # fractional ones of a gain, and of what it makes
-_LOG_BITS, _SEGMENT_BITS = 16, 7  # of a logarithm; of its table
-_LN_2 = 45426  # times 2^16
+_SNR_BITS, _OUTPUT_BITS = 12, 6  # fraction bits of the SNR and of the output
+_LOG_BITS, _SEGMENT_BITS = 16, 7  # fraction bits of a logarithm; log2 of its table's segments
+_LN_2 = 45426  # ln 2 · 2^16
 _LARGEST = np.iinfo(np.int16).max
 
 
 @dataclass(frozen=True)
 class AutoScale(Operator):
-    """x s16 [n] → x · 2^b, s16 [n], and b, s32 []: the most bits that the largest |x| leaves free.
+    """x s16 [n] → x · 2^b, s16 [n], and b, s32 []: the headroom of the largest |x| in bits.
 
-    Samples are taken one by one into a largest one of 16 bits, whose negative of -2^15 is itself:
-    it then counts as the smallest, which is what later ones are held against.
+    The maximum magnitude is tracked sequentially in 16 bits, where -(-2^15) overflows to itself:
+    after a sample of -2^15 the maximum restarts from there.
     """
 
     kind: ClassVar[str] = "auto_scale"
@@ -53,8 +55,8 @@ class AutoScale(Operator):
 
 
 def _largest(samples: Array) -> int:
-    """The largest magnitude as `AutoScale` says: of samples that follow the last -2^15, if there is
-    one."""
+    """Maximum magnitude as defined by `AutoScale`: only of the samples after the last -2^15, if
+    there is one."""
     lowest = np.flatnonzero(samples == -(1 << 15))
     if not lowest.size:
         return int(np.abs(samples.astype(np.int32)).max(initial=0))
@@ -65,17 +67,17 @@ def _largest(samples: Array) -> int:
 
 
 def _bit_length(value: int) -> int:
-    """The bits that a number of 32 takes; no bit is free in numbers below 1."""
+    """Bit length of a 32-bit number; 32 for values below 1, which have no headroom."""
     return value.bit_length() if value > 0 else 32
 
 
 @dataclass(frozen=True)
 class FixedFourier(Operator):
-    """Discrete Fourier transform of rows of s16 or s32, by kissfft's fixed-point arithmetic.
+    """Discrete Fourier transform of s16 or s32 rows, in kissfft's fixed-point arithmetic.
 
-    x [..., at most `points`], continued by zeros → [..., points + 2]: real and imaginary part of
-    each frequency in turn, divided by `points`. `inverse`: the way back, whose input is such pairs,
-    divided by `points` as well. `points` is a power of two from 4.
+    x [..., at most `points`], zero-padded → [..., points + 2]: interleaved real and imaginary parts
+    of all frequencies, divided by `points`. `inverse`: from such pairs to `points` values, also
+    divided by `points`. `points` is a power of two of at least 4.
     """
 
     kind: ClassVar[str] = "fixed_fourier"
@@ -84,7 +86,7 @@ class FixedFourier(Operator):
     cost_kind = "simple"
     on_codes = OnCodes.NEVER
     half = Half.NO
-    LONGEST: ClassVar[int] = 1 << 15  # points
+    LONGEST: ClassVar[int] = 1 << 15  # maximum number of points
     points: int = 4
     inverse: bool = False
 
@@ -113,10 +115,10 @@ class FixedFourier(Operator):
 class AutomaticGain(Operator):
     """Per-channel gain control (PCAN).
 
-    ins: x u32 [n], noise u32 [n], table s16 [at least 125]. Output u32 [n]: x times the gain that
-    the table has for the noise, 2^-`shift` of that, of which small ones are squared. The table
-    has the gains for 0, 1 and 2; from 3 on four entries for each power of two, of which the
-    first three are a polynomial of degree two.
+    ins: x u32 [n], noise u32 [n], table s16 [at least 125]. Output u32 [n]: x times the table's
+    gain for the noise, shifted right by `shift`; small results are squared. The table has the gains
+    for 0, 1 and 2, then four entries per power of two, of which the first three are the
+    coefficients of a quadratic polynomial.
     """
 
     kind: ClassVar[str] = "automatic_gain"
@@ -126,7 +128,7 @@ class AutomaticGain(Operator):
     on_codes = OnCodes.NEVER
     half = Half.NO
     shift: int = 0
-    ENTRIES: ClassVar[int] = 125  # 32 bits' worth
+    ENTRIES: ClassVar[int] = 125  # for all 32-bit values
 
     def infer(self, ins: Sequence[Tensor | None]) -> list[tuple[Shape, DType]]:
         x, noise, table = (operand(ins, i, n) for i, n in enumerate(("x", "noise", "table")))
@@ -155,7 +157,7 @@ class AutomaticGain(Operator):
 
 
 def _table_gain(x: Array, table: Array) -> Array:
-    """s16 from whole numbers of 32 bits."""
+    """Gain s16 for 32-bit unsigned integers."""
     length = bit_lengths(x)
     start = np.where(x > 2, 4 * length - 6, 0)
     part = np.where(length < 11, x << np.maximum(11 - length, 0), x >> np.maximum(length - 11, 0))
@@ -171,15 +173,14 @@ def _wrapped(x: Array) -> Array:
 
 
 def bit_lengths(x: Array) -> Array:
-    """The bits that each whole number from 0 to 2^32 - 1 takes, s64: exact, as such numbers are in
-    f64."""
+    """Bit lengths s64 of integers from 0 to 2^32 - 1, which f64 represents exactly."""
     return np.frexp(x.astype(np.float64))[1].astype(np.int64)
 
 
 @dataclass(frozen=True)
 class FixedLog(Operator):
-    """u32 → s16: the natural logarithm of x · 2^`bits`, modulo 2^32, times `scale`; at most 32767,
-    and 0 for arguments below 2. Between powers of two it is linear in 128 segments."""
+    """u32 → s16: the natural logarithm of x · 2^`bits` (modulo 2^32), times `scale`; at most 32767,
+    and 0 for arguments below 2. It is linear in 128 segments between powers of two."""
 
     kind: ClassVar[str] = "fixed_log"
     elementwise = False
@@ -216,6 +217,6 @@ class FixedLog(Operator):
 
 
 def log_table() -> Array:
-    """u16 [129]: what log2(1 + t) has above t at the ends of segments, times 2^16."""
+    """u16 [129]: log2(1 + t) - t at the ends of segments, times 2^16."""
     t = np.arange((1 << _SEGMENT_BITS) + 1) / (1 << _SEGMENT_BITS)
     return np.rint((np.log2(1 + t) - t) * (1 << _LOG_BITS)).astype(np.uint16)

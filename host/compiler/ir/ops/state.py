@@ -1,6 +1,6 @@
-"""Variables that live between runs; `state` names an entry of `Graph.states`.
+"""Variables that persist between runs; `state` names an entry of `Graph.states`.
 
-Values come from outside of the operator, so `evaluate` handles both and they have no reference.
+Their values are external to the graph, so `evaluate` handles them and they have no reference.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ReadState(Operator):
 
 @dataclass(frozen=True)
 class WriteState(Operator):
-    """ins: the new value; no outputs."""
+    """Writes a state. ins: the new value; no outputs."""
 
     kind: ClassVar[str] = "write_state"
     elementwise = False

@@ -1,4 +1,4 @@
-"""Sums, products and extremes over axes, and where extremes are."""
+"""Sums, products, extremes and their positions along axes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ __all__ = ["ArgExtreme", "ReduceMax", "ReduceMin", "ReduceProduct", "ReduceSum",
 
 @dataclass(frozen=True)
 class Total(Operator):
-    """One value per group of elements along `axes`; f32 is computed in f64.
+    """Reduces the elements along `axes` to one value; f32 is computed in f64.
 
-    Unless `on_codes` is NEVER, 8-bit and 16-bit codes are taken as real values.
+    Unless `on_codes` is NEVER, 8-bit and 16-bit quantized tensors are reduced as real values.
     """
 
     elementwise = False
@@ -100,7 +100,7 @@ class ReduceProduct(Total):
 
 
 def _ends(x: Array) -> tuple[float, float]:
-    """The least and the largest value of the type of `x`."""
+    """Minimum and maximum of the dtype of `x`."""
     if x.dtype.kind in "fb":
         return (-np.inf, np.inf) if x.dtype.kind == "f" else (False, True)
     info = np.iinfo(x.dtype)
@@ -129,8 +129,8 @@ class ReduceMin(Total):
 
 @dataclass(frozen=True)
 class ArgExtreme(Operator):
-    """Index (s64) of the largest (`smallest`: smallest) value along `axis`; of equals the first,
-    or the last with `last`. The axis stays, of size 1."""
+    """Index (s64) of the largest (`smallest`: smallest) value along `axis`, of the first one if
+    equal or, with `last`, of the last one. The axis remains, with size 1."""
 
     kind: ClassVar[str] = "arg_extreme"
     elementwise = False

@@ -1,4 +1,4 @@
-"""Trigonometric and hyperbolic functions, element by element, by libm on the board."""
+"""Element-wise trigonometric and hyperbolic functions, computed by libm on the board."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Atan(Function):
 
 @dataclass(frozen=True)
 class Atan2(Binary):
-    """The angle of the point (b, a)."""
+    """The angle of the point (x, y) = (b, a)."""
 
     kind: ClassVar[str] = "atan2"
     tflite = "ATAN2"

@@ -1,4 +1,4 @@
-"""Operators that share fields, as one type each."""
+"""Union types of operators with common fields."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from edgekit.host.compiler.ir.ops.pool import AveragePool2D, MaxPool2D
 
 __all__ = ["Activated", "Weighted"]
 
-# Products with weights, a bias and room for an epilogue.
+# Products with weights and a bias that can have an epilogue.
 Weighted = Conv2D | DepthwiseConv2D | TransposeConv2D | FullyConnected
-# Operators whose kernels for f32 can clamp their results.
+# Operators whose f32 kernels can clamp results.
 Activated = Weighted | Add | AveragePool2D | DynamicConv2D | DynamicFullyConnected | MaxPool2D | Mul

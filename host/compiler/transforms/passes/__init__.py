@@ -1,1 +1,1 @@
-"""Pure functions Graph → Graph that know nothing of boards."""
+"""Pure functions Graph → Graph, independent of the board."""

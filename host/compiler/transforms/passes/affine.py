@@ -1,6 +1,6 @@
-"""Factors and shifts per channel behind a convolution go into its weights and bias.
+"""Folds per-channel factors and shifts after a convolution into its weights and bias.
 
-This is what is left of a batch normalization at inference.
+These remain of a batch normalization at inference.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from edgekit.host.compiler.transforms.passes.rewrite import Users, until_stable
 
 
 def fuse_affine(graph: Graph) -> Graph:
-    """f32 product with constant weights, then a constant factor or addend per output channel."""
+    """Fold a constant factor or addend per output channel into an f32 product's constants."""
 
     def match(users: Users, node: Node) -> dict[str, Node | None] | None:
         weights = _weights(users, node)
@@ -37,7 +37,7 @@ def fuse_affine(graph: Graph) -> Graph:
 
 
 def _weights(users: Users, node: Node) -> Tensor | None:
-    """The constant f32 weights of a product that nothing else was fused into yet."""
+    """The constant f32 weights of a product into which nothing has been fused yet."""
     if not isinstance(node.op, Weighted) or node.op.activation is not Activation.NONE:
         return None
     if len(node.inputs) > 3 or any(n is None for n in node.inputs[:2]):
@@ -68,7 +68,7 @@ def _per_channel(users: Users, node: Node, after: Node) -> Array | None:
 def _scaled(
     users: Users, node: Node, weights: Tensor, term: Array, is_factor: bool
 ) -> tuple[str | None, ...]:
-    """The node's inputs with the term in its weights or bias."""
+    """Return the node's inputs with the term folded into its weights or bias."""
     assert weights.data is not None
     stem = node.inputs[2] if node.inputs[2:] and node.inputs[2] else None
     bias = users.graph.tensors[stem].data if stem else None

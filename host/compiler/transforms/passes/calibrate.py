@@ -1,5 +1,4 @@
-"""Weights in few bits by samples: what layers are given decides on scales, roundings, the bias, and
-the threshold beyond which a channel is an outlier."""
+"""Fits scales, roundings, biases and outlier thresholds of 8- and 4-bit weights to samples."""
 
 from __future__ import annotations
 
@@ -25,8 +24,8 @@ Cost = Callable[[Mapping[str, Tensor], Node], float]  # microseconds
 _Values = ChainMap[str, Array]
 
 _TRIED = 4  # samples that thresholds are tried on
-_MOST_ROWS = 1 << 13  # that moments are made of
-_WIDE = 1024  # values of k from which a row gets several scales, each of at most:
+_MOST_ROWS = 1 << 13  # maximum number of rows that moments are computed from
+_WIDE = 1024  # from this k on, a row is divided into parts with separate scales, each of at most:
 _PART = 384
 
 
@@ -40,13 +39,14 @@ def calibrate(
     *,
     accurate: bool = False,
 ) -> tuple[Graph, dict[str, Fitted]]:
-    """`coded`, which compress_weights made of `floats`, with constants and thresholds fitted layer
-    by layer to what the layers before, fitted already, make of `samples`; and the splits of its
-    products by name, which were chosen by their `cost` on a board, if `accurate` only among those
-    with nearly the least error. Weights have `bits`, or 8 where the operator's name is among
-    `eight`.
+    """Fit constants and thresholds of `coded`, the result of compress_weights(`floats`), layer by
+    layer to activations computed from `samples` by the layers fitted before.
 
-    InputError for a model with states, which samples of one run do not tell.
+    Returns the graph and the outlier splits of its products by name. Splits are chosen by their
+    `cost` on a board, with `accurate` only among those with nearly the least error. Weights have
+    `bits`, or 8 if the operator's name is in `eight`.
+
+    Raises InputError for a model with states, since single-run samples do not determine them.
     """
     if floats.states:
         raise InputError(
@@ -67,7 +67,7 @@ def calibrate(
 
 
 class _Fit:
-    """Runs both graphs side by side on all samples."""
+    """Runs the float and the fitted graph in lockstep on all samples."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class _Fit:
         self._done = 0
 
     def step(self, plain: Node, node: Node, bits: WeightBits) -> list[Node]:
-        """`node` as it is fitted, perhaps in parts; both are run."""
+        """Fit `node`, possibly dividing it into parts, and run both graphs' versions."""
         if isinstance(node.op, ops.OutlierFullyConnected):
             nodes = self._fitted(plain, node, bits)
         else:
@@ -109,8 +109,8 @@ class _Fit:
             values.update(zip(node.outputs, run_node(node, tensors, values), strict=True))
 
     def _fitted(self, plain: Node, node: Node, bits: WeightBits) -> list[Node]:
-        """The product in parts of k, each added to what those before give: a row has a scale in
-        each of them."""
+        """Divide the product along k, each part adding to the previous partial sums, so that a row
+        has an activation scale per part."""
         weights = matrix_of(self._floats, plain)
         assert weights is not None and isinstance(node.op, ops.OutlierFullyConnected)
         x, y = self.tensors[node.inputs[0] or ""], self.tensors[node.outputs[0]]
@@ -140,8 +140,8 @@ class _Fit:
         return made
 
     def _product(self, node: Node, weights: Array, slices: int, bits: WeightBits) -> Node:
-        """`node`, of x, perhaps a bias of floats and a residual, with weights, scales, a threshold
-        and a bias [n] that fit."""
+        """Complete `node` (inputs: x, optional float bias and residual) with fitted weights,
+        scales, threshold and bias [n]."""
         x, k = node.inputs[0] or "", weights.shape[1]
         given = [values[x].reshape(-1, k) for values in self._made]
         rows = np.concatenate(given).astype(np.float64)
@@ -170,7 +170,7 @@ class _Fit:
         return own
 
     def _bias(self, node: Node, weights: Array) -> Array:
-        """The bias [n] by which the mean of all sums is that of floats, plus the node's own."""
+        """The node's bias plus a correction [n] that makes the mean of all sums equal to float."""
         own, x, k = node.inputs[3], node.inputs[0] or "", weights.shape[1]
         assert isinstance(node.op, ops.OutlierFullyConnected)
         op = dataclasses.replace(node.op, activation=Activation.NONE)
@@ -192,7 +192,7 @@ class _Fit:
 
 
 def _floats_of(codes: Array, scale: Array) -> Array:
-    """Weights [n, k] of codes and their scales [n, slices]."""
+    """Dequantize weights [n, k] with scales [n, slices]."""
     depth = codes.shape[1] // scale.shape[1]
     return np.asarray(codes * np.repeat(scale, depth, axis=1), np.float32)
 
@@ -204,7 +204,7 @@ def _split(node: Node, threshold: float, outliers: int) -> Node:
 
 
 def _parts(k: int, slices: int) -> int:
-    """Into how many parts k is cut; slices that share a scale of weights stay whole."""
+    """Number of parts to divide k into; slices that share a weight scale are not divided."""
     if k < _WIDE:
         return 1
     fits = (n for n in range(2, k) if k % n == 0 and (slices == 1 or slices % n == 0))

@@ -1,5 +1,8 @@
-"""Codes of few bits for floats: scales of least error, and each column's rounding made up for by
-the columns after it, where samples show the products (Frantar et al., "GPTQ", 2023)."""
+"""Quantizes weights to few bits with scales of least error and error-compensated rounding.
+
+Where samples are available, the rounding error of each column is compensated by the columns after
+it (Frantar et al., "GPTQ", 2023).
+"""
 
 from __future__ import annotations
 
@@ -12,17 +15,17 @@ from edgekit.host.compiler.options import WeightBits
 
 MOST: Mapping[WeightBits, int] = {"int8": 127, "int4": 7}
 
-_DAMPING = 0.01  # of the mean square of a channel: samples do not tell all of it
-_BLOCK = 64  # columns whose roundings reach those after the block together
+_DAMPING = 0.01  # of a channel's mean square, since samples do not cover everything
+_BLOCK = 64  # columns whose errors are propagated beyond the block together
 _BF16_DROPS, _BYTE_DROPS = 16, 20  # lowest bits of an f32's fraction
-_BYTE_EXPONENTS = 15  # one less than 4 bits have: rounding may need the next
-_SHARES = np.linspace(0.7, 1.0, 13)  # of the scale that reaches the largest value
+_BYTE_EXPONENTS = 15  # one less than 4 bits can encode: rounding may need the next
+_SHARES = np.linspace(0.7, 1.0, 13)  # candidates, relative to the scale without clipping
 
 
 def whole_scales_of(weights: Array, depth: int, most: int) -> Array:
-    """Scales f32 [n, k / depth] for weights [n, k], the smallest by which no code of a group is out
-    of range (`least_code` to `most`): where codes reach further below zero, a scale below zero
-    gives that side to the larger weights. Those of 4 bits are bfloat16, the next above."""
+    """Smallest scales f32 [n, k / depth] for weights [n, k] that clip no weight (quantized to
+    `least_code` to `most`). If the negative range is larger, a negative scale assigns it to the
+    larger weights. Scales of 4-bit weights are rounded up to bfloat16."""
     n, k = weights.shape
     parts = weights.reshape(n, k // depth, depth)
     above, below = np.maximum(parts.max(axis=2), 0), np.maximum(-parts.min(axis=2), 0)
@@ -35,30 +38,30 @@ def whole_scales_of(weights: Array, depth: int, most: int) -> Array:
 
 
 def byte_scales(scale: Array) -> Array:
-    """Scales f32 rounded to such as a byte holds: a sign, 3 bits of fraction, and exponents that 4
-    bits tell apart. Where they are further apart, to bfloat16."""
+    """Round f32 scales to values that fit a byte: a sign, 3 fraction bits and a 4-bit exponent
+    index. If the exponents span too wide a range, round to bfloat16 instead."""
     exponents = np.frexp(scale)[1]
     near = np.ptp(exponents) < _BYTE_EXPONENTS if scale.size else True
     return _shortened(scale, _BYTE_DROPS if near else _BF16_DROPS)
 
 
 def _shortened(scale: Array, dropped: int, up: bool = False) -> Array:
-    """Scales f32 without the lowest bits of their fractions: rounded, or `up`, away from zero."""
+    """Drop the lowest fraction bits of f32 scales: round to nearest or, if `up`, away from zero."""
     bits = np.ascontiguousarray(scale, np.float32).view(np.uint32)
     more = np.uint32((1 << dropped) - 1 if up else 1 << dropped - 1)
     return ((bits + more) >> np.uint32(dropped) << np.uint32(dropped)).view(np.float32)
 
 
 def least_code(most: int) -> int:
-    """The lowest code beside `most`. Of 8 bits it is as large: some kernels' 16-bit sums of two
-    products have no room for another."""
+    """Lowest quantized weight for a highest of `most`. 8-bit weights are symmetric: some kernels'
+    16-bit sums of two products would overflow with −128."""
     return -most if most > MOST["int4"] else -most - 1
 
 
 def scales_of(weights: Array, depth: int, most: int, squares: Array | None = None) -> Array:
-    """Scales f32 [n, k / depth] of codes up to `most` for weights [n, k], by the least sum of
-    squared errors, each times the mean square of its channel, `squares` [k]: where codes are few,
-    it pays to clip the largest weights. Those of 4 bits are bfloat16."""
+    """Scales f32 [n, k / depth] for weights [n, k] that minimize the squared error, weighted by the
+    mean square of each channel, `squares` [k]. With few bits it pays to clip the largest weights.
+    Scales of 4-bit weights are bfloat16."""
     n, k = weights.shape
     parts = weights.reshape(n, k // depth, depth)
     factor = np.ones(k) if squares is None else squares + _DAMPING * squares.mean()
@@ -79,7 +82,7 @@ def scales_of(weights: Array, depth: int, most: int, squares: Array | None = Non
 
 
 def rounded(weights: Array, scale: Array, most: int) -> Array:
-    """Codes s8 [n, k] for weights [n, k] and scales [n, groups]."""
+    """Round weights [n, k] to s8 [n, k] with scales [n, groups]."""
     n, k = weights.shape
     parts = weights.reshape(n, scale.shape[1], -1)
     codes = np.clip(np.rint(parts / scale[:, :, None]), least_code(most), most)
@@ -87,9 +90,9 @@ def rounded(weights: Array, scale: Array, most: int) -> Array:
 
 
 def compensated(weights: Array, scale: Array, most: int, moment: Array) -> Array:
-    """As `rounded`, but each column's error is taken off by those after it as far as products with
-    the samples show; `moment` [k, k]: the mean of x x^T over their rows. Channels with the largest
-    squares go first."""
+    """Like `rounded`, but later columns compensate for each column's error as far as the samples'
+    products allow. `moment` [k, k] is the mean of x x^T over sample rows; channels with the largest
+    squares are processed first."""
     n, k = weights.shape
     lowest = least_code(most)
     order = np.argsort(-np.diagonal(moment), kind="stable")
@@ -112,7 +115,7 @@ def compensated(weights: Array, scale: Array, most: int, moment: Array) -> Array
 
 
 def _factor(moment: Array) -> Array:
-    """Upper triangular U with U^T U = the inverse of `moment`, damped."""
+    """Upper triangular U with U^T U = inverse of the damped `moment`."""
     damped = moment.astype(np.float64)
     mean = float(np.diagonal(damped).mean())
     damped[np.diag_indices_from(damped)] += _DAMPING * mean if mean > 0 else 1.0

@@ -1,4 +1,4 @@
-"""Weights of 8 or 4 bits, activations quantized at run time with their outliers apart."""
+"""Compresses weights to 8 or 4 bits; activations are quantized at run time, except outliers."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from edgekit.host.compiler.transforms.passes.codes import (
 from edgekit.host.errors import InputError
 
 THRESHOLD = 6.0
-_SLICES = (128, 64, 32)  # values of k that share a scale of 4-bit weights: the first that divides k
-_TABLE_SLICES = (16,)  # the same of a row of a table, whose scales take a byte
-_LEAST_CHANNELS = 64  # of an image: with fewer, its codes cost as much as products of bytes save
-_MOST_CHANNELS = 1 << 17  # sums of more products of bytes would not fit 32 bits
+_SLICES = (128, 64, 32)  # values of k per 4-bit weight scale: the first that divides k
+_TABLE_SLICES = (16,)  # the same for rows of tables, whose scales take a byte
+_LEAST_CHANNELS = 64  # with fewer, quantizing an image costs as much as byte products save
+_MOST_CHANNELS = 1 << 17  # with more, sums of byte products overflow 32 bits
 
 
 def compress_weights(
@@ -32,14 +32,13 @@ def compress_weights(
     group_size: int | None = None,
     eight: Collection[str] = (),
 ) -> Graph:
-    """Every product of computed floats with a constant matrix of floats gets weights of `bits`, and
-    so do 1x1 convolutions of 64 channels and more, and tables that rows of 64 values and more are
-    picked from (embeddings).
+    """Compress the constant float matrices of products with computed floats to `bits`; likewise
+    1x1 convolutions with at least 64 channels and embedding tables with rows of at least 64 values.
 
-    Weights have a scale per output and slice of k, of `group_size` values if that is given. If not,
-    8-bit ones (-127 to 127) have one slice, and 4-bit ones (-8 to 7) some. So have rows of tables,
-    of 4 bits in slices of 16. Operators whose names are among `eight` have 8 bits whatever `bits`
-    is, in slices as 4-bit ones have them. InputError for a size that does not divide some k.
+    Weights have a scale per output and slice of k. A slice has `group_size` values; by default
+    8-bit weights (-127 to 127) have a single slice, 4-bit weights (-8 to 7) several. Tables work
+    the same, with slices of 16 for 4 bits. Operators named in `eight` get 8 bits whatever `bits`
+    is, with slices as for 4. Raises InputError for a group size that does not divide some k.
     """
     made: dict[str, Tensor] = {}
     nodes = tuple(
@@ -81,7 +80,7 @@ def _compressed(
 
 
 def _slice(graph: Graph, node: Node) -> int | None:
-    """Values of k that share a scale where k is cut anyway; None: all."""
+    """Values of k per weight scale if k is sliced as for 4 bits; None: one scale for all of k."""
     found = matrix_of(graph, node)
     k = 0 if found is None else found.shape[1]
     return next((size for size in _SLICES if k and k % size == 0), None)
@@ -90,7 +89,7 @@ def _slice(graph: Graph, node: Node) -> int | None:
 def _weights(
     node: Node, found: Array, bits: WeightBits, group_size: int | None, made: dict[str, Tensor]
 ) -> tuple[str, str]:
-    """The names of the codes and scales of a product's weights, which may be there already."""
+    """Return the names of a product's quantized weights and scales, creating them if needed."""
     stored = f"{node.inputs[1]}.{bits}{'t' if isinstance(node.op, ops.MatMul) else ''}"
     if stored not in made:
         values, scale = _quantized(found, bits, group_size)
@@ -106,8 +105,8 @@ def _keep(made: dict[str, Tensor], name: str, dtype: DType, data: Array) -> None
 def _table(
     graph: Graph, node: Node, bits: WeightBits, group_size: int | None, made: dict[str, Tensor]
 ) -> Node:
-    """Rows of floats that a computed index picks, as codes: those of a product by the same table,
-    as a language model's last is, if they are of 8 bits with a scale per row."""
+    """Compress a table that is gathered by a computed index. It shares its data with a product by
+    the same table (a language model's last layer) if both have 8 bits and a scale per row."""
     assert isinstance(node.op, ops.Gather)
     table, indices = (graph.tensors[name or ""] for name in node.inputs)
     fits = table.dtype is DType.F32 and len(table.shape) == 2 and node.op.axis == 0
@@ -123,7 +122,7 @@ def _table(
         assert scale is not None
         _keep(made, f"{stored}.rows", DType.F32, np.ascontiguousarray(scale.T))
     else:
-        stored = f"{table.name}.{bits}.picked"  # a product by it may have other codes
+        stored = f"{table.name}.{bits}.picked"  # a product by it may be quantized differently
         sizes = _TABLE_SLICES if bits == "int4" else ()
         depth = next((size for size in sizes if run % size == 0), run)
         scale = scales_of(table.data, depth, MOST[bits])
@@ -135,7 +134,7 @@ def _table(
 
 
 def _product_by(graph: Graph, table: Array) -> Node | None:
-    """A product whose outputs are those of the table's rows."""
+    """Find a product whose weights equal the table."""
     for node in graph.nodes:
         is_product = isinstance(node.op, ops.FullyConnected | ops.MatMul)
         if is_product and graph.tensors[node.inputs[1] or ""].elements == table.size:
@@ -146,7 +145,7 @@ def _product_by(graph: Graph, table: Array) -> Node | None:
 
 
 def matrix_of(graph: Graph, node: Node) -> Array | None:
-    """Weights [n, k] of a product that can be compressed."""
+    """Weights [n, k] of a product that can be compressed, or None."""
     if not isinstance(node.op, ops.FullyConnected | ops.MatMul | ops.Conv2D):
         return None
     x, w = (graph.tensors[name or ""] for name in node.inputs[:2])
@@ -164,7 +163,8 @@ def matrix_of(graph: Graph, node: Node) -> Array | None:
 
 
 def _quantized(weights: Array, bits: WeightBits, group_size: int | None) -> tuple[Array, Array]:
-    """Codes s8 [n, k] and scales [slices, n]. None is clipped: it may be what an outlier meets."""
+    """Quantize to s8 [n, k] and scales [slices, n], without clipping: an outlier may meet any
+    weight."""
     k = weights.shape[1]
     usual = next((size for size in _SLICES if k % size == 0), k) if bits == "int4" else k
     depth = group_size or usual

@@ -1,4 +1,4 @@
-"""The cheapest way to give each of many things one of two labels: a minimum cut (Dinic)."""
+"""Assigns one of two labels to each of many items at minimum cost: a minimum cut (Dinic)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import math
 from collections import deque
 from collections.abc import Iterable
 
-_SCALE = 1e6  # capacities are whole numbers, so that no rounding error keeps a path open
+_SCALE = 1e6  # capacities are integers, so that no rounding error leaves a path open
 _ENDLESS = 10**18
 
 
 class TwoLabels:
-    """Things are numbered from 0. Costs are at least 0; infinite where a label is impossible."""
+    """Items are numbered from 0. Costs are nonnegative; infinite where a label is impossible."""
 
     def __init__(self) -> None:
         self._edges: list[list[int]] = [[], []]  # source: label 0, sink: label 1
@@ -19,7 +19,7 @@ class TwoLabels:
         self._room: list[int] = []
 
     def thing(self, first: float, second: float) -> int:
-        """Adds one; what either label costs."""
+        """Add an item with the cost of either label; returns its number."""
         self._edges.append([])
         number = len(self._edges) - 3
         self._edge(0, number + 2, second)
@@ -27,12 +27,12 @@ class TwoLabels:
         return number
 
     def differ(self, first: int, second: int, cost: float) -> None:
-        """What it costs if thing `first` has label 0 and thing `second` label 1."""
+        """Add a cost that applies if item `first` has label 0 and item `second` label 1."""
         self._edge(first + 2, second + 2, cost)
 
     def convert_between(self, made: int, users: set[int], cost: float) -> None:
-        """What `made` gives to `users` costs once to convert, to either label, however many of them
-        want it so."""
+        """Add a cost for converting the output of `made` for `users` with the other label; charged
+        once per label, however many users need it."""
         to_second, to_first = self.thing(0, 0), self.thing(0, 0)
         self.differ(made, to_second, cost)
         self.differ(to_first, made, cost)
@@ -41,13 +41,13 @@ class TwoLabels:
             self.differ(user, to_first, math.inf)
 
     def saved_together(self, things: Iterable[int], cost: float) -> None:
-        """What it costs if one of `things` has label 1: label 0 of all of them saves that."""
+        """Add a cost that applies unless all `things` have label 0."""
         lost = self.thing(0, cost)
         for thing in things:
             self.differ(lost, thing, math.inf)
 
     def second_label(self) -> list[bool]:
-        """Whether each thing has label 1 where the sum is least; label 0 in case of doubt."""
+        """Whether each item has label 1 in the minimum-cost assignment; ties get label 0."""
         while (levels := self._levels())[1] >= 0:
             self._block(levels)
         reaches = self._reaching()
@@ -61,7 +61,7 @@ class TwoLabels:
             self._room.append(free)
 
     def _levels(self) -> list[int]:
-        """Steps from the source over edges with room; -1 where there is no way."""
+        """Distances from the source over edges with free capacity; -1 if unreachable."""
         levels = [-1] * len(self._edges)
         levels[0] = 0
         waiting = deque([0])
@@ -75,7 +75,7 @@ class TwoLabels:
         return levels
 
     def _block(self, levels: list[int]) -> None:
-        """Fills paths of least steps until none is left."""
+        """Saturate shortest paths until none is left."""
         at = [0] * len(self._edges)
         path: list[int] = []
         node = 0
@@ -105,7 +105,7 @@ class TwoLabels:
             node = to
 
     def _reaching(self) -> list[bool]:
-        """Which vertices still have a way to the sink."""
+        """Whether each vertex can still reach the sink."""
         reaches = [False] * len(self._edges)
         reaches[1] = True
         waiting = deque([1])

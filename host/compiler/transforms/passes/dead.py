@@ -1,4 +1,4 @@
-"""Removes nodes and tensors that nothing needs."""
+"""Removes unused nodes and tensors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from edgekit.host.compiler.ir.types import Graph, Node
 
 
 def dead(graph: Graph) -> Graph:
-    """Keeps what outputs and states depend on; graph inputs stay even if unused."""
+    """Keep only the nodes that outputs and states depend on, and all graph inputs."""
     needed = set(graph.outputs)
     kept: list[Node] = []
     for node in reversed(graph.nodes):
@@ -17,7 +17,7 @@ def dead(graph: Graph) -> Graph:
             kept.append(node)
             needed.update(name for name in node.inputs if name is not None)
     kept.reverse()
-    # A node that is kept may have outputs that nobody reads: they still need a tensor.
+    # Kept nodes may have unread outputs, which still need a tensor.
     needed.update(name for node in kept for name in node.outputs)
     needed.update(graph.inputs)
     used = {node.op.state for node in kept if isinstance(node.op, ReadState | WriteState)}

@@ -1,4 +1,4 @@
-"""Constant folding: nodes whose results are known become constants."""
+"""Constant folding: replaces nodes with known results by constants."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.evaluate import folding_work, run_node
 from edgekit.host.compiler.ir.types import Array, Graph, Node, Tensor
 
-_WORK_LIMIT = 1 << 26  # multiply–adds or copies that folding one node may cost
+_WORK_LIMIT = 1 << 26  # maximum multiply–adds or copies for folding one node
 
 
 def fold(graph: Graph) -> Graph:
-    """Evaluates nodes whose inputs are all constant.
+    """Evaluate nodes whose inputs are all constant.
 
-    Leaves unused constants behind: `dead` removes them. A sparse constant stays marked so when
-    it is only cast. Nodes that would be slow to evaluate here (a huge convolution of constants)
-    stay.
+    Unused constants remain until `dead` removes them. A sparse constant stays marked as sparse only
+    through casts. Nodes that would be slow to evaluate (a huge convolution of constants) stay.
     """
     tensors = dict(graph.tensors)
     values: dict[str, Array] = {n: t.data for n, t in tensors.items() if t.data is not None}

@@ -1,4 +1,4 @@
-"""Fusing neighbors where the result stays exactly what it was."""
+"""Fuses neighboring operators where the result stays bit-exact."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from edgekit.host.compiler.transforms.passes.rewrite import Users, until_stable
 
 
 def fuse_activation(graph: Graph) -> Graph:
-    """f32 operator, then a clamp of its only use → the operator clamps."""
+    """Fuse a clamp into the f32 operator whose output only it reads."""
 
     def match(users: Users, node: Node) -> dict[str, Node | None] | None:
         op = node.op
@@ -31,7 +31,7 @@ def fuse_activation(graph: Graph) -> Graph:
 
 
 def fuse_pad(graph: Graph) -> Graph:
-    """Zero rows and columns before a convolution → the convolution's own padding."""
+    """Fuse zero rows and columns before a convolution into its padding."""
 
     def match(users: Users, node: Node) -> dict[str, Node | None] | None:
         op = node.op
@@ -63,9 +63,9 @@ def fuse_pad(graph: Graph) -> Graph:
 
 
 def fuse_residual(graph: Graph) -> Graph:
-    """f32 convolution, then the addition of an equal shape → the convolution adds it.
+    """Fuse the addition of a tensor of equal shape into the preceding f32 convolution.
 
-    The fused node stands where the addition stood, so that both operands are ready.
+    The fused node replaces the addition, where both operands are available.
     """
 
     def match(users: Users, node: Node) -> dict[str, Node | None] | None:

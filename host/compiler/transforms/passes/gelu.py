@@ -1,4 +1,4 @@
-"""The forms in which exporters write x · Φ(x) become one operator."""
+"""Fuses the exporters' variants of x · Φ(x) into one operator."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from edgekit.host.compiler.transforms.passes.rewrite import Users, until_stable
 
 
 def fuse_gelu(graph: Graph) -> Graph:
-    """x · ½ · (1 + erf(x / √2)), its factors in any order."""
+    """Match x · ½ · (1 + erf(x / √2)), with factors in any order."""
 
     def match(users: Users, node: Node) -> dict[str, Node | None] | None:
         factors, gone = _factors(users, node)
@@ -29,7 +29,7 @@ def fuse_gelu(graph: Graph) -> Graph:
 
 
 def _factors(users: Users, node: Node) -> tuple[list[str], list[Node]]:
-    """What a product of products multiplies, and the nodes of the inner ones."""
+    """Return the factors of a nested product and the nodes of the inner products."""
     if not users.is_plain(node, ops.Mul):
         return [], []
     factors: list[str] = []
@@ -46,7 +46,7 @@ def _factors(users: Users, node: Node) -> tuple[list[str], list[Node]]:
 
 
 def _gate(users: Users, name: str, x: str) -> list[Node]:
-    """The nodes of 1 + erf(x / √2), if `name` is that."""
+    """Return the nodes of 1 + erf(x / √2) if they compute `name`."""
     one = users.single(name)
     if one is None or not users.is_plain(one, ops.Add):
         return []

@@ -1,7 +1,7 @@
-"""Floats in half precision: which operators compute in f16, and conversions where others do not.
+"""Half precision: chooses the operators that compute in f16 and inserts conversions.
 
-Every operator that has a kernel for f16 gets a cost in either precision, every tensor between two
-of them the cost of its conversion; the cheapest choice for the whole graph is a minimum cut.
+Each operator with an f16 kernel has a cost in either precision, and each tensor between operators
+has a conversion cost; the cheapest assignment for the entire graph is a minimum cut.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from edgekit.host.compiler.ir.types import DType, Graph, Node, Operator, Tensor
 from edgekit.host.compiler.transforms.passes.cut import TwoLabels
 
 _LARGEST = float(np.finfo(np.float16).max)
-# In elements of f32 that are moved
+# Costs, relative to moving an f32 element:
 _PRODUCT = 0.25  # a multiply-add
 _CONVERSION = 2.0  # of an element
-# In elements that are converted, by board time on A76: an operator more, which takes 94 cycles, and
-# handing its tasks to several threads, which takes 1300, where there are several.
+# Costs in simulated board time on A76, relative to converting an element: an additional operator
+# (94 cycles) and, with several threads, distributing its tasks (1300 cycles).
 _START, _HAND_OVER = 160, 2240
-_FUNCTION = 8.0  # a value of a function that is computed in f32, which f16 does not halve
+_FUNCTION = 8.0  # evaluating a function in f32, which f16 does not halve
 
 
 def to_half(graph: Graph, conversion: float = _CONVERSION, threads: int = 1) -> Graph:
-    """`graph` with the operators that are cheaper so on tensors of f16, on so many threads; its
-    inputs and outputs stay as they are. `conversion`: what that of an element costs."""
+    """Convert operators to f16 where that is cheaper for this number of threads; graph inputs and
+    outputs keep their dtype. `conversion` is the cost of converting one element."""
     chosen = _cheapest(graph, conversion, threads)
     return _Rewrite(graph, chosen).run() if chosen else graph
 
 
 def _has_kernel(graph: Graph, node: Node) -> bool:
-    """Whether `node` can be computed in f16: its floats are f32 now."""
+    """Whether the f32 `node` has an f16 kernel."""
     op = node.op
     named = [graph.tensors[name] for name in node.inputs if name is not None]
     if not named or any(graph.tensors[name].dtype is not DType.F32 for name in node.outputs):
@@ -48,7 +48,7 @@ def _has_kernel(graph: Graph, node: Node) -> bool:
     if any(t.data is not None and np.max(np.abs(t.data), initial=0) > _LARGEST for t in named):
         return False
     if isinstance(op, ops.Transpose) and named[0].name in graph.inputs:
-        return False  # a stem converts as it moves (host/compiler/lowering/conv/stems.py)
+        return False  # a stem converts while moving (host/compiler/lowering/conv/stems.py)
     if isinstance(op, ops.Weighted):
         constants = [graph.tensors[name] for name in node.inputs[1:3] if name is not None]
         return all(t.data is not None for t in constants)
@@ -56,7 +56,7 @@ def _has_kernel(graph: Graph, node: Node) -> bool:
 
 
 def _work(graph: Graph, node: Node) -> tuple[float, float]:
-    """The work of a node in f32, and in f16."""
+    """Costs of a node in f32 and in f16."""
     y = sum(graph.tensors[name].elements for name in node.outputs)
     moved: float = y + sum(graph.tensors[n].elements for n in node.inputs if n is not None)
     if isinstance(node.op, ops.Weighted):
@@ -70,13 +70,13 @@ def _work(graph: Graph, node: Node) -> tuple[float, float]:
 
 
 def _converted(tensor: Tensor, threads: int) -> int:
-    """What a conversion costs of all that the threads could do meanwhile, in elements of it."""
+    """Cost of a conversion in converted elements, counting the time of all waiting threads."""
     handed_over = threads > 1 and tensor.elements > UNARY_CHUNK
     return tensor.elements + threads * (_START + (_HAND_OVER if handed_over else 0))
 
 
 def _cheapest(graph: Graph, conversion: float, threads: int) -> set[str]:
-    """Names of the nodes that are to compute in f16."""
+    """Names of the nodes to compute in f16."""
     labels = TwoLabels()
     outside = labels.thing(0, math.inf)
     at = {}
@@ -97,7 +97,7 @@ def _cheapest(graph: Graph, conversion: float, threads: int) -> set[str]:
 
 
 def _rounded(op: Operator) -> Operator:
-    """The operator with its parameter as kernels have it that compute in f16."""
+    """Round the operator's parameter to f16, as the f16 kernels use it."""
     if isinstance(op, ops.LeakyRelu):
         return dataclasses.replace(op, alpha=float(np.float16(op.alpha)))
     if isinstance(op, ops.Weighted) and op.epilogue is not None:
@@ -106,7 +106,7 @@ def _rounded(op: Operator) -> Operator:
 
 
 class _Rewrite:
-    """Builds the graph anew; a tensor may stand in it as f32, as f16, or as both."""
+    """Rebuilds the graph; a tensor may exist in f32, in f16 or in both."""
 
     def __init__(self, graph: Graph, chosen: set[str]) -> None:
         self._graph, self._chosen = graph, chosen
@@ -133,7 +133,8 @@ class _Rewrite:
         return dataclasses.replace(self._graph, tensors=self._tensors, nodes=tuple(self._nodes))
 
     def _new_half(self, name: str) -> str:
-        """The f16 form of a tensor; of a constant with its value, of others not yet made."""
+        """Create the f16 version of a tensor; constants are converted, others still need a
+        producer."""
         old, own = self._graph.tensors[name], fresh_name(f"{name}.half", self._names)
         data = None if old.data is None else old.data.astype(np.float16)
         self._tensors[own] = Tensor(own, old.shape, DType.F16, None, data, old.sparse)

@@ -1,4 +1,4 @@
-"""The forms in which exporters write x · relu6(x + 3) / 6 become one operator."""
+"""Fuses the exporters' variants of x · relu6(x + 3) / 6 into one operator."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from edgekit.host.compiler.transforms.passes.rewrite import Users, until_stable
 
 
 def fuse_hard_swish(graph: Graph) -> Graph:
-    """x · hard_sigmoid(x), and (x · relu6(x + 3)) · (1 / 6)."""
+    """Match x · hard_sigmoid(x) and (x · relu6(x + 3)) · (1 / 6)."""
 
     def match(users: Users, node: Node) -> dict[str, Node | None] | None:
         if not users.is_plain(node, Mul):
@@ -49,7 +49,7 @@ def _is_sixth_gate(node: Node, x: str) -> bool:
 
 
 def _clamped(users: Users, product: Node) -> tuple[str, list[str]] | None:
-    """x and the nodes of x · relu6(x + 3), if `product` is that."""
+    """Return x and the nodes of x · relu6(x + 3) if `product` computes that."""
     if not users.is_plain(product, Mul):
         return None
     a, b = product.inputs

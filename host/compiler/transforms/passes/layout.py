@@ -1,9 +1,9 @@
-"""Pushes transposes down the graph until they meet, or an operator that needs its own layout.
+"""Pushes transposes down the graph until they cancel or reach an operator with a fixed layout.
 
-Each tensor of the old graph is seen as a `View`: a tensor of the new graph and the order in which
-its axes are read. A transpose only changes the order; element-wise operators, pools, concats,
-reductions and those reshapes that keep neighbors together run in whatever order their operand
-has. Only what needs another order makes a transpose, once per tensor and order. So the NCHW
+Each tensor of the old graph is a `View`: a tensor of the new graph with an order of axes. A
+transpose only changes the order. Element-wise operators, pools, concatenations, reductions and
+reshapes that keep neighboring axes together run in the order of their operand. Only an operator
+that requires another order inserts a transpose, once per tensor and order. So the NCHW
 convolutions of an ONNX model, which the importer puts between transposes, follow each other
 without any.
 """
@@ -27,7 +27,7 @@ Order = tuple[int, ...]
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """Axis i is axis order[i] of `tensor`."""
+    """A permuted tensor: axis i is axis order[i] of `tensor`."""
 
     tensor: Tensor
     order: Order
@@ -46,7 +46,7 @@ def _identity(rank: int) -> Order:
 
 
 def push_transposes(graph: Graph) -> Graph:
-    """The same outputs with as few transposes as this finds; graphs without any stay."""
+    """Return an equivalent graph with fewer transposes; graphs without any are returned as is."""
     if not any(isinstance(n.op, ops.Transpose) for n in graph.nodes):
         return graph
     return _Push(graph).run()
@@ -87,7 +87,7 @@ class _Push:
         self._emit(node, op, [None if v is None else self.plain(v) for v in ins])
 
     def _view(self, name: str) -> View:
-        """The view of a tensor; constants and inputs are as they are."""
+        """Return the view of a tensor; constants and inputs have the identity order."""
         if name not in self._views:
             tensor = self._graph.tensors[name]
             self._tensors[name] = tensor
@@ -98,7 +98,7 @@ class _Push:
         return self.ordered(view, _identity(len(view.order)))
 
     def ordered(self, view: View, order: Order) -> View:
-        """The same values with another order of axes; moving axes of size 1 is free."""
+        """Return the same values in another order of axes; moving axes of size 1 is free."""
         if view.order == order:
             return view
         permutation = [0] * len(order)
@@ -124,7 +124,7 @@ class _Push:
     def emit(
         self, node: Node, op: Operator, ins: Sequence[View | None], orders: Sequence[Order]
     ) -> None:
-        """`op` on tensors as they lie; `orders` are how its outputs are read."""
+        """Add `op` on the stored tensors; `orders` are the axis orders of its outputs."""
         tensors = [None if v is None else v.tensor for v in ins]
         outs = []
         for name, order, (shape, dtype) in zip(
@@ -148,11 +148,11 @@ class _Push:
         self.emit(node, op, ins, [_identity(r) for r in ranks])
 
     def reuse(self, node: Node, view: View) -> None:
-        """The node's output is what `view` says, without a node."""
+        """Make `view` the node's output, without adding a node."""
         self._views[node.outputs[0]] = view
 
     def constant(self, t: Tensor, shape: Shape) -> View:
-        """The constant `t` in another shape."""
+        """Return the constant `t` with another shape."""
         assert t.data is not None
         name = fresh_name(f"{t.name}.shaped", self._names)
         data = t.data.reshape(shape)
@@ -160,7 +160,7 @@ class _Push:
         return View(made, _identity(len(shape)))
 
     def reshaped(self, t: Tensor, shape: Shape) -> View:
-        """`t`, as it lies, in another shape."""
+        """Reshape `t` in its stored order."""
         if t.data is not None:
             return self.constant(t, shape)
         name = fresh_name(f"{t.name}.shaped", self._names)
@@ -170,7 +170,7 @@ class _Push:
         return View(made, _identity(len(shape)))
 
     def _finish(self, name: str) -> None:
-        """Makes an output of the graph, under its name."""
+        """Add a graph output under its name."""
         view = self._view(name)
         if view.tensor.name == name and view.plain:
             return
@@ -189,7 +189,7 @@ class _Push:
 
 
 def _moving(t: Tensor, permutation: Order) -> Operator:
-    """A transpose, or a reshape where only axes of size 1 move."""
+    """Return a transpose, or a reshape if only axes of size 1 move."""
     long = [p for p in permutation if t.shape[p] != 1]
     if long == sorted(long):
         return ops.Reshape(tuple(t.shape[p] for p in permutation))
@@ -199,12 +199,12 @@ def _moving(t: Tensor, permutation: Order) -> Operator:
 _Rule = Callable[[_Push, Node, Operator, list[View]], bool]
 _pushes_through = ByOperator[_Rule]()
 
-# Rules: each emits the node in the order its operands have and returns True, or False where it
-# needs them plain.
+# Rules: each emits the node in the axis order of its operands and returns True, or returns False
+# if it requires plain operands.
 
 
 def _common_order(views: Sequence[View], rank: int) -> Order:
-    """The order of most of the bytes that are computed."""
+    """The axis order shared by most computed bytes."""
     weight: dict[Order, int] = {}
     for v in views:
         if v.tensor.data is None and len(v.order) == rank:
@@ -247,7 +247,7 @@ def _split(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
 
 
 def _moved(values: Sequence[int], order: Order) -> tuple[int, ...]:
-    """Values per axis of a view as values per axis of its tensor."""
+    """Convert per-axis values of a view to the axes of its tensor."""
     out = [0] * len(order)
     for value, axis in zip(values, order, strict=True):
         out[axis] = value
@@ -265,7 +265,7 @@ def _pad(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
 
 @_pushes_through(ops.StridedSlice)
 def _slice(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
-    """Moves a slice before the transpose; a reshape follows if the slice drops axes."""
+    """Apply a slice before the transpose, followed by a reshape if the slice drops axes."""
     assert isinstance(op, ops.StridedSlice)
     order = views[0].order
     extent = _moved(op.extent, order)
@@ -298,7 +298,7 @@ def _reduce(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
     axes = tuple(sorted(view.order[a] for a in op.axes))
     inside = range(axes[0], axes[-1] + 1) if axes else range(0)
     if any(i not in axes and view.tensor.shape[i] != 1 for i in inside):
-        return False  # kernels reduce neighboring axes
+        return False  # kernels reduce only adjacent axes
     order = view.order
     if not op.keep_dims:
         rest = [p for i, p in enumerate(view.order) if i not in op.axes]
@@ -309,7 +309,7 @@ def _reduce(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
 
 @_pushes_through(ops.Softmax, ops.FullyConnected, ops.LayerNorm)
 def _last_axis(push: _Push, node: Node, op: Operator, views: list[View]) -> bool:
-    """Softmax, fully connected layers and such work on the last axis, and keep the others."""
+    """Handle operators that work on the last axis and keep the others, like softmax."""
     view = views[0]
     keeps = (
         isinstance(op, ops.Softmax)

@@ -1,4 +1,4 @@
-"""Weights of 4 bits, but of 8 where 4 cost most, as far as a target needs them."""
+"""Mixed precision: 4-bit weights, with 8 bits where needed to reach an accuracy target."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from edgekit.host.compiler.ir.types import Array, Graph, Node
 Sample = Mapping[str, Array]
 
 _TRIED = 4  # samples that single operators are tried on
-_STEPS = 8  # in so many all operators have 8 bits, at the latest: a step fits all weights anew
+_STEPS = 8  # maximum number of steps until all operators have 8 bits: each refits all weights
 
 
 @dataclass(frozen=True, eq=False)
 class Mixed:
-    """A graph whose operators `eight` have weights of 8 bits; `few`: how many have some of 4 or 8;
-    `cosine`: the least on the samples that were held out."""
+    """A graph with 8-bit weights in the operators `eight`. `few`: number of operators with 4- or
+    8-bit weights. `cosine`: the least on held-out samples."""
 
     graph: Graph
     eight: tuple[str, ...]
@@ -39,17 +39,17 @@ def mixed(
     held_out: Sequence[Sample],
     target: float,
 ) -> Mixed:
-    """What `fit` makes of `floats` if the operators of some names have weights of 8 bits: of the
-    fewest found, beginning with those whose 4 bits, as in `coded`, cost the most on the samples
-    `shown` per byte that 8 take more, by which the least cosine on those `held_out` is `target`;
-    or of all.
+    """Assign 8-bit weights to as few operators as found necessary for the least cosine on samples
+    `held_out` to reach `target`, or to all operators if it is not reached.
 
-    Losses of cosine are taken to add up, and to shrink alike where weights are fitted.
+    `fit` builds the graph from the set of names with 8 bits. Operators are ranked by the cosine
+    that their 4-bit weights in `coded` cost on the samples `shown`, per additional byte at 8 bits.
+    Cosine losses are assumed to add up and to shrink uniformly when weights are fitted.
     """
     loss = _losses(floats, coded, shown[:: max(len(shown) // _TRIED, 1)][:_TRIED])
     sizes = {n.name: coded.tensors[_codes_of(n)].elements for n in coded.nodes if n.name in loss}
     order = sorted(loss, key=lambda name: -loss[name] / sizes[name])
-    left = np.cumsum([0.0, *(loss[name] for name in reversed(order))])[::-1]  # from a count on
+    left = np.cumsum([0.0, *(loss[name] for name in reversed(order))])[::-1]  # loss by count
     least_step = -(-len(order) // _STEPS)
     count = 0
     while True:
@@ -66,7 +66,7 @@ def mixed(
 
 
 def mixed_note(made: Mixed, target: float) -> str:
-    """A sentence about which operators have 8 bits."""
+    """Describe which operators have 8 bits."""
     if not made.eight:
         return f"all weights have 4 bits, by which the target of {target:g} is met"
     told = f"weights have 8 bits in {len(made.eight)} of {made.few} operators: "
@@ -76,8 +76,8 @@ def mixed_note(made: Mixed, target: float) -> str:
 
 
 def _losses(floats: Graph, coded: Graph, samples: Sequence[Sample]) -> dict[str, float]:
-    """By how much the cosine falls, in the mean of samples, if the weights of one operator alone
-    are the rounded ones of `coded`."""
+    """Mean cosine loss per operator if only its weights are replaced by the rounded ones of
+    `coded`."""
     exact = [evaluate(floats, each, keep_tensors=True).tensors for each in samples]
     found = dict[str, float]()
     for i, (plain, node) in enumerate(zip(floats.nodes, coded.nodes, strict=True)):
@@ -107,7 +107,7 @@ def _codes_of(node: Node) -> str:
 
 
 def _rounded(floats: Graph, plain: Node, coded: Graph, node: Node) -> tuple[str, Array]:
-    """The constant of `plain` that `node` has codes of, and the floats that these stand for."""
+    """Return the name of the constant of `plain` that `node` quantizes, and its rounded values."""
     codes = coded.tensors[_codes_of(node)].data
     scale = coded.tensors[node.inputs[2] or ""].data
     assert codes is not None and scale is not None

@@ -1,4 +1,4 @@
-"""The forms in which exporters write layer normalization become one operator."""
+"""Fuses the exporters' variants of layer normalization into one operator."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from edgekit.host.compiler.transforms.passes.rewrite import Users, until_stable
 
 
 def fuse_layer_norm(graph: Graph) -> Graph:
-    """(x - mean) / sqrt(variance + epsilon) over the last axes; a constant factor and shift per
-    value of a row, behind it, become part of it."""
+    """Match (x - mean) / sqrt(variance + epsilon) over the last axes, including a following
+    constant factor and shift per value of a row."""
 
     def match(users: Users, node: Node) -> dict[str, Node | None] | None:
         if isinstance(node.op, ops.LayerNorm):
@@ -22,7 +22,7 @@ def fuse_layer_norm(graph: Graph) -> Graph:
 
 
 def _normalized(users: Users, node: Node) -> dict[str, Node | None] | None:
-    """The operator for the chain that ends in `node`, a quotient or a product by an inverse."""
+    """Fuse the chain that ends in `node`, a quotient or a product with the inverse."""
     root, gone = _root(users, node)
     centered = users.producer.get(node.inputs[0] or "") if root else None
     if root is None or centered is None or not isinstance(centered.op, ops.Sub):
@@ -48,7 +48,7 @@ def _normalized(users: Users, node: Node) -> dict[str, Node | None] | None:
 
 
 def _root(users: Users, node: Node) -> tuple[Node | None, list[Node]]:
-    """The square root that `node` divides by, and the nodes from it on."""
+    """Return the square root that `node` divides by, and the nodes from there on."""
     if isinstance(node.op, ops.Div):
         below = users.single(node.inputs[1])
         gone = [] if below is None else [below]
@@ -74,7 +74,7 @@ def _plus_scalar(users: Users, node: Node | None) -> tuple[str | None, float] | 
 
 
 def _mean_of(users: Users, name: str | None) -> tuple[str | None, int, list[Node]]:
-    """What `name` is the mean of, over how many of the last axes, and the nodes of that."""
+    """Return the input that `name` is the mean of, the number of last axes, and the nodes."""
     node, factor = users.single(name), None
     nodes = [] if node is None else [node]
     if node is not None and users.is_plain(node, ops.Mul):
@@ -96,7 +96,7 @@ def _mean_of(users: Users, name: str | None) -> tuple[str | None, int, list[Node
 
 
 def _with_term(users: Users, node: Node) -> dict[str, Node | None] | None:
-    """`node` with the factor or shift of its only reader."""
+    """Fuse the factor or shift of the node's only reader."""
     after = users.only_consumer(node.outputs[0])
     if after is None or node.inputs[2] is not None:
         return None

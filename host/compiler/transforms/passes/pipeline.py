@@ -1,4 +1,4 @@
-"""The passes that know nothing of boards, in order; host/compiler/pipeline.py has all passes."""
+"""Runs the board-independent passes in order; host/compiler/pipeline.py has all passes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PASSES: tuple[tuple[str, Callable[[Graph], Graph]], ...] = (
 
 @dataclass(frozen=True)
 class PassCount:
-    """Operators before and after one pass."""
+    """Number of operators before and after one pass."""
 
     name: str
     before: int
@@ -43,7 +43,7 @@ class PassCount:
 
 
 def run_passes(graph: Graph) -> tuple[Graph, list[PassCount]]:
-    """What all passes make of a graph, and how many operators each left."""
+    """Apply all passes; returns the graph and the operator counts of each pass."""
     counts = []
     for name, apply in PASSES:
         after = apply(graph)
@@ -53,7 +53,7 @@ def run_passes(graph: Graph) -> tuple[Graph, list[PassCount]]:
 
 
 def run_in_bodies(graph: Graph) -> Graph:
-    """The same inside of loops."""
+    """Apply the passes to the bodies of loops."""
     if not any(isinstance(node.op, ops.Repeat) for node in graph.nodes):
         return graph
     nodes = [

@@ -1,8 +1,8 @@
-"""f32 operators between dequantized inputs and a quantized output → operators on the codes.
+"""Converts f32 operators between dequantized inputs and a quantized output to integer operators.
 
-This is how ONNX writes quantized models (Q and DQ nodes around f32 operators). Codes of type u8
-become s8 ones (128 less, and the zero point as well), since weights are s8. What does not fit
-stays as it is written: in f32, between conversions.
+ONNX represents quantized models that way (Q and DQ nodes around f32 operators). Tensors of type u8
+become s8 (values and zero point minus 128), since weights are s8. Operators without an equivalent
+integer form stay in f32, between conversions.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from edgekit.host.compiler.transforms.passes.silu import fuse_silu
 
 
 def integer_form(graph: Graph) -> Graph:
-    """`graph` itself unless it quantizes by Q and DQ nodes; then their meaning in integers.
+    """Convert a graph with Q and DQ nodes to integer operators; others are returned unchanged.
 
-    The result is what kernels are held to: a rounding of the f32 form may differ by one code.
+    Kernels are verified against the result: rounding in the f32 form may differ by one step.
     """
     if not any(isinstance(n.op, ops.Quantize) and n.op.to_even for n in graph.nodes):
         return graph
@@ -40,7 +40,7 @@ def integer_form(graph: Graph) -> Graph:
 
 
 def _signed(graph: Graph) -> Graph:
-    """u8 codes that are only dequantized again become s8 codes."""
+    """Convert u8 tensors to s8 if they are only dequantized again."""
     users, tensors = graph.consumers(), dict(graph.tensors)
     nodes = []
     for node in graph.nodes:
@@ -57,7 +57,7 @@ def _signed(graph: Graph) -> Graph:
 
 
 def _move_codes(graph: Graph) -> Graph:
-    """What moves dequantized codes, or picks some, does it to the codes, dequantized after."""
+    """Apply operators that move or select dequantized values before dequantizing."""
     tensors, producer = dict(graph.tensors), graph.producer()
     taken = {*tensors, *(node.name for node in graph.nodes)}
     nodes: list[Node] = []
@@ -83,12 +83,12 @@ def _move_codes(graph: Graph) -> Graph:
 
 
 def _quantize_parts(graph: Graph) -> Graph:
-    """What is brought together and then quantized is quantized first, so that operators that make
-    the parts can."""
+    """Quantize the inputs of a concatenation instead of its output, so that their producers can be
+    fused with Quantize."""
     users, tensors = graph.consumers(), dict(graph.tensors)
     nodes: list[Node] = []
     taken = {*tensors, *(node.name for node in graph.nodes)}
-    last: dict[str, Node] = {}  # concatenations, by the name of what quantizes them
+    last: dict[str, Node] = {}  # concatenations by the name of the Quantize after them
     for node in graph.nodes:
         inside = isinstance(node.op, ops.Concat) and node.outputs[0] not in graph.outputs
         after = users[node.outputs[0]] if inside else []
@@ -109,8 +109,8 @@ def _quantize_parts(graph: Graph) -> Graph:
 
 
 def _quantize_unmoved(graph: Graph) -> Graph:
-    """What is computed, moved and then quantized is quantized first, so that the operator can that
-    computes it, and codes are moved."""
+    """Quantize before operators that only move values, so that the producer can be fused with
+    Quantize."""
     users, producer, tensors = graph.consumers(), graph.producer(), dict(graph.tensors)
     taken = {*tensors, *(node.name for node in graph.nodes)}
     instead: dict[str, list[Node]] = {}
@@ -165,7 +165,7 @@ def _on_codes(users: Users, node: Node) -> dict[str, Node | None] | None:
 
 
 def _without(users: Users, node: Node, after: Node) -> dict[str, Node | None] | None:
-    """Codes that are dequantized and quantized again stay, or change their scale."""
+    """Replace Dequantize and Quantize in sequence by nothing or by a change of scale."""
     codes, out = (users.graph.tensors[name or ""] for name in (node.inputs[0], after.outputs[0]))
     if codes.dtype is not DType.I8 or not codes.is_quantized:
         return None
@@ -177,7 +177,7 @@ def _without(users: Users, node: Node, after: Node) -> dict[str, Node | None] | 
 def _fits(
     users: Users, op: Operator, inputs: tuple[str | None, ...], outs: Sequence[Tensor]
 ) -> bool:
-    """Whether the integer operator exists for these scales."""
+    """Whether an integer operator exists for these scales."""
     ins = [tensor_of(users, name) for name in inputs]
     first = ins[0]
     assert first is not None

@@ -1,4 +1,4 @@
-"""What operators on codes take for the dequantized operands of those on floats."""
+"""Finds or creates the quantized operands that replace an operator's dequantized inputs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def tensor_of(users: Users, name: str | None) -> Tensor | None:
 
 
 def codes_behind(users: Users, name: str | None) -> Tensor | None:
-    """The s8 codes behind a dequantized tensor."""
+    """Return the s8 tensor that a dequantized tensor was computed from, or None."""
     made_by = users.producer.get(name) if name is not None else None
     if made_by is None or not isinstance(made_by.op, ops.Cast):
         return None
@@ -31,7 +31,7 @@ def codes_behind(users: Users, name: str | None) -> Tensor | None:
 
 
 def quantized_operands(users: Users, node: Node, out: Tensor) -> tuple[str | None, ...] | None:
-    """The node's inputs as codes, for outputs like `out`; None where one is not quantized."""
+    """Return the node's quantized inputs for outputs like `out`; None if one is not quantized."""
     x = codes_behind(users, node.inputs[0])
     if isinstance(node.op, ops.Weighted):
         return None if x is None or len(node.inputs) > 3 else _with_weights(users, node, x)
@@ -49,7 +49,7 @@ def quantized_operands(users: Users, node: Node, out: Tensor) -> tuple[str | Non
 
 
 def _room(op: Operator, coded: list[Tensor], out: Tensor) -> float:
-    """How far a constant operand may be off: half a step of the output for it."""
+    """Maximum error of a constant operand: it may change the output by half a step."""
     if isinstance(op, ops.Add | ops.Sub | ops.Maximum | ops.Minimum):
         return scale_of(out) / 2
     if not isinstance(op, ops.Mul | ops.PRelu):
@@ -60,8 +60,8 @@ def _room(op: Operator, coded: list[Tensor], out: Tensor) -> float:
 
 
 def _constant(users: Users, name: str | None, room: float) -> str | None:
-    """A constant as codes: by the scale it was dequantized with, else of floats, if none is off by
-    more than `room`."""
+    """Quantize a constant with the scale it was dequantized with, or a float constant if the error
+    does not exceed `room`."""
     found = tensor_of(users, name)
     if found is None or found.data is None or found.dtype is not DType.F32 or not found.elements:
         return None
@@ -106,8 +106,8 @@ def _with_weights(users: Users, node: Node, x: Tensor) -> tuple[str | None, ...]
 
 
 def _points(codes: Array, axis: int) -> Array | None:
-    """The zero point with which `codes` fit into s8, or where there is none those of the channels
-    along `axis`; 0 where it does, and None where there are none."""
+    """Zero points with which `codes` fit s8: if possible a single one (0 if that fits), else one
+    per channel along `axis`; None if there are none."""
     if not codes.size:
         return np.zeros(1, np.int64)
     rows = np.moveaxis(codes, axis, 0).reshape(codes.shape[axis], -1)

@@ -1,4 +1,4 @@
-"""Reshapes of a transposed tensor that need no transposing first."""
+"""Reshapes transposed tensors without transposing first, where that is possible."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from edgekit.host.compiler.ir.types import Shape
 
 @dataclass(frozen=True)
 class Regrouped:
-    """`shape` of the tensor as it lies, and the order in which its axes are read."""
+    """The new shape of the stored tensor, and the axis order of its view."""
 
     shape: Shape
     order: tuple[int, ...]
@@ -18,17 +18,16 @@ class Regrouped:
 
 @dataclass(frozen=True)
 class _Group:
-    """Neighboring axes of one side that hold the same elements as those of the other."""
+    """Neighboring axes before and after a reshape that cover the same elements."""
 
     before: tuple[int, ...]
     after: tuple[int, ...]
 
 
 def regroup(seen: Shape, order: tuple[int, ...], target: Shape) -> Regrouped | None:
-    """A tensor read as shape `seen` (axis i lies at order[i]) is reshaped to `target`.
+    """Reshape a view of shape `seen` (axis i is stored at order[i]) to `target`.
 
-    None where the elements would have to move: where axes that are merged do not lie side by
-    side.
+    Returns None if elements would have to move because merged axes are not adjacent in memory.
     """
     groups = _groups(seen, target)
     if groups is None:
@@ -42,7 +41,7 @@ def regroup(seen: Shape, order: tuple[int, ...], target: Shape) -> Regrouped | N
             return None
         starts.append((ranks[0], group))
     starts.sort(key=lambda entry: entry[0])
-    # Axes of size 1 may lie anywhere: in front.
+    # Axes of size 1 may go anywhere; put them first.
     axes = [i for i, d in enumerate(target) if d == 1]
     axes += [i for _, group in starts for i in group.after]
     place = {axis: at for at, axis in enumerate(axes)}
@@ -50,7 +49,7 @@ def regroup(seen: Shape, order: tuple[int, ...], target: Shape) -> Regrouped | N
 
 
 def _groups(seen: Shape, target: Shape) -> list[_Group] | None:
-    """The smallest groups of axes, other than those of size 1, with equal products."""
+    """Minimal groups of axes with equal products, ignoring axes of size 1."""
     if math.prod(seen) != math.prod(target) or 0 in seen:
         return None
     mine = [i for i, d in enumerate(seen) if d != 1]

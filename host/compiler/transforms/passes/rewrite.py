@@ -1,4 +1,4 @@
-"""Replacing a few neighboring nodes at a time."""
+"""Pattern rewriting: replaces a few neighboring nodes at a time."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from edgekit.host.compiler.ir.types import Activation, Array, DType, Graph, Node
 
 
 class Users:
-    """The readers and the writer of each tensor of a graph; `made` takes constants that a match
-    adds."""
+    """The readers and the producer of each tensor in a graph; `made` collects the constants that a
+    match adds."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -22,20 +22,20 @@ class Users:
         self._consumers = graph.consumers()
 
     def constant(self, stem: str, like: Tensor, data: Array) -> str:
-        """Adds a constant to the graph; returns its name."""
+        """Add a constant to the graph; returns its name."""
         name = fresh_name(stem, self._names)
         self.made[name] = Tensor(name, data.shape, like.dtype, None, data, like.sparse)
         return name
 
     def only_consumer(self, tensor: str) -> Node | None:
-        """The single reader of a tensor that is no graph output."""
+        """Return the only reader of a tensor that is no graph output."""
         users = self._consumers[tensor]
         if len(users) != 1 or tensor in self.graph.outputs:
             return None
         return users[0]
 
     def single(self, tensor: str | None) -> Node | None:
-        """The node that makes `tensor` for one reader only."""
+        """Return the producer of `tensor` if it has only one reader."""
         if tensor is None or self.only_consumer(tensor) is None:
             return None
         return self.producer.get(tensor)
@@ -46,14 +46,14 @@ class Users:
         return readers <= {n.name for n in nodes} and tensor not in self.graph.outputs
 
     def scalar(self, tensor: str | None) -> float | None:
-        """The value of a constant f32 of one element."""
+        """Return the value of an f32 constant with one element."""
         found = self.graph.tensors[tensor] if tensor is not None else None
         if found is None or found.data is None or found.elements != 1 or found.dtype != DType.F32:
             return None
         return float(found.data.reshape(-1)[0])
 
     def is_plain(self, node: Node, kind: type[Add] | type[Mul]) -> bool:
-        """Whether it is that operator on floats, with no activation fused into it."""
+        """Whether the node is an f32 `kind` without a fused activation."""
         op = node.op
         return (
             isinstance(op, Add | Mul)
@@ -67,9 +67,9 @@ Match = Callable[[Users, Node], dict[str, Node | None] | None]
 
 
 def rewrite(graph: Graph, match: Match) -> Graph:
-    """Applies `match` to each node of the original graph once.
+    """Apply `match` to each node of the original graph once.
 
-    It returns new nodes by the name of the node they replace (None removes), or None. A node that
+    It returns replacements by node name (None removes a node), or None for no match. A node that
     was already replaced is not matched again in this round.
     """
     users = Users(graph)

@@ -1,4 +1,4 @@
-"""x · σ(x), and x · σ(α · x), become one operator."""
+"""Fuses x · σ(x) and x · σ(α · x) into one operator."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from edgekit.host.compiler.transforms.passes.rewrite import Users, until_stable
 
 
 def fuse_silu(graph: Graph) -> Graph:
-    """Fuses x · sigmoid(x) of f32; codes are rounded in between."""
+    """Fuse x · sigmoid(x) in f32 only: quantized graphs round in between."""
 
     def match(users: Users, node: Node) -> dict[str, Node | None] | None:
         if not users.is_plain(node, Mul):
@@ -36,7 +36,7 @@ def _fused(node: Node, x: str | None, alpha: float, gone: list[Node]) -> dict[st
 
 
 def _factor(users: Users, product: str | None, x: str | None) -> float | None:
-    """α, if `product` is α · x and nothing else reads it."""
+    """Return α if `product` is α · x and has no other reader."""
     node = users.single(product)
     if node is None or not users.is_plain(node, Mul) or x not in node.inputs:
         return None

@@ -1,9 +1,9 @@
-"""The threshold of a layer's outlier split from samples: what it wins against what it costs.
+"""Chooses a layer's outlier threshold from samples by weighing accuracy against cost.
 
-Each channel apart makes the others' codes finer and adds to the layer's cost. What all of it may
-win is bounded by the error of the weights, which stays. So the count taken is that of the least
-error * cost: a percent of the layer's squared error is worth a percent of its cost. Who asks for
-an accuracy gets it: then the cost counts only among what has nearly the least error.
+Each channel handled as an outlier makes the quantization of the others finer and adds to the
+layer's cost. The benefit is limited by the error of the weights, which remains. So the chosen count
+minimizes error * cost: a percent of the layer's squared error is worth a percent of its cost. If
+accuracy is requested, cost decides only among splits with nearly the least error.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.evaluate import evaluate, run_node
 from edgekit.host.compiler.ir.types import Array, Graph, Node, Tensor
 
-_COUNTS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96)  # of outliers, tried
-_MOST_SHARE = 4  # of the channels: with more than one in so many, a split saves little
-_NEAR = 1.1  # times the least squared error is still as good
+_COUNTS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96)  # numbers of outliers to try
+_MOST_SHARE = 4  # if more than one channel in so many is an outlier, a split saves little
+_NEAR = 1.1  # times the least squared error counts as equally good
 
 
 @dataclass(frozen=True)
 class Split:
-    """A threshold; the channels beyond it in a sample, in the mean of all; the squared error of
-    outputs, weights' included, as a fraction of their squares; and the layer's cost with so many
-    channels apart, in microseconds."""
+    """A threshold; the mean number of channels beyond it per sample; the squared error of outputs
+    (including weight errors) relative to their squares; the layer's cost with that many outlier
+    channels, in microseconds."""
 
     threshold: float
     outliers: int
@@ -36,7 +36,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Fitted:
-    """The split that a product got, and all that were tried for it, by rising count."""
+    """The chosen split of a product, and all splits tried, by increasing number of outliers."""
 
     chosen: Split
     tried: tuple[Split, ...]
@@ -49,11 +49,11 @@ def choose(
     cost: Callable[[int], float],
     accurate: bool,
 ) -> Fitted:
-    """The split of a product of activations [rows, k] and `weights` [n, k], which are `stored` as
-    these.
+    """Choose the split of a product of activations [rows, k] and `weights` [n, k], which are
+    `stored` with rounding errors.
 
-    `cost`: microseconds of the layer with so many channels apart. `accurate`: only splits with
-    nearly the least error count.
+    `cost`: microseconds of the layer by number of outlier channels. `accurate`: consider only
+    splits with nearly the least error.
     """
     right = [x @ weights.T for x in samples]
     size = sum(_square(y) for y in right)
@@ -71,7 +71,7 @@ def choose(
 
 
 def split_note(splits: Mapping[str, Fitted]) -> str:
-    """A sentence about the splits of all products, of which there are some."""
+    """Describe the splits of all products (at least one)."""
     apart = [each.chosen.outliers for each in splits.values()]
     cost = sum(each.chosen.cost for each in splits.values())
     plain = sum(each.tried[0].cost for each in splits.values())
@@ -82,8 +82,8 @@ def split_note(splits: Mapping[str, Fitted]) -> str:
 
 
 def fixed_note(graph: Graph, inputs: Mapping[str, Array]) -> str | None:
-    """A sentence about the thresholds of products that were not fitted to samples, and of those
-    that are doubled for `inputs`; None where there are no such products."""
+    """Describe the thresholds of products that were not fitted to samples, and those that are
+    doubled at run time for `inputs`; None if there are no outlier products."""
     taken: dict[str, tuple[float, float]] = {}
 
     def run(node: Node, tensors: Mapping[str, Tensor], values: Mapping[str, Array]) -> list[Array]:
@@ -116,7 +116,7 @@ def _square(values: Array) -> float:
 
 
 def _thresholds(samples: Sequence[Array]) -> Iterator[float]:
-    """Between two channels each, in the falling order of their largest values."""
+    """Midpoints between the largest values of two channels each, in descending order."""
     falling = np.sort(np.max([np.abs(x).max(axis=0) for x in samples], axis=0))[::-1]
     yield float(2 * falling[0] + 1)
     for count in _COUNTS[1:]:
@@ -127,7 +127,7 @@ def _thresholds(samples: Sequence[Array]) -> Iterator[float]:
 
 
 def _coded(x: Array, threshold: float) -> Array:
-    """x [rows, k] as the operator sees it: outliers, and steps of each row."""
+    """Emulate the operator's rounding of x [rows, k]: exact outliers, one scale per row."""
     out = np.abs(x).max(axis=0) > threshold
     inside = np.where(out, np.float32(0), x)
     step = np.abs(inside).max(axis=1, keepdims=True) / np.float32(127)

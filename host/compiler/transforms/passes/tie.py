@@ -1,7 +1,7 @@
-"""Outputs that are inputs of the next run become states: a cache of keys and values, a counter.
+"""Turns outputs that are inputs of the next run into states: a cache of keys and values, a counter.
 
-before    in ─► ... ─► out             the caller hands `out` over as `in`, run by run
-after     read state ─► ... ─► write   the release keeps it; a reset makes it zeros again
+before    in ─► ... ─► out             the caller passes `out` back as `in`, run by run
+after     read state ─► ... ─► write   the release keeps it; a reset zeroes it
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from edgekit.host.compiler.ir.types import Array, Graph, Node, State, Tensor
 from edgekit.host.compiler.options import StateBinding
 from edgekit.host.errors import InputError
 
-_SHOWN = 8  # names in an error
+_SHOWN = 8  # maximum number of names in an error message
 
 
 def tie_states(graph: Graph, ties: Sequence[StateBinding]) -> Graph:
-    """`graph` without the inputs and outputs of `ties`, which states of their shape and dtype
-    replace, zero at first. In a tie, `*` stands for the same text in both names.
+    """Replace the inputs and outputs of `ties` by states of their shape and dtype, initially zero.
+    In a tie, `*` matches the same text in both names.
 
-    InputError names an input or output that is not there, is tied twice or differs from its other
-    end.
+    Raises InputError for an input or output that does not exist, is tied twice or differs from its
+    counterpart.
     """
     pairs = _pairs(graph, ties)
     if not pairs:
@@ -46,8 +46,8 @@ def tie_states(graph: Graph, ties: Sequence[StateBinding]) -> Graph:
 
 
 def _ordered(graph: Graph, pairs: Mapping[str, str]) -> tuple[Node, ...]:
-    """All nodes, with each state read just before it is needed and written as soon as it is both
-    read and known: what is alive at the same time takes memory."""
+    """Insert state reads just before their first use and writes as soon as the new value is known
+    and the old one was read: live tensors take memory."""
     taken = {node.name for node in graph.nodes}
     last, made = len(graph.nodes), dict.fromkeys(graph.tensors, 0)
     needed = dict.fromkeys(pairs, last)
@@ -69,7 +69,7 @@ def _ordered(graph: Graph, pairs: Mapping[str, str]) -> tuple[Node, ...]:
 
 
 def _pairs(graph: Graph, ties: Sequence[StateBinding]) -> dict[str, str]:
-    """Output by input."""
+    """Map inputs to outputs."""
     pairs: dict[str, str] = {}
     for tie in ties:
         for name, out in _matches(graph, tie):
@@ -84,7 +84,7 @@ def _pairs(graph: Graph, ties: Sequence[StateBinding]) -> dict[str, str]:
 
 
 def _matches(graph: Graph, tie: StateBinding) -> list[tuple[str, str]]:
-    """Inputs and outputs that a tie names, of which each must be there."""
+    """Return the input-output pairs that match a tie; all of them must exist."""
     if "*" in tie.input:
         before, after = tie.input.split("*")
         found = [

@@ -1,4 +1,4 @@
-"""Fewer weights with their errors made up for, fitted to samples: `prune`, `pruned_file`."""
+"""Calibrated pruning: zeroes weights and refits the rest to samples (`prune`, `pruned_file`)."""
 
 from edgekit.host.compiler.transforms.prune.file import pruned_file
 from edgekit.host.compiler.transforms.prune.pattern import Pattern, pattern_of

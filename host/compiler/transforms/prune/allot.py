@@ -1,9 +1,9 @@
-"""How many weights each layer loses, so that the outputs lose least and the whole has its share.
+"""Allots sparsity to layers so that the outputs lose least at a given total share of zeros.
 
-Each layer is pruned alone, and the noise of the outputs measured that this makes; how that grows
-with the share of zeros says the second-order error of the layer's own sums. Noise of layers adds up
-as if they were independent, so the shares of least noise are those where the next weight of each
-layer costs the same: a Lagrangian, whose factor is found by bisection.
+Each layer is pruned alone and the resulting output noise is measured; how the noise grows with
+sparsity follows the second-order error of the layer's own sums. Layer noises are assumed to be
+independent and add up, so the optimum is where the next weight costs the same in every layer: a
+Lagrangian whose multiplier is found by bisection.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from edgekit.host.compiler.transforms.quantize.rounding import seen_rows
 from edgekit.host.compiler.transforms.quantize.samples import spread
 from edgekit.host.compiler.transforms.quantize.sensitive import rerun
 
-_SEEN = 8  # samples of which moments are summed
-_RUN = 2  # samples of which outputs are computed with a layer pruned alone
-_KNOTS = (0.3, 0.5, 0.65, 0.8, 0.9, 0.96)  # shares of zeros at which the error is computed
+_SEEN = 8  # samples that moments are accumulated over
+_RUN = 2  # samples that the outputs are computed on with a layer pruned alone
+_KNOTS = (0.3, 0.5, 0.65, 0.8, 0.9, 0.96)  # sparsities at which the error is computed
 _STEP = 0.01
-_USEFUL = 0.5  # fewer zeros than this save neither time nor bytes
+_USEFUL = 0.5  # below this sparsity neither time nor bytes are saved
 _MOST = 0.95
 
 
 @dataclass(frozen=True, eq=False)
 class _Curve:
-    """The noise of the outputs at shares of zeros, and how many weights the layer has."""
+    """Output noise of a layer at each sparsity of the grid, and the layer's number of weights."""
 
     noise: F64
     weights: int
@@ -43,8 +43,8 @@ class _Curve:
 def shares_of(
     graph: Graph, samples: Sequence[Sample], pattern: Pattern, names: Sequence[str]
 ) -> dict[str, float]:
-    """The share of zeros of each of the named layers, such that of all their weights that of
-    `pattern` is left out, and as much of each where the pattern says how many of m inputs stay."""
+    """Return the sparsity of each named layer. The mean over all weights is `pattern.sparsity`;
+    n:m patterns give every layer the same."""
     if pattern.of or len(names) == 1:
         return dict.fromkeys(names, pattern.sparsity)
     seen = spread(samples, _SEEN)
@@ -88,7 +88,7 @@ def _curve(
 
 
 def _noise(graph: Graph, index: int, exact: Mapping[str, Array], new: Mapping[str, Array]) -> float:
-    """Of the outputs with other constants for one node, as a share of their power."""
+    """Relative noise power of the outputs when `new` replaces constants of one node."""
     node: Node = graph.nodes[index]
     values = {**exact, **new}
     values.update(zip(node.outputs, run_node(node, graph.tensors, values), strict=True))
@@ -102,7 +102,7 @@ def _noise(graph: Graph, index: int, exact: Mapping[str, Array], new: Mapping[st
 def _balanced(
     curves: Mapping[str, _Curve], grid: F64, useful: Array, wanted: float
 ) -> dict[str, float]:
-    """The shares of `grid` of least noise in sum, `wanted` of all weights in the mean."""
+    """Choose sparsities from `grid` with minimal total noise and weighted mean `wanted`."""
     total = sum(c.weights for c in curves.values())
     weights = np.array([c.weights / total for c in curves.values()])
     noise = np.stack([c.noise[useful] for c in curves.values()])
@@ -120,7 +120,7 @@ def _balanced(
         else:
             high = middle
     fewer, more = at(low), at(high)
-    if float(fewer @ weights) > wanted:  # layers that cost nothing would take more than that
+    if float(fewer @ weights) > wanted:  # layers without noise would exceed the wanted share
         fewer = np.zeros(len(weights))
     least, most = float(fewer @ weights), float(more @ weights)
     part = (wanted - least) / (most - least) if most > least else 1.0

@@ -1,4 +1,4 @@
-"""Which layers are pruned, and why others are not."""
+"""Chooses the layers to prune and gives the reason for each layer that stays dense."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from edgekit.host.errors import InputError
 
 
 def layers_of(graph: Graph, pattern: Pattern, every: bool) -> dict[str, str]:
-    """All products with weights by name: "" of those to prune, of others why they stay dense.
+    """Map each weighted layer to "" if it is pruned, or to the reason why it stays dense.
 
-    Without `every` those are pruned that gain most by it: 1x1 convolutions of stride 1 and fully
-    connected layers. InputError where none is left.
+    Without `every`, only the layers that gain most are pruned: 1x1 convolutions of stride 1 and
+    fully connected layers. Raises InputError if no layer qualifies.
     """
     found = {
         n.name: _why(graph, n, pattern, every)
@@ -30,7 +30,7 @@ def layers_of(graph: Graph, pattern: Pattern, every: bool) -> dict[str, str]:
 
 
 def can_be_fitted(graph: Graph, node: Node) -> bool:
-    """Whether a layer's weights are its own, and few enough inputs meet in an output."""
+    """Whether no other layer shares its weights, and an output has at most DEEPEST inputs."""
     if not isinstance(node.op, ops.Conv2D | ops.FullyConnected | ops.DepthwiseConv2D):
         return False
     if not has_weights(graph, node) or _shares(graph, node):
@@ -40,7 +40,7 @@ def can_be_fitted(graph: Graph, node: Node) -> bool:
 
 
 def _outputs_of(op: Operator, weights: Shape) -> int:
-    """The output channels of a layer by its weights."""
+    """Return the number of output channels, derived from the shape of the weights."""
     return weights[-1] if isinstance(op, ops.DepthwiseConv2D) else weights[0]
 
 

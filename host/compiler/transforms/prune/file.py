@@ -1,4 +1,4 @@
-"""A model's file and its samples' → weights with zeros."""
+"""Prunes a model file, calibrated on a file or folder of samples."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def pruned_file(
     every: bool = False,
     options: InputOptions | None = None,
 ) -> Pruned:
-    """`prune` of a graph that was imported from `model`, by the samples in `data`, pixels scaled
-    as the model says unless `options` do. What was lost is a note of the graph.
+    """`prune` the graph imported from `model` with the samples in `data`. `options` override the
+    pixel scaling recorded in the model. The loss is added to the graph as a note.
 
-    Raises InputError for a model or samples that do not fit.
+    Raises InputError for unsuitable models or samples.
     """
-    layers_of(float_form(graph, "prune"), pattern, every)  # reading samples may take a while
+    layers_of(float_form(graph, "prune"), pattern, every)  # fail early: reading samples is slow
     samples = samples_of(model, graph, data, options)
     truth = None if labels is None else read_labels(labels, graph, len(samples))
     made = prune(graph, samples, pattern, truth, every)

@@ -1,10 +1,11 @@
-"""Weights of one layer: which become 0, and what the others take on for them.
+"""Prunes one layer: chooses the weights to zero and refits the remaining ones.
 
-Weights are left out one input after the other, in blocks: those go whose loss costs least, w² over
-the diagonal of the inverse of the moments' matrix, and those after it make up for each, as
-Frantar and Alistarh, SparseGPT (2023), do after LeCun's optimal brain surgeon. At last what stays
-of each row is fitted once more, all together. Sums are fitted to those of the whole float model:
-what the layers before have lost is made up for where this layer's inputs allow.
+Inputs are processed in order, in blocks. In each block the weights with the lowest cost are
+removed: w² over the diagonal of the inverse moment matrix. The weights after them compensate for
+each removal, as in Frantar and Alistarh, SparseGPT (2023), after LeCun's optimal brain surgeon.
+Finally the remaining weights of each row are refitted jointly. The target is the sums of the
+unpruned float model, so a layer also compensates for losses in earlier layers where its inputs
+allow it.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from edgekit.host.compiler.transforms.quantize.rounding import damping, shares
 
 @dataclass
 class Moments:
-    """Sums over what outputs see, with a 1 behind it for the bias: `own` [.., k + 1, k + 1] of the
-    pruned model by itself, `cross` by the float model; [c, k + 1, k + 1] where each of c channels
-    sees its own."""
+    """Second moments of layer inputs, with a constant 1 appended for the bias: `own` of the pruned
+    model with itself, `cross` of the pruned with the float model. Shape [.., k + 1, k + 1], or
+    [c, k + 1, k + 1] for c channels with separate inputs."""
 
     own: F64
     cross: F64
 
     @classmethod
     def of(cls, pairs: Iterable[tuple[Array, Array]]) -> Moments:
-        """Of rows f32 [.., some, k] that the same outputs see in the pruned and the float model, a
-        pair for each sample."""
+        """Accumulate pairs (pruned model, float model), one per sample, of input rows
+        f32 [.., some, k] for the same outputs."""
         own, cross = np.zeros(()), np.zeros(())
         for pair in pairs:
             ours, theirs = (
@@ -45,7 +46,7 @@ class Moments:
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """Weights [.., n, k], and the bias [.., n] beside them if there is one."""
+    """Weights [.., n, k] and, if the layer has one, the bias [.., n]."""
 
     weights: F64
     bias: F64 | None
@@ -53,21 +54,22 @@ class Fitted:
 
 @dataclass(frozen=True, eq=False)
 class _Problem:
-    """Rows [.., n, k], with the bias as one more column, and how their errors meet: moments
-    `damped`, the `share` of those to come in an error, and what the sums should be by `wanted`."""
+    """Rows [.., n, k] with the bias as last column, the `damped` moments, `share` (how an error is
+    distributed over later columns), `wanted` (targets of the normal equations) and the columns
+    that are zero in all samples (`never`)."""
 
     rows: F64
     damped: F64
     share: F64
     wanted: F64
-    never: Mask  # seen
+    never: Mask
 
 
 def prune_layer(
     weights: Array, bias: Array | None, moments: Moments, pattern: Pattern
 ) -> Fitted | None:
-    """`weights` [n, k] and `bias` [n] with the zeros of `pattern`; None where samples say too
-    little to invert their moments."""
+    """Prune `weights` [n, k] and `bias` [n] to `pattern`; None if the samples are too few to invert
+    their moments."""
     inputs = weights.shape[1]
     problem = _problem(weights, bias, moments)
     if problem is None:
@@ -81,8 +83,8 @@ def prune_layer(
 
 
 def refit_layer(weights: Array, bias: Array | None, moments: Moments) -> Fitted | None:
-    """All of `weights` [.., n, k] and `bias` [.., n], fitted such that they make up for
-    what layers before have lost; None where samples say too little."""
+    """Refit all of `weights` [.., n, k] and `bias` [.., n] to compensate for losses in earlier
+    layers; None if the samples are too few."""
     problem = _problem(weights, bias, moments)
     return None if problem is None else _fitted(_best(problem), weights.shape[-1])
 
@@ -90,8 +92,7 @@ def refit_layer(weights: Array, bias: Array | None, moments: Moments) -> Fitted 
 def errors(
     weights: Array, bias: Array | None, moments: Moments, patterns: Sequence[Pattern]
 ) -> list[float] | None:
-    """The second-order error of all sums together with the zeros of each pattern; None where
-    samples say too little."""
+    """Total second-order error of all sums for each pattern; None if the samples are too few."""
     problem = _problem(weights, bias, moments)
     if problem is None:
         return None
@@ -115,7 +116,7 @@ def _problem(weights: Array, bias: Array | None, moments: Moments) -> _Problem |
 
 
 def _best(problem: _Problem) -> F64:
-    """All rows fitted, none with a weight for what is never seen: that goes first."""
+    """Refit all rows; inputs never seen in a sample get weight 0, so they are pruned first."""
     best = np.linalg.solve(problem.damped, problem.wanted).swapaxes(-1, -2)
     found: F64 = np.where(problem.never[..., None, :], 0, best)
     return found
@@ -126,8 +127,8 @@ def _fitted(rows: F64, inputs: int) -> Fitted:
 
 
 def _kept(rows: F64, inputs: int, share: F64, pattern: Pattern) -> tuple[Mask, float]:
-    """Which weights of rows [n, k] stay, and the error that leaving out the others makes; behind so
-    many `inputs` a bias always stays."""
+    """Return the mask of weights to keep in rows [n, k] and the error of removing the others. The
+    bias column, at index `inputs`, is always kept."""
     left, kept, total = rows.copy(), np.ones(rows.shape, bool), 0.0
     for start in range(0, inputs, pattern.columns):
         end = min(start + pattern.columns, inputs)

@@ -1,4 +1,4 @@
-"""Which weights may go together: any, those of two neighboring outputs, or some of each m."""
+"""Sparsity patterns: unstructured, blocks of two neighboring outputs, or n:m."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ F64 = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 SPARSITY = 0.8
-_COLUMNS = 128  # inputs whose weights are chosen at a time
-_BLOCK = 2  # outputs: rows stand in pairs in device/kernels/sparse
+_COLUMNS = 128  # inputs per selection block
+_BLOCK = 2  # outputs: device/kernels/sparse stores rows in pairs
 _N_OF_M = re.compile(r"(\d+):(\d+)")
-_NEAR = 0.005  # of sparsities: what is written with two decimals
+_NEAR = 0.005  # tolerance for sparsities written with two decimals
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """`sparsity`: the share of a layer's weights that become 0. `outputs`: how many neighboring
-    ones lose the same inputs. `kept` of each `of` inputs stay in each row, if `of` is not 0."""
+    """`sparsity`: fraction of a layer's weights to zero. `outputs`: number of neighboring outputs
+    that lose the same inputs. If `of` is not 0, each row keeps `kept` of every `of` inputs."""
 
     sparsity: float
     outputs: int = 1
@@ -33,15 +33,15 @@ class Pattern:
 
     @property
     def columns(self) -> int:
-        """How many inputs are chosen from at a time."""
+        """Number of inputs per selection block."""
         return self.of or _COLUMNS
 
     def fits(self, inputs: int) -> bool:
-        """Whether rows of so many inputs divide into groups."""
+        """Whether the number of inputs is a multiple of the group size."""
         return not self.of or inputs % self.of == 0
 
     def dropped(self, scores: F64) -> Mask:
-        """Which weights of some `columns` [n, k] become 0: those with the least scores."""
+        """Mask the weights of a block [n, columns] to zero: those with the lowest scores."""
         if self.of:
             order = scores.argsort(axis=1, kind="stable")
             mask = np.zeros(scores.shape, bool)
@@ -57,10 +57,10 @@ class Pattern:
 
 
 def pattern_of(text: str, sparsity: float | None) -> Pattern:
-    """The pattern that `free`, `block` or `n:m` names; n:m says its own sparsity.
+    """Parse `free`, `block` or `n:m`; n:m implies its sparsity.
 
-    Raises InputError for another name, a share that is not between 0 and 1, and one that is not
-    that of n:m.
+    Raises InputError for another name, for a sparsity not between 0 and 1, and for one that
+    contradicts n:m.
     """
     if sparsity is not None and not 0 < sparsity < 1:
         raise InputError(

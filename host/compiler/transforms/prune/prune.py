@@ -1,4 +1,4 @@
-"""Pruning: layer by layer from the inputs on, each seeing what the pruned ones before it make."""
+"""Prunes layer by layer from the inputs on, each layer fitted to the outputs of the pruned ones."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from edgekit.host.compiler.transforms.quantize.rounding import seen_rows, seen_t
 from edgekit.host.compiler.transforms.quantize.samples import is_held_out, spread_for_memory
 from edgekit.host.errors import InputError
 
-_SEEN = 64  # samples, at most, that weights are fitted to
+_SEEN = 64  # maximum number of samples that weights are fitted to
 _KEPT = "costs the outputs too much"
 _UNSURE = "samples say too little of its inputs"
 
 
 @dataclass(frozen=True, eq=False)
 class Pruned:
-    """A graph with zeros among its weights, and what that cost."""
+    """A pruned graph and a report of its loss."""
 
     graph: Graph
     report: Report
@@ -43,11 +43,12 @@ def prune(
     labels: NDArray[np.int64] | None = None,
     every: bool = False,
 ) -> Pruned:
-    """`graph` of floats with the zeros of `pattern` in each layer that can run sparse; with `every`
-    in convolutions of other windows and strides, too. Every fourth sample is held out, and what is
-    reported was measured on those. `labels`: the class of each sample, for the report.
+    """Prune every layer of the float `graph` that has a sparse kernel. Convolutions
+    other than 1x1 with stride 1 are pruned only with `every`.
 
-    Raises InputError for a graph that is quantized, has states or nothing to prune.
+    Every fourth sample is held out, and the report is measured on those. `labels`: the class of
+    each sample, for the report. Raises InputError for a graph that is quantized, has states or has
+    nothing to prune.
     """
     plain = float_form(graph, "prune")
     if plain.states:
@@ -69,7 +70,7 @@ def prune(
 
 
 class _Walk:
-    """Both models side by side, node after node over all samples."""
+    """Runs the float and the pruned model in lockstep, node by node over all samples."""
 
     def __init__(
         self,
@@ -97,7 +98,7 @@ class _Walk:
         return replace(self._graph, tensors=self._tensors)
 
     def _takes_fit(self, node: Node) -> bool:
-        """Whether it is pruned, or stays dense and sees what pruned layers have changed."""
+        """Whether the node is pruned, or is dense with inputs changed by pruned layers."""
         if node.name not in self._dense or not can_be_fitted(self._graph, node):
             return False
         x, both = node.inputs[0] or "", zip(self._exact, self._ours, strict=True)
@@ -128,14 +129,14 @@ class _Walk:
             self._set(bias, found.bias)
 
     def _set(self, name: str, values: F64) -> None:
-        """Puts new values in a constant, of half precision where it had been so."""
+        """Replace a constant, keeping half precision if the old values had it."""
         old = self._tensors[name]
         assert old.data is not None
         new = values.reshape(old.shape).astype(np.float32)
         if as_halves(old.data) is not None:
             ends = float(np.finfo(np.float16).max)
             new = np.clip(new, -ends, ends).astype(np.float16).astype(np.float32)
-        # A value's place in a file takes up to as much as the value, if that is of 16 bits.
+        # A sparse file stores an index per value, which may be as large as a 16-bit value.
         sparse = 2 * int(np.count_nonzero(new)) < new.size
         self._tensors[name] = replace(old, data=new, sparse=sparse)
         for ours in self._ours:
@@ -143,14 +144,14 @@ class _Walk:
 
 
 def _as_rows(node: Node, weights: Array) -> Array:
-    """[n, k], or [c, 1, taps] of a depthwise convolution, each of whose channels sees its own."""
+    """Reshape to [n, k]; for a depthwise convolution to [c, 1, taps], with separate inputs."""
     if isinstance(node.op, ops.DepthwiseConv2D):
         return weights.reshape(-1, weights.shape[-1]).T[:, None]
     return weights.reshape(weights.shape[0], -1)
 
 
 def _seen(node: Node, weights: Tensor, values: Mapping[str, Array]) -> Array:
-    """What some outputs see in one sample: [some, k], or [c, some, taps]."""
+    """Inputs of a subset of outputs in one sample: [some, k], or [c, some, taps] if depthwise."""
     x = values[node.inputs[0] or ""]
     if isinstance(node.op, ops.DepthwiseConv2D):
         return seen_taps(node.op, weights.shape, x)

@@ -1,4 +1,4 @@
-"""What pruning lost, by layer and of the whole, on samples it has not seen."""
+"""Loss by pruning, per layer and of the complete model, measured on held-out samples."""
 
 from __future__ import annotations
 
@@ -19,15 +19,14 @@ from edgekit.host.compiler.transforms.quantize.measure import (
 )
 from edgekit.host.compiler.transforms.quantize.observe import Sample
 
-BROKEN = 1.0  # standard deviations that peaks are off: what they decide is decided otherwise
-_LAYER_SAMPLES = 4  # of which all tensors are compared
+BROKEN = 1.0  # standard deviations: with a larger error of peaks, decisions change
+_LAYER_SAMPLES = 4  # samples for which all tensors are compared
 
 
 @dataclass(frozen=True)
 class Layer:
-    """One product with weights: its outputs and inputs of each, the share of weights that are 0,
-    how far what it makes is from the float model's, with all that layers before it add, and why it
-    is dense ("" where it was pruned)."""
+    """One layer with weights: its outputs, inputs per output, share of zero weights, accumulated
+    difference from the float model, and why it is dense ("" if it was pruned)."""
 
     name: str
     kind: str
@@ -40,10 +39,9 @@ class Layer:
 
 @dataclass(frozen=True)
 class Report:
-    """`outputs` and `layers` were measured on `unseen` samples, apart from the `seen` ones, which
-    weights were fitted to. `peaks`: how far the largest value of an output in a sample is off in
-    the mean, in standard deviations of all its values: scores of what is found are such values, and
-    few among many that cosine and noise are of."""
+    """`outputs` and `layers` are measured on `unseen` held-out samples; weights were fitted to
+    `seen` other ones. `peaks`: mean error of each output's largest value per sample, in standard
+    deviations of all its values. Detection scores are peaks, too few to affect cosine or noise."""
 
     outputs: Mapping[str, Difference]
     layers: tuple[Layer, ...]
@@ -54,12 +52,12 @@ class Report:
 
     @property
     def cosine(self) -> float:
-        """That of the worst output."""
+        """Cosine of the worst output."""
         return min((d.cosine for d in self.outputs.values()), default=1.0)
 
     @property
     def broken(self) -> str:
-        """The output whose peaks are off most, if that is more than BROKEN, else ""."""
+        """The output with the largest peak error if it exceeds BROKEN, else ""."""
         worst = max(self.peaks, key=lambda name: self.peaks[name], default="")
         return worst if worst and self.peaks[worst] > BROKEN else ""
 
@@ -70,7 +68,7 @@ class Report:
 
     @property
     def sparsity(self) -> float:
-        """Of the weights of all pruned layers."""
+        """Share of zeros in the weights of all pruned layers."""
         zeros = sum(layer.sparsity * layer.inputs * layer.outputs for layer in self.pruned)
         return zeros / max(sum(layer.inputs * layer.outputs for layer in self.pruned), 1)
 
@@ -83,7 +81,7 @@ def report_of(
     labels: NDArray[np.int64] | None,
     seen: int,
 ) -> Report:
-    """Compares what `made` and `graph` compute of `samples`; `dense` as `layers_of` gives it."""
+    """Compare the outputs of `made` and `graph` on `samples`; `dense` is from `layers_of`."""
     exact = [evaluate(graph, each).outputs for each in samples]
     ours = [evaluate(made, each).outputs for each in samples]
     layers = _layers(graph, made, dense, samples[:_LAYER_SAMPLES])

@@ -1,4 +1,4 @@
-"""Float graphs as graphs of 8-bit codes, calibrated on samples: `quantize` of `read_samples`."""
+"""Post-training 8-bit quantization of float graphs, calibrated on samples: `quantize`."""
 
 from edgekit.host.compiler.transforms.quantize.file import quantized_file
 from edgekit.host.compiler.transforms.quantize.labels import read_labels

@@ -1,4 +1,4 @@
-"""A float graph, scales, and which nodes compute on codes → a graph of codes."""
+"""Builds the quantized graph from a float graph, scales and the set of nodes to quantize."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from edgekit.host.compiler.ir.types import Array, DType, Graph, Node, Quant, Sha
 from edgekit.host.compiler.transforms.quantize.ranges import quant_of, range_quant
 from edgekit.host.compiler.transforms.quantize.rounding import MOST, rounded, scales_by_power
 
-_BIAS_LIMIT = 2.0**30  # in units of the sums, which need room beside it
-_TINIEST = 2.0**-20  # of the largest weight scale: a channel of zeros needs one too
+_BIAS_LIMIT = 2.0**30  # in units of the sums, leaving headroom for them in 32 bits
+_TINIEST = 2.0**-20  # of the largest weight scale: all-zero channels need a nonzero scale too
 
 
 class MisfitError(Exception):
-    """`node` has no form on codes with these scales; it has to stay one of floats."""
+    """`node` has no quantized form with these scales and must stay in float."""
 
     def __init__(self, node: str) -> None:
         super().__init__(node)
@@ -35,7 +35,7 @@ class MisfitError(Exception):
 
 @dataclass(frozen=True)
 class Coded:
-    """Tensors of codes by the float tensors they stand for, and the graph."""
+    """A quantized graph, and its quantized tensors by the names of the float tensors."""
 
     graph: Graph
     codes: Mapping[str, str]
@@ -47,10 +47,9 @@ def build(
     scales: Mapping[str, Quant],
     moments: Mapping[str, Array],
 ) -> Coded:
-    """The graph whose nodes named in `coded` compute on codes of these scales; it takes and gives
-    floats as before; of recurrent layers named there the weights are rounded to codes. Nodes keep
-    their names; `moments` of what they see, where known, decide how their weights are rounded.
-    Raises MisfitError."""
+    """Quantize the nodes named in `coded` with these scales; inputs, outputs and node names do not
+    change. Recurrent layers named in `coded` only have their weights rounded. Where `moments` of a
+    node's inputs are known, they guide the rounding of its weights. Raises MisfitError."""
     builder = _Builder(graph, scales, moments)
     for node in graph.nodes:
         if node.name in coded and isinstance(node.op, ops.Recurrent):
@@ -74,7 +73,7 @@ class _Builder:
         self._constants: dict[str, str] = {}
 
     def add_float(self, node: Node) -> None:
-        """The node as it is, of floats."""
+        """Add the node unchanged, in float."""
         for name in node.inputs:
             if name is not None:
                 self._need_float(name)
@@ -82,8 +81,8 @@ class _Builder:
         self._nodes.append(node)
 
     def add_rounded(self, node: Node) -> None:
-        """The recurrent layer with the floats that codes of its weights stand for, each row with a
-        scale; they stay known as such."""
+        """Add a recurrent layer whose float weights are rounded to 8 bits, one scale per row; the
+        scales are kept with the weights."""
         name = node.inputs[1]
         assert name is not None
         weights = self._graph.tensors[name]
@@ -97,7 +96,7 @@ class _Builder:
         self.add_float(replace(node, inputs=inputs))
 
     def add_quantized(self, node: Node) -> None:
-        """The same operator on codes."""
+        """Add the node in quantized form."""
         if isinstance(node.op, ops.Weighted):
             inputs = self._weighted(node)
         else:
@@ -123,14 +122,14 @@ class _Builder:
         self._nodes.append(Node(node.name, node.op, inputs, made))
 
     def finished(self) -> Coded:
-        """The graph; its outputs are floats again."""
+        """Return the graph, with float outputs."""
         for name in self._graph.outputs:
             self._need_float(name)
         made = replace(self._graph, tensors=self._tensors, nodes=tuple(self._nodes))
         return Coded(made, self._codes)
 
     def _put(self, tensor: Tensor) -> str:
-        """Adds a tensor by its name, or one like it that is not taken."""
+        """Add a tensor under its own name or, if that is taken, a similar one."""
         name = fresh_name(tensor.name, self._taken)
         self._tensors[name] = replace(tensor, name=name)
         return name
@@ -139,7 +138,7 @@ class _Builder:
         self._nodes.append(Node(fresh_name(name, self._node_names), op, (source,), (made,)))
 
     def _need_float(self, name: str) -> None:
-        """A border: codes become floats for whoever reads those."""
+        """Dequantize a tensor for a float reader."""
         if name in self._tensors:
             return
         tensor = self._graph.tensors[name]
@@ -148,7 +147,7 @@ class _Builder:
             self._add(f"{name}.dequantize", ops.Cast(), self._codes[name], name)
 
     def _operand(self, name: str | None, quant: Quant | None = None) -> str:
-        """The codes of an operand, in those of `quant` if given."""
+        """Return the quantized form of an operand, rescaled to `quant` if given."""
         assert name is not None
         tensor = self._graph.tensors[name]
         if tensor.dtype is not DType.F32:
@@ -197,7 +196,7 @@ class _Builder:
 
 
 def _usable(scale: Array, bias: Array, x_scale: float) -> Array:
-    """Scales (f32) with which biases in units of the sums fit 32 bits, and none is 0."""
+    """Raise scales (f32) so that biases in units of the sums fit 32 bits and none is 0."""
     least = max(float(scale.max(initial=0.0)) * _TINIEST, 1e-30)
     usable: Array = np.maximum(scale, np.maximum(np.abs(bias) / (_BIAS_LIMIT * x_scale), least))
     small: Array = usable.astype(np.float32)
@@ -205,19 +204,19 @@ def _usable(scale: Array, bias: Array, x_scale: float) -> Array:
 
 
 def sums_quant(unit: Array) -> Quant:
-    """The scale of s32 sums of products: that of the input times those of the weights."""
+    """Quantization of s32 sums of products: input scale times weight scales."""
     return Quant(unit.astype(np.float32), np.zeros(unit.size, np.int64), 0)
 
 
 def constant_quant(data: Array) -> Quant:
-    """The codes of a constant operand; a single value is one of them exactly."""
+    """Quantization of a constant operand; a uniform constant is represented exactly."""
     if data.size and data.min() == data.max() and data.flat[0] != 0:
         return quant_of(abs(float(data.flat[0])) / MOST, 0)
     return range_quant(float(data.min(initial=0.0)), float(data.max(initial=0.0)))
 
 
 def codes_of(values: Array, like: Tensor) -> Array:
-    """The codes of f32 values, with the scale of `like`."""
+    """Quantize f32 values with the scale of `like`."""
     low, high = code_range(DType.I8)
     scaled = round_half_away(values / np.float32(scale_of(like))) + zero_point_of(like)
     codes: Array = np.clip(scaled, low, high).astype(np.int8)

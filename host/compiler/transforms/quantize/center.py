@@ -1,8 +1,8 @@
-"""Channels around 0: what a product adds to every value of a channel is moved to its readers.
+"""Centers channels around 0: moves a channel's offset from a product's bias to its readers' biases.
 
-A product without activation may take a constant off each of its channels, if the biases of the
-products that read it make up for it: the graph computes what it did, and codes, one range for all
-channels, need not reach from the lowest one to the highest.
+A product without activation may subtract a constant from each of its channels if the biases of the
+products that read it compensate. The graph computes the same result, but the quantized range, one
+for all channels, no longer has to span from the lowest channel to the highest.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ Middles = Mapping[str, NDArray[np.float32]]
 
 
 def center(graph: Graph, middles: Middles) -> tuple[Graph, set[str]]:
-    """The graph with channels moved by the middle of their values, per tensor and channel, wherever
-    its operators allow it, and the tensors where they do."""
+    """Shift channels by the middle of their values (`middles`, per tensor and channel) wherever the
+    operators allow it. Returns the graph and the names of the shifted tensors."""
     tensors, taken = dict(graph.tensors), {*graph.tensors}
     nodes, consumers = {node.name: node for node in graph.nodes}, graph.consumers()
     moved: set[str] = set()
@@ -51,7 +51,7 @@ def center(graph: Graph, middles: Middles) -> tuple[Graph, set[str]]:
 
 
 def _shifts(graph: Graph, node: Node) -> bool:
-    """Whether it is a product whose sums come out as they are."""
+    """Whether the node is a product without activation."""
     op = node.op
     return (
         isinstance(op, ops.Weighted)
@@ -61,8 +61,8 @@ def _shifts(graph: Graph, node: Node) -> bool:
 
 
 def _takes(graph: Graph, node: Node, name: str) -> bool:
-    """Whether it is a product that sees every channel of `name` with all of its weights, and so no
-    padding."""
+    """Whether the node is an unpadded product, so that each output sees every channel of `name`
+    with all of its weights."""
     if node.inputs[0] != name or not can_be_quantized(graph, node, ()):
         return False
     if isinstance(node.op, ops.Conv2D):
@@ -76,7 +76,7 @@ def _takes(graph: Graph, node: Node, name: str) -> bool:
 def _moved(
     node: Node, by: NDArray[np.float64], tensors: dict[str, Tensor], taken: set[str]
 ) -> Node:
-    """The node with real values added to its bias."""
+    """Return the node with real values `by` added to its bias."""
     w, old = tensors[node.inputs[1] or ""], node.inputs[2] if len(node.inputs) > 2 else None
     before: Array = np.zeros(by.size) if old is None else np.asarray(tensors[old].data, np.float64)
     name = fresh_name(f"{old or f'{w.name}.bias'}.centered", taken)

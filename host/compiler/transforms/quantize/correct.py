@@ -1,4 +1,4 @@
-"""Bias correction: what quantization adds to the mean of a sum is taken off its bias."""
+"""Bias correction: subtracts the mean error that quantization adds to a sum from its bias."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from edgekit.host.compiler.ir.types import Activation, Array, DType, Graph, Node
 from edgekit.host.compiler.transforms.quantize.build import Coded
 from edgekit.host.compiler.transforms.quantize.observe import Sample
 
-_FEWEST = 64  # sums per channel whose mean says more than chance
+_FEWEST = 64  # sums per channel needed for a significant mean
 
 
 Means = Mapping[str, NDArray[np.float64]]
 
 
 def correct_biases(coded: Coded, wanted: Means, samples: Sequence[Sample]) -> Coded:
-    """`coded` with biases such that the mean of each sum, over samples and positions, is what it is
-    in the float graph: the `float_means` of the same samples. Layer by layer: what comes in are the
-    codes that corrected layers make."""
+    """Adjust the biases of `coded` so that each sum's mean over samples and positions equals that
+    of the float graph (`wanted`, the `float_means` of the same samples). Layers are corrected in
+    order, on the inputs that corrected layers produce."""
     if coded.graph.states:
-        return coded  # samples would have to be walked one after the other
+        return coded  # states would require running the samples in sequence
     tensors = dict(coded.graph.tensors)
     constants = {name: t.data for name, t in tensors.items() if t.data is not None}
     values: list[dict[str, Array]] = [{**constants, **sample} for sample in samples]
@@ -48,7 +48,7 @@ def _is_quantized_product(node: Node, tensors: Mapping[str, Tensor]) -> bool:
 
 
 def float_means(graph: Graph, samples: Sequence[Sample]) -> Means:
-    """Of each product with weights, the mean per channel before its activation."""
+    """Return the mean per channel, before activation, of each product with weights."""
     sums: dict[str, list[Array]] = {}
 
     def run(node: Node, tensors: Mapping[str, Tensor], values: Mapping[str, Array]) -> list[Array]:
@@ -83,7 +83,7 @@ def _without_activation(node: Node) -> Node:
 
 
 def _sums(node: Node, tensors: Mapping[str, Tensor], values: Mapping[str, Array]) -> Array:
-    """The sums of a product of codes as real values [rows, channels], before they are rounded."""
+    """The sums of a quantized product as real values [rows, channels], before requantization."""
     ins: dict[str, Tensor] = {}
     real: dict[str, Array] = {}
     for name in node.inputs:
@@ -112,7 +112,7 @@ def _shift(
     values: Sequence[dict[str, Array]],
     by: NDArray[np.float64],
 ) -> None:
-    """Adds real values to the bias, in units of the sums."""
+    """Add real values to the bias, converted to units of the sums."""
     name = node.inputs[2]
     assert name is not None
     bias = tensors[name]

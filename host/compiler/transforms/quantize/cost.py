@@ -1,4 +1,4 @@
-"""What a graph takes on a board, by the compiler's own cost of its plan."""
+"""Execution time of a graph on a board, as estimated by the compiler for its plan."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ Cost = Callable[[Graph], float]
 
 
 def cost_on(board: BoardProfile) -> Cost:
-    """Microseconds of a graph on one thread of the board's fastest cluster, conversions between
-    floats and codes included; infinite where the board has no room for it."""
+    """Return a function that estimates the microseconds of a graph on one thread of the board's
+    fastest cluster, including quantize and dequantize steps; infinite if it does not fit the
+    board's memory."""
     options = CompileOptions(threads=1)
     table, limit = table_of(board), memory_limit(board, options)
 

@@ -1,11 +1,12 @@
-"""Cross-layer equalization: channels of an image get similar ranges, so that one scale suits all.
+"""Cross-layer equalization: gives an image's channels similar ranges, so that one scale suits all.
 
-A channel may be divided by any positive factor where products make it, if the weights of all that
-read it are multiplied by the same: the graph computes what it did. That holds through additions,
-pools and ReLUs too, so a whole residual stream is equalized together. A depthwise convolution has a
-scale per channel anyway and loses nothing; in others the factor is a compromise between the image's
-channels and the weights' columns. Behind a ReLU6 a channel grows no further than to 6 by what
-samples made of it and some more: then it is clipped where it never came, or where it was.
+A channel may be divided by any positive factor in the products that write it if the weights of all
+products that read it are multiplied by the same factor: the graph computes the same result. This
+commutes with additions, pools and ReLUs, so a complete residual stream is equalized together. A
+depthwise convolution has a scale per channel anyway and loses nothing; elsewhere the factor is a
+compromise between the image's channels and the weights' columns. After a ReLU6, the largest
+magnitude seen in samples, plus a margin, may grow at most to 6, so that only values beyond the
+samples, or already clipped before, are clipped.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ from edgekit.host.compiler.transforms.quantize.rules import can_be_quantized, co
 from edgekit.host.compiler.transforms.quantize.scales import Groups
 
 Largest = Mapping[str, NDArray[np.float32]]
-_FINEST = 1 / 64  # factor: below, weights of dead channels would take over
-_ABOVE = 1.25  # times what samples made of a channel: where a ReLU6 may clip it from now on
+_FINEST = 1 / 64  # smallest factor: below it, weights of dead channels would dominate
+_ABOVE = 1.25  # margin over the largest sampled magnitude before a ReLU6 may clip the channel
 _SCALABLE = (Activation.NONE, Activation.RELU, Activation.RELU6)
 
 
 @dataclass(frozen=True)
 class _Stream:
-    """Images with the same channels, those of them that a ReLU6 made, what makes them, and what
-    reads them."""
+    """Images with the same channels, those written by a ReLU6 (`clipped`), and the nodes that write
+    and read them."""
 
     tensors: tuple[str, ...]
     clipped: tuple[str, ...]
@@ -40,8 +41,8 @@ class _Stream:
 
 
 def equalize(graph: Graph, largest: Largest) -> Graph:
-    """The graph with channels equalized wherever its operators allow it; itself where none do.
-    `largest`: magnitudes that samples made, per tensor and channel."""
+    """Equalize channels wherever the operators allow it; returns `graph` itself if none do.
+    `largest`: maximum magnitudes in samples, per tensor and channel."""
     tensors, taken = dict(graph.tensors), {*graph.tensors}
     nodes = {node.name: node for node in graph.nodes}
     for stream in _streams(graph):
@@ -64,7 +65,7 @@ def equalize(graph: Graph, largest: Largest) -> Graph:
 
 
 def _streams(graph: Graph) -> Iterable[_Stream]:
-    """The sets of images whose channels can be scaled together, in running order."""
+    """Sets of images whose channels can be scaled together, in execution order."""
     groups, passing = Groups(), {n.name for n in graph.nodes if _passes(graph, n)}
     for node in graph.nodes:
         if node.name in passing:
@@ -92,10 +93,9 @@ def _activation(node: Node) -> Activation:
 
 
 def _passes(graph: Graph, node: Node) -> bool:
-    """Whether each channel only meets the same one of other operands, and a positive factor of it
-    comes out again."""
+    """Whether channels stay separate and a positive factor commutes with the operator."""
     op, y = node.op, graph.tensors[node.outputs[0]]
-    if isinstance(op, ops.Pad):  # with channels behind the others
+    if isinstance(op, ops.Pad):  # channels may be appended but not prepended
         return len(op.before) == 4 and op.before[3] == 0
     if isinstance(op, ops.Mean):
         return op.axes == (1, 2) and len(graph.tensors[node.inputs[0] or ""].shape) == 4
@@ -110,7 +110,7 @@ def _passes(graph: Graph, node: Node) -> bool:
 
 
 def _makes(graph: Graph, node: Node) -> bool:
-    """Whether it is a product whose output channels can be scaled."""
+    """Whether the node is a product whose output channels can be scaled."""
     return (
         isinstance(node.op, ops.Weighted)
         and can_be_quantized(graph, node, ())
@@ -119,7 +119,7 @@ def _makes(graph: Graph, node: Node) -> bool:
 
 
 def _reads(graph: Graph, node: Node, names: Iterable[str]) -> bool:
-    """Whether it is a product whose input channels can be scaled."""
+    """Whether the node is a product whose input channels can be scaled."""
     if not isinstance(node.op, ops.Weighted) or not can_be_quantized(graph, node, ()):
         return False
     if isinstance(node.op, ops.DepthwiseConv2D) and node.op.multiplier != 1:
@@ -131,7 +131,7 @@ def _reads(graph: Graph, node: Node, names: Iterable[str]) -> bool:
 def _factors(
     stream: _Stream, nodes: Mapping[str, Node], tensors: Mapping[str, Tensor], largest: Largest
 ) -> NDArray[np.float64] | None:
-    """By what each channel is divided: at most 1."""
+    """Divisors per channel, each at most 1."""
     count = max(tensors[name].shape[-1] for name in stream.tensors)
     image = np.zeros(count)
     for name in stream.tensors:
@@ -165,7 +165,7 @@ def _scaled(
     taken: set[str],
     is_output: bool,
 ) -> Node:
-    """The node with its weights (and bias) multiplied per output, or per input, channel."""
+    """Multiply weights and bias per output channel, or weights per input channel."""
     w = tensors[node.inputs[1] or ""]
     assert w.data is not None
     by_rows = is_output and not isinstance(node.op, ops.DepthwiseConv2D)

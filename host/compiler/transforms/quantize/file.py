@@ -1,4 +1,4 @@
-"""A model's file and its samples' → codes, from what files say themselves."""
+"""Quantizes a model file, calibrated on a file or folder of samples."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ def quantized_file(
     target: float = TARGET,
     options: InputOptions | None = None,
 ) -> Quantized:
-    """`quantize` of a graph that was imported from `model`, by the samples in `data`, pixels scaled
-    as the model says unless `options` do, for a `board`. What was lost is a note of the graph.
+    """`quantize` the graph imported from `model` for a `board`, with the samples in `data`.
+    `options` override the pixel scaling recorded in the model. The loss is added to the graph as a
+    note.
 
-    Raises InputError for a model or samples that do not fit.
+    Raises InputError for unsuitable models or samples.
     """
-    float_form(graph)  # is there something to quantize? Reading samples may take a while
+    float_form(graph)  # fail early if there is nothing to quantize: reading samples is slow
     samples = samples_of(model, graph, data, options)
     truth = None if labels is None else read_labels(labels, graph, len(samples))
     made = quantize(graph, samples, cost_on(board), truth, target)
@@ -40,7 +41,7 @@ def quantized_file(
 def samples_of(
     model: Path, graph: Graph, data: Path, options: InputOptions | None = None
 ) -> list[Sample]:
-    """`read_samples`, pixels scaled as the model's file says unless `options` do."""
+    """`read_samples` with the model file's pixel scaling, unless `options` override it."""
     notes = read_notes(model).inputs[:1]
     given = options or InputOptions()
     return read_samples(data, graph, replace(given, notes=notes[0]) if notes else given)

@@ -1,4 +1,4 @@
-"""What values a tensor takes, counted in bins that grow with them."""
+"""Histograms of tensor values whose bins widen as larger values arrive."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from numpy.typing import NDArray
 
 from edgekit.host.compiler.ir.types import Array
 
-_HALF = 4096  # bins on either side of 0: sixteen for each of the codes, and more
+_HALF = 4096  # bins on either side of 0: at least sixteen per quantization step
 _LEAST = -120  # exponent of the narrowest bins
 
 
 @dataclass
 class Histogram:
-    """Counts of the values but 0, which any code keeps; a bin is 2^`exponent` wide.
+    """Counts of all nonzero values (0 is always exact); a bin is 2^`exponent` wide.
 
-    Widths are powers of two, so that bins are merged in pairs, exactly, where values come that are
-    beyond the last one.
+    Widths are powers of two, so bins can be merged exactly in pairs when a value exceeds the range.
     """
 
     counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(2 * _HALF, np.int64))
@@ -28,7 +27,7 @@ class Histogram:
     high: float = 0.0
 
     def add(self, values: Array) -> None:
-        """Counts `values`, all finite."""
+        """Count `values`, which must be finite."""
         flat = values.reshape(-1)
         if not flat.size:
             return
@@ -40,7 +39,7 @@ class Histogram:
         self.counts += np.bincount(places, minlength=2 * _HALF)
 
     def merged(self, other: Histogram) -> Histogram:
-        """The counts of both."""
+        """Return the sum of two histograms."""
         exponent = max(self.exponent, other.exponent)
         parts = [Histogram(h.counts, h.exponent) for h in (self, other)]
         for part in parts:
@@ -54,7 +53,7 @@ class Histogram:
 
     @property
     def centers(self) -> NDArray[np.float64]:
-        """The middle of each bin."""
+        """Centers of the bins."""
         places = np.arange(-_HALF, _HALF, dtype=np.float64) + 0.5
         centers: NDArray[np.float64] = places * math.ldexp(1.0, self.exponent)
         return centers
@@ -73,7 +72,7 @@ class Histogram:
 
 
 def exponent_for(largest: float) -> int:
-    """The exponent of the narrowest bins that reach `largest`."""
+    """Return the exponent of the narrowest bins whose range includes `largest`."""
     if largest == 0.0:
         return _LEAST
     return max(math.frexp(largest)[1] - (_HALF.bit_length() - 1), _LEAST)

@@ -1,4 +1,4 @@
-"""What classes samples are of."""
+"""Reads the class labels of samples."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ _MOST_BYTES = 64 << 20
 
 
 def read_labels(path: Path, graph: Graph, samples: int) -> NDArray[np.int64]:
-    """A class number for each sample: a line of text each, or an .npy or .npz file with one array.
+    """Return a class number per sample, from a text file with a line each or an .npy or .npz file
+    with one array.
 
-    InputError where the model gives no classes, or labels do not match it or the samples.
+    Raises InputError if the model is no classifier, or the labels do not match it or the samples.
     """
     name = class_output(graph)
     if name is None:
@@ -56,7 +57,7 @@ def _numbers(path: Path) -> NDArray[np.int64]:
 
 
 def _lines(path: Path) -> list[int]:
-    """The class on each line that is not empty; InputError names the first that has none."""
+    """Class numbers of all nonempty lines; InputError names the first invalid one."""
     if path.stat().st_size > _MOST_BYTES:
         raise InputError(f"{path}: expected at most {_MOST_BYTES >> 20} MiB of labels, found more")
     try:

@@ -1,4 +1,4 @@
-"""How far codes are from floats: cosine, signal to noise, classes."""
+"""Accuracy of a quantized model relative to float: cosine, signal to noise, classes."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ from edgekit.host.compiler.transforms.quantize.rules import fixed_quant
 
 Outputs = Mapping[str, Array]
 _NONE = 1e-30
-_MOST_DB = 200.0  # of equal values
+_MOST_DB = 200.0  # reported for equal values
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Between the values of a tensor with and without codes: the cosine of the angle (over all
-    samples or in the mean of them, whichever is less: a few large values must not speak for all),
-    signal to noise over all samples in dB, and the largest difference of two values, also as a
-    fraction of the largest value without codes."""
+    """Difference between a tensor's values with and without quantization.
+
+    Cosine similarity (over all samples or averaged per sample, whichever is less, so that a few
+    large values do not dominate), signal-to-noise ratio over all samples in dB, and the largest
+    absolute difference, also as a fraction of the largest float value.
+    """
 
     cosine: float
     snr_db: float
@@ -31,7 +33,7 @@ class Difference:
 
 
 def difference(exact: Sequence[Array], other: Sequence[Array]) -> Difference:
-    """Of the values of some samples."""
+    """Compare a tensor's values over samples."""
     a = np.concatenate([np.asarray(x, np.float64).reshape(-1) for x in exact])
     b = np.concatenate([np.asarray(x, np.float64).reshape(-1) for x in other])
     signal, noise = float(a @ a), float((a - b) @ (a - b))
@@ -52,15 +54,15 @@ def _cosine(x: Array, y: Array) -> float:
 
 
 def worst(differences: Mapping[str, Difference]) -> Difference:
-    """That of the output with the least cosine."""
+    """Return the difference of the output with the lowest cosine."""
     return min(differences.values(), key=lambda d: d.cosine)
 
 
 def compared(
     graph: Graph, exact: Sequence[Outputs], other: Sequence[Outputs]
 ) -> dict[str, Difference]:
-    """The difference of each float output of `graph`, over all samples. Probabilities that are all
-    below the one step that codes of 0 to 1 have are nothing to both: equal."""
+    """Compare each float output of `graph` over all samples. An output with a fixed range counts as
+    equal if both models stay below one quantization step."""
     steps, found = _steps(graph), {}
     for name in (name for name, y in exact[0].items() if y.dtype.kind == "f"):
         a, b = [e[name] for e in exact], [o[name] for o in other]
@@ -72,7 +74,7 @@ def compared(
 
 
 def _steps(graph: Graph) -> dict[str, float]:
-    """The step between codes of the outputs that functions of a fixed range make."""
+    """Quantization steps of outputs whose functions have a fixed range."""
     producer, steps = graph.producer(), {}
     for name in graph.outputs:
         node = producer.get(name)
@@ -85,7 +87,8 @@ def _steps(graph: Graph) -> dict[str, float]:
 
 
 def class_output(graph: Graph) -> str | None:
-    """The output whose largest value says the class: the only one, a row of two numbers or more."""
+    """Return the output whose argmax is the class: the only output, with one row of at least two
+    values; None if there is no such output."""
     rows = [
         name
         for name in graph.outputs
@@ -97,14 +100,14 @@ def class_output(graph: Graph) -> str | None:
 
 
 def classes(outputs: Sequence[Outputs], name: str) -> NDArray[np.int64]:
-    """The class of each sample."""
+    """Return the class of each sample."""
     return np.array([int(np.argmax(each[name])) for each in outputs], np.int64)
 
 
 @dataclass(frozen=True)
 class Classes:
-    """How many of some samples get the same class of a model and of what was made of it; where
-    labels are given, how many the right one before and after."""
+    """Share of samples that two models classify alike; with labels, the share each classifies
+    correctly."""
 
     same: float
     right_before: float | None = None
@@ -117,7 +120,7 @@ def classes_compared(
     other: Sequence[Outputs],
     labels: NDArray[np.int64] | None,
 ) -> Classes | None:
-    """None where `graph` gives no classes. `labels`: the class of each sample."""
+    """None if `graph` is no classifier. `labels`: the class of each sample."""
     name = class_output(graph)
     if name is None:
         return None

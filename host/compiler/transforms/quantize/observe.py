@@ -1,4 +1,4 @@
-"""What a float graph computes of samples: the values of its tensors, counted."""
+"""Runs a float graph on samples and collects statistics of its tensors."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from edgekit.host.compiler.transforms.quantize.rounding import moments_of
 from edgekit.host.compiler.transforms.quantize.rules import can_be_quantized, computed_floats
 from edgekit.host.compiler.transforms.quantize.saturation import ends_of_use
 
-_SEEN = 16  # samples whose moments are taken
+_SEEN = 16  # samples that moments are accumulated over
 
 Sample = Mapping[str, Array]
 
 
 @dataclass
 class Observed:
-    """Of each float tensor that is computed or given: its values, and the lowest and highest per
-    channel (its last axis). `moments`: of what products with weights see.
-    `broken` have values that are not finite."""
+    """Histograms of all non-constant float tensors, and minima and maxima per channel (last axis).
+    `moments`: second moments of the inputs of products with weights. `broken`: tensors with
+    non-finite values."""
 
     histograms: dict[str, Histogram] = field(default_factory=dict)
     lowest: dict[str, NDArray[np.float32]] = field(default_factory=dict)
@@ -34,7 +34,7 @@ class Observed:
     broken: set[str] = field(default_factory=set)
 
     def add(self, name: str, values: Array) -> None:
-        """Counts one sample's values of a tensor."""
+        """Count one sample's values of a tensor."""
         if not np.isfinite(values).all():
             self.broken.add(name)
             return
@@ -47,23 +47,23 @@ class Observed:
 
     @property
     def largest(self) -> dict[str, NDArray[np.float32]]:
-        """The largest magnitude of each tensor per channel."""
+        """Largest magnitude per tensor and channel."""
         return {name: np.maximum(-low, self.highest[name]) for name, low in self.lowest.items()}
 
     @property
     def middles(self) -> dict[str, NDArray[np.float32]]:
-        """The middle between lowest and highest value of each tensor per channel."""
+        """Midpoint of the minimum and maximum per tensor and channel."""
         half = np.float32(0.5)
         return {name: (low + self.highest[name]) * half for name, low in self.lowest.items()}
 
     @property
     def reaches(self) -> dict[str, NDArray[np.float32]]:
-        """How far values are from the middles at most."""
+        """Largest distance from the midpoint per tensor and channel."""
         half = np.float32(0.5)
         return {name: (self.highest[name] - low) * half for name, low in self.lowest.items()}
 
     def look(self, graph: Graph, node: Node, values: Mapping[str, Array]) -> None:
-        """Adds the moments of what a product sees of one sample."""
+        """Accumulate the input moments of a product for one sample."""
         made = moments_of(graph, node, values) if isinstance(node.op, ops.Weighted) else None
         if made is not None and np.isfinite(made).all():
             before = self.moments.get(node.name)
@@ -71,10 +71,12 @@ class Observed:
 
 
 def observe(graph: Graph, samples: Sequence[Sample]) -> Observed:
-    """Runs the float graph on each sample, and looks at all that it computes. Counts of values
-    only what makes a difference: of operands of an addition with a ReLU, what is below 0 with the
-    other one may be anything that is; what only functions read that have ends is counted up to
-    these."""
+    """Run the float graph on each sample and collect statistics.
+
+    Only values that affect the result are counted. If an addition has a ReLU, operands are clamped
+    to values that matter, given that sums below 0 become 0; tensors read only by saturating
+    functions are clamped to their limits.
+    """
     found, looking, floored = Observed(), True, _floored(graph)
     ends = ends_of_use(graph)
 
@@ -100,7 +102,7 @@ def observe(graph: Graph, samples: Sequence[Sample]) -> Observed:
 
 
 def _floored(graph: Graph) -> dict[str, list[str]]:
-    """Of additions with a ReLU, by name, the computed operands that nothing else reads."""
+    """Map additions with a ReLU to their computed operands that nothing else reads."""
     found: dict[str, list[str]] = {}
     consumers, ends = graph.consumers(), {*graph.inputs, *graph.outputs}
     for node in graph.nodes:
@@ -111,10 +113,10 @@ def _floored(graph: Graph) -> dict[str, list[str]]:
 
 
 def _above_floor(node: Node, name: str, values: Mapping[str, Array]) -> Array:
-    """The values nearest to 0 that an operand of an addition could have for the same sums, where
-    these are not cut off at 0."""
+    """Replace an addition operand by the values nearest to 0 that give the same result after the
+    ReLU."""
     first, second = (values[n or ""] for n in node.inputs)
     mine, other = (first, second) if name == node.inputs[0] else (second, first)
     raised: Array = np.where(mine < 0, np.minimum(np.maximum(mine, -other), 0), mine)
-    # Of a sum that is cut off anyway nothing above 0 is needed either.
+    # If the sum is negative anyway, positive values of the operand do not matter either.
     return np.where((mine > 0) & (mine + other <= 0), 0, raised).astype(np.float32)

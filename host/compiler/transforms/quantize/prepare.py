@@ -1,5 +1,4 @@
-"""The float graph as quantization and pruning want it: activations and factors fused, constants
-folded."""
+"""Prepares a float graph for quantization and pruning: fuses operators and folds constants."""
 
 from __future__ import annotations
 
@@ -13,15 +12,15 @@ from edgekit.host.compiler.transforms.passes.hard_swish import fuse_hard_swish
 from edgekit.host.compiler.transforms.passes.layout import push_transposes
 from edgekit.host.errors import InputError
 
-# Not all passes of the compiler: what these make are operators that model files have as well.
+# Only those compiler passes whose resulting operators also exist in model files.
 _PASSES = (
     fold, push_transposes, fuse_hard_swish, fuse_affine, dead, fuse_pad, fuse_activation, dead,
 )  # fmt: skip
 
 
 def float_form(graph: Graph, purpose: str = "quantize") -> Graph:
-    """`graph` with fewer operators and the same outputs. InputError if it is quantized, or has
-    nothing to quantize, or what else the `purpose` is."""
+    """Return an equivalent graph with fewer operators. Raises InputError if it is quantized or has
+    nothing to process; `purpose` is the verb for the message."""
     coded = next((t for t in graph.tensors.values() if t.quant is not None), None)
     if coded is not None:
         raise InputError(

@@ -1,8 +1,8 @@
-"""Post-training quantization: tries recipes, keeps floats where codes cost too much, and reports.
+"""Post-training quantization: compares recipes and keeps layers in float where accuracy requires.
 
-Nothing is taken on trust: each step that may help or harm (clipping, equalization, bias correction,
-a layer of floats) stays if it makes the outputs of some calibration samples better. What is
-reported was measured on samples that none of this has seen.
+Each optional step (clipping, equalization, bias correction, keeping a layer in float) is kept only
+if it improves the outputs on a part of the calibration samples. The report is measured on held-out
+samples that no step has used.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from edgekit.host.compiler.transforms.quantize.sensitive import next_in_floats, 
 
 _LOG = logging.getLogger(__name__)
 TARGET = 0.995  # cosine of every output
-_MARGIN = 0.9  # of what the target allows: other samples are a little worse
-_CORRECTORS = 16  # samples, at most, whose means correct biases
+_MARGIN = 0.9  # of the loss that the target allows, since other samples are slightly worse
+_CORRECTORS = 16  # maximum number of samples for bias correction
 _JUDGES = 12  # samples that recipes are compared on
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How codes come about; `floats`: names of nodes that stay in floats."""
+    """Options of quantization; `floats`: names of nodes that stay in float."""
 
     method: Method = "least_squares"
     corrected: bool = True
@@ -51,7 +51,7 @@ class Recipe:
 
 @dataclass(frozen=True, eq=False)
 class Quantized:
-    """A graph of codes that takes and gives floats as the one it was made of, and what it lost."""
+    """A quantized graph with the original float inputs and outputs, and a report of its loss."""
 
     graph: Graph
     report: Report
@@ -60,15 +60,15 @@ class Quantized:
 @dataclass(frozen=True, eq=False)
 class _Trial:
     recipe: Recipe
-    base: Graph  # of floats
+    base: Graph  # the float graph
     coded: Coded
-    noise: float  # of all outputs, as parts of their power
+    noise: float  # mean of all outputs, relative to their power
     cosine: float  # of the worst output
 
 
 @dataclass
 class _Kitchen:
-    """The float graphs, what was observed of them on `fit`, and other samples to judge by."""
+    """The float graphs, their statistics on the `fit` samples, and other samples to judge by."""
 
     plain: Graph
     fit: Sequence[Sample]
@@ -79,7 +79,7 @@ class _Kitchen:
     means: dict[bool, Means] = field(default_factory=dict)
     exact: list[dict[str, Array]] = field(default_factory=list)
     costs: dict[tuple[bool, frozenset[str]], float] = field(default_factory=dict)
-    added: dict[str, float] = field(default_factory=dict)  # to the cost, by single nodes
+    added: dict[str, float] = field(default_factory=dict)  # cost of each node in float
     changed: bool = False
 
     def __post_init__(self) -> None:
@@ -89,11 +89,11 @@ class _Kitchen:
 
     @property
     def correctors(self) -> Sequence[Sample]:
-        """The samples that biases are corrected by, as many as memory has room for."""
+        """The samples for bias correction, as many as fit in memory."""
         return spread_for_memory(self.plain, self.fit, _CORRECTORS)
 
     def can_equalize(self) -> bool:
-        """Whether there is anything to center or to equalize; prepares it."""
+        """Whether any channels can be centered or equalized; prepares the graph if so."""
         if True not in self.bases:
             found = self.observed[False]
             centered, moved = center(self.plain, found.middles)
@@ -105,7 +105,7 @@ class _Kitchen:
         return self.changed
 
     def cost_of(self, recipe: Recipe) -> float:
-        """Microseconds on the board, of codes that are like those of the recipe."""
+        """Microseconds on the board; uses simple rounding, which does not affect the cost."""
         key = recipe.equalized, recipe.floats
         if key not in self.costs:
             bare = replace(recipe, compensated=False)
@@ -114,7 +114,7 @@ class _Kitchen:
         return self.costs[key]
 
     def tried(self, recipe: Recipe) -> _Trial:
-        """What comes of a recipe."""
+        """Build and evaluate a recipe."""
         base = self.bases[recipe.equalized]
         coded, floats = self._built(recipe)
         if recipe.corrected:
@@ -130,7 +130,7 @@ class _Kitchen:
         return trial
 
     def _built(self, recipe: Recipe) -> tuple[Coded, frozenset[str]]:
-        """The codes, and the nodes that had to stay in floats."""
+        """Return the quantized graph and the nodes that stay in float."""
         base, observed = self.bases[recipe.equalized], self.observed[recipe.equalized]
         floats = set(recipe.floats)
         moments = observed.moments if recipe.compensated else {}
@@ -151,13 +151,14 @@ def quantize(
     labels: NDArray[np.int64] | None = None,
     target: float = TARGET,
 ) -> Quantized:
-    """`graph` of floats as codes of 8 bits wherever that is worth it. The cosine of each output is
-    to be at least `target` on samples held out (every fourth); layers that stand in the way stay
-    in floats, the worst for their `cost` first, while the whole is cheaper than in floats; where
-    that does not suffice, as many as bring more than they take of the time that codes save.
+    """Quantize the float `graph` to 8 bits wherever it pays.
+
+    The cosine of each output should be at least `target` on held-out samples (every fourth). To
+    reach it, layers with the most noise for their `cost` stay in float, as long as the model is
+    cheaper than in float. If that does not suffice, the best trade of noise for time is chosen.
     `labels`: the class of each sample, for the report.
 
-    Raises InputError for a graph that is quantized already, or has nothing to quantize.
+    Raises InputError for a graph that is quantized already or has nothing to quantize.
     """
     plain = float_form(graph)
     held = [is_held_out(i) for i in range(len(samples))]
@@ -180,9 +181,9 @@ def quantize(
 
 
 def _reached(kitchen: _Kitchen, best: _Trial, goal: float, target: float) -> _Trial:
-    """`best`, or with the worst nodes for their cost in floats until the goal is reached, more at
-    a time, and as long as the plan is cheaper than that of all floats. Where no more are left, the
-    first that at least has the target, or else the best trade."""
+    """Return `best`, or a trial with more nodes in float, worst for their cost first, until the
+    goal is reached; steps grow, and the plan must stay cheaper than all in float. If no node is
+    left, return the first trial that reaches the target, else the best trade."""
     if best.cosine >= goal:
         return best
     noise = noises(best.base, best.coded, kitchen.judges[:2])
@@ -199,8 +200,8 @@ def _reached(kitchen: _Kitchen, best: _Trial, goal: float, target: float) -> _Tr
 
 
 def _best_trade(kitchen: _Kitchen, tried: Sequence[_Trial], most: float) -> _Trial:
-    """Of trials with more and more floats, all cheaper than `most`: the one that leaves least of
-    the first one's noise and gives up least of the time that it saves, in sum."""
+    """Among trials with increasingly many float nodes, all cheaper than `most`, choose the minimum
+    of relative remaining noise plus the fraction of saved time given up."""
     first, cheapest = tried[0], kitchen.cost_of(tried[0].recipe)
     if len(tried) == 1:
         return first
@@ -216,7 +217,7 @@ def _best_trade(kitchen: _Kitchen, tried: Sequence[_Trial], most: float) -> _Tri
 def _added(
     kitchen: _Kitchen, recipe: Recipe, noise: Mapping[str, float], count: int, most: float
 ) -> frozenset[str]:
-    """The floats of a recipe and up to `count` more, while their cost is below `most`."""
+    """Add up to `count` nodes to the recipe's floats while the cost stays below `most`."""
     floats = recipe.floats
     for _ in range(count):
         found = next_in_floats(
@@ -230,12 +231,12 @@ def _added(
         floats |= {found[0]}
         _LOG.info("%s: in floats: %s, %.1f us", kitchen.plain.name, *found)
         for near in _neighbors(kitchen.plain, found[0]):
-            kitchen.added.pop(near, None)  # the border between the two is no more
+            kitchen.added.pop(near, None)  # no conversion is needed between the two any more
     return floats
 
 
 def _neighbors(graph: Graph, name: str) -> set[str]:
-    """The nodes that read what a node makes, or make what it reads."""
+    """Producers and consumers of a node's tensors."""
     node = next(n for n in graph.nodes if n.name == name)
     producer, consumers = graph.producer(), graph.consumers()
     before = {made.name for t in node.inputs if t and (made := producer.get(t)) is not None}
@@ -243,7 +244,7 @@ def _neighbors(graph: Graph, name: str) -> set[str]:
 
 
 def _told(recipe: Recipe) -> str:
-    """The recipe in words."""
+    """Describe the recipe for the report."""
     ranges = "ranges of least squared error" if recipe.method == "least_squares" else "full ranges"
     parts = [ranges]
     parts += ["channels centered and equalized"] if recipe.equalized else []

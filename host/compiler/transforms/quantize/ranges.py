@@ -1,4 +1,4 @@
-"""From what values a tensor takes to the scale and zero point of its codes."""
+"""Derives a tensor's scale and zero point from the histogram of its values."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from edgekit.host.compiler.transforms.quantize.histogram import Histogram
 Method = Literal["least_squares", "extremes"]
 
 _LOW, _HIGH = -128, 127
-_FRACTIONS = np.linspace(1.0, 0.2, 81)  # of the extremes: where clipping may begin
-_TINY = 1e-6  # a range below says nothing; and quotients of scales stay within shifts
+_FRACTIONS = np.linspace(1.0, 0.2, 81)  # candidate clipping limits, relative to the extremes
+_TINY = 1e-6  # smaller ranges carry no information; also keeps scale ratios within valid shifts
 
 
 def quant_of(scale: float, zero_point: int) -> Quant:
-    """One scale for a whole tensor."""
+    """Per-tensor quantization."""
     return Quant(np.array([scale], np.float32), np.array([zero_point], np.int64))
 
 
 def range_quant(low: float, high: float) -> Quant:
-    """Codes s8 that reach from `low` to `high`, and have one for 0."""
+    """8-bit signed quantization that covers `low` to `high` and represents 0 exactly."""
     low, high = min(low, 0.0), max(high, 0.0)
     if high - low < _TINY:
         return quant_of(1.0 / 256, 0)
@@ -33,15 +33,15 @@ def range_quant(low: float, high: float) -> Quant:
 
 
 def histogram_quant(found: Histogram, method: Method) -> Quant:
-    """The codes of a tensor: for its extremes, or with the least mean squared error."""
+    """Quantization of a tensor that covers its extremes or minimizes the mean squared error."""
     if method == "extremes":
         return range_quant(found.low, found.high)
     return range_quant(*least_squares(found))
 
 
 def least_squares(found: Histogram) -> tuple[float, float]:
-    """The range whose codes have the least squared error over all that was counted: what is
-    rounded is off by scale² / 12 in the mean, what is clipped by its distance from the end."""
+    """The range with the least squared error over all counted values. The mean squared rounding
+    error is scale² / 12; clipped values are off by their distance to the limit."""
     used = np.flatnonzero(found.counts)
     if not used.size or found.high - found.low < _TINY:
         return found.low, found.high
@@ -59,6 +59,6 @@ def least_squares(found: Histogram) -> tuple[float, float]:
 def _clipped(
     values: NDArray[np.float64], counts: NDArray[np.float64], ends: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Squared error, and number, of values beyond each end."""
+    """Squared error and number of values beyond each limit."""
     beyond = np.maximum(values[None, :] - ends[:, None], 0.0)
     return (beyond**2) @ counts, (beyond > 0) @ counts

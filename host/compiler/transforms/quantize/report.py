@@ -1,4 +1,4 @@
-"""What quantization lost, by layer and of the whole, on samples it has not seen."""
+"""Loss by quantization, per layer and of the complete model, measured on held-out samples."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from edgekit.host.compiler.transforms.quantize.measure import (
 )
 from edgekit.host.compiler.transforms.quantize.observe import Sample
 
-_LAYER_SAMPLES = 4  # of which all tensors are compared
+_LAYER_SAMPLES = 4  # samples for which all tensors are compared
 
 
 @dataclass(frozen=True)
 class Layer:
-    """One operator: whether it computes on codes, and how far what it makes is from floats, with
-    all that codes before it add."""
+    """One operator: whether it is quantized, and its accumulated difference from the float
+    model."""
 
     name: str
     kind: str
@@ -38,8 +38,8 @@ class Layer:
 
 @dataclass(frozen=True)
 class Report:
-    """`outputs` and `layers` were measured on `unseen` samples, apart from the `seen` ones, which
-    scales were made from. Bytes are those of constants."""
+    """`outputs` and `layers` are measured on `unseen` held-out samples; scales were derived from
+    `seen` other ones. Byte counts are of constants."""
 
     outputs: Mapping[str, Difference]
     layers: tuple[Layer, ...]
@@ -53,18 +53,18 @@ class Report:
 
     @property
     def cosine(self) -> float:
-        """That of the worst output."""
+        """Cosine of the worst output."""
         return min((d.cosine for d in self.outputs.values()), default=1.0)
 
     @property
     def loss(self) -> LossSpec:
-        """That of the whole, on the samples that were held out."""
+        """Loss of the complete model on the held-out samples."""
         off = max((d.off for d in self.outputs.values()), default=0.0)
         return LossSpec(float(np.clip(self.cosine, -1, 1)), off, self.unseen)
 
     @property
     def floats(self) -> tuple[Layer, ...]:
-        """The operators that compute in floats."""
+        """The operators that compute in float."""
         return tuple(layer for layer in self.layers if not layer.coded)
 
 
@@ -76,8 +76,8 @@ def report_of(
     labels: NDArray[np.int64] | None,
     seen: int,
 ) -> Report:
-    """Compares the outputs of `coded` with those of `graph` on `samples`, and its tensors with
-    those of `base`, the graph of floats that it was built of."""
+    """Compare the outputs of `coded` and `graph` on `samples`, and the tensors of `coded` with
+    those of `base`, the float graph it was built from."""
     exact = [evaluate(graph, each).outputs for each in samples]
     other = [evaluate(coded.graph, each).outputs for each in samples]
     return Report(
@@ -92,7 +92,7 @@ def report_of(
 
 
 def constant_bytes(graph: Graph) -> int:
-    """What the constants of a graph take."""
+    """Total size of a graph's constants."""
     return sum(t.bytes for t in graph.tensors.values() if t.data is not None)
 
 

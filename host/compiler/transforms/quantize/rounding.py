@@ -1,10 +1,10 @@
-"""Codes of weights that keep a layer's outputs, not the weights themselves.
+"""Rounds weights so as to preserve a layer's outputs, not the weights themselves.
 
-What counts is how inputs meet: errors of weights that see little cost little, and the error of one
-weight can be made up for by those that see about the same. So the scale of a channel is chosen by
-errors weighted with the power of each input, and weights are rounded one input after the other,
-each error taken on by the inputs still to come, in proportion to the inverse of the matrix of
-second moments: the greedy form of Frantar et al., GPTQ (2022), after LeCun's optimal brain surgeon.
+The correlation of inputs matters: errors of weights with small inputs cost little, and the error of
+one weight can be compensated by weights with correlated inputs. A channel's scale minimizes the
+error weighted by the power of each input. Weights are rounded input by input, and each error is
+distributed over the remaining inputs in proportion to the inverse of the second-moment matrix: the
+greedy form of Frantar et al., GPTQ (2022), after LeCun's optimal brain surgeon.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from edgekit.host.compiler.ir.windows import image_size, pad_image, patches, spa
 
 F64 = NDArray[np.float64]
 
-MOST = 127  # of weights: −128 has no counterpart
-DEEPEST = 2304  # inputs of an output: beyond, the matrix takes too much memory
-_ROWS = 2048  # of a sample that are looked at
+MOST = 127  # largest quantized weight: −128 has no counterpart
+DEEPEST = 2304  # maximum inputs per output: beyond, the moment matrix takes too much memory
+_ROWS = 2048  # rows of a sample that are used
 _DAMPING = 0.01  # of the mean power
-_FRACTIONS = np.geomspace(1.0, 0.02, 48)  # of the largest weight, that the largest code stands for
+_FRACTIONS = np.geomspace(1.0, 0.02, 48)  # candidate limits, relative to the largest weight
 
 
 def moments_of(graph: Graph, node: Node, values: Mapping[str, Array]) -> Array | None:
-    """The sum of outer products of what each output sees in one sample, f32: [k, k], of a depthwise
-    convolution [c, taps, taps]; None where the node has no such form."""
+    """Second moments of a layer's inputs in one sample, f32: [k, k], or [c, taps, taps] for a
+    depthwise convolution; None for other operators and for more than DEEPEST inputs."""
     w = graph.tensors[node.inputs[1] or ""]
     x = values[node.inputs[0] or ""]
     if isinstance(node.op, ops.FullyConnected | ops.Conv2D):
@@ -44,8 +44,8 @@ def moments_of(graph: Graph, node: Node, values: Mapping[str, Array]) -> Array |
 
 
 def seen_rows(node: Node, weights: Shape, x: Array) -> Array | None:
-    """What some outputs of a convolution or fully connected layer see of the image or rows x,
-    f32 [some, k]; None where k is too many inputs for a matrix of their moments."""
+    """Inputs of a subset of a layer's outputs (convolution or fully connected) on the image or
+    rows x, f32 [some, k]; None if k is too large for a moment matrix."""
     if math.prod(weights[1:]) > DEEPEST:
         return None
     if isinstance(node.op, ops.FullyConnected):
@@ -55,7 +55,7 @@ def seen_rows(node: Node, weights: Shape, x: Array) -> Array | None:
 
 
 def seen_taps(op: ops.DepthwiseConv2D, weights: Shape, x: Array) -> Array:
-    """What some outputs of each channel see of the image x, f32 [c, some, taps]."""
+    """Inputs of a subset of each channel's outputs on the image x, f32 [c, some, taps]."""
     seen = _windows(op, weights, x).reshape(-1, math.prod(image_size(weights)), x.shape[3])
     return np.repeat(_some(seen), op.multiplier, axis=2).transpose(2, 0, 1)
 
@@ -71,7 +71,7 @@ def _some(rows: Array) -> Array:
 
 
 def scales_by_power(rows: F64, moments: Array | None) -> F64:
-    """The scale of each row of weights [n, k], of least error of what it makes."""
+    """Scale for each row of weights [n, k] that minimizes the error of its outputs."""
     largest = np.abs(rows).max(axis=1)
     if moments is None:
         return np.asarray(largest / MOST, np.float64)
@@ -87,8 +87,8 @@ def scales_by_power(rows: F64, moments: Array | None) -> F64:
 
 
 def rounded(rows: F64, scale: F64, moments: Array | None) -> NDArray[np.int8]:
-    """The codes of rows of weights [n, k] with these scales; weights of 0 stay so, since zeros are
-    what makes pruned layers fast."""
+    """Quantize rows of weights [n, k] with these scales. Zeros stay zero, since they make pruned
+    layers fast."""
     if moments is None:
         return _nearest(rows, scale[:, None])
     share = shares(moments + damping(moments))
@@ -103,15 +103,15 @@ def rounded(rows: F64, scale: F64, moments: Array | None) -> NDArray[np.int8]:
 
 
 def damping(moments: Array) -> F64:
-    """A diagonal to add to moments [.., k, k]: samples do not show all."""
+    """Diagonal to add to moments [.., k, k], since samples do not cover all inputs."""
     mean = _power(moments).mean(axis=-1)
     found: F64 = np.eye(moments.shape[-1]) * np.maximum(_DAMPING * mean, 1e-12)[..., None, None]
     return found
 
 
 def shares(damped: F64) -> F64 | None:
-    """Row i: how the error of weight i is shared among those after it, [.., k, k]; None where the
-    moments, already damped, cannot be inverted."""
+    """Matrix [.., k, k] whose row i distributes the error of weight i over later weights; None if
+    the damped moments cannot be inverted."""
     try:
         found: F64 = np.linalg.cholesky(np.linalg.inv(damped)).swapaxes(-1, -2)
     except np.linalg.LinAlgError:
@@ -120,7 +120,7 @@ def shares(damped: F64) -> F64 | None:
 
 
 def _power(moments: Array) -> F64:
-    """The power of each input: [k], or [n, k]."""
+    """Power of each input: [k], or [n, k]."""
     found: F64 = np.diagonal(moments, axis1=-2, axis2=-1).astype(np.float64)
     return found
 

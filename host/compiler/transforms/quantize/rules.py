@@ -1,4 +1,4 @@
-"""Which operators compute on codes, and which tensors share a scale."""
+"""Decides which operators are quantized."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from edgekit.host.compiler.transforms.quantize.ranges import quant_of
 
 
 def fixed_quant(node: Node) -> Quant | None:
-    """The codes that kernels of all engines ask of functions whose range is known."""
+    """The quantization that all engines' kernels require for functions with a known range."""
     return None if node.op.fixed_codes is None else quant_of(*node.op.fixed_codes)
 
 
 def computed_floats(graph: Graph, names: tuple[str | None, ...]) -> list[str]:
-    """The f32 tensors among `names` that are no constants, each once."""
+    """The distinct non-constant f32 tensors among `names`."""
     tensors = graph.tensors
     return [
         name
@@ -28,7 +28,7 @@ def computed_floats(graph: Graph, names: tuple[str | None, ...]) -> list[str]:
 
 
 def can_be_quantized(graph: Graph, node: Node, broken: Collection[str]) -> bool:
-    """Whether there is an operator on codes for a node of floats."""
+    """Whether a float node has a quantized form."""
     tensors = [graph.tensors[name] for name in node.outputs]
     if any(t.dtype is not DType.F32 or t.name in broken for t in tensors):
         return False
@@ -47,8 +47,8 @@ def can_be_quantized(graph: Graph, node: Node, broken: Collection[str]) -> bool:
 
 
 def rounded_layers(graph: Graph, floats: Collection[str]) -> set[str]:
-    """The names of recurrent layers whose weights are to be codes, but for those in `floats`; they
-    compute in floats."""
+    """Names of recurrent layers, except `floats`, whose weights are rounded to 8 bits; they compute
+    in float."""
     found = set()
     for node in graph.nodes:
         weights = (
@@ -60,7 +60,7 @@ def rounded_layers(graph: Graph, floats: Collection[str]) -> set[str]:
 
 
 def has_weights(graph: Graph, node: Node) -> bool:
-    """Constant weights of f32, and nothing fused behind the sum but an activation."""
+    """Whether weights are f32 constants and nothing but an activation is fused after the sum."""
     if len(node.inputs) > 3 or getattr(node.op, "epilogue", None) is not None:
         return False
     x, w, *bias = [None if name is None else graph.tensors[name] for name in node.inputs]
@@ -72,10 +72,10 @@ def has_weights(graph: Graph, node: Node) -> bool:
 
 
 def quantized_nodes(graph: Graph, floats: Collection[str], broken: Collection[str]) -> set[str]:
-    """The names of the nodes that are to compute on codes, but for those in `floats`.
+    """Names of the nodes to quantize, except `floats`.
 
-    Products with weights do wherever they can; others where codes come in, and those that only
-    move values also where nothing but operators on codes reads what they make.
+    Products with weights are quantized wherever possible, other operators if an input is quantized.
+    Operators that only move values are also quantized if all their readers are.
     """
     able = [n for n in graph.nodes if n.name not in floats and can_be_quantized(graph, n, broken)]
     chosen = {n.name for n in able if n.op.on_codes is OnCodes.SUMS}

@@ -1,4 +1,4 @@
-"""The samples that a model is calibrated on: arrays, pictures or sounds, checked."""
+"""Reads and validates the samples that a model is calibrated on: arrays, pictures or sounds."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from edgekit.host.compiler.transforms.quantize.observe import Sample
 from edgekit.host.errors import InputError
 
 FEWEST = 8
-_EVERY = 4  # of so many samples one is held out
-_MOST_BYTES = 256 << 20  # of codes of all samples at a time
+_EVERY = 4  # one in so many samples is held out
+_MOST_BYTES = 256 << 20  # of the quantized tensors of all samples in memory at a time
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,12 @@ class _Variant:
 
 
 def read_samples(path: Path, graph: Graph, options: InputOptions | None = None) -> list[Sample]:
-    """The samples in a file of arrays with a leading axis of samples (by the names of the inputs,
-    or one array for a model with one input), or in the files of a folder, one in each.
+    """Read samples from an array file or a folder. An array file has an array per input, with its
+    name (a single array if the model has one input) and a leading sample axis; in a folder, every
+    file is read as input.
 
-    InputError, one line: nothing there, other shapes or names, values that are not finite, samples
-    that do not differ, fewer than FEWEST.
+    Raises InputError (one line) for missing files, mismatched shapes or names, non-finite values,
+    identical samples, or fewer than FEWEST of them.
     """
     if not path.exists():
         raise InputError(f"{path}: expected samples, an .npz file or a folder, found nothing there")
@@ -50,17 +51,17 @@ def read_samples(path: Path, graph: Graph, options: InputOptions | None = None) 
 
 
 def is_held_out(number: int) -> bool:
-    """Whether sample `number`, from 0, is kept for the report."""
+    """Whether sample `number`, counted from 0, is reserved for the report."""
     return number % _EVERY == _EVERY - 1
 
 
 def spread(samples: Sequence[Sample], count: int) -> Sequence[Sample]:
-    """About `count` of the samples, from first to last."""
+    """About `count` samples, evenly spaced."""
     return samples[:: max(len(samples) // count, 1)][:count]
 
 
 def spread_for_memory(graph: Graph, samples: Sequence[Sample], most: int) -> Sequence[Sample]:
-    """`most` of the samples, or as many as memory has room for with all that is computed."""
+    """`most` samples, or as many as fit in memory with all their computed tensors."""
     each = sum(t.elements for t in graph.tensors.values() if t.data is None)
     return spread(samples, min(max(_MOST_BYTES // max(each, 1), 2), most))
 
@@ -91,7 +92,7 @@ def _stacked(path: Path, graph: Graph) -> list[Sample]:
 
 
 def _parts(path: Path, tensor: Tensor, array: Array) -> list[Array]:
-    """An array per sample, of the shape and type of the input."""
+    """Split an array into samples with the input's shape and dtype."""
     shape = tensor.shape
     one = shape[1:] if shape[:1] == (1,) else None
     if array.ndim < 1 or (array.shape[1:] != shape and array.shape[1:] != one):

@@ -1,4 +1,4 @@
-"""From where on values make no difference to the functions that read them."""
+"""Input ranges beyond which an activation is saturated."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ Ends = tuple[float, float]
 
 
 def ends_of_use(graph: Graph) -> dict[str, Ends]:
-    """Of tensors that only such functions read, directly or moved: the lowest and highest value
-    beyond which results are the same codes."""
+    """Return the limits of tensors read only by saturating functions, directly or after being
+    moved: values beyond the limits yield the same quantized results."""
     consumers, found = graph.consumers(), dict[str, Ends]()
     for node in reversed(graph.nodes):
         for name in node.outputs:
@@ -21,5 +21,5 @@ def ends_of_use(graph: Graph) -> dict[str, Ends]:
 
 
 def _of_reader(node: Node, found: dict[str, Ends]) -> Ends | None:
-    """What is behind an operator that only places values says which of them count."""
+    """Operators that only move values inherit the limits of their output."""
     return found.get(node.outputs[0]) if node.op.places_values else node.op.saturation()

@@ -1,4 +1,4 @@
-"""The scale of each tensor's codes: one for all that operators only move."""
+"""Quantization parameters per tensor; tensors linked by data movement share one scale."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from edgekit.host.compiler.transforms.quantize.observe import Observed
 from edgekit.host.compiler.transforms.quantize.ranges import Method, histogram_quant
 from edgekit.host.compiler.transforms.quantize.rules import computed_floats, fixed_quant
 
-_FINER = 2.0  # of scales: a part of a concatenation that others read too keeps its own from here on
+_FINER = 2.0  # ratio of scales from which a concatenation's input with other readers keeps its own
 
 
 class Groups:
-    """Sets of tensors that share their codes."""
+    """Disjoint sets of tensors that share quantization parameters."""
 
     def __init__(self) -> None:
         self._above: dict[str, str] = {}
 
     def of(self, name: str) -> str:
-        """The tensor that stands for the group of `name`."""
+        """Return the representative of the group that contains `name`."""
         while name in self._above:
             name = self._above[name]
         return name
 
     def join(self, a: str, b: str) -> None:
-        """Makes one group of two."""
+        """Merge the groups of `a` and `b`."""
         a, b = self.of(a), self.of(b)
         if a != b:
             self._above[b] = a
@@ -36,7 +36,7 @@ class Groups:
 def scales_of(
     graph: Graph, coded: Collection[str], observed: Observed, method: Method
 ) -> dict[str, Quant]:
-    """The codes of every float tensor that an operator on codes reads or makes."""
+    """Return the quantization of every float tensor that a quantized operator reads or writes."""
     nodes = [n for n in graph.nodes if n.name in coded]
     groups = Groups()
     for node in nodes:
@@ -57,7 +57,7 @@ def scales_of(
     given = {groups.of(name) for name in graph.inputs}
     quants = {
         stands: fixed.get(stands)
-        # Of what is given others than these samples will use all of the range.
+        # For graph inputs, data beyond these samples may use the full range.
         or histogram_quant(found, "extremes" if stands in given else method)
         for stands, found in merged.items()
     }
@@ -67,8 +67,8 @@ def scales_of(
 def _join_parts(
     graph: Graph, node: Node, groups: Groups, fixed: Mapping[str, Quant], observed: Observed
 ) -> None:
-    """The parts of a concatenation get the codes of the whole at once, where nothing else needs
-    finer ones: rounding twice would be worse than rounding coarsely."""
+    """Give a concatenation's inputs its output's quantization, unless one needs a finer scale:
+    rounding twice would be worse than rounding coarsely."""
     consumers, whole = graph.consumers(), node.outputs[0]
     parts = computed_floats(graph, node.inputs)
     if groups.of(whole) in fixed or any(groups.of(part) in fixed for part in parts):

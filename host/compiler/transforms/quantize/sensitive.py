@@ -1,4 +1,4 @@
-"""Which operators on codes cost the outputs most, for the time that they save."""
+"""Ranks quantized operators by output noise per saved time."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from edgekit.host.compiler.transforms.quantize.build import Coded, codes_of
 from edgekit.host.compiler.transforms.quantize.measure import compared
 from edgekit.host.compiler.transforms.quantize.observe import Sample
 
-_LOUDEST = 12  # nodes whose cost is asked at a time
-_NOTHING = 1e-3  # of the whole cost
+_LOUDEST = 12  # noisiest nodes considered at a time
+_NOTHING = 1e-3  # of the total cost
 
 
 def noises(graph: Graph, coded: Coded, samples: Sequence[Sample]) -> dict[str, float]:
-    """Of each node that computes on codes, the noise of the outputs, as a part of their power, if
-    it alone does and all others compute in floats."""
+    """Relative output noise power of each quantized node if it alone is quantized and all others
+    compute in float."""
     if graph.states:
         return {}
     noise: dict[str, float] = {}
@@ -51,14 +51,14 @@ def next_in_floats(
     cost: Callable[[frozenset[str]], float],
     added: dict[str, float],
 ) -> tuple[str, float] | None:
-    """The node that takes most noise along for what the plan then costs more, and that cost: of
-    the loudest not yet in `floats`. `cost`: microseconds with such nodes in floats; `added`: what
-    single nodes were found to add, which is asked for anew only of the one that seems best."""
+    """Among the noisiest nodes not yet in `floats`, return the one that removes the most noise per
+    added cost, and the resulting cost. `cost`: microseconds with the given nodes in float. `added`:
+    last known added cost per node; only the best candidate's is updated."""
     rest = sorted((name for name in noise if name not in floats), key=lambda name: -noise[name])
     if not rest:
         return None
     before, costs = cost(floats), dict[str, float]()
-    # What costs nothing more is as good as what costs next to nothing: then the louder goes first.
+    # Treat tiny added costs as equal, so that the noisier node goes first.
     least = _NOTHING * before
     while True:
         best = max(
@@ -71,7 +71,7 @@ def next_in_floats(
 
 
 def _is_quantized(node: Node, graph: Graph) -> bool:
-    """Whether the node computes on codes, or in floats with weights that are."""
+    """Whether the node is quantized, or computes in float with rounded weights."""
     rounded = isinstance(node.op, ops.Recurrent) and graph.tensors[node.inputs[1] or ""].quant
     return bool(rounded) or graph.tensors[node.outputs[0]].dtype is DType.I8
 
@@ -79,7 +79,7 @@ def _is_quantized(node: Node, graph: Graph) -> bool:
 def _alone(
     node: Node, tensors: Mapping[str, Tensor], values: Mapping[str, Array], original: Node
 ) -> list[Array]:
-    """What the node makes of codes of the float values, as floats again."""
+    """Run the quantized node on quantized float values and dequantize its outputs."""
     ins: dict[str, Array] = {}
     for name, source in zip(node.inputs, original.inputs, strict=False):
         if name is None:
@@ -90,7 +90,7 @@ def _alone(
         elif source is not None:
             x = values[source]
             ins[name] = codes_of(x, tensor) if tensor.dtype is DType.I8 else x
-    # A bias that only the codes have.
+    # A bias that exists only in the quantized graph.
     ins |= {
         n: t.data for n in node.inputs if n and (t := tensors[n]).data is not None and n not in ins
     }
@@ -100,7 +100,7 @@ def _alone(
 
 
 def rerun(graph: Graph, start: int, values: dict[str, Array]) -> None:
-    """Computes again what depends on the outputs of node `start`."""
+    """Recompute everything that depends on the outputs of node `start`."""
     changed = {*graph.nodes[start].outputs}
     for node in graph.nodes[start + 1 :]:
         if changed & {*node.inputs}:

@@ -1,4 +1,4 @@
-"""Operators that do not fit a board's memory become several that do."""
+"""Splits operators that do not fit a board's memory into several that do."""
 
 from edgekit.host.compiler.transforms.split.split import (
     SplitGraph,

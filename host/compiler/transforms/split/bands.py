@@ -1,5 +1,8 @@
-"""Bands: a chain of operators runs over a few rows of its output at a time, so that the images
-between them are never whole. Rows that neighboring bands both need are computed twice."""
+"""Runs chains of operators in bands: a few output rows at a time.
+
+The images within a chain never exist in full. Rows that neighboring bands both need are computed
+twice.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,16 @@ from edgekit.host.compiler.transforms.split.cut import Cut, Part, cut_bytes, sit
 from edgekit.host.compiler.transforms.split.cutters import H, cut_node
 from edgekit.host.compiler.transforms.split.live import Live
 
-_LONGEST = 24  # operators of one chain
-_COUNTS = (2, 3, 4, 6, 8, 12, 16, 24, 32)  # bands of one chain
+_LONGEST = 24  # maximum number of operators per chain
+_COUNTS = (2, 3, 4, 6, 8, 12, 16, 24, 32)  # bands per chain
 _ROUNDS = 32
-_LOWER = (0.9, 0.8, 0.7)  # of a limit that was not reached
-_CALL = 50_000.0  # multiplications that take as long as starting an operator
+_LOWER = (0.9, 0.8, 0.7)  # lower goals, relative to a limit that was not reached
+_CALL = 50_000.0  # cost of starting an operator, in multiplications
 
 
 @dataclass(frozen=True)
 class _Step:
-    """A node of a chain in one band: the part, and the rows of its output."""
+    """A node of a chain in one band, with its part and its output rows."""
 
     node: Node
     part: Part
@@ -31,8 +34,8 @@ class _Step:
 
 @dataclass(frozen=True)
 class _Plan:
-    """Nodes `first` to `end` (excluded) in bands of the last one's rows: at most `peak` bytes are
-    alive there, and `cost` in multiplications comes on top of the work."""
+    """Nodes `first` to `end` (excluded) in bands of the last node's rows; `peak` bytes are alive,
+    and `cost` is the additional work in multiplications."""
 
     first: int
     end: int
@@ -43,7 +46,7 @@ class _Plan:
 
 @dataclass(frozen=True, eq=False)
 class _Banded:
-    """A graph with bands, the origin of its new nodes, the bytes alive, and what the bands cost."""
+    """A graph with bands, the origin of its new nodes, its peak of live bytes, and added cost."""
 
     graph: Graph
     origin: dict[str, str]
@@ -52,11 +55,11 @@ class _Banded:
 
 
 def in_bands(graph: Graph, limit: int) -> tuple[Graph, dict[str, str]]:
-    """Chains where more than `limit` bytes are alive become bands, where that helps.
+    """Convert chains with more than `limit` live bytes to bands, where that helps.
 
-    Returns the graph and the origin of its new nodes. One peak after the other is lowered by the
-    cheapest chain around it. Where that does not reach the limit, lower goals are tried, which
-    take longer chains, and chains that lower the peak of the whole graph.
+    Returns the graph and the origin of its new nodes. Peaks are lowered one after the other, each
+    by the cheapest chain around it. If that does not reach the limit, lower goals are tried, which
+    lead to longer chains, and then chains that lower the peak of the entire graph.
     """
     best = _in_bands(graph, limit, False)
     if best.peak > limit:
@@ -67,7 +70,7 @@ def in_bands(graph: Graph, limit: int) -> tuple[Graph, dict[str, str]]:
 
 
 def _in_bands(graph: Graph, limit: int, whole: bool) -> _Banded:
-    """`whole`: only chains that lower the peak of the graph, not only their own."""
+    """`whole`: consider only chains that lower the peak of the graph, not just their own."""
     origin: dict[str, str] = {}
     total = 0.0
     for _ in range(_ROUNDS):
@@ -78,7 +81,7 @@ def _in_bands(graph: Graph, limit: int, whole: bool) -> _Banded:
         for plan in _plans(graph, live, origin):
             peak = max(plan.peak, live.peak_outside(plan.first, plan.end) if whole else 0)
             if peak < live.peak:
-                # Less work if it fits, else less memory.
+                # Prefer less work if the plan fits, else less memory.
                 fits = peak <= limit
                 cost = (0, plan.cost, float(peak)) if fits else (1, float(peak), plan.cost)
                 better.append((cost, plan.first, plan.end, plan))
@@ -93,7 +96,7 @@ def _in_bands(graph: Graph, limit: int, whole: bool) -> _Banded:
 
 
 def _plans(graph: Graph, live: Live, origin: Iterable[str]) -> Iterator[_Plan]:
-    """Ways to cut chains that contain the node where most is alive."""
+    """Yield band plans for chains that contain the node with the peak."""
     worst = live.worst
     done = set(origin)
     for first in range(worst, max(worst - _LONGEST, -1), -1):
@@ -115,7 +118,7 @@ def _plans(graph: Graph, live: Live, origin: Iterable[str]) -> Iterator[_Plan]:
 
 
 def _is_chain(graph: Graph, live: Live, first: int, end: int) -> bool:
-    """One image comes out of it: the last node's, which none of the others reads."""
+    """Whether only the last node's output, an image, is used outside the chain."""
     chain = graph.nodes[first:end]
     last = chain[-1].outputs
     if any(len(n.outputs) != 1 or view_sources(graph.tensors, n) for n in chain):
@@ -126,7 +129,7 @@ def _is_chain(graph: Graph, live: Live, first: int, end: int) -> bool:
 
 
 def _plan(graph: Graph, live: Live, first: int, end: int, count: int) -> _Plan | None:
-    """Told from the first, the middle and the last band; those between are like the middle one."""
+    """Estimate a plan from its first, middle and last band; inner bands are like the middle one."""
     chain = graph.nodes[first:end]
     height = graph.tensors[chain[-1].outputs[0]].shape[H]
     around = live.beside(first, end, {n.outputs[0] for n in chain[:-1]})
@@ -151,14 +154,14 @@ def _height(graph: Graph, node: Node) -> int:
 
 
 def _band(graph: Graph, chain: Sequence[Node], rows: Cut) -> tuple[_Step, ...] | None:
-    """The parts that give `rows` of the chain's output, in running order."""
+    """Return the parts that compute `rows` of the chain's output, in execution order."""
     made = {n.outputs[0] for n in chain}
     wanted: dict[str, Cut] = {chain[-1].outputs[0]: rows}
     steps = []
     for node in reversed(chain):
         cut = wanted.get(node.outputs[0])
         if cut is None:
-            continue  # padding hides all that this band would read of it
+            continue  # this band would read only padding from it
         part = cut_node(site_of(graph.tensors, node), cut)
         if part is None:
             return None
@@ -175,7 +178,7 @@ def _band(graph: Graph, chain: Sequence[Node], rows: Cut) -> tuple[_Step, ...] |
 
 
 def _band_peak(graph: Graph, steps: Sequence[_Step]) -> int:
-    """Most bytes alive of the images between the first and the last node of a band."""
+    """Peak bytes of the images within a band, without the first input and the last output."""
     last: dict[str, int] = {}
     for i, step in enumerate(steps):
         last.update((name, i) for name in step.node.inputs if name is not None)
@@ -192,7 +195,7 @@ def _band_peak(graph: Graph, steps: Sequence[_Step]) -> int:
 
 
 def _work(graph: Graph, node: Node) -> float:
-    """Multiplications, or elements where there are none."""
+    """Number of multiplications, or of elements if there are none."""
     out = graph.tensors[node.outputs[0]]
     weights = graph.tensors[node.inputs[1]] if len(node.inputs) > 1 and node.inputs[1] else None
     if weights is None or weights.data is None or len(weights.shape) != 4:
@@ -201,7 +204,7 @@ def _work(graph: Graph, node: Node) -> float:
 
 
 def _apply(graph: Graph, plan: _Plan, origin: dict[str, str]) -> Graph | None:
-    """None if a band cannot be made after all."""
+    """Return the banded graph; None if a band turns out to be impossible."""
     chain = graph.nodes[plan.first : plan.end]
     bands = [_band(graph, chain, cut) for cut in plan.cuts]
     if None in bands:
@@ -219,8 +222,8 @@ def _apply(graph: Graph, plan: _Plan, origin: dict[str, str]) -> Graph | None:
 
 
 def _add_band(builder: Builder, steps: Sequence[_Step], label: str) -> Node:
-    """Adds the parts of one band; returns the last."""
-    band: dict[str, tuple[Tensor, int]] = {}  # what this band has made of a tensor, and from where
+    """Add the parts of one band; returns the last."""
+    band: dict[str, tuple[Tensor, int]] = {}  # the band's piece of each tensor, and its first row
     added: Node | None = None
     for step in steps:
         site = site_of(builder.tensors, step.node)

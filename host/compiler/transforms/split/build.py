@@ -1,4 +1,4 @@
-"""Puts parts of operators into a graph: slices before them, joins behind them."""
+"""Inserts parts of operators into a graph, with slices before and joins after them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edgekit.host.compiler.transforms.split.cut import Cut, Part, Site
 
 
 class Builder:
-    """A graph in the making. A piece that is there already is not cut out again."""
+    """A graph under construction; existing pieces are reused instead of being sliced again."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -21,11 +21,11 @@ class Builder:
         self.nodes: list[Node] = []
         self.origin: dict[str, str] = {}
         self._taken = {n.name for n in graph.nodes}
-        self._cuts: dict[str, tuple[str, Cut]] = {}  # of every piece: its tensor and where
-        self._pieces: dict[tuple[str, Cut], str] = {}  # those that this builder has placed
+        self._cuts: dict[str, tuple[str, Cut]] = {}  # piece → original tensor and its cut
+        self._pieces: dict[tuple[str, Cut], str] = {}  # pieces that this builder has added
 
     def draft(self) -> Builder:
-        """A builder for nodes that will be placed here later, all or changed."""
+        """Return a builder for nodes that will later be added here, possibly changed."""
         other = Builder(self.graph)
         other.tensors, other._taken, other._cuts = self.tensors, self._taken, self._cuts
         other._pieces = dict(self._pieces)
@@ -47,7 +47,7 @@ class Builder:
         return node
 
     def part(self, site: Site, part: Part, cut: Cut, label: str, origin: str) -> Node:
-        """The node that computes `cut` of the outputs, behind the slices it reads."""
+        """Add a node that computes `cut` of the outputs, preceded by the slices it reads."""
         pairs = zip(site.ins, part.inputs, strict=True)
         inputs = tuple(self.piece(t, c, origin) for t, c in pairs)
         outputs = tuple(self._output(t, cut, label) for t in site.outs)
@@ -55,7 +55,7 @@ class Builder:
         return self.add(Node(name, part.op, inputs, outputs), origin)
 
     def piece(self, tensor: Tensor | None, cut: Cut | None, origin: str) -> str | None:
-        """The name of a piece of `tensor`, which is made here unless it is there already."""
+        """Return the name of a piece of `tensor`, slicing it unless the piece exists."""
         if tensor is None or cut is None or cut.size == tensor.shape[cut.axis]:
             return None if tensor is None else tensor.name
         known = self._pieces.get((tensor.name, cut))
@@ -76,7 +76,7 @@ class Builder:
     def join(
         self, parts: Sequence[Node], axis: int, outs: Iterable[Tensor], origin: str
     ) -> list[Node]:
-        """One Concat per output of the parts."""
+        """Add one Concat per output of the parts."""
         joins = []
         for i, out in enumerate(outs):
             name = self._fresh_node(f"{origin}/join{i or ''}")
@@ -108,7 +108,7 @@ def cut_shape(shape: Shape, cut: Cut) -> Shape:
 
 
 def even_cuts(axis: int, size: int, chunk: int) -> list[Cut]:
-    """Pieces of `chunk` elements, the last one smaller where they do not come out even."""
+    """Divide an axis into pieces of `chunk` elements; the last one may be smaller."""
     return [Cut(axis, at, min(at + chunk, size)) for at in range(0, size, chunk)]
 
 

@@ -1,4 +1,4 @@
-"""What a part of an operator needs: its attributes, and which pieces of its inputs."""
+"""Data types for parts of operators: the part's attributes and the input pieces it reads."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class Part:
-    """The operator that computes a piece of the outputs; an input without a cut is read whole."""
+    """The operator that computes a piece of the outputs; an input without a cut is read in full."""
 
     op: Operator
     inputs: tuple[Cut | None, ...]
@@ -32,27 +32,27 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Site:
-    """A node with its tensors; operand i is None where the node leaves it out."""
+    """A node with its tensors; operand i is None if the node omits it."""
 
     node: Node
     ins: tuple[Tensor | None, ...]
     outs: tuple[Tensor, ...]
 
     def operand(self, index: int) -> Tensor:
-        """Input `index`, which shape inference has found there."""
+        """Return input `index`, which must exist (shape inference has checked it)."""
         found = self.ins[index]
         assert found is not None
         return found
 
     @property
     def bytes(self) -> int:
-        """The bytes of inputs, parameters and outputs, each tensor once."""
+        """Total bytes of inputs, parameters and outputs, each tensor counted once."""
         present = (t for t in (*self.ins, *self.outs) if t is not None)
         return sum({t.name: t.bytes for t in present}.values())
 
 
 Cutter = Callable[[Site, Cut], Part | None]
-"""The part that computes the cut of the outputs; None where that axis cannot be cut."""
+"""Returns the part that computes a cut of the outputs; None if that axis cannot be cut."""
 
 
 def site_of(tensors: Mapping[str, Tensor], node: Node) -> Site:
@@ -61,7 +61,7 @@ def site_of(tensors: Mapping[str, Tensor], node: Node) -> Site:
 
 
 def part_bytes(site: Site, cut: Cut, part: Part) -> int:
-    """The bytes of inputs, parameters and outputs of one part."""
+    """Total bytes of inputs, parameters and outputs of one part."""
     sizes: dict[tuple[str, Cut | None], int] = {}
     for tensor, piece in zip(site.ins, part.inputs, strict=True):
         if tensor is not None:
@@ -74,12 +74,12 @@ def cut_bytes(tensor: Tensor, cut: Cut | None) -> int:
 
 
 def lies_together(shape: Shape, axis: int) -> bool:
-    """Whether a piece along `axis` is one run of memory."""
+    """Whether a piece along `axis` is contiguous in memory."""
     return math.prod(shape[:axis]) == 1
 
 
 def aligned_from_the_right(site: Site, cut: Cut, indices: Sequence[int]) -> tuple[Cut | None, ...]:
-    """Cuts of operands that broadcast to the output like NumPy's; others stay whole."""
+    """Cut operands that broadcast to the output by NumPy's rules; others are not cut."""
     rank = len(site.outs[0].shape)
     cuts: list[Cut | None] = [None] * len(site.ins)
     for i in indices:

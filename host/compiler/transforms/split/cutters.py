@@ -1,5 +1,7 @@
-"""How each kind of operator is cut: one function per family, from a piece of the outputs back to
-the pieces of the inputs. None of them cuts what the operator sums over."""
+"""Cutting rules per operator family: derive the input pieces from a piece of the outputs.
+
+No rule cuts an axis that the operator sums over.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,11 @@ _cuts = ByOperator[Cutter]()
 
 
 def _rows(cut: Cut, size: int, window: int, stride: int, before: int) -> tuple[Cut, int, int]:
-    """Rows of an image of `size` rows under output rows, and the padding they still need."""
+    """Rows of an image of `size` rows needed for output rows, and the remaining padding."""
     first = cut.begin * stride - before
     last = (cut.end - 1) * stride - before + window
     top, bottom = max(0, -first), max(0, last - size)
-    # A window that lies in the padding alone still needs a row to be an image.
+    # A window entirely in the padding still needs one row, since images cannot be empty.
     begin = min(max(first, 0), size - 1)
     end = max(min(last, size), begin + 1)
     return Cut(H, begin, end), top, bottom
@@ -51,7 +53,7 @@ def _conv(site: Site, cut: Cut) -> Part | None:
 
 
 def _rest(site: Site, cut: Cut) -> tuple[Cut | None, ...]:
-    """The cuts of a product's bias, residual and epilogue's operand."""
+    """Cut the bias, residual and epilogue operand of a product."""
     wide = cut.axis != len(site.outs[0].shape) - 1
 
     def of_channels(values: Tensor | None) -> Cut | None:
@@ -69,8 +71,8 @@ def _rest(site: Site, cut: Cut) -> tuple[Cut | None, ...]:
 
 
 def _quantizes_its_input(x: Tensor, w: Tensor) -> bool:
-    """Whether a product quantizes its input by the range of a whole image or row: a part of it has
-    another one."""
+    """Whether a product quantizes its input by the range of a complete image or row, which differs
+    for a part of it."""
     return x.dtype is DType.F32 and w.dtype is not DType.F32
 
 
@@ -78,7 +80,7 @@ def _row_part(
     padding: Padding, cut: Cut, x: Tensor, window: int, stride: tuple[int, int]
 ) -> tuple[Cut, Padding] | None:
     rows, top, bottom = _rows(cut, x.shape[H], window, stride[0], padding.top)
-    # The operator's own arithmetic must give the rows of the cut, no more.
+    # The operator's shape arithmetic must yield exactly the rows of the cut.
     if (rows.size + top + bottom - window) // stride[0] + 1 != cut.size:
         return None
     return rows, dataclasses.replace(padding, top=top, bottom=bottom)
@@ -118,7 +120,7 @@ def _transpose_conv(site: Site, cut: Cut) -> Part | None:
 
 @_cuts(ops.FullyConnected)
 def _fully_connected(site: Site, cut: Cut) -> Part | None:
-    """Rows where the input has the output's leading dimensions; else channels."""
+    """Cut rows if the input has the output's leading dimensions, else channels."""
     x, out = site.operand(0), site.outs[0]
     if cut.axis == len(out.shape) - 1:
         return Part(site.node.op, (None, Cut(0, cut.begin, cut.end), *_rest(site, cut)))
@@ -129,7 +131,7 @@ def _fully_connected(site: Site, cut: Cut) -> Part | None:
 
 @_cuts(ops.OutlierFullyConnected)
 def _outlier(site: Site, cut: Cut) -> Part | None:
-    """Output channels: which channels of the input hold outliers depends on all of its rows."""
+    """Cut output channels only: all rows determine which input channels are outliers."""
     if cut.axis != len(site.outs[0].shape) - 1:
         return None
     channels = Cut(0, cut.begin, cut.end)
@@ -142,7 +144,7 @@ def _outlier(site: Site, cut: Cut) -> Part | None:
 
 @_cuts(ops.AveragePool2D, ops.MaxPool2D)
 def _pool(site: Site, cut: Cut) -> Part | None:
-    """Images and channels; rows only with the whole of each window's rows."""
+    """Cut images, channels, or rows (reading all rows of each window)."""
     op = site.node.op
     assert isinstance(op, ops.AveragePool2D | ops.MaxPool2D)
     if cut.axis in (N, C):
@@ -175,7 +177,7 @@ def _transpose(site: Site, cut: Cut) -> Part | None:
 
 @_cuts(ops.Pad)
 def _pad(site: Site, cut: Cut) -> Part | None:
-    """A piece that is all padding would be an image without elements: not cut there."""
+    """Pieces that consist only of padding are not cut: their input would be empty."""
     op = site.node.op
     assert isinstance(op, ops.Pad)
     size, before = site.operand(0).shape[cut.axis], op.before[cut.axis]
@@ -205,7 +207,7 @@ def _split(site: Site, cut: Cut) -> Part | None:
 
 @_cuts(ops.StridedSlice)
 def _strided_slice(site: Site, cut: Cut) -> Part | None:
-    """The part of a strided slice whose output keeps the axes of the input."""
+    """Cut a strided slice whose output keeps the axes of the input."""
     op = site.node.op
     assert isinstance(op, ops.StridedSlice)
     if op.shape != op.extent:
@@ -222,7 +224,7 @@ def _strided_slice(site: Site, cut: Cut) -> Part | None:
 
 @_cuts(ops.Mean, ops.Total)
 def _reduction(site: Site, cut: Cut) -> Part | None:
-    """Axes that stay; `cut` counts those of the output."""
+    """Cut axes that are not reduced; `cut` refers to output axes."""
     op = site.node.op
     assert isinstance(op, ops.Mean | ops.Total)
     rank = len(site.operand(0).shape)
@@ -246,7 +248,7 @@ def _softmax(site: Site, cut: Cut) -> Part | None:
 
 @_cuts(ops.LayerNorm)
 def _layer_norm(site: Site, cut: Cut) -> Part | None:
-    """Rows; factor and shift are whole."""
+    """Cut rows; factor and shift are not cut."""
     op, rank = site.node.op, len(site.outs[0].shape)
     assert isinstance(op, ops.LayerNorm)
     rest = (None,) * (len(site.ins) - 1)
@@ -267,7 +269,7 @@ def _gather(site: Site, cut: Cut) -> Part | None:
 
 @_cuts(ops.GatherCodes)
 def _gather_codes(site: Site, cut: Cut) -> Part | None:
-    """Indices: a row is read whole."""
+    """Cut the indices only: table rows are read in full."""
     among = len(site.operand(1).shape)
     return Part(site.node.op, (None, cut, None)) if cut.axis < among else None
 
@@ -296,7 +298,7 @@ def _matmul(site: Site, cut: Cut) -> Part | None:
 
 
 def cut_node(site: Site, cut: Cut) -> Part | None:
-    """The part of `site` that computes `cut` of its outputs; None where it cannot be cut so."""
+    """Return the part of `site` that computes `cut` of its outputs; None if it cannot be cut."""
     op = site.node.op
     cutter = _elementwise if op.elementwise else _cuts.of(type(op))
     return None if cutter is None else cutter(site, cut)

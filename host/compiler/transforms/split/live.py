@@ -1,4 +1,4 @@
-"""What is alive while each node of a graph runs, told from the graph alone."""
+"""Live bytes while each node of a graph runs, derived from the graph alone."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from edgekit.host.compiler.ir.views import memory_bases
 
 
 class Live:
-    """Bytes of the arena at each node: all that is computed, but for the graph's outputs, which
-    are in the caller's memory like its inputs."""
+    """Live arena bytes at each node: all computed tensors except graph outputs, which, like the
+    inputs, are in the caller's memory."""
 
     def __init__(self, graph: Graph) -> None:
         base = memory_bases(graph)
@@ -40,20 +40,20 @@ class Live:
 
     @property
     def summit(self) -> tuple[int, int]:
-        """The peak, and at how many nodes that much is alive."""
+        """The peak, and the number of nodes that reach it."""
         return self.peak, self._at.count(self.peak)
 
     @property
     def worst(self) -> int:
-        """The first node at which most is alive."""
+        """Index of the first node that reaches the peak."""
         return self._at.index(self.peak) if self._at else 0
 
     def last_reader(self, name: str) -> int:
-        """The last node that works on a tensor; behind all nodes for an output of the graph."""
+        """Index of the last node that uses a tensor; past the end for a graph output."""
         return self._reader[name]
 
     def beside(self, first: int, end: int, inside: Collection[str]) -> int:
-        """Bytes alive at some time from node `first` to `end` (excluded) that are not `inside`."""
+        """Bytes live at any time from node `first` to `end` (excluded), without `inside`."""
         return sum(
             size
             for name, size in self._bytes.items()
@@ -61,5 +61,5 @@ class Live:
         )
 
     def peak_outside(self, first: int, end: int) -> int:
-        """The peak at all other nodes."""
+        """Peak over all other nodes."""
         return max([*self._at[:first], *self._at[end:]], default=0)

@@ -1,4 +1,4 @@
-"""Splitting until every operator fits: bytes(inputs + parameters + outputs) up to a limit."""
+"""Splits operators until bytes(inputs + parameters + outputs) of each are within a limit."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from edgekit.host.compiler.transforms.split.cutters import C, H, N, cut_node
 from edgekit.host.errors import InputError
 from edgekit.kb.targets.board import BoardProfile
 
-_LANES = 16  # parts of channels are made of whole vectors where that fits
-_MOST_PARTS = 1024  # of one operator along one axis
-_RESERVE = 8  # one part in eight of a board's memory is left to its system
+_LANES = 16  # channel parts are multiples of full vectors where that fits
+_MOST_PARTS = 1024  # per operator and axis
+_RESERVE = 8  # an eighth of a board's memory is reserved for its system
 
 
 @dataclass(frozen=True, eq=False)
 class SplitGraph:
-    """The graph after splitting; `origin` names, for each node that is part of one (or a slice or
-    join of it), the operator it comes from."""
+    """The graph after splitting; `origin` maps each new node (a part, slice or join) to its
+    original operator."""
 
     graph: Graph
     origin: Mapping[str, str]
@@ -33,14 +33,14 @@ class SplitGraph:
 
 @dataclass(frozen=True)
 class _Choice:
-    """An axis cut into pieces, and the bytes of the largest part."""
+    """An axis divided into pieces, and the bytes of the largest part."""
 
     cuts: tuple[Cut, ...]
     bytes: int
 
 
 def memory_limit(board: BoardProfile, options: CompileOptions) -> int | None:
-    """What the user allows, else the board's memory but for a reserve; None where not known."""
+    """The user's limit, or the board's memory minus a reserve; None if unknown."""
     if options.memory_limit is not None:
         return options.memory_limit
     if not board.memory_bytes:
@@ -49,11 +49,11 @@ def memory_limit(board: BoardProfile, options: CompileOptions) -> int | None:
 
 
 def split(graph: Graph, limit: int | None, alive: int | None = None) -> SplitGraph:
-    """Every operator needs at most `limit` bytes afterwards; None: as it is. Where more than
-    `alive` bytes (by default the limit) are at once, chains of operators run in bands of rows.
+    """Split operators so that each needs at most `limit` bytes; None leaves the graph unchanged.
+    Where more than `alive` bytes (default: the limit) are alive, chains of operators run in bands.
 
-    Results are the same: no reduction is split. Raises InputError naming the operator, its bytes
-    and the limit where no axis makes it fit.
+    Results do not change: no reduction is split. Raises InputError with the operator, its bytes and
+    the limit if no axis makes it fit.
     """
     if limit is None:
         return SplitGraph(graph, {})
@@ -67,10 +67,10 @@ def split(graph: Graph, limit: int | None, alive: int | None = None) -> SplitGra
 
 
 def needed_bytes(tensors: Mapping[str, Tensor], node: Node) -> int:
-    """Bytes of inputs, parameters and outputs that have to be at hand for an operator to run.
+    """Bytes of inputs, parameters and outputs that an operator needs while it runs.
 
-    Nothing for another view of the same bytes; of a tensor that a piece is copied from, only that
-    piece.
+    0 for views and for joins without copies; for slices, the source counts only as far as it is
+    read.
     """
     site = site_of(tensors, node)
     if view_sources(tensors, node) or (site.outs and joins_runs(node, site.outs[0])):
@@ -81,7 +81,7 @@ def needed_bytes(tensors: Mapping[str, Tensor], node: Node) -> int:
 
 
 class _Splitter:
-    """Splits one node of the original graph, and what comes out of it, until all fits."""
+    """Splits one node of the original graph, and recursively its parts, until all fit."""
 
     def __init__(self, builder: Builder, limit: int, node: Node) -> None:
         self._builder = builder
@@ -90,7 +90,7 @@ class _Splitter:
         self._bytes = needed_bytes(builder.tensors, node)
 
     def place(self, node: Node) -> None:
-        """Adds the node, or the parts it becomes."""
+        """Add the node or, if it does not fit, its parts."""
         site = site_of(self._builder.tensors, node)
         if needed_bytes(self._builder.tensors, node) <= self._limit:
             is_new = node.name != self._origin
@@ -118,8 +118,8 @@ class _Splitter:
             self.place(node)
 
     def _choose(self, site: Site) -> _Choice | None:
-        """The first axis in order of preference that makes it fit by itself; else the one whose
-        halving helps most, to be split further. Axes whose join fits come before the others."""
+        """Return the first axis, in order of preference, along which the parts fit; else the one
+        whose halving saves most, to be split further. Axes whose join fits take precedence."""
         if not site.outs:
             return None
         axes = sorted(self._axes(site), key=lambda axis: not self._join_fits(site, axis))
@@ -136,7 +136,7 @@ class _Splitter:
         return min(halves, key=lambda c: c.bytes) if halves else None
 
     def _axes(self, site: Site) -> list[int]:
-        """Axes to consider; what only copies is cut where that needs no second copy."""
+        """Axes to consider; pure copies are split only along axes that need no second copy."""
         shape = site.outs[0].shape
         axes = [axis for axis in _preferred_axes(site) if shape[axis] > 1]
         if isinstance(site.node.op, Concat | StridedSlice):
@@ -144,7 +144,7 @@ class _Splitter:
         return axes
 
     def _join_fits(self, site: Site, axis: int) -> bool:
-        """A join that copies needs its parts and its result at once."""
+        """Whether the join fits; if it copies, its parts and result are needed at once."""
         return all(lies_together(t.shape, axis) or 2 * t.bytes <= self._limit for t in site.outs)
 
     def _measure(self, site: Site, cuts: list[Cut]) -> _Choice | None:
@@ -164,7 +164,7 @@ def _part_needs(site: Site, cut: Cut, whole: int) -> int:
 
 
 def _chunks(size: int) -> list[int]:
-    """Sizes of pieces to try, large ones first; whole vectors before other numbers."""
+    """Piece sizes to try, largest first; multiples of full vectors before others."""
     sizes = dict.fromkeys(-(-size // count) for count in range(2, min(size, _MOST_PARTS) + 1))
     rounded: dict[int, None] = {}
     for chunk in sizes:
@@ -176,12 +176,12 @@ def _chunks(size: int) -> list[int]:
 
 
 def _preferred_axes(site: Site) -> list[int]:
-    """Axes of the (first) output, in order of preference; one that cannot be cut may be among them.
+    """Axes of the (first) output in order of preference; not all of them can be cut.
 
-    Convolutions and fully connected layers: frames, then channels; rows of convolutions come after
-    them, with the rows that windows share read twice. Pools and resizing: frames or channels, never
-    the axes they reduce. Transposes: axes that stay in place. All others: the outermost first,
-    because its pieces are single runs of memory and need no copies.
+    Convolutions and fully connected layers: images, then channels; convolutions finally rows, where
+    rows shared by windows are read twice. Pools and resizing: images or channels, never reduced
+    axes. Transposes: axes that stay in place first. All others: outermost first, because those
+    pieces are contiguous and need no copies.
     """
     op, rank = site.node.op, len(site.outs[0].shape)
     if isinstance(op, ops.Conv2D | ops.DepthwiseConv2D):
