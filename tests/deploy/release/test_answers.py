@@ -7,6 +7,7 @@ import io
 import itertools
 import json
 import math
+import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -142,7 +143,9 @@ def test_every_part_of_an_answer_may_be_wrong(
     answers: list[bytes] = []
     lying.lie = lambda command: Completed(0, answers[0], b"") if command == name else None
     named = 0
-    for wrong in _wrong(true):
+    # A preview asks the board several times for each of its thousand parts.
+    step = 10 if name == "preview" and "EDGEKIT_TEST_ALL" not in os.environ else 1
+    for wrong in itertools.islice(_wrong(true), 0, None, step):
         answers[:] = [json.dumps(wrong).encode()]
         try:
             QUESTIONS[name](lying, tiny)

@@ -37,21 +37,21 @@ from tests.support.op_graphs import FAMILIES, inputs_of, random_graph
 from tests.support.sanitized import BOARDS, build_driver, build_library, run, run_cases, usable
 
 pytestmark = pytest.mark.sanitizers
-# Of these clang takes long to compile what is unrolled for wide vectors.
-_SLOW = re.compile("conv|dense|depthwise|large_window|pruned|outlier")
+# With these, most of the primitives that vector headers have.
+_VECTORS = re.compile("softmax|unary|binary|quantized_function|transpose$|resize")
 
 
 def _runs() -> Iterator[Any]:
-    """All families in plain C; on the widest vectors those that compile fast, else --all."""
+    """All families in plain C, some on the widest vectors; the others are exhaustive."""
     for family in FAMILIES:
         yield pytest.param(family, "scalar")
         for simd in ("sse2", "avx2", "avx512vnni"):
-            exhaustive = simd != "avx512vnni" or _SLOW.search(family)
-            yield pytest.param(family, simd, marks=pytest.mark.exhaustive if exhaustive else ())
+            own = simd == "avx512vnni" and _VECTORS.match(family)
+            yield pytest.param(family, simd, marks=() if own else pytest.mark.exhaustive)
 
 
 _HALF_RUNS = [
-    pytest.param(family, marks=[pytest.mark.exhaustive] * bool(_SLOW.search(family)))
+    pytest.param(family, marks=() if _VECTORS.match(family) else pytest.mark.exhaustive)
     for family in HALF_FAMILIES
 ]
 _AMX = pytest.mark.skipif("avx512amx" not in BOARDS, reason="this machine has no AMX")
