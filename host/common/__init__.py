@@ -1,1 +1,1 @@
-"""Files, paths and text: what every other package uses."""
+"""Utilities for files, paths and text shared by all other packages."""

@@ -1,7 +1,7 @@
-"""Files of the cache that others read from disk: each has its hash beside it.
+"""Cache files that other programs read from disk, each with its hash in a sibling file.
 
-What a crash, a full disk or a faulty one damaged is not whole any more, and is made again. Whoever
-works in a folder of the cache holds its lock, so that nobody empties it meanwhile.
+A file damaged by a crash, a full disk or a failing one no longer matches its hash and is rebuilt.
+Code that works in a cache folder holds that folder's lock, so that nobody empties it meanwhile.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from edgekit.host.common.files import locked, take_lock
 
-WORK = "work-"  # begins the name of a folder in which something is made
+WORK = "work-"  # prefix of temporary build folders
 USERS = "use.lock"
 
 _READ_ONLY = (errno.EROFS, errno.EACCES)
@@ -26,15 +26,15 @@ _READ_ONLY = (errno.EROFS, errno.EACCES)
 
 @contextlib.contextmanager
 def in_use(folder: Path) -> Iterator[None]:
-    """Makes a folder of the cache, which stays while this lasts. What killed processes left there
-    unfinished goes, unless others work there."""
+    """Creates a cache folder and keeps it from being removed for the duration. Deletes unfinished
+    work of killed processes, unless other processes are using the folder."""
     with contextlib.ExitStack() as held:
         try:
             _sweep(folder)
             held.enter_context(locked(folder / USERS, shared=True))
         except OSError as error:
             if error.errno not in _READ_ONLY:
-                raise  # what nobody can write nobody can empty
+                raise  # a read-only folder cannot be emptied by anybody
         yield
 
 
@@ -52,7 +52,7 @@ def _sweep(folder: Path) -> None:
 
 @contextlib.contextmanager
 def scratch_of(cache: Path) -> Iterator[Path]:
-    """A temporary cache that begins with what is in `cache`, in which nothing is written."""
+    """A temporary cache preloaded with the contents of `cache`, which itself is never written."""
     with tempfile.TemporaryDirectory(prefix="edgekit-") as name:
         for folder in (cache / kind for kind in ("objects", "golden")):
             own = Path(name) / folder.name
@@ -64,17 +64,17 @@ def scratch_of(cache: Path) -> Iterator[Path]:
 
 
 def put_checked(made: Path, path: Path) -> None:
-    """Moves the finished file `made` to `path`, on the same disk, with its hash beside it."""
+    """Moves the finished file `made` to `path` on the same disk and stores its hash alongside."""
     with made.open("rb+") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         os.fsync(file.fileno())
-    _hash_file(path).unlink(missing_ok=True)  # never a hash beside what it is not of
+    _hash_file(path).unlink(missing_ok=True)  # never leave a hash next to different content
     made.replace(path)
-    _hash_file(path).write_bytes(digest.encode())  # a part of a hash is none
+    _hash_file(path).write_bytes(digest.encode())  # a truncated hash never matches
 
 
 def is_whole(path: Path) -> bool:
-    """Whether `path` is there, as it was when it was put there."""
+    """Whether `path` exists and still has the content that was put there."""
     try:
         expected = _hash_file(path).read_bytes()
         with path.open("rb") as file:

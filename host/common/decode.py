@@ -1,7 +1,7 @@
-"""The one way in for JSON that others wrote: boards, and programs on them.
+"""Decodes JSON from outside: boards and the programs on them.
 
-Only shapes and sizes are checked that somebody here relies on: another version may say more. All
-text comes out printable, because it ends in terminals.
+Only the shapes and sizes that our code relies on are checked, since a newer version may send more
+fields. All text is made printable because it ends up in terminals.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from msgspec import Meta, ValidationError, convert
 from edgekit.host.common.text import printable
 from edgekit.host.errors import TransferError
 
-_LONGEST = 1 << 16  # characters of one text: a log of a release that was rolled back
+_LONGEST = 1 << 16  # characters of one text, e.g. the log of a release that was rolled back
 _T = TypeVar("_T")
 
 Text = Annotated[str, Meta(max_length=_LONGEST)]
@@ -23,16 +23,16 @@ Number = Annotated[float, Meta(ge=-1e18, le=1e18)]
 
 
 class NotAnAnswerError(TransferError):
-    """The message says what was expected and, where there was a document, what was found."""
+    """The message states what was expected and, if there was a document, what was found."""
 
 
 def decode(content: bytes | str, kind: type[_T]) -> _T:
-    """A JSON document that is of `kind`, with all that it says; raises NotAnAnswerError."""
+    """Decodes a JSON document of type `kind`, keeping unknown fields; raises NotAnAnswerError."""
     return fitting(parsed(content), kind)
 
 
 def parsed(content: bytes | str) -> Any:
-    """A JSON document of any kind; raises NotAnAnswerError."""
+    """Decodes any JSON document; raises NotAnAnswerError."""
     try:
         return _printable(json.loads(content))
     except (ValueError, RecursionError):
@@ -40,7 +40,7 @@ def parsed(content: bytes | str) -> Any:
 
 
 def fitting(document: Any, kind: type[_T]) -> _T:
-    """A decoded document that is of `kind`, with all that it says; raises NotAnAnswerError."""
+    """Checks that a decoded document has type `kind`; keeps all fields; raises NotAnAnswerError."""
     try:
         convert(document, kind)
     except ValidationError as error:
@@ -53,7 +53,7 @@ def fitting(document: Any, kind: type[_T]) -> _T:
 
 
 def _printable(value: Any) -> Any:
-    """The same with all text fit to be shown; logs keep their lines."""
+    """`value` with all text made printable; logs keep their line breaks."""
     if isinstance(value, str):
         return "\n".join(printable(line, _LONGEST) for line in value.split("\n"))
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Writing files so that they are there whole or not at all, and by one process at a time."""
+"""Atomic file writes and inter-process file locks."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _MODE = 0o644
 
 @contextlib.contextmanager
 def atomic_writer(path: Path) -> Iterator[BinaryIO]:
-    """A file to write into, which takes the place of `path` at once when all is written.
+    """Yields a file that atomically replaces `path` once it is completely written.
 
-    The permissions of a file that is there are kept, and a link stays a link. Raises OSError and
-    leaves nothing behind where that fails, or where `path` is something other than a regular
-    file: a device must not be replaced.
+    An existing file keeps its permissions, and a symbolic link stays a link. On failure raises
+    OSError and leaves no temporary file. Also raises OSError if `path` is not a regular file,
+    since a device must not be replaced.
     """
     target = path.resolve()
     if target.exists() and not target.is_file():
@@ -45,15 +45,15 @@ def atomic_writer(path: Path) -> Iterator[BinaryIO]:
 
 
 def atomic_write(path: Path, data: bytes) -> None:
-    """Replaces `path` by `data` at once; as `atomic_writer`."""
+    """Atomically replaces `path` with `data`; see `atomic_writer`."""
     with atomic_writer(path) as file:
         file.write(data)
 
 
 @contextlib.contextmanager
 def locked(path: Path, shared: bool = False) -> Iterator[None]:
-    """Holds a file's lock, waiting for whoever has it; it ends with the process at the latest.
-    Those that hold it `shared` do so at the same time."""
+    """Holds a file lock, waiting until it is free; the lock is released when the process ends at
+    the latest. Several `shared` holders may coexist."""
     descriptor = take_lock(path, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
     try:
         yield
@@ -62,8 +62,8 @@ def locked(path: Path, shared: bool = False) -> Iterator[None]:
 
 
 def take_lock(path: Path, how: int) -> int:
-    """A descriptor that has the lock until it is closed; `how` as for flock. BlockingIOError if
-    another has it and `how` says not to wait."""
+    """Returns a descriptor that holds the lock until closed; `how` as for flock. Raises
+    BlockingIOError if another process holds it and `how` includes LOCK_NB."""
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -75,7 +75,7 @@ def take_lock(path: Path, how: int) -> int:
             if os.path.samestat(os.fstat(descriptor), path.stat()):
                 return descriptor
         except FileNotFoundError:
-            pass  # removed while we waited, and the lock with it
+            pass  # the lock file was removed while we waited, so this lock is worthless
         except BaseException:
             os.close(descriptor)
             raise

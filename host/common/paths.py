@@ -1,5 +1,6 @@
-"""The folders in which edgekit keeps things on the host, all moved by EDGEKIT_HOME, and how to add
-to the installation that runs.
+"""Folders that edgekit uses on the host, and how to install extras.
+
+EDGEKIT_HOME moves all of the folders.
 """
 
 from __future__ import annotations
@@ -15,28 +16,28 @@ DISTRIBUTION = "edgekit-compiler"  # `edgekit` is another project on the public 
 
 
 def data_folder() -> Path:
-    """What must not be lost: the private board `local`, later history."""
+    """Data that must not be lost: the private board `local`, later the history."""
     return _folder("user_data_path", "")
 
 
 def cache_folder() -> Path:
-    """What can be made again: objects, libraries, golden vectors."""
+    """Data that can be rebuilt: objects, libraries, golden vectors."""
     return _folder("user_cache_path", "cache")
 
 
 def config_folder() -> Path:
-    """What the user wrote, or had written: the boards."""
+    """Configuration written by the user or on their behalf: the boards."""
     return _folder("user_config_path", "config")
 
 
 def state_folder() -> Path:
-    """What only tells what happened: the log."""
+    """Records of past events only: the log."""
     return _folder("user_state_path", "state")
 
 
 def install_command(extra: str) -> str:
-    """What installs an extra of pyproject.toml where edgekit runs: into its Python, from its
-    checkout if it runs from one."""
+    """The command that installs an extra of pyproject.toml into the running Python, from the
+    checkout if edgekit runs from one."""
     root = Path(next(iter(edgekit.device.__path__))).resolve().parent
     editable = (root / "pyproject.toml").is_file()
     what = ["-e", f"{root}[{extra}]"] if editable else [f"{DISTRIBUTION}[{extra}]"]

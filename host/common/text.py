@@ -1,4 +1,4 @@
-"""Text of others - boards, hostile files - as it may be shown."""
+"""Makes untrusted text from boards and hostile files safe to display."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ LONGEST = 2000  # characters of one line
 
 
 def printable(text: str, most: int = LONGEST) -> str:
-    """`text` with nothing in it that a terminal would act on, cut after `most` characters.
+    """`text` without anything a terminal would interpret, truncated to `most` characters.
 
-    What cannot be printed (control characters, line ends, marks of writing direction) is shown as
-    Python escapes it: \\x1b.
+    Nonprintable characters (control characters, line ends, bidirectional marks) are shown as
+    Python escapes: \\x1b.
     """
     cut = text if len(text) <= most else f"{text[:most]}…"
     return cut if cut.isprintable() else "".join(map(_escaped, cut))
 
 
 def one_line(text: str) -> str:
-    """`text` in one line, as `printable` shows it."""
+    """`text` collapsed to one line and made `printable`."""
     return printable(" ".join(text.split()))
 
 

@@ -1,1 +1,1 @@
-"""Packages of Debian for other architectures: resolved, fetched and unpacked, never installed."""
+"""Debian packages for other architectures: resolved, fetched and unpacked, never installed."""

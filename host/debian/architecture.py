@@ -1,4 +1,4 @@
-"""The architectures of boards, as Debian and QEMU name them."""
+"""Board architectures under their Debian and QEMU names."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class Architecture:
     """A Debian architecture on QEMU's `virt` machine.
 
-    `kernel_package` is the meta package that names the newest kernel; `console` is the guest's
-    serial device.
+    `kernel_package` is the metapackage for the newest kernel; `console` is the guest's serial
+    device.
     """
 
     name: str

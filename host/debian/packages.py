@@ -1,6 +1,6 @@
-"""Debian packages for a board: resolved, downloaded and verified by apt in a state of our own.
+"""Debian packages for a board, resolved, downloaded and verified by apt in a private state.
 
-Nothing of the machine's own package state is read but the address of its mirror and its proxy.
+Of the machine's own apt configuration, only the mirror's address and the proxy are read.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from edgekit.host.errors import InputError, UnreachableError
 
 _DOWNLOAD_SECONDS = 900
 _QUERY_SECONDS = 120
-_OTHER_NAMES = ("stable", "oldstable", "oldoldstable")  # of a suite, by age
+_OTHER_NAMES = ("stable", "oldstable", "oldoldstable")  # aliases of a suite, by age
 _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
 WANTED = (
@@ -45,7 +45,7 @@ WANTED = (
     "sed",
     "tar",
 )
-# Dependencies of maintainer scripts and of what a board without an administrator never does.
+# Needed only by maintainer scripts and for tasks never done on a board without an administrator.
 _UNUSED = re.compile(
     r"adduser|debconf|debianutils|dpkg|init-system-helpers|libapparmor1|libaudit-common|libdb5|"
     r"libdebconfclient0|libfile-find|libgdbm|libnumber-compare|libpam-modules|libpam-runtime|"
@@ -56,13 +56,13 @@ _UNUSED = re.compile(
 
 
 def boards_cache() -> Path:
-    """The folder of images and downloaded packages."""
+    """The folder for images and downloaded packages."""
     return cache_folder() / "boards"
 
 
 @dataclass(frozen=True)
 class Package:
-    """One package at the version the mirror has now."""
+    """A package in the version currently on the mirror."""
 
     name: str
     version: str
@@ -70,14 +70,14 @@ class Package:
 
 @dataclass(frozen=True)
 class PackageFiles:
-    """Downloaded packages: those of the root file system, and the kernel's."""
+    """Downloaded packages of the root file system, and the kernel package."""
 
     root: tuple[Path, ...]
     kernel: Path
 
 
 def apt_configuration(folder: Path, architecture: str, machine: str) -> str:
-    """The apt.conf of a private state in `folder`; `machine` is `apt-config dump Acquire`."""
+    """The apt.conf for a private state in `folder`; `machine` is `apt-config dump Acquire`."""
     network = [
         line
         for line in machine.splitlines()
@@ -101,19 +101,19 @@ def apt_configuration(folder: Path, architecture: str, machine: str) -> str:
 
 
 def source_line(architecture: Architecture, mirror: str, keyring: Path, suite: str) -> str:
-    """The sources.list of a board."""
+    """The sources.list for a board."""
     options = f"arch={architecture.name} signed-by={keyring}"
     return f"deb [{options}] {mirror} {suite} main\n"
 
 
 def resolved(simulation: str) -> list[Package]:
-    """What `apt-get install --simulate` would install, less what a board has no use for."""
+    """The packages that `apt-get install --simulate` lists, except those useless on a board."""
     found = re.findall(r"^Inst (\S+) \((\S+)", simulation, re.MULTILINE)
     return [Package(*pair) for pair in found if not _UNUSED.match(pair[0])]
 
 
 def machine_mirror(what: str = "virtual boards") -> str:
-    """The address that this machine's own apt gets Debian's main archive from."""
+    """The mirror from which this machine's own apt fetches Debian's main archive."""
     tools = find_tools(["apt-get"], what)
     listed = run_tool(
         [tools["apt-get"], "indextargets", "--format", "$(SITE) $(LABEL)", "Created-By: Packages"],
@@ -131,9 +131,9 @@ def machine_mirror(what: str = "virtual boards") -> str:
 
 
 class PackageStore:
-    """apt's private state for one architecture in `folder`, kept for the next image.
+    """apt's private state for one architecture in `folder`, reused for the next image.
 
-    `what` the packages are for begins the messages.
+    `what` names the purpose of the packages and begins the error messages.
     """
 
     def __init__(
@@ -157,8 +157,8 @@ class PackageStore:
     def update(self) -> None:
         """Writes the configuration and fetches the mirror's index.
 
-        A mirror that is taking over a point release, or a cache before it, has a new index and
-        old lists of packages for a while: the suite's other name may still be whole.
+        While a mirror (or a cache in front of it) syncs a point release, it may serve a new index
+        with old package lists. The suite's other name may still be consistent.
         """
         for name in ("state/lists/partial", "cache/archives/partial", "etc", "log"):
             (self._folder / name).mkdir(parents=True, exist_ok=True)
@@ -180,7 +180,7 @@ class PackageStore:
         self._download("update", "-o", "APT::Update::Error-Mode=any")
 
     def _is_whole_under(self, name: str) -> bool:
-        """Whether the index came under that name, and is the suite's."""
+        """Whether the index could be fetched under that name and belongs to the suite."""
         try:
             self._update_from(name)
         except UnreachableError:
@@ -190,13 +190,13 @@ class PackageStore:
         return any(codename in index.read_text(encoding="utf-8") for index in indices)
 
     def fetch(self) -> PackageFiles:
-        """What an image is made of: downloads what is not there yet."""
+        """Downloads the packages of an image that are not yet present."""
         root = self._resolved(WANTED)
         files = self._fetched([*root, self._kernel()])
         return PackageFiles(files[:-1], files[-1])
 
     def fetch_all(self, names: Sequence[str]) -> tuple[Path, ...]:
-        """The packages named and those that they need: downloads what is not there yet."""
+        """Downloads the named packages and their dependencies if not yet present."""
         return self._fetched(self._resolved(names))
 
     def _resolved(self, names: Sequence[str]) -> list[Package]:
@@ -204,14 +204,14 @@ class PackageStore:
         return resolved(self._apt("apt-get", *install, *names))
 
     def _fetched(self, packages: Sequence[Package]) -> tuple[Path, ...]:
-        """Files of packages; apt verifies each that it downloads against the signed index."""
+        """Files of packages; apt verifies each download against the signed index."""
         if missing := [p for p in packages if not self._file(p).is_file()]:
             wanted = [f"{p.name}={p.version}" for p in missing]
             self._download("download", *wanted, folder=self._archives)
         return tuple(self._file(package) for package in packages)
 
     def _kernel(self) -> Package:
-        """The newest kernel, which its meta package depends on."""
+        """The newest kernel, a dependency of its metapackage."""
         text = self._apt(
             "apt-cache", "show", "--no-all-versions", self._architecture.kernel_package
         )
@@ -224,7 +224,7 @@ class PackageStore:
         return Package(found.group(1), found.group(2))
 
     def _file(self, package: Package) -> Path:
-        # apt's own naming: a colon would be a nuisance on some file systems.
+        # apt's own naming scheme; some file systems do not allow colons.
         version = package.version.replace(":", "%3a")
         stem = self._archives / f"{package.name}_{version}"
         paths = [stem.with_name(f"{stem.name}_{a}.deb") for a in (self._architecture.name, "all")]

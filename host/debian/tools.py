@@ -1,4 +1,4 @@
-"""Programs of the host that images are made with."""
+"""Runs the host programs needed to build images."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ _PACKAGES = {
     "ssh-keygen": "openssh-client",
     "tar": "tar",
 }
-_SYSTEM_FOLDERS = ("/usr/sbin", "/sbin")  # not in every user's PATH, and mke2fs lives there
+_SYSTEM_FOLDERS = ("/usr/sbin", "/sbin")  # home of mke2fs, not in every user's PATH
 
 
 class BoardToolError(EdgekitError):
-    """A program that was found did not do its work; `found` are its last words."""
+    """A program was found but failed; `found` holds the end of its error output."""
 
     found = ""
 
 
 def find_tools(programs: Sequence[str], what: str = "virtual boards") -> dict[str, str]:
-    """Paths of the programs by name; InputError names the packages of all that are missing.
+    """Paths of the programs by name; InputError names the packages of all missing programs.
 
-    `what` needs them begins the message.
+    `what` names the feature that needs them and begins the message.
     """
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), *_SYSTEM_FOLDERS])
     found = {name: shutil.which(name, path=path) for name in programs}
@@ -59,9 +59,10 @@ def run_tool(
     folder: Path | None = None,
     text: str | None = None,
 ) -> str:
-    """Standard output of a program; BoardToolError with its last words if it fails.
+    """Runs a program and returns its standard output; on failure raises BoardToolError with the
+    end of its error output.
 
-    `what` says in the message what it was run for; `text` is its standard input.
+    `what` describes the purpose in the message; `text` is the standard input.
     """
     program = Path(command[0]).name
     try:

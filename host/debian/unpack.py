@@ -1,4 +1,4 @@
-"""The files of a package, as a tree."""
+"""Extracts a package's files into a directory tree."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LEFT_OUT = (
 
 
 def unpack(package: Path, target: Path) -> None:
-    """Extracts the files of a package, less documentation, into a tree."""
+    """Extracts the files of a package, except documentation, into a tree."""
     tools = find_tools(["dpkg-deb", "tar"])
     command = [tools["tar"], "-x", "-C", str(target), "--keep-directory-symlink"]
     command += ["--no-same-owner", "--same-permissions", *(f"--exclude={p}" for p in _LEFT_OUT)]

@@ -1,5 +1,5 @@
-"""How long a program would take on a real core: QEMU executes it, a plugin of ours models the core.
+"""Estimates a program's run time on a real core: QEMU executes it, and our plugin models the core.
 
-`plugin/` is the C of the plugin: decoders of instruction sets, models of cores and of their memory.
-What it is told and what it answers: docs/estimates.md.
+`plugin/` has the plugin's C code: instruction decoders, and models of cores and memory. Its inputs
+and outputs: docs/estimates.md.
 """

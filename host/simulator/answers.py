@@ -1,7 +1,7 @@
-"""Estimates that are remembered: the same release on the same core takes the same cycles.
+"""Caches estimates: the same release on the same core always takes the same cycles.
 
-Asked for a model again, neither compiler nor emulator are started, if nothing changed that its
-release follows from. That is told without reading the model, so that it takes no second.
+For a model that was estimated before, neither the compiler nor the emulator is started if none of
+its inputs changed. Detecting that takes well under a second, since the model is not parsed.
 """
 
 from __future__ import annotations
@@ -20,21 +20,20 @@ from edgekit.host.simulator.model import ModelEstimate
 from edgekit.host.simulator.own_qemu import kept_emulator
 from edgekit.kb.targets.board import BoardProfile
 
-_TABLES = ("cost", "gemm", "layouts", "orders", "spmv")  # of the user's own measurements
+_TABLES = ("cost", "gemm", "layouts", "orders", "spmv")  # folders of the user's own measurements
 _ROOMS = ("host", "kb", "device")
 _SUFFIXES = (".py", ".c", ".h", ".toml", ".json", ".bin")
 
 
 def model_key(model: Path, board: BoardProfile, options: CompileOptions) -> str:
-    """The same as long as the model, the board, the options, their samples and the user's tables
-    are."""
+    """Identifies the model, the board, the options, their samples and the user's tables."""
     tables = (_files(data_folder() / name) for name in _TABLES)
     shown = (_samples(options.samples),) if options.samples else ()
     return _digest(_content(model), repr(board), repr(options), *shown, *tables)
 
 
 def recall(key: str, board: BoardProfile, threads: int) -> ModelEstimate | None:
-    """What is remembered of `key`, a release or what one is made of."""
+    """The cached estimate for `key`, which identifies a release or the inputs of one."""
     try:
         content = _path(key, board, threads).read_bytes()
         return msgspec.json.decode(content, type=ModelEstimate)
@@ -43,14 +42,14 @@ def recall(key: str, board: BoardProfile, threads: int) -> ModelEstimate | None:
 
 
 def remember(key: str, board: BoardProfile, threads: int, made: ModelEstimate) -> None:
-    """Keeps an estimate."""
+    """Caches an estimate."""
     path = _path(key, board, threads)
     path.parent.mkdir(parents=True, exist_ok=True)
     atomic_write(path, msgspec.json.encode(made))
 
 
 def _path(key: str, board: BoardProfile, threads: int) -> Path:
-    """Everything else that an estimate follows from: the kit, with its cores, and QEMU."""
+    """The cache path, which also covers the rest: the kit, including its core models, and QEMU."""
     import edgekit
 
     rooms = [(Path(p) / room).resolve() for p in edgekit.__path__ for room in _ROOMS]
@@ -66,7 +65,7 @@ def _file(path: str | Path) -> str:
 
 
 def _content(model: Path) -> str:
-    """The hash of a .tflite file; models of other formats may be made of several files."""
+    """The hash of a .tflite file; models in other formats may consist of several files."""
     if model.suffix == ".tflite":
         with model.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -76,12 +75,12 @@ def _content(model: Path) -> str:
 
 
 def _samples(path: Path) -> str:
-    """Names, sizes and times of a file, or of all below a folder."""
+    """A digest of the names, sizes and times of a file, or of everything below a folder."""
     return _digest(*(_file(p.resolve()) for p in (path, *sorted(path.rglob("*"))) if p.exists()))
 
 
 def _files(folder: Path) -> str:
-    """Names, sizes and times of the files below a folder."""
+    """A digest of the names, sizes and times of the files below a folder."""
     digest = hashlib.sha256(str(folder).encode())
     for path in sorted(folder.rglob("*")):
         if path.suffix in _SUFFIXES:

@@ -1,4 +1,4 @@
-"""A core as the plugin of host/simulator/plugin reads it: flat text, one `key values` a line."""
+"""Serializes a core for host/simulator/plugin: flat text with one `key values` per line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from edgekit.kb.targets.core import ISSUE, Core, operation_table, selected
 
 
 def core_text(core: Core) -> str:
-    """What the plugin reads: one `key values` a line."""
+    """The text that the plugin reads."""
     cycles = core.clock_mhz / 1000
     ports = list(dict.fromkeys(p for unit in core.units.values() for p in unit.ports))
     lines = [f"core {core.name}", f"order {core.order}", f"vector_bits {core.vector_bits}"]
@@ -25,7 +25,7 @@ def core_text(core: Core) -> str:
     branch = core.branch
     lines += [f"branch {branch.entries} {branch.targets} {branch.indirect} {branch.returns}"]
     lines += [f"history {length}" for length in branch.history]
-    # cycles, and 1/256 of a cycle per line
+    # in cycles, and in 1/256 cycle per line
     lines.append(f"dram.latency {round(core.dram.latency_ns * cycles)}")
     dram = core.dram
     rates = {"core_line": dram.core_gb_s, "line": dram.gb_s}

@@ -1,4 +1,4 @@
-"""What a program is made for, from the first bytes of its file."""
+"""Reads a program's architecture and dynamic loader from the start of its file."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _INTERPRETER = 3  # PT_INTERP
 
 @dataclass(frozen=True)
 class _Program:
-    """`loader` is the dynamic loader it asks for; empty for a static program."""
+    """`loader` is the dynamic loader it requests; empty for a static program."""
 
     arch: str
     loader: str
 
 
 def check_program(path: Path, board: BoardProfile, root: Path | None) -> None:
-    """Raises InputError for a file that is no program of the board's architecture, or one whose
-    libraries are not at hand."""
+    """Raises InputError if the file is not a program for the board's architecture, or if its
+    libraries are unavailable."""
     found = _read(path)
     if found.arch != board.arch:
         raise InputError(

@@ -1,4 +1,4 @@
-"""QEMU's emulators of programs, and our plugin built for the one that is installed."""
+"""Finds QEMU's user-mode emulators, and builds our plugin for the installed one."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _PACKAGE = "qemu-user"
 _SECONDS = 30
 _FOLDER = Path(__file__).parent / "plugin"
 _PLUGIN = "boardtime.so"
-# Half precision of RISC-V, scalars and vectors: the switches of a CPU in new versions of QEMU, and
-# in those before. 7.2 has the second by the first.
+# RISC-V half precision, scalar and vector: CPU options of recent QEMU versions and of older ones.
+# In 7.2 the first option includes the second.
 HALF = "zfh=true,zvfh=true"
 _OLDER_HALF = ("zfh=true,x-zvfh=true", "Zfh=true,x-zvfh=true", "Zfh=true")
-# Tuned for this machine: most of the time of an estimate goes by in the plugin.
+# Tuned for this machine, since an estimate spends most of its time in the plugin.
 _FLAGS = ("-mcpu=native", "-std=gnu11", "-O3", "-g0", "-fPIC", "-shared", "-Wl,-z,lazy")
 
 
 @dataclass(frozen=True)
 class Emulator:
-    """A qemu-user binary; `version` is (7, 2) of 7.2.22. `fetched`: it has a C library of its
-    own."""
+    """A qemu-user binary; `version` is (7, 2) for 7.2.22. `fetched`: it comes with its own C
+    library."""
 
     path: str
     version: tuple[int, int]
@@ -41,14 +41,14 @@ class Emulator:
 
     @property
     def plugin_api(self) -> int:
-        """The number of its plugin interface: QEMU takes plugins that were built for that one."""
+        """The version of its plugin interface; QEMU only loads plugins built for that version."""
         steps = ((9, 0), (9, 1), (9, 2))
         return 1 + sum(self.version >= step for step in steps)
 
 
 def find_emulator(arch: str, tell: Tell | None = None) -> Emulator:
-    """The emulator of an architecture: this machine's, else one that was fetched, or is now if
-    there is someone to `tell`. InputError if there is none that takes plugins."""
+    """Finds the emulator of an architecture: this machine's, else a fetched one; fetches it if
+    `tell` is given. InputError if there is none that supports plugins."""
     name = emulator_name(arch)
     try:
         return _usable(name, arch, shutil.which(name))
@@ -57,7 +57,7 @@ def find_emulator(arch: str, tell: Tell | None = None) -> Emulator:
         if kept is None and tell:
             try:
                 kept = fetch_emulator(name, tell)
-            except InputError:  # no way to fetch it
+            except InputError:  # it cannot be fetched
                 raise error from None
         if kept is None:
             raise
@@ -84,7 +84,7 @@ def _usable(name: str, arch: str, path: str | None) -> Emulator:
 
 
 def emulator_name(arch: str) -> str:
-    """The program that executes those of `arch`. InputError if none is known."""
+    """The program that executes `arch` binaries. InputError if none is known."""
     if arch not in _NAMES:
         raise InputError(
             f"expected a board of {', '.join(_NAMES)} to estimate, found one of {arch}; "
@@ -94,7 +94,7 @@ def emulator_name(arch: str) -> str:
 
 
 def plugin_of(emulator: Emulator) -> Path:
-    """The plugin, built for an emulator if it is not in the cache."""
+    """The plugin for an emulator, built if it is not in the cache."""
     return built(_FOLDER, _flags(emulator), _PLUGIN)
 
 
@@ -110,11 +110,11 @@ def _flags(emulator: Emulator) -> tuple[str, ...]:
 
 @functools.cache
 def spelled(path: str, cpu: str) -> str:
-    """A CPU, whose switches are named as in `HALF`, as the emulator at `path` calls it."""
+    """The CPU option `cpu`, with its properties named as in `HALF`, in this emulator's spelling."""
     if HALF not in cpu:
         return cpu
     each = [cpu.replace(HALF, switches) for switches in (HALF, *_OLDER_HALF)]
-    # what it does not know it tells before it looks at the program, which is none
+    # QEMU reports unknown properties before it opens the program, here a nonexistent one
     known = (c for c in each if not re.search("Property .* not found", _says(path, "-cpu", c, "/")))
     return next(known, cpu)
 

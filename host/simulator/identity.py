@@ -1,7 +1,7 @@
-"""What a core says of itself: /proc and /sys of a board, for programs that qemu-user runs.
+"""Emulates a core's identity: a board's /proc and /sys for programs run by qemu-user.
 
-ncnn, XNNPACK, ONNX Runtime and MNN choose kernels and tile sizes by the core's identity and its
-caches, so a program that read this machine's files would run other code than on the board.
+ncnn, XNNPACK, ONNX Runtime and MNN choose kernels and tile sizes based on the core's identity and
+caches, so a program that read this machine's files would run different code than on the board.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from edgekit.kb.targets.board import BoardProfile
 from edgekit.kb.targets.core import Core
 
 _LINE = 64
-# What tells a core: Arm's part number, and what Linux calls the instructions of all.
+# Arm part numbers that identify cores, and the feature names common to all of them in Linux.
 _PARTS = {"a53": 0xD03, "a55": 0xD05, "a57": 0xD07, "a72": 0xD08, "a76": 0xD0B}
 _BASE = ("fp", "asimd", "evtstrm", "crc32", "cpuid")
 
 
 @dataclass(frozen=True)
 class CoreIdentity:
-    """The cores of one cluster, as Linux shows them.
+    """The cores of one cluster, as Linux presents them.
 
-    midr: the main ID register of ARM cores, else 0; isa: the instruction set as RISC-V's
-    /proc/cpuinfo says it; features: names of ARM's /proc/cpuinfo. Sizes of caches in bytes, 0:
-    there is none; a cache is of one core or shared by all.
+    midr: the main ID register of ARM cores, else 0; isa: the instruction set as in RISC-V's
+    /proc/cpuinfo; features: names as in ARM's /proc/cpuinfo. Cache sizes in bytes, 0 for none; a
+    cache is private to a core or shared by all.
     """
 
     name: str
@@ -47,7 +47,7 @@ class CoreIdentity:
 
 
 def identity(board: BoardProfile, midr: int, clock_mhz: float, l2_shared: bool) -> CoreIdentity:
-    """The identity of a board's cores; those of other clusters are left out."""
+    """The identity of a board's cores, without those of other clusters."""
     features = ("fp", *board.features) if board.arch == "aarch64" else board.features
     return CoreIdentity(
         board.name,
@@ -65,7 +65,7 @@ def identity(board: BoardProfile, midr: int, clock_mhz: float, l2_shared: bool) 
 
 
 def view_of(name: str, core: Core, root: SystemRoot) -> SystemRoot:
-    """A root in which programs find the core `name`, with the caches of its model."""
+    """A root in which programs see the core `name`, with its model's caches."""
     features = tuple(f for f in core.features if f != "crc32")
     return core_view(
         root,
@@ -86,7 +86,8 @@ def view_of(name: str, core: Core, root: SystemRoot) -> SystemRoot:
 
 
 def core_view(root: SystemRoot, core: CoreIdentity) -> SystemRoot:
-    """A thin root: the programs and libraries of `root`, and the files by which a core is known."""
+    """A thin root: links to the programs and libraries of `root`, plus the core's identity
+    files."""
     digest = hashlib.sha256(f"{root.folder.name} {astuple(core)}".encode()).hexdigest()[:12]
     folder = roots_cache() / f"{root.folder.name}-{core.name}-{digest}"
     with locked(roots_cache() / "views.lock"):
@@ -106,7 +107,7 @@ def core_view(root: SystemRoot, core: CoreIdentity) -> SystemRoot:
 
 
 def _link(root: Path, view: Path) -> None:
-    """Links to all that stands in the root; both are siblings in the cache."""
+    """Links to everything in the root; both are siblings in the cache."""
     for path in root.iterdir():
         link = view / path.name
         if path.is_symlink():
@@ -116,7 +117,7 @@ def _link(root: Path, view: Path) -> None:
 
 
 def _files(core: CoreIdentity) -> Mapping[str, str]:
-    """Files of /proc and /sys by their paths, without the slash in front."""
+    """Files of /proc and /sys by path, without the leading slash."""
     system = "sys/devices/system/cpu"
     last = core.cores - 1
     listing = f"0-{last}\n" if last else "0\n"
@@ -165,7 +166,7 @@ def _topology(core: CoreIdentity, index: int) -> Mapping[str, str]:
 
 
 def _caches(core: CoreIdentity, index: int) -> Mapping[str, str]:
-    """What is below cache/ of a core: index0 is L1's data, index1 its instructions."""
+    """The files below a core's cache/: index0 is L1 data, index1 L1 instructions."""
     levels = [(1, "Data", core.l1d_bytes, False), (1, "Instruction", core.l1d_bytes, False)]
     levels += [(2, "Unified", core.l2_bytes, core.l2_shared), (3, "Unified", core.l3_bytes, True)]
     files: dict[str, str] = {}

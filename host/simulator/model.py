@@ -1,4 +1,4 @@
-"""A compiled model on a board's core: run by a small static program under qemu-user.
+"""Estimates a compiled model on a board's core, run by a small static program under qemu-user.
 
 The library that is timed is the one that ships.
 """
@@ -25,7 +25,7 @@ from edgekit.host.simulator.target import Target
 from edgekit.kb.targets.core import Validation
 
 _RUNNER = Path(__file__).parent / "runner"
-# The plain core of an architecture, and a C library that needs no loader.
+# The baseline CPU of an architecture, and a C library that needs no loader.
 _TARGETS: Mapping[str, tuple[str, str]] = {
     "aarch64": ("aarch64-linux-musl", "generic"),
     "armv7l": ("arm-linux-musleabihf", "generic+v7a"),
@@ -38,7 +38,7 @@ _INT8 = ("_s8_", "_u8_", "_i8_", "_s16_")
 
 @dataclass(frozen=True)
 class OperatorEstimate:
-    """What one operator takes."""
+    """The cost of one operator."""
 
     spec: OperatorSpec
     cost: Cost
@@ -46,10 +46,10 @@ class OperatorEstimate:
 
 @dataclass(frozen=True)
 class ModelEstimate:
-    """One inference of a release, its caches warm. `operators` are in running order; where several
-    threads ran them side by side they take longer together than the whole. `kind` is float or int8,
-    whichever takes most of the time. `shapes` are those of the inputs, of one of `variants` that
-    the release has."""
+    """One inference of a release with warm caches. `operators` are in execution order; with several
+    threads running them in parallel, their sum exceeds the total. `kind` is float or int8,
+    whichever takes most of the time. `shapes` are the inputs' shapes, for one of the release's
+    `variants` variants."""
 
     model: str
     release: str
@@ -68,7 +68,7 @@ class ModelEstimate:
     proof: Validation | None
 
     def milliseconds(self, cycles: float) -> float:
-        """The time of so many cycles of this core."""
+        """The duration of `cycles` on this core."""
         return cycles / self.clock_mhz / 1e3
 
     @property
@@ -84,8 +84,8 @@ def estimate_model(
     seconds: float = 3600.0,
     number: int = 0,
 ) -> ModelEstimate:
-    """One variant of a release, counted from 0, with its golden inputs. Raises InputError, which
-    says what to do, where it cannot be estimated."""
+    """Estimates variant `number` of a release, counted from 0, on its golden inputs. Raises
+    InputError with advice if it cannot be estimated."""
     if target.board.nna is not None:
         raise InputError(
             f"{target.board.name}: expected a board whose cores do all the work, found one with "
@@ -101,8 +101,8 @@ def estimate_model(
 
 
 def variant_number(manifest: Manifest, shapes: Mapping[str, Sequence[int]]) -> int:
-    """The variant whose inputs have these shapes, as far as they are named. InputError lists what
-    there is."""
+    """The variant whose inputs have these shapes; unnamed inputs match any. InputError lists the
+    available ones."""
     every = [variant.shapes for variant in manifest.every_variant()]
     asked = {name: tuple(shape) for name, shape in shapes.items()}
     for number, known in enumerate(every):
@@ -115,20 +115,20 @@ def variant_number(manifest: Manifest, shapes: Mapping[str, Sequence[int]]) -> i
 
 
 def runner_of(arch: str) -> Path:
-    """The program that runs a model, built for an architecture if it is not in the cache."""
+    """The program that runs a model, built for the architecture if it is not in the cache."""
     return built(_RUNNER, _flags(arch), "runner")
 
 
 def runner_job(arguments: Sequence[str], folder: Path, arch: str, seconds: float) -> Job:
-    """The runner at work in `folder`, and on its stack nothing of this machine: neither its
-    environment nor its paths."""
+    """A job for the runner in `folder`, with neither environment variables nor paths of this
+    machine on its stack."""
     (folder / "runner").symlink_to(runner_of(arch))
     command = ("./runner", *arguments)
     return Job(command, quiet=True, seconds=seconds, variables={}, folder=folder)
 
 
 def is_quick(arch: str) -> bool:
-    """Whether an estimate can begin at once: there is an emulator, and our programs are built."""
+    """Whether an estimate can start at once: there is an emulator, and our programs are built."""
     try:
         emulator = find_emulator(arch)
     except InputError:
@@ -146,12 +146,12 @@ def _flags(arch: str) -> tuple[str, ...]:
     digest = hashlib.sha256()
     for header in _HEADERS:
         digest.update((kernels_folder() / header).read_bytes())
-    described = f"-DEK_HEADERS={digest.hexdigest()[:16]}"  # what is built depends on them
+    described = f"-DEK_HEADERS={digest.hexdigest()[:16]}"  # rebuilds when the headers change
     return ("-target", target, f"-mcpu={cpu}", *_FLAGS, f"-I{kernels_folder()}", described)
 
 
 def _command(folder: Path, variant: Variant, files: Mapping[str, bytes], threads: int) -> list[str]:
-    """The runner's arguments; writes what it reads to `folder`."""
+    """The runner's arguments; writes its input files to `folder`."""
     (folder / "model.so").write_bytes(files[variant.library])
     (folder / "weights").write_bytes(files[WEIGHTS])
     (folder / "in").write_bytes(b"".join(files[name] for name in variant.golden.inputs))
@@ -195,9 +195,9 @@ def _estimate_of(
 
 
 def _inference(region: Region) -> Cost:
-    """All laps: what comes after the last time stamp turns stamps into times, which nobody asks
-    for in service. Where threads ran operators side by side the laps of one are not all there is.
-    """
+    """The sum of all laps: code after the last time stamp converts stamps to times, which is not
+    done in production. With operators running in parallel, one thread's laps are incomplete, so the
+    region's cost is used."""
     if region.other_laps:
         return region.cost
     bound: Counter[str] = Counter()
@@ -208,8 +208,8 @@ def _inference(region: Region) -> Cost:
 
 
 def operator_costs(specs: Sequence[OperatorSpec], region: Region) -> tuple[OperatorEstimate, ...]:
-    """The laps that are operators, of whichever thread: the first that ends at each operator's time
-    stamp. None is told if some are missing."""
+    """The laps that are operators, on any thread: for each operator the first lap ending at its
+    time stamp. Empty if any is missing."""
     laps: dict[int, Cost] = {}
     stamps, every = region.stamps + region.other_stamps, region.laps + region.other_laps
     for stamp, lap in zip(stamps, every, strict=False):
@@ -220,7 +220,7 @@ def operator_costs(specs: Sequence[OperatorSpec], region: Region) -> tuple[Opera
 
 
 def _kind_of(operators: Sequence[OperatorEstimate], specs: Sequence[OperatorSpec]) -> str:
-    """What most of the time goes by in, or most operators where their times are not known."""
+    """The kind that takes most of the time, or that most operators have if times are unknown."""
     weights = [o.cost.cycles for o in operators] or [1] * len(specs)
     pairs = zip(specs, weights, strict=True)
     int8 = sum(w for s, w in pairs if any(part in s.kernel for part in _INT8))

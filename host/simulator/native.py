@@ -1,4 +1,4 @@
-"""Programs of ours in C, built with ziglang on first use and kept in the cache."""
+"""Builds our C programs with ziglang on first use and keeps them in the cache."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TIMEOUT = 1800  # seconds; the first link for a target builds its C library of 
 
 
 def built(folder: Path, flags: Sequence[str], name: str) -> Path:
-    """What the C files of `folder` become with `flags`: a program or library called `name`."""
+    """Compiles the C files of `folder` with `flags` to a program or library called `name`."""
     target = _target(folder, flags, name)
     if is_whole(target):
         return target
@@ -37,7 +37,7 @@ def built(folder: Path, flags: Sequence[str], name: str) -> Path:
 
 
 def is_built(folder: Path, flags: Sequence[str], name: str) -> bool:
-    """Whether it is in the cache already."""
+    """Whether the result is already in the cache."""
     return is_whole(_target(folder, flags, name))
 
 
@@ -46,7 +46,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _target(folder: Path, flags: Sequence[str], name: str) -> Path:
-    """The path of what is built: beside what the toolchain makes, which has the C libraries of
+    """The path of the result, next to the toolchain's cache, which has the C libraries of
     targets."""
     _, version = zig_compiler()
     digest = hashlib.sha256(repr((version, tuple(flags), name)).encode())

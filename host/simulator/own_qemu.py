@@ -1,8 +1,8 @@
-"""QEMU's emulators of programs from Debian 12, for machines whose own take no plugins.
+"""Fetches Debian 12's QEMU user-mode emulators for machines whose own do not support plugins.
 
 Those of Debian 13 are linked statically, without plugins. As with system roots, packages are
-unpacked to a folder of the cache, and nothing is installed; the programs run with the C library
-that they were built for.
+unpacked to a cache folder and nothing is installed; the programs run with the C library they were
+built for.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Tell = Callable[[str], None]
 GLIBC = "2.36"
 _SUITE = "bookworm"
 _PACKAGES = ("qemu-user",)
-# This machine: Debian's name of its architecture, and the loader of its programs.
+# By machine: Debian's name of the architecture, and the dynamic loader.
 _MACHINES: Mapping[str, tuple[str, str]] = {
     "x86_64": ("amd64", "ld-linux-x86-64.so.2"),
     "aarch64": ("arm64", "ld-linux-aarch64.so.1"),
@@ -33,13 +33,13 @@ exec "{libraries}/{loader}" --library-path "{libraries}" "{program}" "$@"
 
 
 def kept_emulator(name: str) -> Path | None:
-    """The program that starts the fetched emulator `name`, if there is one."""
+    """The launcher of the fetched emulator `name`, if there is one."""
     path = _folder() / name
     return path if path.is_file() else None
 
 
 def fetch_emulator(name: str, tell: Tell) -> Path:
-    """The same, fetched if it is not there. Raises InputError and UnreachableError as roots do."""
+    """Like kept_emulator, but fetches it if missing. Raises InputError and UnreachableError."""
     if kept := kept_emulator(name):
         return kept
     machine = platform.machine()

@@ -1,7 +1,7 @@
-"""What products of matrices take on a core that is not there: each method of the GEMM library.
+"""Estimates matrix products on a core that we do not have, for each method of the GEMM library.
 
-The kernels are those that would run on the board; a small static program makes the product with
-each method once to warm up and once to be timed.
+The kernels are those that would run on the board; a small static program computes the product with
+each method, once to warm up and once timed.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from edgekit.kb.tables.method import Method
 _DTYPES = ("f32", "s8", "u8")  # ek_gemm_dtype; of A
 _SIDES = {"none": -1, "a": 0, "b": 1}
 _SPLITS = ("m", "n")
-_MOST_METHODS = 100  # of one run
+_MOST_METHODS = 100  # per run
 
 
 @dataclass(frozen=True)
 class Multiplication:
-    """One product: its sizes, the type of A, and which operand is packed beforehand."""
+    """One product: its dimensions, the type of A, and the operand that is packed ahead."""
 
     shape: GemmShape
     dtype: str = "f32"
@@ -37,17 +37,17 @@ class Multiplication:
 
 
 class ProductTimer:
-    """Cycles of products on the core of a board; compiles its kernels once."""
+    """Cycles of products on a board's core; compiles the kernels once."""
 
     def __init__(self, target: Target, seconds: float = 3600.0) -> None:
-        """`seconds` that one run may take. Raises InputError if there is no emulator."""
+        """`seconds`: limit for one run. Raises InputError if there is no emulator."""
         self._target = target
         self._seconds = seconds
         self._emulator = find_emulator(target.board.arch)
         self._library = build_kernels(target.board)
 
     def costs(self, product: Multiplication, methods: Sequence[Method]) -> tuple[Cost, ...]:
-        """Of each method, caches and predictors warm. InputError where a run fails."""
+        """The cost of each method with warm caches and predictors. InputError if a run fails."""
         return tuple(
             cost
             for at in range(0, len(methods), _MOST_METHODS)
@@ -72,6 +72,6 @@ class ProductTimer:
 
 
 def _text(how: Method) -> str:
-    """As product.c reads it."""
+    """The method in product.c's syntax."""
     packs = (int(how.pack_a), int(how.pack_b), _SPLITS.index(how.split))
     return ",".join(map(str, (how.mc, how.kc, how.nc, how.mr, how.nr, *packs)))

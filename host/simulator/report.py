@@ -1,4 +1,4 @@
-"""How estimates are told: in a sentence, and as parts of documents."""
+"""Formats estimates: as a sentence, and as parts of JSON documents."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _NAMES = {
     "wait": "waiting",
 }
 _UNIT = "unit:"
-_LEAST = 0.1  # of the cycles, that a bound is named for
-_MOST = 3  # bounds that are named
+_LEAST = 0.1  # fraction of the cycles from which a bound is named
+_MOST = 3  # bounds named
 
 
 def sentence(milliseconds: float, board: str, proof: Validation | None) -> str:
@@ -33,12 +33,12 @@ def sentence(milliseconds: float, board: str, proof: Validation | None) -> str:
 
 
 def error_text(proof: Validation | None) -> str:
-    """The median error that validation found, or that there was none."""
+    """The median error from validation, or a note that the core is not validated."""
     return f"± {proof.median_percent:.0f} %" if proof else f"({NOT_VALIDATED})"
 
 
 def proof_text(proof: Validation | None) -> str:
-    """The whole of it, for a line of its own."""
+    """The full validation result, for a separate line."""
     if proof is None:
         return NOT_VALIDATED
     return (
@@ -48,15 +48,14 @@ def proof_text(proof: Validation | None) -> str:
 
 
 def bounds(cost: Cost) -> list[tuple[str, float]]:
-    """The shares of what the cycles went by for, the largest first, with the core's names for its
-    units."""
+    """The fractions of cycles by cause, largest first, with the core's names for its units."""
     total = cost.cycles or 1
     ordered = sorted(cost.bound.items(), key=lambda item: (-item[1], item[0]))
     return [(_name(key), cycles / total) for key, cycles in ordered if cycles]
 
 
 def bound_text(cost: Cost) -> str:
-    """The largest of them: `vector unit 61 %, DRAM 20 %`."""
+    """The largest bounds: `vector unit 61 %, DRAM 20 %`."""
     shares = bounds(cost)
     named = [pair for pair in shares[:_MOST] if pair[1] >= _LEAST] or shares[:1]
     return ", ".join(f"{name} {100 * share:.0f} %" for name, share in named)
@@ -79,5 +78,5 @@ def cost_document(cost: Cost) -> dict[str, Any]:
 
 
 def error_document(proof: Validation | None) -> dict[str, Any]:
-    """`validated`, and what the error is where it is known."""
+    """`validated`, and the error if known."""
     return {"validated": proof is not None, "error": asdict(proof) if proof else None}

@@ -1,7 +1,7 @@
-"""Roots of other architectures: what programs that qemu-user runs find where a board has `/`.
+"""System roots for other architectures: the `/` seen by programs under qemu-user.
 
-Debian packages and wheels are unpacked to folders of the cache: nothing is installed, no foreign
-architecture is added to this machine's package manager, no root is needed.
+Debian packages and wheels are unpacked to cache folders: nothing is installed, no foreign
+architecture is added to this machine's package manager, and root privileges are not needed.
 
     root = system_root("aarch64", tell)
     site = wheels(root, ["ncnn"], tell)
@@ -35,15 +35,15 @@ Tell = Callable[[str], None]
 _WHAT = "board time"
 _OFF = "EDGEKIT_NO_FETCH"
 _PIP_SECONDS = 1800.0
-# Python, and the libraries that wheels count on.
+# Python, and the libraries that wheels rely on.
 _PACKAGES = ("libatomic1", "libc6", "libgomp1", "libstdc++6", "python3", "zlib1g")
 
 
 @dataclass(frozen=True)
 class _Kind:
-    """A board's architecture: where its packages are from, and which wheels run on them.
+    """A board's architecture: the source of its packages, and the wheels that run on them.
 
-    glibc: minor versions of the C library (manylinux_2_N) that wheels are built for, newest first.
+    glibc: minor C library versions (manylinux_2_N) that wheels are built for, newest first.
     """
 
     debian: Architecture
@@ -68,24 +68,24 @@ class SystemRoot:
 
     @property
     def interpreter(self) -> Path:
-        """Python of the root, a program of its architecture."""
+        """The root's Python, a program of its architecture."""
         return self.folder / "usr" / "bin" / f"python{self.python}"
 
 
 def root_architectures() -> list[str]:
-    """The architectures that there are roots of, as board profiles name them."""
+    """The architectures that have roots, as named in board profiles."""
     return sorted(_KINDS)
 
 
 def roots_cache() -> Path:
-    """The folder of roots and wheels."""
+    """The cache folder for roots and wheels."""
     return cache_folder() / "roots"
 
 
 def system_root(arch: str, tell: Tell, mirror: str | None = None) -> SystemRoot:
-    """The root of an architecture, made if it is not in the cache; `tell` hears of that.
+    """The root of an architecture, created if it is not in the cache, which `tell` reports.
 
-    `mirror` is the address of a Debian archive, else that of this machine's own apt. Raises
+    `mirror` is the address of a Debian archive, by default that of this machine's own apt. Raises
     InputError if there are no packages for `arch` or this machine lacks a program, and
     UnreachableError if the mirror does not answer.
     """
@@ -99,11 +99,11 @@ def system_root(arch: str, tell: Tell, mirror: str | None = None) -> SystemRoot:
 
 
 def wheels(root: SystemRoot, requirements: Sequence[str], tell: Tell) -> Path:
-    """A folder for the root's PYTHONPATH: wheels of its architecture, without what they need.
+    """A folder for the root's PYTHONPATH: wheels of its architecture, without dependencies.
 
-    `requirements` are as pip's (`ncnn`, `numpy<2`). The wheels are of the day they were fetched;
-    `edgekit cache --clean` removes them. Raises InputError where there is no such wheel, and
-    UnreachableError where the index does not answer.
+    `requirements` are in pip's syntax (`ncnn`, `numpy<2`). Wheels stay at the version first
+    fetched; `edgekit cache --clean` removes them. Raises InputError if there is no such wheel, and
+    UnreachableError if the index does not answer.
     """
     kind = _kind(root.arch)
     name = f"{root.arch}-python{root.python}-{_digest(*sorted(requirements))}"
@@ -141,12 +141,12 @@ def _may_fetch(what: str) -> None:
 def make_root(
     debian: Architecture, packages: Sequence[str], folder: Path, mirror: str | None, tell: Tell
 ) -> None:
-    """Unpacks packages and what they need; before all of them are there, it has another name.
-    Raises as system_root does."""
+    """Unpacks packages with their dependencies into a temporary folder and renames it when
+    complete. Raises the same errors as system_root."""
     _may_fetch(f"Debian packages of {debian.name}")
     find_tools(["apt-get", "apt-cache", "apt-config", "dpkg-deb", "tar"], _WHAT)
     tell(f"fetching Debian packages of {debian.name}, once")
-    # Downloads are shared with virtual boards, whose builder holds the same lock.
+    # Downloads are shared with the virtual board builder, which takes the same lock.
     with locked(boards_cache() / f"{debian.label}.lock"):
         store = PackageStore(boards_cache() / "packages" / debian.label, debian, mirror, _WHAT)
         store.update()
@@ -180,7 +180,7 @@ def _make_wheels(kind: _Kind, root: SystemRoot, requirements: Sequence[str], fol
 
 
 def _download(kind: _Kind, root: SystemRoot, requirements: Sequence[str], folder: Path) -> None:
-    """pip's download of wheels for another machine than this one."""
+    """Downloads wheels for another machine with pip."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-input"]
     command += ["--disable-pip-version-check", "--retries", "1", "--timeout", "15", "--no-deps"]
     command += ["--only-binary", ":all:", "--python-version", root.python, "--dest", str(folder)]

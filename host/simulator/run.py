@@ -1,4 +1,4 @@
-"""A program under qemu-user with our plugin: how long its regions take on the cores asked for."""
+"""Runs a program under qemu-user with our plugin, and returns its regions' costs per core."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from edgekit.host.simulator.target import Target
 from edgekit.kb.targets.core import Core
 
 _SCHEMA = "edgekit.boardtime.run/1"
-_TAIL = 300  # characters of what a program said last
+_TAIL = 300  # characters of a program's last output
 _TRACE_SECONDS = 120.0
 _DOCS = "docs/estimates.md"
-# Where the guest's memory lies would otherwise depend on where this machine's kernel put QEMU's,
-# and with it sets of caches. QEMU's emulator of 32 bits always reserves.
+# Reserves the guest's address space. Otherwise guest addresses, and with them cache sets, would
+# depend on where this kernel maps QEMU. QEMU's 32-bit emulator always reserves.
 GUEST_BYTES = 1 << 36
 
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of a stretch of a program: `bound` says what its cycles went by for, and sums up to
+    """The cost of a stretch of a program: `bound` attributes its cycles to causes and sums up to
     them."""
 
     cycles: int
@@ -44,9 +44,9 @@ class Cost:
 
 @dataclass(frozen=True)
 class Region:
-    """What lies between two marks, its laps, and what each thread did meanwhile. `stamps`: the
-    place of time stamps that a lap was written to, -1: none. `other_laps`: of threads that ran
-    beside the one whose region it is, and their stamps."""
+    """The code between two marks, its laps, and each thread's activity meanwhile. `stamps`: index
+    of the time stamp that each lap was written to, -1 for none. `other_laps`, `other_stamps`:
+    likewise, for threads running in parallel with the region's own."""
 
     cost: Cost
     laps: tuple[Cost, ...]
@@ -58,8 +58,8 @@ class Region:
 
 @dataclass(frozen=True)
 class Run:
-    """The regions of a run in their order; `unmodelled` instructions were taken for a plain one;
-    `said`: what the program printed, of a quiet job."""
+    """The regions of a run in order; `unmodelled`: instructions timed as plain ones; `said`: the
+    output of a quiet job."""
 
     regions: tuple[Region, ...]
     unmodelled: int
@@ -68,11 +68,10 @@ class Run:
 
 @dataclass(frozen=True)
 class Job:
-    """What to run. `root`: where its libraries are, if it is no static program; `whole`: all of it
-    is one region; `counter_laps`: reading the core's counter ends a lap; `quiet`: what it says is
-    only shown if it fails. `variables`: its whole environment, None: this process's; it lies on
-    the program's stack, as its arguments do, and so moves what is below. `folder`: where it
-    runs."""
+    """What to run. `root`: system root with its libraries, unless static; `whole`: the entire run
+    is one region; `counter_laps`: reading the core's counter ends a lap; `quiet`: show output only
+    on failure. `variables`: the complete environment, None for this process's; like the arguments,
+    it is on the program's stack and shifts everything below. `folder`: the working directory."""
 
     command: tuple[str, ...]
     root: Path | None = None
@@ -90,16 +89,16 @@ class Job:
 
 
 def run_job(emulator: Emulator, target: Target, job: Job) -> Run:
-    """Runs a program and reads what the plugin wrote. Raises InputError, with what to do, where the
-    program fails, takes too long, has no mark or executes what the core lacks."""
+    """Runs a program and reads the plugin's results. Raises InputError with advice if the program
+    fails, takes too long, has no mark, or executes an instruction that the core lacks."""
     return run_cores(emulator, target, (target.core,), job)[0]
 
 
 def run_cores(
     emulator: Emulator, target: Target, cores: Sequence[Core], job: Job
 ) -> tuple[Run, ...]:
-    """The same under several models at once, for which the target's CPU executes the program: that
-    of one core on different boards."""
+    """Like run_job, for several models at once, such as one core on different boards; the target's
+    CPU executes the program."""
     program = job.program
     check_program(program, target.board, job.root)
     plugin = plugin_of(emulator)
@@ -130,7 +129,7 @@ def run_cores(
 def _execute(
     emulator: Emulator, target: Target, job: Job, extra: Sequence[str], seconds: float | None = None
 ) -> tuple[int, str]:
-    """The exit code of a program, and what it said; it leaves no process behind."""
+    """A program's exit code and output; leaves no process behind."""
     options = ["-L", str(job.root)] if job.root else []
     if target.board.arch != "armv7l":
         options += ["-R", hex(GUEST_BYTES)]
@@ -182,7 +181,7 @@ def _why_failed(emulator: Emulator, target: Target, job: Job, code: int, said: s
 
 
 def _illegal_instruction(emulator: Emulator, target: Target, job: Job) -> str:
-    """The name of the illegal instruction: the program is run again, and traced."""
+    """The name of the illegal instruction, found by running the program again with a trace."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
         traced = replace(job, quiet=True)
@@ -198,13 +197,13 @@ def _illegal_instruction(emulator: Emulator, target: Target, job: Job) -> str:
     address = int(places[-1], 16)
     line = re.compile(rf"^0x0*{address:x}:\s+(.*)$", re.MULTILINE)
     listed = line.findall(text)
-    # A disassembler that does not know it says .byte; its code stands before that.
+    # For unknown instructions the disassembler prints .byte, preceded by their encoding.
     what = printable(listed[-1], 80).partition(".byte")[0] if listed else "one that it lacks"
     return f"{' '.join(what.split())} at 0x{address:x}"
 
 
 def _words(said: str) -> str:
-    """What a program said last, for the middle of a sentence."""
+    """The last line of a program's output, to embed in a sentence."""
     lines = [line for line in said.splitlines() if line.strip()]
     return f" ({printable(lines[-1], _TAIL)})" if lines else ""
 

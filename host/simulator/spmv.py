@@ -1,7 +1,7 @@
-"""What a sparse matrix times a vector takes on a core that is not there, in each block form.
+"""Estimates sparse matrix-vector products on a core that we do not have, in each block format.
 
 The kernels are those that would run on the board; a small static program stores the matrix in each
-form and multiplies once to warm up and once to be timed.
+format and multiplies, once to warm up and once timed.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from edgekit.host.simulator.target import Target
 def spmv_costs(
     target: Target, matrix: Csr, forms: Sequence[BlockSettings], threads: int, seconds: float
 ) -> tuple[Cost, ...]:
-    """Of one product in each form, caches and predictors warm; `seconds` is what the run may take.
-    InputError where there is no emulator or the run fails."""
+    """Costs of one product in each format, with warm caches and predictors; `seconds`: limit for
+    the run. InputError if there is no emulator or the run fails."""
     emulator = find_emulator(target.board.arch)
     stored = DTYPES[matrix.data.dtype.name]
     rows, cols = matrix.shape
@@ -51,6 +51,6 @@ def spmv_costs(
 
 
 def _text(how: BlockSettings) -> str:
-    """As spmv.c reads it."""
+    """The settings in spmv.c's syntax."""
     order = ("width", "window", "wide_from", "diagonal", "windows", "index_bytes", "columns")
     return ",".join(str(int(getattr(how, name))) for name in order)

@@ -1,4 +1,4 @@
-"""A board as estimates see it: the model of its core, and the CPU that QEMU executes for it."""
+"""A board as seen by estimates: its core's model, and the CPU that QEMU emulates for it."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from edgekit.kb.targets.board import BoardProfile
 from edgekit.kb.targets.clusters import cluster_named, timed_core
 from edgekit.kb.targets.core import Core, Validation, core_names
 
-_ARM = {"a55": "cortex-a76"}  # not in QEMU 7.2, as a core that has the same instructions
+_ARM = {"a55": "cortex-a76"}  # missing in QEMU 7.2; this core has the same instructions
 
 
 @dataclass(frozen=True)
 class Target:
-    """`cpu` is what QEMU's option -cpu takes."""
+    """`cpu` is the value for QEMU's option -cpu."""
 
     board: BoardProfile
     core: Core
     cpu: str
 
     def milliseconds(self, cycles: float) -> float:
-        """The time of so many cycles at the board's clock."""
+        """The duration of `cycles` at the board's clock."""
         return cycles / self.core.clock_mhz / 1e3
 
     def proof(self, kind: str, threads: int) -> Validation | None:
-        """What is known of the error for networks of a kind, float or int8; None: not validated."""
+        """The known error for networks of a kind, float or int8; None if not validated."""
         same = [v for v in self.core.validation if v.kind == kind]
         fitting = [v for v in same if (v.threads > 1) == (threads > 1)]
         return fitting[0] if fitting else None
 
 
 def target_of(board: BoardProfile) -> Target:
-    """A board's core as `timed_core` has it; InputError if there is no model of it."""
+    """The target for a board's `timed_core`; InputError if there is no model of it."""
     core = timed_core(board)
     if core is None:
         raise InputError(
@@ -45,8 +45,8 @@ def target_of(board: BoardProfile) -> Target:
 
 
 def on_cluster(board: BoardProfile, name: str) -> BoardProfile:
-    """The board as if its cluster of that name were the fastest, which is what is estimated;
-    InputError if there is none. "": as it is."""
+    """The board with the named cluster treated as the fastest, which is the one estimated; "" for
+    no change. InputError if there is no such cluster."""
     try:
         unit = cluster_named(board, name).unit if name else ""
     except ValueError as error:
@@ -60,7 +60,7 @@ def has_model(board: BoardProfile) -> bool:
 
 
 def cpu_of(board: BoardProfile, core: str) -> str:
-    """QEMU's name of a CPU that executes what `core` does, as `spelled` takes it."""
+    """QEMU's name of a CPU that executes the instructions of `core`, for use with `spelled`."""
     if board.arch != "riscv64":
         return _ARM.get(core, f"cortex-{core}")
     vectors = f"v=true,vlen={board.vlen_bits}" if board.vlen_bits else "v=false"

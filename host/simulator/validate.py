@@ -1,7 +1,7 @@
-"""Networks under the timing models: what `scripts/validate_board_time` runs and keeps.
+"""Runs networks under the timing models for `scripts/validate_board_time`, and keeps the results.
 
-One run of QEMU serves all boards whose programs are the same: the same core and the same ncnn.
-Answers are kept by all that they follow from, so that a run that was stopped goes on.
+One QEMU run serves all boards that run the same program: the same core and the same ncnn. Results
+are stored by all of their inputs, so that an interrupted run can resume.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Tell = Callable[[str], None]
 
 _DRIVER = Path(__file__).parent / "guest" / "ncnn_network.py"
 _SECONDS = 7200.0
-# The wheel for RISC-V names functions that nothing calls and that it does not have.
+# The RISC-V wheel references missing functions, which are never called.
 _LAZY = (
     "import os, runpy, sys; sys.setdlopenflags(os.RTLD_LAZY); sys.argv = sys.argv[1:]; "
     "runpy.run_path(sys.argv[0], run_name='__main__')"
@@ -37,7 +37,7 @@ _LAZY = (
 
 @dataclass(frozen=True)
 class Estimate:
-    """The estimate of one network on one board: `bound` says where the cycles went."""
+    """The estimate of one network on one board: `bound` attributes the cycles to causes."""
 
     cycles: int
     instructions: int
@@ -46,7 +46,7 @@ class Estimate:
 
 
 def model_of(witness: Witness) -> Core:
-    """The timing model of a published board: its core, with the board's clock and memory."""
+    """The timing model of a published board: its core with the board's clock and memory."""
     clusters = {c.name: c for c in load_board(witness.profile).timing}
     core = clusters[witness.cluster].timed()
     if witness.lent:
@@ -57,7 +57,7 @@ def model_of(witness: Witness) -> Core:
 def estimates(
     witnesses: Sequence[Witness], network: Path, threads: int, tell: Tell
 ) -> dict[str, Estimate]:
-    """One network on boards that run the same program, by the boards' names."""
+    """Estimates one network on boards that run the same program, by board name."""
     cores = {w.name: model_of(w) for w in witnesses}
     plugin = plugin_of(find_emulator(_arch(witnesses[0]), tell))
     keys = {
@@ -117,7 +117,7 @@ def _keep(key: str, answer: Estimate) -> None:
 def _run(
     witness: Witness, cores: Sequence[Core], network: Path, threads: int, tell: Tell
 ) -> tuple[Run, ...]:
-    """One run under the models of several boards; a program that finds the first witness's."""
+    """One run under the models of several boards; the program sees the first witness's core."""
     board = load_board(witness.profile)
     root = system_root(board.arch, tell)
     site = wheels(root, [f"ncnn=={witness.wheel}"], tell)

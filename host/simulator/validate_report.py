@@ -1,4 +1,4 @@
-"""What validation found: errors per board and core, for docs/results and kb/targets/cores."""
+"""Validation results: errors per board and core, for docs/results and kb/targets/cores."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _TABLE = "[[validation]]\n"
 
 @dataclass(frozen=True)
 class Result:
-    """A network on a board: milliseconds estimated and published; unknown: instructions that the
-    decoder took for plain ones, in parts of all."""
+    """A network on a board: estimated and published milliseconds; unknown: fraction of instructions
+    that were timed as plain ones."""
 
     network: str
     estimated: float
@@ -33,7 +33,7 @@ class Result:
 
     @property
     def error(self) -> float:
-        """Percent of the published time, above 0 where the estimate is too slow."""
+        """Percent of the published time; positive if the estimate is too slow."""
         return 100 * (self.estimated / self.published - 1)
 
     @property
@@ -47,27 +47,26 @@ class Result:
 
 @dataclass(frozen=True)
 class Table:
-    """All results of a board with so many threads."""
+    """All results of a board with `threads` threads."""
 
     witness: Witness
     threads: int
     results: tuple[Result, ...]
 
     def proof(self, kind: str) -> list[Result]:
-        """The results that say something of the error: of networks that nothing is fitted to."""
+        """The results that are evidence of the error: networks that nothing was fitted to."""
         return [r for r in self.results if r.kind == kind and not r.fitted]
 
     def rank(self, beyond: float = 0.0) -> tuple[float, int]:
-        """Kendall's tau between the estimated and the published order of float networks, and of how
-        many pairs: those whose published times differ by more than so many percent."""
+        """Kendall's tau between the estimated and published order of float networks, and the
+        number of pairs, which are those whose published times differ by over `beyond` percent."""
         float_ones = [r for r in self.results if r.kind == "float"]
         return kendall([(r.estimated, r.published) for r in float_ones], beyond)
 
 
 def kendall(pairs: Sequence[tuple[float, float]], beyond: float = 0.0) -> tuple[float, int]:
-    """Kendall's tau: of all pairs of pairs, those in the same order less the others, over their
-    number, and the number; only of those whose second figures differ by more than `beyond`
-    percent."""
+    """Kendall's tau (concordant minus discordant pairs of pairs, over their number), and the
+    number, counting only those whose second figures differ by more than `beyond` percent."""
     signs = [
         ((a[0] > b[0]) - (a[0] < b[0])) * ((a[1] > b[1]) - (a[1] < b[1]))
         for a, b in itertools.combinations(pairs, 2)
@@ -77,20 +76,20 @@ def kendall(pairs: Sequence[tuple[float, float]], beyond: float = 0.0) -> tuple[
 
 
 def errors(results: Sequence[Result]) -> tuple[float, float]:
-    """Median and worst error in percent, whatever their signs."""
+    """Median and maximum absolute error in percent."""
     sizes = [abs(r.error) for r in results]
     return (statistics.median(sizes), max(sizes)) if sizes else (0.0, 0.0)
 
 
 def proofs(tables: Sequence[Table], core: str) -> list[Table]:
-    """The tables that a core's error is told from: boards whose row is not older than the ncnn it
-    is held against, if there are any."""
+    """The tables from which a core's error is determined: preferably those of boards whose row is
+    not older than the ncnn used for the comparison."""
     own = [t for t in tables if t.witness.core == core]
     return [t for t in own if not t.witness.early] or own
 
 
 def spread(rows: Sequence[Published], witnesses: Sequence[Witness]) -> list[dict[str, str]]:
-    """How far published boards of the same core are from each other, in cycles: the rows of
+    """Differences between published boards of the same core, in cycles: the rows of
     validation_spread.csv."""
     return [
         {
@@ -106,8 +105,8 @@ def spread(rows: Sequence[Published], witnesses: Sequence[Witness]) -> list[dict
 
 
 def spread_of(core: str, rows: Sequence[Published]) -> float:
-    """By how many percent published boards of a core differ in the median, or those of all cores
-    where there is one board of it."""
+    """The median difference in percent between published boards of a core, or between those of
+    every core if there is only one such board."""
     found = [(a.core, _apart(both)) for a, _, both in _same_core(rows, WITNESSES)]
     own = [sizes for name, sizes in found if name == core] or [sizes for _, sizes in found]
     return statistics.median(itertools.chain(*own)) if own else 0.0
@@ -116,7 +115,7 @@ def spread_of(core: str, rows: Sequence[Published]) -> float:
 def _same_core(
     rows: Sequence[Published], witnesses: Sequence[Witness]
 ) -> Iterator[tuple[Witness, Witness, list[tuple[float, float]]]]:
-    """Two boards of one core, and the cycles of float networks on both."""
+    """Pairs of boards with the same core, and the cycles of float networks on both."""
     for a, b in itertools.combinations(witnesses, 2):
         one, other = row_of(a, rows, 1), row_of(b, rows, 1)
         if a.core != b.core or one is None or other is None or a.row == b.row:
@@ -132,8 +131,8 @@ def _apart(both: Sequence[tuple[float, float]]) -> list[float]:
 
 
 def summary(tables: Sequence[Table], rows: Sequence[Published]) -> list[dict[str, str]]:
-    """The errors of each board and kind of networks: the rows of validation.csv. The second tau
-    leaves out pairs that published boards of the core do not tell apart."""
+    """The errors per board and network kind: the rows of validation.csv. The second tau excludes
+    pairs too close to be distinguished by published boards of the core."""
     found = []
     for table, kind in itertools.product(tables, ("float", "int8")):
         results = table.proof(kind)
@@ -180,7 +179,7 @@ def network_rows(tables: Sequence[Table]) -> list[dict[str, str]]:
 
 
 def validation_toml(tables: Sequence[Table], core: str, date: str) -> str:
-    """The [[validation]] tables of a core's file."""
+    """The [[validation]] tables for a core's file."""
     parts = []
     own = proofs(tables, core)
     for kind, many in itertools.product(("float", "int8"), (False, True)):
@@ -205,8 +204,8 @@ def validation_toml(tables: Sequence[Table], core: str, date: str) -> str:
 
 
 def write_core(path: Path, text: str) -> None:
-    """Puts [[validation]] tables into a core's file, in place of those of the same kind of
-    networks, with one thread or with several."""
+    """Writes [[validation]] tables to a core's file, replacing those of the same network kind with
+    one thread or with several."""
     head, *old = path.read_text(encoding="utf-8").split(_TABLE)
     found: dict[tuple[str, bool], str] = {}
     for table in (*old, *text.split(_TABLE)[1:]):
@@ -217,7 +216,7 @@ def write_core(path: Path, text: str) -> None:
 
 
 def regressions(tables: Sequence[Table], recorded: Mapping[str, tuple[float, float]]) -> list[str]:
-    """Cores whose float networks are now further off than `recorded` says, in a line each."""
+    """Cores whose errors for float networks now exceed the `recorded` ones, one line each."""
     lines = []
     for core, (median, worst) in recorded.items():
         results = [r for t in proofs(tables, core) if t.threads == 1 for r in t.proof("float")]

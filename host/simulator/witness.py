@@ -1,7 +1,7 @@
-"""Published latencies that estimates are held against: ncnn's networks on boards people measured.
+"""Published latencies that estimates are compared with: ncnn's networks on boards people measured.
 
-The figures themselves are no part of edgekit: `published` reads them from a folder that the user
-names (data/board_times/published.json and networks/*.param, see docs/estimates.md).
+The figures themselves are not part of edgekit: `published` reads them from a folder named by the
+user (data/board_times/published.json and networks/*.param, see docs/estimates.md).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from edgekit.host.errors import InputError
 
-# Figures of cores may be fitted to these and to no others.
+# The only networks that core parameters may be fitted to.
 FITTED = ("mobilenet", "mobilenet_v2", "resnet18", "squeezenet")
 _SIZES = {
     "FastestDet": 352,
@@ -28,14 +28,14 @@ _SIZES = {
 
 @dataclass(frozen=True)
 class Witness:
-    """A published board: what its row is called, and how we model it.
+    """A published board: how to find its row, and how we model it.
 
-    row: part of its name there. profile and cluster: where its memory is from; clock_mhz: its own.
-    wheel: the ncnn that is nearest to the date of the row among those with wheels for the root's
-    Python, for kernels of other years take other times; 1.0.20221128, the oldest, does not take
-    A53's own kernels. early: the row is older than all of them. threads: what is compared if
-    nothing else is asked for. kind: only networks of float or int8. lent: the profile is of another
-    board, whose cores may cost each other more in DRAM or less.
+    row: part of its published name. profile and cluster: source of the memory parameters;
+    clock_mhz: its own. wheel: the ncnn version closest to the row's date among those with wheels
+    for the root's Python, since kernels changed over the years; 1.0.20221128, the oldest, does not
+    select A53's own kernels. early: the row predates all wheels. threads: default number to
+    compare. kind: only networks of float or int8. lent: the profile is another board's, whose cores
+    may slow each other down in DRAM more or less.
     """
 
     name: str
@@ -61,7 +61,7 @@ WITNESSES = (
     Witness("rpi4", "Raspberry Pi 4 Model B", "a72", "rpi4", 1800, "1.0.20230517"),
     Witness("rk3399", "RK3399", "a72", "rk3399", 1800, "1.0.20230517", early=True),
     Witness("rpi5", "Raspberry Pi 5", "a76", "rpi5", 2400, "1.0.20240410", kind="float"),
-    # Wheels of 2024 make no dot products on A76; what was published does.
+    # Wheels of 2024 do not use dot products on A76; the published version does.
     Witness("rpi5-int8", "Raspberry Pi 5", "a76", "rpi5", 2400, "1.0.20261020", kind="int8"),
     Witness("visionfive2", "VisionFive2", "u74", "visionfive2", 1500, "1.0.20261020", threads=4),
 )
@@ -69,7 +69,7 @@ WITNESSES = (
 
 @dataclass(frozen=True)
 class Published:
-    """Milliseconds by network, the least of a run, of one board and number of threads."""
+    """Milliseconds by network, the minimum of a run, for one board and number of threads."""
 
     board: str
     core: str
@@ -78,7 +78,7 @@ class Published:
 
 
 def published(folder: Path) -> list[Published]:
-    """The rows of published.json; InputError if it is not there or is none."""
+    """The rows of published.json; InputError if it is missing or invalid."""
     path = folder / "data" / "board_times" / "published.json"
     try:
         rows = json.loads(path.read_bytes())["rows"]
@@ -99,13 +99,13 @@ def published(folder: Path) -> list[Published]:
 
 
 def row_of(witness: Witness, rows: Sequence[Published], threads: int) -> Published | None:
-    """The row of a witness; big and little cores of a board have one each."""
+    """The row of a witness; a board's big and little cores have separate rows."""
     own = (r for r in rows if witness.row in r.board and r.core.split()[0] == witness.core)
     return next((row for row in own if row.threads == threads), None)
 
 
 def input_size(network: str) -> int:
-    """Width and height of a network's input, as benchncnn has it."""
+    """Width and height of a network's input in benchncnn."""
     return _SIZES.get(network, 224)
 
 
@@ -115,6 +115,6 @@ def kind_of(network: str) -> str:
 
 
 def networks(folder: Path) -> dict[str, Path]:
-    """The definitions of networks by name."""
+    """The network definitions by name."""
     paths = sorted((folder / "data" / "board_times" / "networks").glob("*.param"))
     return {path.stem: path for path in paths}

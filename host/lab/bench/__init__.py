@@ -1,1 +1,1 @@
-"""Comparison with other engines and libraries, each in a process of its own, in turns with ours."""
+"""Benchmarks against other engines and libraries, one process each, interleaved with ours."""

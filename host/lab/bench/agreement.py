@@ -1,9 +1,9 @@
-"""How far a compiled model's outputs are from LiteRT's, whose own kernel sets disagree too.
+"""Measures how far a compiled model's outputs are from LiteRT's, whose own kernel sets disagree.
 
-LiteRT's reference kernels define the right answer. An output agrees with them if floats are
-within 1e-5 of the largest magnitude and integers are equal. Where it does not, it may still be no
-farther from the nearest of LiteRT's three kernel sets than these are from one another, taking the
-worst call for both.
+LiteRT's reference kernels define the correct result. An output agrees with them if floats are
+within 1e-5 of the largest magnitude and integers are equal. Otherwise it may still be no farther
+from the nearest of LiteRT's three kernel sets than these are from one another, taking the worst
+call for both.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FLOAT_TOLERANCE = 1e-5
 
 
 class Verdict(enum.Enum):
-    """How an output compares over all its calls; the worst call counts."""
+    """How an output compares over all its calls; the worst call decides."""
 
     EQUAL = "as the reference"
     BETWEEN = "within the kernel sets' own differences"
@@ -40,9 +40,9 @@ class OutputAgreement:
     """One output over all calls.
 
     Differences are integer steps, or for floats fractions of the call's largest magnitude.
-    worst: from the reference. nearest: from the nearest kernel set. spread: between the sets
-    themselves. exact_calls: calls within tolerance of the reference. same_top: calls with the
-    reference's largest element on top (or one as large, within tolerance).
+    worst: from the reference. nearest: from the nearest kernel set. spread: between the kernel
+    sets. exact_calls: calls within tolerance of the reference. same_top: calls whose largest
+    element matches the reference's (or ties with it within tolerance).
     """
 
     index: int
@@ -58,7 +58,7 @@ class OutputAgreement:
 
 @dataclass(frozen=True)
 class ModelAgreement:
-    """All outputs of one model; `sets` are the LiteRT kernel sets able to run it."""
+    """All outputs of one model; `sets` are the LiteRT kernel sets that can run it."""
 
     sets: tuple[str, ...]
     outputs: tuple[OutputAgreement, ...]
@@ -73,7 +73,7 @@ def compare_with_litert(release: Path, model: Path, cases: Cases, scratch: Path)
     """Runs `cases` on the compiled model in `release` and on every LiteRT kernel set.
 
     release: folder with model.so and weights.bin. scratch: an empty folder.
-    Raises InputError if our library or all of LiteRT's sets fail on the model.
+    Raises InputError if our library or every LiteRT kernel set fails on the model.
     """
     inputs = scratch / "inputs.npz"
     cases.save(inputs)
@@ -100,7 +100,7 @@ def compare_with_litert(release: Path, model: Path, cases: Cases, scratch: Path)
 def compare_release(
     release: Path, model: Path, samples: Samples, count: int, steps: int, scratch: Path
 ) -> ModelAgreement:
-    """compare_with_litert on `count` inputs, or sequences of `steps` calls of a stateful model."""
+    """compare_with_litert on `count` inputs, or on sequences of `steps` calls if stateful."""
     with Worker("edgekit", release) as worker:
         specs, stateful = worker.inputs, worker.stateful
     cases = make_cases(specs, count, samples, steps if stateful else 1)
@@ -128,7 +128,7 @@ def compare_output(index: int, ours: Array, sets: Mapping[str, Array]) -> Output
     if good.all():
         verdict = Verdict.EQUAL
     else:
-        # Over all calls: in a single one three sets may happen to lie close together.
+        # Judged over all calls: in a single call, the three sets may happen to be close together.
         between = nearest.max() <= max(spread.max(), tolerance)
         verdict = Verdict.BETWEEN if between else Verdict.APART
     top = reference[np.arange(calls), mine.argmax(axis=1)]
@@ -147,7 +147,7 @@ def compare_output(index: int, ours: Array, sets: Mapping[str, Array]) -> Output
 
 
 def _rows(array: Array) -> Array:
-    """One row per call; NaN is made a large number, so that it never counts as near."""
+    """One row per call; NaN becomes a huge number so that it never counts as close."""
     wide = array.reshape(len(array), -1).astype(np.float64)
     return np.nan_to_num(wide, nan=1e300, posinf=1e300, neginf=-1e300)
 

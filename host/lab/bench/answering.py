@@ -1,4 +1,4 @@
-"""A worker of a comparison: questions as lines of JSON on stdin, answers on stdout."""
+"""Question-and-answer loop of a benchmark worker: JSON lines on stdin and stdout."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ Answer = Callable[[Message], Message]
 
 
 def answer_questions(begin: Callable[[], tuple[Message, Answer]]) -> None:
-    """Answers with what `begin` gives, after its first message, until the questions end."""
-    # Libraries print to stdout as they like; the answers go where nothing else writes.
+    """Sends the greeting from `begin`, then answers questions with its function until EOF."""
+    # Libraries print to stdout freely, so replies use a private copy of the descriptor.
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 
@@ -27,6 +27,6 @@ def answer_questions(begin: Callable[[], tuple[Message, Answer]]) -> None:
         reply(first)
         for line in sys.stdin:
             reply(answer(json.loads(line)))
-    # The other side turns every failure into its own error, whatever a library raised.
+    # The parent turns every failure into its own error, whatever a library raised.
     except Exception as error:
         reply({"error": f"{type(error).__name__}: {' '.join(str(error).split())}"})

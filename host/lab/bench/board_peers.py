@@ -1,7 +1,7 @@
-"""Other engines on a board that is not there: their wheels under the same model of the core.
+"""Estimates other engines on a board we do not have: their wheels under the same core model.
 
-A wheel of the board's architecture runs in a system root where programs find the board's core, so
-that it takes the kernels it would take there. Models are converted on this machine.
+An engine's wheel for the board's architecture runs in a system root in which programs detect the
+board's core, so it selects the same kernels as on the board. Models are converted on this machine.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ _FIND_PNNX = (
 
 @dataclass(frozen=True)
 class _Engine:
-    """wheels: of the board's architecture, of those that there are some for; suffixes: of the
-    models that it runs."""
+    """wheels: to install for the board; suffixes: model files it runs; architectures: those for
+    which wheels exist."""
 
     wheels: tuple[str, ...]
     suffixes: tuple[str, ...]
     architectures: tuple[str, ...] = (_ARM,)
 
 
-_NUMPY = "numpy<2.4"  # the last for the root's Python
+_NUMPY = "numpy<2.4"  # the last version for the root's Python
 ENGINES: Mapping[str, _Engine] = {
     "litert": _Engine(("ai-edge-litert", _NUMPY), (".tflite",)),
     "onnxruntime": _Engine(("onnxruntime", _NUMPY), (".onnx",)),
@@ -56,7 +56,7 @@ ENGINES: Mapping[str, _Engine] = {
 
 @dataclass(frozen=True)
 class PeerEstimate:
-    """What an engine takes for one inference, or why it is missing."""
+    """An engine's cost of one inference, or why it is missing."""
 
     name: str
     version: str = ""
@@ -65,7 +65,7 @@ class PeerEstimate:
     milliseconds: float = 0.0
 
     def times(self, ours_ms: float) -> PeerTimes:
-        """Beside what we take."""
+        """The times for a report, with the ratio to ours."""
         if self.cost is None:
             return PeerTimes(missing=self.missing)
         return PeerTimes(
@@ -79,8 +79,8 @@ class PeerEstimate:
 
 @dataclass(frozen=True)
 class PeerJob:
-    """What each engine runs: a model with the `shapes` of its inputs by name, on so many threads,
-    with floats in `f32` or in what it computes by default, for so many seconds at most."""
+    """What each engine runs: a model with the `shapes` of its inputs by name, the number of
+    threads, float32 if `f32` or else the engine's default precision, and a limit in seconds."""
 
     model: Path
     target: Target
@@ -91,9 +91,9 @@ class PeerJob:
 
 
 def estimate_peers(job: PeerJob, tell: Tell) -> tuple[PeerEstimate, ...]:
-    """Every engine that has wheels for the board; one that fails is told in its place.
+    """Estimates every engine that has wheels for the board; a failing one is reported as missing.
 
-    InputError where the board's architecture has none.
+    Raises InputError if there are no wheels for the board's architecture.
     """
     board = job.target.board
     if board.arch not in (_ARM, _RISCV):
@@ -105,18 +105,18 @@ def estimate_peers(job: PeerJob, tell: Tell) -> tuple[PeerEstimate, ...]:
 
 
 def driver_content() -> bytes:
-    """The program that runs an engine: what it takes follows from it."""
+    """The program that runs an engine; estimates depend on it."""
     return (_guests() / _DRIVER).read_bytes()
 
 
 def estimate_peer(name: str, job: PeerJob, tell: Tell) -> PeerEstimate:
-    """One engine, as `estimate_peers` asks it."""
+    """Estimates one engine; see `estimate_peers`."""
     engine, arch = ENGINES[name], job.target.board.arch
     if arch not in engine.architectures:
         return PeerEstimate(name, missing=f"has no wheels for {arch}")
     if job.model.suffix not in engine.suffixes:
         return PeerEstimate(name, missing=f"runs {' and '.join(engine.suffixes)} models only")
-    half = not job.f32 and arch != _RISCV  # ncnn's wheel lacks functions of it there, and ends
+    half = not job.f32 and arch != _RISCV  # ncnn's RISC-V wheel lacks f16 functions and aborts
     try:
         root = system_root(arch, tell)
         site = wheels(root, engine.wheels, tell)
@@ -150,7 +150,7 @@ def _guests() -> Path:
 def _converted(
     name: str, model: Path, shapes: Shapes, folder: Path, tell: Tell
 ) -> tuple[Path, dict[str, list[int]]]:
-    """The model in an engine's own format, and the sizes of inputs that it is to be told."""
+    """The model in the engine's own format, and the input shapes the engine must be given."""
     sizes = {key: list(shape) for key, shape in shapes.items()}
     if name == "mnn":
         made = folder / "model.mnn"
@@ -167,7 +167,7 @@ def _converted(
 
 
 def _pnnx(model: Path, tell: Tell) -> str:
-    """The converter's program, wherever its wheel is."""
+    """The path of the converter program, in whichever environment its wheel is installed."""
     python = interpreter("ncnn", model, tell)
     done = subprocess.run([python, "-c", _FIND_PNNX], capture_output=True, text=True, check=False)
     if done.returncode:
@@ -176,7 +176,7 @@ def _pnnx(model: Path, tell: Tell) -> str:
 
 
 def _convert(command: Sequence[str], made: Path) -> None:
-    """Runs an engine's converter; it must have written `made`: some end well without."""
+    """Runs an engine's converter and checks that it wrote `made`: some fail with exit code 0."""
     try:
         done = subprocess.run(
             command,

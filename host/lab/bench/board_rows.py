@@ -1,9 +1,8 @@
-"""Ours beside other engines on boards that are not there: what `scripts/performance` keeps.
+"""Stored time estimates of our and other engines for boards we do not have (`scripts/performance`).
 
-A row is a model on a board with some threads. Its answers are in a file of their own, written as
-they come, so that a run that was stopped goes on. Ours are asked for again when the compiled
-library changed, those of other engines when their driver did; either when the model of the core or
-the plugin did.
+A row is a model on a board with a number of threads. Each row has its own file, written as results
+arrive, so that an interrupted run can resume. Our result is redone when the compiled library
+changes, another engine's when its driver changes, and both when the core model or the plugin does.
 """
 
 from __future__ import annotations
@@ -41,8 +40,8 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Row:
-    """What is known of a model on a board: `ours` is None until it was asked for, and
-    `failure` says why it has no answer. The keys say what answers follow from."""
+    """The results for a model on a board: `ours` is None until estimated, and `failure` is the
+    reason if that failed. The keys identify the inputs that the results depend on."""
 
     model: str
     board: str
@@ -55,22 +54,22 @@ class Row:
 
     @property
     def known(self) -> bool:
-        """Whether there is anything to show."""
+        """Whether all results are present."""
         return self.ours is not None and len(self.peers) == len(ENGINES)
 
     def ratios(self) -> dict[str, float]:
-        """The time of each engine that ran over ours: above 1, ours is faster."""
+        """Each engine's time over ours, for those that ran: above 1, ours is faster."""
         ms = self.ours.total_ms if self.ours else 0.0
         ran = {name: p.milliseconds for name, p in self.peers.items() if p.cost}
         return {name: theirs / ms for name, theirs in ran.items() if ms}
 
     @property
     def best(self) -> float | None:
-        """The ratio of the fastest engine; None where none ran."""
+        """The ratio of the fastest engine; None if none ran."""
         return min(self.ratios().values(), default=None)
 
     def record(self) -> dict[str, str]:
-        """The row of docs/results/boards.csv, without where it is from."""
+        """The row of docs/results/boards.csv, without provenance."""
         assert self.ours is not None, "only rows that are known have a record"
         half = any("f16" in operator.spec.kernel for operator in self.ours.operators)
         usual = "int8" if self.ours.kind == "int8" else "f32"
@@ -90,7 +89,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Place:
-    """A board by name and so many of its threads; `seconds` that one run may take."""
+    """A board by name, the number of threads, and a limit in seconds for one run."""
 
     board: str
     threads: int = 1
@@ -102,7 +101,7 @@ class Place:
 
 
 def kept_row(model: Path, place: Place) -> Row:
-    """What is kept of a row, whether or not it is of today."""
+    """The stored row, possibly outdated."""
     try:
         return msgspec.json.decode(_path(model, place).read_bytes(), type=Row)
     except (OSError, msgspec.MsgspecError):
@@ -110,10 +109,10 @@ def kept_row(model: Path, place: Place) -> Row:
 
 
 def ask_peers(model: Path, place: Place, tell: Tell) -> Row:
-    """The row with all engines, each in the precision that it computes in by default."""
+    """The row with all engines, each in its default precision."""
     row, key = kept_row(model, place), _peers_key(model, place)
     if row.peers_key != key:
-        row = Row(model.stem, place.board, place.threads, peers_key=key)  # both sides alike
+        row = Row(model.stem, place.board, place.threads, peers_key=key)  # redo ours as well
     shapes = zoo_options(model).shapes
     job = PeerJob(model, place.target, place.threads, shapes, f32=False, seconds=place.seconds)
     for name in ENGINES:
@@ -124,7 +123,7 @@ def ask_peers(model: Path, place: Place, tell: Tell) -> Row:
 
 
 def ask_ours(model: Path, place: Place) -> Row:
-    """The row with ours, at `--precision auto`; it is compiled, and estimated if that changed."""
+    """The row with our result at `--precision auto`; compiles, and estimates again on a change."""
     row, target = kept_row(model, place), place.target
     options = replace(zoo_options(model), precision="auto", threads=place.threads)
     try:
@@ -159,7 +158,7 @@ def _peers_key(model: Path, place: Place) -> str:
 
 
 def _world(place: Place) -> str:
-    """What every answer follows from: the core on that board, the plugin and the threads."""
+    """A digest of what all results depend on: board core, plugin and threads."""
     target = place.target
     plugin = plugin_of(find_emulator(target.board.arch)).name
     return _digest(core_text(target.core), target.cpu, plugin, str(place.threads))

@@ -1,4 +1,4 @@
-"""What every contender of a comparison can do; standard library and NumPy only, as worker.py."""
+"""The interface of a benchmark contender; standard library and NumPy only, like worker.py."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ Shapes = Mapping[str, Sequence[int]]
 
 
 class UnfitError(Exception):
-    """This engine cannot run this model, for a reason that its user should read as it is."""
+    """This engine cannot run this model; the message is shown to the user verbatim."""
 
 
 class Contender(Protocol):
-    """One model loaded by one engine. `inputs` are whole shapes and NumPy dtype names."""
+    """One model loaded by one engine. `inputs`: fully specified shapes and NumPy dtype names."""
 
     version: str
     stateful: bool
     inputs: list[tuple[tuple[int, ...], str]]
 
     def reset(self) -> None:
-        """Sets the model's state back to its initial values."""
+        """Resets the model's state to its initial values."""
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
-        """One inference."""
+        """Runs one inference."""
 
     def time(self, count: int) -> list[int]:
         """Nanoseconds of each of `count` inferences on the inputs of the last run."""

@@ -1,6 +1,6 @@
-"""Engines that run more than TensorFlow Lite files, as contenders of a comparison.
+"""Contenders for engines that run more than TensorFlow Lite files.
 
-They run in worker.py's process. All compute in f32 what is f32 in the model.
+They run in worker.py's process. All compute a model's f32 operators in f32.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ import numpy as np
 from edgekit.host.lab.bench.contender import Array, Contender, Shapes, UnfitError, time_calls
 
 _CONVERSION_S = 120
-# Not the program mnnconvert: it installs packages when it is first run, and sends what it did home.
+# Not the mnnconvert program: on first use it installs packages, and it sends telemetry.
 _MNN_CONVERT = "import sys, _tools; _tools.mnnconvert(['mnnconvert', *sys.argv[1:]])"
 _MNN_KINDS = {".onnx": "ONNX", ".tflite": "TFLITE"}
 
 
 def mnn_conversion(python: str, model: Path, made: Path) -> list[str]:
-    """The command that makes MNN's form of a .tflite or .onnx model; layers whose weights are
-    mostly 0 run sparse where its converter finds that faster."""
+    """The command that converts a .tflite or .onnx model to MNN; mostly-zero weights become sparse
+    layers where its converter finds that faster."""
     files = ["--modelFile", str(model.resolve()), "--MNNModel", str(made)]
     kind = ["-f", _MNN_KINDS[model.suffix], "--bizCode", "edgekit", "--detectSparseSpeedUp"]
     return [python, "-c", _MNN_CONVERT, *kind, *files]
 
 
 class OnnxRuntimeContender:
-    """ONNX Runtime's CPU provider; f32 as it comes."""
+    """ONNX Runtime's CPU provider, in its default f32."""
 
     stateful = False
 
@@ -51,7 +51,7 @@ class OnnxRuntimeContender:
         ]
 
     def reset(self) -> None:
-        """ONNX models have no state."""
+        """No-op: ONNX models have no state."""
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         self._feed = dict(zip(self._names, inputs, strict=True))
@@ -62,8 +62,8 @@ class OnnxRuntimeContender:
 
 
 class OpenvinoContender:
-    """OpenVINO's CPU plugin, in f32: by itself it takes bfloat16 where the CPU has it, which no
-    other contender does and the accuracy of f32 models does not allow."""
+    """OpenVINO's CPU plugin, forced to f32: by default it uses bfloat16 where the CPU has it,
+    which no other contender does and which is too inaccurate for f32 models."""
 
     stateful = False
 
@@ -74,7 +74,7 @@ class OpenvinoContender:
         if shapes:
             network.reshape({name: list(shape) for name, shape in shapes.items()})
         elif any(port.partial_shape.is_dynamic for port in network.inputs):
-            # TensorFlow Lite files give a size where the converter has left the batch open.
+            # TensorFlow Lite files have a concrete shape even if the converter left the batch open.
             network.reshape({port: _closed(port.partial_shape) for port in network.inputs})
         options = {
             "INFERENCE_NUM_THREADS": threads,
@@ -92,7 +92,7 @@ class OpenvinoContender:
         ]
 
     def reset(self) -> None:
-        """Models with state are not compared on OpenVINO."""
+        """No-op: stateful models are not compared on OpenVINO."""
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         for index, array in enumerate(inputs):
@@ -105,7 +105,7 @@ class OpenvinoContender:
 
 
 class MnnContender:
-    """MNN, from the model its own converter makes; f32 kept f32."""
+    """MNN, on a model from its own converter; f32 stays f32."""
 
     stateful = False
 
@@ -132,7 +132,7 @@ class MnnContender:
         ]
 
     def reset(self) -> None:
-        """Models with state are not compared on MNN."""
+        """No-op: stateful models are not compared on MNN."""
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         for tensor, array in zip(self._tensors.values(), inputs, strict=True):
@@ -148,7 +148,7 @@ class MnnContender:
 
 
 class NcnnContender:
-    """ncnn, from the model that pnnx makes of an ONNX one; f32 kept f32."""
+    """ncnn, on a model that pnnx converted from ONNX; f32 stays f32."""
 
     stateful = False
 
@@ -172,10 +172,10 @@ class NcnnContender:
         self._outputs = list(self._net.output_names())
 
     def reset(self) -> None:
-        """ncnn models have no state."""
+        """No-op: ncnn models have no state."""
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
-        # ncnn has no batch.
+        # ncnn has no batch dimension.
         self._given = [np.ascontiguousarray(array[0]) for array in inputs]
         return [np.array(mat)[np.newaxis] for mat in self._infer()]
 
@@ -190,7 +190,7 @@ class NcnnContender:
 
 
 def _pnnx() -> Path:
-    """The program in pnnx's wheel; to import the package would take PyTorch."""
+    """The program inside pnnx's wheel; importing the package would require PyTorch."""
     found = importlib.util.find_spec("pnnx")
     for folder in (found and found.submodule_search_locations) or ():
         if (program := Path(folder) / "pnnx").is_file():
@@ -199,7 +199,7 @@ def _pnnx() -> Path:
 
 
 def _convert(name: str, command: Sequence[object], made: Path) -> None:
-    """Runs an engine's converter; it must have written `made`: some end well without."""
+    """Runs an engine's converter and checks that it wrote `made`: some fail with exit code 0."""
     done = subprocess.run(
         [str(part) for part in command],
         stdin=subprocess.DEVNULL,
@@ -222,7 +222,7 @@ def _onnx_dtype(name: str) -> str:
 
 
 def onnx_inputs(model: Path, shapes: Shapes) -> list[tuple[tuple[int, ...], str]]:
-    """Sizes and NumPy's names of types of a model's inputs."""
+    """Shapes and NumPy dtype names of a model's inputs."""
     onnx: Any = importlib.import_module("onnx")
     graph = onnx.load(str(model), load_external_data=False).graph
     constants = {i.name for i in graph.initializer}

@@ -1,9 +1,8 @@
-"""The place where an engine that edgekit is compared with runs: here, or in an environment made for
-it.
+"""Python environments of the engines that edgekit is compared with.
 
-An engine that is not installed beside edgekit comes as wheels into a virtual environment in the
-cache folder (`edgekit cache --clean` removes it): the user's own is left as it is. tflite-runtime
-always lives there, with the NumPy 1 that it was built for.
+An engine that is not installed alongside edgekit is installed as wheels into a virtual environment
+in the cache folder (`edgekit cache --clean` removes it), leaving the user's own untouched.
+tflite-runtime always runs there, with the NumPy 1 it was built for.
 """
 
 from __future__ import annotations
@@ -29,10 +28,11 @@ _OFF = "EDGEKIT_NO_FETCH"
 
 @dataclass(frozen=True)
 class _Engine:
-    """modules: that its worker needs; wheels: that bring them; alone: those without what they need.
+    """modules: required by its worker; wheels: packages that provide them; alone: packages
+    installed without dependencies.
 
-    pythons: names of the interpreters that it has wheels for; empty for that of edgekit. suffixes:
-    of the models that it runs; empty for any.
+    pythons: names of interpreters it has wheels for; empty for edgekit's own. suffixes: model
+    files it runs; empty for any.
     """
 
     modules: tuple[str, ...]
@@ -53,7 +53,7 @@ _ENGINES = {
     "onnxruntime": _Engine(("onnxruntime", "onnx"), ("onnxruntime", "onnx"), suffixes=(".onnx",)),
     "openvino": _Engine(("openvino",), ("openvino",)),
     "mnn": _Engine(("MNN", "onnx"), ("MNN", "onnx"), suffixes=(".tflite", ".onnx")),
-    # The program of pnnx is all that is used of it, and that needs no PyTorch.
+    # Only pnnx's program is used, which does not need PyTorch.
     "ncnn": _Engine(
         ("ncnn", "pnnx", "onnx"), ("ncnn", "onnx"), alone=("pnnx",), suffixes=(".onnx",)
     ),
@@ -61,10 +61,10 @@ _ENGINES = {
 
 
 def interpreter(kind: str, model: Path, tell: Callable[[str], None]) -> str:
-    """The Python that runs an engine, made if it must be; `tell` hears of what takes long.
+    """The Python that runs an engine, creating its environment if needed; `tell` reports progress.
 
-    kind: as of process.Worker. Raises InputError with the reason where it cannot be had, or runs no
-    models like this one.
+    kind: as for process.Worker. Raises InputError with the reason if the engine is unavailable or
+    cannot run this type of model.
     """
     name = kind.partition(":")[0]
     engine = _ENGINES.get(name)

@@ -1,7 +1,7 @@
-"""Compares GEMM kernels: the knowledge base's choice with one fixed method, and with peers.
+"""Benchmarks GEMM kernels: the knowledge base's choice against a fixed method and other libraries.
 
-On a board everything goes through its runtime; peers are timed on this machine, in one process
-with ours. Emulated boards have no times: their products are counted in instructions.
+On a board everything runs in its runtime; peers are timed on this machine, in one process with
+ours. Emulated boards have no meaningful times, so their instructions are counted.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from edgekit.kb.targets.board import BoardProfile, cpu_flags
 
 Dtype = Literal["f32", "s8"]
 DTYPES: tuple[Dtype, ...] = ("f32", "s8")
-OnCase = Callable[[int, int], None]  # done, of how many
+OnCase = Callable[[int, int], None]  # done, total
 
-_FIXED_FOR = GemmShape(1024, 1024, 1024)  # the one method of a kit without a knowledge base
+_FIXED_FOR = GemmShape(1024, 1024, 1024)  # for the one method of a kit without knowledge base
 _CASE_SECONDS = 0.03
-_BATCH = 16  # cases of one trip to a board
+_BATCH = 16  # cases per request to a board
 _WORKER_SECONDS = 600.0  # for one product, on a slow machine, with all peers
-_LARGE = 512  # of a square: from here on bytes should show what they can
+_LARGE = 512  # smallest square counted in the s8-over-f32 speedup
 
 
 @dataclass(frozen=True)
 class Peer:
-    """One library's time of a product in its better form, and how much longer it takes than ours
-    in our better one, per round. `transposed`: that form is the transposed product."""
+    """One library's time for a product in its faster form, and the ratio to ours in our faster
+    form, per round. `transposed`: its faster form is the transposed product."""
 
     seconds: float
     ratio: float
@@ -53,9 +53,9 @@ class Peer:
 
 @dataclass(frozen=True)
 class CaseResult:
-    """One product. `cost` of the knowledge base's choice, in seconds or instructions; `gain`: the
-    cost of the fixed method over it. `peers` by name; `cost` is then from the same run as theirs,
-    and `transposed`, that of the transposed product, where weights stand at the left.
+    """One product. `cost`: of the knowledge base's choice, in seconds or instructions; `gain`: the
+    fixed method's cost over it. `peers` by name; `cost` is then from the same run as theirs, as is
+    `transposed`, the cost of the transposed product if the weights are the left operand.
     """
 
     case: Case
@@ -69,7 +69,7 @@ class CaseResult:
 
     @property
     def best(self) -> float:
-        """The cost of the better form."""
+        """The cost of the faster form."""
         return self.cost if self.transposed is None else min(self.cost, self.transposed)
 
     @property
@@ -78,13 +78,13 @@ class CaseResult:
 
     @property
     def ratio(self) -> float | None:
-        """The best peer's time over ours, each in its better form: above 1 we are faster."""
+        """The best peer's time over ours, each in its faster form: above 1 we are faster."""
         return self.peers[self.best_peer].ratio if self.best_peer else None
 
 
 @dataclass(frozen=True)
 class Peers:
-    """Versions of those that were there, and why the others were not."""
+    """Versions of the available peers, and why the others are missing."""
 
     versions: dict[str, str]
     missing: dict[str, str]
@@ -103,7 +103,7 @@ class Summary:
 
 
 def fixed_method(board: BoardProfile, dtype: str, threads: int, case: Case) -> Method:
-    """The method that a kit with a single one would take for everything, cut to a product."""
+    """The method that a kit with a single method would use for everything, clipped to a product."""
     packed = case.weights
     found = analytic_method(board, _FIXED_FOR, dtype, threads, packed)
     return found.cut(case.shape)
@@ -119,7 +119,7 @@ def measure_cases(
 ) -> list[CaseResult]:
     """Measures the choice and the fixed method on the board, in turns.
 
-    A product that the board has no memory for is left out. Raises what the measurer raises.
+    Products that exceed the board's memory are skipped. Raises what the measurer raises.
     """
     results: list[CaseResult] = []
     for start in range(0, len(cases), _BATCH):
@@ -152,7 +152,7 @@ def _shifted(on_case: OnCase, start: int, total: int) -> Callable[[int], None]:
 def measured(
     measurer: Measurer, questions: Sequence[Question], on_answer: Callable[[int], None]
 ) -> dict[int, Timed]:
-    """The answers by position, without those that the board could not give."""
+    """The answers by question index, without those that the board could not give."""
     found: dict[int, Timed] = {}
 
     def keep(index: int, timed: Timed | None) -> None:
@@ -176,10 +176,10 @@ def _ratio(other: Cost, ours: Cost) -> float:
 def beside_peers(
     results: Sequence[CaseResult], board: BoardProfile, threads: int, on_case: OnCase
 ) -> tuple[list[CaseResult], Peers]:
-    """The same products beside other libraries, on this machine.
+    """Times the same products on other libraries, on this machine.
 
-    A peer that is missing, or cannot make a product, is named or left out. Raises InputError if
-    there are not `threads` cores, or our own library fails.
+    A missing peer is reported with the reason; one that cannot compute a product is left out of it.
+    Raises InputError if there are fewer than `threads` cores or our own library fails.
     """
     cpus = usable_cores(threads)
     with tempfile.TemporaryDirectory() as name:
@@ -220,7 +220,7 @@ def _settings(folder: Path, cpus: Sequence[int]) -> str:
 
 
 def worker_variables(threads: int) -> dict[str, str]:
-    """OpenBLAS takes AVX2 kernels on machines it does not know; its best is what counts."""
+    """OpenBLAS falls back to AVX2 kernels on unknown CPUs; we compare with its best ones."""
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     best = {"OPENBLAS_CORETYPE": "SkylakeX"} if "avx512f" in cpu_flags() else {}
     path = ":".join(filter(None, sys.path))
@@ -233,7 +233,7 @@ def _question(result: CaseResult) -> dict[str, Any]:
 
 
 def with_peers(result: CaseResult, answer: dict[str, Any]) -> CaseResult:
-    """A result with what the worker answered. Raises InputError if ours made no right product."""
+    """A result with the worker's answer. Raises InputError if our own product was wrong."""
     times: dict[str, list[float]] = answer["times"]
     if Edgekit.name not in times:
         raise InputError(answer["missing"][Edgekit.name])
@@ -264,7 +264,7 @@ def _better_form(name: str, times: Mapping[str, Sequence[float]]) -> str:
 
 
 def summarize(results: Sequence[CaseResult]) -> list[Summary]:
-    """One summary per element type and group that has products."""
+    """One summary per element type and group with products."""
     found = []
     for dtype in DTYPES:
         for group in GROUPS:
@@ -281,7 +281,7 @@ def summarize(results: Sequence[CaseResult]) -> list[Summary]:
 
 
 def bytes_over_floats(results: Sequence[CaseResult]) -> float | None:
-    """How many times as fast as f32 the s8 products of large squares are; None without them."""
+    """The speedup of s8 over f32 on large square products; None without them."""
     costs = {
         (r.dtype, r.case.shape): r.cost
         for r in results
@@ -296,6 +296,6 @@ def bytes_over_floats(results: Sequence[CaseResult]) -> float | None:
 
 
 def geometric_mean(values: Iterable[float]) -> float:
-    """The geometric mean of values above 0; 1 if there are none."""
+    """The geometric mean of positive values; 1 if there are none."""
     logs = [math.log(value) for value in values]
     return math.exp(sum(logs) / len(logs)) if logs else 1.0

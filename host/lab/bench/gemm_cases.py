@@ -1,4 +1,4 @@
-"""The matrix products that kernels are compared on: those of spec and networks, and random ones."""
+"""The matrix products of kernel benchmarks: from the specification, from networks, and random."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GROUPS: tuple[Group, ...] = ("square", "irregular", "random", "file")
 RANDOM_SEED = 20
 RANDOM_COUNT = 200
 _SQUARES = (128, 256, 384, 512, 768, 1024)
-_IRREGULAR = (  # m, n, k as products of CNN inference are usually written
+_IRREGULAR = (  # m, n, k, the usual notation for products in CNN inference
     (64, 3136, 64), (128, 784, 1152), (500, 30, 1600), (32, 12544, 27), (1000, 1, 1024),
     (17, 33, 65), (96, 49, 576), (24, 3136, 144), (512, 49, 4608), (1280, 1, 320), (10, 1, 64),
     (1, 1024, 1024),
@@ -29,12 +29,12 @@ _FEATURES = (10, 12, 32, 64, 100, 128, 256, 320, 512, 640, 1000, 1024, 1280, 204
 _BATCHES = (1, 1, 1, 2, 4, 8, 16, 49)
 _MOST_OPERATIONS = 400_000_000  # tens of milliseconds on a small core
 _LARGEST = 4096  # of m and k of a random product
-_MOST_ELEMENTS = 1 << 27  # of one matrix: what may be asked of a benchmark's memory
+_MOST_ELEMENTS = 1 << 27  # of one matrix: an acceptable memory demand for a benchmark
 
 
 @dataclass(frozen=True)
 class Case:
-    """One product; `weights` is the side that a model knows beforehand, so it may be packed."""
+    """One product; `weights` is the operand known at compile time, which may be packed ahead."""
 
     shape: GemmShape
     group: Group
@@ -42,19 +42,19 @@ class Case:
 
 
 TRANSPOSED = (
-    " transposed"  # ends a contender's name where it computes the case that `transposed` makes
+    " transposed"  # suffix of a contender's name when it computes `transposed(case)` instead
 )
 
 
 def transposed(case: Case) -> Case | None:
-    """The same product with activations as rows and weights as columns, which is how images with
-    channels last have it; None for one that stands so already."""
+    """The same product with activations as rows and weights as columns, as in channels-last
+    convolution; None if the case already has that form."""
     shape = GemmShape(m=case.shape.n, k=case.shape.k, n=case.shape.m)
     return Case(shape, case.group, "b") if case.weights == "a" else None
 
 
 def standard_cases(random_count: int = RANDOM_COUNT, seed: int = RANDOM_SEED) -> list[Case]:
-    """The squares, the irregular ones, and `random_count` that are the same for a seed."""
+    """The square and irregular products, and `random_count` random ones determined by the seed."""
     squares = [Case(GemmShape(n, n, n), "square", "b") for n in _SQUARES]
     irregular = [
         Case(GemmShape(m=m, k=k, n=n), "irregular", "b" if m == 1 else "a")
@@ -64,7 +64,7 @@ def standard_cases(random_count: int = RANDOM_COUNT, seed: int = RANDOM_SEED) ->
 
 
 def random_cases(count: int, seed: int) -> list[Case]:
-    """Products as inference has them: three of four convolutions, else fully connected layers."""
+    """Products typical of inference: three quarters convolutions, the rest fully connected."""
     source = random.Random(seed)
     found: dict[Case, None] = {}
     for case in _endless(source):
@@ -87,8 +87,8 @@ def _endless(source: random.Random) -> Iterator[Case]:
 
 
 def given_cases(shapes: list[GemmShape]) -> list[Case]:
-    """Cases of a file's shapes: of the standard ones as they are there, so that a part of them can
-    be measured alone. Raises InputError for one that no benchmark has memory for."""
+    """Cases for the shapes of a file; shapes of standard cases become those cases, so that a subset
+    can be measured alone. Raises InputError for one too large for a benchmark's memory."""
     standard = {case.shape: case for case in reversed(standard_cases())}
     for shape in shapes:
         if max(shape.m * shape.k, shape.k * shape.n, shape.m * shape.n) > _MOST_ELEMENTS:

@@ -1,8 +1,8 @@
-"""The contenders of a comparison of matrix products: ours, and the libraries that users have.
+"""The contenders of the GEMM benchmark: our library and the ones that users have.
 
-Each gets the product in the form it is best at: weights packed beforehand where it can, products
-with a vector through its own function for them. If the weights stand at the left, those that take
-them only as columns get the transposed product alone, the others both (`gemm_worker`).
+Each gets the product in its best form: weights packed ahead if it supports that, matrix-vector
+products through its dedicated function. If the weights are the left operand, libraries that only
+accept them on the right get just the transposed product, the others get both (`gemm_worker`).
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ from edgekit.host.lab.bench.operands import empty
 Array = NDArray[Any]
 _OVERHEAD_RUNS = 1000
 
-Runner = Callable[[int], float]  # nanoseconds of so many products in a row
+Runner = Callable[[int], float]  # nanoseconds of that many consecutive products
 
 
 class UnavailableError(Exception):
-    """A contender that is not installed, or cannot make such products."""
+    """The contender is not installed or cannot compute this kind of product."""
 
 
 class Contender(Protocol):
-    """A library. `name` as in the results, `version` as it calls itself; `left`: it takes weights
-    at the left too."""
+    """A library. `name` as in the results, `version` as reported by the library; `left`: it also
+    accepts weights as the left operand."""
 
     name: str
     version: str
     left: bool
 
     def prepare(self, case: Case, a: Array, b: Array) -> Runner:
-        """Readies a product of a [m, k] and b [k, n], both float32 or both int8.
+        """Prepares the product of a [m, k] and b [k, n], both float32 or both int8.
 
         Checks its result once. Raises UnavailableError.
         """
 
 
 class WrongResultError(Exception):
-    """A contender whose product is not the right one: its time says nothing."""
+    """The contender computed a wrong product, so its time is meaningless."""
 
 
 def check(name: str, found: Array, a: Array, b: Array) -> None:
-    """Holds a result against NumPy's; float32 may be off by rounding."""
+    """Compares a result with NumPy's; float32 is allowed rounding errors."""
     if a.dtype == np.float32:
         wanted = a.astype(np.float64) @ b.astype(np.float64)
         good = np.allclose(found, wanted, rtol=1e-3, atol=1e-3 * max(a.shape[1], 1) ** 0.5)
@@ -64,7 +64,7 @@ def check(name: str, found: Array, a: Array, b: Array) -> None:
 
 
 class Edgekit:
-    """Our library: weights packed, the method looked up at every product."""
+    """Our library: packed weights, and a method lookup on every product."""
 
     name = "edgekit"
     left = True
@@ -97,7 +97,7 @@ class Edgekit:
 
 
 class OpenBlas:
-    """The OpenBLAS that NumPy brings along, called by pointer from a loop in C."""
+    """The OpenBLAS bundled with NumPy, called through a function pointer from a loop in C."""
 
     name = "openblas"
     left = True
@@ -143,7 +143,7 @@ class OpenBlas:
         return run
 
 
-# Row-major; a product with a vector goes to sgemv, as NumPy does it.
+# Row-major; matrix-vector products use sgemv, as in NumPy.
 OPENBLAS_LOOP = """
 #include <stdint.h>
 #include <time.h>
@@ -173,7 +173,7 @@ uint64_t time_sgemm(gemm mm, gemv mv, int64_t m, int64_t n, int64_t k, const flo
 
 
 class Torch:
-    """torch.mm, and torch._int_mm for bytes (oneDNN), into a result that is there."""
+    """torch.mm, and torch._int_mm for int8 (oneDNN), into a preallocated result."""
 
     name = "torch"
     left = True
@@ -217,7 +217,7 @@ class OneDnn:
             raise UnavailableError("float32 only")
         torch = self._torch
         rows = torch.from_numpy(a)
-        weights = torch.from_numpy(np.ascontiguousarray(b.T))  # its are [outputs, k]
+        weights = torch.from_numpy(np.ascontiguousarray(b.T))  # oneDNN wants [outputs, k]
         packed = torch.ops.mkldnn._reorder_linear_weight(weights, a.shape[0])
         call = torch.ops.mkldnn._linear_pointwise
         found = call(rows, packed, None, "none", [], "").numpy()
@@ -228,14 +228,14 @@ class OneDnn:
 class OnnxRuntime:
     """ONNX Runtime's MatMul or MatMulInteger (u8 by s8) with constant weights, which it packs.
 
-    The node stands many times in one graph, and the time of a session that does next to nothing
-    is taken off: what is left is the product and the executor's share of it.
+    The graph repeats the node many times, and the time of a nearly empty session is subtracted:
+    what remains is the product and its share of the executor's time.
     """
 
     name = "onnxruntime"
     left = False
     _MOST_NODES = 64
-    _WEIGHT_BYTES = 1 << 18  # of all nodes: each has a copy, which must stay in the cache
+    _WEIGHT_BYTES = 1 << 18  # of all nodes together: each has a copy, and all must fit the cache
 
     def __init__(self, threads: int) -> None:
         self._ort = _import("onnxruntime")
@@ -244,14 +244,14 @@ class OnnxRuntime:
         self.version = str(self._ort.__version__)
         ones = np.ones((1, 1), np.float32)
         nothing, _ = self._session(ones, ones, 1)
-        # The least of many: what is taken off must not hold a disturbance.
+        # The minimum of many runs: the subtracted time must not include noise.
         self._overhead = min(_timed(nothing)(1) for _ in range(_OVERHEAD_RUNS))
 
     def prepare(self, case: Case, a: Array, b: Array) -> Runner:
         del case  # weights are b
         if a.dtype == np.int8:
-            # Its fast form: other values, the same work. Pairs of products with larger weights
-            # saturate on x86 without VNNI.
+            # Its fast form: other values, the same work. Larger weights would saturate pairs of
+            # products on x86 without VNNI.
             a, b = a.view(np.uint8), b >> 1
         nodes = min(max(self._WEIGHT_BYTES // max(b.nbytes, 1), 1), self._MOST_NODES)
         run, output = self._session(a, b, nodes)
@@ -267,12 +267,12 @@ class OnnxRuntime:
     def _session(
         self, x: Array, w: Array, nodes: int
     ) -> tuple[Callable[[], object], Callable[[], Array]]:
-        """What runs the graph on its own memory, and what reads its result."""
+        """A function that runs the graph on preallocated memory, and one that reads the result."""
         ort = self._ort
         options = ort.SessionOptions()
         options.intra_op_num_threads = self._threads
         options.inter_op_num_threads = 1
-        # Otherwise equal nodes would become one.
+        # Otherwise identical nodes would be merged into one.
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         model = self._model(x, w, nodes).SerializeToString()
         session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])

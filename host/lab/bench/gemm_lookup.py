@@ -1,4 +1,4 @@
-"""What asking the table costs on this machine."""
+"""Measures the cost of a method lookup on this machine."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from edgekit.device.runtime.arrays.gemm_library import GemmLibrary
 
 _FEW = 100
 _ROUNDS = 200
-_TIMES = 15  # the least of them counts: they are too short to be undisturbed every time
+_TIMES = 15  # take the minimum: runs this short are often disturbed
 _TRIES = 40_000
-_ENOUGH = 5000  # shapes, many more than the library keeps answers for
+_ENOUGH = 5000  # shapes, many more than the library caches answers for
 _LARGEST = 4096
 
 
 @dataclass(frozen=True)
 class LookupSpeed:
-    """Nanoseconds of one look-up: of a shape that was looked up before, and of one that was not and
-    has an exact row; None where the table has too few rows to find such shapes."""
+    """Nanoseconds per lookup: of a shape that was looked up before, and of a new one with an exact
+    row; None if the table has too few rows to find such shapes."""
 
     repeated: float
     exact: float | None
 
 
 def lookup_speed(library: Path, table: Path) -> LookupSpeed:
-    """Measures f32 look-ups of one thread, from C."""
+    """Measures single-threaded f32 lookups, from C."""
     opened = GemmLibrary(library, table)
     source = random.Random(0)
     shapes = [(source.randint(1, _LARGEST),) * 3 for _ in range(_FEW)]

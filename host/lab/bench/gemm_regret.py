@@ -1,7 +1,7 @@
-"""What the look-up loses on products that nobody tuned: its choice beside an exhaustive search.
+"""Measures the lookup's regret on untuned products: its choice against an exhaustive search.
 
-Each product is measured twice: all methods in turns, then the best few and the choice once more
-with more time, so that the luck of many tries does not pass for a better method.
+Each product is measured twice: first all methods in turns, then the best few and the choice again
+for longer, so that a lucky outlier among many tries does not pass for a better method.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from edgekit.kb.tables.gemm_table import KnowledgeBase
 from edgekit.kb.tables.method import Method, analytic_method, method_of_tile
 from edgekit.kb.targets.board import BoardProfile
 
-REGRET_SEED = 77  # other products than the benchmark's own
+REGRET_SEED = 77  # products different from the benchmark's own
 REGRET_COUNT = 30
 _SEARCH_SECONDS = 0.3
 _FINAL_SECONDS = 0.2
 _FINALISTS = 4
-_BATCH = 6  # products of one trip to the board
+_BATCH = 6  # products per request to the board
 
 
 @dataclass(frozen=True)
 class Regretted:
-    """One product: cost of the choice over the best method's, less 1, by the final round."""
+    """One product: the choice's cost over the best method's, minus 1, from the final round."""
 
     case: Case
     dtype: Dtype
@@ -42,7 +42,7 @@ class Regretted:
 
 @dataclass(frozen=True)
 class Regret:
-    """Mean and worst over products that no row of the table was measured on."""
+    """Mean and maximum over products that no row of the table was measured on."""
 
     products: tuple[Regretted, ...]
 
@@ -62,7 +62,7 @@ def unseen_cases(
     most_operations: int | None = None,
     seed: int = REGRET_SEED,
 ) -> list[Case]:
-    """Random products that the table has no row of, and that are not too large if that is said."""
+    """Random products without a row in the table, optionally limited in size."""
     known = {
         row.shape
         for row in table.rows
@@ -85,7 +85,7 @@ def measure_regret(
     measurer: Measurer,
     on_case: OnCase,
 ) -> Regret:
-    """Searches every product on the board; one it has no memory for is left out."""
+    """Searches every product on the board; skips those that exceed its memory."""
     found: list[Regretted] = []
     for start in range(0, len(cases), _BATCH):
         asked = [
@@ -99,7 +99,7 @@ def measure_regret(
 
 @dataclass(frozen=True)
 class _Searched:
-    """A product on its way: `question` asks for the choice, as its default, and all others."""
+    """A product being searched: `question` has the choice as its default and all other methods."""
 
     case: Case
     dtype: Dtype
@@ -151,8 +151,8 @@ def _outcome(asked: _Searched, final: Question, timed: Timed) -> Regretted:
 
 
 def every_method(board: BoardProfile, product: Product) -> list[Method]:
-    """All tiles that the library holds, normal and transposed, with several depths of the block and
-    all ways of packing that the product leaves open."""
+    """All tiles in the library, normal and transposed, with several block depths and every packing
+    that the product allows."""
     shape, dtype, threads = product.shape, product.dtype, product.threads
     found = [analytic_method(board, shape, dtype, threads, product.packed)]
     for mr, nr in _tiles(board, product):

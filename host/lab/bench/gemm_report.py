@@ -15,8 +15,8 @@ SCHEMA = "edgekit.bench.gemm/2"
 
 @dataclass(frozen=True)
 class GemmReport:
-    """Everything one run found out. `refused` products did not fit into the board's memory, or
-    would take an emulated board too long."""
+    """All results of one run. `refused` products exceed the board's memory or would take an
+    emulated board too long."""
 
     board: str
     platform: str
@@ -34,9 +34,9 @@ class GemmReport:
         return "instructions" if self.emulated else "seconds"
 
     def to_json(self) -> dict[str, Any]:
-        """Costs are per product, in `unit`; rates only where there are times. `transposed`: our
-        cost with activations as rows where weights stand at the left; of a peer, whether that is
-        its better form. Ratios compare the better forms."""
+        """Costs are per product, in `unit`; rates only if there are times. `transposed`: our cost
+        with activations as rows when weights are the left operand; for a peer, whether that is its
+        faster form. Ratios compare the faster forms."""
         return {
             "schema": SCHEMA,
             "board": self.board,
@@ -54,7 +54,7 @@ class GemmReport:
         }
 
     def rate(self, result: CaseResult, cost: float) -> float | None:
-        """GFLOP/s, or GOP/s of bytes; None where instructions are counted."""
+        """GFLOP/s, or GOP/s for int8; None if instructions are counted."""
         return None if self.emulated else result.case.shape.operations / cost / 1e9
 
     def _product(self, result: CaseResult) -> dict[str, Any]:
@@ -119,8 +119,8 @@ def _regret(regret: Regret | None) -> dict[str, Any] | None:
 
 
 def rows(report: GemmReport, peers: Sequence[str]) -> list[list[str]]:
-    """Cells of the table for people: one row per product that is no random one. Rates are those
-    of the better forms."""
+    """Cells of the human-readable table: one row per product except the random ones. Rates are for
+    the faster forms."""
     found = []
     for result in report.results:
         if result.case.group == "random":

@@ -1,13 +1,13 @@
-"""All contenders of a comparison of matrix products in one process, on the same cores.
+"""Times all contenders of the GEMM benchmark in one process, on the same cores.
 
     python -m edgekit.host.lab.bench.gemm_worker SETTINGS    the fields of Settings as JSON
 
-Says {"versions": {...}, "missing": {...}}, then answers each line {"m", "k", "n", "weights",
-"dtype"} with {"times": {name: [nanoseconds of one product, per round]}, "missing": {...}}. With
-weights at the left, names that end with " transposed" belong to the transposed product: networks
-have images with channels first or last, and nobody is held to the order that suits him less. One
-process, so that all see the same cores, caches and clock; rounds run forth and back through the
-contenders, so that drift hits all alike.
+Prints {"versions": {...}, "missing": {...}}, then answers each line {"m", "k", "n", "weights",
+"dtype"} with {"times": {name: [nanoseconds of one product, per round]}, "missing": {...}}. If the
+weights are the left operand, names ending in " transposed" denote the transposed product: networks
+store images with channels first or last, and no library is tied to the order that suits it less.
+A single process ensures the same cores, caches and clock for all; rounds go back and forth through
+the contenders so that drift affects all alike.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ from edgekit.kb.features import GemmShape
 _ROUNDS = 15
 _BLOCK_NS = 500_000
 _LEAST_BLOCK = 4  # products
-_WARM = 2  # and so many before
+_WARM = 2  # untimed products before each block
 _WARM_UP_NS = 3_000_000
-_CASE_NS = 3_000_000_000  # a slow product gets fewer rounds
+_CASE_NS = 3_000_000_000  # slow products get fewer rounds
 _LEAST_ROUNDS = 5
-_SETTLE_S = 0.5  # threads of OpenBLAS yield to nobody for 0.1 s after a product
+_SETTLE_S = 0.5  # OpenBLAS threads keep spinning for 0.1 s after a product
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Files of our library, its table and OpenBLAS's loop; `peers`: time others at all."""
+    """Files of our library, its table and OpenBLAS's loop; `peers`: whether to time peers."""
 
     library: str
     table: str
@@ -64,7 +64,7 @@ class Settings:
 
 
 def open_contenders(settings: Settings) -> tuple[list[Contender], dict[str, str]]:
-    """Ours first, then the peers that are there; and why the others are not."""
+    """Our contender and the available peers; and why the other peers are missing."""
     threads = settings.threads
     found: list[Contender] = [Edgekit(Path(settings.library), Path(settings.table), threads)]
     missing: dict[str, str] = {}
@@ -83,7 +83,7 @@ def open_contenders(settings: Settings) -> tuple[list[Contender], dict[str, str]
 
 
 def time_case(contenders: list[Contender], case: Case, dtype: str, settle: bool) -> dict[str, Any]:
-    """Times one product with everybody who can make it."""
+    """Times one product with every contender that can compute it."""
     a, b = _operands(case.shape, dtype)
     forms: list[tuple[str, Case, Array, Array]] = [("", case, a, b)]
     if (other := transposed(case)) is not None:
@@ -103,10 +103,12 @@ def time_case(contenders: list[Contender], case: Case, dtype: str, settle: bool)
 
 
 def in_turns(runners: Mapping[str, Runner], settle: bool = False) -> dict[str, list[float]]:
-    """Nanoseconds of one product, per round and contender; in blocks that are long enough to time,
-    forth and back through the contenders. Each makes the product before its block too, and blocks
-    are never shorter than _LEAST_BLOCK: of a large product, what others have left in the caches
-    would decide else, and some share operands. settle: threads of the one before go to sleep first.
+    """Nanoseconds of one product, per round and contender, in blocks long enough to time, going
+    back and forth through the contenders.
+
+    Each contender also computes the product before its block, and blocks have at least
+    _LEAST_BLOCK products: otherwise the cache contents left by others would decide large products,
+    and some contenders share operands. settle: wait for the previous one's threads to go to sleep.
     """
     counts = {name: _block(runner) for name, runner in runners.items()}
     times: dict[str, list[float]] = {name: [] for name in runners}
@@ -125,9 +127,9 @@ def in_turns(runners: Mapping[str, Runner], settle: bool = False) -> dict[str, l
 
 
 def wait_for_others(seconds: float = _SETTLE_S) -> bool:
-    """Waits until this thread alone of the process is at work, at most so long; True if it is.
+    """Waits until no other thread of the process is running, up to `seconds`; whether it succeeded.
 
-    Libraries keep their threads awake for a while, and a neighbor that spins takes half a core."""
+    Libraries keep their threads spinning for a while, and a spinning sibling takes half a core."""
     deadline = time.perf_counter() + seconds
     own = f"/proc/self/task/{threading.get_native_id()}"
     tasks = Path("/proc/self/task")
@@ -141,12 +143,12 @@ def wait_for_others(seconds: float = _SETTLE_S) -> bool:
 def _runs(task: Path) -> bool:
     try:
         return (task / "stat").read_text().rpartition(")")[2].split()[0] == "R"
-    except OSError:  # it has ended meanwhile
+    except OSError:  # the thread has ended
         return False
 
 
 def _block(runner: Runner) -> int:
-    """Products in a row that take long enough to time, after as many to warm up."""
+    """A number of consecutive products long enough to time, determined while warming up."""
     spent, count = runner(1), 1
     total = spent
     while total < _WARM_UP_NS and count < 1 << 20:
@@ -167,7 +169,7 @@ def _operands(shape: GemmShape, dtype: str) -> tuple[Array, Array]:
 
 
 def main(text: str) -> None:
-    """Answers until the questions end."""
+    """Answers questions until EOF."""
 
     def begin() -> tuple[Message, Answer]:
         fields = json.loads(text)

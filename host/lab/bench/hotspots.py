@@ -1,7 +1,7 @@
-"""Why a model takes as long as it does on a board, and what to try.
+"""Explains why a model takes as long as it does on a board, and advises what to try.
 
-What the board saw (release.ModelHotspots) is held against what each operator has to move and to
-multiply, as the compiler said when it made the release: docs/estimates.md.
+The board's measurements (release.ModelHotspots) are compared with the bytes and multiply-adds of
+each operator, as reported by the compiler for the release: docs/estimates.md.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from edgekit.host.simulator.report import bound_text
 from edgekit.kb.targets.board import BoardProfile
 
 SHOWN = 5  # operators, slowest first
-_TINY_US = 5.0  # an operator below it costs about what handing it out does
-_TINY_SHARE = 0.5  # of the time in such operators: they are what it is about
-_NEAR = 0.7  # of the best rate: there is little left
-_DELAYED = 20.0  # percent of a thread's time ready but without a core
-_USED = 0.6  # of the threads' time in kernels, below which they rather wait
-_DISK_FAULTS = 10.0  # a second
-_TO_QUANTIZE = ("fully_connected", "matmul")  # what --weights is for
-_TO_PRUNE = ("conv2d", "fully_connected")  # what has sparse kernels
+_TINY_US = 5.0  # below this, dispatch overhead dominates an operator
+_TINY_SHARE = 0.5  # share of time in tiny operators above which overhead is the verdict
+_NEAR = 0.7  # of the best rate: little left to gain
+_DELAYED = 20.0  # percent of a thread's time runnable but without a core
+_USED = 0.6  # share of the threads' time in kernels; below it they mostly wait
+_DISK_FAULTS = 10.0  # per second
+_TO_QUANTIZE = ("fully_connected", "matmul")  # operators that --weights applies to
+_TO_PRUNE = ("conv2d", "fully_connected")  # operators with sparse kernels
 
 
 @dataclass(frozen=True)
 class Subject:
-    """What was timed: the model's file or name, as a command takes it; the board's name and
-    profile; what the compiler said of the release (explain/2), None if it is not known here."""
+    """What was timed: the model's file or name, as a command accepts it; the board's name and
+    profile; the compiler's report on the release (explain/2), None if unknown on this host."""
 
     model: str
     board: str
@@ -41,10 +41,10 @@ class Subject:
 
 @dataclass(frozen=True)
 class HotOperator:
-    """An operator and its reason: memory, compute, overhead, kernel or unknown.
+    """An operator and its bottleneck: memory, compute, overhead, kernel or unknown.
 
-    `bytes` it reads and writes, `multiply_adds`, and the shares of the board's rate of memory and
-    of the best rate of products that it reaches; None where that is not known.
+    `bytes` read and written, `multiply_adds`, and the fractions it reaches of the board's memory
+    bandwidth and of the best multiply-add rate; None if unknown.
     """
 
     name: str
@@ -63,8 +63,8 @@ class HotOperator:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The whole program's reason: memory, io, others, heat, clock, waiting, overhead or kernel, and
-    what to try; then its slowest operators."""
+    """The program's bottleneck: memory, io, others, heat, clock, waiting, overhead or kernel;
+    advice; and its slowest operators."""
 
     kind: str
     why: str
@@ -73,7 +73,7 @@ class Verdict:
 
 
 def judge(timing: Benchmark, found: ModelHotspots, subject: Subject) -> Verdict:
-    """The reason of a benchmark with hot spots."""
+    """Determines the bottleneck of a benchmark with hot spots."""
     decided = {o["name"]: o for o in subject.explained["operators"]} if subject.explained else {}
     cached = _is_cached(timing, subject.profile)
     best = _with_peaks(_best_rates(timing.operators, decided), timing, subject.profile)
@@ -101,8 +101,8 @@ _NONE: _Reason = ("", "", "")
 
 
 def estimated(estimate: ModelEstimate | None, subject: Subject) -> Verdict:
-    """The verdict of an emulated board, whose times say nothing of a core's: by the estimate of
-    one, if there is any."""
+    """The verdict for an emulated board, whose times are meaningless: based on the estimate, if
+    there is one."""
     advice = f"edgekit estimate {subject.model} --board {subject.profile.name}"
     if estimate is None:
         why = "an emulator's times do not say what bounds a core"
@@ -125,7 +125,7 @@ def estimated(estimate: ModelEstimate | None, subject: Subject) -> Verdict:
 
 
 def _disturbed(timing: Benchmark, seen: ThreadHotspots, subject: Subject) -> _Reason:
-    """Other programs, heat, a slow clock."""
+    """Detects other programs, heat and a reduced clock."""
     caller = seen.threads[0] if seen.threads else None
     delayed = max((t.delayed or 0.0 for t in seen.threads), default=0.0)
     noise = timing.noise
@@ -159,7 +159,7 @@ def _short_of_memory(
     cached: bool,
     subject: Subject,
 ) -> _Reason:
-    """Swapping, pages from disk, or a model as a whole at the memory's rate."""
+    """Detects swapping, paging from disk, or a model that as a whole is memory-bound."""
     seen = found.seen
     share = None
     if decided and not cached:
@@ -250,7 +250,7 @@ def _operator(
 def _best_rates(
     operators: Sequence[OperatorTime], decided: Mapping[str, Any]
 ) -> dict[str, tuple[float, str]]:
-    """By type of the results: the most multiply-adds a second of an operator, and its name."""
+    """For each result type, the highest multiply-adds per second, and the operator reaching it."""
     best: dict[str, tuple[float, str]] = {}
     for operator in operators:
         made = decided.get(operator.name, {})
@@ -264,7 +264,7 @@ def _best_rates(
 def _with_peaks(
     best: dict[str, tuple[float, str]], timing: Benchmark, profile: BoardProfile
 ) -> dict[str, tuple[float, str]]:
-    """The same, or what the core can do where its profile has that from a source."""
+    """`best`, raised to the core's peak rate where its profile has that from a source."""
     unit = profile.speeds[0]
     known = {o.name for o in unit.origins if o.kind == "source"}
     clock = timing.after.frequency_mhz or (profile.timing[0].clock_mhz if profile.timing else None)
@@ -277,7 +277,7 @@ def _with_peaks(
 
 
 def _is_cached(timing: Benchmark, profile: BoardProfile) -> bool:
-    """Whether all that the model touches stays in the last cache from run to run."""
+    """Whether all data of a run stays in the last-level cache until the next."""
     size = timing.arena_bytes + timing.weights_bytes
     return size <= max(profile.l2_bytes, profile.l3_bytes)
 
@@ -285,7 +285,7 @@ def _is_cached(timing: Benchmark, profile: BoardProfile) -> bool:
 def _move_less(
     operators: Sequence[OperatorTime], decided: Mapping[str, Any], subject: Subject
 ) -> str:
-    """How the heaviest of these operators would move fewer bytes."""
+    """Advice for reducing the bytes moved by the heaviest of these operators."""
     made = [decided[o.name] for o in operators if o.name in decided]
     heaviest = max(made, key=lambda o: int(o["bytes"]))
     if heaviest["precision"] != "f32":
@@ -302,7 +302,7 @@ def _move_less(
 
 
 def _multiply_less(made: Mapping[str, Any], timing: Benchmark, subject: Subject) -> str:
-    """What is left where products already run near the best rate."""
+    """Advice for when multiply-adds already run near the best rate."""
     noise = timing.noise
     if noise and noise.others is not None and timing.threads + noise.others + 0.5 < noise.cores:
         return f"a core is free: {_bench(subject)} --threads {timing.threads + 1}"
@@ -324,8 +324,8 @@ def _quantize(subject: Subject) -> str:
 
 
 def _prune(made: Mapping[str, Any], subject: Subject) -> str:
-    """The other way for an operator of floats with weights; which of its layers run sparse is what
-    the command says."""
+    """The alternative for float operators with weights; the prune command reports which of the
+    layers will run sparse."""
     if made["op"] not in _TO_PRUNE:
         return ""
     return (

@@ -1,4 +1,4 @@
-"""What a table of measurements says about the machine it was made on."""
+"""Describes the machine that a table of measurements was made on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def machine_summary() -> str:
-    """CPU, cores and system in one line."""
+    """CPU, cores and operating system in one line."""
     info = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     lines = (line.partition(":") for line in info.splitlines())
     name = next((value.strip() for key, _, value in lines if key.strip() == "model name"), "")

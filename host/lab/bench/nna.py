@@ -1,5 +1,7 @@
-"""Products on the emulated NNA of a board: the account, whether the sums are right, and how fast
-the emulation itself is."""
+"""Benchmarks products on a board's emulated NNA.
+
+Reports the NNA's cost account, whether the sums are correct, and the speed of the emulation.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +34,14 @@ Array = npt.NDArray[Any]
 
 _MOST_PRODUCTS = 1 << 35  # some minutes of emulation
 _MOST_EXTENT = 1 << 20
-_PYTHON_INSTRUCTIONS = 60_000  # some two seconds of the emulator that is written to be read
-_SECONDS = 0.5  # to spend on timing
-_EVENTS = 200_000  # of a trace; viewers get slow with more
+_PYTHON_INSTRUCTIONS = 60_000  # about two seconds on the reference emulator in Python
+_SECONDS = 0.5  # time budget for timing
+_EVENTS = 200_000  # of a trace; viewers become slow beyond that
 
 
 @dataclass(frozen=True)
 class Matmul:
-    """A [m, k] by F [k, n]."""
+    """A [m, k] times F [k, n]."""
 
     m: int
     k: int
@@ -118,7 +120,7 @@ KINDS = {Matmul: "matmul", Conv: "conv3x3", Depthwise: "depthwise3x3", Pointwise
 
 @dataclass(frozen=True)
 class Timing:
-    """Median milliseconds of a product and how many useful products a second that is."""
+    """Median milliseconds of a product, and useful multiply-adds per second."""
 
     median_ms: float
     useful_per_second: float
@@ -126,7 +128,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class NnaBenchmark:
-    """`correct`: the sums equal NumPy's; `python` is None where it would take too long."""
+    """`correct`: the sums equal NumPy's; `python` is None if that emulator would take too long."""
 
     board: str
     product: Product
@@ -161,7 +163,7 @@ def check_product(product: Product) -> None:
 
 
 def bench_nna(board: BoardProfile, product: Product, trace: Path | None = None) -> NnaBenchmark:
-    """Emulates a random product; writes the trace of its first instructions to `trace`."""
+    """Emulates a random product; writes a trace of its first instructions to `trace`."""
     unit = unit_of(board)
     check_product(product)
     emulate, expected = _prepare(product, unit)
@@ -185,7 +187,7 @@ def bench_nna(board: BoardProfile, product: Product, trace: Path | None = None) 
 
 
 def _prepare(product: Product, unit: NnaUnit) -> tuple[Callable[[str, bool, int], Emulated], Array]:
-    """What emulates the product (emulator, with account, events), and its sums by NumPy."""
+    """A function emulating the product (emulator, with account, events), and NumPy's sums."""
     emulate, operands, expected = _random(product)
 
     def run(emulator: str, account: bool, trace: int) -> Emulated:
@@ -195,7 +197,7 @@ def _prepare(product: Product, unit: NnaUnit) -> tuple[Callable[[str, bool, int]
 
 
 def _random(product: Product) -> tuple[Callable[..., Emulated], tuple[Array, Array], Array]:
-    """The emulator of its kind, random operands, and their sums by NumPy."""
+    """The emulator for the kind of product, random operands, and NumPy's sums."""
     random = np.random.default_rng(0)
 
     def values(*shape: int) -> Array:
@@ -218,12 +220,12 @@ def _random(product: Product) -> tuple[Callable[..., Emulated], tuple[Array, Arr
 
 
 def _matmul(a: Array, f: Array) -> Array:
-    """The product through float64, which is exact here and much faster than NumPy's integers."""
+    """The product via float64, which is exact here and much faster than NumPy's integer matmul."""
     return (a.astype(np.float64) @ f.astype(np.float64)).astype(np.int64).astype(np.int32)
 
 
 def _windows(x: Array, stride: int) -> Array:
-    """[rows, columns, channels, 3, 3] of a padded image."""
+    """Windows [rows, columns, channels, 3, 3] of the padded image."""
     padded = np.pad(x, ((1, 1), (1, 1), (0, 0)))
     windows: Array = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(0, 1))
     return windows[::stride, ::stride]

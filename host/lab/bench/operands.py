@@ -1,4 +1,4 @@
-"""Operands as runtimes have them: each begins at a cache line."""
+"""Operands aligned to cache lines, as in real runtimes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _LINE = 64
 
 
 def empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
-    """A C-contiguous array of any content at a multiple of 64 bytes, as torch's own, those of ONNX
-    Runtime and the tensors of a model's arena. NumPy's begin 16 bytes into a line, so that every
-    vector of 64 bytes that is stored touches two."""
+    """An uninitialized C-contiguous array aligned to 64 bytes, like those of torch and ONNX
+    Runtime and the tensors in a model's arena. NumPy's start 16 bytes into a line, so that every
+    64-byte vector store touches two lines."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
     whole = np.empty(size + _LINE, np.uint8)
     first = -whole.ctypes.data % _LINE
@@ -24,7 +24,7 @@ def empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
 
 
 def aligned(array: Array) -> Array:
-    """A C-contiguous copy of it that begins at a line."""
+    """A C-contiguous copy aligned to a cache line."""
     copy = empty(array.shape, array.dtype)
     copy[...] = array
     return copy

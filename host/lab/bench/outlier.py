@@ -1,4 +1,4 @@
-"""Compares the outlier split with plain dynamic int8, floats, and frameworks, on this machine."""
+"""Benchmarks the outlier split against dynamic int8, floats and frameworks, on this machine."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from edgekit.kb.features import GemmShape
 SCHEMA = "edgekit.bench.outlier/1"
 _ROWS = (1, 8, 32, 128, 512)
 _WEIGHTS = ((384, 384), (384, 1536), (1536, 384), (1024, 4096), (4096, 1024), (4096, 4096))
-_DEADLINE_S = 600.0  # of one product with all peers, on a slow machine
+_DEADLINE_S = 600.0  # for one product with all peers, on a slow machine
 
 
 @dataclass(frozen=True)
 class Bar:
-    """Ours against the fastest of `others`: their time over ours, `least` at least."""
+    """A performance bar: the fastest of `others` over our time must be at least `least`."""
 
     name: str
     others: tuple[str, ...]
@@ -43,9 +43,9 @@ BARS = (
 
 @dataclass(frozen=True)
 class Cell:
-    """One product. seconds and errors (relative, Frobenius) by contender, seconds also of the
-    product of bytes alone; ratios: by bar, the time of its fastest over ours, the median over
-    rounds. bytes: working memory of ours."""
+    """One product. seconds and errors (relative, Frobenius) by contender, with seconds also for the
+    bare int8 product; ratios: for each bar, its fastest contender's time over ours, median over
+    rounds. bytes: our working memory."""
 
     shape: GemmShape
     path: str
@@ -60,7 +60,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class BarResult:
-    """A summary of all cells where a contender of the bar ran."""
+    """Summary of all cells in which a contender of the bar ran."""
 
     bar: Bar
     cells: int
@@ -70,7 +70,7 @@ class BarResult:
 
     @property
     def held(self) -> bool:
-        """Whether the bar is held in every cell."""
+        """Whether every cell meets the bar."""
         return self.worst >= self.bar.least
 
 
@@ -87,7 +87,7 @@ class OutlierBenchmark:
         return tuple(found for bar in BARS if (found := _bar_result(bar, self.cells)))
 
     def document(self) -> dict[str, Any]:
-        """Times in seconds; ratios above 1: ours is faster."""
+        """Times in seconds; ratios above 1 mean ours is faster."""
         return {
             "schema": SCHEMA,
             "machine": self.machine,
@@ -100,16 +100,16 @@ class OutlierBenchmark:
 
 
 def standard_shapes() -> list[GemmShape]:
-    """m of 1 to 512; k and n of 384 to 4096."""
+    """m from 1 to 512; k and n from 384 to 4096."""
     return [GemmShape(m=m, k=k, n=n) for k, n in _WEIGHTS for m in _ROWS]
 
 
 def bench_outlier(
     shapes: Sequence[GemmShape], threads: int, peers: bool, on_cell: Callable[[int, int], None]
 ) -> OutlierBenchmark:
-    """Times every shape with all contenders in turns. InputError if there are not `threads` cores,
-    or our own library fails."""
-    find_library()  # built here if need be, not under the worker's deadline
+    """Times every shape with all contenders in turns. InputError if there are fewer than `threads`
+    cores, or our own library fails."""
+    find_library()  # built now if needed, not within the worker's deadline
     settings = {"threads": threads, "cpus": list(usable_cores(threads)), "peers": peers}
     process = AnsweringProcess(
         "the comparison of outlier splits",

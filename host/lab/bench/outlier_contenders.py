@@ -1,5 +1,7 @@
-"""The contenders that multiply float activations by 8-bit weights: ours, the same computation
-written as the operators of frameworks, plain dynamic int8, floats, and bitsandbytes."""
+"""Contenders for multiplying float activations by 8-bit weights.
+
+Ours; the same computation expressed in framework operators; dynamic int8; floats; bitsandbytes.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ Prepare = Callable[[Layer, int], Callable[[], Array]]  # threads -> one product,
 
 @dataclass(frozen=True)
 class Peers:
-    """The others by name, versions of their libraries, and why some are missing."""
+    """The peers by name, versions of their libraries, and why some are missing."""
 
     prepare: dict[str, Prepare]
     versions: dict[str, str]
@@ -54,7 +56,7 @@ class Peers:
 
 
 def our_contenders() -> dict[str, Prepare]:
-    """Ours by name: what is measured, and what it is held against without peers."""
+    """Our contenders by name: the measured one, and its baselines when there are no peers."""
     return {
         OURS: lambda layer, threads: _split(layer, threads, "auto"),
         INT8[0]: lambda layer, threads: _split(layer, threads, "int8"),
@@ -63,7 +65,7 @@ def our_contenders() -> dict[str, Prepare]:
 
 
 def peer_contenders() -> Peers:
-    """The peers that are installed."""
+    """The installed peers."""
     found: dict[str, Prepare] = {OPERATORS[1]: _numpy_operators}
     versions: dict[str, str] = {"numpy": np.__version__}
     missing: dict[str, str] = {}
@@ -85,7 +87,7 @@ def peer_contenders() -> Peers:
 
 
 def runner_of(call: Callable[[], Array]) -> Runner:
-    """Nanoseconds of so many calls in a row."""
+    """A runner returning the nanoseconds of a number of consecutive calls."""
 
     def run(count: int) -> float:
         start = time.perf_counter_ns()
@@ -107,7 +109,7 @@ def _gemm_library() -> GemmLibrary:
 
 
 def bytes_alone(layer: Layer, threads: int) -> Runner:
-    """The product of bytes with nothing around it, by our library: what no split can be below."""
+    """Our bare int8 product: a lower bound for every split."""
     (m, k), n = layer.x.shape, layer.values.shape[1]
     library = _gemm_library()
     how, _ = library.lookup("u8", m, n, k, threads, "b")
@@ -128,8 +130,8 @@ def _our_floats(layer: Layer, threads: int) -> Callable[[], Array]:
 
 
 def _numpy_operators(layer: Layer, threads: int) -> Callable[[], Array]:
-    """NumPy has no product of bytes: floats hold their sums exactly up to 2^24, which these stay
-    below in practice, and are given beforehand."""
+    """NumPy lacks a fast int8 matmul: float32 holds the sums exactly up to 2^24, which they do not
+    reach in practice; the weights are converted ahead."""
     del threads
     x, values, scale = layer.x, layer.values, layer.scale
     as_floats = values.astype(np.float32)

@@ -1,8 +1,8 @@
-"""All contenders of `lab bench outlier` in one process, on the same cores.
+"""Times all contenders of `lab bench outlier` in one process, on the same cores.
 
     python -m edgekit.host.lab.bench.outlier_worker SETTINGS    {"threads", "cpus", "peers"} as JSON
 
-Says {"versions": {...}, "missing": {...}}, then answers each line {"m", "k", "n"} with {"times":
+Prints {"versions": {...}, "missing": {...}}, then answers each line {"m", "k", "n"} with {"times":
 {name: [nanoseconds, per round]}, "errors": {name: relative error}, "missing": {...}, "outliers",
 "path", "reason", "bytes"}.
 """
@@ -31,13 +31,13 @@ from edgekit.host.lab.bench.outlier_contenders import (
     runner_of,
 )
 
-_OUTLIER_SHARE = 0.005  # of the channels, as transformers have them; one at least
-_OUTLIER = 20.0  # what an outlier channel is multiplied by
-_WRONG = 0.1  # a relative error that no quantization makes
+_OUTLIER_SHARE = 0.005  # of the channels, as in transformers; at least one
+_OUTLIER = 20.0  # factor applied to outlier channels
+_WRONG = 0.1  # a relative error too large to come from quantization
 
 
 def layer_of(m: int, k: int, n: int) -> Layer:
-    """Random activations with some outlier channels, and weights as trained ones are."""
+    """Random activations with some outlier channels, and weights distributed like trained ones."""
     rng = np.random.default_rng(m * 7919 + k * 31 + n)
     x = np.clip(rng.standard_normal((m, k), dtype=np.float32), -5, 5)
     outliers = rng.choice(k, max(int(k * _OUTLIER_SHARE), 1), replace=False)
@@ -48,8 +48,8 @@ def layer_of(m: int, k: int, n: int) -> Layer:
 
 
 def time_layer(layer: Layer, contenders: dict[str, Prepare], threads: int) -> dict[str, Any]:
-    """Times one product with everybody who can make it, after a look at its result; and the
-    product of bytes in it alone."""
+    """Times one product with every contender that can compute it, after checking the result, and
+    the bare int8 product."""
     exact = layer.x.astype(np.float64) @ layer.weights.astype(np.float64)
     runners, errors, missing = {}, {}, {}
     for name, prepare in contenders.items():
@@ -78,7 +78,7 @@ def time_layer(layer: Layer, contenders: dict[str, Prepare], threads: int) -> di
 
 
 def main(text: str) -> None:
-    """Answers until the questions end."""
+    """Answers questions until EOF."""
 
     def begin() -> tuple[Message, Answer]:
         settings = json.loads(text)

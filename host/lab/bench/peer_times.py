@@ -1,4 +1,4 @@
-"""An entry of "peers" in the document of a model's times: measured and estimated in one shape."""
+"""The common format for measured and estimated peer times: an entry of "peers" in a JSON report."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class PeerTimes:
-    """Another engine's times beside ours; None where not known. `missing` says why there are none.
+    """Another engine's times next to ours; None if unknown. `missing` is the reason for absence.
 
     ratio: its time over ours; p10 and p90 over the rounds of a measurement.
     """

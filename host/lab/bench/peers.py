@@ -1,4 +1,4 @@
-"""Latency beside other engines: interleaved, pinned to the same cores, as ratios per round."""
+"""Compares latency with other engines: interleaved, pinned to the same cores, ratio per round."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class PeerTiming:
     """A peer's latency in the same run as ours, or why it is missing.
 
     ratio: the peer's median over ours, per round, then the median over rounds: above 1 we are
-    faster. p10 and p90 are over the rounds too.
+    faster. p10 and p90 are also over the rounds.
     """
 
     name: str
@@ -60,13 +60,13 @@ class PeerResult:
     rounds: int
 
     def to_json(self) -> dict[str, Any]:
-        """The value of "peers" in the document of a model's times: one entry per peer, by name."""
+        """The "peers" value in the JSON report of a model's times: one entry per peer, by name."""
         return {peer.name: _times_of(peer, self.ours).to_json() for peer in self.peers}
 
 
 @dataclass(frozen=True)
 class ContenderSpec:
-    """A contender and its model: kind and shapes as of process.Worker."""
+    """A contender and its model; kind and shapes as for process.Worker."""
 
     name: str
     kind: str
@@ -86,12 +86,12 @@ def bench_peers(
     """Times the compiled model in `release` against other engines on this machine.
 
     release: folder with model.so and weights.bin, compiled for this machine.
-    model: the .tflite or .onnx file the peers run; shapes: of its open inputs.
+    model: the .tflite or .onnx file that the peers run; shapes: of its dynamic inputs.
     threads: of every contender.
-    runs: timed inferences of each contender, at least; more if one takes microseconds.
-    tell: hears of a peer that is fetched, as one that is not installed is where it can be had.
-    A peer that cannot be had, or cannot run the model, is reported as missing, with the reason.
-    Raises InputError if our own library does not run or there are not `threads` cores.
+    runs: minimum number of timed inferences per contender; more if one takes microseconds.
+    tell: reports downloads; peers that are not installed are fetched if available.
+    A peer that is unavailable or cannot run the model is reported as missing, with the reason.
+    Raises InputError if our own library fails or there are fewer than `threads` cores.
     """
     others = [ContenderSpec(name, _KINDS.get(name, name), model, shapes or {}) for name in peers]
     ours = ContenderSpec("edgekit", "edgekit", release)
@@ -135,7 +135,7 @@ def compare_latency(
 
 
 def usable_cores(threads: int) -> tuple[int, ...]:
-    """The last `threads` cores we may use: the first often serves interrupts."""
+    """The last `threads` allowed cores, since the first one often serves interrupts."""
     allowed = sorted(os.sched_getaffinity(0))
     if not 1 <= threads <= len(allowed):
         raise InputError(f"expected 1 to {len(allowed)} threads on this machine, found {threads}")
@@ -159,9 +159,9 @@ def _interleave(workers: Sequence[Worker], runs: int) -> list[list[list[int]]]:
     turn = list(range(len(workers)))
     for _ in range(rounds):
         for index in turn:
-            workers[index].time(2)  # brings its code and weights back into the caches
+            workers[index].time(2)  # warm the caches with its code and weights
             times[index].append(workers[index].time(blocks[index]))
-        turn.reverse()  # so that drift hits all alike
+        turn.reverse()  # so that drift affects all alike
     return times
 
 
@@ -182,7 +182,7 @@ def _latency(rounds: list[list[int]]) -> Latency:
 
 
 def _percentile(values: Sequence[float], percent: float) -> float:
-    """Nearest rank."""
+    """The percentile by nearest rank."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(percent / 100 * len(ordered)) - 1)]
 

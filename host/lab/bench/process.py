@@ -1,4 +1,4 @@
-"""A contender's process, seen from the side that compares."""
+"""Runs a contender in its own process and talks to it."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from edgekit.host.lab.bench.environments import interpreter
 from edgekit.host.lab.zoo.cases import InputSpec
 
 _SCRIPT = Path(__file__).parent / "worker.py"
-# These slow NumPy's own BLAS down on some machines and would tilt a comparison.
+# These slow NumPy's own BLAS on some machines and would bias a comparison.
 _HARMFUL = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
 
 
 class AnsweringProcess:
-    """A program that says hello and then answers each line of JSON with one.
+    """A program that sends a greeting and then answers each JSON line with one.
 
-    `name` is for messages; `hello` is what it said first. Raises InputError when it reports an
-    error, ends, or does not answer within `deadline_s`.
+    `name` is for messages; `hello` is the greeting. Raises InputError if the program reports an
+    error, exits, or does not answer within `deadline_s`.
     """
 
     def __init__(
@@ -56,9 +56,9 @@ class AnsweringProcess:
         return self._process.pid
 
     def ask(self, question: dict[str, Any]) -> dict[str, Any]:
-        """The answer to one question."""
+        """Sends one question and returns the answer."""
         assert self._process.stdin is not None
-        # A dead process is found by _reply, which knows its exit code.
+        # _reply detects a dead process, and knows its exit code.
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(json.dumps(question).encode() + b"\n")
             self._process.stdin.flush()
@@ -94,13 +94,13 @@ class AnsweringProcess:
 
 
 class Worker:
-    """One contender in its own process; use as a context manager.
+    """One contender in its own process; a context manager.
 
     kind: "edgekit", "litert:SET" or "tflite-runtime:SET" with SET one of worker.KERNEL_SETS,
     "onnxruntime", "openvino", "mnn" or "ncnn". model: the .tflite or .onnx file, or for edgekit
     the folder with model.so and weights.bin. cpus: the cores its threads are pinned to; empty for
-    no pinning. shapes: of inputs that the model leaves open. tell: hears that an engine is fetched.
-    Raises InputError if the engine cannot be had or fails on the model.
+    no pinning. shapes: of the model's dynamic inputs. tell: reports the download of an engine.
+    Raises InputError if the engine is unavailable or fails on the model.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class Worker:
 
 
 def _variables(python: str) -> dict[str, str]:
-    """Variables by which worker.py in another environment finds this process's edgekit."""
+    """Environment variables that let worker.py in another environment find this edgekit."""
     if python == sys.executable:
         return {}
     import edgekit

@@ -1,7 +1,7 @@
-"""A model with MediaPipe's custom operator replaced by the builtin one that computes the same.
+"""Replaces MediaPipe's custom operator in a model by the equivalent builtin one.
 
-Of LiteRT's kernel sets only XNNPACK knows Convolution2DTransposeBias; with TRANSPOSE_CONV in its
-place all of them run the model and can be compared.
+Of LiteRT's kernel sets only XNNPACK implements Convolution2DTransposeBias; with TRANSPOSE_CONV
+instead, all of them can run the model and be compared.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _IDENTIFIER = b"TFL3"
 
 
 def with_builtin_operators(model: Path, folder: Path) -> Path:
-    """`model` itself, or its rewritten copy in `folder` if it has the custom operator.
+    """`model` itself, or a rewritten copy in `folder` if it has the custom operator.
 
-    Raises ModuleNotFoundError without LiteRT, whose schema classes do the writing.
+    Raises ModuleNotFoundError without LiteRT, whose schema classes write the file.
     """
     content = model.read_bytes()
     if _CUSTOM not in content:
@@ -47,7 +47,7 @@ def with_builtin_operators(model: Path, folder: Path) -> Path:
 
 
 def _replace(schema: Any, tree: Any, graph: Any, operator: Any) -> None:
-    """Inputs of the custom operator: x, weights, bias; its options: padding, strides, as i32."""
+    """The custom operator's inputs are x, weights, bias; its options padding and strides as i32."""
     padding, stride_w, stride_h = np.frombuffer(bytes(operator.customOptions), "<i4")
     shape = np.asarray(graph.tensors[operator.outputs[0]].shape, "<i4")
     buffer = schema.BufferT()
@@ -60,7 +60,7 @@ def _replace(schema: Any, tree: Any, graph: Any, operator: Any) -> None:
     x, weights, bias = operator.inputs
     operator.inputs = np.array([len(graph.tensors) - 1, weights, x, bias], np.int32)
     options = schema.TransposeConvOptionsT()
-    options.padding = int(padding) - 1  # the custom one counts from 1: same, valid
+    options.padding = int(padding) - 1  # the custom enum starts at 1: same, valid
     options.strideW, options.strideH = int(stride_w), int(stride_h)
     operator.customOptions = None
     operator.builtinOptions = options

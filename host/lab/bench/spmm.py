@@ -1,4 +1,4 @@
-"""Pruned weights times pixels on this machine, beside our own dense product of the same layer."""
+"""Benchmarks pruned weights times pixels on this machine against our own dense product."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _AGREE = 1e-3
 
 @dataclass(frozen=True)
 class Layer:
-    """Weights [outputs, inputs] of a 1x1 convolution; `pixels` where a model says how many."""
+    """Weights [outputs, inputs] of a 1x1 convolution; `pixels` if the model determines them."""
 
     name: str
     weights: np.ndarray[Any, Any]
@@ -41,7 +41,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class SpmmResult:
-    """One layer on `pixels` pixels: microseconds, and the dense product's time over ours."""
+    """One layer on `pixels` pixels: microseconds, and the ratio of the dense time to ours."""
 
     name: str
     outputs: int
@@ -54,15 +54,15 @@ class SpmmResult:
 
     @property
     def effective(self) -> float:
-        """GFLOP/s, as if no weight were zero."""
+        """GFLOP/s, counting zero weights as work."""
         return 2e-3 * self.outputs * self.inputs * self.pixels / self.median_us
 
 
 def layers_of(path: Path | None) -> list[Layer]:
-    """The pruned 1x1 convolutions of a model, or the arrays of an .npz as layers, equal shapes
-    once; without, standard ones at density 0.3.
+    """The pruned 1x1 convolutions of a model or the arrays of an .npz, one layer per shape;
+    without a path, standard layers at density 0.3.
 
-    Raises InputError for a file that holds no weights.
+    Raises InputError for a file without weights.
     """
     if path is None:
         rng = np.random.default_rng(0)
@@ -92,7 +92,7 @@ def layers_of(path: Path | None) -> list[Layer]:
 
 
 def _of_model(path: Path) -> list[Layer]:
-    """Layers with zeros, equal shapes on as many pixels once."""
+    """Layers with zeros, one per shape and number of pixels."""
     graph, _ = run_passes(import_model(path))
     layers: dict[tuple[int, ...], Layer] = {}
     for node in graph.nodes:
@@ -113,8 +113,8 @@ def _of_model(path: Path) -> list[Layer]:
 def bench_layer(
     layer: Layer, pixels: int, threads: int, seconds: float, storage: str = "f32"
 ) -> SpmmResult:
-    """Times the sparse product and the dense one of float32 in turns; the dense weights are packed
-    beforehand or not, whichever is faster."""
+    """Times the sparse product and the float32 dense one in turns; the dense weights are packed
+    ahead or not, whichever is faster."""
     weights = SparseWeights.from_dense(layer.weights, storage)
     kept = weights.matmul(np.eye(layer.weights.shape[1], dtype=np.float32))
     outputs, inputs = layer.weights.shape
@@ -153,7 +153,7 @@ def _dense_timer(
 
 
 def mean_ratio(results: Sequence[SpmmResult]) -> float:
-    """Geometric mean."""
+    """The geometric mean of the ratios."""
     return math.exp(sum(math.log(r.ratio) for r in results) / max(len(results), 1))
 
 

@@ -1,4 +1,4 @@
-"""SpMV on this machine beside other libraries: all in turns, as they are called from Python."""
+"""Benchmarks SpMV on this machine against other libraries, in turns, as called from Python."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from edgekit.device.runtime.arrays.sparse_weights import OPERANDS
 
 PEERS = ("scipy", "torch", "mkl")
 _PACKAGES = {"scipy": "scipy", "torch": "torch", "mkl": "sparse-dot-mkl"}
-_TRIAD_FLOATS = 1 << 26  # three arrays of 256 MiB: beyond any cache
+_TRIAD_FLOATS = 1 << 26  # three arrays of 256 MiB, larger than any cache
 _AGREE = 1e-3
 Call = Callable[[], Any]
 
 
 @dataclass(frozen=True)
 class Contender:
-    """Seconds of one product by one library, or why it is missing. ratio: its time over ours, per
+    """Seconds per product in one library, or why it is missing. ratio: its time over ours, per
     turn, then the median: above 1 we are faster."""
 
     name: str
@@ -45,11 +45,10 @@ class Contender:
 
 @dataclass(frozen=True)
 class SpmvResult:
-    """One matrix. moved: bytes that the product must move in our form: stored values and indices,
-    x and y once. triad: bytes per second that the memory gives. product: seconds of ours into a y
-    that is there, as the triad's is; `ours` and the peers make a new one, whose pages the kernel
-    must clear where y is large. gathers: seconds of reading x (float32, else NaN) at the columns of
-    all non-zeros and nothing else."""
+    """One matrix. moved: bytes that the product must move in our format: stored values and indices,
+    x and y once. triad: memory bandwidth in bytes per second. product: our seconds into an existing
+    y, like the triad's; `ours` and the peers allocate y, whose pages the kernel must clear if it is
+    large. gathers: seconds just to read x (float32, else NaN) at the columns of all non-zeros."""
 
     name: str
     shape: tuple[int, int]
@@ -65,7 +64,7 @@ class SpmvResult:
 
     @property
     def share(self) -> float:
-        """The share of the triad's rate."""
+        """The fraction of the triad's bandwidth."""
         return self.moved / self.product / self.triad
 
     @property
@@ -84,7 +83,7 @@ def triad_rate(threads: int) -> float:
 def bench_matrix(
     name: str, matrix: Csr, threads: int, peers: Sequence[str], seconds: float, triad: float
 ) -> SpmvResult:
-    """Times SparseMatrix.matvec and the peers; raises InputError for a matrix that is none."""
+    """Times SparseMatrix.matvec and the peers; raises InputError for an invalid matrix."""
     mine = SparseMatrix(matrix)
     stored = DTYPES[matrix.data.dtype.name]
     rng = np.random.default_rng(0)
@@ -117,12 +116,12 @@ def bench_matrix(
 
 
 def _columns(matrix: Csr, x: Any) -> tuple[int, int]:
-    """Address and count of the columns of a matrix; none where x is not of float32."""
+    """Address and count of a matrix's column indices; count 0 if x is not float32."""
     return matrix.indices.ctypes.data, len(matrix.indices) if x.dtype == np.float32 else 0
 
 
 def geometric_mean(values: Sequence[float]) -> float:
-    """The geometric mean of all values that are numbers; NaN if none is."""
+    """The geometric mean of all non-NaN values; NaN if there are none."""
     logs = [math.log(value) for value in values if not math.isnan(value)]
     return math.exp(sum(logs) / len(logs)) if logs else math.nan
 
@@ -135,7 +134,7 @@ def _timed(contender: Contender, nanoseconds: list[float], ours: list[float]) ->
 
 
 def call_timer(call: Call) -> Timer:
-    """Nanoseconds of so many calls."""
+    """A timer returning the nanoseconds of a number of calls."""
 
     def timed(count: int) -> int:
         start = time.perf_counter_ns()
@@ -154,7 +153,7 @@ def _version(peer: str) -> str:
 
 
 def _prepare(peer: str, matrix: Csr, x: Any, threads: int, expected: Any) -> Call | str:
-    """A call that makes the product, checked against ours; or why there is none."""
+    """A call that computes the product, checked against ours; or why it is unavailable."""
     if peer == "scipy" and threads > 1:
         return "has one thread"
     if matrix.data.dtype.name not in ("float32", "float64"):
@@ -183,7 +182,7 @@ def _torch(matrix: Csr, x: Any, threads: int) -> Call:
     torch.set_num_threads(threads)
     arrays = (matrix.indptr.astype(np.int32), matrix.indices, matrix.data)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that the format is new
+        warnings.simplefilter("ignore")  # torch warns that the format is new
         made = torch.sparse_csr_tensor(*(torch.from_numpy(a) for a in arrays), size=matrix.shape)
     vector = torch.from_numpy(x)
     return lambda: made @ vector
@@ -191,7 +190,7 @@ def _torch(matrix: Csr, x: Any, threads: int) -> Call:
 
 def _mkl(matrix: Csr, x: Any, threads: int) -> Call:
     beside = sorted((Path(sys.prefix) / "lib").glob("libmkl_rt.so*"))
-    if beside:  # where pip puts it, and sparse-dot-mkl does not look
+    if beside:  # pip's location, which sparse-dot-mkl does not search
         os.environ.setdefault("MKL_RT", str(beside[0]))
     os.environ["MKL_NUM_THREADS"] = str(threads)
     mkl = importlib.import_module("sparse_dot_mkl")

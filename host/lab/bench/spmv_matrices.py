@@ -1,4 +1,4 @@
-"""Sparse matrices to measure: files, and classes made from a word such as random:10000:0.01."""
+"""Sparse matrices for benchmarks: from files, or generated from e.g. random:10000:0.01."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from edgekit.host.errors import InputError
 
 Pattern = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], tuple[int, int]]
 _SUFFIXES = (".mtx", ".npz")
-_LARGEST = 1 << 28  # non-zeros of a class
-# The matrices of the benchmarks; the words explain themselves.
+_LARGEST = 1 << 28  # non-zeros of a generated matrix
+# The benchmarks' default matrices, in the syntax of `open_matrix`.
 STANDARD = (
     "random:10000:0.001",
     "random:10000:0.01",
@@ -31,7 +31,7 @@ STANDARD = (
 
 
 def open_matrix(name: str, dtype: str = "float32") -> Csr:
-    """The matrix in a .mtx or .npz file, or of a class. Raises InputError.
+    """Reads a .mtx or .npz file, or generates a matrix of a class. Raises InputError.
 
     Classes: random:N:DENSITY, uniform:N:PER_ROW, power:N:MEAN, banded:N:DIAGONALS, poisson2:SIDE,
     poisson3:SIDE, dense:ROWS:COLUMNS:DENSITY.
@@ -100,7 +100,7 @@ def _uniform(n: float, per_row: float) -> Pattern:
 
 
 def _power(n: float, mean: float) -> Pattern:
-    """Row lengths of a Pareto law, columns near the first ones more often, as in a web graph."""
+    """Pareto row lengths, with low columns more frequent, as in a web graph."""
     rng = np.random.default_rng(4)
     lengths = rng.pareto(1.2, int(n)) + 0.3
     lengths = np.minimum(lengths * mean / lengths.mean(), n / 4).astype(np.int64) + 1
@@ -111,7 +111,7 @@ def _power(n: float, mean: float) -> Pattern:
 
 
 def _stencil(n: int, offsets: dict[int, np.ndarray[Any, Any]]) -> Pattern:
-    """Diagonals of an n x n matrix: offset and which rows have it."""
+    """Diagonals of an n x n matrix: each offset with a mask of the rows that have it."""
     rows = [np.flatnonzero(kept) for kept in offsets.values()]
     cols = [r + offset for r, offset in zip(rows, offsets, strict=True)]
     return np.concatenate(rows), np.concatenate(cols), (n, n)

@@ -1,12 +1,12 @@
-"""One contender of a comparison, alone in its process; driven by JSON lines over pipes.
+"""Runs one contender of a comparison in its own process, driven by JSON lines over pipes.
 
-Run by path with the Python that has the contender's package, which may be an older one that lacks
-edgekit (tflite-runtime needs NumPy 1): so this file imports the standard library, NumPy, and
-contender.py, and the contender's own package where it is built.
+Run by path with the Python that has the contender's package, possibly an older one without
+edgekit (tflite-runtime needs NumPy 1). So this file imports only the standard library, NumPy and
+contender.py, and the contender's own package when constructing it.
 
     worker.py KIND MODEL THREADS CPUS SHAPES
         KIND: edgekit, litert:SET, tflite-runtime:SET, onnxruntime, openvino, mnn or ncnn
-        SHAPES: JSON, of inputs that an ONNX model leaves open: {"image": [1, 3, 224, 224]}
+        SHAPES: JSON, of an ONNX model's dynamic inputs: {"image": [1, 3, 224, 224]}
 
     {"do": "time", "count": n}                              -> {"ns": [...]}
     {"do": "run", "inputs": x, "outputs": y, "steps": s}    -> {"ok": true}
@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-# Behind the packages of an environment that lacks edgekit, so that its own are used.
+# Last in the path, so that an environment without edgekit uses its own packages first.
 sys.path += filter(None, os.environ.get("EDGEKIT_SOURCES", "").split(os.pathsep))
 
 from edgekit.host.lab.bench.contender import (
@@ -47,7 +47,7 @@ _PACKAGES = {"litert": "ai_edge_litert", "tflite-runtime": "tflite_runtime"}
 
 
 class EdgekitContender:
-    """Our own compiled model, through the runtime that runs it on a board."""
+    """Our compiled model in the same runtime as on a board."""
 
     def __init__(self, folder: Path, threads: int) -> None:
         from edgekit.device.runtime.agent.model import Model
@@ -82,7 +82,7 @@ class EdgekitContender:
 
 
 class TfliteContender:
-    """LiteRT or tflite-runtime, with one of their kernel sets."""
+    """LiteRT or tflite-runtime with one of their kernel sets."""
 
     def __init__(
         self, package: str, kernels: str, model: Path, threads: int, shapes: Shapes
@@ -104,7 +104,7 @@ class TfliteContender:
         self.stateful = any(o["op_name"] == "VAR_HANDLE" for o in operators)
 
     def reset(self) -> None:
-        """A new interpreter: resource variables have no other way back."""
+        """Creates a new interpreter: resource variables cannot be reset otherwise."""
         self._interpreter = self._module.Interpreter(**self._options)
         for detail in self._interpreter.get_input_details():
             if detail["name"] in self._shapes:
@@ -156,7 +156,7 @@ def answer(contender: Contender, question: dict[str, Any]) -> dict[str, Any]:
 
 
 def main(kind: str, model: str, threads: str, cpus: str, shapes: str) -> None:
-    # Engines print to stdout as they like; the answers go where nothing else writes.
+    # Engines print to stdout freely, so replies use a private copy of the descriptor.
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 
@@ -178,7 +178,7 @@ def main(kind: str, model: str, threads: str, cpus: str, shapes: str) -> None:
         reply({"error": f"not installed ({error})"})
     except UnfitError as error:
         reply({"error": str(error)})
-    # The other side turns every failure into its own error, whatever the engine raised.
+    # The parent turns every failure into its own error, whatever the engine raised.
     except Exception as error:
         reply({"error": f"{type(error).__name__}: {' '.join(str(error).split())}"})
 

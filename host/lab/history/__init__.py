@@ -1,1 +1,1 @@
-"""Measured products and operators, kept; what benchmarks add to them."""
+"""The history of measured products and operators, including results from benchmarks."""

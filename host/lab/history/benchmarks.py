@@ -1,4 +1,4 @@
-"""What a benchmark says of the methods of a model that was tuned on the same board."""
+"""Learns about a model's methods from benchmarks on a board where the model was tuned."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edgekit.host.lab.history.store import History
 from edgekit.host.lab.history.tunable_ops import tuning_task_of
 from edgekit.kb.targets.board import BoardProfile
 
-_FEWEST = 3  # operators with the default method, by which the pace of a run is told
+_FEWEST = 3  # operators with the default method needed to determine a run's pace
 
 
 def keep_benchmark(
@@ -24,12 +24,11 @@ def keep_benchmark(
     timing: Benchmark,
     now: str,
 ) -> int:
-    """Adds to the history what the operators of a model took on the board `name`, and says of how
-    many.
+    """Adds the times of a model's operators on the board `name` to the history; returns how many.
 
-    A benchmark runs no default methods beside those that were compiled. What they would have taken
-    is what they took when the model was tuned there, at the pace of this run: that of the operators
-    which have the default method. Of models that were not tuned, nothing is kept.
+    A benchmark only runs the compiled methods. The default methods' times are estimated as those
+    from tuning on that board, scaled by the pace of this run, which follows from the operators
+    that use their default method. Nothing is stored for models that were not tuned.
     """
     with History() as history:
         default = {

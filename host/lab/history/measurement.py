@@ -1,4 +1,4 @@
-"""One measured product: a row of the history."""
+"""A measured product: one row of the history."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DTYPES = ("f32", "f16", "s8", "u8")
 
 
 class Measured(Protocol):
-    """What every row of the history says, whatever was measured."""
+    """The fields common to all rows of the history."""
 
     @property
     def board(self) -> str: ...
@@ -35,7 +35,7 @@ class Measured(Protocol):
 
 
 def check_measured(m: Measured, sources: Collection[str], units: Collection[str]) -> None:
-    """ValueError, in one line, for what cannot have been measured."""
+    """Raises ValueError, with a one-line message, for values that cannot have been measured."""
     for name in ("cost", "default_cost"):
         value = getattr(m, name)
         if not (math.isfinite(value) and value > 0):
@@ -51,12 +51,13 @@ def check_measured(m: Measured, sources: Collection[str], units: Collection[str]
 
 @dataclass(frozen=True)
 class Measurement:
-    """`cost` is what one product takes with `method`, in `unit`: the tenth percentile of a run, or
-    the median of an import. `default_cost` is that of the default method in the same run, so that
-    noise and different days cancel. An emulated board has no times: its products are counted in
-    instructions. `spread` is (p90 - p10) / median.
-    What was `packed` beforehand is not in the cost. `cpu` says which x86 CPU it was, since their
-    platform is a class of several; "" elsewhere.
+    """A product's `cost` with `method`, in `unit`: the tenth percentile of a run, or the median
+    of an import.
+
+    `default_cost` is the default method's in the same run, so that noise and differences between
+    days cancel. An emulated board has no meaningful times: its instructions are counted. `spread`
+    is (p90 - p10) / median. Packing an operand ahead (`packed`) is not part of the cost. `cpu`
+    identifies x86 CPUs, since their platform covers several; "" elsewhere.
     """
 
     board: str
@@ -85,5 +86,5 @@ class Measurement:
 
     @property
     def ratio(self) -> float:
-        """Cost over the default method's: below 1 is better."""
+        """Cost over the default method's cost: below 1 is better."""
         return self.cost / self.default_cost

@@ -1,4 +1,4 @@
-"""Measured operators of models, and the rows of a table that they make."""
+"""Measured operators of models, and the table rows derived from them."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from edgekit.kb.features import GemmKey, GemmShape, Sequences, key_of
 from edgekit.kb.tables.gemm_table import FEATURES, OperatorIndex
 from edgekit.kb.tables.operators import NEAR, OperatorMethod, OperatorRow
 
-# What a measurement counts for: times of turns with the default method, times of what was compiled
-# anyway, and board time, which is off by some percent.
+# Weight of a measurement by source: tuner turns against the default method, times of operators
+# that were compiled anyway, and simulated board time, which is off by a few percent.
 WEIGHTS: Mapping[str, float] = {"tuner": 4.0, "benchmark": 2.0, "profile": 2.0, "estimate": 1.0}
 OPERATOR_UNITS = ("seconds", "cycles")
-# Of the default's cost: what is no better leaves the operator to the analytic rule. Threads steal
-# pieces of each other, so that what they take depends on the operators before as well.
+# Ratio to the default's cost above which the analytic rule stays in charge. With several threads,
+# work stealing makes an operator's time depend on the preceding operators too.
 _WORTH, _WORTH_SHARED = 0.98, 0.95
 _DIGITS = 3
 
 
 @dataclass(frozen=True)
 class OperatorMeasurement:
-    """What an operator of a model takes with a method, where it stands, and what it takes with the
-    method that it gets without a row, `default_cost`, in the same run. `unit`: seconds, or cycles
-    of board time."""
+    """The cost of an operator of a model with a method, measured in place, and `default_cost`, its
+    cost in the same run with the method it gets without a row. `unit`: seconds, or cycles of
+    simulated board time."""
 
     board: str
     platform: str
@@ -51,28 +51,29 @@ class OperatorMeasurement:
 
     @property
     def ratio(self) -> float:
-        """Cost over the default method's: below 1 is better."""
+        """Cost over the default method's cost: below 1 is better."""
         return self.cost / self.default_cost
 
 
 def operator_key(m: OperatorMeasurement, platforms: Sequence[str], sequences: Sequences) -> GemmKey:
-    """The key under which the operator is looked up; its platform is one of `platforms`."""
+    """The lookup key of the operator; its platform must be in `platforms`."""
     index = platforms.index(m.platform)
     return key_of(m.shape, index, sequences, m.method.precision, m.threads, "b", m.form)
 
 
-_Run = tuple[str, str, str, str]  # board, model, source, unit: what may be added up
+_Run = tuple[str, str, str, str]  # board, model, source, unit: costs of a run can be added up
 _Known = dict[OperatorMethod, dict[str, OperatorMeasurement]]  # by operator
 
 
 def operator_rows(
     history: Iterable[OperatorMeasurement], platforms: Sequence[str], sequences: Sequences
 ) -> tuple[OperatorRow, ...]:
-    """The best method of each key of a history, in its order: of two measurements of an operator
-    with a method the later one counts, of an older kit none where there is one of a newer kit.
+    """The best method for each key of a history, ordered by key. Among measurements of the same
+    operator and method the latest counts; measurements by older kits are ignored if there is one
+    by a newer kit.
 
-    Rows without a method stand for keys where none is better by 2 % than what the rule without
-    rows takes.
+    A row without a method marks a key for which no method beats the analytic rule by 2 % (5 % with
+    several threads).
     """
     found: dict[GemmKey, dict[tuple[object, ...], OperatorMeasurement]] = defaultdict(dict)
     for m in history:
@@ -88,9 +89,9 @@ def operator_rows(
 def without_operator_repeats(
     rows: Sequence[OperatorRow], shapes_of: Mapping[GemmKey, Iterable[GemmShape]]
 ) -> tuple[OperatorRow, ...]:
-    """Rows without those of the named keys that have no method and change nothing: without them no
-    neighbor's method would be taken for any of the shapes beside their key, nor one of another
-    number of threads."""
+    """Drops redundant rows among the given keys: those without a method that change no lookup. Such
+    a row matters only if without it a neighbor's method, or one for another number of threads,
+    would be used for its own shape or one of `shapes_of` its key."""
     with_method = OperatorIndex(row for row in rows if row.method)
     return tuple(
         row
@@ -139,8 +140,8 @@ def _order(method: OperatorMethod) -> tuple[object, ...]:
 
 
 def _score(method: OperatorMethod, runs: Mapping[_Run, _Known]) -> float:
-    """The weighted geometric mean over runs of what the operators of a key take with a method, over
-    what they take by default."""
+    """The weighted geometric mean over runs of the cost ratio between a method and the default, for
+    the operators of a key."""
     total = weights = 0.0
     for run, known in runs.items():
         weight = WEIGHTS[run[2]]
@@ -150,8 +151,8 @@ def _score(method: OperatorMethod, runs: Mapping[_Run, _Known]) -> float:
 
 
 def _ratio(method: OperatorMethod, known: _Known) -> float:
-    """Of all operators of a run together; with a method that was not tried on one of them, since it
-    promised nothing, that takes as long as with the worst that was."""
+    """The cost ratio over all operators of a run. If a method was not tried on an operator, it was
+    not promising there, so it is charged the worst cost that was measured."""
     cost = default = 0.0
     for name in sorted({name for each in known.values() for name in each}):
         tried = [each[name] for each in known.values() if name in each]

@@ -1,4 +1,4 @@
-"""What a benchmark says of the orders of a model whose orders were tuned on the same board."""
+"""Learns about a model's orders from benchmarks on a board where its orders were tuned."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def keep_orders(
     timing: Benchmark,
     now: str,
 ) -> int:
-    """Adds to the history what the subgraphs of a model took on the board `name` in remembered
-    orders, and says of how many.
+    """Adds the times of a model's subgraphs in remembered orders on the board `name` to the
+    history; returns how many.
 
-    What they would have taken in the searched ones is what these took when the orders were tuned
-    there, at the pace of this run: that of the subgraphs that run in the searched order. Of models
-    whose orders were not tuned, or that have no such subgraph, nothing is kept.
+    Their times in the searched order are estimated as those from tuning on that board, scaled by
+    the pace of this run, which follows from the subgraphs that run in the searched order. Nothing
+    is stored for models whose orders were not tuned or that have no such subgraph.
     """
     with History() as history:
         tuned = {
@@ -59,8 +59,8 @@ def _measured(
     timing: Benchmark,
     tuned: dict[tuple[str, str, tuple[int, ...]], OrderMeasurement],
 ) -> list[tuple[OrderMeasurement, float]]:
-    """The subgraphs that ran in an order that was tuned: what was known of it, and the seconds that
-    they took."""
+    """The subgraphs that ran in a tuned order: the tuner's measurement, and the seconds of this
+    run."""
     graph = prepare(model, board, options).graph
     scheduled, _ = plan_of(graph, board, options)
     place = {node.name: i for i, node in enumerate(graph.nodes)}

@@ -1,4 +1,4 @@
-"""Measured orders of operators, and what is remembered of them: an order per part of a graph."""
+"""Measured operator orders, and the best order per part of a graph derived from them."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from edgekit.host.compiler.tables.orders import Order, OrderRow
 from edgekit.host.lab.history.measurement import check_measured
 from edgekit.host.lab.history.operator_history import OPERATOR_UNITS, WEIGHTS
 
-WORTH = 0.98  # of the searched order's cost: what is no better is not remembered
+WORTH = 0.98  # ratio to the searched order's cost above which an order is not remembered
 _DIGITS = 4
 
 
 @dataclass(frozen=True)
 class OrderMeasurement:
-    """What a part of a model takes in an order, and what it takes in the one that the search finds,
-    `default_cost`, in the same run.
+    """The cost of a part of a model in an order, and `default_cost`, its cost in the same run in
+    the order found by the search.
 
-    `graph`: hash of the part's structure, `part`: its first operator, since a model may have like
-    ones; `searched`: the search's order. `unit`: seconds, or cycles of board time.
+    `graph`: hash of the part's structure, `part`: its first operator, since a model may have
+    identical parts; `searched`: the search's order. `unit`: seconds, or cycles of simulated board
+    time.
     """
 
     board: str
@@ -48,14 +49,14 @@ class OrderMeasurement:
 
     @property
     def ratio(self) -> float:
-        """Cost over that of the searched order: below 1 is better."""
+        """Cost over the searched order's cost: below 1 is better."""
         return self.cost / self.default_cost
 
 
 def order_rows(history: Iterable[OrderMeasurement]) -> tuple[OrderRow, ...]:
-    """A row for each part that was measured to be at least 2 % faster in another order than the
-    searched one. Of measurements of the same part and order the last one counts, of several kits
-    the newest, and of several searched orders the one of the last measurement."""
+    """A row for each part measured to be at least 2 % faster in an order other than the searched
+    one. The last measurement of a part and order counts, the newest kit if there are several, and
+    the last measurement's searched order if these differ."""
     found: dict[str, list[OrderMeasurement]] = defaultdict(list)
     for m in history:
         found[m.graph].append(m)

@@ -1,4 +1,4 @@
-"""Measured operators and orders as rows of the history's SQLite file."""
+"""Converts measured operators and orders to and from rows of the history's SQLite file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FAMILIES: dict[str, Family] = {name: name for name in get_args(Family)}
 
 
 class Values:
-    """The values of a row by their columns; ValueError for one of another type."""
+    """A row's values by column; raises ValueError if one has the wrong type."""
 
     def __init__(self, columns: Sequence[str], row: tuple[object, ...]) -> None:
         self._values = dict(zip(columns, row, strict=True))
@@ -50,7 +50,7 @@ class Values:
 
 
 def operator_row(m: OperatorMeasurement) -> tuple[object, ...]:
-    """The values of a row in the order of the columns."""
+    """The values of a row in column order."""
     s, w = m.shape, m.method
     return (
         m.board, m.platform, m.model, m.operator, m.form, m.threads, s.m, s.k, s.n, w.family,
@@ -60,7 +60,7 @@ def operator_row(m: OperatorMeasurement) -> tuple[object, ...]:
 
 
 def operator_measurement(row: tuple[object, ...]) -> OperatorMeasurement:
-    """The measurement of a row. Raises ValueError for one that cannot be true."""
+    """The measurement in a row. Raises ValueError for impossible values."""
     v = Values(OPERATOR_COLUMNS, row)
     family = _FAMILIES.get(v.text("family"))
     if family is None:
@@ -89,7 +89,7 @@ def operator_measurement(row: tuple[object, ...]) -> OperatorMeasurement:
 
 
 def order_row(m: OrderMeasurement) -> tuple[object, ...]:
-    """The values of a row in the order of the columns."""
+    """The values of a row in column order."""
     orders = (",".join(map(str, each)) for each in (m.order, m.searched))
     return (
         m.board, m.platform, m.model, m.part, m.graph, *orders, m.threads, m.cost, m.default_cost,
@@ -98,7 +98,7 @@ def order_row(m: OrderMeasurement) -> tuple[object, ...]:
 
 
 def order_measurement(row: tuple[object, ...]) -> OrderMeasurement:
-    """The measurement of a row. Raises ValueError for one that cannot be true."""
+    """The measurement in a row. Raises ValueError for impossible values."""
     v = Values(ORDER_COLUMNS, row)
     order, searched = (
         tuple(map(int, v.text(name).split(","))) for name in ("run_order", "searched")

@@ -1,7 +1,7 @@
-"""Every measured product, operator and order, in one SQLite file under the user's data folder.
+"""Stores all measured products, operators and orders in a SQLite file in the user's data folder.
 
-SQLite's journal makes each `add` atomic, also when the process or the machine dies, and lets
-several tuners write at once. A file whose schema has another version is refused.
+SQLite's journal makes each `add` atomic even if the process or the machine dies, and allows
+concurrent tuners. A file with another schema version is rejected.
 """
 
 from __future__ import annotations
@@ -80,14 +80,14 @@ _M = TypeVar("_M")
 
 @dataclass(frozen=True)
 class Read(Generic[_M]):
-    """Measurements of a history, and how many rows were skipped because they cannot be true."""
+    """Measurements from a history, and the number of rows skipped for impossible values."""
 
     measurements: list[_M]
     skipped: int
 
 
 class History:
-    """The history in `path` (made on first use). Close it, or use it as a context manager."""
+    """The history in `path` (created on first use). Close it, or use it as a context manager."""
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path or data_folder() / "history.sqlite"
@@ -97,7 +97,7 @@ class History:
                 self.path,
                 timeout=_WAIT_SECONDS,
                 isolation_level=None,
-                check_same_thread=False,  # answers of a board may arrive in a transport's thread
+                check_same_thread=False,  # a board's answers may arrive on a transport thread
             )
             self._use_journal()
             self._db.execute("PRAGMA synchronous = FULL")
@@ -113,28 +113,28 @@ class History:
         self._db.close()
 
     def add(self, measurements: Iterable[Measurement]) -> int:
-        """Stores all of them or none; the number stored."""
+        """Stores all measurements or none; returns their number."""
         rows = [_row(m) for m in measurements]
         with self._transaction():
             self._insert("gemm", _COLUMNS, rows)
         return len(rows)
 
     def add_operators(self, measurements: Iterable[OperatorMeasurement]) -> int:
-        """The same of operators of models."""
+        """Like `add`, for operators of models."""
         rows = [operator_row(m) for m in measurements]
         with self._transaction():
             self._insert("operators", OPERATOR_COLUMNS, rows)
         return len(rows)
 
     def add_orders(self, measurements: Iterable[OrderMeasurement]) -> int:
-        """The same of orders of operators."""
+        """Like `add`, for orders of operators."""
         rows = [order_row(m) for m in measurements]
         with self._transaction():
             self._insert("orders", ORDER_COLUMNS, rows)
         return len(rows)
 
     def add_new(self, measurements: Iterable[Measurement]) -> int:
-        """Adds the measurements that are not there already, whenever they were stored."""
+        """Adds the measurements not present yet, ignoring the time of storage."""
         with self._transaction():
             known = {_without_time(m) for m in self.read().measurements}
             new = {w: m for m in measurements if (w := _without_time(m)) not in known}
@@ -144,7 +144,7 @@ class History:
     def merge(
         self, products: Iterable[Measurement], operators: Iterable[OperatorMeasurement]
     ) -> int:
-        """Adds the rows of another history that are not in this one; how many were new."""
+        """Adds the rows of another history that are not in this one; returns how many were new."""
         with self._transaction():
             here = set(self.read().measurements)
             rows = [_row(m) for m in dict.fromkeys(products) if m not in here]
@@ -162,15 +162,15 @@ class History:
         self._db.executemany(f"INSERT INTO {table} ({names}) VALUES ({marks})", rows)
 
     def read(self, platform: str | None = None) -> Read[Measurement]:
-        """All measurements of products, or those of one platform, in the order they came."""
+        """Measurements of products, optionally of one platform, in insertion order."""
         return self._read("gemm", _COLUMNS, _measurement, platform)
 
     def read_operators(self, platform: str | None = None) -> Read[OperatorMeasurement]:
-        """The same of operators of models."""
+        """Like `read`, for operators of models."""
         return self._read("operators", OPERATOR_COLUMNS, operator_measurement, platform)
 
     def read_orders(self, platform: str | None = None) -> Read[OrderMeasurement]:
-        """The same of orders of operators."""
+        """Like `read`, for orders of operators."""
         return self._read("orders", ORDER_COLUMNS, order_measurement, platform)
 
     def _read(
@@ -195,7 +195,7 @@ class History:
 
     def _use_journal(self) -> None:
         """Switches to write-ahead logging, once per file. SQLite does not wait for another program
-        that opens the new file at the same moment, so we do."""
+        opening the new file at the same moment, so this retries."""
         ends = time.monotonic() + _WAIT_SECONDS
         while True:
             try:
@@ -208,11 +208,11 @@ class History:
 
     def _create(self) -> None:
         if self._version() == _VERSION:
-            return  # without a lock: many open the history while one writes
+            return  # without taking a lock: many open the history while one writes
         with self._transaction():
             version = self._version()
             if version == _VERSION:
-                return  # made by another program just now
+                return  # another program just created it
             if version:
                 raise InputError(
                     f"{self.path}: expected a history of version {_VERSION}, found {version}; "

@@ -1,4 +1,4 @@
-"""The operators of a model that multiply, where they stand, and the methods worth a try on each."""
+"""The operators of a model with a choice of methods, in place, and the methods worth trying."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from edgekit.kb.tables.gemm_table import KnowledgeBase
 from edgekit.kb.tables.operators import Form, OperatorMethod, OperatorRow, candidates_of
 from edgekit.kb.targets.board import BoardProfile
 
-WORTH = 1.4  # times the least cost: worth a try
-_MOST = 9  # methods of a key, those aside that differ in their bands alone
+WORTH = 1.4  # try methods up to this multiple of the least estimated cost
+_MOST = 9  # methods per key, not counting those that differ only in band
 
 
 @dataclass(frozen=True)
 class TunableOp:
     """An operator, or a group of them: `default` is its method without a row, `current` the one
-    that is compiled today, `costs` those of all its methods over the least of a proven one,
-    `steps` what may run for it, by name."""
+    compiled today, `costs` the estimated cost of each method over the least of a proven one,
+    `steps` the names of the steps that may run for it."""
 
     name: str
     key: GemmKey
@@ -41,18 +41,18 @@ class TunableOp:
 
     @property
     def is_group(self) -> bool:
-        """Whether its method changes which operators there are."""
+        """Whether its method decides which operators the model has."""
         return self.steps != {self.name}
 
     def cost_in(self, operators: Mapping[str, float]) -> float:
-        """What it takes where steps take `operators`, by name; 0 if that is not known."""
+        """Its cost given the costs of steps by name; 0 if unknown."""
         return sum(operators.get(name, 0.0) for name in self.steps)
 
 
 @dataclass(frozen=True, eq=False)
 class TuningTask:
-    """A model ready to be compiled for a number of threads with one table after the other, of which
-    `table` is the board's without rows of operators; `source`: as an importer made it."""
+    """A model that is ready to compile for a number of threads with varying tables. `table`: the
+    board's table without operator rows; `source`: the graph as imported."""
 
     name: str
     threads: int
@@ -64,7 +64,7 @@ class TuningTask:
     operators: tuple[TunableOp, ...]
 
     def table_with(self, methods: Mapping[GemmKey, OperatorMethod]) -> KnowledgeBase:
-        """A table with a row for each key of the model: one of these methods, or none."""
+        """The table with a row for each of the model's keys: one of these methods, or none."""
         shapes = {each.key: each.form.shape for each in self.operators}
         rows = (OperatorRow(k, methods.get(k), s, "tuner") for k, s in sorted(shapes.items()))
         return replace(self.table, operators=tuple(rows))
@@ -73,7 +73,7 @@ class TuningTask:
 def tuning_task_of(
     model: Path, board: BoardProfile, options: CompileOptions, threads: int = 1
 ) -> TuningTask:
-    """Raises InputError for a model that cannot be compiled for the board."""
+    """Raises InputError if the model cannot be compiled for the board."""
     current = table_of(board)
     table = replace(current, operators=())
     source = import_model(model, options.shapes)
@@ -98,7 +98,7 @@ def tuning_task_of(
 def _chosen(
     made: PreparedGraph, board: BoardProfile, options: CompileOptions, table: KnowledgeBase
 ) -> dict[str, tuple[Form, OperatorMethod]]:
-    """Form and method of each operator that has several methods and is timed alone."""
+    """Form and method of each operator that has several methods and is timed on its own."""
     _, plan = plan_of(made.graph, board, options, table=table)
     return {
         step.name: (step.compiled.choice.form, step.compiled.method)
@@ -110,7 +110,7 @@ def _chosen(
 def _compiled(
     made: PreparedGraph, board: BoardProfile, options: CompileOptions, table: KnowledgeBase
 ) -> dict[str, OperatorMethod]:
-    """The method of each operator, also of those that are members of a chain."""
+    """The method of each operator, including members of chains."""
     _, plan = plan_of(made.graph, board, options, table=table)
     steps = {step.name: step.compiled for step in plan.lowered.steps if step.compiled is not None}
     found = {name: compiled.method for name, compiled in steps.items()}
@@ -164,7 +164,7 @@ def _key(form: Form, board: BoardProfile, table: KnowledgeBase, threads: int) ->
 def changed_steps(
     operators: Iterable[TunableOp], methods: Mapping[GemmKey, OperatorMethod]
 ) -> set[str]:
-    """What may run otherwise than by default where `methods` are asked for."""
+    """Names of the steps that `methods` may change from the default."""
     return {
         step
         for each in operators
@@ -176,8 +176,8 @@ def changed_steps(
 def _may_matter(
     method: OperatorMethod, cheapest: OperatorMethod, form: Form, board: BoardProfile
 ) -> bool:
-    """Weights that stay in L1 may be walked as often as one likes; other bands than the rule's are
-    tried with the tile of the `cheapest` method alone."""
+    """Whether trying a method could help. Weights that stay in L1 can be traversed any number of
+    times; bands other than the rule's are only tried with the tile of the `cheapest` method."""
     if method.band is not None and (method.mr, method.nr) != (cheapest.mr, cheapest.nr):
         return False
     return form.weight_bytes > board.l1d_bytes or method.split == "m"
@@ -186,8 +186,8 @@ def _may_matter(
 def methods_to_try(
     operators: Iterable[TunableOp], worth: float = WORTH
 ) -> dict[GemmKey, list[OperatorMethod]]:
-    """The methods of each key that its operators may gain by, those whose cost is up to `worth`
-    times the least, the most promising first."""
+    """For each key, the methods that its operators may gain from: those with an estimated cost up
+    to `worth` times the least, most promising first."""
     by_key: dict[GemmKey, list[TunableOp]] = defaultdict(list)
     for each in operators:
         by_key[each.key].append(each)
@@ -201,9 +201,9 @@ def _promising(standing: Sequence[TunableOp], most: float) -> list[OperatorMetho
         for method, cost in each.costs.items():
             least[method] = min(cost, least.get(method, cost))
     worth = sorted(least, key=lambda m: least[m])
-    if not standing[0].is_group:  # what these cost is not known so well, and they are few
+    if not standing[0].is_group:  # group costs are less certain, and there are few candidates
         worth = [m for m in worth if least[m] <= most]
-    # One that is the default of all of them is known; of some, it may help the others.
+    # The default of all operators is already known; the default of some may help the others.
     worth = [m for m in worth if defaults != {m}]
     by_rule = [m for m in worth if m.band is None][:_MOST]
     return [m for m in worth if m.band is not None or m in by_rule]

@@ -1,1 +1,1 @@
-"""Tuning and estimating as jobs: many boards and models, here or on the hosts of a cluster."""
+"""Tuning and estimation jobs for many boards and models, on this host or a cluster."""

@@ -1,7 +1,7 @@
-"""Jobs on the workers of a Dask cluster: hosts that reach the boards, with the same edgekit.
+"""Runs jobs on a Dask cluster of hosts that reach the boards and have the same edgekit.
 
-A board has one lease in the whole cluster, which the scheduler takes back from a worker that died.
-Boards are those that a worker's own inventory names, or that run there.
+Each board has one lease in the cluster, which the scheduler reclaims when a worker dies. A worker
+reaches the boards in its own inventory and those that run on it.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from edgekit.host.lab.jobs.task import Report, Task, lost, run_task
 
 SCHEMES = ("tcp://", "tls://")
 _CONNECT_SECONDS = 10.0
-_ALONE_SECONDS = 60.0  # without a worker, after which a task is given up
-_LEASE_SECONDS = 3600.0  # to wait for a board that another job of the cluster uses
+_ALONE_SECONDS = 60.0  # without a suitable worker, before a task is given up
+_LEASE_SECONDS = 3600.0  # wait for a board in use by another job of the cluster
 _LOOK_SECONDS = 2.0
-_RETRIES = 2  # of a task whose worker was killed, beside Dask's own
+_RETRIES = 2  # of a task whose worker was killed, in addition to Dask's own
 
 
 class DaskPool:
     """A client of the scheduler at `address`.
 
-    Raises InputError without the package `distributed`, UnreachableError where no scheduler
+    Raises InputError without the package `distributed`, and UnreachableError if no scheduler
     answers or it has no workers.
     """
 
@@ -68,8 +68,8 @@ class DaskPool:
             )
 
     def look_for(self, boards: Sequence[str]) -> None:
-        """Asks the workers which boards they reach; tasks of a board run only there. InputError
-        for one that none does."""
+        """Asks the workers which boards they reach; a board's tasks run only there. InputError for
+        a board that no worker reaches."""
         found: Mapping[str, list[str]] = self._client.run(_reached, list(boards))
         hosts: dict[str, list[str]] = {}
         for worker, names in found.items():
@@ -113,7 +113,7 @@ class DaskPool:
         return list(self._client.scheduler_info(n_workers=-1)["workers"])
 
     def _without_workers(self) -> tuple[Task, Report] | None:
-        """A task that is given up, since for long no worker was there that could run it."""
+        """Gives up and returns a task that no suitable worker has been available for too long."""
         hosts = {_host_of(worker) for worker in self._workers()}
         for future, task in self._futures.items():
             if hosts & set(self._hosts.get(task.board, hosts)):
@@ -134,7 +134,7 @@ class DaskPool:
     def _report(self, future: Any) -> Report:
         try:
             report: Report = future.result()
-        except Exception as error:  # whatever Dask says of workers that died or lack a package
+        except Exception as error:  # Dask's errors vary if a worker died or lacks a package
             text = str(error).strip().splitlines() or [type(error).__name__]
             return lost(
                 f"{self._address}: expected a worker to end the task, found "
@@ -144,7 +144,7 @@ class DaskPool:
 
 
 def _leased(task: Task, stop: str) -> Report:
-    """What a worker runs: the task, with the board's lease."""
+    """Runs a task on a worker while holding the board's lease."""
     from distributed import Event, Semaphore, get_worker
 
     name = f"{socket.gethostname()} ({get_worker().address})"
@@ -174,7 +174,7 @@ def _leased(task: Task, stop: str) -> Report:
 
 
 def _reached(boards: Sequence[str]) -> list[str]:
-    """Which boards the inventory of the worker at hand names, or runs; none is connected to."""
+    """The boards that this worker's inventory names or that it runs; connects to none of them."""
     found = []
     for name in boards:
         try:

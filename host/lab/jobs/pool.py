@@ -1,4 +1,4 @@
-"""Where jobs run: some at a time on this host, unless a cluster is named."""
+"""Runs jobs: several at a time on this host, or on a cluster if one is named."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from edgekit.host.lab.jobs.task import Report, Task, run_task
 
 
 class Pool(Protocol):
-    """Runs tasks side by side; `start` and `wait` are called from one thread. `remote`: its
-    workers may have other histories and caches than this host."""
+    """Runs tasks concurrently; `start` and `wait` are called from one thread. `remote`: workers
+    may have histories and caches different from this host's."""
 
     @property
     def remote(self) -> bool: ...
@@ -24,16 +24,16 @@ class Pool(Protocol):
         ...
 
     def wait(self) -> tuple[Task, Report]:
-        """The next task that has ended, in whatever order they do."""
+        """Waits for the next task to finish, in any order."""
         ...
 
     def close(self) -> None:
-        """Ends what still runs; what it measured is kept."""
+        """Stops running tasks; their measurements are kept."""
         ...
 
 
 class LocalPool:
-    """At most `size` processes of this host at once; of a leased board only one."""
+    """At most `size` concurrent processes on this host; only one per leased board."""
 
     remote = False
 
@@ -60,9 +60,10 @@ def work_off(
     tasks: Iterable[Task],
     then: Callable[[Task, Report], Task | None],
 ) -> None:
-    """Runs tasks, and what `then` names after each, until there are no more.
+    """Runs tasks, and the follow-up that `then` returns for each, until there are none left.
 
-    Of leased boards one task at a time begins; the others wait here, and hold no worker.
+    Only one task per leased board starts at a time; the others wait here without occupying a
+    worker.
     """
     waiting = list(tasks)
     busy: set[str] = set()

@@ -1,7 +1,7 @@
-"""One job: a command of edgekit that runs in a process of its own, wherever there is a worker.
+"""One job: an edgekit command in its own process, on whichever worker is available.
 
-What it measured is in the worker's history before it ends, and comes home with its report. The
-process ends with the worker that started it: a killed worker leaves no board locked.
+Its measurements are in the worker's history before it exits and return with its report. The
+process dies with the worker that started it, so a killed worker leaves no board locked.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from edgekit.host.lab.history.measurement import Measurement
 from edgekit.host.lab.history.operator_history import OperatorMeasurement
 from edgekit.host.lab.history.store import History
 
-# Linux sends the signal when the worker is gone, however that ended. Python ignores SIGINT where
-# a shell started the worker in the background, so the child asks for its usual meaning.
+# Linux sends the signal once the worker is gone, for whatever reason. Python ignores SIGINT if a
+# shell started the worker in the background, so the child restores the default handler.
 _CHILD = (
     "import ctypes, signal; ctypes.CDLL(None).prctl(1, signal.SIGINT); "
     "signal.signal(signal.SIGINT, signal.default_int_handler); "
     "from edgekit.host.cli.main import run; run()"
 )
 _POLL_SECONDS = 0.2
-_END_SECONDS = 20.0  # for a child that was asked to stop
+_END_SECONDS = 20.0  # grace period for a child that was asked to stop
 _INTERRUPTED = 130
 
 
 @dataclass(frozen=True)
 class Sent:
-    """A word of a command line that names a file sent along with the task."""
+    """A command-line argument that names a file sent with the task."""
 
     name: str
 
@@ -54,9 +54,9 @@ class Rows:
 
 @dataclass(frozen=True)
 class Task:
-    """`command`: what follows `edgekit`, with `--json`; `files`: contents by name, relative to one
-    folder. `board`: whom it is about; `leased`: one such task at a time. `rows`: what is known at
-    home and need not be measured again; `kit`: the version that asks."""
+    """`command`: arguments after `edgekit`, including `--json`; `files`: contents by name, all in
+    one folder. `board`: the board concerned; `leased`: one such task per board at a time. `rows`:
+    known on the requesting host and not to be measured again; `kit`: that host's version."""
 
     command: tuple[str | Sent, ...]
     board: str
@@ -68,8 +68,8 @@ class Task:
 
 @dataclass(frozen=True)
 class Report:
-    """The exit code of a task's command, its document or its last line, and what the worker's
-    history holds of the board, if the task was leased; `worker`: where it ran."""
+    """The exit code of a task's command, its JSON document or last line, and for a leased task the
+    worker's history of the board; `worker`: where it ran."""
 
     code: int
     document: Mapping[str, Any] | None = None
@@ -79,7 +79,7 @@ class Report:
 
 
 def run_task(task: Task, stopped: Callable[[], bool], worker: str = "") -> Report:
-    """Runs a task here; `stopped` is asked now and then and ends it early, with what it has."""
+    """Runs a task here; polls `stopped` and, when true, ends early with the partial results."""
     if task.kit != VERSION:
         return Report(
             IncompatibleError.exit_code,
@@ -98,12 +98,12 @@ def run_task(task: Task, stopped: Callable[[], bool], worker: str = "") -> Repor
 
 
 def lost(message: str) -> Report:
-    """The report of a task that no worker could end."""
+    """The report of a task that no worker could finish."""
     return Report(UnreachableError.exit_code, message=message)
 
 
 def rows_of(board: str) -> Rows:
-    """What the history of this host holds of a board, by this kit."""
+    """This host's history of a board, for this kit version."""
     with History() as history:
         products = history.read().measurements
         operators = history.read_operators().measurements
@@ -114,7 +114,7 @@ def rows_of(board: str) -> Rows:
 
 
 def _learn(rows: Rows) -> int:
-    """Takes rows from elsewhere into the history here; how many were new."""
+    """Merges rows from elsewhere into the local history; returns how many were new."""
     if not (rows.products or rows.operators):
         return 0
     with History() as history:
@@ -122,12 +122,12 @@ def _learn(rows: Rows) -> int:
 
 
 def bring_home(report: Report) -> int:
-    """Keeps what a worker measured; how many rows were new here."""
+    """Stores a worker's measurements; returns how many rows were new here."""
     return _learn(report.rows)
 
 
 def _words(task: Task) -> list[str]:
-    """The command line, with the files that came along in a folder of the cache."""
+    """The command line, with the task's files placed in a folder of the cache."""
     folder = cache_folder() / "jobs" / _digest(task.files)
     for name, content in task.files.items():
         path = folder / name
@@ -146,7 +146,7 @@ def _digest(files: Mapping[str, bytes]) -> str:
 
 
 def _run(words: list[str], stopped: Callable[[], bool]) -> tuple[int, str, str]:
-    """Exit code, stdout, and the last line on stderr."""
+    """Returns the exit code, stdout, and the last line of stderr."""
     command = [sys.executable, "-c", _CHILD, *words]
     with _started(command) as child:
         asked = False
@@ -165,7 +165,7 @@ def _run(words: list[str], stopped: Callable[[], bool]) -> tuple[int, str, str]:
 
 @contextlib.contextmanager
 def _started(command: list[str]) -> Iterator[subprocess.Popen[str]]:
-    """A child that has ended when this is left, also by an exception."""
+    """A child process that is stopped on exit from the context, also on an exception."""
     child = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,

@@ -1,8 +1,8 @@
-"""Tuning of several boards side by side: each in slices of its budget, one task after the other.
+"""Tunes several boards concurrently, each in slices of its budget, one task after another.
 
-A slice is as much as is lost of the order of things when its worker or this program ends; what was
-measured is kept anyway. The next slice goes to any worker that reaches the board, with all that is
-known at home.
+A slice is the unit of work lost when its worker or this program dies; measurements are kept
+anyway. The next slice goes to any worker that reaches the board, with everything known on this
+host.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SLICE_SECONDS = 60.0
 
 @dataclass
 class Tuning:
-    """What became of a board: the last slice's report, measurements made now, and slices."""
+    """The state of a board's tuning: last report, number of new measurements, and slices."""
 
     board: str
     report: Report | None = None
@@ -34,7 +34,7 @@ class Tuning:
 
     @property
     def document(self) -> Mapping[str, Any]:
-        """That of the last slice; empty if it failed."""
+        """The document of the last slice; empty if it failed."""
         return (self.report and self.report.document) or {}
 
 
@@ -46,9 +46,9 @@ def tune_boards(
     seconds: float,
     tell: Callable[[Tuning], None],
 ) -> list[Tuning]:
-    """Runs `command` (a `tune` without board, budget and --json) for each board, for `seconds`
-    each; `tell` hears of every slice. Rows of workers are in this host's history when a slice is
-    told. Whatever stops it, the same call goes on."""
+    """Runs `command` (a `tune` without board, budget and --json) on each board for `seconds`.
+    `tell` is called after every slice, when its rows are in this host's history. After an
+    interruption, the same call resumes."""
     found = {board: Tuning(board) for board in boards}
 
     def task(tuning: Tuning) -> Task | None:

@@ -1,1 +1,1 @@
-"""Measuring methods on boards, and the history of what was measured."""
+"""Measures methods on boards and builds tables from the results."""

@@ -1,4 +1,4 @@
-"""History → table: for each key the method with the best robust cost."""
+"""Builds a table from the history: for each key, the method with the best robust cost."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ def build_table(
     board: BoardProfile | None = None,
     operators: Sequence[OperatorMeasurement] = (),
 ) -> KnowledgeBase:
-    """The table of a history of products and of one of operators (`operator_rows`); `platforms` are
-    the ones known before, which keep their index.
+    """Builds a table from the history of products and that of operators (`operator_rows`).
+    `platforms` are the ones known before, which keep their index.
 
     A method's cost is the median of its ratios to the default of the same run, over all products
-    of a key, each product counting once; where there are times, counted instructions do not
-    matter, nor what an older kit measured. Rows of `base` stay where the history says nothing of
-    their key; new ones that only repeat the analytic rule are left out. With the `board` that was
-    measured, methods are adapted to other products (`Experience`). The result depends on the set
-    of measurements of products, not on their order.
+    of a key, each product counting once. Instruction counts are ignored where there are times, and
+    so are measurements by older kits. Rows of `base` are kept for keys without history; new rows
+    that only repeat the analytic rule are dropped. Given the `board` that was measured, methods
+    are adapted to other products (`Experience`). The result depends on the set of product
+    measurements, not on their order.
     """
     used = sequences or (base.sequences if base else Sequences())
     experience = by_kind(history, board)
@@ -62,7 +62,7 @@ def build_table(
 def keys_of(
     kind: Kind, shapes: Iterable[GemmShape], sequences: Sequences, platform: int
 ) -> dict[GemmKey, list[GemmShape]]:
-    """The products of one kind by their keys."""
+    """Groups the products of one kind by their keys."""
     groups: dict[GemmKey, list[GemmShape]] = defaultdict(list)
     packed = packed_of(kind.packed)
     for shape in shapes:
@@ -76,8 +76,7 @@ def _operators_of(
     platforms: Sequence[str],
     history: Sequence[OperatorMeasurement],
 ) -> tuple[OperatorRow, ...]:
-    """The rows of operators of models: those of the history, and of `base` where it says
-    nothing."""
+    """The operator rows: those from the history, and those of `base` for keys without history."""
     rows: dict[GemmKey, OperatorRow] = {}
     old = base.operators if base else ()
     for row in sorted(old, key=lambda r: (r.ratio is None, r.ratio or 0.0, r.key)):
@@ -93,12 +92,12 @@ def _operators_of(
 
 
 def _key_under(used: Sequences, old: GemmKey, shape: GemmShape) -> GemmKey:
-    """The key of a row under other sequences."""
+    """The row's key under different sequences."""
     return key_of(shape, old.platform, used, old.dtype, old.threads, old.packed, old.form)
 
 
 def _rows_of(base: KnowledgeBase, used: Sequences) -> dict[GemmKey, Row]:
-    """The rows of a table under other sequences; of those that meet, the best ratio stays."""
+    """The table's rows under different sequences; of rows that collide, the best ratio is kept."""
     rows: dict[GemmKey, Row] = {}
     for row in sorted(base.rows, key=lambda r: (r.ratio is None, r.ratio or 0.0, r.key)):
         key = _key_under(used, row.key, row.shape)

@@ -1,4 +1,4 @@
-"""What differs between two tables, and what was measured of it."""
+"""Compares two tables and reports the measurements behind the differences."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ AnyRow = Row | OperatorRow
 
 @dataclass(frozen=True)
 class Difference:
-    """Rows of only one table, of products and of operators, and pairs whose method differs; `same`
-    counts all others."""
+    """Rows found in only one table, of products and of operators, and pairs whose method differs;
+    `same` counts the others."""
 
     sequences_differ: bool
     added: tuple[AnyRow, ...]
@@ -28,8 +28,8 @@ class Difference:
 
 
 def compare_tables(old: KnowledgeBase, new: KnowledgeBase) -> Difference:
-    """Rows are the same ones by form, platform, dtype, threads and the product they were measured
-    on."""
+    """Compares tables; rows are matched by form, platform, dtype, threads and the product they
+    were measured on."""
     before, after = _by_product(old), _by_product(new)
     both = sorted(before.keys() & after.keys())
     changed = [(before[k], after[k]) for k in both if before[k].method != after[k].method]
@@ -61,8 +61,8 @@ def _by_product(table: KnowledgeBase) -> dict[tuple[str | int, ...], AnyRow]:
 
 @dataclass(frozen=True)
 class Change:
-    """A row of operators that is new or has another method, and why; None: the method without a
-    row, by the analytic rule."""
+    """An operator row that is new or has a different method, and why. A method of None means no
+    row: the analytic rule applies."""
 
     row: OperatorRow
     before: OperatorMethod | None
@@ -73,8 +73,7 @@ class Change:
 def changed_operators(
     before: KnowledgeBase, after: KnowledgeBase, history: Sequence[OperatorMeasurement]
 ) -> tuple[Change, ...]:
-    """Rows of operators with another method than before, by key; none if keys mean something
-    else now."""
+    """Operator rows whose method changed, by key; none if the meaning of keys changed."""
     if before.sequences != after.sequences or before.platforms != after.platforms:
         return ()
     old, new = ({row.key: row for row in table.operators} for table in (before, after))
@@ -94,7 +93,7 @@ def changed_operators(
 
 
 def _why(methods: tuple[OperatorMethod | None, ...], history: Sequence[OperatorMeasurement]) -> str:
-    """What was measured of both methods, as times of the method without a row."""
+    """The measured costs of both methods, as multiples of the cost without a row."""
     told = []
     for word, method in zip(("the old", "the new"), methods, strict=True):
         by_source: dict[str, list[float]] = defaultdict(list)

@@ -1,8 +1,8 @@
-"""Recorded cycles of models and their operators → the rates of a core (kb/tables/core_rates.py).
+"""Fits a core's rates (kb/tables/core_rates.py) to recorded cycles of models and operators.
 
-All groups of operators are fitted together, since of most models only the total is known: the
-least relative errors, none of the rates below 0. What little is known of a group leaves near what
-is assumed of it: first of its kind and type, then of the operator itself.
+All operator groups are fitted together, since for most models only the total is known: least
+relative errors with nonnegative rates. Groups with little data stay near a prior: first that of
+their kind and dtype, then that of the operator itself.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from edgekit.host.compiler.tables.layout_table import LayoutTable
 from edgekit.kb.tables.core_rates import CoreRates
 
 _SIZES = len(AMOUNTS)
-_FEWEST = 6  # operators that a group of their own needs
-_ROUNDS = 3  # of asking anew which operators wait for memory
+_FEWEST = 6  # operators needed for a separate group
+_ROUNDS = 3  # of refitting after re-determining which operators are memory-bound
 _SWEEPS, _STILL = 4000, 1e-5
-_KIND_PULL, _OPERATOR_PULL = 0.005, 0.01  # of what is assumed, beside a model's relative error
+_KIND_PULL, _OPERATOR_PULL = 0.005, 0.01  # weight of the prior against a model's relative error
 _OPERATOR_WEIGHT = 0.7  # of an operator that is its model's only one
-_LAYOUTS_WEIGHT = 0.5  # of all layers of a kind that were measured for the table of layouts
-# Cycles that are assumed, but for a factor: of a call, of a run, a tile, bytes, and of a step.
+_LAYOUTS_WEIGHT = 0.5  # of all layers of a kind measured for the layout table, together
+# Prior cycles, up to a common factor: per call, run, tile and byte, and per step by kind.
 _ASSUMED = {"calls": 300.0, "runs": 4.0, "tiles": 8.0, "moved": 0.1, "loaded": 0.1, "floats": 0.25}
 _STEP = {"matrix": 0.25, "window": 0.5, "function": 8.0, "move": 0.2, "simple": 0.5}
-_SMALL_TYPE = 0.5  # of the time of 32 bits
-_FLOOR = 0.02  # of what is assumed, that a rate of 0 counts as where operators are fitted
-_COLUMN_BYTES = 6  # of a weight that is not zero, with its column
+_SMALL_TYPE = 0.5  # relative to the time of 32 bits
+_FLOOR = 0.02  # minimum rate, relative to the prior, when fitting operators
+_COLUMN_BYTES = 6  # per nonzero weight, including its column index
 _SPARSE = {
     "sparse": "planar_conv2d/f32",
     "sparse_row": "pruned_fully_connected/f32",
@@ -43,7 +43,7 @@ Groups = Mapping[str, Floats]  # cycles of each amount
 
 @dataclass(frozen=True)
 class Operator:
-    """What an operator has to do, the cycles that memory takes for it, and its recorded ones."""
+    """The work of an operator, its memory-bound cycles, and its recorded cycles if known."""
 
     work: Work
     far: float
@@ -61,7 +61,7 @@ class Recorded:
 
 @dataclass(frozen=True)
 class _Row:
-    """An equation: amounts by group, relative to what was recorded; their sum; and its weight."""
+    """An equation: amounts by group relative to the recorded cycles; their target sum; weight."""
 
     amounts: Mapping[str, Floats]
     wanted: float
@@ -69,7 +69,7 @@ class _Row:
 
 
 def fitted(core: str, recorded: Sequence[Recorded], layouts: LayoutTable | None) -> CoreRates:
-    """The rates that fit best."""
+    """Returns the best-fitting rates."""
     counts: Counter[str] = Counter()
     parents: dict[str, str] = {}
     for work in (w for r in recorded for o in r.operators for w, _ in _leaves(o.work)):
@@ -98,7 +98,7 @@ def fitted(core: str, recorded: Sequence[Recorded], layouts: LayoutTable | None)
 
 
 def _leaves(work: Work, times: int = 1) -> Iterator[tuple[Work, int]]:
-    """The operators that do the work, and how often."""
+    """The leaf operators of the work, and how often each runs."""
     if work.members:
         for member in work.members:
             yield from _leaves(member, times * work.times)
@@ -123,7 +123,7 @@ def _fit(
 
 
 def _rows(model: Recorded, rates: Groups) -> Iterator[_Row]:
-    """The equations of a model and of its operators that do not wait for memory."""
+    """The equations of a model and of its operators that are not memory-bound."""
     total: dict[str, Floats] = {}
     waits = 0.0
     for operator in model.operators:
@@ -157,7 +157,7 @@ def _cycles(model: Recorded, rates: Groups) -> float:
 
 
 def _layout_rows(table: LayoutTable | None, groups: dict[str, Floats]) -> list[_Row]:
-    """Pruned layers that were measured alone; adds their groups."""
+    """The equations of pruned layers that were measured individually; adds their groups."""
     rows = []
     for kernel, group in _SPARSE.items() if table else ():
         assert table is not None
@@ -174,7 +174,7 @@ def _layout_rows(table: LayoutTable | None, groups: dict[str, Floats]) -> list[_
 
 
 def _solved(rows: Sequence[_Row], assumed: Groups, pull: float) -> Groups:
-    """The rates of least squares, by coordinate descent in units of what is assumed."""
+    """Nonnegative least-squares rates, by coordinate descent in units of the prior."""
     names = list(assumed)
     units = np.concatenate([assumed[name] for name in names])
     matrix = np.zeros((len(rows), len(units)))
@@ -198,7 +198,7 @@ def _solved(rows: Sequence[_Row], assumed: Groups, pull: float) -> Groups:
 
 
 def _named(groups: Groups) -> dict[str, dict[str, float]]:
-    """By amount. A kind of operators, and operators of any kind, cost what those of floats do."""
+    """Rates by amount. Kinds without a dtype, and unknown operators, get the rates for float."""
     every = dict(groups)
     every |= {kind: groups[f"{kind}/f32"] for kind in _STEP if f"{kind}/f32" in groups}
     every[""] = every["simple"]

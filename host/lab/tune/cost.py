@@ -1,4 +1,4 @@
-"""Measured operator times of a board → the constants of its cost model, and how far it is off."""
+"""Fits the constants of a board's cost model to operator times and evaluates its accuracy."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from edgekit.host.compiler.costs.work import AMOUNTS, Work
 from edgekit.host.compiler.ir.types import Graph
 from edgekit.kb.targets.board import BoardProfile
 
-_LEAST_OF_A_FAMILY = 3  # operators; fewer say nothing of a speed
+_LEAST_OF_A_FAMILY = 3  # operators; fewer cannot determine a speed
 _FOLDS = 5
-_ROUNDS = 8  # of fitting again with less weight on what does not fit
-_TICK_US = 0.05  # below this a clock's steps show: such times count for less
+_ROUNDS = 8  # of refitting with less weight on outliers
+_TICK_US = 0.05  # clock resolution: times near or below it count for less
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One operator of a model: what it has to do, and the median of its times in microseconds."""
+    """One operator of a model: its work, and the median of its times in microseconds."""
 
     model: str
     operator: str
@@ -35,8 +35,8 @@ class Sample:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """How good predicted times are: the median and the 90th percentile of |error|, Spearman's
-    correlation of the ranks, over so many operators."""
+    """Accuracy of predicted times: the median and 90th percentile of |error|, and Spearman's rank
+    correlation, over a number of operators."""
 
     operators: int
     median_error: float
@@ -47,7 +47,7 @@ class Accuracy:
 def samples_of(
     model: str, graph: Graph, costs: CostModel, times: Mapping[str, float]
 ) -> list[Sample]:
-    """The operators of a scheduled graph that have a time and something to do."""
+    """The operators of a scheduled graph that have a time and do any work."""
     found = []
     for node in graph.nodes:
         work = costs.work(graph, node)
@@ -58,7 +58,7 @@ def samples_of(
 
 
 def calibrate(samples: Sequence[Sample], board: BoardProfile, emulated: bool) -> Calibration:
-    """The constants that fit the samples best, family by family."""
+    """Fits the constants to the samples, separately for each family."""
     families: dict[str, list[Sample]] = defaultdict(list)
     for sample in samples:
         families[sample.work.family].append(sample)
@@ -71,16 +71,16 @@ def calibrate(samples: Sequence[Sample], board: BoardProfile, emulated: bool) ->
 
 
 def accuracy(samples: Sequence[Sample], costs: CostModel) -> Accuracy:
-    """How well a model predicts the samples."""
+    """The accuracy of a cost model on the samples."""
     return _accuracy([(costs.cost_of(s.work), s.measured_us) for s in samples])
 
 
 def accuracy_elsewhere(
     samples: Sequence[Sample], board: BoardProfile, emulated: bool
 ) -> Accuracy | None:
-    """How well operators are predicted from other models only; None for one model.
+    """Cross-validated accuracy: operators predicted only from other models; None for one model.
 
-    Models are left out in up to five groups, one group at a time.
+    Models are held out in up to five groups, one group at a time.
     """
     pairs = []
     models = sorted({s.model for s in samples})
@@ -93,7 +93,7 @@ def accuracy_elsewhere(
 
 
 def rank_correlation(a: Iterable[float], b: Iterable[float]) -> float:
-    """Spearman's: 1 if both order the same way; 0 where one does not order at all."""
+    """Spearman's correlation: 1 for the same ranking; 0 if either side is constant."""
     first, second = (_ranks(np.array(list(v), float)) for v in (a, b))
     if not first.size or np.ptp(first) == 0 or np.ptp(second) == 0:
         return 0.0
@@ -101,7 +101,7 @@ def rank_correlation(a: Iterable[float], b: Iterable[float]) -> float:
 
 
 def _ranks(values: Floats) -> Floats:
-    """Ranks, equal values sharing the mean of theirs."""
+    """Ranks, with ties sharing their mean."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     ends = np.cumsum(counts)
     middle: Floats = ends - (counts - 1) / 2.0
@@ -121,10 +121,10 @@ def _accuracy(pairs: Sequence[tuple[float, float]]) -> Accuracy:
 
 
 def _fitted(samples: Sequence[Sample]) -> tuple[float, ...]:
-    """Microseconds of each amount, none below 0, of the least relative errors.
+    """Nonnegative microseconds per amount, minimizing relative errors.
 
-    Fitted again and again with less weight on what fits badly, so that the usual operator counts
-    and not the odd one.
+    Iteratively reweighted to reduce the influence of outliers, so that the typical operator
+    decides.
     """
     measured = np.array([s.measured_us for s in samples])
     amounts = np.array([s.work.amounts.values() for s in samples])
@@ -140,9 +140,9 @@ def _fitted(samples: Sequence[Sample]) -> tuple[float, ...]:
 
 
 def _least_squares(matrix: Floats, wanted: Floats) -> Floats:
-    """The x >= 0 of least |matrix x - wanted|: the best of every choice of what is not 0.
+    """The x >= 0 minimizing |matrix x - wanted|: the best over all choices of nonzero entries.
 
-    Seven amounts make 127 choices; fewer where an amount never occurs or rows are few.
+    Seven amounts make 127 choices; fewer if an amount never occurs or there are few rows.
     """
     scale = np.abs(matrix).max(axis=0)
     able = [i for i, s in enumerate(scale) if s > 0]

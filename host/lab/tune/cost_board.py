@@ -1,4 +1,4 @@
-"""Times operators of models on a board, for the cost model."""
+"""Times the operators of models on a board, for the cost model."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def measure(
     tell: Callable[[str], None],
     take: Callable[[Bundle], None] = lambda _: None,
 ) -> list[Sample]:
-    """Each model by itself, `rounds` times over, beside what is deployed; of an operator the
-    least of its medians. Models that cannot be compiled are told and left out; `take` gets the
-    bundles of the others once."""
+    """Runs each model by itself in `rounds` rounds, leaving the deployed release alone; returns
+    the minimum of each operator's medians. Models that cannot be compiled are reported and
+    skipped; `take` gets each other model's bundle once."""
     board = load_board(device.profile)
     costs = CostModel(board)
     times: dict[Path, dict[str, float]] = {}

@@ -1,4 +1,4 @@
-"""Past experience as CSV: every row is checked before any is stored."""
+"""Imports past measurements from CSV: all rows are validated before any is stored."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TRUE, _FALSE = ("1", "true", "yes"), ("0", "false", "no")
 
 @dataclass(frozen=True)
 class Imported:
-    """Measurements of a file, and the rows that were left out: line number and reason."""
+    """Measurements from a file, and the rejected rows: line number and reason."""
 
     measurements: list[Measurement]
     refused: list[str]
@@ -32,8 +32,8 @@ def read_csv(path: Path, kit_version: str, when: str) -> Imported:
     """Reads a CSV with the columns `REQUIRED` (and optionally `split`, `packed`, `spread`, `when`,
     `cpu`).
 
-    Raises InputError if the file or its header cannot be used; rows that cannot are listed in
-    `refused`, and it is the caller's choice to go on without them.
+    Raises InputError if the file or its header is unusable; unusable rows are listed in `refused`,
+    and the caller decides whether to continue without them.
     """
     try:
         with path.open(newline="", encoding="utf-8") as file:

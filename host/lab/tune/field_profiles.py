@@ -1,18 +1,18 @@
-"""What boards in the field measured, as a history of operators.
+"""Turns profiles from boards in the field into operator measurements.
 
-A profile says what each operator of a release took; what was compiled there, and what would be
-without a row of the knowledge base, is kept where the release was made. A row is believed or not
-by two kinds of evidence:
+A profile has the time of each operator of a release; which method was compiled, and which would
+be used without a row of the knowledge base, is kept on the host that made the release. A row is
+judged by two kinds of evidence:
 
-- The same operator of the same model ran in another release with the method that it gets without
-  a row, on boards of that type: the two times are compared.
-- Otherwise its time is held against what the costs of both methods lead to expect, by the
-  operators of its own release, else of any on boards of that type, that are nearest in cost and
-  have the method that they get without a row. Costs are coarse, so they only ever speak against a
-  method that takes far longer.
+- The same operator of the same model ran in another release with its rowless default method, on
+  boards of that type: the two times are compared.
+- Otherwise its time is compared with an expected time derived from the estimated costs of both
+  methods and from operators that are nearest in cost and use their default, in the same release
+  or else on any board of that type. Estimates are coarse, so this is only ever used as evidence
+  against a method that takes far longer.
 
-Other programs on a board slow down all operators of an inference alike: where it was never left in
-peace with a release, the second kind of evidence counts, within that release alone.
+Other programs on a board slow down all operators of an inference alike: if a release never ran on
+an idle board, only the second kind of evidence counts, and only within that release.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ from edgekit.kb.features import GemmShape
 from edgekit.kb.tables.operators import OperatorMethod
 from edgekit.kb.targets.board import UnknownBoardError, load_board
 
-_NEAREST = 5  # operators that an expected time is made of
+_NEAREST = 5  # operators that determine an expected time
 _FEWEST = 3
-_FAR = 1.5  # times the expected: more than costs are off by
-_SAME = 0.05  # of a time: what tells two releases apart is more than this
-_OTHERS = 0.5  # cores that other programs kept busy
+_FAR = 1.5  # times the expected: more than the error of cost estimates
+_SAME = 0.05  # relative difference below which two releases' times are considered equal
+_OTHERS = 0.5  # cores used by other programs, above which a board is busy
 _WITH_FASTEST = f"""
     SELECT operators.*, fastest, coalesce(others, 0) > {_OTHERS} AS busy
     FROM operators JOIN (
         SELECT board, cluster, max(frequency_mhz) AS fastest FROM batches GROUP BY board, cluster
     ) USING (board, cluster)
 """
-# Neither hot nor slowed, and its clock near the fastest that it was seen at.
+# Neither hot nor throttled, and the clock near the fastest seen on this cluster.
 _COOL = """
     throttled IS NOT TRUE AND coalesce(temperature_c, 0) < 85
     AND (frequency_mhz IS NULL OR frequency_mhz >= 0.9 * fastest)
 """
-# Of a release that boards ever ran in peace, only those batches.
+# If a release ever ran on idle boards, keep only those batches.
 _KEPT = f"""
     SELECT * FROM ({_WITH_FASTEST}) WHERE {_COOL}
     QUALIFY busy = bool_and(busy) OVER (PARTITION BY release, model, profile, variant, threads)
@@ -74,9 +74,9 @@ _LEFT_OUT = f"""
 
 @dataclass(frozen=True)
 class FieldHistory:
-    """Measurements of so many `boards`; `unknown` releases were made elsewhere, or long ago, and
-    teach nothing; `left_out` batches are of boards that were hot or slowed down, or busier than
-    others with that release."""
+    """Measurements from `boards` boards. `unknown` releases were made on another host or too long
+    ago and cannot be used; `left_out` batches come from boards that were hot, throttled, or busier
+    than others with that release."""
 
     measurements: tuple[OperatorMeasurement, ...] = ()
     boards: int = 0
@@ -86,7 +86,7 @@ class FieldHistory:
 
 
 class _Key(NamedTuple):
-    """A release as boards of a type ran it."""
+    """A release variant as run by boards of one type."""
 
     release: str
     model: str
@@ -97,7 +97,7 @@ class _Key(NamedTuple):
 
 @dataclass(frozen=True)
 class _Operator:
-    """What was compiled, by its explanation, and what it took, in seconds."""
+    """An operator as compiled, from the release's explanation, and its time in seconds."""
 
     name: str
     form: str
@@ -117,8 +117,8 @@ class _Operator:
 
 
 def field_history(platform: str, store: ProfileStore | None = None) -> FieldHistory:
-    """What the user's store of profiles says of operators on boards of a platform; nothing if there
-    is no store, or nothing to ask it with."""
+    """Measurements from the user's profile store for a platform; empty if there is no store or
+    DuckDB is not installed."""
     store = store or ProfileStore()
     if not store.folder.is_dir() or find_spec("duckdb") is None:
         return FieldHistory()
@@ -143,7 +143,7 @@ def field_history(platform: str, store: ProfileStore | None = None) -> FieldHist
 
 
 def _platform(profile: str) -> str:
-    """That of a board's profile; empty for one that this kit does not know."""
+    """The platform of a board profile; empty if this kit does not know the profile."""
     try:
         return load_board(profile).platform
     except UnknownBoardError:
@@ -182,7 +182,7 @@ def _joined(key: _Key, rows: Iterable[tuple[Any, ...]]) -> list[_Operator]:
 def _measurements(
     known: Mapping[_Key, Sequence[_Operator]], platform: str
 ) -> Iterator[OperatorMeasurement]:
-    """Of operators that were compiled by a row, as far as there is evidence."""
+    """Measurements of operators that were compiled from a row, where there is evidence."""
     defaults: dict[tuple[_Key, str, GemmShape, OperatorMethod], list[float]] = defaultdict(list)
     of_boards: dict[tuple[str, int], list[_Operator]] = defaultdict(list)
     for key, operators in known.items():
@@ -211,8 +211,8 @@ def _measurements(
 
 
 def _expected(operator: _Operator, others: Sequence[_Operator]) -> float | None:
-    """Seconds that the method without a row would take, by operators of the same kind; None where
-    there are too few."""
+    """Expected seconds of the method without a row, from operators of the same kind; None if there
+    are too few."""
     alike = [
         o
         for o in others
@@ -232,7 +232,7 @@ def _kind(operator: _Operator) -> tuple[str, str]:
 def _measurement(
     key: _Key, operator: _Operator, platform: str, default_seconds: float
 ) -> OperatorMeasurement:
-    """All boards of a type are one witness, however many they are."""
+    """One measurement for all boards of a type, so that their number carries no weight."""
     return OperatorMeasurement(
         board=key.profile,
         platform=platform,

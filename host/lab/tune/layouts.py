@@ -1,9 +1,9 @@
-"""Measures on a board what kernels on either layout of images cost, and fits the table of rates.
+"""Measures kernel costs in either image layout on a board, and fits the table of rates.
 
-One model of many operators is deployed beside what runs there; the time stamps of its operators are
-the measurements. On a counting board they count instructions; without a board, their cycles are
-estimated. Before each operator another one makes its input, and its output is not kept: as in a
-model both are in the cache if it holds them.
+A single model with many operators is deployed next to the active release; its operators' time
+stamps are the measurements. Counting boards count instructions; without a board, cycles are
+estimated. Another operator produces each input, and outputs are not kept, so that, as in a real
+model, both are in the cache if they fit.
 """
 
 from __future__ import annotations
@@ -46,38 +46,37 @@ from edgekit.host.simulator.model import estimate_model
 from edgekit.host.simulator.target import target_of
 from edgekit.kb.targets.board import BoardProfile, load_board
 
-# Image sides, channels in and out: as in detectors and classifiers of a few megabytes.
+# Image sides, input and output channels, as in detectors and classifiers of a few megabytes.
 _POINTWISE = (
     (96, 32, 8), (96, 8, 32), (48, 16, 64), (48, 64, 16), (48, 48, 48), (24, 128, 32), (24, 32, 64),
     (12, 48, 192), (12, 96, 48), (6, 384, 96), (6, 96, 384),
 )  # fmt: skip
 _DENSITIES = (0.1, 0.3, 0.6)
-# Image sides, channels, sides of the window. Lines of some end on a page, so that they meet in the
-# same sets of a cache, those of others do not.
+# Image sides, channels, window sizes. Some have row strides that are multiples of a page, so that
+# rows map to the same cache sets; others do not.
 _WINDOWS = (
     (96, 8, 3), (96, 32, 3), (48, 16, 3), (48, 64, 3), (24, 32, 3), (24, 128, 3), (12, 48, 3),
     (12, 64, 3), (12, 192, 3), (6, 192, 3), (48, 32, 5), (24, 128, 5), (12, 64, 5), (7, 192, 5),
     (48, 48, 3), (28, 120, 5), (14, 240, 5), (7, 480, 5), (28, 120, 3), (14, 240, 3),
 )  # fmt: skip
-# Image sides, channels in and out, strides of pruned windows of 3x3.
+# Image sides, input and output channels, strides of pruned 3x3 windows.
 _PRUNED_WINDOWS = (
     (64, 8, 16, 2), (32, 16, 16, 1), (40, 64, 32, 1), (16, 32, 64, 2), (8, 64, 64, 1),
     (20, 128, 64, 1),
 )  # fmt: skip
 _WINDOW_DENSITIES = (0.1, 0.3)
-# Image sides, channels, strides of windows of 3x3, and channels that come out: chains of both.
+# Chains of a 3x3 window and a pointwise layer: image sides, channels, strides, output channels.
 _CHAINS = (
     (96, 32, 1, 8), (96, 32, 2, 12), (48, 48, 1, 24), (24, 128, 1, 32),
 )  # fmt: skip
-# Outputs and inputs of fully connected layers: from those of small classifiers to more than an L2
-# cache holds.
+# Outputs and inputs of fully connected layers: from small classifiers to layers larger than L2.
 _LAYERS = ((10, 256), (64, 256), (256, 256), (256, 1024), (1024, 256), (1024, 1024), (4096, 1024))
 _SEVERAL_ROWS = (
     *itertools.product((4, 16, 64), ((256, 256), (1024, 1024))),
     *itertools.product((4, 16), ((1024, 4096), (4096, 1024))),
 )
 _LAYER_DENSITIES = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7)
-# Layers of 8-bit codes: points, outputs and inputs, and the shares of weights left.
+# 8-bit quantized layers: points, outputs and inputs, and the densities of weights.
 _OF_CODES = ((1, 128, 128), (1, 1000, 256), (1, 1024, 1024), (64, 256, 256), (196, 128, 64))
 _CODE_DENSITIES = (0.1, 0.3)
 _SCALE = Quant(np.full(1, 0.05, np.float32), np.zeros(1, np.int64), 0)
@@ -85,7 +84,7 @@ _SCALE = Quant(np.full(1, 0.05, np.float32), np.zeros(1, np.int64), 0)
 
 @dataclass(frozen=True)
 class _Operator:
-    """One operator with what it is measured for."""
+    """One operator, the kernel it is measured for, and its work."""
 
     kernel: str
     node: Node
@@ -109,8 +108,8 @@ def tune_layouts(
 
 
 def estimate_layouts(profile: BoardProfile, path: Path) -> LayoutTable:
-    """Estimates cycles of the profile's core, and writes the table to `path`. Raises InputError
-    where there is no model of the core."""
+    """Estimates cycles on the profile's core, and writes the table to `path`. Raises InputError
+    if there is no model of the core."""
     target = target_of(profile)
     bundle, cases = _bundle(profile)
     found = estimate_model(bundle.manifest, bundle.files, target)
@@ -119,7 +118,7 @@ def estimate_layouts(profile: BoardProfile, path: Path) -> LayoutTable:
 
 
 def left_out_error(table: LayoutTable) -> float:
-    """Median of |estimated / measured - 1|, each case estimated from the others of its kernel."""
+    """Median of |estimated / measured - 1|, estimating each case from the kernel's other cases."""
     errors = []
     for kernel in {case.kernel for case in table.cases}:
         cases = tuple(case for case in table.cases if case.kernel == kernel)
@@ -152,7 +151,7 @@ def _digest(graph: Graph) -> str:
 
 
 class _Builder:
-    """A graph of operators side by side."""
+    """Builds a graph of independent operators."""
 
     def __init__(self) -> None:
         self._tensors: dict[str, Tensor] = {}
@@ -163,13 +162,13 @@ class _Builder:
         return self._add(Tensor(f"t{len(self._tensors)}", shape, DType.F32, None, data))
 
     def codes(self, *shape: int, density: float) -> Tensor:
-        """Weights of s8."""
+        """Random int8 weights."""
         floats = _weights(shape, density)
         data = np.clip(np.rint(40 * floats), -127, 127).astype(np.int8)
         return self._add(Tensor(f"t{len(self._tensors)}", shape, DType.I8, _SCALE, data))
 
     def image(self, *shape: int, dtype: DType = DType.F32) -> Tensor:
-        """Made anew from the input of that shape."""
+        """Adds a fresh tensor computed from the graph input of that shape."""
         quant = _SCALE if dtype is DType.I8 else None
         x = Tensor(f"x{dtype.value}_{'_'.join(map(str, shape))}", shape, dtype, quant)
         self._tensors[x.name] = x
@@ -198,7 +197,7 @@ class _Builder:
 
 
 def _weights(shape: tuple[int, ...], density: float) -> Array:
-    rng = np.random.default_rng((*shape, round(100 * density)))  # the same for every list
+    rng = np.random.default_rng((*shape, round(100 * density)))  # independent of list order
     data = rng.standard_normal(shape).astype(np.float32)
     data[rng.random(shape) >= density] = 0
     return data

@@ -1,4 +1,4 @@
-"""Learns data sequences from a history: those with which products that were left out fare best."""
+"""Learns key sequences from a history: those with the lowest regret on held-out products."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from edgekit.kb.tables.gemm_table import KnowledgeBase, Row
 from edgekit.kb.targets.board import BoardProfile
 
 _LARGEST = 4096
-_FEWEST = 8  # products of one kind, below which nothing can be learned
-_GAIN = 0.9  # regret of denser sequences over that of simpler ones, to be worth it
+_FEWEST = 8  # products of one kind needed to learn anything
+_GAIN = 0.9  # denser sequences must reduce the regret at least to this fraction
 
 
 @dataclass(frozen=True)
 class Regret:
-    """Cost of the table's choice over that of the best method known, less 1, of `shapes` products
-    that the table did not know; 0 shapes: nothing to go by."""
+    """Cost of the table's choice over the best known method's, minus 1, on `shapes` products that
+    the table did not know; 0 shapes: no data."""
 
     mean: float
     worst: float
@@ -51,7 +51,7 @@ def _candidates() -> Iterable[Sequences]:
 
 
 def _geometric(ratio: float) -> tuple[int, ...]:
-    """1, 2, ... with about `ratio` from one to the next."""
+    """1, 2, ... growing by about `ratio`."""
     count = round(math.log(_LARGEST) / math.log(ratio))
     return tuple(sorted({round(ratio**i) for i in range(count + 1)}))
 
@@ -59,9 +59,9 @@ def _geometric(ratio: float) -> tuple[int, ...]:
 def regret_of(
     sequences: Sequences, history: Iterable[Measurement], board: BoardProfile | None = None
 ) -> Regret:
-    """Leaves out one product after the other and asks the table of the rest for it.
+    """Leave-one-out regret: looks up each product in a table built from the others.
 
-    A method that was not measured on the product counts as the one that is most like it and was.
+    A method not measured on a product is charged the cost of the most similar one that was.
     """
     return _regret(sequences, by_kind(history, board))
 
@@ -102,7 +102,7 @@ def _without(
     rows: Mapping[GemmKey, Row],
     known: Experience,
 ) -> tuple[Row, ...]:
-    """The rows as they would be had the product not been measured."""
+    """The rows as if the product had not been measured."""
     rest = []
     for other, row in rows.items():
         if other == key:

@@ -1,4 +1,4 @@
-"""One tuner at a time per board: two would time each other's work."""
+"""Allows one tuner at a time per board, since two would disturb each other's measurements."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from edgekit.host.errors import BusyError
 
 @contextlib.contextmanager
 def tuning_alone(board: str, holder: str) -> Iterator[None]:
-    """Holds the board's lock, which ends with the process however that ends.
+    """Holds the board's lock, which the operating system releases if the process dies.
 
-    Raises BusyError that names the other holder.
+    Raises BusyError naming the current holder.
     """
     path = data_folder() / "tune" / f"{board}.lock"
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -18,16 +18,16 @@ from edgekit.kb.targets.board import BoardProfile
 
 _FOLDER = "kernels"
 _REQUESTS = f"{_FOLDER}/requests.jsonl"
-_PREFIX = "gemm "  # of an answer's line on standard error
-_INCOMPATIBLE = "incompatible"  # no instruction counter: so for every product
+_PREFIX = "gemm "  # of answer lines on standard error
+_INCOMPATIBLE = "incompatible"  # no instruction counter, which affects every product
 _SEND_SECONDS = 300.0
-_SPARE_SECONDS = 120.0  # for a slow board's Python
-_TIMES_OVER = 20.0  # a slow product takes longer than it was given
-_EMULATED_RATE = 1e6  # multiply-adds per second that even a slow emulator makes
+_SPARE_SECONDS = 120.0  # for Python on a slow board
+_TIMES_OVER = 20.0  # slow products exceed their time budget
+_EMULATED_RATE = 1e6  # multiply-adds per second that even a slow emulator reaches
 
 
 class BoardMeasurer:
-    """Sends the kernels of `profile` when they are first needed; `emulated`: counts instructions.
+    """Sends the kernels of `profile` on first use; `emulated`: counts instructions.
 
     Raises what the transport and the board's runtime raise.
     """
@@ -47,7 +47,7 @@ class BoardMeasurer:
     def measure(
         self, questions: Sequence[Question], on_answer: Callable[[int, Timed | None], None]
     ) -> None:
-        """Answers each question as soon as the board has; None: the board could not make it."""
+        """Reports each answer as soon as it arrives; None: the board could not measure it."""
         if not self._sent:
             self._transport.put(self._library, self._path, deadline=_SEND_SECONDS)
             self._sent = True
@@ -56,7 +56,7 @@ class BoardMeasurer:
 
         failed: list[Exception] = []
 
-        def on_line(line: str) -> None:  # may run in a thread of the transport
+        def on_line(line: str) -> None:  # may run on a transport thread
             if failed or not line.startswith(_PREFIX):
                 return
             try:
@@ -87,7 +87,7 @@ class BoardMeasurer:
         }
 
     def _timed(self, text: str, questions: Sequence[Question]) -> tuple[int, Timed | None]:
-        """The position of a question, and its answer."""
+        """The index of a question and its answer."""
         answer = decode(text, GemmAnswer)
         index = answer["index"]
         if index >= len(questions):

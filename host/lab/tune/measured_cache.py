@@ -1,4 +1,4 @@
-"""What the history already says of a model's operators: what the search need not measure."""
+"""Finds measurements in the history that the search for a model's operators can reuse."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ KnownRatios = dict[tuple[str, OperatorMethod], float]
 def known_ratios(
     history: Iterable[OperatorMeasurement], board: str, subject: TuningTask, kit: str, unit: str
 ) -> KnownRatios:
-    """Of a board, a kit's version, a unit of time, and as many threads as the model has.
+    """Known ratios for a board, kit version, unit, and the model's number of threads.
 
-    What gained nothing on the same product of another model is known here, too: most methods lose,
-    and the few that win are measured again between their neighbors here.
+    Methods that gained nothing on the same product of another model count as known: most methods
+    lose, and the few that win are measured again in this model, among other neighbors.
     """
     names = {each.name for each in subject.operators}
     here = (board, subject.threads, kit, unit)

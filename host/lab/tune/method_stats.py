@@ -1,4 +1,4 @@
-"""What was measured of one kind of products, and what it says of products that were not."""
+"""Statistics of measurements of one kind, and predictions for unmeasured products."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from edgekit.kb.tables.gemm_table import Row
 from edgekit.kb.tables.method import Method, analytic_method, limits_of
 from edgekit.kb.targets.board import BoardProfile
 
-_WORTH = 0.98  # of the default's cost: what is no better leaves the product to the analytic rule
-_NEIGHBORS = 6  # nearest products that a method is tried on in thought
-_HARMED = 1.05  # of the default's cost: a neighbor would be much worse off
-_NEAR = 0.3  # squared distance of logarithms; farther off, rows of an Intel lost 6 to 17 %
-_BEST = 4  # methods of each product of a key that may answer for all of it
+_WORTH = 0.98  # ratio to the default above which the analytic rule stays in charge
+_NEIGHBORS = 6  # nearest products used to predict whether a method generalizes
+_HARMED = 1.05  # ratio to the default above which a neighbor is harmed
+_NEAR = 0.3  # squared log distance; farther away, rows of an Intel CPU lost 6 to 17 %
+_BEST = 4  # best methods of each product that are candidates for its key
 _DIGITS = 3  # of ratios and rates in the table: the rest is noise
 
 
 @dataclass(frozen=True, order=True)
 class Kind:
-    """Measurements that may be compared: ratios to the default method of one kit version, since
-    another version may have another default."""
+    """Comparable measurements: ratios to the default method of one kit version, since another
+    version may have another default."""
 
     platform: str
     dtype: str
@@ -38,7 +38,7 @@ class Kind:
 
     @property
     def age(self) -> tuple[object, ...]:
-        """Sorts what takes the place of other knowledge last: times, newer kits."""
+        """Sort key that puts the most relevant kinds last: times, newer kits."""
         numbers = tuple(int(part) for part in re.findall(r"\d+", self.kit_version))
         return self.unit == "seconds", numbers, self
 
@@ -48,7 +48,7 @@ def kind_of(m: Measurement) -> Kind:
 
 
 def by_kind(history: Iterable[Measurement], board: BoardProfile | None) -> dict[Kind, Experience]:
-    """The experience of each kind, whatever the order of the history."""
+    """The experience for each kind; independent of the order of the history."""
     found: dict[Kind, list[Measurement]] = defaultdict(list)
     for m in sorted(history, key=_order):
         found[kind_of(m)].append(m)
@@ -60,8 +60,8 @@ def _order(m: Measurement) -> tuple[object, ...]:
 
 
 class Experience:
-    """Measurements of one kind. With the `board` they come from, methods are adapted to other
-    products (`limits_of`) and compared with the analytic rule as it is today."""
+    """Measurements of one kind. Given the `board` they come from, methods are adapted to other
+    products (`limits_of`) and compared with the current analytic rule."""
 
     def __init__(self, measurements: Sequence[Measurement], board: BoardProfile | None) -> None:
         self._board = board
@@ -74,12 +74,12 @@ class Experience:
 
     @property
     def vl(self) -> int:
-        """Lanes of the board's vectors; 1 without a board, where no tile passes for transposed."""
+        """The board's vector lanes; 1 without a board, so that no tile counts as transposed."""
         return self._board.isa.vl if self._board else 1
 
     def row(self, key: GemmKey, shapes: Sequence[GemmShape]) -> Row:
-        """The row of a key from the products of it that are named: the method with the least mean
-        of ratios over them; see `Row` for what has no method."""
+        """The row of a key, from its products `shapes`: the method with the lowest mean ratio;
+        see `Row` for keys without a method."""
         used = list(itertools.chain.from_iterable(self.products[shape] for shape in shapes))
         ratio, origin, method = self._choose(shapes)
         made = self._adapted(method, origin)
@@ -103,9 +103,9 @@ class Experience:
         )
 
     def _choose(self, shapes: Sequence[GemmShape]) -> tuple[float, GemmShape, Method]:
-        """The method with the least geometric mean of ratios over the products of a key, the
-        product it was measured on, and that mean. One that is best on a single product must not
-        answer for others on which it would be slow."""
+        """The method with the lowest geometric mean ratio over a key's products, the product it
+        was measured on, and that mean. Averaging keeps a method that is best on one product
+        from being used for others on which it is slow."""
         scores = []
         for origin in shapes:
             known = self._known[origin]
@@ -116,8 +116,8 @@ class Experience:
         return min(scores)
 
     def _expected(self, method: Method, origin: GemmShape, shape: GemmShape) -> float:
-        """The ratio on a product of a method that was measured on `origin`; of a tile that was not
-        tried on the product, since it promised nothing, the worst that was."""
+        """The predicted ratio on `shape` of a method measured on `origin`. A tile that was not
+        tried was not promising, so it is charged the worst measured ratio."""
         if shape == origin:
             return self._known[origin][method]
         made = self._adapted(method, origin)
@@ -126,14 +126,14 @@ class Experience:
         return max(self._known[shape].values())
 
     def _adapted(self, method: Method, shape: GemmShape) -> Method:
-        """What a method that was measured on a product says of others."""
+        """The method measured on `shape`, generalized to other products."""
         if self._board is None:
             return method
         return limits_of(method, shape, self._board, self.products[shape][0].dtype)
 
     def _is_worth_it(self, method: Method, origin: GemmShape, shapes: Sequence[GemmShape]) -> bool:
-        """Whether a method is better than the analytic one, as it is today, on the products of a
-        key on which that was measured; true if it was on none."""
+        """Whether a method beats the current analytic one on those products of a key where that
+        was measured; true if there are none."""
         gains = []
         for shape in shapes:
             known = self._known[shape].get(self.default(shape)) if self._board else 1.0
@@ -142,9 +142,9 @@ class Experience:
         return not gains or statistics.fmean(gains) < math.log(_WORTH)
 
     def relaxes(self, method: Method, shape: GemmShape, without: GemmShape | None = None) -> bool:
-        """Whether the nearest products would be better off with a method than with the default, and
-        none of them much worse, by those on which its tile was tried: half of them or more, since
-        where it was not it promised nothing."""
+        """Whether the nearest products would gain from a method over the default, with none of
+        them much worse. Judged by those on which its tile was tried, which must be at least
+        half: where it was not tried, it was not promising."""
         near = [s for s in self.nearest(shape) if s != without][:_NEIGHBORS]
         tried = [s for s in near if self._has_tile(method.cut(s), s)]
         gains = [math.log(self.ratio(method, s) / self.ratio(self.default(s), s)) for s in tried]
@@ -156,7 +156,7 @@ class Experience:
         return any((k.mr, k.nr) == (method.mr, method.nr) for k in self._known[shape])
 
     def nearest(self, shape: GemmShape) -> list[GemmShape]:
-        """The nearest of the other products, one more than are needed."""
+        """The nearest other products, one more than needed so that one can be left out."""
         if shape not in self._near:
             others = [s for s in self.products if s != shape]
             others.sort(key=lambda s: (s.log_distance(shape), s))
@@ -164,7 +164,7 @@ class Experience:
         return self._near[shape]
 
     def default(self, shape: GemmShape) -> Method:
-        """The analytic method of a product; without a board the one others were compared with."""
+        """The analytic method of a product; without a board, the one others were compared with."""
         if self._board is None:
             known = self._known[shape]
             return min(known, key=lambda method: (abs(known[method] - 1.0), method))
@@ -172,8 +172,8 @@ class Experience:
         return analytic_method(self._board, shape, m.dtype, m.threads, m.packed).cut(shape)
 
     def ratio(self, method: Method, shape: GemmShape) -> float:
-        """The ratio of a method on a measured product, or of the one most like it that was
-        tried."""
+        """The ratio of a method on a measured product, or of the most similar method tried on
+        it."""
         at = method.cut(shape), shape
         if at not in self._cost:
             known = self._known[shape]
@@ -181,20 +181,20 @@ class Experience:
         return self._cost[at]
 
     def least(self, shape: GemmShape) -> float:
-        """The ratio of the best method that was tried on a product."""
+        """The ratio of the best method tried on a product."""
         return min(self._known[shape].values())
 
 
 def _radius(best: GemmShape, shapes: Sequence[GemmShape]) -> int:
-    """How far from the product it was best for a row holds: as far as it was measured, and what is
+    """The distance up to which a row applies: as far as it was measured, plus what counts as
     near."""
     measured = max(best.log_distance(shape) for shape in shapes)
     return math.ceil(100.0 * (math.sqrt(measured) + math.sqrt(_NEAR)) ** 2)
 
 
 def _ratios(measurements: Sequence[Measurement]) -> Mapping[Method, float]:
-    """The ratio of each method on one product: the median over CPUs of the median on each, so that
-    each counts once, however often it was measured."""
+    """The ratio of each method on one product: the median over CPUs of each CPU's median, so that
+    each CPU counts once, however often it was measured."""
     by_method: dict[Method, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for m in measurements:
         by_method[m.method][m.cpu].append(m.ratio)

@@ -1,5 +1,4 @@
-"""One tuning of a model's operators and their order: lock, search, the tables, and what a lost
-link means."""
+"""Runs one tuning session for a model's methods and orders: lock, search, tables, lost links."""
 
 from __future__ import annotations
 
@@ -33,14 +32,14 @@ from edgekit.host.simulator.target import target_of
 from edgekit.kb.targets.board import BoardProfile
 
 _FEWEST_ORDERS, _MOST_ORDERS = 2, 6
-_AGAIN = 2  # the searched order, and the best of each subgraph beside it
+_AGAIN = 2  # runs of the final comparison: the searched order and the best of each subgraph
 _ORDER_TURNS, _ORDER_SECONDS = 3, 1  # on a board
 
 
 @dataclass(frozen=True)
 class ModelJob:
-    """What to tune: on `device`, or by board time if there is none. `now` gives the time of day as
-    text, `tell` hears of what takes a while."""
+    """What to tune: on `device`, or in simulated board time if None. `now` returns the time of
+    day as text, `tell` reports slow steps."""
 
     board: str
     profile: BoardProfile
@@ -56,8 +55,8 @@ class ModelJob:
 
 @dataclass(frozen=True)
 class ModelTuned:
-    """What the search for methods came to, the table of them, and what came of orders; None if
-    they were not tried now."""
+    """The result of the search for methods, the table built from it, and the result for orders;
+    None if orders were not tried."""
 
     outcome: ModelOutcome
     table: Path
@@ -65,7 +64,7 @@ class ModelTuned:
 
 
 class _Pace:
-    """How long a round of the search takes, compiling included."""
+    """Measures the duration of a search round, including compilation."""
 
     def __init__(self, on_progress: Callable[[ModelProgress], None]) -> None:
         self._on_progress, self._began, self._rounds = on_progress, time.monotonic(), 0
@@ -75,7 +74,7 @@ class _Pace:
         self._on_progress(progress)
 
     def rounds_in(self, seconds: float) -> int:
-        """How many more fit into so many seconds."""
+        """The number of further rounds that fit into `seconds`."""
         taken = (time.monotonic() - self._began) / max(self._rounds, 1)
         return int(seconds / taken) if taken > 0 else _MOST_ORDERS
 
@@ -83,12 +82,11 @@ class _Pace:
 def tune_model(
     job: ModelJob, on_progress: Callable[[ModelProgress], None], on_order: Callable[[str], None]
 ) -> ModelTuned:
-    """Tunes a model for a board: methods of its operators, of which the board's table is built,
-    and, where time is left when these are found, orders of its operators with these methods, of
-    which `on_order` hears.
-    Everything measured is in the history, however this ends.
+    """Tunes a model for a board: first its operators' methods, from which the board's table is
+    built, then, if time is left, the order of its operators with these methods, reporting to
+    `on_order`. Everything measured is in the history, however this ends.
 
-    Raises BusyError if the board is being tuned, UnreachableError if it is lost on the way.
+    Raises BusyError if the board is being tuned, UnreachableError if the connection is lost.
     """
     holder = f"{owner()}, since {job.now()}"
     with tuning_alone(job.board, holder):
@@ -120,7 +118,7 @@ def _with_orders(
     end: float,
     on_order: Callable[[str], None],
 ) -> ModelTuned:
-    """Tries orders as the last step; what was found is not all where there is no time for it."""
+    """Tries orders as the last step; the outcome is unfinished if there is no time for it."""
     options = replace(job.options, threads=job.threads)
     asked = OrderJob(
         job.board, job.profile, job.model, options, 0, job.threads, job.now(), on_order

@@ -1,4 +1,4 @@
-"""What operators of a model take: measured on a board, or estimated for its core."""
+"""Costs of a model's operators: measured on a board, or estimated for its core."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from edgekit.kb.tables.gemm_table import KnowledgeBase
 
 _TURNS = 3
 _TURN_MS = 300.0
-_FEWEST, _MOST = 5, 2000  # runs of a turn
-_TRIAL = 5  # runs that tell how long one is
+_FEWEST, _MOST = 5, 2000  # runs per turn
+_TRIAL = 5  # runs to determine the duration of one
 _ESTIMATE_SECONDS = 3600.0
 
 
 class MeasuredTimes:
-    """Times on a board, each beside those of the default methods, in turns. Nothing that is
-    deployed there changes. Close it."""
+    """Times on a board, in turns with those of the default methods, without changing what is
+    deployed there. Must be closed."""
 
     unit, source, per_ms = "seconds", "tuner", 1e-3
     worth = WORTH
-    least = 5e-7  # half a microsecond is some ticks of an ARM's counter
+    least = 5e-7  # half a microsecond is a few ticks of an ARM counter
 
     def __init__(self, subject: TuningTask, device: Board) -> None:
         self._subject, self._device = subject, device
@@ -59,15 +59,15 @@ class MeasuredTimes:
 
 
 class EstimatedTimes:
-    """Cycles of board time."""
+    """Cycles of simulated board time."""
 
     unit, source = "cycles", "estimate"
     least = 1.0
-    # What gained by 2 % had a cost of up to 1.14, on A53, A55 and A76, one and four threads.
+    # Methods that gained 2 % had an estimated cost of up to 1.14 (A53, A55, A76; 1 and 4 threads).
     worth = 1.15
 
     def __init__(self, subject: TuningTask, tell: Callable[[str], None]) -> None:
-        """Raises InputError where there is no model of the board's core, or no emulator."""
+        """Raises InputError if there is no model of the board's core, or no emulator."""
         self._subject = subject
         self._usual: Times | None = None
         self._target = target_of(subject.board)
@@ -75,7 +75,7 @@ class EstimatedTimes:
         find_emulator(subject.board.arch, tell)
 
     def measure(self, table: KnowledgeBase, default: KnowledgeBase) -> tuple[Times, Times]:
-        """The default's once: it would be the same again."""
+        """Estimates the default only once, since the result is deterministic."""
         times = self._times(table)
         self._usual = self._usual or self._times(default)
         return times, self._usual
@@ -104,7 +104,7 @@ def _bundle(subject: TuningTask, table: KnowledgeBase) -> Bundle:
 
 
 def _least(found: tuple[Benchmark, ...]) -> Times:
-    """The least of several medians: what disturbs a board only ever adds."""
+    """The minimum of several medians, since disturbances only ever add time."""
     names = {o.name for each in found for o in each.operators}
     seconds = {
         name: min(o.median_us for each in found for o in each.operators if o.name == name) * 1e-6

@@ -1,7 +1,7 @@
-"""The search for good methods of a model's operators where they stand.
+"""Searches for the best methods of a model's operators, measured in place.
 
-Everything measured goes into the history at once. A tuner that is started again reads it back
-and goes on where it was, because what it proposes depends on what is known and nothing else.
+All measurements go into the history immediately. A restarted tuner reads them back and resumes
+where it was, because its proposals depend only on what is known.
 """
 
 from __future__ import annotations
@@ -26,25 +26,24 @@ from edgekit.kb.tables.gemm_table import KnowledgeBase
 from edgekit.kb.tables.operators import OperatorMethod
 
 _BETTER = 0.99  # times the best so far: an improvement
-_PATIENCE = 5  # methods of a key without one, after which it has no more to give
-_SHARE = 0.01  # of the model's time that operators take together, to be worth a round
-_MOST_WHOLES = 4  # compositions of best methods that are measured together
-_MOST_SETTLED = 4  # of them that may turn out slower than what was there, before the last
+_PATIENCE = 5  # methods of a key without improvement before it is considered exhausted
+_SHARE = 0.01  # of the model's time that a round's operators must account for
+_MOST_WHOLES = 4  # combinations of best methods that are measured together
+_MOST_SETTLED = 4  # attempts to find a combination that is not slower than before
 
 
 @dataclass(frozen=True)
 class Times:
-    """What operators take, by name, and the whole model; in the measurer's unit."""
+    """The costs of operators, by name, and of the entire model, in the measurer's unit."""
 
     operators: Mapping[str, float]
     total: float
 
 
 class OperatorMeasurer(Protocol):
-    """Measures a model with the methods of a table. `source` and `unit` are those of
-    `OperatorMeasurement`; `per_ms`: of these units; operators that take less than the `least` of
-    them cannot be told apart from noise, methods that cost more than `worth` times the least cost
-    are not tried."""
+    """Measures a model with a table's methods. `source` and `unit` as in `OperatorMeasurement`;
+    `per_ms`: units per millisecond; operators below `least` units are lost in noise; methods with
+    an estimated cost above `worth` times the least are not tried."""
 
     @property
     def unit(self) -> str: ...
@@ -58,14 +57,14 @@ class OperatorMeasurer(Protocol):
     def worth(self) -> float: ...
 
     def measure(self, table: KnowledgeBase, default: KnowledgeBase) -> tuple[Times, Times]:
-        """With each of two tables, in turns where times differ from one run to the next."""
+        """Measures both tables, in turns if times vary between runs."""
         ...
 
 
 @dataclass(frozen=True)
 class ModelPlan:
-    """What to tune: `board` is its name; `seconds` of budget. `check` raises where the board has
-    become too noisy to go on: what was measured until then is kept."""
+    """What to tune: `board` is its name; `seconds` of budget. `check` raises if the board has
+    become too noisy to continue; measurements up to then are kept."""
 
     board: str
     subject: TuningTask
@@ -77,7 +76,7 @@ class ModelPlan:
 @dataclass(frozen=True)
 class ModelProgress:
     """`left` of `keys` operators still have methods to try; `gain`: of all operators together, as
-    far as they were measured one by one; None while nothing is known."""
+    measured one by one; None while unknown."""
 
     round: int
     left: int
@@ -89,7 +88,7 @@ class ModelProgress:
 
 @dataclass(frozen=True)
 class Won:
-    """An operator, its method, and what it takes over what it takes without rows."""
+    """An operator, its method, and the ratio of its cost to that without rows."""
 
     operator: TunableOp
     method: OperatorMethod
@@ -98,9 +97,8 @@ class Won:
 
 @dataclass(frozen=True)
 class ModelOutcome:
-    """Milliseconds of the whole model: without rows, as it was compiled before, and with the
-    methods that were found; measurements made now and known from before; `finished`: nothing is
-    left to try."""
+    """Milliseconds of the model: without rows, as compiled before, and with the methods found;
+    numbers of measurements made now and known before; `finished`: nothing is left to try."""
 
     default_ms: float
     before_ms: float
@@ -111,22 +109,22 @@ class ModelOutcome:
     finished: bool
 
 
-_Whole = frozenset[tuple[GemmKey, OperatorMethod]]  # the methods of a model that are not defaults
+_Whole = frozenset[tuple[GemmKey, OperatorMethod]]  # a model's non-default methods
 
 
 @dataclass
 class _State:
-    """What the search has found out until now."""
+    """The findings of the search so far."""
 
     known: KnownRatios
     measured: int = 0
     rounds: int = 0
     default: Times | None = None
-    totals: dict[_Whole, float] = field(default_factory=dict)  # over the default's
+    totals: dict[_Whole, float] = field(default_factory=dict)  # relative to the default's
 
 
 class ModelTuner:
-    """`clock` gives seconds, `now` the time of day as text."""
+    """`clock` returns seconds, `now` the time of day as text."""
 
     def __init__(
         self,
@@ -150,13 +148,13 @@ class ModelTuner:
     def run(self, on_progress: Callable[[ModelProgress], None]) -> ModelOutcome:
         """Searches until the budget is used or nothing is left to try.
 
-        First what is compiled today, then rounds: in each every key gets its next method, all in
-        one build of the model; those of groups before those of their members. In the end the best
-        ones together, until all of them are worth it beside each other.
+        First measures what is compiled today, then in each round the next method of every key,
+        all in one build of the model; groups come before their members. Finally measures the
+        best methods together, until each is still worth it in combination.
         """
         self._state.totals[frozenset()] = 1.0
         ordered = sorted(self._operators, key=lambda s: s.current != s.default)
-        current = {s.key: s.current for s in ordered}  # members of chains have only the default
+        current = {s.key: s.current for s in ordered}  # members of chains only have the default
         before = self._measure(current, on_progress, together=True)
         self._to_try = {k: m for k, m in self._to_try.items() if self._is_told_apart(k)}
         finished = self._search(on_progress) and self._try_together(on_progress)
@@ -164,16 +162,16 @@ class ModelTuner:
         return self._outcome(before, after, finished)
 
     def _search(self, on_progress: Callable[[ModelProgress], None]) -> bool:
-        """False if the budget is used before all is tried."""
+        """Returns False if the budget is used before everything is tried."""
         while self._is_worth_a_round(asked := self._asked()):
             if self._state.rounds > 1 and self._clock() >= self._end:
-                return False  # but never before something was found out: the next time goes on
+                return False  # but always measure something, so that repeated runs make progress
             self._measure(asked, on_progress)
         return True
 
     def _asked(self) -> dict[GemmKey, OperatorMethod]:
-        """What is measured next: a group's method decides which operators there are, so that
-        those of its members wait."""
+        """The methods to measure next. A group's method decides which operators exist, so its
+        members wait."""
         asked = {k: m for k in self._to_try if (m := self._next(k)) is not None}
         groups = [k for k in asked if self._by_key[k][0].is_group]
         members = {step for k in groups for each in self._by_key[k] for step in each.steps}
@@ -181,8 +179,8 @@ class ModelTuner:
         return {k: m for k, m in asked.items() if k in groups or k not in waits}
 
     def _is_worth_a_round(self, asked: Mapping[GemmKey, OperatorMethod]) -> bool:
-        """Whether the operators that would try something take enough of the model: a round builds
-        and measures all of it."""
+        """Whether the operators with something to try account for enough of the model's time: a
+        round builds and measures all of it."""
         assert self._state.default is not None
         steps = {name for key in asked for each in self._by_key[key] for name in each.steps}
         taken = sum(self._state.default.operators.get(name, 0.0) for name in steps)
@@ -204,8 +202,8 @@ class ModelTuner:
         current: Mapping[GemmKey, OperatorMethod],
         on_progress: Callable[[ModelProgress], None],
     ) -> float:
-        """What the model takes with the best methods, over what it takes without rows. Where it
-        is slower with them than it was before, they are given up."""
+        """The model's cost with the best methods, relative to that without rows. Gives up new
+        methods if they make the model slower than before."""
         usual = min(before, 1.0)
         kept = current if before <= 1.0 else {}
         for _ in range(_MOST_SETTLED):
@@ -216,7 +214,7 @@ class ModelTuner:
                 break
             if worse:
                 self._give_up(worse, after / usual)
-            elif after > before:  # their last measurements were beside what is given up now
+            elif after > before:  # last measured together with methods that are now given up
                 self._measure(current, on_progress, together=True)
             else:
                 break
@@ -231,8 +229,8 @@ class ModelTuner:
         return total if total is not None else self._measure(methods, on_progress, together=True)
 
     def _give_up(self, methods: Mapping[GemmKey, OperatorMethod], total: float) -> None:
-        """Charges methods that lose together, and no longer can be told apart, with that loss:
-        against the model without rows, or against what was compiled before."""
+        """Charges methods that lose in combination with the loss, relative to the model without
+        rows or as compiled before, since their shares can no longer be determined."""
         assert self._state.default is not None
         usual = self._state.default.operators
         rows = [
@@ -244,7 +242,7 @@ class ModelTuner:
         self._state.known.update({(m.operator, m.method): m.ratio for m in rows})
 
     def _next(self, key: GemmKey) -> OperatorMethod | None:
-        """The first method of a key that is not known; None after many that were no better."""
+        """The key's first untested method; None after many without improvement."""
         best, since = 1.0, 0
         for method in self._to_try[key]:
             standing = [s for s in self._by_key[key] if method in s.costs]
@@ -265,15 +263,15 @@ class ModelTuner:
         on_progress: Callable[[ModelProgress], None],
         together: bool = False,
     ) -> float:
-        """The whole model with one method per key; what its operators take is kept. Methods that
-        are to be used `together` are charged with what the other operators lose beside them."""
+        """Measures the model with one method per key and stores its operators' costs. Methods
+        to be used `together` are charged with the other operators' losses next to them."""
         self._plan.check()
         subject, state = self._plan.subject, self._state
         tables = subject.table_with(methods), subject.table_with({})
         times, default = self._measurer.measure(*tables)
         charge = self._charge(methods, times, default) if together else 0.0
         groups = [each for each in self._operators if each.is_group]
-        moved = changed_steps(groups, methods)  # operators there may be others, by the same name
+        moved = changed_steps(groups, methods)  # same names may now denote other operators
         rows = [
             self._row(each, methods[each.key], cost + charge * usual, usual)
             for each in self._operators
@@ -287,7 +285,7 @@ class ModelTuner:
         state.rounds += 1
         state.default = default
         state.known.update({(m.operator, m.method): m.ratio for m in rows})
-        for each in self._operators:  # one that cannot be measured must not be asked for forever
+        for each in self._operators:  # do not retry unmeasurable operators forever
             if (method := methods.get(each.key)) is not None:
                 state.known.setdefault((each.name, method), 1.0)
         total = times.total / default.total
@@ -298,8 +296,8 @@ class ModelTuner:
     def _charge(
         self, methods: Mapping[GemmKey, OperatorMethod], times: Times, default: Times
     ) -> float:
-        """What operators without a new method lose, over what those with one take by default:
-        other code and other weights move what is beside them in the caches."""
+        """The loss of operators without a new method, relative to the default cost of those with
+        one: different code and weights shift cache contents for neighboring operators."""
         new = changed_steps(self._operators, methods)
         taken = sum(default.operators.get(name, 0.0) for name in new)
         if taken <= 0:
@@ -313,7 +311,7 @@ class ModelTuner:
     ) -> OperatorMeasurement:
         plan = self._plan
         if method == operator.default:
-            cost = default  # the same code: what differs is noise
+            cost = default  # the same code: any difference is noise
         return OperatorMeasurement(
             board=plan.board,
             platform=plan.subject.board.platform,
@@ -339,14 +337,14 @@ class ModelTuner:
         return known_ratios(self._history_here(), plan.board, plan.subject, plan.kit_version, unit)
 
     def _best(self) -> dict[GemmKey, OperatorMethod]:
-        """What a table that is made of the history says of the keys of this model."""
+        """The methods for this model's keys in a table built from the history."""
         table = self._plan.subject.table
         rows = operator_rows(self._history_here(), table.platforms, table.sequences)
         found = {row.key: row.method for row in rows}
         return {k: m for k in self._to_try if (m := found.get(k)) is not None}
 
     def _is_told_apart(self, key: GemmKey) -> bool:
-        """Whether an operator of a key takes longer than what is lost in noise."""
+        """Whether an operator of a key takes long enough to stand out from noise."""
         assert self._state.default is not None
         costs = self._state.default.operators
         return any(s.cost_in(costs) >= self._measurer.least for s in self._by_key[key])
@@ -366,7 +364,7 @@ class ModelTuner:
         return ModelProgress(state.rounds, left, len(self._to_try), state.measured, gain, seconds)
 
     def _gain_apart(self) -> float | None:
-        """Of the operators together, each with its best method, as it was measured."""
+        """The model's gain if each operator had its best method, from individual measurements."""
         default = self._state.default
         if default is None:
             return None
@@ -374,7 +372,7 @@ class ModelTuner:
         for (name, _), ratio in self._state.known.items():
             least[name] = min(ratio, least.get(name, 1.0))
         saved, counted = 0.0, set[str]()
-        for each in self._operators:  # groups before operators that are in them
+        for each in self._operators:  # groups before their members
             if (ratio := least.get(each.name, 1.0)) < 1.0 and not each.steps & counted:
                 saved += (1.0 - ratio) * each.cost_in(default.operators)
                 counted |= each.steps
@@ -396,5 +394,5 @@ class ModelTuner:
 
 
 def gain_of(outcome: ModelOutcome) -> float:
-    """How many times faster the model is than without rows."""
+    """The model's speedup over its time without rows."""
     return outcome.default_ms / outcome.after_ms

@@ -1,4 +1,4 @@
-"""Orders of a model that really run: compiled, timed on a board or by board time, remembered."""
+"""Runs a model in different operator orders, on a board or simulated, and remembers the best."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from edgekit.host.simulator.model import estimate_model
 from edgekit.host.simulator.target import Target
 from edgekit.kb.targets.board import BoardProfile
 
-_STEPS_PER_NODE = 100  # of the chain that draws a random order
+_STEPS_PER_NODE = 100  # of the Markov chain that draws a random order
 _SEARCHED: Order = "search"
 _TOGETHER = "the best of each subgraph"
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """An order to try: how it was found, the nodes in it, and what the cost model says of it."""
+    """An order to try: its origin, the graph in that order, and the cost model's prediction."""
 
     origin: str
     graph: Graph
@@ -51,7 +51,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Timed:
-    """A candidate that ran: its bundle, its arena, and the median of its latencies."""
+    """A candidate that ran: its bundle, arena size, and median latency."""
 
     candidate: Candidate
     bundle: Bundle
@@ -64,8 +64,8 @@ class Timed:
 
 @dataclass(frozen=True)
 class Kept:
-    """A part whose order is remembered, by its first operator, and what it takes of the searched
-    order's time."""
+    """A part whose order is remembered, named by its first operator, and the ratio of its cost to
+    that in the searched order."""
 
     part: str
     ratio: float
@@ -73,7 +73,7 @@ class Kept:
 
 @dataclass(frozen=True)
 class OrderOutcome:
-    """What ran, the best first, what is remembered of the model's parts, and the table for that."""
+    """The orders that ran, best first; the orders remembered for parts; and the table's path."""
 
     timed: list[Timed]
     kept: list[Kept]
@@ -81,19 +81,19 @@ class OrderOutcome:
 
 
 class OrderMeasurer(Protocol):
-    """Runs bundles in turns. `source` and `unit` are those of measurements; `per_us` of the unit
-    are a microsecond."""
+    """Runs bundles in turns. `source` and `unit` as in measurements; `per_us`: units per
+    microsecond."""
 
     source: str
     unit: str
     per_us: float
 
     def times(self, bundles: Sequence[Bundle]) -> list[list[Times]]:
-        """What operators and the whole take, of each bundle once a round."""
+        """The costs of operators and of the entire model, per bundle and round."""
 
 
 class BoardOrders:
-    """Times on a board. Nothing that is deployed there changes."""
+    """Times on a board, without changing what is deployed there."""
 
     source, unit, per_us = "tuner", "seconds", 1e-6
 
@@ -118,12 +118,12 @@ class BoardOrders:
 
 
 class EstimatedOrders:
-    """Cycles of board time."""
+    """Cycles of simulated board time."""
 
     source, unit = "estimate", "cycles"
 
     def __init__(self, target: Target, threads: int, tell: Callable[[str], None]) -> None:
-        """Raises InputError where there is no emulator."""
+        """Raises InputError if there is no emulator."""
         self._target, self._threads, self._tell = target, threads, tell
         self.per_us = float(target.core.clock_mhz)
         find_emulator(target.board.arch, tell)
@@ -144,7 +144,7 @@ class EstimatedOrders:
 
 @dataclass(frozen=True)
 class OrderJob:
-    """What to tune: `board` is its name, `threads` those that it runs on, `now` the time of day."""
+    """What to tune: `board` is its name, `threads` their number, `now` the time of day."""
 
     board: str
     profile: BoardProfile
@@ -157,9 +157,9 @@ class OrderJob:
 
 
 def tune_orders(job: OrderJob, measurer: OrderMeasurer) -> OrderOutcome:
-    """Runs different orders of a model, then the best of each part together, beside the searched
-    one: what is better there as well is remembered for boards of the platform, whatever stops the
-    second run."""
+    """Runs different orders of a model, then the best order of each part combined against the
+    searched order. Orders that are still better are remembered for boards of the platform; the
+    results of the first run are kept even if the second is interrupted."""
     runs = _Runs(job, measurer)
     found = candidates(runs.graph, job.profile, job.most, job.options.random_seed)
     timed = runs.run(found)
@@ -173,7 +173,7 @@ def tune_orders(job: OrderJob, measurer: OrderMeasurer) -> OrderOutcome:
 
 
 def has_untried_orders(job: OrderJob) -> bool:
-    """Whether a model has several orders, and this kit timed none of them on the board."""
+    """Whether a model has several orders and this kit has timed none of them on the board."""
     with History() as history:
         here = (job.board, job.model.stem, job.threads, VERSION)
         if any(
@@ -187,14 +187,14 @@ def has_untried_orders(job: OrderJob) -> bool:
 
 
 def build_orders(board: BoardProfile) -> tuple[Path, tuple[OrderRow, ...]]:
-    """Builds the table of a board's platform from the history: the file, and its rows."""
+    """Builds the order table of a board's platform from the history; returns its path and rows."""
     with History() as history:
         rows = order_rows(history.read_orders(board.platform).measurements)
     return write_orders(board, rows), rows
 
 
 class _Runs:
-    """Runs orders of a model, and adds to the history what its parts took."""
+    """Runs orders of a model, and adds the costs of its parts to the history."""
 
     def __init__(self, job: OrderJob, measurer: OrderMeasurer) -> None:
         self._job, self._measurer = job, measurer
@@ -205,7 +205,7 @@ class _Runs:
         self._costs: dict[tuple[Part, tuple[int, ...]], float] = {}
 
     def run(self, found: Sequence[Candidate]) -> list[Timed]:
-        """Times orders in turns, the searched one among them."""
+        """Times orders in turns; the searched one must be among them."""
         bundles = [self._bundle(each) for each in found]
         turns = self._measurer.times(bundles)
         (searched,) = (i for i, each in enumerate(found) if each.origin == _SEARCHED)
@@ -227,7 +227,7 @@ class _Runs:
         ]
 
     def together(self, found: Sequence[Candidate]) -> Candidate | None:
-        """The best order of each part that gains by another one than the searched, if one does."""
+        """The best order of each part, if any part gains from an order other than the searched."""
         (searched,) = (each.graph for each in found if each.origin == _SEARCHED)
         nodes, gains = list[Node](), False
         for part in self.parts:
@@ -252,7 +252,7 @@ class _Runs:
         return sign_bundle(build_bundle(artifact, job.profile))
 
     def _cost(self, part: Part, turns: Sequence[Times]) -> float:
-        """Of its operators together, the median of all turns; views take no time."""
+        """The cost of the part's operators together, median of all turns; views cost nothing."""
         nodes = part.nodes(self.graph)
         return statistics.median(
             sum(turn.operators.get(node.name, 0.0) for node in nodes) for turn in turns
@@ -286,8 +286,8 @@ class _Runs:
 
 
 def candidates(graph: Graph, board: BoardProfile, most: int, random_seed: int) -> list[Candidate]:
-    """Different orders, at most so many: the searched one, the importer's, that of least memory,
-    the rest drawn at random."""
+    """Up to `most` different orders: the searched one, the importer's, the one of least memory,
+    and random ones."""
     found: dict[tuple[str, ...], Candidate] = {}
 
     def add(origin: str, ordered: Graph) -> None:

@@ -1,4 +1,4 @@
-"""The threshold of one layer's outlier split, from sample activations: error against cost."""
+"""Chooses the threshold of a layer's outlier split from sample activations: error against cost."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 from edgekit.device.runtime.arrays.outlier import THRESHOLD, OutlierWeights, outlier_matmul
 from edgekit.host.errors import InputError
 
-_COUNTS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)  # of outliers, tried
-_MOST_SHARE = 4  # of the channels: with more than one in so many, a split saves little
+_COUNTS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)  # outliers to try
+_MOST_SHARE = 4  # try at most 1/4 of the channels: beyond that, a split saves little
 _TARGET = 0.01
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A threshold on the samples: outliers in the mean of a sample, relative error (Frobenius)
-    against the product of the dequantized weights, and cost in multiply-adds of floats."""
+    """A threshold evaluated on the samples: mean outliers per sample, relative error (Frobenius)
+    against the product with dequantized weights, and cost in float multiply-adds."""
 
     threshold: float
     outliers: float
@@ -30,7 +30,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class ThresholdChoice:
-    """The trial chosen and why; `usual` is that of the constant, and `trials` are all, by cost."""
+    """The chosen trial and why; `usual` is the default threshold's, `trials` are all, by cost."""
 
     chosen: Trial
     reason: str
@@ -41,7 +41,7 @@ class ThresholdChoice:
 def choose_threshold(
     samples: Sequence[NDArray[Any]], weights: OutlierWeights, target: float = _TARGET
 ) -> ThresholdChoice:
-    """The threshold of least cost whose error is at most `target`; else that of least error.
+    """The least costly threshold with an error of at most `target`, or else that of least error.
 
     samples: activations [rows, k] of the layer, float32 or float16. Raises InputError if there are
     none, and what outlier_matmul raises.
@@ -67,7 +67,7 @@ def choose_threshold(
 
 
 def _candidates(samples: Sequence[NDArray[Any]]) -> list[float]:
-    """Thresholds between two channels each, in the order of their largest values."""
+    """Thresholds midway between channels that are adjacent when sorted by largest magnitude."""
     largest = np.max([np.abs(s).max(axis=0).astype(np.float64) for s in samples], axis=0)
     falling = np.sort(largest)[::-1]
     found = []

@@ -1,4 +1,4 @@
-"""The matrix products to tune: those of a model, of a file, or a spread of usual ones."""
+"""The matrix products to tune: from a model, from a file, or a spread of common ones."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from edgekit.host.compiler.transforms.passes.pipeline import run_passes
 from edgekit.host.errors import InputError
 from edgekit.kb.features import GemmShape, Packed
 
-LARGEST = 2**31 - 1  # of a size: what the boards' C takes
-TIMED_OPERATIONS = 2**32  # of a usual product at most: tens of milliseconds on a fast core
-COUNTED_OPERATIONS = 2**23  # at a tenth of a second each on an emulated one
+LARGEST = 2**31 - 1  # of a dimension: the limit of the C code on boards
+TIMED_OPERATIONS = 2**32  # per product: tens of milliseconds on a fast core
+COUNTED_OPERATIONS = 2**23  # per product on emulated boards, at a tenth of a second each
 _DTYPES = {DType.F32: "f32", DType.I8: "s8", DType.U8: "u8"}
 
-_FROM_NETWORKS = (  # m, n, k of products in well-known networks, and what is hard in general
+_FROM_NETWORKS = (  # m, n, k of products in well-known networks, and generally hard ones
     (64, 3136, 64), (128, 784, 1152), (500, 30, 1600), (32, 12544, 27), (1000, 1, 1024),
     (17, 33, 65), (96, 49, 576), (24, 3136, 144), (512, 49, 4608), (1280, 1, 320), (10, 1, 64),
     (1, 1024, 1024), (128, 128, 128), (256, 256, 256), (384, 384, 384), (512, 512, 512),
@@ -36,7 +36,7 @@ _SEED = 1
 
 @dataclass(frozen=True, order=True)
 class Product:
-    """One matrix product of a dtype (that of A) on a number of threads."""
+    """One matrix product with the dtype of A, on a number of threads."""
 
     shape: GemmShape
     dtype: str = "f32"
@@ -45,7 +45,7 @@ class Product:
 
 
 def parse_shape(text: str, where: str) -> GemmShape:
-    """m,k,n as people write it; raises InputError, `where` says what is read."""
+    """Parses m,k,n; raises InputError, in which `where` names the source."""
     try:
         m, k, n = (int(part) for part in text.split(","))
     except ValueError:
@@ -59,7 +59,7 @@ def parse_shape(text: str, where: str) -> GemmShape:
 
 
 def shapes_of_file(path: Path) -> list[GemmShape]:
-    """One m,k,n per line; empty lines and what follows # are left out. Raises InputError."""
+    """Reads one m,k,n per line; ignores empty lines and comments after #. Raises InputError."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
@@ -80,9 +80,9 @@ def shapes_of_file(path: Path) -> list[GemmShape]:
 
 
 def products_of_model(model: Path, threads: int) -> list[Product]:
-    """The products a model is made of, the largest first; their weights, B, are packed.
+    """The products that a model consists of, largest first; their weights, B, are packed.
 
-    Raises InputError if it has none.
+    Raises InputError if there are none.
     """
     graph, _ = run_passes(import_model(model))
     pairs = {pair for node in graph.nodes for pair in _of_node(graph, node)}
@@ -96,11 +96,11 @@ def products_of_model(model: Path, threads: int) -> list[Product]:
 
 
 def _of_node(graph: Graph, node: Node) -> Iterator[tuple[GemmShape, str]]:
-    """The products of a node, as lowering/conv/conv.py and transpose_conv.py make them."""
+    """The products of a node, as created by lowering/conv/conv.py and transpose_conv.py."""
     if not isinstance(node.op, Conv2D | FullyConnected | TransposeConv2D):
         return
     x, w, y = (graph.tensors[str(name)] for name in (*node.inputs[:2], node.outputs[0]))
-    # Floats by 8-bit weights are quantized on the way: the product is one of bytes.
+    # Float activations with 8-bit weights are quantized at run time: an int8 product.
     dtype = "s8" if w.dtype is DType.I8 else _DTYPES.get(x.dtype)
     if dtype is None or x.elements == 0:
         return
@@ -116,14 +116,14 @@ def _of_node(graph: Graph, node: Node) -> Iterator[tuple[GemmShape, str]]:
 def usual_shapes(
     spread: int, packed: Packed = "none", most: int = TIMED_OPERATIONS
 ) -> list[GemmShape]:
-    """Products of networks, and `spread` others, the same on every call.
+    """Products from networks, and `spread` others, the same on every call.
 
-    Half of the others are convolutions, weights on the side that is `packed`, half are of all
-    proportions. None has more operations than `most`.
+    Half of the others are convolutions with weights on the `packed` side; half have arbitrary
+    proportions. None exceeds `most` operations.
     """
     known = [GemmShape(m=m, n=n, k=k) for m, n, k in _FROM_NETWORKS]
     lengths = itertools.product(_VECTOR_LENGTHS, repeat=2)
-    # A vector is no weights: with A packed, B is the vector, and the other way around.
+    # A vector is never the weights: with A packed, B is the vector, and vice versa.
     vectors = [
         shape
         for length, k in lengths
@@ -138,7 +138,7 @@ def usual_shapes(
 
 
 def _layers(packed: Packed) -> Iterator[GemmShape]:
-    """Convolutions of usual sizes: the weights are A, B, or in turns one and the other."""
+    """Convolutions of common sizes; the weights are A or B, alternating if neither is packed."""
     source = random.Random(_SEED)
     for i in itertools.count():
         k = source.choice(_WINDOWS) * source.choice((3, *_CHANNELS))
@@ -150,9 +150,9 @@ def _layers(packed: Packed) -> Iterator[GemmShape]:
 
 
 def _spread() -> Iterable[GemmShape]:
-    """Ever more shapes that fill the space of logarithms evenly (a Halton sequence).
+    """Infinitely many shapes, evenly spread in log space (a Halton sequence).
 
-    Three of four have round sizes, as channels of networks do.
+    Three of four have round sizes, like channel counts in networks.
     """
     for i in itertools.count(1):
         m, k, n = (round(4096 ** _radical_inverse(i, base)) for base in (2, 3, 5))
@@ -163,7 +163,7 @@ def _spread() -> Iterable[GemmShape]:
 
 
 def _round_size(size: int) -> int:
-    """The nearest multiple of a power of two about an eighth of it."""
+    """The nearest multiple of a power of two that is about an eighth of the size."""
     step = 1 << max(int(math.log2(size)) - 2, 0)
     return round(size / step) * step
 

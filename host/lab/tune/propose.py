@@ -1,4 +1,4 @@
-"""The methods that are worth measuring: analytic pruning, then the neighbors of the best."""
+"""Proposes methods to measure: analytic pruning, then neighbors of the best."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from edgekit.kb.tables.method import Method, analytic_method, method_of_tile
 from edgekit.kb.targets.board import BoardProfile, Caches, caches_of
 from edgekit.kb.targets.isa import BYTES
 
-_SLACK = 2  # blocks may be this much larger than the caches they are made for
+_SLACK = 2  # factor by which blocks may exceed the caches they are sized for
 _LEAST_K = 16
 _MOST_TILES = 8
-_WORTH = 1.5  # times the least cost by the analytic model: worth measuring
+_WORTH = 1.5  # measure tiles up to this multiple of the least analytic cost
 
 
 def default_method(board: BoardProfile, product: Product) -> Method:
-    """What everything is measured against: the analytic method, cut to the product."""
+    """The baseline of all measurements: the analytic method, clipped to the product."""
     p = product
     return analytic_method(board, p.shape, p.dtype, p.threads, p.packed).cut(p.shape)
 
 
 def first_methods(board: BoardProfile, product: Product, counted: bool) -> list[Method]:
-    """The default method, then each register tile with its own blocks, packing B or not. Where B
-    was packed beforehand, also with packed blocks of an A of half of L2 or more.
+    """The default method, then each register tile with its own blocks, packing B or not. If B was
+    packed ahead and A is at least half of L2, also with packed blocks of A.
 
-    Where instructions are `counted`, packing that the default does without is left out: what it
-    saves is cache misses, which a count does not show.
+    Packing that the default avoids is left out when instructions are `counted`: it saves cache
+    misses, which a count does not show.
     """
     p = product
     found = [default_method(board, p)]
@@ -50,9 +50,9 @@ def _is_large(board: BoardProfile, product: Product) -> bool:
 
 
 def _a_near(board: BoardProfile, made: Method) -> Method:
-    """Panels of A in 3/4 of L1, in a packed block of a quarter of L2: each is read by all tiles of
-    a row, while panels of B come from L2 one after the other (Goto and van de Geijn, "Anatomy of
-    High-Performance Matrix Multiplication", TOMS 2008, with A and B in each other's place)."""
+    """Panels of A in 3/4 of L1, in a packed block of a quarter of L2. Each is read by all tiles of
+    a row while panels of B stream from L2 (Goto and van de Geijn, "Anatomy of High-Performance
+    Matrix Multiplication", TOMS 2008, with A and B exchanged)."""
     caches, size = caches_of(board), BYTES["f32"]
     rows = min(made.mr, made.nr)
     kc = max(caches.l1 * 3 // 4 // (rows * size) // _LEAST_K * _LEAST_K, _LEAST_K)
@@ -61,8 +61,8 @@ def _a_near(board: BoardProfile, made: Method) -> Method:
 
 
 def _tiles(board: BoardProfile, product: Product) -> Iterator[tuple[int, int]]:
-    """The tiles worth a try, normal and transposed: of those that need the same number of panels
-    the smallest, because panels are of equal width anyway."""
+    """The tiles worth trying, normal and transposed. Of those with the same number of panels, only
+    the smallest, because panels have equal width anyway."""
     m, n, vl = product.shape.m, product.shape.n, board.isa.vl
     heights = board.isa.columns.of(product.dtype)
     found = set()
@@ -77,9 +77,9 @@ def _tiles(board: BoardProfile, product: Product) -> Iterator[tuple[int, int]]:
 
 
 def neighbors(board: BoardProfile, product: Product, best: Method, counted: bool) -> list[Method]:
-    """Methods one step from the best: another block, packing, or axis of the threads.
+    """Methods one step from the best: another block size, packing, or axis split among threads.
 
-    None where instructions are `counted`: what these change is not in a count.
+    None when instructions are `counted`, since a count does not reflect these changes.
     """
     if counted:
         return []
@@ -94,7 +94,8 @@ def neighbors(board: BoardProfile, product: Product, best: Method, counted: bool
 
 
 def _whole_depth(best: Method, product: Product, caches: Caches) -> Method:
-    """Sums in one go: good where few panels share a block, so that it need not stay in L1."""
+    """Accumulates over all of k at once: good if few panels share a block, which then need not
+    stay in L1."""
     k = product.shape.k
     rows = caches.l2 // (k * BYTES[product.dtype]) // best.mr * best.mr
     return replace(best, kc=k, mc=min(best.mc, max(rows, best.mr)))
@@ -109,7 +110,7 @@ def _other_blocks(best: Method) -> Iterator[Method]:
 
 
 def _other_packing(best: Method, product: Product) -> Iterator[Method]:
-    if product.packed != "b" and product.dtype == "f32":  # bytes must be interleaved anyway
+    if product.packed != "b" and product.dtype == "f32":  # int8 must be interleaved anyway
         yield replace(best, pack_b=not best.pack_b)
     if product.packed != "a":
         yield replace(best, pack_a=not best.pack_a)

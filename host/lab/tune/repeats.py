@@ -1,4 +1,4 @@
-"""Rows of a GEMM table that say nothing: they repeat the analytic rule."""
+"""Removes redundant rows of a GEMM table: those that repeat the analytic rule."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from edgekit.kb.features import GemmKey, GemmShape
 from edgekit.kb.tables.gemm_table import KnowledgeBase, Row
 from edgekit.kb.tables.method import Method
 
-_DEFAULT = Method(1, 1, 1, pack_a=False, pack_b=False, mr=1, nr=1)  # stands for the analytic one
+_DEFAULT = Method(1, 1, 1, pack_a=False, pack_b=False, mr=1, nr=1)  # placeholder: analytic rule
 
 
 def without_repeats(
     table: KnowledgeBase, shapes_of: Mapping[GemmKey, Sequence[GemmShape]]
 ) -> KnowledgeBase:
-    """The table without rows of the keys `shapes_of` that only say what look-ups say without them.
+    """The table without rows of the keys `shapes_of` that do not change any lookup.
 
-    A row without a method stays where a neighbor's would be taken for its product otherwise, or
-    for one of those named beside its key.
+    A row without a method is kept if otherwise a neighbor's method would be used for its product
+    or for one of the products listed for its key.
     """
     rows = [row for row in table.rows if row.method or row.key not in shapes_of]
     small = table.with_rows(rows)
@@ -30,8 +30,8 @@ def without_repeats(
 
 
 def _is_analytic(table: KnowledgeBase, row: Row, shape: GemmShape) -> bool:
-    """Whether no other row's method answers for a product. Without a board, no tile is known to be
-    transposed: a row stays rather than goes."""
+    """Whether no row's method applies to a product. Without a board, no tile is known to be
+    transposed, which errs on the side of keeping a row."""
     key, platform = row.key, table.platforms[row.key.platform]
     found = table.lookup(platform, shape, _DEFAULT, key.dtype, key.threads, key.packed)
     return found.method is _DEFAULT

@@ -1,4 +1,4 @@
-"""One tuning of one board: lock, kernels to the board, search, and what a lost link means."""
+"""Runs one tuning session for a board: lock, upload of kernels, search, lost links."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from edgekit.kb.targets.board import BoardProfile
 
 @dataclass(frozen=True)
 class Job:
-    """What to tune; `now` gives the time of day as text. `given`: see `Plan`."""
+    """What to tune; `now` returns the time of day as text. `given`: see `Plan`."""
 
     board: str
     profile: BoardProfile
@@ -39,14 +39,14 @@ def tune(
 ) -> Outcome:
     """Tunes a board; everything measured is in the history, however this ends.
 
-    Raises BusyError if the board is being tuned, UnreachableError if it is lost on the way.
+    Raises BusyError if the board is being tuned, UnreachableError if the connection is lost.
     """
     holder = f"{owner()}, since {job.now()}"
     with tuning_alone(job.board, holder), History() as history:
         base = kit_table(job.profile)
         sequences = base.sequences if base else Sequences()
         began = time.monotonic()
-        measurer = BoardMeasurer(board, job.profile, emulated)  # which may have to compile
+        measurer = BoardMeasurer(board, job.profile, emulated)  # may compile, which takes time
         left = max(job.seconds - (time.monotonic() - began), 0.0)
         plan = Plan(
             job.board, job.profile, job.products, left, VERSION, job.given, sequences, job.check

@@ -1,4 +1,4 @@
-"""Finds how to store a class of sparse matrices on a board: settings are tried one at a time."""
+"""Finds the best storage for a class of sparse matrices on a board, one setting at a time."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from edgekit.kb.targets.board import BoardProfile
 _WINDOWS = (0, 512, 4096, 65536)
 _WIDE = (0, 1, 64)
 _WIDTHS = (8, 64)
-_COLUMNS = (0, 1 << 17, 1 << 18)  # of a part: half of common L2 caches, and all
-_BETTER = 0.97  # of the time so far: less is noise
+_COLUMNS = (0, 1 << 17, 1 << 18)  # per part; x then fills half or all of a common L2
+_BETTER = 0.97  # of the best time so far; smaller gains are noise
 _DIGITS = 4
 
 
 @dataclass(frozen=True)
 class TunedMatrix:
-    """The row for one matrix; `rule`: the settings it has without; `tried` ones were measured."""
+    """The row for one matrix; `rule`: its settings without the row; `tried`: number measured."""
 
     row: Row
     rule: BlockSettings
@@ -33,7 +33,7 @@ class TunedMatrix:
 
 
 def settings_for(board: BoardProfile, matrix: Csr) -> Answer:
-    """What the board's table says of a matrix, else the patent's rule."""
+    """The settings for a matrix from the board's table, else from the patent's rule."""
     found = library().features(matrix.rows())
     height = strip_height(board.isa, found.stored)
     rule = default_settings(found.mean, height, VALUE_BYTES[found.stored])
@@ -49,7 +49,7 @@ def tune_matrix(
     seconds: float = 1.0,
     show: Callable[[str], None] = lambda _: None,
 ) -> TunedMatrix:
-    """Tries other settings than the rule's, dimension by dimension, each in turns with the best so
+    """Tries settings other than the rule's, dimension by dimension, each in turns with the best so
     far. Raises what the measurer raises."""
     measurer.send(matrix)
     try:
@@ -74,7 +74,7 @@ def tune_matrix(
 
 @dataclass(frozen=True)
 class _Step:
-    """One dimension of the settings and the values to try."""
+    """One dimension of the settings, and the values to try."""
 
     name: str
     values: tuple[int, ...]
@@ -91,7 +91,7 @@ def _steps(rule: BlockSettings, unit: str, cols: int) -> Iterator[_Step]:
     yield _Step("windows", (0, 1))
     yield _Step("window", _WINDOWS)
     yield _Step("wide_from", _WIDE)
-    if unit == "seconds":  # instructions do not tell of bytes and caches
+    if unit == "seconds":  # instruction counts do not reflect memory traffic and caches
         yield _Step("columns", tuple(n for n in _COLUMNS if n < cols))
         yield _Step("index_bytes", (0, 2, 4))
     yield _Step("width", (rule.width, *_WIDTHS))

@@ -24,14 +24,14 @@ from edgekit.kb.targets.board import BoardProfile
 _FOLDER = "kernels"
 _REQUEST = f"{_FOLDER}/spmv.json"
 _SEND_SECONDS = 600.0
-_SPARE_SECONDS = 300.0  # for a slow board's Python
+_SPARE_SECONDS = 300.0  # for Python on a slow board
 _TIMES_OVER = 20.0
 _TIMES: tuple[Literal["p10_us", "median_us", "p90_us"], ...] = ("p10_us", "median_us", "p90_us")
 
 
 @dataclass(frozen=True)
 class FormCost:
-    """One block form of a matrix: seconds (p10, median, p90), or instructions in all three."""
+    """One block format of a matrix: seconds (p10, median, p90), or instructions in all three."""
 
     settings: BlockSettings
     padding: float
@@ -43,7 +43,7 @@ class FormCost:
 
 @dataclass(frozen=True)
 class BoardResult:
-    """What a board measured; triad: bytes per second of STREAM's triad, None if not asked."""
+    """A board's measurements; triad: bytes per second of STREAM's triad, None if not requested."""
 
     features: Features
     height: int
@@ -52,7 +52,7 @@ class BoardResult:
 
 
 class SpmvMeasurer:
-    """Sends the kernels of `profile`; `emulated`: counts instructions, since times say nothing."""
+    """Sends the kernels of `profile`; `emulated`: counts instructions, as times are meaningless."""
 
     def __init__(self, board: BoardCalls, profile: BoardProfile, emulated: bool) -> None:
         self._transport, self._emulated = board.transport, emulated
@@ -67,7 +67,7 @@ class SpmvMeasurer:
         return "instructions" if self._emulated else "seconds"
 
     def send(self, matrix: Csr) -> None:
-        """Puts the matrix on the board; it is what `measure` measures from now on."""
+        """Uploads the matrix that subsequent calls of `measure` use."""
         self.forget()
         file = io.BytesIO()
         shape = np.array(matrix.shape, np.int64)
@@ -77,7 +77,7 @@ class SpmvMeasurer:
         self._transport.put(data, self._matrix, deadline=_SEND_SECONDS)
 
     def forget(self) -> None:
-        """Takes the matrix off the board."""
+        """Removes the matrix from the board."""
         if self._matrix:
             self._transport.remove(self._matrix, deadline=_SEND_SECONDS)
             self._matrix = ""
@@ -89,7 +89,7 @@ class SpmvMeasurer:
         seconds: float = 1.0,
         triad: bool = False,
     ) -> BoardResult:
-        """Costs of each form, in turns with the last. Raises what the board's runtime raises."""
+        """Costs of each format, in turns with the last. Raises what the board's runtime raises."""
         found = self._call(
             settings,
             threads=threads,
@@ -109,7 +109,7 @@ class SpmvMeasurer:
         return BoardResult(Features(**features), answer["height"], forms, rate)
 
     def hotspots(self, settings: BlockSettings, seconds: float = 1.0) -> Hotspots:
-        """The places where the board spends its time on one thread, and what it waits for."""
+        """Where the board spends its time on one thread, and its bottleneck."""
         answer = self._call([settings], seconds=seconds, hotspots=True)
         found = fitting(answer, SpmvHotspots)["hotspots"]
         why = found["bottleneck"]

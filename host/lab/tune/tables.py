@@ -1,4 +1,4 @@
-"""GEMM tables made of the history, and what their rows claim."""
+"""Builds GEMM tables from the history, and extracts the methods of their rows."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from edgekit.kb.targets.board import BoardProfile
 def methods_of_rows(
     table: KnowledgeBase, platform: str, dtype: str | None, threads: int, packed: Packed | None
 ) -> dict[Product, Method]:
-    """What the rows of a platform claim, cut to the products they were measured on; of one dtype
-    and `packed`, if they are named."""
+    """The methods of a platform's rows, clipped to the products they were measured on; optionally
+    for one dtype and `packed`."""
     found: dict[Product, Method] = {}
     for row in table.rows:
         key = row.key
@@ -40,10 +40,10 @@ def methods_of_rows(
 
 @dataclass(frozen=True)
 class Built:
-    """A table made from the history, from so many measurements of products and of operators;
-    `skipped` ones cannot be true. `field`: what boards in the field added; `changes`: rows of
-    operators that differ from those of the table that was used until now. Not `written`: boards
-    sent profiles, and nothing in them speaks against the table as it is."""
+    """A table built from the history, and the numbers of product and operator measurements used;
+    `skipped` ones had impossible values. `field`: contribution of boards in the field; `changes`:
+    operator rows that differ from the previous table. Not `written`: there are profiles, but no
+    evidence in them against the current table."""
 
     table: KnowledgeBase
     measurements: int
@@ -56,11 +56,11 @@ class Built:
 
 
 def build_for(board: BoardProfile, path: Path, alone: bool) -> Built:
-    """Builds the table of a board and writes it to `path`; raises InputError where nothing is
-    known of the board, OSError.
+    """Builds the table of a board and writes it to `path`. Raises InputError if nothing is known
+    about the board, and OSError.
 
-    Products that were not measured keep the rows of the kit's own table, unless `alone`; and with
-    them its sequences, under which these rows were built. Only a table of its own learns others.
+    Unless `alone`, unmeasured products keep the rows of the kit's own table and hence its
+    sequences, under which these rows were built. Only a standalone table learns new sequences.
     """
     with History() as history:
         read, operators = history.read(board.platform), history.read_operators(board.platform)
@@ -82,7 +82,7 @@ def build_for(board: BoardProfile, path: Path, alone: bool) -> Built:
     else:
         sequences, regret = base.sequences, regret_of(base.sequences, read.measurements, board)
     made = build_table(read.measurements, (board.platform,), sequences, base, board, of_operators)
-    table = drop_unsupported_rows(made, board)  # the history may be of kernels that are no more
+    table = drop_unsupported_rows(made, board)  # the history may name kernels that no longer exist
     path.parent.mkdir(parents=True, exist_ok=True)
     atomic_write(path, table_text(table).encode())
     return Built(
@@ -97,7 +97,7 @@ def build_for(board: BoardProfile, path: Path, alone: bool) -> Built:
 
 
 def _used_until_now(board: BoardProfile) -> KnowledgeBase | None:
-    """None if it is damaged, which building another one mends."""
+    """The current table; None if it is damaged, which rebuilding fixes."""
     try:
         return table_of(board)
     except InputError:

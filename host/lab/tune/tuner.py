@@ -1,7 +1,7 @@
-"""The search for good methods, apart from what it measures with.
+"""The search for good methods, independent of how they are measured.
 
-Everything measured goes into the history at once. A tuner that is started again reads it back
-and goes on where it was, because what it proposes depends on what is known and nothing else.
+All measurements go into the history immediately. A restarted tuner reads them back and resumes
+where it was, because its proposals depend only on what is known.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from edgekit.kb.tables.method import Method, limits_of
 from edgekit.kb.targets.board import BoardProfile
 
 _METHOD_SECONDS = 0.03  # on the board, per method of a product
-_BATCH_SECONDS = 8.0  # of one trip to the board
-_BATCH_OPERATIONS = 5e8  # likewise, where instructions are counted
-_SAME = 1.01  # times the best: as good, so that noise does not lead the search around
-_MOST_METHODS = 40  # of a product
-_CONFIRMED = 3  # methods that are measured again in the end, so that luck does not decide
+_BATCH_SECONDS = 8.0  # per request to the board
+_BATCH_OPERATIONS = 5e8  # likewise, if instructions are counted
+_SAME = 1.01  # times the best: considered equal, so that noise does not steer the search
+_MOST_METHODS = 40  # per product
+_CONFIRMED = 3  # methods that are measured again at the end, to rule out luck
 
 Known = dict[Method, list[float]]  # ratios to the default
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What one product takes, in the measurer's unit: median, (p90 - p10) / median, and p10.
+    """The cost of one product, in the measurer's unit: median, (p90 - p10) / median, and p10.
 
-    What disturbs a board only ever adds to a time. On a busy one the low end is still what a
-    method takes, and the median is not: methods are compared by `low`.
+    Disturbances on a board only ever add time. On a busy board the low end still reflects a
+    method's cost but the median does not, so methods are compared by `low`.
     """
 
     median: float
@@ -45,7 +45,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Question:
-    """Methods to measure on one product, in turns with its default; `seconds` in all."""
+    """Methods to measure on one product, in turns with its default; `seconds` in total."""
 
     product: Product
     default: Method
@@ -55,7 +55,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Timed:
-    """The answer: the default, the methods in their order, and which x86 CPU it was."""
+    """The answer: costs of the default and of the methods in order, and the x86 CPU's name."""
 
     default: Cost
     methods: tuple[Cost, ...]
@@ -71,15 +71,15 @@ class Measurer(Protocol):
     def measure(
         self, questions: Sequence[Question], on_answer: Callable[[int, Timed | None], None]
     ) -> None:
-        """Answers each question, by its position, as soon as the board has; None: it could not."""
+        """Reports each answer by question index as soon as it arrives; None: not measurable."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to tune: `board` is its name, `profile` what it is; `seconds` of budget. Products that
-    are `given` a method get that one measured, and no search. `sequences` are those of the table,
-    which say what products share a row. `check` raises where the board has become too noisy to
-    go on: what was measured until then is kept."""
+    """What to tune: `board` is its name; `seconds` of budget. Products that are `given` a method
+    get it measured, without a search. `sequences` are the table's, which determine the products
+    that share a row. `check` raises if the board has become too noisy to continue; measurements
+    up to then are kept."""
 
     board: str
     profile: BoardProfile
@@ -93,7 +93,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Progress:
-    """`done` products of `total` in this round; `gain`: geometric mean over the default."""
+    """`done` of `total` products in this round; `gain`: geometric mean over the default."""
 
     step: int
     done: int
@@ -106,7 +106,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Best:
-    """The best method found of a product; `ratio` is its cost over the default's."""
+    """The best method found for a product; `ratio` is its cost over the default's."""
 
     product: Product
     method: Method
@@ -115,8 +115,8 @@ class Best:
 
 @dataclass(frozen=True)
 class Outcome:
-    """`measured` now, `known` from before; `finished`: nothing is left to try. `refused` products
-    do not fit into the board's memory."""
+    """Numbers of ratios `measured` now and `known` before; `finished`: nothing is left to try.
+    `refused` products exceed the board's memory."""
 
     best: tuple[Best, ...]
     measured: int
@@ -126,7 +126,7 @@ class Outcome:
 
 
 class Tuner:
-    """`clock` gives seconds, `now` the time of day as text."""
+    """`clock` returns seconds, `now` the time of day as text."""
 
     def __init__(
         self,
@@ -147,9 +147,9 @@ class Tuner:
     def run(self, on_progress: Callable[[Progress], None]) -> Outcome:
         """Searches until the budget is used or nothing is left to try.
 
-        First every product gets the analytic candidates, then every one a step of local search,
-        and so on: whenever it is stopped, no product was forgotten. In the end products that share
-        a row of the table get each other's best methods, for one has to do for all.
+        First measures the analytic candidates of every product, then alternates local search
+        steps among products, so that no product is neglected when it is stopped. Finally,
+        products that share a table row try each other's best methods, as one must serve all.
         """
         going_on, step = list(self._plan.products), 0
         while going_on:
@@ -168,7 +168,7 @@ class Tuner:
         return self._outcome(finished=True)
 
     def _ask(self, product: Product, step: int) -> Question | None:
-        """What one step wants to know of a product, if it is not known."""
+        """The question for one step of a product, unless the answers are already known."""
         known, profile = self._known[product], self._plan.profile
         if product in self._plan.given:
             wanted = [default_method(profile, product), self._plan.given[product]]
@@ -179,7 +179,7 @@ class Tuner:
         return self._question_new(product, wanted)
 
     def _ask_of_others(self, product: Product) -> Question | None:
-        """The best methods of the products that share a row with this one."""
+        """Asks for the best methods of the other products sharing a row with this one."""
         if self._counting or not self._may_share(product):
             return None
         key, profile = self._key(product), self._plan.profile
@@ -197,7 +197,7 @@ class Tuner:
         return key_of(p.shape, 0, self._plan.sequences, p.dtype, p.threads, p.packed)
 
     def _confirm(self, product: Product) -> Question | None:
-        """The best methods once more; counts repeat anyway."""
+        """Asks for the best methods again; instruction counts are repeatable anyway."""
         if self._counting or product in self._refused:
             return None
         known = self._known[product]
@@ -205,7 +205,7 @@ class Tuner:
         return self._question(product, [m for m in best if len(known[m]) == 1])
 
     def _question_new(self, product: Product, wanted: Iterable[Method]) -> Question | None:
-        """A question for the methods that are not known, unless too many are."""
+        """A question for the unknown methods, up to the limit per product."""
         known = self._known[product]
         missing = [m for m in dict.fromkeys(wanted) if m not in known]
         return self._question(product, missing[: max(_MOST_METHODS - len(known), 0)])
@@ -223,11 +223,11 @@ class Tuner:
         step: int,
         on_progress: Callable[[Progress], None],
     ) -> bool:
-        """Asks the board batch by batch; False if the budget is used before all are answered."""
+        """Asks the board batch by batch; returns False if the budget runs out first."""
         done = 0
         for batch in _batches(questions, self._counting):
             if self._measured and self._clock() >= self._end:
-                return False  # but never before something was found out: the next time goes on
+                return False  # but always measure something, so that repeated runs make progress
 
             self._plan.check()
 
@@ -279,7 +279,7 @@ class Tuner:
         )
 
     def _read_back(self) -> dict[Product, Known]:
-        """What the history holds of these products, from this board and this kit."""
+        """Known ratios of these products in the history, from this board and kit version."""
         known: dict[Product, Known] = {product: {} for product in self._plan.products}
         for m in self._history.read(self._plan.profile.platform).measurements:
             product = Product(m.shape, m.dtype, m.threads, m.packed)
@@ -308,7 +308,7 @@ class Tuner:
 
 
 def _batches(questions: Sequence[Question], counting: bool) -> Iterator[list[Question]]:
-    """What the board is asked at once: few enough that the budget can be kept."""
+    """Splits questions into requests small enough to keep to the budget."""
     batch: list[Question] = []
     cost, most = 0.0, _BATCH_OPERATIONS if counting else _BATCH_SECONDS
     for question in questions:
@@ -327,7 +327,7 @@ def _best(known: Mapping[Method, Sequence[float]]) -> Method:
 
 
 def _center(known: Mapping[Method, Sequence[float]]) -> Method:
-    """The first known one of the methods that are as good as the best."""
+    """The first known method that is as good as the best."""
     least = _least(known)
     return next(m for m, ratios in known.items() if statistics.median(ratios) <= _SAME * least)
 
@@ -337,11 +337,11 @@ def _least(known: Mapping[Method, Sequence[float]]) -> float:
 
 
 def _gain(ratios: Iterable[float]) -> float:
-    """How many times faster than the default, in the geometric mean."""
+    """The geometric mean speedup over the default."""
     logs = [-math.log(ratio) for ratio in ratios]
     return math.exp(statistics.fmean(logs)) if logs else 1.0
 
 
 def gain_of(outcome: Outcome) -> float:
-    """How many times the default method's cost the best methods save, in the geometric mean."""
+    """The geometric mean speedup of the best methods over the default method."""
     return _gain(best.ratio for best in outcome.best)

@@ -1,1 +1,1 @@
-"""The models that measurements, tables of figures and tests go through, and their inputs."""
+"""The models and inputs used by measurements, result tables and tests."""

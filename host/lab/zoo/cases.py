@@ -1,4 +1,4 @@
-"""Inputs to compare engines on: pictures and sound where they fit, random and extreme values."""
+"""Inputs for comparing engines: pictures and sound where they fit, random and extreme values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FRAMES_PER_SECOND = 100
 
 @dataclass(frozen=True)
 class InputSpec:
-    """One input of a model: a whole shape, batch first, and a NumPy dtype name."""
+    """One input of a model: a fully specified shape, batch first, and a NumPy dtype name."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -28,7 +28,7 @@ class InputSpec:
 @dataclass(frozen=True)
 class Samples:
     """Real inputs: pictures uint8 [h, w, 3]; sounds as log spectra, float [frames, bins];
-    sequences of calls made for one model, [calls, *shape] of its own dtype.
+    sequences of calls for a particular model, [calls, *shape] in its dtype.
     """
 
     pictures: tuple[Array, ...] = ()
@@ -38,7 +38,7 @@ class Samples:
 
 @dataclass(frozen=True)
 class Cases:
-    """`inputs[i]` stacks the i-th input of all calls; every `steps` calls start from reset."""
+    """`inputs[i]` stacks the i-th input of all calls; state is reset every `steps` calls."""
 
     inputs: tuple[Array, ...]
     steps: int
@@ -68,13 +68,13 @@ def load_samples(
 def make_cases(
     specs: Sequence[InputSpec], count: int, samples: Samples, steps: int = 1, seed: int = 0
 ) -> Cases:
-    """`count` sequences of `steps` calls; the same arguments give the same values."""
+    """`count` sequences of `steps` calls; deterministic for given arguments."""
     rng = np.random.default_rng(seed)
     inputs = []
     for spec in specs:
         fixed = _fixed(spec, samples)
         varied = itertools.cycle(_varied(spec, samples))
-        # Alternating, so that even a short list holds some of each kind.
+        # Alternate, so that even a short list has some of each kind.
         both = [maker for one in fixed for maker in (next(varied), one)]
         makers = itertools.chain(both, varied)
         calls = [make(rng, steps) for make in itertools.islice(makers, count)]
@@ -86,7 +86,7 @@ _Maker = Callable[[np.random.Generator, int], Array]
 
 
 def _fixed(spec: InputSpec, samples: Samples) -> list[_Maker]:
-    """A maker per sequence, picture and constant; each gives [steps, *shape] of its dtype."""
+    """A maker per sequence, picture and constant; each returns [steps, *shape] of its dtype."""
     dtype = np.dtype(spec.dtype)
     fitting = [s for s in samples.sequences if (s.shape[1:], s.dtype) == (spec.shape, dtype)]
     values: list[Array] = []
@@ -109,7 +109,7 @@ def _fixed(spec: InputSpec, samples: Samples) -> list[_Maker]:
 
 
 def _varied(spec: InputSpec, samples: Samples) -> list[_Maker]:
-    """Makers that give other values each time."""
+    """Makers that return different values each time."""
     dtype = np.dtype(spec.dtype)
     low, high = _limits(dtype)
     shape = spec.shape
@@ -142,7 +142,7 @@ def _varied(spec: InputSpec, samples: Samples) -> list[_Maker]:
 
 
 def _spread(unit: Array, dtype: np.dtype[Any], signed: bool = False) -> Array:
-    """0..1 (signed: -1..1) to the whole range of an integer dtype; floats stay as they are."""
+    """Scales 0..1 (signed: -1..1) to the full range of an integer dtype; floats are unchanged."""
     if dtype.kind == "f":
         return unit.astype(dtype)
     low, high = _limits(dtype)
@@ -158,7 +158,7 @@ def _limits(dtype: np.dtype[Any]) -> tuple[float, float]:
 
 
 def _crop(picture: Array, shape: tuple[int, ...]) -> Array:
-    """The picture's middle square, nearest neighbor, as [1, h, w, 3]."""
+    """The picture's central square, nearest neighbor, as [1, h, w, 3]."""
     height, width = shape[1:3]
     side = min(picture.shape[:2])
     top, left = (picture.shape[0] - side) // 2, (picture.shape[1] - side) // 2
@@ -181,7 +181,7 @@ def _log_spectra(path: Path) -> Array:
 
 
 def _windows(spectra: Array, shape: tuple[int, ...], steps: int) -> Array:
-    """`steps` inputs that follow one another through the spectra, [steps, *shape] in 0..1."""
+    """`steps` consecutive inputs sliding through the spectra, [steps, *shape] in 0..1."""
     size = int(np.prod(shape))
     bins = shape[2] if len(shape) == 4 else shape[-1] if len(shape) == 3 else min(40, size)
     columns = np.arange(bins) * spectra.shape[1] // bins

@@ -1,4 +1,4 @@
-"""The models that tests and tables go through."""
+"""The models used by tests and result tables."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from edgekit.host.compiler.options import CompileOptions
 from edgekit.host.lab.zoo.cases import Samples, load_samples
 from edgekit.kb.targets.board import load_board
 
-# The shapes of inputs that the models of the zoo leave open, by the name of the model's file.
+# Shapes of the dynamic inputs of zoo models, by file stem.
 _OPEN_SHAPES = {"ch_ppocr_mobile_v2.0_cls_infer": {"x": (1, 3, 48, 192)}}
 
 
 @dataclass(frozen=True)
 class Zoo:
     """Files: TensorFlow Lite models, ONNX models, pictures, sounds, and sequences of calls that
-    stir a stateful model."""
+    exercise a stateful model."""
 
     models: tuple[Path, ...]
     onnx: tuple[Path, ...]
@@ -34,9 +34,9 @@ class Zoo:
 
 
 def open_zoo(folder: Path, extra: Path | None = None) -> Zoo:
-    """folder: the repository's models/. extra: a folder with models/ and data/inputs/ beside it.
+    """folder: the repository's models/. extra: a folder containing models/ and data/inputs/.
 
-    A model that is byte for byte another one is listed once.
+    Byte-identical models are listed once.
     """
     roots = [folder] + ([extra / "models"] if extra else [])
     pictures = [folder / "astronaut.png"]
@@ -56,7 +56,7 @@ def open_zoo(folder: Path, extra: Path | None = None) -> Zoo:
 
 
 def zoo_options(model: Path) -> CompileOptions:
-    """How a model of the zoo is compiled: ONNX ones with open inputs have known sizes."""
+    """Compile options for a zoo model: sizes for the dynamic inputs of ONNX models."""
     return CompileOptions(shapes=_OPEN_SHAPES.get(model.stem, {}))
 
 

@@ -1,9 +1,9 @@
-"""Runs one network with ncnn as its benchncnn does, between the marks of board time.
+"""Runs one network with ncnn, like its benchncnn, between simulation marks.
 
     python3 ncnn_network.py NETWORK.param SIZE THREADS
 
-Runs in a system root under qemu-user, with ncnn's wheel on PYTHONPATH. Weights are zeros, as they
-are for benchncnn, which has only the definitions of its networks.
+Runs in a system root under qemu-user, with ncnn's wheel on PYTHONPATH. Weights are zeros, as in
+benchncnn, which only has the network definitions.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ON = (
 
 
 def _mark(number: int) -> None:
-    with contextlib.suppress(OSError):  # nothing has that number: the call itself is the mark
+    with contextlib.suppress(OSError):  # no such descriptor exists: the call itself is the mark
         os.close(number)
 
 
@@ -64,7 +64,7 @@ def main(path: str, size: int, threads: int) -> None:
             extractor.extract(name)
         _mark(end)
     sys.stdout.flush()
-    os._exit(0)  # the allocators must not be destroyed before the network
+    os._exit(0)  # otherwise the allocators would be destroyed before the network
 
 
 if __name__ == "__main__":

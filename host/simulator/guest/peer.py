@@ -1,11 +1,11 @@
-"""Runs a model with another engine, between the marks of board time.
+"""Runs a model in another engine, between simulation marks.
 
     python3 peer.py ENGINE MODEL THREADS SHAPES PRECISION
 
-Runs in a system root under qemu-user, with the engine's wheel and NumPy on PYTHONPATH; MODEL is of
-the engine's own format, SHAPES JSON: sizes of inputs that it leaves open, by name; PRECISION is
-f32, or default: what the engine computes floats in where nobody says. Prints the engine's version.
-The inputs are random, as those of the comparison on this machine, but ncnn's.
+Runs in a system root under qemu-user, with the engine's wheel and NumPy on PYTHONPATH. MODEL is in
+the engine's own format; SHAPES is JSON with the shapes of dynamic inputs by name; PRECISION is
+f32, or default for the engine's default float precision. Prints the engine's version. Inputs are
+random, as in the comparison on this machine, except ncnn's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BEGIN, _END, _WARM, _WARMED = 777001, 777002, 777004, 777005
 
 
 def _mark(number: int) -> None:
-    with contextlib.suppress(OSError):  # nothing has that number: the call itself is the mark
+    with contextlib.suppress(OSError):  # no such descriptor exists: the call itself is the mark
         os.close(number)
 
 
@@ -34,7 +34,7 @@ def _random(shape: Sequence[int], dtype: Any) -> Any:
 
 
 def litert(model: str, threads: int, shapes: Shapes, f32: bool) -> Engine:
-    """LiteRT with XNNPACK, which keeps f32."""
+    """LiteRT with XNNPACK; f32 stays f32."""
     del f32
     module: Any = importlib.import_module("ai_edge_litert.interpreter")
     interpreter = module.Interpreter(model_path=model, num_threads=threads)
@@ -49,7 +49,7 @@ def litert(model: str, threads: int, shapes: Shapes, f32: bool) -> Engine:
 
 
 def onnxruntime(model: str, threads: int, shapes: Shapes, f32: bool) -> Engine:
-    """Its CPU provider, which keeps f32."""
+    """ONNX Runtime's CPU provider; f32 stays f32."""
     del f32
     ort: Any = importlib.import_module("onnxruntime")
     options = ort.SessionOptions()
@@ -64,7 +64,7 @@ def onnxruntime(model: str, threads: int, shapes: Shapes, f32: bool) -> Engine:
 
 
 def mnn(model: str, threads: int, shapes: Shapes, f32: bool) -> Engine:
-    """Its default is what it calls normal."""
+    """MNN; its default precision is "normal"."""
     module: Any = importlib.import_module("MNN")
     interpreter = module.Interpreter(model)
     options = {"numThread": threads, "precision": "high" if f32 else "normal", "backend": "CPU"}
@@ -82,8 +82,8 @@ def mnn(model: str, threads: int, shapes: Shapes, f32: bool) -> Engine:
 
 
 def ncnn(model: str, threads: int, shapes: Shapes, f32: bool) -> Engine:
-    """Half precision by default, where the core has it; `shapes` has all inputs, in their order."""
-    # Its wheel for RISC-V names functions that nothing calls and that it does not have.
+    """ncnn; half precision by default if the core has it; `shapes` has all inputs, in order."""
+    # Its RISC-V wheel references missing functions, which are never called.
     sys.setdlopenflags(os.RTLD_LAZY)
     module: Any = importlib.import_module("ncnn")
     net = module.Net()
@@ -96,7 +96,7 @@ def ncnn(model: str, threads: int, shapes: Shapes, f32: bool) -> Engine:
     net.load_model(f"{model.removesuffix('.param')}.bin")
     given = [module.Mat(*reversed(shape[1:])) for shape in shapes.values()]
     for mat in given:
-        mat.fill(0.5)  # there is no NumPy for RISC-V
+        mat.fill(0.5)  # there is no NumPy wheel for RISC-V
     names, outputs = list(net.input_names()), list(net.output_names())
 
     def infer() -> object:
@@ -117,7 +117,7 @@ def main(engine: str, model: str, threads: int, shapes: Shapes, precision: str) 
         run()
         _mark(end)
     print(f"version {version}", flush=True)
-    os._exit(0)  # some engines do not end well under the emulator
+    os._exit(0)  # some engines fail to shut down under the emulator
 
 
 if __name__ == "__main__":

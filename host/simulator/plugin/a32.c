@@ -1,4 +1,4 @@
-// A32 and T32: find the pattern and interpret its operands; conditions.
+// A32 and T32 decoders: pattern lookup, operand interpretation, conditions.
 #include "a32.h"
 
 #include <ctype.h>
@@ -82,7 +82,7 @@ enum ek_class ek_a32_class_of_several(bool load, int count) {
 void ek_a32_shifted(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
     uint32_t amount = ek_field(pattern, word, 'i'), type = ek_field(pattern, word, 't');
     if (type == 3 && amount == 0)
-        ek_read(insn, EK_REG_FLAGS); // rotated through the carry
+        ek_read(insn, EK_REG_FLAGS); // rotated through carry
     if (type == 0 && amount == 0)
         return;
     if (insn->class == EK_CLASS_move)
@@ -129,7 +129,7 @@ static const char *element(const char *text, struct ek_insn *insn) {
     return text;
 }
 
-// Flags; false if `kind` is something else.
+// Interprets flag operands; false if `kind` is something else.
 static bool flags(char kind, struct ek_insn *insn) {
     static const char kinds[] = "fpg";
     static const uint8_t regs[] = {EK_REG_FLAGS, EK_REG_FP_FLAGS, EK_REG_GE};
@@ -143,7 +143,7 @@ static bool flags(char kind, struct ek_insn *insn) {
     return kind == 'K';
 }
 
-// One word of the operands; returns what follows it.
+// Interprets one word of the operands; returns the rest of the text.
 static const char *operand(const char *text, const struct ek_pattern *pattern, uint32_t word,
                            struct ek_insn *insn) {
     bool accumulates = *text == '+';
@@ -173,7 +173,7 @@ static void widths(const struct ek_pattern *pattern, uint32_t word, struct ek_in
         insn->width = insn->element = ek_field(pattern, word, 'z') ? 64 : 32;
 }
 
-// Widths that nothing said: that of the longest operand.
+// Sets a width that nothing else set, to that of the longest operand.
 static void default_widths(struct ek_insn *insn, const char *operands, uint32_t word) {
     bool starts = true;
     for (const char *text = operands; *text; text++) {
@@ -249,7 +249,7 @@ int ek_decode_a32(const uint8_t *code, size_t bytes, uint64_t pc, struct ek_insn
     return 4;
 }
 
-// Vector instructions are those of A32, but for the highest byte.
+// Vector instructions are encoded as in A32, except for the highest byte.
 static uint32_t as_a32(uint32_t word) {
     if ((word & 0xef000000) == 0xef000000)
         return 0xf2000000 | (word >> 28 & 1) << 24 | (word & 0xffffff);
@@ -262,11 +262,11 @@ static void decode_wide(uint32_t word, struct ek_insn *out) {
     bool vector = (word & 0xef000000) == 0xef000000 || (word & 0xff100000) == 0xf9000000;
     if (vector)
         decode(vectors, 2, as_a32(word), out);
-    else // the highest bits of VFP instructions are a condition in A32
+    else // the highest bits of a VFP instruction are the condition in A32
         decode(others, word >> 28 == 14 ? 3 : 2, word, out);
 }
 
-// The state of an IT block: four bits of conditions that follow, after the first three's.
+// Advances the state of an IT block: three fixed condition bits, then one bit per instruction.
 static void advance(uint8_t *it) {
     *it = *it & 7 ? (uint8_t)((*it & 0xe0) | (*it << 1 & 0x1f)) : 0;
 }
@@ -283,7 +283,7 @@ int ek_decode_t32(const uint8_t *code, size_t bytes, uint64_t pc, uint8_t *it,
     ek_clear(out, length);
     out->target = pc + 4;
     bool in_block = *it & 15, always = *it >> 5 == 7;
-    out->predicated = in_block; // what sets flags looks at it
+    out->predicated = in_block; // flag-setting instructions depend on it
     if (length == 4)
         decode_wide(word << 16 | code[2] | (uint32_t)code[3] << 8, out);
     else
@@ -299,8 +299,8 @@ int ek_decode_t32(const uint8_t *code, size_t bytes, uint64_t pc, uint8_t *it,
     return length;
 }
 
-// Most instructions of A32 are unconditional or the branch at the end; the first half of T32's
-// branches is rare in them, as are calls of T32.
+// Scores evidence against A32. Most A32 instructions are unconditional or the branch at the end;
+// the first halves of T32 branches and calls are rare in A32.
 static unsigned speaks_against_a32(const uint8_t *code, bool last) {
     struct ek_insn insn;
     ek_decode_a32(code, 4, 0, &insn);

@@ -1,4 +1,4 @@
-// A32: integers, branches, the system.
+// A32: integer, branch and system instructions.
 #include "a32.h"
 
 static void constant(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
@@ -20,7 +20,7 @@ static void direct(const struct ek_pattern *pattern, uint32_t word, struct ek_in
     insn->target += (uint64_t)(ek_signed_field(pattern, word, 'i') * 4);
 }
 
-// To T32: bit h is half a word.
+// Switches to T32; bit h adds a halfword to the offset.
 static void exchanged(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
     direct(pattern, word, insn);
     insn->target += ek_field(pattern, word, 'h') * 2;
@@ -38,7 +38,7 @@ static void indirect(const struct ek_pattern *pattern, uint32_t word, struct ek_
 
 static void extended(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
     if (ek_field(pattern, word, 'n') == EK_A32_PC)
-        insn->class = EK_CLASS_bits; // nothing is added
+        insn->class = EK_CLASS_bits; // without addition
 }
 
 static struct ek_pattern patterns[] = {
@@ -89,7 +89,7 @@ static struct ek_pattern patterns[] = {
     EK_P("....0011 001000001111............", hint, base, ""),
     EK_P("....0011 0.10....1111............", system, base, "F"),
 
-    // with a shifted register
+    // with shifted register
     EK_H("....0001 101k....ddddiiiiitt0mmmm", move, base, "rm Rd", ek_a32_shifted),
     EK_H("....0001 111k....ddddiiiiitt0mmmm", alu, base, "Rd rm", ek_a32_shifted),
     EK_H("....0001 0..1nnnn....iiiiitt0mmmm", alu, base, "rn rm F", ek_a32_shifted),
@@ -104,7 +104,7 @@ static struct ek_pattern patterns[] = {
     EK_P("....0000 11.knnnnddddssss0..1mmmm", alu_carry, base, "Rd rn rm rs f"),
     EK_P("....000. ...knnnnddddssss0..1mmmm", alu_shift, base, "Rd rn rm rs"),
 
-    // with a constant
+    // with constant
     EK_P("....0011 0000iiiiddddiiiiiiiiiiii", move_imm, base, "Rd"),
     EK_P("....0011 0100iiiiddddiiiiiiiiiiii", alu, base, "Rd rd"),
     EK_P("....0011 1.1k....ddddiiiiiiiiiiii", move_imm, base, "Rd"),

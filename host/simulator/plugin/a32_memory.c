@@ -1,11 +1,11 @@
-// A32: loads and stores of integer registers, hints about memory.
+// A32: loads and stores of integer registers, memory hints.
 #include "a32.h"
 
 static uint32_t get(const struct ek_pattern *pattern, uint32_t word, char letter) {
     return ek_field(pattern, word, letter);
 }
 
-// Offset by a constant (field i) or a register (field m); write-back by fields p and w.
+// Offset is a constant (field i) or a register (field m); fields p and w select write-back.
 static void address(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
     bool before = get(pattern, word, 'p'), updates = !before || get(pattern, word, 'w');
     int distance = (int)get(pattern, word, 'i');
@@ -80,7 +80,7 @@ static void several(const struct ek_pattern *pattern, uint32_t word, struct ek_i
         ek_a32_write_back(insn, up ? EK_AFTER : EK_BEFORE, up ? bytes : -bytes);
 }
 
-// Field h: words, pairs, bytes, half words.
+// Field h selects words, doublewords, bytes or halfwords.
 static void exclusive(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn,
                       bool load) {
     static const uint8_t bytes[] = {4, 4, 1, 2};

@@ -1,7 +1,7 @@
-// A32 and T32: arithmetic on vectors. Bit 6 chooses between 64 and 128 bits.
+// A32 and T32: vector arithmetic. Bit 6 selects 64 or 128 bits.
 #include "a32.h"
 
-// Elements of 64 bits are no operands, or of 8.
+// Rejects element sizes of 64 and 8 bits where they are not allowed.
 static void up_to_words(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
     (void)pattern, (void)word;
     if (insn->element == 64)
@@ -14,7 +14,7 @@ static void halves_words(const struct ek_pattern *pattern, uint32_t word, struct
         ek_reject(insn);
 }
 
-// The result's elements, or the operands', are twice as wide.
+// The elements of the result or of the operands are twice as wide.
 static void two_widths(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
     (void)pattern, (void)word;
     insn->element *= 2;
@@ -35,7 +35,7 @@ static void looked_up(const struct ek_pattern *pattern, uint32_t word, struct ek
     }
     for (int i = 0; i < count; i++)
         ek_a32_vector(insn, ek_read, first + i, 64);
-    if (ek_field(pattern, word, 'o')) // lanes without an entry stay
+    if (ek_field(pattern, word, 'o')) // vtbx keeps lanes with an index out of range
         ek_a32_vector(insn, ek_read, ek_a32_double(word, 'd'), 64);
 }
 
@@ -47,7 +47,7 @@ static void lane_size(const struct ek_pattern *pattern, uint32_t word, struct ek
         insn->element = (uint16_t)(8 << __builtin_ctz(lane));
 }
 
-// The highest bit of field i, which is one, gives the size: 64 bits if bit 7 is set.
+// The element size follows from the highest set bit of field i: 64 bits if bit 7 is set.
 static void shift_size(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
     uint32_t high = ek_bits(word, 21, 19);
     if (word >> 7 & 1)
@@ -79,7 +79,7 @@ static void constant(const struct ek_pattern *pattern, uint32_t word, struct ek_
 }
 
 static struct ek_pattern patterns[] = {
-    // three of one type
+    // three registers of the same type
     EK_H("1111001. 0.eennnndddd0000n.m0mmmm", v_alu_sat, neon, "Vd vn vm", up_to_words),
     EK_P("1111001. 0.eennnndddd00.0n.m1mmmm", v_alu_sat, neon, "Vd vn vm"), // vqadd, vqsub
     EK_H("1111001. 0.eennnndddd0001n.m0mmmm", v_alu_sat, neon, "Vd vn vm", up_to_words),
@@ -142,7 +142,7 @@ static struct ek_pattern patterns[] = {
     EK_H("11110011 1.11iiiidddd11000.m0mmmm", v_dup, neon, "Vd dm", lane_size),
     EK_P("11110011 1.11...............0....", unknown, base, ""),
 
-    // results of another width
+    // lengthening and narrowing
     EK_H("1111001. 1.eennnndddd00.0n0m0mmmm", v_alu_long, neon, "Qd dn dm", two_widths),
     EK_H("1111001. 1.eennnndddd00.1n0m0mmmm", v_alu_long, neon, "Qd qn dm", two_widths),
     EK_H("1111001. 1.eennnndddd01.0n0m0mmmm", v_narrow, neon, "Dd qn qm", two_widths),

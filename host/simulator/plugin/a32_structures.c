@@ -1,4 +1,4 @@
-// A32 and T32: loads and stores of elements and structures of vector registers.
+// A32 and T32: loads and stores of vector elements and structures.
 #include "a32.h"
 
 static void address(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
@@ -13,7 +13,7 @@ static void address(const struct ek_pattern *pattern, uint32_t word, struct ek_i
     ek_a32_write_back(insn, EK_AFTER, by_register ? 0 : insn->bytes);
 }
 
-// Registers `first`, `first + distance`, … of 64 bits; those that are loaded in part are read too.
+// Accesses 64-bit registers `first`, `first + distance`, …; partial loads also read the register.
 static bool transfer(struct ek_insn *insn, int first, int count, int distance, bool in_part) {
     if (first + (count - 1) * distance > 31) {
         ek_reject(insn);
@@ -34,7 +34,7 @@ static int chosen(const struct ek_insn *insn, int load, int store) {
 }
 
 static void whole(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
-    // By field t: registers, distance between them, whether elements are interleaved.
+    // By field t: number of registers, their distance, whether elements are interleaved.
     static const uint8_t shapes[16][3] = {
         [0] = {4, 1, 1}, [1] = {4, 2, 1}, [2] = {4, 1, 0}, [3] = {4, 1, 1},
         [4] = {3, 1, 1}, [5] = {3, 2, 1}, [6] = {3, 1, 0}, [7] = {1, 1, 0},

@@ -1,4 +1,4 @@
-// T32: instructions of 16 bits.
+// T32: 16-bit instructions.
 #include "a32.h"
 
 static uint32_t get(const struct ek_pattern *pattern, uint32_t word, char letter) {
@@ -10,7 +10,7 @@ static void shifted(const struct ek_pattern *pattern, uint32_t word, struct ek_i
         insn->class = EK_CLASS_move;
 }
 
-// The destination is more than field n, or than itself, by a constant, or less.
+// The destination becomes field n (or itself) plus or minus a constant.
 static void added(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
     char from = ek_has_field(pattern, 'n') ? 'n' : 'd';
     int32_t value = (int32_t)get(pattern, word, 'i');

@@ -1,7 +1,7 @@
-// T32: instructions of 32 bits, but for vectors and VFP, which are those of A32.
+// T32: 32-bit instructions, except vectors and VFP, which are shared with A32.
 #include "a32.h"
 
-// 12 bits as they are; also the plain ones of the expanded form.
+// A plain 12-bit constant, or the simple form of an expanded one.
 static void constant(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
     uint32_t value = ek_field(pattern, word, 'i'), from = ek_field(pattern, word, 'n');
     bool plain = word >> 25 & 1;
@@ -13,7 +13,7 @@ static void constant(const struct ek_pattern *pattern, uint32_t word, struct ek_
         insn->step = ek_bits(word, 24, 21) == 8 ? (int32_t)value : -(int32_t)value;
 }
 
-// Two bits of the distance are inverted unless it is negative.
+// Branch offset; two of its bits are inverted unless it is negative.
 static int32_t far(uint32_t word) {
     uint32_t sign = word >> 26 & 1, i1 = ~(word >> 13 ^ sign) & 1, i2 = ~(word >> 11 ^ sign) & 1;
     uint32_t value =
@@ -27,7 +27,7 @@ static void direct(const struct ek_pattern *pattern, uint32_t word, struct ek_in
     if (insn->class == EK_CLASS_call) {
         insn->branch |= EK_CALL;
         ek_write(insn, EK_REG_INT + EK_A32_LR);
-        if (!(word >> 12 & 1)) // to A32
+        if (!(word >> 12 & 1)) // switches to A32
             insn->target &= ~UINT64_C(3);
     }
     insn->target += (uint64_t)(int64_t)far(word);
@@ -47,11 +47,11 @@ static void conditional(const struct ek_pattern *pattern, uint32_t word, struct 
 
 static void extended(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
     if (ek_field(pattern, word, 'n') == EK_A32_PC)
-        insn->class = EK_CLASS_bits; // nothing is added
+        insn->class = EK_CLASS_bits; // without addition
 }
 
 static struct ek_pattern patterns[] = {
-    // with a shifted register
+    // with shifted register
     EK_H("11101010 0001nnnn0iii1111iittmmmm", alu, base, "rn rm F", ek_a32_shifted),
     EK_H("11101010 1001nnnn0iii1111iittmmmm", alu, base, "rn rm F", ek_a32_shifted),
     EK_H("11101011 0001nnnn0iii1111iittmmmm", alu, base, "rn rm F", ek_a32_shifted),
@@ -66,7 +66,7 @@ static struct ek_pattern patterns[] = {
     EK_H("11101011 101knnnn0iiiddddiittmmmm", alu, base, "Rd rn rm", ek_a32_shifted),
     EK_H("11101011 110knnnn0iiiddddiittmmmm", alu, base, "Rd rn rm", ek_a32_shifted),
 
-    // with a constant that is expanded
+    // with expanded constant
     EK_P("11110.00 0001nnnn0iii1111iiiiiiii", alu, base, "rn F"),
     EK_P("11110.00 1001nnnn0iii1111iiiiiiii", alu, base, "rn F"),
     EK_P("11110.01 0001nnnn0iii1111iiiiiiii", alu, base, "rn F"),
@@ -81,7 +81,7 @@ static struct ek_pattern patterns[] = {
     EK_P("11110.01 101knnnn0iiiddddiiiiiiii", alu, base, "Rd rn"),
     EK_P("11110.01 110knnnn0iiiddddiiiiiiii", alu, base, "Rd rn"),
 
-    // with a plain constant
+    // with plain constant
     EK_P("11110.10 000011110iiiddddiiiiiiii", move_imm, base, "Rd"), // adr
     EK_P("11110.10 101011110iiiddddiiiiiiii", move_imm, base, "Rd"),
     EK_H("11110i10 0000nnnn0iiiddddiiiiiiii", alu, base, "Rd rn", constant),

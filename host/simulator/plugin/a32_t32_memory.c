@@ -1,11 +1,11 @@
-// T32: loads and stores of 32 bits.
+// T32: 32-bit loads and stores.
 #include "a32.h"
 
 static uint32_t get(const struct ek_pattern *pattern, uint32_t word, char letter) {
     return ek_field(pattern, word, letter);
 }
 
-// Size and direction; bytes and half words that are loaded to the program counter are hints.
+// Sets size and direction; byte and halfword loads to the program counter are hints.
 static bool begin(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
     uint32_t size = get(pattern, word, 's'), number = get(pattern, word, 't');
     bool load = get(pattern, word, 'l'), is_signed = get(pattern, word, 'x');
@@ -38,7 +38,7 @@ static void literal(const struct ek_pattern *pattern, uint32_t word, struct ek_i
     insn->offset = get(pattern, word, 'u') ? distance : -distance;
 }
 
-// Eight bits, up or down, with write-back or without.
+// An 8-bit offset, positive or negative, with optional write-back.
 static void near(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
     bool before = get(pattern, word, 'p'), updates = get(pattern, word, 'w');
     int32_t distance = (int32_t)get(pattern, word, 'i');
@@ -108,7 +108,7 @@ static void exclusive(const struct ek_pattern *pattern, uint32_t word, struct ek
         ek_a32_integer(insn, get(pattern, word, 'd'), true);
 }
 
-// A jump through a table of distances.
+// A jump through a table of offsets.
 static void table_jump(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
     ek_a32_access(insn, true, get(pattern, word, 'h') ? 2 : 1, 1, get(pattern, word, 'n'));
     insn->index = (uint8_t)(EK_REG_INT + get(pattern, word, 'm'));

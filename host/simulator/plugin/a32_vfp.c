@@ -1,4 +1,4 @@
-// A32 and T32: scalar floats, their loads and stores, transfers.
+// A32 and T32: scalar floats, their loads and stores, and register transfers.
 #include "a32.h"
 
 static void scalar_vector(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn,
@@ -19,7 +19,7 @@ static void one(const struct ek_pattern *pattern, uint32_t word, struct ek_insn 
     scalar_vector(pattern, word, insn, load);
 }
 
-// Consecutive registers, upwards from the base or down from it.
+// Consecutive registers, ascending or descending from the base.
 static void several(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
     bool load = ek_field(pattern, word, 'l'), wide = word >> 8 & 1, up = word >> 23 & 1;
     bool before = word >> 24 & 1, updates = word >> 21 & 1;
@@ -66,7 +66,7 @@ static void all_lanes(const struct ek_pattern *pattern, uint32_t word, struct ek
                   insn->width);
 }
 
-// What VFP compared, for conditions.
+// Transfers the flags of VFP comparisons, for conditions.
 static void flags_moved(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
     uint32_t to = ek_field(pattern, word, 't');
     if (to == EK_A32_PC)
@@ -128,7 +128,7 @@ static struct ek_pattern patterns[] = {
     EK_H("....1101 u.0lnnnndddd101.iiiiiiii", load_v, vfp, "", one),
     EK_H("....110. ...lnnnndddd101.iiiiiiii", load_v_multi, vfp, "", several),
 
-    // other coprocessors: the system's
+    // other coprocessors: system registers
     EK_H("....1100 0101uuuutttt111100011110", system, base, "Rt Ru", counter), // cntvct
     EK_H("....1110 00011001tttt111100011101", system, base, "Rt", counter),    // pmccntr
     EK_P("....1110 ...0nnnntttt111....1mmmm", system, base, "rt"),

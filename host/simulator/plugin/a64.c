@@ -1,4 +1,4 @@
-// A64: finds the pattern and interprets its operands.
+// A64 decoder: pattern lookup and operand interpretation.
 #include "a64.h"
 
 #include <ctype.h>
@@ -65,7 +65,7 @@ static int register_of(char kind, uint32_t number) {
     return kind == 'x' && number == 31 ? EK_NO_REG : EK_REG_INT + (int)number;
 }
 
-// One word of the operands; returns what follows it.
+// Interprets one word of the operands; returns the rest of the text.
 static const char *operand(const char *text, const struct ek_pattern *pattern, uint32_t word,
                            struct ek_insn *insn) {
     bool accumulates = *text == '+';

@@ -12,7 +12,7 @@ static void direct(const struct ek_pattern *pattern, uint32_t word, struct ek_in
         ek_write(insn, EK_REG_INT + 30);
 }
 
-// Bits that are tested above bit 31 need the whole register.
+// Testing a bit above bit 31 needs the 64-bit register.
 static void tested_bit(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
     direct(pattern, word, insn);
     insn->width = insn->element = ek_field(pattern, word, 'z') ? 64 : 32;
@@ -39,7 +39,7 @@ static void counter(const struct ek_pattern *pattern, uint32_t word, struct ek_i
     insn->reads_counter = true;
 }
 
-// The block of a line: 64 bytes on all cores that have a description.
+// The block zeroed by dc zva: 64 bytes on all cores with a description.
 static void zeroed(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
     insn->memory = EK_STORE;
     insn->bytes = 64;
@@ -85,7 +85,7 @@ static struct ek_pattern patterns[] = {
     EK_P("11010101 0001...............ttttt", system, base, "xt"),           // msr
     EK_P("11010101 0011...............ttttt", system, base, "Xt"),           // mrs
 
-    // Vectors of variable length: no core that has a description has them.
+    // SVE: no core with a description has it.
     EK_P("...0010. ........................", unknown, sve, ""),
     EK_P("1..0000. ........................", unknown, sve, ""),
 };

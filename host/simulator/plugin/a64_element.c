@@ -1,4 +1,4 @@
-// A64: one element of a vector with all of another; lanes moved, permuted, looked up, summed.
+// A64: operations by one vector element; lane moves, permutations, table lookups, reductions.
 #include "a64.h"
 
 static void scalar_is_whole(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
@@ -6,7 +6,7 @@ static void scalar_is_whole(const struct ek_pattern *pattern, uint32_t word, str
         ek_reject(insn);
 }
 
-// Products twice as wide as their operands.
+// Products are twice as wide as their operands.
 static void widened(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
     scalar_is_whole(pattern, word, insn);
     insn->element *= 2;
@@ -15,20 +15,20 @@ static void widened(const struct ek_pattern *pattern, uint32_t word, struct ek_i
 
 static void pairs_of_doubles(const struct ek_pattern *pattern, uint32_t word,
                              struct ek_insn *insn) {
-    if (insn->element == 64 && ek_field(pattern, word, 'l')) // a third 64-bit lane
+    if (insn->element == 64 && ek_field(pattern, word, 'l')) // lane index out of range
         ek_reject(insn);
     if (insn->element == 64 && !ek_field(pattern, word, 'q') && !ek_field(pattern, word, 'h'))
         ek_reject(insn);
     scalar_is_whole(pattern, word, insn);
 }
 
-// A register of 64 bits holds two complex halves.
+// A 64-bit register holds two half-precision complex numbers.
 static void complex_lane(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
     if (insn->width == 64 && ek_field(pattern, word, 'k'))
         ek_reject(insn);
 }
 
-// The lowest bit that is set in field i gives the size of an element.
+// The element size follows from the lowest set bit of field i.
 static bool lane_size(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
     uint32_t lane = ek_field(pattern, word, 'i');
     if ((lane & 15) == 0) {
@@ -69,7 +69,7 @@ static void looked_up(const struct ek_pattern *pattern, uint32_t word, struct ek
     insn->element = 8;
     for (uint32_t i = 0; i <= more; i++)
         ek_read(insn, ek_a64_v(first + i));
-    if (ek_field(pattern, word, 'x')) // lanes without an entry stay
+    if (ek_field(pattern, word, 'x')) // tbx keeps lanes with an index out of range
         ek_read(insn, ek_a64_v(ek_field(pattern, word, 'd')));
 }
 
@@ -80,7 +80,7 @@ static void whole_sum(const struct ek_pattern *pattern, uint32_t word, struct ek
 }
 
 static struct ek_pattern patterns[] = {
-    // by element: 16-bit indices of registers stop at v15
+    // by element: for 16-bit elements, the indexed register is at most v15
     EK_H("0q0h1111 00..mmmm0.01.0nnnnnddddd", v_fma, asimdhp, "Vd vn vm +vd", scalar_is_whole),
     EK_H("0q.h1111 00..mmmm1001.0nnnnnddddd", v_fmul, asimdhp, "Vd vn vm", scalar_is_whole),
     EK_H("0q0h1111 1plmmmmm0.01.0nnnnnddddd", v_fma, base, "Vd vn vm +vd", pairs_of_doubles),
@@ -126,7 +126,7 @@ static struct ek_pattern patterns[] = {
     EK_H("0q101110 000mmmmm0iiii0nnnnnddddd", v_permute, base, "Vd vn vm", extracted),
     EK_H("0q001110 000mmmmm0llx00nnnnnddddd", v_table, base, "Vd vm", looked_up),
 
-    // of all lanes
+    // across all lanes
     EK_H("0q.01110 ee110000001110nnnnnddddd", v_reduce, base, "Vd vn", whole_sum),
     EK_H("0q.01110 ee11000.101010nnnnnddddd", v_reduce, base, "Vd vn", whole_sum),
     EK_H("0q001110 ee110001101110nnnnnddddd", v_reduce, base, "Vd vn", whole_sum),

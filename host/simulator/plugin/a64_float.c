@@ -1,7 +1,7 @@
-// A64: scalar floats.
+// A64: scalar floating point.
 #include "a64.h"
 
-// Conversions have two widths: that of the float, and that of the integer register.
+// Conversions have two widths: the float's and the integer register's.
 static void wider(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
     uint16_t integer = ek_field(pattern, word, 'z') ? 64 : 32;
     if (integer > insn->width)
@@ -15,14 +15,14 @@ static void from_fixed(const struct ek_pattern *pattern, uint32_t word, struct e
         wider(pattern, word, insn);
 }
 
-// A copy is of registers of one size, except that any can hold 16 bits.
+// Moves need registers of equal size, except that any register can hold 16 bits.
 static void copied(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
     uint32_t integer = ek_field(pattern, word, 'z') ? 64 : 32;
     if (insn->element != 16 && insn->element != integer)
         ek_reject(insn);
 }
 
-// Between float types; those of halves are older than arithmetic on halves.
+// Conversions between float types; those of half precision predate half-precision arithmetic.
 static void converted(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
     static const uint8_t bits[] = {32, 64, 0, 16};
     uint32_t from = ek_field(pattern, word, 'y'), to = ek_field(pattern, word, 't');
@@ -39,7 +39,7 @@ static void rounded(const struct ek_pattern *pattern, uint32_t word, struct ek_i
 }
 
 static struct ek_pattern patterns[] = {
-    // The registers of integers; rounding in bits 20 and 19, the operation in the next three.
+    // With integer registers; rounding mode in bits 20 and 19, operation in the next three.
     EK_H("z0011110 yy10001.000000nnnnnddddd", f_convert_from_int, base, "Vd xn", wider),
     EK_H("z0011110 yy10010.000000nnnnnddddd", f_convert_to_int, base, "Xd vn", wider),
     EK_H("z0011110 yy100110000000nnnnnddddd", f_to_int, base, "Xd vn", copied),
@@ -51,7 +51,7 @@ static struct ek_pattern patterns[] = {
     EK_H("z0011110 yy00001.ssssssnnnnnddddd", f_convert_from_int, base, "Vd xn", from_fixed),
     EK_H("z0011110 yy01100.ssssssnnnnnddddd", f_convert_to_int, base, "Xd vn", from_fixed),
 
-    // One source: the operation in bits 20 to 15.
+    // One source; operation in bits 20 to 15.
     EK_P("00011110 yy100000010000nnnnnddddd", f_move, base, "Vd vn"), // fmov, fabs, fneg
     EK_P("00011110 yy100000110000nnnnnddddd", f_move, base, "Vd vn"),
     EK_P("00011110 yy100001010000nnnnnddddd", f_move, base, "Vd vn"),

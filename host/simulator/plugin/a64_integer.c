@@ -1,7 +1,7 @@
-// A64: integers.
+// A64: integer instructions.
 #include "a64.h"
 
-// Add and subtract of a constant: what a model needs to follow addresses.
+// Addition and subtraction of a constant, which the model needs to follow addresses.
 static void constant(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
     int32_t value = (int32_t)ek_field(pattern, word, 'i')
                     << (ek_field(pattern, word, 'l') ? 12 : 0);
@@ -25,7 +25,7 @@ static void extended(const struct ek_pattern *pattern, uint32_t word, struct ek_
         ek_reject(insn);
 }
 
-// Shifts by a constant are aliases of the moves of bit fields.
+// Shifts by a constant are aliases of bit field moves.
 static void bit_field(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
     uint32_t rotation = ek_field(pattern, word, 'r'), last = ek_field(pattern, word, 'l');
     if (ek_field(pattern, word, 'k') != ek_field(pattern, word, 'z') || rotation >= insn->width ||
@@ -46,10 +46,10 @@ static void logical_constant(const struct ek_pattern *pattern, uint32_t word,
     uint32_t set = ek_field(pattern, word, 'k') << 6 | (~ek_field(pattern, word, 'l') & 63);
     if (insn->width == 32 && set & 64)
         ek_reject(insn);
-    else if (set < 2) // no size of an element
+    else if (set < 2) // no valid element size
         ek_reject(insn);
     else {
-        uint32_t size = 64; // all ones are no constant
+        uint32_t size = 64; // all ones is not encodable
         while (!(set & size))
             size >>= 1;
         if ((ek_field(pattern, word, 'l') & (size - 1)) == size - 1)
@@ -89,7 +89,7 @@ static struct ek_pattern patterns[] = {
     EK_P("z0101010 000mmmmm00000011111ddddd", move, base, "Xd xm"),
     EK_H("z1101010 tt.mmmmmiiiiiinnnnnddddd", alu, base, "Xd xn xm F", shifted),
     EK_H("z..01010 tt.mmmmmiiiiiinnnnnddddd", alu, base, "Xd xn xm", shifted),
-    EK_P("z..01011 110.....................", unknown, base, ""), // no such shift
+    EK_P("z..01011 110.....................", unknown, base, ""), // reserved shift type
     EK_H("z.001011 tt0mmmmmiiiiiinnnnnddddd", alu, base, "Xd xn xm", shifted),
     EK_H("z.101011 tt0mmmmmiiiiiinnnnnddddd", alu, base, "Xd xn xm F", shifted),
     EK_H("z.001011 001mmmmm...iiinnnnnddddd", alu_shift, base, "Sd sn xm", extended),

@@ -34,7 +34,7 @@ static void accesses(struct ek_insn *insn, bool load, unsigned bytes, unsigned r
     insn->width = insn->element = (uint16_t)(bytes * 8);
 }
 
-// Size and direction of loads and stores of one register; false for encodings that are none.
+// Sets size and direction of single-register loads and stores; false for invalid encodings.
 static bool sized(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
     uint32_t size = get(pattern, word, 's'), op = get(pattern, word, 'o');
     bool vector = get(pattern, word, 'v'), load = vector ? op & 1 : op > 0;
@@ -110,7 +110,7 @@ static void prefetched(const struct ek_pattern *pattern, uint32_t word, struct e
     }
 }
 
-// Constants near the code: size by field o, for vectors 4 << o.
+// PC-relative literal loads: size by field o, for vectors 4 << o.
 static void literal(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
     bool vector = get(pattern, word, 'v');
     uint32_t op = get(pattern, word, 'o');
@@ -140,7 +140,7 @@ static void pair(const struct ek_pattern *pattern, uint32_t word, struct ek_insn
         write_back(insn, mode == 1 ? EK_AFTER : EK_BEFORE, distance);
 }
 
-// Exclusive and ordered accesses, the latter with an offset or without.
+// Exclusive and ordered accesses, the latter with or without an offset.
 static void ordered(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
     bool load =
         ek_has_field(pattern, 'l') ? get(pattern, word, 'l') : insn->class == EK_CLASS_load_acquire;
@@ -154,7 +154,7 @@ static void ordered(const struct ek_pattern *pattern, uint32_t word, struct ek_i
         insn->offset = (int32_t)ek_signed_field(pattern, word, 'i');
 }
 
-// Stores say in a register whether they were done.
+// Exclusive stores write their status to a register.
 static void exclusive(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
     ordered(pattern, word, insn);
     int status = register_of(get(pattern, word, 'd'), false);
@@ -236,7 +236,7 @@ static void after_by_register(const struct ek_pattern *pattern, uint32_t word,
     write_back(insn, EK_AFTER, reg == EK_NO_REG ? insn->bytes : 0);
 }
 
-// Whole registers: consecutive ones (ld1) or structures (ld2 .. ld4).
+// Complete registers: consecutive (ld1) or structures (ld2 .. ld4).
 static void structures(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
     static const uint8_t registers[16] = {
         [0] = 4, [2] = 4, [4] = 3, [6] = 3, [7] = 1, [8] = 2, [10] = 2};
@@ -261,7 +261,7 @@ static void structures(const struct ek_pattern *pattern, uint32_t word, struct e
     after_by_register(pattern, word, insn);
 }
 
-// One lane of each register, or one element to all lanes.
+// One lane of each register, or one element replicated to all lanes.
 static void lanes(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
     uint32_t op = get(pattern, word, 'o'), size = get(pattern, word, 'k');
     uint32_t count = ((op & 1) << 1 | get(pattern, word, 'r')) + 1, scale = op >> 1;
@@ -284,7 +284,7 @@ static void lanes(const struct ek_pattern *pattern, uint32_t word, struct ek_ins
     for (uint32_t i = 0; i < count; i++) {
         int reg = ek_a64_v(get(pattern, word, 't') + i);
         if (!all)
-            ek_read(insn, reg); // the other lanes stay
+            ek_read(insn, reg); // the other lanes are preserved
         if (load)
             ek_write(insn, reg);
     }
@@ -293,7 +293,7 @@ static void lanes(const struct ek_pattern *pattern, uint32_t word, struct ek_ins
 }
 
 static struct ek_pattern patterns[] = {
-    // one register
+    // single register
     EK_H("11111001 10iiiiiiiiiiiinnnnn.....", prefetch, base, "", prefetched),
     EK_H("ss111v01 ooiiiiiiiiiiiinnnnnttttt", load, base, "", scaled),
     EK_H("11111000 100iiiiiiiii00nnnnn.....", prefetch, base, "", prefetched),

@@ -1,14 +1,14 @@
-// A64: vectors of one register, constants, shifts by constants.
+// A64: single-register vector operations, constants, shifts by constants.
 #include "a64.h"
 
-// What is reversed is larger than an element.
+// The reversed container must be larger than an element.
 static void reversed(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
     uint32_t operation = ek_field(pattern, word, 'o') << 1 | ek_field(pattern, word, 'u');
     if (insn->element >= (operation == 0 ? 64 : operation == 1 ? 32 : 16) || operation > 2)
         ek_reject(insn);
 }
 
-// Elements twice as wide as before.
+// Doubles the element width.
 static void widened(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
     (void)pattern, (void)word;
     if (insn->element == 64)
@@ -21,7 +21,7 @@ static void extended(const struct ek_pattern *pattern, uint32_t word, struct ek_
     insn->width = 128;
 }
 
-// Into the lower half; into the upper one, the lower stays.
+// Narrows into the lower half, or into the upper half preserving the lower.
 static void narrowed(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
     bool scalar = ek_field(pattern, word, 'h');
     if (scalar && !ek_field(pattern, word, 'q'))
@@ -32,7 +32,7 @@ static void narrowed(const struct ek_pattern *pattern, uint32_t word, struct ek_
     insn->width = scalar ? insn->element : 128;
 }
 
-// Between float types: field k gives the wider one.
+// Conversions between float types: field k selects the wider one.
 static void float_size(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
     insn->element = ek_field(pattern, word, 'k') ? 64 : 32;
     insn->width = 128;
@@ -56,7 +56,7 @@ static void constant(const struct ek_pattern *pattern, uint32_t word, struct ek_
     }
 }
 
-// The highest bit that is set in field i gives the size of an element, at least `smallest` bits.
+// The element size follows from the highest set bit of field i; at least `smallest` bits.
 static bool shift_size(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn,
                        int smallest) {
     uint32_t high = ek_field(pattern, word, 'i');
@@ -139,7 +139,7 @@ static struct ek_pattern patterns[] = {
     EK_H("0q101110 1p100001111110nnnnnddddd", v_fsqrt, base, "Vd vn", ek_a64_no_lone_double),
     EK_P("01011110 1p100001111110nnnnnddddd", v_festimate, base, "Vd vn"),
 
-    // halves
+    // half precision
     EK_H("0q.h1110 11111000110.10nnnnnddddd", v_fcompare, asimdhp, "Vd vn", ek_a64_no_lone_double),
     EK_H("0q0h1110 11111000111010nnnnnddddd", v_fcompare, asimdhp, "Vd vn", ek_a64_no_lone_double),
     EK_P("0q.01110 11111000111110nnnnnddddd", v_fsign, asimdhp, "Vd vn"),
@@ -155,7 +155,7 @@ static struct ek_pattern patterns[] = {
     // constants
     EK_H("0qo01111 00000...cccck1.....ddddd", v_move_imm, base, "Vd", constant),
 
-    // shifts by constants: the size of an element is the highest bit of the four
+    // shifts by constants: the highest bit of the four determines the element size
     EK_H("0q.h1111 0iiii...000001nnnnnddddd", v_shift, base, "Vd vn", shifted),
     EK_H("0q.h1111 0iiii...000101nnnnnddddd", v_shift_acc, base, "Vd vn +vd", shifted),
     EK_H("0q.h1111 0iiii...001001nnnnnddddd", v_shift_sat, base, "Vd vn", shifted),

@@ -1,14 +1,14 @@
-// A64: vectors of three registers.
+// A64: three-register vector operations.
 #include "a64.h"
 
-// Sizes that an operation has not: of bytes, and of 64 bits.
+// Rejects element sizes of 8 and 64 bits.
 static void halves_words(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
     ek_a64_no_lone_double(pattern, word, insn);
     if (insn->element == 8 || insn->element == 64)
         ek_reject(insn);
 }
 
-// The sources are half as wide as the result, or the other way round.
+// The sources are half as wide as the result, or vice versa.
 static void two_widths(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
     if (insn->element == 64)
         ek_reject(insn);
@@ -23,7 +23,7 @@ static void doubled_widths(const struct ek_pattern *pattern, uint32_t word, stru
         two_widths(pattern, word, insn);
 }
 
-// The upper half of the destination is written, the lower one stays.
+// Writes the upper half of the destination, preserving the lower.
 static void narrowed(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
     if (ek_field(pattern, word, 'q'))
         ek_read(insn, ek_a64_v(ek_field(pattern, word, 'd')));
@@ -48,14 +48,14 @@ static void rotated(const struct ek_pattern *pattern, uint32_t word, struct ek_i
         ek_reject(insn);
 }
 
-// A register copied is its union with itself.
+// ORR of a register with itself is a move.
 static void copied(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
     if (ek_field(pattern, word, 'n') == ek_field(pattern, word, 'm'))
         insn->class = EK_CLASS_v_move;
 }
 
 static struct ek_pattern patterns[] = {
-    // three of one type: integers
+    // same type: integers
     EK_H("0q.01110 ee1mmmmm000001nnnnnddddd", v_alu_sat, base, "Vd vn vm", ek_a64_up_to_words),
     EK_H("0q.h1110 ee1mmmmm000011nnnnnddddd", v_alu_sat, base, "Vd vn vm", ek_a64_no_lone_double),
     EK_H("0q.01110 ee1mmmmm000101nnnnnddddd", v_alu_sat, base, "Vd vn vm", ek_a64_up_to_words),
@@ -99,7 +99,7 @@ static struct ek_pattern patterns[] = {
     EK_H("0q0h1110 .p1mmmmm111111nnnnnddddd", v_festep, base, "Vd vn vm", ek_a64_no_lone_double),
     EK_H("0q101110 0p1mmmmm111111nnnnnddddd", v_fdiv, base, "Vd vn vm", ek_a64_no_lone_double),
 
-    // halves
+    // half precision
     EK_P("0q.01110 .10mmmmm000001nnnnnddddd", v_fminmax, asimdhp, "Vd vn vm"),
     EK_P("0q001110 .10mmmmm000011nnnnnddddd", v_fma, asimdhp, "Vd vn vm +vd"),
     EK_P("0q001110 .10mmmmm000101nnnnnddddd", v_fadd, asimdhp, "Vd vn vm"),
@@ -115,7 +115,7 @@ static struct ek_pattern patterns[] = {
     EK_H("0q0h1110 .10mmmmm001111nnnnnddddd", v_festep, asimdhp, "Vd vn vm", ek_a64_no_lone_double),
     EK_P("0q101110 010mmmmm001111nnnnnddddd", v_fdiv, asimdhp, "Vd vn vm"),
 
-    // dot products, matrices, complex numbers
+    // dot products, matrix products, complex numbers
     EK_H("0q1h1110 ee0mmmmm1000.1nnnnnddddd", v_mla_sat, asimdrdm, "Vd vn vm +vd", halves_words),
     EK_P("0q.01110 100mmmmm100101nnnnnddddd", v_dot, asimddp, "Vd vn vm +vd"),
     EK_P("0q001110 100mmmmm100111nnnnnddddd", v_dot, i8mm, "Vd vn vm +vd"),
@@ -127,7 +127,7 @@ static struct ek_pattern patterns[] = {
     EK_P("0q101110 010mmmmm111111nnnnnddddd", v_dot, bf16, "e16 Vd vn vm +vd"),
     EK_P("0.101110 110mmmmm111111nnnnnddddd", v_fma_long, bf16, "e16 q Vd vn vm +vd"),
 
-    // results of another width
+    // lengthening and narrowing
     EK_H("0..01110 ee1mmmmm00.000nnnnnddddd", v_alu_long, base, "Vd vn vm", two_widths),
     EK_H("0..01110 ee1mmmmm00.100nnnnnddddd", v_alu_long, base, "Vd vn vm", two_widths),
     EK_H("0q.01110 ee1mmmmm01.000nnnnnddddd", v_narrow, base, "Vd vn vm", narrowed),

@@ -6,13 +6,13 @@
 struct ek_block *ek_block_new(uint64_t pc, uint32_t instructions) {
     struct ek_block *block = calloc(1, sizeof *block + instructions * sizeof block->link[0]);
     if (!block || !(block->insn = calloc(instructions, sizeof *block->insn)))
-        abort(); // as the emulator does without memory
+        abort(); // like the emulator when out of memory
     block->pc = pc;
     block->instructions = instructions;
     return block;
 }
 
-// What a register holds, as far as additions of constants tell: `version` changes with all else.
+// Symbolic register value: `plus` sums up added constants, any other change increments `version`.
 struct value {
     uint32_t version;
     int64_t plus;
@@ -35,7 +35,7 @@ static void change(struct value *values, const struct ek_insn *insn) {
         values[insn->base].plus += insn->step;
 }
 
-// An access of the same block, from the same unchanged register, tells where a prefetch goes.
+// Finds an access in the same block from the same register value, to derive a prefetch's address.
 static void link_prefetches(struct ek_block *block) {
     struct value values[EK_REG_FLOAT] = {{0, 0}}, *seen;
     if (!(seen = calloc(block->instructions, sizeof *seen)))
@@ -66,7 +66,7 @@ static void link_prefetches(struct ek_block *block) {
     free(seen);
 }
 
-// Whether code waits for another thread: yield, wfe, isb (A64), yield, wfe (A32, T32), pause
+// Whether the instruction is a wait hint: yield, wfe, isb (A64), yield, wfe (A32, T32), pause
 // (RV64).
 static bool waits(const uint8_t *code, unsigned length) {
     static const uint32_t words[] = {0xd503203f, 0xd503205f, 0xd5033fdf, 0xe320f001,
@@ -105,7 +105,7 @@ static bool elements_apart(const struct ek_insn *insn) {
            insn->class == EK_CLASS_v_load_indexed || insn->class == EK_CLASS_v_store_indexed;
 }
 
-// Bytes of an access; those of RVV are whole registers.
+// Bytes of an access; RVV accesses count full registers.
 static uint32_t bytes_of(const struct ek_insn *insn) {
     if (insn->bytes || !insn->groups)
         return insn->bytes ? insn->bytes : 1;
@@ -113,7 +113,7 @@ static uint32_t bytes_of(const struct ek_insn *insn) {
     return bytes ? bytes : 1;
 }
 
-// How often a port or unit is taken: for each part that it can do at once.
+// How many times a port or unit is occupied: once per part that it can process at a time.
 static uint32_t times_of(const struct ek_insn *insn, const struct ek_core *core) {
     uint32_t bytes = bytes_of(insn);
     if (insn->memory & (EK_LOAD | EK_STORE) && insn->groups && elements_apart(insn))

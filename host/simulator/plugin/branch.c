@@ -73,7 +73,7 @@ static bool conditional(struct ek_branch *b, uint64_t pc, bool taken) {
         else if (!taken && *base)
             --*base;
     }
-    // who was wrong gets an entry of a longer history
+    // on a misprediction, allocate an entry with a longer history
     for (int i = found + 1; guess != taken && i < (int)b->core->branch.tables; i++) {
         struct ek_guess *g = &b->table[i][key[i] % b->size];
         if (g->useful == 0) {

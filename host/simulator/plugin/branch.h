@@ -1,5 +1,5 @@
-// Branch prediction: counters per address, tables over longer and longer histories of which the
-// longest that knows the branch decides, targets of indirect branches, a stack of returns.
+// Branch prediction: per-address counters; tables over increasingly long histories, of which the
+// longest with a matching entry decides; indirect branch targets; a return stack.
 #ifndef EK_BRANCH_H
 #define EK_BRANCH_H
 
@@ -26,7 +26,7 @@ struct ek_branch {
 
 bool ek_branch_start(struct ek_branch *branch, const struct ek_core *core);
 
-// A branch at `pc` of kind `insn->branch` that went to `next`: whether it was mispredicted.
+// Updates the predictor with a branch at `pc` that went to `next`; whether it was mispredicted.
 bool ek_branch_run(struct ek_branch *branch, const struct ek_insn *insn, uint64_t pc,
                    uint64_t next);
 

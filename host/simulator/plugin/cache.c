@@ -1,4 +1,4 @@
-// The parts memory is made of: caches, roads with a bandwidth, physical pages.
+// Building blocks of the memory model: caches, bandwidth-limited links, physical pages.
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@ bool ek_cache_start(struct ek_cache *cache, const struct ek_shape *shape) {
     cache->random = shape->random != 0;
     cache->seed = 1;
     if (cache->sets == 0)
-        return true; // a level that is not there
+        return true; // this level does not exist
     cache->lines = calloc((size_t)cache->sets * cache->ways, sizeof *cache->lines);
     return cache->lines != NULL;
 }
@@ -48,12 +48,12 @@ uint64_t ek_road_book(struct ek_road *road, uint64_t now) {
     return ek_road_take(road, road->line, now);
 }
 
-// The same of so many 256ths of a cycle.
+// Likewise, for `amount` 1/256 cycles.
 uint64_t ek_road_take(struct ek_road *road, uint32_t amount, uint64_t now) {
     for (uint64_t bucket = now / EK_BUCKET;; bucket++) {
         uint32_t slot = bucket % EK_BUCKETS;
         if (road->at[slot] < bucket) {
-            // what earlier lines had left to do reaches into this one
+            // the previous bucket's excess carries over into this one
             uint32_t before = (slot + EK_BUCKETS - 1) % EK_BUCKETS, rest = 0;
             if (bucket && road->at[before] == bucket - 1 && road->taken[before] > EK_BUCKET * 256)
                 rest = road->taken[before] - EK_BUCKET * 256;
@@ -74,7 +74,7 @@ static bool grow(struct ek_pages *pages) {
     pages->page = calloc(pages->size, sizeof *pages->page);
     pages->frame = calloc(pages->size, sizeof *pages->frame);
     if (!pages->page || !pages->frame)
-        abort(); // as the emulator does without memory
+        abort(); // like the emulator when out of memory
     for (uint32_t i = 0; i < old.size; i++) {
         if (old.page[i] == 0)
             continue;

@@ -1,4 +1,4 @@
-// What calls of the system mean for the order of threads.
+// Classifies system calls by their effect on thread scheduling.
 #ifndef EK_CALLS_H
 #define EK_CALLS_H
 
@@ -7,15 +7,15 @@
 
 enum ek_call {
     EK_CALL_OTHER,
-    EK_CALL_SLEEPS,  // waits for a futex, for time or for data
-    EK_CALL_WAKES,   // those who wait for a futex
-    EK_CALL_YIELDS,  // others may run
-    EK_CALL_CREATES, // a thread
-    EK_CALL_FORKS,   // a process
+    EK_CALL_SLEEPS,  // waits for a futex, time or data
+    EK_CALL_WAKES,   // wakes futex waiters
+    EK_CALL_YIELDS,  // lets other threads run
+    EK_CALL_CREATES, // creates a thread
+    EK_CALL_FORKS,   // creates a process
     EK_CALL_EXITS,   // ends the process
 };
 
-// `arm`: numbers are those of 32-bit ARM, not of A64 and RV64, which have the same.
+// `arm`: numbers are for 32-bit ARM instead of A64 and RV64, which share theirs.
 enum ek_call ek_call_of(bool arm, int64_t number, uint64_t a1, uint64_t a2);
 
 #endif

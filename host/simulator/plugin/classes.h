@@ -1,6 +1,6 @@
-// Classes of instructions: what a core's description gives latencies and units for. The one list;
-// Python reads it from here. X(class, like, what it holds): a core that has no figures of its own
-// for a class takes those of `like`. Width, element and kind of access stand in struct ek_insn.
+// The instruction classes that a core's description assigns latencies and units to. Python reads
+// this list, too. X(class, like, description): a core without figures for a class uses those of
+// `like`. Width, element size and kind of access are in struct ek_insn.
 #ifndef EK_CLASSES_H
 #define EK_CLASSES_H
 
@@ -151,8 +151,8 @@
 enum ek_class { EK_CLASSES(EK_CLASS_ENUM) EK_CLASS_COUNT };
 #undef EK_CLASS_ENUM
 
-// What an instruction needs beyond the base of its instruction set (A64 of Armv8.0, Armv7-A without
-// VFP, RV64I): names as Linux gives them in /proc/cpuinfo or the RISC-V manuals do.
+// Features that instructions need beyond the base instruction set (A64 of Armv8.0, Armv7-A without
+// VFP, RV64I), named as in Linux's /proc/cpuinfo or the RISC-V manuals.
 // clang-format off
 #define EK_FEATURES(X) \
     X(base) \

@@ -1,4 +1,4 @@
-// Reads a core's description: one `key values` a line, `end` the last.
+// Reads a core's description: one `key values` per line, ending with `end`.
 #include "memory.h"
 
 #include <stdio.h>
@@ -124,7 +124,7 @@ static bool read_feature(struct ek_core *core, const struct line *line) {
     for (int feature = 0; feature < EK_FEATURE_COUNT; feature++)
         if (strcmp(ek_feature_name(feature), line->name) == 0)
             return core->feature[feature] = true;
-    return true; // of an instruction set that this QEMU does not run
+    return true; // for an instruction set that this QEMU does not run
 }
 
 static bool read_line(struct ek_core *core, const struct line *line) {

@@ -1,4 +1,4 @@
-// A core as its description (kb/targets/core.py) gives it: what the figures mean stands there.
+// A core's parameters; their meaning is documented in kb/targets/core.py.
 #ifndef EK_CORE_H
 #define EK_CORE_H
 
@@ -9,7 +9,7 @@ enum { EK_MAX_LIMITS = 8 };
 enum { EK_WIDTHS = 2, EK_ELEMENTS = 4 }; // 64 and 128 bits; 8, 16, 32 and 64 bits
 enum { EK_ISSUE_ANY, EK_ISSUE_FIRST, EK_ISSUE_LAST, EK_ISSUE_ALONE };
 
-// Where cycles go. Units follow the last.
+// What cycles are attributed to. Units follow the last.
 enum {
     EK_BOUND_ISSUE,
     EK_BOUND_LATENCY,
@@ -29,7 +29,7 @@ enum {
 struct ek_op {
     uint16_t latency, forward, cycles;
     uint8_t uops, takes, issue, unit;
-    uint16_t on, after; // sets of rules
+    uint16_t on, after; // rule sets
 };
 
 struct ek_shape {
@@ -42,7 +42,7 @@ struct ek_unit {
     uint32_t queue;
 };
 
-struct ek_limit { // so many micro-operations to these units are dispatched in a cycle
+struct ek_limit { // at most `uops` micro-operations per cycle are dispatched to these units
     uint32_t units, uops;
 };
 
@@ -81,7 +81,7 @@ struct ek_core {
     bool feature[EK_FEATURE_COUNT];
 };
 
-// Reads a description. False with a sentence in `error` if it is not one.
+// Reads a description. Returns false with a message in `error` if it is invalid.
 bool ek_core_read(const char *path, struct ek_core *core, char *error, size_t size);
 
 // The timing of an instruction; `width` and `element` in bits.

@@ -1,5 +1,5 @@
-// Cores that issue in the order of the program: an instruction waits for its operands, a port and
-// a place in its cycle's group, and everything behind it waits with it.
+// In-order cores: an instruction waits for its operands, a port and a slot in its cycle's issue
+// group, and all later instructions wait with it.
 #include "pipeline.h"
 
 static void charge(struct ek_cpu *cpu, uint64_t time, unsigned bound) {
@@ -15,7 +15,7 @@ static void charge(struct ek_cpu *cpu, uint64_t time, unsigned bound) {
             cpu->in.rule[i][side] = passed < 64 ? cpu->in.rule[i][side] << passed : 0;
 }
 
-// When the step's operands are there, at least `time`; what it waits for goes to `why`.
+// When the step's operands are ready, but no earlier than `time`; sets `why` to the cause.
 static uint64_t operands(const struct ek_cpu *cpu, const struct ek_step *step, uint64_t time,
                          unsigned *why) {
     unsigned first = step->accumulator, last = first + step->accumulators;
@@ -31,7 +31,7 @@ static uint64_t operands(const struct ek_cpu *cpu, const struct ek_step *step, u
             *why = cpu->why[reg];
         }
     }
-    // results are written in order: an older one of the same register comes first
+    // results are written in order: an older one to the same register must come first
     for (unsigned i = 0; i < step->destinations; i++) {
         uint64_t at = cpu->ready[step->destination[i]];
         if (at > time + step->latency) {
@@ -42,7 +42,7 @@ static uint64_t operands(const struct ek_cpu *cpu, const struct ek_step *step, u
     return time;
 }
 
-// The first cycle from `time` on in which enough of the step's ports are free.
+// The first cycle from `time` in which enough of the step's ports are free.
 static uint64_t ports(const struct ek_cpu *cpu, const struct ek_step *step, uint64_t time,
                       uint32_t *chosen) {
     for (;;) {
@@ -62,7 +62,7 @@ static uint64_t ports(const struct ek_cpu *cpu, const struct ek_step *step, uint
     }
 }
 
-// Whether a rule keeps the step from this cycle. Those of distance 0 hold in both directions.
+// Whether a rule forbids issuing the step in this cycle. Distance 0 applies in both directions.
 static bool apart(const struct ek_cpu *cpu, const struct ek_step *step) {
     for (uint32_t on = step->on; on; on &= on - 1) {
         unsigned rule = (unsigned)__builtin_ctz(on);

@@ -1,4 +1,4 @@
-// Loads, stores, prefetches and fetches through the levels of memory.
+// Loads, stores, prefetches and fetches through the memory hierarchy.
 #include "memory.h"
 
 #include <stdlib.h>
@@ -32,7 +32,7 @@ bool ek_memory_start(struct ek_memory *m, struct ek_shared *shared) {
            (m->l2 == &shared->l2 || ek_cache_start(m->l2, &core->l2));
 }
 
-// Physical address; adds to `now` what the translation takes.
+// Translates to a physical address; adds the cost of the translation to `now`.
 uint64_t ek_translate(struct ek_memory *m, uint64_t address, uint64_t *now) {
     uint64_t page = address >> 12;
     uint32_t recent = page % EK_RECENT;
@@ -67,8 +67,8 @@ uint64_t ek_translate(struct ek_memory *m, uint64_t address, uint64_t *now) {
     return physical;
 }
 
-// What DRAM loses with a line because others are at work: as often as the line before was of
-// another core, if all ask for as many, its row is not the open one.
+// DRAM time lost on a line to contention from other cores. Assuming equal demand, the probability
+// that the previous line was another core's, so that its row is not open.
 static uint32_t turn(struct ek_memory *m, uint64_t now) {
     uint32_t others = 0;
     for (unsigned i = 0; i < m->shared->members; i++) {
@@ -90,17 +90,17 @@ void ek_write_out(struct ek_memory *m, uint64_t now) {
                        ek_road_take(writes, writes->line + more, now));
 }
 
-// A line comes from the second level to the first: when it is on its way.
+// A line's transfer from the second level to the first: the cycle in which it starts.
 static uint64_t up(struct ek_memory *m, uint64_t now) {
     return m->shared->untimed ? now : ek_road_take(&m->second, m->core->l2.line * 256, now);
 }
 
-// The same of one that goes there.
+// Likewise, from the first level to the second.
 uint64_t ek_second_road(struct ek_memory *m, uint64_t now) {
     return m->shared->untimed ? now : ek_road_take(&m->second, m->core->l2.out * 256, now);
 }
 
-// A line that was written leaves a cache.
+// Evicts a modified line from a cache.
 static void write_back(struct ek_memory *m, struct ek_cache *from, uint64_t line, uint64_t now) {
     struct ek_cache *next = from == &m->l1d ? m->l2 : &m->shared->l3;
     struct ek_line *found = from != &m->shared->l3 && next->sets ? ek_cache_find(next, line) : NULL;
@@ -131,7 +131,7 @@ static uint64_t from_dram(struct ek_memory *m, uint64_t now) {
     return later(begin, ek_road_book(&m->road, now)) + m->core->dram.latency;
 }
 
-// A line from beyond L2, put into the levels below L1: when it is there, and where it was.
+// Brings a line from beyond L2 into the levels below L1; returns when, and from which level.
 static uint64_t into_second(struct ek_memory *m, uint64_t line, uint64_t now, uint8_t *from) {
     struct ek_line *found;
     struct ek_cache *l3 = &m->shared->l3;
@@ -150,7 +150,7 @@ static uint64_t into_second(struct ek_memory *m, uint64_t line, uint64_t now, ui
     return ready;
 }
 
-// A line from beyond L1, put into the levels below: when it is there, and where it was.
+// Brings a line from beyond L1 into the levels below it; returns when, and from which level.
 uint64_t ek_from_below(struct ek_memory *m, uint64_t line, uint64_t now, uint8_t *from) {
     struct ek_line *found = ek_cache_find(m->l2, line);
     if (!found)
@@ -161,7 +161,7 @@ uint64_t ek_from_below(struct ek_memory *m, uint64_t line, uint64_t now, uint8_t
     return later(now + m->l2->latency, found->ready);
 }
 
-// The first cycle from `now` on in which another line can be asked for, and its place.
+// The miss slot that is free first, advancing `now` to that cycle.
 struct ek_pending *ek_free_miss(struct ek_memory *m, uint64_t *now) {
     struct ek_pending *first = m->miss;
     for (uint32_t i = 0; i < m->core->misses && i < EK_MAX_MISSES; i++) {
@@ -186,7 +186,7 @@ static void bring(struct ek_memory *m, uint64_t line, uint64_t now, bool to_l1) 
     ek_put(m, &m->l1d, line, ready, from);
 }
 
-// Lines ahead of a stream, of those within its page that are not there yet.
+// Prefetches missing lines ahead of a stream, within its page.
 static void run_ahead(struct ek_memory *m, const struct ek_stream *s, uint64_t now) {
     uint64_t lines = m->core->prefetch.page / 64, line = s->line;
     uint64_t near = m->core->prefetch.distance, far = near + m->core->prefetch.second;
@@ -215,7 +215,7 @@ static struct ek_stream *place_of(struct ek_stream *streams, uint32_t count, uin
     return oldest;
 }
 
-// The line is next to a stream's last one: whether it is another one.
+// Continues a stream with an adjacent line; false if it is the same line.
 static bool go_on(struct ek_memory *m, struct ek_stream *s, uint64_t line) {
     int64_t step = (int64_t)(line - s->line);
     if (step == 0)
@@ -227,7 +227,7 @@ static bool go_on(struct ek_memory *m, struct ek_stream *s, uint64_t line) {
     return true;
 }
 
-// The prefetcher hears of a line that was missed or first touched.
+// Notifies the prefetcher of a line that was missed or accessed for the first time.
 void ek_follow(struct ek_memory *m, uint64_t line, uint64_t now, bool missed) {
     uint32_t streams = m->core->prefetch.streams, apart = m->core->prefetch.apart;
     bool found;
@@ -251,7 +251,7 @@ void ek_follow(struct ek_memory *m, uint64_t line, uint64_t now, bool missed) {
     }
 }
 
-// With threads: other cores' L1 give up a line that this one writes, or hand it over.
+// Coherence between threads: other cores' L1 forward a modified line, and invalidate it on writes.
 uint64_t ek_ask_others(struct ek_memory *m, uint64_t line, uint64_t now, bool write) {
     if (m->shared->members == 1)
         return now;
@@ -340,7 +340,7 @@ uint64_t ek_fetch(struct ek_memory *m, uint64_t address, unsigned bytes, uint64_
         uint8_t from;
         uint64_t ready = ek_from_below(m, physical, begin, &from);
         ek_put(m, &m->l1i, physical, ready, from);
-        // the next line is fetched along with it
+        // the next line is fetched as well
         if (!ek_cache_find(&m->l1i, physical + 1) && (physical + 1) % 64)
             ek_put(m, &m->l1i, physical + 1, ek_from_below(m, physical + 1, begin, &from), from);
         now = later(now, ready);

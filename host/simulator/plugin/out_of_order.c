@@ -1,10 +1,10 @@
-// Cores that run instructions as soon as their operands are there. Dispatch and retirement are in
-// the order of the program; between them micro-operations wait in queues, then take a port.
+// Out-of-order cores. Dispatch and retirement are in program order; in between, micro-operations
+// wait in queues for their operands and then occupy a port.
 #include "pipeline.h"
 
 #include <string.h>
 
-// A cycle from `time` on in which one of the ports is free, taken for `cycles`.
+// Books `takes` of the ports for `cycles`, in the first possible cycle from `time` on.
 static uint64_t book(struct ek_out_of_order *out, uint32_t ports, unsigned takes, uint64_t time,
                      unsigned cycles) {
     for (;; time++) {
@@ -51,7 +51,7 @@ static uint64_t place(const struct ek_pool *pool) {
     return pool->size ? pool->free[0] : 0;
 }
 
-// The entry that is free first is taken until then.
+// Occupies the entry that becomes free first.
 static void take(struct ek_pool *pool, uint64_t until) {
     uint32_t at = 0;
     for (uint32_t below = 1; below < pool->size; below = 2 * at + 1) {
@@ -65,7 +65,7 @@ static void take(struct ek_pool *pool, uint64_t until) {
     pool->free[at] = until;
 }
 
-// Whether the cycle's micro-operations to that unit are dispatched already.
+// Whether this cycle's dispatch limit for the unit is exhausted.
 static bool full(const struct ek_cpu *cpu, unsigned unit) {
     for (uint32_t i = 0; i < cpu->core->limits; i++) {
         const struct ek_limit *limit = &cpu->core->limit[i];
@@ -80,7 +80,7 @@ static void begin_cycle(struct ek_out_of_order *out) {
     memset(out->limited, 0, sizeof out->limited);
 }
 
-// Dispatches one micro-operation: its cycle, and what it waited for.
+// Dispatches one micro-operation; returns its cycle and sets `why` to the cause of any delay.
 static uint64_t dispatch(struct ek_cpu *cpu, const struct ek_step *step, uint8_t *why) {
     struct ek_out_of_order *out = &cpu->out;
     uint64_t time = out->dispatch, old = time;
@@ -103,7 +103,7 @@ static uint64_t dispatch(struct ek_cpu *cpu, const struct ek_step *step, uint8_t
     return time;
 }
 
-// Data that was just stored there reaches a load no earlier than it was written.
+// Store-to-load forwarding: a load gets recently stored data no earlier than it was written.
 static uint64_t forwarded(struct ek_out_of_order *out, uint64_t address, unsigned bytes) {
     uint64_t time = 0;
     for (uint64_t word = address / 8; word <= (address + bytes - 1) / 8; word++)
@@ -148,7 +148,7 @@ static struct result access(struct ek_cpu *cpu, const struct ek_block *block,
         result.complete = result.ready;
     }
     if (step->memory & EK_STORE) {
-        // it leaves for the cache when it retires
+        // stores leave for the cache on retirement
         uint64_t leaves = time + 1 > cpu->out.retired ? time + 1 : cpu->out.retired;
         result.bound = bound;
         remember(&cpu->out, address, step->bytes, time + 1);
@@ -186,7 +186,7 @@ static void retire(struct ek_cpu *cpu, uint64_t complete, uint8_t bound, unsigne
     cpu->now = out->retired;
 }
 
-// The sum of an address and its step is a micro-operation of its own.
+// Base register update takes an additional micro-operation.
 static void update_base(struct ek_cpu *cpu, uint64_t time) {
     const struct ek_op *sum = ek_core_op(cpu->core, EK_CLASS_alu, 64, 64);
     struct ek_step step = {.unit = sum->unit};
@@ -265,7 +265,7 @@ void ek_out_of_order_block(struct ek_cpu *cpu, const struct ek_block *block,
 void ek_out_of_order_jump(struct ek_cpu *cpu, bool mispredicted) {
     struct ek_out_of_order *out = &cpu->out;
     if (mispredicted) {
-        // the branch was the last to retire, but may have run long before
+        // the branch retired last, but may have executed long before
         out->fetch = out->ran + cpu->core->issue.mispredict;
         out->fetch_bound = EK_BOUND_BRANCH;
         return;

@@ -1,4 +1,4 @@
-// Matching words against patterns, and lists of registers.
+// Matches instruction words against patterns; register lists.
 #include "pattern.h"
 
 #include <string.h>
@@ -90,7 +90,7 @@ void ek_write(struct ek_insn *insn, int reg) {
         insn->destination[insn->destinations++] = (uint8_t)reg;
 }
 
-// Stands in the list even if the register is another operand too: that one is needed earlier.
+// Appended even if the register is also another operand, since that one is needed earlier.
 void ek_accumulate(struct ek_insn *insn, int reg) {
     if (insn->sources == EK_MAX_SOURCES)
         return;

@@ -1,4 +1,4 @@
-// What both kinds of pipelines share.
+// Common parts of both kinds of pipelines.
 #include "pipeline.h"
 
 #include <string.h>
@@ -52,7 +52,7 @@ const struct ek_variant *ek_cpu_run(struct ek_cpu *cpu, struct ek_block *block, 
 void ek_cpu_warm(struct ek_cpu *cpu, struct ek_block *block, struct ek_run *run, uint64_t next) {
     uint8_t bound;
     uint64_t go;
-    ek_cpu_wait(cpu, cpu->now + block->instructions); // threads take turns by it
+    ek_cpu_wait(cpu, cpu->now + block->instructions); // threads are scheduled by this clock
     ek_fetch(&cpu->memory, block->pc, block->bytes, cpu->now, &bound);
     for (uint32_t i = 0; i < block->instructions; i++) {
         const struct ek_insn *insn = &block->insn[i];

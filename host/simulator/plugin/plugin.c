@@ -1,4 +1,4 @@
-// A plugin of QEMU that tells how long a program would take on a core: docs/estimates.md.
+// A QEMU plugin that estimates a program's run time on a core: docs/estimates.md.
 //   qemu-ARCH -plugin plugin.so,core=FILE[,core=FILE…],out=FILE[,whole=1][,laps=counter] PROGRAM
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 EK_EXPORT int qemu_plugin_version = EK_PLUGIN_API;
 
-// File descriptors whose closing is a mark.
+// File descriptors that act as marks when closed.
 enum { MARK_BEGIN = 777001, MARK_END, MARK_LAP, MARK_WARM, MARK_WARM_END, MARK_STAMPS };
 enum { ARM, A64, RV64 };
 enum { MAX_CODE = EK_MAX_BLOCK * 4, LOOKS = 64 };
@@ -20,11 +20,11 @@ static bool whole, counter_laps;
 static struct ek_thread *owner; // of the region
 static struct {
     uint64_t begin, end;
-} stamps; // where the program writes the times of laps
+} stamps; // where the program stores the times of laps
 static const char *out;
 
 static void decode(struct ek_block *block, const uint8_t *code) {
-    bool narrow = block->bytes != 4 * block->instructions; // some are of 16 bits
+    bool narrow = block->bytes != 4 * block->instructions; // some have 16 bits
     bool thumb = machine == ARM && (narrow || ek_is_t32(code, block->bytes));
     uint8_t it = 0;
     uint32_t at = 0;
@@ -47,10 +47,10 @@ static void on_access(unsigned vcpu, qemu_plugin_meminfo_t info, uint64_t addres
     struct ek_thread *thread = ek_thread_of(vcpu);
     uint64_t *first = thread ? &thread->run.address[(uintptr_t)data] : NULL;
     if (first && (*first == 0 || address < *first))
-        *first = address; // large accesses are several for the emulator
+        *first = address; // the emulator splits large accesses
 }
 
-// Elements that lie apart: one entry for each line.
+// Scattered elements: one entry per line.
 static void on_element(unsigned vcpu, qemu_plugin_meminfo_t info, uint64_t address, void *data) {
     (void)info;
     struct ek_thread *thread = mode == OFF ? NULL : ek_thread_of(vcpu);
@@ -68,7 +68,7 @@ static void on_element(unsigned vcpu, qemu_plugin_meminfo_t info, uint64_t addre
     }
 }
 
-// Whether a thread does nothing but look at one place, which another thread is to change.
+// Whether a thread is spinning on a location that another thread is to change.
 static bool looks_on(struct ek_thread *thread, const struct ek_block *block) {
     bool looked = false;
     if (!block->quiet)
@@ -91,8 +91,8 @@ static void lap(struct ek_thread *thread) {
     thread->due = true;
 }
 
-// A lap is known by the first place of time stamps that is written after it. Returns where the
-// block reads the counter, from `at` on.
+// A lap is identified by the first time stamp written after it. Returns the index, from `at` on,
+// of the instruction that reads the counter.
 static uint32_t look_for_stamp(struct ek_thread *thread, const struct ek_block *block,
                                uint32_t at) {
     for (; at < block->instructions && !block->insn[at].reads_counter; at++) {
@@ -123,7 +123,7 @@ static void forget(struct ek_run *run, uint32_t instructions) {
     run->mores = 0;
 }
 
-// What a thread did that waits for another one is called so.
+// Attributes everything that a spinning thread did to waiting.
 static void call_it_waiting(struct ek_cpu *cpu, const uint64_t before[EK_BOUNDS]) {
     uint64_t waited = 0;
     for (int i = 0; i < EK_BOUNDS; i++)
@@ -218,7 +218,7 @@ static void begin(struct ek_thread *thread, bool warm) {
         struct ek_thread *other = ek_machine.thread[i];
         if (!other)
             continue;
-        forget(&other->run, EK_MAX_BLOCK); // what it was at in another region
+        forget(&other->run, EK_MAX_BLOCK); // accesses from outside the region
         other->due = false;
     }
     if (!warm) {
@@ -277,7 +277,7 @@ static void on_call(qemu_plugin_id_t id, unsigned vcpu, int64_t number, uint64_t
     }
     enum ek_call call = ek_call_of(arm, number, a1, a2);
     if (call == EK_CALL_EXITS && ek_machine.scheduled && mode == ON && owner)
-        end(owner); // threads are on their own now
+        end(owner); // threads are no longer scheduled
     ek_thread_call(thread, call);
 }
 

@@ -1,6 +1,6 @@
-// What is used of QEMU's interface for TCG plugins (docs/devel/tcg-plugins of QEMU); its header is
-// in no package. EK_PLUGIN_API is the version of that interface: 1 to QEMU 8.2, 2 in 9.0, 3 in 9.1,
-// 4 from 9.2 on. Of what changed only qemu_plugin_insn_data (3) concerns us.
+// The parts we use of QEMU's TCG plugin interface (docs/devel/tcg-plugins in QEMU), whose header is
+// not packaged. EK_PLUGIN_API is its version: 1 up to QEMU 8.2, 2 in 9.0, 3 in 9.1, 4 since 9.2. Of
+// the changes, only qemu_plugin_insn_data (3) affects us.
 #ifndef EK_QEMU_H
 #define EK_QEMU_H
 

@@ -8,13 +8,13 @@ enum { MAX_CODE = 8 };
 
 struct laps {
     struct ek_tally *lap;
-    int32_t *stamp; // of each lap, -1: none
+    int32_t *stamp; // per lap, -1: none
     uint32_t count, room;
 };
 
 struct region {
     struct ek_tally total, thread[EK_MAX_THREADS];
-    struct laps own, others; // of the thread whose region it is, and of those beside it
+    struct laps own, others; // of the region's own thread, and of the others
     uint32_t threads;
 };
 
@@ -29,8 +29,8 @@ static struct lacking lacking[EK_MAX_MODELS];
 static uint32_t count;
 static struct ek_tally begin[EK_MAX_MODELS][EK_MAX_THREADS];
 static struct lap_end {
-    struct ek_tally end; // of the lap that ended last, or the region's begin
-    bool known, own;     // known: where it is
+    struct ek_tally end; // of the last lap, or the beginning of the region
+    bool known, own;     // known: `end` is set
     uint32_t number;
 } last[EK_MAX_MODELS][EK_MAX_THREADS];
 static const char *const bounds[EK_BOUND_UNIT] = {
@@ -117,7 +117,7 @@ void ek_report_end(const struct ek_thread *thread) {
                 continue;
             struct ek_tally now = tally_of(other->cpu[model]);
             struct ek_tally part = less(now, &begin[model][i]);
-            part.cycles = 0; // its clock may have begun within the region
+            part.cycles = 0; // its clock may have started within the region
             for (int b = 0; b < EK_BOUNDS; b++)
                 part.cycles += part.bound[b];
             if (other == thread)

@@ -1,4 +1,4 @@
-// What regions took, as JSON.
+// Writes the costs of regions as JSON.
 #ifndef EK_REPORT_H
 #define EK_REPORT_H
 
@@ -9,15 +9,15 @@ struct ek_tally {
 };
 
 void ek_report_begin(const struct ek_thread *thread);
-// A lap of a thread ends; `own`: of the one whose region it is.
+// Ends a thread's lap; `own`: the thread is the region's own.
 void ek_report_lap(const struct ek_thread *thread, bool own);
-// Its lap that ended last is the one before the program's time stamp `index`.
+// Assigns time stamp `index` to the thread's last lap.
 void ek_report_stamp(const struct ek_thread *thread, int32_t index);
 void ek_report_end(const struct ek_thread *thread);
-// An instruction that is not known, or that the model's core lacks, ran.
+// Records that an instruction was executed that is unknown or unsupported by the model's core.
 void ek_report_unknown(unsigned model, const struct ek_block *block,
                        const struct ek_variant *variant);
-// Writes the file; false if it cannot.
+// Writes the file; returns false on failure.
 bool ek_report_write(const char *path);
 
 #endif

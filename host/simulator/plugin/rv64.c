@@ -1,4 +1,4 @@
-// RV64: finds the pattern and interprets its operands.
+// RV64 decoder: pattern lookup and operand interpretation.
 #include "rv64.h"
 
 #include <ctype.h>
@@ -90,10 +90,10 @@ static void scalar(char kind, uint32_t number, bool written, bool accumulates,
         (accumulates ? ek_accumulate : written ? ek_write : ek_read)(insn, reg);
 }
 
-// One word of the operands; returns what follows it.
+// Interprets one word of the operands; returns the rest of the text.
 static const char *operand(const char *text, const struct ek_pattern *pattern, uint32_t word,
                            struct ek_insn *insn) {
-    static const char kinds[] = "vvvcxfx"; // by funct3; c: a constant
+    static const char kinds[] = "vvvcxfx"; // by funct3; c: constant
     bool accumulates = *text == '+';
     text += accumulates;
     if (*text == 'L') {
@@ -119,7 +119,7 @@ static const char *operand(const char *text, const struct ek_pattern *pattern, u
     return text;
 }
 
-// Elements that the mask leaves out stay as they were; a merge takes them from elsewhere.
+// Masked-out elements keep their previous values; a merge takes them from another operand.
 static void masked(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
     if (!ek_has_field(pattern, 'k') || ek_field(pattern, word, 'k'))
         return;

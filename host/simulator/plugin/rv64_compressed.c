@@ -1,7 +1,7 @@
-// RV64: instructions of 16 bits.
+// RV64: 16-bit instructions.
 #include "rv64.h"
 
-// A constant whose bits stand in any order: where each bit of field i belongs, from the highest.
+// A scrambled constant; `places` has the position of each bit of field i, highest bit first.
 static int32_t constant(const struct ek_pattern *pattern, uint32_t word, const uint8_t *places) {
     uint32_t field = ek_field(pattern, word, 'i'), value = 0;
     int bits = ek_field_bits(pattern, 'i');

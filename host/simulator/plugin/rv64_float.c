@@ -1,4 +1,4 @@
-// RV64: scalar floats: F, D, Zfh.
+// RV64: scalar floating point: F, D, Zfh.
 #include "rv64.h"
 
 static void load(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
@@ -7,7 +7,7 @@ static void load(const struct ek_pattern *pattern, uint32_t word, struct ek_insn
                    (int)ek_signed_field(pattern, word, 'i'));
 }
 
-// From field t's type to that of field y.
+// Converts from the type in field t to that in field y.
 static void converted(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
     static const uint8_t bits[] = {32, 64, 16, 0};
     uint32_t from = ek_field(pattern, word, 't'), to = ek_field(pattern, word, 'y');

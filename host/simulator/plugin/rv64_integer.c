@@ -1,11 +1,11 @@
-// RV64: integers, control, memory, atomics; M, A, Zba, Zbb, Zbs, Zicond, cache hints.
+// RV64: integers, control flow, memory, atomics; M, A, Zba, Zbb, Zbs, Zicond, cache hints.
 #include "rv64.h"
 
 static bool is_link(uint32_t reg) {
     return reg == 1 || reg == 5;
 }
 
-// Bits of a scrambled constant, from the highest bit of the field down.
+// A scrambled constant; `places` has the position of each bit of the field, highest bit first.
 static int64_t unscrambled(uint32_t field, int bits, const uint8_t *places, int signed_bits) {
     uint64_t value = 0;
     for (int i = 0; i < bits; i++)

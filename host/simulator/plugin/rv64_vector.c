@@ -1,7 +1,7 @@
-// RV64: arithmetic on vectors (V 1.0, parts of Zvbb). Field t is the second source, s the first.
+// RV64: vector arithmetic (V 1.0, parts of Zvbb). Field t is the second source, s the first.
 #include "rv64.h"
 
-// What reads no vector at all, or copies one: vmv.v.
+// Merges and vmv.v, which share encodings; the latter read no vector, or copy one.
 static void merged(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
     uint32_t form = ek_bits(word, 14, 12), from = ek_field(pattern, word, 't');
     if (!ek_field(pattern, word, 'k')) {
@@ -18,7 +18,7 @@ static void merged(const struct ek_pattern *pattern, uint32_t word, struct ek_in
                                   : EK_CLASS_v_dup_int;
 }
 
-// Whole registers: 1, 2, 4 or 8, whatever vtype says.
+// Whole-register moves: 1, 2, 4 or 8 registers regardless of vtype.
 static void whole_copied(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
     uint32_t count = ek_field(pattern, word, 'n') + 1;
     insn->registers = (uint8_t)count;
@@ -29,7 +29,7 @@ static void whole_copied(const struct ek_pattern *pattern, uint32_t word, struct
             insn->group[i].fields = (uint8_t)count;
 }
 
-// Indices of 16 bits, whatever SEW is.
+// 16-bit indices regardless of SEW.
 static void short_indices(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn) {
     ek_rv64_group(insn, ek_field(pattern, word, 's'), 8, false)->bits = 16;
 }
@@ -100,7 +100,7 @@ static struct ek_pattern opm[] = {
     EK_P("011...1tttttsssss010ddddd1010111", v_mask, v, "L Vdm vtm vsm"),
     EK_P("1000..ktttttsssss.10ddddd1010111", v_div, v, "L Vd vt os"),
     EK_P("1001..ktttttsssss.10ddddd1010111", v_mul, v, "L Vd vt os"),
-    EK_P("101001ktttttsssss.10ddddd1010111", v_mla, v, "L Vd vd os +vt"), // times destination
+    EK_P("101001ktttttsssss.10ddddd1010111", v_mla, v, "L Vd vd os +vt"), // multiplies destination
     EK_P("101011ktttttsssss.10ddddd1010111", v_mla, v, "L Vd vd os +vt"),
     EK_P("1011.1ktttttsssss.10ddddd1010111", v_mla, v, "L Vd vt os +vd"),
     EK_P("1100..ktttttsssss.10ddddd1010111", v_alu_long, v, "L Vdw vt os"),
@@ -140,7 +140,7 @@ static struct ek_pattern opf[] = {
     EK_P("100001ktttttsssss101ddddd1010111", v_fdiv, v, "L Vd vt fs"),
     EK_P("100100ktttttsssss.01ddddd1010111", v_fmul, v, "L Vd vt os"),
     EK_P("100111ktttttsssss101ddddd1010111", v_fadd, v, "L Vd vt fs"),
-    EK_P("1010..ktttttsssss.01ddddd1010111", v_fma, v, "L Vd vd os +vt"), // times destination
+    EK_P("1010..ktttttsssss.01ddddd1010111", v_fma, v, "L Vd vd os +vt"), // multiplies destination
     EK_P("1011..ktttttsssss.01ddddd1010111", v_fma, v, "L Vd vt os +vd"),
     EK_P("1100.0ktttttsssss.01ddddd1010111", v_fadd, v, "L Vdw vt os"),
     EK_P("110001ktttttsssss001ddddd1010111", v_freduce, v, "L Vdm vt vsm"),

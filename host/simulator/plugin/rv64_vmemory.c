@@ -1,4 +1,4 @@
-// RV64: loads and stores of vectors, vl and vtype, and what registers follow from them.
+// RV64: vector loads and stores, vl and vtype, and resolution of register groups.
 #include "rv64.h"
 
 #include <string.h>
@@ -17,7 +17,7 @@ static void set_length(const struct ek_pattern *pattern, uint32_t word, struct e
     ek_write(insn, EK_REG_VL);
 }
 
-// The group that is loaded or stored: `bits` wide elements, or SEW where that is 0.
+// The group that is loaded or stored, with `bits` wide elements, or SEW if 0.
 static void transferred(const struct ek_pattern *pattern, uint32_t word, struct ek_insn *insn,
                         int bits) {
     uint32_t fields = ek_field(pattern, word, 'n') + 1;
@@ -111,14 +111,14 @@ static struct ek_pattern patterns[] = {
     EK_H("nnn0001 01000 ssssswwwddddd0l00111", load_v, v, "", whole),
     EK_H("0000001 01011 sssss000ddddd0l00111", load_v, v, "", mask_bits),
     EK_H("nnn000k 00000 ssssswwwddddd0l00111", load_v, v, "", consecutive),
-    EK_H("nnn000k 10000 ssssswwwddddd0000111", load_v, v, "", consecutive), // first may fault
+    EK_H("nnn000k 10000 ssssswwwddddd0000111", load_v, v, "", consecutive), // fault-only-first
     EK_H("nnn010k ttttt ssssswwwddddd0l00111", load_v, v, "", strided),
     EK_H("nnn0.1k ttttt ssssswwwddddd0l00111", load_v, v, "", indexed),
 };
 
 const struct ek_table ek_rv64_vmemory = EK_TABLE(patterns);
 
-// Eight times the number of registers that a group's elements fill; 0 if that is not possible.
+// Eight times the number of registers that a group's elements fill; 0 if invalid.
 static int group_eighths(const struct ek_group *group, int sew, int lmul_eighths) {
     if (group->single)
         return 8;
@@ -139,7 +139,7 @@ static void forget_accumulator(struct ek_insn *insn) {
     insn->accumulators = 0;
 }
 
-// The accumulator's registers stand one after the other.
+// The accumulator's registers must be consecutive.
 static void add_group(struct ek_insn *insn, const struct ek_group *group, int registers) {
     if (group->added)
         forget_accumulator(insn);
@@ -161,7 +161,7 @@ bool ek_rv64_resolve(struct ek_insn *insn, uint16_t vtype, unsigned vlen) {
     if (sew > 64 || lmul == 0 || vtype >> 8)
         return false;
     unsigned widest = 0;
-    // The accumulator last: what reads it for something else too comes before.
+    // The accumulator comes last, because the same register may also be another operand.
     for (int last = 0; last < 2; last++)
         for (int i = 0; i < insn->groups; i++) {
             const struct ek_group *group = &insn->group[i];

@@ -1,4 +1,4 @@
-// Stores: the buffer that gathers them by lines, and lines that are written without being read.
+// Stores: a buffer that gathers them by line, and complete lines that are written without a read.
 #include "memory.h"
 
 enum { WRITTEN_AHEAD = 256 }; // cycles
@@ -8,7 +8,7 @@ static uint64_t later(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
 
-// A whole line goes below the first level: the cycle in which it left.
+// Writes a complete line below the first level; returns the cycle in which it left.
 static uint64_t write_below(struct ek_memory *m, uint64_t line, uint64_t now, bool beyond) {
     now = ek_second_road(m, now);
     struct ek_line *below = ek_cache_find(m->l2, line);
@@ -32,7 +32,7 @@ static uint64_t read_line(struct ek_memory *m, uint64_t line, uint64_t now) {
     return ready;
 }
 
-// An entry leaves the buffer; the cycle in which it is free.
+// Evicts an entry from the buffer; returns the cycle in which it is free.
 static uint64_t leave(struct ek_memory *m, struct ek_writing *entry, uint64_t now) {
     const struct ek_core *core = m->core;
     uint64_t line = entry->line - 1, whole = entry->bytes == WHOLE, free = entry->free;
@@ -56,7 +56,7 @@ uint64_t ek_settle_store(struct ek_memory *m, uint64_t line, uint64_t now) {
     return now;
 }
 
-// An open entry does not wait for the rest of its line for ever.
+// An open entry waits for the rest of its line only for a limited time.
 static void give_up(struct ek_memory *m, struct ek_writing *entry, uint64_t now) {
     uint64_t until = entry->last + m->stalled + m->core->stores.gather;
     if (!entry->open || entry->bytes == WHOLE || until >= now || m->shared->untimed)
@@ -67,7 +67,7 @@ static void give_up(struct ek_memory *m, struct ek_writing *entry, uint64_t now)
     entry->missed = false;
 }
 
-// What a new entry does at `now`: the cycle in which its data is in a cache, if it is not open.
+// Starts a new entry at `now`; returns the cycle in which its data is in a cache, unless open.
 static uint64_t enter(struct ek_memory *m, struct ek_writing *entry, uint64_t line, uint64_t now) {
     struct ek_line *found = ek_cache_find(&m->l1d, line);
     if (found && found->dirty)
@@ -87,7 +87,7 @@ static uint64_t bytes_of(unsigned within, unsigned count) {
     return all << within;
 }
 
-// The entry of a line, a new one if there is none; `go` becomes the cycle in which it was there.
+// Finds or creates the entry for a line; sets `go` to the cycle in which it was available.
 static struct ek_writing *entry_of(struct ek_memory *m, uint64_t line, uint64_t now, uint32_t size,
                                    uint64_t *go) {
     for (uint32_t i = 0; i < size; i++) {

@@ -1,9 +1,9 @@
-// Who runs is whose clock is least: a thread waits in its callback until it is its turn, so what
-// threads do to each other (caches, bandwidth, locks) happens in the order of the modelled clocks
-// and not of the host's. Nothing is decided before it is known of each thread whether it sleeps in
-// the system or is on its way back, however long that takes: the same threads are ready then in
-// every run. Only where whoever has the turn sleeps on and on, in a call that is not known to wait
-// or because the emulator halts all threads to change its translations, does another one go on.
+// Schedules the thread whose clock is lowest: others wait in their callbacks for their turn, so
+// interactions between threads (caches, bandwidth, locks) happen in the order of the modeled clocks
+// and not of the host's. No decision is made before it is known for each thread whether it sleeps
+// in a system call or is about to return, however long that takes, so that the same threads are
+// ready in every run. Only if the thread that has the turn keeps sleeping, in a call not known to
+// wait or because the emulator halts all threads to change its translations, another one continues.
 #include "threads.h"
 
 #include <sched.h>
@@ -13,16 +13,16 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { REST_MS = 10, PATIENCE = 20, LOOKS = 50, LOOK_US = 50 }; // patience: rests in a row asleep
-enum { AGAIN = -11 };                                           // a call's result: did not wait
+enum { REST_MS = 10, PATIENCE = 20, LOOKS = 50, LOOK_US = 50 }; // PATIENCE: consecutive idle rests
+enum { AGAIN = -11 };                                           // -EAGAIN: did not wait
 
 struct ek_machine ek_machine;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct ek_thread *_Atomic running; // whoever has the turn
-static const struct ek_thread *ended;     // and had the turn: those who waited for that may wake
+static struct ek_thread *_Atomic running; // has the turn
+static const struct ek_thread *ended;     // while it had the turn: threads waiting for it may wake
 static struct ek_thread *creator;         // of the next thread
 static uint64_t switches, quantum = EK_QUANTUM_OUTSIDE;
-static struct ek_thread *newborn; // that it created last
+static struct ek_thread *newborn; // the thread it created last
 static unsigned halts, settlers;
 
 struct ek_thread *ek_thread_of(unsigned vcpu) {
@@ -66,7 +66,7 @@ static void set_limit(struct ek_thread *thread) {
     thread->limit = next ? clock_of(next) + quantum : ~(uint64_t)0;
 }
 
-// Nothing happened to a thread before the clock of another.
+// Advances an idle thread's clock to that of another.
 static void wait_for(struct ek_thread *thread, const struct ek_thread *other) {
     for (unsigned model = 0; model < ek_machine.models; model++)
         if (thread->cpu[model] && other->cpu[model])
@@ -75,7 +75,7 @@ static void wait_for(struct ek_thread *thread, const struct ek_thread *other) {
         thread->outside = other->outside;
 }
 
-// What the host's thread does, as /proc says: 'S' is sleeping; 0: there is none any more.
+// The host thread's state from /proc: 'S' is sleeping; 0: it no longer exists.
 static char state_of(const struct ek_thread *thread) {
     char path[64], text[128] = "";
     snprintf(path, sizeof path, "/proc/self/task/%ld/stat", thread->id);
@@ -89,7 +89,7 @@ static char state_of(const struct ek_thread *thread) {
     return *state ? state[2] : 0;
 }
 
-// Gives the lock away for a moment, for longer after some.
+// Releases the lock for a moment, for longer after several attempts.
 static void look_again(int looks) {
     pthread_mutex_unlock(&lock);
     if (looks < LOOKS)
@@ -99,7 +99,7 @@ static void look_again(int looks) {
     pthread_mutex_lock(&lock);
 }
 
-// Until it is known of those in a call whether they sleep in it or are back.
+// Waits until it is known for all threads in a call whether they sleep in it or have returned.
 static void settle(void) {
     settlers++;
     for (int looks = 0; ended && state_of(ended); looks++)
@@ -107,9 +107,9 @@ static void settle(void) {
     for (unsigned i = 0; i < ek_machine.threads; i++) {
         struct ek_thread *thread = ek_machine.thread[i];
         if (thread && ended)
-            thread->unsettled = thread->calling; // it may have waited for that end
+            thread->unsettled = thread->calling; // it may have waited for that thread to end
         for (int looks = 0; thread && thread->alive && thread->unsettled; looks++) {
-            // still inside after it slept: it was no lock of ours in which it did
+            // if still inside after sleeping, it did not sleep on a lock of ours
             if (state_of(thread) == 'S' && thread->inside)
                 thread->unsettled = false;
             else
@@ -149,7 +149,7 @@ static bool rest(struct ek_thread *thread) {
     return pthread_cond_timedwait(&thread->turn, &lock, &until) == 0;
 }
 
-// Whoever has the turn sleeps and will not go on by itself.
+// Handles a thread that has the turn but sleeps and will not continue by itself.
 static void pass_over(struct ek_thread *asleep) {
     if (asleep->inside) {
         asleep->calling = true;
@@ -176,7 +176,7 @@ static void await_turn(struct ek_thread *thread, bool may_leave) {
         }
         if (rest(thread) || other != running)
             continue;
-        pthread_mutex_unlock(&lock); // it is not to sleep because of us
+        pthread_mutex_unlock(&lock); // it must not sleep because of us
         bool asleep = other->id && state_of(other) == 'S';
         pthread_mutex_lock(&lock);
         uint64_t before = seen;
@@ -304,7 +304,7 @@ void ek_threads_stop(void) {
     pthread_mutex_unlock(&lock);
 }
 
-// What a thread gives up for others: what the call takes would be about as long.
+// Charges a yielding thread with a quantum, which is about what the call would take.
 static void yield_turn(struct ek_thread *thread) {
     if (quantum != EK_QUANTUM)
         thread->outside += quantum;
@@ -331,13 +331,13 @@ void ek_thread_call(struct ek_thread *thread, enum ek_call call) {
         running = NULL;
         struct ek_thread *next = first(NULL);
         if (next)
-            pthread_cond_signal(&next->turn); // it sees to it that this one sleeps
+            pthread_cond_signal(&next->turn); // it waits until this thread sleeps
     }
     thread->inside = true;
     pthread_mutex_unlock(&lock);
 }
 
-// In a new process: its other threads were left behind.
+// In a new process: the other threads do not exist there.
 static void forget_others(void) {
     lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     ek_machine.scheduled = false;
@@ -364,10 +364,10 @@ void ek_thread_return(struct ek_thread *thread, int64_t result) {
         for (unsigned i = 0; i < ek_machine.threads; i++)
             if (ek_machine.thread[i])
                 ek_machine.thread[i]->unsettled = ek_machine.thread[i]->calling;
-        settle(); // those who were woken are back before the one who woke them goes on
+        settle(); // woken threads must be back before the one that woke them continues
         set_limit(thread);
     } else if (call == EK_CALL_CREATES) {
-        while (result > 0 && !(newborn && newborn->id)) // it is there in every run
+        while (result > 0 && !(newborn && newborn->id)) // the new thread must exist in every run
             rest(thread);
         creator = newborn = NULL;
     }

@@ -1,5 +1,5 @@
-/* Loads a model's library into a static program: a board's C library need not be at hand, and the
- * code that is timed is the code that ships, byte for byte. */
+/* Loads a model's library into a static program, so that a board's C library is not required and
+ * the code that is timed is, byte for byte, the code that ships. */
 #define _GNU_SOURCE
 #include <elf.h>
 #include <errno.h>
@@ -55,7 +55,7 @@ typedef struct {
 int __sched_cpucount(size_t, const cpu_set_t *);
 
 #define ROW(name) {#name, (void *)name},
-/* What this machine does with its cores says nothing of a board's: each thread has one. */
+/* Pretend that each thread has its own core: this machine's scheduling must not matter. */
 static const known known_symbols[] = {EK_SYMBOLS(ROW){"clock_gettime", (void *)runner_clock},
                                       {"sched_getcpu", (void *)runner_core},
                                       {"sched_getaffinity", (void *)runner_cores},
@@ -88,7 +88,7 @@ static void *resolve(const library *lib, size_t index) {
     return found;
 }
 
-/* `addends`: whether an entry has its addend (RELA) or the place has it (REL). */
+/* `addends`: whether addends are in the entries (RELA) or at the relocated places (REL). */
 static void relocate(const library *lib, const char *entries, size_t bytes, int addends) {
     size_t each = addends ? sizeof(ElfW(Rela)) : sizeof(ElfW(Rel));
     for (size_t at = 0; at < bytes; at += each) {

@@ -1,12 +1,12 @@
-/* Runs a compiled model once to warm it up and once to be timed, on any board's CPU (products of
- * matrices: product.c, of sparse ones: spmv.c):
+/* Runs a compiled model on any board's CPU, once to warm up and once timed (matrix products:
+ * product.c, sparse ones: spmv.c):
  *
  *   runner LIBRARY WEIGHTS ARENA STATE THREADS OPERATORS IN-FILE OUT-FILE IN-BYTES,...
  * OUT-BYTES,...
  *
- * IN-FILE holds the inputs behind each other, OUT-FILE gets the outputs alike. Marks stand around
- * the warm run and the timed one; places of time stamps are laps. Exit code 3: the CPU lacks the
- * feature printed. */
+ * IN-FILE contains the concatenated inputs, OUT-FILE receives the outputs likewise. Marks enclose
+ * the warm-up run and the timed one; time stamps delimit laps. Exit code 3: the CPU lacks the
+ * printed feature. */
 #include <errno.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -38,7 +38,7 @@ void fail(const char *what, const char *which) {
     exit(1);
 }
 
-/* Not `close`: a library's may do more than the call. */
+/* Not `close`: a C library's may do more than the system call. */
 void mark(long number) {
     syscall(SYS_close, number);
 }
@@ -73,7 +73,7 @@ void *block(size_t bytes) {
     void *memory = aligned_alloc(64, whole ? whole : 64);
     if (!memory)
         fail("expected memory, found", "none");
-    /* Not zero: a model may not count on what its arena holds. */
+    /* Not zero: a model must not rely on the arena's initial contents. */
     memset(memory, 0xA5, whole);
     return memory;
 }
@@ -133,7 +133,7 @@ static functions open_functions(const char *path) {
     return f;
 }
 
-/* The state is set back before the marks; what is timed is one inference and nothing else. */
+/* State is reset before the marks, so that exactly one inference is timed. */
 static void warm_and_time(const functions *f, const ek_model *model, arrays *in, arrays *out) {
     f->reset(model);
     mark(MARK_WARM_BEGIN);
@@ -162,7 +162,7 @@ int main(int argc, char **argv) {
     int threads = atoi(argv[5]);
     size_t stamps = strtoul(argv[6], NULL, 10) + 1;
     model.stamps = calloc(stamps, sizeof *model.stamps);
-    /* An operator's lap is known by where its time is written. */
+    /* An operator's lap is identified by the address its time is written to. */
     syscall(SYS_close, MARK_STAMPS, model.stamps, stamps);
     arrays in = allocate(argv[9]), out = allocate(argv[10]);
     FILE *given = fopen(argv[7], "rb"), *made = fopen(argv[8], "wb");

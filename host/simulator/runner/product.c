@@ -1,10 +1,10 @@
-/* Makes one product of matrices with several methods, each warmed up once and timed once:
+/* Computes one matrix product with several methods, each once to warm up and once timed:
  *
  *   runner product LIBRARY DTYPE M N K SIDE THREADS METHOD...
  *
- * LIBRARY: the kernels of a board; DTYPE: ek_gemm_dtype; SIDE: the operand that is packed
- * beforehand, 0 for A, 1 for B, -1 for none; METHOD: mc,kc,nc,mr,nr,pack_a,pack_b,split. Rows of A,
- * B and C lie behind each other. Each method is a region between marks. */
+ * LIBRARY: a board's kernels; DTYPE: ek_gemm_dtype; SIDE: the operand that is packed ahead, 0 for
+ * A, 1 for B, -1 for none; METHOD: mc,kc,nc,mr,nr,pack_a,pack_b,split. Rows of A, B and C are
+ * contiguous. Each method is a region between marks. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,7 +50,7 @@ static ek_gemm_method method_of(const char *text) {
     return how;
 }
 
-/* Small whole numbers: no denormals, no overflow. */
+/* Small integers: no denormals, no overflow. */
 static void *filled(int dtype, long count) {
     size_t bytes = (size_t)count * (dtype == EK_GEMM_F32 ? sizeof(float) : 1);
     char *made = block(bytes);

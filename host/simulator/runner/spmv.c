@@ -1,11 +1,11 @@
-/* Multiplies a sparse matrix by a vector, stored in several forms, each warmed up and timed
- * once:
+/* Multiplies a sparse matrix by a vector in several storage formats, each once to warm up and once
+ * timed:
  *
  *   runner spmv LIBRARY DTYPE ROWS COLS THREADS Y-BYTES FORM...
  *
- * LIBRARY: the kernels of a board; DTYPE: ek_sparse_dtype; FORM: width,window,wide_from,diagonal,
- * windows,index_bytes,columns. The files start, index, values and x hold the arrays of ek_rows and
- * the vector. Each form is a region between marks. */
+ * LIBRARY: a board's kernels; DTYPE: ek_sparse_dtype; FORM: width,window,wide_from,diagonal,
+ * windows,index_bytes,columns. The files start, index, values and x contain the arrays of ek_rows
+ * and the vector. Each format is a region between marks. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -14,8 +14,8 @@
 #include "sparse/sparse.h"
 
 enum { FIRST_FORM = 7, FIELDS = 7 };
-/* The first form's code and branches are as well known as those of the ones after it: a lap to warm
- * up goes the timed one's way, call and marks included. */
+/* A warm-up lap takes the same path as the timed one, including call and marks, so that the first
+ * format's code and branches are as warm as those of the following ones. */
 enum { WARM_LAPS = 2 };
 
 typedef struct {

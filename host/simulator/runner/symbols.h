@@ -1,4 +1,4 @@
-/* What compiled models and kernels take from the C library: the names the runner can give them. */
+/* The C library functions used by compiled models and kernels, which the runner provides. */
 #ifndef EK_SYMBOLS_H
 #define EK_SYMBOLS_H
 
