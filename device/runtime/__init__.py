@@ -1,1 +1,1 @@
-"""The Python runtime of a board; standard library only, NumPy where arrays come in."""
+"""The board's Python runtime; standard library only, NumPy where a caller passes arrays."""

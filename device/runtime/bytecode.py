@@ -1,10 +1,11 @@
-"""Bytecode of the runtime's modules, kept from one start to the next.
+"""Caches the bytecode of the runtime's modules between starts.
 
-Python keeps none of modules in a .pyz, and compiling them is most of a start on a small board. What
-a process had to compile it adds to a file in `bytecode/` of the board's folder, whose name says of
-which .pyz and which Python it is; a checksum is over both. Read and checked as a whole, so that
-nothing damaged is run; made by this user alone, or not used. Where nothing can be kept, as on a
-disk that is full or read-only, modules come from the .pyz as without it.
+Python does not cache bytecode of modules in a .pyz, and compiling them dominates a start on a small
+board. A process adds newly compiled modules to a file in `bytecode/` of the board's folder. The
+file name identifies the .pyz and the Python version; a checksum covers name and content. The file
+is read and verified as one unit, so that damaged code never runs, and used only if this user alone
+could have written it. If it cannot be written, as on a full or read-only disk, modules are compiled
+from the .pyz.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ _LEVELS = 5  # of named/<name>/releases/<id>/runtime.pyz, the deepest below the 
 _SUM_BYTES = 4
 _MOST_BYTES = 1 << 24
 
-Modules = Dict[str, Tuple[bool, bytes]]  # whether it is a package, and its code, by name
+Modules = Dict[str, Tuple[bool, bytes]]  # by name: whether it is a package, and its code
 
 
 def use_bytecode() -> None:
-    """Imports of this package's modules come from kept bytecode, if this one came from a .pyz."""
+    """Imports this package's modules from cached bytecode, if it was itself started from a .pyz."""
     global _cache
     archive = Path(os.path.realpath(__file__)).parents[3]
     if _cache is None and archive.is_file():
@@ -41,20 +42,20 @@ def use_bytecode() -> None:
 
 
 def keep_bytecode() -> None:
-    """Keeps what had to be compiled so far; never fails."""
+    """Caches newly compiled modules; never fails."""
     if _cache is not None:
         with contextlib.suppress(OSError, MemoryError):
             _cache.write()
 
 
 def archive_sum(path: Path) -> str:
-    """What names of kept files begin with: size and CRC-32 of the .pyz."""
+    """Returns the cache file's name prefix: size and CRC-32 of the .pyz."""
     data = path.read_bytes()
     return sum_text(len(data), zlib.crc32(data))
 
 
 def sum_text(size: int, crc32: int) -> str:
-    """The same for a file whose sums are known."""
+    """Formats the prefix from known sums."""
     return f"{size}-{crc32:08x}"
 
 
@@ -72,7 +73,7 @@ class _Cache:
     def find_spec(
         self, name: str, path: Optional[Sequence[str]] = None, target: object = None
     ) -> Optional[ModuleSpec]:
-        """As Python asks finders; only for what lies in the .pyz."""
+        """Implements the finder protocol for modules in the .pyz."""
         del path, target
         if not name.startswith(_OURS):
             return None
@@ -90,21 +91,21 @@ class _Cache:
         return spec
 
     def create_module(self, spec: ModuleSpec) -> Optional[ModuleType]:
-        """None: as Python makes them."""
+        """Returns None, for Python's default module creation."""
         del spec
         return None
 
     def exec_module(self, module: ModuleType) -> None:
-        """Runs the code of `module` in it."""
+        """Executes the module's code."""
         exec(self._code(module.__name__), module.__dict__)
 
     def get_source(self, name: str) -> Optional[str]:
-        """The source, for tracebacks."""
+        """Returns the source, for tracebacks."""
         return self._importer(name).get_source(name)
 
     def write(self) -> None:
-        """Adds what was compiled to what is kept by now. A file that another process writes at the
-        same time may come out damaged, which the checksum tells."""
+        """Merges newly compiled modules into the cache file. If two processes write at the same
+        time, the file may come out damaged, which the checksum detects."""
         folder = self._folder()
         if folder is None or not self._new or archive_sum(self._archive) != self._sum:
             return
@@ -117,7 +118,7 @@ class _Cache:
                 file.write(self._checksum(data) + data)
             temporary.replace(folder / self._name)
         except OSError:
-            temporary.unlink()  # it may be what fills the disk
+            temporary.unlink()  # it may be the cause of the full disk
             raise
         self._new = {}
 
@@ -137,7 +138,7 @@ class _Cache:
         return zipimport.zipimporter(f"{self._archive}/{parent}")
 
     def _folder(self) -> Optional[Path]:
-        """Where bytecode is kept: above the .pyz."""
+        """Returns the cache folder above the .pyz, if any."""
         for folder in list(self._archive.parents)[:_LEVELS]:
             with contextlib.suppress(OSError):
                 if _is_own((folder / FOLDER).lstat(), stat.S_IFDIR):
@@ -145,7 +146,7 @@ class _Cache:
         return None
 
     def _read(self) -> Modules:
-        """What is kept; nothing if it is damaged, or another user could have made it."""
+        """Reads the cache; empty if it is damaged, or another user could have written it."""
         folder = self._folder()
         if folder is None:
             return {}
@@ -165,12 +166,12 @@ class _Cache:
         return found
 
     def _checksum(self, data: "bytes | memoryview") -> bytes:
-        """Of the name and what is kept under it."""
+        """Checksum over the file name and its content."""
         return zlib.crc32(data, zlib.crc32(self._name.encode())).to_bytes(_SUM_BYTES, "big")
 
 
 def _is_own(about: os.stat_result, kind: int) -> bool:
-    """Whether it is of that kind, and nobody but this user can have written it."""
+    """Whether it is of that file type, and only this user could have written it."""
     others = stat.S_IWGRP | stat.S_IWOTH
     mine = about.st_uid == os.geteuid() and not about.st_mode & others
     return mine and stat.S_IFMT(about.st_mode) == kind

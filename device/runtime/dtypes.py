@@ -1,4 +1,4 @@
-"""Element types by the names used in manifests, with their size and their .npy code."""
+"""Element types by their manifest names, with size and .npy code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Dict, Tuple
 
 @dataclass(frozen=True)
 class ElementType:
-    """`name` as in the manifest, `npy` as in a little-endian .npy header, `bytes` per element."""
+    """`name` in manifests, `npy` in a little-endian .npy header, `bytes` per element."""
 
     name: str
     npy: str
@@ -35,7 +35,7 @@ BY_NPY: Dict[str, ElementType] = {t.npy: t for t in _ALL}
 
 
 def count(shape: Tuple[int, ...]) -> int:
-    """Elements of an array of this shape; 1 for a scalar."""
+    """Returns the number of elements of a shape; 1 for a scalar."""
     total = 1
     for extent in shape:
         total *= extent

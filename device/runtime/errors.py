@@ -1,9 +1,9 @@
-"""Errors of the board's runtime; each travels to the host as {"error": {"kind", "message"}}.
+"""Errors of the board's runtime; each is sent to the host as {"error": {"kind", "message"}}.
 
     DeviceError
-    ├── InputError          2  input          bad argument, bad array, broken manifest
+    ├── InputError          2  input          invalid argument, array or manifest
     ├── IncompatibleError   5  incompatible   this board cannot run that library
-    │   └── TooLittleMemoryError                just now: it may when others have ended
+    │   └── TooLittleMemoryError                temporary: other programs may free memory
     ├── TransferError       6  transfer       files missing, damaged or not writable
     ├── BusyError           6  busy           another deploy holds the lock
     └── RolledBackError     7  rolled_back    the new release was unhealthy, the old one is back
@@ -20,9 +20,9 @@ Document = Dict[str, Any]
 
 
 class DeviceError(Exception):
-    """Base of every deliberate error; `exit_code` is the process's, `kind` the document's.
+    """Base of all deliberate errors; `exit_code` is the process's, `kind` the document's.
 
-    `details` go into the document beside the message: what a program needs to act on it.
+    `details` are added to the document for programs that need to act on the error.
     """
 
     exit_code = 1
@@ -44,7 +44,8 @@ class IncompatibleError(DeviceError):
 
 
 class TooLittleMemoryError(IncompatibleError):
-    """Too little memory is free just now: unlike all else that a board has, that comes and goes."""
+    """Too little free memory at the moment; unlike other resources of a board, it varies over
+    time."""
 
 
 class TransferError(DeviceError):
@@ -63,7 +64,7 @@ class RolledBackError(DeviceError):
 
 
 class UnhealthyError(Exception):
-    """The health check's verdict: `str` is the reason, `log` the last lines it printed."""
+    """The health check failed: `str` is the reason, `log` its last lines of output."""
 
     def __init__(self, reason: str, log: str = "") -> None:
         super().__init__(reason)
@@ -71,12 +72,12 @@ class UnhealthyError(Exception):
 
 
 def error_document(kind: str, message: str, details: Optional[Dict[str, str]] = None) -> Document:
-    """An error as it travels to the host."""
+    """Builds the error document for the host."""
     return {"error": {"kind": kind, "message": " ".join(message.split()), **(details or {})}}
 
 
 def os_error_document(error: OSError) -> Tuple[Document, int]:
-    """What went wrong with a file or a disk, and the exit code."""
+    """Builds the error document and exit code for a file or disk error."""
     where = f"{error.filename}: " if error.filename else ""
     found = error.strerror or error
     if error.errno in (errno.ENOSPC, errno.EDQUOT):

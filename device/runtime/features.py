@@ -1,4 +1,4 @@
-"""What this CPU can do: machine name, instruction set extensions, RVV register length."""
+"""CPU capabilities: machine name, instruction set extensions, RVV register length."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _CPUINFO = Path("/proc/cpuinfo")
 _AT_HWCAP, _AT_HWCAP2 = 16, 26
 READ_VLENB = (0xC2202573, 0x00008067)  # csrr a0, vlenb; ret
 
-# Bit numbers of asm/hwcap.h, named as /proc/cpuinfo prints them. The kernel's auxiliary vector
-# is what this process may use; /proc/cpuinfo may be another CPU's under emulation.
+# Bit numbers of asm/hwcap.h, named as in /proc/cpuinfo. The auxiliary vector describes what this
+# process may use; under emulation, /proc/cpuinfo may describe another CPU.
 _AARCH64 = {
     "fp": 0,
     "asimd": 1,
@@ -59,7 +59,7 @@ _ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18  # of x86-64
 
 
 def machine() -> str:
-    """The architecture this process runs as; armv7l for a 32-bit process on a 64-bit ARM."""
+    """Returns this process's architecture; armv7l for a 32-bit process on a 64-bit ARM."""
     name = os.uname().machine
     if name in ("aarch64", "armv8l") and struct.calcsize("P") == 4:
         return "armv7l"
@@ -68,7 +68,7 @@ def machine() -> str:
 
 @functools.lru_cache(maxsize=None)
 def features() -> FrozenSet[str]:
-    """Feature names every core has, as the kernel prints them in /proc/cpuinfo."""
+    """Returns the features common to all cores, by their /proc/cpuinfo names."""
     arch = machine()
     if arch == "aarch64":
         return _decode(_auxv(_AT_HWCAP), _AARCH64) | _decode(_auxv(_AT_HWCAP2), _AARCH64_2)
@@ -83,12 +83,13 @@ def features() -> FrozenSet[str]:
 
 
 def _may_use_tiles() -> bool:
-    """Asks Linux to save the tile registers of AMX, which it does for whom it has allowed them."""
+    """Requests permission to use AMX tile registers, which Linux saves only for permitted
+    processes."""
     return bool(ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA) == 0)
 
 
 def parse_flags(cpuinfo: str) -> FrozenSet[str]:
-    """Words of the lines `flags` or `Features` that all cores share."""
+    """Returns the words of `flags` or `Features` lines that all cores share."""
     cores = [
         frozenset(line.partition(":")[2].split())
         for line in cpuinfo.splitlines()
@@ -98,7 +99,8 @@ def parse_flags(cpuinfo: str) -> FrozenSet[str]:
 
 
 def parse_riscv_isa(cpuinfo: str) -> FrozenSet[str]:
-    """Multi-letter extensions (zba, zbb, ...) of the `isa` lines that all harts share."""
+    """Returns the multi-letter extensions (zba, zbb, ...) of the `isa` lines that all harts
+    share."""
     harts = [
         frozenset(re.split("_", line.partition(":")[2].strip())[1:])
         for line in cpuinfo.splitlines()
@@ -108,14 +110,14 @@ def parse_riscv_isa(cpuinfo: str) -> FrozenSet[str]:
 
 
 def vlen_bits() -> Optional[int]:
-    """Length of this CPU's RVV registers; None if it has none or does not let itself be asked."""
+    """Returns this CPU's RVV register length; None if it has none or it cannot be determined."""
     if not machine().startswith("riscv") or "v" not in features():
         return None
     return _read_vlenb() * 8 or None
 
 
 def _read_vlenb() -> int:
-    """Runs READ_VLENB, since the kernel tells the length in no file; 0 if refused."""
+    """Runs READ_VLENB, since no kernel file reports the length; returns 0 if refused."""
     code = struct.pack("<II", *READ_VLENB)
     page = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
     page.write(code)
@@ -138,7 +140,7 @@ def _decode(bits: int, names: Dict[str, int]) -> FrozenSet[str]:
 
 
 def cpuinfo(file: Path = _CPUINFO) -> str:
-    """The kernel's list of cores; empty if it gives none."""
+    """Returns /proc/cpuinfo; empty if it is not readable."""
     try:
         return file.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -147,14 +149,14 @@ def cpuinfo(file: Path = _CPUINFO) -> str:
 
 @dataclass(frozen=True)
 class MemoryBytes:
-    """Physical memory, whole and still free for use; None if the kernel does not tell."""
+    """Physical memory, total and available; None if the kernel does not report it."""
 
     total: Optional[int]
     available: Optional[int]
 
 
 def memory_bytes() -> MemoryBytes:
-    """What /proc/meminfo says."""
+    """Reads /proc/meminfo."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     except OSError:
@@ -166,8 +168,8 @@ def memory_bytes() -> MemoryBytes:
 
 
 def cpu_model() -> str:
-    """Vendor, family and model of an x86 CPU, whose name a virtual machine may hide; "" of others,
-    whose cores have names."""
+    """Returns vendor, family and model of an x86 CPU, since a virtual machine may hide its name; ""
+    for other CPUs, whose cores have names."""
     known: Dict[str, str] = {}
     for line in cpuinfo().splitlines():
         key, _, value = line.partition(":")
@@ -178,5 +180,5 @@ def cpu_model() -> str:
 
 
 def cores() -> List[int]:
-    """Numbers of the cores this process may run on."""
+    """Returns the numbers of the cores this process may run on."""
     return sorted(os.sched_getaffinity(0))

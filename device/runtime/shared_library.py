@@ -1,4 +1,4 @@
-"""Opens libraries that edgekit compiled; what is damaged or for another CPU is refused."""
+"""Opens libraries compiled by edgekit; rejects damaged ones and those for another CPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MACHINES = {3: "i686", 40: "armv7l", 62: "x86_64", 183: "aarch64", 243: "riscv6
 
 
 def open_library(path: Path, what: str = "a compiled model") -> ctypes.CDLL:
-    """The library at `path`, after its machine, its ABI and the CPU's features were checked."""
+    """Opens the library at `path` after checking its machine, its ABI and the CPU's features."""
     check_elf(path)
     try:
         lib = ctypes.CDLL(str(path.resolve()))
@@ -40,7 +40,7 @@ def open_library(path: Path, what: str = "a compiled model") -> ctypes.CDLL:
 
 
 def start_pool(lib: ctypes.CDLL, threads: int) -> Optional[int]:
-    """A pool of the library's threads, the caller among them; None for one thread."""
+    """Creates a thread pool in the library, including the caller; None for one thread."""
     if threads == 1:
         return None
     lib.ek_pool_create.argtypes, lib.ek_pool_create.restype = (ctypes.c_int,), ctypes.c_void_p
@@ -55,7 +55,7 @@ def start_pool(lib: ctypes.CDLL, threads: int) -> Optional[int]:
 
 
 def check_elf(path: Path) -> None:
-    """Reads the machine from the ELF header: dlopen's own message names neither side."""
+    """Checks the machine in the ELF header: dlopen's own message names neither side."""
     try:
         with path.open("rb") as file:
             header = file.read(20)
@@ -78,7 +78,8 @@ def check_elf(path: Path) -> None:
 
 
 def _check_segments(path: Path) -> None:
-    """The loader maps what the header promises: touching what is behind the end kills."""
+    """Checks for truncation: the loader maps segments beyond the end, and touching those is
+    fatal."""
     with path.open("rb") as file:
         size, header = os.fstat(file.fileno()).st_size, file.read(64)
         wide = header[4:5] == b"\x02"

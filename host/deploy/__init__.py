@@ -1,1 +1,1 @@
-"""A compiled model goes to a board and is used there."""
+"""Deploys compiled models to boards and runs them there."""

@@ -1,4 +1,4 @@
-"""The Python API: compile a model, connect to a board, which deploys, runs and times it."""
+"""The Python API: compile a model, connect to a board, deploy, run and time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edgekit.host.deploy.connections import Via, connect_to, profile_of
 from edgekit.host.errors import InputError
 from edgekit.kb.targets.board import UnknownBoardError, load_board
 
-Device = Board  # the name of the Python API
+Device = Board  # the Python API's name for it
 
 
 def compile_model(
@@ -25,15 +25,18 @@ def compile_model(
     weights: WeightBits | None = None,
     states: Mapping[str, str] | None = None,
 ) -> Bundle:
-    """The signed bundle of a .tflite, .onnx or .prototxt model for a board or a board profile.
+    """Compiles a .tflite, .onnx or .prototxt model for a board or board profile; returns the signed
+    bundle.
 
-    `input_shapes` are those of inputs that a model leaves open, or others for Caffe's: one shape,
-    or a list of shapes, all of which go into one release and are chosen by the arrays that come in.
-    `memory_limit` are the bytes that an operator and the arena may take, by default what the board
-    has. `weights` is that of `edgekit compile`. `states`: by input the output
-    that the release keeps for it from run to run, as `--state` does.
+    `input_shapes` sets the shapes of inputs that the model leaves dynamic, or overrides a Caffe
+    model's: one shape, or a list of shapes that all go into one release; the runtime picks the
+    variant that matches the arrays it receives. `memory_limit` caps the bytes of any single
+    operator and of the arena; the default is the board's memory. `weights` is the `--weights`
+    option of `edgekit compile`. `states` maps an input to the output that the release feeds back to
+    it on the next run, like `--state`.
 
-    InputError if it cannot be compiled, or not signed for want of ssh-keygen.
+    Raises InputError if the model cannot be compiled, or cannot be signed because ssh-keygen is
+    missing.
     """
     from edgekit.host.compiler.driver import compile_variants
     from edgekit.host.compiler.explain import explained_variants
@@ -60,16 +63,16 @@ def compile_model(
 def _several(
     shapes: tuple[int, ...] | Sequence[tuple[int, ...]],
 ) -> tuple[tuple[int, ...], ...]:
-    """One shape, or several, as several."""
+    """Normalizes one shape or a sequence of shapes to a tuple of shapes."""
     if all(isinstance(size, int) for size in shapes):
         return (cast(tuple[int, ...], tuple(shapes)),)
     return tuple(tuple(shape) for shape in cast(Sequence[tuple[int, ...]], shapes))
 
 
 def connect(board: str = "local", *, transport: Via | None = None) -> Board:
-    """The board of that name: this machine, one of the inventory, or a virtual one that is up.
+    """Returns the board of that name: this machine, an inventory board or a running virtual board.
 
-    `transport`, "ssh" or "serial", is used instead of the inventory's. InputError if there is no
-    such board. Nothing is sent before the first call that needs the board.
+    `transport`, "ssh" or "serial", overrides the inventory's. Raises InputError if there is no such
+    board. Nothing is sent before the first call that needs the board.
     """
     return connect_to(board, transport)

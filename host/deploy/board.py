@@ -1,4 +1,4 @@
-"""A board: what is known of it, and what can be done with it."""
+"""A board: its known properties and the operations on it."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 class Board(BoardCalls):
-    """A board. Arrays go in and come out as NumPy arrays, named as in the model.
+    """A board. Inputs and outputs are NumPy arrays, named as in the model.
 
-    `own`: it belongs to this host alone, and the first deploy makes it trust the host's signing
-    key. `profile`: what models are compiled for. `emulated`: times on it are an emulator's, and
-    say nothing of a real board's latency; `counting`: its instructions can be counted then.
-    `threads`: how many models run with by default, on the cores of `cluster` ("big", "little",
-    "all", a kind of core); None and "" leave it to each release. `model_name`: which of the models
-    on it, if several are deployed side by side.
+    `own`: the board belongs to this host alone, so the first deploy enrolls the host's signing key.
+    `profile`: the compile target. `emulated`: timings come from an emulator and do not predict a
+    real board's latency; `counting`: an emulated board can count instructions. `threads`: default
+    number of threads, on the cores of `cluster` ("big", "little", "all", or a core type); None and
+    "" leave the choice to each release. `model_name`: selects one of several models deployed side
+    by side.
     """
 
     def __init__(
@@ -62,13 +62,16 @@ class Board(BoardCalls):
         self.cluster = cluster
 
     def named(self, name: str | None) -> Board:
-        """The same board, for the model deployed as `name` beside others; InputError if no model
-        can have that name. None is the default one."""
+        """Returns the same board bound to the model deployed as `name`; None selects the default
+        model.
+
+        Raises InputError if `name` is not a valid model name.
+        """
         release.check_name(name)
         return self._with(model_name=name or "")
 
     def over(self, transport: Transport) -> Board:
-        """The same board, reached through another transport."""
+        """Returns the same board, reached through another transport."""
         return self._with(transport=transport)
 
     def _with(self, **changed: Any) -> Board:
@@ -85,14 +88,16 @@ class Board(BoardCalls):
         return Board(**{**known, **changed})
 
     def request(self, threads: int | None = None, cluster: str = "") -> PlacementRequest:
-        """What to ask of a release here: the arguments, else what the inventory says."""
+        """Returns the placement to request: the arguments, falling back to the inventory's
+        settings."""
         return PlacementRequest(threads, cluster).over(PlacementRequest(self.threads, self.cluster))
 
     @contextlib.contextmanager
     def temporary(self) -> Iterator[Board]:
-        """The same board with nothing deployed; what gets deployed there is removed at the end."""
+        """Yields the same board with nothing deployed; anything deployed there is removed at the
+        end."""
         folder = f"aside/{secrets.token_hex(8)}"
-        below = SubdirTransport(self.transport, folder)  # a folder that is there for this alone
+        below = SubdirTransport(self.transport, folder)  # a folder used for nothing else
         try:
             yield self._with(transport=below, own=True, model_name="")
         finally:
@@ -106,8 +111,11 @@ class Board(BoardCalls):
         allow_downgrade: bool = False,
         application: bool = True,
     ) -> Deployed:
-        """Puts a bundle (or an .ekb file) into service, with the `application` that is installed
-        there; see edgekit.host.deploy.release.deploy."""
+        """Deploys a bundle (or an .ekb file), keeping the installed application if `application` is
+        set.
+
+        See edgekit.host.deploy.release.deploy.
+        """
         found = release.deploy(
             self,
             _bundle(bundle),
@@ -125,20 +133,23 @@ class Board(BoardCalls):
         allow_downgrade: bool = False,
         application: bool = True,
     ) -> DeployPlan:
-        """What `deploy` would do; nothing is written, here or on the board."""
+        """Previews `deploy` without writing anything, here or on the board."""
         return release.plan_deploy(self, _bundle(bundle), allow_downgrade, application)
 
     def open(self, threads: int | None = None, cluster: str = "") -> Session:
-        """A session: `with board.open() as s: outputs, timings = s.run(inputs)`.
+        """Opens a session: `with board.open() as s: outputs, timings = s.run(inputs)`.
 
-        The model is loaded once, on the board; a streaming model keeps its state from run to run.
+        The board loads the model once; a streaming model keeps its state between runs.
         """
         return release.open_session(self, self.request(threads, cluster))
 
     def run(
         self, inputs: Arrays, threads: int | None = None, cluster: str = ""
     ) -> tuple[dict[str, NDArray[Any]], Timings]:
-        """One inference of what is deployed: outputs and times. For several, `open` a session."""
+        """Runs one inference of the deployed model; returns outputs and timings.
+
+        For several inferences, `open` a session.
+        """
         with self.open(threads, cluster) as session:
             return session.run(inputs)
 
@@ -154,7 +165,7 @@ class Board(BoardCalls):
         variant: int = 0,
         hotspots: bool = False,
     ) -> Benchmark:
-        """Latency of what is deployed; see edgekit.host.deploy.release.bench."""
+        """Measures the latency of the deployed model; see edgekit.host.deploy.release.bench."""
         return release.bench(
             self,
             inputs,
@@ -173,49 +184,53 @@ class Board(BoardCalls):
         *,
         progress: OnStep = lambda _: None,
     ) -> Release:
-        """Puts the application in `folder` into one release with `bundle`, or with the model that
-        is deployed. Start it with `start_application`."""
+        """Deploys the application in `folder` as one release with `bundle` or the deployed model.
+
+        Start it with `start_application`.
+        """
         application = release.read_application(Path(folder))
         under = release.deployed_bundle(self) if bundle is None else _bundle(bundle)
         return self.deploy(release.with_application(under, application), progress=progress).release
 
     def start_application(self) -> ApplicationState:
-        """Starts what was installed and waits for its first sign of life. RolledBackError if it
-        fails again and again and the release before is back."""
+        """Starts the installed application and waits until it reports ready.
+
+        Raises RolledBackError if it fails repeatedly and the previous release was restored.
+        """
         return release.start_application(self)
 
     def stop_application(self) -> ApplicationState:
-        """Stops it until it is started again."""
+        """Stops the application until it is started again."""
         return release.stop_application(self)
 
     def application_status(self) -> ApplicationState:
-        """How it is."""
+        """Returns the application's state."""
         return release.application_status(self)
 
     def application_log(self, lines: int = 40) -> tuple[str, ...]:
-        """The last lines that it printed."""
+        """Returns the last `lines` lines of the application's output."""
         return release.application_log(self, lines)
 
     def status(self) -> BoardStatus:
-        """What runs and what ran before."""
+        """Returns the running and the previous release."""
         return release.status(self)
 
     def verify(self) -> BoardStatus:
-        """The status, if every file is whole; see edgekit.host.deploy.release.verify."""
+        """Checks every file and returns the status; see edgekit.host.deploy.release.verify."""
         return release.verify(self)
 
     def rollback(self) -> BoardStatus:
-        """Puts the previous release back into service."""
+        """Rolls back to the previous release."""
         return release.rollback(self)
 
     def remove(self) -> tuple[str, ...]:
-        """Takes this model off the board; see edgekit.host.deploy.release.remove."""
+        """Removes this model from the board; see edgekit.host.deploy.release.remove."""
         return release.remove(self)
 
 
 @dataclass(frozen=True)
 class Deployed:
-    """A board just after a deploy, with what the deploy did."""
+    """A board right after a deploy, with the deploy's result."""
 
     device: Board
     release: Release
@@ -223,11 +238,11 @@ class Deployed:
     def run(
         self, inputs: Arrays, threads: int | None = None
     ) -> tuple[dict[str, NDArray[Any]], Timings]:
-        """Runs the model once, as Board.run does."""
+        """Runs the model once; see Board.run."""
         return self.device.run(inputs, threads)
 
     def bench(self, inputs: Arrays | None = None, *, threads: int | None = None) -> Benchmark:
-        """Measures the model as Board.bench does, with its defaults."""
+        """Measures the model with Board.bench's defaults."""
         return self.device.bench(inputs, threads=threads)
 
 

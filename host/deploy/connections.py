@@ -1,4 +1,4 @@
-"""Connections to boards by their names: this machine, the inventory, a virtual board."""
+"""Connects to boards by name: this machine, the inventory, or a virtual board."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ if TYPE_CHECKING:
     from edgekit.host.deploy.transport.serial_line import SerialTarget
     from edgekit.host.virtual import RunningBoard
 
-_PASSWORD = "EDGEKIT_PASSWORD"  # of a serial console: a file is no place for it
+_PASSWORD = "EDGEKIT_PASSWORD"  # for a serial console; passwords do not belong in a file
 
 LOCAL = "local"
 Via = Literal["ssh", "serial"]
 
 
 def check_counting(board: Board) -> None:
-    """IncompatibleError for a virtual board that can neither be timed nor count; asks nobody."""
+    """Raises IncompatibleError for a virtual board that supports neither timing nor counting.
+
+    Does not contact the board.
+    """
     if board.emulated and not board.counting:
         name = board.name
         raise IncompatibleError(
@@ -36,7 +39,7 @@ def check_counting(board: Board) -> None:
 
 
 def profile_of(name: str, folder: Path | None = None) -> str:
-    """The profile to compile for: that of the board `name`, or `name` itself."""
+    """Returns the profile to compile for: that of the board `name`, or `name` itself."""
     if name == LOCAL:
         return name
     if entry := find_board(name, folder or Path.cwd()):
@@ -45,10 +48,10 @@ def profile_of(name: str, folder: Path | None = None) -> str:
 
 
 def connect_to(name: str, via: Via | None = None, folder: Path | None = None) -> Board:
-    """The board `name`; nothing is sent yet.
+    """Returns the board `name`; sends nothing yet.
 
-    A board of the inventory (edgekit.toml in `folder` or above, then the user's) comes before a
-    virtual board of the same name. Raises InputError if there is neither.
+    A board of the inventory (edgekit.toml in `folder` or above, then the user's) takes precedence
+    over a virtual board of the same name. Raises InputError if there is neither.
     """
     if name == LOCAL:
         return Board(LocalTransport(data_folder() / "boards" / LOCAL), profile=LOCAL, own=True)
@@ -59,7 +62,8 @@ def connect_to(name: str, via: Via | None = None, folder: Path | None = None) ->
     if running := find_running(name):
         transport = _to_virtual(running, via)
         profile, counting = running.profile, running.counting
-        # What is fastest on a real board says nothing of an emulator that spins for each core.
+        # One thread: a real board's fastest setting does not carry over to an emulator that spins
+        # per core.
         return Board(
             transport, profile=profile, own=True, emulated=True, threads=1, counting=counting
         )
@@ -67,7 +71,8 @@ def connect_to(name: str, via: Via | None = None, folder: Path | None = None) ->
 
 
 def console_of(name: str, folder: Path | None = None) -> SerialTarget:
-    """The serial console of the board `name`, found as `connect_to` does. Raises InputError."""
+    """Returns the serial console of the board `name`, looked up like `connect_to`. Raises
+    InputError."""
     if name == LOCAL:
         raise InputError(
             "expected a board with a serial console, found 'local', which is this machine; "
@@ -83,7 +88,7 @@ def console_of(name: str, folder: Path | None = None) -> SerialTarget:
 
 
 def connect_to_entry(entry: BoardEntry, via: Via | None = None) -> Board:
-    """A connection to a board of the inventory, or to one that is about to be in it."""
+    """Connects to a board that is, or is about to be, in the inventory."""
     own = entry.transport == LOCAL
     transport, cluster = _to_entry(entry, via), entry.cluster or ""
     return Board(transport, profile=entry.profile, own=own, threads=entry.threads, cluster=cluster)

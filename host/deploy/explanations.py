@@ -1,7 +1,7 @@
-"""How releases that were made here were decided, kept by release for those who ask later.
+"""Keeps the compile decisions of releases built here, by release id, for later queries.
 
-A profile that comes home from a board names its release; which rule chose each kernel, and what
-else there was, is known only where the release was made.
+A profile fetched from a board names only its release. Which rule chose each kernel, and what the
+alternatives were, is known only on the machine that built the release.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import Any
 from edgekit.host.common.files import atomic_write
 from edgekit.host.common.paths import data_folder
 
-_MOST = 500  # releases; the newest stay
+_MOST = 500  # releases; the newest are kept
 _SUFFIX = ".json.gz"
 _RELEASE = re.compile("[0-9a-f]{16}")
 _LOG = logging.getLogger(__name__)
 
 
 def remember(release: str, explained: Mapping[str, Any]) -> None:
-    """Keeps what `compile --explain` writes of a release. Nothing fails for want of room for it."""
+    """Stores the output of `compile --explain` for a release. A full disk is not an error."""
     folder = _folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -39,8 +39,8 @@ def remember(release: str, explained: Mapping[str, Any]) -> None:
 
 
 def recall(release: str) -> Mapping[str, Any] | None:
-    """What was kept of a release; None if it was made elsewhere, or long ago."""
-    if not _RELEASE.fullmatch(release):  # boards say what they run
+    """Returns the stored explanation; None if the release was built elsewhere or has expired."""
+    if not _RELEASE.fullmatch(release):  # the id comes from a board
         return None
     try:
         found = json.loads(gzip.decompress((_folder() / f"{release}{_SUFFIX}").read_bytes()))
@@ -50,7 +50,7 @@ def recall(release: str) -> Mapping[str, Any] | None:
 
 
 def variant_of(document: Mapping[str, Any] | None, variant: int) -> Mapping[str, Any] | None:
-    """The explanation of one of several shapes."""
+    """Returns the explanation of one input-shape variant."""
     if document is None or variant == 0:
         return document
     others = document.get("variants", [])
@@ -59,14 +59,14 @@ def variant_of(document: Mapping[str, Any] | None, variant: int) -> Mapping[str,
 
 
 def nna_account(release: str, variant: int = 0) -> Mapping[str, Any] | None:
-    """What a run of a release costs on its board's NNA; None without one, or if that is not known
+    """Returns the cost of a run on the board's NNA; None if it has none, or if it is unknown
     here."""
     document = variant_of(recall(release), variant)
     return document.get("nna") if document else None
 
 
 def nna_lines(account: Mapping[str, Any] | None) -> tuple[str, ...]:
-    """An account for people; nothing for none."""
+    """Formats an account for people; empty for None."""
     if account is None:
         return ()
     if not account["layers"]:

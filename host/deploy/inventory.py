@@ -1,17 +1,17 @@
-"""The boards there are and how to reach them: edgekit.toml of a project over the user's own file.
+"""The inventory of boards: edgekit.toml of a project, layered over the user's own file.
 
-    model = "models/face.tflite"        # what commands use when none is named (project only)
+    model = "models/face.tflite"        # default model of commands (project only)
     board = "gate"
 
     [boards.gate]
     profile = "a76"
     host = "gate.example"               # or an alias of ~/.ssh/config
     host_key = "ssh-ed25519 AAAA..."
-    labels = { site = "lab" }           # what `--select site=lab` goes by
+    labels = { site = "lab" }           # matched by `--select site=lab`
 
-The files are written with comments and order kept. A board in both files is one board: each key of
-the project's table stands over the same key of the user's. Only where the user's file pins a host
-key or a port, a project, which may be someone else's, cannot say that the board is elsewhere.
+Rewriting a file keeps comments and order. A board in both files is one board: each key in the
+project's table overrides the user's. The exception: if the user's file pins a host key or a port, a
+project, which may be someone else's, cannot redirect the board elsewhere.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ USER_FILE = "boards.toml"
 DEFAULT_BAUD = 115200
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_PATHS = ("identity", "model")  # relative to the file that names them
+_PATHS = ("identity", "model")  # relative to the file that contains them
 _PINS = ("host_key", "device")
 _PLACE = ("transport", "host", "port", "user", "identity", "host_key", "device", "unsigned")
 _LARGEST = 16 << 20  # bytes of a file: 10,000 boards with RSA keys take 8 MB
@@ -66,11 +66,11 @@ _Transport = Annotated[Literal["ssh", "serial", "local"], Meta(description="ssh,
 
 @dataclass(frozen=True)
 class BoardEntry:
-    """A board; what is None is left to the ssh config, the profile or a default.
+    """A board; fields that are None fall back to the ssh config, the profile or a default.
 
-    `host_key` is the pinned line, `device` a serial port or URL, `threads` how many to run with
-    and `cluster` on whose cores, `unsigned` whether the board was enrolled to take bundles without
-    a signature. `labels` are the user's, for what several boards have in common.
+    `host_key` is the pinned line, `device` a serial port or URL. `threads` is the default number of
+    threads and `cluster` the cores they run on. `unsigned`: the board was enrolled to accept
+    unsigned bundles. `labels` are the user's, for grouping boards.
     """
 
     name: str
@@ -90,18 +90,18 @@ class BoardEntry:
     labels: _Labels = field(default_factory=dict)
 
     def facts(self) -> dict[str, str]:
-        """What the board can be selected by."""
+        """Returns the properties that can select the board."""
         fixed = {"name": self.name, "profile": self.profile, "transport": self.transport}
         host = {"host": self.host} if self.host else {}
         return {"type": self.profile, **self.labels, **fixed, **host}
 
 
-FIXED = ("name", "profile", "host", "transport")  # what a board is selected by that is no label
+FIXED = ("name", "profile", "host", "transport")  # selectable properties other than labels
 
 
 @dataclass(frozen=True)
 class Project:
-    """What edgekit.toml says beside its boards; `file` is None where there is none."""
+    """The top-level settings of edgekit.toml; `file` is None if there is none."""
 
     file: Path | None = None
     model: Path | None = None
@@ -110,7 +110,7 @@ class Project:
 
 @dataclass(frozen=True)
 class _Defaults:
-    """The keys of a project beside its boards."""
+    """The top-level keys of a project file."""
 
     model: _Text | None = None
     board: _Text = "local"
@@ -120,7 +120,7 @@ _Keys = TypeVar("_Keys", BoardEntry, _Defaults)
 
 
 def read_project(folder: Path) -> Project:
-    """The project that `folder` is in; InputError names the file and key that is wrong."""
+    """Reads the project that contains `folder`; InputError names the file and key that is wrong."""
     file = project_file(folder)
     if file is None:
         return Project()
@@ -130,35 +130,35 @@ def read_project(folder: Path) -> Project:
 
 
 def project_file(folder: Path) -> Path | None:
-    """edgekit.toml in `folder` or the nearest folder above it."""
+    """Returns edgekit.toml in `folder` or the nearest parent folder."""
     here = folder.absolute()
     return next((f for p in (here, *here.parents) if (f := p / PROJECT_FILE).is_file()), None)
 
 
 def user_file() -> Path:
-    """The user's own boards; it need not exist."""
+    """Returns the path of the user's own inventory; it need not exist."""
     return config_folder() / USER_FILE
 
 
 def boards(project_folder: Path) -> tuple[BoardEntry, ...]:
-    """All boards, by name."""
+    """Returns all boards, by name."""
     tables = _tables(project_folder)
     return tuple(_entry(name, *tables[name]) for name in sorted(tables))
 
 
 def find_board(name: str, project_folder: Path) -> BoardEntry | None:
-    """The board of that name; other boards' mistakes do not matter."""
+    """Returns the board of that name; ignores errors in other boards' entries."""
     found = _tables(project_folder).get(name)
     return None if found is None else _entry(name, *found)
 
 
 def add_board(entry: BoardEntry, file: Path) -> None:
-    """Writes a board into `file`, which need not exist; keys that it has already are changed."""
+    """Adds a board to `file`, creating the file if needed; overwrites keys of an existing entry."""
     add_boards((entry,), file)
 
 
 def add_boards(entries: Sequence[BoardEntry], file: Path) -> None:
-    """Writes boards into `file`, all of them or none, as `add_board` does."""
+    """Adds boards to `file` like `add_board`, all or nothing."""
     import tomlkit
 
     for entry in entries:
@@ -188,7 +188,7 @@ def _inline(labels: Mapping[str, str]) -> Any:
 
 
 def remove_board(name: str, file: Path) -> None:
-    """Strikes a board from `file`; InputError if it is not there."""
+    """Removes a board from `file`; InputError if it is missing."""
     import tomlkit
 
     document = _document(file)
@@ -203,7 +203,7 @@ def remove_board(name: str, file: Path) -> None:
 
 
 def _tables(project_folder: Path) -> dict[str, tuple[Path, dict[str, Any]]]:
-    """Each board's keys, and the last file that names it."""
+    """Returns each board's keys, and the last file that names it."""
     found: dict[str, tuple[Path, dict[str, Any]]] = {}
     for file in (user_file(), project_file(project_folder)):
         if file is None or not file.is_file():
@@ -218,13 +218,13 @@ def _tables(project_folder: Path) -> dict[str, tuple[Path, dict[str, Any]]]:
 
 
 def check_board(entry: BoardEntry, file: Path) -> None:
-    """InputError if `entry` is not as a board of `file` must be; its profile may not be known yet,
-    and is empty then."""
+    """InputError if `entry` is not a valid board of `file`; an unknown profile may be empty."""
     _entry(entry.name, file, _values(entry) | ({} if entry.profile else {"profile": "local"}))
 
 
 def check_place(entry: BoardEntry, file: Path) -> None:
-    """InputError if `entry` may not stand in `file`: the user's file pins it to another place."""
+    """InputError if `entry` may not be in `file`: the user's file pins the board to another
+    address."""
     users = user_file()
     if file != users and users.is_file():
         table = _read(users).get("boards", {}).get(entry.name, {})
@@ -247,7 +247,7 @@ def _check_same_place(
 
 
 def _read(file: Path) -> dict[str, Any]:
-    """The file, with only keys that may be there; boards are checked when they are used."""
+    """Reads the file and checks its top-level keys; boards are checked when they are used."""
     raw = _parsed(file)
     known = ("boards",) if file.name == USER_FILE else ("model", "board", "boards")
     for key, value in raw.items():
@@ -286,7 +286,7 @@ def _absolute(file: Path, table: dict[str, Any]) -> dict[str, Any]:
 
 
 def _entry(name: str, file: Path, table: Mapping[str, Any]) -> BoardEntry:
-    """InputError for the first thing that is not as it should be."""
+    """Parses a board's table; InputError names the first invalid key."""
     if not _NAME.fullmatch(name):
         raise InputError(
             f"{file}: expected a board's name of letters, digits, '.', '_' and '-', found '{name}'"
@@ -321,7 +321,7 @@ def _transport(table: Mapping[str, Any]) -> Any:
 
 
 def _checked(file: Path, at: str, table: Mapping[str, Any], kind: type[_Keys]) -> _Keys:
-    """InputError says where in the file the first thing is that is not as it should be."""
+    """Converts a table to `kind`; InputError locates the first invalid value in the file."""
     try:
         return msgspec.convert(table, kind, dec_hook=_path)
     except msgspec.ValidationError as error:
@@ -344,7 +344,7 @@ def _expected(kind: type, key: str) -> str:
 
 
 def _values(entry: BoardEntry) -> dict[str, Any]:
-    """The keys worth writing: those that are not as they would be anyway."""
+    """Returns the keys that differ from their defaults."""
     values: dict[str, Any] = {}
     for each in fields(entry):
         value = getattr(entry, each.name)
@@ -360,12 +360,12 @@ def _document(file: Path) -> Any:
 
     if not file.exists():
         return tomlkit.document()
-    _read(file)  # with its one-line errors
+    _read(file)  # for its one-line errors
     return tomlkit.parse(file.read_text(encoding="utf-8"))
 
 
 def _write(file: Path, text: str) -> None:
-    """Replaces the file as a whole, so that an interruption leaves the old one."""
+    """Replaces the file atomically, so that an interruption leaves the old one."""
     try:
         file.resolve().parent.mkdir(parents=True, exist_ok=True)
         atomic_write(file, text.encode())

@@ -1,1 +1,1 @@
-"""The agent, which runtime.pyz ships: puts releases into service, runs and measures them."""
+"""The agent packed into runtime.pyz: activates, runs and measures releases."""

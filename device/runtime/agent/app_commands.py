@@ -1,4 +1,4 @@
-"""The runtime's commands about applications."""
+"""The runtime's application commands."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ AddCommand = Callable[[str, Run, str], argparse.ArgumentParser]
 
 
 def add_app_commands(command: AddCommand, store: Callable[[argparse.Namespace], Store]) -> None:
-    """Adds them with `command`; `store` is that of a command line."""
+    """Registers the application commands through `command`; `store` returns the store of a command
+    line."""
 
     def start(options: argparse.Namespace) -> Document:
         from edgekit.device.runtime.agent.service import start

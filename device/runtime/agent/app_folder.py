@@ -1,13 +1,13 @@
-"""What is kept of a model's application below its folder, in app/.
+"""Files of a model's application, in app/ below the model's folder.
 
 lock             held with flock by the supervisor
-runtime.pyz      what the supervisor runs from, whatever becomes of the releases
-stopped          somebody stopped the application; it stays so until it is started
-state.json       what the supervisor last said of it; see AppState
-proved           the release with which it ran for long enough
-run/<release>/   its files as they run: those of the release go with the second release after it
-data/            the folder it starts in, and may write to
-log, log.1       what it printed; the older half of it
+runtime.pyz      copy that the supervisor runs from, independent of releases
+stopped          present while a user has stopped the application
+state.json       the supervisor's last reported state; see AppState
+proved           the release with which it has run long enough
+run/<release>/   its files while it runs; deleted together with the second next release
+data/            its working directory, writable
+log, log.1       its output; log.1 is the older half
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ ENDED, STOPPED, NOTHING = "ended", "stopped", "nothing"
 
 @dataclass(frozen=True)
 class AppState:
-    """`state`: STARTING until the first sign of life, then RUNNING; WAITING to be started again;
-    ENDED by itself; STOPPED; NOTHING to run. `failures` in a row, `last`: how the last run ended.
-    """
+    """`state`: STARTING until it first reports ready, then RUNNING; WAITING for a restart; ENDED by
+    itself; STOPPED by the user; NOTHING installed. `failures` counts consecutive failures, `last`
+    describes how the last run ended."""
 
     state: str = NOTHING
     name: str = ""
@@ -47,7 +47,7 @@ class AppState:
 
 
 class AppFolder:
-    """Paths and small files; one supervisor at a time writes them."""
+    """Paths and small files; only one supervisor writes them at a time."""
 
     def __init__(self, store: Store) -> None:
         self.root = store.root.absolute() / "app"
@@ -65,7 +65,7 @@ class AppFolder:
         self.data.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def supervisor(self) -> Optional[Process]:
-        """The process that has the lock; None if there is none."""
+        """The process that holds the lock, or None."""
         try:
             pid, started = self.lock.read_text().split()
             found = Process(int(pid), int(started))
@@ -74,7 +74,7 @@ class AppFolder:
         return found if found.lives() else None
 
     def state(self) -> AppState:
-        """The state as it was noted last; the supervisor may have been killed since."""
+        """Returns the last recorded state, corrected if the supervisor has been killed since."""
         try:
             found = AppState(**json.loads(self._state.read_text()))
         except (OSError, ValueError, TypeError):
@@ -84,29 +84,30 @@ class AppFolder:
         return replace(found, state=STOPPED if self.stopped.exists() else NOTHING, pid=0)
 
     def write_state(self, state: AppState) -> None:
-        """Notes the state; where the disk is full the one before stays."""
+        """Records the state; if the disk is full, the previous state remains."""
         temporary = self._state.with_name(".state.json")
         with contextlib.suppress(OSError):
             temporary.write_text(json.dumps(asdict(state)))
             temporary.replace(self._state)
 
     def forget_state(self) -> None:
-        """What a supervisor that is gone said."""
+        """Deletes the state of a supervisor that is gone."""
         self._state.unlink(missing_ok=True)
 
     def proved(self) -> str:
-        """The release with which the application ran for long enough; empty if none has."""
+        """Returns the release with which the application has run long enough; empty if none."""
         try:
             return self._proved.read_text()
         except OSError:
             return ""
 
     def prove(self, release: str) -> None:
-        with contextlib.suppress(OSError):  # a full disk; its supervisor asks and comes again
+        with contextlib.suppress(OSError):  # a full disk; its supervisor retries
             self._proved.write_text(release)
 
     def copy(self, manifest: Manifest) -> Path:
-        """The folder to run from: the application's files, and the runtime they import."""
+        """Returns the folder to run from: copies of the application's files and the runtime they
+        import."""
         application = manifest.application
         assert application is not None
         target = self._run / manifest.id
@@ -125,20 +126,20 @@ class AppFolder:
         return target
 
     def remove_copies(self, but: str) -> None:
-        """Removes all releases but one, whatever was left of them."""
+        """Removes the copies of all releases but one, including partial ones."""
         for folder in self._run.glob("*"):
             if folder.name != but:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def forget_death(self, pid: int) -> None:
-        """Removes what a process noted of itself that was ended on purpose; see
+        """Removes the death note of a process that was ended on purpose; see
         application/watch.py."""
         for note in (self._store.root / "watch").glob(f"*.{pid}-*.json"):
             with contextlib.suppress(OSError):
                 note.unlink()
 
     def write_log(self, data: bytes) -> None:
-        """Adds what was printed; a disk that is full loses it."""
+        """Appends to the log; output is lost if the disk is full."""
         with contextlib.suppress(OSError):
             with self._log.open("ab") as file:
                 file.write(data[-HALF_LOG_BYTES:])
@@ -147,7 +148,7 @@ class AppFolder:
                 os.replace(self._log, self._old_log)  # noqa: PTH105
 
     def last_lines(self, count: int) -> List[str]:
-        """The last lines that were printed."""
+        """Returns the last `count` lines of output."""
         text = b""
         for path in (self._old_log, self._log):
             with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""The application of a release: a program of the user's, signed and installed with the model."""
+"""The application of a release: a user program, signed and installed with the model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Tuple
 from edgekit.device.runtime.agent.specs import path_of
 from edgekit.device.runtime.agent.strict import bad, each, keys_of, matching, text, whole
 
-FOLDER = "app"  # of its files in the release
+FOLDER = "app"  # the release folder with its files
 MOST_FILES = 256
 MOST_SECONDS = 86400
 
@@ -18,9 +18,9 @@ _NAME = re.compile("[a-z0-9][a-z0-9_-]{0,31}")
 
 @dataclass(frozen=True)
 class ApplicationSpec:
-    """`entry`: which of its `files` is started, with `arguments`: by Python if it ends in .py, else
-    as a program. Without a sign of life for `watchdog_seconds`, or with more than `memory_bytes`,
-    it is started again; 0: not watched."""
+    """`entry` is the one of `files` to start with `arguments`: by Python if it ends in .py,
+    otherwise as an executable. It is restarted after `watchdog_seconds` without a heartbeat, or
+    when it uses more than `memory_bytes`; 0 disables the check."""
 
     name: str
     entry: str
@@ -35,7 +35,7 @@ class ApplicationSpec:
 
 
 def application_of(raw: object) -> ApplicationSpec:
-    """The manifest's key, checked; InputError names what is wrong."""
+    """Parses the manifest's `application` key; InputError names the invalid part."""
     keys = keys_of(raw, "application", tuple(ApplicationSpec.__dataclass_fields__))
     found = ApplicationSpec(
         matching(keys["name"], "application.name", _NAME, "1 to 32 of a-z, 0-9, '-' and '_'"),

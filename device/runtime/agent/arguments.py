@@ -1,4 +1,4 @@
-"""How the runtime's commands read their arguments, and what these must be."""
+"""Argument types and parsers of the runtime's commands."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def folder(text: str) -> Path:
 
 
 def add_placement(parser: argparse.ArgumentParser) -> None:
-    """Adds the options that say where a model runs; `wish_of` reads them."""
+    """Adds the placement options, which `wish_of` reads."""
     parser.add_argument("--threads", type=threads, help="as the release says if left out")
     parser.add_argument("--cluster", default="", help="big, little, all, or a kind of core")
 
@@ -54,14 +54,15 @@ def wish_of(options: argparse.Namespace) -> PlacementRequest:
 
 
 class _Help(argparse.HelpFormatter):
-    """Of one width: argparse makes one for each argument, which else would ask the terminal."""
+    """Fixed width: argparse creates a formatter per argument, and each would query the terminal
+    size."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, width=100)
 
 
 class Parser(argparse.ArgumentParser):
-    """Usage errors become the same document as all others."""
+    """Reports usage errors as the same JSON document as other errors."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(formatter_class=_Help, **options)
@@ -71,7 +72,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_session(parser: argparse.ArgumentParser) -> None:
-    """Adds the options that name a deploy and who runs it."""
+    """Adds the options that identify a deploy and its owner."""
     parser.add_argument("--session", default="", help="a name of this deploy alone")
     parser.add_argument("--owner", default="unknown", help="who deploys, for others to read")
     parser.add_argument("--take-over", default="", help="a deploy that is known to be over")

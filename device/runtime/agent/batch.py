@@ -1,9 +1,9 @@
-"""A batch of a field profile: what one model did for some minutes, as it lies in a file.
+"""A batch of a field profile: one model's measurements over some minutes, and their file format.
 
-    file  one line: magic, bytes of the body, SHA-256 of the body; the body, JSON in one line
+    file  one line: magic, size of the body, SHA-256 of the body; then the body, one line of JSON
 
-Only what is a field here leaves the board: no inputs, no outputs, no environment and no paths.
-Several files one after the other are read as one stream, which is how they travel.
+Only the fields below leave the board: no inputs, outputs, environment or paths. Concatenated files
+form one stream; this is how they are transferred.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LONGEST_TEXT = 512
 
 @dataclass(frozen=True)
 class Subject:
-    """What was measured: a release on this board, and how it ran."""
+    """The measured release on this board, and its run configuration."""
 
     release: str
     model: str
@@ -39,7 +39,7 @@ class Subject:
 
 
 class Spread(NamedTuple):
-    """Nanoseconds of the samples."""
+    """Statistics of the samples, in nanoseconds."""
 
     samples: int
     median_ns: int
@@ -48,7 +48,7 @@ class Spread(NamedTuple):
 
 
 class OperatorSpread(NamedTuple):
-    """One operator, in running order."""
+    """One operator, in execution order."""
 
     name: str
     op: str
@@ -61,8 +61,9 @@ class OperatorSpread(NamedTuple):
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What decides how fast the model ran; None where the kernel does not tell. `cluster` is the
-    kind of core that the process was last on, `others` how many cores other programs kept busy."""
+    """Conditions that affect the model's speed; None where the kernel does not report them.
+    `cluster` is the core type the process last ran on, `others` the number of cores kept busy by
+    other programs."""
 
     cluster: str
     governor: Optional[str]
@@ -77,9 +78,9 @@ class Surroundings:
 
 @dataclass(frozen=True)
 class Batch:
-    """`began_ns` and `ended_ns` count from the start of the board, whose identity is `boot`;
-    `clock` is what it believed the time to be, in seconds since 1970. `lost` batches before this
-    one could not be written. The spool adds itself, the sequence and what it dropped."""
+    """`began_ns` and `ended_ns` count from the boot identified by `boot`; `clock` is the board's
+    wall clock in seconds since 1970. `lost` counts earlier batches that could not be written. The
+    spool adds its own name, the sequence number and its drop counts."""
 
     uuid: str
     boot: str
@@ -96,7 +97,7 @@ class Batch:
 
 
 def batch_bytes(batch: Batch, spool: str, sequence: int, dropped: int, quarantined: int) -> bytes:
-    """The file of a batch: number `sequence` of the spool of that name."""
+    """Serializes a batch as number `sequence` of the spool `spool`."""
     document = {
         "schema": SCHEMA,
         "spool": spool,
@@ -112,13 +113,13 @@ def batch_bytes(batch: Batch, spool: str, sequence: int, dropped: int, quarantin
 
 
 def framed(body: bytes) -> bytes:
-    """The file of a body."""
+    """Adds the header line to a body."""
     return b"%s %d %s\n%s" % (_MAGIC, len(body), _sha256(body), body)
 
 
 def bodies(stream: bytes) -> Iterator[bytes]:
-    """The bodies of the files in a stream; InputError at the first byte that is not of a file, or
-    at a body that is not what was written."""
+    """Yields the bodies of the files in a stream; InputError at the first malformed or damaged
+    file."""
     at = 0
     while at < len(stream):
         head = _HEAD.match(stream, at, at + _LONGEST_HEAD)
@@ -135,14 +136,14 @@ def bodies(stream: bytes) -> Iterator[bytes]:
 
 
 def check_file(data: bytes) -> None:
-    """InputError unless `data` is one whole batch."""
+    """InputError unless `data` is exactly one intact batch."""
     found = sum(1 for _ in bodies(data))
     if found != 1:
         raise _bad("one batch", found)
 
 
 def _bounded(value: object) -> object:
-    """The same with all text printable and short, whatever a kernel or a model calls things."""
+    """Makes all text printable and short, since names come from kernels and models."""
     if isinstance(value, str):
         return "".join(c if c.isprintable() else "?" for c in value[:_LONGEST_TEXT])
     if isinstance(value, dict):
@@ -157,7 +158,7 @@ def _bad(expected: str, found: object) -> InputError:
 
 
 def _sha256(data: bytes) -> bytes:
-    """As hex digits."""
-    import hashlib  # loads OpenSSL: not before there is something to write
+    """Returns the SHA-256 as hex digits."""
+    import hashlib  # loads OpenSSL: deferred until there is something to write
 
     return hashlib.sha256(data).hexdigest().encode()

@@ -1,4 +1,4 @@
-"""Times a model: warm up, then many runs, told by median and spread instead of mean."""
+"""Times a model: warms up, then runs repeatedly; reports median and spread, not the mean."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MAX_COUNT = 1000
 
 @dataclass(frozen=True)
 class BenchPlan:
-    """`count` runs after `warmup`; a count of 0 means as many as fit into `seconds`."""
+    """`count` runs after `warmup`; 0 means as many as fit in `seconds`."""
 
     count: int = 0
     warmup: int = 3
@@ -35,8 +35,8 @@ def bench_release(
     given: Optional[Mapping[str, Any]],
     number: int,
 ) -> Dict[str, Any]:
-    """The document edgekit.runtime.bench/1: a release with the inputs `given`, or with the golden
-    ones of its variant `number`."""
+    """Builds the document edgekit.runtime.bench/1 from a release and the inputs `given`; without
+    them, uses the golden inputs of variant `number`."""
     manifest, folder = current
     variants = manifest.every_variant()
     variant = numbered(variants, number) if given is None else variant_for(variants, given)
@@ -62,10 +62,10 @@ def bench_release(
 
 
 def bench(model: Model, inputs: Mapping[str, Any], plan: BenchPlan) -> Dict[str, Any]:
-    """The `latency_ms` and `operators` of the document edgekit.runtime.bench/1."""
+    """Returns `latency_ms` and `operators` of the document edgekit.runtime.bench/1."""
     model.set_inputs(inputs)
     each = min(model.bench(plan.warmup).totals) / 1e9
-    # The first runs are cold; a tenth of the time also lets the core's clock rise.
+    # The first runs are cold; a tenth of the time also lets the core's clock ramp up.
     model.bench(_fitting(plan.seconds / 10, each, low=1))
     times = model.bench(plan.count or _fitting(plan.seconds, each, low=_MIN_COUNT))
     return {
@@ -76,12 +76,12 @@ def bench(model: Model, inputs: Mapping[str, Any], plan: BenchPlan) -> Dict[str,
 
 
 def _fitting(seconds: float, each: float, low: int) -> int:
-    """How many runs of `each` seconds fit, within bounds."""
+    """Returns how many runs of `each` seconds fit, within bounds."""
     return min(max(int(seconds / max(each, 1e-7)), low), _MAX_COUNT)
 
 
 def latency(nanoseconds: Sequence[int]) -> Dict[str, Any]:
-    """Median, 10th and 90th percentile in milliseconds, and the number of runs."""
+    """Returns the median, 10th and 90th percentile in milliseconds, and the number of runs."""
     ordered = sorted(nanoseconds)
     return {
         "median": percentile(ordered, 50) / 1e6,
@@ -92,7 +92,7 @@ def latency(nanoseconds: Sequence[int]) -> Dict[str, Any]:
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
-    """A percentile of a sorted sequence, interpolated between neighbors."""
+    """Returns a percentile of a sorted sequence, linearly interpolated."""
     position = (len(ordered) - 1) * percent / 100
     low = int(position)
     high = min(low + 1, len(ordered) - 1)
@@ -102,7 +102,7 @@ def percentile(ordered: Sequence[float], percent: float) -> float:
 def operator_shares(
     specs: Sequence[OperatorSpec], rows: Sequence[Sequence[int]]
 ) -> List[Dict[str, Any]]:
-    """The median of each operator in microseconds, and its share of the sum of all medians."""
+    """Returns each operator's median in microseconds, and its share of the sum of medians."""
     medians = [percentile(sorted(row[i] for row in rows), 50) for i in range(len(specs))]
     total = sum(medians) or 1.0
     return [
@@ -112,7 +112,7 @@ def operator_shares(
 
 
 def run_times(specs: Sequence[OperatorSpec], times: RunTimes) -> Dict[str, Any]:
-    """The timings of one run: whole in milliseconds, operators in microseconds."""
+    """Returns one run's timings: the total in milliseconds, operators in microseconds."""
     return {
         "latency_ms": times.total / 1e6,
         "operators": [

@@ -1,4 +1,4 @@
-"""The functions and structures of ek.h for ctypes, and the memory that they work on."""
+"""ctypes bindings for the functions and structs of ek.h, and the memory they use."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ class ModelStruct(ctypes.Structure):
 
 
 class WeightsMap:
-    """The first `size` bytes of a file mapped read-only, for their address: Python's own mmap gives
-    none for such a map. Variants of a release read one file, some of them less of it."""
+    """Maps the first `size` bytes of a file read-only. Python's own mmap does not expose the
+    address of a read-only map. A release's variants share one file, and may read only a prefix of
+    it."""
 
     def __init__(self, path: Path, size: int) -> None:
         self.address: Optional[int] = None
@@ -76,7 +77,7 @@ class WeightsMap:
 
 
 def bind(lib: ctypes.CDLL) -> None:
-    """Tells ctypes the types of the functions of ek.h."""
+    """Declares the signatures of the functions in ek.h."""
     model = ctypes.POINTER(ModelStruct)
     arrays = ctypes.POINTER(ctypes.c_void_p)
     lib.ek_describe.restype = ctypes.c_char_p
@@ -86,7 +87,8 @@ def bind(lib: ctypes.CDLL) -> None:
 
 
 def describe(lib: ctypes.CDLL, path: Path) -> Description:
-    """What the library at `path` says of itself; IncompatibleError if that makes no sense."""
+    """Returns the description stored in the library at `path`; IncompatibleError if it is
+    invalid."""
     try:
         return parse_description(json.loads(lib.ek_describe()))
     except (ValueError, InputError) as error:
@@ -94,9 +96,9 @@ def describe(lib: ctypes.CDLL, path: Path) -> Description:
 
 
 def block_of(size: int) -> mmap.mmap:
-    """Zeroed memory, aligned to a page, given back when the object goes."""
+    """Returns zeroed, page-aligned memory, freed with the object."""
     try:
-        # Private: by default Python asks for memory to share, which comes a page at a time.
+        # MAP_PRIVATE: Python's default is shared memory, which is faulted in one page at a time.
         return mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except (OSError, OverflowError, ValueError):
         raise TooLittleMemoryError(
@@ -106,5 +108,5 @@ def block_of(size: int) -> mmap.mmap:
 
 
 def address_of(block: mmap.mmap) -> int:
-    """Where the block begins; it stays there for as long as somebody has it."""
+    """Returns the block's address, which is fixed while a reference exists."""
     return ctypes.addressof(ctypes.c_char.from_buffer(block))

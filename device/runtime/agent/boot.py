@@ -1,8 +1,8 @@
-"""Who starts an application when the board boots.
+"""Starts an application when the board boots.
 
-A user unit of systemd, where the user's systemd answers and may run without a login. Else cron, at
-boot and, with a look at /proc that starts no Python, each minute if it is gone. Both so start a
-supervisor again that was killed. Else nobody, and a start script of the board's own needs a line.
+Uses a user unit of systemd if the user's systemd responds and may run without a login; otherwise
+cron, at boot plus every minute with a check of /proc that does not start Python. Both restart a
+killed supervisor. Without either, the board's own start script needs a line.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SYSTEMD, CRON, NOBODY = "systemd", "cron", ""
 
 _SECONDS = 30.0
 _MARK = "app-supervise"  # in the command line of every supervisor
-_NO_TABLE = ("no crontab", "no such file")  # as cron and busybox say it
+_NO_TABLE = ("no crontab", "no such file")  # messages of cron and busybox
 _UNIT = """\
 [Unit]
 Description=edgekit application in {root}
@@ -37,8 +37,8 @@ WantedBy=default.target
 
 
 class Boot:
-    """What this user's systemd or cron knows of `command`, the supervisor of the folder `root`,
-    whose process id the file `lock` begins with."""
+    """The systemd or cron entry of this user for `command`, the supervisor of the folder `root`.
+    The file `lock` begins with the supervisor's process id."""
 
     def __init__(self, root: Path, command: Sequence[str], lock: Path) -> None:
         self.line = f"{shlex.join(command)} >/dev/null 2>&1 &"
@@ -54,13 +54,13 @@ class Boot:
         self._rows = [row.replace("%", "\\%") + "\n" for row in rows]
 
     def who(self) -> str:
-        """Who starts it at the next boot."""
+        """Returns which of them starts it at the next boot."""
         if self._is_current() and _systemctl("is-enabled", self._unit) and _lingers():
             return SYSTEMD
         return CRON if set(self._rows) <= set(_cron_rows() or ()) else NOBODY
 
     def arrange(self) -> str:
-        """Has somebody start it at each boot; who that is."""
+        """Registers a start at boot; returns with which mechanism."""
         if who := self.who():
             return who
         if self._by_systemd():
@@ -68,11 +68,11 @@ class Boot:
         return CRON if self._by_cron() else NOBODY
 
     def start(self) -> bool:
-        """Starts it now as it is started at boot; False where that takes another way."""
+        """Starts it now as at boot; returns False if that is not possible."""
         return self._is_current() and _systemctl("restart", self._unit)
 
     def forget(self) -> None:
-        """Nobody starts it any more."""
+        """Removes the start at boot."""
         if self._file.exists():
             _systemctl("disable", self._unit)
             self._file.unlink()
@@ -82,7 +82,7 @@ class Boot:
             _write_cron_rows(others)
 
     def _is_current(self) -> bool:
-        """Whether the unit is there, and of this very command."""
+        """Whether the unit exists for exactly this command."""
         with contextlib.suppress(OSError):
             return self._file.read_text(encoding="utf-8") == self._text
         return False
@@ -113,13 +113,13 @@ def _systemctl(*arguments: str) -> bool:
 
 
 def _lingers() -> bool:
-    """Whether the user's systemd runs without a login, and so from boot on."""
+    """Whether the user's systemd runs without a login, hence from boot on."""
     done = _call("loginctl", "show-user", str(os.getuid()), "--property=Linger")
     return done is not None and done.stdout.strip() == "Linger=yes"
 
 
 def _cron_rows() -> Optional[List[str]]:
-    """The user's table; None where there is no cron, or it does not let one see it."""
+    """Returns the user's crontab; None if there is no cron or it denies access."""
     done = _call("crontab", "-l")
     if done is None:
         return None
@@ -139,7 +139,7 @@ def _done(*command: str, given: str = "") -> bool:
 
 
 def _call(*command: str, given: str = "") -> Optional[subprocess.CompletedProcess[str]]:
-    """A program of the board's; None if there is none, or it does not end."""
+    """Runs a program of the board; returns None if it is missing or does not exit."""
     program = shutil.which(command[0])
     if program is None:
         return None
@@ -159,7 +159,7 @@ def _call(*command: str, given: str = "") -> Optional[subprocess.CompletedProces
 
 
 def _unit_quoted(word: str) -> str:
-    """A word of a unit's command, in which systemd replaces nothing."""
+    """Quotes a word of a unit's command, so that systemd expands nothing in it."""
     for special, plain in (("\\", "\\\\"), ('"', '\\"'), ("%", "%%"), ("$", "$$")):
         word = word.replace(special, plain)
     return f'"{word}"'

@@ -1,11 +1,11 @@
-"""Samples that programs in C leave: what kernels/application/samples.c writes becomes batches.
+"""Converts the samples written by C programs (kernels/application/samples.c) to batches.
 
-spool/samples/<number>-<uuid>.json   one batch of one release, whole or not there; the fewest
-                                     numbers are the oldest, and make room for others
-spool/samples/.new, lock             of the program that writes
+spool/samples/<number>-<uuid>.json   one batch of one release, written atomically; the lowest
+                                     numbers are the oldest, and are dropped to free space
+spool/samples/.new, lock             of the writing program
 
-C knows no signatures, manifests and sequences, so it notes what it saw, and whoever comes by turns
-that into batches: the supervisor, `profile`, `push-profiles`, a deploy before it removes a release.
+The C code does not handle signatures, manifests or sequences; it only records samples. The
+supervisor, `profile`, `push-profiles`, and a deploy before it removes a release convert them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from edgekit.device.runtime.errors import BusyError, DeviceError, InputError
 
 _FILE = re.compile(r"[0-9]{12}-([0-9a-f]{32})\.json")
 _DOCUMENT = re.compile(rb'\{"crc32": ([0-9]{1,10}), "samples": (.*)\}\n', re.DOTALL)
-_MOST_BYTES = 1 << 19  # of all, in C; so of each
+_MOST_BYTES = 1 << 19  # of all files, in C; hence of each one
 _MOST_NS = 1 << 62
 _HEX = re.compile("[0-9a-f]{32}")
 _BOOT = re.compile("[0-9a-f-]{0,36}")
@@ -54,8 +54,8 @@ _KEYS = (
 
 
 def take_samples(store: Store) -> None:
-    """Moves what programs in C left into the spool. What is damaged, or of a release that is gone,
-    goes into quarantine and is counted; what the spool does not take just now stays."""
+    """Moves the samples of C programs into the spool. Damaged files, and those of deleted releases,
+    are quarantined and counted; files that the spool cannot accept right now stay."""
     spool = spool_of(store)
     with contextlib.suppress(OSError, BusyError):
         for path in waiting(spool.folder / "samples"):
@@ -63,7 +63,7 @@ def take_samples(store: Store) -> None:
 
 
 def _take(spool: Spool, board: Store, path: Path) -> None:
-    with contextlib.suppress(FileNotFoundError):  # another took it
+    with contextlib.suppress(FileNotFoundError):  # another process took it
         try:
             spool.add(_batch(board, path))
         except (InputError, ValueError, RecursionError):
@@ -73,14 +73,14 @@ def _take(spool: Spool, board: Store, path: Path) -> None:
 
 
 def waiting(folder: Path) -> List[Path]:
-    """Files of samples, the oldest first."""
+    """Returns the sample files, oldest first."""
     with contextlib.suppress(OSError):
         return sorted(path for path in folder.iterdir() if _FILE.fullmatch(path.name))
     return []
 
 
 def _batch(board: Store, path: Path) -> Batch:
-    """The batch in a file; InputError if it is not what was written, or its release is gone."""
+    """Parses a file into a batch; InputError if it is damaged or its release was deleted."""
     with path.open("rb") as file:
         data = file.read(_MOST_BYTES + 1)
     found = _DOCUMENT.fullmatch(data)

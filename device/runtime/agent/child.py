@@ -1,4 +1,4 @@
-"""An application as a process: started, listened to, measured, ended."""
+"""An application process: start, output, memory use, termination."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Dict
 from edgekit.device.runtime.agent.application import ApplicationSpec
 
 _PR_SET_PDEATHSIG = 1
-_OOM_FIRST = "500"  # where memory ends, the application goes before what supervises it
+_OOM_FIRST = "500"  # when memory runs out, the application is killed before its supervisor
 _KEPT = ("HOME", "LANG", "LD_LIBRARY_PATH", "PATH", "TMPDIR", "TZ")
 _LAST_BYTES = 300
 _STOP_SECONDS = 5.0
@@ -24,8 +24,8 @@ _HELD = re.compile(r"^(?:RssAnon|RssShmem):\s*(\d+) kB$", re.MULTILINE)
 
 
 class Child:
-    """One run of an application, whose files lie in `folder`. `environment` comes on top of the
-    little that an application gets of the supervisor's own."""
+    """One run of an application whose files are in `folder`. `environment` is added to the few
+    variables that an application inherits from the supervisor."""
 
     def __init__(
         self, spec: ApplicationSpec, folder: Path, data: Path, environment: Dict[str, str]
@@ -50,12 +50,12 @@ class Child:
         os.set_blocking(self.output.fileno(), False)
 
     def read(self) -> bytes:
-        """What it printed since; `closed_output` once it can print no more."""
+        """Returns its output since the last call; sets `closed_output` when no more can follow."""
         parts = []
         with contextlib.suppress(BlockingIOError):
             while data := os.read(self.output.fileno(), 1 << 16):
                 parts.append(data)
-                if len(parts) > 16:  # one that never stops printing must not stop its supervisor
+                if len(parts) > 16:  # endless output must not block the supervisor
                     break
             else:
                 self.closed_output = True
@@ -64,7 +64,7 @@ class Child:
         return found
 
     def ended(self) -> str:
-        """How it ended; empty while it runs."""
+        """Describes how it ended; empty while it runs."""
         code = self._process.poll()
         if code is None:
             return ""
@@ -81,7 +81,7 @@ class Child:
         return self._process.returncode == 0
 
     def memory(self) -> int:
-        """Bytes that it holds; without what it only maps, as weights."""
+        """Returns its memory in bytes, excluding file mappings such as weights."""
         try:
             status = Path(f"/proc/{self.pid}/status").read_text()
         except OSError:
@@ -89,7 +89,7 @@ class Child:
         return 1024 * sum(map(int, _HELD.findall(status)))
 
     def end(self, wanted: int = signal.SIGTERM) -> None:
-        """Ends it and what it started; first as `wanted`, then for good."""
+        """Ends it and its children: first with `wanted`, then with SIGKILL."""
         for number in (wanted, signal.SIGKILL):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, number)
@@ -97,15 +97,15 @@ class Child:
                 self._process.wait(_STOP_SECONDS)
 
     def close(self) -> None:
-        """Ends what it may have left running, and the pipe."""
+        """Kills remaining children and closes the pipe."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         self.output.close()
 
 
 def compile_runtime(runtime: Path) -> None:
-    """Lets what applications import keep its bytecode, so that no watchdog runs meanwhile: one that
-    is ended while it compiles would have to begin anew each time."""
+    """Compiles the modules that applications import to cached bytecode before a watchdog runs: an
+    application killed while compiling would start over each time."""
     code = f"import sys; sys.path.insert(0, {str(runtime)!r}); import edgekit_runtime"
     with contextlib.suppress(subprocess.TimeoutExpired):
         subprocess.run(
@@ -120,7 +120,8 @@ def compile_runtime(runtime: Path) -> None:
 
 
 def before_start() -> None:
-    """In the new process: it dies with its supervisor, and first where memory ends."""
+    """Runs in the new process: ties its life to the supervisor's and makes it the first OOM
+    victim."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(_OOM_FIRST)

@@ -1,8 +1,9 @@
-"""The clusters of a board: its cores by kind and speed, as Linux shows them in /sys and /proc.
+"""Groups a board's cores into clusters by type and speed, from /sys and /proc.
 
-Cores of one kind whose speed is about the same are one cluster, whatever Linux calls a policy: the
-four Cortex-A76 of an RK3588 have two, with maxima that differ by how the chip came out. They are
-several where they share no cache: the eight X60 of a SpacemiT K1 have two L2 and nothing behind.
+Cores of one type and similar speed form one cluster, regardless of Linux's cpufreq policies: the
+four Cortex-A76 of an RK3588 have two policies, whose maximum clocks depend on the chip's binning.
+They form several clusters if they share no cache: the eight X60 of a SpacemiT K1 have two L2 caches
+and no L3.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from edgekit.device.runtime.agent.specs import ALIKE, ALL
 
 _CPU = "sys/devices/system/cpu"
 _SECOND = 2  # level of caches
-_ALIKE = 0.85  # of the fastest core's speed, that another core of its cluster has at least
+_ALIKE = 0.85  # minimum speed within a cluster, relative to its fastest core
 _ROOT = Path("/")
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Cores of one kind. `name`: "all" where there is one cluster, "cluster0" and so on where all
-    are alike, else "big" and "little" (with "middle" ones between); `core`: their kind as profiles
-    name it, "" if it is not told; `cores`: their numbers, `usable`: of those that this process may
-    run on; `capacity`: how fast one is, 1024 the fastest of the board. None where the kernel does
-    not tell."""
+    """Cores of one type. `name`: "all" if there is one cluster, "cluster0" and so on if all are
+    equal, else "big" and "little" (with "middle" ones between). `core`: the type's name in
+    profiles, "" if unknown. `cores`: core numbers; `usable`: the ones this process may run on.
+    `capacity`: a core's speed relative to 1024, the board's fastest. None where the kernel does not
+    report a value."""
 
     name: str
     core: str
@@ -46,7 +47,7 @@ class _Core:
     capacity: Optional[float]
     max_mhz: Optional[float]
     governor: Optional[str]
-    shares: str  # a last cache of the second level with these cores; "": with all, or none
+    shares: str  # cores that share an L2 as last-level cache; "": with all, or none
 
     @property
     def speed(self) -> float:
@@ -56,10 +57,10 @@ class _Core:
 def find_clusters(
     root: Path = _ROOT, allowed: Optional[AbstractSet[int]] = None
 ) -> Tuple[Cluster, ...]:
-    """The clusters of the board, the fastest first; cores that are off are left out.
+    """Returns the board's clusters, fastest first; offline cores are left out.
 
-    `root`: where /sys and /proc are; `allowed`: the cores that may be used, by default those of
-    this process.
+    `root` contains /sys and /proc; `allowed` are the usable cores, by default this process's
+    affinity.
     """
     usable = frozenset(features.cores()) if allowed is None else allowed
     groups = sorted(_groups(_cores(root, usable)), key=_rank, reverse=True)
@@ -68,7 +69,7 @@ def find_clusters(
 
 
 def ranges(numbers: Sequence[int]) -> str:
-    """Numbers of cores as the kernel writes them: "0-3,6"."""
+    """Formats core numbers like the kernel: "0-3,6"."""
     parts: List[List[int]] = []
     for number in numbers:
         if parts and number == parts[-1][-1] + 1:
@@ -114,12 +115,12 @@ def _core(number: int, folder: Path, kinds: Dict[int, str]) -> _Core:
         read_number(folder / "cpu_capacity"),
         None if clock is None else clock / 1e3,
         read_text(folder / "cpufreq/scaling_governor"),
-        "" if " " in kind else _shares(folder / "cache"),  # x86: threads of a core share it
+        "" if " " in kind else _shares(folder / "cache"),  # on x86 it would list hyperthreads
     )
 
 
 def _shares(caches: Path) -> str:
-    """The cores with which a core shares its L2, where no third level stands behind that."""
+    """Returns the cores that share this core's L2; "" if there is an L3."""
     found = {read_number(path / "level"): path for path in sorted(caches.glob("index[0-9]"))}
     last = max((level for level in found if level is not None), default=0)
     text = (read_text(found[last] / "shared_cpu_list") or "") if last == _SECOND else ""
@@ -127,7 +128,8 @@ def _shares(caches: Path) -> str:
 
 
 def _kind_by_register(folder: Path) -> str:
-    """The kind by the core's main ID register, which 64-bit ARM kernels show; "" if unknown."""
+    """Decodes the core type from the main ID register, shown by 64-bit ARM kernels; "" if
+    unknown."""
     try:
         midr = int(read_text(folder / "regs/identification/midr_el1") or "", 16)
     except ValueError:
@@ -137,7 +139,7 @@ def _kind_by_register(folder: Path) -> str:
 
 
 def _groups(cores: Sequence[_Core]) -> List[List[_Core]]:
-    """Cores of one kind and about one speed together."""
+    """Groups cores of the same type and similar speed."""
     groups: List[List[_Core]] = []
     for core in sorted(cores, key=lambda c: (c.kind, c.shares, -c.speed, c.number)):
         first = groups[-1][0] if groups else None
@@ -153,13 +155,14 @@ def _same(core: _Core, other: _Core) -> bool:
 
 
 def _rank(group: Sequence[_Core]) -> Tuple[float, bool, float, int]:
-    """What says how fast a cluster is: the kernel's word, else whether its kind is a small one."""
+    """Sort key for a cluster's speed: the kernel's capacity, else in-order core types rank
+    lower."""
     first = group[0]
     return (first.capacity or 0.0, first.kind not in IN_ORDER, first.speed, -first.number)
 
 
 def _names(groups: Sequence[Sequence[_Core]]) -> Tuple[str, ...]:
-    """Of groups from the fastest to the slowest."""
+    """Names groups that are ordered from fastest to slowest."""
     count = len(groups)
     if count < 2:
         return (ALL,) * count

@@ -1,4 +1,4 @@
-"""The runtime's commands: one JSON document on stdout, errors too, never a traceback."""
+"""The runtime's commands: one JSON document on stdout, including for errors; never a traceback."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Optional[List[str]] = None) -> int:
-    """Runs one command; returns its exit code: 0, or that of the error."""
+    """Runs one command; returns its exit code: 0, or the error's."""
     try:
         options = _parser().parse_args(arguments)
         run: Callable[[argparse.Namespace], Optional[Document]] = options.run
@@ -53,12 +53,12 @@ def main(arguments: Optional[List[str]] = None) -> int:
         document, code = os_error_document(error)
     except Exception as error:
         document, code = error_document("bug", f"{type(error).__name__}: {error}"), 1
-    if document is None:  # a session has said all it had to say
+    if document is None:  # a session has sent its answers itself
         return code
     try:
         print(json.dumps(document), flush=True)
     except OSError:
-        os._exit(code)  # done is done, though nobody hears of it; Python's own end would fail
+        os._exit(code)  # the command is complete; Python's own exit would fail
     return code
 
 
@@ -69,14 +69,14 @@ def _store(options: argparse.Namespace) -> Store:
 
 
 def _note(text: str) -> None:
-    """What was found odd goes to stderr, one line each, for the host to show."""
+    """Writes an anomaly to stderr as one line, for the host to show."""
     with contextlib.suppress(OSError):
         sys.stderr.write(f"note {' '.join(text.split())}\n")
         sys.stderr.flush()
 
 
 def _current(options: argparse.Namespace) -> Tuple[Manifest, Path]:
-    """What runs, checked; once in a process."""
+    """Returns the current release, verified once per process."""
     from edgekit.device.runtime.agent.status import current_release
 
     found: Optional[Tuple[Manifest, Path]] = getattr(options, "current", None)
@@ -84,8 +84,8 @@ def _current(options: argparse.Namespace) -> Tuple[Manifest, Path]:
 
 
 def _release(options: argparse.Namespace) -> Optional[Document]:
-    """A command by the runtime that the current release brought along, after its bytes were
-    checked: what is damaged cannot check itself."""
+    """Runs a command with the current release's own runtime, after verifying its bytes: a damaged
+    runtime cannot verify itself."""
     from edgekit.device.runtime.agent.manifest import RUNTIME
 
     root = ["--root", str(options.root)]
@@ -128,7 +128,7 @@ def _apply(options: argparse.Namespace) -> Document:
 
 
 def _leave(options: argparse.Namespace) -> Document:
-    """The end of a deploy that goes no further; what it had begun to switch is undone."""
+    """Ends an abandoned deploy and undoes its uncommitted switch."""
     from edgekit.device.runtime.agent.recovery import recover_if_needed
 
     session = _session(options)
@@ -243,7 +243,7 @@ def _serve(options: argparse.Namespace) -> None:
 
 @contextlib.contextmanager
 def _placed(manifest: Manifest, options: argparse.Namespace) -> Iterator[Placement]:
-    """Keeps this process, and the threads of the model that it loads, on the model's cores."""
+    """Restricts this process, and the model's threads it will start, to the model's cores."""
     from edgekit.device.runtime.agent.placement import on_cores, place
 
     placement = place(manifest.placements, wish_of(options))
@@ -311,7 +311,7 @@ def _checker(options: argparse.Namespace) -> Callable[[Path], Document]:
 
 
 def _say(state: str) -> None:
-    """States go to stderr as they begin, for whoever watches; a lost link stops nothing."""
+    """Writes each state to stderr as it begins; a lost link does not stop the command."""
     with contextlib.suppress(OSError):
         sys.stderr.write(f"state {state}\n")
         sys.stderr.flush()

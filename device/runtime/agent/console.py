@@ -1,7 +1,7 @@
-"""Serves a host over the board's console: runs commands, takes and gives files.
+"""Serves a host over the board's console: runs commands and transfers files.
 
-The host types a few lines into the console's shell that receive this program, check it and start
-it. It ends when the host says so or is silent; the shell then has its terminal back.
+The host types a few lines into the console's shell that receive, verify and start this program. It
+exits when the host requests it or falls silent; the shell then regains its terminal.
 """
 
 from __future__ import annotations
@@ -22,42 +22,42 @@ from edgekit.device.runtime.agent import messages
 from edgekit.device.runtime.agent.messages import CHUNK_BYTES, BrokenStreamError, Channel, Message
 
 SILENCE_SECONDS = 30
-_QUIET_SECONDS = 0.2  # of the line, before the shell may read from it again
-_AHEAD = 2 * CHUNK_BYTES  # bytes on their way to the host, above which no more are made
+_QUIET_SECONDS = 0.2  # of an idle line, before the shell may read from it again
+_AHEAD = 2 * CHUNK_BYTES  # cap on unacknowledged bytes to the host
 _KEPT = ("HOME", "LD_LIBRARY_PATH", "PATH", "TMPDIR")
 
 
 class _EndedError(Exception):
-    """The host is gone or does not want any more."""
+    """The host is gone or ended the session."""
 
 
 class _Job:
-    """What the host asked for. `take` and `step` return True when it is done."""
+    """A request of the host. `take` and `step` return True when it is complete."""
 
     pipes: Sequence[int] = ()
     sinks: Sequence[int] = ()
-    poll_seconds: Optional[float] = None  # after which `step` is called in any case
+    poll_seconds: Optional[float] = None  # the longest time between calls of `step`
 
     def take(self, message: Message) -> bool:
-        """A message that belongs to this job."""
+        """Handles a message that belongs to this job."""
         raise _EndedError(f"a message that was not expected: {message.kind!r}")
 
     def step(self, ready: List[int]) -> bool:
-        """Sends what there is to send; `ready` are those of `pipes` that can be read, and of
-        `sinks` that can be written."""
+        """Sends pending data; `ready` are the readable ones of `pipes` and the writable ones of
+        `sinks`."""
         del ready
         return False
 
     def close(self) -> None:
-        """Gives up; what is there may be continued."""
+        """Ends the job; a partial transfer can be resumed."""
 
     def fail(self) -> None:
-        """Gives up for good."""
+        """Ends the job; a partial transfer is discarded."""
         self.close()
 
 
 class _Run(_Job):
-    """A program; with `talks`, what the host sends is its input, until an empty message."""
+    """Runs a program; with `talks`, messages from the host are its input, until an empty one."""
 
     def __init__(self, channel: Channel, command: List[str], talks: bool = False) -> None:
         self._channel = channel
@@ -67,7 +67,7 @@ class _Run(_Job):
             stdin=subprocess.PIPE if talks else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            start_new_session=True,  # the console's signals are not for it
+            start_new_session=True,  # the console's signals must not reach it
         )
         self._input = bytearray()
         self._input_ends = False
@@ -93,7 +93,7 @@ class _Run(_Job):
         return self._exit()
 
     def _feed(self) -> None:
-        """Writes as much as the program takes now; what an ended program does not is lost."""
+        """Writes as much as the program accepts now; input left by an exited program is dropped."""
         stdin = self._process.stdin
         if stdin is None or stdin.closed:
             return
@@ -120,7 +120,7 @@ class _Run(_Job):
                 self.pipes = tuple(open_pipe for open_pipe in self.pipes if open_pipe != pipe)
         if self.pipes:
             return False
-        self.poll_seconds = 0.05  # a program may close both and run on
+        self.poll_seconds = 0.05  # a program may close both and keep running
         return self._process.poll() is not None and self._exit()
 
     def close(self) -> None:
@@ -142,7 +142,7 @@ class _Run(_Job):
 
 
 class _Put(_Job):
-    """Appends to a file of its own name, so that what is there after a cut can be continued."""
+    """Appends to a uniquely named partial file, so that the transfer can be resumed after a cut."""
 
     def __init__(self, channel: Channel, request: Dict[str, Any]) -> None:
         self._channel = channel
@@ -160,7 +160,7 @@ class _Put(_Job):
         channel.send(messages.READY, document=found)
 
     def take(self, message: Message) -> bool:
-        if message.kind == messages.PUT:  # what is there is not the beginning of what comes
+        if message.kind == messages.PUT:  # the partial file is not a prefix of the new file
             self._file.truncate(0)
             self._hash = hashlib.sha256()
         elif message.kind == messages.DATA and message.payload:
@@ -180,7 +180,7 @@ class _Put(_Job):
 
     def fail(self) -> None:
         self._file.close()
-        self._part.unlink()  # it may be what fills the disk
+        self._part.unlink()  # it may be the cause of the full disk
 
     def _finish(self) -> None:
         os.fsync(self._file.fileno())
@@ -228,7 +228,7 @@ class _Get(_Job):
 
 
 class Agent:
-    """Serves until the host ends it. Paths and commands start from `root`."""
+    """Serves until the host ends the session. Paths and commands are relative to `root`."""
 
     def __init__(self, root: str, session: int, tty: int = 0) -> None:
         self._tty = tty
@@ -242,7 +242,7 @@ class Agent:
             self._channel.send(messages.READY)
 
     def serve(self) -> None:
-        """Returns when the host ends it or is silent."""
+        """Returns when the host ends the session or falls silent."""
         try:
             with _alarm():
                 while not self._link.hung_up:
@@ -270,7 +270,7 @@ class Agent:
             self._guarded_step(ready)
 
     def _patience(self) -> Optional[float]:
-        """Seconds until there is something to do even if nothing comes in."""
+        """Returns the seconds until the next timed action, or None."""
         wake = self._link.wake_at()
         seconds = [] if wake is None else [max(0.0, wake - time.monotonic())]
         if self._job and self._job.poll_seconds:
@@ -319,7 +319,7 @@ class Agent:
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
-        """What goes wrong with a file or a program ends the job, not the session."""
+        """Ends the job on a file or program error, but not the session."""
         try:
             yield
         except OSError as error:
@@ -330,7 +330,8 @@ class Agent:
 
 
 def serve(root: str, session: int) -> None:
-    """Serves on the terminal; then waits for the line to be quiet, lest the shell reads frames."""
+    """Serves on the terminal; then waits for an idle line, so that the shell does not read
+    frames."""
     agent = Agent(root, session)
     try:
         agent.serve()
@@ -343,7 +344,7 @@ def serve(root: str, session: int) -> None:
 
 @contextlib.contextmanager
 def _alarm() -> Iterator[None]:
-    """A signal ends even a write to a console that nobody reads."""
+    """A signal interrupts even a write to a console that nobody reads."""
 
     def end(number: int, frame: object) -> None:
         raise _EndedError(f"signal {number}, {frame}")

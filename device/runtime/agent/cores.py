@@ -1,4 +1,4 @@
-"""The CPU cores of a board, by the names that board profiles use."""
+"""The board's CPU core types, by the names used in board profiles."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ IN_ORDER = frozenset(
 
 
 def core_names(cpuinfo: str) -> Tuple[str, ...]:
-    """Each kind of core that /proc/cpuinfo lists, once, in order; empty if it names none.
+    """Returns the distinct core types in /proc/cpuinfo, in order; empty if it names none.
 
     ARM: cortex-a57; RISC-V: the `uarch` line without its variant (sifive-u74); x86: model name.
     """
@@ -40,13 +40,13 @@ def core_names(cpuinfo: str) -> Tuple[str, ...]:
 
 
 def core_kinds(cpuinfo: str) -> Dict[int, str]:
-    """The kind of each core that /proc/cpuinfo lists, by its number; "" where it names none."""
+    """Returns the type of each core in /proc/cpuinfo by core number; "" where it names none."""
     blocks = ((facts.get("processor", ""), facts) for facts in _blocks(cpuinfo))
     return {int(number): _core(facts) for number, facts in blocks if number.isdigit()}
 
 
 def _blocks(cpuinfo: str) -> Iterator[Dict[str, str]]:
-    """What each block says: one is about a core, or about all of them."""
+    """Parses each block: it describes one core, or all of them."""
     for block in cpuinfo.split("\n\n"):
         lines = (line.partition(":") for line in block.splitlines())
         yield {key.strip(): value.strip() for key, _, value in lines}

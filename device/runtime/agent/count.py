@@ -1,6 +1,6 @@
 """Counts the instructions of an inference with the kernel's performance counters.
 
-Counts are what an emulated board can say of a model's cost: unlike its times, they repeat.
+On an emulated board this is the only usable cost metric: unlike times, counts are repeatable.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _ROUNDS = 20
 
 @dataclass(frozen=True)
 class Instructions:
-    """Instructions of one inference; `samples` are all that were measured, the least one counts.
+    """Instructions of one inference: the minimum of `samples`.
 
-    `user_only` is False where the counter cannot leave out the kernel: its timer interrupts are
-    then part of the count, some tenths of a percent.
+    `user_only` is False if the counter cannot exclude the kernel: timer interrupts are then
+    included, some tenths of a percent.
     """
 
     per_inference: int
@@ -45,9 +45,10 @@ class Instructions:
 
 
 def count(model: Model, inputs: Mapping[str, Any], repeats: int) -> Instructions:
-    """Counts a call for one inference, less a call for none: the way into the library cancels out.
+    """Counts a call of one inference minus a call of zero inferences, which cancels the call
+    overhead.
 
-    IncompatibleError where there are no counters.
+    IncompatibleError if there are no counters.
     """
     model.set_inputs(inputs)
     with counter() as (descriptor, user_only):
@@ -64,20 +65,21 @@ def count_calls(
     repeats: int,
     before: Callable[[], object] = lambda: None,
 ) -> Tuple[int, ...]:
-    """Instructions of what `once` does and `nothing` does not, measured `repeats` times.
+    """Counts the instructions of `once` in excess of `nothing`, `repeats` times.
 
-    Each call follows one of `before`, which is not counted.
+    Each call is preceded by an uncounted call of `before`.
     """
     _measure(descriptor, before, once)  # faults the memory in
-    # Python's own way to the call gets shorter in the first rounds.
+    # Python's own call overhead shrinks during the first rounds.
     around = min(_measure(descriptor, before, nothing) for _ in range(_ROUNDS))
     return tuple(_measure(descriptor, before, once) - around for _ in range(repeats))
 
 
 def fix_layout() -> None:
-    """Starts this program anew without random addresses: copies take other paths by alignment.
+    """Restarts this program without address space randomization: memcpy's path depends on
+    alignment.
 
-    Nothing happens where that is not possible; counts then differ in the sixth digit.
+    Does nothing where that is not possible; counts then differ in the sixth digit.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     before = libc.personality(_ASK_PERSONALITY)
@@ -101,7 +103,8 @@ def _measure(descriptor: int, before: Callable[[], object], call: Callable[[], o
 
 @contextmanager
 def counter() -> Iterator[Tuple[int, bool]]:
-    """(descriptor of this thread's instruction counter, whether it leaves out the kernel)."""
+    """Yields this thread's instruction counter (a descriptor), and whether it excludes the
+    kernel."""
     descriptor, user_only = open_counter(DISABLED | NO_KERNEL | NO_HYPERVISOR), True
     if descriptor < 0:
         descriptor, user_only = open_counter(DISABLED), False

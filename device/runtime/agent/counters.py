@@ -1,7 +1,7 @@
-"""The highest counter of each model that ever was in service here: a lower one needs consent.
+"""The highest counter of each model ever deployed here: a lower one needs explicit consent.
 
-The releases that the links name tell their own counters; those of releases that are gone are kept
-in a note, and so is what a roll back or an allowed downgrade went back from.
+Linked releases carry their own counters. A note keeps the counters of deleted releases, and of
+releases left by a rollback or an allowed downgrade.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from edgekit.device.runtime.errors import DeviceError
 
 
 def highest_counter(store: Store, model: str) -> int:
-    """0 if the model was never here, or only with that."""
+    """Returns the model's highest counter; 0 if it was never deployed here."""
     return _known(store).get(model, 0)
 
 
 def keep_counters(store: Store) -> None:
-    """Notes what the links' releases say, before a switch may lose them. The lock is held."""
+    """Saves the linked releases' counters before a switch may lose them. The lock is held."""
     known = _known(store)
     if known != _noted(store):
         store.write_note(store.counters, known)
@@ -30,7 +30,7 @@ def _known(store: Store) -> Dict[str, int]:
         try:
             manifest = store.manifest(release)
         except DeviceError:
-            continue  # damaged: nothing to compare with, and a deploy is what mends it
+            continue  # damaged: no counter to compare with, and a deploy is the fix
         if manifest.counter > known.get(manifest.model.name, 0):
             known[manifest.model.name] = manifest.counter
     return known

@@ -1,4 +1,4 @@
-"""The files of a release: found by hash, checked, and written as a whole directory."""
+"""The files of a release: found by hash, verified, and installed as a complete directory."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from edgekit.device.runtime.agent.store import (
 )
 from edgekit.device.runtime.errors import DeviceError, IncompatibleError, TransferError
 
-# One damaged block must not take every program with it that could mend a release.
+# Never hard-linked: one damaged block must not affect every runtime that could repair a release.
 _COPIED = (RUNTIME,)
-SPARE_BYTES = 1 << 20  # folders, notes, links, and the file system's own needs
+SPARE_BYTES = 1 << 20  # folders, notes, links, and file system overhead
 
 
 @dataclass(frozen=True)
 class FilePlan:
-    """`send`: paths the board lacks; `unchanged`: the release is what runs (`current`) now."""
+    """`send`: paths the board lacks; `unchanged`: the release is already running (`current`)."""
 
     release: str
     current: Optional[str]
@@ -37,8 +37,10 @@ class FilePlan:
 
 
 def plan_files(store: Store, manifest: Manifest, mend: bool = True) -> FilePlan:
-    """Compares by hash; IncompatibleError if the disk has no room for what is missing. Without
-    `mend`, a damaged file that was sent stays."""
+    """Finds missing files by hash; IncompatibleError if the disk has no space for them.
+
+    Without `mend`, damaged files among those sent are kept.
+    """
     current = store.links().current
     if current == manifest.id and Install(store, manifest).intact():
         return FilePlan(manifest.id, current, True, (), 0)
@@ -59,11 +61,11 @@ def check_disk(store: Store, needed: int) -> None:
 
 
 def locate(store: Store, manifest: Manifest, must: bool, mend: bool = True) -> Dict[str, Path]:
-    """A whole copy of each file: among those sent, or in a release that has the same. The runtime
-    is taken from where the host put its own, too.
+    """Finds an intact copy of each file: among those sent, or in an installed release with the same
+    content. The runtime may also come from the path to which the host uploads its own.
 
-    With `must`, TransferError names the first file that has none; with `mend`, a damaged one that
-    was sent is removed, so that it is sent again.
+    With `must`, TransferError names the first file without a copy; with `mend`, a damaged file
+    among those sent is deleted, so that it is sent again.
     """
     known = _installed_by_hash(store)
     sent = store.incoming / manifest.id
@@ -83,7 +85,8 @@ def locate(store: Store, manifest: Manifest, must: bool, mend: bool = True) -> D
 
 
 def reject_unlisted_files(folder: Path, manifest: Manifest) -> None:
-    """TransferError if what was sent holds a link or a file that the manifest does not list."""
+    """TransferError if the sent folder contains a link or a file that the manifest does not
+    list."""
     allowed = {MANIFEST, SIGNATURE, *(f.path for f in manifest.files)}
     folders = {str(Path(p).parent) for p in allowed}
     for path in sorted(folder.rglob("*")):
@@ -96,14 +99,14 @@ def reject_unlisted_files(folder: Path, manifest: Manifest) -> None:
 
 
 def clear_unfinished(folder: Path) -> None:
-    """Removes what transports wrote and were killed over: hidden files, which no manifest lists."""
+    """Removes leftovers of killed transports: hidden files, which no manifest lists."""
     for path in folder.rglob(".*"):
         if path.is_file() and not path.is_symlink():
             path.unlink()
 
 
 class Install:
-    """The directory releases/<id>, written whole or mended file by file."""
+    """The directory releases/<id>, installed atomically or repaired file by file."""
 
     def __init__(self, store: Store, manifest: Manifest) -> None:
         self.folder = store.releases / manifest.id
@@ -113,11 +116,12 @@ class Install:
         self._sent = store.incoming / manifest.id
 
     def intact(self) -> bool:
-        """Whether every file is there with its hash."""
+        """Whether every file exists with the right hash."""
         return self.folder.is_dir() and not find_damage(self.folder, full=True)
 
     def write(self) -> None:
-        """Puts `sources` in place: a temporary directory renamed, or single files replaced."""
+        """Installs `sources`: renames a temporary directory into place, or replaces single
+        files."""
         if self.folder.exists():
             self._mend()
             return
@@ -136,8 +140,8 @@ class Install:
         sync_folder(self._store.releases)
 
     def _mend(self) -> None:
-        """An installed release with damaged files: each good copy replaces its file at once, and
-        in other releases, too: what they share was damaged in all."""
+        """Repairs an installed release: atomically replaces each damaged file by a good copy, also
+        in other releases, because hard-linked files are damaged in all of them."""
         for path, source in self._all_sources().items():
             if source != self.folder / path:
                 _replace(source, self.folder / path, path)
@@ -149,14 +153,14 @@ class Install:
                     _replace(self.folder / entry.path, twin, entry.path)
 
     def _all_sources(self) -> Dict[str, Path]:
-        """Files by path; the manifest and its signature come from what was sent, if it was."""
+        """Returns files by path; the manifest and its signature are the sent ones, if any."""
         extra = {name: self._sent / name for name in (MANIFEST, SIGNATURE)}
         return {**self.sources, **{n: p for n, p in extra.items() if p.is_file()}}
 
 
 def _place(source: Path, target: Path, link: bool) -> None:
-    """A hard link, or a copy where it must be or the file system has none; on disk when this
-    returns."""
+    """Creates a hard link, or a copy if required or if the file system has no links; synced to
+    disk."""
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if link:
         try:
@@ -169,12 +173,12 @@ def _place(source: Path, target: Path, link: bool) -> None:
 
 
 def _replace(source: Path, target: Path, path: str) -> None:
-    """Puts a file where one is already, as `_place` does where none is."""
+    """Replaces an existing file; otherwise like `_place`."""
     temporary = target.with_name("." + target.name)
     temporary.unlink(missing_ok=True)
     _place(source, temporary, path not in _COPIED)
     temporary.replace(target)
-    temporary.unlink(missing_ok=True)  # rename leaves both names of one file
+    temporary.unlink(missing_ok=True)  # rename keeps both names if they are the same file
     sync_folder(target.parent)
 
 
@@ -191,7 +195,8 @@ def _installed_by_hash(store: Store) -> Dict[Tuple[str, int], List[Path]]:
 
 
 def _kit_runtimes(store: Store, entry: FileEntry) -> List[Path]:
-    """The paths of the host's own runtime before there is a release; mostly it is the same."""
+    """Returns where the host uploads its own runtime before a release exists; usually the same
+    file."""
     return [r / "runtime" / f"{entry.sha256[:16]}.pyz" for r in (store.root, store.board)]
 
 

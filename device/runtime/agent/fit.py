@@ -1,5 +1,7 @@
-"""Whether a board can run a model: the one rule, used on the host before anything is sent and on
-the board before a library is touched."""
+"""Decides whether a board can run a model.
+
+The host checks before sending a release, the board before loading its library.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from edgekit.device.runtime.errors import IncompatibleError, TooLittleMemoryErro
 
 @dataclass(frozen=True)
 class BoardFacts:
-    """What a board has; None where it does not tell."""
+    """A board's resources; None where it does not report them."""
 
     machine: str
     features: FrozenSet[str]
@@ -22,7 +24,7 @@ class BoardFacts:
 
 
 def check_fit(needs: BoardNeeds, memory: Memory, board: BoardFacts) -> None:
-    """IncompatibleError names the first thing that is wanted and not there."""
+    """IncompatibleError names the first missing requirement."""
     if needs.machine != board.machine:
         raise IncompatibleError(
             f"expected a model built for {board.machine}, found one for {needs.machine} "

@@ -1,11 +1,11 @@
-"""A reliable stream over a line that damages, drops and adds bytes, such as a serial console.
+"""A reliable stream over a line that damages, drops and inserts bytes, such as a serial console.
 
     frame    ~ kind number(4) payload crc(4) ~       kind: D data, A acknowledgement
-    line     control characters are escaped, or, with a small letter as kind, all is base64
+    line     control characters are escaped, or, with a lowercase kind, everything is base64
 
-What stands between two `~` and has no right checksum is not ours: a kernel message, a damaged
-frame. Data is numbered and sent again until it is acknowledged. Nothing here reads or writes: the
-same code serves both ends, and the clock is the caller's. The whole is told in docs/boards.md.
+Anything between two `~` without a valid checksum is ignored: a kernel message, a damaged frame.
+Data frames are numbered and retransmitted until acknowledged. This module does no I/O: the same
+code serves both ends, and the caller supplies the clock. See docs/boards.md for the protocol.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from typing import Dict, List, Match, Optional
 
 PAYLOAD_BYTES = 1024
 WINDOW = 16  # frames in flight: a board's line buffer holds them while it is busy
-HANGUP = b"~HANGUP~"  # ends whoever listens, whatever its session
+HANGUP = b"~HANGUP~"  # ends any listener, regardless of its session
 
 _FLAG = b"~"
 _NUMBERS = struct.Struct(">I")
-_LONGEST = 4 * PAYLOAD_BYTES  # no frame is longer, even if all of it were escaped
-# What terminals, terminal servers and QEMU's multiplexer may take for themselves.
+_LONGEST = 4 * PAYLOAD_BYTES  # upper bound of a frame's length, with every byte escaped
+# Bytes that terminals, terminal servers and QEMU's multiplexer may intercept.
 _SPECIAL = re.compile(rb"[\x00-\x1f\x7d-\x7f\xff]")
 _ESCAPED = re.compile(rb"\}(.)", re.DOTALL)
 
-_FIRST_TIMEOUT = 2.0  # seconds, before any round trip was measured
+_FIRST_TIMEOUT = 2.0  # seconds, before the first round trip is measured
 _TIMEOUTS = (0.3, 6.0)
-_DEAF = 2  # timeouts without one good frame, after which the line is taken for a 7-bit one
+_DEAF = 2  # timeouts without a valid frame, after which the line is assumed to be 7-bit
 
 
 @dataclass(frozen=True)
 class Frame:
-    """`number` of this data frame, or of the next one expected when it acknowledges."""
+    """`number` is the data frame's own, or in an acknowledgement the next one expected."""
 
     kind: bytes
     number: int
@@ -44,8 +44,8 @@ class Frame:
 
 
 def encode(kind: bytes, number: int, payload: bytes, session: int, text: bool) -> bytes:
-    """The bytes of a frame on the line. The checksum starts from `session`, so that frames left
-    over from another session count as damaged."""
+    """Encodes a frame for the line. The checksum is seeded with `session`, so that leftover frames
+    of another session count as damaged."""
     body = _NUMBERS.pack(number) + payload
     body += _NUMBERS.pack(zlib.crc32(kind + body, session & 0xFFFFFFFF))
     if text:
@@ -54,7 +54,7 @@ def encode(kind: bytes, number: int, payload: bytes, session: int, text: bool) -
 
 
 def decode(chunk: bytes, session: int) -> Optional[Frame]:
-    """The frame that stood between two flags; None if it is none or damaged."""
+    """Decodes the bytes between two flags; None if they are no frame or a damaged one."""
     kind, coded = chunk[:1].upper(), chunk[1:]
     text = chunk[:1] != kind
     try:
@@ -80,16 +80,17 @@ def _unescape(found: Match[bytes]) -> bytes:
 @dataclass
 class _InFlight:
     payload: bytes
-    order: int = 0  # of its last transmission among all
+    order: int = 0  # position of its last transmission in the order of all
     sent_at: float = 0.0
     again: bool = False
 
 
 class Link:
-    """One end of the stream. `receive` takes what the line brought, `output` says what to write.
+    """One end of the stream. `receive` consumes bytes from the line, `output` returns bytes to
+    write.
 
-    Times are seconds of any steady clock. `heard_at` is when the last good frame came. The two
-    ends differ in `caller`: a shell that echoes what we send is not the other end.
+    Times are seconds of any monotonic clock. `heard_at` is the time of the last valid frame. The
+    two ends differ in `caller`, so that a shell's echo is not mistaken for the other end.
     """
 
     def __init__(self, session: int, now: float, caller: bool) -> None:
@@ -116,15 +117,15 @@ class Link:
 
     @property
     def backlog(self) -> int:
-        """Bytes that were sent but are not known to have arrived."""
+        """Bytes sent but not yet acknowledged."""
         return len(self._queue) + sum(len(f.payload) for f in self._in_flight.values())
 
     def send(self, data: bytes) -> None:
-        """Adds to the stream."""
+        """Appends to the stream."""
         self._queue += data
 
     def receive(self, data: bytes, now: float) -> bytes:
-        """What of the other end's stream is complete now, given what the line brought."""
+        """Consumes bytes from the line; returns the in-order data completed by them."""
         *chunks, self._buffer = (self._buffer + data).split(_FLAG)
         if len(self._buffer) > _LONGEST:
             self._buffer = b""
@@ -135,7 +136,7 @@ class Link:
             if frame is None:
                 continue
             self.heard_at = now
-            self.text |= frame.text  # the other end found out that the line needs it
+            self.text |= frame.text  # the other end found that the line needs it
             if frame.kind == b"A":
                 self._acknowledged(frame, now)
             else:
@@ -143,7 +144,8 @@ class Link:
         return stream
 
     def output(self, now: float) -> List[bytes]:
-        """Frames to write now: an acknowledgement, what got lost, what the window has room for."""
+        """Returns the frames to write now: an acknowledgement, lost frames, new frames within the
+        window."""
         frames = []
         if self._acknowledge:
             frames.append(self._acknowledgement())
@@ -154,7 +156,7 @@ class Link:
             self._in_flight[number].again = True
             frames.append(self._transmit(number, now))
         self._lost = []
-        # The other end keeps no more than a window behind what it still misses.
+        # The receiver buffers at most one window beyond its first missing frame.
         while self._queue and self._next < min(self._in_flight, default=self._next) + WINDOW:
             self._in_flight[self._next] = _InFlight(bytes(self._queue[:PAYLOAD_BYTES]))
             del self._queue[:PAYLOAD_BYTES]
@@ -163,8 +165,7 @@ class Link:
         return frames
 
     def wake_at(self) -> Optional[float]:
-        """The time at which `output` will have something even if nothing comes in; None if
-        never."""
+        """Returns when `output` will next have data without further input; None if never."""
         return self._timer if self._in_flight else None
 
     def _transmit(self, number: int, now: float) -> bytes:
@@ -175,7 +176,8 @@ class Link:
         return encode(b"D", number, entry.payload, self._sends, self.text)
 
     def _timed_out(self) -> None:
-        """Nothing comes back: only the oldest goes again, its echo tells about the others."""
+        """Nothing arrives: resend only the oldest frame; its acknowledgement shows which others are
+        missing."""
         self._lost = [min(self._in_flight)]
         self._timeout = min(1.5 * self._timeout, _TIMEOUTS[1])
         self._deaf += 1
@@ -200,7 +202,7 @@ class Link:
         if self._round_trip is not None:
             self._timeout = min(max(3 * self._round_trip, _TIMEOUTS[0]), _TIMEOUTS[1])
         self._timer = now + self._timeout
-        # A line keeps the order: what was sent before something that arrived is lost.
+        # The line preserves order: frames sent before one that arrived are lost.
         self._lost = [n for n, entry in self._in_flight.items() if entry.order < newest.order]
 
     def _data(self, frame: Frame) -> bytes:
@@ -214,7 +216,7 @@ class Link:
         return stream
 
     def _acknowledgement(self) -> bytes:
-        """The next number expected, and as bits those behind it that are there already."""
+        """Encodes the next number expected, and a bit mask of later frames already received."""
         self._acknowledge = False
         later = sum(1 << (number - self._expected) for number in self._early)
         bits = later.to_bytes(WINDOW // 8, "big")

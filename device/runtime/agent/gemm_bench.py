@@ -1,15 +1,14 @@
 """Times GEMM methods on this board, or counts their instructions; standard library only.
 
-Requests are JSON lines in a file: {"dtype", "m", "n", "k", "methods": [method, ...]} and, if
-wanted, "threads" (1), "side" ("a" or "b": that operand is packed beforehand, as weights are),
-"default" (a method; else the library's own), "seconds" (0.2, to spend), "count" (instructions, not
-time).
+Requests are JSON lines in a file: {"dtype", "m", "n", "k", "methods": [method, ...]} and optionally
+"threads" (1), "side" ("a" or "b": that operand is prepacked, like weights), "default" (a method;
+else the library's own), "seconds" (0.2, the time budget), "count" (instructions instead of time).
 
-All methods of a request run in turns with the default, so that drift hits all alike; one that is
-far behind after the first turns gets no more of them. Every answer is one line, given out before
-the next request begins: {"index", "times": [{"median_us", "p10_us", "p90_us", "n"}, ...],
-"default": {...}, "cpu"}, or "instructions": [...] and "default" as a number, or "error". A board
-that is lost takes the current product with it and no other.
+All methods of a request alternate with the default, so that drift affects all equally; a method
+that is far behind after the first rounds is dropped. Each answer is one line, flushed before the
+next request begins: {"index", "times": [{"median_us", "p10_us", "p90_us", "n"}, ...], "default":
+{...}, "cpu"}, or "instructions": [...] and "default" as a number, or "error". If the board is lost,
+only the current product is lost with it.
 """
 
 from __future__ import annotations
@@ -47,12 +46,12 @@ _MOST_METHODS = 1000
 _MOST_SECONDS = 600.0
 _MOST_THREADS = 256
 _REPEATS = 3  # of a count
-_PATTERN = 4093  # values of an operand before they repeat: no multiple of any tile
+_PATTERN = 4093  # period of an operand's values: not a multiple of any tile
 
 
 @dataclass(frozen=True)
 class Request:
-    """One product and the methods to try; see the module's text."""
+    """One product and the methods to try; see the module docstring."""
 
     dtype: str
     m: int
@@ -67,7 +66,7 @@ class Request:
 
 
 def command(requests: Path, library: Optional[Path]) -> Answer:
-    """Answers go to stderr one by one, so that a lost link loses none that was given."""
+    """Writes answers to stderr one by one, so that a lost link loses none already given."""
     from edgekit.device.runtime.arrays.find import find_library
 
     found = (library, None) if library else find_library()
@@ -81,7 +80,7 @@ def _say(answer: Answer) -> None:
 
 
 def bench_file(requests: Path, library: GemmLibrary, say: Say) -> int:
-    """Answers every line of a file; how many were answered without an error."""
+    """Processes every line of a file; returns the number of answers without an error."""
     lines = read_lines(requests)
     if any('"count"' in line for line in lines):
         fix_layout()
@@ -89,7 +88,7 @@ def bench_file(requests: Path, library: GemmLibrary, say: Say) -> int:
 
 
 def read_lines(path: Path) -> List[str]:
-    """The lines of a text file; InputError if it is none."""
+    """Reads the lines of a text file; InputError if it is not one."""
     try:
         return path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -108,7 +107,7 @@ def _answer(index: int, line: str, library: GemmLibrary, say: Say) -> bool:
 
 
 def parse_request(line: str) -> Request:
-    """A request from its line of JSON; InputError says what is wrong with it."""
+    """Parses a line of JSON; InputError describes the invalid part."""
     try:
         fields = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -143,7 +142,7 @@ def parse_request(line: str) -> Request:
 
 
 def time_request(request: Request, library: GemmLibrary) -> Answer:
-    """Times of each method and of the default, in turns."""
+    """Times each method and the default, alternating."""
     with pinned(request.threads):
         timers = [_warmed(timer) for timer in _prepare(request, library)]
         samples = interleave(timers, request.seconds)
@@ -152,8 +151,9 @@ def time_request(request: Request, library: GemmLibrary) -> Answer:
 
 
 def _warmed(timer: Timer) -> Callable[[int], int]:
-    """Does the product once before each block. Each method has its own packed operand: of a large
-    one, what the others left in the caches would decide, and who still plays when they are out."""
+    """Runs the product once, untimed, before each block. Each method has its own packed operand;
+    with a large one, the time would otherwise depend on cache contents left by other methods, and
+    change when one of them is dropped."""
 
     def timed(count: int) -> int:
         timer(1)
@@ -163,7 +163,8 @@ def _warmed(timer: Timer) -> Callable[[int], int]:
 
 
 def count_request(request: Request, library: GemmLibrary) -> Answer:
-    """Instructions of each method and of the default; IncompatibleError without a counter."""
+    """Counts instructions of each method and of the default; IncompatibleError without a
+    counter."""
     with pinned(1), counter() as (descriptor, user_only):
         counts = []
         for timer in _prepare(request, library):
@@ -173,10 +174,11 @@ def count_request(request: Request, library: GemmLibrary) -> Answer:
 
 
 class Operands:
-    """A, B and C of a product with values in them, rows contiguous."""
+    """A, B and C of a product, filled with values; rows are contiguous."""
 
     def __init__(self, dtype: str, m: int, n: int, k: int, packs: int = 0) -> None:
-        """InputError if memory is short; `packs` copies of an operand are yet to come."""
+        """InputError if memory is insufficient, including for `packs` packed operands made
+        later."""
         self.dtype, self.m, self.n, self.k = dtype, m, n, k
         element = ELEMENT_BYTES[dtype]
         sizes = (m * k * element, k * n * element, m * n * C_BYTES)
@@ -194,7 +196,7 @@ class Operands:
         self.b, self.c = Operand(addresses[1], n, 1), Operand(addresses[2], n, 1)
 
     def product(self, library: GemmLibrary, how: GemmMethod, side: Optional[str] = None) -> Product:
-        """The product for one method, with the operand of `side` packed for it."""
+        """Returns the product for one method, with the operand of `side` packed for it."""
         a, b = self.a, self.b
         if side is not None:
             extent, source = (self.m, a) if side == "a" else (self.n, b)
@@ -210,7 +212,7 @@ class Operands:
 
 
 def _prepare(request: Request, library: GemmLibrary) -> List[Timer]:
-    """A timer for each method, the default's last."""
+    """Returns a timer for each method; the default's is last."""
     sizes = (request.dtype, request.m, request.n, request.k)
     methods = [
         *request.methods,
@@ -226,7 +228,7 @@ def _prepare(request: Request, library: GemmLibrary) -> List[Timer]:
 
 
 def _filled(size: int, dtype: str) -> Block:
-    """Values between -1 and 1, or all bytes; the same every time."""
+    """Fills a block with values between -1 and 1, or with all byte values; deterministic."""
     source = random.Random(0)
     if dtype == "f32":
         pattern = array("f", (source.uniform(-1, 1) for _ in range(_PATTERN))).tobytes()

@@ -1,4 +1,4 @@
-"""The health check: the golden input must give the golden output on this very board."""
+"""The health check: on this board, the golden input must give the golden output."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ Number = Union[int, float]
 
 
 def check_golden(folder: Path, manifest: Manifest) -> Dict[str, Any]:
-    """Runs the golden input of every variant in this process; the milliseconds of the slowest, the
-    largest difference of each output, and what golden outputs themselves lost to fewer bits.
-    DeviceError says how far off the outputs are."""
+    """Runs the golden input of every variant in this process. Returns the slowest variant's time in
+    milliseconds, the largest difference of each output, and the quantization loss of the golden
+    outputs. DeviceError reports how far off the outputs are."""
     found = [_check_variant(folder, manifest, v) for v in manifest.every_variant()]
     known = {"loss": asdict(manifest.loss)} if manifest.loss else {}
     return {
@@ -51,7 +51,7 @@ def check_golden(folder: Path, manifest: Manifest) -> Dict[str, Any]:
 
 
 def _check_variant(folder: Path, manifest: Manifest, variant: Variant) -> Tuple[float, List[float]]:
-    """Milliseconds, and the largest difference of each output."""
+    """Returns milliseconds, and the largest difference of each output."""
     model = open_model(folder, manifest, variant=variant)
     outputs, times = model.run(golden_inputs(folder, variant))
     model.close()
@@ -74,7 +74,7 @@ def _check_variant(folder: Path, manifest: Manifest, variant: Variant) -> Tuple[
 
 
 def golden_inputs(folder: Path, variant: Variant) -> Dict[str, Array]:
-    """The golden input arrays by name."""
+    """Returns the golden input arrays by name."""
     return {
         spec.name: Array(spec.dtype, spec.shape, (folder / path).read_bytes())
         for spec, path in zip(variant.inputs, variant.golden.inputs)
@@ -83,7 +83,7 @@ def golden_inputs(folder: Path, variant: Variant) -> Dict[str, Array]:
 
 @dataclass(frozen=True)
 class Difference:
-    """The largest |expected - found| for what its element is allowed: 2^-share of a tolerance."""
+    """The largest |expected - found| relative to its element's limit: 2^-share of the tolerance."""
 
     largest: float
     share: int = 0
@@ -95,7 +95,7 @@ class Difference:
 def worst_difference(
     spec: TensorSpec, expected: bytes, found: bytes, shares: Optional[bytes] = None
 ) -> Difference:
-    """Infinite where only one of both is NaN or infinite. `shares`: see GoldenFiles.margins."""
+    """Infinite where only one of the two is NaN or infinite. `shares`: see GoldenFiles.margins."""
     if expected == found:
         return Difference(0.0)
     pairs = zip(_numbers(spec.dtype, expected), _numbers(spec.dtype, found))
@@ -110,7 +110,7 @@ def worst_difference(
 
 
 def _scaled(distance: float, share: int) -> float:
-    """What the distance would be for an element that is allowed all of the tolerance."""
+    """Scales a distance to that of an element with the full tolerance."""
     try:
         return math.ldexp(distance, share)
     except OverflowError:
@@ -129,11 +129,11 @@ def _difference(a: Number, b: Number) -> float:
 
 
 def check_in_subprocess(folder: Path, seconds: float) -> Dict[str, Any]:
-    """The health check by the release's own runtime, in a process that may crash or hang.
+    """Runs the health check with the release's own runtime, in a subprocess that may crash or hang.
 
     UnhealthyError gives the reason and the last lines of its output.
     """
-    import subprocess  # the check itself, each inference, and measuring do without
+    import subprocess  # the check itself, inference and benchmarks do not need it
 
     command = [
         sys.executable or "python3",
@@ -182,6 +182,6 @@ def _tail(output: Union[bytes, None]) -> str:
 
 
 def limit_life(seconds: int) -> None:
-    """Ends this process after `seconds` even in C code, should whoever watches it be killed."""
+    """Ends this process after `seconds`, even in C code, in case its parent is killed."""
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(seconds)

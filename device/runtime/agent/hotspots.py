@@ -1,7 +1,7 @@
-"""What running kernels wait for, and where they spend their time: by vmstat, top and perf.
+"""Finds what running kernels wait for and where they spend time, with vmstat, top and perf.
 
-Every tool may be missing or forbidden; then the report says which package or setting it needs, and
-holds the rest: functions by our own samples (sampled.py), threads by what /proc tells.
+Every tool may be missing or forbidden; the report then names the package or setting it needs, and
+is otherwise complete: functions come from our own samples (sampled.py), threads from /proc.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _RECORD_SECONDS = 2
 _SHOWN = 12  # instructions, hottest first
 _FUNCTIONS = 5
 _LONGEST_ERROR = 1000  # bytes
-_ACCOUNT_SECONDS = 1.0  # of a process's threads, beside what vmstat takes
+_ACCOUNT_SECONDS = 1.0  # of a process's threads, in addition to vmstat's time
 _WAITING, _BUSY = 20.0, 80.0  # percent waiting for I/O; of a core
-_FULL, _CACHED = 0.6, 1.5  # of the memory's rate: bound by it; above, the data come from a cache
+_FULL, _CACHED = 0.6, 1.5  # of the memory bandwidth: memory-bound from, data from a cache above
 _COLUMNS = ("wa", "b", "si", "so")  # of vmstat: waiting for I/O, blocked, KiB/s swapped
 _PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
 _PACKAGES = {"vmstat": "procps", "top": "procps", "perf": "linux-perf (Debian) or linux-tools"}
@@ -38,7 +38,7 @@ _PACKAGES = {"vmstat": "procps", "top": "procps", "perf": "linux-perf (Debian) o
 
 @dataclass(frozen=True)
 class Bottleneck:
-    """cpu, memory or io, and the figures that say so."""
+    """cpu, memory or io, and the supporting figures."""
 
     kind: str
     why: str
@@ -62,7 +62,7 @@ class HotInstruction:
 
 @dataclass(frozen=True)
 class Hotspots:
-    """What was found; `missing`: what each tool that is not there or not allowed would need."""
+    """The findings; `missing` lists the package or setting that each unavailable tool needs."""
 
     bottleneck: Bottleneck
     functions: Tuple[HotFunction, ...]
@@ -72,8 +72,9 @@ class Hotspots:
 
 @dataclass(frozen=True)
 class ThreadTime:
-    """A thread of a model, the caller's first. Of its time: percent on a core, ready but without
-    one (None: not told), asleep; of its `samples`: percent in which it took or waited for work."""
+    """A thread of a model, the caller's first. Percent of its time running, delayed (runnable
+    without a core; None: unknown) and asleep; of its `samples`, the percent spent taking or
+    awaiting work."""
 
     running: float
     delayed: Optional[float]
@@ -84,10 +85,11 @@ class ThreadTime:
 
 @dataclass(frozen=True)
 class ThreadHotspots:
-    """A process with all of its threads. `functions` are by `sampler` (sampled.py), percent of all
-    samples but for those in which threads wait; `others` the busiest programs beside it; `kernel`
-    the percent of its CPU time in Linux; page faults a second, without and with a disk; `waiting`
-    the columns of vmstat that `classify` takes; `instructions` of the first function."""
+    """A process with all of its threads. `functions` come from `sampler` (sampled.py), in percent
+    of all samples except those of waiting threads; `others` are the busiest other programs;
+    `kernel` is the percent of its CPU time in Linux; page faults per second are without (minor) and
+    with (major) disk access; `waiting` holds the vmstat columns for `classify`; `instructions` are
+    the first function's."""
 
     sampler: str
     threads: Tuple[ThreadTime, ...]
@@ -102,7 +104,8 @@ class ThreadHotspots:
 
 
 def watch(work: Callable[[], object], share: float) -> Hotspots:
-    """Watches `work` repeat in a process of its own; share: its part of the memory's rate."""
+    """Profiles `work`, repeated in a child process. `share`: its fraction of the memory
+    bandwidth."""
     missing: List[str] = []
     with _repeating(lambda: work) as process:
         waiting = _vmstat(missing)
@@ -115,8 +118,8 @@ def watch(work: Callable[[], object], share: float) -> Hotspots:
 
 
 def watch_threads(prepare: Callable[[], Callable[[], object]]) -> ThreadHotspots:
-    """Watches what `prepare` returns repeat in a process of its own, where `prepare` is called:
-    threads do not live on in a fork."""
+    """Profiles the function that `prepare` returns, repeated in a child process. `prepare` is
+    called in the child, because threads do not survive a fork."""
     missing: List[str] = []
     with _repeating(prepare) as process:
         account = Account(process)
@@ -158,8 +161,8 @@ def _functions(found: Samples) -> List[HotFunction]:
 def classify(
     waiting: Optional[Mapping[str, int]], busy: Optional[float], share: Optional[float]
 ) -> Bottleneck:
-    """waiting: the columns of vmstat; busy: percent of a core, by top; share: of the memory's rate;
-    None: not known."""
+    """`waiting`: vmstat columns; `busy`: percent of a core, from top; `share`: fraction of the
+    memory bandwidth. None: unknown."""
     facts = [] if share is None else [f"{share:.0%} of the memory's rate"]
     if busy is not None:
         facts.append(f"{busy:.0f} % of a core")
@@ -177,13 +180,14 @@ def classify(
 
 
 def is_bound_by_memory(share: Optional[float]) -> bool:
-    """share: of the memory's rate; above it the data come from a cache."""
+    """`share` is the fraction of the memory bandwidth; above the upper limit, data come from a
+    cache."""
     return share is not None and _FULL <= share <= _CACHED
 
 
 @contextmanager
 def _repeating(prepare: Callable[[], Callable[[], object]]) -> Iterator[int]:
-    """The id of a process that does nothing but the work, and has begun with it."""
+    """Yields the id of a child process that does nothing but the work, and has started it."""
     told, tell = os.pipe()
     process = os.fork()
     if process == 0:
@@ -214,7 +218,7 @@ def _repeating(prepare: Callable[[], Callable[[], object]]) -> Iterator[int]:
 
 
 def _run(command: Sequence[str], missing: List[str]) -> str:
-    """What a tool prints; nothing where it is missing or fails, which is noted."""
+    """Returns a tool's output; empty, with a note in `missing`, if it is unavailable or fails."""
     if shutil.which(command[0]) is None:
         missing.append(f"{command[0]}: not installed; install {_PACKAGES[command[0]]}")
         return ""
@@ -259,7 +263,8 @@ def _vmstat(missing: List[str]) -> Optional[Dict[str, int]]:
 
 
 def _top(process: int, missing: List[str]) -> Optional[float]:
-    """Percent of a core over one second: by top, or by what top reads where it cannot say."""
+    """Returns percent of a core over one second: from top, or from top's own source as a
+    fallback."""
     noted = len(missing)
     lines = _run(["top", "-b", "-n", "2", "-d", "1", "-p", str(process)], missing).splitlines()
     heads = [line.split() for line in lines if "%CPU" in line]
@@ -286,7 +291,8 @@ def _busy(process: int) -> float:
 def _perf(
     process: int, missing: List[str], symbol: str = UNKNOWN
 ) -> Tuple[List[HotFunction], List[HotInstruction]]:
-    """The hottest functions, and the hottest instructions of `symbol`, else of the first."""
+    """Returns the hottest functions, and the hottest instructions of `symbol`, else of the
+    first."""
     with tempfile.TemporaryDirectory() as folder:
         data = str(Path(folder) / "perf.data")
         before = len(missing)
@@ -307,7 +313,7 @@ def _perf(
 
 
 def parse_report(text: str) -> List[HotFunction]:
-    """The first lines of `perf report --stdio`: percent, command, library, symbol."""
+    """Parses the first lines of `perf report --stdio`: percent, command, library, symbol."""
     found = []
     for line in text.splitlines():
         match = re.match(r"\s*(\d+\.\d+)%\s+\S+\s+(\S+)\s+\[[.k]\]\s+(.+?)\s*$", line)
@@ -317,7 +323,7 @@ def parse_report(text: str) -> List[HotFunction]:
 
 
 def parse_annotation(text: str) -> List[HotInstruction]:
-    """The hottest lines of `perf annotate --stdio`: percent, address, instruction."""
+    """Parses the hottest lines of `perf annotate --stdio`: percent, address, instruction."""
     found = []
     for line in text.splitlines():
         match = re.match(r"\s*(\d+\.\d+)\s*:\s*([0-9a-f]+:?\s+\S.*?)\s*$", line)

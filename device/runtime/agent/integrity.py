@@ -1,9 +1,9 @@
-"""Whether an installed release still is what was installed; asked before any of it is used.
+"""Verifies that an installed release is unchanged, before any part of it is used.
 
-Flash wears out and power cuts tear files, so every load of a release reads all of it first and
-compares size and CRC-32 with `installed.json`, written when the release was. CRC-32 finds every
-change of up to 32 bits in a row, is in every Python and reads 60 MB in 0.07 s where SHA-256 takes
-0.4 s; the SHA-256 of the manifest is for when somebody asks: `status`, `verify`, `rollback`.
+Flash wears out and power cuts tear files, so every load of a release first reads all of it and
+compares size and CRC-32 with `installed.json`, written at installation. CRC-32 detects every burst
+error of up to 32 bits, is in every Python and reads 60 MB in 0.07 s, where SHA-256 takes 0.4 s. The
+manifest's SHA-256 hashes are checked on request: `status`, `verify`, `rollback`.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ INSTALLED = "installed.json"
 HEAD = (MANIFEST, SIGNATURE)
 
 _CHUNK = 1 << 18
-_MOST_BYTES = 1 << 23  # of the record; the manifest that it is made from has half of that
+_MOST_BYTES = 1 << 23  # of the record; the manifest it is made from has at most half of that
 
 Sums = Dict[str, Tuple[int, int]]  # size and CRC-32 by path
 
 
 def write_record(folder: Path, manifest: Manifest) -> None:
-    """Notes size and CRC-32 of every file of a release that was just verified."""
+    """Records size and CRC-32 of every file of a release that was just verified."""
     head = [name for name in HEAD if (folder / name).exists()]
     paths = [*head, *(entry.path for entry in manifest.files)]
     files = {path: _sum(folder / path) for path in paths}
@@ -44,10 +44,10 @@ def write_record(folder: Path, manifest: Manifest) -> None:
 
 
 def find_damage(folder: Path, full: bool = False) -> str:
-    """What is wrong with the first file that is not as it was installed; empty if all are.
+    """Describes the first file that differs from the installed state; empty if there is none.
 
-    `full` compares SHA-256 as well. A release whose record is missing or damaged is compared in
-    full and gets a new one.
+    `full` also compares SHA-256. A release whose record is missing or damaged is compared in full
+    and gets a new record.
     """
     sums = _read_record(folder)
     damage = _find_by_sum(folder, sums) if sums else ""
@@ -55,18 +55,18 @@ def find_damage(folder: Path, full: bool = False) -> str:
         return damage
     damage = _find_by_manifest(folder)
     if not damage and not sums:
-        with contextlib.suppress(OSError, DeviceError):  # a disk that can only be read
+        with contextlib.suppress(OSError, DeviceError):  # a read-only disk
             write_record(folder, parse_manifest(manifest_bytes(folder)))
     return damage
 
 
 def installed_sum(folder: Path, path: str) -> Tuple[int, int]:
-    """Size and CRC-32 of a file when it was installed; zeros if nothing says."""
+    """Returns the recorded size and CRC-32 of a file; zeros without a record."""
     return _read_record(folder).get(path, (0, 0))
 
 
 def find_damage_of_head(folder: Path) -> str:
-    """What is wrong with the manifest or its signature; empty if both are whole."""
+    """Describes the damage of the manifest or its signature; empty if both are intact."""
     sums = _read_record(folder)
     if sums:
         return _find_by_sum(folder, {name: sums[name] for name in HEAD if name in sums})
@@ -74,7 +74,7 @@ def find_damage_of_head(folder: Path) -> str:
 
 
 def record_damage(folder: Path) -> str:
-    """What is wrong with the record itself; empty if it is there and whole, or was never made."""
+    """Describes the damage of the record itself; empty if it is intact or was never written."""
     if _read_record(folder) or not os.path.lexists(folder / INSTALLED):
         return ""
     return f"{INSTALLED}: expected the sums of the files, found others; made anew"
@@ -108,7 +108,7 @@ def _find_by_manifest(folder: Path) -> str:
 
 
 def _manifest_of(folder: Path) -> Tuple[Optional[Manifest], str]:
-    """The manifest, if it is whole, and what is wrong with it, if it is not."""
+    """Returns the manifest if it is intact, else None and the damage."""
     try:
         data = manifest_bytes(folder)
         manifest = parse_manifest(data)
@@ -123,7 +123,8 @@ def _manifest_of(folder: Path) -> Tuple[Optional[Manifest], str]:
 
 
 def _sum(path: Path, most: Optional[int] = None) -> Tuple[int, int]:
-    """Size and CRC-32 of a regular file; those of a size other than `most` are not read."""
+    """Returns size and CRC-32 of a regular file; a file whose size differs from `most` is not
+    read."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(descriptor, "rb", buffering=0) as file:
         about = os.fstat(descriptor)
@@ -136,13 +137,13 @@ def _sum(path: Path, most: Optional[int] = None) -> Tuple[int, int]:
 
 
 def _record(files: Sums) -> bytes:
-    """The record's text: the same bytes for the same sums, so that no byte of it can change."""
+    """Serializes the record deterministically, so that any changed byte is detected."""
     sums = json.dumps(files, sort_keys=True)
     return f'{{"crc32": {zlib.crc32(sums.encode("ascii"))}, "files": {sums}}}\n'.encode("ascii")
 
 
 def _read_record(folder: Path) -> Sums:
-    """Empty if there is no record, or one that is damaged."""
+    """Returns an empty record if it is missing or damaged."""
     try:
         with (folder / INSTALLED).open("rb") as file:
             data = file.read(_MOST_BYTES)

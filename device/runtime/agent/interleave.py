@@ -1,4 +1,4 @@
-"""Contenders that run in turns, so that drift hits all alike; standard library only."""
+"""Alternates timed candidates, so that drift affects all equally; standard library only."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Callable, Dict, Iterator, List, Sequence
 from edgekit.device.runtime import features
 from edgekit.device.runtime.agent.bench import percentile
 
-Timer = Callable[[int], int]  # nanoseconds of so many products in a row
-_BLOCK_NS = 250_000  # of products in a row: far above the clock's own cost
+Timer = Callable[[int], int]  # nanoseconds of that many consecutive products
+_BLOCK_NS = 250_000  # of consecutive products: far above the clock's own overhead
 _LEAST_TURNS = 9
-_FEW_TURNS = 3  # when the time is up already
-_CUTOFF = 1.3  # times the best: a method this far behind after _FEW_TURNS is out
+_FEW_TURNS = 3  # even if the time is up
+_CUTOFF = 1.3  # relative to the best: a method slower than this after _FEW_TURNS is dropped
 
 
 def interleave(
     timers: Sequence[Timer], seconds: float, cutoff: float = _CUTOFF
 ) -> List[List[float]]:
-    """Nanoseconds of one product: for each timer, one value per turn.
+    """Returns nanoseconds per product: for each timer, one value per round.
 
-    A timer that takes `cutoff` times as long as the best in the first turns gets no more of
-    them; the last, the default, stays.
+    A timer that takes `cutoff` times as long as the best in the first rounds is dropped, except the
+    last one, the default.
     """
     clock = time.perf_counter
     samples: List[List[float]] = [[] for _ in timers]
@@ -41,13 +41,13 @@ def interleave(
         active.reverse()
         if turns == _FEW_TURNS:
             best = min(min(found) for found in samples)
-            last = len(timers) - 1  # the default stays
+            last = len(timers) - 1  # the default is never dropped
             active = [i for i in active if i == last or min(samples[i]) <= best * cutoff]
     return samples
 
 
 def _block(timer: Timer) -> int:
-    """How many products in a row make a block long enough to time."""
+    """Returns how many consecutive products make a block long enough to time."""
     timer(1)  # faults the memory in
     count = 1
     while count < 1 << 20:
@@ -59,20 +59,20 @@ def _block(timer: Timer) -> int:
 
 
 def summary(nanoseconds: List[float]) -> Dict[str, float]:
-    """Median, p10 and p90 in microseconds, and how many there are."""
+    """Returns median, p10 and p90 in microseconds, and the count."""
     ordered = sorted(nanoseconds)
     found = {f"p{p}_us": percentile(ordered, p) / 1e3 for p in (10, 90)}
     return {"median_us": percentile(ordered, 50) / 1e3, **found, "n": len(ordered)}
 
 
 def call(timer: Timer, count: int) -> Callable[[], int]:
-    """A function that makes `count` products."""
+    """Returns a function that computes `count` products."""
     return lambda: timer(count)
 
 
 @contextlib.contextmanager
 def pinned(threads: int) -> Iterator[None]:
-    """Runs on the last cores, as many as threads: the first often serves interrupts."""
+    """Pins to the last cores, one per thread: the first core often serves interrupts."""
     before = features.cores()
     os.sched_setaffinity(0, set(before[-threads:]))
     try:

@@ -1,4 +1,4 @@
-"""Small files in which the kernel tells one thing."""
+"""Small kernel files that hold one value each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Optional
 
 
 def read_text(path: Path) -> Optional[str]:
-    """What a file of the kernel says, without its end of line; None where it says nothing."""
+    """Returns a kernel file's text without the newline; None if it is unreadable."""
     try:
         return path.read_text(encoding="ascii").strip() or None
     except (OSError, UnicodeDecodeError):
@@ -16,7 +16,7 @@ def read_text(path: Path) -> Optional[str]:
 
 
 def read_number(path: Path) -> Optional[float]:
-    """The number in a file of the kernel; None where there is none."""
+    """Returns the number in a kernel file, or None."""
     with contextlib.suppress(ValueError, TypeError):
         return float(read_text(path) or "")
     return None

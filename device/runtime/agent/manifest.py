@@ -1,7 +1,7 @@
-"""The manifest of a bundle: the one definition that host and board share.
+"""The manifest of a bundle: its single definition, shared by host and board.
 
-Parsing is strict: unknown or missing keys, wrong types, unsafe paths, sizes that do not fit
-together and a wrong id are refused, because everything after it trusts these values.
+Parsing is strict: it rejects unknown or missing keys, wrong types, unsafe paths, inconsistent sizes
+and a wrong id, because all later code trusts these values.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class ModelRef:
 
 @dataclass(frozen=True)
 class BoardNeeds:
-    """What a board must have: `machine` as uname prints it; `vlen_bits` 0 if no RVV is used."""
+    """A board's required properties: `machine` as in uname; `vlen_bits` is 0 if RVV is not used."""
 
     profile: str
     machine: str
@@ -82,7 +82,7 @@ class BoardNeeds:
 
 @dataclass(frozen=True)
 class Description:
-    """What a compiled model says of itself through ek_describe."""
+    """The self-description of a compiled model, from ek_describe."""
 
     name: str
     inputs: Tuple[TensorSpec, ...]
@@ -101,8 +101,8 @@ class FileEntry:
 
 @dataclass(frozen=True)
 class Variant:
-    """The model for one set of input shapes. All variants read the same weights file, each the
-    first `memory.weights_bytes` of it."""
+    """The model for one set of input shapes. All variants share one weights file, and each reads
+    its first `memory.weights_bytes` bytes."""
 
     library: str
     memory: Memory
@@ -113,16 +113,16 @@ class Variant:
 
     @property
     def shapes(self) -> Dict[str, Tuple[int, ...]]:
-        """The shapes of the inputs, by name, which tell one variant from another."""
+        """The input shapes by name, which distinguish the variants."""
         return {spec.name: spec.shape for spec in self.inputs}
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """`variants`: those for further input shapes; the first one's facts are the manifest's own.
-    `application`: the program that runs with the model. `placements`: the threads that are best
-    on each of the board's clusters, the best cluster first; none: one thread, on any core.
-    `loss`: what its bits cost beside f32, where it has fewer."""
+    """`variants` are those for further input shapes; the manifest itself describes the first
+    variant. `application` is the program that runs with the model. `placements` are the best thread
+    counts on each of the board's clusters, best cluster first; empty: one thread, on any core.
+    `loss` is the quantization loss relative to f32, if the model is quantized."""
 
     id: str
     kit_version: str
@@ -142,11 +142,11 @@ class Manifest:
     loss: Optional[LossSpec] = None
 
     def to_json(self) -> bytes:
-        """The canonical text: sorted keys, one line, the same bytes on every machine."""
+        """Returns the canonical text: sorted keys, one line, identical on every machine."""
         return _canonical(self._document())
 
     def with_id(self) -> Manifest:
-        """The same manifest carrying the id that its content asks for."""
+        """Returns the manifest with the id computed from its content."""
         return replace(self, id=content_id(self._document()))
 
     def every_variant(self) -> Tuple[Variant, ...]:
@@ -155,7 +155,7 @@ class Manifest:
         return (Variant(LIBRARY, *own), *self.variants)
 
     def most_memory(self) -> Memory:
-        """The memory of the variant that takes most: a process runs one of them."""
+        """The largest variant's memory, because a process runs only one of them."""
         return max((v.memory for v in self.every_variant()), key=lambda m: m.total)
 
     def _document(self) -> Dict[str, Any]:
@@ -166,9 +166,9 @@ class Manifest:
 
 
 def content_id(document: Mapping[str, Any]) -> str:
-    """First 16 hex digits of the SHA-256 of the canonical manifest without its id."""
+    """Returns the first 16 hex digits of the SHA-256 of the canonical manifest without its id."""
     content = {key: value for key, value in document.items() if key != "id"}
-    import hashlib  # whoever only runs a model does without OpenSSL
+    import hashlib  # running a model does not need OpenSSL
 
     return hashlib.sha256(_canonical(content)).hexdigest()[:16]
 
@@ -178,7 +178,7 @@ def is_release_id(text: str) -> bool:
 
 
 def parse_manifest(data: bytes) -> Manifest:
-    """Parses and checks `data`; InputError names the key, what was expected and what is there."""
+    """Parses and checks `data`; InputError names the key, the expected and the actual value."""
     try:
         return _parse(data)
     except InputError as error:
@@ -188,7 +188,7 @@ def parse_manifest(data: bytes) -> Manifest:
 
 
 def parse_description(raw: object) -> Description:
-    """Checks what ek_describe returns, parsed as JSON."""
+    """Checks the JSON document that ek_describe returns."""
     keys = keys_of(raw, "", _DESCRIPTION_KEYS)
     return Description(
         text(keys["name"], "name"),
@@ -209,7 +209,7 @@ def _parse(data: bytes) -> Manifest:
         )
     except (ValueError, RecursionError) as error:
         raise bad("document", "JSON", error) from None
-    # Before the keys: of another schema, they are not what is wrong.
+    # Checked before the keys: with another schema, unknown keys are not the actual error.
     if isinstance(raw, dict) and "schema" in raw and raw["schema"] != SCHEMA:
         raise bad("schema", SCHEMA, raw["schema"])
     root = keys_of(raw, "", ("schema", *Manifest.__dataclass_fields__))
@@ -286,7 +286,7 @@ def _manifest(root: Dict[str, Any]) -> Manifest:
 
 
 def _check_variants(m: Manifest) -> None:
-    """Variants are of one model, and no two are for the same shapes."""
+    """Checks that variants are of one model, each for different shapes."""
     every = m.every_variant()
     ends = [[(s.name, s.dtype) for s in (*v.inputs, *v.outputs)] for v in every]
     if any(found != ends[0] for found in ends):
@@ -296,7 +296,8 @@ def _check_variants(m: Manifest) -> None:
 
 
 def _check_files(m: Manifest) -> None:
-    """Every named file is listed once, nothing else is, and the sizes fit the tensors."""
+    """Checks that exactly the referenced files are listed, once each, and that sizes match the
+    tensors."""
     sizes = {f.path: f.bytes for f in m.files}
     if len(sizes) != len(m.files):
         raise bad("files", "every path once", "a path twice")

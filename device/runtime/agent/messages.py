@@ -1,4 +1,4 @@
-"""Messages over a Link: a kind, a length, bytes; all of it one deflated stream each way."""
+"""Messages over a Link: kind, length, payload; each direction is one deflated stream."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Dict, List, Optional
 
 from edgekit.device.runtime.agent.frames import Link
 
-CHUNK_BYTES = 16 << 10  # of a file or an output in one message
+CHUNK_BYTES = 16 << 10  # of a file or output per message
 
 # host to board
 RUN, TALK, KILL, PUT, GET, REMOVE, PING = b"r", b"t", b"k", b"p", b"g", b"m", b"."
@@ -20,11 +20,11 @@ OUT, ERR, EXIT, READY, FAILED = b"o", b"e", b"x", b"y", b"f"
 DATA = b"d"
 
 _HEAD = struct.Struct(">cI")
-_MOST = 1 << 20  # a message is refused rather than filling the memory
+_MOST = 1 << 20  # a larger message is rejected, to bound memory
 
 
 class BrokenStreamError(Exception):
-    """The stream holds what no sender writes."""
+    """The stream contains data that no valid sender writes."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Message:
     payload: bytes
 
     def document(self) -> Dict[str, Any]:
-        """The payload of a message whose payload is JSON."""
+        """The decoded payload of a JSON message."""
         found: Dict[str, Any] = json.loads(self.payload)
         return found
 
@@ -57,7 +57,7 @@ class Channel:
         self.link.send(data + self._deflate.flush(zlib.Z_SYNC_FLUSH))
 
     def receive(self, data: bytes, now: float) -> List[Message]:
-        """The messages that are complete now. Raises BrokenStreamError."""
+        """Returns the messages that are now complete. Raises BrokenStreamError."""
         try:
             self._buffer += self._inflate.decompress(self.link.receive(data, now))
         except zlib.error as error:

@@ -35,7 +35,7 @@ from edgekit.device.runtime.shared_library import open_library, start_pool
 
 @dataclass(frozen=True)
 class RunTimes:
-    """Nanoseconds of one inference, whole and per operator in running order."""
+    """Nanoseconds of one inference: the total, and per operator in execution order."""
 
     total: int
     operators: Tuple[int, ...]
@@ -43,7 +43,7 @@ class RunTimes:
 
 @dataclass(frozen=True)
 class BenchTimes:
-    """Nanoseconds of each inference, and one row of per-operator nanoseconds for each."""
+    """Nanoseconds of each inference, with one row of per-operator nanoseconds each."""
 
     totals: Tuple[int, ...]
     operators: Tuple[Sequence[int], ...]
@@ -55,8 +55,8 @@ def open_model(
     placement: Placement = ONE_THREAD,
     variant: Optional[Variant] = None,
 ) -> Model:
-    """The model of a release (its first variant unless told), checked against the board first and
-    its manifest afterwards."""
+    """Opens a release's model (by default its first variant), checking the board first, then that
+    the library matches the manifest."""
     wanted = variant or manifest.every_variant()[0]
     check_fit(manifest.board, wanted.memory, board_facts())
     model = Model(folder, placement.threads, wanted.library, placement.workers)
@@ -74,10 +74,10 @@ def open_model(
 
 
 class Model:
-    """A loaded model with its own arena and state; one thread at a time may use it.
+    """A loaded model with its own arena and state; only one thread at a time may use it.
 
-    Arrays go in and come out by name as `Array` (or NumPy arrays in). The library stays in the
-    process for good; memory for arena, state and weights goes with the object.
+    Inputs and outputs are passed by name as `Array` (inputs also as NumPy arrays). The library
+    stays loaded until the process exits; arena, state and weights are freed with the object.
     """
 
     def __init__(
@@ -87,9 +87,9 @@ class Model:
         library: str = LIBRARY,
         workers: Sequence[int] = (),
     ) -> None:
-        """Loads `library` and weights.bin of `folder`; threads beside the caller's are kept on the
-        cores `workers`, if there are any. IncompatibleError if this CPU lacks a
-        feature they need, TransferError if they are damaged."""
+        """Loads `library` and weights.bin of `folder`. Threads other than the caller's are pinned
+        to the cores `workers`, if given. IncompatibleError if this CPU lacks a required feature,
+        TransferError if the files are damaged."""
         self._lib = open_library(folder / library)
         bind(self._lib)
         self.description = describe(self._lib, folder / library)
@@ -112,25 +112,25 @@ class Model:
         self.reset()
 
     def close(self) -> None:
-        """Stops the threads and unmaps the weights; the object is of no use afterwards."""
+        """Stops the threads and unmaps the weights; the object is unusable afterwards."""
         if self._pool:
             self._lib.ek_pool_destroy(self._pool)
             self._pool = None
         self._weights.close()
 
     def reset(self) -> None:
-        """Puts the state of a stateful model back to its initial values."""
+        """Resets the state of a stateful model to its initial values."""
         self._lib.ek_reset(ctypes.byref(self._model))
 
     def run(self, inputs: Mapping[str, Any]) -> Tuple[Dict[str, Array], RunTimes]:
-        """One inference: outputs by name and the time each operator took."""
+        """Runs one inference; returns outputs by name, and the times of all operators."""
         self.set_inputs(inputs)
         stamps = self._stamps(1)
         self._check(self._lib.ek_run(ctypes.byref(self._model), self._in_list, self._out_list))
         return self._outputs(), times_of(stamps)
 
     def bench(self, count: int) -> BenchTimes:
-        """`count` inferences on the inputs set last, each timed whole and per operator."""
+        """Runs `count` inferences on the inputs last set, timing totals and operators."""
         stamps, totals = self._stamps(count), (ctypes.c_uint64 * count)()
         self._check(
             self._lib.ek_bench(
@@ -140,15 +140,15 @@ class Model:
         operators = len(self.description.operators)
         width = operators + 1
         starts = range(0, count * width, width)
-        # Packed: as Python's integers a thousand runs would take megabytes.
+        # Packed: as Python integers, a thousand runs would take megabytes.
         rows = (array("Q", _differences(stamps[i : i + width], operators)) for i in starts)
         return BenchTimes(tuple(totals), tuple(rows))
 
     def prepared_call(self) -> Callable[[], int]:
-        """A function that runs one inference on the inputs set last and does nothing else.
+        """Returns a function that runs one inference on the inputs last set and nothing else.
 
-        For comparisons: called from Python without time stamps, as other engines are. 0 is success;
-        good until the next run or bench.
+        For comparisons with other engines: called from Python, without time stamps. It returns 0 on
+        success, and is valid until the next run or bench.
         """
         self._model.stamps = None
         return functools.partial(
@@ -156,7 +156,7 @@ class Model:
         )
 
     def prepared_calls(self, count: int) -> Callable[[], int]:
-        """A function that does `count` inferences in one call into the library (see
+        """Returns a function that runs `count` inferences in one call into the library (see
         `prepared_call`)."""
         self._model.stamps = None
         totals = (ctypes.c_uint64 * count)()
@@ -211,7 +211,7 @@ def _pointers(blocks: Sequence[mmap.mmap]) -> "ctypes.Array[ctypes.c_void_p]":
 
 
 def times_of(stamps: "ctypes.Array[ctypes.c_uint64]") -> RunTimes:
-    """The times of the inference that these stamps were given to."""
+    """Converts an inference's time stamps to durations."""
     found = stamps[:]
     return RunTimes(int(found[-1] - found[0]), _differences(found, len(found) - 1))
 

@@ -1,4 +1,4 @@
-"""Hot spots of a release that was timed: all of its threads are watched as they work."""
+"""Hot spots of a benchmarked release: profiles all of its threads during runs."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from edgekit.device.runtime.agent.model import open_model
 from edgekit.device.runtime.agent.placement import Placement
 from edgekit.device.runtime.agent.variants import numbered
 
-_CALL_MS = 100.0  # of inferences in one call into the library: Python must not be seen
-_MOST_BYTES = 64 << 20  # of each of the two blocks that are copied: beyond the caches of boards
-_FREE_SHARE = 8  # of the free memory, where that is less
+_CALL_MS = 100.0  # of inferences per call into the library: Python must not show up
+_MOST_BYTES = 64 << 20  # of each of the two copied blocks: beyond the caches of boards
+_FREE_SHARE = 8  # of the free memory, if that is less
 _COPIES = 3  # at least, and as many as fit into _COPY_SECONDS
 _COPY_SECONDS = 0.5
 
@@ -37,7 +37,7 @@ def add_hotspots(
         model.set_inputs(golden_inputs(folder, variant))
         runs = model.prepared_calls(count)
 
-        def work(_: object = model) -> int:  # its memory goes with the model
+        def work(_: object = model) -> int:  # keeps the model's memory alive
             return runs()
 
         return work
@@ -48,8 +48,8 @@ def add_hotspots(
 
 
 def copy_rate(threads: int) -> float:
-    """Bytes per second that so many threads read and write together when they copy large blocks:
-    the best of some times, as other programs may take the cores."""
+    """Returns the bytes per second that `threads` threads read and write together when copying
+    large blocks: the best of several, because other programs may use the cores."""
     free = features.memory_bytes().available or _MOST_BYTES
     size = min(_MOST_BYTES, free // _FREE_SHARE) // threads
     blocks = [(bytearray(size), bytearray(size)) for _ in range(threads)]
@@ -67,6 +67,6 @@ def copy_rate(threads: int) -> float:
 
 
 def _copy(source: bytearray, target: bytearray) -> None:
-    """By the C library, which runs without Python's lock."""
+    """Copies with the C library, which runs without the GIL."""
     kind = ctypes.c_char * len(source)
     ctypes.memmove(kind.from_buffer(target), kind.from_buffer(source), len(source))

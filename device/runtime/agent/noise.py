@@ -1,4 +1,4 @@
-"""What disturbs a measurement on this board: other programs, and heat that slows the clock."""
+"""Disturbances of a measurement on this board: other programs, and thermal throttling."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _IDLE = (3, 4)  # fields of a line of /proc/stat: idle, waiting for a disk
 
 @dataclass(frozen=True)
 class Sample:
-    """A moment: seconds since some start, CPU seconds that the usable cores were busy since then,
-    those of this process, and how often or how far heat held the clock back."""
+    """A snapshot: a monotonic clock in seconds, CPU seconds used so far on the usable cores and by
+    this process, and the number or level of throttling events."""
 
     clock: float
     busy: Optional[float]
@@ -33,9 +33,9 @@ class Sample:
 
 @dataclass(frozen=True)
 class Noise:
-    """The disturbance between two moments: how many of the `cores` other programs kept busy,
-    whether heat held the clock back, and the load average at the end. None where the kernel does
-    not tell."""
+    """The disturbance between two snapshots: the number of `cores` kept busy by other programs,
+    thermal throttling, and the load average at the end. None where the kernel does not report
+    it."""
 
     cores: int
     others: Optional[float]
@@ -44,20 +44,20 @@ class Noise:
 
 
 class Watch:
-    """What a board sees from now on beside a measurement."""
+    """Monitors the board during a measurement, from construction on."""
 
     def __init__(self) -> None:
         self._conditions, self._sample = conditions(), sample()
 
     def seen(self) -> Dict[str, Any]:
-        """The `conditions` and `noise` of the document edgekit.runtime.bench/1."""
+        """Returns `conditions` and `noise` of the document edgekit.runtime.bench/1."""
         noise = noise_since(self._sample)
         both = {"before": asdict(self._conditions), "after": asdict(conditions())}
         return {"conditions": both, "noise": asdict(noise)}
 
 
 def watch() -> Dict[str, Any]:
-    """The document edgekit.noise/1: how quiet the board is while this process does nothing."""
+    """Returns the document edgekit.noise/1: the board's noise while this process is idle."""
     watching = Watch()
     time.sleep(_WATCH_SECONDS)
     seen = watching.seen()
@@ -66,14 +66,14 @@ def watch() -> Dict[str, Any]:
 
 
 def sample() -> Sample:
-    """Now."""
+    """Takes a snapshot."""
     spent = os.times()
     own = spent.user + spent.system + spent.children_user + spent.children_system
     return Sample(time.monotonic(), _busy(), own, _held_back())
 
 
 def noise_since(before: Sample) -> Noise:
-    """What disturbed this board since `before`."""
+    """Returns the disturbance of this board since `before`."""
     now = sample()
     others = None
     seconds = now.clock - before.clock
@@ -99,7 +99,7 @@ def _busy() -> Optional[float]:
 
 
 def _held_back() -> Optional[int]:
-    """How often x86 cores were throttled so far; 0 where only the present state is told."""
+    """Returns x86's throttle count so far; 0 where only the present throttling state is known."""
     counts = [read_number(p) for p in _CPU.glob("cpu[0-9]*/thermal_throttle/core_throttle_count")]
     told = [count for count in counts if count is not None]
     if told:
@@ -108,7 +108,7 @@ def _held_back() -> Optional[int]:
 
 
 def _cooling() -> int:
-    """Steps by which heat holds back the clock of cores just now."""
+    """Returns the highest current throttling level of the cores' clocks."""
     steps = [
         int(read_number(device / "cur_state") or 0)
         for device in _THERMAL.glob("cooling_device*")

@@ -44,7 +44,7 @@ class Array:
 
     @staticmethod
     def of(value: Any) -> Array:
-        """`value` itself if it is an Array, or a copy of a NumPy array; else InputError."""
+        """Returns `value` itself if it is an Array, or a copy of a NumPy array; else InputError."""
         if isinstance(value, Array):
             return value
         interface = getattr(value, "__array_interface__", None)
@@ -57,7 +57,7 @@ class Array:
 
 
 def read_npz(path: Path) -> Dict[str, Array]:
-    """Arrays of the archive by name; InputError if it is damaged or holds other than numbers."""
+    """Reads the arrays of an archive by name; InputError if it is damaged or not numeric."""
     try:
         with path.open("rb") as file:
             return parse_npz(file, str(path))
@@ -66,8 +66,8 @@ def read_npz(path: Path) -> Dict[str, Array]:
 
 
 def parse_npz(file: BinaryIO, name: str) -> Dict[str, Array]:
-    """The arrays of an open .npz file (see read_npz); `name` is for messages."""
-    import zipfile  # not every program that has arrays has archives
+    """Reads the arrays of an open .npz file (see read_npz); `name` is for messages."""
+    import zipfile  # programs with arrays do not always need archives
 
     try:
         with zipfile.ZipFile(file) as archive:
@@ -79,7 +79,7 @@ def parse_npz(file: BinaryIO, name: str) -> Dict[str, Array]:
 
 
 def npz_bytes(arrays: Mapping[str, Array]) -> bytes:
-    """An uncompressed archive that numpy.load reads; the same arrays give the same bytes."""
+    """Returns an uncompressed archive for numpy.load, reproducible for the same arrays."""
     import zipfile
 
     file = io.BytesIO()
@@ -90,7 +90,7 @@ def npz_bytes(arrays: Mapping[str, Array]) -> bytes:
 
 
 def read_npy(data: bytes) -> Array:
-    """The array of one .npy file, converted to little-endian and C order."""
+    """Parses one .npy file; converts the array to little-endian and C order."""
     if data[:6] != _MAGIC or len(data) < 10:
         raise InputError(f"expected an .npy array, found bytes {data[:6]!r}")
     wide = data[6] > 1
@@ -116,7 +116,7 @@ def read_npy(data: bytes) -> Array:
 
 
 def npy_bytes(array: Array) -> bytes:
-    """`array` as one .npy file, version 1.0, its data aligned to 64 bytes."""
+    """Serializes `array` as a .npy file, version 1.0, its data aligned to 64 bytes."""
     dims = "".join(f"{d}, " for d in array.shape)
     text = (
         f"{{'descr': '{BY_NAME[array.dtype].npy}', 'fortran_order': False, "
@@ -127,7 +127,7 @@ def npy_bytes(array: Array) -> bytes:
 
 
 def _element_type(code: str) -> str:
-    """The name of a .npy type code of either byte order."""
+    """Returns the dtype name of a .npy type code of either byte order."""
     plain = code.replace(">", "<").replace("=", "<")
     known = BY_NPY.get(plain) or BY_NPY.get("|" + plain[1:])
     if known is None:

@@ -1,7 +1,7 @@
-"""Linux's performance events without the perf tool: the counter of `count`, samples of threads.
+"""Linux performance events without the perf tool: the counter for `count`, and thread sampling.
 
-An ordinary user may sample the user code of his own processes up to perf_event_paranoid 2; the
-layouts are those of linux/perf_event.h.
+Up to perf_event_paranoid 2, an ordinary user may sample user code of their own processes. Struct
+layouts are from linux/perf_event.h.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Dict, Iterator, List, Sequence
 from edgekit.device.runtime import features
 
 _SYSCALLS = {"aarch64": 241, "armv7l": 364, "riscv64": 241, "x86_64": 298}
-_ATTRIBUTE_BYTES = 128  # of perf_event_attr; the kernel takes any size it knows
+_ATTRIBUTE_BYTES = 128  # of perf_event_attr; the kernel accepts any size it knows
 _FLAGS_OFFSET = 40
 _HARDWARE, _SOFTWARE = 0, 1
 _INSTRUCTIONS, _CPU_CLOCK = 0, 0
@@ -26,20 +26,20 @@ DISABLED, NO_KERNEL, NO_HYPERVISOR = 1, 1 << 5, 1 << 6
 ENABLE, DISABLE, RESET = 0x2400, 0x2401, 0x2403
 _ADDRESS = 1  # of sample_type: a sample is the program counter and nothing else
 _SAMPLE = 9  # type of a record
-_HEAD_OFFSET = 1024  # of the page before the records: how far the kernel has written
-_PERIOD_NS = 1_999_973  # of CPU time: 500 times a second, not in step with anything of 1 ms
+_HEAD_OFFSET = 1024  # of data_head, the kernel's write position, in the header page
+_PERIOD_NS = 1_999_973  # of CPU time: 500 Hz, out of step with any 1 ms activity
 _RECORD_BYTES = 16
 
 
 def open_counter(flags: int) -> int:
-    """Descriptor of a counter of this thread's instructions; -1, with errno, if refused."""
+    """Opens a counter of this thread's instructions; returns -1, with errno, if refused."""
     return _open(0, _HARDWARE, _INSTRUCTIONS, flags, 0)
 
 
 def sample_threads(threads: Sequence[int], seconds: float) -> Dict[int, List[int]]:
-    """Program counters of each thread (by its id), taken as it spends CPU time in user code.
+    """Returns program counters by thread id, sampled while the thread spends CPU time in user code.
 
-    OSError where that is not allowed, or a thread is not there.
+    OSError if that is not allowed, or a thread does not exist.
     """
     size = mmap.PAGESIZE
     while size < 1.5 * seconds * 1e9 / _PERIOD_NS * _RECORD_BYTES:
@@ -49,7 +49,7 @@ def sample_threads(threads: Sequence[int], seconds: float) -> Dict[int, List[int
         for descriptor, _ in opened.values():
             fcntl.ioctl(descriptor, ENABLE)
         time.sleep(seconds)
-        # They stop before they are read: nothing is written meanwhile, and no record is half there.
+        # Stop all samplers before reading, so that no record is partially written.
         for descriptor, _ in opened.values():
             fcntl.ioctl(descriptor, DISABLE)
         return {thread: _addresses(ring) for thread, (_, ring) in opened.items()}
@@ -57,7 +57,7 @@ def sample_threads(threads: Sequence[int], seconds: float) -> Dict[int, List[int
 
 @contextlib.contextmanager
 def _ring(thread: int, size: int) -> Iterator["tuple[int, mmap.mmap]"]:
-    """A stopped sampler of a thread, and the memory that the kernel writes its records to."""
+    """Yields a stopped sampler of a thread, and its ring buffer."""
     descriptor = _open(
         thread, _SOFTWARE, _CPU_CLOCK, DISABLED | NO_KERNEL | NO_HYPERVISOR, _PERIOD_NS
     )
@@ -73,7 +73,7 @@ def _ring(thread: int, size: int) -> Iterator["tuple[int, mmap.mmap]"]:
 
 def _addresses(ring: mmap.mmap) -> List[int]:
     (written,) = struct.unpack_from("Q", ring, _HEAD_OFFSET)
-    end = min(mmap.PAGESIZE + written, len(ring))  # what does not fit, the kernel leaves out
+    end = min(mmap.PAGESIZE + written, len(ring))  # the kernel drops records that do not fit
     at, found = mmap.PAGESIZE, []
     while at + 8 <= end:
         kind, _, size = struct.unpack_from("IHH", ring, at)
@@ -86,7 +86,7 @@ def _addresses(ring: mmap.mmap) -> List[int]:
 
 
 def _open(thread: int, kind: int, config: int, flags: int, period: int) -> int:
-    """Descriptor of an event of a thread (0: this one) on any CPU; -1, with errno, if refused."""
+    """Opens an event of a thread (0: this one) on any CPU; returns -1, with errno, if refused."""
     attribute = bytearray(_ATTRIBUTE_BYTES)
     fields = (kind, _ATTRIBUTE_BYTES, config, period, _ADDRESS if period else 0)
     struct.pack_into("IIQQQ", attribute, 0, *fields)

@@ -1,7 +1,7 @@
-"""On how many threads, and on which cluster's cores, a model runs.
+"""Chooses how many threads run a model, and on which cluster's cores.
 
-The compiler puts into a release what is fastest by its cost on each cluster of the board's
-profile; the board holds that against the clusters that it has and the cores that it may use.
+The compiler records the lowest-cost configuration for each cluster of the board's profile in the
+release; the board matches it with its actual clusters and usable cores.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from edgekit.device.runtime.errors import InputError
 
 @dataclass(frozen=True)
 class Placement:
-    """What a model runs with. `cores`: those that its threads are kept on, empty: on any;
-    `workers`: those of the threads beside the caller's, if they have others; `cluster`: theirs,
-    "big+little" where each has a queue of the schedule's; `note`: what of the release could not be
-    had here, "" if all could."""
+    """A model's thread placement. `cores`: the cores its threads are pinned to, empty: any;
+    `workers`: the cores of the threads other than the caller's, if different; `cluster`: the cores'
+    cluster, or "big+little" if each has its own queue in the schedule; `note`: the part of the
+    release's placement that is unavailable here, "" if none."""
 
     threads: int = 1
     cluster: str = ""
@@ -46,11 +46,12 @@ def place(
     request: PlacementRequest = ANY,
     clusters: Optional[Sequence[Cluster]] = None,
 ) -> Placement:
-    """How a model with these specs, the best first, runs on this board (or one with `clusters`).
+    """Returns the placement of a model with these specs, best first, on this board (or on
+    `clusters`).
 
-    Without specs, as x86 has none, it is one thread wherever Linux puts it. A wish for more
-    threads than a cluster has cores goes to all cores, unless it names the cluster: then it is an
-    InputError, as is a cluster that the board does not have.
+    Without specs, as on x86, it is one thread on any core. A request for more threads than a
+    cluster has cores uses all cores, unless it names the cluster: that is an InputError, as is a
+    cluster that the board does not have.
     """
     if not specs and not request.cluster:
         return Placement(request.threads or 1)
@@ -69,15 +70,18 @@ def place(
         try:
             names = specs[0].cluster.split(BESIDE)
             return _side_by_side([_named(name, board) for name in names], request)
-        except InputError:  # another board's
+        except InputError:  # another board's cluster
             pass
     return _as_released((alone or specs)[0], request, board)
 
 
 @contextlib.contextmanager
 def on_cores(cores: Sequence[int]) -> Iterator[None]:
-    """Keeps the calling thread, and threads that it starts, on `cores`; afterwards it may go
-    where it could before. Where Linux refuses, as for cores that were taken away, it stays free."""
+    """Pins the calling thread, and threads that it starts, to `cores`; restores its affinity
+    afterwards.
+
+    If Linux refuses, for instance because cores were taken away, the thread stays unpinned.
+    """
     before = os.sched_getaffinity(0) if cores else set()
     if not cores or before <= set(cores):
         yield
@@ -92,7 +96,7 @@ def on_cores(cores: Sequence[int]) -> Iterator[None]:
 
 
 def described(clusters: Sequence[Cluster]) -> str:
-    """The clusters there are, for messages: "big (4 x cortex-a76), little (4 x cortex-a55)"."""
+    """Lists the clusters for messages: "big (4 x cortex-a76), little (4 x cortex-a55)"."""
     return ", ".join(f"{c.name} ({len(c.usable)} x {c.core or 'core'})" for c in clusters)
 
 
@@ -105,7 +109,7 @@ def _named(name: str, board: Sequence[Cluster]) -> Cluster:
 
 
 def _side_by_side(clusters: Sequence[Cluster], request: PlacementRequest) -> Placement:
-    """A thread on each cluster: the caller's on the first, which runs the queue of the core that
+    """Places one thread on each cluster: the caller's on the first, where it runs the queue that
     the schedule calls cpu."""
     names = BESIDE.join(cluster.name for cluster in clusters)
     if len({cluster.name for cluster in clusters}) < len(clusters) or not all(
@@ -146,7 +150,7 @@ def _as_requested(
 def _as_released(
     spec: PlacementSpec, request: PlacementRequest, board: Sequence[Cluster]
 ) -> Placement:
-    """On the cluster of the release, or the fastest if it has one of its own."""
+    """Places the model on the release's cluster, or else on any core with a note."""
     every = sum(len(cluster.usable) for cluster in board)
     fitting = [c for c in board if _fits(spec, c)]
     if not fitting:
@@ -159,7 +163,8 @@ def _as_released(
 
 
 def _own(fitting: Sequence[Cluster], spec: PlacementSpec) -> Cluster:
-    """Of the fastest cluster and those like it, that with enough cores, else its own."""
+    """Among the fastest matching cluster and its equals, prefers enough cores, then the spec's own
+    name."""
     alike = [c for c in fitting if c.core == fitting[0].core and c.capacity == fitting[0].capacity]
     return max(alike, key=lambda c: (min(len(c.usable), spec.threads), c.name == spec.cluster))
 

@@ -1,4 +1,4 @@
-"""What a host asks before it sends files."""
+"""Answers the host's questions that precede a transfer."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from edgekit.device.runtime.errors import Document
 
 
 def plan_answer(store: Store, session: Optional[Session], options: argparse.Namespace) -> Document:
-    """All of it in one answer: starting Python is slow.
+    """Answers all of them at once, because starting Python is slow.
 
-    With `unless_application`, no plan is made and no session kept if what is deployed has an
-    application: the host comes again with a release that has it, too.
+    With `unless_application`, if the deployed release has an application, no plan is made and no
+    session kept: the host asks again with a release that includes it.
     """
     if session:
         session.enter(options.take_over)
@@ -46,8 +46,8 @@ def plan_answer(store: Store, session: Optional[Session], options: argparse.Name
 
 
 def preview_answer(store: Store, manifest: bytes, options: argparse.Namespace) -> Document:
-    """The same for a manifest that came with the question. Nothing on the board changes: what is
-    odd here stays until somebody deploys."""
+    """Answers for a manifest on standard input. Changes nothing on the board: anomalies are
+    repaired only by the next deploy."""
     current = store.links().current
     application = application_in_service(store)
     found = None

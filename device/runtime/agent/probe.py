@@ -1,4 +1,4 @@
-"""What a board is: machine, CPU, memory, disk, interpreter, clock, and how fast it is set."""
+"""Probes a board: machine, CPU, memory, disk, interpreter, clock, and clock speed settings."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ _LONGEST_PROPERTY = 1024
 
 @dataclass(frozen=True)
 class Probe:
-    """One board; None where the kernel does not tell. `clock` is seconds since 1970.
+    """A board's properties; None where the kernel does not report them. `clock` is seconds since
+    1970.
 
-    `board` is what its device tree calls it, `compatible` its names there for board and chip, the
-    most precise one first, both empty where there is none. `core_names` are the kinds of core, as
-    profiles name them; `perf_event_paranoid` says what of perf an ordinary user may use;
-    `ssh_keygen` whether there is one to verify signatures with; `clusters` its cores by kind, the
-    fastest first, empty of a runtime that does not tell.
+    `board` and `compatible` are the device tree's model and its names for board and chip, most
+    specific first; both are empty without a device tree. `core_names` are the core types, as named
+    in profiles; `perf_event_paranoid` limits an ordinary user's access to perf; `ssh_keygen`:
+    signatures can be verified; `clusters` are its cores by type, fastest first, empty if the
+    runtime does not report them.
     """
 
     machine: str
@@ -55,7 +56,7 @@ class Probe:
 
 @dataclass(frozen=True)
 class Conditions:
-    """What decides how fast a core runs just now; None where it is not readable."""
+    """The current settings that determine a core's speed; None where not readable."""
 
     governor: Optional[str]
     frequency_mhz: Optional[float]
@@ -63,8 +64,8 @@ class Conditions:
 
 
 def probe(root: Path) -> Probe:
-    """Reads this board; `root` (or its nearest existing parent) says which disk counts."""
-    import shutil  # whoever only runs a model does without
+    """Probes this board; `root` (or its nearest existing parent) selects the disk."""
+    import shutil  # running a model does not need it
 
     memory = features.memory_bytes()
     paranoid = read_number(_PARANOID)
@@ -91,7 +92,7 @@ def probe(root: Path) -> Probe:
 
 
 def board_facts() -> BoardFacts:
-    """What decides whether this board can run a model."""
+    """Returns the facts that decide whether this board can run a model."""
     return BoardFacts(
         features.machine(),
         features.features(),
@@ -101,7 +102,8 @@ def board_facts() -> BoardFacts:
 
 
 def conditions() -> Conditions:
-    """Governor and frequency of the first usable core, temperature of the hottest zone."""
+    """Returns governor and frequency of the first usable core, and the hottest zone's
+    temperature."""
     folder = _CPU / f"cpu{features.cores()[0]}" / "cpufreq"
     frequency = read_number(folder / "scaling_cur_freq")
     zones = [read_number(zone / "temp") for zone in _THERMAL.glob("thermal_zone*")]
@@ -114,7 +116,7 @@ def conditions() -> Conditions:
 
 
 def _strings(path: Path) -> Tuple[str, ...]:
-    """The strings of a property of the device tree; none where it is not readable."""
+    """Returns the strings of a device tree property; none if it is not readable."""
     try:
         with path.open("rb") as file:
             text = file.read(_LONGEST_PROPERTY).decode("utf-8", "replace")

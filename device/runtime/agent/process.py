@@ -1,4 +1,4 @@
-"""Which process is which, and whether a file is locked, without touching either."""
+"""Identifies processes and tests file locks, without side effects on either."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOUNTS = Path("/proc/self/mountinfo")
 
 @dataclass(frozen=True)
 class Process:
-    """`pid` and `started` (clock ticks since boot) name one process and never another."""
+    """`pid` and `started` (clock ticks since boot) together identify a process uniquely."""
 
     pid: int
     started: int
@@ -28,14 +28,14 @@ class Process:
         return self.started >= 0 and _started(self.pid) == self.started
 
     def terminate(self) -> None:
-        """Ends it, unless it ended before."""
+        """Ends the process, unless it has already exited."""
         if self.lives():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(self.pid, signal.SIGTERM)
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a process holds a flock on `path`; asking never takes it, not for a moment."""
+    """Whether a process holds a flock on `path`; never acquires the lock, not even briefly."""
     try:
         with path.open("rb") as file:
             name = f"{_device(file.fileno())}:{os.fstat(file.fileno()).st_ino}"
@@ -45,7 +45,7 @@ def is_locked(path: Path) -> bool:
 
 
 def is_file_of(file: IO[str], path: Path) -> bool:
-    """Whether the open file still is what `path` names."""
+    """Whether `path` still refers to the open file."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:
@@ -53,12 +53,12 @@ def is_file_of(file: IO[str], path: Path) -> bool:
 
 
 def users_of(folder: Path) -> List[Tuple[int, str]]:
-    """Pid and name of the processes that have a file below `folder` mapped, as far as this user
-    may see: a session, or any program that loaded a model's library from there."""
+    """Returns pid and name of processes that map a file below `folder`, as far as this user may
+    see: sessions, and programs that loaded a model's library from there."""
     below = f" {folder.resolve()}/"
     found = []
     for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it ended, or is somebody else's
+        with contextlib.suppress(OSError):  # it exited, or belongs to another user
             lines = (process / "maps").read_text(errors="replace").splitlines()
             if any(below in line and not line.endswith(" (deleted)") for line in lines):
                 found.append((int(process.name), (process / "comm").read_text().strip()))
@@ -66,8 +66,8 @@ def users_of(folder: Path) -> List[Tuple[int, str]]:
 
 
 def _device(descriptor: int) -> str:
-    """The file system as the kernel's list of locks names it; of Btrfs and overlays stat says
-    another number than that list, but the list of mounts the same."""
+    """Returns the file system's device as listed in /proc/locks. On Btrfs and overlayfs, stat
+    reports another number, but /proc/self/mountinfo has the same one."""
     about = Path(f"/proc/self/fdinfo/{descriptor}").read_text()
     mount = next((line.split()[1] for line in about.splitlines() if line[:7] == "mnt_id:"), "")
     for line in _MOUNTS.read_text(errors="replace").splitlines():
@@ -80,7 +80,7 @@ def _device(descriptor: int) -> str:
 
 
 def _started(pid: int) -> int:
-    """-1 if there is no process of that number."""
+    """Returns the process's start time; -1 if there is none."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
         return int(stat.rpartition(")")[2].split()[19])

@@ -1,4 +1,4 @@
-"""The runtime's commands about field profiles."""
+"""The runtime's commands for field profiles."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _Command = Callable[[str, _Run, str], argparse.ArgumentParser]
 
 
 def add_profile_commands(command: _Command) -> None:
-    """`profile`, by which a host fetches, and `push-profiles`, by which the board sends."""
+    """Adds `profile`, used by a fetching host, and `push-profiles`, with which the board sends."""
     sub = command("profile", _profile, "hand over the profiles that wait here")
     sub.add_argument("--acknowledge", metavar="SPOOL/SEQUENCE", help="what is stored by now")
     sub.add_argument("--most-bytes", type=positive, default=1 << 18)
@@ -23,8 +23,9 @@ def add_profile_commands(command: _Command) -> None:
 
 
 def _profile(options: argparse.Namespace) -> Document:
-    """The document edgekit.profile.fetched/1: the oldest batches, after what a host has stored by
-    now was removed. `data` is their files, compressed, in lines of base64."""
+    """Returns the document edgekit.profile.fetched/1 with the oldest batches, after deleting those
+    that a host acknowledges having stored. `data` holds their files, compressed, as lines of
+    base64."""
     import base64
     import zlib
 

@@ -1,8 +1,8 @@
-"""Program counters of a child's threads by ptrace: where Linux's performance events are refused.
+"""Samples program counters of a child's threads by ptrace, where perf events are refused.
 
-A thread is stopped for some ten microseconds each time. Debian refuses events to users by default
-(perf_event_paranoid 3) and lets them trace their own processes; Yama's ptrace_scope 1, as Ubuntu
-has it, still lets a parent trace its child.
+Each stop takes some ten microseconds. Debian refuses events to users by default
+(perf_event_paranoid 3) but allows them to trace their own processes; Yama's ptrace_scope 1,
+Ubuntu's default, still allows a parent to trace its child.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from edgekit.device.runtime.agent.threads import state_of
 
 _SEIZE, _INTERRUPT, _REGISTERS, _CONTINUE, _DETACH = 0x4206, 0x4207, 0x4204, 7, 17
 _GENERAL = 1  # NT_PRSTATUS, the set of general registers
-_EVERY_CHILD = 0x40000000  # __WALL: threads are no children of their own to waitpid
+_EVERY_CHILD = 0x40000000  # __WALL: waitpid does not treat threads as children of their own
 _REGISTERS_BYTES = 1024
 _PERIOD = 0.004  # seconds between rounds, on average
-# Where the program counter stands among the general registers, and how wide it is.
+# Index of the program counter among the general registers, and its width.
 _COUNTERS = {
     "aarch64": ("Q", 256),
     "armv7l": ("I", 60),
@@ -33,15 +33,15 @@ _COUNTERS = {
 
 
 def stop_threads(threads: Sequence[int], seconds: float) -> Dict[int, List[int]]:
-    """Program counters of each thread of a child (by its id) at moments when it ran.
+    """Returns program counters by thread id, taken at moments when each thread was running.
 
-    OSError where that is not allowed, or a thread is not there.
+    OSError if that is not allowed, or a thread does not exist.
     """
     if features.machine() not in _COUNTERS:
         raise OSError(f"the registers of {features.machine()} are not known")
     found: Dict[int, List[int]] = {thread: [] for thread in threads}
     seized: List[int] = []
-    rest = random.Random(0)  # not in step with the model
+    rest = random.Random(0)  # out of step with the model
     try:
         for thread in threads:
             _call(_SEIZE, thread)
@@ -50,7 +50,7 @@ def stop_threads(threads: Sequence[int], seconds: float) -> Dict[int, List[int]]
         while time.monotonic() < end:
             time.sleep(rest.uniform(0.5, 1.5) * _PERIOD)
             for thread in threads:
-                if state_of(thread) == "R":  # else it waits, and its counter says for what
+                if state_of(thread) == "R":  # otherwise it waits, and the counter shows where
                     _stop(thread)
                     found[thread].append(_counter(thread))
                     _call(_CONTINUE, thread)

@@ -1,8 +1,7 @@
-"""Sends what waits in the spool to a host, over HTTPS: slowly, again after failures, and never to
-another host than the one whose certificate was pinned.
+"""Pushes spooled batches to a host over HTTPS: rate-limited, with retries, to a pinned certificate.
 
-The certificate is compared byte for byte and no date of it is looked at: a board's clock may stand
-in 1970. A host that answers 200 has stored what it was sent; only then the board forgets it.
+The certificate is compared byte for byte and its dates are ignored, because the board's clock may
+be unset. A host that answers 200 has stored the batches; only then does the board delete them.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _MOST_BYTES = 1 << 18  # of batches in one request, before compression
 _MOST_ANSWER = 1 << 12
 _SECONDS = 60.0  # of silence, before a link counts as lost
 _PIECE = 2048
-_PIECE_OVERHEAD = 110  # what TLS and TCP add to a piece
+_PIECE_OVERHEAD = 110  # TLS and TCP overhead of a piece
 _CONNECT_BYTES = 3072  # a handshake and the head of a request
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:-]{0,252}")
 _BOARD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
@@ -40,8 +39,8 @@ _HEX = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class Home:
-    """Where a board's profiles go, and how fast at most: `certificate` is the SHA-256 of the
-    host's, `token` what it knows this board by."""
+    """The host that receives a board's profiles, and the rate limit: `certificate` is the SHA-256
+    of the host's, `token` identifies this board to the host."""
 
     host: str
     port: int
@@ -52,7 +51,7 @@ class Home:
 
 
 class LaterError(DeviceError):
-    """It did not work this time; `seconds` are what the host asked to wait."""
+    """The attempt failed; `seconds` is the delay that the host asked for."""
 
     exit_code = 6
     kind = "transfer"
@@ -63,17 +62,17 @@ class LaterError(DeviceError):
 
 
 def home_of(spool: Spool) -> Path:
-    """Where a board notes its home; nobody else may read it."""
+    """Returns the file that stores a board's host; readable only by its owner."""
     return spool.home
 
 
 def home_bytes(home: Home) -> bytes:
-    """The file that `read_home` reads."""
+    """Serializes `home` for `read_home`."""
     return json.dumps(asdict(home)).encode()
 
 
 def read_home(path: Path) -> Home:
-    """What was enrolled; InputError if nothing was, or it is damaged."""
+    """Reads the enrolled host; InputError if there is none, or the file is damaged."""
     try:
         raw = json.loads(path.read_bytes(), object_pairs_hook=distinct_keys)
     except FileNotFoundError:
@@ -97,7 +96,7 @@ def read_home(path: Path) -> Home:
 
 
 class Bandwidth:
-    """Waits before each piece so long that no more than `bits_per_second` go out."""
+    """Delays each piece to keep the rate at or below `bits_per_second`."""
 
     def __init__(
         self,
@@ -107,10 +106,10 @@ class Bandwidth:
     ) -> None:
         self._rate = bits_per_second / 8
         self._clock, self._sleep = clock, sleep
-        self._free = clock()  # when all that was sent has gone at that rate
+        self._free = clock()  # when everything sent so far is through at that rate
 
     def take(self, count: int) -> None:
-        """Returns when `count` bytes may go out."""
+        """Returns when `count` bytes may be sent."""
         now = self._clock()
         if self._free > now:
             self._sleep(self._free - now)
@@ -118,8 +117,8 @@ class Bandwidth:
 
 
 def push(spool: Spool, home: Home, bandwidth: Bandwidth) -> int:
-    """Sends all that waits; how many bytes of batches. LaterError if some of it is still here,
-    InputError if the host will not have it from this board."""
+    """Sends everything in the spool; returns the bytes of batches. LaterError if some remain,
+    InputError if the host rejects this board."""
     sent = 0
     connection: Optional[http.client.HTTPConnection] = None
     try:
@@ -147,8 +146,8 @@ def push_for_ever(
     sleep: Callable[[float], None] = time.sleep,
     chance: Optional[random.Random] = None,
 ) -> None:
-    """Sends what waits now and then, after `gather` put there what else there is; failures are
-    logged and tried again."""
+    """Periodically calls `gather`, which adds pending samples to the spool, and sends everything;
+    failures are logged and retried."""
     chance = chance or random.SystemRandom()
     failures, asked = 0, 0.0
     sleep(period * chance.random())
@@ -176,7 +175,7 @@ def _connect(home: Home) -> http.client.HTTPConnection:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE  # by the clock and by authorities; ours is pinned
+    context.verify_mode = ssl.CERT_NONE  # no dates or authorities; the certificate is pinned
     connection = http.client.HTTPSConnection(
         home.host, home.port, timeout=_SECONDS, context=context
     )
@@ -197,7 +196,7 @@ def _connect(home: Home) -> http.client.HTTPConnection:
 def _send(
     connection: http.client.HTTPConnection, home: Home, found: Fetched, bandwidth: Bandwidth
 ) -> None:
-    """One request and its answer."""
+    """Sends one request and handles its answer."""
     data = zlib.compress(found.data)
     connection.putrequest("POST", f"/v1/boards/{home.board}/profiles")
     connection.putheader("Authorization", f"Bearer {home.token}")

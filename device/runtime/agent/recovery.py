@@ -1,5 +1,6 @@
-"""Puts a board's folder in order: interrupted switches, links and notes that are not what they
-should be, leftovers. The next command does it when the lock is free, and says what it found.
+"""Repairs a board's folder: interrupted switches, invalid links and notes, leftovers.
+
+Runs with the next command that finds the lock free, and reports what it repaired.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ _LINKS = ("current", "previous")
 
 
 def recover_if_needed(store: Store) -> None:
-    """Undoes an interrupted deploy and mends what is odd, unless a change is being made."""
+    """Undoes an interrupted deploy and repairs anomalies, unless a change is in progress."""
     if store.root.is_dir() and _is_inconsistent(store):
         with contextlib.suppress(BusyError), store.lock():
             recover(store)
 
 
 def recover(store: Store) -> None:
-    """Removes leftovers, goes back to the links noted before an uncommitted switch, and mends links
-    and notes. The caller holds the lock."""
+    """Removes leftovers, reverts an uncommitted switch to its noted links, and repairs links and
+    notes. The caller holds the lock."""
     _sweep(store)
     _mend_notes(store)
     _go_back(store)
@@ -35,7 +36,7 @@ def recover(store: Store) -> None:
 
 
 def remove_tombstones(store: Store, name: str = "") -> bool:
-    """Removes what is left of models that were taken off the board; whether anything of `name`."""
+    """Removes the remains of deleted models; returns whether any belonged to `name`."""
     import shutil
 
     found = False
@@ -46,7 +47,7 @@ def remove_tombstones(store: Store, name: str = "") -> bool:
 
 
 def switch(store: Store, links: Links) -> None:
-    """Changes both links at once, or neither, whatever happens. The caller holds the lock."""
+    """Changes both links, atomically even across crashes. The caller holds the lock."""
     before = store.links()
     keep_counters(store)
     try:
@@ -73,8 +74,8 @@ def _is_inconsistent(store: Store) -> bool:
 
 
 def _sweep(store: Store) -> None:
-    """What was being written when its writer was killed."""
-    import shutil  # loads libraries for compression: not before there is something to sweep
+    """Deletes files whose writer was killed while writing."""
+    import shutil  # loads compression libraries: deferred until there is something to delete
 
     remove_tombstones(store)
     for folder in store.releases.glob(".new-*"):
@@ -96,7 +97,7 @@ def _mend_notes(store: Store) -> None:
 
 
 def _note_oddity(path: Path) -> str:
-    """What stands in place of a note, if it is none."""
+    """Describes why a note file is invalid; empty if it is valid or missing."""
     if not os.path.lexists(path):
         return ""
     if path.is_symlink() or not path.is_file():
@@ -130,7 +131,7 @@ def _go_back(store: Store) -> None:
 
 
 def _mend_links(store: Store) -> None:
-    """Links that name no release are taken away; another whole release comes into their place."""
+    """Replaces links that name no release by links to other intact releases, if there are any."""
     odd = {name: found for name in _LINKS if (found := store.link_oddity(name))}
     links = store.links()
     if not odd and (links.current is None or links.current != links.previous):
@@ -154,7 +155,7 @@ def _mend_links(store: Store) -> None:
 
 
 def _take_copy(store: Store) -> Optional[str]:
-    """The release whose files lie in a folder where the link should be, put in its place."""
+    """If `current` is a folder instead of a link, moves it to releases/ and returns its release."""
     folder = store.root / "current"
     if folder.is_symlink() or not folder.is_dir():
         return None
@@ -167,7 +168,7 @@ def _take_copy(store: Store) -> Optional[str]:
 
 
 def _set_aside(store: Store, path: Path) -> None:
-    """Out of the way, for the second next deploy to remove; a file is removed at once."""
+    """Moves a folder aside, to be deleted by the second next deploy; deletes a file at once."""
     if path.is_dir() and not path.is_symlink():
         area = store.root / "aside"
         area.mkdir(mode=0o700, exist_ok=True)

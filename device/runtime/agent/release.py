@@ -1,7 +1,7 @@
-"""Puts releases in and out of service: the board's half of the table in states.py.
+"""Activates and deactivates releases: the board's half of the table in states.py.
 
-Whatever happens at whatever moment, `current` names a whole release: the old one or the new one.
-From the first change of a link until commit, pending.json says which links to go back to, so an
+At every moment, whatever happens, `current` names an intact release: the old or the new one. From
+the first change of a link until commit, pending.json records the links to go back to, so that an
 interrupted deploy is undone by the next command that finds the lock free. See docs/releases.md.
 """
 
@@ -61,7 +61,7 @@ _TEMPORARY = ("incoming", "io", "runtime", "aside")
 
 @dataclass(frozen=True)
 class Timed:
-    """A state that was passed and the milliseconds it took."""
+    """A completed state, and its milliseconds."""
 
     state: str
     ms: float
@@ -69,7 +69,7 @@ class Timed:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How an apply, activate or rollback ended; `end` is a terminal state of states.py."""
+    """The result of an apply, activate or rollback; `end` is a terminal state of states.py."""
 
     end: str
     release: str
@@ -81,10 +81,10 @@ class Outcome:
 def plan(
     store: Store, release: str, allow_downgrade: bool = False, sent: bool = True
 ) -> Optional[FilePlan]:
-    """The files of the release that are to be sent; refuses what cannot fit.
+    """Returns the release's files that must be sent; rejects a release that cannot fit.
 
-    None if the manifest itself is still to be sent: there is none, or only a bad one that an
-    earlier deploy left (with `sent`, the caller has just sent it, and a bad one is an error).
+    Returns None if the manifest must be sent first: it is missing, or an earlier deploy left an
+    invalid one (with `sent`, the caller has just sent it, and an invalid one is an error).
     """
     recover_if_needed(store)
     folder = store.incoming / release
@@ -104,7 +104,7 @@ def plan(
 
 
 def preview(store: Store, manifest: Manifest, allow_downgrade: bool) -> FilePlan:
-    """What `plan` would find for a manifest that was not sent; changes nothing here."""
+    """Returns the result `plan` would have for a manifest that was not sent; changes nothing."""
     _check_fit(store, manifest, allow_downgrade)
     return plan_files(store, manifest, mend=False)
 
@@ -115,8 +115,8 @@ def apply(
     """Takes incoming/<release> through verify, extract, activate, health and commit.
 
     The caller is in the deploy's session. TransferError if files are missing or damaged,
-    IncompatibleError if the board cannot run it, RolledBackError if it was unhealthy: then the
-    release that ran before runs again.
+    IncompatibleError if the board cannot run it, RolledBackError if it was unhealthy and the
+    previous release was restored.
     """
     with store.lock():
         recover(store)
@@ -129,7 +129,7 @@ def apply(
 
 
 def activate(store: Store, release: str, check: HealthCheck, on_state: OnState) -> Outcome:
-    """Makes an installed release the current one, with its health check; errors as in apply."""
+    """Makes an installed release current, after its health check; raises like `apply`."""
     with alone(store), store.lock():
         recover(store)
         if release not in store.installed():
@@ -143,7 +143,7 @@ def activate(store: Store, release: str, check: HealthCheck, on_state: OnState) 
 
 
 def rollback(store: Store) -> Outcome:
-    """Swaps `current` and `previous`; InputError if there is nothing to go back to."""
+    """Swaps `current` and `previous`; InputError if there is no previous release."""
     nothing = InputError("expected a previous release, found none; deploy one first")
     if not store.releases.is_dir():
         raise nothing
@@ -159,7 +159,7 @@ def rollback(store: Store) -> Outcome:
 
 
 class _Switch:
-    """One walk through the board's states; the lock is held."""
+    """One pass through the board's states; the lock is held."""
 
     def __init__(
         self,
@@ -217,7 +217,7 @@ class _Switch:
 
     def _commit(self) -> None:
         self.store.remove_note(self.store.pending)
-        # Committed from here on: what is left is tidying, which the next deploy can do as well.
+        # The release is committed; only cleanup remains, which the next deploy can do as well.
         with contextlib.suppress(OSError):
             self.store.failure.unlink(missing_ok=True)
             keep_counters(self.store)
@@ -254,13 +254,13 @@ class _Switch:
 
 
 def prune(store: Store, release: str) -> None:
-    """Removes releases that no link names, what was sent for `release`, and leftovers.
+    """Removes releases that no link names, the files sent for `release`, and leftovers.
 
-    Leftovers of killed hosts are what the last prune saw as well: a board's clock may stand in
-    1970, so their age tells nothing.
+    Leftovers of killed hosts are deleted only if they were already there at the previous prune;
+    mtimes are useless because the clock may be unset.
     """
     links = store.links()
-    take_samples(store)  # which need the manifests of what goes
+    take_samples(store)  # needs the manifests of releases about to be deleted
     for name in store.installed():
         if name not in (links.current, links.previous):
             shutil.rmtree(store.releases / name, ignore_errors=True)
@@ -284,10 +284,10 @@ def prune(store: Store, release: str) -> None:
 
 
 def _prune_bytecode(store: Store) -> None:
-    """Removes that of runtimes that are neither this one nor of an installed release, and what was
-    being written when its writer was killed."""
+    """Removes the bytecode of runtimes other than this one and those of installed releases, and
+    partial files of killed writers."""
     if store.board != store.root and not store.name:
-        return  # a folder aside knows nothing of the board's releases
+        return  # a folder aside does not know the board's releases
     folders = (s.releases / release for s in store.beside() for release in s.installed())
     used = {sum_text(*installed_sum(folder, RUNTIME)) for folder in folders}
     used.add(archive_sum(Path(sys.argv[0])))
@@ -303,7 +303,7 @@ def _why(error: Exception) -> str:
 
 
 def _incoming_manifest(store: Store, release: str) -> Manifest:
-    """The manifest that was sent, its signature checked, or that of the installed release."""
+    """Returns the sent manifest, after checking its signature, or that of the installed release."""
     folder = store.incoming / release
     if not (folder / MANIFEST).exists():
         if damage := find_damage_of_head(store.releases / release):

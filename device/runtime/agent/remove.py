@@ -1,8 +1,8 @@
-"""Takes a model off a board: its releases, links and notes, and nothing of the models beside it.
+"""Removes a model from a board: its releases, links and notes, without touching other models.
 
-A model with a name is a folder, which goes out of sight by one rename. The default one shares its
-folder with what is the board's, so its links go as in any switch. What a kill leaves of either is
-removed by the same command again, or by the next one that changes a release.
+A named model is a folder, which disappears by one rename. The default model shares its folder with
+the board's own files, so its links are removed like in any switch. If the command is killed, the
+same command or the next one that changes a release removes the remains.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ from edgekit.device.runtime.errors import BusyError, InputError
 
 
 def remove(store: Store) -> Tuple[str, ...]:
-    """The releases that went: current, previous; none where a killed command had only left rests.
+    """Removes the model; returns its current and previous release, or none if only remains were
+    left.
 
-    InputError if there is no such model, BusyError if a process runs it or a deploy is on its way.
+    InputError if there is no such model, BusyError if a process is using it or a deploy is in
+    progress.
     """
     if not _is_there(store):
         if store.name and remove_tombstones(store, store.name):
@@ -40,7 +42,7 @@ def remove(store: Store) -> Tuple[str, ...]:
             sync_folder(store.root.parent)
         else:
             switch(store, Links(None, None))
-            with contextlib.suppress(OSError):  # it is gone from here on; the rest can wait
+            with contextlib.suppress(OSError):  # the model is gone; the rest can be deleted later
                 prune(store, releases[0] if releases else "none")
                 for note in (store.failure, store.counters):
                     store.remove_note(note)
@@ -49,7 +51,7 @@ def remove(store: Store) -> Tuple[str, ...]:
 
 
 def _is_there(store: Store) -> bool:
-    """Also if only a part of it is: a first deploy that failed leaves one."""
+    """Whether any part of the model exists: a failed first deploy leaves a partial one."""
     if store.name:
         return store.root.is_dir()
     parts = (store.root / name for name in ("current", "previous"))

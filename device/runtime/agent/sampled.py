@@ -1,6 +1,6 @@
-"""Which functions the threads of a child spend their time in, by our own samples.
+"""Finds the functions in which a child's threads spend their time, by our own samples.
 
-Linux's performance events where a user may have them, with or without the perf tool; else ptrace.
+Uses Linux's performance events where permitted, with or without the perf tool; otherwise ptrace.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from edgekit.device.runtime.agent.threads import threads_of
 
 EVENTS, STOPS = "perf_event_open", "ptrace"
 _SECONDS = 2.0
-# What begins the names of functions that hand out work, or wait for it or for its end.
+# Name prefixes of functions that distribute work, or wait for work or its end.
 _WAITS = ("ek_parallel", "ek_pool_", "ek_run_units", "sched_yield", "pthread_", "__pthread_")
 _NEEDS = {
     EVENTS: "kernel.perf_event_paranoid of 2 at most, and a container that allows it",
@@ -26,8 +26,8 @@ _NEEDS = {
 
 @dataclass(frozen=True)
 class Samples:
-    """`sampler` is EVENTS, STOPS or, where neither is allowed, empty; `places` are where each
-    thread (by its id) was found."""
+    """`sampler` is EVENTS, STOPS or, if neither is allowed, empty; `places` are the sampled
+    locations of each thread, by its id."""
 
     sampler: str
     places: Dict[int, Tuple[Place, ...]]
@@ -37,24 +37,25 @@ class Samples:
         return sum(map(len, self.places.values()))
 
     def functions(self) -> List[Tuple[float, Place]]:
-        """Percent of all samples and the function, hottest first; waiting for others left out."""
+        """Returns percent of all samples and the function, hottest first, without waiting
+        functions."""
         all_places = Counter(place for found in self.places.values() for place in found)
         hot = [(place, n) for place, n in all_places.most_common() if not is_wait(place)]
         return [(100.0 * n / self.count, place) for place, n in hot]
 
     def waiting(self, thread: int) -> float:
-        """Percent of a thread's samples in which it took or waited for work of the pool."""
+        """Returns the percent of a thread's samples spent taking or awaiting work from the pool."""
         found = self.places.get(thread, ())
         return 100.0 * sum(map(is_wait, found)) / len(found) if found else 0.0
 
 
 def is_wait(place: Place) -> bool:
-    """Whether threads wait for each other there."""
+    """Whether threads wait for each other in this function."""
     return place.function.startswith(_WAITS)
 
 
 def sample(process: int, missing: List[str]) -> Samples:
-    """Watches a child for some seconds; what is not allowed is noted in `missing`."""
+    """Samples a child for some seconds; adds refused methods to `missing`."""
     threads, symbols = threads_of(process), Symbols(process)
     for sampler, take in ((EVENTS, sample_threads), (STOPS, stop_threads)):
         try:
@@ -71,5 +72,5 @@ def _places(addresses: Sequence[int], symbols: Symbols) -> Tuple[Place, ...]:
 
 
 def shown(place: Place) -> str:
-    """As perf shows it: library, function."""
+    """Formats like perf: library, function."""
     return f"{place.library} {place.function}" if place.function != UNKNOWN else place.library

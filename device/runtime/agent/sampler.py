@@ -1,4 +1,4 @@
-"""Samples the inferences of a model in whatever process runs it, for a small share of their time.
+"""Samples the inferences of a model in the process that runs it, at a small fraction of their time.
 
     sampler = sampler_for(store, manifest, variant=0, threads=1)
     for each inference:
@@ -7,8 +7,8 @@
             sampler.record(times)
     sampler.close()
 
-A process asks `due` once per inference and needs time stamps of those only that are. One sampler
-goes with one loaded model: as that, it is for one thread at a time.
+A process calls `due` once per inference, and needs time stamps only for those that are due. There
+is one sampler per loaded model; like the model, it may be used by one thread at a time.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ BUDGET = 0.01  # of the time of the inferences
 EVERY = 10
 PERIOD_SECONDS = 600.0
 MOST_SAMPLES = 256  # of a batch: the rest of its period is not sampled
-_FIRST_SAMPLES = 32  # as they come, then spread over the period
+_FIRST_SAMPLES = 32  # taken at once, the rest spread over the period
 _LONGEST_SKIP = 1 << 20
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Clocks(Protocol):
-    """Time, as a sampler needs it; nanoseconds."""
+    """The clocks of a sampler, in nanoseconds."""
 
     def cost(self) -> int:
-        """For what the sampler itself takes."""
+        """For the sampler's own overhead."""
 
     def boot(self) -> int:
-        """Since the board started, its sleep included."""
+        """Since boot, including suspend."""
 
 
 class _SystemClocks:
@@ -65,8 +65,8 @@ class _SystemClocks:
 
 @dataclass(frozen=True)
 class Pace:
-    """Every `every`-th inference at most, for `budget` of the time of all; a batch closes after
-    `period_seconds`."""
+    """At most every `every`-th inference, within `budget` of the total inference time; a batch
+    closes after `period_seconds`."""
 
     every: int = EVERY
     budget: float = BUDGET
@@ -74,10 +74,10 @@ class Pace:
 
 
 class Sampler:
-    """Collects samples of one model and hands a batch of them to `write` now and then.
+    """Collects samples of one model and periodically passes a batch of them to `write`.
 
-    The first inference, which meets cold caches, is not sampled. `write` runs in a thread of its
-    own, so that no inference waits for a disk; a batch that it cannot write is counted in the next.
+    The first inference is not sampled, because its caches are cold. `write` runs in its own thread,
+    so that no inference waits for a disk; the next batch counts batches that it failed to write.
     """
 
     def __init__(
@@ -98,12 +98,12 @@ class Sampler:
         self._spent_ns = 0
         self._inference_ns = 0
         self._count = 0
-        self._counted = 0  # of them in `_inference_ns`
+        self._counted = 0  # inferences included in `_inference_ns`
         self._skip = 1
         self._collected: Optional[_Collected] = None
 
     def due(self) -> bool:
-        """Counts an inference; whether it is to be recorded."""
+        """Counts an inference; returns whether to record it."""
         self._count += 1
         if self._skip:
             self._skip -= 1
@@ -111,7 +111,7 @@ class Sampler:
         return True
 
     def record(self, times: RunTimes) -> None:
-        """Takes the inference that was due; its operators as in the release."""
+        """Records the inference that was due, with its operators in release order."""
         start = self._clocks.cost()
         now = self._clocks.boot()
         if self._collected is None:
@@ -125,8 +125,8 @@ class Sampler:
         self._skip = min(self._inferences_to_skip(times.total, now), _LONGEST_SKIP)
 
     def close(self, wait: bool = True) -> None:
-        """Hands over what was collected; unless told, waits until it is written. Without waiting,
-        what comes while the last batch is still being written is lost, and counted."""
+        """Passes on the collected samples; by default waits until they are written. Without
+        waiting, they are lost, and counted, while the previous batch is still being written."""
         if wait:
             self._join()
             if writing := self._taken(self._clocks.boot()):
@@ -136,11 +136,11 @@ class Sampler:
 
     @property
     def cost(self) -> float:
-        """What sampling took beside the inferences so far, as a share of their time."""
+        """The sampling overhead so far, as a fraction of the inferences' time."""
         return self._spent_ns / max(self._inference_ns, 1)
 
     def _inferences_to_skip(self, each_ns: int, now: int) -> int:
-        """Until the next sample: by the budget, and so that samples are spread over the period."""
+        """Returns the gap to the next sample, from the budget and the spread over the period."""
         skip = self._pace.every - 1
         debt = self._spent_ns - self._pace.budget * self._inference_ns
         if debt > 0:
@@ -155,7 +155,7 @@ class Sampler:
         return skip
 
     def _finish(self, now: int) -> None:
-        """Writes in the background; if the last batch is still being written, later."""
+        """Writes in the background; deferred while the previous batch is still being written."""
         if self._writer and self._writer.is_alive():
             return
         work = self._taken(now)
@@ -164,12 +164,12 @@ class Sampler:
         self._writer = threading.Thread(target=work, name="edgekit-profile")
         try:
             self._writer.start()
-        except RuntimeError:  # the system has no thread to give; the model is to run on
+        except RuntimeError:  # no thread available; the model must keep running
             self._writer = None
             self._lost += 1
 
     def _taken(self, now: int) -> Optional[Callable[[], None]]:
-        """What writes that which was collected by now; None if that is nothing."""
+        """Returns a function that writes the samples collected so far; None if there are none."""
         collected = self._collected
         if collected is None:
             return None
@@ -212,7 +212,8 @@ class Sampler:
 
 
 class _Collected:
-    """The samples of a batch that is on its way; packed, as Python's integers they take tenfold."""
+    """The samples of an open batch, packed: as Python integers they would take ten times the
+    memory."""
 
     def __init__(self, began_ns: int, first: int, operators: int) -> None:
         self.began_ns = began_ns
@@ -231,8 +232,10 @@ class _Collected:
 def sampler_for(
     store: Store, manifest: Manifest, variant: int, threads: int, pace: Optional[Pace] = None
 ) -> Optional[Sampler]:
-    """The sampler of a release's variant, which writes into the board's spool. None where sampling
-    is off, and for what is only tried aside."""
+    """Returns a sampler that writes a release variant's batches to the board's spool.
+
+    Returns None if sampling is off, or for a temporary deploy aside.
+    """
     spool = spool_of(store)
     if spool.is_off or (store.board != store.root and not store.name):
         return None
@@ -241,7 +244,7 @@ def sampler_for(
 
 
 def subject_of(manifest: Manifest, variant: int, threads: int) -> Subject:
-    """What is measured when a release's variant runs."""
+    """Returns the batch subject of a release's variant."""
     return Subject(
         release=manifest.id,
         model=manifest.model.name,
@@ -254,12 +257,12 @@ def subject_of(manifest: Manifest, variant: int, threads: int) -> Subject:
 
 
 def spool_of(store: Store) -> Spool:
-    """The one spool of a board, whichever of its models is asked about."""
+    """Returns the board's only spool, for any of its models."""
     return Spool(store.board / "spool")
 
 
 def surroundings(before: Sample) -> Surroundings:
-    """This board now, and what disturbed it since `before`."""
+    """Returns the board's current conditions, and the disturbance since `before`."""
     noise, now = noise_since(before), conditions()
     load = None if noise.load is None else round(noise.load, 2)
     return Surroundings(
@@ -276,7 +279,7 @@ def surroundings(before: Sample) -> Surroundings:
 
 
 def _cluster() -> str:
-    """The kind of core that this process was last on; "" where that is not told."""
+    """Returns the core type this process last ran on; "" if unknown."""
     with contextlib.suppress(ValueError, IndexError):
         core = int((read_text(Path("/proc/self/stat")) or "").rpartition(")")[2].split()[36])
         return core_kinds(features.cpuinfo()).get(core, "")
@@ -284,7 +287,7 @@ def _cluster() -> str:
 
 
 def _spread(values: Sequence[int]) -> Tuple[int, int, int, int]:
-    """Samples, median, 90th percentile and the greatest, as one of the values each."""
+    """Returns count, median, 90th percentile and maximum, each an actual sample."""
     ordered = sorted(values)
     last = len(ordered) - 1
     return len(ordered), ordered[last // 2], ordered[-(-last * 9 // 10)], ordered[last]

@@ -1,6 +1,6 @@
-"""Signs of life of a supervised application: systemd's protocol, datagrams to NOTIFY_SOCKET.
+"""Notifications from a supervised application: systemd's protocol, datagrams to NOTIFY_SOCKET.
 
-`READY=1` and `WATCHDOG=1` say that it lives, `STATUS=...` is a line for people.
+`READY=1` and `WATCHDOG=1` report that it is alive; `STATUS=...` is a line for people.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ _MOST_BYTES = 4096
 
 
 class Signs:
-    """The socket that an application writes to; its name is the kernel's choice, and no file."""
+    """The socket that an application writes to, in the abstract namespace under a kernel-chosen
+    name."""
 
     def __init__(self) -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
@@ -27,7 +28,7 @@ class Signs:
         self.name = "@" + (name if isinstance(name, bytes) else name.encode()).decode()[1:]
 
     def received(self) -> Iterator[str]:
-        """The lines that came since, of processes of the same user."""
+        """Yields the lines received since the last call from processes of the same user."""
         with contextlib.suppress(BlockingIOError):
             while True:
                 data, extra, _, _ = self.socket.recvmsg(

@@ -1,8 +1,8 @@
-"""A session: one process that keeps the model loaded, and its state, from one run to the next.
+"""A session: one process that keeps the model and its state loaded between runs.
 
-It reads requests from standard input and answers each on standard output (wire.py), until its input
-ends. The release is the one that was current when it began: whatever is deployed meanwhile, it goes
-on with it, and says with each answer which one is current by then.
+It reads requests from standard input and writes answers to standard output (wire.py), until its
+input ends. It keeps using the release that was current at its start, regardless of later deploys;
+each answer names the release that is current by then.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ Arrays = Dict[str, Array]
 
 
 class _EndOfInputError(Exception):
-    """The host wants no more, or is gone."""
+    """The host closed the session, or is gone."""
 
 
 def serve(store: Store, manifest: Manifest, folder: Path, placement: Placement) -> None:
-    """Serves a release until standard input ends. What it prints goes to standard error."""
+    """Serves a release until standard input ends. Its own messages go to standard error."""
     server = _Server(store, manifest, folder, placement)
     out = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
@@ -60,10 +60,10 @@ class _Server:
         self._samplers: Dict[str, Optional[Sampler]] = {}
         self.most_bytes = max(sum(s.bytes for s in v.inputs) for v in self._variants)
         if len(self._variants) == 1:
-            self._model(self._variants[0])  # what is wrong with it is told before the first run
+            self._model(self._variants[0])  # report a defect before the first run
 
     def hello(self) -> Document:
-        """What runs, and what it takes and gives."""
+        """Describes the release, its inputs and outputs."""
         return {
             "schema": SCHEMA,
             "release": self._manifest.id,
@@ -73,12 +73,12 @@ class _Server:
         }
 
     def close(self) -> None:
-        """Writes what was sampled."""
+        """Writes pending samples."""
         for sampler in filter(None, self._samplers.values()):
             sampler.close()
 
     def answer(self, document: Document, arrays: Arrays) -> Tuple[Document, Arrays]:
-        """The answer to a request, which may be a bad one."""
+        """Answers a request, which may be invalid."""
         try:
             return self._answer(document.get("do"), arrays)
         except DeviceError as error:
@@ -107,7 +107,7 @@ class _Server:
         }, outputs
 
     def _model(self, variant: Variant) -> Model:
-        """Loaded once; each keeps a state of its own."""
+        """Loads a variant's model once; each variant has its own state."""
         if variant.library not in self._models:
             self._models[variant.library] = open_model(
                 self._folder, self._manifest, self._placement, variant

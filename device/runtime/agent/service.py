@@ -1,4 +1,4 @@
-"""Starts and stops the supervisor of a model's application, and asks how it is."""
+"""Starts and stops the supervisor of a model's application, and queries its state."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from edgekit.device.runtime.agent.status import nothing_deployed
 from edgekit.device.runtime.agent.store import Store, committed, write_synced
 from edgekit.device.runtime.errors import DeviceError, InputError, RolledBackError
 
-_HOPELESS = 3  # failures in a row
+_HOPELESS = 3  # consecutive failures
 _POLL_SECONDS = 0.02
 _STOP_SECONDS = 15.0
 
 
 def start(store: Store, seconds: float) -> Dict[str, Any]:
-    """Starts the application of the release in service and waits for its first sign of life.
+    """Starts the current release's application and waits until it reports ready.
 
-    RolledBackError if it failed so often that the release before runs again, DeviceError if it
-    fails and there is none; a program that gives no sign within `seconds` is left to go on.
+    RolledBackError if it failed so often that the previous release was restored, DeviceError if it
+    fails and there is none; a program that does not report within `seconds` is left running.
     """
     release = committed(store)
     if release is None:
@@ -61,13 +61,13 @@ def start(store: Store, seconds: float) -> Dict[str, Any]:
     else:
         boot.arrange()
     state = _settled(store, folder, release, seconds)
-    if state.release != release:  # a slow board: even the supervisor has said nothing yet
+    if state.release != release:  # a slow board: the supervisor has not reported yet
         state = AppState(STARTING, application.name, release)
     return _document(state, boot)
 
 
 def stop(store: Store) -> Dict[str, Any]:
-    """Stops the application; it stays so, after a boot too, until it is started again."""
+    """Stops the application, across reboots, until it is started again."""
     folder = AppFolder(store)
     if not folder.root.is_dir():
         raise _nothing_installed()
@@ -79,7 +79,7 @@ def stop(store: Store) -> Dict[str, Any]:
 
 
 def status(store: Store) -> Dict[str, Any]:
-    """How the application is."""
+    """Returns the application's state."""
     folder = AppFolder(store)
     if not folder.root.is_dir():
         raise _nothing_installed()
@@ -87,7 +87,7 @@ def status(store: Store) -> Dict[str, Any]:
 
 
 def forget(store: Store) -> None:
-    """Ends the supervisor of a model that is about to go, and its start at boot."""
+    """Ends the supervisor of a model about to be removed, and its start at boot."""
     folder = AppFolder(store)
     if folder.root.is_dir():
         _boot(store, folder).forget()
@@ -95,7 +95,7 @@ def forget(store: Store) -> None:
 
 
 def log(store: Store, lines: int) -> Dict[str, Any]:
-    """The last lines that the application printed, and what its supervisor said of it."""
+    """Returns the last lines of the application's output, and its supervisor's report."""
     folder = AppFolder(store)
     if not folder.root.is_dir():
         raise _nothing_installed()
@@ -103,7 +103,7 @@ def log(store: Store, lines: int) -> Dict[str, Any]:
 
 
 def _nothing_installed() -> InputError:
-    """The error of whoever asks for an application where none was ever started."""
+    """The error for a model whose application was never installed or started."""
     return InputError(
         "expected an application on this board, found none; install one: edgekit app install FOLDER"
     )
@@ -125,7 +125,7 @@ def _command(store: Store, folder: AppFolder) -> List[str]:
 
 
 def _detach(command: List[str]) -> None:
-    """Starts a process that outlives the caller, in a session of its own."""
+    """Starts a process that outlives the caller, in its own session."""
     if os.fork() == 0:
         try:
             nothing = subprocess.DEVNULL
@@ -143,7 +143,7 @@ def _detach(command: List[str]) -> None:
 
 
 def _runs_from(folder: AppFolder, runtime: bytes) -> bool:
-    """Whether a supervisor runs that is of this very kit."""
+    """Whether a supervisor with exactly this runtime is running."""
     with contextlib.suppress(OSError):
         return folder.supervisor() is not None and folder.runtime.read_bytes() == runtime
     return False
@@ -163,7 +163,7 @@ def _end_supervisor(folder: AppFolder) -> None:
 
 
 def _settled(store: Store, folder: AppFolder, release: str, seconds: float) -> AppState:
-    """The application's state when it gave a sign of life, failed for good, or time is up."""
+    """Returns the application's state once it is ready, has failed for good, or time is up."""
     end = time.monotonic() + seconds
     while True:
         state = folder.state()

@@ -1,8 +1,8 @@
-"""One deploy at a time, from its first question to its commit, though each step is a process.
+"""Serializes deploys, each from its first question to its commit, though every step is a process.
 
-The lock is a flock on the file `session`. Between the steps a small process of the board keeps
-it: until the deploy ends, until another deploy of the same host takes over, or until nothing
-arrives for a while, because then the host is gone. A killed keeper's lock is free at once.
+The lock is a flock on the file `session`. Between the steps a small process on the board holds it:
+until the deploy ends, until another deploy of the same host takes over, or until nothing has
+arrived for a while, which means that the host is gone. Killing the holder releases the lock.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ _COMMAND_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Holder:
-    """The deploy that holds the lock: `token` is the deploy's own name, `owner` is for people to
-    read."""
+    """The deploy that holds the lock: `token` identifies it, `owner` is for people to read."""
 
     token: str
     owner: str
@@ -40,7 +39,7 @@ class Holder:
 
 
 class Session:
-    """The right to deploy, held by this process or kept by another for the same deploy."""
+    """The right to deploy, held by this process or by a holder process for the same deploy."""
 
     def __init__(self, store: Store, token: str, owner: str) -> None:
         self._store = store
@@ -49,7 +48,7 @@ class Session:
         self._file: Optional[IO[str]] = None
 
     def enter(self, take_over: str = "") -> None:
-        """Takes the lock, or joins if this deploy has it; BusyError names who else deploys.
+        """Takes the lock, or joins if this deploy holds it; BusyError names the other deploy.
 
         `take_over` is the token of a deploy that the caller knows to be over.
         """
@@ -64,7 +63,7 @@ class Session:
                     return
                 if holder is None or holder.token != take_over:
                     raise _busy(holder)
-                self._store.stop_change()  # of the deploy that is over, should it run on
+                self._store.stop_change()  # of the finished deploy, should it still be running
                 if not _ended(holder, file):
                     raise _busy(holder)
         except BaseException:
@@ -78,7 +77,7 @@ class Session:
         self._sign()
 
     def keep(self, release: str, idle_seconds: float = IDLE_SECONDS) -> None:
-        """Lets a process of its own hold the lock when this one has ended."""
+        """Starts a separate process that holds the lock after this one has exited."""
         if self._file is None:
             return
         ready, say_ready = os.pipe()
@@ -97,7 +96,7 @@ class Session:
         self._file = None
 
     def end(self) -> None:
-        """Frees the lock, whoever keeps it for this deploy."""
+        """Releases the lock, whichever process holds it for this deploy."""
         if self._file is not None:
             self._file.truncate(0)
             self._file.close()
@@ -109,7 +108,7 @@ class Session:
                 file.truncate(0)
 
     def abandon(self) -> None:
-        """Ends the deploy at once, and the step of it that may be running on the board."""
+        """Ends the deploy immediately, including a step that may be running on the board."""
         if self._is_mine():
             self._store.stop_change()
         self.end()
@@ -131,16 +130,16 @@ class Session:
 
 @contextlib.contextmanager
 def alone(store: Store, session: Optional[Session] = None) -> Iterator[None]:
-    """Holds off other deploys; without a `session` of a deploy, in one of this process.
+    """Keeps out other deploys; without a deploy's `session`, uses one for this process.
 
-    BusyError if another deploy is on its way. The session ends here.
+    BusyError if another deploy is in progress. The session ends with the block.
     """
     session = session or Session(store, os.urandom(8).hex(), _COMMAND)
     session.enter()
     try:
         yield
     finally:
-        # The end of this process frees the lock as well: no failure after a commit.
+        # Process exit releases the lock as well, so do not fail after a commit.
         with contextlib.suppress(OSError):
             session.end()
 
@@ -163,7 +162,7 @@ def _read(file: IO[str]) -> Optional[Holder]:
 
 
 def _read_living(file: IO[str]) -> Optional[Holder]:
-    """The holder of the lock; the file may still name the one before, but not for long."""
+    """Returns the lock's holder; retries, because the file may briefly name the previous one."""
     end = time.monotonic() + _SIGN_SECONDS
     while time.monotonic() < end:
         holder = _read(file)
@@ -174,8 +173,9 @@ def _read_living(file: IO[str]) -> Optional[Holder]:
 
 
 def _outlasts_a_command(file: IO[str]) -> bool:
-    """Whether the lock is ours after a while: a command, as a rollback whose host was killed, takes
-    moments, and nobody who tries again should have to wait for it himself."""
+    """Waits a while for the lock if a command holds it; returns whether it was acquired. A command,
+    such as the rollback of a killed host, takes moments, and users should not have to retry for
+    that."""
     end = time.monotonic() + _COMMAND_SECONDS
     while time.monotonic() < end:
         holder = _read_living(file)
@@ -197,7 +197,7 @@ def _busy(holder: Optional[Holder]) -> BusyError:
 
 
 def _ended(holder: Holder, file: IO[str]) -> bool:
-    """Ends the process that keeps the lock; whether the lock is then ours."""
+    """Ends the process that holds the lock; returns whether this process acquired it."""
     holder.process.terminate()
     end = time.monotonic() + _TAKE_OVER_SECONDS
     while not _try_lock(file):
@@ -208,7 +208,7 @@ def _ended(holder: Holder, file: IO[str]) -> bool:
 
 
 def _detach() -> None:
-    """Out of the session of whoever called, and off its pipes."""
+    """Detaches from the caller's session and pipes."""
     os.setsid()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     nothing = os.open(os.devnull, os.O_RDWR)
@@ -217,7 +217,7 @@ def _detach() -> None:
 
 
 def _wait_for_silence(store: Store, release: str, idle_seconds: float) -> None:
-    """Returns when nothing was sent and no step ran for a while."""
+    """Returns when nothing has been sent and no step has run for a while."""
     seen, quiet_since = _arrived(store.incoming / release), time.monotonic()
     while time.monotonic() - quiet_since < idle_seconds:
         time.sleep(_POLL_SECONDS)
@@ -227,7 +227,7 @@ def _wait_for_silence(store: Store, release: str, idle_seconds: float) -> None:
 
 
 def _arrived(folder: Path) -> Tuple[Tuple[str, int, int], ...]:
-    """Names, sizes and times of what was sent so far; it changes while a transfer lives."""
+    """Returns names, sizes and times of the files sent so far; changes during a transfer."""
     rows = []
     for path in folder.rglob("*"):
         with contextlib.suppress(FileNotFoundError):

@@ -1,8 +1,8 @@
-"""Whose releases this board takes: SSH signatures of manifests, checked by ssh-keygen.
+"""Decides whose releases this board accepts: SSH signatures of manifests, checked by ssh-keygen.
 
-trusted_keys holds one public key per line (the allowed_signers format of ssh-keygen), put there
-by enrollment. The file `unsigned` means that this board was enrolled to take unsigned bundles.
-Times play no part: a board's clock may stand in 1970.
+trusted_keys holds one public key per line (ssh-keygen's allowed_signers format), added by
+enrollment. The file `unsigned` means that this board was enrolled to accept unsigned bundles. Dates
+are not checked, because the board's clock may be unset.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ENROLL = "enroll this host with: edgekit board add"
 
 @dataclass(frozen=True)
 class PublicKey:
-    """An Ed25519 key as OpenSSH writes it; `blob` is the decoded second word."""
+    """An Ed25519 key in OpenSSH format; `blob` is the decoded second word."""
 
     blob: bytes
 
@@ -51,14 +51,14 @@ class PublicKey:
 
 @dataclass(frozen=True)
 class Trust:
-    """Fingerprints of the keys this board trusts, and whether it takes unsigned bundles."""
+    """Fingerprints of this board's trusted keys, and whether it accepts unsigned bundles."""
 
     keys: Tuple[str, ...]
     unsigned: bool
 
 
 def parse_key(line: str) -> PublicKey:
-    """The key in `ssh-ed25519 BASE64 [comment]`; InputError if it is anything else."""
+    """Parses `ssh-ed25519 BASE64 [comment]`; InputError if it is anything else."""
     words = line.split()
     if len(words) >= 2 and words[0] == KEY_TYPE:
         with contextlib.suppress(binascii.Error, ValueError, struct.error):
@@ -71,12 +71,12 @@ def parse_key(line: str) -> PublicKey:
 
 
 def trust(store: Store) -> Trust:
-    """What the board was enrolled with."""
+    """Returns the board's enrollment."""
     return Trust(tuple(key.fingerprint for key in _trusted(store)), store.unsigned.exists())
 
 
 def enroll(store: Store, line: str) -> Trust:
-    """Trusts one more key; from now on unsigned bundles are refused. The deploy lock is held."""
+    """Adds a trusted key and rejects unsigned bundles from now on. The deploy lock is held."""
     key = parse_key(line)
     if store.unsigned.exists():
         store.remove_note(store.unsigned)
@@ -88,13 +88,13 @@ def enroll(store: Store, line: str) -> Trust:
 
 
 def enroll_unsigned(store: Store) -> Trust:
-    """Takes bundles with no signature, or with any."""
+    """Accepts bundles without a signature, or with any."""
     write_synced(store.unsigned, b"")
     return trust(store)
 
 
 def check_signature(store: Store, manifest: bytes, signature: Optional[Path]) -> None:
-    """TransferError unless `signature` is one of `manifest`'s bytes by a trusted key."""
+    """TransferError unless `signature` is a trusted key's signature of `manifest`."""
     if store.unsigned.exists():
         return
     trusted = trust(store).keys
@@ -129,12 +129,13 @@ def _trusted(store: Store) -> Iterator[PublicKey]:
 
 
 def _signer(file: Path) -> Optional[PublicKey]:
-    """The key that a signature names, whether it holds or not; None if it is not one."""
+    """Returns the key named in a signature file, without verifying it; None if it is not a
+    signature."""
     with contextlib.suppress(OSError, ValueError, struct.error, InputError):
         with file.open("rb") as reader:
             text = reader.read(MAX_SIGNATURE_BYTES + 1)
         data = base64.b64decode(text[len(_BEGIN) : -len(_END)])
-        # ssh-keygen is lenient about white space; here each byte counts.
+        # ssh-keygen is lenient about white space; here every byte must match.
         if text == _armor(data) and data.startswith(_HEAD):
             blob, _ = _string(data[len(_HEAD) :])
             return parse_key(PublicKey(blob).line)
@@ -142,7 +143,7 @@ def _signer(file: Path) -> Optional[PublicKey]:
 
 
 def _armor(data: bytes) -> bytes:
-    """A signature as ssh-keygen writes it."""
+    """Formats a signature exactly like ssh-keygen."""
     text = base64.b64encode(data)
     lines = [text[i : i + _LINE_CHARACTERS] + b"\n" for i in range(0, len(text), _LINE_CHARACTERS)]
     return _BEGIN + b"".join(lines) + _END
@@ -172,7 +173,7 @@ def _verifies(store: Store, manifest: bytes, signature: Path) -> bool:
 
 
 def _string(data: bytes) -> Tuple[bytes, bytes]:
-    """SSH's string (length, then bytes) at the start of `data`, and what follows it."""
+    """Splits an SSH string (length, then bytes) from the start of `data`."""
     (size,) = struct.unpack_from(">I", data)
     if size > len(data) - 4:
         raise ValueError("a string longer than its data")

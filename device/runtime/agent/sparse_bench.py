@@ -1,9 +1,9 @@
-"""Times a sparse matrix in several block forms on this board; standard library only.
+"""Times a sparse matrix in several block formats on this board; standard library only.
 
-The request is a JSON file: {"matrix": an .npz by rows, "settings": [...]} and, if wanted, "threads"
-(1), "seconds" (1, to spend), "count" (instructions, not time), "triad" (also measure the memory),
-"hotspots" (where the time goes, for the last of the settings). The last of the settings is the
-default: all run in turns with it.
+The request is a JSON file: {"matrix": a CSR .npz, "settings": [...]} and optionally "threads" (1),
+"seconds" (1, the time budget), "count" (instructions instead of time), "triad" (also measure memory
+bandwidth), "hotspots" (profile the last setting). The last setting is the default: the others
+alternate with it.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _MOST_THREADS = 256
 _MOST_SECONDS = 600.0
 _REPEATS = 3
 _TRIAD_FLOATS = 1 << 24  # three arrays of 64 MiB: beyond the caches of boards
-_TRIAD_SHARE = 24  # of the free memory in bytes per float, where that is less
+_TRIAD_SHARE = 24  # free memory per float in bytes, which limits the arrays if memory is short
 
 
 @dataclass(frozen=True)
 class Request:
-    """See the module's text."""
+    """See the module docstring."""
 
     matrix: Path
     settings: Tuple[BlockSettings, ...]
@@ -51,10 +51,10 @@ class Request:
 
 
 class Csr:
-    """A matrix by rows in this process's memory, read from a file and checked."""
+    """A CSR matrix in this process's memory, read from a file and checked."""
 
     def __init__(self, path: Path, library: SparseLibrary) -> None:
-        """InputError for a file that is none, or a matrix that is not sorted and finite."""
+        """InputError if the file is not a CSR matrix, or the matrix is not sorted and finite."""
         arrays = read_npz(path)
         if missing := [name for name in _FIELDS if name not in arrays]:
             raise InputError(f"{path.name}: expected a matrix by rows, found no {missing[0]}")
@@ -80,7 +80,7 @@ class Csr:
 
 
 def bench(path: Path, library: SparseLibrary) -> Dict[str, Any]:
-    """Answers a request: features, and for each settings times or instructions."""
+    """Answers a request: features, and times or instructions for each setting."""
     request = read_request(path)
     csr = Csr(request.matrix, library)
     if request.hotspots:
@@ -113,7 +113,7 @@ def bench(path: Path, library: SparseLibrary) -> Dict[str, Any]:
 
 
 def _hotspots(csr: Csr, request: Request, library: SparseLibrary) -> Dict[str, Any]:
-    """Watches products on one thread, as a fork has no other."""
+    """Profiles products on one thread, because a fork has no others."""
     from edgekit.device.runtime.agent.hotspots import watch
 
     form = library.build(csr.rows, request.settings[-1])
@@ -128,7 +128,7 @@ def _hotspots(csr: Csr, request: Request, library: SparseLibrary) -> Dict[str, A
 
 
 def read_request(path: Path) -> Request:
-    """The request in a file; InputError says what is wrong with it."""
+    """Reads the request in a file; InputError describes the invalid part."""
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
         settings = tuple(BlockSettings.of(how) for how in fields.pop("settings"))
@@ -145,7 +145,7 @@ def read_request(path: Path) -> Request:
 
 
 def _numbers(array: Array, kind: Any) -> Any:
-    """A copy as a ctypes array; InputError for another type of whole numbers than 4 or 8 bytes."""
+    """Copies to a ctypes array; InputError unless the dtype is a 4- or 8-byte integer."""
     sizes = {"s32": ctypes.c_int32, "s64": ctypes.c_int64}
     if array.dtype not in sizes or len(array.shape) != 1:
         raise InputError(f"expected whole numbers in 1 dimension, found {array.dtype}")

@@ -1,4 +1,4 @@
-"""The pieces of a manifest that libraries and variants of a release are described by."""
+"""The parts of a manifest that describe libraries and variants of a release."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Optional, Tuple
 from edgekit.device.runtime.agent.strict import MAX_WHOLE, bad, each, keys_of, number, text, whole
 from edgekit.device.runtime.dtypes import BY_NAME, count
 
-NOT_COMPARED = 255  # in a file of margins
-BESIDE = "+"  # between clusters that run a queue of the schedule each
-ALL = "all"  # cores of every cluster
-ALIKE = "cluster"  # and a number: each of several that have the same cores
-MOST_THREADS = 256  # a slip of the keyboard must not stall the board
+NOT_COMPARED = 255  # in a margins file
+BESIDE = "+"  # separates clusters that each run their own queue of the schedule
+ALL = "all"  # the cores of every cluster
+ALIKE = "cluster"  # with a number appended: one of several clusters with equal cores
+MOST_THREADS = 256  # a typing error must not stall the board
 MOST_PLACEMENTS = 16
 
 _MAX_RANK = 8
@@ -37,7 +37,7 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class OperatorSpec:
-    """One operator of the compiled model, in running order."""
+    """One operator of the compiled model, in execution order."""
 
     name: str
     op: str
@@ -57,10 +57,10 @@ class Memory:
 
 @dataclass(frozen=True)
 class GoldenFiles:
-    """Raw little-endian arrays; tolerances[i] = allowed max |difference| of output i.
+    """Raw little-endian arrays; tolerances[i] is the maximum |difference| of output i.
 
-    `margins` are empty, or per output None or a file of one byte per element: a code c allows it
-    2^-c of the tolerance, and NOT_COMPARED anything.
+    `margins` is empty, or has per output None or a file with one byte per element: a value c limits
+    the element to 2^-c of the tolerance, NOT_COMPARED excludes it.
     """
 
     inputs: Tuple[str, ...]
@@ -78,9 +78,9 @@ class GoldenFiles:
 
 @dataclass(frozen=True)
 class PlacementSpec:
-    """The number of threads of a model on a cluster: `cost_us` with them, `alone_us` with
-    one, by the compiler's cost. `core` is the kind without its maker ("a76"), "" if any will
-    do."""
+    """A model's thread count on a cluster, with the compiler's cost estimates: `cost_us` on
+    `threads` threads, `alone_us` on one. `core` is the core type without its vendor ("a76"), "" for
+    any."""
 
     cluster: str
     core: str
@@ -91,16 +91,16 @@ class PlacementSpec:
 
 @dataclass(frozen=True)
 class LossSpec:
-    """What fewer bits cost: outputs beside those of the same model in f32. The least cosine of an
-    output, and the largest difference as a fraction of its output's largest value. `samples`: of
-    so many that were held out; 0: of the golden input."""
+    """Quantization loss: the outputs compared with those of the same model in f32. The lowest
+    cosine similarity of any output, and the largest difference as a fraction of its output's
+    largest value. `samples`: the number of held-out samples; 0: measured on the golden input."""
 
     cosine: float
     off: float
     samples: int = 0
 
     def told(self) -> str:
-        """The end of a sentence."""
+        """Formats the loss as the end of a sentence."""
         which = f"outputs of {self.samples} held-out samples" if self.samples else "golden outputs"
         return (
             f"{which} have a cosine of {self.cosine:.5f} with the float model's and are off "
@@ -110,13 +110,14 @@ class LossSpec:
 
 @dataclass(frozen=True)
 class PlacementRequest:
-    """What a user asks for; None and "" leave it to the release."""
+    """A user's request; None and "" leave the choice to the release."""
 
     threads: Optional[int] = None
     cluster: str = ""
 
     def over(self, usual: PlacementRequest) -> PlacementRequest:
-        """This request, completed from `usual`; a number of threads belongs to its cluster."""
+        """Fills this request's gaps from `usual`; a thread count applies only to its own
+        cluster."""
         same = not self.cluster or self.cluster == usual.cluster or not usual.cluster
         threads = self.threads or (usual.threads if same else None)
         return PlacementRequest(threads, self.cluster or usual.cluster)
@@ -126,7 +127,8 @@ ANY = PlacementRequest()
 
 
 def safe_path(path: str) -> bool:
-    """Whether `path` stays inside a release: plain relative names, no `..`, at most 4 deep."""
+    """Whether `path` stays inside a release: plain relative names, no `..`, at most 4 levels
+    deep."""
     parts = path.split("/")
     return len(parts) <= 4 and all(_PART.fullmatch(part) for part in parts)
 
@@ -179,7 +181,7 @@ def _optional_path(raw: object, where: str) -> Optional[str]:
 
 
 def placement_of(raw: object, where: str) -> PlacementSpec:
-    """An entry of the manifest's `placements`, checked; InputError names what is wrong."""
+    """Parses an entry of the manifest's `placements`; InputError names the invalid part."""
     keys = keys_of(raw, where, tuple(PlacementSpec.__dataclass_fields__))
     return PlacementSpec(
         text(keys["cluster"], f"{where}.cluster"),
@@ -191,7 +193,7 @@ def placement_of(raw: object, where: str) -> PlacementSpec:
 
 
 def loss_of(raw: object, where: str) -> LossSpec:
-    """The manifest's `loss`, checked; InputError names what is wrong."""
+    """Parses the manifest's `loss`; InputError names the invalid part."""
     keys = keys_of(raw, where, tuple(LossSpec.__dataclass_fields__))
     cosine, off = (number(keys[k], f"{where}.{k}") for k in ("cosine", "off"))
     if not -1 <= cosine <= 1:

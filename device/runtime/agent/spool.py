@@ -1,16 +1,16 @@
-"""Batches that wait on the board to be fetched: one immutable file each, in a bounded folder.
+"""Batches waiting on the board to be fetched: one immutable file each, in a bounded folder.
 
-spool/<sequence>-<uuid>.batch   whole, or not there
+spool/<sequence>-<uuid>.batch   created atomically
 spool/.new                      being written; a leftover after a crash
-spool/state.json                see _State; replaced as a whole
-spool/quarantine/               files that are not what was written, the newest few
+spool/state.json                see _State; replaced atomically
+spool/quarantine/               damaged files, the newest few
 spool/lock                      held with flock for each change
-spool/off                       nothing is sampled while it is there
-spool/samples/                  of programs in C, not yet batches; see c_samples.py
+spool/off                       disables sampling while it exists
+spool/samples/                  of C programs, not yet batches; see c_samples.py
 
-Sequences have no gaps but for what was dropped, and they outlive the files: `floor` rises before
-what lies below it is removed. So a crash between any two steps neither counts a dropped file twice
-nor gives a sequence again, and what a host acknowledged does not come back.
+Sequence numbers have no gaps except for dropped batches, and outlive the files: `floor` is raised
+before anything below it is deleted. So a crash between any two steps neither counts a dropped file
+twice nor reuses a sequence number, and acknowledged batches do not reappear.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from edgekit.device.runtime.agent.batch import MOST_BATCH_BYTES, Batch, batch_by
 from edgekit.device.runtime.errors import BusyError, InputError
 
 MOST_BYTES = 4 << 20
-_STATE_BYTES = 4096  # what the state and its successor may take
-_QUARANTINED_SHARE = 8  # of the cap; as much for what programs in C leave
-_PATIENCE_SECONDS = 10.0  # of who adds: threads of a process may all end a batch at once
+_STATE_BYTES = 4096  # for the state and its successor
+_QUARANTINED_SHARE = 8  # 1/8 of the cap each for quarantine and the samples of C programs
+_PATIENCE_SECONDS = 10.0  # for adding: threads of a process may all end a batch at once
 _AGAIN_SECONDS = 0.01
 _NAME = re.compile(r"([0-9]{12})-([0-9a-f]{32})\.batch")
 _SPOOL = re.compile(r"[0-9a-f]{32}")
 
 
 class Disk:
-    """The changes that a spool makes; tests let each of them fail."""
+    """The spool's file operations; tests make each of them fail."""
 
     def write(self, path: Path, data: bytes) -> None:
-        """A file on disk when this returns."""
+        """Writes a file and syncs it to disk."""
         with path.open("wb") as file:
             file.write(data)
             file.flush()
@@ -54,7 +54,7 @@ class Disk:
         path.unlink(missing_ok=True)
 
     def sync(self, folder: Path) -> None:
-        """Makes renames and removals survive a power cut."""
+        """Makes renames and deletions durable."""
         descriptor = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -64,8 +64,8 @@ class Disk:
 
 @dataclass(frozen=True)
 class Fetched:
-    """The oldest batches, as one stream of files; `left` more wait. Acknowledge them by `spool`
-    and `through`, the sequence up to which all that there was is in the stream."""
+    """The oldest batches, as one stream of files; `left` more are waiting. Acknowledge them by
+    `spool` and `through`, the highest sequence number that the stream covers."""
 
     spool: str
     through: int
@@ -77,8 +77,8 @@ class Fetched:
 
 @dataclass(frozen=True)
 class _State:
-    """`spool` names this folder's sequences, `next` is a bound below the next one, and what is
-    below `floor` is gone, or about to be."""
+    """`spool` names this folder's sequence, `next` is a lower bound of the next number, and
+    everything below `floor` has been deleted, or is about to be."""
 
     spool: str
     next: int = 1
@@ -103,20 +103,20 @@ class Spool:
         self._disk = disk or Disk()
         self._quarantine = folder / "quarantine"
         self._off = folder / "off"
-        self.home = folder / "home.json"  # where batches go, see push.py
+        self.home = folder / "home.json"  # the host to push to, see push.py
 
     @property
     def is_off(self) -> bool:
-        """Whether nothing is to be sampled on this board."""
+        """Whether sampling is disabled on this board."""
         return self._off.exists()
 
     @property
     def waits(self) -> bool:
-        """Whether there is a batch to hand over."""
+        """Whether any batch is waiting."""
         return any(_NAME.fullmatch(path.name) for path in self.folder.glob("*.batch"))
 
     def switch(self, on: bool) -> None:
-        """Turns sampling on or off; what runs notices when it is started again."""
+        """Enables or disables sampling; running processes notice when they are restarted."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if on:
             self._disk.unlink(self._off)
@@ -125,11 +125,11 @@ class Spool:
         self._disk.sync(self.folder)
 
     def add(self, batch: Batch) -> None:
-        """Puts a batch in, on disk when this returns; the oldest make room for it and are counted.
+        """Adds a batch, synced to disk; drops and counts the oldest ones to free space.
 
-        OSError if the disk refuses, BusyError if another holds the spool for long, InputError if
-        the batch is too long; then nothing but the room that was made has changed. One whose UUID
-        waits here is here.
+        OSError if the disk fails, BusyError if another process holds the spool for long, InputError
+        if the batch is too large; then nothing has changed, except that old batches may have been
+        dropped. A batch whose UUID is already waiting is not added again.
         """
         with self._locked(_PATIENCE_SECONDS):
             state, files = self._look()
@@ -152,8 +152,8 @@ class Spool:
             self._disk.sync(self.folder)
 
     def fetch(self, most_bytes: int) -> Fetched:
-        """The oldest batches that fit into `most_bytes`, one at least. What is damaged goes into
-        quarantine and is counted."""
+        """Returns the oldest batches that fit in `most_bytes`, at least one. Damaged files are
+        quarantined and counted."""
         parts: List[bytes] = []
         with self._locked():
             state, files = self._look()
@@ -173,12 +173,12 @@ class Spool:
             return Fetched(state.spool, through, stream, left, state.dropped, state.quarantined)
 
     def set_aside(self, path: Path) -> None:
-        """Puts a file that should have become a batch into quarantine, and counts it."""
+        """Quarantines and counts a file that could not be converted to a batch."""
         with self._locked(_PATIENCE_SECONDS):
             self._set_aside(self._look()[0], _File(0, path, path.lstat().st_size))
 
     def acknowledge(self, spool: str, through: int) -> None:
-        """Removes what a host has stored; of another spool than this, and again, it is nothing."""
+        """Deletes batches stored by a host; a no-op for another spool, or if repeated."""
         with self._locked():
             state, files = self._look()
             through = min(through, _next(state, files) - 1)
@@ -188,7 +188,7 @@ class Spool:
 
     @contextlib.contextmanager
     def _locked(self, patience: float = 0.0) -> Iterator[None]:
-        """Alone with the spool, after `patience` seconds at most; else BusyError."""
+        """Locks the spool within `patience` seconds; else BusyError."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         until = time.monotonic() + patience
         with (self.folder / "lock").open("a") as file:
@@ -201,11 +201,11 @@ class Spool:
                 time.sleep(_AGAIN_SECONDS)
             try:
                 yield
-            finally:  # a program that was started meanwhile has the file open until it begins
+            finally:  # a child process started meanwhile holds the file open until its exec
                 fcntl.flock(file, fcntl.LOCK_UN)
 
     def _look(self) -> Tuple[_State, List[_File]]:
-        """The state, and what waits by sequence; what a crash left is removed."""
+        """Returns the state and the waiting files in sequence; deletes leftovers of a crash."""
         names = {path.name for path in self.folder.iterdir()}
         matches = [m for m in map(_NAME.fullmatch, names) if m]
         all_files = sorted(
@@ -231,7 +231,7 @@ class Spool:
             counts = (found.next, found.floor, found.dropped, found.quarantined)
             if _SPOOL.fullmatch(found.spool) and all(type(n) is int and n >= 0 for n in counts):
                 return found
-        # There is none, or a damaged one: the sequences begin anew under a new name.
+        # Missing or damaged: start a new sequence under a new name.
         after = files[-1].sequence + 1 if files else 1
         state = _State(os.urandom(16).hex(), after)
         self._write_state(state)
@@ -244,7 +244,7 @@ class Spool:
         self._disk.sync(self.folder)
 
     def _make_room(self, state: _State, files: List[_File], size: int) -> int:
-        """Drops the oldest until `size` more bytes fit; how many were ever dropped."""
+        """Drops the oldest until `size` more bytes fit; returns the total ever dropped."""
         waiting = sum(file.bytes for file in files)
         most = self._most - 2 * (self._most // _QUARANTINED_SHARE) - _STATE_BYTES
         gone = 0
@@ -257,7 +257,7 @@ class Spool:
         return state.dropped
 
     def _raise_floor(self, state: _State, files: List[_File], floor: int) -> None:
-        """Removes what lies below `floor`, after it was noted that it is gone."""
+        """Deletes everything below `floor`, after recording that."""
         self._write_state(replace(state, floor=floor, next=_next(state, files)))
         for file in files:
             if file.sequence < floor:
@@ -265,7 +265,7 @@ class Spool:
         self._disk.sync(self.folder)
 
     def _whole(self, file: _File) -> Optional[bytes]:
-        """The bytes of a file; None if they are not what was written, or cannot be read."""
+        """Returns a file's bytes; None if they are damaged or unreadable."""
         if file.bytes > MOST_BATCH_BYTES + 128:
             return None
         try:
@@ -276,7 +276,7 @@ class Spool:
         return data
 
     def _set_aside(self, state: _State, file: _File) -> _State:
-        """Moves a damaged file into quarantine, of which the oldest make room."""
+        """Moves a damaged file into quarantine, dropping the oldest ones there."""
         self._quarantine.mkdir(mode=0o700, exist_ok=True)
         kept = sorted(self._quarantine.iterdir())
         room = self._most // _QUARANTINED_SHARE - file.bytes
@@ -293,7 +293,7 @@ class Spool:
 
 
 def _lock(file: IO[str]) -> bool:
-    """Whether the lock was free, and is ours now."""
+    """Tries to take the lock; returns whether that succeeded."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""The states of a deploy as a table: what each does, where, and where it leads."""
+"""The states of a deploy as a table: each one's action, its place, and its successors."""
 
 from __future__ import annotations
 

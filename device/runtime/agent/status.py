@@ -1,4 +1,4 @@
-"""What is in service on a board, and whether it still is what was installed."""
+"""Reports the releases on a board, and whether they are unchanged since installation."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class ReleaseInfo:
     counter: int
     bytes: int
     shapes: Tuple[Dict[str, Tuple[int, ...]], ...]  # of the inputs, for each variant
-    damage: str = ""  # what is not as it was installed, as far as was looked
-    placement: Optional[PlacementSpec] = None  # where it runs unless told; None: on one thread
-    loss: Optional[LossSpec] = None  # beside f32
+    damage: str = ""  # the first difference from the installed state, as far as checked
+    placement: Optional[PlacementSpec] = None  # the default placement; None: one thread
+    loss: Optional[LossSpec] = None  # relative to f32
 
 
 @dataclass(frozen=True)
@@ -45,14 +45,14 @@ class Status:
     interrupted: bool
     deploying: bool
     last_failure: Optional[Dict[str, Any]]
-    named: Dict[str, Status] = field(default_factory=dict)  # of the models beside the default one
+    named: Dict[str, Status] = field(default_factory=dict)  # models other than the default one
 
 
 def status(store: Store, full: bool = True, mend: bool = True) -> Status:
-    """What runs, what ran before, and why the last roll back happened.
+    """Returns the running and the previous release, and the reason for the last rollback.
 
-    `full` compares both with their SHA-256, unless a deploy is changing them just now; with
-    `mend`, a damaged current release is left for the previous one.
+    `full` checks both against their SHA-256, unless a deploy is changing them; with `mend`, a
+    damaged current release is rolled back.
     """
     recover_if_needed(store)
     full = full and not is_locked(store.lock_file)
@@ -73,10 +73,10 @@ def status(store: Store, full: bool = True, mend: bool = True) -> Status:
 
 
 def current_release(store: Store) -> Tuple[Manifest, Path]:
-    """The manifest and folder of what runs, every byte of it checked.
+    """Returns the current release's manifest and folder, after verifying every byte.
 
-    InputError if nothing was deployed. A damaged release is never run: the previous one comes back
-    if that is whole (RolledBackError), else TransferError says what is damaged.
+    InputError if nothing is deployed. A damaged release is never run: the board rolls back to the
+    previous one if that is intact (RolledBackError); else TransferError describes the damage.
     """
     recover_if_needed(store)
     release = store.links().current
@@ -92,17 +92,17 @@ def current_release(store: Store) -> Tuple[Manifest, Path]:
 
 
 def application_in_service(store: Store) -> str:
-    """The name of the application of what is deployed; empty if that has none."""
+    """Returns the name of the current release's application; empty if it has none."""
     release = store.links().current
     try:
         found = store.manifest(release).application if release else None
-    except DeviceError:  # damaged: whoever wants to keep the application installs it again
+    except DeviceError:  # damaged: to keep the application, the user must install it again
         return ""
     return found.name if found else ""
 
 
 def leave_damaged(store: Store, release: str, damage: str) -> DeviceError:
-    """Goes back from a damaged release to the one before; the error that says how that ended."""
+    """Rolls back a damaged release; returns the error that describes the outcome."""
     try:
         back = leave(store, release, "load", f"damaged: {damage}")
     except BusyError:
@@ -113,10 +113,10 @@ def leave_damaged(store: Store, release: str, damage: str) -> DeviceError:
 
 
 def leave(store: Store, release: str, state: str, reason: str) -> Optional[str]:
-    """Goes back from `release` to the one before, noting why; which one runs again.
+    """Rolls back from `release`, recording the reason; returns the id of the restored release.
 
-    None if there is nothing whole to go back to, or `release` is not what runs (any more).
-    BusyError while a deploy is on its way.
+    Returns None if there is no intact previous release, or `release` is not the current one (any
+    more). BusyError if a deploy is in progress.
     """
     with alone(store), store.lock():
         recover(store)
@@ -126,8 +126,8 @@ def leave(store: Store, release: str, state: str, reason: str) -> Optional[str]:
         if find_damage(store.releases / links.previous, full=True):
             return None
         failure = {"release": release, "state": state, "reason": reason, "log": ""}
-        # Before the switch: `status` reads without the lock, the links first. Nor may a full disk
-        # keep the release in service.
+        # Before the switch, because `status` reads without the lock, links first. A full disk must
+        # not keep the damaged release active.
         with contextlib.suppress(OSError):
             store.write_note(store.failure, failure)
         switch(store, Links(links.previous, release))
@@ -135,9 +135,10 @@ def leave(store: Store, release: str, state: str, reason: str) -> Optional[str]:
 
 
 def verify(store: Store) -> Status:
-    """The status, if what the links name is whole; else the error says what is not.
+    """Returns the status if the linked releases are intact; otherwise raises an error with the
+    damage.
 
-    A damaged current release is left for the previous one.
+    Rolls back a damaged current release.
     """
     found = status(store, mend=False)
     if not (found.current or found.named):
@@ -156,7 +157,7 @@ def _refuse_damage(store: Store, found: Status) -> None:
 
 
 def nothing_deployed(store: Store) -> InputError:
-    """The error of whoever wants to run what is not there."""
+    """The error for running a model that is not deployed."""
     if not store.name:
         return InputError("expected a deployed model, found none; deploy one first: edgekit deploy")
     there = ", ".join(store.names()) or "nothing"

@@ -1,19 +1,19 @@
-"""The directory that holds a board's releases, and the few atomic steps that change it.
+"""The directory of a board's releases, and the few atomic steps that change it.
 
 session                  held with flock from a deploy's plan to its end; see session.py
 lock                     held with flock while a process changes links or releases
 pending.json             the links to go back to, while a release is not yet committed
 incoming/<id>/           files sent, not yet verified
-releases/<id>/           whole, verified releases
-current -> releases/..   what runs; swapped by rename
-previous -> releases/..  what ran before
+releases/<id>/           complete, verified releases
+current -> releases/..   the current release; swapped by rename
+previous -> releases/..  the previous release
 failure.json             why the last release was rolled back
 counters.json            the highest counter of each model; see counters.py
 watch/                   of applications; see application/watch.py
-app/                     of the application of the release; see app_folder.py
-leftovers.json           files of hosts that may be gone; removed if still there next time
-named/<name>/            the same again, for a model beside the others: `deploy --name NAME`
-trusted_keys, unsigned   whose releases are taken; see signing.py
+app/                     of the release's application; see app_folder.py
+leftovers.json           files of hosts that may be gone; deleted if still there next time
+named/<name>/            the same layout for an additional model: `deploy --name NAME`
+trusted_keys, unsigned   whose releases are accepted; see signing.py
 bytecode/                of the runtimes, for all models; see bytecode.py
 """
 
@@ -47,16 +47,16 @@ _STOP_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Links:
-    """Ids that `current` and `previous` name; None where there is no link."""
+    """The ids that `current` and `previous` link to; None without a link."""
 
     current: Optional[str]
     previous: Optional[str]
 
 
 class Store:
-    """Paths and atomic steps below one root; knows nothing of what a release means.
+    """Paths and atomic steps below one root; independent of a release's contents.
 
-    `tell` takes one line about each thing that was found odd and mended.
+    `tell` receives a line about each anomaly that was repaired.
     """
 
     def __init__(self, root: Path, tell: Callable[[str], None] = lambda _: None) -> None:
@@ -71,7 +71,7 @@ class Store:
         self.counters = root / "counters.json"
         self.leftovers = root / "leftovers.json"
         self.notes = (self.pending, self.failure, self.leftovers, self.counters)
-        # A folder for trying models aside, or for one of several, trusts whom the board trusts.
+        # A temporary store aside, or one of a named model, uses the board's trusted keys.
         outer = root.absolute().parent
         self.board = outer.parent if outer.name in ("aside", NAMED) else root
         self.name = root.name if outer.name == NAMED else ""
@@ -82,35 +82,36 @@ class Store:
     def create(self) -> None:
         for folder in (self.incoming, self.releases):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with contextlib.suppress(OSError):  # starts are slow without, and that is all
+        with contextlib.suppress(OSError):  # without it, starts are slow but work
             self.bytecode.mkdir(mode=0o700, exist_ok=True)
 
     def names(self) -> List[str]:
-        """The names that models were deployed under, beside the default one."""
-        folders = (self.board / NAMED).glob("[!.]*")  # with a dot: being removed
+        """Returns the names of all deployed models except the default one."""
+        folders = (self.board / NAMED).glob("[!.]*")  # a dot marks one being removed
         return sorted(p.name for p in folders if (p / "current").is_symlink())
 
     def named(self, name: str) -> Store:
-        """The releases of the model `name`."""
+        """Returns the store of the model `name`."""
         return Store(self.board / NAMED / name, self.tell)
 
     def beside(self) -> List[Store]:
-        """All that hold releases of this board, this one first; a folder aside is by itself."""
+        """Returns all stores of this board's releases, this one first; a store aside is on its
+        own."""
         if self.board != self.root and not self.name:
             return [self]
         others = [Store(self.board), *map(self.named, self.names())]
         return [self, *(other for other in others if other.name != self.name)]
 
     def free_bytes(self) -> int:
-        """What this user may still write to the disk that holds the root."""
-        import shutil  # loads libraries for compression, which most starts do without
+        """Returns the bytes this user may still write to the disk that holds the root."""
+        import shutil  # loads compression libraries, which most starts do not need
 
         root = self.root.absolute()
         return shutil.disk_usage(next(p for p in (root, *root.parents) if p.exists())).free
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """One change at a time; BusyError names the holder. A dead holder's lock is free."""
+        """Allows one change at a time; BusyError names the holder. A dead holder's lock is free."""
         self.create()
         file = self.lock_file.open("a+")
         try:
@@ -119,11 +120,11 @@ class Store:
                 raise BusyError("expected the model to stay, found it removed; try again")
             yield
         finally:
-            with contextlib.suppress(OSError):  # what was done under the lock is done
+            with contextlib.suppress(OSError):  # the change itself is complete
                 file.close()
 
     def stop_change(self) -> None:
-        """Ends the process that holds the lock, as a power cut would; waits for the lock."""
+        """Kills the process that holds the lock, like a power cut; waits for the lock."""
         if not is_locked(self.lock_file):
             return
         with self.lock_file.open() as file:
@@ -138,16 +139,16 @@ class Store:
         return Links(self._read_link("current"), self._read_link("previous"))
 
     def set_links(self, links: Links) -> None:
-        """`previous` first: a kill in between leaves `current` as it was."""
+        """Sets `previous` first, so that a kill in between leaves `current` unchanged."""
         self._link("previous", links.previous)
         self._link("current", links.current)
 
     def manifest(self, release: str) -> Manifest:
-        """The manifest of an installed release; TransferError if there is none of that id."""
+        """Reads an installed release's manifest; TransferError if there is no such release."""
         return read_manifest(self.releases / release)
 
     def link_oddity(self, name: str) -> str:
-        """What stands in place of `current` or `previous`, if it is no link to a release."""
+        """Describes why `current` or `previous` is not a link to a release; empty if it is."""
         path = self.root / name
         if not os.path.lexists(path):
             return ""
@@ -164,11 +165,11 @@ class Store:
         return sorted(p.name for p in self.releases.iterdir() if is_release_id(p.name))
 
     def write_note(self, path: Path, note: Dict[str, Any]) -> None:
-        """Replaces a small JSON file as a whole."""
+        """Replaces a small JSON file atomically."""
         write_synced(path, json.dumps(note).encode("utf-8"))
 
     def read_note(self, path: Path) -> Optional[Dict[str, Any]]:
-        """The note, or None if there is none; what cannot be read is an error, not an absence."""
+        """Reads a note, or None if there is none; an unreadable one is an error, not an absence."""
         try:
             note = json.loads(path.read_bytes())
         except (FileNotFoundError, IsADirectoryError, ValueError, RecursionError):
@@ -205,9 +206,9 @@ class Store:
 
 
 def committed(store: Store) -> Optional[str]:
-    """The release in service; while a deploy is between activation and commit, the one before.
+    """Returns the committed release: between activation and commit of a deploy, the previous one.
 
-    The note of the switch is there from before the link moves until the commit.
+    The switch's note exists from before the link moves until the commit.
     """
     while True:
         release = store.links().current
@@ -219,7 +220,7 @@ def committed(store: Store) -> Optional[str]:
 
 
 def _lock(file: IO[str]) -> None:
-    """Takes the lock and signs it."""
+    """Takes the lock and records this process in it."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -245,12 +246,12 @@ def _holder(file: IO[str]) -> Optional[Process]:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The parsed manifest of a release folder."""
+    """Parses the manifest of a release folder."""
     return parse_manifest(manifest_bytes(folder))
 
 
 def manifest_bytes(folder: Path) -> bytes:
-    """The manifest's text, not yet believed; TransferError if there is none to read."""
+    """Returns the manifest's unverified text; TransferError if it is not readable."""
     try:
         with (folder / MANIFEST).open("rb") as file:
             return file.read(MAX_MANIFEST_BYTES + 1)
@@ -262,8 +263,8 @@ def manifest_bytes(folder: Path) -> bytes:
 
 
 def sha256_file(path: Path) -> str:
-    """SHA-256 of a regular file, never following a link at its end."""
-    import hashlib  # loads OpenSSL, which most starts do without
+    """Returns the SHA-256 of a regular file; refuses a symbolic link."""
+    import hashlib  # loads OpenSSL, which most starts do not need
 
     digest = hashlib.sha256()
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
@@ -273,7 +274,7 @@ def sha256_file(path: Path) -> str:
 
 
 def write_synced(path: Path, data: bytes) -> None:
-    """Replaces a small file as a whole; on disk when this returns."""
+    """Replaces a small file atomically and syncs it to disk."""
     temporary = path.with_name("." + path.name)
     with temporary.open("wb") as file:
         file.write(data)
@@ -284,7 +285,7 @@ def write_synced(path: Path, data: bytes) -> None:
 
 
 def copy_synced(source: Path, target: Path) -> None:
-    """A copy on disk, not merely in the cache."""
+    """Copies a file and syncs it to disk."""
     import shutil
 
     with source.open("rb") as reader, target.open("xb") as writer:
@@ -302,5 +303,5 @@ def sync_file(path: Path) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Makes renames inside `path` survive a power cut."""
+    """Makes renames inside `path` durable."""
     sync_file(path)

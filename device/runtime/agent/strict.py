@@ -1,4 +1,4 @@
-"""Parses JSON that nobody vouches for: each value as it must be, or InputError with its place."""
+"""Parses untrusted JSON: returns valid values, or raises InputError naming the invalid one."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ T = TypeVar("T")
 
 
 def short(value: object, most: int = 80) -> str:
-    """`value` in one line of at most so many characters."""
+    """Formats `value` as one line of at most `most` characters."""
     text = " ".join(str(value).split())
     return text if len(text) <= most else text[: most - 3] + "..."
 
 
 def bad(where: str, expected: str, found: object) -> InputError:
-    """The error of a value at `where`."""
+    """Returns the error for an invalid value at `where`."""
     return InputError(f"{where}: expected {expected}, found {short(found)}")
 
 
 def distinct_keys(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
-    """An object that has each key once, for json.loads."""
+    """Rejects duplicate keys in an object, for json.loads."""
     result = dict(pairs)
     if len(result) != len(pairs):
         raise ValueError("an object with the same key twice")
@@ -32,12 +32,12 @@ def distinct_keys(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
 
 
 def no_constant(name: str) -> float:
-    """Refuses NaN and infinity, for json.loads."""
+    """Rejects NaN and infinity, for json.loads."""
     raise ValueError(f"the number {name}")
 
 
 def keys_of(raw: object, where: str, names: Tuple[str, ...]) -> Dict[str, Any]:
-    """An object with just the keys `names`."""
+    """Returns an object that has exactly the keys `names`."""
     if not isinstance(raw, dict):
         raise bad(where or "document", "an object", type(raw).__name__)
     if set(raw) != set(names):
@@ -48,35 +48,35 @@ def keys_of(raw: object, where: str, names: Tuple[str, ...]) -> Dict[str, Any]:
 
 
 def text(raw: object, where: str) -> str:
-    """Printable text of bounded length."""
+    """Returns printable text of bounded length."""
     if not isinstance(raw, str) or len(raw) > 512 or not raw.isprintable():
         raise bad(where, "printable text of at most 512 characters", repr(raw))
     return raw
 
 
 def matching(raw: object, where: str, pattern: "re.Pattern[str]", what: str) -> str:
-    """Text that `pattern` matches as a whole; `what` says what that is."""
+    """Returns text that `pattern` matches in full; `what` describes it in the error."""
     if not isinstance(raw, str) or not pattern.fullmatch(raw):
         raise bad(where, what, repr(raw))
     return raw
 
 
 def whole(raw: object, where: str, low: int = 0, high: int = MAX_WHOLE) -> int:
-    """A whole number within bounds."""
+    """Returns an integer within bounds."""
     if not isinstance(raw, int) or isinstance(raw, bool) or not low <= raw <= high:
         raise bad(where, f"a whole number from {low} to {high}", repr(raw))
     return raw
 
 
 def number(raw: object, where: str) -> float:
-    """A finite number."""
+    """Returns a finite number."""
     if not isinstance(raw, (int, float)) or isinstance(raw, bool) or not abs(raw) < 1e300:
         raise bad(where, "a finite number", repr(raw))
     return float(raw)
 
 
 def each(raw: object, where: str, parse: Callable[[Any, str], T]) -> Tuple[T, ...]:
-    """A list of bounded length, each entry parsed by `parse`."""
+    """Returns a list of bounded length, each entry parsed by `parse`."""
     if not isinstance(raw, (list, tuple)) or len(raw) > 65536:
         raise bad(where, "a list of at most 65536 entries", type(raw).__name__)
     return tuple(parse(item, f"{where}[{i}]") for i, item in enumerate(raw))

@@ -1,9 +1,9 @@
-"""Runs a release's application for as long as the release is in service.
+"""Supervises a release's application for as long as the release is current.
 
-One that ends with an error, gives no sign of life or takes too much memory is started again, later
-each time. Failures in a row before it ever ran for long enough are the release's: the one before
-comes back. A new release with the same application leaves it running: it follows the model by
-itself. Nothing here looks at the clock of day.
+Restarts it, with growing delays, if it exits with an error, stops sending heartbeats or uses too
+much memory. Consecutive failures before it ever ran long enough are blamed on the release, which is
+rolled back. A new release with the same application leaves it running: it switches to the new model
+by itself. Wall-clock time is not used.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ _MOST_SAID = 200
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds between looks, to wait after the first failure and at most, and to run before a
-    release is proved; failures in a row after which an unproved one is left; watchdog periods
-    until the first sign of life, for Python and models load slowly on small boards; seconds between
-    profiles that are sent home."""
+    """Seconds between polls, to wait after the first failure and at most, and to run before a
+    release is proved; consecutive failures after which an unproved one is rolled back; watchdog
+    periods until the first heartbeat, since Python and models load slowly on small boards; seconds
+    between pushes of profiles."""
 
     look: float = 0.2
     first_wait: float = 0.5
@@ -61,7 +61,7 @@ class Pace:
 
 
 class Supervisor:
-    """One application and what it says; `clock` counts seconds."""
+    """One application and its reports; `clock` counts seconds."""
 
     def __init__(
         self, store: Store, pace: Pace = Pace(), clock: Callable[[], float] = time.monotonic
@@ -76,7 +76,7 @@ class Supervisor:
         self._stopping = False
 
     def run(self) -> None:
-        """Until SIGTERM, or until somebody stopped it; returns at once if another one runs."""
+        """Runs until SIGTERM or a user's stop; returns at once if another supervisor is running."""
         self._folder.create()
         with _alone(self._folder.lock) as mine, _woken() as wake:
             if not mine:
@@ -95,7 +95,7 @@ class Supervisor:
                 finally:
                     courier.close()
                     self._end_child()
-                    if self._store.root.is_dir():  # else the model was removed
+                    if self._store.root.is_dir():  # otherwise the model was removed
                         self._note(state=STOPPED, pid=0)
                     self._signs.close()
 
@@ -112,7 +112,7 @@ class Supervisor:
         self._stopping = True
 
     def _look(self) -> None:
-        """One turn: what came, what became of the child, and which release is in service."""
+        """One poll: reads messages, checks the child, and checks which release is current."""
         self._hear()
         if self._child is not None:
             self._check(self._child)
@@ -137,8 +137,9 @@ class Supervisor:
                 self._note(state=RUNNING)
 
     def _listen_no_more(self, child: Child) -> None:
-        """An end of file can be read at any time: `select` would never wait again."""
-        with contextlib.suppress(KeyError):  # was done before
+        """Unregisters the output: at end of file it stays readable, so `select` would never wait
+        again."""
+        with contextlib.suppress(KeyError):  # already done
             self._selector.unregister(child.output)
 
     def _check(self, child: Child) -> None:
@@ -147,7 +148,7 @@ class Supervisor:
             self._failed(child.ended()) if not child.succeeded else self._finish(ENDED, how)
         elif trouble := self._trouble(child):
             self._folder.forget_death(child.pid)
-            child.end(signal.SIGABRT)  # on which Python's faulthandler tells where it hung
+            child.end(signal.SIGABRT)  # makes Python's faulthandler print where it hung
             self._hear()
             self._failed(trouble)
         elif self._clock() - self._begun > self._pace.proof:
@@ -171,7 +172,7 @@ class Supervisor:
             self._folder.prove(self._release)
 
     def _finish(self, state: str, how: str) -> None:
-        """The child is over."""
+        """Handles the child's end."""
         if self._child is not None:
             self._listen_no_more(self._child)
             self._child.close()
@@ -189,19 +190,19 @@ class Supervisor:
         self._note(failures=failures)
 
     def _leave(self, reason: str) -> None:
-        """The release before comes back, if there is one."""
-        with contextlib.suppress(BusyError):  # a deploy is on its way; else at the next failure
+        """Rolls back to the previous release, if there is one."""
+        with contextlib.suppress(BusyError):  # a deploy is in progress; retried at the next failure
             back = leave(self._store, self._release, "application", reason)
             if back is not None:
                 text = f"edgekit: {reason}; release {back} runs again\n"
                 self._folder.write_log(text.encode())
 
     def _follow(self, release: str) -> None:
-        """Another release is in service."""
+        """Handles a change of the current release."""
         try:
             manifest = self._store.manifest(release) if release else None
         except DeviceError:
-            return  # it was just removed, or is damaged: the next look finds what there is by then
+            return  # removed just now, or damaged: the next poll reads the new state
         before, self._manifest, self._release = self._manifest, manifest, release
         spec = manifest.application if manifest else None
         if _identity(before) == _identity(manifest) and spec is not None:
@@ -261,7 +262,7 @@ class Supervisor:
 
 
 def _identity(manifest: Optional[Manifest]) -> Tuple[object, ...]:
-    """The same for two releases whose application is the same."""
+    """Compares equal for two releases with the same application."""
     if manifest is None or manifest.application is None:
         return ()
     hashes = tuple(manifest.file(path).sha256 for path in manifest.application.files)
@@ -270,7 +271,7 @@ def _identity(manifest: Optional[Manifest]) -> Tuple[object, ...]:
 
 @contextlib.contextmanager
 def _alone(path: Path) -> Iterator[bool]:
-    """Whether the lock is this process's, which it then names."""
+    """Yields whether this process has the lock; if so, records its id in it."""
     with path.open("a+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -286,7 +287,7 @@ def _alone(path: Path) -> Iterator[bool]:
 
 @contextlib.contextmanager
 def _woken() -> Iterator[int]:
-    """A descriptor that can be read after a signal: the end of a child, or SIGTERM."""
+    """Yields a descriptor that becomes readable after SIGCHLD or SIGTERM."""
     wake, written = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     before = signal.set_wakeup_fd(written)
     signal.signal(signal.SIGCHLD, lambda *_: None)

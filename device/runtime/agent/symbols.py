@@ -1,4 +1,4 @@
-"""Names of the functions at addresses of another process: its maps, and the ELF files there."""
+"""Resolves addresses in another process to function names, from its maps and their ELF files."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
 UNKNOWN = "?"
-_OURS = "ek_"  # what begins every symbol of a compiled model or kernel
+_OURS = "ek_"  # prefix of every symbol of a compiled model or kernel
 _LOAD, _TABLES, _FUNCTION = 1, (2, 11), 2  # PT_LOAD; SHT_SYMTAB, SHT_DYNSYM; STT_FUNC
-_LARGEST = 1 << 28  # bytes of a file to look names up in
+_LARGEST = 1 << 28  # bytes of a file whose symbols are read
 
 
 class Place(NamedTuple):
@@ -30,17 +30,17 @@ class _Mapping:
 
 
 class Symbols:
-    """Of a process as it is now: libraries that it opens later are not known."""
+    """A snapshot of a process's symbols: libraries it opens later are not included."""
 
     def __init__(self, process: int) -> None:
-        """OSError if it is gone."""
+        """OSError if the process is gone."""
         text = Path(f"/proc/{process}/maps").read_text("utf-8", "replace")
         self._mappings = [m for m in map(_mapping, text.splitlines()) if m]
         self._starts = [m.start for m in self._mappings]
         self._files: Dict[str, Optional[_Elf]] = {}
 
     def at(self, address: int) -> Place:
-        """What stands there."""
+        """Returns the function at an address."""
         i = bisect.bisect(self._starts, address) - 1
         if i < 0 or address >= self._mappings[i].end:
             return Place(UNKNOWN, UNKNOWN)
@@ -53,7 +53,7 @@ class Symbols:
 
 
 class _Elf:
-    """Segments and functions of a file; ValueError or struct.error if it is none."""
+    """Segments and functions of a file; ValueError or struct.error if it is not ELF."""
 
     def __init__(self, data: bytes) -> None:
         if data[:4] != b"\x7fELF" or data[5] != 1:
@@ -66,9 +66,10 @@ class _Elf:
         self._functions = found
 
     def at(self, offset: int) -> str:
-        """The function at an offset of the file.
+        """Returns the function at a file offset.
 
-        Behind one of our functions stand those static ones that it was the first to call.
+        An offset after one of our functions is attributed to it: static functions follow the first
+        function that calls them.
         """
         for start, size, address in self._segments:
             if start <= offset < start + size:
@@ -83,7 +84,7 @@ class _Elf:
         return name if value < begin + length or name.startswith(_OURS) else UNKNOWN
 
     def _read_segments(self, data: bytes) -> List[Tuple[int, int, int]]:
-        """(offset, bytes in the file, address) of each loaded segment."""
+        """Returns (offset, bytes in the file, address) of each loaded segment."""
         (at,) = struct.unpack_from("<Q" if self._wide else "<I", data, 32 if self._wide else 28)
         width, count = struct.unpack_from("<HH", data, 54 if self._wide else 42)
         layout = "<IIQQQQ" if self._wide else "<IIIII"
@@ -96,7 +97,7 @@ class _Elf:
         return found
 
     def _read_functions(self, data: bytes) -> List[Tuple[int, int, str]]:
-        """(address, bytes, name) of what the tables of symbols hold."""
+        """Returns (address, bytes, name) of each function in the symbol tables."""
         (at,) = struct.unpack_from("<Q" if self._wide else "<I", data, 40 if self._wide else 32)
         width, count = struct.unpack_from("<HH", data, 58 if self._wide else 46)
         layout = "<IIQQQQI" if self._wide else "<IIIIIII"
@@ -120,12 +121,12 @@ class _Elf:
                 name, value, size, info, _, section = row
             if info & 15 == _FUNCTION and section:
                 text = names[name : names.find(b"\0", name)].decode("ascii", "replace")
-                found.append((value & ~1 if self._arm else value, size, text))  # of Thumb: odd
+                found.append((value & ~1 if self._arm else value, size, text))  # Thumb: odd
         return found
 
 
 def _mapping(line: str) -> Optional[_Mapping]:
-    """A line of maps; None for one that nothing runs in."""
+    """Parses a line of /proc/PID/maps; None if the mapping is not executable."""
     words = line.split(None, 5)
     if len(words) < 6 or "x" not in words[1]:
         return None
@@ -134,7 +135,7 @@ def _mapping(line: str) -> Optional[_Mapping]:
 
 
 def _read(path: Path) -> Optional[_Elf]:
-    """The file's functions; None where it is not readable, or no ELF file."""
+    """Reads a file's functions; None if it is unreadable, or not ELF."""
     try:
         if not path.is_file() or path.stat().st_size > _LARGEST:
             return None

@@ -1,4 +1,4 @@
-"""What the threads of a process do with their time, and who else runs: what /proc tells anyone."""
+"""CPU time of a process's threads and of other programs, from unprivileged /proc files."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from edgekit.device.runtime.agent.kernel_files import read_text
 
 _PROC = Path("/proc")
 _SHOWN = 3  # other programs, busiest first
-_LEAST = 5.0  # percent of a core from which a program is worth a name
-_MINOR, _MAJOR, _USER, _SYSTEM = 7, 9, 11, 12  # fields of stat behind the name
+_LEAST = 5.0  # percent of a core above which a program is listed
+_MINOR, _MAJOR, _USER, _SYSTEM = 7, 9, 11, 12  # indexes in /proc/PID/stat, counted after the name
 
 
 @dataclass(frozen=True)
 class ThreadUse:
-    """Of a thread's time, in percent: on a core, ready but without one, asleep.
+    """A thread's time in percent: on a core, runnable without one, asleep.
 
-    `delayed` is None where the kernel does not account for it (no schedstat): it is in `asleep`.
+    `delayed` is None where the kernel does not account for it (no schedstat); `asleep` includes it.
     """
 
     thread: int
@@ -32,7 +32,7 @@ class ThreadUse:
 
 @dataclass(frozen=True)
 class OtherProgram:
-    """A process that is none of ours, and how many percent of a core it took."""
+    """Another user program, and the percent of a core it used."""
 
     process: int
     name: str
@@ -41,8 +41,9 @@ class OtherProgram:
 
 @dataclass(frozen=True)
 class Usage:
-    """A process over some time: its threads, oldest (the caller's) first; percent of its CPU time
-    in the kernel; page faults a second that needed no disk, and that did; the busiest others."""
+    """A process over some time: its threads, oldest (the caller's) first; percent of its CPU
+    time in the kernel; page faults per second without and with disk access; the busiest other
+    programs."""
 
     threads: Tuple[ThreadUse, ...]
     kernel: float
@@ -52,7 +53,7 @@ class Usage:
 
 
 class Account:
-    """Begins to account for a process now."""
+    """Accounts for a process from construction on."""
 
     def __init__(self, process: int) -> None:
         self._process, self._start = process, time.monotonic()
@@ -60,7 +61,7 @@ class Account:
         self._stat, self._others = _stat(process), _programs(process)
 
     def usage(self) -> Usage:
-        """What happened since; OSError if the process is gone."""
+        """Returns the usage since construction; OSError if the process is gone."""
         seconds = max(time.monotonic() - self._start, 1e-3)
         now, stat = _thread_times(self._process), _stat(self._process)
         uses = [_use(t, before, now[t], seconds) for t, before in self._threads.items() if t in now]
@@ -76,17 +77,18 @@ class Account:
 
 
 def threads_of(process: int) -> List[int]:
-    """The ids of its threads, oldest first; OSError if it is gone."""
+    """Returns the process's thread ids, oldest first; OSError if it is gone."""
     return sorted(int(path.name) for path in (_PROC / str(process) / "task").iterdir())
 
 
 def state_of(thread: int) -> str:
-    """R for a thread that runs or could, another letter for one that waits; OSError if gone."""
+    """Returns R for a running or runnable thread, another letter for a waiting one; OSError if
+    gone."""
     return (_PROC / str(thread) / "stat").read_text("utf-8").rpartition(")")[2].split()[0]
 
 
 def _thread_times(process: int) -> Dict[int, Tuple[float, Optional[float]]]:
-    """Seconds on a core, and without one though ready, of each thread."""
+    """Returns each thread's seconds on a core, and runnable without one."""
     found: Dict[int, Tuple[float, Optional[float]]] = {}
     for thread in threads_of(process):
         folder = _PROC / str(process) / "task" / str(thread)
@@ -117,19 +119,19 @@ def _stat(process: int) -> List[int]:
 
 
 def _fields(text: str) -> List[int]:
-    """The numbers behind the name, which may hold anything; 0 for the letter of the state."""
+    """Returns the numbers after the name, which may contain anything; 0 for the state letter."""
     words = text.rpartition(")")[2].split()
     return [int(w) if w.lstrip("-").isdigit() else 0 for w in words[: _SYSTEM + 1]]
 
 
 def _programs(process: int) -> Dict[int, Tuple[str, int]]:
-    """Names and ticks of all other processes but this one's own."""
+    """Returns names and ticks of all processes except the observed one and this one."""
     found = {}
     for path in _PROC.glob("[0-9]*/stat"):
         number = int(path.parent.name)
         if number in (process, os.getpid()):
             continue
-        with contextlib.suppress(OSError):  # it ended meanwhile
+        with contextlib.suppress(OSError):  # it exited meanwhile
             text = path.read_text("utf-8", "replace")
             fields = _fields(text)
             found[number] = text[text.find("(") + 1 : text.rfind(")")], sum(fields[_USER:])

@@ -1,8 +1,8 @@
-"""Sends a board's profiles home now and then, beside an application that is supervised.
+"""Periodically pushes a board's profiles, alongside a supervised application.
 
-Each sending is a process of its own, `push-profiles` of the runtime: it ends with what it took of
-memory, and a slow network holds up nobody. It is started only where the board was enrolled,
-sampling is on and something waits.
+Each push is a separate process, the runtime's `push-profiles`: its memory is freed when it exits,
+and a slow network blocks nothing else. It is started only if the board is enrolled, sampling is on
+and batches are waiting.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from edgekit.device.runtime.agent.sampler import spool_of
 from edgekit.device.runtime.agent.store import Store
 from edgekit.device.runtime.agent.strict import short
 
-_MOST_SECONDS = 6 * 3600.0  # 4 MiB at 1 kbit/s would take longer; what was stored is not sent again
+_MOST_SECONDS = 6 * 3600.0  # 4 MiB at 1 kbit/s would take longer; stored batches are not sent again
 _MOST_ANSWER = 1 << 14
 
 
 class Courier:
-    """What one board sends; `command` does it once, `tell` takes a line about what went wrong."""
+    """Pushes one board's profiles; `command` runs one push, `tell` receives a line about each
+    failure."""
 
     def __init__(
         self,
@@ -45,7 +46,7 @@ class Courier:
         self._due = clock() + period * self._chance.random()
 
     def look(self) -> None:
-        """Starts what is due, and hears what became of it; waits for nothing."""
+        """Starts a push that is due, and collects the last one's result; never blocks."""
         if self._clock() < self._due:
             return
         if self._process is None:
@@ -60,7 +61,7 @@ class Courier:
             self._process.kill()
 
     def close(self) -> None:
-        """Ends a sending: what was not acknowledged is still here."""
+        """Ends a push: unacknowledged batches remain in the spool."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -97,7 +98,7 @@ class Courier:
 
     def _failed(self, why: str) -> None:
         self._failures += 1
-        if why != self._told:  # else it would fill the log of the application
+        if why != self._told:  # otherwise it would fill the application's log
             self._told = why
             self._tell(f"edgekit: profiles: {why}")
         self._wait()

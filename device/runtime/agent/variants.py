@@ -1,4 +1,4 @@
-"""Which variant of a release runs: the one compiled for the shapes of the arrays that come in."""
+"""Selects a release's variant: the one compiled for the input arrays' shapes."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ _LISTED = 16
 class _Shaped(Protocol):
     @property
     def shapes(self) -> Dict[str, Tuple[int, ...]]:
-        """The shapes of the inputs, by name."""
+        """The input shapes by name."""
 
 
 Shaped = TypeVar("Shaped", bound=_Shaped)
 
 
 def variant_for(variants: Sequence[Shaped], inputs: Mapping[str, Any]) -> Shaped:
-    """InputError lists the shapes that there are. With arrays of other names, or with only one
-    variant, it is the first, which says what it expects."""
+    """Returns the matching variant; InputError lists the available shapes.
+
+    If names differ, or there is only one variant, returns the first, whose own check reports the
+    expected inputs.
+    """
     first = variants[0]
     found = {name: tuple(array.shape) for name, array in inputs.items()}
     if len(variants) == 1 or set(found) != set(first.shapes):
@@ -37,12 +40,12 @@ def variant_for(variants: Sequence[Shaped], inputs: Mapping[str, Any]) -> Shaped
 
 
 def numbered(variants: Sequence[Shaped], number: int) -> Shaped:
-    """The variant `number`, counted from 0; InputError if there are fewer."""
+    """Returns the variant `number`, counted from 0; InputError if there are fewer."""
     if not 0 <= number < len(variants):
         raise InputError(f"expected a variant from 0 to {len(variants) - 1}, found {number}")
     return variants[number]
 
 
 def shapes_text(shapes: Mapping[str, Tuple[int, ...]]) -> str:
-    """The shapes as --input-shape takes them: x=1,3,48,320."""
+    """Formats shapes like --input-shape: x=1,3,48,320."""
     return " ".join(f"{name}={','.join(map(str, shape))}" for name, shape in shapes.items())

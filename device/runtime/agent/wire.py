@@ -1,9 +1,9 @@
-"""Messages of a session between host and board: a head, a JSON document, the bytes of its arrays.
+"""Messages of a session between host and board: a header, a JSON document, the arrays' bytes.
 
     message  magic(4) length of the document(4) length of the data(8) document data
 
-Both ends say before they read how much a message may hold, and neither believes the other: what is
-no message, too long or does not fit together is an InputError.
+Both ends limit a message's size before reading it, and treat the other as untrusted: a message that
+is malformed, too long or inconsistent is an InputError.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ HEAD_BYTES = 16
 MOST_DOCUMENT = 8 << 20  # a release with many variants describes each
 
 Document = Dict[str, Any]
-Read = Callable[[int], bytes]  # just so many bytes
+Read = Callable[[int], bytes]  # returns exactly that many bytes
 
 _HEAD = struct.Struct(">4sIQ")
 _MOST_RANK = 32
 
 
 def pack(document: Mapping[str, Any], arrays: Mapping[str, Array]) -> bytes:
-    """One message."""
+    """Serializes one message."""
     listed = [[name, array.dtype, list(array.shape)] for name, array in arrays.items()]
     body = json.dumps({**document, "arrays": listed}).encode()
     data = [array.data for array in arrays.values()]
@@ -37,7 +37,8 @@ def pack(document: Mapping[str, Any], arrays: Mapping[str, Array]) -> bytes:
 
 
 def receive(read: Read, most_data: int, head: bytes = b"") -> Tuple[Document, Dict[str, Array]]:
-    """The next message, of which `head` was read already; its arrays come beside the document."""
+    """Reads the next message, whose first bytes `head` were already read; returns document and
+    arrays."""
     magic, length, size = _HEAD.unpack(head or read(HEAD_BYTES))
     if magic != MAGIC:
         raise InputError(f"expected a message of a session, found {short(magic)}")

@@ -1,4 +1,4 @@
-"""What a program on a board imports as `edgekit_runtime`: deployed models, run in place.
+"""The module `edgekit_runtime` for programs on a board: runs deployed models in-process.
 
 import edgekit_runtime
 

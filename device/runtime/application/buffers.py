@@ -1,7 +1,7 @@
-"""Arrays of an application as memory that a model reads or writes in place.
+"""Exposes an application's arrays as memory that a model reads or writes in place.
 
-Whatever shows its memory to Python (NumPy arrays, array.array, bytes, memoryview) is taken; it is
-copied only where a model could not read it: strided, misaligned, or of the other byte order.
+Accepts any object with the buffer protocol (NumPy arrays, array.array, bytes, memoryview), and
+copies it only if a model could not read it: strided, misaligned, or of the other byte order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from edgekit.device.runtime.errors import InputError
 _NAMES = {"f": "f", "d": "f", "e": "f", "?": "bool", **dict.fromkeys("bhilq", "s")}
 _KINDS: Dict[str, str] = {**_NAMES, **dict.fromkeys("BHILQ", "u")}
 _FORMATS: Dict[str, Any] = {
-    "f16": "H",  # memoryview can show no halves
+    "f16": "H",  # memoryview has no half-precision format
     "f32": "f",
     "f64": "d",
     "s8": "b",
@@ -32,12 +32,12 @@ _FORMATS: Dict[str, Any] = {
     "bool": "?",
 }
 
-# An address, and what must live for as long as it is used.
+# An address, and the object that must stay alive while it is used.
 Place = Tuple[int, Any]
 
 
 def view_of(name: str, value: Any) -> memoryview:
-    """The memory of `value` with its type and shape; InputError if it shows none."""
+    """Returns a typed, shaped view of `value`; InputError if it has no buffer."""
     if isinstance(value, Array):
         shown = memoryview(value.data)
         return shown.cast(_FORMATS[value.dtype], value.shape) if value.dtype != "f16" else shown
@@ -51,7 +51,8 @@ def view_of(name: str, value: Any) -> memoryview:
 
 
 def readable(spec: TensorSpec, value: Any, view: memoryview) -> Place:
-    """Where a model may read `value`, shown by `view`; InputError if it does not fit `spec`."""
+    """Returns the place from which a model may read `value`; InputError if it does not fit
+    `spec`."""
     if view.format[:1] in (">", "!") and hasattr(value, "__array_interface__"):
         value = Array.of(value)
         view = view_of(spec.name, value)
@@ -65,7 +66,8 @@ def readable(spec: TensorSpec, value: Any, view: memoryview) -> Place:
 
 
 def writable(spec: TensorSpec, value: Any) -> Place:
-    """Where a model may write; InputError if `value` does not fit `spec` or cannot be written."""
+    """Returns the place a model may write to; InputError if `value` does not fit `spec` or is
+    read-only."""
     view = view_of(spec.name, value)
     _check(spec, value, view, "output")
     found = "a read-only one" if view.readonly else "one with gaps" if not view.c_contiguous else ""
@@ -79,7 +81,7 @@ def writable(spec: TensorSpec, value: Any) -> Place:
 
 
 def fresh(spec: TensorSpec, numpy: Any) -> Tuple[Any, Place]:
-    """A new array and its place: of NumPy, if that is given, else a memoryview."""
+    """Returns a new array and its place: a NumPy array if `numpy` is given, else a memoryview."""
     if numpy is not None:
         array = numpy.empty(spec.shape, numpy.dtype(BY_NAME[spec.dtype].npy))
         return array, (array.__array_interface__["data"][0], array)
@@ -90,7 +92,7 @@ def fresh(spec: TensorSpec, numpy: Any) -> Tuple[Any, Place]:
 
 
 def numpy_of(inputs: Mapping[str, Any]) -> Any:
-    """NumPy, if any of the inputs is an array of it: an application without never imports it."""
+    """Returns NumPy if any input is a NumPy array, so that other applications never import it."""
     numpy = sys.modules.get("numpy")
     if numpy is not None and any(isinstance(v, numpy.ndarray) for v in inputs.values()):
         return numpy
@@ -98,7 +100,7 @@ def numpy_of(inputs: Mapping[str, Any]) -> Any:
 
 
 def _place(value: Any, view: memoryview) -> Optional[Place]:
-    """None where the memory has no address that Python tells."""
+    """Returns None if Python does not expose the memory's address."""
     interface = getattr(value, "__array_interface__", None)
     if interface is not None:
         return interface["data"][0], value
@@ -115,7 +117,7 @@ def _bytes_place(data: bytes) -> Place:
 
 
 def _check(spec: TensorSpec, value: Any, view: memoryview, what: str) -> None:
-    """The type and shape of the tensor; without NumPy, a row of all its elements or its bytes."""
+    """Checks dtype and shape; without NumPy also accepts a flat array of all elements, or bytes."""
     dtype = _dtype_of(view)
     if (dtype, view.shape) == (spec.dtype, spec.shape):
         return
@@ -130,7 +132,7 @@ def _check(spec: TensorSpec, value: Any, view: memoryview, what: str) -> None:
 
 
 def _dtype_of(view: memoryview) -> str:
-    """The name of the elements' type; the buffer's own letter if it has none."""
+    """Returns the element type's name, or the buffer's format letter if it has none."""
     kind = _KINDS.get(view.format[-1], "")
     name = kind if kind == "bool" else f"{kind}{8 * view.itemsize}"
     plain = len(view.format) == 1 or view.format[0] in "<=@"

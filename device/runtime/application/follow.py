@@ -1,4 +1,4 @@
-"""Which release an application should run: the one that a deploy committed."""
+"""Loads the release an application should run: the committed one."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from edgekit.device.runtime.application.loaded import Loaded
 from edgekit.device.runtime.errors import RolledBackError, TransferError
 
 log = logging.getLogger("edgekit_runtime")
-_CHANGES = 5  # of `current` while a release is being read, before that is an error
+_CHANGES = 5  # of `current` during a load, before that is an error
 
 
 def load(store: Store, release: str, request: PlacementRequest, parallel: int) -> Loaded:
-    """Reads all of a release, compares it with what was installed, and loads it.
+    """Reads all of a release, verifies it against the installed state, and loads it.
 
-    A damaged one is left for the one before (RolledBackError), or TransferError.
+    If it is damaged, rolls back (RolledBackError) or raises TransferError.
     """
     folder = store.releases / release
     if damage := find_damage(folder):
@@ -35,8 +35,11 @@ def load(store: Store, release: str, request: PlacementRequest, parallel: int) -
 def load_current(
     store: Store, request: PlacementRequest, parallel: int, begin: Callable[[str], object]
 ) -> Loaded:
-    """What is in service, loaded; again if that changed meanwhile. InputError if nothing was
-    deployed. `begin` is told each release before it is touched."""
+    """Loads the committed release; retries if it changes meanwhile. InputError if nothing is
+    deployed.
+
+    Calls `begin` with each release before loading it.
+    """
     recover_if_needed(store)
     for _ in range(_CHANGES):
         release = committed(store)

@@ -1,5 +1,7 @@
-"""One release, loaded: libraries and weights once, and memory for as many inferences as may run
-at the same time. What it has open stays whole though the release is removed from the disk."""
+"""A loaded release: libraries and weights once, memory per concurrent inference.
+
+Its open files stay valid even if the release is removed from the disk.
+"""
 
 from __future__ import annotations
 
@@ -34,13 +36,13 @@ from edgekit.device.runtime.shared_library import open_library, start_pool
 
 
 class Outputs(Dict[str, Any]):
-    """The outputs of one inference by name; `release` is the one that made all of them."""
+    """The outputs of one inference by name; `release` is the one that computed all of them."""
 
     release: str = ""
 
 
 class Loaded:
-    """A release that runs until `close`, which nobody calls while an inference is on its way."""
+    """A release usable until `close`, which must not be called during an inference."""
 
     def __init__(
         self, store: Store, manifest: Manifest, request: PlacementRequest, parallel: int
@@ -49,7 +51,7 @@ class Loaded:
         memory = manifest.most_memory()
         stateful = any(v.memory.state_bytes for v in manifest.every_variant())
         self.manifest = manifest
-        self.users = 0  # inferences on their way; whoever has the model counts them
+        self.users = 0  # running inferences, counted by the model
         self.closed = False
         lanes = 1 if stateful else parallel
         placed = place(manifest.placements, request)
@@ -68,7 +70,7 @@ class Loaded:
             raise
 
     def run(self, inputs: Mapping[str, Any], into: Mapping[str, Any]) -> Outputs:
-        """One inference, after one of those on their way if there are as many as may be."""
+        """Runs one inference; waits for another to finish if the maximum number is running."""
         views = {name: view_of(name, value) for name, value in inputs.items()}
         part = self._part_for(views)
         with self._free:
@@ -81,21 +83,20 @@ class Loaded:
         return outputs
 
     def reset(self) -> None:
-        """Puts states back to their initial values."""
+        """Resets states to their initial values."""
         with self._free:
             for part in self._parts:
                 for lane in part.lanes:
                     lane.reset()
 
     def write_samples(self) -> None:
-        """Writes what was sampled, where waiting for the disk does no harm. Lanes that are still
-        taken keep theirs."""
+        """Writes pending samples of idle lanes. Call it where waiting for the disk is harmless."""
         for part in self._parts:
             for lane in part.lanes:
                 lane.write_samples()
 
     def close(self) -> None:
-        """Ends the threads, gives all memory back and unloads the libraries."""
+        """Stops the threads, frees all memory and unloads the libraries."""
         self.closed = True
         for part in self._parts:
             part.close()
@@ -110,7 +111,7 @@ class Loaded:
 
 
 class _Part:
-    """A variant: its library, and the lanes that no inference is on just now."""
+    """A variant: its library, and its idle lanes."""
 
     def __init__(
         self,
@@ -147,7 +148,7 @@ class _Part:
 
 
 class _Lane:
-    """What one inference has to itself: arena, state and threads."""
+    """The private resources of one inference: arena, state and threads."""
 
     def __init__(self, part: _Part) -> None:
         memory = part.variant.memory
@@ -160,7 +161,7 @@ class _Lane:
         self._model = ModelStruct(part.weights.address, arena, state, self._pool)
         self._in = (ctypes.c_void_p * max(len(part.variant.inputs), 1))()
         self._out = (ctypes.c_void_p * max(len(part.variant.outputs), 1))()
-        # One for each lane: a sampler is for one thread at a time.
+        # One per lane, because a sampler may be used by one thread at a time.
         self._sampler = part.sampler()
         self._stamps = (ctypes.c_uint64 * (len(part.variant.operators) + 1))()
         self.reset()
@@ -191,7 +192,7 @@ class _Lane:
         due = self._sampler is not None and self._sampler.due()
         if due:
             self._model.stamps = self._stamps
-        if self._cores:  # where the calling thread was is its program's affair again afterwards
+        if self._cores:  # restore the caller's affinity, which belongs to its program
             with on_cores(self._cores):
                 code = self._part.lib.ek_run(ctypes.byref(self._model), self._in, self._out)
         else:
@@ -204,13 +205,13 @@ class _Lane:
         return outputs
 
     def write_samples(self) -> None:
-        """Writes what was sampled and is not yet written."""
+        """Writes pending samples."""
         if self._sampler is not None:
             self._sampler.close()
 
     def close(self) -> None:
         if self._sampler is not None:
-            self._sampler.close(wait=False)  # other threads may wait for this one
+            self._sampler.close(wait=False)  # other threads may be waiting for this one
         if self._pool:
             self._part.lib.ek_pool_destroy(self._pool)
             self._pool = None

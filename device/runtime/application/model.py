@@ -34,12 +34,12 @@ def open_model(
     parallel: int = 1,
     root: Union[str, Path] = "",
 ) -> Model:
-    """The model deployed as `name` (`edgekit deploy --name NAME`), or the one without a name.
+    """Opens the model deployed as `name` (`edgekit deploy --name NAME`), or the unnamed one.
 
-    `threads` work on each inference, on the cores of `cluster` ("big", "little", "all", a kind of
-    core), both as the release says if left out; `parallel` inferences may run at the same time,
-    each with memory of its own. InputError if nothing was deployed there. `root`: where releases
-    lie; left out, EDGEKIT_ROOT, which a supervised application is given, or ~/.edgekit.
+    Each inference uses `threads` threads on the cores of `cluster` ("big", "little", "all", a core
+    type); both default to the release's placement. Up to `parallel` inferences may run
+    concurrently, each with its own memory. `root` is the folder of releases; default: EDGEKIT_ROOT,
+    which the supervisor sets, or ~/.edgekit. InputError if nothing is deployed there.
     """
     if min(1 if threads is None else threads, parallel) < 1:
         raise InputError(f"expected at least 1 thread and 1 inference, found {threads}, {parallel}")
@@ -50,18 +50,18 @@ def open_model(
 
 
 class Model:
-    """Runs the release in service; any number of threads may use it. Not across a fork.
+    """Runs the current release; any number of threads may use it. Not usable across a fork.
 
-    When a new release is committed, the next `run` loads it and uses it: inferences on their way
-    end with the old one, and each result is that of one release alone. Other threads go on with
-    the old one while the new one is loaded. A release that cannot be loaded is left for the one
-    before, which runs on all the while.
+    After a new release is committed, the next `run` loads and uses it: running inferences finish
+    with the old one, and each result comes from exactly one release. Other threads keep using the
+    old release during the load. A release that fails to load is rolled back; the old one keeps
+    running.
     """
 
     def __init__(self, store: Store, request: PlacementRequest, parallel: int) -> None:
         self._store, self._wish, self._parallel = store, request, parallel
         self._link = str(store.root / "current")
-        self._state = threading.Condition()  # guards _loaded, and users of what is loaded
+        self._state = threading.Condition()  # guards _loaded, and users of the loaded release
         self._changing = threading.Lock()
         self._failed: Set[str] = set()
         self._watch = Watch(store)
@@ -73,7 +73,7 @@ class Model:
 
     @property
     def release(self) -> str:
-        """The release that the next inference runs, as far as this process knows by now."""
+        """The release of the next inference, as far as this process knows."""
         return self._now().manifest.id
 
     @property
@@ -83,21 +83,21 @@ class Model:
 
     @property
     def inputs(self) -> Tuple[TensorSpec, ...]:
-        """Name, type and shape of each input; of the first shapes that it was compiled for."""
+        """Name, type and shape of each input, for the first compiled variant."""
         return self._now().manifest.inputs
 
     @property
     def outputs(self) -> Tuple[TensorSpec, ...]:
-        """The outputs of the release that runs."""
+        """The outputs of the running release."""
         return self._now().manifest.outputs
 
     def run(
         self, inputs: Mapping[str, Any], outputs: Optional[Mapping[str, Any]] = None
     ) -> Outputs:
-        """One inference: arrays by name in, arrays by name out.
+        """Runs one inference; inputs and outputs are arrays by name.
 
-        Arrays go in without a copy if they are contiguous. Those in `outputs` are written to; for
-        all others new ones are made: NumPy arrays if an input is one, else memoryviews.
+        Contiguous inputs are not copied. Arrays in `outputs` are written in place; the others are
+        allocated: as NumPy arrays if an input is one, else as memoryviews.
         """
         if self._moved():
             self._change(wait=False)
@@ -112,8 +112,8 @@ class Model:
         return found
 
     def refresh(self) -> bool:
-        """Waits until the release in service is the one that runs here; whether that is another
-        than before. One that could not be loaded is tried again."""
+        """Waits until the current release is loaded here; returns whether that changed the release.
+        Retries a release that failed to load."""
         before = self.release
         with self._changing:
             self._failed.clear()
@@ -121,11 +121,12 @@ class Model:
         return self.release != before
 
     def report_failure(self, reason: str, release: str = "") -> bool:
-        """The application found that the release in service does not do: goes back to the one
-        before. Whether it did: there may be none, or another release may be in service by now.
+        """Rolls back the current release because the application found it defective. Returns
+        whether that happened: there may be no previous release, or another release may be current
+        by now.
 
-        `release` is that of the outputs that were wrong, if not the one that runs now. BusyError
-        while a deploy is on its way.
+        `release` is the one with the wrong outputs, if it is no longer the running one. BusyError
+        if a deploy is in progress.
         """
         failed = release or self.release
         back = leave(self._store, failed, "application", " ".join(reason.split()))
@@ -137,7 +138,7 @@ class Model:
         return back is not None
 
     def reset(self) -> None:
-        """Puts the state of a stateful model back to its initial values."""
+        """Resets the state of a stateful model to its initial values."""
         loaded = self._take()
         try:
             loaded.reset()
@@ -145,7 +146,7 @@ class Model:
             self._give(loaded)
 
     def close(self) -> None:
-        """Waits for inferences on their way, and gives everything back."""
+        """Waits for running inferences, and frees all resources."""
         with self._changing, self._state:
             loaded, self._loaded = self._loaded, None
             if loaded is not None:
@@ -188,19 +189,20 @@ class Model:
                 self._state.notify_all()
 
     def _close_unused(self, loaded: Loaded) -> None:
-        """Gives back a release that no inference is on and none will be. _state is held."""
+        """Closes a release that is neither in use nor current. _state is held."""
         if loaded is not self._loaded and loaded.users == 0 and not loaded.closed:
             loaded.close()
 
     def _moved(self) -> bool:
-        """Whether `current` names another release: one system call, on every inference."""
+        """Whether `current` links to another release: one system call per inference."""
         try:
             return os.readlink(self._link) != self._target  # noqa: PTH115 - ten times as fast
         except OSError:
-            return False  # the model was removed from the board: what is loaded runs on
+            return False  # the model was removed from the board: keep running the loaded release
 
     def _change(self, wait: bool) -> None:
-        """Follows `current`, unless another thread is about to and this one need not wait."""
+        """Switches to the release of `current`, unless another thread is doing so and `wait` is
+        False."""
         if not self._changing.acquire(blocking=wait):
             return
         try:
@@ -213,7 +215,7 @@ class Model:
             self._changing.release()
 
     def _load(self, release: str) -> None:
-        """Puts `release` in service; if it cannot be loaded, what was there runs on."""
+        """Loads and activates `release`; if that fails, the old one keeps running."""
         old = self._now().manifest.id
         self._watch.begin(release)
         try:
@@ -223,15 +225,15 @@ class Model:
                 found = self._load_apart(release)
         except (DeviceError, OSError) as error:
             self._watch.begin(old)
-            if committed(self._store) == release:  # else it left, or was left, as it was read
+            if committed(self._store) == release:  # otherwise it was rolled back meanwhile
                 self._failed.add(release)
                 self._leave(release, f"load: {error}")
         else:
             self._put_in_service(found)
 
     def _load_apart(self, release: str) -> Loaded:
-        """Loads as `load` does where memory does not hold two releases at once: the one that runs
-        goes first, and comes back if the other does not load. Other threads wait meanwhile."""
+        """Loads a release when memory cannot hold two at once: closes the running one first, and
+        reloads it if the other fails. Other threads wait meanwhile."""
         with self._state:
             old = self._now()
             self._paused = True
@@ -261,7 +263,8 @@ class Model:
                 self._close_unused(old)
 
     def _leave(self, release: str, reason: str) -> None:
-        """Leaves as `leave` does, but raises nothing: the release that is loaded runs on anyway."""
+        """Rolls back like `leave`, but raises nothing: the loaded release keeps running
+        regardless."""
         with contextlib.suppress(DeviceError, OSError):
             back = leave(self._store, release, "application", reason)
             self._watch.forget(release)
@@ -282,7 +285,7 @@ class Model:
             self._leave(release, f"{deaths} processes died with it within {WATCH_SECONDS:g} s")
 
     def _ended(self) -> None:
-        """At the end of the process: one that an exception ended goes back at once."""
+        """At process exit: rolls back a new release at once if an exception ended the process."""
         error = getattr(sys, "last_value", None)
         new = self._proof_due is not None and self._loaded is not None
         if new and isinstance(error, Exception):
@@ -293,7 +296,8 @@ class Model:
 
 
 def _end_at_exit(model: Model) -> Any:
-    """Calls the model's `_ended` at exit if it still is there; the function that forgets that."""
+    """Calls the model's `_ended` at exit if it still exists; returns a function that cancels
+    that."""
     known = weakref.ref(model)
 
     def ended() -> None:

@@ -1,5 +1,7 @@
-"""Signs of life for whoever supervises this process: systemd's protocol, as edgekit's supervisor
-and user units of systemd speak it. Nobody supervising is no error."""
+"""Heartbeats for the supervisor of this process, in systemd's notification protocol.
+
+Works with edgekit's supervisor and with systemd user units. Without a supervisor it is a no-op.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +11,11 @@ import socket
 import time
 from typing import Optional
 
-_SHARE = 4  # signs per watchdog period
+_SHARE = 4  # heartbeats per watchdog period
 
 
 class Signs:
-    """Where signs go, and when the last one went."""
+    """The notification socket, and the time of the last heartbeat."""
 
     def __init__(self) -> None:
         name = os.environ.get("NOTIFY_SOCKET", "")
@@ -27,19 +29,20 @@ class Signs:
         self._next = 0.0
 
     def lives(self) -> None:
-        """Says so, if it is time to."""
+        """Sends a heartbeat if one is due."""
         if self._socket is not None and time.monotonic() >= self._next:
             self._send(b"WATCHDOG=1")
             self._next = time.monotonic() + self._every
 
     def says(self, text: str) -> None:
-        """A line for people, too; first, so that whoever hears of life knows it."""
+        """Sends a status line before the heartbeat, so that the reader of the heartbeat already has
+        it."""
         line = " ".join(text.split()).encode("utf-8", "replace")
         self._send(b"STATUS=" + line + b"\nWATCHDOG=1")
 
     def _send(self, data: bytes) -> None:
         if self._socket is not None:
-            with contextlib.suppress(OSError):  # nobody listens any more
+            with contextlib.suppress(OSError):  # nobody is listening any more
                 self._socket.sendto(data, self._address)
 
 
@@ -47,8 +50,8 @@ _signs = Signs()
 
 
 def alive(status: str = "") -> None:
-    """Tells the supervisor that this program is well: for one that waits where no inference runs,
-    since `Model.run` does it, too. `status` is one line for `edgekit app status`."""
+    """Sends a heartbeat. Needed only in a program that waits without running inferences, since
+    `Model.run` sends one too. `status` is a line for `edgekit app status`."""
     if status:
         _signs.says(status)
     else:

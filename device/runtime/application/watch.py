@@ -1,10 +1,10 @@
-"""Whether applications survive a new release: the notes they leave while it is new to them.
+"""Detects whether applications survive a new release, from notes they leave while it is new.
 
-Each process that loads a release which no process has run for WATCH_SECONDS yet leaves a note of
-itself in watch/. It takes the note away when it ends in order; a note whose process is dead means
-that it was killed, by a crash in the model or by somebody. Nobody can tell these apart afterwards,
-so it takes DEATHS of them to go back; an exception that ends the process is known for what it is.
-Nothing here looks at the clock: notes of before the last boot count for nothing.
+Each process that loads a release which no process has run for WATCH_SECONDS yet leaves a note in
+watch/, and deletes it on a normal exit. A note whose process is dead means that it was killed, by a
+crash in the model or by a user; since these look the same afterwards, it takes DEATHS of them for a
+rollback. An exception that ends the process is recognized directly. No clock is used: notes from
+before the last boot are ignored.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PROVED = "proved"
 
 
 class Watch:
-    """The notes of one board's folder, seen by this process."""
+    """The notes in one board's folder, from this process's point of view."""
 
     def __init__(self, store: Store) -> None:
         self._folder = store.root / "watch"
@@ -33,44 +33,43 @@ class Watch:
         self._own: Optional[Path] = None
 
     def proved(self, release: str) -> bool:
-        """Whether a process ran it for long enough, so that nobody watches any more."""
+        """Whether a process has run the release long enough, so that it is no longer watched."""
         return (self._folder / f"{release}.{_PROVED}").exists()
 
     def begin(self, release: str) -> None:
-        """Notes that this process runs `release`, unless that is proved."""
+        """Leaves a note that this process runs `release`, unless the release is proved."""
         self.end()
         if self.proved(release):
             return
         process = Process.this()
         path = self._folder / f"{release}.{process.pid}-{process.started}-{id(self):x}.json"
-        with contextlib.suppress(OSError):  # a disk that is full or read-only stops no inference
+        with contextlib.suppress(OSError):  # a full or read-only disk must not stop inferences
             self._folder.mkdir(mode=0o700, exist_ok=True)
             self._tidy()
             path.write_text(json.dumps({"boot": _boot(), "process": asdict(process)}))
             self._own = path
 
     def end(self) -> None:
-        """This process ends in order, or runs another release."""
+        """Deletes this process's note, on a normal exit or a change of release."""
         if self._own is not None:
             with contextlib.suppress(OSError):
                 self._own.unlink()
             self._own = None
 
     def prove(self, release: str) -> None:
-        """This process ran the release for long enough."""
+        """Records that this process has run the release long enough."""
         self.end()
         with contextlib.suppress(OSError):
             (self._folder / f"{release}.{_PROVED}").touch()
             self.forget(release)
 
     def deaths(self, release: str) -> int:
-        """How many processes died with the release, since the last boot and before it was
-        proved."""
+        """Counts processes that died with the release since the last boot, before it was proved."""
         found = (_process(path) for path in self._notes(release))
         return len({process for process in found if process and not process.lives()})
 
     def forget(self, release: str) -> None:
-        """Removes what processes left that died with the release."""
+        """Deletes the notes of processes that died with the release."""
         for path in self._notes(release):
             process = _process(path)
             if process is None or not process.lives():
@@ -81,7 +80,7 @@ class Watch:
         return sorted(self._folder.glob(f"{release}.*.json"))
 
     def _tidy(self) -> None:
-        """What is about releases that are gone."""
+        """Deletes the notes of releases that no longer exist."""
         installed = set(self._store.installed())
         for path in self._folder.iterdir():
             if path.name.partition(".")[0] not in installed:
@@ -89,7 +88,7 @@ class Watch:
 
 
 def _process(path: Path) -> Optional[Process]:
-    """Whose note it is; None for one of before the last boot, or torn by a power cut."""
+    """Returns a note's process; None if it is from before the last boot, or torn by a power cut."""
     try:
         note = json.loads(path.read_text())
         return Process(**note["process"]) if note["boot"] == _boot() else None

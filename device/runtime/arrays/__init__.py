@@ -1,1 +1,1 @@
-"""The kernels library from Python: products of dense, sparse and pruned matrices, and the NNA."""
+"""Python bindings of the kernels library: dense, sparse and pruned matrix products, and the NNA."""

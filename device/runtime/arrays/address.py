@@ -1,4 +1,4 @@
-"""The address of a NumPy array's values."""
+"""The data address of a NumPy array."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ _addressof, _as_buffer = ctypes.addressof, ctypes.c_char.from_buffer
 
 
 def address_of(array: Any) -> int:
-    """array.ctypes.data, in a quarter of the time unless the array is empty, read-only, or not in
-    one piece: small products take no longer than that."""
+    """Returns array.ctypes.data in a quarter of its time, unless the array is empty, read-only or
+    not contiguous: a small product takes no longer than that."""
     try:
         return _addressof(_as_buffer(array))
     except (TypeError, ValueError):

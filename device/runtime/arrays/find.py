@@ -1,4 +1,4 @@
-"""Finds the kernels library of this machine: named, or made by a part of edgekit that can."""
+"""Finds this machine's kernels library: named explicitly, or built by a package of edgekit."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ _PROVIDER = "local_kernels"  # a module with local_library(), in any package of 
 
 
 def find_library() -> Tuple[Path, Optional[Path]]:
-    """The library, and its table if there is one.
+    """Returns the library's path, and its table's path if there is one.
 
-    EDGEKIT_KERNELS names the library, EDGEKIT_GEMM_TABLE the table (else: the file beside it with
-    .table). Without, a package of edgekit beside this one that has a module `local_kernels` says
-    where the library of this machine is; a board has none. IncompatibleError where there is
-    neither.
+    EDGEKIT_KERNELS names the library, EDGEKIT_GEMM_TABLE the table (default: the library's path
+    plus .table). Otherwise a sibling package of edgekit with a module `local_kernels` provides this
+    machine's library; a board has no such package. IncompatibleError if there is neither.
     """
     named = os.environ.get(LIBRARY_VARIABLE)
     if named and not Path(named).is_file():
@@ -39,7 +38,7 @@ def find_library() -> Tuple[Path, Optional[Path]]:
 
 
 def find_spmv_table(library: Path) -> Optional[Path]:
-    """What is known of sparse matrices: EDGEKIT_SPMV_TABLE, else the file beside the library."""
+    """Returns the sparse matrix table: EDGEKIT_SPMV_TABLE, else the file next to the library."""
     named = os.environ.get(SPMV_TABLE_VARIABLE)
     beside = library.with_name(f"{library.name}.spmv")
     return Path(named) if named else beside if beside.is_file() else None

@@ -1,4 +1,4 @@
-"""Products of NumPy arrays through the GEMM library of this machine."""
+"""Products of NumPy arrays with this machine's GEMM library."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ assert set(_RESULT) == set(DTYPES)
 def gemm(
     a: Any, b: Any, threads: int = 1, *, out: Optional[Any] = None, bias: Optional[Any] = None
 ) -> Any:
-    """a [m, k] · b [k, n] (+ bias [n]) → [m, n], by the method the knowledge base knows.
+    """a [m, k] · b [k, n] (+ bias [n]) → [m, n], with the knowledge base's method.
 
-    float32 · float32 → float32; int8 · int8 and uint8 · int8 → int32, exact modulo 2^32. Arrays
-    may be views with any strides. bias: of the result's type. out: takes the result and is
-    returned. Raises InputError for shapes or types that do not fit, IncompatibleError where NumPy
-    or the library is missing.
+    float32 · float32 → float32; int8 · int8 and uint8 · int8 → int32, exact modulo 2^32. Arrays may
+    be views with any strides. bias: of the result's type. out: receives the result and is returned.
+    Raises InputError for mismatched shapes or types, IncompatibleError if NumPy or the library is
+    missing.
     """
     np = _numpy()
     dtype = _check(np, a, b, threads)
@@ -70,7 +70,7 @@ def _numpy() -> Any:
 
 @functools.lru_cache(maxsize=1)
 def _library(process: int) -> GemmLibrary:
-    """Opened once; a forked process has none of its parent's threads and opens its own."""
+    """Opened once per process: a forked process lacks its parent's threads."""
     del process
     from edgekit.device.runtime.arrays.find import find_library
 
@@ -78,7 +78,7 @@ def _library(process: int) -> GemmLibrary:
 
 
 def _check(np: Any, a: Any, b: Any, threads: int) -> str:
-    """The element type of the product."""
+    """Returns the product's element type."""
     for name, value in (("a", a), ("b", b)):
         if not isinstance(value, np.ndarray):
             raise InputError(f"gemm: expected {name} to be an array, found {type(value).__name__}")
@@ -108,7 +108,8 @@ def _check_like(name: str, value: Any, shape: Any, dtype: Any) -> None:
 
 
 def _takes_directly(np: Any, out: Any, others: Any) -> bool:
-    """Whether the library can write there: whole rows or columns, apart from what it reads."""
+    """Whether the library can write to `out`: dense rows or columns that do not overlap its
+    inputs."""
     if out is None or not out.flags.aligned:
         return False
     rows, columns = (stride // out.itemsize for stride in out.strides)
@@ -118,7 +119,7 @@ def _takes_directly(np: Any, out: Any, others: Any) -> bool:
 
 
 def _usable(np: Any, array: Any) -> Any:
-    """The array, or a copy where its strides are no whole elements."""
+    """Returns the array, or a copy if its strides are not multiples of the element size."""
     whole = all(stride % array.itemsize == 0 for stride in array.strides)
     return array if array.flags.aligned and whole else np.ascontiguousarray(array)
 

@@ -1,4 +1,4 @@
-"""The GEMM library in this process: binds libedgekit-kernels.so through ctypes.
+"""Binds the GEMM library, libedgekit-kernels.so, through ctypes.
 
 Standard library only: operands are addresses, so that boards without NumPy can measure.
 """
@@ -14,11 +14,11 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 from edgekit.device.runtime.errors import IncompatibleError, InputError
 from edgekit.device.runtime.shared_library import open_library, start_pool
 
-DTYPES = ("f32", "s8", "u8")  # of A; positions are ek_gemm_dtype. B of u8 is s8
+DTYPES = ("f32", "s8", "u8")  # of A; indexes are ek_gemm_dtype. For u8, B is s8
 ELEMENT_BYTES = {"f32": 4, "s8": 1, "u8": 1}
 C_BYTES = 4  # of an element of C: f32 or s32
 SIDES = ("a", "b")
-_PACKED = {None: 0, "a": 4, "b": 8}  # or-ed to the dtype of a question
+_PACKED = {None: 0, "a": 4, "b": 8}  # or-ed into the dtype of a lookup
 _RULES = ("exact", "relaxed:scale", "relaxed:m", "relaxed:n", "relaxed:k", "analytic")
 _SPLITS = ("m", "n")
 _LARGEST = (1 << 31) - 1
@@ -63,8 +63,8 @@ class _Args(ctypes.Structure):
 
 @dataclass(frozen=True)
 class GemmMethod:
-    """How a product is made: blocks and register tile in elements, what is packed, and which axis
-    threads share. The fields of a row of the knowledge base."""
+    """The method of a product: block sizes and register tile in elements, the operands to pack, and
+    the axis split over threads. Fields match a row of the knowledge base."""
 
     mc: int
     kc: int
@@ -77,8 +77,7 @@ class GemmMethod:
 
     @staticmethod
     def of(value: Mapping[str, Any]) -> GemmMethod:
-        """The method in a JSON object; InputError if a field is missing, unknown or out of
-        range."""
+        """Parses a JSON object; InputError if a field is missing, unknown or out of range."""
         fields = dict(value)
         method = {name: fields.pop(name, None) for name in ("mc", "kc", "nc", "mr", "nr")}
         for name, size in method.items():
@@ -94,7 +93,7 @@ class GemmMethod:
         return GemmMethod(pack_a=packs[0], pack_b=packs[1], split=split, **method)
 
     def in_c(self) -> MethodInC:
-        """The same for the library."""
+        """Converts to the C struct."""
         split = _SPLITS.index(self.split)
         sizes = (self.mc, self.kc, self.nc, self.mr, self.nr)
         return MethodInC(*sizes, int(self.pack_a), int(self.pack_b), split)
@@ -118,7 +117,7 @@ class Operand:
 @dataclass(frozen=True)
 class Product:
     """C[m, n] = A[m, k] . B[k, n] + bias; `bias` is an address, 0 for none, along n or, with
-    `bias_per_row`, along m. Whoever makes it keeps the memory alive."""
+    `bias_per_row`, along m. The caller keeps the memory alive."""
 
     dtype: str
     m: int
@@ -144,14 +143,14 @@ class Product:
 
 
 class GemmLibrary:
-    """libedgekit-kernels.so with the table of its platform; one thread at a time may use it.
+    """libedgekit-kernels.so with its platform's table; only one thread at a time may use it.
 
-    Sizes are checked by nobody below: m, n and k are at least 0 and fit a C long.
+    The C library does not check sizes: m, n and k must be at least 0 and fit a C long.
     """
 
     def __init__(self, path: Path, table: Optional[Path] = None) -> None:
-        """Loads the library, and the table's bytes if given. IncompatibleError if this CPU lacks
-        what the library needs, InputError if the table is damaged."""
+        """Loads the library, and the table if given. IncompatibleError if this CPU lacks a required
+        feature, InputError if the table is damaged."""
         self._lib = open_library(path, "the GEMM library of edgekit")
         _bind(self._lib)
         self._pools: Dict[int, Optional[int]] = {}
@@ -159,16 +158,16 @@ class GemmLibrary:
         self._table = self._open_table(table)
 
     def tiles(self, dtype: str) -> Tuple[str, ...]:
-        """Register tiles as "8x48"; "1x0" and "0x1" stand for products with a vector."""
+        """Returns register tiles such as "8x48"; "1x0" and "0x1" denote products with a vector."""
         found: bytes = self._lib.ek_gemm_tiles(DTYPES.index(dtype))
         return tuple(found.decode().split(","))
 
     def lookup(
         self, dtype: str, m: int, n: int, k: int, threads: int = 1, side: Optional[str] = None
     ) -> Tuple[GemmMethod, str]:
-        """The table's method for a product, and the rule that found it.
+        """Returns the table's method for a product, and the rule that found it.
 
-        `side` is the operand that is packed beforehand, if one is.
+        `side` is the operand that is packed beforehand, if any.
         """
         rule = ctypes.c_int()
         kind = _kind(dtype, side)
@@ -178,14 +177,14 @@ class GemmLibrary:
     def default(
         self, dtype: str, m: int, n: int, k: int, threads: int = 1, side: Optional[str] = None
     ) -> GemmMethod:
-        """The method that the caches and the vector length suggest."""
+        """Returns the method derived from the caches and the vector length."""
         how = self._lib.ek_gemm_default(_kind(dtype, side), threads, m, n, k)
         return GemmMethod._from_c(how)
 
     def pack(
         self, dtype: str, side: str, extent: int, k: int, how: GemmMethod, source: Operand
     ) -> Block:
-        """A copy of A (side "a", extent m) or B ("b", extent n) as `how` wants it."""
+        """Returns A (side "a", extent m) or B ("b", extent n), packed as `how` requires."""
         where = (DTYPES.index(dtype), SIDES.index(side), extent, k)
         method = how.in_c()
         size = self._lib.ek_gemm_packed_bytes(*where, ctypes.byref(method))
@@ -196,7 +195,7 @@ class GemmLibrary:
         return block
 
     def run(self, product: Product, how: GemmMethod, threads: int = 1) -> None:
-        """Makes the product."""
+        """Computes the product."""
         args, method = product._in_c(), how.in_c()
         scratch = self._scratch_for(args, method, threads)
         self._lib.ek_gemm_run(
@@ -211,9 +210,9 @@ class GemmLibrary:
         look_up: bool = False,
         keep: object = None,
     ) -> Timer:
-        """What times this product; with `look_up` each one looks its method up first.
+        """Returns a timer for this product; with `look_up`, each run first looks up its method.
 
-        `keep` is what owns the operands' memory: it lives as long as the timer.
+        `keep` owns the operands' memory and is kept alive by the timer.
         """
         args, method = product._in_c(), how.in_c()
         size = self._lib.ek_gemm_scratch_bytes(ctypes.byref(args), ctypes.byref(method), threads)
@@ -229,7 +228,7 @@ class GemmLibrary:
         threads: int = 1,
         side: Optional[str] = None,
     ) -> float:
-        """Nanoseconds of one look-up, the mean over `rounds` times all shapes (m, n, k)."""
+        """Returns nanoseconds per lookup, averaged over `rounds` times all shapes (m, n, k)."""
         flat = [size for shape in shapes for size in shape]
         numbers = (ctypes.c_long * max(len(flat), 1))(*flat)
         total = self._lib.ek_gemm_lookup_time(
@@ -238,7 +237,7 @@ class GemmLibrary:
         return float(total) / max(len(shapes) * rounds, 1)
 
     def close(self) -> None:
-        """Stops the threads and frees the table; the object is of no use afterwards."""
+        """Stops the threads and frees the table; the object is unusable afterwards."""
         for pool in self._pools.values():
             if pool:
                 self._lib.ek_pool_destroy(pool)
@@ -271,7 +270,7 @@ class GemmLibrary:
 
 
 class Timer:
-    """One product and one method, ready to be repeated."""
+    """One product and one method, ready for repetition."""
 
     def __init__(
         self,
@@ -290,12 +289,12 @@ class Timer:
         ]  # fmt: skip
 
     def __call__(self, count: int) -> int:
-        """Nanoseconds of `count` products in a row."""
+        """Returns nanoseconds of `count` consecutive products."""
         return int(self._time(*self._arguments, count))
 
 
 class Block:
-    """Zeroed memory, aligned to a page, given back when the object goes."""
+    """Zeroed, page-aligned memory, freed with the object."""
 
     def __init__(self, size: int) -> None:
         self.bytes = size
@@ -314,7 +313,7 @@ def _kind(dtype: str, side: Optional[str]) -> int:
 
 
 def _bind(lib: ctypes.CDLL) -> None:
-    """Types of all that is called; sizes and addresses would be cut to 32 bits without."""
+    """Declares all signatures; without them ctypes truncates sizes and addresses to 32 bits."""
     args, how = ctypes.POINTER(_Args), ctypes.POINTER(MethodInC)
     number, size, address = ctypes.c_int, ctypes.c_long, ctypes.c_void_p
     bytes_, time = ctypes.c_size_t, ctypes.c_uint64

@@ -1,7 +1,7 @@
-"""Reads Matrix Market files (.mtx): the coordinate format of real matrices.
+"""Reads Matrix Market files (.mtx) in coordinate format.
 
-Not by SciPy's reader: a board has none, and here a damaged file is one line that names its place,
-and sizes are held against the memory before anything is allocated.
+SciPy's reader is not used: boards lack it, and this one reports a damaged file in one line with the
+position, and checks sizes against available memory before allocating.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from edgekit.device.runtime.errors import InputError
 _FIELDS = ("real", "integer", "pattern")
 _SYMMETRIES = ("general", "symmetric", "skew-symmetric")
 _LARGEST = (1 << 31) - 1
-_TIMES_TEXT = 20  # of a file: what its words take in memory, as text and as numbers
-_SHOWN = 40  # characters of a wrong line
+_TIMES_TEXT = 20  # memory of its words, as text and as numbers, relative to the file size
+_SHOWN = 40  # characters of an invalid line
 
 
 @dataclass(frozen=True)
 class Entries:
-    """Row, column and value of each entry, all symmetric ones included; indices from 0."""
+    """Row, column and value of each entry, symmetric counterparts included; zero-based indices."""
 
     shape: Tuple[int, int]
     rows: Any
@@ -40,12 +40,12 @@ class _Header:
 
     @property
     def columns(self) -> int:
-        """Numbers of one entry's line."""
+        """Numbers per entry line."""
         return 2 if self.field == "pattern" else 3
 
 
 def read_matrix_market(path: Path, dtype: Any = "float32") -> Entries:
-    """The entries of a file, values as `dtype`; pattern matrices hold ones.
+    """Reads a file's entries, with values as `dtype`; pattern matrices have ones.
 
     InputError names the line and what is wrong with it.
     """
@@ -103,7 +103,7 @@ def _header(name: str, text: str) -> _Header:
 
 
 def _line(text: str, start: int) -> Tuple[str, int]:
-    """The line that begins at `start`, and where the next one does."""
+    """Returns the line that starts at `start`, and the start of the next one."""
     end = text.find("\n", start)
     return (text[start:], len(text)) if end < 0 else (text[start:end], end + 1)
 
@@ -165,7 +165,7 @@ def _after_lines(text: str, count: int) -> str:
 
 
 def _explain(name: str, header: _Header, body: str) -> None:
-    """Raises InputError for the first line that is no entry, or for their number."""
+    """Raises InputError for the first malformed line, or for a wrong number of entries."""
     found = 0
     for at, line in enumerate(body.split("\n"), header.lines + 1):
         words = line.split()

@@ -1,7 +1,7 @@
 """Matrix products and convolutions on an emulated convolution accelerator (docs/architecture.md).
 
-Two emulators give the same sums and the same account: "native" (kernels/nna), and "python", which
-is the definition: nna_machine.py has the instructions, nna_program.py the streams of them.
+Both emulators give identical sums and accounts: "native" (kernels/nna), and "python", the
+reference: nna_machine.py implements the instructions, nna_program.py their streams.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ EMULATORS = ("native", "python")
 
 @dataclass(frozen=True)
 class Emulated:
-    """Sums, and where asked for the account and the first events of the trace."""
+    """The sums and, if requested, the account and the first trace events."""
 
     sums: Array
     account: Optional[Account]
@@ -56,7 +56,7 @@ class Emulated:
 
 @dataclass(frozen=True)
 class _How:
-    """Which emulator of which chip, whether its account is wanted, and how many events of it."""
+    """The emulator and its chip, whether to produce an account, and the number of trace events."""
 
     account: bool
     chip: NnaChip
@@ -76,7 +76,8 @@ class _How:
         shape: Any,
         arrays: Tuple[Array, ...],
     ) -> Outcome:
-        """What the emulator counts; the sums, the last of `arrays`, are complete afterwards."""
+        """Runs the emulator and returns its counters; the sums, the last of `arrays`, are then
+        complete."""
         if self.emulator == "python":
             return python()
         return native(_native(), self.chip, shape, _addresses(*arrays), self.account, self.trace)
@@ -111,8 +112,9 @@ def nna_conv3x3(
 ) -> Any:
     """x [H, W, IC] s8 with w [OC, 3, 3, IC] s8 -> [OH, OW, OC] s32, or (that, Account).
 
-    `padding` (0 or 1) rows and columns of zeros on every side; stride 1 or 2. Channels are filled
-    up to a multiple of 32 with zeros. This is what the engine was made for: every product counts.
+    `padding` (0 or 1) rows and columns of zeros on every side; stride 1 or 2. Channels are
+    zero-padded to a multiple of 32. The engine is designed for this case: every multiply-add is
+    useful.
     """
     done = emulate_conv3x3(
         x, w, account=account, stride=stride, padding=padding, chip=chip, emulator=emulator
@@ -132,7 +134,7 @@ def nna_depthwise3x3(
 ) -> Any:
     """x [H, W, C] s8 with w [3, 3, C] s8 -> [OH, OW, C] s32, or (that, Account).
 
-    As `nna_conv3x3`, with weights on the diagonal: one product of the array in 32 counts.
+    Like `nna_conv3x3` with diagonal weights: one in 32 of the array's multiply-adds is useful.
     """
     done = emulate_depthwise3x3(
         x, w, account=account, stride=stride, padding=padding, chip=chip, emulator=emulator
@@ -144,7 +146,7 @@ def nna_pointwise(
     x: Array, w: Array, account: bool = False, *, chip: NnaChip = NNA2, emulator: str = "native"
 ) -> Any:
     """x [P, IC] s8 with w [OC, IC] s8 -> [P, OC] s32, or (that, Account): a 1x1 convolution of P
-    points, or a fully connected layer of P rows. Nine groups of 32 inputs are the nine taps."""
+    points, or a fully connected layer of P rows. Nine groups of 32 inputs act as the nine taps."""
     done = emulate_pointwise(x, w, account=account, chip=chip, emulator=emulator)
     return (done.sums, done.account) if account else done.sums
 
@@ -158,7 +160,8 @@ def emulate_matmul(
     emulator: str = "native",
     trace: int = 0,
 ) -> Emulated:
-    """Emulates `nna_matmul`; a `trace` keeps that many events of what the account is made of."""
+    """Emulates `nna_matmul`; `trace` is the number of events to record from the account's
+    stream."""
     how = _How(account, chip, emulator, trace)
     a, f = _bytes_of("a", a, 2), _bytes_of("f", f, 2)
     if a.shape[1] != f.shape[0]:
@@ -189,7 +192,8 @@ def emulate_conv3x3(
     emulator: str = "native",
     trace: int = 0,
 ) -> Emulated:
-    """Emulates `nna_conv3x3`; a `trace` keeps that many events of what the account is made of."""
+    """Emulates `nna_conv3x3`; `trace` is the number of events to record from the account's
+    stream."""
     how = _How(account, chip, emulator, trace)
     x, w = _bytes_of("x", x, 3), _bytes_of("w", w, 4)
     if w.shape[1:] != (3, 3, x.shape[2]):
@@ -222,7 +226,7 @@ def emulate_depthwise3x3(
     emulator: str = "native",
     trace: int = 0,
 ) -> Emulated:
-    """Emulates `nna_depthwise3x3`; a `trace` keeps that many events."""
+    """Emulates `nna_depthwise3x3`; `trace` is the number of events to record."""
     how = _How(account, chip, emulator, trace)
     x, w = _bytes_of("x", x, 3), _bytes_of("w", w, 3)
     channels = x.shape[2]
@@ -253,7 +257,7 @@ def emulate_pointwise(
     emulator: str = "native",
     trace: int = 0,
 ) -> Emulated:
-    """Emulates `nna_pointwise`; a `trace` keeps that many events."""
+    """Emulates `nna_pointwise`; `trace` is the number of events to record."""
     how = _How(account, chip, emulator, trace)
     x, w = _bytes_of("x", x, 2), _bytes_of("w", w, 2)
     if x.shape[1] != w.shape[1]:
@@ -275,7 +279,7 @@ def emulate_pointwise(
 
 
 def to_ndhwc32(x: Array) -> Array:
-    """[..., C] -> [D, ..., 32]: groups of 32 channels outermost, filled up with zeros."""
+    """[..., C] -> [D, ..., 32]: groups of 32 channels outermost, zero-padded."""
     depth = -(-x.shape[-1] // CHANNELS)
     fill = [(0, 0)] * (x.ndim - 1) + [(0, depth * CHANNELS - x.shape[-1])]
     split = np.pad(x, fill).reshape(*x.shape[:-1], depth, CHANNELS)
@@ -288,7 +292,7 @@ def _channels_last(sums: Array, channels: int) -> Array:
 
 
 def conv_weights(w: Array) -> Array:
-    """[OC, 3, 3, IC] -> [Do, Di, 9, 32 out, 32 in], as the weight RAM is written."""
+    """[OC, 3, 3, IC] -> [Do, Di, 9, 32 out, 32 in], the write order of the weight RAM."""
     split = to_ndhwc32(w.reshape(len(w), TAPS, -1))  # [Di, OC, 9, 32]
     outs = to_ndhwc32(np.moveaxis(split, 1, -1))  # [Do, Di, 9, 32 in, 32 out]
     return np.ascontiguousarray(np.swapaxes(outs, -1, -2))
@@ -309,7 +313,7 @@ def pointwise_weights(w: Array) -> Array:
 def _python_matmul(
     chip: NnaChip, operands: Tuple[Array, Array, Array], sums: Array, trace: int
 ) -> Outcome:
-    """Whole groups of 32 channels on the NNA, the tail outside it."""
+    """Computes full groups of 32 channels on the NNA, and the tail outside it."""
     a, features, tail = operands
     whole = len(features) * CHANNELS
     tiled = np.zeros((len(a), len(features), CHANNELS), np.int32)
@@ -321,14 +325,14 @@ def _python_matmul(
 
 
 def _python(chip: NnaChip, periods: Iterator[Period], trace: int) -> Outcome:
-    """What the readable emulator counts; the sums of the periods are complete afterwards."""
+    """Runs the Python emulator and returns its counters; the periods' sums are then complete."""
     machine = Machine(chip, trace)
     run(machine, periods)
     return machine.counters(), tuple(machine.events)
 
 
 def _conv_extents(x: Array, stride: int, padding: int) -> Tuple[int, int]:
-    """Height and width of the sums; InputError if there are none."""
+    """Returns height and width of the sums; InputError if they are empty."""
     if stride not in (1, 2) or padding not in (0, 1):
         raise InputError(
             f"nna: expected stride 1 or 2 and padding 0 or 1, found {stride!r} and {padding!r}"
@@ -355,7 +359,7 @@ def _addresses(*arrays: Array) -> Tuple[int, ...]:
 
 
 def _bytes_of(name: str, given: Array, rank: int) -> Array:
-    """The array, contiguous; InputError if it is not s8 of this rank with something in it."""
+    """Returns the array, contiguous; InputError unless it is non-empty s8 of this rank."""
     array: Optional[Array] = given if isinstance(given, np.ndarray) else None
     if array is None or array.dtype != np.int8:
         found = type(given).__name__ if array is None else array.dtype

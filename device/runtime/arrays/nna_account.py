@@ -1,4 +1,4 @@
-"""What a product cost on the NNA: cycles, stalls, work and bytes; and its trace."""
+"""The cost of a product on the NNA: cycles, stalls, work and bytes; and its trace."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from edgekit.device.runtime.arrays.nna_chip import NnaChip
 from edgekit.device.runtime.kernel_facts import NNA_CHANNELS as CHANNELS
 from edgekit.device.runtime.kernel_facts import NNA_TAPS as TAPS
 
-# Instructions and the unit that each keeps busy.
+# Instructions and the unit that each occupies.
 OPERATIONS = {
     "la": "vector",
     "sa": "vector",
@@ -20,16 +20,16 @@ OPERATIONS = {
     "nndrdocb": "nna",
     "nnmacg": "array",
 }
-# What an instruction waits for: a register; the array, busy with another MAC; a RAM that was just
-# written; a FRAM or a weight set that the array still reads; a result that is not there yet.
+# What an instruction waits for: a register; the array, busy with another MAC; a RAM just written; a
+# FRAM or weight set that the array is still reading; a result that is not ready.
 CAUSES = ("operand", "array", "settle", "fram", "weights", "result")
 
-_ROWS = 4  # the vector unit alone: rows of A that share one load of a pixel
+_ROWS = 4  # vector unit alone: rows of A per load of a pixel
 
 
 @dataclass(frozen=True)
 class Counters:
-    """What an emulator counts. Cycles, and instructions and stalls in the order of OPERATIONS and
+    """An emulator's counters. Cycles, and instructions and stalls in the order of OPERATIONS and
     CAUSES; see Account for `overlapped`, `serial`, `load`, `fill`."""
 
     overlapped: int
@@ -43,7 +43,7 @@ class Counters:
 
 @dataclass(frozen=True)
 class Event:
-    """One instruction, or a stall, in cycles; an instruction ends when its result is there."""
+    """One instruction or stall, in cycles; an instruction ends when its result is ready."""
 
     unit: str
     name: str
@@ -53,11 +53,11 @@ class Event:
 
 @dataclass(frozen=True)
 class Work:
-    """What a product is, apart from how it is done.
+    """A product's work, independent of its execution.
 
     `rows`, `depth`, `lanes`: the equivalent matrix product, for the vector unit alone; `tail` of
-    the lanes are computed outside the NNA. `useful` multiply-adds of the array are asked for;
-    `groups` are the channel groups that one weight load serves (convolution: 1).
+    the lanes are computed outside the NNA. `useful`: the array's multiply-adds that contribute to
+    the result; `groups`: channel groups served by one weight load (convolution: 1).
     """
 
     rows: int
@@ -71,14 +71,15 @@ class Work:
 
 @dataclass(frozen=True)
 class Account:
-    """Cycles of the whole product, the tail outside the NNA included.
+    """Cycles of the complete product, including the tail outside the NNA.
 
     `cycles`: as the chip runs it; `serial_cycles`: the same stream, waiting for every MAC;
-    `load_cycles`: the same stream if MACs took no time; `mac_cycles`: what the array needs;
+    `load_cycles`: the same stream if MACs took no time; `mac_cycles`: the array's busy time;
     `fill_cycles` before the first MAC, `drain_cycles` after the last; `tail_cycles`: of the
-    channels outside; `vector_cycles`: the product without the NNA. Of `macs_done` on the array
-    `macs_useful` were asked for. Bytes: loaded and stored by the thread, into the feature RAMs and
-    the weight RAM, and out of the results. `weight_image_bytes`: the rearranged weights in memory.
+    channels outside; `vector_cycles`: the product without the NNA. Of `macs_done` on the array,
+    `macs_useful` contribute to the result. Bytes: loaded and stored by the thread, into the feature
+    RAMs and the weight RAM, and out of the results. `weight_image_bytes`: the rearranged weights in
+    memory.
     """
 
     cycles: int
@@ -104,23 +105,24 @@ class Account:
 
     @property
     def bound(self) -> int:
-        """The most that ping-pong should take: max(load, MAC) + fill and drain, and the tail."""
+        """The expected upper bound with ping-pong: max(load, MAC) + fill and drain, and the
+        tail."""
         stream = max(self.load_cycles - self.tail_cycles, self.mac_cycles)
         return stream + self.fill_cycles + self.drain_cycles + self.tail_cycles
 
     @property
     def better(self) -> str:
-        """The unit that is faster for this product: "nna" or "vector"."""
+        """The faster unit for this product: "nna" or "vector"."""
         return "nna" if self.cycles < self.vector_cycles else "vector"
 
     def document(self) -> Dict[str, Any]:
-        """All fields and what follows from them, for JSON."""
+        """All fields and derived values, for JSON."""
         useful = self.macs_useful / self.macs_done if self.macs_done else 0.0
         return {**asdict(self), "bound": self.bound, "better": self.better, "useful_share": useful}
 
 
 def make_account(chip: NnaChip, counters: Counters, work: Work) -> Account:
-    """The account of a stream, with the tail done by the vector unit after it."""
+    """Builds a stream's account, with the vector unit computing the tail after it."""
     count = dict(zip(OPERATIONS, counters.instructions))
     tail = vector_cycles(chip, work.rows, work.depth, work.tail)
     macs = count["nnmacg"]
@@ -152,9 +154,9 @@ def make_account(chip: NnaChip, counters: Counters, work: Work) -> Account:
 def layer_work(
     chip: NnaChip, form: str, points: int, window: int, inputs: int, outputs: int
 ) -> Work:
-    """What a layer is, of `points` windows of that many pixels over `inputs` channels: with `form`
-    "windows" a convolution, "diagonal" a depthwise one (whose outputs are its inputs), "points" a
-    1x1 or fully connected one."""
+    """Returns a layer's work, for `points` windows of `window` pixels over `inputs` channels.
+    `form`: "windows" is a convolution, "diagonal" a depthwise one (outputs equal inputs), "points"
+    a 1x1 or fully connected layer."""
     ins, outs = -(-inputs // CHANNELS), -(-outputs // CHANNELS)
     if form == "diagonal":
         rows, depth, lanes, loads = 1, window, ins * CHANNELS * points, ins
@@ -163,7 +165,7 @@ def layer_work(
         rows, depth, lanes, loads = outputs, window * inputs, points, outs * ins
         useful = points * depth * outputs
     if form == "points":
-        # The vector unit has either operand's columns as lanes, whichever is cheaper.
+        # The vector unit uses the columns of either operand as lanes, whichever costs less.
         ways = ((outputs, points), (points, outputs))
         rows, lanes = min(ways, key=lambda way: vector_cycles(chip, way[0], depth, way[1]))
         loads = outs * -(-ins // TAPS)
@@ -171,7 +173,7 @@ def layer_work(
 
 
 def matmul_work(m: int, k: int, n: int) -> Work:
-    """What [m, k] by [k, n] is, as the patent multiplies them."""
+    """Returns the work of [m, k] by [k, n], multiplied as in the patent."""
     groups = n // CHANNELS
     return Work(
         rows=m,
@@ -185,7 +187,7 @@ def matmul_work(m: int, k: int, n: int) -> Work:
 
 
 def totals(accounts: Sequence[Account]) -> Dict[str, Any]:
-    """What products one after the other cost in sum, by the names of Account's fields."""
+    """Sums the accounts of consecutive products, by Account's field names."""
     found: Dict[str, Any] = {}
     for field in fields(Account):
         values = [getattr(account, field.name) for account in accounts]
@@ -198,9 +200,10 @@ def totals(accounts: Sequence[Account]) -> Dict[str, Any]:
 
 
 def vector_cycles(chip: NnaChip, rows: int, depth: int, lanes: int) -> int:
-    """Cycles of a matrix product [rows, depth] . [depth, lanes] on the vector unit alone.
+    """Returns the cycles of a matrix product [rows, depth] . [depth, lanes] on the vector unit
+    alone.
 
-    One instruction a cycle, no stalls: pixels of 32 lanes are loaded once for four rows, every
+    One instruction per cycle, no stalls: pixels of 32 lanes are loaded once per four rows, every
     product takes chip.vector_instructions, sums are stored in four parts.
     """
     pixels = -(-lanes // CHANNELS)
@@ -209,10 +212,10 @@ def vector_cycles(chip: NnaChip, rows: int, depth: int, lanes: int) -> int:
 
 
 def trace_document(events: Sequence[Event], name: str) -> Dict[str, Any]:
-    """The events in Chrome's trace format, which Perfetto opens; a cycle is shown as 1 us.
+    """Converts events to Chrome's trace format, for Perfetto; a cycle is shown as 1 us.
 
     Instructions are pipelined: a bar is the cycle in which one issues, `ready` is when its result
-    is there. MACs and stalls last as long as their bars.
+    is available. MACs and stalls last as long as their bars.
     """
     units = ("vector", "nna", "array", "stall")
     rows = [_trace_row(event, units.index(event.unit)) for event in events]

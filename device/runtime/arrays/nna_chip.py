@@ -1,4 +1,4 @@
-"""A convolution accelerator as the emulators see it: sizes and times that differ between chips."""
+"""A convolution accelerator's parameters for the emulators: sizes and timings per chip."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from edgekit.device.runtime.kernel_facts import NNA_FRAM_ROWS as FRAM_ROWS
 from edgekit.device.runtime.kernel_facts import NNA_TAPS as TAPS
 
 SET_BYTES = TAPS * CHANNELS * CHANNELS  # the weights of one convolution
-_MOST = 1 << 24  # of any value: a slip of the keyboard must not become a week of emulation
+_MOST = 1 << 24  # of any value: a typing error must not cause a week of emulation
 
 
 @dataclass(frozen=True)
 class NnaChip:
-    """One chip. Sizes in bytes, times in cycles of the core; InputError if they cannot fit.
+    """One chip. Sizes in bytes, times in core cycles; InputError if they are inconsistent.
 
     `output_points`: points of an output row that one MAC instruction computes, 4 or 8.
     `mac_startup` is added to every MAC. `write_latency`: from a write into a RAM until a MAC may
-    start on it; `result_latency`: from reading a result until it stands in its register.
-    `vector_instructions`: how many the vector unit takes for the products of one pixel by one
-    weight and their sums, without the NNA.
+    start on it; `result_latency`: from reading a result until its register holds it.
+    `vector_instructions`: instructions of the vector unit, without the NNA, to multiply one pixel
+    by one weight and add.
     """
 
     output_points: int
@@ -79,7 +79,7 @@ class NnaChip:
 
     @property
     def weight_sets(self) -> int:
-        """Convolutions whose weights fit into the weight RAM; two are enough to load ahead."""
+        """Convolutions whose weights fit in the weight RAM; two suffice for prefetching."""
         return min(2, self.wram_bytes // SET_BYTES)
 
     @property
@@ -89,11 +89,11 @@ class NnaChip:
 
     @property
     def mac_cycles(self) -> int:
-        """How long one MAC instruction keeps the array."""
+        """Cycles for which one MAC instruction occupies the array."""
         return self.mac_startup + self.macs_per_go // self.macs_per_cycle
 
 
-# The chip that an account is for if none is named: board profile nna2, which a test compares.
+# The default chip of an account: board profile nna2; a test compares them.
 NNA2 = NnaChip(
     output_points=8,
     fram_bytes=2048,

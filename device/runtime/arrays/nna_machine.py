@@ -1,7 +1,7 @@
-"""The NNA and the vector unit, one instruction at a time: what each does and when.
+"""The NNA and the vector unit, one instruction at a time: effects and timing.
 
-This is the definition that kernels/nna is held against, so it is written to be read. Registers
-hold two pixels of 32 bytes, or 16 sums of 32 bits. Memory is NumPy: instructions get views of it.
+This is the reference for kernels/nna, so it favors readability. Registers hold two pixels of 32
+bytes, or 16 sums of 32 bits. Memory is NumPy: instructions receive views of it.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from edgekit.device.runtime.kernel_facts import NNA_FRAMS as FRAMS
 from edgekit.device.runtime.kernel_facts import NNA_REGISTERS as REGISTERS
 from edgekit.device.runtime.kernel_facts import NNA_TAPS as TAPS
 
-Array = Any  # of NumPy, whose types the board's Python 3.9 may not know
-Key = Tuple[str, int]  # what an instruction waits for or makes ready, and which of its kind
+Array = Any  # of NumPy, whose types the board's Python 3.9 may lack
+Key = Tuple[str, int]  # a resource that an instruction waits for or makes ready: kind and index
 
-_JUNK = 0x55  # RAMs start with it: nothing may depend on what was not written
+_JUNK = 0x55  # initial RAM contents: nothing may depend on unwritten values
 
 
 class Clock:
-    """The times at which the instructions of a stream issue: in order, one a cycle.
+    """The issue times of a stream's instructions: in order, one per cycle.
 
-    `mac_cycles` is how long a MAC takes; a `blocking` clock issues nothing until it is done.
+    `mac_cycles` is the duration of a MAC; a `blocking` clock issues nothing until it is done.
     """
 
     def __init__(self, mac_cycles: int, blocking: bool = False) -> None:
@@ -38,7 +38,7 @@ class Clock:
         self.stalls = dict.fromkeys(CAUSES, 0)
 
     def issue(self, waits: Sequence[Tuple[Key, str]]) -> Tuple[int, str]:
-        """Start of the instruction, and what held it up longest ("" if nothing)."""
+        """Returns an instruction's start, and the cause of its longest wait ("" if none)."""
         start, cause = self.now, ""
         for key, why in waits:
             at = self.ready.get(key, 0)
@@ -51,20 +51,20 @@ class Clock:
 
 
 class Machine:
-    """A chip at work. Methods are instructions, named as in the patent.
+    """A running chip. Methods are instructions, named as in the patent.
 
-    Three clocks watch the same stream: `overlapped` as the chip runs it; `serial`, where the
-    thread waits for every MAC; `load`, where MACs take no time.
+    Three clocks time the same stream: `overlapped` as the chip runs it; `serial`, where the thread
+    waits for every MAC; `load`, where MACs take no time.
     """
 
     def __init__(self, chip: NnaChip, trace: int = 0) -> None:
-        """`trace`: how many events to keep."""
+        """`trace`: the number of events to record."""
         self.chip = chip
         self.registers = np.full((REGISTERS, 2 * CHANNELS), _JUNK, np.int8)
         self.fram = np.full((FRAMS, FRAM_ROWS, chip.columns, CHANNELS), _JUNK, np.int8)
         self.wram = np.full((chip.weight_sets, TAPS, CHANNELS, CHANNELS), _JUNK, np.int8)
         self.results = np.zeros((FRAMS, chip.output_points, CHANNELS), np.int32)
-        self.fram_at = [(0, 0)] * FRAMS  # where the next pixel goes: row, column
+        self.fram_at = [(0, 0)] * FRAMS  # position of the next pixel: row, column
         self.wram_at = [0] * chip.weight_sets  # in rows of 32 weights
         self.config = {"stride": 1, "jump": 0, "mask": 0}
         self.overlapped = Clock(chip.mac_cycles)
@@ -76,13 +76,13 @@ class Machine:
         self._trace = trace
 
     def la(self, register: int, half: int, memory: Array) -> None:
-        """Loads 32 bytes into a half of a register."""
+        """Loads 32 bytes into half of a register."""
         start = half * CHANNELS
         self.registers[register, start : start + CHANNELS] = memory.view(np.int8)
         self._issue("la", (), ("register", register), self.chip.load_latency)
 
     def sa(self, register: int, half: int, memory: Array) -> None:
-        """Stores a half of a register."""
+        """Stores half of a register."""
         start = half * CHANNELS
         memory.view(np.int8)[:] = self.registers[register, start : start + CHANNELS]
         self._issue("sa", ((("register", register), "operand"),), ("memory", 0), 1)
@@ -95,14 +95,15 @@ class Machine:
         self._issue("add", waits, ("register", target), self.chip.add_latency)
 
     def nncfg(self, name: str, value: int) -> None:
-        """Sets the stride, the mask of taps, or the pixels after which a FRAM row ends; takes an
-        instruction only if that changes something."""
+        """Sets the stride, the tap mask, or the pixels per FRAM row; issues an instruction only if
+        the value changes."""
         if self.config[name] != value:
             self.config[name] = value
             self._issue("nncfg", (), ("config", 0), 1)
 
     def nndwf(self, fram: int, register: int) -> None:
-        """Writes the two pixels of a register into a FRAM; at the end of a row goes to the next."""
+        """Writes a register's two pixels into a FRAM; advances to the next row at the end of
+        one."""
         row, column = self.fram_at[fram]
         pixels = self.registers[register].reshape(2, CHANNELS)
         self.fram[fram, row, column : column + 2] = pixels
@@ -123,7 +124,7 @@ class Machine:
     def nnmacg(self, fram: int, weights: int) -> None:
         """Starts the array: every output point is the sum over its window's taps and channels.
 
-        The next writes into this FRAM and this set begin at their start again.
+        The next writes into this FRAM and this set start over at their beginning.
         """
         taps = [tap for tap in range(TAPS) if self.config["mask"] >> tap & 1]
         kernel = self.wram[weights].astype(np.int32)
@@ -150,14 +151,14 @@ class Machine:
         self.last_mac_end = start + self.chip.mac_cycles
 
     def nndrdocb(self, register: int, fram: int, point: int, half: int) -> None:
-        """Reads half of the sums of an output point: 16 channels."""
+        """Reads half of an output point's sums: 16 channels."""
         sums = self.results[fram, point, 16 * half : 16 * half + 16]
         self.registers[register] = sums.view(np.int8)
         latency = self.chip.result_latency
         self._issue("nndrdocb", ((("result", fram), "result"),), ("register", register), latency)
 
     def counters(self) -> Counters:
-        """What the clocks say now."""
+        """Returns the clocks' current values."""
         return Counters(
             overlapped=self.overlapped.now,
             serial=self.serial.now,

@@ -1,4 +1,4 @@
-"""Binds the native NNA emulator of the kernels library (kernels/nna/nna.h); no NumPy needed."""
+"""Binds the kernels library's native NNA emulator (kernels/nna/nna.h); no NumPy needed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class MatmulShape:
 
 @dataclass(frozen=True)
 class ConvShape:
-    """Groups of 32 channels and extents of x (padding included) and of the sums."""
+    """Groups of 32 channels and spatial dims of x (padding included) and of the sums."""
 
     in_groups: int
     height: int
@@ -124,7 +124,7 @@ Outcome = Tuple[Counters, Tuple[Event, ...]]
 
 class NativeNna:
     """The emulator in a kernels library. Operands are addresses of contiguous arrays, laid out as
-    nna.h says; sums are written into the last one."""
+    described in nna.h; the last one receives the sums."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         """IncompatibleError if the library has no NNA."""

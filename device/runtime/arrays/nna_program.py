@@ -1,8 +1,8 @@
-"""What the vector thread issues: matrix products and convolutions as streams of instructions.
+"""The vector thread's program: matrix products and convolutions as instruction streams.
 
-All are the same pipeline over *periods*: a period has one set of weights and the *tiles* it
-serves; a tile is one MAC. While the array computes on one FRAM, the thread reads back and stores
-the sums of the other, writes a share of the next period's weights and fills the other FRAM.
+All use the same pipeline over *periods*: a period has one set of weights and the *tiles* it serves;
+a tile is one MAC. While the array computes on one FRAM, the thread reads back and stores the sums
+of the other, writes a share of the next period's weights and fills the other FRAM.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from edgekit.device.runtime.kernel_facts import NNA_REGISTERS as REGISTERS
 from edgekit.device.runtime.kernel_facts import NNA_TAPS as TAPS
 
 Array = Any
-_BATCH = 8  # registers that weights pass through, so that loads are done before they are used
+_BATCH = 8  # registers that weights pass through, so that loads complete before they are used
 _PAIR_COST = 3  # two loads and a write
 
 
 @dataclass(frozen=True)
 class Tile:
-    """One MAC: pixels of each FRAM row (None: padding), and where sums go, as (point, 32 sums)."""
+    """One MAC: pixels of each FRAM row (None: padding), and destinations, as (point, 32 sums)."""
 
     patch: Tuple[Tuple[Optional[Array], ...], ...]
     outputs: Tuple[Tuple[int, Array], ...]
@@ -34,8 +34,8 @@ class Tile:
 
 @dataclass(frozen=True)
 class Period:
-    """Weights [taps, 32 out, 32 in] s8 and what they serve; `first`: nothing was summed before;
-    `stride` between the windows of neighboring points."""
+    """Weights [taps, 32 out, 32 in] s8 and the tiles they serve; `first`: no sums precede this
+    period; `stride` between the windows of neighboring points."""
 
     weights: Array
     first: bool
@@ -60,17 +60,17 @@ def matmul_periods(chip: NnaChip, a: Array, f: Array, sums: Array) -> Iterator[P
 
 def pointwise_periods(chip: NnaChip, x: Array, w: Array, sums: Array) -> Iterator[Period]:
     """x [Di, P, 32] s8 with w [Do, Di, 32, 32] s8 into sums [Do, P, 32] s32: nine groups of input
-    channels of a point are its taps.
+    channels of a point act as its taps.
 
-    One or two taps are a column each, so that all points of a MAC count; from three taps on, as in
-    a matrix product, every second one.
+    One or two taps take one column each, so that all points of a MAC are useful; from three taps
+    on, as in a matrix product, only every second one is.
     """
     groups, points = x.shape[:2]
     for out, weights in zip(sums, w):
         for first in range(0, groups, TAPS):
             taps = weights[first : first + TAPS]
             pitch = 4 if len(taps) > 2 else len(taps)
-            apart = 2 if pitch == 4 else 1  # of the points that count
+            apart = 2 if pitch == 4 else 1  # between useful points
             per_tile = chip.output_points // apart
             tiles = []
             for left in range(0, points, per_tile):
@@ -82,8 +82,8 @@ def pointwise_periods(chip: NnaChip, x: Array, w: Array, sums: Array) -> Iterato
 
 
 def _patches(pixels: Array, pitch: int) -> Tuple[Tuple[Optional[Array], ...], ...]:
-    """Pixels [count, taps, 32] as patches of rows of three, side by side at a pitch of columns;
-    rows are filled up to whole pairs."""
+    """Arranges pixels [count, taps, 32] as patches of three-pixel rows, side by side at `pitch`
+    columns; rows are padded to an even length."""
     taps = pixels.shape[1]
     rows = [
         [
@@ -97,7 +97,8 @@ def _patches(pixels: Array, pitch: int) -> Tuple[Tuple[Optional[Array], ...], ..
 
 
 def diagonal(values: Array) -> Array:
-    """Weights [taps, 32, 32] that multiply every channel by the tap's value and mix none."""
+    """Expands taps to weights [taps, 32, 32] that scale every channel by the tap's value and mix
+    none."""
     return values[:, None, None] * np.eye(CHANNELS, dtype=np.int8)
 
 
@@ -118,7 +119,7 @@ def depthwise_periods(
 
 
 def _conv_tiles(chip: NnaChip, image: Array, out: Array, stride: int) -> Tuple[Tile, ...]:
-    """The windows of one group of channels, [H, W, 32], that a group of sums [OH, OW, 32] has."""
+    """Returns the windows of one channel group, [H, W, 32], for a group of sums [OH, OW, 32]."""
     height, width = out.shape[:2]
     columns = ((chip.output_points - 1) * stride + 3 + 1) // 2 * 2
     tiles = []
@@ -133,13 +134,13 @@ def _conv_tiles(chip: NnaChip, image: Array, out: Array, stride: int) -> Tuple[T
 
 
 def run(machine: Machine, periods: Iterator[Period]) -> None:
-    """Issues the whole stream; the sums are complete afterwards."""
+    """Issues the complete stream; the sums are complete afterwards."""
     period = next(periods, None)
     sets, used, fram = machine.chip.weight_sets, 0, 0
     if period:
         machine.nncfg("stride", period.stride)
         _write_weights(machine, used, _pairs(period))
-    ahead = np.empty((0, 2, CHANNELS), np.int8)  # weights of the next period for the next fill
+    ahead = np.empty((0, 2, CHANNELS), np.int8)  # the next period's weights, for the next fill
     pending: Optional[Tuple[int, Tile, bool]] = None
     while period:
         following = next(periods, None)
@@ -162,10 +163,10 @@ def run(machine: Machine, periods: Iterator[Period]) -> None:
 
 
 def _shares(period: Period, pairs: int) -> List[int]:
-    """How many pairs of the next weights are written by the end of each tile.
+    """Returns how many pairs of the next weights are written by the end of each tile.
 
-    Beside every MAC there shall be as many instructions: a MAC hides what its own tile issues, and
-    nothing evens that out later.
+    Distributes instructions evenly over the MACs: a MAC hides only the instructions issued during
+    its own tile, and an imbalance is never recovered.
     """
     reads = [_read_cost(tile, period.first) for tile in period.tiles]
     fills = [_fill_cost(tile) for tile in period.tiles]
@@ -190,8 +191,8 @@ def _read_cost(tile: Tile, first: bool) -> int:
 
 
 def _fill(machine: Machine, fram: int, tile: Tile, weights: int, ahead: Array) -> None:
-    """Writes a FRAM, and pairs of rows into a weight set; all loads first, so that none is
-    waited for."""
+    """Writes a FRAM, and pairs of rows into a weight set; issues all loads first, so that none
+    stalls."""
     machine.nncfg("jump", len(tile.patch[0]))
     pixels = [pixel for row in tile.patch for pixel in row]
     count = len(pixels) // 2
@@ -223,7 +224,7 @@ def _load_pairs(machine: Machine, register: int, pairs: Array) -> None:
 
 
 def _pairs(period: Period) -> Array:
-    """The weights as nndww takes them: [pairs, 2, 32]."""
+    """Reshapes the weights for nndww: [pairs, 2, 32]."""
     return period.weights.reshape(-1, 2, CHANNELS)
 
 

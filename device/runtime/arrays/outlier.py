@@ -1,8 +1,8 @@
-"""Products of float activations and 8- or 4-bit weights, outlier channels apart.
+"""Products of float activations with 8- or 4-bit weights, computing outlier channels separately.
 
 Patent "data processing method, device, electronic equipment and storage medium": a channel of X
-with a value beyond the threshold is multiplied as floats; all others as bytes, quantized row by
-row at run time. No calibration.
+with a value beyond the threshold is multiplied in float; all others in int8, quantized per row at
+run time. No calibration.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from edgekit.device.runtime.kernel_facts import OUTLIER_PADDING
 THRESHOLD = 6.0
 _ABSMAX = ("inlier", "row")
 _MOST_THREADS = 256
-_MOST_CHANNELS = 1 << 17  # sums of more products of bytes would not fit 32 bits
+_MOST_CHANNELS = 1 << 17  # a sum of more int8 products could overflow 32 bits
 _ALONE = threading.Lock()  # the library's workspace and threads serve one product at a time
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a product did and why.
+    """The path a product took, and why.
 
     path: "split", "int8" or "float". marks: uint8 [ceil(k / 8)], bit c % 8 of byte c // 8 is set
-    for an outlier channel c; empty where nobody looked for outliers. report: bytes of working
-    memory by part, and the costs that were compared.
+    for an outlier channel c; empty if outliers were not searched. report: bytes of working memory
+    by part, and the costs that were compared.
     """
 
     path: str
@@ -53,17 +53,18 @@ class Explanation:
 
 
 class OutlierWeights:
-    """W [k, n] of bytes, or of 4 bits two per byte, laid out for the integer product when made,
-    by one of the `from_`.
+    """W [k, n], int8 or 4-bit packed two per byte, laid out for the integer product at construction
+    by one of the `from_` methods.
 
     There is no other copy: `dequantized` and the outlier rows of a product read the same memory.
-    Never changes once made. shape: (k, n). group: so many values of k share a scale per column.
+    Immutable. shape: (k, n). group: number of consecutive k that share a scale per column.
     """
 
     __slots__ = ("_packed", "bits", "group", "shape")
 
     def __init__(self, values: Any, scale: Any, bits: int) -> None:
-        """values: int8 [k, n]; scale: float32 [k / group, n]; both checked by the `from_`."""
+        """values: int8 [k, n]; scale: float32 [k / group, n]; both checked by the `from_`
+        methods."""
         self.shape = (int(values.shape[0]), int(values.shape[1]))
         self.bits = bits
         k, n = self.shape
@@ -75,11 +76,11 @@ class OutlierWeights:
 
     @staticmethod
     def from_float(w: Any) -> OutlierWeights:
-        """Weights from floats [k, n], finite: bytes with a scale per output channel (column), whose
-        largest value becomes 127. InputError otherwise."""
+        """Quantizes finite floats [k, n] to int8, with a scale per output channel (column) that
+        maps the largest magnitude to 127. InputError otherwise."""
         np = _numpy()
         w = _matrix(np, "w", w, ("float16", "float32", "float64"))
-        with np.errstate(over="ignore"):  # infinity is refused below
+        with np.errstate(over="ignore"):  # infinity is rejected below
             w = w.astype(np.float32)
         if not np.isfinite(w).all():
             row, column = (int(at) for at in np.argwhere(~np.isfinite(w))[0])
@@ -95,7 +96,7 @@ class OutlierWeights:
 
     @staticmethod
     def from_int8(w: Any, scale: Any) -> OutlierWeights:
-        """Weights from int8 [k, n] and float32 scales [n], positive: W = w * scale."""
+        """Makes weights from int8 [k, n] and positive float32 scales [n]: W = w * scale."""
         np = _numpy()
         w = np.ascontiguousarray(_matrix(np, "w", w, ("int8",)))
         scale = _scales(np, scale, (w.shape[1],))
@@ -103,8 +104,8 @@ class OutlierWeights:
 
     @staticmethod
     def from_int4(w: Any, scale: Any) -> OutlierWeights:
-        """Weights from uint8 [k / 2, n], two values of -8 to 7 per byte, that of the even channel
-        in the low half; and float32 scales [k / group, n]: a scale per group of k and column."""
+        """Makes weights from uint8 [k / 2, n], two values of -8 to 7 per byte with the even channel
+        in the low half, and float32 scales [k / group, n]: one per group of k and column."""
         np = _numpy()
         w = _matrix(np, "w", w, ("uint8",))
         scale = _as_scales(np, scale)
@@ -126,11 +127,11 @@ class OutlierWeights:
 
     @property
     def bytes(self) -> int:
-        """The memory that the weights take."""
+        """The weights' memory in bytes."""
         return self._packed.bytes
 
     def dequantized(self, channels: Any = None) -> Any:
-        """Rows of W as float32 [channels, n]: those of the given channels, or all."""
+        """Returns rows of W as float32 [channels, n]: the given channels, or all."""
         np = _numpy()
         k, n = self.shape
         channels = np.arange(k) if channels is None else np.asarray(channels)
@@ -180,12 +181,12 @@ def outlier_matmul(
 ) -> Any:
     """x [m, k] · W → float32 [m, n]; with `explain` also an Explanation.
 
-    x: float32 or float16. A channel of x with a magnitude above `threshold` is an outlier.
-    absmax: a row is scaled by the largest of its inliers, or by that of the whole "row", as the
-    patent does. rows_per_scale: so many rows share their largest value. check_finite: refuse NaN
-    and infinity; without, their channels count as outliers. path: "split", "int8" (outliers are
-    quantized too), "float" (W is dequantized), or "auto" for what costs least. Raises InputError
-    for bad arguments, and for the first value that is not finite.
+    x: float32 or float16. A channel of x with a magnitude above `threshold` is an outlier. absmax:
+    a row is scaled by its largest inlier, or with "row" by its largest value, as in the patent.
+    rows_per_scale: number of rows that share a scale. check_finite: reject NaN and infinity;
+    without it, their channels count as outliers. path: "split", "int8" (outliers are quantized
+    too), "float" (W is dequantized), or "auto" for the lowest cost. Raises InputError for invalid
+    arguments, and for the first value that is not finite.
     """
     if not isinstance(w, OutlierWeights):
         raise InputError(
@@ -223,7 +224,8 @@ def _known_threads(threads: Any) -> int:
 
 
 def outlier_marks(x: Any, threshold: float = THRESHOLD, *, check_finite: bool = True) -> Any:
-    """The marks of x [m, k]: uint8 [ceil(k / 8)], bit c % 8 of byte c // 8 for channel c."""
+    """Returns the marks of x [m, k]: uint8 [ceil(k / 8)], bit c % 8 of byte c // 8 for channel
+    c."""
     np = _numpy()
     x = _checked_x(x)
     k = x.shape[1]
@@ -256,7 +258,7 @@ def _not_finite(x: Any, found: NotFinite) -> InputError:
 
 @functools.lru_cache(maxsize=1)
 def _library(process: int) -> OutlierLibrary:
-    """Opened once; a forked process has none of its parent's threads and opens its own."""
+    """Opened once per process: a forked process lacks its parent's threads."""
     del process
     from edgekit.device.runtime.arrays.find import find_library
 
@@ -278,7 +280,7 @@ def _rows(x: Any) -> Rows:
 
 
 def _checked_x(x: Any) -> Any:
-    """x with its channels side by side, a copy if they were not."""
+    """Returns x with contiguous channels, copied if necessary."""
     np = _numpy()
     if not isinstance(x, np.ndarray):
         raise InputError(f"outlier_matmul: expected x to be an array, found {type(x).__name__}")
@@ -297,7 +299,7 @@ def _threshold(value: Any) -> float:
         raise InputError(f"outlier_matmul: expected a threshold above 0, found {value!r}")
     try:
         return float(value)
-    except OverflowError:  # a whole number beyond all floats
+    except OverflowError:  # an integer beyond the range of floats
         return math.inf
 
 
@@ -342,14 +344,14 @@ def _as_scales(np: Any, scale: Any) -> Any:
 
 
 def _scales(np: Any, scale: Any, shape: Any) -> Any:
-    """Scales of a shape as float32; InputError unless all are above 0 and finite."""
+    """Converts scales of a shape to float32; InputError unless all are positive and finite."""
     scale = _as_scales(np, scale)
     if scale.shape != shape or scale.dtype.kind != "f":
         raise InputError(
             f"outlier weights: expected scales {_shape(shape)} of floats, "
             f"found {scale.dtype} {_shape(scale.shape)}"
         )
-    with np.errstate(over="ignore"):  # infinity is refused below
+    with np.errstate(over="ignore"):  # infinity is rejected below
         scale = np.ascontiguousarray(scale, np.float32)
     bad = ~(np.isfinite(scale) & (scale > 0))
     if bad.any():

@@ -1,4 +1,4 @@
-"""The outlier split of the kernels library in this process, bound through ctypes.
+"""Binds the kernels library's outlier split through ctypes.
 
 Standard library only: arrays are addresses.
 """
@@ -22,10 +22,10 @@ from edgekit.device.runtime.arrays.gemm_library import (
 from edgekit.device.runtime.kernel_facts import OUTLIER_PADDING
 from edgekit.device.runtime.shared_library import open_library, start_pool
 
-PATHS = ("auto", "split", "int8", "float")  # positions are ek_outlier_path
+PATHS = ("auto", "split", "int8", "float")  # indexes are ek_outlier_path
 _B_SIDE = 1
 _ALIGN = 64
-_USUAL_ROWS = 128  # weights are laid out for products of so many rows
+_USUAL_ROWS = 128  # number of rows the weight layout is optimized for
 _KEPT_CALLS = 64  # of one matrix
 _DONE, _MEMORY, _NOT_FINITE = range(3)
 
@@ -71,7 +71,7 @@ class _Report(ctypes.Structure):
 
 
 class Options(NamedTuple):
-    """The options of a product, as outlier_matmul takes them."""
+    """A product's options, see outlier_matmul."""
 
     threshold: float
     path: str = "auto"
@@ -90,7 +90,7 @@ class Rows(NamedTuple):
 
 
 class NotFinite(Exception):  # noqa: N818 - a finding, which the caller words
-    """X holds NaN or infinity at (row, channel), first."""
+    """X holds NaN or infinity, first at (row, channel)."""
 
     def __init__(self, row: int, channel: int) -> None:
         super().__init__(row, channel)
@@ -99,8 +99,8 @@ class NotFinite(Exception):  # noqa: N818 - a finding, which the caller words
 
 @dataclass(frozen=True)
 class Report:
-    """What a product did. Bytes are of the workspace; tile: blocks on the way, scales, channel
-    numbers. Costs are what the choice compared, in multiply-adds of floats."""
+    """A product's path, memory and costs. Bytes are of the workspace; tile: temporary blocks,
+    scales, channel numbers. The compared costs are in float multiply-adds."""
 
     path: str
     outliers: int
@@ -119,7 +119,7 @@ _Call = Tuple[_Args, _Report, Tuple[Any, Any], Optional[int]]
 
 
 class Packed:
-    """W as the integer product wants it, and the calls that multiplied with it."""
+    """W in the integer product's layout, and cached calls that multiply with it."""
 
     def __init__(self, c: _Weights, memory: Tuple[Block, ...]) -> None:
         self.c = c
@@ -132,10 +132,10 @@ class Packed:
 
 
 class OutlierLibrary:
-    """libedgekit-kernels.so for the outlier split; one thread at a time may multiply."""
+    """The outlier split of libedgekit-kernels.so; only one thread at a time may multiply."""
 
     def __init__(self, path: Path, table: Optional[Path] = None) -> None:
-        """IncompatibleError if this CPU lacks what the library needs, InputError if the table is
+        """IncompatibleError if this CPU lacks a required feature, InputError if the table is
         damaged."""
         self._gemm = GemmLibrary(path, table)
         self._lib = open_library(path, "the kernels library of edgekit")
@@ -149,8 +149,8 @@ class OutlierLibrary:
     def pack(
         self, n: int, k: int, group: int, values: int, scale: int, four: bool = False
     ) -> Packed:
-        """W [k, n] of bytes at `values`, scale [k / group, n] of floats. four: values of -8 to 7,
-        kept two per byte."""
+        """Packs W [k, n], int8 at `values`, with float scales [k / group, n]. four: values of -8 to
+        7, stored two per byte."""
         groups, padded = k // group if group else 0, -(-n // OUTLIER_PADDING) * OUTLIER_PADDING
         how = self._layout(n, group).in_c()
         operand = (DTYPES.index(self.dtype), _B_SIDE, n, group, ctypes.byref(how))
@@ -174,16 +174,16 @@ class OutlierLibrary:
         addresses = (b.address, size, scales.address, excess.address)
         c = _Weights(n, k, group, *addresses, how, int(four))
         if hasattr(mmap, "MADV_HUGEPAGE"):
-            with contextlib.suppress(OSError):  # kernels without; it is for speed alone
+            with contextlib.suppress(OSError):  # a library without it; only affects speed
                 b.memory.madvise(mmap.MADV_HUGEPAGE)
         return Packed(c, (b, scales, excess))
 
     def rows(self, packed: Packed, channels: int, count: int, to: int) -> None:
-        """Dequantized rows, padded; `channels`: address of int32."""
+        """Writes dequantized rows, padded; `channels`: address of int32."""
         self._lib.ek_outlier_rows(ctypes.byref(packed.c), channels, count, to)
 
     def mark(self, x: Rows, k: int, options: Options, marks: int) -> int:
-        """Marks of X into ceil(k / 32) words; the number of outliers. Raises NotFinite."""
+        """Marks X in ceil(k / 32) words; returns the number of outliers. Raises NotFinite."""
         weights, report = _Weights(0, k, k), _Report()
         args = _Args(ctypes.pointer(weights), x.m, x.row, 0, x.address, None, int(x.half))
         args.check_finite, args.threshold = int(options.check_finite), options.threshold
@@ -193,9 +193,9 @@ class OutlierLibrary:
         return int(count)
 
     def run(self, x: Rows, packed: Packed, y: int, options: Options, threads: int) -> _Report:
-        """Makes the product [m, n], rows of Y side by side. Raises NotFinite.
+        """Computes the product [m, n], with contiguous rows of Y. Raises NotFinite.
 
-        What it did stays in the answer until the next product with these options.
+        The returned report is valid until the next product with these options.
         """
         key = (x.m, threads, x.half, options)
         call = packed.calls.get(key) or self._prepare(packed, key)
@@ -208,7 +208,7 @@ class OutlierLibrary:
             )
             if status != _MEMORY:
                 break
-            self._workspace = Block(0)  # the old one goes first: both would be twice the memory
+            self._workspace = Block(0)  # free the old one first: both would need twice the memory
             del room
             self._workspace = Block(report.bytes)
         if status == _NOT_FINITE:
@@ -216,11 +216,11 @@ class OutlierLibrary:
         return report
 
     def marks_of_last(self, k: int) -> bytes:
-        """The marks of the product just made: bit c % 8 of byte c // 8."""
+        """Returns the marks of the last product: bit c % 8 of byte c // 8."""
         return bytes(self._workspace.memory[: -(-k // 8)])
 
     def _layout(self, n: int, k: int) -> GemmMethod:
-        """What W is packed for: a normal tile, since normal ones serve every number of rows."""
+        """Chooses W's packing: a regular tile, since only these serve every number of rows."""
         how, _ = self._gemm.lookup("s8", _USUAL_ROWS, n, k, 1, "b")
         narrowest = min(self._heights)
         if how.nr % narrowest or how.nr not in self._heights:
@@ -256,7 +256,7 @@ class OutlierLibrary:
 
 
 def reported(c: _Report) -> Report:
-    """What `run` answered, for good."""
+    """Copies the report of `run`, which is overwritten later."""
     sizes = (c.bytes, c.marks, c.x1, c.x2, c.w4, c.tile)
     return Report(PATHS[c.path], c.outliers, *sizes, c.split_cost, c.float_cost)
 

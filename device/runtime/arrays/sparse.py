@@ -1,4 +1,4 @@
-"""Sparse matrices in the 3-D block form of the SpMV patent; docs/smaller-models.md."""
+"""Sparse matrices in the 3-D block format of the SpMV patent; docs/smaller-models.md."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from edgekit.device.runtime.arrays.sparse_library import KINDS, Stored
 from edgekit.device.runtime.arrays.sparse_weights import OPERANDS, SUMS, SparseWeights
 from edgekit.device.runtime.errors import InputError
 
-_WORTH_THREADS = 65536  # non-zeros: fewer are multiplied before another thread has woken
+_WORTH_THREADS = 65536  # non-zeros: smaller products finish before another thread wakes up
 
 
 @dataclass(frozen=True)
 class BlockForm:
-    """How a matrix is stored.
+    """The storage of a matrix.
 
     height: rows of a strip; width: slots of a block; strips of each kind; blocks and slots of all
-    strips; parts of the columns; padding: stored values over non-zeros (1 is none); bytes of all
-    arrays; streamed: bytes of values and indices.
+    strips; column parts; padding: stored values over non-zeros (1 is none); bytes of all arrays;
+    streamed: bytes of values and indices.
     """
 
     height: int
@@ -50,11 +50,12 @@ class BlockForm:
 
 
 class SparseMatrix:
-    """A matrix [rows, cols] of float32, float64, float16 or int8, made by one of the `from_`.
+    """A matrix [rows, cols] of float32, float64, float16 or int8, made by one of the `from_`
+    methods.
 
-    x and y of a product are of the same type, but float32 for float16, and int8 x and int32 y for
-    int8 (sums are exact modulo 2^32). Values must be finite. Duplicates are summed as SciPy does,
-    in the order they come; stored zeros stay. Never changes once made.
+    x and y of a product have the matrix's dtype, except float32 for float16, and int8 x with int32
+    y for int8 (sums are exact modulo 2^32). Values must be finite. Duplicates are summed like in
+    SciPy, in input order; explicit zeros are kept. Immutable.
     """
 
     __slots__ = (
@@ -64,8 +65,8 @@ class SparseMatrix:
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, csr: Csr, settings: Optional[BlockSettings] = None) -> None:
-        """Makes a matrix from checked rows; the `from_` functions check them. settings: None for
-        what the knowledge base says, else the patent's rule."""
+        """Stores checked rows; the `from_` methods do the checks. settings: None selects the
+        knowledge base's, else the patent's rule."""
         self.shape = csr.shape
         self.dtype = csr.data.dtype
         self.nnz = len(csr.data)
@@ -80,10 +81,11 @@ class SparseMatrix:
     def from_csr(
         indptr: Any, indices: Any, data: Any, shape: Any, settings: Optional[BlockSettings] = None
     ) -> SparseMatrix:
-        """A matrix from row offsets [rows + 1], columns and values; columns of a row in any order.
+        """Makes a matrix from row offsets [rows + 1], columns and values; columns in any order per
+        row.
 
-        InputError for offsets that do not ascend, columns out of range, values that are not
-        finite, shapes or types that do not fit.
+        InputError for offsets that do not ascend, columns out of range, values that are not finite,
+        and mismatched shapes or types.
         """
         return SparseMatrix(checked_csr(indptr, indices, data, shape), settings)
 
@@ -91,18 +93,18 @@ class SparseMatrix:
     def from_coo(
         rows: Any, cols: Any, values: Any, shape: Any, settings: Optional[BlockSettings] = None
     ) -> SparseMatrix:
-        """A matrix from entries in any order. InputError as from_csr."""
+        """Makes a matrix from entries in any order. Raises InputError like from_csr."""
         return SparseMatrix(checked_coo(rows, cols, values, shape), settings)
 
     @staticmethod
     def from_scipy(matrix: Any, settings: Optional[BlockSettings] = None) -> SparseMatrix:
-        """A matrix from any SciPy sparse matrix or array."""
+        """Makes a matrix from any SciPy sparse matrix or array."""
         tocsr = getattr(matrix, "tocsr", None)
         if tocsr is None:
             raise InputError(
                 f"sparse matrix: expected a SciPy sparse matrix, found {type(matrix).__name__}"
             )
-        if getattr(matrix, "format", "") == "coo":  # SciPy sums duplicates of 8 bits modulo 2^8
+        if getattr(matrix, "format", "") == "coo":  # SciPy sums 8-bit duplicates modulo 2^8
             return SparseMatrix.from_coo(
                 matrix.row, matrix.col, matrix.data, matrix.shape, settings
             )
@@ -111,7 +113,7 @@ class SparseMatrix:
 
     @staticmethod
     def from_dense(array: Any, settings: Optional[BlockSettings] = None) -> SparseMatrix:
-        """A matrix from a 2-D array; zeros are left out."""
+        """Makes a matrix from a 2-D array; zeros are left out."""
         np = numpy()
         dense = np.asarray(array)
         if dense.ndim != 2:
@@ -123,8 +125,7 @@ class SparseMatrix:
     def from_matrix_market(
         path: Union[str, Path], dtype: Any = "float32", settings: Optional[BlockSettings] = None
     ) -> SparseMatrix:
-        """A matrix from a Matrix Market file (coordinate; real, integer or pattern; any real
-        symmetry).
+        """Reads a Matrix Market file (coordinate; real, integer or pattern; any real symmetry).
 
         InputError names the line and the field that is wrong.
         """
@@ -137,12 +138,12 @@ class SparseMatrix:
 
     @property
     def settings(self) -> BlockSettings:
-        """How it is stored."""
+        """The storage settings."""
         return self._settings
 
     @property
     def form(self) -> BlockForm:
-        """What the storage holds."""
+        """Statistics of the storage."""
         if self._form is None:
             c = self._stored.c
             counts, blocks = dict.fromkeys(KINDS, 0), 0
@@ -157,7 +158,7 @@ class SparseMatrix:
         return self._form
 
     def to_csr(self) -> Csr:
-        """Offsets, columns (ascending in each row) and values, without padding."""
+        """Returns offsets, columns (ascending in each row) and values, without padding."""
         np = numpy()
         start = np.zeros(self.shape[0] + 1, np.int64)
         index, data = np.empty(self.nnz, np.int32), np.empty(self.nnz, self.dtype)
@@ -165,17 +166,17 @@ class SparseMatrix:
         return Csr(self.shape, start, index, data)
 
     def to_dense(self) -> Any:
-        """A 2-D array."""
+        """Returns a 2-D array."""
         np = numpy()
         csr, dense = self.to_csr(), np.zeros(self.shape, self.dtype)
         dense[_row_of_each(np, csr), csr.indices] = csr.data
         return dense
 
     def matvec(self, x: Any, threads: int = 1, *, out: Optional[Any] = None) -> Any:
-        """A · x for x [cols] → [rows]; the same bits in every run with as many threads.
+        """A · x for x [cols] → [rows]; bit-identical across runs with the same number of threads.
 
-        Small products are made on one thread. out: takes the result and is returned. InputError
-        for a wrong shape or type, or an x that is not finite.
+        Small products use one thread. out: receives the result and is returned. InputError for a
+        wrong shape or type, or an x that is not finite.
         """
         np, operand, sums = numpy(), self._operand, self._sums
         if type(x) is not np.ndarray or x.dtype != operand or x.shape != (self.shape[1],):
@@ -197,7 +198,7 @@ class SparseMatrix:
         return y
 
     def matmul(self, x: Any, threads: int = 1) -> Any:
-        """A · X for X [cols, n] → [rows, n]. The first call keeps a copy of A by rows."""
+        """A · X for X [cols, n] → [rows, n]. The first call caches a CSR copy of A."""
         if self._weights is None:
             self._weights = SparseWeights(self.to_csr(), None)
         return self._weights.matmul(x, threads)
@@ -215,7 +216,7 @@ class SparseMatrix:
         return self * -1
 
     def __mul__(self, factor: Any) -> SparseMatrix:
-        """Every value times a number; int8 takes whole numbers, and products must fit."""
+        """Scales every value; int8 requires an integer factor, and products must fit."""
         if not isinstance(factor, numbers.Real):
             return NotImplemented
         if self.dtype.kind == "i" and not isinstance(factor, numbers.Integral):
@@ -235,7 +236,7 @@ class SparseMatrix:
     __rmul__ = __mul__
 
     def __eq__(self, other: object) -> Any:
-        """Whether shape, type and all values are equal; stored zeros count as zeros."""
+        """Whether shape, type and all values are equal; explicit zeros count as zeros."""
         if not isinstance(other, SparseMatrix):
             return NotImplemented
         if self.shape != other.shape or self.dtype != other.dtype:
@@ -252,7 +253,7 @@ class SparseMatrix:
         return SparseMatrix.from_coo(*transposed)
 
     def save(self, path: Union[str, Path]) -> None:
-        """Writes an .npz that scipy.sparse.load_npz reads too; it fits every board."""
+        """Writes an .npz that scipy.sparse.load_npz also reads; it loads on every board."""
         np, csr = numpy(), self.to_csr()
         with Path(path).open("wb") as file:
             np.savez(
@@ -266,7 +267,7 @@ class SparseMatrix:
 
     @staticmethod
     def load(path: Union[str, Path], settings: Optional[BlockSettings] = None) -> SparseMatrix:
-        """Reads what `save` or scipy.sparse.save_npz wrote; everything in it is checked."""
+        """Reads an .npz from `save` or scipy.sparse.save_npz; validates all of it."""
         from edgekit.device.runtime.arrays.sparse_file import read_sparse_npz
 
         return SparseMatrix.from_csr(*read_sparse_npz(Path(path)), settings)
@@ -276,7 +277,7 @@ class SparseMatrix:
         return f"SparseMatrix({rows} x {cols}, {self.nnz} non-zeros of {self.dtype})"
 
     def _combined(self, other: SparseMatrix, sign: int) -> SparseMatrix:
-        """self + sign · other: the union of both patterns; what cancels stays as a zero."""
+        """self + sign · other: the union of both patterns; cancelled entries stay as zeros."""
         if self.shape != other.shape or self.dtype != other.dtype:
             raise InputError(
                 f"sparse matrix: expected another of {self.dtype} {list(self.shape)}, "

@@ -1,4 +1,4 @@
-"""How a sparse matrix is cut into blocks: settings, and the patent's rule for a block's width."""
+"""Block settings of sparse matrices, and the patent's rule for the block width."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Any, Mapping
 from edgekit.device.runtime.errors import InputError
 
 LINE_BYTES = 64
-_SEED = 2024  # the patent starts from a random width; ours is the same in every run
+_SEED = 2024  # the patent starts from a random width; a fixed seed makes runs repeatable
 _WIDEST_START = 64
 _LARGEST = (1 << 31) - 1
-DEFAULT_WINDOW = 4096  # rows sorted together: enough for power laws, y stays in the L1 cache
+DEFAULT_WINDOW = 4096  # rows sorted together: enough for power laws, and y stays in the L1 cache
 
 
 @dataclass(frozen=True)
 class BlockSettings:
-    """How a matrix is stored; the knowledge base chooses among them.
+    """Storage settings of a matrix, chosen by the knowledge base.
 
-    width: slots of a block, the unit in which threads share work. window: rows sorted together by
-    length, 0: rows stay in order. wide_from: rows of so many non-zeros lie over all lanes, 0: where
-    padding says so. diagonal: strips of few diagonals store one column per slot. windows: rows that
-    are dense enough are cut into windows of columns, where the core has permutations for them.
-    index_bytes: the least width of column indices: 0 (what holds them), 1, 2 or 4. columns: of a
-    part of the matrix, 0: of all; each part has strips of its own, so that its share of x stays in
-    the L2 cache; fewer parts where rows have less than two non-zeros in each.
+    width: slots of a block, the unit of work for threads. window: rows sorted together by length,
+    0: keep the row order. wide_from: rows with at least this many non-zeros span all lanes, 0:
+    decided by padding. diagonal: strips of few diagonals store one column per slot. windows: dense
+    enough rows are cut into windows of columns, if the core has permute instructions for them.
+    index_bytes: minimum width of column indices: 0 (whatever fits), 1, 2 or 4. columns: columns per
+    part of the matrix, 0: all; each part has its own strips, so that its share of x stays in the L2
+    cache; there are fewer parts if rows would have less than two non-zeros in each.
     """
 
     width: int
@@ -50,7 +50,7 @@ class BlockSettings:
 
     @staticmethod
     def of(value: Mapping[str, Any]) -> BlockSettings:
-        """The settings in a JSON object; InputError for unknown fields or values out of range."""
+        """Parses a JSON object; InputError for unknown fields or values out of range."""
         try:
             return BlockSettings(**value)
         except TypeError as error:
@@ -58,7 +58,7 @@ class BlockSettings:
 
 
 def block_width(start: int, mean: float, lanes: int, register_lanes: int, line: int) -> int:
-    """The patent's block width, in elements.
+    """Computes the patent's block width, in elements.
 
     start: first guess; mean: non-zeros per row; lanes: of the vector instruction; register_lanes:
     of a SIMD register; line: elements of a cache line.
@@ -74,6 +74,7 @@ def block_width(start: int, mean: float, lanes: int, register_lanes: int, line: 
 
 
 def default_settings(mean: float, lanes: int, value_bytes: int) -> BlockSettings:
-    """The rule's width for a matrix with `mean` non-zeros per row, the rest as it suits most."""
+    """Returns the rule's width for `mean` non-zeros per row, and defaults for the other
+    settings."""
     start = random.Random(_SEED).randint(lanes + 1, _WIDEST_START + lanes)
     return BlockSettings(block_width(start, mean, lanes, lanes, LINE_BYTES // value_bytes))

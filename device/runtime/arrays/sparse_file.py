@@ -1,4 +1,4 @@
-"""Sparse matrices in files: the .npz that SciPy writes for rows."""
+"""Sparse matrices in files: SciPy's .npz format for CSR."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ _DAMAGED = (zipfile.BadZipFile, zlib.error, OSError, ValueError, EOFError, KeyEr
 
 
 def read_sparse_npz(path: Path) -> Tuple[Any, Any, Any, Any]:
-    """indptr, indices, data and shape, unchecked; InputError for a file that is none."""
+    """Reads indptr, indices, data and shape, unchecked; InputError if the file is not a CSR
+    matrix."""
     np = numpy()
     try:
         with np.load(path, allow_pickle=False) as file:

@@ -1,4 +1,4 @@
-"""Arrays that describe a sparse matrix, checked: what comes out is sorted, unique and finite."""
+"""Validates the arrays of a sparse matrix; the result is sorted, unique and finite."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ DTYPES = {"float32": "f32", "float64": "f64", "float16": "f16", "int8": "s8"}
 ALONE = threading.Lock()  # the library's scratch and threads serve one product at a time
 _LARGEST = (1 << 31) - 1
 _MOST_THREADS = 256
-# Sums of duplicates are made in these, then rounded or found too large for the stored type.
+# Duplicates are summed in these types, then rounded to the stored type or rejected as too large.
 _SUMMED = {"float32": "float32", "float64": "float64", "float16": "float32", "int8": "float64"}
 
 
 @dataclass(frozen=True)
 class Csr:
-    """A matrix by rows, as SciPy has it: int64 offsets [rows + 1], int32 columns and values."""
+    """A CSR matrix like SciPy's: int64 offsets [rows + 1], int32 columns and values."""
 
     shape: Tuple[int, int]
     indptr: Any
@@ -30,14 +30,14 @@ class Csr:
     data: Any
 
     def rows(self) -> Rows:
-        """The same as addresses; good while this object lives."""
+        """The arrays' addresses, valid while this object is alive."""
         arrays = (self.indptr, self.indices, self.data)
         return Rows(DTYPES[self.data.dtype.name], *self.shape, *(a.ctypes.data for a in arrays))
 
 
 @functools.lru_cache(maxsize=None)  # small products take about as long as an import statement
 def numpy() -> Any:
-    """NumPy, or IncompatibleError."""
+    """Returns NumPy, or raises IncompatibleError."""
     try:
         import numpy as np
     except ImportError:
@@ -51,7 +51,7 @@ _OPENED: Dict[int, SparseLibrary] = {}
 
 
 def library() -> SparseLibrary:
-    """The library of this machine, opened once in each process: a fork has none of its parent's
+    """Returns this machine's library, opened once per process: a fork lacks its parent's
     threads."""
     return _OPENED.get(os.getpid()) or _open_library()
 
@@ -65,7 +65,8 @@ def _open_library() -> SparseLibrary:
 
 
 def checked_csr(indptr: Any, indices: Any, data: Any, shape: Any) -> Csr:
-    """Rows from offsets, columns and values; sorted, duplicates summed. InputError otherwise."""
+    """Builds CSR from offsets, columns and values; sorts, and sums duplicates. InputError
+    otherwise."""
     np = numpy()
     shape = _checked_shape(shape)
     data = _values(np, data)
@@ -94,7 +95,7 @@ def checked_csr(indptr: Any, indices: Any, data: Any, shape: Any) -> Csr:
 
 
 def checked_coo(rows: Any, cols: Any, values: Any, shape: Any) -> Csr:
-    """Rows from entries in any order; those of one place are summed in their order."""
+    """Builds CSR from entries in any order; duplicates are summed in their order."""
     np = numpy()
     shape = _checked_shape(shape)
     values = _values(np, values)
@@ -105,7 +106,7 @@ def checked_coo(rows: Any, cols: Any, values: Any, shape: Any) -> Csr:
             f"sparse matrix: expected as many rows, columns and values, found {len(rows)}, "
             f"{len(cols)} and {len(values)}"
         )
-    # Offsets and counters, and each entry twice: a shape of two large numbers is quickly written.
+    # Offsets, counters, and each entry twice: large dims are easily written in a small file.
     check_memory(
         f"sparse matrix: shape {list(shape)}", 8 * (shape[0] + shape[1]) + 40 * len(values)
     )
@@ -117,7 +118,7 @@ def checked_coo(rows: Any, cols: Any, values: Any, shape: Any) -> Csr:
 
 
 def _sorted(np: Any, entries: Csr) -> Csr:
-    """`entries.indptr` holds the row of each entry."""
+    """Sorts entries into CSR; `entries.indptr` holds the row of each entry."""
     n, (rows, cols) = len(entries.data), entries.shape
     start, index = np.empty(rows + 1, np.int64), np.empty(n, np.int32)
     summed = np.empty(n, entries.data.dtype)
@@ -137,7 +138,7 @@ def _sorted(np: Any, entries: Csr) -> Csr:
 
 
 def _stored(np: Any, csr: Csr, dtype: Any) -> Any:
-    """Sums in the stored type; InputError where one does not fit."""
+    """Converts sums to the stored type; InputError if one does not fit."""
     if csr.data.dtype == dtype:
         return csr.data
     limit = np.finfo(dtype).max if dtype.kind == "f" else np.iinfo(dtype).max
@@ -153,7 +154,7 @@ def _stored(np: Any, csr: Csr, dtype: Any) -> Any:
 
 
 def _check(csr: Csr) -> str:
-    """good or unsorted; InputError for what cannot be mended."""
+    """Returns "good" or "unsorted"; InputError for an unrecoverable fault."""
     fault = library().check(csr.rows())
     if fault.kind == "start":
         raise InputError(
@@ -174,14 +175,14 @@ def _check(csr: Csr) -> str:
 
 
 def checked_threads(threads: Any) -> int:
-    """A count of threads."""
+    """Validates a thread count."""
     if not isinstance(threads, int) or not 1 <= threads <= _MOST_THREADS:
         raise InputError(f"sparse matrix: expected 1 to {_MOST_THREADS} threads, found {threads!r}")
     return threads
 
 
 def checked_operand(name: str, value: Any, shape: Tuple[int, ...], dtype: Any) -> Any:
-    """The array in C order; InputError for another shape or type."""
+    """Returns the array in C order; InputError for another shape or type."""
     np = numpy()
     if not isinstance(value, np.ndarray):
         raise InputError(
@@ -196,7 +197,7 @@ def checked_operand(name: str, value: Any, shape: Tuple[int, ...], dtype: Any) -
 
 
 def checked_out(out: Any, shape: Tuple[int, ...], dtype: Any, x: Any) -> None:
-    """InputError if a result of `shape` cannot be written to `out`, apart from x."""
+    """InputError if `out` cannot hold a result of `shape`, or overlaps x."""
     np = numpy()
     fits = isinstance(out, np.ndarray) and out.shape == shape and out.dtype == np.dtype(dtype)
     if not fits or not (out.flags.c_contiguous and out.flags.writeable and out.flags.aligned):
@@ -209,7 +210,7 @@ def checked_out(out: Any, shape: Tuple[int, ...], dtype: Any, x: Any) -> None:
 
 
 def check_memory(what: str, need: int) -> None:
-    """InputError where this machine has no room for `need` bytes."""
+    """InputError if this machine lacks memory for `need` bytes."""
     have = memory_bytes().available
     if have is not None and need > have // 2:
         raise InputError(
@@ -219,7 +220,7 @@ def check_memory(what: str, need: int) -> None:
 
 
 def refuse_not_finite(x: Any) -> None:
-    """InputError if x is to blame for a result that is not finite."""
+    """InputError if x is the cause of a result that is not finite."""
     np = numpy()
     bad = np.argwhere(~np.isfinite(x))
     if len(bad):

@@ -1,4 +1,4 @@
-"""Sparse matrices of the kernels library in this process, bound through ctypes.
+"""Binds the kernels library's sparse matrices through ctypes.
 
 Standard library only: arrays are addresses, so that boards without NumPy can measure.
 """
@@ -17,11 +17,11 @@ from edgekit.device.runtime.arrays.sparse_table import Answer, Features, SpmvTab
 from edgekit.device.runtime.errors import InputError
 from edgekit.device.runtime.shared_library import open_library, start_pool
 
-STORED = ("f32", "f64", "f16", "s8", "s8f")  # positions are ek_sparse_dtype
+STORED = ("f32", "f64", "f16", "s8", "s8f")  # indexes are ek_sparse_dtype
 VALUE_BYTES = {"f32": 4, "f64": 8, "f16": 2, "s8": 1, "s8f": 1}
 SUM_BYTES = {"f32": 4, "f64": 8, "f16": 4, "s8": 4, "s8f": 4}
 OPERAND_BYTES = {"f32": 4, "f64": 8, "f16": 4, "s8": 1, "s8f": 4}
-KINDS = ("lanes", "wide", "diagonal", "windows", "packed")  # positions are ek_strip_kind
+KINDS = ("lanes", "wide", "diagonal", "windows", "packed")  # indexes are ek_strip_kind
 _FAULTS = ("good", "start", "index", "finite", "unsorted")
 
 
@@ -130,7 +130,7 @@ class _Product(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Rows:
-    """A matrix by rows: addresses of int64 offsets, int32 columns and the values."""
+    """A CSR matrix: addresses of int64 offsets, int32 columns and the values."""
 
     dtype: str
     rows: int
@@ -146,7 +146,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Fault:
-    """The first thing wrong with a matrix: kind, row, and position among the non-zeros."""
+    """The first fault of a matrix: kind, row, and position among the non-zeros."""
 
     kind: str
     row: int
@@ -169,7 +169,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class SparseProduct:
-    """Y[rows, pixels] = A · X[cols, pixels] as ek_spmm takes it; addresses, 0 for none."""
+    """Y[rows, pixels] = A · X[cols, pixels], the arguments of ek_spmm; addresses, 0 for none."""
 
     dtype: str
     rows: int
@@ -204,8 +204,8 @@ class SparseProduct:
 
 
 class Stored:
-    """A matrix in block form; its memory goes with the object. calls: what a product with so many
-    threads needs beside x and y."""
+    """A matrix in block format; its memory is freed with the object. calls: per number of threads,
+    the arguments of a product other than x and y."""
 
     def __init__(self, lib: ctypes.CDLL, sparse: _Sparse) -> None:
         self.c = sparse
@@ -220,7 +220,7 @@ class Stored:
 
     @property
     def bytes(self) -> int:
-        """The memory that all arrays take."""
+        """Memory of all arrays in bytes."""
         m = self.c
         return int(self.streamed + m.strips * ctypes.sizeof(Strip) + m.parts * m.rows * 8)
 
@@ -230,10 +230,10 @@ class Stored:
 
 
 class SparseLibrary:
-    """libedgekit-kernels.so for sparse matrices; one thread at a time may multiply."""
+    """The sparse functions of libedgekit-kernels.so; only one thread at a time may multiply."""
 
     def __init__(self, path: Path, table: Optional[Path] = None) -> None:
-        """IncompatibleError if this CPU lacks what the library needs, InputError if the table is
+        """IncompatibleError if this CPU lacks a required feature, InputError if the table is
         damaged."""
         self._lib = open_library(path, "the kernels library of edgekit")
         _bind(self._lib)
@@ -241,15 +241,15 @@ class SparseLibrary:
         self._table = read_table(table) if table else SpmvTable()
 
     def height(self, dtype: str) -> int:
-        """Rows of a strip: register bits over the bits of a sum."""
+        """Returns the rows of a strip: register bits over the bits of a sum."""
         return int(self._lib.ek_sparse_height(STORED.index(dtype)))
 
     def panel(self) -> int:
-        """Columns of a panel of a Plan."""
+        """Returns the columns of a Plan's panel."""
         return int(self._lib.ek_spmm_panel())
 
     def check(self, rows: Rows) -> Fault:
-        """Offsets, columns and values; kind is good, start, index, finite or unsorted."""
+        """Checks offsets, columns and values; kind is good, start, index, finite or unsorted."""
         row, at = ctypes.c_int64(), ctypes.c_int64()
         code = self._lib.ek_rows_check(
             ctypes.byref(rows.in_c()), ctypes.byref(row), ctypes.byref(at)
@@ -257,7 +257,7 @@ class SparseLibrary:
         return Fault(_FAULTS[code], row.value, at.value)
 
     def features(self, rows: Rows) -> Features:
-        """What the table looks a matrix up by; `rows` must have passed `check`."""
+        """Computes a matrix's lookup features; `rows` must have passed `check`."""
         c = rows.in_c()
         found = self._lib.ek_rows_measure(ctypes.byref(c))
         start = ctypes.cast(rows.start, ctypes.POINTER(ctypes.c_int64))
@@ -265,26 +265,26 @@ class SparseLibrary:
         return Features(*sizes, found.mean, found.deviation, found.longest, found.span)
 
     def settings_for(self, rows: Rows) -> Answer:
-        """What the table says of a matrix, else the patent's rule."""
+        """Returns the table's settings for a matrix, else the patent's rule."""
         found = self.features(rows)
         return self._table.lookup(found, self.default_settings(found))
 
     def default_settings(self, found: Features) -> BlockSettings:
-        """The patent's rule for this library's vectors."""
+        """Returns the patent's rule for this library's vectors."""
         return default_settings(found.mean, self.height(found.stored), VALUE_BYTES[found.stored])
 
     def sort_entries(
         self, shape: Rows, entries: int, row: int, col: int, start: int, index: int, values: int
     ) -> int:
-        """Entries (f32 or f64) into rows, duplicates summed; returns what is left, or -1 - i of
-        the first one out of range. shape.values: the entries' values."""
+        """Sorts entries (f32 or f64) into rows and sums duplicates; returns the remaining count, or
+        -1 - i if entry i is the first one out of range. shape.values: the entries' values."""
         scratch = Block(8 * (entries + shape.cols + 1))
         c = shape.in_c()
         where = (row, col, start, index, values, scratch.address)
         return int(self._lib.ek_coo_to_rows(ctypes.byref(c), entries, *where))
 
     def build(self, rows: Rows, how: BlockSettings) -> Stored:
-        """The block form; `rows` must have passed `check`."""
+        """Converts to the block format; `rows` must have passed `check`."""
         sparse = _Sparse()
         settings = _Settings(
             *(how.width, how.window, how.wide_from),
@@ -299,40 +299,39 @@ class SparseLibrary:
         return Stored(self._lib, sparse)
 
     def to_rows(self, stored: Stored, start: int, index: int, values: int) -> None:
-        """Back, without padding, into arrays of the caller."""
+        """Converts back, without padding, into the caller's arrays."""
         self._lib.ek_sparse_to_rows(ctypes.byref(stored.c), start, index, values)
 
     def spmv(self, stored: Stored, x: int, y: int, threads: int = 1) -> bool:
-        """y = A · x; whether all of y is finite."""
+        """y = A · x; returns whether all of y is finite."""
         matrix, scratch, pool = stored.calls.get(threads) or self._prepare(stored, threads)
         return not self._lib.ek_spmv(matrix, x, y, threads, scratch.address, pool)
 
     def spmv_timer(self, stored: Stored, x: int, y: int, threads: int) -> Callable[[int], int]:
-        """A function of a count: nanoseconds of so many products in a row."""
+        """Returns a function of a count: nanoseconds of that many consecutive products."""
         matrix, scratch, pool = self._prepare(stored, threads)
         time = self._lib.ek_spmv_time
         return lambda count: int(time(matrix, x, y, threads, scratch.address, pool, count))
 
     def spmm(self, product: SparseProduct, threads: int = 1) -> None:
-        """Makes the product."""
+        """Computes the product."""
         args = product.in_c()
         self._lib.ek_spmm(ctypes.byref(args), self._pool(threads))
 
     def spmm_timer(self, product: SparseProduct, threads: int) -> Callable[[int], int]:
-        """A function that times so many products of `product` (see spmv_timer)."""
+        """Returns a timer (see spmv_timer) of `product`."""
         args, pool, time = product.in_c(), self._pool(threads), self._lib.ek_spmm_time
         return lambda count: int(time(ctypes.byref(args), pool, count))
 
     def triad_timer(self, floats: int, threads: int) -> Callable[[int], int]:
-        """A timer (see spmv_timer) of STREAM's triad over arrays of so many floats: 12 bytes
-        each."""
+        """Returns a timer (see spmv_timer) of STREAM's triad over arrays of `floats` floats: 12
+        bytes each."""
         blocks = tuple(Block(4 * floats) for _ in range(3))
         pool, time = self._pool(threads), self._lib.ek_triad_time
         return lambda count: int(time(*(b.address for b in blocks), floats, pool, count))
 
     def gather_timer(self, x: int, index: int, count: int, threads: int) -> Callable[[int], int]:
-        """A timer (see spmv_timer) of reading x (float32) at so many int32 indices and nothing
-        else."""
+        """Returns a timer (see spmv_timer) that only reads x (float32) at `count` int32 indices."""
         pool, time = self._pool(threads), self._lib.ek_gather_time
         return lambda times: int(time(x, index, count, pool, times))
 

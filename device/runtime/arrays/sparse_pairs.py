@@ -1,5 +1,7 @@
-"""Pruned weights with two rows side by side: the plan of ek_spmm (sparse.h), which needs fewer
-loads. Works on NumPy arrays; what comes out are flat arrays, for a process or a model's file."""
+"""Packs pruned weights in pairs of rows for ek_spmm (sparse.h), which needs fewer loads that way.
+
+Works on NumPy arrays; the results are flat arrays, for a process or a model's file.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,8 @@ from typing import Any, List, Tuple
 from edgekit.device.runtime.arrays.sparse_input import Csr, numpy
 from edgekit.device.runtime.kernel_facts import SPMM_PANEL
 
-_SPARE = 64  # values behind the last: as many may be read, and every array is begun on a line
-_MATCHED = 1024  # rows up to which the best partner is looked for among all
+_SPARE = 64  # values after the last, which may be read; also starts every array on a cache line
+_MATCHED = 1024  # rows up to which all are searched for the best partner
 _PAIR = (("row", "<u4", 2), ("word", "<u4"), ("value", "<u4"), ("both", "<u2"), ("single", "<u2"))
 
 
@@ -18,7 +20,7 @@ _PAIR = (("row", "<u4", 2), ("word", "<u4"), ("value", "<u4"), ("both", "<u2"), 
 class Pairs:
     """ek_spmm_plan: `pair` [panels, pairs] of ek_spmm_pair, `columns` uint32, `values` as stored.
 
-    Values are as many as `used`, and then zeros.
+    `used` is the number of values before the zero padding.
     """
 
     panels: int
@@ -30,7 +32,8 @@ class Pairs:
 
 
 def pack_pairs(csr: Csr, panel: int) -> Pairs:
-    """Weights for float sums, of fewer than 65536 columns, in panels of at most `panel` columns."""
+    """Packs weights for float sums, with fewer than 65536 columns, in panels of up to `panel`
+    columns."""
     np = numpy()
     cols = csr.shape[1]
     panels = max(-(-cols // min(panel, SPMM_PANEL)), 1)
@@ -38,8 +41,8 @@ def pack_pairs(csr: Csr, panel: int) -> Pairs:
 
 
 def pack_places(csr: Csr, places: Any) -> Pairs:
-    """Weights for float sums in panels of as many columns as `places` has, whose words hold,
-    instead of a column, where in the panel its pixels are: below 65536."""
+    """Packs weights for float sums in panels of len(places) columns. Instead of a column, words
+    hold the position of its pixels in the panel: below 65536."""
     np = numpy()
     bounds = [*range(0, csr.shape[1], len(places)), csr.shape[1]]
     pairs = _packed(np, csr, _partners(np, csr), bounds)
@@ -48,10 +51,10 @@ def pack_places(csr: Csr, places: Any) -> Pairs:
 
 
 def pack_rows(csr: Csr) -> Pairs:
-    """int8 weights for integer sums, of fewer than 65536 columns: every row alone, and no word of
-    two weights whose products with bytes do not fit in 16 bits together."""
+    """Packs int8 weights for integer sums, with fewer than 65536 columns: each row separately, and
+    no word has two weights whose products with int8 values could overflow 16 bits together."""
     np = numpy()
-    lowest = csr.data == -128  # becomes two of half of it
+    lowest = csr.data == -128  # becomes two halves
     times = np.where(lowest, 2, 1)
     data = np.repeat(np.where(lowest, -64, csr.data).astype(np.int8), times)
     indptr = np.concatenate([[0], np.cumsum(times)])[csr.indptr]
@@ -61,7 +64,7 @@ def pack_rows(csr: Csr) -> Pairs:
 
 
 def _packed(np: Any, csr: Csr, partners: List[Tuple[int, int]], bounds: List[int]) -> Pairs:
-    """Partners in each panel of columns; bounds: where the panels begin, and the end."""
+    """Packs the partners in each panel of columns; bounds: the panels' starts, and the end."""
     panels = len(bounds) - 1
     pair = np.zeros((panels, len(partners)), np.dtype(list(_PAIR)))
     words: List[Any] = []
@@ -83,7 +86,7 @@ def _packed(np: Any, csr: Csr, partners: List[Tuple[int, int]], bounds: List[int
 
 
 def _partners(np: Any, csr: Csr) -> List[Tuple[int, int]]:
-    """Every row once; partners are of like length and share columns. The odd one out is its own."""
+    """Pairs rows of similar length that share columns. A leftover row is paired with itself."""
     lengths = np.diff(csr.indptr)
     order = [int(r) for r in np.argsort(-lengths, kind="stable")]
     if len(order) > _MATCHED:
@@ -108,8 +111,8 @@ def _partners(np: Any, csr: Csr) -> List[Tuple[int, int]]:
 
 
 def _streams(np: Any, csr: Csr, rows: Tuple[int, int], low: int, high: int) -> Tuple[Any, Any]:
-    """(columns [2, words], values [words, 4 or 2]) of columns that both rows have, and that one
-    has, from low up to high; columns count from low."""
+    """Returns (columns [2, words], values [words, 4 or 2]) of the columns that both rows have, and
+    of those that one has, from low up to high; columns count from low."""
     (ca, va), (cb, vb) = (_part(np, csr, row, low, high) for row in rows)
     if rows[0] == rows[1]:
         half = (len(ca) + 1) // 2
@@ -130,7 +133,7 @@ def _streams(np: Any, csr: Csr, rows: Tuple[int, int], low: int, high: int) -> T
 
 
 def _part(np: Any, csr: Csr, row: int, low: int, high: int) -> Tuple[Any, Any]:
-    """Columns, counted from low, and values of a row from column low up to high."""
+    """Returns a row's columns from low up to high, counted from low, and their values."""
     begin, end = int(csr.indptr[row]), int(csr.indptr[row + 1])
     first, last = np.searchsorted(csr.indices[begin:end], (low, high))
     return csr.indices[begin + first : begin + last] - low, csr.data[begin + first : begin + last]

@@ -1,8 +1,8 @@
-"""What is known of sparse matrices on a board: features of a matrix → how to store it.
+"""A board's knowledge of sparse matrices: matrix features → storage settings.
 
-A table is JSON of the schema edgekit.kb.spmv/2; kb/tables/spmv holds the kit's, `edgekit lab
-tune spmv` writes the user's. A look-up is exact, then the nearest row of equal spread and band,
-then the patent's rule; every answer says which.
+A table is JSON of the schema edgekit.kb.spmv/2; kb/tables/spmv holds the kit's, `edgekit lab tune
+spmv` writes the user's. A lookup tries an exact match, then the nearest row of equal spread and
+band, then the patent's rule; every answer names its rule.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from edgekit.device.runtime.arrays.sparse_blocks import BlockSettings
 from edgekit.device.runtime.errors import InputError
 
 SCHEMA = "edgekit.kb.spmv/2"
-_RULE = "patent"  # settings: those of the patent's rule, which nothing beat
+_RULE = "patent"  # settings: the patent's rule, which nothing beat
 ROWS_SEQUENCE = (100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000)
 MEAN_SEQUENCE = (1, 3, 10, 30, 100, 300, 1_000)
 SPREADS = ("even", "random", "skewed")
-_EVEN, _RANDOM = 0.15, 0.8  # standard deviation over mean, at most
+_EVEN, _RANDOM = 0.15, 0.8  # maximum of standard deviation over mean
 _NARROW, _BANDED = 8.0, 0.1  # span of a row over its non-zeros; over all columns
 
 
 @dataclass(frozen=True)
 class Features:
-    """What a matrix is looked up by. mean and deviation: of the non-zeros per row; longest: the
-    most in one row; span: mean distance from the first to the last column of a row, 1 for a single
-    one."""
+    """Lookup features of a matrix. mean and deviation: of the non-zeros per row; longest: the
+    most in one row; span: mean distance from the first to the last column of a row, 1 for a
+    single one."""
 
     stored: str
     rows: int
@@ -42,13 +42,13 @@ class Features:
 
     @property
     def spread(self) -> str:
-        """even, random or skewed row lengths."""
+        """Even, random or skewed row lengths."""
         relative = self.deviation / self.mean if self.mean else 0.0
         return SPREADS[(relative > _EVEN) + (relative > _RANDOM)]
 
     @property
     def band(self) -> str:
-        """narrow (rows are about as long as they span), banded, or wide."""
+        """Narrow (rows are about as long as they span), banded, or wide."""
         if self.span <= _NARROW * self.mean:
             return "narrow"
         return "banded" if self.span <= _BANDED * self.cols else "wide"
@@ -56,7 +56,8 @@ class Features:
 
 @dataclass(frozen=True, order=True)
 class Key:
-    """Under which a matrix is looked up: positions in the sequences, and classes."""
+    """The lookup key of a matrix: quantized features, as positions in the sequences, and
+    classes."""
 
     stored: str
     rows: int
@@ -67,8 +68,8 @@ class Key:
 
 @dataclass(frozen=True)
 class Row:
-    """The best known settings of a key; None: nothing beat the patent's rule. `matrix`: what was
-    measured; `ratio`: its time over the rule's in the same run, below 1 is faster."""
+    """The best known settings of a key; None: nothing beat the patent's rule. `matrix`: the
+    measured one; `ratio`: its time over the rule's in the same run, below 1 is faster."""
 
     key: Key
     settings: Optional[BlockSettings]
@@ -87,7 +88,7 @@ class Answer:
 
 
 def nearest(value: float, sequence: Sequence[int]) -> int:
-    """Position of the entry nearest to `value` by ratio."""
+    """Returns the position of the entry nearest to `value` by ratio."""
     right = bisect.bisect_left(sequence, value)
     if right in (0, len(sequence)):
         return min(right, len(sequence) - 1)
@@ -95,20 +96,20 @@ def nearest(value: float, sequence: Sequence[int]) -> int:
 
 
 def key_of(found: Features) -> Key:
-    """The key under which a matrix is looked up."""
+    """Returns a matrix's lookup key."""
     rows, mean = nearest(found.rows, ROWS_SEQUENCE), nearest(found.mean, MEAN_SEQUENCE)
     return Key(found.stored, rows, mean, found.spread, found.band)
 
 
 @dataclass(frozen=True)
 class SpmvTable:
-    """Rows of one platform."""
+    """One platform's rows."""
 
     platform: str = ""
     rows: Tuple[Row, ...] = ()
 
     def lookup(self, wanted: Features, default: BlockSettings) -> Answer:
-        """Settings for a matrix; `default` is what the patent's rule says."""
+        """Returns the settings for a matrix; `default` is the patent's rule."""
         key = key_of(wanted)
         alike = [row for row in self.rows if _classes(row.key) == _classes(key)]
         if not alike:
@@ -123,7 +124,7 @@ class SpmvTable:
         return Answer(key, best.settings or default, rule, why)
 
     def text(self) -> str:
-        """The file: one row per line, sorted, so that a change is one line of a diff."""
+        """Serializes the table: one sorted row per line, so that a change is one line of a diff."""
         lines = [json.dumps(_document(row)) for row in sorted(self.rows, key=lambda row: row.key)]
         body = "[\n  " + ",\n  ".join(lines) + "\n ]" if lines else "[]"
         head = f' "schema": {json.dumps(SCHEMA)},\n "platform": {json.dumps(self.platform)},\n'
@@ -131,7 +132,7 @@ class SpmvTable:
 
 
 def read_table(path: Path) -> SpmvTable:
-    """The table in a file; InputError if it is damaged or of another schema."""
+    """Reads a table; InputError if it is damaged or of another schema."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         if document["schema"] != SCHEMA:

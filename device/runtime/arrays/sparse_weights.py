@@ -29,14 +29,14 @@ _PLANNED_COLS = (1 << 16) - 1
 
 
 class SparseWeights:
-    """Rows of compressed indices and values: W [outputs, inputs], mostly zeros.
+    """CSR weights: W [outputs, inputs], mostly zeros.
 
     Y = W · X with X [inputs, pixels], channel-major. float32, float64, float16 (computed in
-    float32), int8 · int8 → int32, or float32 weights kept as int8 with a scale per output.
+    float32), int8 · int8 → int32, or float32 weights stored as int8 with a scale per output.
     """
 
     def __init__(self, csr: Csr, scale: Optional[Any]) -> None:
-        """Makes weights from checked rows; scale [outputs] turns int8 weights into floats."""
+        """Makes weights from checked rows; scale [outputs] dequantizes int8 weights."""
         np = numpy()
         self.shape = csr.shape
         self.nnz = len(csr.data)
@@ -50,11 +50,11 @@ class SparseWeights:
 
     @staticmethod
     def from_dense(weights: Any, storage: str = "f32") -> SparseWeights:
-        """Weights from W [outputs, inputs]; zeros are left out.
+        """Makes weights from W [outputs, inputs]; zeros are left out.
 
-        float32 weights are stored as f32, rounded to f16, or rounded to s8 with a scale per
-        output; float64 and int8 weights are stored as they are. InputError for NaN or infinite
-        weights (output and input named), or values too large for f16.
+        float32 weights are stored as f32, rounded to f16, or quantized to s8 with a scale per
+        output; float64 and int8 weights are stored unchanged. InputError for NaN or infinite
+        weights (naming output and input), or values too large for f16.
         """
         np = numpy()
         dense = np.asarray(weights)
@@ -75,8 +75,7 @@ class SparseWeights:
 
     @property
     def bytes(self) -> int:
-        """The memory that all arrays take; the first product that needs pairs of rows adds
-        theirs."""
+        """Memory of all arrays in bytes; the first product that needs paired rows adds theirs."""
         arrays = [self._start, self._index, self._values, self._scale]
         if self._pairs:
             arrays += [self._pairs.pair, self._pairs.columns, self._pairs.values]
@@ -84,7 +83,7 @@ class SparseWeights:
 
     @property
     def density(self) -> float:
-        """Share of weights that are stored."""
+        """Fraction of weights that are stored."""
         return self.nnz / max(self.shape[0] * self.shape[1], 1)
 
     def matmul(
@@ -98,11 +97,11 @@ class SparseWeights:
         vectors: int = 0,
         out: Optional[Any] = None,
     ) -> Any:
-        """W · X (+ bias per output, clamped to low .. high where floats) for X [inputs, pixels].
+        """W · X (+ bias per output, clamped to low .. high for floats) for X [inputs, pixels].
 
-        vectors: of pixels at once, 1, 2, 4 or 8; 0 for what suits. out: takes the result and is
-        returned. NaN and infinities of X reach the outputs whose weights meet them. InputError for
-        a wrong shape or type.
+        vectors: vectors of pixels at a time, 1, 2, 4 or 8; 0 chooses automatically. out: receives
+        the result and is returned. NaN and infinities of X propagate to outputs with a weight on
+        them. InputError for a wrong shape or type.
         """
         np = numpy()
         if getattr(x, "ndim", 0) != 2:
@@ -125,7 +124,8 @@ class SparseWeights:
         return y
 
     def timer(self, x: Any, y: Any, threads: int = 1) -> Callable[[int], int]:
-        """A function of a count: nanoseconds of so many products of checked arrays in a row."""
+        """Returns a function of a count: nanoseconds of that many consecutive products of checked
+        arrays."""
         product = self._product(x, y, None, float("-inf"), float("inf"), 0)
         timed = library().spmm_timer(product, threads)
 
@@ -183,7 +183,7 @@ def _as_half(np: Any, csr: Csr) -> Csr:
 
 
 def _quantized(np: Any, csr: Csr) -> SparseWeights:
-    """The largest weight of an output becomes 127; an output without weights has the scale 1."""
+    """Maps each output's largest weight to 127; an output without weights has the scale 1."""
     largest = np.zeros(csr.shape[0], np.float32)
     rows = np.repeat(np.arange(csr.shape[0]), np.diff(csr.indptr))
     np.maximum.at(largest, rows, np.abs(csr.data))

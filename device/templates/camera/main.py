@@ -1,8 +1,8 @@
 """Looks at each picture of a camera with a face detector, and says where it finds a face.
 
-ffmpeg takes the pictures, at the size that the model takes: install it on the board. Any other
-program does that writes pictures of this size as plain RGB: name it with --command. For a detector
-other than MediaPipe's face_detection_short_range, change `found`.
+ffmpeg captures the pictures in the model's size: install it on the board. Any other program that
+writes plain RGB pictures of this size also works: name it with --command. For a detector other than
+MediaPipe's face_detection_short_range, change `found`.
 """
 
 import argparse
@@ -20,12 +20,13 @@ FFMPEG = (
     "-vf scale={width}:{height}:force_original_aspect_ratio=decrease,"
     "pad={width}:{height}:(ow-iw)/2:(oh-ih)/2 -"
 )
-SIZE = 128  # of the picture that `found` understands
+SIZE = 128  # of the picture that `found` expects
 GRIDS = ((16, 2), (8, 6))  # cells along an edge, and boxes in each
 
 
 def found(outputs, threshold):
-    """The likeliest face: probability and middle, as shares of width and height; or None."""
+    """Returns the most likely face: probability and center, relative to width and height; or
+    None."""
     scores = flat(outputs["classificators"])
     best = max(range(len(scores)), key=scores.__getitem__)
     probability = 1 / (1 + math.exp(-min(max(scores[best], -50), 50)))
@@ -37,7 +38,7 @@ def found(outputs, threshold):
 
 
 def anchors():
-    """The middle of the cell that each box is told from."""
+    """Yields the center of each box's cell, its regression origin."""
     for cells, boxes in GRIDS:
         for cell in range(cells * cells):
             for _ in range(boxes):
@@ -49,12 +50,12 @@ LEVELS = tuple(level / 127.5 - 1 for level in range(256))
 
 
 def flat(output):
-    """All elements of an output in a row."""
+    """Returns all elements of an output as a flat view."""
     return memoryview(output).cast("B").cast("f")
 
 
 def pictures(command, size):
-    """Pictures as the camera's program writes them; ends this one as that ends."""
+    """Yields pictures from the camera's program; ends this program when that one ends."""
     with subprocess.Popen(shlex.split(command), stdout=subprocess.PIPE) as camera:
         signal.signal(signal.SIGTERM, lambda *_: camera.terminate() or sys.exit())
         while len(picture := camera.stdout.read(size)) == size:
@@ -79,7 +80,7 @@ def main():
         for number, picture in enumerate(pictures(command, height * width * 3)):
             pixels = array.array("f", map(LEVELS.__getitem__, picture))
             face = found(model.run({spec.name: pixels}), options.threshold)
-            if (face is None) != (seen is None):  # a face came or went
+            if (face is None) != (seen is None):  # a face appeared or disappeared
                 text = "no face" if face is None else "face, {:.2f}, at {:.2f} {:.2f}".format(*face)
                 print(f"picture {number}: {text}")
                 edgekit_runtime.alive(text)

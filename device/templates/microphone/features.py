@@ -1,10 +1,11 @@
-"""What microWakeWord models hear of a sound: 40 numbers for each 10 ms, nearly those that
-TensorFlow Lite Micro's audio front end makes of 16 kHz samples, in floating point. NumPy transforms
-where it is installed.
+"""Audio features for microWakeWord models: 40 numbers for each 10 ms.
 
-Each frame of 30 ms goes through a Hann window and a Fourier transform; triangles over the mel
-scale sum its energies to 40 channels; what stays the same for long is taken away as noise; each
-channel is amplified by how quiet its surroundings are (PCAN), and the logarithm of that is it.
+A close floating-point approximation of TensorFlow Lite Micro's audio front end at 16 kHz. Uses
+NumPy for the Fourier transform if it is installed.
+
+Each frame of 30 ms goes through a Hann window and a Fourier transform; triangular filters on the
+mel scale sum its energies to 40 channels; the steady part is subtracted as noise; each channel is
+amplified according to how quiet its surroundings are (PCAN); the result is the logarithm.
 """
 
 import array
@@ -21,13 +22,13 @@ except ImportError:
 RATE = 16000
 STEP = 160  # samples of 10 ms
 CHANNELS = 40
-SCALE = 0.0390625  # of the numbers as the models were trained with them
+SCALE = 0.0390625  # of the numbers that the models were trained with
 
 FRAME, POINTS = 480, 512
 LOWEST, HIGHEST = 125.0, 7500.0  # Hz
 EVEN_SMOOTHING, ODD_SMOOTHING = 0.025, 0.06  # of the noise, by channel
-ROUNDING = 0.5  # energy that rounding to whole numbers adds to each bin in the front end
-LEAST_SIGNAL = 0.05  # that stays when noise is taken away
+ROUNDING = 0.5  # energy per bin added by the front end's integer rounding
+LEAST_SIGNAL = 0.05  # minimum fraction of the signal after noise subtraction
 GAIN, GAIN_OFFSET, GAIN_STRENGTH, MOST_GAIN = 2.0**21, 80.0, 0.95, 32767.0
 
 
@@ -36,7 +37,7 @@ def mel(hertz):
 
 
 def triangles():
-    """Of each channel: its first bin, and the weights of the bins from there on."""
+    """Yields each channel's first bin, and the weights of its bins."""
     low, spacing = mel(LOWEST), (mel(HIGHEST) - mel(LOWEST)) / (CHANNELS + 1)
     heights = [(mel(k * RATE / POINTS) - low) / spacing for k in range(POINTS // 2 + 1)]
     for channel in range(CHANNELS):
@@ -54,7 +55,7 @@ TURNS = {
 
 
 def transform(values):
-    """The discrete Fourier transform of as many values as a power of two."""
+    """Computes the discrete Fourier transform; the length must be a power of two."""
     if len(values) == 4:
         a, b, c, d = values
         sums, apart = (a + c, b + d), (a - c, 1j * (b - d))
@@ -65,7 +66,7 @@ def transform(values):
 
 
 def spectrum(values):
-    """The lower half of the transform of real values, by that of half as many complex ones."""
+    """Computes the lower half of a real transform from a complex one of half the length."""
     found = transform(list(map(complex, values[::2], values[1::2])))
     mirrored = [value.conjugate() for value in [found[0], *found[:0:-1]]]
     rows = zip(found, mirrored, TURNS[POINTS])
@@ -74,8 +75,8 @@ def spectrum(values):
 
 
 def energies(frame):
-    """The energy of each channel of a frame of samples, and by how much it was shifted left: the
-    front end shifts each frame to 16 bits, and drops what is below the last of them."""
+    """Returns the energy of each channel of a frame, and the left shift applied to the frame: the
+    front end normalizes each frame to 16 bits, and drops lower bits."""
     windowed = [sample * share >> 12 for sample, share in zip(frame, WINDOW)]
     shift = 15 - max(map(abs, windowed)).bit_length()
     scale = 2.0**shift / POINTS
@@ -92,14 +93,15 @@ def energies(frame):
 
 
 class Features:
-    """The numbers of a sound that comes bit by bit; the noise it learned goes on."""
+    """Computes features of streamed audio; the noise estimate persists."""
 
     def __init__(self):
         self.samples = array.array("h")
         self.noise = [0.0] * CHANNELS
 
     def of(self, data):
-        """A row of numbers for each 10 ms that `data` completes: 16-bit samples, little-endian."""
+        """Returns a row of features for each 10 ms completed by `data`: 16-bit samples,
+        little-endian."""
         came = array.array("h", data)
         if sys.byteorder == "big":
             came.byteswap()
@@ -111,7 +113,7 @@ class Features:
         return rows
 
     def frame(self, samples):
-        """The whole numbers of one frame."""
+        """Returns one frame's integer features."""
         row = []
         shift, found = energies(samples)
         for channel, energy in enumerate(found):

@@ -1,8 +1,8 @@
 """Listens to a microphone for a wake word, such as microWakeWord's okay_nabu, and says when it
 hears it.
 
-arecord takes the sound: install alsa-utils on the board. Any other program does that writes 16-bit
-samples of one channel, 16000 a second: name it with --command. --wav listens to a file instead.
+arecord captures the sound: install alsa-utils on the board. Any other program that writes 16-bit
+mono samples at 16 kHz also works: name it with --command. --wav reads a file instead.
 """
 
 import argparse
@@ -18,11 +18,11 @@ import edgekit_runtime
 import features
 
 ARECORD = f"arecord -q -t raw -f S16_LE -r {features.RATE} -c 1"
-PAUSE = 100  # frames of 10 ms to wait with the next after a wake word
+PAUSE = 100  # frames of 10 ms to skip after a wake word
 
 
 def microphone(command):
-    """Sound as the microphone's program writes it; ends this one as that ends."""
+    """Yields sound from the recording program; ends this program when that one ends."""
     with subprocess.Popen(shlex.split(command), stdout=subprocess.PIPE) as program:
         signal.signal(signal.SIGTERM, lambda *_: program.terminate() or sys.exit())
         while data := program.stdout.read(2 * features.STEP):
@@ -32,7 +32,7 @@ def microphone(command):
 
 
 def recording(path):
-    """The sound of a .wav file."""
+    """Yields the sound of a .wav file."""
     with wave.open(path) as file:
         if (file.getframerate(), file.getsampwidth(), file.getnchannels()) != (16000, 2, 1):
             sys.exit(f"{path}: expected 16-bit samples of one channel, 16000 a second")
@@ -41,7 +41,7 @@ def recording(path):
 
 
 class Ear:
-    """A model and what it heard last; `window` of its answers count together."""
+    """A model with its recent input and outputs; averages the last `window` outputs."""
 
     def __init__(self, model, window):
         self.model = model
@@ -52,7 +52,7 @@ class Ear:
         self.frames = 0
 
     def hear(self, data):
-        """How likely the word has just been said, after each run of the model on the sound."""
+        """Yields the wake word's probability after each run of the model."""
         for row in self.features.of(data):
             self.frames += 1
             self.rows.append(row)
@@ -64,7 +64,7 @@ class Ear:
                 yield sum(self.answers) / len(self.answers)
 
     def codes(self):
-        """The rows as the model's input has them."""
+        """Quantizes the rows for the model's input."""
         scale, zero = self.spec.scale, self.spec.zero_point
         values = (round(value / scale) + zero for row in self.rows for value in row)
         return array.array("b", (max(-128, min(value, 127)) for value in values))

@@ -1,11 +1,11 @@
 """An inference server on a Unix socket, which only programs of this board and user reach.
 
-    curl --unix-socket serve.sock http://board/                  # what the model takes and gives
+    curl --unix-socket serve.sock http://board/                  # the model's inputs and outputs
     curl --unix-socket serve.sock http://board/run --data-binary @input.bin -o output.bin
 
-The body of /run is all inputs one after the other, each as its plain little-endian bytes; so is the
-answer, with all outputs. The header X-Release says which release made it. With --http PORT it
-listens on that port of 127.0.0.1, too: any user of the board may then use it.
+The body of /run is the concatenation of all inputs as raw little-endian bytes; the response is that
+of all outputs. The header X-Release names the release that computed it. With --http PORT it also
+listens on that port of 127.0.0.1: any user of the board may then use it.
 """
 
 import argparse
@@ -26,7 +26,7 @@ MOST_UNREAD = 16 << 20
 
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"  # connections stay open
-    timeout = 60  # seconds that a silent client may keep a thread
+    timeout = 60  # seconds for which an idle client may occupy a thread
 
     def do_GET(self):
         model = self.server.model
@@ -60,7 +60,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return self.answer(200, b"".join(outputs.values()), outputs.release)
 
     def pass_over(self, size):
-        """Reads a body for nothing: a client that still sends it would miss the answer."""
+        """Discards a body: a client that is still sending would miss the response."""
         while size > 0 and (data := self.rfile.read1(min(size, 1 << 16))):
             size -= len(data)
 
@@ -75,11 +75,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return "client"
 
     def log_request(self, code="-", size="-"):
-        pass  # requests are many; errors are printed
+        pass  # do not log requests, which are many; only errors
 
 
 class Server:
-    """What both kinds of server do: a thread per client, up to a number of them."""
+    """Common base of both servers: one thread per client, up to a limit."""
 
     daemon_threads = True
     request_queue_size = 64
@@ -110,8 +110,8 @@ class Server:
             self.places.release()
 
     def service_actions(self):
-        """Now and then, between requests. While one is on its way, only its end says that all is
-        well, so that a model that hangs is noticed."""
+        """Sends heartbeats between requests. During a request only its completion counts as one, so
+        that a hanging model is detected."""
         if not self.busy:
             edgekit_runtime.alive()
 
@@ -140,7 +140,7 @@ def main():
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     model = edgekit_runtime.open(threads=options.threads, parallel=options.parallel)
-    options.socket.unlink(missing_ok=True)  # of a server that was killed
+    options.socket.unlink(missing_ok=True)  # left by a killed server
     os.umask(0o177)
     server = UnixServer(str(options.socket), Handler)
     server.begin(model)

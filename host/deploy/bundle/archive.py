@@ -1,7 +1,8 @@
-"""Reproducible zip archives: stored, no times, no users, entries in the order given.
+"""Reproducible zip archives: uncompressed, no timestamps or owners, entries in the given order.
 
-Reading takes only what writing makes: nothing compressed, no comment, no 64-bit extensions, a
-directory of bounded size. Python's zipfile then has nothing left to be surprised by.
+The reader accepts only archives this module could have written: no compression, no comment, no
+ZIP64 extensions, a central directory of bounded size. This keeps malformed input away from Python's
+zipfile.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ _END_MAGIC, _END64_MAGIC = b"PK\5\6", b"PK\6\7"
 
 
 def archive_bytes(entries: Iterable[tuple[str, bytes]]) -> bytes:
-    """A zip of `entries`; a name ending in `/` is a folder. The same on every machine."""
+    """Returns a zip of `entries`, identical on every machine; a name ending in `/` is a folder."""
     buffer = io.BytesIO()
     write_archive(buffer, entries)
     return buffer.getvalue()
 
 
 def write_archive(file: IO[bytes], entries: Iterable[tuple[str, bytes]]) -> None:
-    """Writes what `archive_bytes` gives, one entry at a time."""
+    """Writes the same bytes as `archive_bytes`, one entry at a time."""
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for name, data in entries:
             info = zipfile.ZipInfo(name, _EPOCH)
@@ -40,9 +41,10 @@ def write_archive(file: IO[bytes], entries: Iterable[tuple[str, bytes]]) -> None
 
 
 def open_archive(file: IO[bytes]) -> zipfile.ZipFile:
-    """`file` as a zip; ValueError or zipfile's own errors if it is not as `write_archive` makes it.
+    """Opens `file` as a zip; raises ValueError or a zipfile error if `write_archive` did not write
+    it.
 
-    With nothing compressed and nothing twice, no entry can be larger than the file it is in.
+    Because nothing is compressed or duplicated, no entry can be larger than the archive.
     """
     size = file.seek(0, os.SEEK_END)
     _check_end(file, size)
@@ -61,7 +63,7 @@ def open_archive(file: IO[bytes]) -> zipfile.ZipFile:
 
 
 def _check_end(file: IO[bytes], size: int) -> None:
-    """Refuses an archive whose directory alone would take much memory."""
+    """Rejects an archive whose central directory alone would use much memory."""
     locator_and_end = 20 + _END.size
     file.seek(max(size - locator_and_end, 0))
     tail = file.read(locator_and_end)

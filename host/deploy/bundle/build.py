@@ -1,4 +1,4 @@
-"""An artifact of the compiler becomes a bundle."""
+"""Builds a bundle from a compiler artifact."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from edgekit.kb.targets.board import BoardProfile
 def build_bundle(
     artifact: Artifact, board: BoardProfile, counter: int = 0, others: Sequence[Artifact] = ()
 ) -> Bundle:
-    """The bundle of `artifact` for `board`; the same bytes for the same arguments.
+    """Builds the bundle of `artifact` for `board`; deterministic in its arguments.
 
-    `others` are the same model for further input shapes, compiled after it so that the weights of
-    the last hold those of all (`compile_variants`). `counter` only grows: a board refuses a lower
-    one of the same model. Raises InputError of device.runtime.errors if the artifacts do not fit
-    together (a bug of the compiler).
+    `others` are the same model compiled for further input shapes, after `artifact`, so that the
+    last one's weights contain everyone's (`compile_variants`). `counter` is monotonic: a board
+    rejects a lower counter for the same model. Raises device.runtime.errors.InputError if the
+    artifacts do not fit together (a compiler bug).
     """
     files = {WEIGHTS: (artifact, *others)[-1].weights, RUNTIME: runtime_pyz()}
     about = parse_description(artifact.description)
@@ -74,7 +74,8 @@ def build_bundle(
 def _variant(
     artifact: Artifact, about: Description, library: str, folder: str, files: dict[str, bytes]
 ) -> Variant:
-    """`artifact` as the manifest has it; `files` get its library, and golden files in `folder`."""
+    """Builds the manifest entry of `artifact`; adds its library and its golden files (in `folder`)
+    to `files`."""
     golden = artifact.golden
     inputs = _golden_files(f"{folder}/in", golden.inputs)
     outputs = _golden_files(f"{folder}/out", golden.outputs)
@@ -98,7 +99,7 @@ def _variant(
 
 
 def _golden_files(stem: str, arrays: Sequence[NDArray[Any]]) -> dict[str, bytes]:
-    """Raw little-endian bytes by path, in the order of the tensors."""
+    """Returns path -> raw little-endian bytes, in tensor order."""
     return {
         f"{stem}{i}.bin": array.astype(array.dtype.newbyteorder("<"), order="C").tobytes()
         for i, array in enumerate(map(np.asarray, arrays))

@@ -1,4 +1,4 @@
-"""Reading and writing .ekb files; all distrust of a bundle's bytes lives here."""
+"""Reads and writes .ekb files; validates all untrusted bundle bytes here."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ _DAMAGED = (
 
 @dataclass(frozen=True)
 class Bundle:
-    """A manifest and the bytes of the files it lists, whose sizes and hashes were checked.
+    """A manifest and the bytes of its files, whose sizes and hashes have been checked.
 
-    `signature` is the detached signature of the manifest; empty if there is none.
+    `signature` is the detached signature of the manifest; empty if unsigned.
     """
 
     manifest: Manifest
@@ -51,11 +51,11 @@ class Bundle:
     signature: bytes = b""
 
     def to_bytes(self) -> bytes:
-        """The .ekb file: the same bytes for the same content, on every machine."""
+        """Returns the .ekb file, identical for identical content on every machine."""
         return archive_bytes(self._entries())
 
     def write(self, path: Path) -> None:
-        """Writes the file as a whole or not at all; InputError if there is no room."""
+        """Writes the file atomically; InputError if the disk is full."""
         try:
             with atomic_writer(path) as file:
                 write_archive(file, self._entries())
@@ -68,9 +68,9 @@ class Bundle:
 
     @staticmethod
     def read(path: Path) -> Bundle:
-        """The bundle in `path`; InputError if anything in it is not as the manifest says.
+        """Reads the bundle at `path`; InputError if anything disagrees with the manifest.
 
-        Every file is checked here, a piece at a time, and read when it is asked for.
+        Every file is hashed here in chunks; contents are read on demand.
         """
         with _named_errors(path):
             return _read(path)
@@ -84,7 +84,7 @@ class Bundle:
 
 
 class _Files(Mapping[str, bytes]):
-    """The files of an open archive, each read and checked anew whenever it is asked for."""
+    """The files of an open archive, read and checked again on each access."""
 
     def __init__(self, path: Path, archive: zipfile.ZipFile, manifest: Manifest) -> None:
         self._path = path
@@ -110,7 +110,7 @@ class _Files(Mapping[str, bytes]):
 
 @contextlib.contextmanager
 def _named_errors(path: Path) -> Iterator[None]:
-    """Whatever a damaged bundle makes of a reader, in one line."""
+    """Converts any error caused by a damaged bundle to a one-line InputError."""
     try:
         yield
     except FileNotFoundError:
@@ -139,7 +139,7 @@ def _read(path: Path) -> Bundle:
         signature = b""
         if SIGNATURE in names:
             signature = _small(archive, SIGNATURE, MAX_SIGNATURE_BYTES)
-        closing.pop_all()  # the archive stays open for as long as its files are wanted
+        closing.pop_all()  # the archive stays open as long as its files are in use
     return Bundle(manifest, _Files(path, archive, manifest), signature)
 
 

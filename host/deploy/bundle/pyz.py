@@ -1,4 +1,4 @@
-"""The board's runtime as one file, made of the installed edgekit.device package."""
+"""Packs the board's runtime into one file, from the installed edgekit.device package."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 
 from edgekit.host.deploy.bundle.archive import archive_bytes
 
-# Imports from edgekit.device and its packages, wherever they stand: from where, and what.
+# Matches imports from edgekit.device and its subpackages anywhere; captures package and names.
 _IMPORT = re.compile(
     rb"^\s*from edgekit\.device((?:\.\w+)*) import (?:\(([^)]*)\)|(.*))", re.MULTILINE
 )
@@ -31,7 +31,7 @@ if sys.version_info < (3, 9):
     sys.exit(5)
 """
 
-# The link `current` may be swapped while this starts: modules must all come from one file.
+# The link `current` may be swapped during startup: all modules must come from the same file.
 _START = (
     CHECK_PYTHON.encode()
     + b"""import os
@@ -53,8 +53,8 @@ sys.exit(code)
 """
 )
 
-# For programs on the board that have this file on their path. All of it is imported at once: the
-# file may be gone when a later release has come.
+# For programs on the board that have this file on their path. Imports everything eagerly, because a
+# later release may delete the file.
 _MODULE = b'''"""Deployed models in a program on the board; see docs/applications.md of edgekit."""
 
 from edgekit.device.runtime.bytecode import keep_bytecode, use_bytecode
@@ -70,14 +70,14 @@ keep_bytecode()
 
 @functools.cache
 def runtime_pyz() -> bytes:
-    """A zip that `python3 runtime.pyz` runs; the same bytes for the same package.
+    """Returns a zip that `python3 runtime.pyz` runs, reproducible for the same package.
 
-    Only what the commands and applications import goes in: a serial console takes seconds for each
-    module more. Folders need entries of their own: without them zipimport does not see namespace
-    packages.
+    Contains only the modules that the commands and applications import: over a serial console each
+    extra module takes seconds. Folders need their own entries, otherwise zipimport does not find
+    namespace packages.
     """
     package = importlib.resources.files("edgekit.device")
-    # What the package offers to programs of the user's is not for the board's runtime.
+    # The package's API for the user's programs is not part of the board's runtime.
     modules = {"__init__.py": (package / "__init__.py").read_bytes()}
     wanted = list(_FIRST)
     while wanted:
@@ -95,12 +95,12 @@ def runtime_pyz() -> bytes:
 
 
 def _folders(name: str) -> list[str]:
-    """The folders that a module is in: a/b.py → [a]."""
+    """Returns the folders that contain a module: a/b.py → [a]."""
     return [str(folder) for folder in PurePosixPath(name).parents][:-1]
 
 
 def _imported(package: Traversable, source: bytes) -> Iterator[str]:
-    """Files of the modules of edgekit.device that `source` imports, inside functions too."""
+    """Yields the edgekit.device module files that `source` imports, including inside functions."""
     for dotted, several, one in _IMPORT.findall(source):
         place = dotted.decode().strip(".").replace(".", "/")
         if (package / place).is_dir():

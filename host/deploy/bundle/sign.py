@@ -1,4 +1,4 @@
-"""The host's signing key, and signatures of manifests by it: OpenSSH's own format and tool."""
+"""The host's signing key and manifest signatures, in OpenSSH's format and made by its tool."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ _SECONDS = 60.0
 
 @dataclass(frozen=True)
 class SigningKey:
-    """An Ed25519 key pair: the private key's file and its public half."""
+    """An Ed25519 key pair: the private key file and the public key."""
 
     file: Path
     public: PublicKey
 
 
 def host_key() -> SigningKey:
-    """This user's signing key, made when it is first asked for."""
+    """Returns this user's signing key; generates it on first use."""
     return signing_key(data_folder() / "keys")
 
 
 def known_key() -> SigningKey | None:
-    """The same, or None if it was not made yet."""
+    """Returns this user's signing key, or None if it has not been generated yet."""
     folder = data_folder() / "keys"
     return signing_key(folder) if folder.exists() else None
 
 
 def signing_key(folder: Path) -> SigningKey:
-    """The key pair in `folder`, which is made if it is not there."""
+    """Returns the key pair in `folder`, generating it if missing."""
     if not folder.exists():
         _make_key(folder)
     public = folder / f"{_NAME}.pub"
@@ -53,9 +53,9 @@ def signing_key(folder: Path) -> SigningKey:
 
 
 def sign_bundle(bundle: Bundle, key: SigningKey | None = None) -> Bundle:
-    """`bundle` with a signature of its manifest by `key` (the host's if left out).
+    """Returns `bundle` with its manifest signed by `key` (default: the host's).
 
-    Ed25519 signatures hold no chance and no time: the same key gives the same bytes.
+    Ed25519 signatures are deterministic: the same key gives the same bytes.
     """
     key = key or host_key()
     command = ["-Y", "sign", "-q", "-f", str(key.file), "-n", NAMESPACE]
@@ -71,7 +71,7 @@ def sign_bundle(bundle: Bundle, key: SigningKey | None = None) -> Bundle:
 
 
 class _SshKeygenError(EdgekitError):
-    """The message is what ssh-keygen said."""
+    """ssh-keygen failed; the message is its output."""
 
 
 def _no_public_half(key: Path, found: str) -> InputError:
@@ -96,7 +96,8 @@ def _no_key(key: Path, found: str) -> InputError:
 
 
 def _make_key(folder: Path) -> None:
-    """Made aside and renamed, so that two processes at once end up with one whole pair."""
+    """Generates in a temporary folder and renames, so that concurrent processes end up with one
+    intact pair."""
     try:
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".keys-") as aside:

@@ -1,4 +1,4 @@
-"""Checks of the developer's machine and of a board; each finding says how to mend it."""
+"""Checks of the developer's machine and of a board; each finding includes the fix."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Finding", "Verdict", "compare", "examine", "examine_device"]
 
 
 def examine(board: str) -> Iterator[Finding]:
-    """Findings about this machine, then about `board`, as they are made.
+    """Yields findings about this machine, then about `board`, as they are made.
 
     Raises UnknownBoardError.
     """

@@ -1,4 +1,4 @@
-"""Checks of a board: what it says of itself, beside its profile and what a deploy needs."""
+"""Checks a board: its reported properties against its profile and the needs of a deploy."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _OLDEST_PYTHON = (3, 9)
 _MEMORY_BYTES = 64 << 20
 _DISK_BYTES = 64 << 20
 _CLOCK_SECONDS = 300
-_COUNTING_ALLOWED = 2  # perf_event_paranoid up to which a user may count his own process
-_SLOWEST = "powersave"  # the governor of the lowest clock, but for x86 that chooses its own
-_SAME_MEMORY = 0.6  # the kernel and firmware keep a part of what the data sheet says
+_COUNTING_ALLOWED = 2  # highest perf_event_paranoid at which users may count their own processes
+_SLOWEST = "powersave"  # the governor of the lowest clock, except on x86, where it manages its own
+_SAME_MEMORY = 0.6  # the kernel and firmware reserve part of the memory on the data sheet
 
 
 def examine_board(board: str, profile: BoardProfile) -> Iterator[Finding]:
-    """Findings about the board, if it can be reached; InputError if it is not known at all."""
+    """Yields findings about the board if it is reachable; InputError if it is unknown."""
     try:
         device = connect(board)
     except InputError as error:
@@ -38,7 +38,7 @@ def examine_board(board: str, profile: BoardProfile) -> Iterator[Finding]:
 
 
 def examine_device(device: Board, profile: BoardProfile) -> Iterator[Finding]:
-    """Findings about a board that is known; that it cannot be reached is one of them."""
+    """Yields findings about a known board; being unreachable is one of them."""
     board = device.name
     try:
         found = probe(device)
@@ -51,7 +51,7 @@ def examine_device(device: Board, profile: BoardProfile) -> Iterator[Finding]:
 
 
 def _releases(device: Board) -> Finding:
-    """Every file of what is installed, compared with its SHA-256."""
+    """Compares every installed file with its SHA-256."""
     try:
         found = device.status()
     except EdgekitError as error:
@@ -67,7 +67,7 @@ def _releases(device: Board) -> Finding:
 
 
 def compare(found: Probe, profile: BoardProfile, now: float) -> Iterator[Finding]:
-    """What a board says of itself, held against its profile; `now` is the host's clock."""
+    """Compares the board's probe with its profile; `now` is the host's clock."""
     yield _machine(found, profile)
     yield _features(found, profile)
     yield _cores(found, profile)
@@ -130,7 +130,7 @@ def _cores(found: Probe, profile: BoardProfile) -> Finding:
 
 
 def _cluster(cluster: Cluster, machine: str) -> Finding:
-    """A cluster's cores, clock and governor, and whether all of them may be used."""
+    """Reports a cluster's cores, clock and governor, and whether all of its cores may be used."""
     check = "cluster" if cluster.name == "all" else f"cluster {cluster.name}"
     clock = "" if cluster.max_mhz is None else f" at up to {cluster.max_mhz:.0f} MHz"
     governor = f", governor {cluster.governor}" if cluster.governor else ""
@@ -217,7 +217,7 @@ def _mebibytes(count: int) -> str:
 
 
 def _advice(error: EdgekitError) -> str:
-    """The last part of a message is what to do next."""
+    """Returns the last part of the message, which is the next step."""
     return str(error).rpartition("; ")[2]
 
 

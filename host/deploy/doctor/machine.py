@@ -1,4 +1,4 @@
-"""Checks of the developer's machine."""
+"""Checks the developer's machine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _VIRTUAL_PACKAGES = ("qemu-system-arm", "qemu-system-misc", "e2fsprogs")
 
 
 def examine_machine(profile: BoardProfile) -> Iterator[Finding]:
-    """Findings about this machine, as they are made; `profile` is what is to be compiled for."""
+    """Yields findings about this machine, as they are made; `profile` is the compile target."""
     yield Finding("python", Verdict.OK, platform.python_version())
     numpy = _numpy()
     yield numpy
@@ -79,11 +79,11 @@ def _folder(check: str, folder: Path) -> Finding:
 
 
 def _compiler(profile: BoardProfile, cache: Path) -> Finding:
-    """Builds a one-line library afresh, and calls it if it is for this machine."""
+    """Builds a one-line library from scratch, and calls it if it targets this machine."""
     found = f"ziglang {_version_of('ziglang')}"
     try:
         with in_use(cache), tempfile.TemporaryDirectory(prefix=WORK, dir=cache) as folder:
-            for name in ("zig", "zig-local"):  # the C library it has built before
+            for name in ("zig", "zig-local"):  # reuse the C library that was built before
                 (cache / name).mkdir(exist_ok=True)
                 (Path(folder) / name).symlink_to(cache / name)
             library = Path(folder) / "doctor.so"
@@ -102,7 +102,7 @@ def _compiler(profile: BoardProfile, cache: Path) -> Finding:
 
 
 def _programs(check: str, names: Sequence[str], why: str, *packages: str) -> Finding:
-    """Programs that some uses need; those of the system's folder need not be in PATH."""
+    """Checks optional programs; the system folders are searched even if they are not in PATH."""
     path = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))
 
     def there(name: str) -> bool:

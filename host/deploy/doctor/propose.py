@@ -1,4 +1,4 @@
-"""The profile of a board whose owner names none: by its device tree, else by its core."""
+"""Proposes a profile for a board without one: by its device tree, else by its core type."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from edgekit.kb.targets.board import LOCAL, BoardProfile, UnknownBoardError, boa
 
 @dataclass(frozen=True)
 class Proposal:
-    """A profile's name, and what of the board it was chosen by."""
+    """A profile's name, and the board property that selected it."""
 
     profile: str
     reason: str
 
 
 def propose(found: Probe) -> Proposal | None:
-    """The profile that is most like a board and whose kernels run there; None if there is none."""
+    """Returns the closest profile whose kernels run on the board, or None."""
     fitting = [p for p in map(load_board, board_names()[1:]) if _runs(p, found)]
     for chip in found.compatible:
         for profile in fitting:
@@ -38,7 +38,8 @@ def propose(found: Probe) -> Proposal | None:
 
 
 def _is_of_a_core(profile: BoardProfile) -> bool:
-    """Whether it is of no board: the most general one of a core, or of its longer vectors."""
+    """Whether this is a generic core profile: the most general of its core, or its longer-vector
+    form."""
     general = (
         profile.core_profile == profile.name
         or profile.vlen_bits > load_board(profile.core_profile).vlen_bits

@@ -1,4 +1,4 @@
-"""What a check tells."""
+"""The result of a check."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Verdict(StrEnum):
-    """INFO is something optional that is not there: nothing to mend unless wanted."""
+    """INFO: an optional part is missing; fix it only if it is wanted."""
 
     OK = "ok"
     INFO = "info"
@@ -17,7 +17,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One check: `found` is what was seen, `mend` what to do about it (empty when ok)."""
+    """One check: `found` is the observation, `mend` the fix (empty when ok)."""
 
     check: str
     verdict: Verdict

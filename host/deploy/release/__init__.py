@@ -1,4 +1,4 @@
-"""Deploying to a board and using what was deployed, over any Transport."""
+"""Deploys to a board and uses the deployed release, over any Transport."""
 
 from edgekit.host.deploy.release.application import (
     Application,

@@ -1,4 +1,4 @@
-"""What the runtime on a board may answer, command by command; nothing else gets any further."""
+"""Schemas of the board runtime's answers, by command; anything else is rejected."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from edgekit.host.deploy.release.manifest_answers import LossAnswer, PlacementSp
 
 Document = dict[str, Any]
 
-Time = Annotated[float, Meta(ge=0, le=1e11)]  # also of a clock, which has to become a date
+Time = Annotated[float, Meta(ge=0, le=1e11)]  # also for a clock, which has to convert to a date
 Id = Annotated[str, Meta(pattern="^[0-9a-f]{16}$")]
 Shapes = dict[Text, tuple[Count, ...]]
 
@@ -136,7 +136,7 @@ class ReleaseAnswer(TypedDict):
 
 
 class FailureAnswer(TypedDict):
-    """A file of the board, in which a power cut may have left anything."""
+    """A board file that a power cut may have filled with garbage."""
 
     release: NotRequired[Text | None]
     reason: NotRequired[Text]
@@ -290,7 +290,7 @@ class CostAnswer(TypedDict):
 
 
 class GemmAnswer(TypedDict):
-    """One product of gemm-bench; without an error there is one of the next two as well."""
+    """One product of gemm-bench; without an error one of the next two is present as well."""
 
     index: Count
     error: NotRequired[ErrorAnswer]
@@ -319,7 +319,7 @@ class FeaturesAnswer(TypedDict):
 
 
 class FormAnswer(TypedDict):
-    settings: dict[str, Any]  # which BlockSettings checks
+    settings: dict[str, Any]  # validated by BlockSettings
     padding: Number
     bytes: Count
     instructions: NotRequired[Number]
@@ -350,8 +350,8 @@ class SpmvHotspots(TypedDict):
 
 
 class AnyAnswer(TypedDict):
-    """Any answer: for callers that need no more than that there was one, or know which of several
-    it is."""
+    """Any answer: for callers that ignore the content, or that know which of several types it
+    is."""
 
 
 ANSWERS: Mapping[str, type] = {
@@ -361,18 +361,18 @@ ANSWERS: Mapping[str, type] = {
     "activate": OutcomeAnswer,
     "preview": PreviewAnswer,
     "rollback": OutcomeAnswer,
-    "report-failure": AnyAnswer,  # programs on the board ask for it
-    "placement": AnyAnswer,  # and for this
+    "report-failure": AnyAnswer,  # called by programs on the board
+    "placement": AnyAnswer,  # called by programs on the board
     "remove": RemoveAnswer,
     "status": StatusAnswer,
     "verify": StatusAnswer,
-    "release": AnyAnswer,  # that of the command which follows
+    "release": AnyAnswer,  # the answer is that of the wrapped command
     "enroll": TrustAnswer,
     "leave": AnyAnswer,
     "health": AnyAnswer,
     "golden": AnyAnswer,
     "run": RunAnswer,
-    "serve-session": AnyAnswer,  # but for errors, it speaks in messages
+    "serve-session": AnyAnswer,  # answers are JSON only for errors; otherwise it sends messages
     "bench": BenchAnswer,
     "noise": QuietAnswer,
     "profile": ProfileAnswer,
@@ -393,7 +393,7 @@ class _Envelope(TypedDict):
 
 
 def decode_answer(content: bytes, command: str) -> tuple[Document, ErrorAnswer | None]:
-    """The answer to a command, or the error that the runtime reports; raises NotAnAnswerError."""
+    """Decodes a command's answer, or the runtime's error; raises NotAnAnswerError."""
     document = parsed(content)
     if error := fitting(document, _Envelope).get("error"):
         return {}, error

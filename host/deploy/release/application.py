@@ -1,4 +1,4 @@
-"""Applications: a folder of the user's becomes part of a release; how it does on the board."""
+"""Applications: packs a user's folder into a release and reports its state on the board."""
 
 from __future__ import annotations
 
@@ -36,12 +36,13 @@ from edgekit.host.errors import InputError, TransferError
 SETTINGS = "app.toml"
 MOST_BYTES = 64 << 20
 _PROGRAMS = (b"\x7fELF", b"#!")
-_START_SECONDS = 60  # a small board may take as long to import what an application needs
+_START_SECONDS = 60  # a small board may take as long to import an application's modules
 
 
 @dataclass(frozen=True)
 class Application:
-    """What the manifest says of it and of its files, whose bytes go by their paths in a release."""
+    """The manifest's application entry and file list; bytes are keyed by their paths in a
+    release."""
 
     spec: ApplicationSpec
     entries: tuple[FileEntry, ...]
@@ -58,9 +59,9 @@ class _Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_application(folder: Path) -> Application:
-    """The application in `folder`: all of its files but hidden ones and compiled Python.
+    """Reads the application in `folder`: all files except hidden ones and compiled Python.
 
-    InputError says what is wrong with it; its name is the folder's.
+    The application is named after the folder. InputError describes what is wrong with it.
     """
     name = folder.resolve().name
     check_name(name)
@@ -86,12 +87,12 @@ def read_application(folder: Path) -> Application:
 
 
 def with_application(bundle: Bundle, application: Application) -> Bundle:
-    """The bundle with this application in place of another or none, signed anew."""
+    """Replaces the bundle's application, if any, with this one and signs it again."""
     return sign_bundle(unsigned_with(bundle, application))
 
 
 def unsigned_with(bundle: Bundle, application: Application) -> Bundle:
-    """The same without a signature."""
+    """Does the same without signing."""
     if bundle.manifest.kit_version != VERSION:
         raise InputError(
             f"expected a model that this edgekit ({VERSION}) compiled, found one of "
@@ -117,12 +118,14 @@ def unsigned_with(bundle: Bundle, application: Application) -> Bundle:
 
 
 def deployed_application(board: BoardCalls, current: str | None = None) -> Application | None:
-    """The application of what is deployed, None if it has none. InputError if that release is not
-    of this host's. `current` is its id, if it is known."""
+    """Returns the deployed application, or None; InputError if this host did not sign the release.
+
+    `current` is the release's id, if known.
+    """
     instead = "install the application with the model, or leave it: --no-application"
     manifest = deployed_bundle(board, instead, current).manifest
     spec = manifest.application
-    if spec is None:  # the board went back from a damaged release just now
+    if spec is None:  # the board has just rolled back from a damaged release
         return None
     entries = tuple(map(manifest.file, spec.files))
     return Application(spec, entries, _OnBoard(board.name, spec.files, instead))
@@ -133,9 +136,12 @@ def deployed_bundle(
     instead: str = "name the model behind the folder",
     current: str | None = None,
 ) -> Bundle:
-    """What is deployed, without its files: those the board has. InputError if nothing is, or if
-    this host did not sign it, for then it must not sign it with something else either; it says
-    what to do `instead`. The board is asked which release that is unless `current` says so."""
+    """Returns the deployed bundle without file contents, which stay on the board.
+
+    Raises InputError if nothing is deployed, or if this host did not sign it, because then it must
+    not sign it with other contents either; the message suggests `instead`. The board is asked for
+    the current release unless `current` is given.
+    """
     if current is None:
         found = board.call("status", "--quick")["current"]
         current = found and found["id"]
@@ -153,7 +159,7 @@ def deployed_bundle(
         raise _not_ours(board.name, str(error).partition(";")[0], instead) from None
     key = known_key()
     own = key and sign_bundle(Bundle(manifest, {}), key).signature
-    # The same key gives the same signature, so this is as good as a check of the one found.
+    # Signatures are deterministic, so comparing with our own is as good as verifying.
     if own != signature or manifest.to_json() != data or manifest.id != current:
         raise _not_ours(board.name, "one of another", instead)
     names = [entry.path for entry in manifest.files]
@@ -161,24 +167,24 @@ def deployed_bundle(
 
 
 def start_application(board: BoardCalls) -> ApplicationState:
-    """Starts the application of what is deployed, and waits for its first sign of life."""
+    """Starts the deployed application and waits until it reports ready."""
     seconds = str(_START_SECONDS)
     deadline = QUICK_SECONDS + _START_SECONDS
     return _state(board.call("app-start", "--seconds", seconds, deadline=deadline))
 
 
 def stop_application(board: BoardCalls) -> ApplicationState:
-    """Stops it until it is started again."""
+    """Stops the application until it is started again."""
     return _state(board.call("app-stop"))
 
 
 def application_status(board: BoardCalls) -> ApplicationState:
-    """How it is."""
+    """Returns the application's state."""
     return _state(board.call("app-status"))
 
 
 def application_log(board: BoardCalls, lines: int) -> tuple[str, ...]:
-    """The last lines that it printed."""
+    """Returns the last `lines` lines of the application's output."""
     found = board.call("app-log", "--lines", str(lines))
     return tuple(found["lines"])
 
@@ -188,7 +194,7 @@ def _state(found: Document) -> ApplicationState:
 
 
 class _Both(Mapping[str, bytes]):
-    """The files of an application over those of a bundle."""
+    """An application's files layered over a bundle's."""
 
     def __init__(self, over: Mapping[str, bytes], under: Mapping[str, bytes]) -> None:
         self._over, self._under = over, under
@@ -204,7 +210,7 @@ class _Both(Mapping[str, bytes]):
 
 
 class _OnBoard(Mapping[str, bytes]):
-    """Files that nobody should ask for, since the board has them."""
+    """Files that the board already has, so their contents must not be requested."""
 
     def __init__(self, board: str, names: Sequence[str], instead: str) -> None:
         self._board, self._names, self._instead = board, names, instead
@@ -247,7 +253,8 @@ def _settings(folder: Path) -> _Settings:
 
 
 def _files(folder: Path) -> Iterator[tuple[str, bytes]]:
-    """Paths in the release, and bytes; InputError if they are too many or too large."""
+    """Yields paths in the release and bytes; InputError if there are too many or they are too
+    large."""
     room, count = MOST_BYTES, 0
     for path in sorted(folder.rglob("*")):
         inner = path.relative_to(folder)

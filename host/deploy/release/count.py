@@ -1,4 +1,4 @@
-"""Instructions of what is deployed: the measure of cost that an emulated board can give."""
+"""Counts instructions of the deployed release, the only cost metric of an emulated board."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SECONDS = 900.0  # emulators run some ten million instructions a second
 class InstructionCount:
     """Instructions of one inference on one thread, on the golden input.
 
-    `user_only`: the kernel's are not in it. `samples` are the single measurements.
+    `user_only`: kernel instructions are excluded. `samples` are the individual measurements.
     """
 
     release: str
@@ -24,9 +24,10 @@ class InstructionCount:
 
 
 def count_instructions(board: BoardCalls, *, repeats: int = 5) -> InstructionCount:
-    """Counts on the board; a virtual board must be up with `BoardOptions(counting=True)`.
+    """Counts on the board; a virtual board must have been started with
+    `BoardOptions(counting=True)`.
 
-    IncompatibleError if the board has no instruction counter.
+    Raises IncompatibleError if the board has no instruction counter.
     """
     found = board.call_release("count", "--repeats", str(repeats), deadline=_SECONDS)
     return InstructionCount(

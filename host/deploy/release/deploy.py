@@ -1,4 +1,4 @@
-"""A deploy, walked along the table of states that host and board share."""
+"""Runs a deploy through the state table that host and board share."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from edgekit.host.errors import (
 
 HEALTH_SECONDS = 60
 DEADLINES: Mapping[str, float] = {row.name: row.deadline_seconds for row in states.STATES}
-_LEAVE_SECONDS = 10.0  # on the way out of a failed deploy nobody waits long
+_LEAVE_SECONDS = 10.0  # do not keep the user waiting after a failed deploy
 _POLL_SECONDS = 0.5
-_SOON = 0.05  # for a call whose time is up
+_SOON = 0.05  # minimum timeout once the deadline has passed
 
 
 def deploy(
@@ -48,16 +48,18 @@ def deploy(
     application: bool = True,
     check: Callable[[Probe], None] = lambda _: None,
 ) -> Release:
-    """Puts `bundle` into service on the board, as the model that `board` names.
+    """Deploys `bundle` on the board, as the model selected by `board.model_name`.
 
-    With `application`, a bundle without one is given that of what is deployed. With `own`, a board
-    that trusts no key yet is enrolled with this host's. `deadlines` are the seconds of each state.
-    `check` may refuse the board for what it says it is, before it is sent anything.
-    Raises InputError if that application is another host's, IncompatibleError if the board cannot
-    run the bundle, TransferError if the signature is not trusted or files are damaged, BusyError if
-    another deploy is on its way, RolledBackError if the release was unhealthy, UnreachableError
-    naming the state if the board stops answering. Whatever is raised, KeyboardInterrupt too: unless
-    the new release was committed, the old one runs, and what was sent stays for the next attempt.
+    With `application`, a bundle that has no application keeps the deployed one. With `own`, a board
+    that trusts no key yet is enrolled with this host's. `deadlines` maps each state to its limit in
+    seconds. `check` may reject the board by its probe, before anything is sent.
+
+    Raises InputError if the deployed application is another host's, IncompatibleError if the board
+    cannot run the bundle, TransferError if the signature is not trusted or files are damaged,
+    BusyError if another deploy is in progress, RolledBackError if the release was unhealthy,
+    UnreachableError naming the state if the board stops responding. On any exception, including
+    KeyboardInterrupt: unless the new release was committed, the old one keeps running, and files
+    already sent are kept for the next attempt.
     """
     walk = _Deploy(board, bundle, progress, allow_downgrade, own, deadlines, application)
     walk.check = check
@@ -110,9 +112,10 @@ class _Deploy:
         return release
 
     def _plan(self) -> DeployPlan:
-        """Asks the board; sends it the manifest, with its signature, if it has none of that id.
+        """Asks the board for its plan; sends the manifest and its signature if the board lacks
+        them.
 
-        Refuses early, before a file is sent, what the board would refuse as well.
+        Rejects early, before any file is sent, whatever the board itself would reject.
         """
         self._enter("probe")
         answer = self._ask_first()
@@ -123,7 +126,7 @@ class _Deploy:
         if answer["plan"] is None:
             if self._own and not (answer["trust"]["keys"] or answer["trust"]["unsigned"]):
                 enroll_host(self._board)
-            # The manifest last: where it is, its signature is.
+            # The manifest goes last: if it is present, so is its signature.
             if self._bundle.signature:
                 self._put(SIGNATURE, self._bundle.signature)
             self._put(MANIFEST, manifest.to_json())
@@ -136,7 +139,8 @@ class _Deploy:
         return plan_of(answer, manifest)
 
     def _ask_first(self) -> Document:
-        """The board's plan, for the bundle with the board's application if it is to have it."""
+        """Returns the board's plan, for the bundle including the board's application if it keeps
+        one."""
         if self._bundle.manifest.application or not self._keeps_application:
             return self._ask()
         answer = self._ask("--unless-application")
@@ -147,7 +151,7 @@ class _Deploy:
         return answer
 
     def _ask(self, *more: str) -> Document:
-        """The board's plan. What a dead deploy of this host left locked is taken over."""
+        """Returns the board's plan; takes over the lock of a dead deploy of this host."""
         arguments = ["plan", self._bundle.manifest.id, *self._options, *more]
         dead = ""
         while True:
@@ -185,7 +189,7 @@ class _Deploy:
         )
 
     def _apply(self, health_seconds: int) -> Document:
-        """The board's states in one call; each has its own deadline, watched from here."""
+        """Runs the board's states in one call; the host enforces a separate deadline for each."""
         seconds = {name: self._deadlines[name] for name in states.ON_BOARD}
         seconds["health"] += health_seconds
         ends = time.monotonic() + sum(seconds.values())
@@ -203,14 +207,14 @@ class _Deploy:
                 return self._board.call(*arguments, *self._options, deadline=left, on_line=on_line)
 
             watch.enter(states.ON_BOARD[0])
-            self._enter(states.ON_BOARD[0])  # once it is asked, the board may do it unheard
+            self._enter(states.ON_BOARD[0])  # the board may act even if its lines get lost
             try:
                 return call()
             except LinkLostError:
                 return self._apply_again(call, ends)
 
     def _apply_again(self, call: Callable[[], Document], ends: float) -> Document:
-        """Asks for the outcome after a cut link: the board went on by itself."""
+        """Asks for the outcome after a link loss: the board continued on its own."""
         while True:
             try:
                 self._wait_for_board(ends)
@@ -228,7 +232,8 @@ class _Deploy:
                 )
                 error.log = failure.get("log", "")
                 raise error from None
-            # What the first call committed is whole and current for the second one.
+            # For the second call, the release that the first one committed is already intact and
+            # current.
             return {**outcome, "end": states.COMMITTED}
 
     def _wait_for_board(self, ends: float) -> None:
@@ -245,7 +250,7 @@ class _Deploy:
         return self._board.call("status", "--quick", deadline=left)
 
     def _leave(self, token: str) -> bool:
-        """Tells the board that this deploy is over; whether it heard."""
+        """Reports the end of this deploy to the board; returns whether the board received it."""
         try:
             self._board.call("leave", "--session", token, deadline=_LEAVE_SECONDS)
         except (EdgekitError, OSError):
@@ -257,7 +262,7 @@ class _Deploy:
         self._progress(Step(state, release=self._bundle.manifest.id))
 
     def _left(self) -> float:
-        """Seconds that the state still has."""
+        """Returns the seconds left in this state."""
         return max(self._ends - time.monotonic(), _SOON)
 
     def _release(self, outcome: Document, plan: DeployPlan) -> Release:
@@ -276,13 +281,13 @@ class _Deploy:
 
 
 def _announced(line: str) -> str | None:
-    """The runtime announces the states it enters as lines `state NAME`."""
+    """Parses the runtime's progress lines, `state NAME`."""
     word, _, state = line.partition(" ")
     return state if word == "state" and state in states.BY_NAME else None
 
 
 def plan_of(answer: Document, manifest: Manifest) -> DeployPlan:
-    """What a board's answer says of the deploy of `manifest`."""
+    """Builds the plan for deploying `manifest` from a board's answer."""
     found, board = answer["plan"], answer["probe"]
     send = frozenset(found["send"])
     walked = () if found["unchanged"] else tuple(s.name for s in states.STATES[2:])
@@ -303,7 +308,7 @@ def plan_of(answer: Document, manifest: Manifest) -> DeployPlan:
 
 
 def check_probe(board: str, probe: Document, manifest: Manifest) -> None:
-    """IncompatibleError if the board, by what it says it is, cannot run the release."""
+    """IncompatibleError if the board's probe shows that it cannot run the release."""
     facts = BoardFacts(
         probe["machine"],
         frozenset(probe["features"]),

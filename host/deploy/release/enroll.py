@@ -1,4 +1,4 @@
-"""Telling a board whose releases it takes."""
+"""Configures which releases a board accepts."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from edgekit.host.deploy.release.runtime import BoardCalls
 
 
 def enroll(board: BoardCalls, key: PublicKey) -> Trust:
-    """Makes the board take releases signed by `key`, and none that are unsigned."""
+    """Makes the board accept releases signed by `key`, and reject unsigned ones."""
     return _trust(board, "--key", key.line)
 
 
 def enroll_host(board: BoardCalls) -> Trust:
-    """Makes the board take what this host signs."""
+    """Makes the board accept releases signed by this host."""
     return enroll(board, host_key().public)
 
 
 def enroll_unsigned(board: BoardCalls) -> Trust:
-    """Makes the board take any release; meant for boards without ssh-keygen."""
+    """Makes the board accept any release; meant for boards without ssh-keygen."""
     return _trust(board, "--unsigned")
 
 

@@ -1,4 +1,4 @@
-"""Inferences of what is deployed: one process on the board, from the first run to the last."""
+"""Runs inferences on the deployed release, in one board process per session."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ from edgekit.host.errors import InputError, TransferError, UnreachableError
 Arrays = Mapping[str, NDArray[Any]]
 
 RUN_SECONDS = 600.0
-_END_SECONDS = 2.0  # for the process to end by itself once its input did
+_END_SECONDS = 2.0  # grace period for the process to exit after its input is closed
 
 
 @dataclass(frozen=True)
 class ServedVariant:
-    """The model for one set of input shapes; `stateful` if it keeps a state between runs."""
+    """The model for one set of input shapes; `stateful` if it keeps state between runs."""
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
@@ -57,13 +57,13 @@ class ServedVariant:
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shapes of the inputs, by name."""
+        """The input shapes, by name."""
         return {spec.name: spec.shape for spec in self.inputs}
 
 
 @dataclass(frozen=True)
 class Served:
-    """What a session runs, for as long as it lasts."""
+    """The release that a session runs for its lifetime."""
 
     release: str
     model: str
@@ -72,11 +72,11 @@ class Served:
 
 
 class Session:
-    """Runs the release that was current when it was opened, whatever is deployed meanwhile.
+    """Runs the release that was current when the session was opened, regardless of later deploys.
 
-    The model is loaded once, and the state of a streaming model is kept from run to run until
-    `reset`. One thread at a time may use it. `served` says what runs; `replaced_by` is the
-    release that has become current since, if another has.
+    The model is loaded once, and a streaming model keeps its state between runs until `reset`. Only
+    one thread may use a session at a time. `served` describes the running release; `replaced_by` is
+    the release that has become current since, if any.
     """
 
     def __init__(self, stream: Stream, board: str, served: Served) -> None:
@@ -89,10 +89,10 @@ class Session:
         self._most_bytes = max(sizes)
 
     def run(self, inputs: Arrays) -> tuple[dict[str, NDArray[Any]], Timings]:
-        """One inference: outputs by name, and the times.
+        """Runs one inference; returns outputs by name, and timings.
 
-        Types that hold the same values are converted. InputError says what was expected of the
-        inputs; the session goes on. UnreachableError says how the process on the board ended.
+        Dtypes are converted if no value changes. InputError describes the expected inputs; the
+        session stays usable. UnreachableError reports how the board's process ended.
         """
         given = {name: np.asarray(value) for name, value in inputs.items()}
         try:
@@ -110,7 +110,7 @@ class Session:
         return {name: _numpy(array) for name, array in outputs.items()}, times
 
     def reset(self) -> None:
-        """Puts the state of a streaming model back to its beginning."""
+        """Resets a streaming model's state."""
         self._ask("reset", {})
 
     def close(self) -> None:
@@ -151,7 +151,7 @@ class Session:
 
     @contextlib.contextmanager
     def _believed(self) -> Iterator[None]:
-        """Closes the connection after an error: nobody knows what the board would send next."""
+        """Closes the connection on any error, because the stream is out of sync afterwards."""
         try:
             yield
         except DeviceInputError as error:
@@ -170,13 +170,14 @@ class Session:
 
 
 def placement_args(request: PlacementRequest) -> list[str]:
-    """Options of a release's runtime; none leave threads and cluster to the release."""
+    """Returns the runtime's placement options; none leaves threads and cluster to the release."""
     options = ["--threads", str(request.threads)] if request.threads else []
     return [*options, "--cluster", request.cluster] if request.cluster else options
 
 
 def open_session(board: BoardCalls, request: PlacementRequest) -> Session:
-    """Starts what is deployed and waits until it is loaded; InputError if nothing is."""
+    """Starts the deployed release and waits until it is loaded; InputError if nothing is
+    deployed."""
     stream = board.talk_to_release("serve-session", *placement_args(request), magic=MAGIC)
     name = board.name
     try:
@@ -192,7 +193,8 @@ def open_session(board: BoardCalls, request: PlacementRequest) -> Session:
 
 
 def _exactly(stream: Stream, board: str, size: int, deadline: float) -> bytes:
-    """Just so many bytes; UnreachableError says how the process ended if they do not come."""
+    """Reads exactly `size` bytes; if they do not arrive, UnreachableError reports how the process
+    ended."""
     parts, missing = [], size
     while missing:
         data = stream.receive(missing, deadline=deadline)

@@ -1,4 +1,4 @@
-"""What a board may answer of a release's manifest."""
+"""Schemas of the manifest parts in a board's answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a measurement can be believed, and if not why: one line for people."""
+"""Decides whether a measurement is trustworthy; otherwise gives a one-line reason."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from edgekit.host.deploy.release.runtime import BoardCalls
 from edgekit.host.deploy.release.types import Benchmark, Noise
 from edgekit.host.errors import IncompatibleError
 
-_MOST_SPREAD = 0.25  # between p10 and p90, of the median
-_SPARE = 0.15  # of a core: what a quiet Linux does beside us
+_MOST_SPREAD = 0.25  # (p90 - p10) / median
+_SPARE = 0.15  # cores; background load of an otherwise idle Linux
 _SLOW_GOVERNORS = ("conservative", "ondemand", "powersave", "userspace")
 
 
 def why_noisy(timing: Benchmark) -> str | None:
-    """Why the times of a benchmark are not to be believed; None if they are."""
+    """Returns why a benchmark's times are not trustworthy, or None."""
     spread = (timing.p90_ms - timing.p10_ms) / timing.median_ms if timing.median_ms else 0.0
     return reason(timing.noise, timing.threads, timing.after.governor, spread)
 
 
 def check_quiet(board: BoardCalls, threads: int) -> None:
-    """Refuses to measure on a board that is not quiet, before the time is spent.
+    """Rejects a busy board before time is spent on measuring it.
 
     Raises IncompatibleError with the reason.
     """
@@ -29,7 +29,7 @@ def check_quiet(board: BoardCalls, threads: int) -> None:
 
 
 def refuse_noise(board: str, why: str) -> None:
-    """Raises the IncompatibleError of a board that is too noisy to keep results of."""
+    """Raises IncompatibleError for a board too noisy for its results to be kept."""
     raise IncompatibleError(
         f"board '{board}': expected a quiet board to keep results of, found: {why}; end other "
         "programs there, let it cool, or keep them all the same: --allow-noise"
@@ -39,8 +39,10 @@ def refuse_noise(board: str, why: str) -> None:
 def reason(
     noise: Noise | None, threads: int, governor: str | None, spread: float = 0.0
 ) -> str | None:
-    """What is wrong with a measurement with `threads`, whose runs have a `spread` of (p90 - p10) /
-    median; None if nothing is."""
+    """Returns the problem with a measurement on `threads` threads, or None.
+
+    `spread` is (p90 - p10) / median of the runs.
+    """
     found = []
     if spread > _MOST_SPREAD:
         found.append(f"runs differ by {spread:.0%} of their median")

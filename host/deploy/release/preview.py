@@ -1,7 +1,7 @@
-"""What a deploy would do, found out without writing anything, here or on the board.
+"""Previews a deploy without writing anything, here or on the board.
 
-The board's half comes through standard input and runs from memory: a board that was never deployed
-to has no runtime yet, and gets none for a question.
+The board's part arrives on standard input and runs from memory: a board without a previous deploy
+has no runtime yet, and a preview must not install one.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from edgekit.host.deploy.transport import Completed
 from edgekit.host.errors import TransferError
 
 _CHUNK = 1 << 16
-# Reads a .pyz, packed in so many bytes, and imports its modules from memory; what follows on
-# standard input is for the command.
+# Reads a compressed .pyz of the given size and imports its modules from memory; the rest of
+# standard input belongs to the command.
 _FROM_MEMORY = """
 import io, zipfile, zlib
 from importlib.machinery import ModuleSpec
@@ -60,7 +60,7 @@ def plan_deploy(
     allow_downgrade: bool = False,
     application: bool = True,
 ) -> DeployPlan:
-    """What `deploy` would do; raises as deploy does. The bundle need not be signed."""
+    """Returns the plan of a `deploy`, and raises the same errors. The bundle need not be signed."""
     options = ["--allow-downgrade"] if allow_downgrade else []
     keeps = application and not bundle.manifest.application
     answer = _ask(board, bundle, *options, *(["--unless-application"] if keeps else []))
@@ -74,7 +74,7 @@ def plan_deploy(
 
 def _ask(board: BoardCalls, bundle: Bundle, *options: str) -> Document:
     runtime, manifest = zlib.compress(runtime_pyz(), 9), bundle.manifest.to_json()
-    program = f"exec({CHECK_PYTHON + _FROM_MEMORY!r})"  # one line: consoles know no other
+    program = f"exec({CHECK_PYTHON + _FROM_MEMORY!r})"  # one line: consoles take no more
     own = [board.transport.python, "-I", "-S", "-c", program, str(len(runtime))]
     arguments = ["--root", board.root, "preview", str(len(manifest)), *options]
     data = runtime + manifest

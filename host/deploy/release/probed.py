@@ -1,4 +1,4 @@
-"""What a board says it is, as the rest of the host takes it."""
+"""Converts a board's probe to the host's types."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from edgekit.host.deploy.release.runtime import BoardCalls
 
 
 def probe(board: BoardCalls) -> Probe:
-    """What the board says it is."""
+    """Probes the board."""
     return probed(board.call("probe"))
 
 
 def probed(found: Document) -> Probe:
-    """The probe in an answer."""
+    """Parses the probe in an answer."""
     lists = {name: tuple(found[name]) for name in ("compatible", "core_names", "features")}
     clusters = tuple(Cluster(**known(Cluster, each)) for each in found["clusters"])
     return Probe(**known(Probe, found) | lists | {"clusters": clusters})
 
 
 def known(kind: type[Any], found: Document) -> Document:
-    """What a dataclass has a field for: a runtime of another version may say more."""
+    """Keeps only the dataclass's fields: a runtime of another version may send more."""
     return {field.name: found[field.name] for field in fields(kind) if field.name in found}

@@ -26,20 +26,20 @@ from edgekit.host.errors import (
 _log = logging.getLogger(__name__)
 
 QUICK_SECONDS = 60.0
-SLOWEST_BYTES_PER_SECOND = 4000  # a serial console of 57600 baud
-# Python runs a damaged zip as far as it can read it, so the bytes are checked before. This leaves
-# with exit code 1 and no answer, as Python does when the file is missing.
+SLOWEST_BYTES_PER_SECOND = 4000  # a serial console at 57600 baud
+# Python executes a damaged zip as far as it is readable, so check the bytes first. A mismatch exits
+# with code 1 and no answer, as Python does when the file is missing.
 _CHECKED = (
     "import sys,zlib,zipimport;p,s=sys.argv[1:3];d=open(p,'rb').read();"
     "'%d.%d'%(len(d),zlib.crc32(d))==s or sys.exit('expected the runtime, found it damaged');"
     "del d,sys.argv[0],sys.argv[1];sys.path.insert(0,p);"
     "exec(zipimport.zipimporter(p).get_code('__main__'))"
 )
-_NOTE = "note "  # begins a line about what the board found odd and mended
-_DEFAULT = "current"  # what applications call the model without a name
+_NOTE = "note "  # prefix of a line about an anomaly that the board repaired
+_DEFAULT = "current"  # the name by which applications call the unnamed model
 _NAME = re.compile("[a-z0-9][a-z0-9_-]{0,31}")
-_MOST_ERROR = 1 << 16  # bytes of an error's document
-_SOON = 10.0  # for what a program says and does at its end
+_MOST_ERROR = 1 << 16  # bytes of an error document
+_SOON = 10.0  # for a program's last output and its exit
 _ERRORS: dict[str, type[EdgekitError]] = {
     "input": InputError,
     "incompatible": IncompatibleError,
@@ -50,14 +50,17 @@ _ERRORS: dict[str, type[EdgekitError]] = {
 
 
 def root_of(name: str) -> str:
-    """The folder of the model `name` below the board's; that of the default one, which has none,
-    is the board's own. InputError if no folder may have that name."""
+    """Returns the root of model `name` below the board's; the unnamed default model uses the
+    board's root.
+
+    Raises InputError if `name` is not a valid folder name.
+    """
     check_name(name or None)
     return f"named/{name}" if name else "."
 
 
 def check_name(name: str | None) -> None:
-    """InputError if no model can have that name; an empty one must not become the default."""
+    """InputError if `name` is invalid; an empty name must not silently select the default model."""
     if name is not None and (not _NAME.fullmatch(name) or name == _DEFAULT):
         raise InputError(
             "expected a name of 1 to 32 small letters, digits, '-' and '_' other than "
@@ -66,11 +69,11 @@ def check_name(name: str | None) -> None:
 
 
 class BoardCalls:
-    """A board's transport and its runtime, which is sent there when it is first needed.
+    """A board's transport and runtime; the runtime is uploaded on first use.
 
-    `model_name` says which of the models that are deployed side by side is meant, "" the one
-    without a name. A release is used through the runtime it brought along, so that host and board
-    need not have the same version. Everybody else uses `deploy.board.Board`, which is one.
+    `model_name` selects one of several models deployed side by side; "" is the unnamed one. A
+    release is run by the runtime it was deployed with, so host and board may have different
+    versions. Code outside this package uses the subclass `deploy.board.Board`.
     """
 
     def __init__(self, transport: Transport, model_name: str = "") -> None:
@@ -86,8 +89,11 @@ class BoardCalls:
     def call(
         self, *arguments: str, deadline: float = QUICK_SECONDS, on_line: OnLine | None = None
     ) -> Document:
-        """One command of this kit's runtime. Raises the error that the board reports, or
-        LinkLostError if it did what it was to do and its answer did not arrive."""
+        """Runs one command of this kit's runtime.
+
+        Raises the error that the board reports, or LinkLostError if the command completed but its
+        answer did not arrive.
+        """
         done = self._run(arguments, deadline, on_line)
         if _is_broken(done):
             self._send()
@@ -95,15 +101,19 @@ class BoardCalls:
         return document_of(self.name, arguments[arguments[0] == "release"], done)
 
     def call_release(self, *arguments: str, deadline: float) -> Document:
-        """One command of the current release's own runtime, once this kit's found it whole.
+        """Runs one command of the current release's own runtime, after this kit's runtime has
+        verified it.
 
-        InputError if there is none, RolledBackError or TransferError if it is damaged.
+        InputError if there is no release, RolledBackError or TransferError if it is damaged.
         """
         return self.call("release", *arguments, deadline=deadline)
 
     def talk_to_release(self, *arguments: str, magic: bytes) -> Stream:
-        """Starts a command of the release to talk to, once it said `magic`. Raises the error that
-        comes in place of `magic`."""
+        """Starts an interactive command of the release; returns its stream once it has sent
+        `magic`.
+
+        Raises the error that the board sends instead.
+        """
         stream, done = self._try_to_talk(arguments, magic)
         if done and _is_broken(done):
             self._send()
@@ -119,7 +129,7 @@ class BoardCalls:
     def _try_to_talk(
         self, arguments: tuple[str, ...], magic: bytes
     ) -> tuple[Stream, Completed | None]:
-        """Starts a command of the release; how it ended, if it did not say `magic`."""
+        """Starts a command of the release; returns its exit status if it did not send `magic`."""
         command = self._command(("release", *arguments))
         stream = self.transport.open(command, deadline=QUICK_SECONDS)
         try:
@@ -145,7 +155,7 @@ class BoardCalls:
         self.transport.put(pyz, _place()[0], deadline=seconds)
 
     def _command(self, arguments: tuple[str, ...]) -> list[str]:
-        # -I -S: nothing of the board's own Python set-up; it also starts faster.
+        # -I -S: ignore the board's own Python setup; it also starts faster.
         own = ["-I", "-S", "-c", _CHECKED, *_place()]
         _log.info("board %s: %s", self.name, " ".join(arguments))
         return [self.transport.python, *own, "--root", self.root, *arguments]
@@ -161,14 +171,14 @@ class BoardCalls:
 
 @functools.cache
 def _place() -> tuple[str, str]:
-    """Where the runtime lies on a board, and what its bytes are checked by."""
+    """Returns the runtime's path on a board, and its size and checksum."""
     pyz = runtime_pyz()
     path = f"runtime/{hashlib.sha256(pyz).hexdigest()[:16]}.pyz"
     return path, f"{len(pyz)}.{zlib.crc32(pyz)}"
 
 
 def document_of(board: str, name: str, done: Completed) -> Document:
-    """What a command of a runtime answered; raises the error that the board reports."""
+    """Parses a runtime command's answer; raises the error that the board reports."""
     tell_notes(board, done)
     if done.exit_code == 0 and not done.stdout:
         raise LinkLostError(
@@ -187,14 +197,14 @@ def document_of(board: str, name: str, done: Completed) -> Document:
 
 
 def tell_notes(board: str, done: Completed) -> None:
-    """Logs what the board found odd and mended."""
+    """Logs anomalies that the board repaired."""
     for line in done.stderr.decode("utf-8", "replace").splitlines():
         if line.startswith(_NOTE):
             _log.warning("board '%s': %s", board, printable(line[len(_NOTE) :]))
 
 
 def reported(board: str, error: ErrorAnswer) -> EdgekitError:
-    """The error that the board reports."""
+    """Converts an error that the board reports."""
     raised = _ERRORS.get(error["kind"], EdgekitError)(f"board '{board}': {error['message']}")
     if isinstance(raised, RolledBackError):
         raised.log = error.get("log", "")
@@ -204,12 +214,12 @@ def reported(board: str, error: ErrorAnswer) -> EdgekitError:
 
 
 def _is_broken(done: Completed) -> bool:
-    """The file is missing or damaged, and so has nothing to say."""
+    """Whether the runtime file is missing or damaged and therefore gave no answer."""
     return done.exit_code == 1 and not done.stdout
 
 
 def how_it_ended(done: Completed) -> str:
-    """The exit code or the signal, and the last line of standard error, for people."""
+    """Describes the exit code or signal and the last line of standard error."""
     lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
     last = f": {printable(lines[-1], 200)}" if lines else ""
     if done.exit_code >= 0:

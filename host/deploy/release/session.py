@@ -1,8 +1,8 @@
-"""This host's side of the lock on a board: which of its deploys are alive.
+"""The host side of a board's deploy lock: tracks which deploys of this host are alive.
 
-Each deploy holds a flock on a file of its own while it lives. A board that is locked by a deploy
-of this host whose file is free was left by a killed deploy or a lost link: the lock is taken over
-at once instead of after the board's patience.
+Each deploy holds a flock on its own file while it runs. If a board is locked by a deploy of this
+host whose file is not flocked, that deploy was killed or lost its link: its lock is taken over at
+once instead of after the board's timeout.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LONG_AGO_SECONDS = 86400
 
 
 class DeployLock:
-    """A deploy of this process: `token` is alive until `end`, and dead after a lost link."""
+    """A deploy of this process: `token` is alive until `end`, and stale after a lost link."""
 
     def __init__(self) -> None:
         self.token = secrets.token_hex(8)
@@ -42,14 +42,14 @@ class DeployLock:
             ) from None
 
     def end(self, board_knows: bool) -> None:
-        """Over; a board that could not be told is to be told by the next deploy."""
+        """Ends the deploy; if the board could not be notified, the next deploy does that."""
         if board_knows:
             self._path.unlink(missing_ok=True)
         self._file.close()
 
 
 def is_stale(token: str) -> bool:
-    """Whether `token` is a deploy of this host that could not tell its board that it is over."""
+    """Whether `token` is a deploy of this host that ended without notifying its board."""
     if not is_release_id(token):
         return False
     try:
@@ -61,12 +61,12 @@ def is_stale(token: str) -> bool:
 
 
 def forget(token: str) -> None:
-    """The board has been told that this dead deploy is over."""
+    """Drops a stale deploy after its board was notified."""
     (data_folder() / "deploys" / token).unlink(missing_ok=True)
 
 
 def _sweep(folder: Path) -> None:
-    """Forgets deploys that died long ago: their boards have lost patience since."""
+    """Drops deploys that died long ago: their locks on the boards have timed out."""
     for file in folder.iterdir():
         with contextlib.suppress(OSError):
             if time.time() - file.stat().st_mtime > _LONG_AGO_SECONDS and is_stale(file.name):
@@ -74,7 +74,7 @@ def _sweep(folder: Path) -> None:
 
 
 def owner() -> str:
-    """The name of who deploys, for whoever has to wait."""
+    """Identifies this deploy's owner to users who have to wait for it."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):

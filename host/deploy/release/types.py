@@ -1,4 +1,4 @@
-"""What a board answers, as named types."""
+"""A board's answers as named types."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Step:
-    """Progress of a deploy: `state` of agent/states.py; `done` of `total` bytes sent.
+    """Progress of a deploy: a `state` of agent/states.py; `done` of `total` bytes sent.
 
-    `release` is the one on its way, with an application that it is given.
+    `release` is the one being deployed, including an application it keeps.
     """
 
     state: str
@@ -39,12 +39,12 @@ class PlannedFile:
 
 @dataclass(frozen=True)
 class DeployPlan:
-    """What a deploy will do: `deploy` acts on this very object, `--dry-run` prints it.
+    """The actions of a deploy: `deploy` executes this very object, `--dry-run` prints it.
 
-    `states` are those it will pass (agent/states.py); only the first two if the release runs
-    already (`unchanged`). `replaces` is the release that runs now, if one does. Memory is
-    arena, state and weights; `memory_available_bytes` is None where the board does not tell.
-    `application` is the release's, `left_application` that of the one before if this has none.
+    `states` are the states it will pass (agent/states.py); only the first two if the release is
+    already running (`unchanged`). `replaces` is the running release, if any. Memory is arena, state
+    and weights; `memory_available_bytes` is None if the board does not report it. `application` is
+    the release's; `left_application` is the previous release's if this one has none.
     """
 
     release: str
@@ -66,7 +66,7 @@ class DeployPlan:
 
     @property
     def skip(self) -> tuple[str, ...]:
-        """Paths of the files that the board has already."""
+        """Paths of the files that the board already has."""
         return tuple(f.path for f in self.files if not f.sent)
 
     @property
@@ -80,11 +80,12 @@ class DeployPlan:
 
 @dataclass(frozen=True)
 class Release:
-    """A release in service. `changed` is False if it ran already; `previous` is what ran before.
+    """A deployed release. `changed` is False if it was already running; `previous` is the one
+    before.
 
-    `state_ms` are the milliseconds of each state passed on the board, `health` what the golden
-    check found there. `application` is the release's, `left_application` that of the one before
-    if this has none.
+    `state_ms` are the milliseconds of each state passed on the board, `health` the result of the
+    golden check there. `application` is the release's; `left_application` is the previous release's
+    if this one has none.
     """
 
     id: str
@@ -100,11 +101,12 @@ class Release:
 
 @dataclass(frozen=True)
 class ReleaseInfo:
-    """An installed release, as the board describes it; `shapes` of its inputs, for each variant.
+    """An installed release, as reported by the board; `shapes` holds the input shapes of each
+    variant.
 
-    `damage` says what is not as it was installed: such a release is never run. `placement` is where
-    it runs unless told; None: on one thread, on any core. `loss`: what its fewer bits cost beside
-    f32.
+    `damage` describes how it differs from the installed state; a damaged release is never run.
+    `placement` is its default placement; None: one thread, on any core. `loss` is the quantization
+    loss relative to f32.
     """
 
     id: str
@@ -122,10 +124,10 @@ class ReleaseInfo:
 
 @dataclass(frozen=True)
 class BoardStatus:
-    """What runs, what ran before, and why the last release was rolled back, if one was.
+    """The running and the previous release, and why the last one was rolled back, if it was.
 
-    `deploying`: just now a deploy changes what runs. `interrupted`: it has not been committed.
-    `named`: the same of each model that was deployed beside the default one.
+    `deploying`: a deploy is changing the running release. `interrupted`: the running release is not
+    committed yet. `named`: the status of each model deployed in addition to the default one.
     """
 
     current: ReleaseInfo | None
@@ -138,7 +140,7 @@ class BoardStatus:
 
 @dataclass(frozen=True)
 class OperatorTime:
-    """One operator of one run, or its median over a benchmark with its share of the whole."""
+    """One operator of one run, or its median over a benchmark with its share of the total."""
 
     name: str
     op: str
@@ -149,7 +151,7 @@ class OperatorTime:
 
 @dataclass(frozen=True)
 class Timings:
-    """One inference."""
+    """Times of one inference."""
 
     release: str
     threads: int
@@ -159,7 +161,7 @@ class Timings:
 
 @dataclass(frozen=True)
 class Conditions:
-    """How the board's clock stood around a benchmark; None where it is not readable."""
+    """The board's clock before and after a benchmark; None where it is not readable."""
 
     governor: str | None
     frequency_mhz: float | None
@@ -168,8 +170,8 @@ class Conditions:
 
 @dataclass(frozen=True)
 class Noise:
-    """What a board saw beside a measurement: how many of its `cores` other programs kept busy,
-    whether heat held the clock back, load average; None where the board does not tell."""
+    """Background activity during a measurement: the number of `cores` kept busy by other programs,
+    thermal throttling, load average; None where the board does not report it."""
 
     cores: int
     others: float | None
@@ -179,8 +181,8 @@ class Noise:
 
 @dataclass(frozen=True)
 class ModelHotspots:
-    """What the board saw of the model's threads as they worked after the benchmark, and the bytes a
-    second that as many threads read and write there when they copy large blocks."""
+    """Samples of the model's threads taken after the benchmark, and the bytes per second that as
+    many threads read and write when copying large blocks."""
 
     seen: ThreadHotspots
     memory_bytes_per_second: float
@@ -188,12 +190,12 @@ class ModelHotspots:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """Latency over `runs` inferences after a warm-up, and each operator's part in it.
+    """Latency over `runs` inferences after a warm-up, and each operator's share.
 
-    `load_ms`: from opening the release to the end of the first inference, Python's start left out;
-    None if the board's runtime does not say. `shapes` of the inputs; empty if it does not say.
-    `cluster`: whose cores the threads were kept on, "" if they were not; `placement_note`: what of
-    the release's placement the board could not give. `hotspots`: if they were asked for.
+    `load_ms`: from opening the release to the end of the first inference, excluding Python's
+    startup; None if the board's runtime does not report it. `shapes` of the inputs; empty if not
+    reported. `cluster`: the core cluster the threads were pinned to, "" if none; `placement_note`:
+    the part of the release's placement that the board could not provide. `hotspots`: if requested.
     """
 
     release: str
@@ -218,12 +220,13 @@ class Benchmark:
 
 @dataclass(frozen=True)
 class ApplicationState:
-    """How the application of a release is, as its supervisor said last.
+    """The state of a release's application, as last reported by its supervisor.
 
-    `state`: starting, running, waiting (to be started again), ended (by itself), stopped, or
-    nothing. `said` is its own line, `failures` are those in a row, `last` says how it ended before.
-    `boot` is who starts it at boot: systemd, cron or, empty, nobody; then a start script of the
-    board's own needs `boot_line`, unless it is stopped.
+    `state`: starting, running, waiting (for a restart), ended (by itself), stopped, or nothing (not
+    installed). `said` is the application's own status line, `failures` counts consecutive failures,
+    `last` describes how it previously ended. `boot` starts it at boot: systemd, cron, or empty for
+    nothing; in the last case the board's own start script needs `boot_line`, unless the application
+    is stopped.
     """
 
     state: str

@@ -1,4 +1,4 @@
-"""Running, timing and inspecting what is deployed on a board."""
+"""Runs, times and inspects the deployed release."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def bench(
     variant: int,
     hotspots: bool,
 ) -> Benchmark:
-    """Latency of what is deployed over `count` runs (0: as many as fit into `seconds`).
+    """Measures the latency of the deployed release over `count` runs (0: as many as fit in
+    `seconds`).
 
-    Without inputs, runs on the bundle's golden input, of its `variant` where it has several. The
-    release decides what `request` leaves open. `hotspots`: also samples its threads while they
-    run, on the golden input.
+    Without inputs, uses the golden input of `variant`. The release decides what `request` leaves
+    open. `hotspots`: also samples its threads during runs on the golden input.
     """
     options = ["--warmup", str(warmup), "--seconds", str(seconds), *placement_args(request)]
     if variant:
@@ -70,16 +70,18 @@ def bench(
 
 
 def status(board: BoardCalls) -> BoardStatus:
-    """What runs on the board and what ran before, both compared with their SHA-256.
+    """Returns the running and the previous release, both checked against their SHA-256.
 
-    A damaged release is left for the previous one if that is whole.
+    If the running release is damaged, the board rolls back to the previous one if that is intact.
     """
     return _status(board.call("status", deadline=_RUN_SECONDS))
 
 
 def verify(board: BoardCalls) -> BoardStatus:
-    """The status, if all is whole. RolledBackError if the board left a damaged release for the
-    previous one, TransferError if it could not or that one is damaged, InputError if nothing runs.
+    """Returns the status if all files are intact.
+
+    Raises RolledBackError if the board rolled back from a damaged release, TransferError if it
+    could not or the previous release is damaged, InputError if nothing is running.
     """
     return _status(board.call("verify", deadline=_RUN_SECONDS))
 
@@ -92,30 +94,33 @@ def _status(found: Document) -> BoardStatus:
         found["deploying"],
         found["last_failure"],
         {
-            name: _status({**beside, "named": {}})  # which have none beside them
+            name: _status({**beside, "named": {}})  # named models do not nest
             for name, beside in found["named"].items()
         },
     )
 
 
 def rollback(board: BoardCalls) -> BoardStatus:
-    """Puts the previous release back into service; InputError if there is none, TransferError if
-    it is damaged, BusyError if a deploy is on its way. A dead one of this host is ended first."""
+    """Rolls back to the previous release, after ending a stale deploy of this host.
+
+    Raises InputError if there is none, TransferError if it is damaged, BusyError if a deploy is in
+    progress.
+    """
     _call_alone(board, "rollback")
     return status(board)
 
 
 def remove(board: BoardCalls) -> tuple[str, ...]:
-    """Takes a model off the board: the ids of its releases, current first. Others keep theirs.
+    """Removes a model from the board, but no others; returns its release ids, current first.
 
-    InputError if there is none of that name, BusyError if a process of the board runs it or a
-    deploy is on its way. A dead one of this host is ended first.
+    Ends a stale deploy of this host first. Raises InputError if there is no model of that name,
+    BusyError if a process on the board is running it or a deploy is in progress.
     """
     return tuple(_call_alone(board, "remove")["releases"])
 
 
 def _call_alone(board: BoardCalls, command: str) -> Document:
-    """A command that changes releases; a deploy of this host that is dead is ended first."""
+    """Runs a command that changes releases, after ending a stale deploy of this host."""
     try:
         return board.call(command, deadline=_RUN_SECONDS)
     except BusyError as error:

@@ -1,4 +1,4 @@
-"""A deadline for each state of a command that passes several of them on the board."""
+"""Enforces a deadline for each state of a multi-state board command."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from edgekit.host.errors import UnreachableError
 
 
 class Watch:
-    """Ends the connection when the board stays too long in one state.
+    """Closes the connection when the board stays in one state for too long.
 
-    The call that was cut off then raises UnreachableError, whatever it made of its fate itself.
+    The interrupted call then raises UnreachableError, whatever exception it would have raised
+    itself.
     """
 
     def __init__(self, transport: Transport, seconds: Mapping[str, float]) -> None:
@@ -26,7 +27,7 @@ class Watch:
         return self
 
     def enter(self, state: str) -> None:
-        """The board is in `state` now."""
+        """Restarts the timer for `state`, which the board has entered."""
         self._stop()
         self._timer = threading.Timer(self._seconds[state], self._cut, (state,))
         self._timer.daemon = True

@@ -1,4 +1,4 @@
-"""Ways to reach a board; all the rest of edgekit knows only `Transport`."""
+"""Transports that reach a board; the rest of edgekit uses only the `Transport` interface."""
 
 from edgekit.host.deploy.transport.base import (
     Completed,

@@ -1,4 +1,4 @@
-"""What every way to reach a board can do: run a command, put, get and remove files."""
+"""The interface of all transports: run a command; put, get and remove files."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from edgekit.host.errors import UnreachableError
 OnBytes = Callable[[int], None]  # bytes sent or received since the last call
 OnLine = Callable[[str], None]  # a line of standard error, as it arrives
 
-# What to do about a file that cannot be written or read: SFTP servers and consoles hardly say why.
+# Advice for a file that cannot be read or written: SFTP servers and consoles rarely give a reason.
 MEND = "see that it is there and that the disk is neither full nor read-only, then try again"
 
-LARGEST_FILE = 1 << 30  # bytes that `get` fetches: more is no output of a model
-LARGEST_OUTPUT = 64 << 20  # bytes of each stream that `run` listens to
+LARGEST_FILE = 1 << 30  # bytes that `get` fetches: no model output is larger
+LARGEST_OUTPUT = 64 << 20  # bytes that `run` accepts from each stream
 
 
 def name_of(command: Sequence[str]) -> str:
-    """What messages call a command: what the runtime is asked for, or the program."""
+    """Returns a command's name for messages: the runtime's subcommand, or the program."""
     if "--root" in command[:-2]:
         asked = command[command.index("--root") + 2 :]
         return asked[len(asked) > 1 and asked[0] == "release"]
@@ -28,7 +28,7 @@ def name_of(command: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class Completed:
-    """A command that ended; a negative exit code is the signal that killed it."""
+    """A finished command; a negative exit code is the signal that killed it."""
 
     exit_code: int
     stdout: bytes
@@ -36,32 +36,35 @@ class Completed:
 
 
 class LinkLostError(UnreachableError):
-    """The link was cut while a command ran, which may have had its effect and may still run.
+    """The link was cut during a command, which may have taken effect and may still be running.
 
-    The next call connects anew. Whoever knows that the command may run twice can repeat it.
+    The next call reconnects. A caller whose command is idempotent can repeat it.
     """
 
 
 class Stream(Protocol):
-    """A program on the board that runs on while bytes go in and come out.
+    """A running program on the board with streamed input and output.
 
-    A call that is not through at its deadline kills the program and raises UnreachableError, a
-    link that is cut LinkLostError. Calls come from one thread at a time.
+    A call that misses its deadline kills the program and raises UnreachableError; a cut link raises
+    LinkLostError. Only one thread may make calls at a time.
     """
 
     def send(self, data: bytes, *, deadline: float) -> None:
-        """Writes to its standard input; what an ended program does not read is lost."""
+        """Writes to its standard input; bytes that an exited program did not read are lost."""
 
     def receive(self, size: int, *, deadline: float) -> bytes:
-        """The next bytes of its standard output, `size` at most; none if it ended."""
+        """Returns the next bytes of its standard output, at most `size`; empty after it has
+        ended."""
 
     def close(self, *, deadline: float) -> Completed:
-        """Ends its input, kills it if it does not end by then; says how it ended, with the last
-        lines of its standard error. A second call answers as the first."""
+        """Closes its input, kills it if it does not exit in time, and returns its exit status.
+
+        The status includes the last lines of standard error. A second call returns the same result.
+        """
 
 
 class Transport(Protocol):
-    """A board. Paths are relative to its edgekit directory, which commands start in.
+    """A connection to a board. Paths are relative to its edgekit directory, where commands start.
 
     Every call ends within `deadline` seconds or raises UnreachableError; a file that cannot be
     written or read raises TransferError.
@@ -69,7 +72,7 @@ class Transport(Protocol):
 
     @property
     def board(self) -> str:
-        """The name of the board, for messages."""
+        """The board's name, for messages."""
 
     @property
     def python(self) -> str:
@@ -78,22 +81,24 @@ class Transport(Protocol):
     def run(
         self, command: Sequence[str], *, deadline: float, on_line: OnLine | None = None
     ) -> Completed:
-        """Runs a program; `on_line` streams its standard error. One that writes more than
-        LARGEST_OUTPUT is ended: TransferError."""
+        """Runs a program; `on_line` receives its standard error line by line.
+
+        A program that writes more than LARGEST_OUTPUT is killed: TransferError.
+        """
 
     def open(self, command: Sequence[str], *, deadline: float) -> Stream:
-        """Starts a program to talk to; `deadline` is for the start alone."""
+        """Starts an interactive program; `deadline` covers only the start."""
 
     def put(
         self, data: bytes, path: str, *, deadline: float, on_bytes: OnBytes | None = None
     ) -> None:
-        """Writes a file as a whole, making its folders; what is there is replaced at once."""
+        """Writes a file atomically, replacing any existing one and creating missing folders."""
 
     def get(self, path: str, *, deadline: float, on_bytes: OnBytes | None = None) -> bytes:
-        """The content of a file of at most LARGEST_FILE bytes."""
+        """Returns the contents of a file of at most LARGEST_FILE bytes."""
 
     def remove(self, path: str, *, deadline: float) -> None:
-        """Removes a file, or a folder with all that is in it; nothing there is no error."""
+        """Removes a file, or a folder recursively; a missing path is not an error."""
 
     def close(self) -> None:
         """Ends the connection."""

@@ -1,4 +1,4 @@
-"""A board's serial console for people: typed into, or written down with the time of each line."""
+"""A board's serial console for people: interactive, or logged with a timestamp on each line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _POLL_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class Captured:
-    """What a capture saw; `end` is "until", "seconds" or "interrupted"."""
+    """Summary of a capture; `end` is "until", "seconds" or "interrupted"."""
 
     end: str
     seconds: float
@@ -39,11 +39,11 @@ class Console:
         self._line = Line(target)
 
     def close(self) -> None:
-        """Frees the port; what runs on the board's console goes on."""
+        """Releases the port; programs on the board's console keep running."""
         self._line.close()
 
     def interact(self, keyboard: int, screen: int) -> None:
-        """Joins a terminal (two descriptors) to the console until Ctrl-] is typed."""
+        """Connects a terminal (two descriptors) to the console until Ctrl-] is typed."""
         with self._losses(), _raw(keyboard):
             while True:
                 if data := self._line.read(0):
@@ -63,9 +63,9 @@ class Console:
         until: str | None = None,
         now: Callable[[], datetime] = datetime.now,
     ) -> Captured:
-        """Writes what comes to `file` as lines with time stamps, until one of the limits or Ctrl-C.
+        """Logs incoming lines with timestamps to `file`, until a limit is reached or Ctrl-C.
 
-        Raises UnreachableError if `until` did not come within `seconds`.
+        Raises UnreachableError if `until` did not appear within `seconds`.
         """
         log = _Log(file, now)
         start = time.monotonic()
@@ -91,7 +91,7 @@ class Console:
         return "seconds"
 
     def _ready(self, keyboard: int) -> list[int]:
-        """Waits for the line or the keyboard; returns those that have something."""
+        """Waits for the line or the keyboard; returns the descriptors that are ready."""
         line = self._line.fileno()
         if line is None:
             return select.select([keyboard], [], [], _POLL_SECONDS)[0]
@@ -109,14 +109,14 @@ class Console:
 
 
 class _Log:
-    """Cuts what comes into lines; each is stamped with the time of its first byte."""
+    """Splits input into lines, each stamped with the time of its first byte."""
 
     def __init__(self, file: TextIO, now: Callable[[], datetime]) -> None:
         self.lines = 0
         self.bytes = 0
         self._file = file
         self._now = now
-        self._open = b""  # the line that has not ended yet
+        self._open = b""  # the unfinished line
         self._stamp = ""
         self._recent = ""
         self._last = ""
@@ -131,7 +131,7 @@ class _Log:
                 self._finish()
 
     def has(self, text: str) -> bool:
-        """Whether `text` came since this was asked last."""
+        """Whether `text` has arrived since the last call."""
         found = text in self._recent or text in _text(self._open)
         self._recent = ""
         return found
@@ -149,7 +149,7 @@ class _Log:
         self._open = b""
         self.lines += 1
         self._file.write(f"{self._stamp} {self._last}\n")
-        self._file.flush()  # whoever watches the file sees it
+        self._file.flush()  # for anyone watching the file
 
 
 def _text(line: bytes) -> str:
@@ -158,7 +158,7 @@ def _text(line: bytes) -> str:
 
 @contextlib.contextmanager
 def _raw(terminal: int) -> Iterator[None]:
-    """Each key at once, and none of them ours."""
+    """Raw mode: passes each key through immediately, without local handling."""
     before = termios.tcgetattr(terminal)
     tty.setraw(terminal)
     try:

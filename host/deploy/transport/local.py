@@ -26,14 +26,15 @@ from edgekit.host.deploy.transport.local_stream import LocalStream, kill_group
 from edgekit.host.errors import TransferError, UnreachableError
 
 _CHUNK = 1 << 20
-_KEPT = ("HOME", "LD_LIBRARY_PATH", "PATH", "TMPDIR")  # what an interpreter may need to start
+_KEPT = ("HOME", "LD_LIBRARY_PATH", "PATH", "TMPDIR")  # variables an interpreter may need to start
 
 
 class LocalTransport:
-    """Implements Transport below `root`; commands get no other environment than `_KEPT`.
+    """Implements Transport below `root`; commands inherit only the environment variables in
+    `_KEPT`.
 
-    `root` is made for the first command or file. A program to talk to is started in the nearest
-    folder above while there is none, so that a question leaves nothing behind.
+    `root` is created for the first command or file. Until then, an interactive program starts in
+    the nearest existing parent, so that a read-only query leaves nothing behind.
     """
 
     def __init__(self, root: Path, board: str = "local", python: str = sys.executable) -> None:
@@ -71,7 +72,7 @@ class LocalTransport:
     def put(
         self, data: bytes, path: str, *, deadline: float, on_bytes: OnBytes | None = None
     ) -> None:
-        del deadline  # a local disk answers or fails
+        del deadline  # a local disk responds or fails
         self._make_root()
         target = self._root / path
         temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
@@ -113,7 +114,7 @@ class LocalTransport:
                 target.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Ends what still runs; nothing is held between calls."""
+        """Kills commands that are still running; nothing else is held between calls."""
         for process in tuple(self._running):
             kill_group(process)
 
@@ -150,7 +151,7 @@ class LocalTransport:
         deadline: float,
         on_line: OnLine | None,
     ) -> Completed:
-        """Reads both outputs at once, so that neither pipe can fill up and stall the command."""
+        """Reads both streams concurrently, so that a full pipe cannot stall the command."""
         assert process.stdout is not None
         name = name_of(command)
         assert process.stderr is not None

@@ -1,4 +1,4 @@
-"""A program on this machine that bytes go to and come from, with a deadline for each call."""
+"""An interactive program on this machine, with a deadline for each call."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from edgekit.host.deploy.transport.base import Completed
 from edgekit.host.errors import UnreachableError
 
 _CHUNK = 1 << 16
-ERROR_BYTES = 1 << 14  # of standard error are kept, the last ones
+ERROR_BYTES = 1 << 14  # tail of standard error that is kept
 _KILLED_SECONDS = 5.0
 
 
 class LocalStream:
-    """Implements Stream over a process of its own session, whose pipes it takes over."""
+    """Implements Stream over a process in its own session; takes over its pipes."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class LocalStream:
         return self._ended
 
     def _wait(self, selector: selectors.BaseSelector, end: float, deadline: float) -> None:
-        """Waits until a pipe is ready; what comes on standard error is taken on the way."""
+        """Waits until a pipe is ready; collects standard error meanwhile."""
         ready = selector.select(max(end - time.monotonic(), 0))
         if not ready:
             self.close(deadline=0)
@@ -97,7 +97,7 @@ class LocalStream:
                 each.unregister(self._err)
 
     def _read_errors(self) -> bool:
-        """Whether there may be more later."""
+        """Returns whether more may follow."""
         with contextlib.suppress(BlockingIOError):
             while data := os.read(self._err, _CHUNK):
                 self._errors += data
@@ -107,6 +107,6 @@ class LocalStream:
 
 
 def kill_group(process: subprocess.Popen[bytes]) -> None:
-    """Ends a process and its children at once."""
+    """Kills a process and its children immediately."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)

@@ -38,18 +38,18 @@ from edgekit.host.deploy.transport.serial_stream import SerialStream
 from edgekit.host.errors import InputError, TransferError, UnreachableError
 
 CONNECT_SECONDS = 60.0
-_RECONNECT_SECONDS = 60.0  # for a line that was cut to come back
+_RECONNECT_SECONDS = 60.0  # for a cut line to come back
 _AFTER_CUT = 0.3
 _KILL_SECONDS = 2.0
-_AHEAD = CHUNK_BYTES  # bytes on their way to the board, above which no more are queued
+_AHEAD = CHUNK_BYTES  # cap on unacknowledged bytes to the board
 
 Answer = TypeVar("Answer")
 
 
 class SerialTransport:
-    """Implements Transport below `root`; the line is opened when it is first needed.
+    """Implements Transport below `root`; the line is opened on first use.
 
-    Files go in checked frames; after a cut they continue where they stopped.
+    Files are sent in checksummed frames; after a cut, transfers resume where they stopped.
     """
 
     def __init__(self, target: SerialTarget, root: str = "~/.edgekit") -> None:
@@ -57,7 +57,7 @@ class SerialTransport:
         self._root = root
         self._held = _Held()
         self._was_cut = False
-        # The console is given back even if nobody calls close.
+        # Release the console even if nobody calls close.
         self._finalizer = weakref.finalize(self, self._held.close)
 
     @property
@@ -140,7 +140,7 @@ class SerialTransport:
             session.send(messages.GET, document=request)
             there = answer(session.expect(messages.READY, end), Ready)
             identity = there.get("identity", "")
-            del data[there["offset"] :]  # all of it, if it is another file by now
+            del data[there["offset"] :]  # all of it, if the file was replaced meanwhile
             while (message := session.next(end)).kind == messages.DATA:
                 data.extend(message.payload)
                 if len(data) > LARGEST_FILE:
@@ -166,7 +166,8 @@ class SerialTransport:
         self._continued(ask, path, deadline, _Progress(None, None))
 
     def close(self) -> None:
-        """Logs out and ends the connection; a call of another thread raises UnreachableError."""
+        """Logs out and ends the connection; a pending call in another thread raises
+        UnreachableError."""
         self._held.cancel()
 
     def _streamed(self, good: bool) -> None:
@@ -204,7 +205,7 @@ class SerialTransport:
         deadline: float,
         done: _Progress,
     ) -> Answer:
-        """Does a transfer that may be asked for again, as often as the line is cut."""
+        """Runs a resumable transfer, restarting it whenever the line is cut."""
         end = time.monotonic() + deadline
         cut_at = None
         with self._errors(f"{path}: expected it to be through", deadline, done):
@@ -228,7 +229,8 @@ class SerialTransport:
     def _errors(
         self, expected: str, deadline: float, done: _Progress | None = None
     ) -> Iterator[None]:
-        """Named errors; and after any error but a refusal, a fresh start for the next call."""
+        """Converts exceptions; after any error except a refusal, the next call starts a new
+        session."""
         try:
             with self._held.lock:
                 yield
@@ -258,7 +260,7 @@ class SerialTransport:
 
 
 class _Held:
-    """The session of a transport, which outlives it until it is closed."""
+    """A transport's session, which outlives the transport until it is closed."""
 
     def __init__(self) -> None:
         self.session: Session | None = None
@@ -273,14 +275,14 @@ class _Held:
                 session.close()
 
     def cancel(self) -> None:
-        """Closes, though another thread may be in the middle of a call."""
+        """Closes the session even if another thread is in the middle of a call."""
         if session := self.session:
             session.cancel()
         self.close()
 
 
 class _Progress:
-    """Counts each byte once, however often the line is cut; knows the rate."""
+    """Counts each byte once, regardless of line cuts; computes the rate."""
 
     def __init__(self, total: int | None, on_bytes: OnBytes | None) -> None:
         self._total = total
@@ -295,7 +297,7 @@ class _Progress:
             self._done = position
 
     def late(self) -> str:
-        """How far it came, and how long the rest will take."""
+        """Describes the progress and the remaining time."""
         rate = self._done / max(time.monotonic() - self._start, 1e-3)
         if not self._done or not self._total:
             return f"{self._done} bytes through"
@@ -307,7 +309,7 @@ class _Progress:
 
 
 def _collect(session: Session, end: float, on_line: OnLine | None) -> Completed:
-    """What a command writes until it ends; standard error also line by line."""
+    """Collects a command's output until it exits; standard error also line by line."""
     stdout, stderr = bytearray(), bytearray()
     shown = 0
     while (message := session.next(end)).kind != messages.EXIT:

@@ -1,4 +1,4 @@
-"""A serial port, a pty or a socket that stands for one: bytes in, bytes out."""
+"""Byte I/O on a serial port, a pty or a socket that emulates one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from edgekit.host.errors import InputError, UnreachableError
 
 _MOST = 1 << 16
 _SOCKET = re.compile(r"(socket|rfc2217)://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}/?")
-_WRITE_SECONDS = 10.0  # a line that takes nothing for so long is stuck
+_WRITE_SECONDS = 10.0  # a line that accepts nothing for this long is stuck
 _POLL_SECONDS = 0.01
 _ADVICE = {
     "Permission denied": "join the group that owns it (often dialout) and log in anew",
@@ -31,16 +31,17 @@ _ADVICE = {
 
 
 class LineLostError(Exception):
-    """The port went away or does not take bytes any more; the message says which."""
+    """The port disappeared or no longer accepts bytes; the message says which."""
 
 
 @dataclass(frozen=True)
 class SerialTarget:
     """A board's console.
 
-    `url` is a port, a pty, or a socket that stands for one: /dev/ttyUSB0, socket://127.0.0.1:4000,
-    rfc2217://server:4000. pyserial's other ways (files, searches) are not for boards, and names
-    may come from a project that somebody else wrote. `password` is None where none is asked for.
+    `url` is a port, a pty, or a socket that emulates one: /dev/ttyUSB0, socket://127.0.0.1:4000,
+    rfc2217://server:4000. pyserial's other URL schemes (files, searches) are rejected: they make no
+    sense for a board, and the URL may come from someone else's project. `password` is None if the
+    console asks for none.
     """
 
     board: str
@@ -51,7 +52,7 @@ class SerialTarget:
 
 
 class Line:
-    """An open port, ours alone. Raises UnreachableError when it cannot be opened."""
+    """An exclusively opened port. Raises UnreachableError if it cannot be opened."""
 
     def __init__(self, target: SerialTarget) -> None:
         self._lock = _lock(target) if "://" in target.url else None
@@ -88,11 +89,11 @@ class Line:
             ) from None
 
     def fileno(self) -> int | None:
-        """The file descriptor for select; None where there is nothing to wait on."""
+        """Returns the file descriptor for select, or None if the port has none."""
         return self._descriptor
 
     def read(self, seconds: float) -> bytes:
-        """What has arrived, at once if there is something; b"" after `seconds`."""
+        """Returns available bytes as soon as there are any; b"" after `seconds`."""
         end = time.monotonic() + seconds
         try:
             while True:
@@ -103,11 +104,11 @@ class Line:
                 if data or left <= 0:
                     return data
                 time.sleep(min(_POLL_SECONDS, left) if self._descriptor is None else 0)
-        except (OSError, ValueError, TypeError) as error:  # pyserial's answers to a closed port
+        except (OSError, ValueError, TypeError) as error:  # raised by pyserial on a closed port
             raise LineLostError(_reason(error)) from None
 
     def write(self, data: bytes) -> None:
-        """Returns when the system has taken all of `data`."""
+        """Returns when the operating system has accepted all of `data`."""
         try:
             self._port.write(data)
         except (OSError, ValueError, TypeError) as error:
@@ -125,7 +126,7 @@ class Line:
 
 
 def _check(url: str) -> None:
-    """ValueError for what is no port; one that is not there is left to be opened in vain."""
+    """Raises ValueError if `url` is not a port; a missing port fails later, when it is opened."""
     if _SOCKET.fullmatch(url):
         return
     if "://" in url:
@@ -136,9 +137,11 @@ def _check(url: str) -> None:
 
 
 def _lock(target: SerialTarget) -> int:
-    """Makes a socket this program's, as a port is: a second client would wait without a word.
+    """Locks a socket for this program, as the kernel does a port: a second client would hang
+    silently.
 
-    The lock is a file of this user's, and ends with the process at the latest.
+    The lock is a file in this user's data folder; it is released at the latest when the process
+    exits.
     """
     name = hashlib.sha256(target.url.encode()).hexdigest()[:16]
     folder = data_folder() / "lines"
@@ -156,7 +159,7 @@ def _lock(target: SerialTarget) -> int:
 
 
 def _reason(error: Exception) -> str:
-    """The last part of pyserial's nested texts."""
+    """Flattens pyserial's message to one line."""
     text = getattr(error, "strerror", None) or str(error)
     return " ".join(str(text).split())
 

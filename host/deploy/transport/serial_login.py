@@ -1,4 +1,4 @@
-"""The way from a console that may show anything to our program running behind its shell."""
+"""Gets from a console in an unknown state to our program running behind its shell."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from edgekit.device.runtime.agent.frames import HANGUP
 from edgekit.host.deploy.transport.serial_line import Line, SerialTarget
 from edgekit.host.errors import AuthenticationError, IncompatibleError, UnreachableError
 
-_QUIET = 0.15  # seconds without a byte, after which the console has said what it has to say
+_QUIET = 0.15  # seconds without a byte, after which the console's output counts as complete
 _ANSWER = 3.0  # for an answer to Enter
-_SLOW = 12.0  # for one that the board has to work for: a login, a start of Python
+_SLOW = 12.0  # for slow operations: a login, starting Python
 _LOGINS = 3  # more might lock the account
-_PIECE = 450  # bytes; as base64 in one line it stays below every line limit
+_PIECE = 450  # bytes; one base64 line of it stays below every line limit
 
-_KERNEL = rb"\[ *\d+\.\d+\]"  # begins a kernel message, which may follow a prompt
+_KERNEL = rb"\[ *\d+\.\d+\]"  # prefix of a kernel message, which may follow a prompt
 _END = rb" *(?:\x1b\[[0-9;?]*[a-zA-Z] *)*(?:$|[\r\n]|" + _KERNEL + rb")"
 _LOGIN = re.compile(rb"(?<!Last )[Ll]ogin:" + _END)
 _PASSWORD = re.compile(rb"[Pp]assword:" + _END)
@@ -32,8 +32,8 @@ _PROMPT = re.compile(rb"[#$%>]" + _END)
 
 _MODULES = ("frames", "messages", "console")
 
-# Takes the pieces of the program, each checked, and starts it. Short: it is typed into a shell,
-# and some shells take no more than 1023 characters.
+# Receives the program in checksummed pieces and starts it. Kept short because it is typed into a
+# shell, and some shells accept no more than 1023 characters.
 _RECEIVER = """\
 import json,os,select,sys,termios,tty,types,zlib
 from binascii import a2b_base64
@@ -68,16 +68,16 @@ finally:termios.tcsetattr(0,termios.TCSANOW,old)
 
 
 class Shell:
-    """What stands behind the line: a login, then a shell. All waiting ends at `end`.
+    """A serial line with a login prompt, then a shell. All waits end at `end`.
 
-    Raises UnreachableError, saying what was waited for, and AuthenticationError.
+    Raises UnreachableError, naming the expected output, and AuthenticationError.
     """
 
     def __init__(self, line: Line, target: SerialTarget, end: float) -> None:
         self._line = line
         self._target = target
         self._end = end
-        self._seen = b""  # the last that came, for messages
+        self._seen = b""  # the latest output, for messages
         self._logins = 0
         self._logged_in = False  # by us
         self._started = False  # our program
@@ -85,7 +85,7 @@ class Shell:
     def reach_shell(self, cut: bool) -> None:
         """Types Enter, user name and password until a shell answers.
 
-        After a `cut` our program is likely to be there still.
+        After a `cut`, our program is probably still running.
         """
         if cut:
             self._line.write(HANGUP)
@@ -96,14 +96,14 @@ class Shell:
             if _LOGIN.search(seen):
                 self._log_in()
             elif not seen.strip() or _FRAME.search(seen):
-                self._line.write(HANGUP)  # perhaps our program, of another session
+                self._line.write(HANGUP)  # possibly our program, from another session
             elif self._is_shell():
                 return
             else:
-                self._line.write(b"\x03")  # perhaps a line that was begun
+                self._line.write(b"\x03")  # possibly a half-typed line
 
     def find_python(self) -> str:
-        """The path of a Python 3.9 or newer. Raises IncompatibleError."""
+        """Returns the path of a Python 3.9 or newer. Raises IncompatibleError."""
         names = " ".join(f"python3{v}" for v in ("", ".13", ".12", ".11", ".10", ".9"))
         test = "import sys; sys.exit(sys.version_info < (3, 9))"
         found = self._ask(
@@ -118,7 +118,7 @@ class Shell:
         return found
 
     def start_agent(self, python: str, root: str, session: int) -> None:
-        """Sends our program piece by piece and starts it; the line then speaks frames."""
+        """Sends our program in pieces and starts it; the line carries frames from then on."""
         pieces = _pieces()
         while True:
             self._check_time("Python to start")
@@ -127,8 +127,8 @@ class Shell:
             packed = zlib.compress((_RECEIVER % values).encode(), 9)
             coded = binascii.b2a_base64(packed, newline=False).decode()
             run = f'import zlib,base64;exec(zlib.decompress(base64.b64decode("{coded}")))'
-            # The last command tells at once of a start that failed. printf makes the word, so
-            # that the echo of what is typed is not taken for it.
+            # The last command reports a failed start immediately. printf assembles the word, so the
+            # echo of the typed command does not match it.
             end = f"printf '%s-ended;\\n' {tag}"
             self._started = True
             self._line.write(f"{python} -ISc '{run}'; {end}\r".encode())
@@ -138,21 +138,22 @@ class Shell:
             self._listen(_ANSWER, _PROMPT)
 
     def leave(self, seconds: float) -> None:
-        """Ends our program and logs out if we logged in; the console is as it was."""
+        """Ends our program and logs out if we logged in; restores the console to its original
+        state."""
         if self._started:
             self._line.write(2 * HANGUP)  # twice: one may be damaged
             self._end = time.monotonic() + 2 * seconds
             self._listen(seconds, _PROMPT)
         if self._logged_in:
             self._line.write(b"exit\r")
-            self._listen(seconds, _LOGIN)  # a line that is closed at once may lose it
+            self._listen(seconds, _LOGIN)  # closing the line immediately may lose it
 
     def _send_pieces(self, pieces: list[bytes], tag: bytes) -> bool:
-        """Whether the receiver has all; False if it did not start or ended."""
+        """Returns whether the receiver has everything; False if it did not start or has exited."""
         counts = re.compile(rb"%s=(\d+);|%s-(ended);" % (tag, tag))
         pokes = int(_SLOW / _ANSWER)
         while not counts.search(seen := self._listen(_ANSWER, answer=counts)) and pokes:
-            self._line.write(b"\n:\n")  # makes it say where it is; to a shell it is nothing
+            self._line.write(b"\n:\n")  # makes it report its position; a no-op for a shell
             pokes -= 1
         while (found := counts.findall(seen)) and not found[-1][1]:
             number = int(found[-1][0])
@@ -160,7 +161,7 @@ class Shell:
                 return True
             data = pieces[number]
             coded = binascii.b2a_base64(data, newline=False)
-            # The first newline ends what a damaged piece left behind.
+            # The first newline terminates the remains of a damaged piece.
             self._line.write(b"\n%d:%d:%s\n" % (number, zlib.crc32(data), coded))
             fresh = self._listen(_ANSWER, answer=counts)
             seen = fresh if counts.search(fresh) else seen
@@ -197,7 +198,7 @@ class Shell:
         return bool(answer.search(self._listen(_ANSWER, _prompt_after(tag), answer=answer)))
 
     def _ask(self, command: str) -> str:
-        """What `command` leaves in the variable v; printed twice, which shows any damage."""
+        """Runs `command` and returns the variable v it sets; printed twice to detect corruption."""
         while True:
             self._check_time("an answer from the shell")
             tag = secrets.token_hex(4)
@@ -210,7 +211,7 @@ class Shell:
     def _listen(
         self, seconds: float, *prompts: re.Pattern[bytes], answer: re.Pattern[bytes] = _NOTHING
     ) -> bytes:
-        """What comes until `answer` is in it, or one of `prompts` and the console is quiet."""
+        """Reads until `answer` matches, or one of `prompts` matches and the console is quiet."""
         end = min(time.monotonic() + seconds, self._end)
         seen = b""
         while not answer.search(seen) and (left := end - time.monotonic()) > 0:
@@ -234,13 +235,14 @@ class Shell:
 
 
 def _prompt_after(tag: str) -> re.Pattern[bytes]:
-    """A prompt behind the echo of a command with `tag`: its answer has come, or is damaged."""
+    """Matches a prompt after the echo of a command with `tag`: the answer is complete or
+    damaged."""
     return re.compile(tag.encode() + b".*" + _PROMPT.pattern, re.DOTALL)
 
 
 @functools.cache
 def _pieces() -> list[bytes]:
-    """The program's modules, packed and cut."""
+    """Returns the program's modules, compressed and split."""
     agent = importlib.resources.files("edgekit.device.runtime.agent")
     modules = [(name, "") for name in ("edgekit", "edgekit.device", "edgekit.device.runtime.agent")]
     modules += [

@@ -1,4 +1,4 @@
-"""A conversation with our program on the board: requests out, answers in, over a damaged line."""
+"""A session with our program on the board: requests and answers over an unreliable line."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from edgekit.host.common.decode import Count, NotAnAnswerError, Text, decode
 from edgekit.host.deploy.transport.serial_line import Line, LineLostError, SerialTarget
 from edgekit.host.deploy.transport.serial_login import Shell
 
-LOST_SECONDS = 15.0  # without one good frame while we wait for one
-IDLE_SECONDS = SILENCE_SECONDS - 10.0  # after which the board may have given up on us
+LOST_SECONDS = 15.0  # without a valid frame while waiting for one
+IDLE_SECONDS = SILENCE_SECONDS - 10.0  # after which the board may have dropped us
 _PING_SECONDS = 5.0
 _PING_IDLE = 2.0
 _LEAVE_SECONDS = 2.0
 _T = TypeVar("_T")
-_POLL_SECONDS = 0.5  # how long `cancel` may stay unseen
+_POLL_SECONDS = 0.5  # upper bound on how long `cancel` goes unnoticed
 
 
 class RefusedError(Exception):
-    """The board could not do what was asked; the message is what it found."""
+    """The board could not fulfill the request; the message gives the reason."""
 
 
 class LateError(Exception):
-    """The time of the call is over."""
+    """The call's deadline has passed."""
 
 
 class CancelledError(Exception):
-    """Another thread wants the line."""
+    """Another thread is closing the line."""
 
 
 class Ready(TypedDict):
-    """The content of READY: where a file that is sent or fetched goes on, and which one it is."""
+    """Payload of READY: the offset at which a transfer continues, and the file's identity."""
 
     offset: Count
     sha256: NotRequired[Text]
@@ -46,7 +46,7 @@ class Ready(TypedDict):
 
 
 class Whole(TypedDict):
-    """The content of DATA's end: the hash of the whole file."""
+    """Final payload of DATA: the hash of the complete file."""
 
     sha256: Text
 
@@ -60,7 +60,7 @@ class _Found(TypedDict):
 
 
 def answer(message: Message, kind: type[_T]) -> _T:
-    """What a message of the board says, which is to be of `kind`; raises RefusedError."""
+    """Decodes a message as `kind`; raises RefusedError."""
     try:
         return decode(message.payload, kind)
     except NotAnAnswerError as error:
@@ -68,15 +68,15 @@ def answer(message: Message, kind: type[_T]) -> _T:
 
 
 def refusal(message: Message) -> RefusedError:
-    """What the board says it could not do."""
+    """Converts the board's refusal."""
     return RefusedError(answer(message, _Found)["found"])
 
 
 class Session:
-    """Opens the line, logs in and starts our program, all before `end`; `cut` if once more.
+    """Opens the line, logs in and starts our program before `end`; `cut` if this is a reconnect.
 
-    Raises what Line and Shell raise, RefusedError if `root` cannot be made, and, as all
-    methods that wait, LineLostError and LateError.
+    Raises the errors of Line and Shell, RefusedError if `root` cannot be created and, like all
+    waiting methods, LineLostError and LateError.
     """
 
     def __init__(self, target: SerialTarget, root: str, end: float, cut: bool = False) -> None:
@@ -99,15 +99,16 @@ class Session:
 
     @property
     def idle_seconds(self) -> float:
-        """How long the board was not heard."""
+        """Seconds since the last valid frame from the board."""
         return time.monotonic() - self._channel.link.heard_at
 
     def send(self, kind: bytes, payload: bytes = b"", document: Any = None) -> None:
-        """Queues a message; `document` goes as JSON."""
+        """Queues a message; `document` is sent as JSON."""
         self._channel.send(kind, payload, document)
 
     def check(self, end: float) -> None:
-        """Finds out whether the board is still there, if it was not heard for a while."""
+        """Checks that the board is alive if it has been silent for a while; raises
+        LineLostError."""
         if self.idle_seconds > IDLE_SECONDS:
             raise LineLostError("our program has ended by itself")
         if self.idle_seconds > _PING_IDLE:
@@ -115,13 +116,13 @@ class Session:
             self.drain(0, min(end, time.monotonic() + _PING_SECONDS))
 
     def next(self, end: float) -> Message:
-        """The next message of the board, which may be a refusal."""
+        """Returns the board's next message, which may be a refusal."""
         while not self._arrived:
             self._turn(end)
         return self._arrived.pop(0)
 
     def expect(self, kind: bytes, end: float) -> Message:
-        """The next message, which is to be of `kind`. Raises RefusedError if it is a refusal."""
+        """Returns the next message, which must be of `kind`. Raises RefusedError on a refusal."""
         message = self.next(end)
         if message.kind == messages.FAILED:
             raise refusal(message)
@@ -130,24 +131,24 @@ class Session:
         return message
 
     def drain(self, below: int, end: float) -> None:
-        """Waits until no more than `below` bytes are on their way. Raises RefusedError."""
+        """Waits until at most `below` bytes are unacknowledged. Raises RefusedError."""
         while self._channel.link.backlog > below:
             self._turn(end)
             if self._arrived and self._arrived[0].kind == messages.FAILED:
                 self.expect(messages.FAILED, end)
 
     def cancel(self) -> None:
-        """Makes a call of another thread that waits here raise CancelledError soon."""
+        """Makes a call waiting in another thread raise CancelledError soon."""
         self._cancelled = True
 
     def close(self) -> None:
-        """Leaves the console as it was found."""
+        """Restores the console to its original state."""
         with contextlib.suppress(LineLostError):
             self._shell.leave(_LEAVE_SECONDS)
         self._line.close()
 
     def _turn(self, end: float) -> None:
-        """Writes what is to be written and waits a little for what comes."""
+        """Writes pending data and waits briefly for input."""
         now = time.monotonic()
         link = self._channel.link
         if self._cancelled:
@@ -157,7 +158,7 @@ class Session:
         if now - link.heard_at > LOST_SECONDS:
             raise LineLostError(f"no answer for {LOST_SECONDS:g} s")
         if now - max(link.heard_at, self._spoke_at) > _PING_SECONDS:
-            self.send(messages.PING)  # shows both sides that the other is there
+            self.send(messages.PING)  # shows each side that the other is alive
         for frame in link.output(now):
             self._line.write(frame)
             self._spoke_at = time.monotonic()

@@ -1,4 +1,4 @@
-"""A program behind a serial console that bytes go to and come from; it has the line for itself."""
+"""An interactive program behind a serial console; it has the line to itself."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from edgekit.host.deploy.transport.serial_session import (
 )
 from edgekit.host.errors import UnreachableError
 
-_AHEAD = CHUNK_BYTES  # bytes on their way to the board, above which no more are queued
-_ERROR_BYTES = 1 << 14  # of standard error are kept, the last ones
-_PING_SECONDS = 8.0  # the board gives up on a host that is silent for much longer
+_AHEAD = CHUNK_BYTES  # cap on unacknowledged bytes to the board
+_ERROR_BYTES = 1 << 14  # tail of standard error that is kept
+_PING_SECONDS = 8.0  # the board drops a host that is silent for much longer
 _KILL_SECONDS = 2.0
 
 
 class SerialStream:
-    """Implements Stream. `lock` is held while the line is used; `on_end` gets whether the line
-    is still good."""
+    """Implements Stream. `lock` is held while the line is in use; `on_end` receives whether the
+    line is still usable."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class SerialStream:
         return self._ended
 
     def _finish(self, end: float) -> None:
-        """Waits for the program, and kills it when it is late."""
+        """Waits for the program to exit; kills it if it is late."""
         try:
             while self._ended is None:
                 self._take(end)
@@ -110,7 +110,7 @@ class SerialStream:
 
     @contextlib.contextmanager
     def _using(self, deadline: float) -> Iterator[float]:
-        """The line for one call; yields when the call has to be through."""
+        """Acquires the line for one call; yields the call's deadline."""
         try:
             with self._lock:
                 yield time.monotonic() + deadline
@@ -136,7 +136,7 @@ class SerialStream:
             raise
 
     def _keep_alive(self) -> None:
-        """The next call notices what is wrong here."""
+        """Errors are ignored here; the next call reports them."""
         while not self._over.wait(_PING_SECONDS):
             with self._lock, contextlib.suppress(LineLostError, LateError, RefusedError):
                 self._session.send(messages.PING)

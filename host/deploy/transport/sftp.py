@@ -1,9 +1,9 @@
-"""The few parts of SFTP (version 3) that a transport needs, over any open channel.
+"""A minimal SFTP (version 3) client for transports, over any open channel.
 
-Paramiko's own client keeps a hundred unanswered writes under way and counts bytes when they are
-sent. Here a write counts when the board has answered it, and only as many are under way as keep
-the link busy: what a cut link costs is bounded, and every wait has an end. No answer is believed:
-its kind, its fields and its sizes are checked before anything is done with it.
+Paramiko's own client keeps a hundred writes in flight and counts bytes when they are sent. Here a
+write counts once the board has acknowledged it, and only as many are in flight as keep the link
+busy: this bounds the loss when a link is cut, and every wait has a deadline. Answers are untrusted:
+type, fields and sizes are checked before use.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Protocol
 
 from edgekit.host.common.text import printable
 
-CHUNK = 32768  # bytes per request; every server takes as much
+CHUNK = 32768  # bytes per request; every server accepts this many
 
 NO_SUCH_FILE = 2
 _OK, _END_OF_FILE = 0, 1
@@ -34,14 +34,14 @@ _HAS_SIZE, _HAS_OWNER, _HAS_MODE, _HAS_TIMES = 1, 2, 4, 8
 _LARGEST_ANSWER = 1 << 20
 _LONGEST_HANDLE = 256
 _MOST_ANSWERS = 1000  # about one folder, of a hundred names each with OpenSSH
-_SHOWN = 200  # characters of what a server says
+_SHOWN = 200  # characters of a server message
 _MOST_UNANSWERED = 64
-_TRIED = 4  # answers before any of them is believed to be the shortest
-_SERVED_SECONDS = 0.005  # of a round trip: the ends' own time, in which nothing is on the wire
+_TRIED = 4  # answers before the minimum round trip is trusted
+_SERVED_SECONDS = 0.005  # of a round trip: processing at both ends, with nothing on the wire
 
 
 class Channel(Protocol):
-    """What is used of a paramiko channel."""
+    """The part of a paramiko channel's interface that is used."""
 
     def sendall(self, data: bytes) -> None: ...
     def recv(self, size: int) -> bytes: ...
@@ -49,7 +49,7 @@ class Channel(Protocol):
 
 
 class SftpError(Exception):
-    """The server refused a request; `code` as in the protocol."""
+    """The server refused a request; `code` is the protocol's status code."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(printable(message, _SHOWN) or f"status {code}")
@@ -61,20 +61,22 @@ class SftpEndedError(Exception):
 
 
 class NotSftpError(Exception):
-    """What came over the channel was something else than the protocol has it."""
+    """The data received violates the protocol."""
 
 
 @dataclass(frozen=True)
 class FileFacts:
-    """Size in bytes and time of the last change in seconds."""
+    """Size in bytes and modification time in seconds."""
 
     size: int
     changed: int
 
 
 class Sftp:
-    """One session, in which paths are relative to `root`; NotSftpError if the server does not see
-    that folder. Raises the errors above and what the channel raises."""
+    """One session; paths are relative to `root`. NotSftpError if the server cannot see that folder.
+
+    Raises the errors above and the channel's own.
+    """
 
     def __init__(self, channel: Channel, root: str) -> None:
         self._channel = channel
@@ -96,7 +98,7 @@ class Sftp:
         self._channel.close()
 
     def open(self, path: str, flags: int) -> bytes:
-        """A handle; files that are made are private."""
+        """Opens a file and returns its handle; new files are private."""
         attributes = struct.pack(">II", _HAS_MODE, 0o600)
         return self._handle(_OPEN, self._below(path), struct.pack(">I", flags), attributes)
 
@@ -110,12 +112,12 @@ class Sftp:
         return facts
 
     def sync(self, handle: bytes) -> None:
-        """Asks for the file to be on the disk, where the server can be asked that."""
+        """Flushes the file to disk, if the server supports it."""
         if "fsync@openssh.com" in self._extensions:
             self._done(_EXTENDED, _text("fsync@openssh.com"), _bytes(handle))
 
     def rename(self, source: str, target: str) -> None:
-        """Replaces what is at `target` at once."""
+        """Renames atomically, replacing `target`."""
         paths = (self._below(source), self._below(target))
         self._done(_EXTENDED, _text("posix-rename@openssh.com"), *paths)
 
@@ -126,7 +128,7 @@ class Sftp:
         self._done(_REMOVE, self._below(path))
 
     def names(self, folder: str) -> list[str]:
-        """What is in a folder; nothing if there is no such folder."""
+        """Lists a folder; empty if it does not exist."""
         try:
             handle = self._handle(_OPENDIR, self._below(folder))
         except SftpError as error:
@@ -147,7 +149,7 @@ class Sftp:
     def write(
         self, handle: bytes, data: memoryview, start: int, written: Callable[[int], None]
     ) -> None:
-        """Writes data[start:] at `start`; `written` is told each time how far the file reaches."""
+        """Writes data[start:] at `start`; calls `written` with each new acknowledged length."""
         window = _Window()
         waiting: deque[_Request] = deque()
         offset = start
@@ -164,7 +166,7 @@ class Sftp:
             try:
                 self._answer(pending.number, _STATUS)
             except SftpError as error:
-                failure = failure or error  # the answers under way are still to be taken
+                failure = failure or error  # the answers in flight must still be read
                 continue
             if failure is None:
                 window.answered(pending, pending.size)
@@ -173,7 +175,7 @@ class Sftp:
             raise failure
 
     def read(self, handle: bytes, start: int, size: int, got: Callable[[bytes], None]) -> None:
-        """Hands what is from `start` up to `size` or the file's end to `got`, in order."""
+        """Passes the bytes from `start` to `size` or the end of the file to `got`, in order."""
         window = _Window()
         waiting: deque[_Request] = deque()
         offset, wanted = start, start
@@ -196,7 +198,7 @@ class Sftp:
                     f"expected at most {pending.size} bytes from SFTP, found {len(chunk)}"
                 )
             if failure is not None or pending.offset != wanted:
-                continue  # asked for before a short answer came: it is asked for again
+                continue  # requested before a short answer arrived: it will be requested again
             window.answered(pending, len(chunk))
             wanted += len(chunk)
             if len(chunk) < pending.size:
@@ -235,8 +237,10 @@ class Sftp:
         return self._number
 
     def _answer(self, number: int, expected: int) -> _Fields:
-        """The body of the answer, which is of the `expected` kind unless it says that all is well
-        or what is not; servers answer in the order they were asked."""
+        """Returns the body of the answer of type `expected`; raises SftpError for an error status.
+
+        Servers answer in request order.
+        """
         kind, body = self._receive()
         fields = _Fields(body)
         found = fields.number()
@@ -287,10 +291,10 @@ class _Request:
 
 
 class _Window:
-    """How many requests may be unanswered: two, and as many as fit into the wire itself.
+    """The number of requests in flight: two, plus as many as the wire itself holds.
 
-    The shortest time that any answer took is that of the wire. What the link carries in that time
-    is under way, not waiting in the board's buffers, where a cut would lose it.
+    The minimum round trip approximates the wire's latency. Bytes that the link carries in that time
+    are on the wire, not queued in the board's buffers, where a cut would lose them.
     """
 
     def __init__(self) -> None:
@@ -320,7 +324,7 @@ def _text(value: str) -> bytes:
 
 
 class _Fields:
-    """The fields of an answer, taken one after the other; none is there unless it is whole."""
+    """Decodes the fields of an answer one by one; rejects a truncated field."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body
@@ -348,7 +352,7 @@ class _Fields:
 
 
 def _extensions(fields: _Fields) -> frozenset[str]:
-    fields.number()  # the version: every server's
+    fields.number()  # the version: the same for every server
     found = []
     while fields.more:
         found.append(fields.text())
@@ -357,7 +361,7 @@ def _extensions(fields: _Fields) -> frozenset[str]:
 
 
 def _facts(fields: _Fields) -> FileFacts | None:
-    """None if the size is not among them."""
+    """None if the attributes do not include the size."""
     flags = fields.number()
     size = fields.number(8) if flags & _HAS_SIZE else None
     if flags & _HAS_OWNER:
@@ -372,7 +376,7 @@ def _names(fields: _Fields) -> list[str]:
     found = []
     for _ in range(fields.number()):
         name = fields.text()
-        fields.string()  # as `ls -l` shows it
+        fields.string()  # the `ls -l` form
         _facts(fields)
         if "/" in name or "\0" in name:
             raise NotSftpError(f"expected the name of a file from SFTP, found {name[:_SHOWN]!r}")

@@ -1,10 +1,10 @@
-"""A board over SSH: commands in sessions of their own, files over SFTP, nothing left listening.
+"""A board over SSH: one session per command, files over SFTP, no listening process left.
 
-What can be repeated is: files are sent and fetched on from where a cut link left off, over a new
-login, until the deadline. A command is repeated only while it cannot have begun; once the board
-was asked to run it, a cut link is a LinkLostError and its caller, who knows what the command does,
-decides. Calls come from one thread at a time; `close` may come from any and ends them.
-See docs/boards.md.
+Idempotent operations are retried: transfers resume where a cut link left off, over a new login,
+until the deadline. A command is retried only while it cannot have started; once the board was asked
+to run it, a cut link raises LinkLostError and the caller, who knows the command's effects, decides.
+Only one thread may make calls at a time; `close` is safe from any thread and ends them. See
+docs/boards.md.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ __all__ = ["SshTarget", "SshTransport", "fetch_host_key"]
 
 _T = TypeVar("_T")
 
-_PYTHON = "python3"  # stands for the one that was found, which may have another name
+_PYTHON = "python3"  # placeholder for the interpreter found, which may have another name
 _CONNECT_SECONDS = 30.0
-_STALL_SECONDS = 20.0  # without an answer, a transfer's link is taken for cut
-_PATIENCE_SECONDS = 60.0  # of reconnecting without a byte getting through
+_STALL_SECONDS = 20.0  # without an answer, a transfer's link counts as cut
+_PATIENCE_SECONDS = 60.0  # of reconnecting without transferring a byte
 _LONGEST_PAUSE_SECONDS = 2.0
 _SHORTEST_SECONDS = 0.2  # less is not worth another attempt
 _LONGEST_PATH = 4096
-_GRACE_SECONDS = 3.0  # to end a command that is late
+_GRACE_SECONDS = 3.0  # to kill a command that missed its deadline
 
 
 class SshTransport:
@@ -76,7 +76,7 @@ class SshTransport:
     ) -> None:
         self._target = target
         self._root = root
-        self._folder = ""  # the path of `root`, once there was a connection
+        self._folder = ""  # the path of `root`, known after the first connection
         self._connect_seconds = connect_seconds
         self._link: Link | None = None
         self._sftp: Sftp | None = None
@@ -90,7 +90,8 @@ class SshTransport:
 
     @property
     def python(self) -> str:
-        """Its path once there was a connection; before, a name that `run` knows."""
+        """The interpreter's path after the first connection; before that, a placeholder that `run`
+        resolves."""
         return self._python or _PYTHON
 
     def run(
@@ -98,7 +99,7 @@ class SshTransport:
     ) -> Completed:
         end = Deadline(deadline)
         name = f"running '{name_of(command)}'"
-        # Up to here nothing was asked of the board, so a cut link is no harm.
+        # Nothing has been asked of the board yet, so a cut link is harmless.
         link, channel = self._call(name, deadline, lambda link, _: (link, _channel(link)))
         with self._guarded(name, end, _GRACE_SECONDS):
             if command[0] == _PYTHON:
@@ -163,7 +164,7 @@ class SshTransport:
             )
 
     def close(self) -> None:
-        """Ends the connection, and the command that runs."""
+        """Ends the connection and the running command."""
         self._closed = True
         link, running = self._link, self._running
         if link is not None and running is not None:
@@ -177,7 +178,7 @@ class SshTransport:
         act: Callable[[Link, Deadline], _T],
         progress: Progress | None = None,
     ) -> _T:
-        """Does what may be done twice, over new links as old ones are cut."""
+        """Runs an idempotent operation, reconnecting whenever the link is cut."""
         end = Deadline(seconds)
         patience = _Patience(end, progress or Progress(None))
         self._closed = False
@@ -195,7 +196,7 @@ class SshTransport:
         try:
             return retrying(attempt)
         except LinkLostError as error:
-            raise UnreachableError(str(error)) from None  # nothing is left that may have happened
+            raise UnreachableError(str(error)) from None  # nothing irreversible can have happened
 
     def _transfer(
         self,
@@ -221,7 +222,7 @@ class SshTransport:
 
     @contextlib.contextmanager
     def _guarded(self, doing: str, end: Deadline, grace: float = 0) -> Iterator[None]:
-        """Ends what blocks at the deadline, and says what was being done."""
+        """Aborts blocking calls at the deadline, and names the operation in the error."""
         try:
             with closed_after(end.left + grace, self._drop):
                 yield
@@ -249,7 +250,8 @@ class SshTransport:
             ) from None
 
     def _connected(self, end: Deadline) -> Link:
-        """The link, or a new one. Once a board was there, its absence counts as a cut."""
+        """Returns the link, or a new one. After a first connection, an unreachable board counts as
+        a cut."""
         if self._link is not None and self._link.is_up:
             return self._link
         self._drop()
@@ -265,7 +267,7 @@ class SshTransport:
         return link
 
     def _find_python(self, link: Link, end: Deadline) -> tuple[str, str]:
-        """The folder that commands start in, and the interpreter."""
+        """Returns the folder where commands start, and the interpreter."""
         found = self._run(link, _channel(link), find_python(self._root), end)
         if found.exit_code != 0:
             raise IncompatibleError(
@@ -333,7 +335,7 @@ class SshTransport:
 
     @contextlib.contextmanager
     def _session(self, link: Link) -> Iterator[Sftp]:
-        """SFTP, kept for the next file unless something was left unanswered."""
+        """Yields an SFTP session, reused for the next file unless requests were left unanswered."""
         try:
             if self._sftp is None:
                 self._sftp = _open_sftp(link, self._folder)
@@ -359,14 +361,14 @@ def _open_sftp(link: Link, folder: str) -> Sftp:
         channel.invoke_subsystem("sftp")
         return Sftp(channel, folder)
     except (paramiko.SSHException, SftpEndedError):
-        _channel(link).close()  # fails if it was the link that ended
+        _channel(link).close()  # fails if the link itself ended
         raise NotSftpError(
             "expected an SFTP server, found none; install it, on Debian: openssh-sftp-server"
         ) from None
 
 
 class _Patience:
-    """How long to try, and at what intervals: short ones as long as bytes get through."""
+    """The retry policy: short intervals as long as bytes get through."""
 
     def __init__(self, end: Deadline, progress: Progress) -> None:
         self._end = end

@@ -1,4 +1,4 @@
-"""One command in an SSH session: the line that starts it, its output, its end."""
+"""One command in an SSH session: its shell line, output and exit."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _POLL_SECONDS = 0.01
 _READ = 1 << 17
 _MOST_BEFORE = 1 << 20  # bytes that login scripts may print
 
-# The marks tell the process group, and where what login scripts may print ends. sh stays as the
-# parent because it can tell which signal ended a command, and its own remarks on that go nowhere.
+# The marks report the process group, and separate login script output from the command's. sh stays
+# as the parent to report which signal ended a command; its own messages about that are discarded.
 _MARKS = "echo edgekit-runs:$$; echo edgekit-runs:$$ >&2; "
 _START = (
     'cd "$0" || exit 125; command -v "$1" >/dev/null || exit 127; umask 077; ' + _MARKS + ""
     'exec 3>&2 2>/dev/null; (exec "$@" 2>&3 3>&-); exit $?'
 )
-# A Python is known by its full name (/usr/bin/python3.11) or asked: starting one takes a while.
-# The folder is told as well: SFTP may begin elsewhere than in $HOME.
+# A Python is identified by its full name (/usr/bin/python3.11); otherwise it is run, which is slow.
+# The folder is printed as well: SFTP may not start in $HOME.
 _FIND_PYTHON = (
     'umask 077; mkdir -p "$0" && cd "$0" || exit 125; ' + _MARKS + ""
     "pwd -P; for p in python3 python3.14 python3.13 python3.12 python3.11 python3.10 python3.9; do "
@@ -51,7 +51,7 @@ _PREFIX_HASH = (
 
 
 class Channel(Protocol):
-    """What is used of a paramiko session."""
+    """The part of a paramiko session's interface that is used."""
 
     def exec_command(self, command: str) -> None: ...
     def settimeout(self, timeout: float) -> None: ...
@@ -63,7 +63,7 @@ class Channel(Protocol):
 
 
 class LateError(Exception):
-    """The command still ran at its deadline; `group` is its process group, if that is known."""
+    """The command was still running at its deadline; `group` is its process group, if known."""
 
     def __init__(self, group: int | None) -> None:
         super().__init__("still running")
@@ -75,7 +75,7 @@ class NoStatusError(Exception):
 
 
 class FloodError(Exception):
-    """The command wrote more than anyone listens to; `group` as with LateError."""
+    """The command exceeded the output limit; `group` is its process group, if known."""
 
     def __init__(self, group: int | None) -> None:
         super().__init__(f"more than {LARGEST_OUTPUT} bytes of output")
@@ -88,7 +88,7 @@ class NotStartedError(Exception):
 
 @dataclass(frozen=True)
 class Order:
-    """What the board's login shell is to run, whichever shell that is; names are for messages."""
+    """A command line that works in any login shell; names are for messages."""
 
     line: str
     program: str
@@ -96,13 +96,15 @@ class Order:
 
 
 def start(root: str, command: Sequence[str]) -> Order:
-    """Runs `command` in the folder `root`."""
+    """Returns the order that runs `command` in the folder `root`."""
     return Order(_line(_START, root, command), command[0], name_of(command))
 
 
 def find_python(root: str) -> Order:
-    """Makes the folder `root` and prints its path, then where Python 3.9 or newer is; exit code 1
-    if nowhere."""
+    """Returns the order that creates `root`, prints its path and that of a Python 3.9 or newer.
+
+    Its exit code is 1 if there is no such Python.
+    """
     return Order(_line(_FIND_PYTHON, root, ()), "python3", "python3")
 
 
@@ -111,12 +113,12 @@ def kill_line(group: int) -> str:
 
 
 def prefix_hash(python: str, path: str, size: int) -> list[str]:
-    """A command that prints the SHA-256 of the first `size` bytes of a file."""
+    """Returns a command that prints the SHA-256 of the first `size` bytes of a file."""
     return [python, "-I", "-S", "-c", _PREFIX_HASH, path, str(size)]
 
 
 class RemoteCommand:
-    """A started command; `group` is its process group once it is known."""
+    """A started command; `group` is its process group once known."""
 
     def __init__(self, channel: Channel, on_line: OnLine | None) -> None:
         self._channel = channel
@@ -130,7 +132,8 @@ class RemoteCommand:
         return self._stdout.group or self._stderr.group
 
     def finish(self, seconds: float) -> Completed:
-        """Waits for the end. LateError, FloodError, NoStatusError, NotStartedError."""
+        """Waits for the command to exit. Raises LateError, FloodError, NoStatusError,
+        NotStartedError."""
         end = time.monotonic() + seconds
         self._channel.settimeout(_TICK_SECONDS)
         reader = threading.Thread(target=self._read_errors, daemon=True)
@@ -195,17 +198,17 @@ class RemoteCommand:
 
 
 class _Marked:
-    """A stream of which only what follows the mark counts."""
+    """A stream that is ignored up to its mark."""
 
     def __init__(self) -> None:
         self.raw = bytearray()
         self.content = bytearray()
-        self.rest = bytearray()  # the last line, not ended so far
+        self.rest = bytearray()  # the unfinished line
         self.group: int | None = None
         self.flooded = False
 
     def add(self, data: bytes) -> list[bytes]:
-        """Returns the lines that are whole now."""
+        """Adds data and returns the lines completed by it."""
         most = _MOST_BEFORE if self.group is None else LARGEST_OUTPUT
         if len(self.raw) + len(self.content) + len(data) > most + _READ:
             self.flooded = True
@@ -227,18 +230,18 @@ class _Marked:
 
 
 def marked(data: bytes) -> tuple[int, bytes] | None:
-    """The process group that the mark tells, and what follows the mark; None without one."""
+    """Returns the process group in the mark, and the bytes after the mark; None without a mark."""
     match = re.search(rb"^" + _MARK + rb"(\d{1,9})\n", data, re.MULTILINE)
     return None if match is None else (int(match[1]), data[match.end() :])
 
 
 def exit_code_of(code: int) -> int:
-    """The code of a command from that of the shell above it: negative for a signal."""
+    """Converts the outer shell's exit code to the command's: negative for a signal."""
     return 128 - code if code in _SIGNALS else code
 
 
 def not_started(code: int, stderr: bytes) -> str:
-    """Why a command did not start."""
+    """Explains why a command did not start."""
     if code == _NOT_FOUND:
         return "No such file or directory"
     lines = stderr.decode("utf-8", "replace").strip().splitlines()

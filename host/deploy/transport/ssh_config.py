@@ -1,7 +1,6 @@
-"""The address of a board and the user who logs in: what is given, then the user's ssh config, then
-defaults.
+"""Resolves a board's address and login user: explicit settings, then the ssh config, then defaults.
 
-The rules are OpenSSH's; directives that would need another program are refused by name.
+The rules are OpenSSH's; directives that would run another program are rejected by name.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ _JUMP = re.compile(r"(?:ssh://)?(?:(?P<user>[^@]+)@)?(?P<host>\[[^]]+\]|[^:@]+)(
 
 @dataclass(frozen=True)
 class SshTarget:
-    """A board as it is known to the inventory. What is None comes from `config`, an ssh config
-    file (None: no such file is read), or is as OpenSSH has it.
+    """A board's entry in the inventory. None means: from `config`, an ssh config file (None: no
+    config file is read), or OpenSSH's default.
 
-    `host_key` is the one key that the board may have, `ssh-ed25519 AAAA...`; `proxy` is a
-    ProxyJump; `known_hosts` are the files that hold the keys of the hosts jumped through.
+    `host_key` is the board's only accepted key, `ssh-ed25519 AAAA...`; `proxy` is a ProxyJump;
+    `known_hosts` are the files with the jump hosts' keys.
     """
 
     board: str
@@ -45,9 +44,9 @@ class SshTarget:
 
 @dataclass(frozen=True)
 class Hop:
-    """One login on the way; the last is the board, which has a pinned key."""
+    """One login on the path; the last hop is the board, which has a pinned key."""
 
-    name: str  # as in the config, and in known_hosts
+    name: str  # as in the config and known_hosts
     host: str
     port: int
     user: str
@@ -60,18 +59,18 @@ class Hop:
 
 
 def user_config() -> Path:
-    """The user's own ssh config; it need not exist."""
+    """Returns the path of the user's own ssh config; it need not exist."""
     return Path.home() / ".ssh" / "config"
 
 
 def hops(target: SshTarget) -> tuple[Hop, ...]:
-    """The logins from here to the board; InputError if the config cannot be followed."""
+    """Returns the logins from here to the board; InputError if the config cannot be used."""
     config = _Config(target.config)
     return config.hops(target)
 
 
 def literal_hosts(config: Path) -> tuple[str, ...]:
-    """The names behind `Host` in an ssh config that are no patterns, in order of the alphabet."""
+    """Returns the `Host` names in an ssh config that are not patterns, sorted."""
     if not config.is_file():
         return ()
     names = _parse(config).get_hostnames()
@@ -91,7 +90,7 @@ class _Config:
         return (*self._jumps(proxy, known, 0), last)
 
     def _jumps(self, proxy: str, known: tuple[Path, ...] | None, depth: int) -> list[Hop]:
-        """`ProxyJump a,b`: to a, by the jumps of its own, and from there to b."""
+        """Resolves `ProxyJump a,b`: to a, via a's own jumps, and from there to b."""
         if proxy.lower() in ("", "none"):
             return []
         if depth == _MOST_HOPS:
@@ -152,7 +151,7 @@ class _Config:
 
 @dataclass(frozen=True)
 class _Found:
-    """What the config says of one host."""
+    """The settings that the config has for one host."""
 
     options: dict[str, str]
     identities: tuple[str, ...]
@@ -168,13 +167,13 @@ def _parse(path: Path) -> paramiko.SSHConfig:
         raise InputError(f"{path}: expected an ssh config, found: {error}; mend it") from None
 
 
-@functools.lru_cache(maxsize=2)  # boards of a fleet are looked up in one file, one after the other
+@functools.lru_cache(maxsize=2)  # a fleet's boards are looked up in one file, one after the other
 def _parsed(text: str) -> paramiko.SSHConfig:
     return paramiko.SSHConfig.from_text(text)
 
 
 def _lines(path: Path, base: Path, depth: int) -> list[str]:
-    """The file with its Include lines replaced; paramiko does not know them."""
+    """Returns the file's lines with Include expanded, which paramiko does not support."""
     lines: list[str] = []
     section = "Host *"
     for line in path.read_text(encoding="utf-8").splitlines():

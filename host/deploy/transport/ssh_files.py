@@ -1,7 +1,7 @@
-"""A file on its way over SFTP, which survives the link: each attempt goes on from the last.
+"""File transfers over SFTP that survive a cut link: each attempt resumes the last one.
 
-An upload has a name of its own next to all others under way, so that no two writers ever share a
-file; who wants to go on with what another left behind takes it over by renaming it.
+Each upload in progress has a unique name, so that no two writers ever share a file; to resume
+someone else's partial upload, a writer takes it over by renaming it.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from edgekit.host.deploy.transport.sftp import (
     SftpError,
 )
 
-# Hash of the first bytes of a file on the board, or None if it cannot be had.
+# Returns the hash of a prefix of a file on the board, or None if it is unavailable.
 PrefixHash = Callable[[str, int], str | None]
 
-_AREA = "incoming"  # what lies here for a day is tidied away by the board's runtime
+_AREA = "incoming"  # the board's runtime deletes files here after a day
 _PRIVATE = ".part-"
-_SMALL = 65536  # bytes; such a file is sent again as a whole
+_SMALL = 65536  # bytes; up to this size a file is sent again from the start
 
 
 class CallbackError(Exception):
-    """What the caller's progress callback raised, which is not to be taken for a cut link."""
+    """An exception from the caller's progress callback, to be told apart from a cut link."""
 
     def __init__(self, cause: OSError) -> None:
         super().__init__(str(cause))
@@ -42,12 +42,12 @@ class CallbackError(Exception):
 
 
 class Progress:
-    """Tells how far a transfer got, each byte once however often it is sent."""
+    """Reports the progress of a transfer; counts each byte once, however often it is sent."""
 
     def __init__(self, on_bytes: OnBytes | None) -> None:
         self._on_bytes = on_bytes
         self._reached = 0
-        self.changed = time.monotonic()  # when a byte more got through
+        self.changed = time.monotonic()  # when the last byte got through
 
     def reach(self, done: int) -> None:
         more = done - self._reached
@@ -62,17 +62,17 @@ class Progress:
 
 
 class Upload:
-    """`data` on its way to `path`."""
+    """An upload of `data` to `path`."""
 
     def __init__(self, path: str, data: bytes, progress: Progress) -> None:
         self._path = path
         self._data = memoryview(data)
         self._progress = progress
         self._stem = f"{_PRIVATE}{hashlib.sha256(data).hexdigest()[:32]}-"
-        self._part: str | None = None  # our name, once the file is made
+        self._part: str | None = None  # our temporary name, once the file exists
 
     def attempt(self, sftp: Sftp, prefix_hash: PrefixHash) -> None:
-        """Sends what is missing and puts the file in place."""
+        """Sends the missing bytes and moves the file into place."""
         if self._part is not None and self._is_in_place(prefix_hash):
             self._discard(sftp)  # the answer to the last rename was lost
             self._progress.reach(len(self._data))
@@ -87,8 +87,8 @@ class Upload:
             self._place(sftp)
         except SftpError as error:
             if error.code == NO_SUCH_FILE and self._is_taken(sftp):
-                # By another deploy of the same file, which may have finished it. If not, another
-                # attempt under a name that nobody looks for is sure to end.
+                # Another deploy took over the file, and may have finished it. If not, an attempt
+                # under a name that nobody else looks for is sure to terminate.
                 self._part, self._stem = None, _PRIVATE
                 if not self._is_in_place(prefix_hash):
                     self.attempt(sftp, prefix_hash)
@@ -97,7 +97,7 @@ class Upload:
             raise
 
     def _resume(self, sftp: Sftp, prefix_hash: PrefixHash) -> bytes | None:
-        """Opens what an earlier attempt left behind, if it is the beginning of our data."""
+        """Opens an earlier attempt's partial file, if it is a prefix of our data."""
         if len(self._data) <= _SMALL:
             return None
         if self._part is None and self._stem != _PRIVATE:
@@ -172,7 +172,7 @@ class Upload:
 
 
 class Download:
-    """A file on its way here; `data` is what has come so far."""
+    """A download; `data` is the part received so far."""
 
     def __init__(self, path: str, progress: Progress) -> None:
         self._path = path
@@ -181,7 +181,7 @@ class Download:
         self.data = bytearray()
 
     def attempt(self, sftp: Sftp) -> None:
-        """Fetches what is missing; all of it again if the file has changed meanwhile."""
+        """Fetches the missing bytes; starts over if the file has changed meanwhile."""
         handle = sftp.open(self._path, READ)
         facts = sftp.facts(handle)
         if facts.size > LARGEST_FILE:
@@ -202,7 +202,7 @@ class Download:
 
 
 def _make_folders(sftp: Sftp, folder: str) -> None:
-    """Makes folders from the top; the board refuses one that is there already, and that is fine."""
+    """Creates folders from the top down; ignores errors for folders that exist."""
     above = posixpath.dirname(folder)
     try:
         sftp.make_folder(folder)

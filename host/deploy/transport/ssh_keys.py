@@ -1,4 +1,4 @@
-"""Keys: which host key a server must show, and which keys of ours it is offered."""
+"""SSH keys: the host keys a server may show, and our keys offered to it."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class HostKey:
 
     @property
     def fingerprint(self) -> str:
-        """The fingerprint as `ssh-keygen -l` shows it."""
+        """The fingerprint in `ssh-keygen -l` format."""
         digest = base64.b64encode(hashlib.sha256(self.blob).digest()).decode().rstrip("=")
         return f"SHA256:{digest}"
 
     @property
     def algorithms(self) -> tuple[str, ...]:
-        """Signature algorithms that prove the possession of this key."""
+        """Signature algorithms that prove possession of this key."""
         return _RSA if self.type == "ssh-rsa" else (self.type,)
 
     def __str__(self) -> str:
@@ -46,7 +46,8 @@ class HostKey:
 
 
 def parse_host_key(line: str, where: str) -> HostKey:
-    """`TYPE BASE64 [comment]`; InputError, with `where` it stands, for anything else."""
+    """Parses `TYPE BASE64 [comment]`; anything else raises InputError, naming `where` the line
+    is."""
     words = line.split()
     try:
         blob = base64.b64decode(words[1], validate=True)
@@ -62,8 +63,8 @@ def parse_host_key(line: str, where: str) -> HostKey:
 
 
 class KnownHosts:
-    """What known_hosts files hold, those that are not there left out. Raises InputError for one
-    that cannot be read."""
+    """The contents of known_hosts files; missing files are skipped. InputError if one is
+    unreadable."""
 
     def __init__(self, files: Sequence[Path]) -> None:
         self._files = []
@@ -76,7 +77,7 @@ class KnownHosts:
                 ) from None
 
     def keys(self, name: str, host: str, port: int) -> tuple[HostKey, ...]:
-        """The keys of a host, known by its name in the ssh config or by its address."""
+        """Returns a host's keys, looked up by its ssh config name or by its address."""
         found: list[HostKey] = []
         for entries in self._files:
             for known in (name, host):
@@ -87,13 +88,13 @@ class KnownHosts:
 
 
 def fingerprint(line: str) -> str:
-    """The SHA256 fingerprint of a public key line."""
+    """Returns the SHA256 fingerprint of a public key line."""
     return parse_host_key(line, "host key").fingerprint
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A key of ours and its name for messages."""
+    """One of our keys, and its name for messages."""
 
     label: str
     key: paramiko.PKey
@@ -101,14 +102,15 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Candidates:
-    """Keys to offer, and what is to be said of those that cannot be."""
+    """Keys to offer, and notes about keys that cannot be offered."""
 
     keys: tuple[Candidate, ...]
     notes: tuple[str, ...]
 
 
 def candidates(identities: Sequence[Path], use_agent: bool) -> Candidates:
-    """Identity files first, each through the agent if it has a passphrase; then the agent's."""
+    """Returns identity files first, each through the agent if it has a passphrase; then agent
+    keys."""
     held = list(_agent_keys())
     keys: list[Candidate] = []
     notes: list[str] = []
@@ -133,11 +135,11 @@ def _agent_keys() -> Iterator[Candidate]:
         for key in paramiko.Agent().get_keys():
             yield Candidate(f"agent key {HostKey('', key.asbytes()).fingerprint}", key)
     except (paramiko.SSHException, OSError):
-        return  # an agent that does not answer is as good as none
+        return  # an unresponsive agent counts as none
 
 
 def _public_blob(path: Path) -> bytes | None:
-    """The key in IDENTITY.pub, by which OpenSSH too finds a key in the agent."""
+    """Reads IDENTITY.pub, which OpenSSH too uses to find a key in the agent."""
     file = path.with_name(path.name + ".pub")
     try:
         _check_file(file)
@@ -147,8 +149,8 @@ def _public_blob(path: Path) -> bytes | None:
 
 
 def _check_file(path: Path) -> None:
-    """AuthenticationError for what is no file of a key: others could change it, reading it would
-    not end. Raises OSError if it is not there."""
+    """Raises AuthenticationError if `path` is not a safe key file: writable by others, or not a
+    regular file, which could block the read. Raises OSError if it does not exist."""
     found = path.stat()
     if not stat.S_ISREG(found.st_mode) or found.st_size > _LARGEST_KEY:
         raise AuthenticationError(f"{path}: not a private key")
@@ -160,7 +162,7 @@ def _load(path: Path) -> paramiko.PKey:
     try:
         _check_file(path)
         with contextlib.suppress(FileNotFoundError):
-            _check_file(path.with_name(path.name + "-cert.pub"))  # which paramiko reads as well
+            _check_file(path.with_name(path.name + "-cert.pub"))  # paramiko reads this file as well
         return paramiko.PKey.from_path(path)
     except AuthenticationError:
         raise
@@ -170,5 +172,5 @@ def _load(path: Path) -> paramiko.PKey:
         raise AuthenticationError(f"{path}: {error.strerror}") from None
     except (TypeError, paramiko.PasswordRequiredException):
         raise AuthenticationError(f"{path}: has a passphrase; run: ssh-add {path}") from None
-    except Exception:  # cryptography, paramiko and binascii each have errors of their own here
+    except Exception:  # cryptography, paramiko and binascii each raise their own errors here
         raise AuthenticationError(f"{path}: not a private key") from None

@@ -1,4 +1,4 @@
-"""Opens the way to a board: TCP, jumps, host keys, login. Each step has a name and an end."""
+"""Connects to a board: TCP, jump hosts, host keys, login. Each step has a name and a deadline."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from edgekit.host.deploy.transport.ssh_keys import HostKey, KnownHosts, candidat
 from edgekit.host.errors import AuthenticationError, UnreachableError
 
 _KEEP_ALIVE_SECONDS = 15
-_DEAD_MS = 30_000  # with nothing acknowledged; keep-alives see to it that there is something
-_WINDOW = 4 << 20  # bytes the board may send unasked
-_LONG = 3600.0  # paramiko's own limits are put out of the way; the deadline's timer is exact
-# AES-GCM needs no second pass for a MAC; what is not listed comes after in paramiko's order.
+_DEAD_MS = 30_000  # with nothing acknowledged; keep-alives guarantee traffic
+_WINDOW = 4 << 20  # bytes the board may send before an acknowledgment
+_LONG = 3600.0  # disables paramiko's own limits; the deadline's timer is exact
+# AES-GCM needs no separate MAC pass; unlisted ciphers follow in paramiko's order.
 _CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr", "aes256-ctr")
 _WEAK = ("cbc", "sha1", "md5")
 
 
 class Deadline:
-    """A moment that all steps of a call share."""
+    """A point in time shared by all steps of a call."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -36,13 +36,14 @@ class Deadline:
 
     @property
     def left(self) -> float:
-        """Seconds; never negative."""
+        """Remaining seconds; never negative."""
         return max(self._end - time.monotonic(), 0.0)
 
 
 @contextlib.contextmanager
 def closed_after(seconds: float, close: Callable[[], None]) -> Iterator[None]:
-    """Calls `close` from another thread if the block takes longer: blocked calls then fail."""
+    """Calls `close` from another thread if the block takes longer, which makes blocked calls
+    fail."""
     timer = threading.Timer(seconds, close)
     timer.daemon = True
     timer.start()
@@ -54,7 +55,7 @@ def closed_after(seconds: float, close: Callable[[], None]) -> Iterator[None]:
 
 
 class Link:
-    """Logins from here to the board, each through the one before."""
+    """Logins from here to the board, each tunneled through the previous one."""
 
     def __init__(self, transports: Sequence[paramiko.Transport]) -> None:
         self._transports = transports
@@ -73,10 +74,10 @@ class Link:
 
 
 def open_link(target: SshTarget, deadline: Deadline) -> Link:
-    """Logs in at the board.
+    """Logs in to the board.
 
-    Raises UnreachableError, naming the step that got no answer; AuthenticationError for a host
-    key that is not the expected one (before any login is tried) or if no key of ours is taken.
+    Raises UnreachableError, naming the step that got no answer; AuthenticationError if the host key
+    is not the expected one (before any login attempt) or if the server accepts none of our keys.
     """
     way = _Way(target, deadline)
     try:
@@ -95,9 +96,9 @@ def fetch_host_key(
     config: Path | None = None,
     proxy: str | None = None,
 ) -> str:
-    """The host key line that a server shows, to be pinned once a person has compared it.
+    """Returns a server's host key line, for a person to compare and then pin.
 
-    Nothing is sent of any login at that server. UnreachableError if it shows none.
+    No login data is sent to that server. UnreachableError if it shows no key.
     """
     end = Deadline(deadline)
     way = _Way(SshTarget(host, host, port, config=config, proxy=proxy), end)
@@ -110,7 +111,7 @@ def fetch_host_key(
 
 @dataclass(frozen=True)
 class _Expected:
-    """Keys a server may have, and what to tell when it has another."""
+    """The accepted keys of a server, and the message if it has another."""
 
     keys: tuple[HostKey, ...]
     kind: str
@@ -153,14 +154,14 @@ class _Way:
         self._transports.append(transport)
 
     def _trusted(self, hop: Hop, expected: _Expected) -> paramiko.Transport:
-        """Encrypted, and with the right host key; no login was tried so far."""
+        """Connects with encryption and verifies the host key; does not attempt a login."""
         try:
             transport = self._greet(hop, expected.algorithms)
             found = _shown(transport)
         except paramiko.ssh_exception.IncompatiblePeer as error:
             if not expected.keys:
                 raise self._no_answer("agreeing on ciphers with", hop, error) from None
-            # It has no key of the expected type: say which it has.
+            # The server has no key of the expected type: report the one it has.
             found = _shown(self._greet(hop, ()))
         if found in expected.keys:
             return transport
@@ -193,7 +194,7 @@ class _Way:
         )
 
     def _greet(self, hop: Hop, algorithms: tuple[str, ...]) -> paramiko.Transport:
-        """Agrees on keys with a server; `algorithms` limits which host keys it may show."""
+        """Negotiates keys with a server; `algorithms` restricts the host key types it may show."""
         transport = paramiko.Transport(self._socket(hop), default_window_size=_WINDOW)
         self._open.append(transport)
         transport.banner_timeout = transport.handshake_timeout = _LONG
@@ -247,7 +248,8 @@ class _Way:
         )
 
     def _no_answer(self, step: str, hop: Hop, error: Exception) -> UnreachableError:
-        """The timer closes everything at the deadline, so what failed then failed by it."""
+        """After the deadline, reports a timeout: its timer closes everything, which causes other
+        errors."""
         if self._deadline.left:
             why = getattr(error, "strerror", None) or str(error) or type(error).__name__
         else:
@@ -269,7 +271,7 @@ def _preferred(there: Sequence[str], first: tuple[str, ...]) -> list[str]:
 
 
 def _connect(host: str, port: int, deadline: Deadline) -> socket.socket:
-    """Connects as socket.create_connection does, with one deadline for the resolver and all
+    """Connects like socket.create_connection, with one deadline for the resolver and all
     addresses."""
     last: OSError = TimeoutError(0, "no address")
     for family, kind, protocol, _, address in _resolve(host, port, deadline):
@@ -277,9 +279,9 @@ def _connect(host: str, port: int, deadline: Deadline) -> socket.socket:
         try:
             found.settimeout(max(deadline.left, 0.001))
             found.connect(address)
-            # Requests are written in one piece: waiting to fill a packet would only cost time.
+            # Requests are written in one piece: Nagle's algorithm would only add latency.
             found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if hasattr(socket, "TCP_USER_TIMEOUT"):  # a pulled plug is noticed in every wait
+            if hasattr(socket, "TCP_USER_TIMEOUT"):  # detects a pulled plug during any wait
                 found.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _DEAD_MS)
             return found
         except OSError as error:
@@ -289,7 +291,7 @@ def _connect(host: str, port: int, deadline: Deadline) -> socket.socket:
 
 
 def _resolve(host: str, port: int, deadline: Deadline) -> list[Any]:
-    """getaddrinfo, which knows no deadline, left behind in its thread when it is too late."""
+    """getaddrinfo with a deadline: it has no timeout, so a late call is abandoned in its thread."""
     found: list[Any] = []
     failed: list[OSError] = []
 

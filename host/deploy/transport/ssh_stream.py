@@ -1,4 +1,4 @@
-"""A program in an SSH session of its own that bytes go to and come from."""
+"""An interactive program in its own SSH session."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from edgekit.host.errors import UnreachableError
 _CHUNK = 1 << 17
 _TICK_SECONDS = 0.25
 _POLL_SECONDS = 0.01
-_ERROR_BYTES = 1 << 14  # of standard error are kept, the last ones
+_ERROR_BYTES = 1 << 14  # tail of standard error that is kept
 _MOST_BEFORE_MARK = 1 << 16
 
 
 class SshStream:
-    """Implements Stream over a session in which a command was started by ssh_command.start.
+    """Implements Stream over a session whose command was started by ssh_command.start.
 
-    `kill` ends a process group of the board, over a session of its own.
+    `kill` kills a process group on the board, over a separate session.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class SshStream:
         self._name = name
         self._kill = kill
         self._group: int | None = None
-        self._early = b""  # what came with the mark
+        self._early = b""  # bytes received together with the mark
         self._errors = bytearray()
         self._ended: Completed | None = None
         channel.settimeout(_TICK_SECONDS)
@@ -63,7 +63,7 @@ class SshStream:
                 left = left[self._channel.send(left[:_CHUNK]) :]
             except TimeoutError:
                 self._in_time(end, deadline)
-            except OSError:  # closed: receive and close say how
+            except OSError:  # closed: receive and close report how
                 return
 
     def receive(self, size: int, *, deadline: float) -> bytes:
@@ -107,7 +107,7 @@ class SshStream:
             return data
 
     def _wait_for_exit(self, end: float) -> bool:
-        """Whether the session ended with an exit code: a cut link has none."""
+        """Returns whether the session ended with an exit code: a cut link has none."""
         while not self._channel.exit_status_ready() and time.monotonic() < end:
             if self._channel.closed:
                 break
@@ -115,13 +115,14 @@ class SshStream:
         return bool(self._channel.exit_status_ready() and self._channel.exit_status >= 0)
 
     def _exit_code(self, end: float) -> int:
-        """Negative if it did not end by then."""
+        """Returns the exit code; negative if the program did not exit in time."""
         if not self._wait_for_exit(end):
             return -1
         return int(self._channel.exit_status)
 
     def _drain(self) -> None:
-        """Standard error shares the session's window: unread, it would stall the other."""
+        """Reads standard error, which shares the session's window: unread, it would stall standard
+        output."""
         while self._channel.recv_stderr_ready():
             data = self._channel.recv_stderr(_CHUNK)
             if not data:

@@ -1,4 +1,4 @@
-"""A transport over another one: what heirs do not change reaches the other as it is."""
+"""A base class for transports that wrap another; calls pass through unless overridden."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ _ENTER = 'mkdir -p "$0" && cd "$0" && exec "$@"'
 
 
 class TransportWrapper:
-    """Implements Transport. Heirs say what of it is reached, and how commands and paths are seen
-    there."""
+    """Implements Transport. Subclasses choose the wrapped transport and map commands and paths."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -47,7 +46,7 @@ class TransportWrapper:
         self._transport.close()
 
     def _reached(self) -> Transport:
-        """What carries out a call; raises if none may be made."""
+        """Returns the transport that executes a call; raises if calls are not allowed."""
         return self._transport
 
     def _command(self, command: Sequence[str]) -> Sequence[str]:
@@ -58,8 +57,8 @@ class TransportWrapper:
 
 
 class SubdirTransport(TransportWrapper):
-    """Implements Transport in `folder` below another transport's directory: a board of its own, for
-    work that must not touch what is deployed."""
+    """Implements Transport in `folder` below another transport's directory: a separate board for
+    work that must not affect the deployed release."""
 
     def __init__(self, transport: Transport, folder: str) -> None:
         super().__init__(transport)
