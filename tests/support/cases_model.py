@@ -16,9 +16,11 @@ class _Model(ctypes.Structure):
 def run_cases(library: Path, cases: bytes, size: int, threads: int) -> bytes:
     """The `size` bytes that the library makes of encoded cases."""
     lib = ctypes.CDLL(str(library))
-    lib.ek_pool_create.restype = ctypes.c_void_p
-    lib.ek_pool_destroy.argtypes = [ctypes.c_void_p]
-    pool = lib.ek_pool_create(threads) if threads > 1 else None
+    pool = None
+    if threads > 1:
+        lib.ek_pool_create.restype = ctypes.c_void_p
+        lib.ek_pool_destroy.argtypes = [ctypes.c_void_p]
+        pool = lib.ek_pool_create(threads)
     given = ctypes.create_string_buffer(cases)
     made = ctypes.create_string_buffer(max(size, 1))
     inputs = (ctypes.c_void_p * 1)(ctypes.addressof(given))

@@ -36,8 +36,9 @@ library.ek_missing_feature.restype = ctypes.c_char_p
 assert library.ek_missing_feature() is None
 given = Path(cases).read_bytes()
 made = ctypes.create_string_buffer(int(size))
+model = (ctypes.c_void_p * 5)()
 library.ek_run(
-    None,
+    model,
     ctypes.byref(ctypes.c_char_p(given)),
     ctypes.byref(ctypes.c_void_p(ctypes.addressof(made))),
 )
