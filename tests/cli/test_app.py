@@ -65,6 +65,7 @@ def test_board_too_slow_to_answer_in_time_is_starting(
     assert (found["state"], found["name"]) == ("starting", "doors")
 
 
+@pytest.mark.exhaustive
 def test_server_answers_until_it_is_stopped(edgekit: Any, home: Path, deployed: Path) -> None:
     assert edgekit("app", "new", "serve", home / "doors").code == 0
     installed = edgekit("app", "install", home / "doors", "--json").document

@@ -33,6 +33,7 @@ def ekb(home: Path, tiny: Any) -> Any:
     return write
 
 
+@pytest.mark.exhaustive
 def test_older_counter_needs_leave(edgekit: Any, ekb: Any) -> None:
     new, old = ekb(counter=5), ekb(counter=4)
     assert edgekit("deploy", new).code == 0

@@ -34,6 +34,7 @@ def _script(*args: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(run, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow  # trains for ten seconds
 def test_classes_that_were_learned_survive_quantization(edgekit: Any, tmp_path: Path) -> None:
     done = _script(_table(tmp_path / "digits.csv.gz"), "-o", tmp_path)

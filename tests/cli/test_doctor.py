@@ -26,6 +26,7 @@ def test_this_machine_is_fit(edgekit: Any) -> None:
         assert bool(finding["mend"]) == (finding["verdict"] != "ok")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow  # the compiler's C library for this machine is built
 def test_it_may_be_the_first_command_ever(
     edgekit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

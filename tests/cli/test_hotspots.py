@@ -50,6 +50,7 @@ def _check(found: Any, threads: int) -> None:
     assert any(o["multiply_adds"] for o in hot["operators"])
 
 
+@pytest.mark.exhaustive
 def test_all_threads_of_a_model_are_watched(edgekit: Any, face_model: Path) -> None:
     done = edgekit("bench", "model", face_model, "--threads", "2", "--hotspots", "--json")
     assert done.code == 0, done.err

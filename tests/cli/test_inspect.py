@@ -55,6 +55,7 @@ def test_a_model_that_compiles(edgekit: Any, face_model: Path) -> None:
     assert found["memory"]["weights_bytes"] == compiled["weights_bytes"]
 
 
+@pytest.mark.exhaustive
 def test_explain_counts_the_same_products(edgekit: Any, face_model: Path, home: Path) -> None:
     found = edgekit("inspect", face_model, "--board", "rpi3", "--json").document
     done = edgekit("compile", face_model, "--board", "rpi3", "--explain", "why.json", "--json")

@@ -79,6 +79,7 @@ def test_two_boards_are_tuned_here_side_by_side(edgekit: Any, shapes: Path, tmp_
     assert _measured(tmp_path / "home") == {b["board"]: b["measured"] for b in boards}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_a_killed_worker_loses_nothing_and_leaves_no_board_locked(
     edgekit: Any, cluster: Cluster, tmp_path: Path

@@ -40,6 +40,7 @@ def test_a_pruned_file_runs(edgekit: Any, home: Path, file: str) -> None:
         np.testing.assert_allclose(found["y"], expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.exhaustive
 def test_sparse_weights_make_a_tflite_file_smaller(edgekit: Any, home: Path) -> None:
     path, data = pointwise_net(home), _saved(home)
     sizes = {}

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from edgekit.host.compiler.frontends import import_model
 from edgekit.host.compiler.ir.evaluate import evaluate
@@ -38,6 +39,7 @@ def _samples(folder: Path, count: int = 32) -> Path:
     return folder / "samples.npz"
 
 
+@pytest.mark.exhaustive
 def test_a_pruned_and_quantized_network_runs_sparse(edgekit: Any, home: Path) -> None:
     path, data = _network(home), _samples(home)
     options = ("--samples", data, "--all-layers", "--sparsity", "0.85")

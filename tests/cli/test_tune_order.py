@@ -89,6 +89,7 @@ def test_every_measurement_is_in_the_history(tune: Any) -> None:
     assert {each["part"] for each in found["kept"]} <= set(ratios)
 
 
+@pytest.mark.exhaustive
 def test_orders_that_were_asked_for_are_not_replaced(tune: Any, explained: Any) -> None:
     ways = ("import", "memory")
     before = {way: explained("--order", way)["order"] for way in ways}

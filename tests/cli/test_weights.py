@@ -57,7 +57,9 @@ def _run(edgekit: Any, file: Path, *options: str) -> np.ndarray[Any, Any]:
         return np.array(made["y"])
 
 
-@pytest.mark.parametrize(("bits", "error"), [("int8", 0.03), ("int4", 0.25)])
+@pytest.mark.parametrize(
+    ("bits", "error"), [pytest.param("int8", 0.03, marks=pytest.mark.exhaustive), ("int4", 0.25)]
+)
 def test_a_transformer_runs_with_fewer_bits(
     edgekit: Any, home: Path, transformer: Path, bits: str, error: float
 ) -> None:
@@ -160,6 +162,7 @@ def test_the_loss_goes_with_the_release(edgekit: Any, home: Path, transformer: P
     assert found["current"]["loss"] is None and found["previous"]["loss"] == loss
 
 
+@pytest.mark.exhaustive
 def test_weights_are_fitted_to_samples(edgekit: Any, home: Path, transformer: Path) -> None:
     rng = np.random.default_rng(1)
     basis = rng.standard_normal((6, _WIDTH))

@@ -24,6 +24,7 @@ def scene(tiny: TinyBundle, trusted: SigningKey) -> Iterator[Scene]:
         yield Scene.build(Path(folder), tiny('TINY_NAME="old"'), tiny('TINY_NAME="new"'), trusted)
 
 
+@pytest.mark.exhaustive
 def test_cases_cover_the_step(scene: Scene) -> None:
     found = calls(scene)
     assert found["fsync"] > 10
@@ -31,6 +32,7 @@ def test_cases_cover_the_step(scene: Scene) -> None:
     assert sum(found.values()) > 300
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_old_or_new_after_each_fault(
     scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -255,6 +255,7 @@ def test_without_marks_the_whole_run_counts_with_laps_by_the_counter(folder: Pat
     assert run(folder / "counter_a64", ("a53",))["regions_seen"] == 0
 
 
+@pytest.mark.exhaustive
 def test_two_threads_take_half_the_time_and_waiting_is_no_work(folder: Path):
     program = built(folder, "threads_a64")
     runs = [run(program, ("a72",), cpu="cortex-a72") for _ in range(2)]

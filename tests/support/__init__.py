@@ -1,1 +1,1 @@
-"""What tests of several folders share: cases, graphs, damages, servers, C drivers."""
+"""Test helpers shared across folders: cases, graphs, file corruption, servers, C drivers."""

@@ -1,8 +1,8 @@
-"""The board's agent for many simulated boards: loaded once, forked for each command.
+"""The device agent for many simulated boards: loaded once, forked for each command.
 
-Only Python's start is saved: a command gets its folder, its arguments and its outputs as it would
-from a shell, and all that it does on disk, with locks and with ssh-keygen is the agent's own. The
-health check, a Python of its own on a real board, is a fork as well.
+Forking saves only the interpreter start-up. Each command gets its folder, arguments and outputs as
+it would from a shell, and all disk access, locking and use of ssh-keygen is the real agent's. The
+health check, a separate Python process on a real board, is a fork as well.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _real_run = subprocess.run
 
 
 class AgentForks:
-    """This side of the process that forks; see `start_forks`."""
+    """Client of the forking process; see `start_forks`."""
 
     def __init__(self, line: socket.socket) -> None:
         self._line = line
 
     async def attach(self) -> None:
-        """To be called in the event loop before the first `run`."""
+        """Must be called in the event loop before the first `run`."""
         self._turn = asyncio.Lock()
 
     async def run(
@@ -45,8 +45,9 @@ class AgentForks:
         on_out: Callable[[bytes], Any],
         on_error: Callable[[bytes], Any],
     ) -> int:
-        """One command of the agent on the board that lives in `home`; its exit code, or minus the
-        signal that ended it. `arguments`: path and sum of the runtime, then those of the agent."""
+        """Run one agent command on the board in `home`; return its exit code, or minus the signal
+        that ended it. `arguments` are the path and checksum of the runtime, then the agent's own
+        arguments."""
         ends = [os.pipe() for _ in range(3)]
         request = json.dumps([str(home), *arguments]).encode()
         async with self._turn:
@@ -62,13 +63,13 @@ class AgentForks:
 
 
 async def _drain(descriptor: int, sink: Callable[[bytes], Any]) -> None:
-    """Hands on what is read until the other end closes."""
+    """Pass on everything read until the other end closes."""
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
     os.set_blocking(descriptor, False)
 
     def ready() -> None:
         if data := os.read(descriptor, _MOST):
-            with contextlib.suppress(BrokenPipeError):  # its host is gone: the board goes on
+            with contextlib.suppress(BrokenPipeError):  # the host is gone
                 sink(data)
         else:
             loop.remove_reader(descriptor)
@@ -80,7 +81,7 @@ async def _drain(descriptor: int, sink: Callable[[bytes], Any]) -> None:
 
 
 def start_forks() -> AgentForks:
-    """Starts the process that forks; it ends with this one. Call it before any thread begins."""
+    """Start the forking process, which ends with this one. Call before any thread starts."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if os.fork() == 0:
         try:
@@ -94,7 +95,7 @@ def start_forks() -> AgentForks:
 
 
 def _load() -> None:
-    """All that commands import, so that forks need not."""
+    """Import everything the commands need, so that forks need not."""
     from edgekit.device.runtime.agent import (  # noqa: F401
         bench,
         c_samples,
@@ -114,7 +115,7 @@ def _load() -> None:
     )
 
     subprocess.run = _run_forked
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)  # who keeps a deploy's lock is an orphan
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)  # orphaned lock holders end up here
 
 
 def _fork_for_ever(line: socket.socket) -> None:
@@ -159,7 +160,7 @@ def _reap(running: dict[int, int]) -> None:
 
 
 def _be_agent(request: Sequence[str], out: int, error: int) -> None:
-    """What `python -c` of host/deploy/release/runtime.py does on a board; never returns."""
+    """Do what the `python -c` program in host/deploy/release/runtime.py does; never returns."""
     home, path, total, *arguments = request
     code = 1
     try:
@@ -175,7 +176,7 @@ def _be_agent(request: Sequence[str], out: int, error: int) -> None:
             sys.argv = [path, *arguments]
             code = _agent(Path(home), arguments)
     except FileNotFoundError:
-        pass  # of the runtime: Python leaves with 1 and says nothing on stdout
+        pass  # runtime missing: Python exits with 1 and an empty stdout
     finally:
         with contextlib.suppress(OSError, ValueError):
             sys.stdout.flush()
@@ -211,7 +212,7 @@ def _lying(probe: Callable[..., Any], lies: dict[str, Any]) -> Callable[..., Any
 
 
 def _run_forked(command: Sequence[str], *given: Any, **options: Any) -> Any:
-    """subprocess.run, but for the runtime's own processes, which are forks."""
+    """subprocess.run, except that the runtime's own processes are forked."""
     if list(command[1:3]) != ["-I", "-S"]:
         return _real_run(command, *given, **options)
     ends = [os.pipe(), os.pipe()]

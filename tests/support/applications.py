@@ -1,4 +1,4 @@
-"""Applications as users write them."""
+"""Sample user applications."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ UNWATCHED = "watchdog_seconds = 0"
 
 
 def write_application(folder: Path, program: str, settings: str = UNWATCHED) -> Path:
-    """An application of one file, which may be silent for as long as a busy machine takes."""
+    """A one-file application whose watchdog tolerates the pauses of a busy machine."""
     folder.mkdir()
     (folder / "main.py").write_text(program)
     (folder / "app.toml").write_text(settings)

@@ -1,10 +1,9 @@
-"""A thousand boards of one or two processes: SSH servers on loopback over real release folders.
+"""A thousand boards in one or two processes: SSH servers on loopback over real release folders.
 
-Each has a folder, a host key and a port of its own. What a board does is done by the agent itself,
-in a process forked for each command from one that has loaded it (see agent_forks.py); any other
-command goes to a shell. A board's moods are files in its folder, so that tests may change them:
-`asleep` (connections are closed at once) and `dies` (a word: the board falls asleep when a command
-with it comes).
+Each board has its own folder, host key and port. Agent commands run the real agent in a process
+forked from a preloaded one (see agent_forks.py); all other commands go to a shell. Tests control a
+board's behavior through files in its folder: `asleep` (connections are closed at once) and `dies`
+(contains a word; the board falls asleep when a command containing it arrives).
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _BACKLOG = 16
 
 @dataclass(frozen=True)
 class SimulatedBoard:
-    """A board of a farm; `home` is what its user finds as ~."""
+    """One board of a farm; `home` is its user's home directory."""
 
     folder: Path
     port: int
@@ -59,35 +58,35 @@ class SimulatedBoard:
 
     @property
     def lie(self) -> Path:
-        """JSON of what the board's probe is to say in place of the truth."""
+        """JSON fields that override the board's probe results."""
         return self.folder / "lie"
 
     def applied(self) -> list[str]:
-        """How each `apply` ended, as `END RELEASE`."""
+        """The outcome of each `apply`, as `END RELEASE`."""
         log = self.folder / "applied"
         return log.read_text().splitlines() if log.exists() else []
 
 
 @dataclass(frozen=True)
 class Farm:
-    """Running boards, the key to log in with, and the processes they live in."""
+    """The running boards, the login key, and the processes that host them."""
 
     boards: tuple[SimulatedBoard, ...]
     identity: Path
     processes: tuple[subprocess.Popen[bytes], ...]
 
     def cpu_seconds(self) -> float:
-        """CPU time of all boards so far, with all that they started and that has ended."""
+        """Total CPU time of all boards, including finished child processes."""
         groups = {str(process.pid) for process in self.processes}
         ticks = 0
         for file in Path("/proc").glob("[0-9]*/stat"):
-            with contextlib.suppress(OSError):  # it ended meanwhile
+            with contextlib.suppress(OSError):  # already exited
                 fields = file.read_text(errors="replace").rpartition(")")[2].split()
                 ticks += sum(map(int, fields[11:15])) if fields[2] in groups else 0
         return ticks / os.sysconf("SC_CLK_TCK")
 
     def entries(self, profile: str = "local", **labels: str) -> list[BoardEntry]:
-        """The boards for an inventory."""
+        """Inventory entries for the boards."""
         return [
             BoardEntry(
                 b.name,
@@ -105,7 +104,7 @@ class Farm:
 
 @contextlib.contextmanager
 def running_farm(folder: Path, count: int, processes: int = 1) -> Iterator[Farm]:
-    """`count` boards below `folder`, which may be there from an earlier farm."""
+    """`count` boards below `folder`, which may already exist from an earlier farm."""
     folder.mkdir(parents=True, exist_ok=True)
     make_key(folder / "identity")
     names = [f"sim{i:04d}" for i in range(count)]
@@ -169,7 +168,7 @@ class _Board:
     async def _run_agent(
         self, process: asyncssh.SSHServerProcess[bytes], arguments: Sequence[str]
     ) -> None:
-        mark = b"edgekit-runs:1\n"  # nobody kills it: a cut link leaves commands running
+        mark = b"edgekit-runs:1\n"  # unkillable: a cut link leaves its commands running
         process.stderr.write(mark)
         process.stdout.write(mark)
         code = await self._forks.run(

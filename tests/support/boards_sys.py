@@ -1,4 +1,4 @@
-"""Folders with the files of /sys and /proc by which a board's clusters are known."""
+"""Fake /sys and /proc trees from which CPU clusters are detected."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ A76, A55, A72, A53 = 0xD0B, 0xD05, 0xD08, 0xD03
 
 @dataclass(frozen=True)
 class FakeCore:
-    """A core as Linux shows it; 0: the file is not there."""
+    """A core as Linux exposes it; 0 means the file is missing."""
 
     part: int
     max_mhz: int = 0
@@ -23,14 +23,15 @@ class FakeCore:
 RK3588 = (
     *[FakeCore(A55, 1800, 381, "ondemand")] * 4,
     *[FakeCore(A76, 2400, 1024, "performance")] * 2,
-    *[FakeCore(A76, 2352, 1003, "performance")] * 2,  # as the chip came out
+    *[FakeCore(A76, 2352, 1003, "performance")] * 2,  # speed bin of this chip
 )
 RK3399 = (*[FakeCore(A53, 1416, 0, "schedutil")] * 4, *[FakeCore(A72, 1800, 0, "schedutil")] * 2)
 PI4 = (FakeCore(A72, 1800, 0, "ondemand"),) * 4
 
 
 def fake_board(root: Path, cores: Sequence[FakeCore], registers: bool = True) -> Path:
-    """A root with these cores; `registers`: the kernel shows their main ID registers in /sys."""
+    """Build a root with these cores; `registers`: the kernel exposes the main ID registers in
+    /sys."""
     for number, core in enumerate(cores):
         folder = f"sys/devices/system/cpu/cpu{number}"
         files = {f"{folder}/online": f"{int(core.online)}\n"} if number else {}

@@ -1,4 +1,4 @@
-"""Headless Chromium, driven through the pipe of its own protocol: no driver, no network."""
+"""Headless Chromium, driven over its DevTools pipe: no driver, no network."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.patience import PATIENCE
 _PROGRAMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 _FLAGS = (
     "--headless",
-    "--no-sandbox",  # tests run as root as well
+    "--no-sandbox",  # tests may run as root
     "--disable-gpu",
     "--disable-dev-shm-usage",
     "--disable-background-networking",
@@ -31,13 +31,13 @@ _KEYS = {"Enter": 13, "Tab": 9, "Home": 36, "End": 35, "ArrowUp": 38, "ArrowDown
 
 
 def find_browser() -> str | None:
-    """The program, if this machine has one."""
+    """Path of the browser, or None if not installed."""
     return next((found for name in _PROGRAMS if (found := shutil.which(name))), None)
 
 
 @contextlib.contextmanager
 def running_browser(folder: Path) -> Iterator[Browser]:
-    """A browser with a profile of its own in `folder`; it ends with the block."""
+    """A browser with its own profile in `folder`, closed on exit."""
     program = find_browser()
     assert program
     commands, our_end = os.pipe()
@@ -57,7 +57,7 @@ def running_browser(folder: Path) -> Iterator[Browser]:
     try:
         yield Browser(our_end, answers)
     finally:
-        os.close(our_end)  # without its pipe it ends by itself
+        os.close(our_end)  # the browser exits when its pipe closes
         try:
             process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
@@ -67,8 +67,8 @@ def running_browser(folder: Path) -> Iterator[Browser]:
 
 
 class Browser:
-    """One window. `requests` are the addresses that it asked for, `complaints` what its console
-    said: errors of scripts, and what the page's policy refused."""
+    """One window. `requests` are the addresses it fetched; `complaints` are console messages:
+    script errors and violations of the page's policy."""
 
     def __init__(self, commands: int, answers: int) -> None:
         self._commands, self._answers = commands, answers
@@ -85,7 +85,7 @@ class Browser:
             self._ask(f"{domain}.enable")
 
     def open(self, page: Path, width: int = 1280, height: int = 900, dark: bool = False) -> None:
-        """Shows a file, and waits until all of it is there."""
+        """Open a file and wait until it has loaded completely."""
         phone = width < 600
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": phone}
         self._ask("Emulation.setDeviceMetricsOverride", **metrics)
@@ -99,18 +99,18 @@ class Browser:
             self._message()
 
     def value(self, expression: str) -> Any:
-        """What an expression in the page's script is."""
+        """Evaluate an expression in the page."""
         answer = self._ask("Runtime.evaluate", expression=expression, returnByValue=True)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
     def texts(self, selector: str) -> list[str]:
-        """What one reads in the elements that are shown."""
+        """The visible text of the matching elements."""
         shown = "filter(e => e.checkVisibility()).map(e => e.textContent)"
         return list(self.value(f"[...document.querySelectorAll({json.dumps(selector)})].{shown}"))
 
     def click(self, selector: str) -> None:
-        """The mouse on the middle of an element."""
+        """Click the center of an element."""
         where = f"document.querySelector({json.dumps(selector)})"
         self.value(f"{where}.scrollIntoView({{block: 'center'}})")
         box = self.value(f"{where}.getBoundingClientRect().toJSON()")
@@ -119,7 +119,7 @@ class Browser:
             self._ask("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **middle)
 
     def press(self, *keys: str) -> None:
-        """Keys of the keyboard, for whatever has the focus."""
+        """Press keys; they go to the focused element."""
         for key in keys:
             about = {"key": key, "windowsVirtualKeyCode": _KEYS.get(key, 0)}
             text = {"text": "\r"} if key == "Enter" else {}
@@ -129,7 +129,7 @@ class Browser:
             self._ask("Input.dispatchKeyEvent", type="keyUp", **about)
 
     def picture(self, file: Path, kind: Literal["png", "webp"] = "png") -> None:
-        """Writes what the window would show if it were as high as the page."""
+        """Save a full-page screenshot."""
         size = self._ask("Page.getLayoutMetrics")["cssContentSize"]
         clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
         shot = self._ask(
@@ -151,7 +151,7 @@ class Browser:
                 return answer["result"]
 
     def _message(self) -> Any:
-        """The next message; what it says of the page is noted."""
+        """Read the next message and record page events."""
         until = time.monotonic() + PATIENCE
         while b"\0" not in self._rest:
             ready, _, _ = select.select([self._answers], [], [], max(0, until - time.monotonic()))

@@ -14,7 +14,7 @@ Blobs = Mapping[str, Sequence[Array]]
 
 
 def layer(name: str, kind: str, bottoms: str, tops: str = "", rest: str = "") -> str:
-    """One layer's text; names are separated by spaces, the top is the layer's name by default."""
+    """One layer's text; names are space-separated, and the top defaults to the layer's name."""
     ends = "".join(f' bottom: "{b}"' for b in bottoms.split())
     ends += "".join(f' top: "{t}"' for t in (tops or name).split())
     return f'layer {{ name: "{name}" type: "{kind}"{ends} {rest} }}\n'
@@ -26,7 +26,7 @@ def image(*shape: int, name: str = "data") -> str:
 
 
 def weights(blobs: Blobs, legacy: bool = False) -> bytes:
-    """A .caffemodel; `legacy`: V1 layers whose blobs have four dimensions."""
+    """Serialize a .caffemodel; `legacy`: V1 layers with four-dimensional blobs."""
     net = binary_net()()
     for name, values in blobs.items():
         made = (net.layers if legacy else net.layer).add(name=name)
@@ -41,7 +41,7 @@ def weights(blobs: Blobs, legacy: bool = False) -> bytes:
 
 
 def save(text: str, blobs: Blobs, folder: Path, legacy: bool = False, name: str = "net") -> Path:
-    """The .prototxt, with the .caffemodel beside it if there are blobs."""
+    """Write the .prototxt, and the .caffemodel next to it if there are blobs."""
     path = folder / f"{name}.prototxt"
     path.write_text(text)
     if blobs:

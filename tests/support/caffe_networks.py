@@ -1,4 +1,4 @@
-"""The structure of the classic networks, small: text and weights of each."""
+"""Small versions of the classic Caffe networks: text and weights."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.caffe_models import image, layer
 
 
 class Net:
-    """Text and blobs as layers are added; weights are random, as large as training leaves them."""
+    """Accumulates text and blobs; weights are random, with the variance that training leaves."""
 
     def __init__(self, *shape: int) -> None:
         self.text = image(*shape)
@@ -55,7 +55,7 @@ class Net:
         )
 
     def normalized(self, name: str, channels: int) -> str:
-        """BatchNorm and Scale in place."""
+        """In-place BatchNorm and Scale."""
         self.blobs[f"bn_{name}"] = [
             self.learned(channels) * 3, self.positive(channels) * 3, np.array([3.0], np.float32)
         ]  # fmt: skip
@@ -80,7 +80,7 @@ def lenet() -> Net:
 
 
 def alexnet() -> Net:
-    """Groups, normalization over channels, dropout; pools whose last window is cut."""
+    """Groups, normalization across channels, dropout; pools whose last window is clipped."""
     net = Net(1, 3, 67, 67)
     net.conv("conv1", "data", 3, 16, 11, "stride: 4")
     net.relu("conv1")
@@ -116,7 +116,7 @@ def inception() -> Net:
 
 
 def squeezenet() -> Net:
-    """Fire modules, and a global mean as the classifier."""
+    """Fire modules, with global average pooling as the classifier."""
     net = Net(1, 3, 35, 35)
     net.relu(net.conv("conv1", "data", 3, 16, 3, "stride: 2"))
     net.pool("pool1", "conv1", "pool: MAX kernel_size: 3 stride: 2")
@@ -163,7 +163,7 @@ def resnet() -> Net:
 
 
 def ssd() -> Net:
-    """Two maps with boxes around their pixels, and the detections."""
+    """Two feature maps with prior boxes, and the detection output."""
     net = Net(1, 3, 30, 30)
     net.relu(net.conv("f1", "data", 3, 8, 3, "pad: 1 stride: 4"))
     net.blobs["norm"] = [net.positive(8)]

@@ -1,6 +1,6 @@
-/* What the programs *_products.c share: they look like models to the driver, whose one input is a
- * file of cases, and each array of a case stands in a block of its own, just large enough, so that
- * sanitizers see the first byte too far. */
+/* Shared by the *_products.c programs. To the driver they look like models whose only input is a
+ * file of cases. Each array of a case gets a separate heap block of its exact size, so that
+ * sanitizers catch the first out-of-bounds byte. */
 #ifndef EK_CASES_MODEL_H
 #define EK_CASES_MODEL_H
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 
 #include "ek.h"
 
-/* Aligned as tensors are, and full of what no kernel should count on. */
+/* Aligned like tensors, and filled with a value that no kernel may rely on. */
 static void *block(size_t bytes) {
     void *memory = NULL;
     if (posix_memalign(&memory, 64, bytes ? bytes : 1))
@@ -25,13 +25,13 @@ void ek_reset(const ek_model *m) {
     (void)m;
 }
 
-/* Copies what comes next in the file of cases. */
+/* Copies the next bytes of the case file. */
 static void take(const char **from, void *to, size_t bytes) {
     memcpy(to, *from, bytes);
     *from += bytes;
 }
 
-/* The next arrays, each in a block of its own; NULL where the number of bytes is -1. */
+/* Reads the next arrays, each into its own block; NULL where the byte count is -1. */
 static void take_parts(const char **from, int count, const int64_t *bytes, void **parts) {
     for (int p = 0; p < count; p++) {
         parts[p] = bytes[p] < 0 ? NULL : block((size_t)bytes[p]);
@@ -45,7 +45,7 @@ static void free_parts(int count, void **parts) {
         free(parts[p]);
 }
 
-/* Reads one case, writes what it made to `to` and returns where the next result goes. */
+/* Reads one case, writes its result to `to` and returns where the next result goes. */
 static char *run_case(const char **from, char *to, ek_pool *pool);
 
 int ek_run(const ek_model *m, const void *const *in, void *const *out) {

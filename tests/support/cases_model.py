@@ -1,4 +1,4 @@
-"""Runs the libraries that *_products.c are part of on this machine, and describes their cases."""
+"""Runs the libraries built from *_products.c on this machine, and describes their cases."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class _Model(ctypes.Structure):
 
 
 def run_cases(library: Path, cases: bytes, size: int, threads: int) -> bytes:
-    """The `size` bytes that the library makes of encoded cases."""
+    """Run the library on encoded cases; return its `size` bytes of output."""
     lib = ctypes.CDLL(str(library))
     pool = None
     if threads > 1:
@@ -32,8 +32,8 @@ def run_cases(library: Path, cases: bytes, size: int, threads: int) -> bytes:
 
 
 def described(case: object) -> str:
-    """The fields of a case. Of arrays type and shape: to write numbers takes longer than to check
-    them, and a message is written for every case that is right, too."""
+    """Format a case for messages. Arrays are shown as type and shape only: printing numbers takes
+    longer than checking them, and a message is built for passing cases, too."""
     if isinstance(case, np.ndarray):
         return f"{case.dtype}{list(case.shape)}"
     if is_dataclass(case):

@@ -48,7 +48,7 @@ def _quant(rng: Rng, dtype: DType, k: int) -> Quant | None:
 
 
 def _depthwise(rng: Rng) -> tuple[tuple[int, int], ops.DepthwiseConv2D]:
-    """A depthwise convolution of windows with and without kernels of their own."""
+    """A depthwise convolution whose window may or may not have a specialized kernel."""
     kernel = [(3, 3), (3, 3), (5, 5), (1, 3), (4, 7)][rng.integers(5)]
     dilation = (1, 1) if rng.random() < 0.8 else (2, 2)
     stride = [(1, 1), (2, 2), (1, 2), (3, 1)][rng.integers(4)]
@@ -65,7 +65,7 @@ def chain(rng: Rng, dtype: DType) -> Case:
     h = max(pick(rng, _SIZES), least[0] - pad.top - pad.bottom, 1)
     w = max(pick(rng, _SIZES), least[1] - pad.left - pad.right, 1)
     ic, c, oc = (pick(rng, _CHANNELS) for _ in range(3))
-    form = int(rng.integers(3))  # first, last or both
+    form = int(rng.integers(3))  # conversion first, last or both
     members: list[Operator] = [depthwise]
     operands: list[list[Tensor | None]] = [
         [_weights(rng, dtype, 3, 1, *kernel, c), _bias(rng, dtype, c), None, None]

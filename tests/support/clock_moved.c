@@ -1,5 +1,4 @@
-/* Preloaded: every program believes that the system was started START seconds after the beginning
- * of 1970. */
+/* LD_PRELOAD library: programs see a clock that read START seconds after the epoch at boot. */
 #define _GNU_SOURCE
 #include <sys/syscall.h>
 #include <sys/time.h>

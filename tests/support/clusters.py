@@ -1,4 +1,4 @@
-"""A Dask cluster on loopback: a scheduler, and workers that are hosts of their own to edgekit."""
+"""A Dask cluster on loopback: a scheduler, and workers that edgekit sees as separate hosts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _start(folder: Path, *words: str) -> subprocess.Popen[bytes]:
 
 
 class Cluster:
-    """`address` of the scheduler; `workers` by number."""
+    """`address` is the scheduler's; `workers` are keyed by number."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -45,11 +45,11 @@ class Cluster:
         self.workers: list[subprocess.Popen[bytes]] = []
 
     def home(self, number: int) -> Path:
-        """The folder in which a worker's edgekit keeps what is its own."""
+        """The edgekit home folder of a worker."""
         return self._folder / f"worker{number}" / "home"
 
     def add_worker(self, cache: Path) -> None:
-        """Starts one more, whose compiler finds what is compiled already in `cache`."""
+        """Start another worker whose compile cache is `cache`."""
         number = len(self.workers)
         home = self.home(number)
         home.mkdir(parents=True)
@@ -66,7 +66,7 @@ class Cluster:
 
 @contextlib.contextmanager
 def running_cluster(folder: Path) -> Iterator[Cluster]:
-    """A scheduler without workers, which ends with all that were added."""
+    """A scheduler without workers; it and all added workers end with the block."""
     cluster = Cluster(folder)
     try:
         yield cluster

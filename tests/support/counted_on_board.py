@@ -1,4 +1,4 @@
-"""What the tests of single kernels on counting boards share: sending, running, the record."""
+"""Shared by the kernel tests on instruction-counting boards: sending, running, recording."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _SHOWN_ABOVE = 0.01
 def run_program(
     board: Transport, program: bytes, library: bytes, cases: bytes, size: int
 ) -> tuple[bytes, bytes]:
-    """What `program` made of the cases (`size` bytes), and what it printed.
+    """Run `program` on the board; return its output (`size` bytes) and what it printed.
 
-    It is called with the modules of edgekit.device, the library, the cases, where to write what
-    was made, and its size.
+    Its arguments: the package of edgekit.device modules, the library, the cases, the output file
+    and the output size.
     """
     files = {
         "program.py": program,
@@ -38,7 +38,7 @@ def run_program(
 
 
 def compare(record_file: Path, board: str, found: dict[str, int]) -> None:
-    """Shows counts that are not as recorded; EDGEKIT_RECORD=1 records them instead."""
+    """Report counts that differ from the record; EDGEKIT_RECORD=1 updates the record instead."""
     record = json.loads(record_file.read_text()) if record_file.exists() else {}
     if os.environ.get("EDGEKIT_RECORD") == "1":
         record[board] = found
@@ -54,7 +54,7 @@ def compare(record_file: Path, board: str, found: dict[str, int]) -> None:
 
 
 def _package() -> bytes:
-    """All modules of edgekit.device: the runtime that is sent with a release has only its own."""
+    """All modules of edgekit.device; the runtime sent with a release contains only a subset."""
     package = kernels_folder().parent
     runtime = package / "runtime"
     folders = [package, runtime, runtime / "agent", runtime / "arrays"]

@@ -1,4 +1,4 @@
-"""What can happen to the files of a folder: bits flipped, ends cut off, bytes added."""
+"""Corruptions of the files in a folder: flipped bits, truncation, appended bytes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 
 
 def damages(folder: Path, places: int, seed: int = 16) -> Iterator[tuple[Path, bytes]]:
-    """Each file with what it might become, at `places` places that are the same in every run."""
+    """Yield each file with corrupted contents, at `places` positions that are the same in every
+    run."""
     chosen = random.Random(seed)
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
         data = path.read_bytes()

@@ -1,4 +1,4 @@
-"""A small decoder as an ONNX file, whose caches are inputs and outputs, and what it makes."""
+"""A small decoder as an ONNX file, with caches as inputs and outputs, and its expected logits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WIDTH = _HEADS * _SIZE
 
 
 def decoder_model(context_out: int = CONTEXT) -> Any:
-    """One layer of attention over keys and values of the tokens before, by position."""
+    """One attention layer over the keys and values of all previous tokens, indexed by position."""
     rng = np.random.default_rng(0)
 
     def matrix(*shape: int) -> Array:
@@ -80,7 +80,7 @@ def decoder_model(context_out: int = CONTEXT) -> Any:
 
 
 def decoded_by_hand(file: Path, tokens: Array) -> Array:
-    """Logits of each token, f32 [tokens, 1, words]; caches go from output to input here."""
+    """Logits of each token, f32 [tokens, 1, words], feeding cache outputs back as inputs."""
     graph = import_model(file)
     kept = {
         name: np.zeros(graph.tensors[name].shape, graph.tensors[name].dtype.numpy)

@@ -1,4 +1,4 @@
-"""The decoders of `host/simulator/plugin`, called from Python; and an assembler: zig's."""
+"""Python bindings for the decoders of `host/simulator/plugin`, and an assembler (zig's)."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Insn(ctypes.Structure):
 
 @functools.cache
 def library() -> ctypes.CDLL:
-    """The decoders as a library of this machine."""
+    """Build the decoders as a shared library for this machine."""
     sources = [str(path) for name in _SOURCES for path in sorted(PLUGIN.glob(name))]
     flags = ("-std=gnu11", "-O1", "-g0", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fPIC")
     with tempfile.TemporaryDirectory() as folder:
@@ -107,11 +107,11 @@ def library() -> ctypes.CDLL:
 
 @dataclass(frozen=True)
 class Isa:
-    """How code of one instruction set is assembled and decoded."""
+    """How to assemble and decode one instruction set."""
 
-    name: str  # of the decoder
+    name: str  # decoder name
     target: str
-    header: str = ""  # of the assembly text
+    header: str = ""  # prepended to assembly text
     cpu: str = ""
     it: bool = False  # T32
 
@@ -125,7 +125,7 @@ A32 = Isa("a32", "arm-linux-gnueabihf", ".syntax unified\n.arm\n", "cortex_a7")
 
 
 def decode(isa: Isa, code: bytes, pc: int = 0x1000) -> list[Insn]:
-    """The instructions of `code`, which ends with a whole one."""
+    """Decode `code`, which must end on an instruction boundary."""
     function = getattr(library(), f"ek_decode_{isa.name}")
     state, found, at = ctypes.c_uint8(0), [], 0
     while at < len(code):
@@ -140,7 +140,7 @@ def decode(isa: Isa, code: bytes, pc: int = 0x1000) -> list[Insn]:
 
 
 def assemble(isa: Isa, text: str) -> bytes:
-    """The machine code of `text`, all of it in the text section."""
+    """Assemble `text`, all of it in the text section, to machine code."""
     with tempfile.TemporaryDirectory() as folder:
         source, made = Path(folder) / "text.s", Path(folder) / "text.o"
         source.write_text(f"{isa.header}.text\n{text}\n")
@@ -152,7 +152,7 @@ def assemble(isa: Isa, text: str) -> bytes:
 
 
 def text_section(elf: bytes) -> bytes:
-    """All executable sections of an ELF file, one after the other."""
+    """All executable sections of an ELF file, concatenated."""
     wide = elf[4] == 2
     number = lambda at, size: int.from_bytes(elf[at : at + size], "little")  # noqa: E731
     table, size, count = (
@@ -174,7 +174,8 @@ def text_section(elf: bytes) -> bytes:
 
 
 def shown(insn: Insn) -> str:
-    """One line: class, bits, what is written, what is read (`+`: added to last), access, branch."""
+    """One line: class, bits, registers written, registers read (`+`: added last), access,
+    branch."""
     named = lambda regs: " ".join(register(reg) for reg in regs)  # noqa: E731
     first, last = insn.accumulator, insn.accumulator + insn.accumulators
     listed = list(insn.source[: insn.sources])
@@ -209,6 +210,6 @@ def _branch(insn: Insn) -> list[str]:
 
 
 def register(reg: int) -> str:
-    """i: integer, f: float or A64 vector, v: vector of RV64 or upper half of A32's."""
+    """i: integer, f: float or A64 vector, v: RV64 vector or upper half of an A32 vector."""
     special = {FLAGS: "flags", FP_FLAGS: "fpflags", GE: "ge", VL: "vl"}
     return special.get(reg) or f"{'ifv'[reg // 32]}{reg % 32}"

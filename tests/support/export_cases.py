@@ -1,4 +1,4 @@
-"""Operators of odd sizes that files of other engines hold, each with operands of its own."""
+"""Operators of odd sizes that other engines' formats can express, each with separate operands."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def unary(op, *shape):
 
 
 def _layer(op, shape, weights, channels, dtype=DType.F32, bias=True):
-    """A layer of floats, or of codes with a scale for each channel and a bias without one."""
+    """A float layer, or an 8-bit one with per-channel weight scales and a bias without a scale."""
     axis = 3 if isinstance(op, ops.DepthwiseConv2D) else 0
     if dtype is DType.F32:
         return Case(op, (tensor(shape), floats(*weights), floats(channels) if bias else None))
@@ -35,7 +35,7 @@ def _layer(op, shape, weights, channels, dtype=DType.F32, bias=True):
 
 
 def _sparse(data, q=None):
-    """A marked constant, with few values or none."""
+    """A constant marked as sparse, with few or no nonzeros."""
     dtype = DType.F32 if q is None else DType.I8
     return replace(constant(data * (_RNG.random(data.shape) < 0.2), dtype, q), sparse=True)
 
@@ -80,7 +80,7 @@ def _moves(dtype, q):
     yield Case(ops.Reshape((6, 24)), (x,), q)
     yield Case(ops.Transpose((0, 3, 1, 2)), (x,), q)
     yield Case(ops.Pad((0, 1, 0, 2), (1, 0, 0, 3)), (x,), q)
-    # Zeros between pixels, as transposed convolutions have them: of more axes than LiteRT pads.
+    # Zeros between pixels, as in transposed convolutions, on more axes than LiteRT's PAD supports.
     spread = tensor((2, 3, 1, 4, 1, 5), dtype, q)
     yield Case(ops.Pad((0, 0, 0, 0, 0, 0), (0, 0, 1, 0, 2, 0)), (spread,), q)
     yield Case(ops.Split(3, (2, 2, 2)), (x,), q)
@@ -197,6 +197,6 @@ CASES = [
 
 
 def name_of(case):
-    """The kind of an operator and the type of its first operand."""
+    """The operator kind and the dtype of its first operand."""
     given = next(t for t in case.ins if t is not None)
     return f"{case.op.kind}-{given.dtype.value}"

@@ -1,4 +1,4 @@
-"""The models that are written and read again, and inputs of theirs."""
+"""The models that are exported and re-imported, and random inputs for them."""
 
 from __future__ import annotations
 
@@ -13,18 +13,17 @@ _EXTRA = os.environ.get("EDGEKIT_EXTRA_DATA")
 SHIPPED = Path(__file__).parents[2] / "models"
 _FOLDERS = [SHIPPED, *([Path(_EXTRA) / "models"] if _EXTRA else [])]
 
-# Sums of pools of 128x128 pixels, which engines make in f32, and noise as an input, which magnifies
-# what is lost.
+# It pools 128x128 pixels, which engines sum in f32, and random input amplifies the rounding.
 _LIMITS = {"selfie_segmentation": 5e-4}
 
 
 def models(suffix: str) -> list[Path]:
-    """Those that are here, each name once."""
+    """The available models, deduplicated by file name."""
     return sorted({p.name: p for f in _FOLDERS for p in f.rglob(f"*{suffix}")}.values())
 
 
 def drawn_inputs(graph, rng):
-    """Pixels from -1 to 1, and codes of every value."""
+    """Floats from -1 to 1; integers over their full range."""
     drawn = inputs_of(graph, int(rng.integers(1 << 30)))
     return {
         n: rng.uniform(-1, 1, v.shape).astype(v.dtype) if v.dtype.kind == "f" else v
@@ -33,7 +32,7 @@ def drawn_inputs(graph, rng):
 
 
 def need_close(path, found, value):
-    """Floats within 1e-5 of the largest one, codes equal."""
+    """Floats within 1e-5 of the largest magnitude, integers equal."""
     assert found.shape == value.shape and found.dtype == value.dtype
     if value.dtype == np.float32:
         limit = _LIMITS.get(path.stem, 1e-5) * np.abs(value).max()

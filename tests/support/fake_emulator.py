@@ -1,4 +1,4 @@
-"""An emulator that executes nothing: it writes what the plugin would have written."""
+"""An emulator that executes nothing: it writes the output the plugin would have written."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ EOF
 
 
 def cost(cycles: int, instructions: int = 100, **bound: int) -> dict[str, Any]:
-    """A stretch of a program as the plugin tells it."""
+    """A program region's cost in the plugin's format."""
     return {"cycles": cycles, "instructions": instructions, "bound": bound or {"issue": cycles}}
 
 
 def answer(laps: Sequence[int] = (), cycles: int = 1800, regions: int = 1) -> dict[str, Any]:
-    """What the plugin writes of a run with one region, of which laps took so many cycles."""
+    """Plugin output for a run with one region, whose laps took the given cycles."""
     region = {
         **cost(cycles),
         "laps": [cost(each) for each in laps],
@@ -61,7 +61,7 @@ def write_emulator(
     version: str = "7.2.22",
     name: str = "qemu-aarch64",
 ) -> Path:
-    """Puts it into a folder for PATH; `does` are lines of shell before it answers."""
+    """Install it in a folder for PATH; `does` are shell lines to run before it answers."""
     text = json.dumps(document or answer())
     path = folder / name
     path.write_text(_SCRIPT.format(usage=usage, version=version, does=does, answer=text))
@@ -70,7 +70,7 @@ def write_emulator(
 
 
 def write_program(path: Path, arch: str = "aarch64", loader: str = "") -> Path:
-    """The head of an ELF file, which is all that is looked at."""
+    """Write an ELF header, the only part that is inspected."""
     wide = arch != "armv7l"
     head = bytearray(64 if wide else 52)
     head[:7] = b"\x7fELF" + bytes([2 if wide else 1, 1, 1])

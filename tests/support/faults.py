@@ -1,7 +1,7 @@
-"""Kills the apply step at a system call, or fails the call, with strace's fault injection.
+"""Kills the apply step at a system call, or makes the call fail, by strace fault injection.
 
-A case is one call of one process: the k-th `name` that it makes. A signal arrives before the call
-has an effect, so that the cases together stop the step between any two of its calls.
+A case is one call of one process: its k-th call of `name`. The signal arrives before the call takes
+effect, so the cases together stop the step between any two of its calls.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ ENOSPC = "error=ENOSPC"
 EIO = "error=EIO"
 _SECONDS = 120
 _CALL = re.compile(r"^(?:\[pid +\d+\] |\d+ +)?(\w+)\(")
-_NO_RETURN = ("exit", "exit_group", "execve")  # execve: strace counts the one that starts it all
-_RUNTIME = "current/runtime.pyz"  # of the old release: the same program as the new one's
+_NO_RETURN = ("exit", "exit_group", "execve")  # execve: strace counts the initial one
+_RUNTIME = "current/runtime.pyz"  # from the old release; identical to the new one's
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Scene:
-    """A board that runs `old` and was sent all of `new`, to be copied for each case."""
+    """A board that runs `old` and has received all of `new`; copied for each case."""
 
     root: Path
     old: Bundle
@@ -72,13 +72,13 @@ class Scene:
 
 
 def calls(scene: Scene) -> Counter[str]:
-    """How often apply makes each call, counted from where it first looks at the board's files."""
+    """How often apply makes each call, counted from its first access to the board's files."""
     begin, end = _counted(scene)
     return Counter({name: end[name] - begin[name] for name in end if end[name] > begin[name]})
 
 
 def cases(scene: Scene, fault: str, names: frozenset[str] | None = None) -> Iterator[Case]:
-    """All cases of one fault; of the calls `names` only, if they are given."""
+    """All cases of one fault, optionally restricted to the calls `names`."""
     begin, end = _counted(scene)
     for name in sorted(end):
         if name in _NO_RETURN or (names is not None and name not in names):
@@ -88,11 +88,11 @@ def cases(scene: Scene, fault: str, names: frozenset[str] | None = None) -> Iter
 
 
 def outcome(scene: Scene, case: Case, board_name: str = "board") -> tuple[str, str]:
-    """Applies with the fault: what is wrong ('' if all is well), and what was found running.
+    """Apply with the fault; return what is wrong ('' if nothing) and which release was running.
 
-    Well is: what runs is wholly the old or the new release, both before the runtime has tidied
-    up and after; the exit code says which, where a call failed; another deploy then ends with the
-    new one, which computes.
+    Correct means: both before and after the runtime's recovery the board runs either the old or the
+    new release, intact; if a call failed, the exit code reflects which one; and another deploy then
+    ends with a working new release.
     """
     board = scene.copy(board_name)
     old, new = scene.old.manifest.id, scene.new.manifest.id
@@ -120,7 +120,7 @@ def outcome(scene: Scene, case: Case, board_name: str = "board") -> tuple[str, s
 
 
 def _apply(scene: Scene, board: Path, options: list[str]) -> tuple[int, str]:
-    """One apply under strace; its exit code and report. The health check is not traced."""
+    """Run apply once under strace; return exit code and report. The health check is not traced."""
     report = board.with_name(board.name + ".strace")
     command = ["strace", "-o", str(report), *options, sys.executable, "-I", "-S", _RUNTIME]
     command += ["--root", ".", "apply", scene.new.manifest.id, "--seconds", "30"]
@@ -129,7 +129,7 @@ def _apply(scene: Scene, board: Path, options: list[str]) -> tuple[int, str]:
 
 
 def _counted(scene: Scene) -> tuple[Counter[str], Counter[str]]:
-    """Calls before the first that names a file of the board, and calls in all."""
+    """Calls before the first one that names a board file, and calls in total."""
     lines = _apply(scene, scene.copy("counted"), [])[1].splitlines()
     start = next(i for i, line in enumerate(lines) if '"incoming"' in line)
     return _count(lines[:start]), _count(lines)

@@ -1,5 +1,7 @@
-"""Runs a command whose processes may not use some system calls, as in a container or on a board
-that forbids them: `python forbidden.py perf_event_open,ptrace COMMAND...`."""
+"""Runs a command whose processes are denied some system calls, as in a restricted container.
+
+python forbidden.py perf_event_open,ptrace COMMAND...
+"""
 
 from __future__ import annotations
 
@@ -13,14 +15,14 @@ NUMBERS = {
     "perf_event_open": {"x86_64": 298, "aarch64": 241, "riscv64": 241},
     "ptrace": {"x86_64": 101, "aarch64": 117, "riscv64": 117},
 }
-_LOAD, _EQUAL, _RETURN = 0x20, 0x15, 0x06  # of the classic BPF: a word, a jump, an end
-_ALLOW, _REFUSE = 0x7FFF0000, 0x00050000  # SECCOMP_RET_ALLOW; SECCOMP_RET_ERRNO and the number
+_LOAD, _EQUAL, _RETURN = 0x20, 0x15, 0x06  # classic BPF: load word, jump if equal, return
+_ALLOW, _REFUSE = 0x7FFF0000, 0x00050000  # SECCOMP_RET_ALLOW; SECCOMP_RET_ERRNO plus errno
 _EACCES = 13
 _NO_NEW_PRIVILEGES, _SECCOMP, _FILTER = 38, 22, 2
 
 
 def forbid(names: list[str]) -> None:
-    """From now on this process and its children get EACCES of these calls."""
+    """From now on these calls fail with EACCES in this process and its children."""
     rules = [(_LOAD, 0, 0, 0)]
     for name in names:
         number = NUMBERS[name][platform.machine()]

@@ -1,4 +1,4 @@
-"""Random products for the GEMM library, what NumPy makes of them, and how gemm_products.c runs."""
+"""Random products for the GEMM library, with NumPy's results; runs gemm_products.c."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tests.support.cases_model import described, run_cases
 from tests.support.toolchains import toolchain_for
 
 PRODUCTS = Path(__file__).with_name("gemm_products.c")
-DTYPES = ("f32", "s8", "u8")  # the order of ek_gemm_dtype
-OUTPUTS = ("plain", "float", "quantize")  # of ek_gemm_output
+DTYPES = ("f32", "s8", "u8")  # in the order of ek_gemm_dtype
+OUTPUTS = ("plain", "float", "quantize")  # in the order of ek_gemm_output
 _SIZES = (0, 1, 2, 3, 4, 5, 7, 8, 9, 13, 15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 65, 97)
 _DEPTHS = (*_SIZES, 127, 128, 130, 195)
 _TILES = (
@@ -32,7 +32,7 @@ Rng = np.random.Generator
 
 @dataclass(frozen=True)
 class Layout:
-    """A matrix in a block of memory: `start` in elements, then a step per row and per column."""
+    """A matrix in a memory block: `start` in elements, then row and column strides."""
 
     block: Array
     start: int
@@ -41,7 +41,7 @@ class Layout:
     shape: tuple[int, int]
 
     def view(self, block: Array | None = None) -> Array:
-        """The matrix, or the one that stands at the same place of another block."""
+        """The matrix, or the one at the same position in another block."""
         flat = self.block if block is None else block
         size = flat.itemsize
         if 0 in self.shape:
@@ -67,7 +67,7 @@ class Epilogue:
 
 @dataclass(frozen=True)
 class Product:
-    """One call of ek_gemm_run. `method`: mc, kc, nc, mr, nr, pack_a, pack_b, split."""
+    """One call of ek_gemm_run. `method` is mc, kc, nc, mr, nr, pack_a, pack_b, split."""
 
     dtype: str
     a: Layout
@@ -100,7 +100,7 @@ class Product:
         return np.clip(factor.apply(wrapped(sums)) + e.zero, *e.limits)
 
     def encoded(self) -> bytes:
-        """The `description` of gemm_products.c and its parts."""
+        """Encode the `description` of gemm_products.c and its parts."""
         e, factor = self.epilogue, self.epilogue.factor
         parts = [x.block for x in (self.a, self.b, self.c)]
         parts += [e.bias, e.scale]
@@ -124,7 +124,7 @@ def wrapped(sums: Array) -> NDArray[np.int32]:
 
 
 def laid_out(rng: Rng, values: Array) -> Layout:
-    """`values` in memory in one of many ways; nothing else is in the block but noise."""
+    """Place `values` in memory with random strides; the rest of the block is noise."""
     rows, columns = values.shape
     row_gap, column_gap = (int(rng.choice((1, 1, 2))), int(rng.choice((1, 1, 3))))
     extra = int(rng.choice((0, 0, 5)))
@@ -137,7 +137,7 @@ def laid_out(rng: Rng, values: Array) -> Layout:
     start = sum(r for r, sign in zip(reach, signs, strict=True) if sign < 0) if size else 0
     block = np.frombuffer(rng.bytes(size * values.itemsize), np.uint8).view(values.dtype).copy()
     if values.dtype == np.float32:
-        block[:] = 1e30  # noise that shows, and is not NaN
+        block[:] = 1e30  # conspicuous noise that is not NaN
     layout = Layout(block, start, steps[0] * signs[0], steps[1] * signs[1], values.shape)
     if values.size:
         layout.view()[...] = values
@@ -159,7 +159,7 @@ def _values(rng: Rng, dtype: str, *shape: int) -> Array:
 
 
 def _epilogue(rng: Rng, dtype: str, m: int, n: int) -> tuple[Epilogue, np.dtype[np.generic]]:
-    """An epilogue and the type of C that it makes."""
+    """A random epilogue and the dtype of the C it produces."""
     per_row = bool(rng.random() < 0.5)
     size = m if per_row else n
     biased = rng.random() < 0.5
@@ -188,14 +188,15 @@ def _epilogue(rng: Rng, dtype: str, m: int, n: int) -> tuple[Epilogue, np.dtype[
 
 
 def random_product(rng: Rng, dtype: str) -> Product:
-    """m and n up to 97, k up to 195, any strides, any method, either operand packed or none."""
+    """m and n up to 97, k up to 195; any strides, any method; at most one operand prepacked."""
     m, n = (int(x) for x in rng.choice(_SIZES, 2))
     k = int(rng.choice(_DEPTHS))
     m, n = (1 if rng.random() < 0.15 else x for x in (m, n))
     a = laid_out(rng, _values(rng, dtype, m, k))
     b = laid_out(rng, _values(rng, "f32" if dtype == "f32" else "s8", k, n))
     epilogue, kind = _epilogue(rng, dtype, m, n)
-    # Sums of C, or any bytes: small ones, so that f32 accumulates nothing large.
+    # C holds partial sums or arbitrary bytes; keep them small so that f32 accumulates nothing
+    # large.
     c = laid_out(rng, rng.integers(0, 100, (m, n)).astype(kind))
     blocks = [int(rng.choice((1, 8, 17, 40, 1000))) for _ in range(3)]
     flags = [int(x) for x in rng.integers(0, 2, 3)]
@@ -205,7 +206,8 @@ def random_product(rng: Rng, dtype: str) -> Product:
 
 
 def weights_by_few(rng: Rng, dtype: str) -> list[Product]:
-    """Weights packed at the left by dense matrices of few columns, or of one more than vectors."""
+    """Prepacked weights on the left times dense matrices of few columns, or one more than vectors
+    hold."""
     found = []
     for n in (2, 4, 8, 12, 16, 17, 33, 49):
         for k in (1, 3, 16, 50):
@@ -221,8 +223,8 @@ def weights_by_few(rng: Rng, dtype: str) -> list[Product]:
 
 
 def _normal(rng: Rng, dtype: str, m: int, n: int) -> Product:
-    """A product of as few columns as its tile is wide, whose vectors stand along m; beside a C
-    without gaps are values that must stay."""
+    """A product with as few columns as its tile is wide, vectorized along m. C is contiguous, and
+    the values around it must stay unchanged."""
     a, b = _values(rng, dtype, m, 3), _values(rng, "f32" if dtype == "f32" else "s8", 3, n)
     c = Layout(np.full(m * n + 40, 7, np.float32 if dtype == "f32" else np.int32), 20, n, 1, (m, n))
     dense = [Layout(x.ravel(), 0, x.shape[1], 1, x.shape) for x in (a, b)]
@@ -230,12 +232,13 @@ def _normal(rng: Rng, dtype: str, m: int, n: int) -> Product:
 
 
 def encoded(products: Sequence[Product]) -> bytes:
-    """The input of gemm_products.c."""
+    """Encode the input of gemm_products.c."""
     return struct.pack("<q", len(products)) + b"".join(p.encoded() for p in products)
 
 
 def check(products: Sequence[Product], made: bytes) -> None:
-    """Integers equal; floats within 1e-5 of the sums' size; nothing written beside C."""
+    """Integers equal; floats within 1e-5 of the magnitude of the sums; nothing written outside
+    C."""
     at = 0
     for product in products:
         c, about = product.c, described(product)
@@ -259,7 +262,7 @@ def output_bytes(products: Sequence[Product]) -> int:
 
 
 def units(board: BoardProfile) -> list[Unit]:
-    """The GEMM library of a board with gemm_products.c beside it."""
+    """The units of a board's GEMM library, plus gemm_products.c."""
     return [*kernel_units(board), Unit("gemm_products", PRODUCTS)]
 
 
@@ -269,5 +272,5 @@ def build(board: BoardProfile, path: Path) -> Path:
 
 
 def run_here(library: Path, products: Sequence[Product], threads: int = 1) -> bytes:
-    """The C of each product, one after the other."""
+    """The C of each product, concatenated."""
     return run_cases(library, encoded(products), output_bytes(products), threads)

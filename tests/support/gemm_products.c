@@ -1,18 +1,18 @@
-/* Runs products of the GEMM library that a file describes: a model whose one input is the cases of
- * gemm_cases.py and whose one output is the C of each, one after the other. Every operand stands
- * in a block of its own, just large enough, so that sanitizers see the first byte too far. */
+/* Runs GEMM products described by a file. As a model it has one input, the cases of
+ * gemm_cases.py, and one output, the C matrices concatenated. Every operand gets a separate heap
+ * block of its exact size, so that sanitizers catch the first out-of-bounds byte. */
 #include "cases_model.h"
 #include "gemm/gemm.h"
 
 enum { A, B, C, BIAS, SCALE, MULTIPLIER, LEFT, RIGHT, PARTS };
 
 typedef struct {
-    int64_t dtype, packed; /* side packed beforehand, or -1 */
+    int64_t dtype, packed; /* prepacked operand, or -1 */
     int64_t accumulate, m, n, k;
     int64_t mc, kc, nc, mr, nr, pack_a, pack_b, split;
     int64_t output, per_row, zero, low, high;
     int64_t a_row, a_col, b_row, b_col, c_row, c_col;
-    int64_t bytes[PARTS], start[PARTS]; /* bytes: -1 for NULL; where the first element stands */
+    int64_t bytes[PARTS], start[PARTS]; /* bytes: -1 for NULL; start: index of the first element */
     double low_f32, high_f32;
 } description;
 

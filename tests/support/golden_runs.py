@@ -1,4 +1,4 @@
-"""The health check in this process: golden input, a library, and how far off its outputs are."""
+"""The health check in this process: golden input, a library, and the error of its outputs."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from tests.support.onnx_models import model, node, save, value
 from tests.support.toolchains import toolchain_for
 
 ROOT = Path(__file__).parents[2]
-_CASES = 16  # operators of a family
+_CASES = 16  # operators per family
 _OPEN_SHAPES = {"ch_ppocr_mobile_v2.0_cls_infer": {"x": (1, 3, 48, 192)}}
 
 
 def real_models() -> list[Path]:
-    """Those in models/, and in EDGEKIT_EXTRA_DATA."""
+    """The models in models/ and in EDGEKIT_EXTRA_DATA."""
     folders = [ROOT / "models"]
     if "EDGEKIT_EXTRA_DATA" in os.environ:
         folders.append(Path(os.environ["EDGEKIT_EXTRA_DATA"]) / "models")
@@ -67,7 +67,7 @@ def _lstm() -> ModelProto:
 
 
 def _attention() -> ModelProto:
-    """A head over 33 tokens of 24 values."""
+    """One attention head over 33 tokens of 24 features."""
     nodes = [
         *(node("MatMul", ["x", f"w{v}"], [v]) for v in "qkv"),
         node("Transpose", ["k"], ["t"], perm=[0, 2, 1]),
@@ -80,7 +80,7 @@ def _attention() -> ModelProto:
 
 
 def _curves() -> ModelProto:
-    """Approximated functions of what is up to 3 times the input."""
+    """Approximated functions, evaluated at up to 3 times the input."""
     kinds = ("Tanh", "Erf", "Sigmoid", "Elu", "Softplus")
     nodes = [node("Mul", ["x", "three"], ["t"]), *(node(k, ["t"], [k]) for k in kinds)]
     return model(nodes, [value("x", (1, 500))], kinds, {"three": np.full(1, 3, np.float32)})
@@ -90,8 +90,7 @@ _NETWORKS = {"lstm": _lstm, "attention": _attention, "curves": _curves}
 
 
 def _without_epilogues(graph: Graph) -> Graph:
-    """The graph as an importer makes it: functions are nodes of their own until the compiler fuses
-    them."""
+    """Undo epilogue fusion, as in a freshly imported graph: functions become separate nodes."""
     tensors, nodes = dict(graph.tensors), []
     for each in graph.nodes:
         function = getattr(each.op, "epilogue", None)
@@ -110,7 +109,8 @@ def _without_epilogues(graph: Graph) -> Graph:
 
 @functools.cache
 def with_golden(run: str) -> tuple[Graph, Golden]:
-    """A model's file, a small network, or random operators of a family, and the golden vectors."""
+    """Load a model file, build a small network, or draw random operators of a family; return it
+    with its golden vectors."""
     if run in _NETWORKS:
         with tempfile.TemporaryDirectory() as folder:
             graph = import_model(save(_NETWORKS[run](), Path(folder)))
@@ -123,12 +123,12 @@ def with_golden(run: str) -> tuple[Graph, Golden]:
 
 
 def planned(graph: Graph, board: BoardProfile) -> Plan:
-    """The plan that the compiler makes."""
+    """The compiler's plan."""
     return plan_of(prepare_graph(graph, board).graph, board, DEFAULT_OPTIONS)[1]
 
 
 def built_with(plan: Plan, board: BoardProfile, folder: Path, kernels: Path) -> Path:
-    """The library of a plan with kernels from another folder."""
+    """Build the library of a plan with kernels from another folder."""
     units = [
         u
         if isinstance(u.source, str)
@@ -143,7 +143,7 @@ def built_with(plan: Plan, board: BoardProfile, folder: Path, kernels: Path) -> 
 
 
 def with_fault(fault: Fault, kernels: Path) -> Path:
-    """A copy of all kernels with a fault, at `kernels`."""
+    """Copy all kernels, with a fault, to `kernels`."""
     shutil.copytree(kernels_folder(), kernels)
     text = (kernels / fault.file).read_text()
     assert fault.old in text, f"{fault.file} has changed: adapt the fault"
@@ -152,13 +152,13 @@ def with_fault(fault: Fault, kernels: Path) -> Path:
 
 
 def error_by_tolerance(folder: Path, graph: Graph, golden: Golden) -> float:
-    """The largest over all outputs: above 1 a release is rolled back."""
+    """The largest error over all outputs, in tolerances; above 1 a release is rolled back."""
     made = run_here(folder, dict(zip(graph.inputs, golden.inputs, strict=True)))
     return worst_by_tolerance(made, graph, golden)
 
 
 def worst_by_tolerance(made: Mapping[str, Array], graph: Graph, golden: Golden) -> float:
-    """The same of outputs that some board made."""
+    """The same for outputs computed on a board."""
     worst = 0.0
     for i, (name, want) in enumerate(zip(graph.outputs, golden.outputs, strict=True)):
         shares = golden.margins[i] if golden.margins else None

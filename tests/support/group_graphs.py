@@ -1,4 +1,4 @@
-"""Networks of a few operators whose method is chosen together."""
+"""Small networks whose operators' methods are chosen jointly."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Activation, DType, Graph, Node, Padding, Quant, Tensor
 from tests.support.op_graphs import Case, constant, graph_of, tensor
 
-SIDE, CHANNELS = 12, 32  # of images of `pruned_blocks`
-HEIGHT, WIDTH = 40, 28  # of those of `expanded_block`
+SIDE, CHANNELS = 12, 32  # image size of `pruned_blocks`
+HEIGHT, WIDTH = 40, 28  # image size of `expanded_block`
 _SAME = Padding(1, 1, 1, 1)
 
 
 def pruned_blocks(density: float) -> Graph:
-    """Two blocks of depthwise and 1x1 convolutions, a sum, and a resize that has one layout."""
+    """Two depthwise and 1x1 convolution blocks, an addition, and a resize that supports one
+    layout."""
     rng = np.random.default_rng(1)
     image = (1, SIDE, SIDE, CHANNELS)
     tensors = {n: Tensor(n, image, DType.F32) for n in ("x", "a", "b", "c", "d", "sum")}
@@ -48,7 +49,7 @@ def _quant(dtype: DType, scale: float, zero: int = 3) -> Quant | None:
 
 
 def expanded_block(dtype: DType = DType.F32, stride: int = 1, frames: int = 1) -> Graph:
-    """Expand, depthwise, project, as in MobileNet v2, with a residual where types allow."""
+    """Expand, depthwise, project, as in MobileNet v2, with a residual where dtypes allow."""
     rng = np.random.default_rng(stride)
     height, width = HEIGHT // stride, WIDTH // stride
     tensors: dict[str, Tensor] = {}
@@ -80,7 +81,7 @@ def expanded_block(dtype: DType = DType.F32, stride: int = 1, frames: int = 1) -
 
 
 def pruned_layer(density: float, rows: int = 1) -> Graph:
-    """96 outputs of 300 inputs."""
+    """300 inputs, 96 outputs."""
     rng = np.random.default_rng(4)
     weights = rng.standard_normal((96, 300)).astype(np.float32)
     weights[rng.random(weights.shape) >= density] = 0

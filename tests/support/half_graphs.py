@@ -13,7 +13,7 @@ from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.ir.types import Array, DType, Graph
 from edgekit.host.compiler.transforms.passes.half import to_half
 
-UNIT = 2.0**-11  # of f16
+UNIT = 2.0**-11  # unit roundoff of f16
 HALF_FAMILIES = (
     "conv_f32", "large_window", "depthwise_f32", "depthwise_seven", "pool", "binary", "unary",
     "mean", "softmax", "resize", "movement", "dense_f32", "transpose_conv", "matmul",
@@ -22,16 +22,16 @@ HALF_FAMILIES = (
 
 
 def in_half(graph: Graph) -> Graph:
-    """`graph` where nothing but conversions is of f32."""
+    """Convert `graph` so that only conversions use f32."""
     made = to_half(_of_floats(graph), conversion=0)
-    others = ("convert", "transpose")  # of inputs they stay f32
+    others = ("convert", "transpose")  # those of graph inputs stay f32
     types = {made.tensors[n.outputs[0]].dtype for n in made.nodes if n.op.kind not in others}
     assert types == {DType.F16}
     return made
 
 
 def check_half(graph: Graph, made: Mapping[str, Array], inputs: dict[str, Array]) -> None:
-    """Outputs are as near to the reference as the roundings of sums of f16 let them be."""
+    """Outputs match the reference within the rounding error of f16 sums."""
     want, producer = evaluate(graph, inputs).outputs, graph.producer()
     for name in graph.outputs:
         node = producer[name]
@@ -43,7 +43,7 @@ def check_half(graph: Graph, made: Mapping[str, Array], inputs: dict[str, Array]
 
 
 def _of_floats(graph: Graph) -> Graph:
-    """Without what has no kernel for f16, so that all that is left computes in it."""
+    """Drop operators without an f16 kernel, so that all remaining ones compute in f16."""
     names = {n for n, t in graph.tensors.items() if t.dtype is not DType.F32}
     nodes = tuple(n for n in graph.nodes if names.isdisjoint((*n.inputs, *n.outputs)))
     names = {name for n in nodes for name in (*n.inputs, *n.outputs)}

@@ -1,4 +1,4 @@
-"""A home of its own for the records of boards, over the user's cache of images."""
+"""A separate home for board records, sharing the user's image cache."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edgekit.host.common.paths import cache_folder
 
 @contextlib.contextmanager
 def home_over_the_cache(folder: Path) -> Iterator[Path]:
-    """Makes `folder` the home; boards that run elsewhere are not seen from there."""
+    """Make `folder` the home; boards running under another home are not visible from it."""
     cache_folder().mkdir(parents=True, exist_ok=True)
     (folder / "cache").symlink_to(cache_folder())
     with pytest.MonkeyPatch.context() as patch:

@@ -1,4 +1,4 @@
-"""Stand-ins for the programs of systemd and cron, which note what they are told."""
+"""Fake systemd and cron programs that record how they were called."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ _REFUSES = "exit 1\n"
 def board_with(
     folder: Path, monkeypatch: pytest.MonkeyPatch, *, systemd: bool = False, cron: bool = False
 ) -> Path:
-    """Makes this process one of a user whose board has these; the folder of what they know."""
+    """Give this process a user whose board has these init systems; return the folder of their
+    state."""
     programs = folder / "programs"
     programs.mkdir(parents=True)
     for name, text in (
@@ -51,7 +52,7 @@ def board_with(
         program.write_text(f"#!/bin/sh\nBOARD='{folder}'\n{text}")
         program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
-    if systemd:  # whose units lie there
+    if systemd:  # the unit directory
         monkeypatch.setenv("HOME", str(folder))
         monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     return folder

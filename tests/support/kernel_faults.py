@@ -1,6 +1,6 @@
-"""Faults to plant in kernels, by family: what a health check must see on a model that runs them.
+"""Faults to inject into kernels, by family; a health check of a model using them must fail.
 
-Each is a change of a kernel's text; where the text is no longer there, the test says so.
+Each is a change of a kernel's text; the test fails if that text no longer exists.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Fault:
-    """`old` becomes `new` in `file`; `run` is what golden_runs.with_golden takes."""
+    """Replaces `old` by `new` in `file`; `run` is the argument of golden_runs.with_golden."""
 
     name: str
     run: str

@@ -1,4 +1,4 @@
-"""Builds a graph for a board and compares what its library computes with the reference."""
+"""Builds a graph for a board and compares its library's output with the reference."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.toolchains import toolchain_for
 
 
 def x86_boards() -> list[BoardProfile]:
-    """Every x86 instruction set that this machine can run, plain C included."""
+    """Every x86 instruction set that this machine supports, including plain C."""
     found = []
     for name in ("x86-64", "x86-64-v3", "x86-64-v4"):
         board = load_profile(name)
@@ -35,21 +35,22 @@ def x86_boards() -> list[BoardProfile]:
 
 
 def amx_boards() -> list[BoardProfile]:
-    """The board with AMX, where this machine is one: of all kernels, GEMM's alone know it."""
+    """The AMX board, if this machine supports it. Only the GEMM kernels use AMX."""
     board = load_profile("x86-64-v4-amx")
     usable = board.arch == load_board("local").arch and set(board.features) <= cpu_flags()
     return [board] if usable else []
 
 
 def product_params() -> list[Any]:
-    """x86_params() and amx_boards()."""
+    """x86_params() plus amx_boards()."""
     return x86_params() + [pytest.param(board, id=board.simd) for board in amx_boards()]
 
 
 def x86_params() -> list[Any]:
-    """x86_boards() as parameters of tests.
+    """x86_boards() as test parameters.
 
-    The widest has what others lack; the sanitizers run plain C. The others are exhaustive.
+    By default only the widest one runs, because it covers what the others lack; the sanitizers run
+    plain C. The others are marked exhaustive.
     """
     boards = x86_boards()
     return [
@@ -71,7 +72,7 @@ def build(
     table: KnowledgeBase | None = None,
     threads: int = 1,
 ) -> Path:
-    """Writes model.so and weights.bin into `folder`; returns it."""
+    """Write model.so and weights.bin into `folder`; return it."""
     plan = lower(graph, board, table, subgraphs, units, threads=threads)
     library = toolchain_for(board).build(units_of(plan, board))
     folder.mkdir(parents=True, exist_ok=True)
@@ -88,7 +89,7 @@ def run_here(folder: Path, inputs: dict[str, Array], threads: int = 1) -> dict[s
 def runs_here(
     folder: Path, runs: Sequence[Mapping[str, Array]], threads: int = 1
 ) -> list[dict[str, Array]]:
-    """The outputs of one run after the other, whose states go on."""
+    """Run repeatedly; return the outputs of each run. State carries over between runs."""
     model = Model(folder, threads)
     try:
         return [
@@ -105,7 +106,7 @@ def runs_here(
 
 
 def _sum_size(graph: Graph, node: Node) -> float:
-    """How large a sum of k products grows before a clamp hides it (weights have variance 1)."""
+    """Magnitude of a sum of k products before a clamp hides it (weights have variance 1)."""
     weights = graph.tensors[node.inputs[1]] if len(node.inputs) > 1 and node.inputs[1] else None
     if weights is None or weights.data is None or not weights.shape:
         return 1e-3
@@ -113,7 +114,7 @@ def _sum_size(graph: Graph, node: Node) -> float:
 
 
 def check(graph: Graph, outputs: dict[str, Array], inputs: dict[str, Array]) -> None:
-    """Integers equal, floats within 1e-5 of the largest value, or of the sums behind it."""
+    """Integers equal; floats within 1e-5 of the largest value, or of the sums behind it."""
     expected = evaluate(graph, inputs).outputs
     for node in graph.nodes:
         for name in node.outputs:
@@ -124,7 +125,7 @@ def check(graph: Graph, outputs: dict[str, Array], inputs: dict[str, Array]) -> 
             if want.dtype != np.float32:
                 np.testing.assert_array_equal(got, want, err_msg=str(node))
             else:
-                # An infinity among the outputs must not let pass whatever is beside it.
+                # An infinite output must not loosen the tolerance of its neighbors.
                 largest = float(np.abs(want[np.isfinite(want)]).max(initial=0))
                 limit = 1e-5 * max(largest, _sum_size(graph, node))
                 np.testing.assert_allclose(got, want, rtol=0, atol=limit, err_msg=str(node))

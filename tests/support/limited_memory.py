@@ -1,7 +1,9 @@
-"""Opens a compiled model where the system gives no more memory, and says what happened.
+"""Opens a compiled model under a memory limit, and reports the outcome.
 
-python3 limited_memory.py MODULES SMALL FOLDER BYTES: opens the model in SMALL first, so that what
-Python and the libraries need is there, then FOLDER with at most BYTES of private memory more.
+    python3 limited_memory.py MODULES SMALL FOLDER BYTES
+
+Opens the model in SMALL first, so that Python and the libraries have allocated what they need, then
+FOLDER with at most BYTES more of private memory.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Files of one TensorFlow Lite operator, by the values of its operands."""
+"""Files with one TensorFlow Lite operator, built from the values of its operands."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ TYPES = {
 
 @dataclass(frozen=True, eq=False)
 class Operand:
-    """A value with the scale it has in the file; `constant`: stored there, not an input; a
-    `variable` is neither."""
+    """A value and its scale in the file. `constant`: stored in the file, not an input; `variable`:
+    neither."""
 
     value: Any
     constant: bool = False
@@ -51,9 +51,9 @@ def fixed(
 
 @dataclass(frozen=True, eq=False)
 class Single:
-    """`ins`: operands, None where the operator has none; `outs`: like the results, shapes free.
+    """`ins`: operands, None for omitted ones; `outs`: like the results, with free shapes.
 
-    `fast`: LiteRT has no reference kernel for it.
+    `fast`: LiteRT has no reference kernel for this operator.
     """
 
     code: str
@@ -66,7 +66,7 @@ class Single:
     between: Sequence[Operand] = ()  # intermediate tensors
 
     def content(self, files: Any, called: Sequence[Any] = ()) -> bytes:
-        """`called`: subgraphs behind the main one."""
+        """`called`: subgraphs after the main one."""
         tensors, names = [], []
         for i, operand in enumerate(self.ins):
             names.append(-1 if operand is None else f"x{i}")
@@ -103,7 +103,7 @@ def _tensor(files: Any, name: str, operand: Operand, data: Any) -> Any:
 
 
 def check(files: Any, litert: Any, single: Single, near: float = 1e-5) -> None:
-    """The reference against LiteRT: integers equal, floats within `near` of the largest."""
+    """Compare the reference with LiteRT: integers equal, floats within `near` of the largest."""
     content, inputs = single.content(files), single.inputs()
     expected = litert(content, inputs, single.fast)
     found = evaluate(graph_from_tflite(content, "case"), inputs).outputs

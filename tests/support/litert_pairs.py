@@ -1,4 +1,4 @@
-"""Which operators a .tflite file of a test has, each with the type it works in."""
+"""Lists the operators of a test's .tflite file with their dtypes."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ _NAMES = {
     "INT32": "s32", "INT64": "s64", "BOOL": "bool", "COMPLEX64": "c64", "UINT32": "u32",
     "UINT64": "u64",
 }  # fmt: skip
-# Operators whose result has a type of its own: theirs is that of the first operand.
+# Operators whose result dtype is independent; report the dtype of their first operand.
 _BY_OPERAND = {
     "ARG_MAX", "ARG_MIN", "BUCKETIZE", "CAST", "COMPLEX_ABS", "CUSTOM:TFLite_Detection_PostProcess",
     "DEQUANTIZE", "EQUAL", "GREATER", "GREATER_EQUAL", "IMAG", "LESS", "LESS_EQUAL",
     "NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5", "NOT_EQUAL", "RANK", "REAL", "RFFT2D",
     "SHAPE", "WHERE",
 }  # fmt: skip
-_BY_SECOND = {"STABLEHLO_RNG_BIT_GENERATOR"}  # whose type is that of their second result
-# Operators of weights: codes of f32 activations are a type, "f32 (s8)".
+_BY_SECOND = {"STABLEHLO_RNG_BIT_GENERATOR"}  # report the dtype of their second result
+# Operators with weights: quantized weights under f32 activations count as "f32 (s8)".
 _WEIGHTED = {
     "BATCH_MATMUL", "CONV_2D", "DEPTHWISE_CONV_2D", "EMBEDDING_LOOKUP", "FULLY_CONNECTED", "SVDF",
     "TRANSPOSE_CONV", "UNIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_RNN",

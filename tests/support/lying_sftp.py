@@ -1,4 +1,4 @@
-"""An SSH server in this process whose SFTP speaks the protocol, but for the lie it is told."""
+"""An in-process SSH server whose SFTP is correct except for one injected false reply."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def status(id_: bytes, code: int, message: bytes = b"") -> bytes:
     return packet(STATUS, id_ + number(code) + string(message) + string(b""))
 
 
-# From the kind of a request and its number (four bytes) to what is sent in place of the truth, or
-# None where that is told; b"" ends the session.
+# Maps a request's type and id (four bytes) to a false reply, None to answer truthfully, or b"" to
+# end the session.
 Lie = Callable[[int, bytes], bytes | None]
 
 
 @dataclass
 class LyingServer:
-    """`home` is where commands start; all files have CONTENT."""
+    """Commands start in `home`; all files contain CONTENT."""
 
     home: Path
     port: int = 0
@@ -55,7 +55,7 @@ class LyingServer:
         return f"{self.key.get_name()} {self.key.get_base64()}"
 
     def serve(self, channel: paramiko.Channel) -> None:
-        """SFTP over one channel, until that ends."""
+        """Serve SFTP on one channel until it closes."""
         received = b""
         names_left = 1
         with contextlib.suppress(OSError, EOFError):
@@ -132,7 +132,7 @@ def lying_server(home: Path) -> Iterator[LyingServer]:
         server.port = listening.getsockname()[1]
 
         def accept() -> None:
-            with contextlib.suppress(OSError):  # closed: the test is over
+            with contextlib.suppress(OSError):  # channel closed: the test is over
                 while True:
                     transport = paramiko.Transport(listening.accept()[0])
                     connections.append(transport)

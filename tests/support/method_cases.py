@@ -1,4 +1,4 @@
-"""Operators and tables that give each of them a method."""
+"""Operators, and tables that assign a method to each of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.op_graphs import graph_of
 def every_method(
     board: BoardProfile, dtype: str
 ) -> tuple[Graph, KnowledgeBase, list[OperatorMethod]]:
-    """A convolution for each method of a board, each of a window of its own, over a border."""
+    """One convolution per method of a board, each with a different window, with padding."""
     form = form_of_points(GemmShape(35, 45, 37), dtype)
     candidates = candidates_of(form, board.isa, board)
     methods = sorted(c.method for c in candidates if c.method.split == "m")
@@ -30,7 +30,7 @@ def every_method(
 def table_of_operators(
     board: BoardProfile, *rows: tuple[Form, OperatorMethod | None], threads: int = 1
 ) -> KnowledgeBase:
-    """A table that knows methods of these forms, within their neighborhood."""
+    """A table with a method for each of these forms, which also covers nearby shapes."""
     made = []
     for form, method in rows:
         key = key_of(form.shape, 0, Sequences(), form.dtype, threads, "b", form.name)

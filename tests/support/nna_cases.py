@@ -1,4 +1,4 @@
-"""Random operands for the NNA, chips to try them on, and how nna_products.c runs them."""
+"""Random operands for the NNA, chips to test, and how to run nna_products.c."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.support.toolchains import toolchain_for
 
 _PRODUCTS = Path(__file__).with_name("nna_products.c")
 _COUNTERS = struct.Struct("<19q")
-_KINDS = {"matmul": 0, "conv": 1, "pointwise": 2, "depthwise": 1}  # as nna_products.c has them
+_KINDS = {"matmul": 0, "conv": 1, "pointwise": 2, "depthwise": 1}  # numbering of nna_products.c
 
 NNA1, NNA2 = load_board("nna1").nna.chip, load_board("nna2").nna.chip
 CHIPS = {
@@ -40,9 +40,9 @@ CHIPS = {
     "nna2": NNA2,
     # The array is slower than any thread.
     "slow array": dataclasses.replace(NNA2, macs_per_cycle=64, mac_startup=10),
-    # No room to load weights ahead.
+    # No space to preload weights.
     "one weight set": dataclasses.replace(NNA1, wram_bytes=9216, macs_per_cycle=256),
-    # Nothing is there in time.
+    # Latencies so high that every unit stalls.
     "late": dataclasses.replace(
         NNA2, load_latency=40, add_latency=30, write_latency=20, result_latency=50
     ),
@@ -50,7 +50,7 @@ CHIPS = {
 
 
 def operands(m: int, k: int, n: int, seed: int = 0) -> tuple[Array, Array]:
-    """A [m, k] and F [k, n] of all values of a byte."""
+    """A [m, k] and F [k, n], random bytes over the full range."""
     random = np.random.default_rng(seed)
     return random.integers(-128, 128, (m, k), np.int8), random.integers(-128, 128, (k, n), np.int8)
 
@@ -74,7 +74,7 @@ def conv_reference(x: Array, w: Array, stride: int, padding: int) -> Array:
 
 
 def depthwise_reference(x: Array, w: Array, stride: int, padding: int) -> Array:
-    """[H, W, C] with [3, 3, C] -> [OH, OW, C], window by window."""
+    """[H, W, C] with [3, 3, C] -> [OH, OW, C], one window at a time."""
     x = np.pad(x, ((padding, padding), (padding, padding), (0, 0))).astype(np.int32)
     windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(0, 1))
     return np.einsum("yxcij,ijc->yxc", windows[::stride, ::stride], w.astype(np.int32))
@@ -82,8 +82,9 @@ def depthwise_reference(x: Array, w: Array, stride: int, padding: int) -> Array:
 
 @dataclass(frozen=True)
 class Case:
-    """One product of `left` and `right`: `matmul` [m, k] and [k, n]; `conv` [H, W, IC] and
-    [OC, 3, 3, IC]; `depthwise` [H, W, C] and [3, 3, C]; `pointwise` [P, IC] and [OC, IC]."""
+    """One product of `left` and `right`. Shapes by kind: `matmul` [m, k] and [k, n]; `conv` [H,
+    W, IC] and [OC, 3, 3, IC]; `depthwise` [H, W, C] and [3, 3, C]; `pointwise` [P, IC] and [OC,
+    IC]."""
 
     chip: NnaChip
     kind: str
@@ -93,7 +94,7 @@ class Case:
 
     @functools.cached_property
     def sums(self) -> Array:
-        """The sums as the C function writes them."""
+        """The sums in the layout of the C function."""
         if self.kind == "matmul":
             return matmul_reference(self.left, self.right)
         if self.kind == "pointwise":
@@ -103,7 +104,7 @@ class Case:
 
     @functools.cached_property
     def account(self) -> Account:
-        """The account of the readable emulator."""
+        """The account computed by the reference emulator."""
         emulate = {
             "matmul": emulate_matmul,
             "conv": functools.partial(emulate_conv3x3, stride=self.stride),
@@ -115,7 +116,7 @@ class Case:
         return done.account
 
     def encoded(self) -> bytes:
-        """The `description` of nna_products.c and its parts."""
+        """Encode the `description` of nna_products.c and its parts."""
         sums, nothing = self.sums, np.empty(0, np.int8)
         if self.kind == "pointwise":
             parts = [to_ndhwc32(self.left), pointwise_weights(self.right), nothing]
@@ -150,7 +151,7 @@ def random_cases() -> tuple[Case, ...]:
             cases.append(Case(chip, kind, *operands(m, k, n, i)))
             continue
         height, width, inputs, outputs = (int(x) for x in random.integers(3, 36, 4))
-        if kind == "pointwise":  # of one to twelve groups of inputs
+        if kind == "pointwise":  # one to twelve input groups
             x, w = operands(height, width * 32 // 3, outputs, i)
             cases.append(Case(chip, kind, x, np.ascontiguousarray(w.T)))
             continue
@@ -169,7 +170,7 @@ def output_bytes(cases: Sequence[Case]) -> int:
 
 
 def check(cases: Sequence[Case], made: bytes) -> None:
-    """Sums equal NumPy's, cycles, instructions and stalls the readable emulator's."""
+    """Sums match NumPy; cycles, instructions and stalls match the reference emulator."""
     at = 0
     for case in cases:
         counters = _COUNTERS.unpack_from(made, at)
@@ -188,7 +189,7 @@ def check(cases: Sequence[Case], made: bytes) -> None:
 
 
 def units(board: BoardProfile) -> list[Unit]:
-    """The NNA of a board as the model of nna_products.c."""
+    """The units of a board's NNA, as the model of nna_products.c."""
     abi = Unit("abi", '#include "ek.h"\nint ek_abi(void) {\n    return EK_ABI;\n}\n')
     return [Unit("nna_products", _PRODUCTS), abi, features_unit(board), *nna_units(board)]
 

@@ -1,4 +1,4 @@
-"""Random layers and products that an NNA takes."""
+"""Random layers and products that an NNA supports."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def _conv(rng: Rng) -> Case:
 
 
 def _points(rng: Rng) -> Case:
-    """1x1, of one to ten groups of inputs, with strides that windows may not have and a border."""
+    """1x1 with one to ten input groups, with strides that larger windows do not support, and
+    padding."""
     ic, oc = pick(rng, (1, 32, 33, 65, 288, 300)), pick(rng, _CHANNELS)
     x = tensor((1, pick(rng, (1, 5, 8)), pick(rng, (3, 4, 9)), ic), DType.I8, quant(0.05, 7))
     w = constant(weights_of(rng, oc, 1, 1, ic), DType.I8, quant(0.01))
@@ -62,8 +63,8 @@ def _dense(rng: Rng) -> Case:
 
 
 def _product(rng: Rng) -> Case:
-    """Of two computed matrices, stacked and broadcast; the last of few rows and many columns, where
-    values of a play the weights."""
+    """Products of two computed matrices, batched and broadcast. The last has few rows and many
+    columns, where values of a take the place of weights."""
     m, k, n = [(7, 33, 40), (1, 64, 31), (12, 300, 33), (1, 9, 500), (2, 20, 1030)][rng.integers(5)]
     stack = [((), ()), ((3,), (3,)), ((2, 2), (1, 2)), ((1,), (2,))][rng.integers(4)]
     a = tensor((*stack[0], m, k), DType.I8, quant(0.05, int(rng.integers(-128, 128))))
@@ -72,7 +73,7 @@ def _product(rng: Rng) -> Case:
 
 
 def layers(seed: int) -> Graph:
-    """Sixteen layers of all kinds, side by side."""
+    """Sixteen layers of all kinds, in parallel."""
     rng = np.random.default_rng(seed)
     return graph_of([make(rng) for make in (_conv, _points, _depthwise, _dense) * 4])
 

@@ -1,5 +1,8 @@
-"""A small 8-bit model like those of MLPerf Tiny, of random weights: two branches of separable
-convolutions, a layer that no NNA takes, and a fully connected one behind them."""
+"""A small 8-bit model in the style of MLPerf Tiny, with random weights.
+
+It has two branches of separable convolutions, a layer that no NNA supports, and a fully connected
+layer after them.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ _SAME, _RELU = Padding(1, 1, 1, 1), Activation.RELU
 
 
 class _Maker:
-    """Layers one behind the other, named by their numbers."""
+    """Builds consecutive layers, named by number."""
 
     def __init__(self) -> None:
         self.random = np.random.default_rng(22)
@@ -37,7 +40,7 @@ class _Maker:
         return name
 
     def layer(self, op: Operator, x: str, *shape: int, axis: int = 0) -> str:
-        """Weights of that shape, a scale for each of their outputs, and a bias."""
+        """Add weights of that shape with one scale per output channel, and a bias."""
         name, count = f"layer{len(self.nodes)}", shape[axis]
         scales = self.random.uniform(0.004, 0.01, count).astype(np.float32)
         weights = self.random.integers(-127, 128, shape).astype(np.int8)
@@ -79,7 +82,7 @@ def tiny_graph() -> Graph:
 
 
 def attention_graph(heads: int = 3, length: int = 50, depth: int = 32) -> Graph:
-    """softmax(q · k) · v of computed matrices, whose zero points are not 0."""
+    """softmax(q · k) · v of computed matrices with nonzero zero points."""
     made = _Maker()
     shapes = {
         "q": (heads, length, depth),
@@ -95,6 +98,6 @@ def attention_graph(heads: int = 3, length: int = 50, depth: int = 32) -> Graph:
 
 
 def tiny_model(path: Path) -> Path:
-    """The same as a .tflite file."""
+    """Write the model as a .tflite file."""
     path.write_bytes(write_tflite(tiny_graph()))
     return path

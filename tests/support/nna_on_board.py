@@ -1,8 +1,8 @@
-"""Runs on a board: the products of a file, and how many instructions standard ones take.
+"""Runs on a board: computes the products of a file and counts instructions of standard ones.
 
     python3 nna_on_board.py PACKAGE.zip LIBRARY CASES OUTPUT OUTPUT-BYTES
 
-LIBRARY is that of nna_products.c. Prints one JSON document.
+LIBRARY is built from nna_products.c. Prints one JSON document.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MATMUL, CONV = MatmulShape(4, 72, 512), ConvShape(2, 10, 18, 2, 8, 16, 1)
 
 
 def block(size: int) -> int:
-    """The address of bytes that are not all the same; they live as long as this program."""
+    """The address of nonuniform bytes that live as long as this program."""
     memory = ctypes.create_string_buffer(bytes(7 * i % 251 for i in range(size)), size)
     blocks.append(memory)
     return ctypes.addressof(memory)

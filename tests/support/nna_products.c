@@ -1,11 +1,11 @@
-/* Runs products of the NNA that a file describes: a model whose one input is the cases of
- * nna_cases.py and whose one output is the counters and the sums of each, one after the other.
- * Every operand stands in a block of its own, so that sanitizers see the first byte too far. */
+/* Runs NNA products described by a file. As a model it has one input, the cases of nna_cases.py,
+ * and one output, the counters and sums of each case, concatenated. Every operand gets a
+ * separate heap block, so that sanitizers catch the first out-of-bounds byte. */
 #include "cases_model.h"
 #include "nna/nna.h"
 
 enum { MATMUL, CONV, POINTWISE };
-enum { PARTS = 3 }; /* a, f, tail, or x, w and nothing */
+enum { PARTS = 3 }; /* a, f, tail; or x, w and nothing */
 
 typedef struct {
     int64_t kind;

@@ -1,4 +1,4 @@
-"""Small ONNX models, written node by node."""
+"""Small ONNX models, built node by node."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TYPES = {"f32": TensorProto.FLOAT, "s64": TensorProto.INT64, "u8": TensorProto.
 
 
 def value(name: str, shape: Sequence[int | str | None], dtype: Any = "f32") -> Any:
-    """`dtype`: one of these names, or NumPy's."""
+    """`dtype` is one of the names in this module, or a NumPy dtype."""
     kind = _TYPES[dtype] if isinstance(dtype, str) else helper.np_dtype_to_tensor_dtype(dtype)
     return helper.make_tensor_value_info(name, kind, shape)
 
@@ -32,7 +32,7 @@ def model(
     ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in outputs]
     graph = helper.make_graph(list(nodes), "g", list(inputs), ends, made)
     opsets = [helper.make_opsetid("", opset)]
-    # Not the newest version of the format: engines read it later than the package writes it.
+    # Engines support a new IR version later than the onnx package writes it, so use an older one.
     return helper.make_model(
         graph, opset_imports=opsets, ir_version=helper.find_min_ir_version_for(opsets, True)
     )

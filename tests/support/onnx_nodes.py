@@ -1,7 +1,7 @@
-"""The node tests that ship inside the onnx package, as graphs of ours.
+"""The node tests that ship with the onnx package, as edgekit graphs.
 
-All of ONNX's own operators with fixed shapes, tensors of numbers and results that do not depend on
-chance. Operands that edgekit needs at compile time (weights, shapes, axes) become constants.
+Covers all standard ONNX operators with fixed shapes, numeric tensors and deterministic results.
+Operands that edgekit needs at compile time (weights, shapes, axes) become constants.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from edgekit.host.compiler.frontends import import_model, onnx_operators
 from edgekit.host.compiler.ir.types import Array, Graph
 from edgekit.host.errors import InputError
 
-# Results are buffers of their bound, then filler.
+# Results are padded to an upper bound with filler.
 _BOUNDED = {"Compress": 0, "NonMaxSuppression": -1, "NonZero": -1, "Unique": 0}
 _CHANCE = {"Bernoulli", "Multinomial", "RandomNormalLike", "RandomUniformLike"}
 
@@ -62,13 +62,13 @@ def all_cases() -> tuple[NodeCase, ...]:
 
 
 def _unpacked(value: object) -> object:
-    """Tests of Cast and CastLike hold their values as messages."""
+    """Cast and CastLike tests store their values as protobuf messages."""
     kept = isinstance(value, onnx.TensorProto) and value.data_type in _UNPACKED
     return numpy_helper.to_array(value) if kept else value
 
 
 def is_claimed(case: NodeCase) -> bool:
-    """Whether edgekit has all its operators."""
+    """Whether edgekit supports all its operators."""
     return _operators(case) <= onnx_operators()
 
 
@@ -77,7 +77,8 @@ def _operators(case: NodeCase) -> set[str]:
 
 
 def graph_of(case: NodeCase, folder: Path) -> tuple[Graph, dict[str, Array]]:
-    """The imported graph and its inputs. Raises InputError where edgekit refuses the model."""
+    """Import the graph; return it with its inputs. Raises InputError if edgekit rejects the
+    model."""
     refusal: InputError | None = None
     for fixed in _choices(case):
         try:
@@ -89,7 +90,7 @@ def graph_of(case: NodeCase, folder: Path) -> tuple[Graph, dict[str, Array]]:
 
 
 def _choices(case: NodeCase) -> Iterator[frozenset[int]]:
-    """Which inputs become constants: none, all but the first, all integers, all."""
+    """Candidate sets of inputs to make constant: none, all but the first, all integers, all."""
     yield frozenset()
     yield frozenset(range(1, len(case.inputs)))
     yield frozenset(i for i, v in enumerate(case.inputs) if v.dtype.kind in "iub")
@@ -110,16 +111,16 @@ def _import(case: NodeCase, fixed: frozenset[int], folder: Path) -> tuple[Graph,
 
 
 def _given(value: Array) -> Array:
-    """The values as edgekit takes and gives them: bfloat16 as f32."""
+    """Convert values to edgekit's interface types: bfloat16 becomes f32."""
     return value.astype(np.float32) if value.dtype.name == "bfloat16" else value
 
 
 def disagreement(case: NodeCase, outputs: dict[str, Array]) -> str | None:
-    """What differs from the case's expected outputs, if anything.
+    """Describe how outputs differ from the expected ones, or return None.
 
-    f16 and bfloat16 may differ by two units: what is expected was made with other roundings on the
-    way. What should cancel out in a transform differs by a unit of its largest value, for the same
-    reason.
+    f16 and bfloat16 may differ by two units, because the expected values were computed with other
+    intermediate roundings. For the same reason, terms that should cancel in a transform may differ
+    by one unit of its largest value.
     """
     names = [o.name for o in case.model.graph.output]
     for name, expected in zip(names, case.outputs, strict=True):

@@ -1,4 +1,4 @@
-"""One operator with its operands, and the pieces of which cases are made."""
+"""One operator with its operands, and the building blocks of test cases."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Rng = np.random.Generator
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One operator; tensors without data become inputs of the graph. `after` reads its result,
-    besides operands of its own."""
+    """One operator; tensors without data become graph inputs. `after` consumes its result, along
+    with separate operands."""
 
     op: Operator
     ins: tuple[Tensor | None, ...]

@@ -1,6 +1,6 @@
-"""Random graphs of independent operators with odd sizes: what kernels are tested on.
+"""Random graphs of independent operators with odd sizes, for testing kernels.
 
-Each operator has inputs and outputs of its own, so one library tests dozens of shapes.
+Operators share no inputs or outputs, so one library tests dozens of shapes.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _EPILOGUES = (
 
 
 def graph_of(cases: Sequence[Case]) -> Graph:
-    """One graph with all cases side by side."""
+    """One graph containing all cases in parallel."""
     tensors: dict[str, Tensor] = {}
     nodes, inputs, outputs = [], [], []
 
@@ -112,21 +112,21 @@ def _normal(rng: Rng, *shape: int) -> Array:
 
 
 def _winograd_geometry(rng: Rng, channels: int) -> _Geometry:
-    """Windows that some boards take by Winograd's transform."""
+    """Windows for which some boards use Winograd's transform."""
     pad = [int(rng.integers(0, 3)) for _ in range(4)]
     h, w = (int(rng.integers(3, 20)) for _ in range(2))
     return _Geometry((1, h, w, channels), (3, 3), (1, 1), (1, 1), Padding(*pad))
 
 
 def _end(rng: Rng) -> dict[str, Any]:
-    """What follows a product's sums: a function as its epilogue, or an activation."""
+    """An optional function after the product: a fused epilogue or an activation."""
     if rng.random() < 0.4:
         return {"epilogue": _EPILOGUES[rng.integers(len(_EPILOGUES))]}
     return {"activation": _activation(rng)}
 
 
 def _product(rng: Rng, op: Any, *ins: Tensor | None) -> Case:
-    """The operand of an epilogue that has one is the fifth input."""
+    """If the epilogue has an operand, it is the fifth input."""
     if not isinstance(op.epilogue, ops.Binary):
         return Case(op, ins)
     channels = op.infer(ins)[0][0][-1]
@@ -149,7 +149,7 @@ def conv_f32(rng: Rng) -> Case:
 
 
 def large_window(rng: Rng) -> Case:
-    """More taps than the kernels' usual tables hold, dilated so that each needs a pointer."""
+    """More taps than the kernels' fixed tables hold, dilated so that each needs a pointer."""
     x = tensor((1, 19, 23, pick(rng, (1, 5, 17))))
     w = constant(_normal(rng, pick(rng, CHANNELS), 9, 9, x.shape[3]))
     padding = Padding(*(int(p) for p in rng.integers(0, 5, 4)))
@@ -232,7 +232,7 @@ def dense_8bit(rng: Rng, dtype: DType) -> Case:
 
 
 def zeros_8bit(rng: Rng) -> Case:
-    """s8 weights with a zero point, and ones with several where kernels take them."""
+    """s8 weights with one zero point, or with several where kernels support them."""
     made = (conv_8bit, dense_8bit, depthwise_8bit)[rng.integers(3)](rng, DType.I8)
     x, w, bias = made.ins
     assert w is not None and w.quant is not None
@@ -320,7 +320,7 @@ def resize(rng: Rng, dtype: DType) -> Case:
 
 
 def movement(rng: Rng, dtype: DType) -> Case:
-    """Every operator that only moves data."""
+    """Every data-movement operator."""
     n, h, w, c = (pick(rng, (1, 2)), pick(rng, (2, 4, 6)), pick(rng, (2, 4, 6)), 4)
     q = _any_quant(rng, dtype)
     x = tensor((n, h, w, c), dtype, q)
@@ -392,7 +392,7 @@ FAMILIES: dict[str, tuple[Callable[..., Case], tuple[DType | None, ...]]] = {
 
 
 def random_graph(family: str, count: int, seed: int) -> Graph:
-    """`count` operators of a family, its dtypes in turn."""
+    """`count` operators of a family, cycling through its dtypes."""
     make, dtypes = FAMILIES[family]
     rng = np.random.default_rng(seed)
     turns = (dtypes[i % len(dtypes)] for i in range(count))

@@ -1,4 +1,4 @@
-"""A core that answers which of a model's orders is fast, where a real one would take minutes."""
+"""A simulated core that times operator orders at once, where a real one would take minutes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from edgekit.host.lab.tune.operators import Times
 
 
 class OrderClockwork:
-    """A core on which an operator takes half as long, 500 cycles, right behind one of a greater
-    name. It is gone after `left` answers."""
+    """An operator takes half as long, 500 cycles, directly after one with a greater name. The core
+    disconnects after `left` answers."""
 
     source, unit, per_us = "estimate", "cycles", 1.0
     left = 1000

@@ -1,4 +1,4 @@
-"""Random products for the outlier split, what NumPy makes of them, and how outlier_products.c runs.
+"""Random products for the outlier split, with NumPy's results; runs outlier_products.c.
 
 The reference is written operator by operator, from the definitions alone.
 """
@@ -21,16 +21,16 @@ from tests.support.cases_model import described, run_cases
 from tests.support.toolchains import toolchain_for
 
 PRODUCTS = Path(__file__).with_name("outlier_products.c")
-PATHS = ("auto", "split", "int8", "float")  # the order of ek_outlier_path
+PATHS = ("auto", "split", "int8", "float")  # in the order of ek_outlier_path
 _SIZES = (0, 1, 2, 3, 4, 5, 8, 15, 16, 17, 31, 33, 40, 63, 65, 100, 131)
-_TOLD = 7  # numbers that outlier_products.c writes first
+_TOLD = 7  # numbers at the start of outlier_products.c's output
 _LEAST_FACTOR = np.float32(5e37)
 Rng = np.random.Generator
 
 
 @dataclass(frozen=True)
 class Quantized:
-    """The integer side of a reference: X1 [m, k] and the scale of each row."""
+    """The integer part of a reference: X1 [m, k] and the scale of each row."""
 
     x1: NDArray[np.int64]
     scale: NDArray[np.float32]
@@ -44,7 +44,7 @@ def marked(x: Array, threshold: float) -> NDArray[np.bool_]:
 def quantized(
     x: Array, outliers: NDArray[np.bool_], absmax_row: bool, rows_per_scale: int
 ) -> Quantized:
-    """X1 with zeros for outliers; halves are rounded to even."""
+    """X1 with outliers set to zero; rounds half to even."""
     x = x.astype(np.float32)
     inliers = np.where(outliers, np.float32(0), x)
     seen = np.abs(x if absmax_row else inliers).max(axis=1, initial=0)
@@ -88,7 +88,7 @@ def reference(
 @dataclass(frozen=True)
 class Case:
     """One product. `gap`: elements between the rows of x; `tile`: rows and vectors; `four`: w holds
-    values of -8 to 7, kept two per byte."""
+    values from -8 to 7, packed two per byte."""
 
     x: Array
     w: Array
@@ -107,7 +107,7 @@ class Case:
         return len(self.w) // len(self.scale) if len(self.scale) else 0
 
     def encoded(self) -> bytes:
-        """The `description` of outlier_products.c and its parts."""
+        """Encode the `description` of outlier_products.c and its parts."""
         (m, k), n = self.x.shape, self.w.shape[1]
         wide = np.full((m, k + self.gap), 1e4, self.x.dtype)
         wide[:, :k] = self.x
@@ -161,7 +161,7 @@ class Case:
 
 
 def activations(rng: Rng, m: int, k: int, outliers: int) -> NDArray[np.float32]:
-    """Values mostly below 4, and some channels where a few rows hold far larger ones."""
+    """Values mostly below 4, plus some channels with far larger values in a few rows."""
     x = np.clip(rng.standard_normal((m, k)), -4, 4).astype(np.float32)
     for channel in rng.choice(k, min(outliers, k), replace=False) if m else ():
         rows = rng.choice(m, max(m // 5, 1), replace=False)
@@ -197,7 +197,7 @@ def random_case(rng: Rng) -> Case:
 
 
 def encoded(cases: Sequence[Case]) -> bytes:
-    """The input of outlier_products.c."""
+    """Encode the input of outlier_products.c."""
     return struct.pack("<q", len(cases)) + b"".join(case.encoded() for case in cases)
 
 
@@ -206,7 +206,7 @@ def output_bytes(cases: Sequence[Case]) -> int:
 
 
 def check(cases: Sequence[Case], made: bytes) -> None:
-    """Marks, rows of W and statuses equal; Y within the rounding of its sums."""
+    """Marks, rows of W and statuses equal; Y within the rounding error of its sums."""
     at = 0
     for case in cases:
         case.check(made[at : at + case.output_bytes])
@@ -215,7 +215,7 @@ def check(cases: Sequence[Case], made: bytes) -> None:
 
 
 def without_sizes(cases: Sequence[Case], made: bytes) -> list[bytes]:
-    """What was made of each case but for the bytes of working memory, which threads change."""
+    """Each case's output without its working-memory size, which depends on the thread count."""
     found, at = [], 0
     for case in cases:
         one = made[at : at + case.output_bytes]
@@ -225,7 +225,7 @@ def without_sizes(cases: Sequence[Case], made: bytes) -> list[bytes]:
 
 
 def units(board: BoardProfile) -> list[Unit]:
-    """The kernels library of a board with outlier_products.c beside it."""
+    """The units of a board's kernel library, plus outlier_products.c."""
     return [*kernel_units(board), Unit("outlier_products", PRODUCTS)]
 
 
@@ -235,5 +235,5 @@ def build(board: BoardProfile, path: Path) -> Path:
 
 
 def run_here(library: Path, cases: Sequence[Case], threads: int = 1) -> bytes:
-    """What the C makes of the cases."""
+    """Run the cases through the C code."""
     return run_cases(library, encoded(cases), output_bytes(cases), threads)

@@ -1,4 +1,4 @@
-"""Random layers with outliers in their activations, for `op_graphs`."""
+"""Random layers with activation outliers, for `op_graphs`."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from edgekit.host.compiler.ir.types import Activation, Array, DType, Graph, Node
 from tests.support.op_cases import Case, Rng, constant, pick, quant, tensor
 
 _CHANNELS = (1, 2, 7, 16, 17, 33, 64, 96, 130, 200)
-_MANY = 300  # slices: more than a product takes at once, whatever its panels
+_MANY = 300  # slices: more than a product processes at once, whatever its panels
 
 
 def layer(rng: Rng) -> Case:
-    """Inputs are of [-1, 1]: thresholds below split them, more or fewer; those above do not."""
+    """Inputs are in [-1, 1]: thresholds below 1 split them, more or less; one above 1 does not."""
     slices = pick(rng, (1, 1, 2, 3, _MANY))
     m, n = pick(rng, (1, 2, 5, 13, 33)), pick(rng, _CHANNELS)
     k = pick(rng, _CHANNELS) * slices
     if slices == _MANY:
         n, k = min(n, 33), 33 * slices
-    most = pick(rng, (7, 127))  # the smaller ones are stored two per byte
+    most = pick(rng, (7, 127))  # the small ones are packed two per byte
     weights = constant(rng.integers(-most, most + 1, (n, k)), DType.I8)
     scale = constant(_scales(rng, (slices, n), (16, 20)))
     bias = constant(rng.standard_normal(n)) if rng.random() < 0.7 else None
@@ -33,8 +33,8 @@ def layer(rng: Rng) -> Case:
 
 
 def _scales(rng: Rng, shape: tuple[int, int], kept: tuple[int, ...]) -> Array:
-    """f32 of 2^-14 to 2, some below zero, of which so many high bits are kept, or all: those of 12
-    and fewer fit into a byte."""
+    """f32 from 2^-14 to 2, some negative, with the lower mantissa bits cleared so that the given
+    number of high bits remains, or all bits. Scales of 12 bits or fewer fit into a byte."""
     size = (
         np.exp2(rng.uniform(-14, 1, shape)) if rng.random() < 0.5 else rng.uniform(0.5, 1.5, shape)
     )
@@ -44,27 +44,27 @@ def _scales(rng: Rng, shape: tuple[int, int], kept: tuple[int, ...]) -> Array:
 
 
 def embedding(rng: Rng) -> Case:
-    """Rows of 4-bit codes, of as many as cannot be halved, and of 8 bits."""
+    """Rows of 4-bit values, including rows of odd size, and of 8-bit values."""
     rows, groups = pick(rng, (1, 3, 50)), pick(rng, (1, 1, 2, 3))
     run, most = pick(rng, _CHANNELS) * groups, pick(rng, (8, 128))
     codes = constant(rng.integers(-most, most, (rows, run)), DType.I8)
     scale = constant(_scales(rng, (rows, groups), (8, 12, 16, 20)))
     kind = DType.I32 if rng.random() < 0.5 else DType.I64
-    if rng.random() < 0.5:  # as an input: mostly outside of the rows
+    if rng.random() < 0.5:  # as an input: mostly out of range
         return Case(ops.GatherCodes(), (codes, tensor((2, 3), kind), scale))
     indices = constant(rng.integers(-rows, rows, (7,)), kind)
     return Case(ops.GatherCodes(), (codes, indices, scale))
 
 
 def dynamic(rng: Rng, dtype: DType) -> Case:
-    """Weights with zero points, where some less them do not fit into a byte, and without;
-    inputs of more values than a task makes codes of."""
+    """Weights without zero points, and with zero points whose subtraction overflows a byte; inputs
+    larger than one task quantizes."""
     m, k, n = pick(rng, (1, 2, 5, 13, 70)), pick(rng, _CHANNELS), pick(rng, _CHANNELS)
     info = np.iinfo(dtype.numpy)
     codes = rng.integers(info.min, info.max + 1, (n, k))
     middle = 128 if dtype is DType.U8 else 0
     zero: int | Array = middle if rng.random() < 0.5 else int(rng.integers(info.min, info.max + 1))
-    if rng.random() < 0.3:  # one for each channel
+    if rng.random() < 0.3:  # one per channel
         zero = rng.integers(info.min, info.max + 1, n)
     scale = rng.uniform(0.005, 0.02, n if np.size(zero) > 1 or rng.random() < 0.5 else 1)
     bias = constant(rng.standard_normal(n)) if rng.random() < 0.7 else None
@@ -74,7 +74,7 @@ def dynamic(rng: Rng, dtype: DType) -> Case:
 
 
 def dynamic_conv(rng: Rng, dtype: DType) -> Case:
-    """Windows with and without borders, weights with zero points and without."""
+    """Windows with and without padding, weights with and without zero points."""
     kernel = ((1, 1), (3, 3), (1, 3), (2, 5))[rng.integers(4)]
     c, oc, n = pick(rng, (1, 3, 8, 17)), pick(rng, (1, 5, 16, 33)), pick(rng, (1, 1, 2))
     h, w = pick(rng, (5, 8, 13)), pick(rng, (9, 16, 21))
@@ -104,8 +104,8 @@ FAMILIES = {
 
 
 def tied(words: int, run: int, matmul: bool = False) -> Graph:
-    """Rows of a table of floats that `token` picks, `hidden` added to them, times the same table:
-    the first and the last operator of a language model."""
+    """The first and last operators of a language model with tied embeddings: gather rows of a float
+    table by `token`, add `hidden`, multiply by the same table."""
     table = np.random.default_rng(run).standard_normal((words, run)).astype(np.float32)
     held = np.ascontiguousarray(table.T) if matmul else table
     tensors = [

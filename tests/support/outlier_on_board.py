@@ -1,8 +1,8 @@
-"""Runs on a board: the products of a file, and how many instructions standard ones take.
+"""Runs on a board: computes the products of a file and counts instructions of standard ones.
 
     python3 outlier_on_board.py PACKAGE.zip LIBRARY CASES OUTPUT OUTPUT-BYTES
 
-LIBRARY is that of outlier_products.c. Prints one JSON document.
+LIBRARY is built from outlier_products.c. Prints one JSON document.
 """
 
 from __future__ import annotations

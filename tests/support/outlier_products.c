@@ -1,6 +1,7 @@
-/* Runs products of the outlier split that a file describes: a model whose one input is the cases
- * of outlier_cases.py. For each it writes what happened, the marks, all rows of W as floats, and
- * Y. Every array stands in a block of its own, just large enough, for the sanitizers. */
+/* Runs outlier-split products described by a file. As a model it has one input, the cases of
+ * outlier_cases.py. For each case it writes a status, the marks, all rows of W as floats, and Y.
+ * Every array gets a separate heap block of its exact size, so that sanitizers catch the first
+ * out-of-bounds byte. */
 #include "cases_model.h"
 #include "gemm/codes.h"
 #include "outlier/outlier.h"
@@ -10,7 +11,7 @@ enum { X, W, SCALE, PARTS };
 typedef struct {
     int64_t m, k, n, group, x_row, half;
     int64_t path, absmax_row, check_finite, rows_per_scale;
-    int64_t four;   /* W holds values of -8 to 7, kept two per byte */
+    int64_t four;   /* W holds values from -8 to 7, packed two per byte */
     int64_t mr, nv; /* register tile, in rows and vectors */
     int64_t bytes[PARTS];
     double threshold;

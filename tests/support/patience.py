@@ -1,4 +1,4 @@
-"""Waiting, however slow the machine: only what never comes, or never ends, takes this long."""
+"""Timeouts that even a slow machine reaches only if something hangs."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import time
 from collections.abc import Callable, Iterator
 
 PATIENCE = 120.0  # seconds
-AMPLE = 2 * PATIENCE  # a deadline that no call of a test may reach
+AMPLE = 2 * PATIENCE  # a deadline that no call in a test may reach
 
 
 @contextlib.contextmanager
 def ends_by_itself() -> Iterator[None]:
-    """Fails where the body took so long that something else must have ended it."""
+    """Fail if the body took so long that only a timeout can have ended it."""
     start = time.monotonic()
     yield
     assert time.monotonic() - start < PATIENCE
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Waits for it; fails where it does not come."""
+    """Wait until the condition holds; fail on timeout."""
     end = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < end

@@ -1,4 +1,4 @@
-"""Faults at many places: all of them in continuous integration, a few at each commit."""
+"""Faults at many places: a few by default, all of them with `scripts/test --all`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 
 
 def few_or_all(places: Iterable[Any], few: Iterable[Any]) -> list[Any]:
-    """`places` as parameters of a test, those that are not among `few` marked slow."""
+    """`places` as test parameters; those not in `few` are marked exhaustive."""
     few = list(few)
     made = []
     for place in places:
         values = place if isinstance(place, tuple) else (place,)
-        made.append(pytest.param(*values, marks=() if place in few else pytest.mark.slow))
+        made.append(pytest.param(*values, marks=() if place in few else pytest.mark.exhaustive))
     return made

@@ -1,4 +1,4 @@
-"""Random operators on plain types, for `op_graphs`."""
+"""Random operators on unquantized dtypes, for `op_graphs`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _any(rng: Rng, options: tuple[Operator, ...]) -> Operator:
 
 
 def function(rng: Rng, dtype: DType) -> Case:
-    """f32 over six times the range of random inputs, as a constant; whole numbers as inputs."""
+    """f32 as a constant over six times the range of random inputs; integers as inputs."""
     size = pick(rng, (1, 5, 4096, 4097, 9001))
     if dtype is DType.F32 and rng.random() < 0.7:
         op = _any(rng, _FUNCTIONS)
@@ -44,7 +44,7 @@ def function(rng: Rng, dtype: DType) -> Case:
 
 
 def _pair(rng: Rng) -> tuple[list[int], list[int]]:
-    """Two shapes that broadcast."""
+    """Two broadcastable shapes."""
     shape = [pick(rng, (1, 2, 3, 5, 17)) for _ in range(int(rng.integers(1, 6)))]
     other = list(shape[int(rng.integers(0, len(shape))) :] if rng.random() < 0.5 else shape)
     for i in range(len(other)):
@@ -67,7 +67,7 @@ def operands(rng: Rng, dtype: DType) -> Case:
 
 
 def halves(rng: Rng) -> Case:
-    """f16 and bfloat16 from f32 of every size, and f16 back from all patterns of bits."""
+    """f16 and bfloat16 from f32 of every magnitude, and f32 from all f16 bit patterns."""
     if rng.random() < 0.2:
         return Case(ops.RoundBfloat16(), (constant(_around_bfloat16(rng)),))
     if rng.random() < 0.3:
@@ -77,23 +77,25 @@ def halves(rng: Rng) -> Case:
         return Case(ops.Convert(DType.F32), (constant(patterns, DType.F16),))
     sizes = np.exp2(rng.uniform(-28, 18, 5000)) * rng.choice([-1, 1], 5000)
     ends = np.arange(0x7C00, dtype=np.uint16).view(np.float16).astype(np.float32)
-    between = (ends[:-1] + ends[1:]) / 2  # ties, which go to the even one
+    between = (ends[:-1] + ends[1:]) / 2  # ties, which round to even
     beyond = [np.inf, -np.inf, np.nan, 65519.0, 65520.0, 1e30]
     with np.errstate(over="ignore"):
         return Case(ops.Convert(DType.F16), (constant(np.concatenate([sizes, between, beyond])),))
 
 
 def _around_bfloat16(rng: Rng) -> Array:
-    """Random bits of f32, ties and their neighbors among them, and what is no number."""
+    """Random f32 bit patterns, including ties and their neighbors, infinities and NaNs."""
     upper = rng.integers(0, 1 << 16, 3000, np.uint32) << 16
     lower = rng.choice(np.uint32([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF]), 3000)
     beyond = np.float32([np.inf, -np.inf, np.nan, -np.nan, 3.4028e38, -3.4028e38, 0.0, -0.0])
-    nan = np.uint32([0x7F800001, 0xFFFFFFFF]).view(np.float32)  # lost, or turned, by a carry
+    nan = np.uint32([0x7F800001, 0xFFFFFFFF]).view(
+        np.float32
+    )  # a rounding carry would turn them into infinity or flip the sign
     return np.concatenate([(upper | lower).view(np.float32), beyond, nan])
 
 
 def saturated(rng: Rng) -> Case:
-    """f32 of all sizes to whole numbers."""
+    """f32 of all magnitudes, converted to integers."""
     sizes = np.exp2(rng.uniform(-3, 70, 500)) * rng.choice([-1, 1], 500)
     ends = [2.0**bits for bits in (7, 8, 15, 16, 31, 32, 63, 64)]
     values = np.concatenate([sizes, ends, np.negative(ends), [np.inf, -np.inf, np.nan, -0.7]])
@@ -137,8 +139,8 @@ def totals(rng: Rng, dtype: DType) -> Case:
 
 
 def detections(rng: Rng, dtype: DType) -> Case:
-    """Boxes as constants, or as inputs, many of which are the wrong way round and whose scores have
-    many equal ones."""
+    """Boxes as constants, or as inputs, which have many inverted boxes; scores contain many
+    ties."""
     b, n, classes = pick(rng, (1, 2)), pick(rng, (1, 7, 70, 200)), pick(rng, (1, 2, 5))
     corners = rng.uniform(0, 1, (b, n, pick(rng, (1, classes)), 2, 2)).astype(np.float32)
     corners.sort(axis=3)
@@ -154,8 +156,8 @@ def detections(rng: Rng, dtype: DType) -> Case:
 
 
 def poses(rng: Rng) -> Case:
-    """Heatmaps with many equal values, as of codes, and offsets that lead out of the image, both of
-    which inputs do not have."""
+    """Heatmaps with many ties, as quantized ones have, and offsets that leave the image; random
+    inputs have neither."""
     h, w, keep = pick(rng, (1, 2, 9)), pick(rng, (1, 5, 12)), pick(rng, (1, 4, 20))
     heat = rng.integers(-9, 3, (1, h, w, 17)) / 2
     short, mid = (rng.uniform(-30, 30, (1, h, w, n)) for n in (34, 64))
@@ -165,7 +167,7 @@ def poses(rng: Rng) -> Case:
 
 
 def top_k(rng: Rng, dtype: DType) -> Case:
-    """Constants hold many equal values."""
+    """Constants contain many ties."""
     rows, n = pick(rng, (1, 3)), pick(rng, (1, 2, 7, 65, 300, 1001))
     k = min(n, pick(rng, (1, 2, 5, 64, 1001)))
     index = DType.I32 if rng.random() < 0.5 else DType.I64
@@ -183,14 +185,14 @@ def picking(rng: Rng, dtype: DType) -> Case:
         wide = (4, *(d * 3 if d == 1 else d for d in shape))
         return Case(ops.BroadcastTo(wide), (tensor(shape, dtype),))
     kind = DType.I32 if rng.random() < 0.5 else DType.I64
-    if rng.random() < 0.5:  # as an input: mostly outside of the axis
+    if rng.random() < 0.5:  # as an input: mostly out of range
         return Case(ops.Gather(axis), (tensor(shape, dtype), tensor((2, 3), kind)))
     indices = constant(rng.integers(-shape[axis], shape[axis], (7,)), kind)
     return Case(ops.Gather(axis), (tensor(shape, dtype), indices))
 
 
 def scatter(rng: Rng, dtype: DType) -> Case:
-    """Rows named more than once, and outside."""
+    """Duplicate and out-of-range row indices."""
     n, m, run = pick(rng, (1, 2, 17, 70)), pick(rng, (1, 3, 40)), pick(rng, (1, 3, 33))
     join = ("none", "add", "mul", "max", "min")[int(rng.integers(5))]
     kind = DType.I32 if rng.random() < 0.5 else DType.I64
@@ -202,7 +204,7 @@ def scatter(rng: Rng, dtype: DType) -> Case:
 
 
 def select_boxes(rng: Rng) -> Case:
-    """Boxes that overlap, some empty; scores with equal ones, in order."""
+    """Overlapping boxes, some empty; sorted scores with ties."""
     batch, classes, n = pick(rng, (1, 2)), pick(rng, (1, 3)), pick(rng, (1, 7, 65))
     low = rng.integers(0, 8, (batch, n, 2)) / 8
     boxes = np.concatenate([low, low + rng.integers(0, 5, (batch, n, 2)) / 8], 2)
@@ -225,7 +227,7 @@ def matmul(rng: Rng, dtype: DType) -> Case:
 
 
 def viewed_matmul(rng: Rng, dtype: DType) -> Case:
-    """Heads of attention: their axis is moved on the way in and out, or scores are scaled."""
+    """Attention heads: the head axis is transposed on input and output, or scores are scaled."""
     batch, heads = pick(rng, (1, 2)), pick(rng, (1, 3))
     m, k, n = (pick(rng, (1, 3, 8, 15, 33, 66, 131)) for _ in range(3))
     k = 300 if rng.random() < 0.2 else k
@@ -250,7 +252,7 @@ def layer_norm(rng: Rng, dtype: DType) -> Case:
 
 
 def quantize_even(rng: Rng, dtype: DType) -> Case:
-    """Every other value of the constants lies half way between two codes."""
+    """Every other constant lies halfway between two quantized values."""
     halves = np.arange(-300, 300, dtype=np.float32) * np.float32(0.25)
     x = constant(halves) if rng.random() < 0.7 else tensor((257,))
     q = quant(0.5, int(rng.integers(0, 100)))

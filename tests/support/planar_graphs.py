@@ -1,4 +1,4 @@
-"""Random operators on channel-major images, for `op_graphs`."""
+"""Random operators on channels-first images, for `op_graphs`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _normal(rng: Rng, *shape: int) -> Array:
 
 
 def conv(rng: Rng) -> Case:
-    """Weights of any density, empty rows among them; more channels than a byte counts at times."""
+    """Weights of any density, including empty rows; sometimes more than 256 input channels."""
     n, h, w, oc = (pick(rng, v) for v in ((1, 1, 2), _SIZES, _SIZES, _CHANNELS))
     ic = pick(rng, (*_CHANNELS, 300))
     weights = _normal(rng, oc, 1, 1, ic)
@@ -38,7 +38,7 @@ def conv(rng: Rng) -> Case:
 
 
 class _Window(NamedTuple):
-    """Of any size, over an image of h x w."""
+    """Any size, over an image of h x w."""
 
     kernel: tuple[int, int]
     stride: tuple[int, int]
@@ -54,7 +54,7 @@ def _window(rng: Rng) -> _Window:
     dilation = (1, 1) if rng.random() < 0.8 else (2, 3)
     span = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
     pad = [int(rng.integers(0, s)) for s in (span[0], span[0], span[1], span[1])]
-    if rng.random() < 0.5:  # the output as large as the stride says
+    if rng.random() < 0.5:  # "same" padding
         pad = [(s - 1) // 2 for s in (span[0], span[0], span[1], span[1])]
     h = max(pick(rng, _SIZES), span[0] - pad[0] - pad[1], 1)
     w = max(pick(rng, _SIZES), span[1] - pad[2] - pad[3], 1)
@@ -62,7 +62,7 @@ def _window(rng: Rng) -> _Window:
 
 
 def sparse_window(rng: Rng) -> Case:
-    """Weights of any density, empty rows among them, at every kind of border."""
+    """Weights of any density, including empty rows, with every kind of border."""
     kernel, stride, dilation, padding, h, w = _window(rng)
     if rng.random() < 0.1:
         kernel, padding = (1, 1), Padding()
@@ -86,8 +86,8 @@ def depthwise(rng: Rng) -> Case:
 
 
 def depthwise_in_place(rng: Rng) -> Case:
-    """Of stride 1 and rows as wide as the image's, which are read where they are, any padding above
-    and below; narrow images too, which are not."""
+    """Stride 1 and output rows as wide as the image's, which are read in place, with any padding
+    above and below; narrow images, which are not read in place, are included."""
     kernel, n, c = pick(rng, (3, 3, 5)), pick(rng, (1, 1, 2)), pick(rng, (1, 2, 3, 8))
     side, top, bottom = kernel // 2, *(int(v) for v in rng.integers(0, kernel, 2))
     h, w = max(pick(rng, _SIZES), kernel - top - bottom), pick(rng, _SIZES)
@@ -104,7 +104,7 @@ def transpose(rng: Rng) -> Case:
 
 
 def pruned(rng: Rng) -> Case:
-    """Layers of any density and form of strips; more columns than a byte counts at times."""
+    """Layers of any density and strip format; sometimes more than 256 columns."""
     m, n = pick(rng, (1, 1, 2)), pick(rng, (*_CHANNELS, 200))
     k = pick(rng, (*_CHANNELS, 300, 900))
     weights = _normal(rng, n, k)
@@ -118,8 +118,8 @@ def pruned(rng: Rng) -> Case:
 
 
 def pruned_codes(rng: Rng, dtype: DType) -> Case:
-    """Layers of codes with weights of any density, -128 among them, windows of too few columns, and
-    rows without weights; over rows or images."""
+    """Quantized layers with weights of any density, including -128, windows with too few columns,
+    and empty rows; over rows or images."""
     n, k = pick(rng, (*_CHANNELS, 200)), pick(rng, (*_CHANNELS, 63, 64, 130, 300, 900))
     info = np.iinfo(dtype.numpy)
     codes = rng.integers(-128 if dtype is DType.I8 else -127, 128, (n, k))

@@ -1,4 +1,4 @@
-"""What boards say of themselves."""
+"""Sample probe results of boards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches of field profiles, as a board would have written them."""
+"""Field profile batches in the format that boards write."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SPOOL = "f" * 32
 
 
 def batch(number: int, operators: int = 2, profile: str = "a57") -> Batch:
-    """Its UUID is `number`, and so are its times."""
+    """A batch whose UUID and times are derived from `number`."""
     rows = (
         OperatorSpread(f"op{i}", "Add", "add", 1, number, number, number) for i in range(operators)
     )
@@ -38,10 +38,10 @@ def batch(number: int, operators: int = 2, profile: str = "a57") -> Batch:
 
 
 def stream(*numbers: int, operators: int = 2, profile: str = "a57") -> bytes:
-    """The files of some batches."""
+    """The files of some batches, concatenated."""
     return b"".join(batch_bytes(batch(n, operators, profile), SPOOL, n, 0, 0) for n in numbers)
 
 
 def headed(body: bytes) -> bytes:
-    """The file of a batch with this body, whatever that is."""
+    """A batch file with an arbitrary body."""
     return b"EKP1 %d %s\n%s" % (len(body), hashlib.sha256(body).hexdigest().encode(), body)

@@ -1,4 +1,4 @@
-"""`edgekit profile server run` on a loopback port: in a thread, or as a process of its own."""
+"""`edgekit profile server run` on a loopback port: in a thread, or as a separate process."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tests.support.patience import AMPLE
 
 _SOURCES = Path(__file__).parents[2] / "src"
 _PROGRAM = "from edgekit.host.cli.main import run; run()"
-_TRIES = 20  # a free port may be taken by the time that the server asks for it
+_TRIES = 20  # another process may take the free port before the server binds it
 
 
 @contextmanager
 def running_server(store: Path) -> Iterator[ProfileServer]:
-    """A server in a thread that keeps its store in this folder."""
+    """A server in a thread with its store in this folder."""
     found = ProfileServer(ProfileStore(store), ("127.0.0.1", 0))
     thread = threading.Thread(target=found.serve_forever, args=(0.01,))
     thread.start()
@@ -36,7 +36,7 @@ def running_server(store: Path) -> Iterator[ProfileServer]:
 
 
 def start_server(home: Path, *more: str) -> tuple[subprocess.Popen[bytes], int]:
-    """A server that listens and keeps its store below `home`, and its port."""
+    """Start a server with its store below `home`; return it with its port."""
     for _ in range(_TRIES):
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
@@ -59,7 +59,7 @@ def start_server(home: Path, *more: str) -> tuple[subprocess.Popen[bytes], int]:
 
 
 def start_edgekit(home: Path, *arguments: str) -> subprocess.Popen[bytes]:
-    """A command of edgekit's, of which only stdout is kept."""
+    """Start an edgekit command; only stdout is captured."""
     return subprocess.Popen(
         [sys.executable, "-c", _PROGRAM, *arguments],
         env={**os.environ, "EDGEKIT_HOME": str(home), "PYTHONPATH": str(_SOURCES)},
@@ -70,7 +70,7 @@ def start_edgekit(home: Path, *arguments: str) -> subprocess.Popen[bytes]:
 
 
 def end_server(server: subprocess.Popen[bytes]) -> None:
-    """By SIGKILL."""
+    """Send SIGKILL."""
     server.kill()
     server.wait()
     assert server.stdout is not None
@@ -78,8 +78,8 @@ def end_server(server: subprocess.Popen[bytes]) -> None:
 
 
 def post(port: int, board: str, token: str, body: bytes) -> bool:
-    """Sends a compressed stream of batches as a board does, without its pace; whether the server
-    has taken it."""
+    """Send a compressed stream of batches as a board does, but unthrottled; return whether the
+    server accepted it."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

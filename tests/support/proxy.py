@@ -1,4 +1,4 @@
-"""A TCP proxy on a loopback port that counts, cuts, delays or swallows what passes."""
+"""A TCP proxy on a loopback port that counts, cuts, delays or drops traffic."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CHUNK = 16384
 class Fault:
     """What happens to one connection after `after` bytes in the direction `way`.
 
-    `cut` ends it, otherwise it swallows all that comes from then on, in both directions.
+    `cut` resets it; otherwise all further data is dropped, in both directions.
     """
 
     after: int
@@ -28,16 +28,16 @@ class Fault:
 
 @dataclass
 class Proxy:
-    """Forwards to `server`; each connection meets the next of `faults`, then none."""
+    """Forwards to `server`; each new connection uses the next of `faults`, then none."""
 
     server: tuple[str, int]
     faults: list[Fault] = field(default_factory=list)
-    delay: float = 0.0  # seconds that every byte is under way, in each direction
+    delay: float = 0.0  # one-way latency in seconds, in each direction
     up: int = 0  # bytes that reached the server
     down: int = 0  # bytes that reached the client
     connections: int = 0
     silent: bool = False
-    most_under_way: int = 0  # bytes at once, of one connection in one direction
+    most_under_way: int = 0  # bytes in flight, of one connection in one direction
 
     def __post_init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -52,11 +52,11 @@ class Proxy:
         return self.up + self.down
 
     def silence(self) -> None:
-        """From now on nothing passes, on connections to come neither."""
+        """From now on drop everything, including on new connections."""
         self.silent = True
 
     def cut(self) -> None:
-        """Ends all connections as a reset."""
+        """Reset all connections."""
         with self._lock:
             for side in self._open:
                 _reset(side)
@@ -165,7 +165,7 @@ def running_proxy(host: str, port: int, *faults: Fault, delay: float = 0.0) -> I
 
 @contextlib.contextmanager
 def silent_port() -> Iterator[int]:
-    """A port at which connecting neither works nor fails: its queue is full."""
+    """A port on which connect() neither succeeds nor fails, because its backlog is full."""
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(socket.socket())
         listener.bind(("127.0.0.1", 0))

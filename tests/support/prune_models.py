@@ -1,4 +1,4 @@
-"""A small float network of pointwise layers, whose images have fewer causes than channels."""
+"""A small float network of pointwise layers, and images of lower rank than their channel count."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _CAUSES = 6
 
 
 def pointwise_net(folder: Path, name: str = "net.onnx", channels: int = CHANNELS) -> Path:
-    """x [1,c,9,9] → 1x1 and ReLU, depthwise 3x3, 3x3 convolution, 1x1 without a bias, pool, dense
-    layer: y [1,5]."""
+    """x [1,c,9,9] → 1x1 and ReLU, depthwise 3x3, 3x3 convolution, 1x1 without bias, pool, dense: y
+    [1,5]."""
     rng = np.random.default_rng(5)
 
     def weights(*shape: int) -> Array:
@@ -47,8 +47,8 @@ def pointwise_net(folder: Path, name: str = "net.onnx", channels: int = CHANNELS
 
 
 def two_branches(folder: Path, factor: float) -> Path:
-    """x [1,16,9,9] → y, the sum of two 1x1 convolutions of 16 channels and as many weights; those
-    of the second are less by `factor`."""
+    """x [1,16,9,9] → y, the sum of two 16-channel 1x1 convolutions with equally many weights; the
+    second one's weights are scaled by `factor`."""
     rng = np.random.default_rng(8)
     shape = (CHANNELS, CHANNELS, 1, 1)
     constants = {
@@ -65,7 +65,7 @@ def two_branches(folder: Path, factor: float) -> Path:
 
 
 def images(count: int, seed: int = 0, channels: int = CHANNELS) -> Array:
-    """[count, c, 9, 9]: channels are mixtures of a few causes, and a little of their own."""
+    """[count, c, 9, 9]: channels are mixtures of a few shared causes, plus a little noise."""
     mixing = np.random.default_rng(1).standard_normal((channels, _CAUSES))
     rng = np.random.default_rng(seed)
     causes = rng.standard_normal((count, _CAUSES, SIZE, SIZE))

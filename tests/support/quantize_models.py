@@ -1,4 +1,4 @@
-"""Small float networks with something of everything that quantization meets, and samples."""
+"""Small float networks covering everything that quantization handles, and sample inputs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ SIZE, CHANNELS, CLASSES = 13, 7, 5
 
 
 def classifier(folder: Path, name: str = "net.onnx") -> Path:
-    """x [1,3,13,13] → convolution, depthwise and pointwise ones around an addition, pool, dense
-    layer, softmax [1,5]. Channels have ranges far apart."""
+    """x [1,3,13,13] → convolution, depthwise and pointwise ones around an addition, pool, dense,
+    softmax [1,5]. Channel ranges differ widely."""
     rng = np.random.default_rng(3)
     wide = np.geomspace(1, 30, CHANNELS).astype(np.float32)
 
@@ -47,7 +47,7 @@ def classifier(folder: Path, name: str = "net.onnx") -> Path:
 
 
 def samples(count: int, seed: int = 0) -> Array:
-    """Smooth random images [count, 3, 13, 13], no two alike."""
+    """Smooth random images [count, 3, 13, 13], all different."""
     rng = np.random.default_rng(seed)
     coarse = rng.standard_normal((count, 3, 4, 4)).repeat(4, axis=2).repeat(4, axis=3)
     fine = 0.2 * rng.standard_normal((count, 3, SIZE, SIZE))
@@ -55,7 +55,7 @@ def samples(count: int, seed: int = 0) -> Array:
 
 
 def save_samples(folder: Path, count: int = 32, **arrays: Any) -> Path:
-    """An .npz of samples for `classifier`, or of other arrays."""
+    """Write an .npz of samples for `classifier`, or of other arrays."""
     path = folder / "samples.npz"
     np.savez(path, **(arrays or {"x": samples(count)}))
     return path

@@ -1,4 +1,4 @@
-"""Random operators on codes of 8 and 16 bits, for `op_graphs`."""
+"""Random operators on 8- and 16-bit quantized tensors, for `op_graphs`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def function(rng: Rng, dtype: DType) -> Case:
 
 
 def operands(rng: Rng, dtype: DType) -> Case:
-    """The second one may be a constant, of one value or of one per channel."""
+    """The second operand may be a constant, with one value or one per channel."""
     op = _OPERANDS[int(rng.integers(len(_OPERANDS)))]
     shape = [pick(rng, (1, 2, 3, 5, 17)) for _ in range(int(rng.integers(1, 6)))]
     other = [1 if rng.random() < 0.4 else d for d in shape[int(rng.integers(len(shape))) :]]
@@ -48,7 +48,8 @@ def operands(rng: Rng, dtype: DType) -> Case:
 
 
 def behind(rng: Rng, dtype: DType, channels: int) -> Case | None:
-    """What may be part of a product: a function, or one with a constant for each channel."""
+    """An optional operator that fuses into a product: unary, or binary with a per-channel
+    constant."""
     if rng.random() < 0.5:
         return None
     q = scale(rng, dtype)
@@ -62,7 +63,7 @@ def behind(rng: Rng, dtype: DType, channels: int) -> Case | None:
 
 
 def transpose_conv(rng: Rng, dtype: DType) -> Case:
-    """Windows side by side; a scale per channel for s8, zero points of weights for u8."""
+    """Non-overlapping windows; per-channel scales for s8, nonzero weight zero points for u8."""
     kh, kw = int(rng.integers(1, 4)), int(rng.integers(1, 4))
     h, w, ic, oc = (pick(rng, (1, 2, 3, 5, 17)) for _ in range(4))
     info = np.iinfo(dtype.numpy)
@@ -100,7 +101,7 @@ def unit_length(rng: Rng, dtype: DType) -> Case:
 
 
 def wide(rng: Rng, dtype: DType) -> Case:
-    """What has a kernel of 16 bits."""
+    """Every operator with a 16-bit kernel."""
     shape = tuple(pick(rng, (1, 2, 5, 17)) for _ in range(3))
     x, q = tensor(shape, dtype, scale(rng, dtype)), scale(rng, dtype)
     other = tensor(shape[-1:] if rng.random() < 0.5 else shape, dtype, scale(rng, dtype))
@@ -124,7 +125,7 @@ def wide(rng: Rng, dtype: DType) -> Case:
 
 
 def wide_conv(rng: Rng) -> Case:
-    """s16 images and s8 weights: all groups, none, or each channel for itself."""
+    """s16 images and s8 weights: ungrouped, grouped, or depthwise."""
     groups = pick(rng, (1, 1, 2, 19))
     depth = 1 if groups == 19 else pick(rng, (1, 3, 300))
     share, window = pick(rng, (1, 2, 17)), (pick(rng, (1, 3)), pick(rng, (1, 2)))

@@ -19,14 +19,14 @@ _FUNCTIONS: tuple[dict[str, Operator], ...] = (
 
 
 def _functions(rng: Rng, *places: str) -> dict[str, Operator]:
-    """The usual ones, as a rule."""
+    """Usually the default activation functions."""
     chosen = _FUNCTIONS[pick(rng, (0, 0, 0, 1, 2))]
     return {place: function for place, function in chosen.items() if place in places}
 
 
 def _layer(rng: Rng, gates: int) -> tuple[list[Tensor | None], dict[str, Any], int]:
-    """Operands that all kinds have, attributes of all kinds, and h. Weights are such that states
-    neither grow nor vanish."""
+    """Operands and attributes common to all kinds, and the hidden size. Weights keep states from
+    growing or vanishing."""
     time, batch = pick(rng, (1, 2, 5, 37)), pick(rng, (1, 1, 2, 3, 4, 9))
     hidden = pick(rng, (1, 3, 7, 16, 17, 33, 64, 65, 149))
     weights = rng.uniform(-1, 1, (gates * hidden, hidden)) * (0.7 / hidden**0.5)
@@ -69,7 +69,7 @@ def recurrent(rng: Rng) -> Case:
 
 
 def _factor(rng: Rng, products: int, largest: int) -> tuple[int, int]:
-    """From sums of products of 8-bit codes to about all values up to `largest`."""
+    """Multiplier from sums of 8-bit products to the full range up to `largest`."""
     return quantize_multiplier(largest * float(rng.uniform(0.5, 2)) / 5000 / products**0.5)
 
 

@@ -12,7 +12,7 @@ from tests.support.op_cases import Case, Rng, constant, pick, tensor
 
 
 class _Body:
-    """A body as it grows; names say what its inputs are."""
+    """A loop body under construction; keyword names are its inputs."""
 
     def __init__(self, **inputs: Tensor) -> None:
         self._tensors = {n: _named(t, n) for n, t in inputs.items()}
@@ -38,8 +38,8 @@ def _named(t: Tensor, name: str) -> Tensor:
 
 
 def accumulate(rng: Rng) -> Case:
-    """state' = tanh((state + row) · W + b); kept: state' and the row times what is the same in
-    each step, of which a state is made in turn."""
+    """state' = tanh((state + row) · W + b). Each step outputs state' and the row times a loop
+    invariant, which alternates with a state."""
     steps, n, m = pick(rng, (1, 2, 17)), pick(rng, (1, 3, 16)), pick(rng, (1, 5, 33))
     state, other, row = tensor((n, m)), tensor((m,)), tensor((n, m))
     body = _Body(state=state, other=other, row=row, factor=other)
@@ -54,7 +54,7 @@ def accumulate(rng: Rng) -> Case:
 
 
 def swapped(rng: Rng) -> Case:
-    """Whole numbers: two states change places, one of them is moved by a row's place."""
+    """Integers: two states swap places, and one is offset by the row index."""
     steps, m = pick(rng, (1, 4, 40)), pick(rng, (1, 7, 64))
     state = tensor((m,), DType.I64)
     body = _Body(a=state, b=state, t=tensor((), DType.I64))
@@ -65,7 +65,7 @@ def swapped(rng: Rng) -> Case:
 
 
 def ending(rng: Rng) -> Case:
-    """Goes on while the state's largest value is below a limit, which may be so from the start."""
+    """Loop while the state's maximum is below a limit, which may not hold at the start."""
     steps, m = pick(rng, (1, 6, 30)), pick(rng, (1, 9))
     body = _Body(state=tensor((m,)), row=tensor((m,)))
     limit = body.fixed("limit", constant(np.array(rng.uniform(0, 20))))
@@ -79,7 +79,7 @@ def ending(rng: Rng) -> Case:
 
 
 def nested(rng: Rng) -> Case:
-    """A loop in each step of a loop."""
+    """A loop inside each step of a loop."""
     steps, m = pick(rng, (1, 3)), pick(rng, (4, 17))
     inner = _Body(x=tensor((m,)), factor=tensor((m,)))
     inner.emit("y", ops.Mul(), "x", "factor")

@@ -1,4 +1,4 @@
-"""A store of profiles of a small model on several boards, and what its releases were made of."""
+"""A profile store of a small model on several boards, and explanations of its releases."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EDGES = (("first", "side"), ("first", "last"), ("side", "last"))
 
 
 def explanation(model: str = "tiny", operators: Sequence[tuple[str, str, int]] = OPERATORS) -> Any:
-    """What the compiler would have said of it; the padding has no choice of kernels."""
+    """The compiler's explanation; the padding operator has no choice of kernels."""
     method = {"family": "in_place", "precision": "f32", "mr": 6, "nr": 8, "split": "m"}
     other = {"method": {**method, "mr": 4}, "band_rows": None, "relative_cost": 1.25}
     decided = {
@@ -70,8 +70,9 @@ def fill_store(
     releases: tuple[str, str] = (OLD, NEW),
     board_type: str = "a57",
 ) -> ProfileStore:
-    """Two releases, of which the new one takes four fifths; each board a tenth more than the one
-    before, and the last of them throttled. The explanation of the old release is not known."""
+    """Two releases, the new one taking four fifths of the old one's time. Each board is a tenth
+    slower than the one before, and the last one is throttled. The old release has no
+    explanation."""
     now = [1.79e9]
     store = ProfileStore(folder, now=lambda: now[0])
     for release, slowness in zip(releases, (1250, 1000), strict=True):
@@ -89,8 +90,9 @@ def fill_store(
 
 
 def fill_fleet(count: int) -> ProfileStore:
-    """Boards pi-0000 and on, a hundredth apart from one another. Of twenty, number 3 takes 1.6
-    times as long as it should, 7 stayed with the old release, 12 was not heard for three days."""
+    """Boards pi-0000 onward, each a hundredth slower than the one before, in cycles of five. In
+    every twenty, number 3 takes 1.6 times the expected time, 7 still runs the old release, and 12
+    has not reported for three days."""
     now = [1.79e9]
     store = ProfileStore(now=lambda: now[0])
     arrivals = {3: (NEW, 7, 1600), 7: (OLD, 7, 1250), 12: (NEW, 4, 1000)}
@@ -172,7 +174,7 @@ class Elements(HTMLParser):
 
 
 def data_of(page: str) -> Any:
-    """The report in a page."""
+    """Parse the report data embedded in a page."""
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
     assert found
     return json.loads(found[1])

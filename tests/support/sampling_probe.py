@@ -1,10 +1,10 @@
-"""Runs a deployed model with and without sampling, in turns, and tells what each turn took.
+"""Runs a deployed model with and without sampling, alternately, and reports the cost of each turn.
 
     python3 sampling_probe.py ROOT TURNS INFERENCES
 
-A program for the board, with the runtime that lies there: counts the instructions of its thread
-where the kernel does, else the nanoseconds of the processor that it took. The first turn of each,
-which meets cold caches, is not told. At the end what a batch took, which this thread then writes.
+Runs on the board with its installed runtime. Counts the instructions of its thread if the kernel
+supports that, otherwise CPU nanoseconds. The first turn of each, which meets cold caches, is
+omitted. Finally reports the cost of a batch, which this thread then writes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-_ENABLE = 0x2400  # of a performance counter
+_ENABLE = 0x2400  # PERF_EVENT_IOC_ENABLE
 
 
 @contextlib.contextmanager

@@ -1,9 +1,9 @@
 """Kernels built with AddressSanitizer and UndefinedBehaviorSanitizer, and run by a C driver.
 
-Inputs, outputs and weights are separate heap blocks, so a read or write past any of them ends the
-run. Needs clang with its runtime (Debian: clang-19 libclang-rt-19-dev).
+Inputs, outputs and weights are separate heap blocks, so any out-of-bounds access ends the run.
+Needs clang with its runtime (Debian: clang-19 libclang-rt-19-dev).
 
-Objects are kept beside the toolchain's own, by the same rule: a hash of all that can change them.
+Objects are cached next to the toolchain's and keyed the same way: by a hash of all their inputs.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ _ARCH = {
     "avx512amx": ["-march=x86-64-v4", "-mavx512vnni", "-mamx-tile", "-mamx-int8"],
 }
 BOUNDS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
-# Unoptimized: kernels unroll their loops, and -O1 spent 4 to 19 times as long on the checks of each
-# access. Reports name lines; to know variables, too, took a fifth of the time of compiling.
+# Unoptimized: kernels unroll their loops, and -O1 took 4 to 19 times as long to compile the checks
+# of each access. Line tables suffice for reports; full debug info added a fifth to the compile
+# time.
 _FLAGS = ["-std=gnu11", "-O0", "-gline-tables-only"]
 _PRECOMPILE = ["-fPIC", "-Xclang", "-fno-pch-timestamp", "-x", "c-header"]
 RACES = ["-fsanitize=thread"]
@@ -42,12 +43,12 @@ BOARDS = {board.simd: board for board in (*x86_boards(), *amx_boards())}
 
 
 def usable(simd: str) -> str:
-    """`simd`, or what every x86 machine has if this one has it not."""
+    """`simd`, or the x86 baseline if this machine lacks it."""
     return simd if simd in BOARDS else "sse2"
 
 
 def build_driver(path: Path, checks: Sequence[str] = BOUNDS) -> Path:
-    """The program that loads a library and calls it."""
+    """Build the program that loads and calls a library."""
     compile_with(checks, [str(_DRIVER), "-o", str(path), "-ldl", "-lpthread"])
     return path
 
@@ -55,7 +56,7 @@ def build_driver(path: Path, checks: Sequence[str] = BOUNDS) -> Path:
 def build_library(
     units: Sequence[Unit], simd: str, folder: Path, checks: Sequence[str] = BOUNDS
 ) -> Path:
-    """All units as one library."""
+    """Build all units into one library."""
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as threads:
         made = list(threads.map(lambda unit: _object(unit, simd, checks), units))
     objects = [str(path) for path in made]
@@ -86,7 +87,7 @@ def _object(unit: Unit, simd: str, checks: Sequence[str]) -> Path:
 
 @functools.cache
 def _precompiled(names: tuple[str, ...], flags: tuple[str, ...]) -> Path:
-    """System headers, which take longer to read than most kernels to compile."""
+    """Precompiled system headers, which take longer to parse than most kernels to compile."""
     key = repr((_clang(), _version(), _FLAGS, flags, names, str(_cache())))
     target = _cache() / f"{hashlib.sha256(key.encode()).hexdigest()}.pch"
     if not target.is_file():
@@ -103,7 +104,7 @@ def _cache() -> Path:
 
 
 def _compile_whole(arguments: Sequence[str], target: Path) -> None:
-    """Makes a file once for all workers that want it at the same time; none sees its halves."""
+    """Build a file once for all concurrent workers, atomically."""
     with locked(target.parent / "locks" / target.name[:2]):
         if not target.is_file():
             _compile_to(arguments, target)
@@ -117,8 +118,8 @@ def _compile_to(arguments: Sequence[str], target: Path) -> None:
 
 
 def run(*command: str) -> None:
-    """Runs the driver; fails with what a sanitizer said."""
-    # The driver leaves its buffers to the end of the process.
+    """Run the driver; fail with the sanitizer's report."""
+    # The driver never frees its buffers.
     env = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=900, check=False, env=env
@@ -127,7 +128,7 @@ def run(*command: str) -> None:
 
 
 def run_cases(driver: Path, library: Path, cases: bytes, size: int, threads: int) -> bytes:
-    """The `size` bytes that a model of one input and one output makes of `cases`."""
+    """Run `cases` through a model with one input and one output; return its `size` output bytes."""
     given, made, nothing = (library.with_name(n) for n in ("in.bin", "out.bin", "weights.bin"))
     given.write_bytes(cases)
     nothing.write_bytes(b"")
@@ -137,7 +138,7 @@ def run_cases(driver: Path, library: Path, cases: bytes, size: int, threads: int
 
 
 def compile_with(checks: Sequence[str], arguments: Sequence[str]) -> None:
-    """Calls clang with the kernels' headers in reach."""
+    """Run clang with the kernels' headers on the include path."""
     command = [_clang(), *_FLAGS, *checks, f"-I{kernels_folder()}", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""Graphs whose shape is all that counts: nodes of additions over given edges."""
+"""Graphs where only the topology matters: concatenations over given edges."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ def graph_of(
     early_outputs: Collection[int] = (),
     sizes: Sequence[int] | None = None,
 ) -> Graph:
-    """Node i makes tensor t<i> of `sizes[i]` floats; what waits for nothing reads the input x.
+    """Node i produces tensor t<i> of `sizes[i]` floats; nodes without predecessors read the input
+    x.
 
-    `late_inputs` read it as well, `early_outputs` are outputs beside what nothing waits for.
+    `late_inputs` also read x; `early_outputs` are outputs in addition to the nodes without
+    successors.
     """
     counts = sizes or [1] * size
     made = [Tensor(f"t{i}", (1, counts[i]), DType.F32) for i in range(size)]
@@ -38,7 +40,7 @@ def graph_of(
 
 
 def random_edges(most: int) -> st.SearchStrategy[tuple[int, list[tuple[int, int]]]]:
-    """Numbers of nodes up to `most`, each with edges from lower to higher numbers."""
+    """DAGs of up to `most` nodes, with edges from lower to higher numbers."""
 
     def edges(size: int) -> st.SearchStrategy[tuple[int, list[tuple[int, int]]]]:
         pairs = [(a, b) for b in range(size) for a in range(b)]

@@ -1,5 +1,7 @@
-"""Random operators of microphone front ends, for `op_graphs`: constants hold numbers of all sizes,
-which inputs do not."""
+"""Random operators of microphone front ends, for `op_graphs`.
+
+Constants cover all magnitudes, which random inputs do not.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from tests.support.op_cases import Case, Rng, constant, pick, tensor
 
 
 def _sizes(rng: Rng, dtype: DType, count: int) -> Array:
-    """Numbers of every length in bits, half of them negative where the type has such."""
+    """Integers of every bit width, half of them negative if the dtype is signed."""
     ends = np.iinfo(dtype.numpy)
     bits = rng.integers(0, 8 * dtype.bytes + 1, count)
     values = [int(rng.integers(0, 1 << 62)) % (1 << int(b)) for b in bits]

@@ -1,4 +1,4 @@
-"""Random sparse matrices, what NumPy makes of them, and how sparse_products.c runs."""
+"""Random sparse matrices, with NumPy's results; runs sparse_products.c."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.cases_model import described, run_cases
 from tests.support.toolchains import toolchain_for
 
 PRODUCTS = Path(__file__).with_name("sparse_products.c")
-STORED = ("f32", "f64", "f16", "s8", "s8f")  # the order of ek_sparse_dtype
+STORED = ("f32", "f64", "f16", "s8", "s8f")  # in the order of ek_sparse_dtype
 VALUES = dict(zip(STORED, ("f4", "f8", "f2", "i1", "i1"), strict=True))
 OPERANDS = dict(zip(STORED, ("f4", "f8", "f4", "i1", "f4"), strict=True))
 SUMS = dict(zip(STORED, ("f4", "f8", "f4", "i4", "f4"), strict=True))
@@ -31,9 +31,8 @@ Rng = np.random.Generator
 
 @dataclass(frozen=True)
 class Case:
-    """A matrix, how it is stored, and what it is multiplied with. `how`: the fields of
-    ek_sparse_settings; `tile`: vectors and copy of ek_spmm_args; `panel`: columns of ek_spmm_plan's
-    panels at most."""
+    """A matrix, its storage format, and its operands. `how`: the fields of ek_sparse_settings;
+    `tile`: vectors and copy of ek_spmm_args; `panel`: the maximum panel width of ek_spmm_plan."""
 
     stored: str
     dense: Array
@@ -57,14 +56,14 @@ class Case:
 
     @functools.cached_property
     def pairs(self) -> Pairs | None:
-        """The plan; None for what has none."""
+        """The plan, or None if the format has none."""
         if self.stored not in PAIRED or self.dense.shape[1] > 1 << 16 or not len(self.dense):
             return None
         csr = Csr(self.dense.shape, *self.rows)
         return pack_rows(csr) if self.stored == "s8" else pack_pairs(csr, self.panel)
 
     def product(self) -> Array:
-        """A · X with all that follows."""
+        """A · X with the epilogue."""
         wide = self.dense.astype(np.float64) @ self.many.astype(np.float64)
         if self.scale is not None:
             wide *= self.scale[:, None]
@@ -75,7 +74,7 @@ class Case:
         return wide if self.stored == "s8" else np.clip(wide, *self.limits)
 
     def encoded(self) -> bytes:
-        """The `description` of sparse_products.c and its parts."""
+        """Encode the `description` of sparse_products.c and its parts."""
         start, cols, values = self.rows
         cols_count = self.dense.shape[1]
         narrow = 1 if cols_count <= 1 << 8 else 2 if cols_count <= 1 << 16 else 4
@@ -92,7 +91,7 @@ class Case:
         return head + b"".join(part.tobytes() for part in parts if part is not None)
 
     def sizes(self) -> tuple[int, ...]:
-        """Bytes of what is made, in order."""
+        """Byte counts of the outputs, in order."""
         size = np.dtype(SUMS[self.stored]).itemsize
         matrix = (len(self.dense) * self.many.shape[1] * size,) * (2 if self.pairs else 1)
         if self.stored == "s8f":
@@ -127,7 +126,7 @@ class Case:
 
 
 def _pattern(rng: Rng, rows: int, cols: int) -> Array:
-    """Where the non-zeros are: anywhere, on diagonals, in some long rows, or as a power law."""
+    """Nonzero positions: anywhere, on diagonals, in some long rows, or by a power law."""
     kind = rng.integers(5)
     place = np.arange(cols)[None, :] - np.arange(rows)[:, None]
     if kind == 0:
@@ -149,17 +148,17 @@ def _values(rng: Rng, kind: str, shape: tuple[int, ...]) -> Array:
 
 
 def far_case(rng: Rng, stored: str) -> Case:
-    """An x that does not fit in the caches near the core."""
+    """An x that exceeds the core's private caches."""
     rows, cols = 17, 270_000
     pattern = rng.random((rows, cols)) < 1e-4
     return _case(rng, stored, pattern, cols)
 
 
 def random_case(rng: Rng, stored: str) -> Case:
-    """Any shape up to 257, with stored zeros now and then, and any settings."""
+    """Any shape up to 257, occasionally with stored zeros, and any settings."""
     rows, cols = (int(n) for n in rng.choice(_SIZES, 2))
     if rng.random() < 0.1:
-        cols = 70_000 if rows < 40 else cols  # indices of 4 bytes
+        cols = 70_000 if rows < 40 else cols  # needs 4-byte indices
     return _case(rng, stored, _pattern(rng, rows, cols), cols)
 
 
@@ -187,7 +186,7 @@ def _case(rng: Rng, stored: str, pattern: Array, cols: int) -> Case:
 
 
 def encoded(cases: Sequence[Case]) -> bytes:
-    """The input of sparse_products.c."""
+    """Encode the input of sparse_products.c."""
     return struct.pack("<q", len(cases)) + b"".join(case.encoded() for case in cases)
 
 
@@ -196,7 +195,7 @@ def output_bytes(cases: Sequence[Case]) -> int:
 
 
 def check(cases: Sequence[Case], made: bytes) -> None:
-    """Integers equal, floats within the rounding of their sums, rows as they were."""
+    """Integers equal, floats within the rounding error of their sums, rows restored unchanged."""
     at = 0
     for case in cases:
         size = sum(case.sizes())
@@ -206,7 +205,7 @@ def check(cases: Sequence[Case], made: bytes) -> None:
 
 
 def units(board: BoardProfile) -> list[Unit]:
-    """The library's part for sparse matrices with sparse_products.c beside it."""
+    """The units of the sparse library, plus sparse_products.c."""
     return [
         *sparse_units(board),
         features_unit(board),
@@ -222,5 +221,5 @@ def build(board: BoardProfile, path: Path) -> Path:
 
 
 def run_here(library: Path, cases: Sequence[Case], threads: int = 3) -> bytes:
-    """What the C makes of the cases."""
+    """Run the cases through the C code."""
     return run_cases(library, encoded(cases), output_bytes(cases), threads)

@@ -1,7 +1,7 @@
-/* Runs sparse products that a file describes: a model whose one input is the cases of
- * sparse_cases.py and whose one output is, of each, A . x alone and on threads, A by rows again,
- * and A . X. Every array stands in a block of its own, so that sanitizers see the first byte too
- * far. */
+/* Runs sparse products described by a file. As a model it has one input, the cases of
+ * sparse_cases.py, and one output. For each case it writes A . x, single- and multithreaded, A
+ * converted back to rows, and A . X. Every array gets a separate heap block, so that sanitizers
+ * catch the first out-of-bounds byte. */
 #include "cases_model.h"
 #include "sparse/sparse.h"
 

@@ -1,8 +1,8 @@
-"""Runs on a board: how many instructions products of pruned layers take.
+"""Runs on a board: counts the instructions of products of pruned layers.
 
     python3 spmm_on_board.py PACKAGE.zip LIBRARY CASES OUTPUT OUTPUT-BYTES
 
-CASES is an .npz of layers as test_sparse.py makes it. Prints one JSON document.
+CASES is an .npz of layers, written by test_sparse.py. Prints one JSON document.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ kept = []
 
 
 def placed(data: bytes) -> int:
-    """The address of a copy that begins a line of the cache."""
+    """The address of a cache-line-aligned copy."""
     block = Block(len(data))
     memmove(block.address, data, len(data))
     kept.append(block)

@@ -1,4 +1,4 @@
-"""An OpenSSH server on a loopback port with keys and a home directory of its own."""
+"""An OpenSSH server on a loopback port with its own keys and home directory."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _SFTP_SERVERS = ("/usr/lib/openssh/sftp-server", "/usr/libexec/openssh/sftp-serv
 _START_SECONDS = AMPLE
 SECONDS = AMPLE
 
-# Commands and SFTP alike start through this: the account's own home stays untouched, and a limit
-# on file sizes stands in for a full disk (without the trap the kernel would end the server).
+# Commands and SFTP both start through this script. It keeps the account's own home untouched, and a
+# file size limit simulates a full disk (without the trap the kernel would kill the server).
 _LOGIN = """\
 #!/bin/sh
 HOME={home}; export HOME
@@ -51,12 +51,12 @@ Subsystem sftp {sftp}
 ForceCommand {folder}/login
 SetEnv SHLVL=2
 """
-# (bash reads the account's .bashrc for sshd, but only as an outermost shell)
+# (under sshd, bash reads the account's .bashrc, but only in a top-level shell)
 
 
 @dataclass
 class Sshd:
-    """A running server; `home` is what its user finds as ~."""
+    """A running server; `home` is its user's home directory."""
 
     folder: Path
     port: int
@@ -82,15 +82,15 @@ class Sshd:
         return (self.folder / "log").read_text(errors="replace")
 
     def limit_files(self, kib: int | None) -> None:
-        """From the next connection on no file can grow beyond `kib`; None lifts that."""
+        """From the next connection on, no file can grow beyond `kib`; None lifts the limit."""
         self.before_login("" if kib is None else f"trap '' XFSZ; ulimit -f {kib * 2}")
 
     def before_login(self, commands: str) -> None:
-        """Shell commands that every session from now on begins with."""
+        """Shell commands to run at the start of every session from now on."""
         _write_login(self.folder, commands)
 
     def cut(self) -> None:
-        """Kills the processes of all connections; the server goes on listening."""
+        """Kill the processes of all connections; the server keeps listening."""
         for pid in _children(self.process.pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -102,7 +102,7 @@ class Sshd:
 
 
 def start_sshd(folder: Path, host_key_type: str = "ed25519") -> Sshd:
-    """Starts a server that lets this very user in with the key `identity`."""
+    """Start a server that admits the current user with the key `identity`."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     (folder / "home").mkdir(mode=0o700, exist_ok=True)
     make_key(folder / "host_key", host_key_type)
@@ -110,8 +110,8 @@ def start_sshd(folder: Path, host_key_type: str = "ed25519") -> Sshd:
     shutil.copy(folder / "identity.pub", folder / "authorized_keys")
     _write_login(folder, "")
     if os.getuid() == 0:
-        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd refuses to start without
-    for _ in range(5):  # the free port may be gone when sshd wants it
+        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd does not start without it
+    for _ in range(5):  # another process may take the free port before sshd binds it
         server = _start(folder, _free_port())
         if server is not None:
             return server
@@ -132,7 +132,7 @@ def running_sshd(folder: Path, host_key_type: str = "ed25519") -> Iterator[Sshd]
 
 
 def make_key(path: Path, kind: str = "ed25519", passphrase: str = "") -> None:
-    """A new key pair at `path` and `path`.pub."""
+    """Create a key pair at `path` and `path`.pub."""
     command = ["ssh-keygen", "-q", "-t", kind, "-N", passphrase, "-C", "test", "-f", str(path)]
     if not path.exists():
         subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
@@ -175,9 +175,9 @@ def _free_port() -> int:
 
 
 def _children(pid: int) -> list[int]:
-    """Processes of each connection: sshd's children and theirs."""
+    """Processes of each connection: sshd's children and grandchildren."""
     found: list[int] = []
-    with contextlib.suppress(OSError):  # it may end meanwhile
+    with contextlib.suppress(OSError):  # may have exited
         for task in Path(f"/proc/{pid}/task").glob("*/children"):
             for child in map(int, task.read_text().split()):
                 found += [child, *_children(child)]

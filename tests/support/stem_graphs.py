@@ -1,4 +1,4 @@
-"""Random stems of networks for images, for `op_graphs`."""
+"""Random stems of image networks, for `op_graphs`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _ACTIVATIONS = list(Activation)
 
 
 def members(rng: Rng) -> list[tuple[Operator, tuple[Tensor | None, ...]]]:
-    """The operators of a stem, each with its operands beside the image."""
-    form = int(rng.integers(3))  # the channels put last, a pool, or both
+    """The operators of a stem, each with its operands other than the image."""
+    form = int(rng.integers(3))  # leading transpose to channels-last, trailing pool, or both
     kernel = [(3, 3), (3, 3), (7, 7), (1, 1), (5, 2)][rng.integers(5)]
     channels = pick(rng, (1, 2, 3, 4)) if form != 1 else pick(rng, (1, 3, 8, 17))
     filters = pick(rng, (3, 8, 17, 24))
@@ -35,7 +35,7 @@ def members(rng: Rng) -> list[tuple[Operator, tuple[Tensor | None, ...]]]:
 
 
 def image_of(rng: Rng, found: list[tuple[Operator, tuple[Tensor | None, ...]]]) -> Tensor:
-    """The image that those operators read."""
+    """The input image of those operators."""
     conv = next(ins for op, ins in found if isinstance(op, ops.Conv2D))
     assert conv[0] is not None
     h, w, c = pick(rng, _SIZES) + 7, pick(rng, _SIZES) + 7, conv[0].shape[3]

@@ -1,4 +1,4 @@
-"""Additions of bytes whose every pair of codes is computed."""
+"""8-bit additions tested on every pair of quantized values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from edgekit.host.compiler.ir.types import Activation, Array, DType, Graph, Shap
 from tests.support.op_cases import Case, quant, tensor
 from tests.support.op_graphs import graph_of
 
-# Scales of a, b and y: as models have them, and such that sums lie halfway between codes.
+# Scales of a, b and y: typical ones, and ones for which sums are ties.
 _SCALES = [
     (0.0121, 0.0273, 0.0301),
     (0.5, 0.031, 0.27),
@@ -21,7 +21,7 @@ _SCALES = [
 
 
 def sums_graph(shape: Shape) -> Graph:
-    """An addition for each of the scales, without and with an activation."""
+    """An addition for each set of scales, without and with an activation."""
     cases = []
     for number, (a, b, y) in enumerate(_SCALES):
         for activation in (Activation.NONE, Activation.RELU):
@@ -32,7 +32,7 @@ def sums_graph(shape: Shape) -> Graph:
 
 
 def every_pair(graph: Graph) -> dict[str, Array]:
-    """Inputs of 256 x 256 codes for a graph of two-input operators."""
+    """All 256 x 256 pairs of values as inputs of a graph of binary operators."""
     inputs = {}
     for name in graph.inputs:
         info = np.iinfo(graph.tensors[name].dtype.numpy)

@@ -79,19 +79,19 @@ for path, port in (word.rsplit(":", 1) for word in sys.argv[1:]):
     ring.get_ring().save(path + ".ring.gz")
 """
 KEYS = ("test:tester", "testing")
-READER = ("test:reader", "reading")  # who may do nothing
+READER = ("test:reader", "reading")  # an account without permissions
 
 
 @dataclass
 class Swift:
-    """A running one; `url` is its S3 API."""
+    """A running Swift; `url` is its S3 API."""
 
     folder: Path
     ports: dict[str, int]
     processes: dict[str, subprocess.Popen[bytes]]
 
     def store(self, bucket: str) -> str:
-        """A folder in a bucket, as PyArrow takes it."""
+        """A folder in a bucket, as a PyArrow URL."""
         at = f"endpoint_override=127.0.0.1:{self.ports['proxy']}"
         return f"s3://{bucket}/profiles?scheme=http&{at}&region=us-east-1"
 
@@ -109,7 +109,7 @@ class Swift:
         files.create_dir(bucket)
 
     def start(self, kind: str, reserve: str = "0", wait: bool = True) -> None:
-        """One of its servers; of its disk `reserve` is left free."""
+        """Start one of its servers; `reserve` is the disk space to keep free."""
         template = _PROXY if kind == "proxy" else _STORAGE
         configuration = self.folder / f"{kind}-server.conf"
         text = template.format(
@@ -144,7 +144,7 @@ def _answers(port: int) -> bool:
 
 @contextlib.contextmanager
 def running_swift(folder: Path) -> Iterator[Swift]:
-    """All of it, with its disk in `folder`; it ends with the block."""
+    """All Swift servers, with their disk in `folder`; they end with the block."""
     with contextlib.ExitStack() as taken:
         names = ("account", "container", "object", "proxy", "nothing")
         free = [taken.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in names]

@@ -1,8 +1,10 @@
-"""A machine whose first process is this host's systemd, in namespaces of its own: users linger, it
-boots and loses its power. Its programs are this host's, its files of a folder.
+"""A machine in namespaces whose first process is this host's systemd.
 
-Only root can make one, on a host with cgroup2, systemd, dbus-daemon and util-linux; no device,
-kernel or network is its own.
+Its users linger, and it can boot and lose power. Its programs are this host's, its files are in a
+folder.
+
+Only root can create one, on a host with cgroup2, systemd, dbus-daemon and util-linux; devices,
+kernel and network are shared with the host.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from edgekit.host.deploy.transport.base import Completed, OnBytes, OnLine
 USER, UID = "board", 1000
 _PROGRAMS = ("unshare", "nsenter", "setpriv", "chroot", "dbus-daemon", "loginctl")
 _SYSTEMD = Path("/usr/lib/systemd/systemd")
-_MOST_LOOKS = 1000  # of a tenth of a second and more
+_MOST_LOOKS = 1000  # polls, at least 0.1 s apart
 _FILES = ("nsswitch.conf", "ld.so.cache")
 _PAM = """\
 account required pam_permit.so
@@ -58,7 +60,7 @@ _INSIDE = 'cd "$0" && exec "$@"'
 
 
 def missing() -> str:
-    """What this host lacks for such a machine; empty if nothing."""
+    """What this host lacks to run a machine; empty if nothing."""
     if os.getuid() != 0:
         return "root"
     if not _SYSTEMD.exists() or not Path("/usr/bin/python3").exists():
@@ -69,7 +71,7 @@ def missing() -> str:
 
 
 class Machine:
-    """One machine in `folder`; what it wrote there stays from one boot to the next."""
+    """One machine in `folder`; the files it writes there persist across boots."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -83,7 +85,7 @@ class Machine:
         self._write_etc()
 
     def boot(self) -> None:
-        """Returns once its systemd answers."""
+        """Boot and wait until systemd responds."""
         self._group.mkdir(exist_ok=True)
         join = f'echo $$ >"{self._group}/cgroup.procs"; exec "$@"'
         spaces = ("--mount", "--pid", "--fork", "--cgroup", "--uts", "--ipc")
@@ -101,7 +103,7 @@ class Machine:
             assert not stuck, (self.folder / "console").read_text()
 
     def run(self, *command: str, user: bool = True) -> subprocess.CompletedProcess[str]:
-        """A program in it, as its user or as root."""
+        """Run a program in the machine, as its user or as root."""
         return subprocess.run(
             [*self._entered(user), str(self.home), *command],
             capture_output=True,
@@ -110,16 +112,16 @@ class Machine:
         )
 
     def transport(self) -> LocalTransport:
-        """The way to the user's ~/.edgekit; the machine may boot meanwhile, and boots again."""
+        """A transport to the user's ~/.edgekit that survives reboots."""
         return _Inside(self)
 
     def enter_script(self) -> str:
-        """A program for the host that runs Python in the machine as it is now."""
+        """A shell script for the host that runs Python in the currently booted machine."""
         words = " ".join(f"'{word}'" for word in self._entered(user=True))
         return f'#!/bin/sh\nexec {words} "$PWD" /usr/bin/python3 "$@"\n'
 
     def cut_power(self) -> None:
-        """All its processes are gone at once."""
+        """Kill all its processes at once."""
         if self._process is None:
             return
         if self._first:
@@ -150,7 +152,7 @@ class Machine:
             self._first = int(children.read_text().split()[0])
         except (OSError, IndexError):
             return False
-        time.sleep(0.1)  # else asking is all that this machine does
+        time.sleep(0.1)  # limit the polling rate
         return self.run("systemctl", "is-active", "multi-user.target", user=False).returncode == 0
 
     def _write_etc(self) -> None:
@@ -173,7 +175,7 @@ class Machine:
 
 
 class _Inside(LocalTransport):
-    """Commands run in the machine as its user, to whom all files belong."""
+    """Runs commands in the machine as its user, who owns all files."""
 
     def __init__(self, machine: Machine) -> None:
         self._enter = machine.folder / "python"
@@ -200,7 +202,7 @@ class _Inside(LocalTransport):
 
 
 def _groups() -> Path | None:
-    """Where cgroup2 is mounted and may be written."""
+    """A writable cgroup2 mount point."""
     for line in Path("/proc/self/mounts").read_text().splitlines():
         words = line.split()
         if words[2] == "cgroup2" and "rw" in words[3].split(","):

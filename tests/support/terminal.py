@@ -1,4 +1,4 @@
-"""A command on a terminal, and what it writes there."""
+"""Runs a command on a terminal and captures its output."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SOURCES = Path(__file__).parents[2] / "src"
 
 
 def shown_on_terminal(*arguments: str, columns: int = 100) -> str:
-    """What a command writes to a terminal."""
+    """The output of a command on a terminal."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-c", "from edgekit.host.cli.main import run; run()", *arguments],
@@ -27,7 +27,7 @@ def shown_on_terminal(*arguments: str, columns: int = 100) -> str:
         while chunk := os.read(ours, 4096):
             seen += chunk
     except OSError:
-        pass  # how Linux says that the other end is closed
+        pass  # EIO: the other end is closed
     os.close(ours)
     assert process.wait() == 0, seen
     return seen.decode()

@@ -22,7 +22,7 @@ _KERNELS = _TESTS.parent / "device" / "kernels"
 def tiny_bundle(
     folder: Path, key: SigningKey, *defines: str, counter: int = 0, board: str = "local"
 ) -> Bundle:
-    """Signed by `key`; `defines` are -D options of tiny_model.c."""
+    """A bundle signed by `key`; `defines` are -D options for tiny_model.c."""
     profile = load_board(board)
     target = () if board == "local" else ("-target", f"{profile.arch}-linux-gnu")
     artifact = tiny_artifact(folder, *defines, target=target)
@@ -30,7 +30,7 @@ def tiny_bundle(
 
 
 def tiny_artifact(folder: Path, *defines: str, target: tuple[str, ...] = ()) -> Artifact:
-    """What the compiler would hand over; `folder` is for files on the way."""
+    """A compiler output; `folder` is for intermediate files."""
     library = _compile(folder / "model.so", defines, target)
     x = np.array([0.0, 1.0, -2.5, 1e3], np.float32)
     y = 2 * x + 1 + ("TINY_STATE" in defines)
@@ -66,7 +66,7 @@ def _compile(library: Path, defines: tuple[str, ...], target: tuple[str, ...]) -
 
 
 def compile_shared(source: Path, target: Path, *options: str) -> None:
-    """A shared library for this machine."""
+    """Compile a shared library for this machine."""
     caches = platformdirs.user_cache_path("edgekit") / "tests-zig"
     names = ("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR")
     command = [sys.executable, "-m", "ziglang", "cc", "-O2", "-fno-sanitize=undefined", "-shared"]

@@ -1,4 +1,4 @@
-"""The C compiler of tests that compare kernels with the reference."""
+"""The C compiler for tests that compare kernels with the reference."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from edgekit.kb.targets.board import BoardProfile
 
 
 def toolchain_for(board: BoardProfile) -> Toolchain:
-    """Compiles without optimization, which takes a third of the time for the same results.
+    """A compiler without optimization, which takes a third of the time and gives the same results.
 
-    `scripts/test --all` sets EDGEKIT_TEST_ALL: it compiles what users run.
+    `scripts/test --all` sets EDGEKIT_TEST_ALL, which enables the optimizations that users get.
     """
     flags = () if "EDGEKIT_TEST_ALL" in os.environ else ("-O0",)
     return Toolchain(board, cache_folder() / "objects", flags)

@@ -1,7 +1,7 @@
-"""Is what a board runs wholly one release? Asked by a program of its own, not by the runtime.
+"""Checks independently of the runtime that a board runs one intact release.
 
-It goes through any Transport and needs nothing but the board's Python, so that it can say what a
-kill or a power cut left behind before the runtime has had a chance to tidy up.
+It works through any Transport and needs only the board's Python, so it sees the state that a kill
+or power cut left behind before the runtime recovers it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ print(json.dumps({**found, "pending": os.path.exists("pending.json")}))
 
 @dataclass(frozen=True)
 class Found:
-    """What the links name; `problems` with the files behind them; an uncommitted switch."""
+    """The releases linked, problems with their files, and whether a switch is uncommitted."""
 
     current: str | None
     previous: str | None
@@ -58,14 +58,14 @@ class Found:
     pending: bool
 
     def torn(self, *whole: str) -> str:
-        """Why what runs is not wholly one of the releases `whole`; empty if it is."""
+        """Why the running release is not an intact one of `whole`; empty if it is."""
         if self.current not in whole:
             return f"expected one of {', '.join(whole)}, found {self.current}"
         return "; ".join(self.problems)
 
 
 def look(transport: Transport) -> Found:
-    """Reads the board as it is; changes nothing."""
+    """Inspect the board without changing anything."""
     command = [transport.python, "-I", "-S", "-c", _PROGRAM]
     done = transport.run(command, deadline=_SECONDS)
     if done.exit_code != 0:
@@ -75,5 +75,5 @@ def look(transport: Transport) -> Found:
 
 
 def look_in(root: Path) -> Found:
-    """Looks as `look` does, in a directory of this machine."""
+    """Like `look`, for a directory on this machine."""
     return look(LocalTransport(root))

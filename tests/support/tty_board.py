@@ -1,5 +1,7 @@
-"""A board with nothing but a serial console: a pty, a login, a real shell; and a line to it that
-does what lines do. The line is a TCP socket, as virtual boards have it, or a pty."""
+"""A board with only a serial console: a pty, a login and a real shell, over an unreliable line.
+
+The line is a TCP socket, as for virtual boards, or a pty.
+"""
 
 from __future__ import annotations
 
@@ -26,18 +28,18 @@ KERNEL = b"\r\n[   12.345678] usb 1-1: new ~ high-speed USB device number 2 ~D u
 
 @dataclass
 class Faults:
-    """What the line does to the bytes; each probability is per byte and direction."""
+    """Faults of the line; each probability is per byte and direction."""
 
     drop: float = 0.0
     flip: float = 0.0
-    noise: float = 0.0  # a kernel message after this byte, towards the host
+    noise: float = 0.0  # probability of a kernel message after a byte, towards the host
     seven_bits: bool = False
-    bytes_per_second: float = 0.0  # 0: as fast as it goes
+    bytes_per_second: float = 0.0  # 0: unlimited
     cut_after: list[int] = field(
         default_factory=list
-    )  # bytes towards the board, each from the last
-    deaf: bool = False  # nothing comes back any more
-    gone: bool = False  # after the next cut nobody answers any more
+    )  # bytes sent to the board since the previous cut
+    deaf: bool = False  # drop everything from the board
+    gone: bool = False  # refuse connections after the next cut
 
 
 class TtyBoard:
@@ -56,13 +58,13 @@ class TtyBoard:
     ) -> None:
         self.home = home
         self.faults = faults or Faults()
-        self.to_board = 0  # bytes that went over the line
+        self.to_board = 0  # bytes sent over the line
         self.to_host = 0
         self.connections = 0
         self.cuts = 0
         self.damages = 0
-        self.says = b""  # comes behind whatever the board writes next
-        self.output = b""  # the last that the board wrote
+        self.says = b""  # sent after the board's next output
+        self.output = b""  # the board's most recent output
         self._random = random.Random(seed)
         self._stop = threading.Event()
         self._server = socket.create_server(("127.0.0.1", 0))
@@ -102,11 +104,11 @@ class TtyBoard:
         os.waitpid(self._child, 0)
 
     def shell_answers(self) -> bool:
-        """Whether someone who plugs in a terminal now finds a shell."""
+        """Whether a newly attached terminal gets a shell."""
         return b"42-is-it" in self.types(b"\recho $((6*7))-is-it\r", b"42-is-it")
 
     def types(self, keys: bytes, wanted: bytes, seconds: float = 5) -> bytes:
-        """What a terminal shows after `keys`, until `wanted` is in it."""
+        """Type `keys`; return what the terminal shows, up to and including `wanted`."""
         seen = b""
         with socket.create_connection(self._server.getsockname(), timeout=seconds) as terminal:
             terminal.sendall(keys)
@@ -145,7 +147,7 @@ class TtyBoard:
                 return
 
     def _relay(self, line: int) -> None:
-        """Moves bytes both ways until one end is gone or the line is cut."""
+        """Copy bytes in both directions until one end closes or the line is cut."""
         left = self.faults.cut_after.pop(0) if self.faults.cut_after else None
         while not self._stop.is_set():
             try:
@@ -161,7 +163,7 @@ class TtyBoard:
                 time.sleep(moved / self.faults.bytes_per_second)
 
     def _move(self, line: int) -> int:
-        """One piece each way; returns its bytes. Raises OSError at the end of the line."""
+        """Copy one chunk each way; return its byte count. Raises OSError when the line ends."""
         ready = select.select([line, self._master], [], [], 0.1)[0]
         moved = 0
         if line in ready:
@@ -209,7 +211,7 @@ class TtyBoard:
 
 
 def ends(words: str) -> bool:
-    """Whether soon no process of this machine has `words` in its command line."""
+    """Wait until no process on this machine has `words` in its command line; return success."""
     end = time.monotonic() + PATIENCE
     while _runs(words) and time.monotonic() < end:
         time.sleep(0.02)
@@ -229,7 +231,7 @@ def _write(descriptor: int, data: bytes) -> None:
         data = data[os.write(descriptor, data) :]
 
 
-# Asks as agetty and login do: the password is not echoed, a wrong one costs time.
+# Prompts like agetty and login: no password echo, and a delay after a wrong password.
 _GETTY = r"""
 import contextlib, os, sys, termios, time
 user, password, *shell = sys.argv[1:]

@@ -1,4 +1,4 @@
-"""Graphs with branches, and random compute units for their nodes."""
+"""Graphs with branches, and random assignments of their nodes to compute units."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ _SHAPE = (1, 5, 7, 8)
 
 
 def branchy_graph(count: int, seed: int) -> Graph:
-    """`count` nodes, each of one or two tensors made before; what nobody reads is an output."""
+    """`count` nodes, each reading one or two earlier tensors; tensors without readers are
+    outputs."""
     rng = np.random.default_rng(seed)
     tensors = {"x": Tensor("x", _SHAPE, DType.F32)}
     nodes, unread = [], {"x"}
@@ -41,7 +42,7 @@ def branchy_graph(count: int, seed: int) -> Graph:
 
 
 def random_units(graph: Graph, seed: int) -> tuple[list[list[str]], dict[str, str]]:
-    """Subgraphs (neighbors in the order of nodes) and a unit for every node."""
+    """Subgraphs (contiguous in node order) and a unit for every node."""
     rng = np.random.default_rng(seed)
     names = [node.name for node in graph.nodes]
     cuts = sorted(rng.choice(len(names), size=rng.integers(3), replace=False))

@@ -1,5 +1,7 @@
-"""Random depthwise convolutions by the largest window that has kernels of its own, for `op_graphs`:
-one row and two at once, columns of tiles and of none, borders on all sides."""
+"""Random depthwise convolutions with the largest specialized window, for `op_graphs`.
+
+Covers one and two rows at a time, widths with and without full tiles, borders on all sides.
+"""
 
 from __future__ import annotations
 

@@ -92,7 +92,16 @@ def test_mending_a_file_mends_it_for_every_release_that_shares_it(
     device.rollback()
 
 
-@pytest.mark.parametrize("name", ["weights.bin", "model.so", "manifest.json", "golden/in0.bin"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "weights.bin",
+        *(
+            pytest.param(name, marks=pytest.mark.exhaustive)
+            for name in ("model.so", "manifest.json", "golden/in0.bin")
+        ),
+    ],
+)
 def test_rollback_refuses_a_damaged_release(
     device: Device, tiny: TinyBundle, board_root: Path, name: str
 ) -> None:

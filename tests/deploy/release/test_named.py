@@ -62,6 +62,7 @@ def test_what_one_name_has_is_not_sent_for_another(device: Device, tiny: TinyBun
     assert device.named("eye").plan(tiny(OTHER)).send == ("model.so",)
 
 
+@pytest.mark.exhaustive
 def test_tidying_one_name_leaves_the_files_of_the_others(
     device: Device, tiny: TinyBundle, board_root: Path
 ) -> None:
@@ -141,6 +142,7 @@ def test_removed_model_is_gone_and_the_others_stay(
     assert wake.deploy(tiny(OTHER)).release.changed
 
 
+@pytest.mark.exhaustive
 def test_removed_default_model_leaves_what_is_the_boards(device: Device, tiny: TinyBundle) -> None:
     wake = device.named("wake")
     first = device.deploy(tiny(counter=2)).release.id

@@ -103,6 +103,7 @@ def test_of_twenty_deploys_at_once_one_wins(
             transport.close()
 
 
+@pytest.mark.exhaustive
 def test_lock_is_free_after_each_deploy(device: Device, tiny: TinyBundle) -> None:
     """Also after refused ones, and at once."""
     for i in range(3):

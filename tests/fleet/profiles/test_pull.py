@@ -108,6 +108,7 @@ def test_models_side_by_side_share_a_spool_and_those_aside_leave_none(
     )
 
 
+@pytest.mark.exhaustive
 def test_nothing_is_lost_or_doubled_where_answers_are_lost(
     tmp_path: Path, store: ProfileStore
 ) -> None:

@@ -94,6 +94,7 @@ def test_constants_beyond_half_precision_stay_f32():
     assert to_half(_two_convolutions(1e5)).nodes == _two_convolutions(1e5).nodes
 
 
+@pytest.mark.exhaustive
 def test_a_face_detector_converts_inputs_and_outputs_alone():
     graph = prepare(_MODEL, load_profile("a76"), _HALF).graph
     converted = [n for n in graph.nodes if isinstance(n.op, ops.Convert)]
