@@ -1,4 +1,4 @@
-"""Board profiles and the knowledge base: data, and what reads and looks it up."""
+"""Board profiles and the knowledge base of methods: data files and the code that queries them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Features of one matrix product, and their index values in the sequences of a table.
+"""Features of one matrix product, and their indices in the sequences of a table.
 
-C[m, n] = A[m, k] · B[k, n]. Source: the patent "a method and device for improving GEMM
-performance" (scale, shape ratios, data sequences, nearest entry). The patent orders the features
-differently in two places; here they are always named.
+C[m, n] = A[m, k] · B[k, n]. Source: the patent "a method and device for improving GEMM performance"
+(scale, shape ratios, data sequences, nearest entry). The patent orders the features differently in
+two places; here they are always named.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 StateBinding = Literal["low", "high"]
-Packed = Literal["none", "a", "b"]  # the operand that was packed beforehand, as weights are
+Packed = Literal["none", "a", "b"]  # the operand packed in advance, as weights are
 
 DEFAULT_SHAPE_SEQUENCE = (3, 8, 30, 80, 200, 500, 800, 1000, 2000, 3000)
 DEFAULT_SCALE_SEQUENCE = (1, 10, 100, 1000)
 
 
 def index_of(value: int, sequence: Sequence[int], tie: StateBinding = "low") -> int:
-    """Position of the entry nearest to `value` in an ascending sequence.
+    """The position of the entry nearest to `value` in an ascending sequence.
 
-    Halfway between two entries `tie` says which: the lower position, or the higher one.
+    `tie` selects the lower or the higher position if `value` is halfway between two entries.
     """
     right = bisect.bisect_left(sequence, value)
     if right == 0:
@@ -39,7 +39,7 @@ def index_of(value: int, sequence: Sequence[int], tie: StateBinding = "low") -> 
 
 @dataclass(frozen=True, order=True)
 class GemmShape:
-    """Sizes of one product, all ≥ 0. Raises ValueError for a negative one."""
+    """The dims of one product, all ≥ 0. Raises ValueError for a negative one."""
 
     m: int
     k: int
@@ -56,7 +56,7 @@ class GemmShape:
 
     @property
     def ratios(self) -> GemmShape:
-        """(m/g, k/g, n/g) of the scale g."""
+        """(m/g, k/g, n/g) for the scale g."""
         g = self.scale
         return GemmShape(self.m // g, self.k // g, self.n // g)
 
@@ -66,9 +66,9 @@ class GemmShape:
         return 2 * self.m * self.k * self.n
 
     def log_distance(self, other: GemmShape) -> float:
-        """How unlike two shapes are: the squared distance of the logarithms of (1 + size).
+        """The distance of two shapes: the squared distance of the logarithms of (1 + size).
 
-        Written out so that device/kernels/gemm/table.c gets the same bits.
+        Written out so that device/kernels/gemm/table.c computes bit-identical results.
         """
         dm = math.log1p(self.m) - math.log1p(other.m)
         dk = math.log1p(self.k) - math.log1p(other.k)
@@ -78,7 +78,7 @@ class GemmShape:
 
 @dataclass(frozen=True)
 class Sequences:
-    """Data sequences of each feature, ascending; they are stored in the table itself."""
+    """Ascending data sequences of each feature; they are stored in the table itself."""
 
     m: tuple[int, ...] = DEFAULT_SHAPE_SEQUENCE
     k: tuple[int, ...] = DEFAULT_SHAPE_SEQUENCE
@@ -95,7 +95,7 @@ class Sequences:
 
 @dataclass(frozen=True, order=True)
 class GemmKey:
-    """Index values of one product on one platform, for one dtype, thread count and `packed`."""
+    """Feature indices of one product on one platform, for one dtype, thread count and `packed`."""
 
     platform: int
     m: int
@@ -105,7 +105,7 @@ class GemmKey:
     dtype: str = "f32"
     threads: int = 1
     packed: Packed = "none"
-    form: str = ""  # of an operator of a model (`Form.name`); none: a product of the library
+    form: str = ""  # `Form.name` of a model's operator; empty for a product of the library
 
 
 def key_of(
@@ -117,7 +117,7 @@ def key_of(
     packed: Packed = "none",
     form: str = "",
 ) -> GemmKey:
-    """The key under which a product of this shape is looked up."""
+    """The lookup key of a product."""
     ratios = shape.ratios
     return GemmKey(
         platform=platform,
@@ -133,7 +133,7 @@ def key_of(
 
 
 def packed_of(text: str) -> Packed:
-    """One of the values of `Packed`; ValueError if `text` is none."""
+    """Parses a value of `Packed`; raises ValueError for any other text."""
     known: dict[str, Packed] = {"none": "none", "a": "a", "b": "b"}
     if text not in known:
         raise ValueError(f"expected packed to be none, a or b, found '{text}'")

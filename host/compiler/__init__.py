@@ -1,1 +1,1 @@
-"""A model file becomes C for one core, compiled, with weights and golden vectors."""
+"""Compiles a model file to C for one core, with packed weights and golden vectors."""

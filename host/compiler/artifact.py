@@ -1,4 +1,4 @@
-"""What building a model gives: library, weights, golden vectors, explanation."""
+"""The result of building a model: library, weights, golden vectors, explanation."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from edgekit.host.compiler.ir.types import Array
 class Golden:
     """One input/output pair, computed by the NumPy reference on the imported graph.
 
-    `tolerances` hold the largest |difference| allowed per output: 0 where integers are exact.
-    `margins` are empty, or per output None or the shares of that tolerance (u8, of its shape):
-    2^-code of it, or NOT_COMPARED.
+    `tolerances` are the largest allowed |difference| per output: 0 if integers are exact. `margins`
+    is empty, or has per output None or a u8 array of its shape that scales the tolerance per
+    element: by 2^-value, or NOT_COMPARED.
     """
 
     inputs: tuple[Array, ...]
@@ -27,11 +27,13 @@ class Golden:
 
 @dataclass(frozen=True, eq=False)
 class Artifact:
-    """A compiled model before it is bundled. `description` is ek_describe's JSON, parsed;
-    `explain` is what `compile --explain` writes (schema edgekit.explain/2), `notes` what the
-    importer decided and a user may want otherwise; `placements` on how many threads it is
-    fastest by the cost model; `extras` the CPU features that it needs beside those of the profile;
-    `loss` what fewer bits cost its outputs beside f32."""
+    """A compiled model before it is bundled.
+
+    `description` is ek_describe's parsed JSON; `explain` is the output of `compile --explain`
+    (schema edgekit.explain/2); `notes` are decisions of the importer that users may want to change;
+    `placements` are the fastest thread counts by the cost model; `extras` are required CPU features
+    besides those of the profile; `loss` is the loss of accuracy relative to f32.
+    """
 
     model_name: str
     model_sha256: str

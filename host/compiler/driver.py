@@ -1,4 +1,4 @@
-"""The journey of a model: import → passes → lower → C → library, weights, golden vectors."""
+"""Compiles a model: import → passes → lower → C → library, weights, golden vectors."""
 
 from __future__ import annotations
 
@@ -38,8 +38,9 @@ from edgekit.kb.tables.gemm_table import KnowledgeBase
 from edgekit.kb.targets.board import BoardProfile
 
 _LOG = logging.getLogger(__name__)
-_FILES = 64  # of sections
-_CONVERT = {"FROM_F16", "TO_F16"}  # macros of kernels that instructions of f16 make faster
+_FILES = 64  # maximum files for sections
+# Macros of kernels that use f16 conversion instructions if available
+_CONVERT = {"FROM_F16", "TO_F16"}
 
 
 def compile_artifact(
@@ -62,9 +63,10 @@ def compile_variants(
     cache: Path | None = None,
     options: CompileOptions = DEFAULT_OPTIONS,
 ) -> tuple[Artifact, ...]:
-    """Compiles a model as `compile_artifact` does, for all shapes that `options` ask for.
+    """Compiles a model as `compile_artifact` does, for all shapes requested in `options`.
 
-    Constants that variants share stand once: the weights of each begin with those before.
+    Constants shared by variants are stored once: each variant's weights start with those of the
+    previous ones.
     """
     check_placement(board, options.threads, options.cluster)
     digest = model_hash(model)
@@ -78,7 +80,7 @@ def compile_variants(
 
 @contextmanager
 def _naming_shapes(shapes: Shapes) -> Iterator[None]:
-    """Errors of one of several variants say which one it is."""
+    """Adds the variant's shapes to errors if there are several variants."""
     try:
         yield
     except InputError as error:
@@ -93,7 +95,7 @@ def prepare(
     options: CompileOptions = DEFAULT_OPTIONS,
     cache: Path | None = None,
 ) -> PreparedGraph:
-    """The graph of a model (quantized, if asked for) as passes made it, ready for scheduling."""
+    """Imports a model, quantizes it if requested, and runs all passes before scheduling."""
     graph, lost = import_model(model, options.shapes), read_loss(model)
     samples: Sequence[Mapping[str, Array]] = ()
     if options.samples is not None and options.quantizes:
@@ -113,8 +115,11 @@ def prepare_graph(
     samples: Sequence[Mapping[str, Array]] = (),
     cache: Path | None = None,
 ) -> PreparedGraph:
-    """`prepare` of what an importer made, with the methods of `table`, by default the board's, and
-    weights of few bits fitted to `samples`, inputs by name."""
+    """`prepare` for an imported graph.
+
+    Methods come from `table`, by default the board's. Low-bit weights are fitted to `samples`,
+    which map input names to values.
+    """
     rows = table_of(board) if table is None else table
     limit, golden = memory_limit(board, options), (cache or cache_folder()) / "golden"
     target = Target(board, options, limit, rows, golden, samples)
@@ -130,10 +135,10 @@ def build_graph(
     weights: WeightsFile | None = None,
     table: KnowledgeBase | None = None,
 ) -> Artifact:
-    """The library of a graph, of whose model `digest` is the SHA-256.
+    """Builds the library of a graph; `digest` is the SHA-256 of its model.
 
-    Constants go to the end of `weights`, if given; methods come from `table`, by default the
-    board's: the rows for the number of threads that options name, or that the cost model chooses.
+    Constants are appended to `weights`, if given. Methods come from `table`, by default the
+    board's, for the number of threads in the options, or else the number chosen by the cost model.
     """
     cache, imported = cache or cache_folder(), made.imported
     _LOG.info("%s: planning %d operators for %s", imported.name, len(made.graph.nodes), board.name)
@@ -178,7 +183,7 @@ def build_graph(
 
 
 def _fixed_thresholds(made: PreparedGraph, golden: Golden) -> tuple[str, ...]:
-    """A note on them, if no samples told others."""
+    """A note on outlier thresholds that are defaults because no samples were given."""
     if made.splits:
         return ()
     inputs = dict(zip(made.imported.inputs, golden.inputs, strict=True))
@@ -189,7 +194,8 @@ def _fixed_thresholds(made: PreparedGraph, golden: Golden) -> tuple[str, ...]:
 def _likely_threads(
     graph: Graph, board: BoardProfile, options: CompileOptions, table: KnowledgeBase
 ) -> int:
-    """Planning twice is for tables that have other methods for other numbers of threads."""
+    """The number of threads to plan for. A first plan is needed only if the table has
+    thread-specific methods."""
     if options.threads or not table.knows_threads:
         return options.threads or 1
     scheduled, plan = plan_of(graph, board, options, table=table, threads=1)
@@ -198,7 +204,7 @@ def _likely_threads(
 
 
 def units_of(plan: Plan, board: BoardProfile) -> list[Unit]:
-    """Every C file of the model's library: run(), its sections, its kernels, the runtime."""
+    """All C files of the model's library: run(), its sections, its kernels, the runtime."""
     folder = kernels_folder()
     simd = ("EK_SIMD", f'"simd/{board.simd}.h"')
     code = [section_code(plan, section) for section in plan.sections]
@@ -218,7 +224,7 @@ def units_of(plan: Plan, board: BoardProfile) -> list[Unit]:
 
 
 def extras_of(plan: Plan, board: BoardProfile) -> tuple[str, ...]:
-    """The features of `board.extras` that the code of the model uses."""
+    """The features of `board.extras` that the model's code uses."""
     halves = any(_of_half(k, board) for k in (*kernels_of(plan), *parts_of(plan)))
     return tuple({*board.extras} & {board.isa.half_feature}) if halves else ()
 
@@ -230,15 +236,15 @@ def _of_half(kernel: Kernel, board: BoardProfile) -> bool:
 def _with(
     simd: tuple[str, str], macros: tuple[tuple[str, str], ...]
 ) -> tuple[tuple[str, str], ...]:
-    """The macros of a kernel, which may name another header of vectors than the board's."""
+    """The macros of a kernel, which may override the board's vector header."""
     return macros if any(name == simd[0] for name, _ in macros) else (simd, *macros)
 
 
 def check_memory(plan: Plan, board: BoardProfile, limit: int | None) -> None:
-    """Raises `InputError` where the board, or `limit`, has no room for the model.
+    """Raises `InputError` if the model exceeds the memory of the board or `limit`.
 
-    A board whose memory is not known has no more than the machine that compiles, which has to
-    compute the golden outputs.
+    A board of unknown memory is assumed to have no more than this machine, which has to compute the
+    golden outputs.
     """
     name, working = plan.lowered.name, plan.memory.arena_bytes + plan.state_bytes
     need = working + len(plan.lowered.weights)
@@ -256,8 +262,11 @@ def check_memory(plan: Plan, board: BoardProfile, limit: int | None) -> None:
 
 
 def _section_units(texts: Mapping[str, str]) -> list[Unit]:
-    """A file for each section, so that what did not change is in the cache; of very many, several
-    in one, because to start a compiler takes longer than to compile a section."""
+    """One file per section, so that unchanged sections are found in the cache.
+
+    Beyond `_FILES` sections several share a file, since starting a compiler takes longer than
+    compiling a section.
+    """
     alone = {s: t for s, t in texts.items() if "\nstatic " in t or len(texts) <= _FILES}
     together = [(s, t) for s, t in texts.items() if s not in alone]
     units = [Unit(symbol, text, (("NAME", symbol),)) for symbol, text in alone.items()]

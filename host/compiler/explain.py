@@ -1,4 +1,4 @@
-"""What `edgekit compile --explain` writes: how the compiler decided."""
+"""The report of `edgekit compile --explain`: how the compiler decided."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def explain(
     placements: Sequence[Mapping[str, object]] = (),
     splits: Mapping[str, Fitted] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """JSON-able, schema edgekit.explain/2; the schedule is what was lowered.
+    """Returns the JSON-able report, schema edgekit.explain/2; `schedule` is the lowered one.
 
-    `costs`: microseconds of each operator, which add up to what `placements` say of one thread;
-    `origin`: the operator that each part of a split one comes from; `limit`: bytes of memory;
-    `splits`: what operators take apart that were fitted to samples.
+    `costs`: microseconds of each operator, which add up to the single-thread cost of `placements`;
+    `origin`: the original operator of each part of a split one; `limit`: bytes of memory; `splits`:
+    outlier splits of operators that were fitted to samples.
     """
     graph = schedule.graph
     tensors = graph.tensors
@@ -49,7 +49,7 @@ def explain(
     for node in graph.nodes:
         step = steps.get(node.name)
         names = {t for t in (*node.inputs, *node.outputs) if t is not None}
-        work = work_of(graph, node, 1)  # every element, no padding
+        work = work_of(graph, node, 1)  # counts each element, without padding
         operators.append(
             {
                 "name": node.name,
@@ -108,22 +108,24 @@ def _memory(plan: Plan, limit: int | None) -> dict[str, int | None]:
 
 
 def explained_variants(first: Artifact, others: Sequence[Artifact]) -> dict[str, Any]:
-    """The explanation of the first variant, and in it those of the others if there are any."""
+    """The explanation of the first variant, with those of the others nested in it."""
     variants = [dict(other.explain) for other in others]
     return {**first.explain, **({"variants": variants} if variants else {})}
 
 
 def _not_on_nna(graph: Graph, node: Node, schedule: Schedule, board: BoardProfile) -> str | None:
-    """Why a convolution or fully connected layer is not on the board's NNA."""
+    """The reason why a convolution or fully connected layer does not run on the board's NNA."""
     if board.nna is None or not is_layer(node) or schedule.units[node.name] == NNA:
         return None
     return misfit(graph, node) or "takes longer there, by its cost"
 
 
 def _outliers(node: Node, fitted: Fitted | None) -> dict[str, Any] | None:
-    """What a product takes apart: channels in the mean of a sample, the relative error of its
-    outputs there, and its cost, of the split taken and of those tried; only the threshold where no
-    samples told."""
+    """The outlier split of a product: mean channels per sample, relative output error, and cost.
+
+    Reported for the chosen split and for all that were tried; only the threshold if there were no
+    samples.
+    """
     if not isinstance(node.op, ops.OutlierFullyConnected):
         return None
     if fitted is None:
@@ -140,8 +142,10 @@ def _outliers(node: Node, fitted: Fitted | None) -> dict[str, Any] | None:
 
 
 def _nna(schedule: Schedule, board: BoardProfile) -> dict[str, Any] | None:
-    """The account of a run on a board with an NNA: of each of its layers, of all, and how long the
-    NNA and the other units work, together and at the same time, in the schedule."""
+    """The NNA account of one run: per layer, total, and busy times in the schedule.
+
+    Busy times are those of the NNA, of the other units, and of their overlap. None without an NNA.
+    """
     if board.nna is None:
         return None
     graph, chip = schedule.graph, board.nna.chip
@@ -170,7 +174,7 @@ def _nna(schedule: Schedule, board: BoardProfile) -> dict[str, Any] | None:
 
 
 def _union(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The time in which any of them is, as spans that do not overlap."""
+    """The union of time spans, as non-overlapping spans."""
     found: list[tuple[float, float]] = []
     for start, end in sorted(spans):
         if found and start <= found[-1][1]:
@@ -181,7 +185,7 @@ def _union(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def _method(made: Compiled | None) -> dict[str, Any]:
-    """How an operator multiplies, which rule or row said so, and what else there was."""
+    """The method of an operator, the rule or row that chose it, and its alternatives."""
     if made is None:
         return dict.fromkeys(_DECIDED)
     choice = made.choice

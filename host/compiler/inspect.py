@@ -1,6 +1,6 @@
-"""What a model is and what it would take on a board, also of one that cannot be compiled.
+"""Describes a model and its needs on a board, even if it cannot be compiled.
 
-file ─ importers' outline ─► what the file says ──┐
+file ─ importers' outline ─► file contents ───────┐
   └─── importer ─► Graph ─ planner ─► real sizes ─┴─► Inspection
 """
 
@@ -27,7 +27,7 @@ from edgekit.kb.targets.board import BoardProfile
 
 @dataclass(frozen=True)
 class OperatorCount:
-    """Operators of one kind, as the file names it."""
+    """Operators of one kind, under the name used by the file."""
 
     kind: str
     count: int
@@ -36,7 +36,7 @@ class OperatorCount:
 
 @dataclass(frozen=True)
 class Missing:
-    """Operators of one kind that are not supported, and what to do instead."""
+    """Unsupported operators of one kind, and the suggested alternative."""
 
     operators: Unsupported
     instead: str
@@ -44,7 +44,7 @@ class Missing:
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes on a board: planned as the compiler does, or estimated from the file alone."""
+    """Bytes on a board: planned as in the compiler, or estimated from the file alone."""
 
     source: Literal["plan", "file"]
     arena_bytes: int | None
@@ -54,8 +54,8 @@ class Memory:
 
 @dataclass(frozen=True)
 class Inspection:
-    """`reason` says in one line why the model cannot be compiled; None: it can. `notes`: what the
-    importer decided unasked."""
+    """`reason` states in one line why the model cannot be compiled, or is None if it can; `notes`
+    are decisions that the importer made by default."""
 
     model: str
     format: str
@@ -76,7 +76,7 @@ class Inspection:
 def inspect_model(
     path: Path, board: BoardProfile, shapes: Mapping[str, Shape] | None = None
 ) -> Inspection:
-    """Raises `InputError` only for a file that cannot be read; `shapes` as of `import_model`."""
+    """Raises `InputError` only for a file that cannot be read; for `shapes` see `import_model`."""
     outline = outline_model(path, shapes)
     found = _of_file(path, outline, board)
     try:
@@ -119,7 +119,7 @@ def _of_file(path: Path, outline: Outline, board: BoardProfile) -> Inspection:
 
 
 def _with_graph(found: Inspection, graph: Graph) -> Inspection:
-    """Shapes and amounts as the importer found them."""
+    """Adds shapes and counts from the imported graph."""
     initial = {name: state.initial for name, state in graph.states.items()}
     return replace(
         found,

@@ -1,4 +1,4 @@
-"""How a model is to be compiled: what a user may ask for besides the model and the board."""
+"""Compile options: everything a user may specify besides the model and the board."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ GROUP_SIZES = (32, 64, 128)
 _MOST_VARIANTS = 32  # each is compiled, sent and checked
 
 
-ASKED = "asked"  # where a field's metadata has its `Asked`
+ASKED = "asked"  # metadata key of a field's `Asked`
 
 
 @dataclass(frozen=True)
 class Asked:
-    """How a field of the options is asked for on the command line."""
+    """The command line option for a field."""
 
     help: str
     flag: str
@@ -34,7 +34,8 @@ class Asked:
 
 @dataclass(frozen=True)
 class StateBinding:
-    """An output that is the input of that name in the next run; `*` in both stands for one text."""
+    """An output that becomes the input of that name in the next run; `*` in both matches the same
+    text."""
 
     input: str
     output: str
@@ -51,19 +52,19 @@ class StateBinding:
 def _asked(
     help_text: str, *, flag: str = "", metavar: str = "", compile_only: bool = False
 ) -> dict[str, Asked]:
-    """Metadata of a field that the command line has an option for, described by `help_text`.
+    """Metadata of a field with a command line option; `help_text` describes it.
 
-    `flag` is the option's name if it is not the field's. `compile_only`: other commands that
-    compile do not have it.
+    `flag` is the option's name if it differs from the field's. `compile_only` hides it from other
+    commands that compile.
     """
     return {ASKED: Asked(help_text, flag, metavar, compile_only)}
 
 
 @dataclass(frozen=True)
 class CompileOptions:
-    """What a user may ask of a compile besides the model and the board.
+    """Everything a user may specify for a compile besides the model and the board.
 
-    This is the only list of these options: the command line makes its own from it.
+    This is the only list of these options: command line options are generated from it.
     """
 
     shapes: Shapes = field(
@@ -181,17 +182,17 @@ class CompileOptions:
 
     @property
     def quantizes(self) -> bool:
-        """Whether the model is quantized to 8 bits by its samples before it is compiled."""
+        """True if the model is quantized to 8 bits with its samples before it is compiled."""
         return self.samples is not None and self.weights is None
 
     def each_variant(self) -> tuple[CompileOptions, ...]:
-        """The same for one set of shapes after the other."""
+        """These options for each set of shapes in turn."""
         every = (self.shapes, *self.more_shapes)
         return tuple(replace(self, shapes=shapes, more_shapes=()) for shapes in every)
 
     @property
     def is_default(self) -> bool:
-        """Whether nothing was asked for."""
+        """True if all options have their defaults."""
         return self == DEFAULT_OPTIONS
 
 
@@ -199,9 +200,10 @@ DEFAULT_OPTIONS = CompileOptions()
 
 
 def variants_of(shapes: Mapping[str, Sequence[tuple[int, ...]]]) -> tuple[Shapes, ...]:
-    """One mapping per variant: its n-th has the n-th shape of each input, or the only one.
+    """One mapping per variant; the n-th has the n-th shape of each input, or its only shape.
 
-    InputError if inputs have several shapes and not as many as each other, or one twice.
+    Raises InputError if inputs have different numbers of shapes other than one, or duplicate
+    shapes.
     """
     counts = {len(several) for several in shapes.values()} - {1}
     if len(counts) > 1:

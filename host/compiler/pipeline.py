@@ -1,4 +1,4 @@
-"""What becomes of a graph between import and code: every transform, in the order they run."""
+"""The transforms between import and code generation, in order."""
 
 from __future__ import annotations
 
@@ -31,15 +31,17 @@ from edgekit.host.errors import InputError
 from edgekit.kb.tables.gemm_table import KnowledgeBase
 from edgekit.kb.targets.board import BoardProfile
 
-_HELD_OUT = 4  # one sample of so many is not fitted to
-HALF_LOSS = 0.02  # of an output's largest value: what --precision auto allows
+_HELD_OUT = 4  # one in so many samples is held out from fitting
+HALF_LOSS = 0.02  # relative to an output's largest value: the limit of --precision auto
 
 
 @dataclass(frozen=True)
 class Target:
-    """What a graph is made for; `limit`: of memory, in bytes; `table`: of methods; `golden`: where
-    golden outputs are kept; `samples`:
-    inputs of the graph that weights of few bits are fitted to."""
+    """The target of the transforms.
+
+    `limit`: memory in bytes; `table`: the knowledge base of methods; `golden`: the cache of golden
+    outputs; `samples`: graph inputs to which low-bit weights are fitted.
+    """
 
     board: BoardProfile
     options: CompileOptions
@@ -51,14 +53,14 @@ class Target:
 
 @dataclass(frozen=True, eq=False)
 class PreparedGraph:
-    """A graph on its way from the importer to scheduling, and how it came about.
+    """A graph between import and scheduling, with its history.
 
-    `imported` is the graph whose golden outputs count. `exact` is the same in f32 if it computes in
-    half precision, `floats` the same with weights of floats if some are quantized. `notes` are for
-    users; `counts` are the operators after each transform, `origin` the operators that parts were
-    split from, `groups` the operators whose method was chosen together, `splits` what products
-    fitted to samples take apart. `limit` is the memory it had to fit in, `lost` what quantization
-    cost before the import.
+    `imported` is the graph that defines the golden outputs. `exact` is its f32 version if it
+    computes in half precision; `floats` is the version with float weights if some are quantized.
+    `notes` are for users; `counts` are operator counts after each transform; `origin` maps parts to
+    the operators they were split from; `groups` are operators whose method was chosen together;
+    `splits` are the outlier splits of products fitted to samples. `limit` is the memory it had to
+    fit into; `lost` is the accuracy lost to quantization before the import.
     """
 
     graph: Graph
@@ -74,7 +76,7 @@ class PreparedGraph:
     lost: LossSpec | None = None
 
     def then(self, name: str, graph: Graph, before: int | None = None) -> PreparedGraph:
-        """The work with the graph that the transform `name` made of it."""
+        """This state with `graph` as the result of the transform `name`."""
         had = len(self.graph.nodes) if before is None else before
         count = PassCount(name, had, len(graph.nodes))
         return replace(self, graph=graph, counts=(*self.counts, count))
@@ -97,8 +99,7 @@ def _in_bodies(work: PreparedGraph, _: Target) -> PreparedGraph:
 
 
 def _compress_weights(work: PreparedGraph, target: Target) -> PreparedGraph:
-    """Compresses weights where the options say so; golden outputs are those of the compressed
-    weights."""
+    """Compresses weights if requested; golden outputs then use the compressed weights."""
     if target.options.weights is None:
         return work
     bits = target.options.weights
@@ -110,7 +111,8 @@ def _compress_weights(work: PreparedGraph, target: Target) -> PreparedGraph:
         shown = [each for i, each in enumerate(target.samples) if i % _HELD_OUT]
         graph, told, splits = _fitted(work.graph, graph, target, shown, held_out)
         told = (*told, sample_note(work.graph, graph, held_out))
-        told += (split_note(splits),) if splits else ()  # tables alone have none
+        # No splits if only lookup tables were compressed
+        told += (split_note(splits),) if splits else ()
         work = replace(work, notes=(*work.notes, *told), splits=splits)
     return replace(work.then("compress_weights", graph), imported=graph, floats=work.graph)
 
@@ -122,8 +124,10 @@ def _fitted(
     shown: Sequence[Mapping[str, Array]],
     held_out: Sequence[Mapping[str, Array]],
 ) -> tuple[Graph, tuple[str, ...], Mapping[str, Fitted]]:
-    """`coded` fitted to the samples `shown`, with some weights of 8 bits if a target asks for them,
-    a note on these, and what its products take apart."""
+    """Fits `coded` to the samples `shown`; some weights get 8 bits if the options set a target.
+
+    Returns the graph, a note on the 8-bit weights, and the outlier splits of its products.
+    """
     options, cost = target.options, _cost(coded, target.board)
     bits = options.weights
     assert bits is not None
@@ -143,14 +147,14 @@ def _fitted(
 
 
 def _cost(graph: Graph, board: BoardProfile) -> Cost:
-    """The cost of a node of `graph`, or of one like it."""
+    """A cost function for the nodes of `graph` and of its variants."""
     model = CostModel.of(board)
     memory = model.memory_of(graph)
     return lambda tensors, node: model.cost_beside(memory, replace(graph, tensors=tensors), node)
 
 
 def _tie_states(work: PreparedGraph, target: Target) -> PreparedGraph:
-    """Behind what samples are for, which name the inputs that become states, too."""
+    """Ties outputs to inputs as states, after all uses of samples, which include these."""
     ties = target.options.states
     if not ties:
         return work
@@ -160,7 +164,7 @@ def _tie_states(work: PreparedGraph, target: Target) -> PreparedGraph:
 
 
 def _half_precision(work: PreparedGraph, target: Target) -> PreparedGraph:
-    """Where that is asked for, of a core that computes in it; golden outputs are those of f16."""
+    """Converts to half precision if requested and supported; golden outputs are then f16."""
     asked, board = target.options.precision, target.board
     if asked == "f32":
         return work
@@ -186,14 +190,16 @@ def _all_f32(work: PreparedGraph) -> PreparedGraph:
 
 
 def _has_float_matrices(graph: Graph) -> bool:
-    """Whether half precision might be expected of it: codes gain nothing."""
+    """True if the graph might gain from half precision: quantized weights do not."""
     constants = (t for t in graph.tensors.values() if t.data is not None)
     return any(t.dtype is DType.F32 and len(t.shape) > 1 for t in constants)
 
 
 def _lost(asked: str, exact: Graph, golden: Golden) -> str:
-    """Why `auto` keeps `exact` rather than half precision with these golden outputs, if it does.
-    Raises InputError where half precision is asked for, and does not hold the outputs."""
+    """The reason why `auto` keeps f32 instead of half precision; empty to use half precision.
+
+    Raises InputError if half precision was requested explicitly but overflows.
+    """
     if overflows(exact, golden):
         if asked == "f16":
             raise InputError(
@@ -218,8 +224,7 @@ def _fit(work: PreparedGraph, target: Target) -> PreparedGraph:
 
 
 def _products(work: PreparedGraph, target: Target) -> PreparedGraph:
-    """Transposes and factors become part of products; boards without the kernel have no such
-    transform."""
+    """Fuses transposes and factors into products; does nothing on boards without the kernel."""
     graph = with_views(work.graph, target.board)
     return work if graph is work.graph else work.then("fuse_views", graph)
 
@@ -235,11 +240,11 @@ def _chain_convolutions(work: PreparedGraph, target: Target) -> PreparedGraph:
 PIPELINE: tuple[Transform, ...] = (
     _integer_form,
     *(_pass(name, apply) for name, apply in PASSES),
-    _in_bodies,  # PASSES again, inside of loops
+    _in_bodies,  # PASSES again, inside loops
     _compress_weights,
     _tie_states,
     _half_precision,
-    _fit,  # chain_for_memory, split, choose_layouts, choose_pruned: tried until the plan fits
+    _fit,  # chain_for_memory, split, choose_layouts, choose_pruned, repeated until the plan fits
     _pass("fuse_epilogues", fuse_epilogues),
     _products,
     _chain_convolutions,
@@ -247,7 +252,7 @@ PIPELINE: tuple[Transform, ...] = (
 
 
 def run_pipeline(source: Graph, target: Target) -> PreparedGraph:
-    """All of it. Raises InputError for a graph that cannot be made to fit the target."""
+    """Runs all transforms. Raises InputError if the graph cannot be made to fit the target."""
     work = PreparedGraph(source, source, notes=tuple(source.notes), limit=target.limit)
     for transform in PIPELINE:
         work = transform(work, target)

@@ -1,12 +1,12 @@
-"""How many threads a model runs on, and on which cluster of a board, by the cost model.
+"""Chooses a model's thread count and cluster by the cost model.
 
-The cost of an operator is the cost model's. On several threads it is divided as its kernel can
-divide it: into as many pieces as its calls have, shared as the pool shares them; what does not
-divide stays. Nor does the time in which memory brings what caches have no room for, beyond what all
-cores together can read. Each call that is shared costs a hand-over, a flag that goes to the
-workers' cores and back. Between inferences workers sleep: whoever wakes them spends `wake_us` on
-each, and what is done before they came is done alone. So a model of 20 µs runs on one thread. The
-figures of all this are in kb/costs/sharing.py.
+The single-thread cost of an operator comes from the cost model. With several threads, it is divided
+as finely as its kernel allows: into the pieces of its calls, distributed as the pool does. Work
+that does not divide stays, and so does memory time for data that exceeds the caches, up to the
+combined bandwidth of all cores. Each shared call costs a handover: a flag that travels to the
+workers' cores and back. Between inferences workers sleep: waking each costs `wake_us`, and the work
+done before they arrive is done alone. A 20 µs model therefore runs on one thread. All constants are
+in kb/costs/sharing.py.
 """
 
 from __future__ import annotations
@@ -34,8 +34,11 @@ from edgekit.kb.targets.clusters import BoardCluster, cluster_named, clusters_of
 
 @dataclass(frozen=True)
 class _Work:
-    """What one operator takes on a core: microseconds, the calls' pieces (0: not shared) and how
-    often each is called, and bytes that come from memory or go there."""
+    """The work of one operator on a core.
+
+    `us`: microseconds; `calls`: pieces of each call (0: not shared) and how often it runs; `far`:
+    bytes read from or written to memory.
+    """
 
     us: float
     calls: tuple[tuple[int, int], ...]
@@ -49,10 +52,10 @@ def placements(
     threads: int | None = None,
     cluster: str = "",
 ) -> tuple[PlacementSpec, ...]:
-    """The best number of threads on each cluster, the fastest cluster first; or what a user asks
-    for: so many `threads`, where a cluster has as many cores, and `cluster` first.
+    """The best thread count for each cluster, fastest cluster first.
 
-    None on x86, whose releases run on one thread unless told, and beside an NNA.
+    If given, `threads` fixes the count, for clusters with enough cores, and `cluster` comes first.
+    Empty on x86, where releases run on one thread by default, and on boards with an NNA.
     """
     if not (threads or cluster) and (board.arch == "x86_64" or board.nna):
         return ()
@@ -68,7 +71,7 @@ def placements(
     fastest = next((each.name for each in clusters), "")
 
     def key(spec: PlacementSpec) -> tuple[bool, float]:
-        """Slower cores must gain as much as more threads: costs are not nearer than that."""
+        """Slower cores must gain as much as extra threads, as costs are imprecise."""
         worth = WORTH if spec.cluster == fastest else 1.0
         return spec.cluster != first, spec.cost_us * worth
 
@@ -76,7 +79,7 @@ def placements(
 
 
 def check_placement(board: BoardProfile, threads: int | None, cluster: str) -> None:
-    """InputError if the board has no such cluster, or none with as many cores."""
+    """Raises InputError if the board has no such cluster, or none with that many cores."""
     try:
         names = cluster.split(BESIDE) if cluster else ()
         asked = [cluster_named(board, name) for name in names] or clusters_of(board)
@@ -100,7 +103,7 @@ def _side_by_side(
     alone: Sequence[PlacementSpec],
     threads: int | None,
 ) -> list[PlacementSpec]:
-    """A thread on each cluster that the schedule gave operators to, if those are several."""
+    """One thread on each cluster with scheduled operators, if there are several such clusters."""
     used = [c for c in clusters_of(board) if c.unit in schedule.units.values()]
     if len(used) < 2 or threads not in (None, len(used)):
         return []
@@ -113,21 +116,23 @@ def _side_by_side(
 
 
 def _early(alone: float) -> float:
-    """The part of an inference that is over before threads that slept have come."""
+    """The fraction of an inference that is finished before sleeping threads have arrived."""
     return min(LATE_US / alone, 1.0) if alone else 1.0
 
 
 def explained(specs: Iterable[PlacementSpec]) -> list[dict[str, object]]:
-    """What --explain says of them, the chosen one first."""
+    """The entries for --explain, the chosen one first."""
     return [asdict(spec) for spec in specs]
 
 
 def operator_costs(
     schedule: Schedule, plan: Plan, board: BoardProfile, specs: Sequence[PlacementSpec]
 ) -> dict[str, float]:
-    """Microseconds of each operator on one core of the cluster that a release runs on, the first of
-    `specs`, which are of one thread together; without a cluster of its own on the unit that it is
-    scheduled on. 0 where nothing is called."""
+    """Microseconds of each operator on one core of the release's cluster, the first of `specs`.
+
+    These add up to the single-thread cost in `specs`. Without such a cluster, costs are those of
+    the scheduled units. Operators without calls cost 0.
+    """
     called = {step.name for step in plan.lowered.steps}
     costs = {name: us if name in called else 0.0 for name, us in schedule.costs.items()}
     cluster = next((c for c in clusters_of(board) if specs and c.name == specs[0].cluster), None)
@@ -143,7 +148,7 @@ def _best(
     cluster: BoardCluster,
     threads: int | None,
 ) -> PlacementSpec:
-    """With so many threads, or the least number that more of them beat by little."""
+    """Uses `threads` threads, or the smallest count that no larger one clearly beats."""
     model = CostModel.of(board)
     works = _works(schedule, plan, board, cluster).values()
     name = _unit_of(model, cluster)
@@ -164,14 +169,14 @@ def _best(
 
 
 def _unit_of(model: CostModel, cluster: BoardCluster) -> str:
-    """The name of a unit like the cores of a cluster."""
+    """The cost model's unit for the cores of a cluster."""
     return cluster.unit if cluster.unit in model.units else next(iter(model.units))
 
 
 def _works(
     schedule: Schedule, plan: Plan, board: BoardProfile, cluster: BoardCluster
 ) -> dict[str, _Work]:
-    """What the operators that are called take on a cluster, by name."""
+    """The work of each operator with calls on a cluster, by name."""
     steps: Mapping[str, Step] = {step.name: step for step in plan.lowered.steps}
     model, works = CostModel.of(board), {}
     name = _unit_of(model, cluster)
@@ -181,7 +186,7 @@ def _works(
         if step is None:
             continue
         us = model.cost(schedule.graph, node, name)
-        if us == float("inf"):  # an accelerator's, which no thread shares
+        if us == float("inf"):  # runs on an accelerator, which no thread shares
             us = schedule.costs[node.name]
         far = memory.far(model.work(schedule.graph, node).amounts)
         works[node.name] = _Work(us, tuple(_calls(step.calls)), far)
@@ -189,7 +194,7 @@ def _works(
 
 
 def _calls(calls: Iterable[Call | Loop], times: int = 1) -> Iterable[tuple[int, int]]:
-    """The pieces of each call, 0 where it is not shared, and how often it is called."""
+    """Yields the pieces of each call, 0 if it is not shared, and how often it runs."""
     for call in calls:
         if isinstance(call, Loop):
             yield from _calls(call.calls, times * call.steps)
@@ -225,7 +230,7 @@ def _shared(work: _Work, threads: int, handover: float, memory: Memory) -> float
 
 
 def _part(pieces: int, threads: int) -> float:
-    """The part of a call that its slowest thread does."""
+    """The fraction of a call done by its slowest thread."""
     if pieces < 2:
         return 1.0
     count = min(pieces, threads * PIECES)

@@ -1,1 +1,1 @@
-"""What methods cost on a core."""
+"""Costs of methods on a core."""

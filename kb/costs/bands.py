@@ -1,8 +1,9 @@
-"""Bands of rows and blocks of k: what goes through all panels of weights before the next does.
+"""Bands of rows and blocks of k: how much is processed with all weight panels before moving on.
 
-Where panels are walked outside, each of them reads all rows. Rows that have left the last cache by
-then come from memory for every panel; in bands that stay there they come once, and the weights once
-for each band. In blocks of k that stay there both come once, and sums wait in the output.
+With panels in the outer loop, each panel reads all rows. Rows that have left the last-level cache
+by then come from memory for every panel. With bands of rows that stay cached, rows are read once,
+and the weights once per band. With cached blocks of k, both are read once, and partial sums are
+kept in the output.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ from edgekit.kb.targets.board import BoardProfile, last_cache
 from edgekit.kb.targets.clusters import timed_core
 from edgekit.kb.targets.core import Core
 
-_LAYERS = 3  # as large as this one, that the last cache holds if weights are still there
-BANDS = (0, 1, 2, 4)  # quarters of the last cache that a band may fill; 0: there are no bands
+# Layers of this size that the last-level cache holds if weights stay cached between runs
+_LAYERS = 3
+BANDS = (0, 1, 2, 4)  # quarters of the last-level cache that a band may fill; 0: no bands
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Those of a product, `count` of them in tiles of `mr`, and all their bytes."""
+    """The rows of a product: `count` of them in tiles of `mr`, and their total bytes."""
 
     count: int
     mr: int
@@ -30,11 +32,12 @@ class Rows:
 
 
 def band_rows(band: int | None, rows: Rows, board: BoardProfile, threads: int) -> int:
-    """How many rows a band has that fills so many quarters of the last cache; 0: all of them.
+    """The rows of a band that fills `band` quarters of the last-level cache; 0: all rows.
 
-    None: by the rule. On one thread all of the cache, half of it, beside weights and outputs, on
-    cores that wait for each line; none where there is no model of the core. More threads would have
-    a band each, which together leave the cache: they share panels of all rows, or blocks of k.
+    If `band` is None, the rule applies: on one thread the entire cache, or half of it, next to
+    weights and outputs, on cores that stall on each line; no bands without a core model. With
+    several threads, one band each would exceed the cache, so they share panels of all rows, or
+    blocks of k.
     """
     if band is None:
         band = 0 if threads > 1 or timed_core(board) is None else _usual_band(board)
@@ -45,10 +48,13 @@ def band_rows(band: int | None, rows: Rows, board: BoardProfile, threads: int) -
 
 
 def blocks_outside(kc: int, rows: Rows, k: int, n: int, board: BoardProfile) -> bool:
-    """Whether a block of k is walked with all panels: the rows leave the last cache, but such a
-    block of them and the sums that wait stay, beside weights. Four threads take half of the time
-    of whole rows for 128 x 1536 by 384 of f32, by board time on A55 and A53; in blocks of 512, with
-    which all but a tenth of 512 KB is full, 4 % less on A55 and 14 % more on A53."""
+    """True if the block loop is outside the panel loop.
+
+    That pays if all rows exceed the last-level cache, but one block of them and the partial sums
+    fit next to the weights. For f32 128 x 1536 by 384 this halves the time of four threads compared
+    to complete rows, in simulated board time on A55 and A53; with blocks of 512, which leave only a
+    tenth of 512 KB free, 4 % less on A55 and 14 % more on A53.
+    """
     leaves = rows.bytes > last_cache(board) * _usual_band(board) // 4
     block = rows.bytes * min(kc, k) // k + SUM_BYTES * rows.count * n
     return timed_core(board) is not None and leaves and block <= last_cache(board) * 3 // 4
@@ -61,9 +67,11 @@ def _usual_band(board: BoardProfile) -> int:
 def cost_of_memory(
     at_once: int, rows: Rows, panels: int, weight_bytes: int, board: BoardProfile
 ) -> float:
-    """What it costs to wait for the operands of a product, walked with so many rows `at_once` (0:
-    all), in multiply-adds of vectors: weights once for each band, rows again for each panel as far
-    as a band and a panel leave the last cache. 0 where there is no model of the core."""
+    """Cost of waiting for a product's operands in vector multiply-adds; 0 without a core model.
+
+    `at_once` is the number of rows per band (0: all). Weights are read once per band; rows are read
+    again for each panel to the extent that a band and a panel exceed the last-level cache.
+    """
     core = timed_core(board)
     if core is None:
         return 0.0
@@ -76,18 +84,23 @@ def cost_of_memory(
 
 
 def shares_weights(weight_bytes: int, row_bytes: int, threads: int) -> bool:
-    """Whether threads share the weights of a product rather than its rows: each is spared more
-    weights than twice all rows, which come from other cores then. Of 36 x 128 by 128 (3.6 times as
-    many weights) by board time: four threads take 0.83 to 1.01 of their time on A53, A55, A72, A76
-    and X60, two 1.03 on A76; at 1.5 times as many four take 1.0 to 1.3 on A53 and A55."""
+    """True if threads should split a product's weights rather than its rows.
+
+    That pays if each thread avoids reading at least twice as many bytes of weights as there are
+    bytes of rows, which then come from other cores. For 36 x 128 by 128 (weights 3.6 times the
+    rows), in simulated board time: four threads take 0.83 to 1.01 of the time on A53, A55, A72, A76
+    and X60, two take 1.03 on A76; at a ratio of 1.5, four take 1.0 to 1.3 on A53 and A55.
+    """
     return weight_bytes * (threads - 1) >= 2 * threads * row_bytes > 0
 
 
 def cost_of_weights(weight_bytes: int, board: BoardProfile, threads: int) -> float:
-    """What threads that share a product wait for its weights, in multiply-adds of vectors, all
-    threads' together: as long as memory takes for all of them, where they fill so much of the last
-    cache that other layers' drive them out. 0 on one thread, whose products hide that, and where
-    there is no model of the core."""
+    """Time that all threads of a product wait for its weights, in vector multiply-adds.
+
+    It is the memory time of all weights if they fill so much of the last-level cache that other
+    layers evict them. It is 0 on one thread, where products hide the latency, and without a core
+    model.
+    """
     core = timed_core(board)
     if threads == 1 or core is None or weight_bytes <= last_cache(board) // _LAYERS:
         return 0.0
@@ -97,6 +110,8 @@ def cost_of_weights(weight_bytes: int, board: BoardProfile, threads: int) -> flo
 
 
 def read_ns(core: Core) -> float:
-    """What a line of the cache takes from memory. A core that issues in order waits for each that
-    it reads; others read ahead, as fast as the memory gives."""
+    """Nanoseconds to read a cache line from memory.
+
+    In-order cores stall on each line; others prefetch at the memory's bandwidth.
+    """
     return core.dram.latency_ns if core.order == "in" else LINE / core.dram.core_gb_s

@@ -1,4 +1,4 @@
-"""What rows of a depthwise convolution cost that are made at once."""
+"""Costs of computing several rows of a depthwise convolution at once."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import math
 
 from edgekit.device.runtime.kernel_facts import DEPTHWISE_TILE
 
-_ALONE = 17.0  # multiply-adds that a column of no tile takes longer, by board time on A76
+_ALONE = 17.0  # extra multiply-adds of a column outside any tile, in simulated board time on A76
 
 
 def lines_of(rows: int, window: tuple[int, int], stride: tuple[int, int]) -> int:
-    """Lines of the input that so many rows read."""
+    """Input lines read by `rows` output rows."""
     return (rows - 1) * stride[0] + window[0]
 
 
@@ -21,12 +21,12 @@ def cost_of_rows(
     rows: int,
     threads: int,
 ) -> float:
-    """The cost of a block of channels of y (images, rows, columns), `rows` at once, in
-    multiply-adds; a load is half of one. A row that is left is made alone. Threads share what is
-    made at once.
+    """Cost, in multiply-adds, of a channel block of y (images, rows, columns), `rows` rows at once.
 
-    Pixels are made in tiles of columns. Where the window reaches beyond both borders of y, as if
-    padded, and no tile fits between, each column is made for itself."""
+    A load counts as half a multiply-add. A remaining row is computed separately. Threads share
+    groups of rows. Pixels are computed in tiles of columns; if the window crosses both borders of
+    y, as if padded, and no tile fits in between, each column is computed separately.
+    """
     loads, alone = ((DEPTHWISE_TILE - 1) * stride[1] + window[1]) / DEPTHWISE_TILE, 0.0
     if y[2] < DEPTHWISE_TILE + (window[1] - 1) // stride[1]:
         loads, alone = float(window[1]), _ALONE

@@ -1,25 +1,26 @@
-"""What it costs threads to share a model's work: all figures by which their number is chosen.
+"""Costs of sharing a model's work among threads: the constants that determine the thread count.
 
-They are fitted to board time of several models with 1, 2 and 4 threads (docs/architecture.md says
-how near they come); whoever changes how several threads are timed fits them anew, here.
+They are fitted to simulated board time of several models with 1, 2 and 4 threads; for the accuracy
+see docs/architecture.md. Changes to the timing of multiple threads require fitting them again.
 """
 
 from __future__ import annotations
 
-LATE_US = 50.0  # until a thread that slept runs on its core, on boards like these
-PIECES = 8  # of each thread's share: as in runtime/pool.c
-INSIDE = 16  # pieces of a kernel that shares its work itself
-WORTH = 0.95  # of the time with fewer threads, that one with more may take
-HANDOVER_CYCLES = 2000.0  # of a shared call: a flag to the other cores and back, the last of them
-ALONE_WEIGHT = 0.5  # of a call that one thread makes, beside a call of its operator that is shared
-FAR_PART = 0.6  # of tensors that caches have no room for: the rest is still near from being made
+LATE_US = 50.0  # until a sleeping thread runs on its core, on boards like these
+PIECES = 8  # pieces of each thread's share, as in runtime/pool.c
+INSIDE = 16  # pieces of a kernel that distributes its own work
+WORTH = 0.95  # maximum time with more threads, relative to fewer, for them to pay
+HANDOVER_CYCLES = 2000.0  # per shared call: a flag to the slowest of the other cores and back
+# Weight of a single-threaded call relative to a shared call of the same operator
+ALONE_WEIGHT = 0.5
+# Fraction of tensors beyond the caches that is far; the rest is still cached from being written
+FAR_PART = 0.6
 
-# Vector operations that kernels do in a cycle, all told; of cores that were not looked at, as of
-# others of their kind.
+# Average vector operations per cycle in kernels; the defaults cover cores that were not measured.
 _REACHED = {"a53": 0.4, "a72": 0.7, "a76": 1.9}
 _IN_ORDER, _OUT_OF_ORDER = 0.4, 0.7
 
 
 def reached(core: str, in_order: bool) -> float:
-    """How many vector operations kernels do in a cycle of a core, by its short name ("a76")."""
+    """Vector operations per cycle that kernels achieve on a core, by its short name ("a76")."""
     return _REACHED.get(core, _IN_ORDER if in_order else _OUT_OF_ORDER)

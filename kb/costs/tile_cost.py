@@ -1,4 +1,4 @@
-"""What a register tile takes of a product: the cost by which the analytic rule chooses one."""
+"""The cost of a product with a given register tile, by which the analytic rule selects tiles."""
 
 from __future__ import annotations
 
@@ -40,8 +40,10 @@ def tile_cost(
     dtype: str = "f32",
     packed: Packed = "none",
 ) -> int:
-    """What a tile of mr x nr takes of a product without sizes of 0, by the costs of the board: per
-    k of f32 and per four of k of bytes."""
+    """The cost of a nonempty product with tiles of mr x nr, by the costs of the board.
+
+    The unit is per k for f32, per four of k for bytes.
+    """
     costs = tile_costs_of(board, dtype, kind_of(board, (mr, nr), shape, dtype))
     return cost_by(costs, board, (mr, nr), shape, dtype, packed)
 
@@ -54,7 +56,7 @@ def cost_by(
     dtype: str,
     packed: Packed,
 ) -> int:
-    """`tile_cost` by any costs. Panels are of equal width, so that none is narrow."""
+    """`tile_cost` with explicit costs. Panels have equal width, so none is narrow."""
     vl, size, (mr, nr) = board.isa.vl, BYTES[dtype], tile
     transposed = nr % vl != 0
     depth = shape.k if dtype == "f32" else parts(shape.k, GROUP)
@@ -90,9 +92,11 @@ def cost_by(
 def _cost_of_b(
     costs: TileCosts, board: BoardProfile, tile: tuple[int, int], shape: GemmShape, dtype: str
 ) -> int:
-    """What a B takes that was not packed beforehand: turning bytes into groups, or the first 4
-    passes over floats in place, if vectors have 8 lanes or more, k >= 32, n >= 64, and B fits L3.
-    Panels that are copied on the way are so once, whatever the tile.
+    """The cost of a B that was not packed in advance.
+
+    For bytes, regrouping along k. For floats, the first 4 passes over B in place, if vectors have 8
+    lanes or more, k >= 32, n >= 64, and B fits L3. Panels copied on the way are copied once,
+    whatever the tile.
     """
     vl, (mr, nr) = board.isa.vl, tile
     transposed, vectors = nr % vl != 0, parts(shape.n, vl)
@@ -115,8 +119,11 @@ def _cost_of_b(
 
 
 def may_be_transposed(board: BoardProfile, shape: GemmShape, dtype: str, packed: Packed) -> bool:
-    """Whether transposed tiles are among those to choose from: below 64 columns; for floats below
-    256 on Intel cores with AMX if half of L2 holds B; for bytes only if A was packed beforehand."""
+    """True if transposed tiles are candidates: below 64 columns.
+
+    For floats, below 256 on Intel cores with AMX if half of L2 holds B; for bytes, only if A was
+    packed in advance.
+    """
     few = TRANSPOSED_COLUMNS
     if dtype == "f32" and board.isa.columns.copies_f32:
         near = shape.k * shape.n * BYTES[dtype] <= caches_of(board).l2 // 2
@@ -132,8 +139,11 @@ def _passes_count(shape: GemmShape) -> bool:
 def reads_rows(
     board: BoardProfile, tile: tuple[int, int], shape: GemmShape, dtype: str, packed: Packed
 ) -> bool:
-    """Whether panels of floats are read from rows of B that are apart, each in its own page and
-    perhaps all in the same sets of a cache, on a core where that is slow: k >= 32 and n >= 64."""
+    """True if float panels are read from separate rows of B on a core where that is slow.
+
+    Each row may be in a separate page, and all in the same cache sets. Requires k >= 32 and n >=
+    64.
+    """
     return (
         board.isa.columns.copies_f32
         and dtype == "f32"
@@ -146,8 +156,10 @@ def reads_rows(
 def copies_panels(
     board: BoardProfile, tile: tuple[int, int], shape: GemmShape, dtype: str, packed: Packed
 ) -> bool:
-    """Whether such a panel of a B beyond half of L2 is copied just before it is multiplied: with
-    128 rows of A or more; with 48 if rows of B are whole pages apart."""
+    """True if such a panel is copied right before it is multiplied, for a B beyond half of L2.
+
+    Requires 128 rows of A or more, or 48 if rows of B are complete pages apart.
+    """
     size = BYTES[dtype]
     rows = COPIED_ROWS if shape.n * size % PAGE else COPIED_PAGES
     large = shape.m >= rows and shape.k * shape.n * size > caches_of(board).l2 // 2
@@ -157,8 +169,8 @@ def copies_panels(
 def _is_small_k(
     board: BoardProfile, tile: tuple[int, int], shape: GemmShape, dtype: str, packed: Packed
 ) -> bool:
-    """Whether a panel of B stays in registers beside a row of sums, for any number of rows of an A
-    in place: k <= 4 of floats in long vectors (device/kernels/gemm/x86/f32_small_k.h)."""
+    """True if a panel of B stays in registers next to a row of sums, for any number of rows of an A
+    in place: k <= 4, floats in long vectors (device/kernels/gemm/x86/f32_small_k.h)."""
     vl, (_, nr) = board.isa.vl, tile
     floats = dtype == "f32" and vl >= LONG_VECTORS and packed != "a" and nr % vl == 0
     return floats and shape.k <= SMALL_K and (shape.k + 1) * (nr // vl) + 1 <= REGISTERS
@@ -167,8 +179,11 @@ def _is_small_k(
 def _cost_of_a(
     costs: TileCosts, vl: int, tile: tuple[int, int], shape: GemmShape, dtype: str
 ) -> int:
-    """What an A takes that was not packed beforehand: for a transposed tile, packing it; else, with
-    long vectors, rows in place that share a set of L1, and pointers to rows of bytes."""
+    """The cost of an A that was not packed in advance.
+
+    For a transposed tile, packing it; otherwise, with long vectors, the cost of rows in place that
+    share an L1 set, and of pointers to rows of bytes.
+    """
     mr, nr = tile
     if nr % vl:
         return costs.packing * round_up(shape.m, vl)
@@ -181,21 +196,23 @@ def _cost_of_a(
 
 
 def tile_costs_of(board: BoardProfile, dtype: str, kind: Kind) -> TileCosts:
-    """What goes into tiles of a kind on a board that has them."""
+    """The costs of tiles of a kind on a board that supports them."""
     costs = board.isa.costs.f32 if dtype == "f32" else board.isa.costs.i8
     found: TileCosts = getattr(costs, kind)
     return found
 
 
 def kinds_of(board: BoardProfile, dtype: str) -> tuple[Kind, ...]:
-    """The kinds of tiles that a board has."""
+    """The kinds of tiles that a board supports."""
     amx: tuple[Kind, ...] = ("amx",) if board.isa.columns.vector_rows(dtype) else ()
     return ("normal", "transposed", *amx)
 
 
 def kind_of(board: BoardProfile, tile: tuple[int, int], shape: GemmShape, dtype: str) -> Kind:
-    """The kind of a tile on a product: AMX computes it if its panels of rows, shared out evenly,
-    are higher than those of vectors."""
+    """The kind of a tile for a product.
+
+    AMX is used if its row panels, when evenly divided, are taller than those of vectors.
+    """
     mr, nr = tile
     if nr % board.isa.vl:
         return "transposed"
@@ -204,8 +221,11 @@ def kind_of(board: BoardProfile, tile: tuple[int, int], shape: GemmShape, dtype:
 
 
 def _saved_by_one_column(mr: int, nv: int, vl: int, m: int, n: int) -> int:
-    """Products that a single last column saves: where a panel's last vector holds one column and
-    has a neighbor, it takes one product for all rows of packed A instead of one for each."""
+    """Multiplications saved if the last column is single.
+
+    If a panel's last vector holds one column and the panel has others, it takes one multiplication
+    for all rows of packed A instead of one per row.
+    """
     vectors = parts(n, vl)
     if vl < WIDE_VECTORS or n % vl != 1 or vectors <= parts(vectors, nv):
         return 0
@@ -213,8 +233,10 @@ def _saved_by_one_column(mr: int, nv: int, vl: int, m: int, n: int) -> int:
 
 
 def _sharing_sets(mr: int, m: int, distance: int) -> int:
-    """How many rows of a tile, in place and so many bytes apart, share a set of L1 beyond its ways,
-    times all rows. Each of these is read from L2 at every step of k."""
+    """Rows of a tile in place that exceed the ways of one L1 set, times all rows.
+
+    Rows are `distance` bytes apart. Each excess row is read from L2 in every step of k.
+    """
     apart = min(distance & -distance, PAGE)
     return max(parts(min(mr, m) * apart, PAGE) - WAYS, 0) * m
 

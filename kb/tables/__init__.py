@@ -1,1 +1,1 @@
-"""Tables of methods per core, and what looks them up."""
+"""Tables of methods per core, and their lookup."""

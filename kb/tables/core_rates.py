@@ -1,6 +1,6 @@
-"""The cycles that a core takes for the work of operators: kb/tables/rates/CORE.json.
+"""Cycles of a core per unit of operator work: kb/tables/rates/CORE.json.
 
-`scripts/fit_costs.py` fits these files to recorded cycles and prints how far off they are.
+`scripts/fit_costs.py` fits these files to recorded cycles and prints the errors.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ Rates = Mapping[str, float]  # cycles by the name of an amount
 
 @dataclass(frozen=True)
 class CoreRates:
-    """The rates of a core by group of operators, and what they were fitted to."""
+    """The rates of a core by group of operators, and the source of the fit."""
 
     core: str
     source: str
     groups: Mapping[str, Rates]
 
     def of(self, names: Iterable[str]) -> Rates:
-        """The rates of the first of these groups that has some, else those of any operator."""
+        """The rates of the first of these groups that has any, else those of any operator."""
         return next((self.groups[name] for name in names if name in self.groups), self.groups[""])
 
 
@@ -41,7 +41,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 @functools.cache
 def rates_of(core: str) -> CoreRates | None:
-    """The rates of a core by its short name ("a76"); None if nothing was fitted for it."""
+    """The rates of a core by its short name ("a76"); None if none were fitted."""
     path = FOLDER / f"{core}.json"
     if not core or not path.is_file():
         return None
@@ -55,7 +55,7 @@ def rates_of(core: str) -> CoreRates | None:
 
 
 def rates_text(rates: CoreRates) -> str:
-    """The text of a core's file."""
+    """Formats the content of a core's file."""
     amounts = list(rates.groups[""])
     head: dict[str, object] = {"schema": SCHEMA, "core": rates.core, "source": rates.source}
     lines = [

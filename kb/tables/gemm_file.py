@@ -1,8 +1,8 @@
-"""The table as text: kb/tables/gemm/<platform>.json, reviewed in git, the same when rebuilt.
+"""The text format of tables: kb/tables/gemm/<platform>.json, reviewed in git and reproducible.
 
-Rows stand in groups: what the rows of a group share is written once, in the order of
-`group_columns`. A row is one line of the values that `columns` names, those at its end that say
-nothing left out. Keys are not in it: they follow from the product.
+Rows are grouped: values shared by a group are written once, in the order of `group_columns`. A row
+is one line with the values named by `columns`, without trailing defaults. Keys are not stored,
+since they follow from the product.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from edgekit.kb.tables.supported import drop_unsupported_rows, format_row
 from edgekit.kb.targets.board import BoardProfile
 
 SCHEMA = "edgekit.kb.gemm/4"
-_RADIUS = 100  # of most rows of operators, which do not write it
+_RADIUS = 100  # default for rows of operators, which is not written
 _T = TypeVar("_T")
 
 
 class KnowledgeBaseError(ValueError):
-    """A table that cannot be read; the text is one line with file, expected and found."""
+    """A table cannot be read; the message is one line with file, expected and found."""
 
 
 class _Sequences(msgspec.Struct, forbid_unknown_fields=True):
@@ -44,7 +44,7 @@ class _Sequences(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Method(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """A block of 0 is not limited."""
+    """A block of 0 is unlimited."""
 
     mc: int
     kc: int
@@ -56,7 +56,7 @@ class _Method(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 
 
 class _Group(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """The first of the file's platforms where none is named."""
+    """An empty `platform` is the first of the file's platforms."""
 
     dtype: str
     threads: int
@@ -67,8 +67,8 @@ class _Group(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 
 
 class _Row(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """A `method` of 0 is the analytic one; 0 otherwise stands for what is not known, and a `radius`
-    of 0 for a method that holds in all of its key; `relaxes` is 0 or 1."""
+    """A `method` of 0 is the analytic one, a `radius` of 0 means that the method is valid for its
+    entire key, and other zeros are unknown values; `relaxes` is 0 or 1."""
 
     m: int
     k: int
@@ -82,12 +82,12 @@ class _Row(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 
 
 class _OperatorMethod(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """0 for what a family does not have."""
+    """0 for attributes that a family does not have."""
 
     mr: int
     nr: int
     split: Literal["m", "n"] = "m"
-    family: Family | None = None  # depthwise for such forms, else in_place
+    family: Family | None = None  # default: depthwise for depthwise forms, else in_place
     kc: int = 0
     members: int = 1
     band: int | None = None
@@ -103,7 +103,7 @@ class _OperatorGroup(msgspec.Struct, array_like=True, forbid_unknown_fields=True
 
 
 class _Operator(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """0 as in `_Row`."""
+    """For 0, see `_Row`."""
 
     form: str
     m: int
@@ -132,21 +132,22 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def board_table(board: BoardProfile, *folders: Path) -> KnowledgeBase:
-    """The table that serves a board, of those in `folders` and then the kit's own: that of its
-    platform, else of the nearest that it inherits from. Rows of its own that the board cannot
-    compute are `skipped`. Without a table the analytic default answers.
+    """The table for a board from `folders`, then from the kit.
+
+    That is the table of its platform, else of the nearest one it inherits from. Rows of its own
+    table that the board cannot compute are `skipped`. Without a table the analytic default is used.
 
     Raises KnowledgeBaseError for a file that cannot be read.
     """
     for platform, path in found_tables(board, *folders, shipped_folder("gemm")):
         found = load_table(path).serving(board.platform, platform)
-        lent = platform != board.platform  # its rows are not expected to fit
+        lent = platform != board.platform  # inherited rows may legitimately not fit
         return found if lent else drop_unsupported_rows(found, board)
     return KnowledgeBase((board.platform,))
 
 
 def load_table(path: Path) -> KnowledgeBase:
-    """Reads a table; rows that mean nothing to this kit are skipped, and told in `skipped`.
+    """Reads a table; rows unknown to this kit are omitted and listed in `skipped`.
 
     Raises KnowledgeBaseError for a file that is missing, damaged, or of another schema.
     """
@@ -197,7 +198,7 @@ def _read(
     groups: list[tuple[msgspec.Raw, list[msgspec.Raw]]],
     take: Callable[[msgspec.Raw, msgspec.Raw], _T],
 ) -> tuple[list[_T], list[str]]:
-    """The rows of all groups, and those that mean nothing to this kit, each with the reason."""
+    """The rows of all groups, and descriptions of rows unknown to this kit with the reason."""
     rows, skipped = [], []
     for group, lines in groups:
         for line in lines:
@@ -221,7 +222,7 @@ def _row(head: msgspec.Raw, text: msgspec.Raw, sequences: Sequences, file: _File
 
 
 def _platform(name: str, file: _File) -> int:
-    """Raises ValueError for one that the file does not list."""
+    """Raises ValueError for a platform that the file does not list."""
     if name and name not in file.platforms:
         raise ValueError(f"expected a platform of {', '.join(file.platforms)}, found {name}")
     return file.platforms.index(name) if name else 0
@@ -279,8 +280,10 @@ def _method(how: _Method | Literal[0]) -> Method | None:
 
 
 def table_text(table: KnowledgeBase) -> str:
-    """The file's content: one row per line, sorted, so that a change is one line of a diff; without
-    indentation, since all tables share a few hundred thousand bytes."""
+    """The file's content: one sorted row per line, so that a change is one line of a diff.
+
+    It is not indented, since all tables share a limit of a few hundred thousand bytes.
+    """
     head: dict[str, Any] = {
         "schema": SCHEMA,
         "platforms": table.platforms,
@@ -314,8 +317,8 @@ def _columns(*names: str) -> dict[str, tuple[str, ...]]:
 
 
 def _groups(lines: Iterable[tuple[str, str]]) -> str:
-    """Groups and their rows in order, from each row's group and text."""
-    ordered = sorted(lines, key=lambda line: line[0])  # rows of a group keep theirs
+    """Formats groups and their rows in order, from each row's group and text."""
+    ordered = sorted(lines, key=lambda line: line[0])  # stable: rows of a group keep their order
     texts = []
     for group, rows in itertools.groupby(ordered, key=lambda line: line[0]):
         texts.append(f"[{group},[\n" + ",\n".join(text for _, text in rows) + "\n]]")
@@ -369,7 +372,7 @@ def _compact(value: Any) -> str:
 
 
 def _shortened(values: list[Any], kind: type[msgspec.Struct]) -> list[Any]:
-    """Without what at the end says nothing, whole numbers without a point."""
+    """Drops trailing defaults; integers are written without a decimal point."""
     values = [int(v) if isinstance(v, float) and v.is_integer() else v for v in values]
     fields = msgspec.structs.fields(kind)
     while values[-1] == fields[len(values) - 1].default:

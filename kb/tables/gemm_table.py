@@ -1,7 +1,7 @@
-"""The GEMM knowledge base: a table from index values to methods, and how it answers.
+"""The GEMM knowledge base: a table that maps feature indices to methods.
 
 Source: the patent's "preset relation": exact, then relaxed by the priority of the features; then
-ours: the board's analytic default. Every answer says which of the three it is, and why.
+ours: the board's analytic default. Every answer states which of the three applied, and why.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ FEATURES: tuple[Feature, ...] = ("scale", "m", "n", "k")
 class Row:
     """The best known method of one key.
 
-    The analytic method is used in its place where `method` is None, as none was found that beats
-    it; where a relaxed look-up finds a row that does not relax, or whose tile is transposed where
-    the analytic one is not, or the reverse; where its tile is for vectors and the product is with
-    none; and where the product is beyond `radius`.
+    The analytic method is used instead if `method` is None (none beat it); if a relaxed lookup
+    finds a row that does not relax, or whose tile is transposed where the analytic one is not, or
+    vice versa; if its tile is for vectors but the product has none; or if the product is beyond
+    `radius`.
     """
 
     key: GemmKey
     method: Method | None
-    shape: GemmShape  # the measured product that the method was best for
+    shape: GemmShape  # the measured product for which the method was best
     source: str  # tuner, benchmark, profile, import, instructions or analytic
-    history_rows: int = 0  # measurements that it comes from
-    ratio: float | None = None  # its time over the default method's in the same run; None: unknown
+    history_rows: int = 0  # number of measurements behind it
+    ratio: float | None = None  # time relative to the default method in the same run; None: unknown
     gflops: float | None = None  # None: only instructions were counted, or nothing
-    relaxes: bool = True  # whether the method is good for other products than its own
+    relaxes: bool = True  # whether the method is valid for products other than its own
     cpu: str = ""  # the CPUs of an x86 class that it was measured on
-    # Hundredths of the squared distance of logarithms (`GemmShape.log_distance`) from `shape` up to
-    # which it holds, since equal index values leave products 30 times as large; None: any.
+    # Maximum distance from `shape` in hundredths of `GemmShape.log_distance`, since equal indices
+    # still admit products 30 times as large; None: unlimited.
     radius: int | None = None
 
 
 class _Known(Protocol):
-    """What rows of products and of operators have."""
+    """The attributes common to rows of products and of operators."""
 
     @property
     def key(self) -> GemmKey: ...
@@ -60,8 +60,8 @@ _R = TypeVar("_R", bound=_Known)
 
 
 class Index(Generic[_R]):
-    """Rows by their keys and by the features that relaxed look-ups go by. Raises ValueError for
-    two rows of one key."""
+    """Rows by key and by the features used in relaxed lookups. Raises ValueError for duplicate
+    keys."""
 
     def __init__(self, rows: Iterable[_R]) -> None:
         self._by_key: dict[GemmKey, _R] = {}
@@ -74,14 +74,14 @@ class Index(Generic[_R]):
                 self._by_feature.setdefault(_shared(row.key, name), []).append(row)
 
     def exact(self, key: GemmKey) -> _R | None:
-        """The row of a key: one hash look-up."""
+        """The row of a key: one hash lookup."""
         return self._by_key.get(key)
 
     def relaxed(
         self, key: GemmKey, shape: GemmShape, priority: tuple[Feature, ...]
     ) -> tuple[_R, Feature, str] | None:
-        """The row most alike among those that share the first feature for which there are any, with
-        that feature and a sentence."""
+        """The nearest row among those that share the first feature with any match, with that
+        feature and a reason."""
         for name in priority:
             if found := self._by_feature.get(_shared(key, name)):
                 best = min(found, key=lambda r: _preference(r, key, shape))
@@ -90,9 +90,12 @@ class Index(Generic[_R]):
 
 
 class OperatorIndex(Index[OperatorRow]):
-    """Rows of operators. For several threads those of other numbers answer where none of the number
-    that is asked for does: of one thread first, then of fewer before more. For one thread only its
-    own do: what several share is chosen by how evenly they share it."""
+    """Rows of operators.
+
+    If several threads have no row, rows of other thread counts are used, in ascending order. A
+    single thread uses only its own rows, because methods for several threads are selected for even
+    sharing.
+    """
 
     def __init__(self, rows: Iterable[OperatorRow]) -> None:
         kept = tuple(rows)
@@ -102,7 +105,7 @@ class OperatorIndex(Index[OperatorRow]):
     def find(
         self, key: GemmKey, shape: GemmShape, priority: tuple[Feature, ...]
     ) -> tuple[OperatorRow | None, str, str]:
-        """The row, exact or relaxed, within its radius; the rule, and a sentence."""
+        """The row, exact or relaxed, within its radius; the rule; and a reason."""
         far = ""
         known = [n for n in self._threads if key.threads > 1 or n == 1]
         for count in sorted(known, key=lambda n: n != key.threads):
@@ -124,23 +127,23 @@ class OperatorIndex(Index[OperatorRow]):
 
 @dataclass(frozen=True)
 class Answer:
-    """What a look-up found: the method, the rule that found it, and a sentence why."""
+    """The result of a lookup: the method, the rule that found it, and the reason."""
 
     key: GemmKey
     method: Method
     rule: str
     why: str
     history_rows: int
-    row: Row | None = None  # whose method it is; None: the analytic one
+    row: Row | None = None  # the source of the method; None: the analytic one
 
 
 @dataclass(frozen=True)
 class KnowledgeBase:
-    """Rows of one or more platforms under one set of sequences: `rows` of the products that a
-    board's library makes, `operators` of those of compiled models.
+    """Rows of one or more platforms under one set of sequences.
 
-    `platforms` only ever grows: the position of a core type is its index. `skipped` are rows that
-    were in the file but mean nothing to this kit or core, each in words with the reason.
+    `rows` are for products of a board's library, `operators` for those of compiled models.
+    `platforms` is append-only: a core type's position is its index. `skipped` describes rows of the
+    file that are unknown to this kit or core, with the reason.
     """
 
     platforms: tuple[str, ...]
@@ -171,7 +174,7 @@ class KnowledgeBase:
         threads: int = 1,
         packed: Packed = "none",
     ) -> GemmKey:
-        """Index values of a product; an unknown platform has index -1, which no row has."""
+        """The feature indices of a product; an unknown platform has index -1 (no rows)."""
         index = self.platforms.index(platform) if platform in self.platforms else -1
         return key_of(shape, index, self.sequences, dtype, threads, packed)
 
@@ -185,10 +188,10 @@ class KnowledgeBase:
         packed: Packed = "none",
         vl: int = 1,
     ) -> Answer:
-        """The method for a product; `default` is the board's analytic one, `vl` the lanes of its
-        vectors.
+        """The method for a product; the result depends only on the arguments.
 
-        The exact path is one hash look-up. The result depends on nothing but the arguments.
+        `default` is the board's analytic one, `vl` the lanes of its vectors. An exact match takes
+        one hash lookup.
         """
         key = self.key(platform, shape, dtype, threads, packed)
         row = self._products.exact(key)
@@ -223,9 +226,11 @@ class KnowledgeBase:
     def operator_row(
         self, platform: str, form: Form, threads: int = 1
     ) -> tuple[OperatorRow | None, str, str]:
-        """The row of an operator's form, exact or relaxed, within its radius; the rule, and a
-        sentence. Unsigned codes run on the kernels of signed ones, whose rows answer for them
-        where there is none of their own, or only a relaxed one beside an exact one."""
+        """The row of an operator's form, exact or relaxed, within its radius; the rule; the reason.
+
+        Unsigned bytes run on the kernels of signed ones, so rows of signed bytes are used if there
+        are none for unsigned, or if only the signed row is exact.
+        """
         index = self.platforms.index(platform) if platform in self.platforms else -1
         shape = form.shape
         key = key_of(shape, index, self.sequences, form.dtype, threads, "b", form.name)
@@ -245,24 +250,24 @@ class KnowledgeBase:
 
     @property
     def knows_threads(self) -> bool:
-        """Whether the method of an operator may depend on the number of threads."""
+        """True if the method of an operator may depend on the number of threads."""
         return len({row.key.threads for row in self.operators}) > 1
 
     def knowing(self, platform: str) -> KnowledgeBase:
-        """The same table with an index for `platform`."""
+        """This table with an index for `platform`."""
         if platform in self.platforms:
             return self
         return replace(self, platforms=(*self.platforms, platform))
 
     def serving(self, platform: str, known: str) -> KnowledgeBase:
-        """The same table, in which the rows of a platform that is known answer for another one."""
+        """This table with the rows of a known platform assigned to another one."""
         if platform == known or platform in self.platforms:
             return self.knowing(platform)
         renamed = (platform if name == known else name for name in self.platforms)
         return replace(self, platforms=tuple(renamed)).knowing(platform)
 
     def with_rows(self, rows: Iterable[Row]) -> KnowledgeBase:
-        """The same table with other rows, in the order of their keys."""
+        """This table with other rows, sorted by key."""
         return replace(self, rows=tuple(sorted(rows, key=lambda r: r.key)))
 
 
@@ -273,8 +278,8 @@ def _answer(key: GemmKey, row: Row, taken: bool, default: Method, rule: str, why
 
 
 def _fits(row: Row, shape: GemmShape) -> bool:
-    """Equal index values do not make one column of four: a tile of one row or column is for
-    products with a vector only."""
+    """Rejects single-column methods for other products, since equal indices do not make one column
+    of four: a tile of one row or column is for products with a vector only."""
     return row.method is None or row.method.is_with_vector <= (1 in (shape.m, shape.n))
 
 
@@ -283,8 +288,8 @@ def _within_radius(row: _Known, shape: GemmShape) -> bool:
 
 
 def _relaxes(row: Row, default: Method, vl: int) -> bool:
-    """A neighbor's transposed tile where the analytic one is normal is for few columns where there
-    are many, or the reverse."""
+    """False if only one of the row's tile and the analytic tile is transposed: transposed tiles are
+    for few columns, others for many."""
     if row.method is None:
         return row.relaxes
     return row.relaxes and row.method.is_transposed(vl) == default.is_transposed(vl)
@@ -294,8 +299,8 @@ _Shared = tuple[Feature, int, int, str, Packed, str, int]
 
 
 def _shared(key: GemmKey, name: Feature) -> _Shared:
-    """What rows that may answer for each other have in common, by one feature; for operators the
-    number of threads counts, too."""
+    """The attributes shared by rows that may replace each other, by one feature; for operators they
+    include the thread count."""
     value: int = getattr(key, name)
     threads = key.threads if key.form else 0
     return name, value, key.platform, key.dtype, key.packed, key.form, threads

@@ -35,12 +35,12 @@ Split = Literal["m", "n"]
 
 @dataclass(frozen=True, order=True)
 class Method:
-    """Blocks of the loop nest (elements), packing, the register tile, and what threads share.
+    """Blocks of the loop nest (in elements), packing, register tile, and split among threads.
 
-    mc x kc of A stay in the L2 cache, kc x nr of B in the L1 cache, nc columns of B at a time.
-    A tile is mr x nr of C, its vectors along n; along m if mr alone is whole vectors (a
-    transposed tile). nr = 1 is the GEMV with a column vector, mr = 1 with a row vector. Threads
-    share the rows of C with `split` "m", its columns with "n".
+    mc x kc of A stays in L2, kc x nr of B in L1, for nc columns of B at a time. A tile is mr x nr
+    of C, with vectors along n, or along m if only mr is a multiple of the vector length (a
+    transposed tile). nr = 1 is a GEMV with a column vector, mr = 1 with a row vector. Threads
+    divide the rows of C with `split` "m", its columns with "n".
     """
 
     mc: int
@@ -60,15 +60,15 @@ class Method:
 
     @property
     def is_with_vector(self) -> bool:
-        """Whether it is for products with one row or column."""
+        """True if the method is for products with one row or column."""
         return 1 in (self.mr, self.nr)
 
     def is_transposed(self, vl: int) -> bool:
-        """Whether the vectors of its tile, of `vl` lanes, stand along m."""
+        """True if the vectors of its tile, of `vl` lanes, are along m."""
         return self.nr % vl != 0 and self.mr % vl == 0
 
     def cut(self, shape: GemmShape) -> Method:
-        """What of the method is left on a product: blocks no larger than it, in whole tiles."""
+        """The method limited to a product: blocks no larger than the product, in complete tiles."""
         return Method(
             min(self.mc, round_up(max(shape.m, 1), self.mr)),
             min(self.kc, max(shape.k, 1)),
@@ -82,7 +82,7 @@ class Method:
 
 
 def split_of(text: str) -> Split:
-    """The axis that threads share; ValueError if `text` is none."""
+    """Parses the axis that threads divide; raises ValueError for any other text."""
     if text == "m":
         return "m"
     if text == "n":
@@ -97,37 +97,37 @@ def analytic_method(
     threads: int = 1,
     packed: Packed = "none",
 ) -> Method:
-    """The method that vector length and cache sizes alone suggest for a product.
+    """Derives a product's method from vector length and cache sizes alone.
 
-    ek_gemm_default (device/kernels/gemm/default.c) is the same rule, in whole numbers throughout:
+    ek_gemm_default (device/kernels/gemm/default.c) implements the same rule in integers:
 
     1. m, k, n: at least 1, at most 2^28.
-    2. n = 1: tile w x 1; else m = 1: tile 1 x w, w being eight vectors. Blocks are the product,
-       nothing is packed, threads split m if n = 1, else n. Not for a B of bytes with n = 1 that
-       was packed beforehand: its one column is a panel.
-    3. Otherwise the tile of least cost (`tile_cost`; with threads > 1 the busiest one's share of
-       it), the first of equals: the `Columns` as they are, then, if a vector has more than one lane
-       and n is small (`may_be_transposed`), transposed, one line lower if that is whole vectors and
-       none that uses AMX.
-    4. kc: kc x (mr + nr) elements fill 7/8 of L1; if at most 16 panels of rows (transposed: of
+    2. n = 1: tile w x 1; else m = 1: tile 1 x w, with w eight vectors. Blocks are the product,
+       nothing is packed, and threads split m if n = 1, else n. This excludes a B of bytes with
+       n = 1 that was packed in advance: its single column is a panel.
+    3. Otherwise the tile of least cost (`tile_cost`; with threads > 1, the share of the busiest
+       thread), the first among equals. Candidates are the `Columns`, then, if a vector has more
+       than one lane and n is small (`may_be_transposed`), the transposed ones, one line lower if
+       that is a multiple of the vector length, and none that uses AMX.
+    4. kc: kc x (mr + nr) elements fill 7/8 of L1. If at most 16 panels of rows (transposed: of
        columns) share a panel of vectors, or vectors have 16 lanes or more, that panel, kc x nr
        (transposed: mr), fills half of L2.
-       mc: mc x kc fill half of L2; nc: kc x nc half of L3 (Low et al., "Analytical Modeling Is
-       Enough for High-Performance BLIS", TOMS 2016), of bytes half of L2: what was packed on the
-       way is used at once. Of a core with AMX one thread packs strips of a B that is larger than a
-       quarter of L2: a sixteenth of it, but 128 columns at least. Each is rounded down to whole
-       steps (16, mr, nr), and then to equal parts of the product.
-    5. A is read where it is. B is packed for bytes; for f32 if at least 64 tiles of rows use it
-       and it is larger than L2. Where a core is slow at reading panels of f32 from rows that are
-       apart (`reads_rows`) and B is larger than half of L2, they are no deeper than 128; than 32,
-       which is as many rows as the core follows, if at most 3 tiles share them and B is larger than
-       L2. Where B is large and A has rows enough (`copies_panels`), each is packed just before it
-       is multiplied, and fills 3/4 of L1: nc is one panel, or four for each of several threads.
-    6. With threads > 1 they share the rows, or the columns if a thread packs what it multiplies
-       (normal tiles of bytes, and those of point 5): each thread then packs some of B. Where all
-       of it was packed beforehand and AMX multiplies it, rows were better. They share the other
-       axis if the busiest one then has less than 3/4 of the work. Blocks are not cut for threads,
-       and nc is as for f32: they wait for each other twice in each block.
+       mc: mc x kc fills half of L2. nc: kc x nc fills half of L3 (Low et al., "Analytical Modeling
+       Is Enough for High-Performance BLIS", TOMS 2016), for bytes half of L2, since data packed on
+       the way is used immediately. On a core with AMX, one thread packs strips of a B larger than a
+       quarter of L2: a sixteenth of L2 each, but at least 128 columns. Each block is rounded down
+       to complete steps (16, mr, nr), then to equal parts of the product.
+    5. A is read in place. B is packed for bytes, and for f32 if at least 64 row tiles use it and it
+       is larger than L2. If a core is slow at reading f32 panels from separate rows (`reads_rows`)
+       and B is larger than half of L2, panels are at most 128 deep; at most 32, the number of rows
+       that the prefetcher follows, if at most 3 tiles share them and B is larger than L2. If B is
+       large and A has enough rows (`copies_panels`), each panel is packed right before it is
+       multiplied, and fills 3/4 of L1: nc is one panel, or four for each of several threads.
+    6. With threads > 1, they divide the rows, or the columns if a thread packs what it multiplies
+       (normal byte tiles, and those of point 5), so that each packs part of B. For a B that was
+       packed in advance and AMX, dividing rows was faster. They divide the other axis if that
+       leaves the busiest thread less than 3/4 of the work. Blocks are not reduced for threads, and
+       nc is as for f32, since each block has two barriers.
     """
     m, k, n = (min(max(size, 1), LARGEST) for size in (shape.m, shape.k, shape.n))
     vl = board.isa.vl
@@ -153,7 +153,7 @@ def analytic_method(
 def choices_of(
     board: BoardProfile, shape: GemmShape, dtype: str, packed: Packed
 ) -> list[tuple[int, int]]:
-    """Point 3 of the analytic rule: the tiles, mr x nr, it chooses from."""
+    """Point 3 of the analytic rule: the candidate tiles, mr x nr."""
     vl, columns = board.isa.vl, board.isa.columns
     heights = columns.of(dtype)
     choices = [(height, nv * vl) for nv, height in enumerate(heights, 1)]
@@ -173,7 +173,7 @@ def method_of_tile(
     threads: int = 1,
     packed: Packed = "none",
 ) -> Method:
-    """Points 4 to 6 of the analytic rule, for a tile and a product without sizes of 0."""
+    """Points 4 to 6 of the analytic rule, for a tile and a nonempty product."""
     m, k, n = shape.m, shape.k, shape.n
     caches, size = caches_of(board), BYTES[dtype]
     depth = _depth(caches, board, mr, nr, (m, n), size)
@@ -222,17 +222,16 @@ def _split(
 def _packs_strips(
     board: BoardProfile, shape: GemmShape, dtype: str, threads: int, packed: Packed
 ) -> bool:
-    """Whether blocks of columns are what stays near of a B of bytes that is packed on the way."""
+    """True if a B of bytes that is packed on the way is processed in cached strips of columns."""
     large = shape.k * shape.n > caches_of(board).l2 // 4
     return board.isa.columns.vector_rows(dtype) > 0 and large and threads == 1 and packed != "b"
 
 
 def limits_of(method: Method, shape: GemmShape, board: BoardProfile, dtype: str) -> Method:
-    """What a method that was measured on one product says of others.
+    """Generalizes a method that was measured on one product to other products.
 
-    A block or tile that held the whole of that product was no limit there. On larger ones it is
-    what caches and registers hold, or more if more was good: not the size that the measured
-    product happened to have.
+    A block or tile that covered the entire product was no limit there. On larger products it grows
+    to what caches and registers hold (or stays, if larger) instead of the measured product's size.
     """
     mr, nr = _whole_tile(method, shape, board, dtype)
     kc, mc, nc = _room(caches_of(board), mr, nr, dtype)
@@ -249,9 +248,12 @@ def limits_of(method: Method, shape: GemmShape, board: BoardProfile, dtype: str)
 def _depth(
     caches: Caches, board: BoardProfile, mr: int, nr: int, extents: tuple[int, int], size: int
 ) -> int:
-    """The most kc: a vector panel that many others share stays in L1, else half of L2 will do. So
-    it does with long vectors: a panel is read at a vector for several products, which L2 keeps up
-    with, and every cut of k loads and stores C once more."""
+    """The maximum kc.
+
+    A vector panel shared by many others should stay in L1, otherwise half of L2 suffices. That also
+    holds for long vectors: each vector of a panel feeds several products, so L2 keeps up, and every
+    extra block of k loads and stores C again.
+    """
     transposed = nr % board.isa.vl != 0
     sharing = parts(extents[1], nr) if transposed else parts(extents[0], mr)
     if sharing <= FEW_PANELS or board.isa.vl >= LONG_VECTORS:
@@ -262,7 +264,7 @@ def _depth(
 def _whole_tile(
     method: Method, shape: GemmShape, board: BoardProfile, dtype: str
 ) -> tuple[int, int]:
-    """The tile, as high as its code can be where it was as high as the product."""
+    """The tile, extended to the maximum height if it was as tall as the product."""
     vl, heights = board.isa.vl, board.isa.columns.of(dtype)
     transposed = method.nr % vl != 0
     mr, nr = method.mr, method.nr
@@ -277,7 +279,7 @@ def _whole_tile(
 
 
 def _room(caches: Caches, mr: int, nr: int, dtype: str) -> tuple[int, int, int]:
-    """kc, mc, nc that fill their caches; products with a vector have no use for blocks."""
+    """kc, mc, nc that fill their caches; products with a vector need no blocks."""
     if 1 in (mr, nr):
         return LARGEST, LARGEST, LARGEST
     size, room = BYTES[dtype], caches.l3 if dtype == "f32" else caches.l2
@@ -288,7 +290,7 @@ def _room(caches: Caches, mr: int, nr: int, dtype: str) -> tuple[int, int, int]:
 
 
 def _equal_parts(extent: int, limit: int, step: int) -> int:
-    """The extent, or the part of it if it is cut into as few equal ones as the limit allows."""
+    """The extent divided into as few equal parts as the limit allows."""
     most = max(limit // step * step, step)
     count = parts(extent, most)
     return extent if count == 1 else round_up(parts(extent, count), step)

@@ -1,4 +1,4 @@
-"""Operators that multiply: their form, the methods that compute them, and what these cost."""
+"""Operators that multiply: their forms, the methods that compute them, and the costs of these."""
 
 from __future__ import annotations
 
@@ -32,43 +32,44 @@ Kind = Literal[
     "conv",
     "dense",
     "depthwise",
-    "chain",  # the depthwise convolution of what may be a chain
+    "chain",  # the depthwise convolution of a potential chain
     "region",  # the largest pruned convolution of images that may be channel-major
-    "pruned",  # a pruned layer of one row
+    "pruned",  # a pruned single-row layer
     "product",  # of two computed operands
 ]
 Family = Literal[
-    "in_place",  # operands where they are, weights packed: conv/f32_conv.c, conv/i8_conv.c
+    "in_place",  # operands in place, weights packed: conv/f32_conv.c, conv/i8_conv.c
     "winograd",
     "depthwise",
     "wide",  # 16-bit images
-    "unpacked",  # both operands as they are: product/matmul.c
-    "packed",  # computed operands, packed as they are multiplied: product/packed.c
-    "streamed",  # a few rows by a matrix that is read once, where it lies: product/streamed.c
+    "unpacked",  # both operands unpacked: product/matmul.c
+    "packed",  # computed operands, packed at run time: product/packed.c
+    "streamed",  # a few rows by a matrix that is read once, in place: product/streamed.c
     "planar",  # depthwise, on channel-major images
-    "sparse",  # pairs of weights that are not zero, on channel-major images
+    "sparse",  # pairs of nonzero weights, on channel-major images
     "strips",  # the same for a single row
-    "outlier",  # products of bytes, and of floats where these are large
+    "outlier",  # products of bytes, with outliers multiplied as floats
     "recurrent",
-    "chain",  # several convolutions, some rows at a time
+    "chain",  # several convolutions, a few rows at a time
     "nna",
 ]
-NEAR = 100  # hundredths of squared distance beyond what was measured that a row holds for
-_FIXED_WINDOWS = ((3, 3), (5, 5), (7, 7))  # depthwise ones that have kernels of their own
-_FEW_TILES = 4  # of Winograd: more channels at once instead of more of them
+NEAR = 100  # hundredths of squared distance that a row covers beyond the measured products
+_FIXED_WINDOWS = ((3, 3), (5, 5), (7, 7))  # windows with specialized depthwise kernels
+_FEW_TILES = 4  # of Winograd: with so few, a tile covers more channels instead
 BLOCKS_OF_K = (128, 256, 512)
-ROW_OF_BYTES = Tile(1, 4)  # of a single row: the wider, the less often it is read
-_FEW_ROWS = 4  # of a matrix that meets the other one where it lies
-_GAIN = 0.85  # fewer instructions than this share of the direct convolution's, or it does not pay
+ROW_OF_BYTES = Tile(1, 4)  # for a single row: wider tiles read it less often
+_FEW_ROWS = 4  # maximum rows of a matrix that multiplies another one in place
+# Winograd must take fewer instructions than this fraction of the direct convolution to pay
+_GAIN = 0.85
 
 
 @dataclass(frozen=True, order=True)
 class OperatorMethod:
-    """The kernels of a family, the register tile of `mr` rows (pixels) and `nr` columns (channels)
-    where they have one, the axis that is walked last and shared by threads first ("m": rows), the
-    type that is multiplied, the block of k that is walked at a time (None: all of it), how many
-    operators are computed together: 1, in a chain more, and, with channels walked last, the
-    quarters of the last cache that a band of rows fills (None: by the rule of `band_rows`)."""
+    """A method: kernel family, type multiplied, and register tile of `mr` rows (pixels) x `nr`
+    columns (channels), if any. `split` is the outer axis, which threads divide ("m": rows); `kc`
+    the block of k (None: all of it); `members` the operators computed together (more than 1 in a
+    chain); `band`, with split "n", the quarters of the last-level cache per band of rows (None: see
+    `band_rows`)."""
 
     family: Family
     precision: str
@@ -82,8 +83,8 @@ class OperatorMethod:
 
 @dataclass(frozen=True)
 class Form:
-    """An operator as far as its method depends on it: its product, whose m are the pixels of all
-    images `y` [n, oh, ow], whose k is the window, and whose n are the channels; and the window."""
+    """The properties of an operator that determine its method: its window and its product, where m
+    = pixels of all images `y` [n, oh, ow], k = window, n = channels."""
 
     kind: Kind
     shape: GemmShape
@@ -93,15 +94,15 @@ class Form:
     stride: tuple[int, int] = (1, 1)
     dilation: tuple[int, int] = (1, 1)
     weight_bytes: int = 0  # packed
-    row_bytes: int = 0  # of scratch for each row of a tile of 8-bit values
-    has_border: bool = False  # windows that reach beyond the image
+    row_bytes: int = 0  # of scratch per row of a tile of 8-bit values
+    has_border: bool = False  # windows extend beyond the image
     zeros: int = 0  # tenths of pruned weights
-    x_bytes: int = 0  # of all images that are read
-    order: Literal["", "_rows", "_columns"] = ""  # what of a product's b is contiguous, if viewed
+    x_bytes: int = 0  # of all input images
+    order: Literal["", "_rows", "_columns"] = ""  # contiguous dim of a product's b, if viewed
 
     @property
     def name(self) -> str:
-        """The feature of a key: rows answer for operators of the same form only."""
+        """The form as part of a key: rows apply to operators of the same form only."""
         if self.kind in ("dense", "product"):
             return f"{self.kind}{self.order}"
         if self.kind in ("region", "pruned"):
@@ -118,39 +119,39 @@ class Form:
 
     @property
     def is_of_points(self) -> bool:
-        """Whether rows of x are multiplied as they lie: in f32, with a window of one."""
+        """True if rows of x are multiplied in place: f32 with a 1x1 window."""
         return (self.dtype, self.window, self.stride) == ("f32", (1, 1), (1, 1))
 
     @property
     def has_fixed_window(self) -> bool:
-        """Whether there are depthwise kernels of just this window."""
+        """True if there are depthwise kernels specialized for this window."""
         return self.window in _FIXED_WINDOWS and self.dilation == (1, 1) and max(self.stride) <= 2
 
     @property
     def depth(self) -> int:
-        """Channels of x that a window multiplies."""
+        """Input channels per window position."""
         return self.shape.k // math.prod(self.window)
 
 
 @dataclass(frozen=True)
 class OperatorRow:
-    """The best known method of an operator's key; None: the analytic one, than which none was
-    found to be better. `radius` as in `Row`."""
+    """The best known method of an operator's key; None: nothing beat the analytic one. For `radius`
+    see `Row`."""
 
     key: GemmKey
     method: OperatorMethod | None
     shape: GemmShape
     source: str
-    ratio: float | None = None  # its time over the analytic method's
+    ratio: float | None = None  # time relative to the analytic method
     radius: int | None = None
     gflops: float | None = None
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A method that computes a form, and its cost: vector multiply-adds and what is like them.
-    Those that are not `proven` are only taken where a row says so: they may spill registers, or
-    are walked otherwise than `by_rule`, which says axis, bands and blocks of k."""
+    """A method that computes a form, and its cost in vector multiply-adds and equivalents. Methods
+    that are not `proven` are used only if a row requests them: they may spill registers, or deviate
+    from the axis, bands and k blocks of the analytic rule (not `by_rule`)."""
 
     method: OperatorMethod
     cost: float
@@ -159,12 +160,12 @@ class Candidate:
 
 
 def candidates_of(form: Form, isa: Isa, board: BoardProfile, threads: int = 1) -> list[Candidate]:
-    """All methods that compute a form on so many threads, the first of equally dear ones first.
-    None for windows that need more scratch than there is. x86 keeps those of one thread."""
+    """All methods for a form on `threads` threads, in order of preference among equal costs. Empty
+    for windows that exceed the available scratch. On x86 always those of one thread."""
     return list(_candidates(form, isa, board, threads if board.arch != "x86_64" else 1))
 
 
-@functools.lru_cache(8192)  # passes and searches ask for the same operators again and again
+@functools.lru_cache(8192)  # passes and searches repeatedly query the same operators
 def _candidates(form: Form, isa: Isa, board: BoardProfile, threads: int) -> tuple[Candidate, ...]:
     if form.kind == "depthwise":
         return tuple(_depthwise(form, isa, board, threads))
@@ -174,18 +175,18 @@ def _candidates(form: Form, isa: Isa, board: BoardProfile, threads: int) -> tupl
 
 
 def packs_products(isa: Isa, board: BoardProfile) -> bool:
-    """Whether product/packed.c is there for a core, and faster than plain C's."""
+    """True if product/packed.c exists for a core and is faster than plain C."""
     return board.arch in ("aarch64", "riscv64") and isa.vl > 1
 
 
 def products_of(form: Form, isa: Isa, board: BoardProfile) -> list[Candidate]:
-    """The methods of a product of two computed operands; x86 keeps the one that it had. Halves, and
-    operands that are not stored as they are seen, have no other kernel than product/packed.c."""
+    """The methods of a product of two computed operands; x86 keeps its previous one. Halves, and
+    operands that are views of stored tensors, are supported by product/packed.c only."""
     m, k, n = form.shape.m, form.shape.k, form.shape.n
     alone = bool(form.order) or form.dtype == "f16"
     tile, packs = isa.f32_tiles[0], alone or packs_products(isa, board)
     steps, long = k * math.ceil(n / isa.vl), (k if form.order == "_columns" else n) >= isa.vl
-    loads = 0.5 * math.ceil(m / tile.mr) + packs  # a vector that is packed is stored, too
+    loads = 0.5 * math.ceil(m / tile.mr) + packs  # packing a vector also stores it
     family: Family = "packed" if packs else "unpacked"
     method = OperatorMethod(family, form.dtype, tile.mr, tile.nv * isa.vl)
     found = [Candidate(method, steps * (m + loads))]
@@ -195,15 +196,15 @@ def products_of(form: Form, isa: Isa, board: BoardProfile) -> list[Candidate]:
 
 
 def rows_at_once(method: OperatorMethod, form: Form, board: BoardProfile, threads: int) -> int:
-    """The rows of a band of a method, 0 where it has none: with channels inside each tile of rows
-    goes through all panels, and blocks of k are walked with all rows."""
+    """Rows per band of a method; 0: no bands. With channels inside, each row tile meets all panels,
+    and blocks of k are walked with all rows."""
     if method.mr is None or method.split == "m" or method.kc or method.family != "in_place":
         return 0
     return band_rows(method.band, _rows(form, method.mr), board, threads)
 
 
 def is_block_outer(method: OperatorMethod, form: Form, board: BoardProfile) -> bool:
-    """Whether the blocks of k of a method are walked with all panels, rather than with one."""
+    """True if a method walks each block of k with all panels, rather than with one."""
     if method.mr is None or method.kc is None or method.split == "m":
         return False
     sizes = form.shape.k, form.shape.n
@@ -213,8 +214,8 @@ def is_block_outer(method: OperatorMethod, form: Form, board: BoardProfile) -> b
 def banded(
     method: OperatorMethod, rows: int, form: Form, board: BoardProfile, threads: int
 ) -> OperatorMethod:
-    """The method with bands of so many rows; of several bands that are so many, by the rule or the
-    least: two methods that are walked alike are one."""
+    """The method with the band that yields `rows` rows. If several do, the rule's or the smallest
+    is used, so that methods with the same walk compare equal."""
     every = (dataclasses.replace(method, band=band) for band in (None, *BANDS))
     return next(m for m in every if rows_at_once(m, form, board, threads) == rows)
 
@@ -224,17 +225,17 @@ def _rows(form: Form, mr: int) -> Rows:
 
 
 def panel_outer(board: BoardProfile, weight_bytes: int) -> bool:
-    """Weights that do not stay in the cache are walked once, with the pixels inside."""
+    """True if weights exceed the cache, so that they are walked once, with the pixels inside."""
     return weight_bytes > (board.l2_bytes or 262144) // 2
 
 
 def sums_at_once(isa: Isa, is_float: bool) -> int:
-    """BLOCK of conv/dwconv_values.h: the channels of one vector of sums."""
+    """Channels per vector of sums; BLOCK of conv/dwconv_values.h."""
     return 8 if not is_float and isa.widens_eight else isa.vl
 
 
 def _depthwise(form: Form, isa: Isa, board: BoardProfile, threads: int) -> Iterator[Candidate]:
-    """Rows of the output that are made at once: two share inputs where registers hold both."""
+    """Output rows computed at once: two rows share inputs if registers hold both."""
     columns = sums_at_once(isa, form.is_float)
     blocks = math.ceil(form.shape.n / columns)
     shares = isa.shares_rows and form.has_fixed_window and form.y[1] > 1
@@ -248,8 +249,9 @@ def _depthwise(form: Form, isa: Isa, board: BoardProfile, threads: int) -> Itera
 
 
 def _two_rows_pay(form: Form, isa: Isa, board: BoardProfile, threads: int) -> bool:
-    """With a stride, by board time on ARM: on one thread, while the lines they read stay in L1; not
-    of floats where a product is two micro-operations: 1.2 to 1.3 times as long on an A72."""
+    """For stride > 1, measured in simulated board time on ARM: pays on one thread if input lines
+    stay in L1, but not for floats if a multiply-add is two micro-operations: 1.2 to 1.3 times as
+    long on an A72."""
     if form.stride[0] == 1:
         return True
     size = isa.vector_bits // 8 // isa.vl if form.is_float else 1
@@ -260,8 +262,8 @@ def _two_rows_pay(form: Form, isa: Isa, board: BoardProfile, threads: int) -> bo
 
 
 def _in_place(form: Form, isa: Isa, board: BoardProfile, threads: int) -> Iterator[Candidate]:
-    """The walk that reads more from beyond L2 is for rows of a table only. A single tile of rows
-    reads weights once by either, and finds its rows once with channels inside."""
+    """The walk that reads more from beyond L2 is for table rows only. A single row tile reads
+    weights once in either walk, but with channels inside its rows are located only once."""
     outer = panel_outer(board, form.weight_bytes)
     outer |= form.is_of_points and shares_weights(form.weight_bytes, form.x_bytes, threads)
     walks: tuple[Split, Split] = ("m", "n")
@@ -285,8 +287,8 @@ def _in_place(form: Form, isa: Isa, board: BoardProfile, threads: int) -> Iterat
 def _shared_block(
     method: OperatorMethod, blocks: list[int], form: Form, board: BoardProfile
 ) -> int | None:
-    """The largest block of k whose rows several threads share in the last cache, where they do not
-    stay there whole."""
+    """The largest block of k whose rows several threads share in the last-level cache, if the
+    complete rows do not fit."""
     outer = (kc for kc in blocks if is_block_outer(dataclasses.replace(method, kc=kc), form, board))
     return max(outer, default=None)
 
@@ -294,8 +296,8 @@ def _shared_block(
 def _with_bands(
     usual: Candidate, form: Form, board: BoardProfile, threads: int
 ) -> Iterator[Candidate]:
-    """The same method with other bands than those of the rule; their cost is what they read from
-    memory beyond that. For rows of a table only."""
+    """The same method with bands other than the rule's; they cost the additional reads from memory.
+    For table rows only."""
     mr, nr = usual.method.mr, usual.method.nr
     assert mr is not None and nr is not None
     panels = math.ceil(form.shape.n / nr)
@@ -315,9 +317,8 @@ def _with_bands(
 
 
 def _blocks(form: Form, mr: int, nr: int, board: BoardProfile) -> Iterator[int]:
-    """Blocks of k worth a row: of pointwise products with several tiles of rows, whose panel of
-    weights does not stay in half of L1 as a whole, but does so block by block. Sums go through y
-    between them."""
+    """Blocks of k worth measuring: for pointwise products with several row tiles, if a weight panel
+    exceeds half of L1 but a block of it fits. Partial sums are kept in y."""
     held = 4 * nr
     whole = form.shape.m <= mr or form.shape.k * held <= board.l1d_bytes // 2
     if not form.is_of_points or form.has_border or whole:
@@ -326,7 +327,7 @@ def _blocks(form: Form, mr: int, nr: int, board: BoardProfile) -> Iterator[int]:
 
 
 def _tiles(form: Form, isa: Isa, board: BoardProfile) -> Iterator[tuple[Tile, bool]]:
-    """Register tiles that the kernels of the core's library have, and whether they are proven."""
+    """The register tiles of the board's kernel library, and whether they are proven."""
     lanes = "f32" if form.is_float else form.dtype
     proven, heights = isa.tiles(lanes), isa.columns.of(lanes)
     most = isa.columns.vector_rows(lanes) or max(heights)
@@ -345,7 +346,7 @@ def _tiles(form: Form, isa: Isa, board: BoardProfile) -> Iterator[tuple[Tile, bo
 
 
 def _cost_of_step(tile: Tile, form: Form, isa: Isa, board: BoardProfile) -> float:
-    """Of all tiles, for each k: vector multiply-adds plus what loading operands adds."""
+    """Cost of all tiles per k: vector multiply-adds plus loads of operands."""
     vectors = math.ceil(form.shape.n / isa.vl)
     whole, rest = divmod(vectors, tile.nv)
     panels = [tile.nv] * whole + ([rest] if rest else [])
@@ -357,9 +358,9 @@ def _cost_of_step(tile: Tile, form: Form, isa: Isa, board: BoardProfile) -> floa
 
 
 def _products(tile: Tile, panels: list[int], isa: Isa, form: Form, board: BoardProfile) -> float:
-    """Half a multiply-add for a row or vector that is loaded; a whole one for a vector of bytes
-    that is widened, where bytes are not multiplied as such. A last tile counts as a whole one.
-    Products of matrices take rows two by two, half of one for each, and as much to pair them."""
+    """A loaded row or vector costs half a multiply-add; a widened vector of bytes a full one, if
+    bytes are not multiplied directly. A partial tile costs as much as a full one. Matrix
+    instructions take rows in pairs, half per row, and as much to pair them."""
     rows = 1 if _is_single(form, isa, board) else tile.mr
     kind = None if form.is_float else isa.i8
     vector = 1.0 if kind is ByteProduct.WIDE16 else 0.5
@@ -371,14 +372,14 @@ def _products(tile: Tile, panels: list[int], isa: Isa, form: Form, board: BoardP
 
 
 def _is_single(form: Form, isa: Isa, board: BoardProfile) -> bool:
-    """Whether it is one row of floats on a core that gains by wide panels for it: by board time 32
-    columns took 0.93 of 12 on an A76, 0.97 to 1.01 on an A72, 1.5 on an A53."""
+    """True for a single float row on a core where wide panels help: in simulated board time 32
+    columns take 0.93 of 12 on an A76, 0.97 to 1.01 on an A72, 1.5 on an A53."""
     one = form.shape.m == 1 and form.is_float and isa.lanes
     return one and not board.in_order and makes_whole_products(board)
 
 
 def _winograd(form: Form, isa: Isa, board: BoardProfile, threads: int) -> Iterator[Candidate]:
-    """The candidates by Winograd's transform, with costs as they were measured on 64-bit ARM."""
+    """The candidates that use Winograd's transform, with costs measured on 64-bit ARM."""
     c, oc, vl = form.depth, form.shape.n, isa.vl
     whole = not (c % vl or oc % vl) and 0 < c <= WINOGRAD_CHANNELS
     if not (whole and has_winograd(form.dtype, isa)):

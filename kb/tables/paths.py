@@ -1,4 +1,4 @@
-"""The places of a board's tables: files named by platform, found through what it inherits."""
+"""The locations of a board's tables: files named by platform, found through profile inheritance."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ def shipped_folder(kind: Kind) -> Path:
 
 
 def table_name(platform: str) -> str:
-    """The file in which the knowledge of a platform is."""
+    """The file name of a platform's table."""
     return f"{platform}.json"
 
 
 def found_tables(board: BoardProfile, *folders: Path) -> Iterator[tuple[str, Path]]:
-    """The platforms that have a table which serves a board, with their files: its own one first,
-    and of each platform that of the first folder."""
+    """The platforms with a table for a board, and their files, starting with the board's own.
+
+    For each platform the first folder that has a file is used.
+    """
     for platform in board.platforms:
         for folder in folders:
             path = folder / table_name(platform)

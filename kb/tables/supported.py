@@ -1,5 +1,7 @@
-"""What a core computes of the rows of a table: those that want types, tiles or blocks that its
-kernels do not have are left out, by name."""
+"""Drops table rows that a core cannot compute.
+
+These use types, tiles or blocks that its kernels lack; they are reported by name.
+"""
 
 from __future__ import annotations
 
@@ -20,18 +22,20 @@ from edgekit.kb.targets.board import BoardProfile, load_profile, profile_names
 from edgekit.kb.targets.isa import BYTES, Isa, Tile
 
 _ROWS_OF_DEPTHWISE = 2  # at most
-_LONGEST = 80  # characters of a row that are told
+_LONGEST = 80  # maximum characters of a reported row
 
 
 def format_row(text: bytes) -> str:
-    """A row of a file as it stands there, or its beginning."""
+    """The text of a row in its file, truncated if long."""
     row = text.decode(errors="replace")
     return row if len(row) <= _LONGEST else f"{row[:_LONGEST]}..."
 
 
 def drop_unsupported_rows(table: KnowledgeBase, board: BoardProfile) -> KnowledgeBase:
-    """The same table, of whose rows of a board's platform those are among `skipped` that no board
-    of this platform computes: general profiles of a core have less than it has."""
+    """Moves rows that no board of this platform can compute to `skipped`.
+
+    All boards of the platform count, since a general profile of a core has fewer features than it.
+    """
     odd: dict[Row | OperatorRow, str] = {}
     known: list[Row | OperatorRow] = [*table.rows, *table.operators]
     for row in known:
@@ -56,7 +60,7 @@ def _boards_of(platform: str) -> tuple[BoardProfile, ...]:
 
 
 def why_impossible(row: Row | OperatorRow, board: BoardProfile) -> str:
-    """What a board lacks for a row: expected and found; empty if it lacks nothing."""
+    """The missing requirement of a row, as expected and found; empty if there is none."""
     half = board.computes_half and isinstance(row, OperatorRow)
     types = (*BYTES, "f16") if half else tuple(BYTES)
     if row.key.dtype not in types:
@@ -85,7 +89,7 @@ def _of_operator(how: OperatorMethod, isa: Isa) -> str:
 
 
 def _tallest(how: OperatorMethod, isa: Isa) -> list[Tile]:
-    """The tallest tile of each width that kernels of a family have, in columns."""
+    """The tallest tile of each width that the kernels of a family have, in columns."""
     is_float = how.precision not in ("s8", "u8")
     if how.family == "depthwise":
         return [Tile(_ROWS_OF_DEPTHWISE, sums_at_once(isa, is_float))]
@@ -97,8 +101,8 @@ def _tallest(how: OperatorMethod, isa: Isa) -> list[Tile]:
 
 
 def _of_product(row: Row, isa: Isa) -> str:
-    """Of the library's products: those with a vector have kernels of their own, and of others the
-    nearest tile is taken, so that only those are judged that none is near to."""
+    """For products of the library. Those with a vector have separate kernels; for others the
+    nearest tile is used, so only tiles beyond all of them are rejected."""
     how = row.method
     assert how is not None
     heights = isa.columns.of(row.key.dtype)

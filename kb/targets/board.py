@@ -17,28 +17,29 @@ from edgekit.kb.targets.isa import Isa, isa_of
 from edgekit.kb.targets.timing import Cluster, parse_cluster
 from edgekit.kb.targets.units import ComputeUnit, NnaUnit, core_unit, parse_nna, parse_unit
 
-LOCAL = "local"  # the board that is this machine
-CPU = "cpu"  # the unit that every board has
+LOCAL = "local"  # the machine that edgekit runs on
+CPU = "cpu"  # the unit present on every board
 
 FOLDER = Path(__file__).parent / "boards"
 
 
 @dataclass(frozen=True)
 class BoardProfile:
-    """What the compiler needs to know of a board. Sizes in bytes; 0 means unknown.
+    """The compiler's view of a board. Sizes are in bytes; 0 means unknown.
 
-    `simd` names the header under device/kernels/simd that kernels are built with;
-    `features` are the CPU features (names of /proc/cpuinfo) a bundle for this board needs, `extras`
-    those that its core has too, but that only bundles need which use them;
-    `vlen_bits` is the RVV register length that kernels were built for; `units` the compute units
-    that operators can run on: those in `compute`, whose speed the profile tells, and an `nna` with
-    values of its own. "cpu" is always the first: a core, of the fastest cluster if there are more.
-    `timing` tells clocks and memory of the clusters whose cores have a timing model, "cpu" first.
-    `compatible` are the names by which device trees know the board or its chip, `source` where its
-    sizes are from; `cpu_class` names the CPUs that share what is known where no core is named
-    (x86); `in_order`: the core waits for operands, so kernels load them ahead; `core_profile` is
-    the most general profile of the same core, whose virtual board serves it too; `inherited` are
-    the platforms of the same instruction set that the profile inherits from, nearest first.
+    - `simd`: the header under device/kernels/simd that kernels are built with.
+    - `features`: CPU features (names of /proc/cpuinfo) required by bundles for this board.
+    - `extras`: further features of its core, required only by bundles that use them.
+    - `vlen_bits`: the RVV register length that kernels are built for.
+    - `units`: the compute units that can run operators: those in `compute`, which have speeds, and
+      an `nna` with its own parameters. "cpu" is always the first: a core of the fastest cluster.
+    - `timing`: clocks and memory of clusters whose cores have a timing model, "cpu" first.
+    - `compatible`: names of the board or its chip in device trees.
+    - `source`: the source of its sizes.
+    - `cpu_class`: the CPUs that share knowledge if no core is named (x86).
+    - `in_order`: the core stalls on operands, so kernels load them ahead.
+    - `core_profile`: the most general profile of the same core; its virtual board serves both.
+    - `inherited`: the inherited platforms with the same instruction set, nearest first.
     """
 
     name: str
@@ -70,27 +71,28 @@ class BoardProfile:
 
     @property
     def isa(self) -> Isa:
-        """All that is known of its instruction set."""
+        """The properties of its instruction set."""
         return isa_of(self.simd)
 
     @property
     def computes_half(self) -> bool:
-        """Whether there are kernels of f16 tensors that run on its core."""
+        """True if there are kernels of f16 tensors that run on its core."""
         return self.isa.half is not None and self.isa.half_feature in self.features + self.extras
 
     @property
     def platform(self) -> str:
-        """What knowledge of it is filed under: the core, or the class of an x86 machine."""
+        """The key of its knowledge: the core, or the class of an x86 machine."""
         return self.core or self.cpu_class or self.arch
 
     @property
     def platforms(self) -> tuple[str, ...]:
-        """The platforms whose tables serve it, its own first, then those it inherits from."""
+        """The platforms whose tables apply to it: its own, then those it inherits from."""
         return tuple(dict.fromkeys((self.platform, *self.inherited)))
 
     @property
     def speeds(self) -> tuple[ComputeUnit, ...]:
-        """The units whose work is simulated, NNA aside; a core that nothing is told of is first."""
+        """The units whose work is simulated, except an NNA; starts with a core, even if its speed
+        is unknown."""
         if self.compute and self.compute[0].name == CPU:
             return self.compute
         core = core_unit(CPU, self.isa.vl, self.isa.i8.is_dot)
@@ -98,7 +100,7 @@ class BoardProfile:
 
 
 class UnknownBoardError(ValueError):
-    """A profile is not there, or cannot be read."""
+    """A profile does not exist or cannot be read."""
 
 
 def board_names() -> list[str]:
@@ -107,12 +109,12 @@ def board_names() -> list[str]:
 
 
 def profile_names() -> list[str]:
-    """Names of all profiles that have a file, those that are only bases included."""
+    """Names of all profiles with a file, including those that only serve as bases."""
     return [p.stem for p in sorted(FOLDER.glob("*.toml"))]
 
 
 def load_board(name: str) -> BoardProfile:
-    """The profile `name`; `local` is the best x86 or ARM profile this machine can run."""
+    """Loads the profile `name`; `local` is the best x86 or ARM profile this machine can run."""
     profile = _local() if name == LOCAL else load_profile(name)
     if profile.abstract:
         heirs = [n for n in board_names()[1:] if name in _lineage(n)]
@@ -124,9 +126,9 @@ def load_board(name: str) -> BoardProfile:
 
 
 def nearest(name: str, known: Iterable[str] | None = None) -> str:
-    """Names most like a wrong one, ready to stand behind it; empty if there are none.
+    """Names similar to a wrong one, formatted to be appended to a message; empty if there are none.
 
-    They are of those `known`, else of the boards, found by their chips and descriptions as well.
+    Candidates are `known`, or else the boards, which also match by chip and description.
     """
     names = {_plain(n): n for n in (board_names() if known is None else known)}
     for board in board_names()[1:] if known is None else ():
@@ -155,13 +157,13 @@ def _raw(name: str) -> dict[str, Any]:
 
 
 def _lineage(name: str) -> list[str]:
-    """A profile and those it inherits from, the most general one last."""
+    """A profile and those it inherits from, most general last."""
     base = _raw(name).get("inherits")
     return [name, *(_lineage(base) if base else ())]
 
 
 def _core_profile(name: str) -> str:
-    """The most general profile with the same core that is no mere base."""
+    """The most general profile with the same core that is not merely a base."""
     same = [
         n
         for n in _lineage(name)
@@ -172,7 +174,7 @@ def _core_profile(name: str) -> str:
 
 
 def _inherited(name: str) -> Iterator[str]:
-    """Platforms of the profiles it inherits from that have the same instruction set."""
+    """Inherited platforms that have the same instruction set."""
     for merged in (_merged(n) for n in _lineage(name)[1:]):
         if merged["simd"] == _merged(name)["simd"]:
             yield merged.get("core") or merged.get("cpu_class") or merged["arch"]
@@ -194,7 +196,7 @@ def _merged(name: str) -> dict[str, Any]:
 
 
 def load_profile(name: str) -> BoardProfile:
-    """The profile in `name`.toml, also one that is only a base for others."""
+    """The profile in `name`.toml, which may be only a base for others."""
     merged = _merged(name) | {"name": name}
     known = {f.name for f in fields(BoardProfile)} - {"nna", "compute", "core_profile", "inherited"}
     if unknown := sorted(set(merged) - known):
@@ -209,7 +211,7 @@ def load_profile(name: str) -> BoardProfile:
 
 
 def _units(where: str, tables: dict[str, Any]) -> dict[str, Any]:
-    """The fields of BoardProfile that say what [units] holds."""
+    """The fields of BoardProfile that are defined by [units]."""
     try:
         nna = parse_nna(where, tables["nna"]) if "nna" in tables else None
         compute = tuple(parse_unit(where, n, t) for n, t in tables.items() if n != "nna")
@@ -221,7 +223,7 @@ def _units(where: str, tables: dict[str, Any]) -> dict[str, Any]:
 
 
 def _timing(where: str, tables: dict[str, Any]) -> dict[str, Any]:
-    """The field of BoardProfile that says what [timing] holds."""
+    """The field of BoardProfile that is defined by [timing]."""
     try:
         clusters = [parse_cluster(where, name, table) for name, table in tables.items()]
     except ValueError as error:
@@ -230,7 +232,7 @@ def _timing(where: str, tables: dict[str, Any]) -> dict[str, Any]:
 
 
 def _local() -> BoardProfile:
-    """First of this machine's candidate profiles whose features and registers it has."""
+    """The first candidate profile whose features and registers this machine has."""
     machine = platform.machine()
     flags = cpu_flags()
     candidates = {
@@ -249,13 +251,13 @@ def _local() -> BoardProfile:
 
 
 def cpu_flags() -> frozenset[str]:
-    """Feature names of this machine's CPUs, as the kernel prints them."""
+    """Feature names of this machine's CPUs, as reported by the kernel."""
     return features.features()
 
 
 @dataclass(frozen=True)
 class Caches:
-    """Bytes of the data caches that a core may count on, never 0."""
+    """Bytes of the data caches available to a core; never 0."""
 
     l1: int
     l2: int
@@ -263,11 +265,11 @@ class Caches:
 
 
 def caches_of(board: BoardProfile) -> Caches:
-    """The caches of a profile; what it does not say is guessed from the level below."""
+    """The caches of a profile; unknown sizes are derived from the level below."""
     l2 = board.l2_bytes or 8 * board.l1d_bytes
     return Caches(board.l1d_bytes, l2, board.l3_bytes or 4 * l2)
 
 
 def last_cache(board: BoardProfile) -> int:
-    """Bytes of the last cache before memory that a profile tells of, or is guessed to have."""
+    """Bytes of the last-level cache, as given by the profile or estimated."""
     return board.l3_bytes or caches_of(board).l2

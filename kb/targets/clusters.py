@@ -1,4 +1,4 @@
-"""The clusters of a board as its profile tells them, by the names that boards give theirs."""
+"""The clusters of a board as defined by its profile, under the board's own names."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from edgekit.kb.targets.timing import Cluster
 
 @dataclass(frozen=True)
 class BoardCluster:
-    """Cores of one kind. `core`: the kind without its maker ("a76"), "" where any will do;
-    `unit`: what the cost model calls one of them; `timing`: its clock and memory, if known."""
+    """Cores of one kind.
+
+    `core`: the kind without its vendor ("a76"), "" if any will do; `unit`: a core's name in the
+    cost model; `timing`: its clock and memory, if known.
+    """
 
     name: str
     core: str
@@ -24,7 +27,7 @@ class BoardCluster:
 
 
 def clusters_of(board: BoardProfile) -> tuple[BoardCluster, ...]:
-    """The clusters, the fastest first; a board that tells of one has all its cores in that."""
+    """The clusters, fastest first; a board without clusters has a single one with all cores."""
     several = [cluster for cluster in board.timing if cluster.cores]
     if len(several) < 2:
         timing = board.timing[0] if board.timing else None
@@ -39,8 +42,11 @@ def clusters_of(board: BoardProfile) -> tuple[BoardCluster, ...]:
 
 
 def timed_core(board: BoardProfile) -> Core | None:
-    """The timing model of a board's core: of its fastest cluster, with its clock and memory; where
-    the profile tells none, with what the core is usually built with. None if there is no model."""
+    """The timing model of the board's fastest core; None if there is no model.
+
+    Clock and memory are the board's, or, if its profile does not give them, those that the core
+    usually has.
+    """
     if board.timing:
         return board.timing[0].timed()
     name = board.core.rpartition("-")[2]
@@ -48,8 +54,10 @@ def timed_core(board: BoardProfile) -> Core | None:
 
 
 def core_of_unit(board: BoardProfile, unit: str) -> Core | None:
-    """The timing model of the core that a unit is, or of the nearest one that its profile inherits
-    from. None for a unit that is no core, or whose speed the profile itself gives."""
+    """The timing model of a unit's core, or of the nearest one that the profile inherits.
+
+    None for a unit that is not a core, or whose speed is given by the profile itself.
+    """
     given = next((u for u in board.compute if u.name == unit), None)
     if given is not None and given.kind != "core":
         return None
@@ -64,7 +72,7 @@ def cluster_named(board: BoardProfile, name: str) -> BoardCluster:
     """The cluster of that name or kind of core; ValueError, in one line, if there is none."""
     known = clusters_of(board)
     wanted = name.lower()
-    only = board.core.rpartition("-")[2] or "core"  # a lone cluster leaves its kind open
+    only = board.core.rpartition("-")[2] or "core"  # a single cluster may be named after any kind
     for cluster in known:
         if wanted == cluster.name or wanted.rpartition("-")[2] == (cluster.core or only):
             return cluster
@@ -73,7 +81,7 @@ def cluster_named(board: BoardProfile, name: str) -> BoardCluster:
 
 
 def makes_whole_products(board: BoardProfile) -> bool:
-    """Whether a multiply-add of 128 bits is known to be one micro-operation of the core."""
+    """True if a 128-bit multiply-add is known to be one micro-operation of the core."""
     core = timed_core(board)
     return core is not None and _product_parts(core.name) == 1
 

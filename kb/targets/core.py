@@ -1,6 +1,6 @@
-"""Timing models of cores: one TOML file per core, every figure with the source it is from.
+"""Timing models of cores: one TOML file per core, with a source for every figure.
 
-What a figure means stands beside its field; simulator/core_text.py writes it for the plugin.
+Figures are documented at their fields; simulator/core_text.py writes them for the plugin.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, TypeVar, get_type_hints
 
 FOLDER = Path(__file__).parent / "cores"
 _CLASSES = Path(__file__).parents[2] / "host" / "simulator" / "plugin" / "classes.h"
-WIDTHS = (64, 128)  # bits of a vector operation; those of scalars count as 64
+WIDTHS = (64, 128)  # bits of a vector operation; scalars count as 64
 ELEMENTS = (8, 16, 32, 64)
 ISSUE = ("any", "first", "last", "alone")
 _CHOICES: dict[str, tuple[str, ...]] = {
@@ -29,31 +29,31 @@ _T = TypeVar("_T")
 
 
 class CoreError(ValueError):
-    """A core that is not there, or whose file cannot be used."""
+    """A core does not exist, or its file is invalid."""
 
 
 @dataclass(frozen=True)
 class Issue:
-    """How instructions enter the core. Cycles and counts."""
+    """How instructions enter the core; in cycles and counts."""
 
     width: int  # instructions (in order) or micro-operations (out of order) per cycle
     fetch: int  # bytes of code per cycle
-    taken: int  # empty cycles after a taken branch that was predicted
-    mispredict: int  # empty cycles after a branch that was not
-    address: int = 0  # in order: an ALU's result reaches an address this much later than an ALU
-    store_data: int = 0  # in order: a store needs its data this much later than its address
-    branch_data: int = 0  # in order: a branch needs its operands this much later than others
+    taken: int  # empty cycles after a correctly predicted taken branch
+    mispredict: int  # empty cycles after a mispredicted branch
+    address: int = 0  # in order: extra latency from an ALU result to an address, versus to an ALU
+    store_data: int = 0  # in order: delay from a store's address to its data being needed
+    branch_data: int = 0  # in order: how much later a branch needs its operands than others
     window: int = 0  # micro-operations between dispatch and retirement (reorder buffer)
     retire: int = 0  # micro-operations that retire per cycle
     depth: int = 0  # cycles from dispatch to the first execution
-    write_back: int = 0  # out of order: micro-operations that step an address
+    write_back: int = 0  # out of order: micro-operations for address write-back
     loads: int = 0  # entries of the load queue
     stores: int = 0  # entries of the store queue
 
 
 @dataclass(frozen=True)
 class Ports:
-    """Bytes that a load or store moves per cycle on one port; more take more cycles."""
+    """Bytes per cycle of a load or store on one port; larger accesses take more cycles."""
 
     load_bytes: int
     store_bytes: int
@@ -61,36 +61,36 @@ class Ports:
 
 @dataclass(frozen=True)
 class Unit:
-    """A set of ports that can do the same, and the entries of the queue before them."""
+    """A set of equivalent ports, and the entries of the queue before them."""
 
     ports: tuple[str, ...]
     queue: int = 0
-    dispatch: int = 0  # out of order: micro-operations per cycle, parts of it included; 0: any
+    dispatch: int = 0  # out of order: micro-operations per cycle, including parts; 0: unlimited
 
 
 @dataclass(frozen=True)
 class Operation:
-    """Timing of the instructions that `on` selects; later rows override what they name.
+    """Timing of the instructions selected by `on`; later rows override the fields they set.
 
     `on` is a list of class[@width][/element] with * as a wildcard.
     """
 
     on: str
     unit: str | None = None
-    latency: int | None = None  # cycles until the result can be used
-    forward: int | None = None  # the same, where it is the next one's accumulator
-    cycles: int | None = None  # cycles for which a port is taken
+    latency: int | None = None  # cycles until the result is available
+    forward: int | None = None  # the same for the accumulator of the next instruction
+    cycles: int | None = None  # cycles for which a port is occupied
     uops: int | None = None  # micro-operations, each on a port of the unit
-    takes: int | None = None  # ports taken at the same time
+    takes: int | None = None  # ports occupied at the same time
     issue: str | None = None  # in order: any, first (of its cycle), last, alone
-    source: str | None = None  # key of `sources`, if not "operations"
+    source: str | None = None  # key in `sources`, if not "operations"
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Instructions of `on` do not issue `distance` cycles after those of `after`.
+    """Instructions in `on` do not issue `distance` cycles after those in `after`.
 
-    0 is the same cycle, and then the order does not matter.
+    0 is the same cycle, in which case the order does not matter.
     """
 
     on: str
@@ -101,20 +101,20 @@ class Rule:
 
 @dataclass(frozen=True)
 class Cache:
-    """Bytes, ways, and cycles until its data is there; `latency` of a first level is the load's."""
+    """Bytes, ways, and cycles of latency; for a first level, the latency of a load."""
 
     bytes: int
     ways: int
     latency: int = 0
     policy: str = "lru"
-    per_core: bool = False  # a second level that cores do not share
-    line: int = 0  # cycles that a line takes to the first level from the second
-    out: int = 0  # and back, if it was written
+    per_core: bool = False  # a second level that is private to each core
+    line: int = 0  # cycles to transfer a line from the second to the first level
+    out: int = 0  # cycles to write it back if it is dirty
 
 
 @dataclass(frozen=True)
 class Tlb:
-    """Entries and cycles: of a miss of the first level, and of a walk of the tables."""
+    """Entries, and cycles of a first-level miss and of a page table walk."""
 
     entries: int
     second: int
@@ -125,37 +125,37 @@ class Tlb:
 
 @dataclass(frozen=True)
 class Prefetch:
-    """Streams of lines that are followed: how many, how far, after how many steps in a row."""
+    """Streams of lines that the prefetcher follows: how many, how far, after how many steps."""
 
     streams: int
-    distance: int  # lines ahead that are brought to L1
-    second: int  # further lines that are brought to L2
+    distance: int  # lines ahead that are prefetched to L1
+    second: int  # further lines that are prefetched to L2
     confirm: int
-    page: int = 4096  # bytes it does not look beyond
-    stores: int = 0  # 1: it hears of stores that miss as well
-    apart: int = 0  # misses remembered apart until they are a stream; 0: any takes one's place
+    page: int = 4096  # bytes whose boundary it does not cross
+    stores: int = 0  # 1: it also observes store misses
+    apart: int = 0  # misses tracked before they form a stream; 0: each replaces a stream
 
 
 @dataclass(frozen=True)
 class Stores:
-    """The store buffer, and lines that are written whole."""
+    """The store buffer, and completely written lines."""
 
     buffer: int  # entries (lines)
     drain: int  # cycles between two stores that leave it
-    stream: int  # whole lines in a row after which lines are no longer read first; 0: never
-    gather: int = 32  # cycles for which a line that is not read first waits for its rest: assumed
-    beyond: int = 0  # whole lines in a row after which they go to DRAM, by no cache; 0: never
-    miss: int = 0  # cycles for which a store that misses L1 keeps the buffer's exit busy
+    stream: int  # consecutive complete lines after which lines are not read first; 0: never
+    gather: int = 32  # cycles for which a partial line that is not read first is held: assumed
+    beyond: int = 0  # consecutive complete lines after which stores bypass the caches; 0: never
+    miss: int = 0  # cycles for which a store that misses L1 blocks the buffer's exit
 
 
 @dataclass(frozen=True)
 class Branch:
-    """Sizes of the predictor: counters, lengths of histories, targets, returns."""
+    """Sizes of the predictor: counters, history lengths, targets, returns."""
 
     entries: int
     history: tuple[int, ...]
     targets: int
-    indirect: int  # history bits that choose an indirect target
+    indirect: int  # history bits that select an indirect target
     returns: int
 
 
@@ -166,14 +166,14 @@ class Dram:
     latency_ns: float
     core_gb_s: float
     gb_s: float
-    write_gb_s: float = 0  # of writes alone; 0: as of all
-    turn_ns: float = 0  # that a line takes longer where the one before was another core's
+    write_gb_s: float = 0  # of writes alone; 0: the same as for all
+    turn_ns: float = 0  # extra latency of a line after one for another core
 
 
 @dataclass(frozen=True)
 class Validation:
-    """What the estimates of a core were held against, and how far off they were: of networks that
-    were not used to fit anything, in percent. `against`: the boards and their source."""
+    """The validation of a core's estimates, with errors in percent on networks not used for
+    fitting. `against`: the boards and their source."""
 
     kind: str  # float or int8
     threads: int
@@ -186,7 +186,7 @@ class Validation:
 
 @dataclass(frozen=True)
 class Core:
-    """A core and the memory it is usually built with; a board may have another."""
+    """A core with its usual memory; a board may have different memory."""
 
     name: str
     description: str
@@ -202,15 +202,15 @@ class Core:
     l2: Cache
     l3: Cache | None
     tlb: Tlb
-    misses: int  # lines of L1 that can be on their way at once
+    misses: int  # outstanding L1 line misses
     prefetch: Prefetch
     stores: Stores
     branch: Branch
     dram: Dram
     sources: Mapping[str, str]
     vector_bits: int = 128  # of a vector register (VLEN for RVV)
-    datapath_bits: int = 128  # of a vector that is computed at once
-    features: tuple[str, ...] = ()  # beyond the base of its instruction sets: see classes.h
+    datapath_bits: int = 128  # of a vector computed at once
+    features: tuple[str, ...] = ()  # besides the base of its instruction sets: see classes.h
     validation: tuple[Validation, ...] = ()
 
 
@@ -224,15 +224,15 @@ _GROUPS = ("clock_mhz", "units", "operations", "misses", *_PARTS)  # each has a 
 
 
 def core_names() -> list[str]:
-    """Cores that have a timing model."""
+    """The cores that have a timing model."""
     return sorted(p.stem for p in FOLDER.glob("*.toml"))
 
 
 @functools.cache
 def instruction_classes() -> Mapping[str, str]:
-    """The classes of the plugin's decoders in the order of their numbers, with what each is like.
+    """The classes of the plugin's decoders in numeric order, each with its parent class.
 
-    A class without rows of its own has the figures of the one that it is like.
+    A class without rows uses the figures of its parent.
     """
     text = _CLASSES.read_text(encoding="ascii")
     return dict(re.findall(r"\bX\((\w+), (\w+), \"", text))
@@ -240,7 +240,7 @@ def instruction_classes() -> Mapping[str, str]:
 
 @functools.cache
 def load_core(name: str) -> Core:
-    """The core `name`, every figure checked."""
+    """Loads the core `name` and validates every figure."""
     path = FOLDER / f"{name}.toml"
     if not re.fullmatch(r"[a-z0-9]+", name) or not path.is_file():
         raise CoreError(f"expected a core ({', '.join(core_names())}), found '{name}'")
@@ -248,7 +248,7 @@ def load_core(name: str) -> Core:
 
 
 def parse_core(name: str, text: str) -> Core:
-    """The core that a TOML text describes."""
+    """Parses the TOML text of a core."""
     try:
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -273,7 +273,7 @@ def parse_core(name: str, text: str) -> Core:
 
 
 def _table(where: str, kind: type[_T], values: Any) -> _T:
-    """A dataclass of a TOML table: known keys, all that have no default, figures >= 0."""
+    """Builds a dataclass from a TOML table: only known keys, all required ones, figures >= 0."""
     if not isinstance(values, dict):
         raise CoreError(f"{where}: expected a table, found {values!r}")
     known = {f.name: f for f in fields(kind)}  # type: ignore[arg-type]
@@ -308,7 +308,8 @@ def _figure(where: str, name: str, hint: Any, value: Any) -> Any:
 
 
 def _check_names(where: str, core: Core) -> None:
-    """Units, classes and sources that rows name are there; every group has a source."""
+    """Checks that units, classes and sources named by rows exist, and that every group has a
+    source."""
     if not core.issue.width or not core.misses or not core.units:
         raise CoreError(f"{where}: expected a width, units and at least one outstanding miss")
     for cache in (core.l1i, core.l1d, core.l2, *([core.l3] if core.l3 else [])):
@@ -338,7 +339,7 @@ Selector = tuple[str, int, int]  # class, index of its width, index of its eleme
 
 
 def selected(where: str, on: str) -> Iterator[Selector]:
-    """What a selector stands for; with a wildcard, only classes that are like no other."""
+    """Expands a selector; wildcards match only classes without a parent."""
     classes = instruction_classes()
     for word in on.split():
         match = _SELECTOR.fullmatch(word)
@@ -363,7 +364,7 @@ def _index(where: str, word: str, known: tuple[int, ...], text: str | None) -> I
 
 
 def operation_table(core: Core) -> dict[Selector, Operation]:
-    """The timing of every class, width and element, after all rows."""
+    """The timing of every class, width and element after applying all rows."""
     where = f"core '{core.name}'"
     rows: dict[Selector, list[Operation]] = {}
     for row in core.operations:
@@ -379,7 +380,7 @@ def operation_table(core: Core) -> dict[Selector, Operation]:
 
 
 def _timing(core: Core, key: Selector, rows: Mapping[Selector, list[Operation]]) -> Operation:
-    """One class's timing: what it is like, then its own rows."""
+    """One class's timing: its parent's, then its own rows."""
     name, width, element = key
     like = instruction_classes()[name]
     old = Operation(on="", cycles=1, uops=1, takes=1, issue="any")
@@ -387,7 +388,7 @@ def _timing(core: Core, key: Selector, rows: Mapping[Selector, list[Operation]])
         old = _timing(core, (like, width, element), rows)
     for row in rows.get(key, ()):
         given = {k: v for k, v in asdict(row).items() if v is not None}
-        # a new latency takes back what an older row said of forwarding
+        # A new latency invalidates an older row's forwarding.
         forward = given.get("forward", None if "latency" in given else old.forward)
         old = replace(old, **(given | {"forward": forward}))
     where = f"core '{core.name}': class '{name}'"

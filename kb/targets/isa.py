@@ -1,7 +1,7 @@
-"""Instruction sets: one small TOML file each, simd/NAME.toml, as device/kernels/simd/NAME.h.
+"""Instruction sets: one small TOML file each, simd/NAME.toml, matching device/kernels/simd/NAME.h.
 
-Lowering, GEMM methods, tuner and tests read all they know of an instruction set here. A file may
-inherit from another one. A test holds the files against the headers.
+Lowering, GEMM methods, tuner and tests read all properties of an instruction set from here. A file
+may inherit from another one. A test checks the files against the headers.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any, Literal
 import msgspec
 
 FOLDER = Path(__file__).parent / "simd"
-BYTES = {"f32": 4, "s8": 1, "u8": 1}  # of one element of A or B
+BYTES = {"f32": 4, "s8": 1, "u8": 1}  # per element of A or B
 
 TileKind = Literal["normal", "transposed", "amx"]
 
 
 class ByteProduct(enum.Enum):
-    """How 8-bit products are made; see device/kernels/gemm/i8_tile.h."""
+    """The kinds of 8-bit products; see device/kernels/gemm/i8_tile.h."""
 
     DOT4_US = "EK_I8_DOT4_US"
     DOT4_SS = "EK_I8_DOT4_SS"
@@ -33,34 +33,34 @@ class ByteProduct(enum.Enum):
 
     @property
     def group(self) -> int:
-        """Values along k that lie together in a panel."""
+        """Consecutive values along k in a panel."""
         of_others = {ByteProduct.PAIR16: 2, ByteProduct.WIDE16: 1}
         of_others |= {ByteProduct.MMLA: 8, ByteProduct.MULL16: 16}
         return of_others.get(self, 4)
 
     @property
     def order(self) -> list[int]:
-        """The values of a group as they lie in a panel."""
+        """The order of the values of a group in a panel."""
         return [0, 2, 1, 3] if self is ByteProduct.FOUR16 else list(range(self.group))
 
     @property
     def is_dot(self) -> bool:
-        """One instruction makes and adds four products of bytes, or more, in each lane."""
+        """True if one instruction multiplies and adds four or more products of bytes per lane."""
         return self is ByteProduct.DOT4_US or self.is_signed_dot
 
     @property
     def is_signed_dot(self) -> bool:
-        """The same of signed bytes, as 64-bit ARM has it."""
+        """The same for signed bytes, as on 64-bit ARM."""
         return self in (ByteProduct.DOT4_SS, ByteProduct.MMLA)
 
     @property
     def reads_bytes(self) -> bool:
-        """Rows of x are read as they are, not widened to 16 bits."""
+        """True if rows of x are read directly, without widening to 16 bits."""
         return self not in (ByteProduct.PAIR16, ByteProduct.FOUR16)
 
     @property
     def flips_unsigned(self) -> bool:
-        """Whether both factors are signed: u8 is seen as x - 128; otherwise s8 as x + 128."""
+        """True if both factors are signed: u8 is read as x - 128; otherwise s8 as x + 128."""
         return self.is_signed_dot or self is ByteProduct.MULL16
 
 
@@ -72,15 +72,15 @@ class Tile(msgspec.Struct, frozen=True, order=True, array_like=True):
 
 
 class Columns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Heights of the tile codes that are 1, 2, ... vectors wide, for every width up to the last.
+    """Heights of the tile codes that are 1, 2, ... vectors wide.
 
-    The library of a board holds all heights up to these, so every tile of `Isa` is among them.
+    A board's library has all heights up to these, so it contains every tile of `Isa`.
     """
 
     f32: tuple[int, ...]
     i8: tuple[int, ...]
-    i8_vectors: int = 0  # rows up to which tiles of bytes use vectors, higher ones AMX; 0: no AMX
-    # Panels of floats that are read from rows far from one another lose to copies.
+    i8_vectors: int = 0  # rows up to which byte tiles use vectors, above them AMX; 0: no AMX
+    # Copies are faster than float panels read from distant rows.
     copies_f32: bool = False
 
     def of(self, dtype: str) -> tuple[int, ...]:
@@ -93,40 +93,40 @@ class Columns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TileCosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the parts of a product take, in sixteenths of a vector multiply-add.
+    """The costs of the parts of a product, in sixteenths of a vector multiply-add.
 
-    A line of a tile is what one value of the broadcast operand makes of a vector: a row of C, or a
-    column of it where the tile is transposed. Tiles of AMX count more lines than one tile register
-    has as two registers, and k as whole steps.
+    A line of a tile is the result of one value of the broadcast operand and a vector: a row of C,
+    or a column if the tile is transposed. AMX tiles with more lines than a tile register count as
+    two registers, and k as complete steps.
     """
 
-    # For each k; of bytes for each four of k
+    # Per k; for bytes per four of k
     product: int  # a vector multiply-add of one line
-    wide: int  # the fewest of them that a tile counts as
+    wide: int  # minimum number of these per tile
     line: int  # loading and broadcasting one value of a line
     vector: int  # loading one vector of the other operand
-    far: int = 0  # more, where its panel is beyond half of L1 and read again
+    far: int = 0  # extra cost if its panel exceeds half of L1 and is read again
 
-    # An operand that was not packed beforehand, for each k or four of k
-    group: int = 0  # bytes: a vector of B becomes groups along k
-    panel: int = 0  # bytes: the same, for each four vectors of a panel
-    crossing: int = 0  # bytes: a panel beside others whose rows are not whole cache lines
+    # An operand that was not packed in advance, per k or four of k
+    group: int = 0  # bytes: grouping a vector of B along k
+    panel: int = 0  # bytes: the same, per four vectors of a panel
+    crossing: int = 0  # bytes: a panel next to others, if rows are not complete cache lines
     passing: int = 0  # floats: a vector of B in place, the first times that it is read
-    packing: int = 0  # a row of A, in whole vectors
+    packing: int = 0  # a row of A, in complete vectors
 
     # C, once for all k
     tile: int = 0  # a tile
-    spilled: int = 0  # more, where sums and vectors of B take all registers
+    spilled: int = 0  # extra cost if sums and vectors of B take all registers
     segment: int = 0  # a line of a tile
-    paged: int = 0  # more, where lines of C are whole pages apart
+    paged: int = 0  # extra cost if lines of C are complete pages apart
     stored: int = 0  # a vector
-    partial: int = 0  # a line of C that ends in a part of a vector
-    element: int = 0  # an element that is stored against the rows of C
-    start: int = 0  # the whole product
+    partial: int = 0  # a line of C that ends in a partial vector
+    element: int = 0  # an element stored across the rows of C
+    start: int = 0  # the entire product
 
 
 class KindCosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The costs of the kinds of tiles that products of one type have."""
+    """The costs of each kind of tile for products of one type."""
 
     normal: TileCosts  # vectors along n
     transposed: TileCosts  # vectors along m, for few columns
@@ -141,36 +141,37 @@ class ProductCosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Isa(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All that is known of one instruction set, whose header is device/kernels/simd/`simd`.h."""
+    """The properties of one instruction set, whose header is device/kernels/simd/`simd`.h."""
 
     simd: str
     vl: int  # 32-bit lanes of a vector
-    registers: int  # vectors that a core holds, at least
-    i8: ByteProduct  # how 8-bit products are made
+    registers: int  # minimum vector registers of a core
+    i8: ByteProduct  # the kind of 8-bit products
     f32_tiles: tuple[
         Tile, ...
     ]  # register tiles that do not spill, the one for large products first
     i8_tiles: tuple[Tile, ...]
-    groups_tile: Tile  # of bytes with scales of groups: sums of bytes and of floats in registers
+    groups_tile: Tile  # for bytes with group scales: integer and float sums in registers
     columns: Columns  # the tile codes of a board's library
     costs: ProductCosts
     nna_vectors: int  # of output channels that the emulated NNA computes at once, for four points
     lanes: bool = False  # EK_LANES: products with one lane of a vector
-    masks_loads: bool = False  # vf_load_masked: a load that leaves lanes out
+    masks_loads: bool = False  # vf_load_masked: loads that skip lanes
     multiplies_pairs: bool = False  # EK_PAIRS: the sum of two 16-bit products in each lane
-    widens_eight: bool = False  # EK_CODES8: 16-bit products eight at a time, whatever the vector
-    codes_by_lines: bool = False  # EK_LINES: codes of 8-bit products by floats (lower/lines.py)
+    widens_eight: bool = False  # EK_CODES8: 16-bit products eight at a time, for any vector length
+    # EK_LINES: requantization with floats (lowering/gemm/float_requant.py)
+    codes_by_lines: bool = False
     shares_rows: bool = (
         True  # two rows of a depthwise convolution at once, sums of both in registers
     )
     sparse_windows: bool = False  # ek_sparse_window: sparse strips may have windows
-    half: str | None = None  # the header of kernels of f16 tensors, of cores that compute in it
-    half_feature: str = ""  # by which /proc/cpuinfo tells these cores
+    half: str | None = None  # the header for kernels of f16 tensors, on cores that compute in it
+    half_feature: str = ""  # the /proc/cpuinfo feature of these cores
     half_tiles: tuple[Tile, ...] = ()  # its register tiles, as f32_tiles
 
     @property
     def of_half(self) -> Isa:
-        """The same core for kernels of f16 tensors: twice as many lanes."""
+        """The same core for kernels of f16 tensors, with twice as many lanes."""
         if self.half is None:
             raise ValueError(f"instruction set '{self.simd}' has no arithmetic in half precision")
         tiles = self.half_tiles
@@ -178,7 +179,7 @@ class Isa(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def is_half(self) -> bool:
-        """Whether this is what `of_half` gives."""
+        """True for the result of `of_half`."""
         return self.simd == self.half
 
     @property
@@ -197,13 +198,14 @@ class Isa(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def isa_names() -> list[str]:
-    """Names of all instruction sets, as board profiles have them in `simd`."""
+    """Names of all instruction sets, as used by board profiles in `simd`."""
     return sorted(path.stem for path in FOLDER.glob("*.toml"))
 
 
 @functools.cache
 def isa_of(simd: str) -> Isa:
-    """The facts of one instruction set. Raises ValueError if its file is missing or wrong."""
+    """Loads the properties of one instruction set. Raises ValueError if its file is missing or
+    invalid."""
     try:
         return msgspec.convert({**_merged(simd), "simd": simd}, Isa, strict=True)
     except msgspec.ValidationError as error:
@@ -221,7 +223,7 @@ def _merged(simd: str) -> dict[str, Any]:
 
 
 def _over(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """Values of `own` instead of those of `base`; of tables value by value, costs as a whole."""
+    """Merges `own` over `base`: tables key by key, but costs are replaced entirely."""
     merged = dict(base)
     for key, value in own.items():
         known = merged.get(key)

@@ -1,7 +1,7 @@
-"""How a board's clusters are clocked, and their memory: `[timing.NAME]` tables of board profiles.
+"""Clocks and memory of a board's clusters: `[timing.NAME]` tables of board profiles.
 
-A cluster names its core (kb/targets/cores); what it says of caches and DRAM replaces what the core
-is usually built with. Every value says where it is from, as in kb/targets/units.py.
+A cluster names its core (kb/targets/cores); its values for caches and DRAM override those that the
+core usually has. Every value states its source, as in kb/targets/units.py.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from edgekit.kb.targets.core import Cache, Core, Dram, load_core
 from edgekit.kb.targets.units import Origin, origin
 
 _NEEDED = ("clock_mhz", "dram_ns", "dram_core_gb_s", "dram_gb_s")
-_WRITES = "dram_write_gb_s"  # where writes alone are slower
-_TURN = "dram_turn_ns"  # what a line takes longer where the one before was another core's
-_CORES = "cores"  # where there are several clusters
+_WRITES = "dram_write_gb_s"  # if writes alone are slower
+_TURN = "dram_turn_ns"  # extra latency of a line after one for another core
+_CORES = "cores"  # required if there are several clusters
 _L2 = ("l2_bytes", "l2_ways", "l2_latency", "l2_per_core")
 _L3 = ("l3_bytes", "l3_ways", "l3_latency")
 _MOST = 1 << 30
@@ -24,9 +24,12 @@ _MOST = 1 << 30
 
 @dataclass(frozen=True)
 class Cluster:
-    """Cores of one kind. `values` by name: MHz, nanoseconds, GB/s of one core and of all, and of
-    caches bytes, ways, cycles; an `l3_bytes` of 0 says that there is none. Of a board with
-    several clusters each has how many `cores`."""
+    """Cores of one kind.
+
+    `values` by name: MHz, nanoseconds, GB/s of one core and of all, and bytes, ways and cycles of
+    caches; an `l3_bytes` of 0 means that there is none. On a board with several clusters, each
+    states its number of `cores`.
+    """
 
     name: str
     core: str
@@ -39,11 +42,11 @@ class Cluster:
 
     @property
     def cores(self) -> int:
-        """How many there are; 0 if the profile's are all of this cluster."""
+        """The number of cores; 0 if all of the profile's belong to this cluster."""
         return int(dict(self.values).get(_CORES, 0))
 
     def timed(self) -> Core:
-        """The timing model of its core, as this cluster has it."""
+        """The timing model of its core with this cluster's values."""
         core, value = load_core(self.core), dict(self.values)
         ns, own, shared = (value[key] for key in _NEEDED[1:])
         dram = Dram(ns, own, shared, value.get(_WRITES, 0), value.get(_TURN, 0))
@@ -62,8 +65,10 @@ def _cache(level: str, value: Mapping[str, float]) -> Cache:
 
 
 def parse_cluster(where: str, name: str, table: Any) -> Cluster:
-    """The cluster of a `[timing.NAME]` table; ValueError, in one line, if something is missing,
-    unknown, without origin or no figure. `where` names the profile."""
+    """Parses a `[timing.NAME]` table; `where` names the profile.
+
+    Raises ValueError, in one line, if a value is missing, unknown, without origin or not a number.
+    """
     if not isinstance(table, Mapping) or not isinstance(table.get("core"), str):
         raise ValueError(f"{where}: expected a table [timing.{name}] with a core, found {table!r}")
     values = {key: entry for key, entry in table.items() if key != "core"}

@@ -1,7 +1,7 @@
 """Compute units of a board: `[units.NAME]` tables of board profiles.
 
-Every value says where it comes from: `{ value = 8, source = "..." }` is known, `{ value = 4,
-assumption = "..." }` is our guess, for whoever has the chip to correct.
+Every value states its origin: `{ value = 8, source = "..." }` is known, `{ value = 4, assumption =
+"..." }` is our guess, to be corrected by anyone who has the chip.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ORIGINS: tuple[_Kind, ...] = ("source", "assumption")
 
 @dataclass(frozen=True)
 class Origin:
-    """The origin of a value: `text` names the source, or what an assumption rests on."""
+    """The origin of a value: `text` names the source, or the basis of an assumption."""
 
     name: str
     kind: _Kind
@@ -35,7 +35,7 @@ class NnaUnit:
 
 
 UnitKind = Literal["cpu", "core", "matrix", "vector", "memory"]
-_MOST = 1e9  # of any speed
+_MOST = 1e9  # limit of any speed
 _BETWEEN = ("handover_us", "handover_kib_us", "wake_us")
 _MAY_BE_0 = ("start_us", *_BETWEEN)
 _COMMON = ("clock_mhz", "bytes_per_cycle", *_MAY_BE_0)
@@ -50,14 +50,17 @@ _SPEEDS: Mapping[UnitKind, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class ComputeUnit:
-    """A unit that runs operators beside the others, one after the other: a core of a cluster, a
-    matrix or a vector unit; or, of kind "memory", one that loads constants for all of them. Of a
-    "core" that has a table [timing.NAME], clock and speeds are known from that (kb/tables/rates).
+    """A unit that runs operators one by one, concurrently with other units.
 
-    What it does a cycle: multiply-adds of matrix products in f32 and in 8 bits, elements of all
-    else, bytes read or written. 0: it does no such work. `start_us` goes before each operator.
-    `handover_us` passes until another unit sees a result, of which it then fetches each KiB in
-    `handover_kib_us`; `wake_us` passes until it begins where another unit goes ahead.
+    It is a core of a cluster, a matrix or a vector unit, or, with kind "memory", one that loads
+    constants for all of them. For a "core" with a [timing.NAME] table, clock and speeds come from
+    there (kb/tables/rates).
+
+    Speeds are per cycle: multiply-adds of matrix products in f32 and in 8 bits, elements of all
+    other operators, bytes read or written. 0: it does not support that work. `start_us` is added to
+    each operator. `handover_us` is the delay until another unit sees a result, which it then
+    fetches at `handover_kib_us` per KiB; `wake_us` is the delay until it starts if another unit
+    goes first.
     """
 
     name: str
@@ -75,7 +78,7 @@ class ComputeUnit:
 
 
 def parse_unit(where: str, name: str, table: Any) -> ComputeUnit:
-    """The unit of a `[units.NAME]` table with its `kind`; ValueError as from `parse_nna`."""
+    """Parses a `[units.NAME]` table with its `kind`; ValueError as from `parse_nna`."""
     kind = next((k for k in _SPEEDS if isinstance(table, Mapping) and table.get("kind") == k), None)
     if kind is None:
         raise ValueError(
@@ -97,7 +100,7 @@ def parse_unit(where: str, name: str, table: Any) -> ComputeUnit:
 
 
 def core_unit(name: str, lanes: int, dot_products: bool) -> ComputeUnit:
-    """The core of a profile that says nothing of its speed; `lanes` of 32 bits has its vector."""
+    """The core of a profile without speeds; its vector has `lanes` of 32 bits."""
     text = "one vector operation a cycle at 1 GHz; calibrate it: edgekit lab tune cost"
     return ComputeUnit(
         name=name,
@@ -116,8 +119,11 @@ def core_unit(name: str, lanes: int, dot_products: bool) -> ComputeUnit:
 
 
 def parse_nna(where: str, table: Any) -> NnaUnit:
-    """The unit of a `[units.nna]` table; ValueError, in one line, if a value is missing, unknown,
-    without origin, or does not fit the others. `where` names the profile."""
+    """Parses a `[units.nna]` table; `where` names the profile.
+
+    Raises ValueError, in one line, if a value is missing, unknown, without origin, or inconsistent
+    with others.
+    """
     names = [field.name for field in fields(NnaChip)]
     if not isinstance(table, Mapping):
         raise ValueError(f"{where}: expected a table [units.nna], found {table!r}")
@@ -141,7 +147,7 @@ def _check_names(where: str, unit: str, table: Mapping[str, Any], names: Sequenc
 
 
 def origin(where: str, table: str, name: str, entry: Any) -> Origin:
-    """The origin of a value `name` of a table; ValueError if the entry does not say it."""
+    """The origin of the value `name` of a table; ValueError if the entry does not state it."""
     if isinstance(entry, Mapping) and set(entry) in ({"value", kind} for kind in _ORIGINS):
         for kind in _ORIGINS:
             text = entry.get(kind)

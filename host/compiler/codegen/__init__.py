@@ -1,1 +1,1 @@
-"""Plan → C: the text of each subgraph, and of `run()` that calls them."""
+"""Plan → C: one file per subgraph, plus `run()`, which calls them."""

@@ -1,4 +1,4 @@
-"""Plan → run.c: one function that calls the kernels in order, and what describes the model."""
+"""Plan → run.c: `run()`, which calls the kernels in order, and the model's description."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from edgekit.host.compiler.lowering.plan import Kernel, Plan, calls_of
 
 
 def kernels_of(plan: Plan) -> list[Kernel]:
-    """Every kernel instance the plan calls, once, by symbol."""
+    """All kernel instances that the plan calls, deduplicated by symbol."""
     found = {c.kernel.symbol: c.kernel for s in plan.lowered.steps for c in calls_of(s.calls)}
     return [found[symbol] for symbol in sorted(found)]
 
 
 def parts_of(plan: Plan) -> list[Kernel]:
-    """What those kernels call in turn and the plan does not, once, by symbol."""
+    """Kernels called only by other kernels, deduplicated by symbol."""
     called = kernels_of(plan)
     found = {part.symbol: part for kernel in called for part in kernel.parts}
     return [found[symbol] for symbol in sorted(found.keys() - {k.symbol for k in called})]
 
 
 def describe(plan: Plan) -> dict[str, Any]:
-    """What ek_describe returns (see device/kernels/ek.h)."""
+    """The description returned by ek_describe (see device/kernels/ek.h)."""
     lowered = plan.lowered
     return {
         "name": lowered.name,
@@ -54,7 +54,7 @@ def _describe_tensor(t: Tensor) -> dict[str, Any]:
 
 
 def emit(plan: Plan, code: Sequence[SectionCode]) -> str:
-    """The text of run.c; `code` is what its sections became."""
+    """Returns the text of run.c; `code` is the generated code of the plan's sections."""
     parts = ['#include <math.h>\n#include "runtime/clock.h"\n#include "runtime/units.h"\n']
     parts += [
         f"void {symbol}(const ek_inference *);" for symbol in sorted({c.symbol for c in code})
@@ -108,7 +108,7 @@ def _run(plan: Plan, code: Sequence[SectionCode]) -> str:
 
 
 def _c_string(text: str) -> str:
-    """A C string literal, in pieces short enough for any compiler."""
+    """A C string literal, split into pieces short enough for any compiler."""
     data = text.encode("ascii")
     escaped = "".join(chr(b) if 32 <= b < 127 and b not in b'"\\?' else f"\\{b:03o}" for b in data)
     pieces, at = [], 0

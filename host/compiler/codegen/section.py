@@ -1,8 +1,8 @@
-"""A section of the plan → one C file: the calls of one subgraph, compiled by itself.
+"""A section of the plan → one C file: the calls of one subgraph, compiled separately.
 
-Nothing in the text depends on the rest of the model: where buffers and weights are is in a table
-that run() hands over, and the function is named by what it does. So a subgraph that did not change
-is found in the cache of objects, whatever happened to its neighbors.
+The text is independent of the rest of the model: addresses of buffers and weights come from a table
+passed by run(), and the function name is derived from the content. An unchanged subgraph is
+therefore found in the object cache even if its neighbors changed.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _BASES = """\
 """
 
 
-_MANY = 32  # calls, or steps; compilers take the square of a function's length
-_LONG = 128  # steps that are one function
+_MANY = 32  # calls or steps per function; compile time is quadratic in a function's length
+_LONG = 128  # steps up to which one function suffices
 _APART = "static __attribute__((noinline)) void"
 
 
@@ -58,7 +58,7 @@ class SectionCode:
 
 
 def section_code(plan: Plan, section: Section) -> SectionCode:
-    """The code of one section, and the table it finds its memory by."""
+    """Generates a section's code and the offset table that it reads."""
     places = _Places(plan)
     steps = plan.lowered.steps[section.first : section.last]
     calls = [call for step in steps for call in calls_of(step.calls)]
@@ -76,7 +76,7 @@ def section_code(plan: Plan, section: Section) -> SectionCode:
 
 
 def _in_order(steps: tuple[Step, ...], places: _Places) -> list[str]:
-    """One step after the other, each on the whole pool; of many, functions of some each."""
+    """Steps in sequence, each on the entire pool; long sections are split into functions."""
     if len(steps) <= _LONG:
         return _function("void NAME", steps, 0, places)
     lines, calls = [], []
@@ -89,7 +89,7 @@ def _in_order(steps: tuple[Step, ...], places: _Places) -> list[str]:
 
 
 def _function(head: str, steps: tuple[Step, ...], first: int, places: _Places) -> list[str]:
-    """A function that runs `steps`, the first of which is number `first` of the section."""
+    """A function that runs `steps`; `first` is the index of the first one within the section."""
     parts: list[str] = []
     body = [
         f"{head}(const ek_inference *i) {{",
@@ -107,7 +107,7 @@ def _function(head: str, steps: tuple[Step, ...], first: int, places: _Places) -
 
 
 def _side_by_side(steps: tuple[Step, ...], section: Section, places: _Places) -> list[str]:
-    """A function per step, in a queue per unit."""
+    """One function per step, and one queue of steps per unit."""
     body: list[str] = []
     for index, step in enumerate(steps):
         parts: list[str] = []
@@ -140,13 +140,13 @@ def _side_by_side(steps: tuple[Step, ...], section: Section, places: _Places) ->
 
 
 def _step(step: Step, places: _Places, parts: list[str], index: int) -> list[str]:
-    """The calls of one step; of many, functions of some each are added to `parts`."""
+    """The calls of one step; if many, they are split into functions appended to `parts`."""
     calls = _calls(step.calls, places, parts, f"part_{index}")
     return [f"    {{ /* {_comment(step.name)}: {step.op} */", *calls, "    }"]
 
 
 def _calls(calls: Sequence[Call | Loop], places: _Places, parts: list[str], name: str) -> list[str]:
-    """Calls and loops in turn. `name` is where those of functions added to `parts` begin."""
+    """Calls and loops in order. Functions appended to `parts` get the name prefix `name`."""
     if len(calls) <= _MANY:
         return [
             line
@@ -174,7 +174,7 @@ def _calls(calls: Sequence[Call | Loop], places: _Places, parts: list[str], name
 
 
 def _loop(loop: Loop, places: _Places, parts: list[str], name: str) -> list[str]:
-    """A C loop; all that depends on its step are moves."""
+    """A C loop; only moves depend on the loop index."""
     going = ""
     if loop.going is not None:
         going = f" && *(const unsigned char *){places.address(loop.going)}"
@@ -207,12 +207,12 @@ def _move(move: Move, places: _Places) -> str:
 
 
 def _comment(text: str) -> str:
-    """Text of a model file inside a C comment: nothing in it may end the comment."""
+    """Model text inside a C comment, escaped so that it cannot end the comment."""
     return "".join(c if (c.isascii() and c.isalnum()) or c in "_-./:" else "_" for c in text)
 
 
 def _arguments(kernel: Kernel) -> str:
-    """The type of a kernel's arguments, as its C file declares it."""
+    """The C type of a kernel's arguments, as declared by its C file."""
     source = (kernels_folder() / kernel.source).read_text()
     found = re.search(rf"^typedef struct {{\n(?:(?!}}).*\n)*}} {kernel.args};\n", source, re.M)
     if found is None:
@@ -269,8 +269,7 @@ def _c_float(value: float) -> str:
 
 
 class _Places:
-    """The place of each buffer, as a C expression over a table of offsets that fills as it is
-    asked."""
+    """Maps buffers to C expressions over an offset table, which grows with each new address."""
 
     def __init__(self, plan: Plan) -> None:
         lowered = plan.lowered
@@ -284,12 +283,12 @@ class _Places:
             self._base[t.name] = (f"(const char *)in[{i}]", 0)
         for i, buffer in enumerate(lowered.output_buffers):
             self._base[buffer] = (f"(char *)out[{i}]", 0)
-        # By what they are, not by value: two offsets may be equal by chance.
+        # Keyed by identity, not value: two offsets may be equal by coincidence.
         self._index: dict[tuple[str, str, int], int] = {}
 
     @property
     def offsets(self) -> tuple[int, ...]:
-        """The table, for the section that was asked about."""
+        """The offset table of the section whose addresses were requested."""
         return tuple(offset for _, _, offset in self._index)
 
     def address(self, value: Value) -> str:

@@ -1,4 +1,4 @@
-"""Fitting a graph to a board's memory: split → schedule → lower → back, one loop until it fits."""
+"""Fits a graph into a board's memory: split → schedule → lower, repeated until it fits."""
 
 from edgekit.host.compiler.fit.loop import Fitted, fit
 from edgekit.host.compiler.fit.plan import plan_of

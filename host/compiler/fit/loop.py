@@ -1,7 +1,7 @@
-"""The loop that fits a graph to a board's memory: split, choose layouts, plan, and split further.
+"""Fits a graph into a board's memory: split, choose layouts, plan, and split further if needed.
 
-What a graph needs is only known once it was scheduled and lowered, so each try goes through
-`plan_of`: split → schedule → lower → back, until the arena is below the limit.
+The memory requirement is only known after scheduling and lowering, so each attempt runs `plan_of`:
+split → schedule → lower, repeated until the arena is below the limit.
 """
 
 from __future__ import annotations
@@ -26,13 +26,16 @@ from edgekit.host.errors import InputError
 from edgekit.kb.tables.gemm_table import KnowledgeBase
 from edgekit.kb.targets.board import BoardProfile
 
-_SHARES = (1, 0.9, 0.8, 0.65, 0.5)  # of a limit: what is tried to be alive at most
+_SHARES = (1, 0.9, 0.8, 0.65, 0.5)  # fractions of the limit to try as the bound for live bytes
 
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """A graph in its layouts; `origin` as of `SplitGraph`; how many operators it had before
-    layouts were chosen; those that layouts were chosen for together."""
+    """A graph with its layouts chosen.
+
+    `origin` is as in `SplitGraph`; `operators_before` counts the operators before layouts were
+    chosen; `groups` are the operators whose layout was chosen together.
+    """
 
     graph: Graph
     origin: Mapping[str, str]
@@ -47,13 +50,14 @@ def fit(
     options: CompileOptions,
     rows: KnowledgeBase,
 ) -> Fitted:
-    """Convolutions in chains where these bring the arena below the limit: they compute nothing
-    twice. Else split to the limit; and to less where scratch memory or gaps make the arena too
-    large.
+    """Fits `graph` into `limit` bytes by chaining convolutions, or else by splitting operators.
 
-    Channel-major regions have transposes at their borders, which take memory: if no split leaves
-    room for them, images stay as they are. `rows` are the board's, of methods. Raises
-    InputError naming the operator at which most is alive where no split makes it fit.
+    Chains are tried first because they compute nothing twice. If scratch memory or fragmentation
+    still makes the arena too large, the graph is split to a fraction of the limit. Channel-major
+    regions need memory for the transposes at their borders; if no split leaves enough for these,
+    images stay channels-last. `rows` is the board's knowledge base of methods.
+
+    Raises InputError naming the operator with the most live bytes if no split fits.
     """
     chained = _in_chains(graph, limit, board, options, rows)
     if chained is not None:
@@ -92,8 +96,10 @@ def _in_chains(
     options: CompileOptions,
     rows: KnowledgeBase,
 ) -> Fitted | None:
-    """A plan with chains where too much is alive, then split as little as has to be; None if that
-    does not fit, or chains do not help."""
+    """Chains convolutions where too much is alive, then splits only as far as necessary.
+
+    Returns None if that does not fit or if chains do not help.
+    """
     if limit is None or Live(graph).peak <= limit:
         return None
     chained = chain_for_memory(graph, board, rows, limit)
@@ -115,7 +121,7 @@ def _divisions(graph: Graph, first: SplitGraph, limit: int) -> Iterator[SplitGra
         divided = first if share == 1 else split(graph, limit, int(limit * share))
         yield divided
         if Live(divided.graph).peak > limit * share:
-            return  # to ask for less does not give less
+            return  # a lower target cannot reduce the peak further
 
 
 def _in_planes(
@@ -125,8 +131,10 @@ def _in_planes(
     rows: KnowledgeBase,
     options: CompileOptions,
 ) -> Fitted:
-    """Channel-major, and sparse, where `rows` or else `table` say that this is faster; without a
-    table nowhere."""
+    """Chooses channel-major and sparse layouts where `rows`, or else `table`, predict a speedup.
+
+    Without a table, all images stay channels-last.
+    """
     threads = options.threads or 1
     groups = Groups(board, rows, threads)
     saved = chains_on_pixels(divided.graph, board, table, rows, threads)

@@ -1,4 +1,4 @@
-"""Schedule, then plan: what a graph needs of memory and of code generation."""
+"""Schedules, then plans: determines the memory and the kernel calls of a graph."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def plan_of(
     threads: int | None = None,
     choices: Mapping[str, Choice] = NO_CHOICES,
 ) -> tuple[Schedule, Plan]:
-    """The order a graph will run in, and all that code generation needs of it; its constants go to
-    the end of `weights`, if given, and its methods come from `table`, by default the board's.
-    `choices`: what decided on operators whose method was chosen together, by name.
+    """Schedules and lowers a graph; returns its execution order and the input to code generation.
 
-    Methods are those of `threads`, by default of as many as the options say, or of one. Orders that
-    were measured on such boards are taken, unless their arena is too large.
+    Constants are appended to `weights`, if given. Methods come from `table`, by default the
+    board's, for `threads` threads, by default the number in the options, or else 1. `choices` maps
+    the names of operators whose method was chosen as a group to those decisions. Measured orders of
+    the board take precedence, unless their arena is too large.
     """
     table, threads = table_of(board) if table is None else table, threads or options.threads or 1
     remembered = orders_of(board)

@@ -11,16 +11,16 @@ from edgekit.host.compiler.lowering.context import UnsupportedFormError
 
 @dataclass(frozen=True)
 class Broadcast:
-    """Collapsed shape of the result, and per operand the strides over it (0 repeats)."""
+    """Collapsed shape of the result, and each operand's strides over it (0 repeats)."""
 
     dims: tuple[int, ...]
     strides: tuple[tuple[int, ...], ...]
 
 
 def collapse(operands: Sequence[Shape], y: Shape, limit: int) -> Broadcast:
-    """Strides in elements, neighboring dimensions merged where all operands allow it.
+    """Computes strides in elements; neighboring dimensions are merged if all operands allow it.
 
-    Always `limit` dimensions, the outermost ones 1 where fewer are needed.
+    Always returns `limit` dimensions; unused outer ones are 1.
     """
     rows: list[tuple[int, tuple[int, ...]]] = []
     steps = [1] * len(operands)

@@ -1,4 +1,4 @@
-"""Which method an operator got, and why just that."""
+"""Chooses an operator's method and records the reason."""
 
 from __future__ import annotations
 
@@ -20,16 +20,15 @@ from edgekit.kb.tables.operators import (
 from edgekit.kb.targets.board import BoardProfile
 from edgekit.kb.targets.isa import Isa
 
-# Times the least cost that the method of a row may cost on another product: of 350 pairs of
-# products, measured with a method that gained on the first, it took 0.97 of the default's time on
-# the second up to there, 0.99 to 1.14 beyond, and was slower on two of three.
+# Limit for a row's method on a different product, relative to the least cost. Over 350 pairs of
+# products, a method that gained on the first took 0.97 of the default's time on the second up to
+# this limit and 0.99 to 1.14 beyond it, where it was slower in two of three cases.
 _RELAXES = 1.05
 
 
 @dataclass(frozen=True)
 class RunnerUp:
-    """Another method, its cost in costs of the one that was taken, and the rows of its bands, 0
-    where it has none."""
+    """Another method, its cost relative to the chosen one, and its band rows (0: no bands)."""
 
     method: OperatorMethod
     cost: float
@@ -38,11 +37,13 @@ class RunnerUp:
 
 @dataclass(frozen=True)
 class Choice:
-    """A rule, a sentence why, the row of a table if it was one, what else there was, the form of
-    what was chosen for, the cost of what was chosen, and what it would be without a row of
-    operators."""
+    """The decision for an operator: the rule, the reason, and the alternatives.
 
-    rule: str  # exact, relaxed:FEATURE, analytic, layouts, or only: there is no other
+    `row` is the table row that decided, if any; `cost` is that of the chosen method; `default` is
+    the method that would have been chosen without a row of operators.
+    """
+
+    rule: str  # exact, relaxed:FEATURE, analytic, layouts, or only (no alternative)
     why: str
     row: Row | OperatorRow | None = None
     runner_up: RunnerUp | None = None
@@ -53,8 +54,8 @@ class Choice:
 
 @dataclass(frozen=True)
 class Compiled:
-    """An operator that multiplies, as it was compiled: the kernel that is called, its method, the
-    members of a chain, and the rows of its bands, 0 where it has none."""
+    """A compiled multiplying operator: kernel symbol, method, members of a chain, and rows per band
+    (0: no bands)."""
 
     kernel: str
     method: OperatorMethod
@@ -71,9 +72,12 @@ CHAINED = Choice("analytic", "images between its members leave the cache or do n
 def choose(
     table: KnowledgeBase, board: BoardProfile, isa: Isa, form: Form, threads: int = 1
 ) -> tuple[OperatorMethod, Choice] | None:
-    """The method of an operator: by its row of the table (exact, then relaxed by priority), else by
-    a row of the library's products, of which only proven tiles count, since other kernels were
-    measured, else the proven one of least cost. None where no kernel fits."""
+    """Chooses the method of an operator; None if no kernel fits.
+
+    In order of precedence: its row of the operator table (exact, then relaxed by priority), a row
+    of the library's products, the proven candidate of least cost. Library rows select proven tiles
+    only, since they were measured with other kernels.
+    """
     candidates = candidates_of(form, isa, board, threads)
     return choose_among(table, board, form, threads, candidates) if candidates else None
 
@@ -85,10 +89,11 @@ def choose_among(
     threads: int,
     candidates: Sequence[Candidate],
 ) -> tuple[OperatorMethod, Choice]:
-    """The same of some candidates, of which one is proven."""
+    """As `choose`, among given candidates, at least one of which is proven."""
     cheapest = min((c for c in candidates if c.proven), key=lambda c: c.cost)
     taken, choice = _by_rows(table, board, form, threads, candidates, cheapest)
-    # What is not proven may cost more than its cost, so by cost alone it is not better.
+    # The real cost of an unproven method may exceed its estimate, so a lower estimate does not make
+    # it a better alternative.
     decided = choice.row is not None
     others = [
         c for c in candidates if c.method != taken.method and (decided or c.cost >= taken.cost)
@@ -143,8 +148,11 @@ def _by_rows(
 
 
 def _relative_cost(row: OperatorRow, form: Form, found: Candidate, cheapest: Candidate) -> float:
-    """What a row's method costs over the cheapest where that speaks against it on a product farther
-    off than what it was measured on; else 0."""
+    """Ratio of a row's method to the cheapest if that speaks against the row, else 0.
+
+    It does if the product is farther away than any the row was measured on and the ratio exceeds
+    `_RELAXES`.
+    """
     measured = math.inf if row.radius is None else max(row.radius - NEAR, 0)
     near = 100.0 * form.shape.log_distance(row.shape) <= measured
     if near or not cheapest.cost:
@@ -154,15 +162,17 @@ def _relative_cost(row: OperatorRow, form: Form, found: Candidate, cheapest: Can
 
 
 def _walked_by_rule(method: OperatorMethod, candidates: Sequence[Candidate]) -> OperatorMethod:
-    """The method's kernel and tile with axis, bands and blocks of k of the rule, since what is best
-    there depends on how many threads share a cache; the method itself where no candidate has its
-    tile."""
+    """The method's kernel and tile, with the axis, bands and k blocks chosen by the analytic rule.
+
+    The best walk depends on how many threads share a cache. Returns the method unchanged if no
+    candidate has its tile.
+    """
     alike = (c.method for c in candidates if c.by_rule)
     return next((m for m in alike if _kernel_of(m) == _kernel_of(method)), method)
 
 
 def _kernel_of(method: OperatorMethod) -> OperatorMethod:
-    """The method, walked in the plainest way."""
+    """The method with the default walk: split by m, no blocks, no bands."""
     return replace(method, split="m", kc=None, band=None)
 
 
@@ -174,7 +184,7 @@ def _without_row(
     cheapest: Candidate,
     why: str,
 ) -> tuple[Candidate, Choice]:
-    """The method where no row of operators has one, and `why` that is so."""
+    """Chooses the method if no operator row applies; `why` is the reason for that."""
     tiled = cheapest.method.family == "in_place" and cheapest.method.mr is not None
     if not tiled or form.dtype == "f16":
         return cheapest, Choice("analytic", f"{why}; the least cost")

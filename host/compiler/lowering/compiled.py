@@ -1,4 +1,4 @@
-"""What an operator that multiplies was compiled to, read off the kernels that are called."""
+"""Describes the compiled form of multiplying operators, derived from their kernel calls."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ _ONE_PRECISION: Mapping[Family, str] = MappingProxyType(
 
 
 def compiled_of(ctx: Context, node: Node, calls: Sequence[Call | Loop]) -> Compiled | None:
-    """None for an operator that does not multiply, and for a loop, whose body has operators."""
+    """Returns None for operators that do not multiply, and for loops, whose bodies contain
+    operators."""
     made = [c for c in calls if isinstance(c, Call) and c.kernel.source in _FAMILIES]
     if not made:
         return None
@@ -81,8 +82,7 @@ def _compiled(
     fields: Mapping[str, Field],
     name: str | None = None,
 ) -> Compiled:
-    """One kernel of a node, and what it is called with; `name`: of the member of a chain whose
-    kernel it is."""
+    """Describes one kernel call of a node; `name` is the chain member of the kernel."""
     family = _FAMILIES[kernel.source]
     macros = dict(kernel.macros)
     precision = _ONE_PRECISION.get(family) or kernel.symbol.split("_")[1]
@@ -116,7 +116,8 @@ def _tile(isa: Isa, family: Family, macros: Mapping[str, str]) -> tuple[int | No
 
 def _choice(ctx: Context, node: Node, family: Family, name: str) -> Choice:
     group = ctx.of_groups.get(name)
-    together = group and dataclasses.replace(group, form=None)  # it is no operator's alone
+    # The form describes the group, not this operator
+    together = group and dataclasses.replace(group, form=None)
     if isinstance(node.op, ops.PrunedConv2D | ops.PrunedFullyConnected):
         return _by_costs(together, Choice("layouts", node.op.rule))
     if family in ("planar", "sparse"):
@@ -133,7 +134,7 @@ def _choice(ctx: Context, node: Node, family: Family, name: str) -> Choice:
 
 
 def _by_costs(together: Choice | None, costs: Choice) -> Choice:
-    """What decided on a group, with the reason of `costs` where that was no row."""
+    """The decision on a group, with the reason from `costs` unless a row decided."""
     if together is None:
         return costs
     if together.row is not None and together.row.method is not None:

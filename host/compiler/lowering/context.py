@@ -1,4 +1,4 @@
-"""What every lowering rule works with: the graph, the ISA, weights to pack, buffers to ask for."""
+"""The state shared by lowering rules: graph, ISA, packed weights, scratch buffers."""
 
 from __future__ import annotations
 
@@ -22,12 +22,11 @@ from edgekit.kb.targets.isa import Isa
 
 
 class UnsupportedFormError(ValueError):
-    """There is no kernel for this form of an operator; the text names the form, `lower` adds which
-    one."""
+    """No kernel supports this form of an operator; `lower` adds the operator's name."""
 
 
 class WeightsFile:
-    """Collects packed constants; equal ones are stored once, each aligned to a cache line."""
+    """Collects packed constants; duplicates are stored once, each aligned to a cache line."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -50,8 +49,11 @@ class WeightsFile:
 
 @dataclass(frozen=True, eq=False)
 class LookUp:
-    """A function of codes that is part of the product before it: the nodes that are it, its
-    result, and tables of its results: one [1, 256], or one for each channel [channels, 256]."""
+    """A function of quantized values that is fused into the product before it.
+
+    `nodes` are the fused nodes, `out` their result. `tables` holds the function's values: [1, 256],
+    or [channels, 256] if it depends on the channel.
+    """
 
     nodes: tuple[str, ...]
     out: str
@@ -62,9 +64,9 @@ class LookUp:
 class Context:
     """State of one lowering; rules read the graph and add weights, scratch and aliases.
 
-    `table` is the board's knowledge base, asked for methods on `threads`; `choices` what decided on
-    methods, by node, `of_groups` what decided on those of several nodes together. `parts` are made
-    in their places in wider tensors; `look_ups` are functions behind products, by these.
+    `table` is the board's knowledge base, queried for methods on `threads` threads. `choices` maps
+    nodes to the decisions on their methods, `of_groups` to decisions made for a group. `parts` are
+    tensors computed in place within wider ones; `look_ups` are fused functions by product name.
     """
 
     graph: Graph
@@ -82,14 +84,14 @@ class Context:
     look_ups: Mapping[str, LookUp] = field(default_factory=dict)
 
     def of_floats(self, dtype: DType) -> Context:
-        """This lowering with the instruction set for kernels of f32 or f16."""
+        """This lowering with the instruction set for f32 or f16 kernels."""
         if dtype is not DType.F16:
             return self
         return dataclasses.replace(self, isa=self.isa.of_half)
 
     @property
     def by_rule(self) -> Context:
-        """This lowering without rows of operators."""
+        """This lowering without operator rows, so that methods are chosen analytically."""
         return dataclasses.replace(self, table=dataclasses.replace(self.table, operators=()))
 
     def tensor(self, name: str | None) -> Tensor:
@@ -97,7 +99,7 @@ class Context:
         return self.graph.tensors[name]
 
     def pitch(self, name: str) -> int:
-        """Elements from one row of channels of a tensor to the next, where a kernel makes it."""
+        """Elements between consecutive channel rows of a tensor in its buffer."""
         tensor = self.graph.tensors[name]
         if name in self.parts:
             return self.parts[name].pitch // tensor.dtype.bytes
@@ -108,7 +110,7 @@ class Context:
         return None if name is None else self.graph.tensors[name]
 
     def constant(self, node: Node, index: int, what: str) -> Array:
-        """The value of a constant input; a computed one is refused by name."""
+        """The value of a constant input; raises InputError if it is computed."""
         tensor = self.tensor(node.inputs[index])
         if tensor.data is None:
             raise InputError(
@@ -118,7 +120,7 @@ class Context:
         return tensor.data
 
     def scratch(self, node: Node, size: int) -> Value:
-        """A temporary of `size` bytes that lives during this node's step."""
+        """Allocates a temporary of `size` bytes that lives during this node's step."""
         name = f"{node.name}:scratch{len(self.scratch_bytes)}"
         self.scratch_bytes[name] = size
         return Value(name)
@@ -126,7 +128,7 @@ class Context:
     def kernel(
         self, name: str, source: str, header: str | None, args: str, **macros: str | int
     ) -> Kernel:
-        """An instance named ek_<name>_<simd>; `header`: see Kernel."""
+        """An instance named ek_<name>_<simd>; for `header` see Kernel."""
         items = tuple((key, str(value)) for key, value in macros.items())
         symbol = f"ek_{name}_{self.isa.simd}"
         if self.isa.simd != self.board.simd:
@@ -141,7 +143,7 @@ class Context:
 
 
 def padded(values: Array | Sequence[float], size: int, dtype: np.dtype[np.generic]) -> Array:
-    """A vector of `size` values: `values` (or its one value everywhere), then zeros."""
+    """`values`, or its single value repeated, as a vector of `size` values padded with zeros."""
     v = np.asarray(values).reshape(-1)
     out = np.zeros(size, dtype)
     if v.size == 1:
@@ -152,4 +154,4 @@ def padded(values: Array | Sequence[float], size: int, dtype: np.dtype[np.generi
 
 
 Rule = Callable[[Context, Node], list[Call] | list[Call | Loop]]
-lowers = ByOperator[Rule]()  # the decorator of rules, which says what operators they lower
+lowers = ByOperator[Rule]()  # decorator that registers a lowering rule for operators

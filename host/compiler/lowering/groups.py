@@ -1,5 +1,8 @@
-"""Operators whose method is chosen together: a chain, a region of images in one layout, a pruned
-layer. Which of its methods a group gets says the knowledge base, as of single operators."""
+"""Operators whose method is chosen as a group.
+
+Groups are chains, regions of images in one layout, and pruned layers. As for single operators, the
+knowledge base selects the method.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,11 @@ NO_CHOICES: Mapping[str, Choice] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class Group:
-    """`form` is that of the operator that the group is looked up by; `members` are the names of its
-    operators, `steps` those of all that run for it with one method or another."""
+    """A group with its chosen method.
+
+    `form` is the form of the operator that the group is looked up by; `members` are the names of
+    its operators; `steps` also includes all steps that may run in their place.
+    """
 
     name: str
     form: Form
@@ -30,7 +36,8 @@ class Group:
 
 
 class Groups:
-    """Asks `rows` for the methods of groups on `threads`; keeps the answers in `made`, by name."""
+    """Queries `rows` for the methods of groups on `threads`, and records the results by name in
+    `made`."""
 
     def __init__(self, board: BoardProfile, rows: KnowledgeBase, threads: int = 1) -> None:
         self._board, self._rows, self._threads = board, rows, threads
@@ -44,8 +51,10 @@ class Groups:
         members: Iterable[str],
         more_steps: Iterable[str] = (),
     ) -> OperatorMethod:
-        """The method of the group of the operator `name`; the cheapest proven one without a row.
-        `more_steps`: what may run for it beside its members."""
+        """Chooses the method of the group of operator `name`: its row's, else the cheapest.
+
+        `more_steps` are steps that may run besides its members.
+        """
         method, choice = choose_among(self._rows, self._board, form, self._threads, candidates)
         inside = frozenset(members)
         self.made[name] = Group(
@@ -56,5 +65,5 @@ class Groups:
 
 
 def choices_of(groups: Iterable[Group]) -> dict[str, Choice]:
-    """What decided on each operator of some groups."""
+    """The decisions on the operators of `groups`, by operator name."""
     return {name: group.choice for group in groups for name in group.members}

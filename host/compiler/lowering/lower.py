@@ -1,4 +1,4 @@
-"""Graph → kernel calls with packed weights, then offsets: the plan that becomes C."""
+"""Graph → kernel calls with packed weights, then offsets: the plan that is emitted as C."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ from edgekit.kb.targets.board import BoardProfile
 
 NO_UNITS: Mapping[str, str] = MappingProxyType({})
 NO_COSTS: Mapping[str, float] = MappingProxyType({})
-_PIECE_US = 0.5  # less work than this costs as much to hand to another core as to do
+_PIECE_US = 0.5  # less work than this takes as long to hand to another core as to run
 
-# Rules register as their modules are imported, so a new module needs no list.
+# Rules register when their modules are imported, so new modules need no list.
 for _module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
     importlib.import_module(_module.name)
 
@@ -75,15 +75,16 @@ def lower(
 ) -> Plan:
     """Chooses a kernel for every node, packs its weights, and places every tensor.
 
-    `table` is the knowledge base to ask for methods, by default the one the kit ships. Nodes are
-    named in `subgraphs`, which become sections of the program (by default it is one), and in
-    `units`, where they run elsewhere than on the cores. `apart`: what cores hand over to each other
-    has memory of its own, which makes the arena larger. `costs`: microseconds that nodes take one
-    core, about, so that threads do not get pieces that are not worth it. `weights`: what
-    constants are added to, where several programs share a file. `threads`: on which the plan most
-    likely runs, whose methods it gets; it can run on any number. `choices`: what decided on nodes
-    whose method was chosen together.
-    Raises InputError naming the operator where no kernel fits.
+    - `table`: the knowledge base of methods, by default the one shipped with the kit.
+    - `subgraphs`: node names per section of the program, by default a single section.
+    - `units`: the unit of each node that does not run on the cores.
+    - `apart`: memory exchanged between cores is not reused, which makes the arena larger.
+    - `costs`: estimated microseconds per node on one core, to avoid splitting work too finely.
+    - `weights`: receives the constants, if several programs share a file.
+    - `threads`: the expected number, which selects methods; the plan runs on any number.
+    - `choices`: decisions for nodes whose method was chosen as a group.
+
+    Raises InputError naming the operator if no kernel fits.
     """
     table = board_table(board) if table is None else table
     files = weights or WeightsFile()
@@ -156,12 +157,12 @@ def _lower_repeat(ctx: Context, node: Node) -> list[Call | Loop]:
 
 
 def _body_steps(ctx: Context) -> list[Step]:
-    """The steps of a loop's body, whose pieces are too small to know what they cost."""
+    """The steps of a loop's body, which are too small to have cost estimates."""
     return _steps(ctx, NO_UNITS, NO_COSTS)
 
 
 def _told(calls: Sequence[Call | Loop]) -> str:
-    """What a step is known by: a convolution with helpers (a fill, a copy) by its own kernel."""
+    """The kernel name of a step in reports; convolutions precede helpers (fill, copy)."""
     kernels = [c.kernel for c in calls if isinstance(c, Call)]
     if len(kernels) < len(calls):
         return "loop"
@@ -169,8 +170,10 @@ def _told(calls: Sequence[Call | Loop]) -> str:
 
 
 def _in_pieces(call: Call | Loop, cost: float | None) -> Call | Loop:
-    """`call` of an operator that takes `cost` microseconds, in pieces that are worth a thread's
-    while; whole if there would not be two of them."""
+    """Splits a call that takes `cost` microseconds into pieces worth a thread each.
+
+    The call is left unsplit if that would yield fewer than two pieces.
+    """
     if isinstance(call, Loop) or cost is None or call.tasks is None:
         return call
     pieces = int(min(cost / _PIECE_US, call.tasks))
@@ -203,10 +206,10 @@ def _sizes(ctx: Context) -> dict[str, int]:
 
 
 def _outputs(ctx: Context, steps: tuple[Step, ...]) -> tuple[tuple[str, ...], list[Step]]:
-    """The buffer each output is in, and the copies that fill those which need their own.
+    """The buffer of each output, and the copies into outputs that need a separate buffer.
 
-    A tensor that a kernel writes is made in the caller's memory at once; an output that is an
-    input, a constant, or a view of memory that is another output already, is copied at the end.
+    Tensors written by a kernel are computed directly in the caller's memory. An output that is an
+    input, a constant, or a view of another output's memory is copied at the end.
     """
     buffers, copies = [], []
     sizes = _sizes(ctx)
@@ -241,9 +244,10 @@ def _constants(ctx: Context, steps: Iterable[Step]) -> dict[str, Weights]:
 
 
 def _memory(lowered: Lowered, spans: Sequence[Span], apart: bool) -> MemoryPlan:
-    """Places all that is neither an input, an output, a constant nor a state.
+    """Places all tensors other than inputs, outputs, constants and states.
 
-    What units may do at the same time must not share memory by turns, or they would do it in turns.
+    Steps that may run concurrently on different units must not reuse each other's memory, or they
+    would be serialized.
     """
     elsewhere = {t.name for t in lowered.inputs} | set(lowered.constants) | set(lowered.states)
     elsewhere |= set(lowered.output_buffers)
@@ -263,10 +267,10 @@ def _memory(lowered: Lowered, spans: Sequence[Span], apart: bool) -> MemoryPlan:
 
 
 def _handed_over(uses: Sequence[Sequence[str]], spans: Sequence[Span]) -> set[str]:
-    """Buffers that several kinds of cores touch.
+    """Buffers touched by several kinds of cores.
 
-    A core that writes what another one has read waits for that core's cache: on Zen 4 5 to 20 times
-    as long as for its own. In memory by turns, that would be half of all tensors.
+    A core that writes what another core has read waits for that core's cache: 5 to 20 times as long
+    as for its own on Zen 4. If memory were reused, this would affect half of all tensors.
     """
     touched: dict[str, set[str]] = {}
     for span in spans:

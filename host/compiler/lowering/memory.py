@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from edgekit.host.compiler.ir.align import ALIGN, round_up
 from edgekit.host.compiler.lowering.plan import MemoryPlan
 
-_LOOKS = 400_000  # at other buffers: how long the search goes on, the same on every machine
-_SHUFFLE = 0.1  # of the places in an order that a try may change at random
+_LOOKS = 400_000  # search budget in buffer comparisons, the same on every machine
+_SHUFFLE = 0.1  # fraction of the order by which an attempt may move a buffer at random
 
 
 @dataclass(frozen=True)
 class Lifetime:
-    """Bytes needed from step `first` to step `last`, both included."""
+    """Bytes needed from step `first` to step `last`, inclusive."""
 
     name: str
     bytes: int
@@ -27,7 +27,7 @@ class Lifetime:
 def lifetimes(
     sizes: Mapping[str, int], uses: Sequence[Iterable[str]], held: Iterable[str] = ()
 ) -> list[Lifetime]:
-    """The lifetimes of the buffers each step touches; `held` ones live until the end."""
+    """The lifetimes of the buffers each step touches; `held` buffers live until the end."""
     first: dict[str, int] = {}
     last: dict[str, int] = {}
     for step, names in enumerate(uses):
@@ -41,11 +41,11 @@ def lifetimes(
 
 
 def plan_memory(buffers: Sequence[Lifetime], steps: int) -> MemoryPlan:
-    """Offsets such that buffers alive together do not overlap, in as small an arena as is found.
+    """Assigns offsets so that buffers live at the same time do not overlap, in a small arena.
 
-    Buffers are placed one after the other, each at the lowest free offset. Some orders are tried as
-    they are; while none gives the lower bound, those that end above it are placed earlier, for a
-    set number of tries. The result depends on nothing but the arguments.
+    Buffers are placed one by one at the lowest free offset. A few fixed orders are tried first;
+    while none reaches the lower bound, buffers that end above it are placed earlier, for a fixed
+    number of attempts. The result depends only on the arguments.
     """
     alive = _alive(buffers, steps)
     bound = max(alive)
@@ -74,8 +74,7 @@ def plan_memory(buffers: Sequence[Lifetime], steps: int) -> MemoryPlan:
 
 
 def plan_apart(buffers: Sequence[Lifetime], shared: Collection[str], steps: int) -> MemoryPlan:
-    """Plans memory as `plan_memory` does, with memory of their own for the `shared` ones, behind
-    all others."""
+    """As `plan_memory`, but places the `shared` buffers in a separate area after all others."""
     own = plan_memory([b for b in buffers if b.name not in shared], steps)
     others = plan_memory([b for b in buffers if b.name in shared], steps)
     behind = {name: own.arena_bytes + at for name, at in others.offsets.items()}
@@ -84,7 +83,7 @@ def plan_apart(buffers: Sequence[Lifetime], shared: Collection[str], steps: int)
 
 
 def _alive(buffers: Sequence[Lifetime], steps: int) -> list[int]:
-    """Bytes alive at each step."""
+    """Live bytes at each step."""
     change = [0] * (max(steps, 1) + 1)
     for b in buffers:
         change[b.first] += b.bytes
@@ -99,7 +98,7 @@ class _Placed:
 
 
 class _Placer:
-    """Places buffers in any order; knows which ones are alive together."""
+    """Places buffers in any order; precomputes which ones overlap in time."""
 
     def __init__(self, buffers: Sequence[Lifetime]) -> None:
         self.sizes = [b.bytes for b in buffers]
@@ -132,7 +131,7 @@ class _Placer:
 
 
 def _search(placer: _Placer, order: Sequence[int], best: _Placed, bound: int) -> _Placed:
-    """What ended above the bound moves towards the front, some of the rest at random."""
+    """Moves buffers that ended above the bound earlier, and some others at random."""
     chance = random.Random(0)
     count = len(order)
     rank = {i: float(place) for place, i in enumerate(order)}

@@ -1,4 +1,4 @@
-"""The form of an operator that multiplies, and the method that it gets."""
+"""The form of a multiplying operator, and the choice of its method."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ from edgekit.kb.targets.isa import Tile
 
 
 def form_of(node: Node, window: Window, dtype: str, weight_bytes: int, row_bytes: int = 0) -> Form:
-    """The form of a node whose product is m = pixels, k = window, n = output channels; its weights
-    take so many bytes when they are packed, rows of 8-bit values so many of scratch."""
+    """The form of a node's product: m = pixels, k = window, n = output channels.
+
+    `weight_bytes` is the size of the packed weights, `row_bytes` the scratch for rows of 8-bit
+    values.
+    """
     dense = isinstance(node.op, FullyConnected | OutlierFullyConnected | DynamicFullyConnected)
     kind: Kind = "dense" if dense else "conv"
     return Form(
@@ -39,8 +42,10 @@ def form_of(node: Node, window: Window, dtype: str, weight_bytes: int, row_bytes
 
 
 def method_of(ctx: Context, node: Node, form: Form) -> OperatorMethod | None:
-    """The method of a node, which the knowledge base chooses; None where no kernel fits. Why it is
-    that is kept for `explain`."""
+    """The method of a node from the knowledge base; None if no kernel fits.
+
+    The reason is recorded for `explain`.
+    """
     found = choose(ctx.table, ctx.board, ctx.isa, form, ctx.threads)
     if found is None:
         return None
@@ -55,14 +60,14 @@ def block_outer_of(ctx: Context, node: Node, method: OperatorMethod) -> bool:
 
 
 def band_of(ctx: Context, node: Node, method: OperatorMethod) -> int:
-    """`band` of ek_f32_conv_args and ek_i8_conv_args: the tiles of rows in a band of the method
-    that a node got; 0: all."""
+    """`band` of ek_f32_conv_args and ek_i8_conv_args: row tiles per band of the node's method; 0:
+    all."""
     form = ctx.choices[node.name].form
     assert form is not None and method.mr is not None
     return rows_at_once(method, form, ctx.board, ctx.threads) // method.mr
 
 
 def tile_of(method: OperatorMethod, vl: int) -> Tile:
-    """The register tile of a method that has one, in vectors of `vl` lanes."""
+    """The register tile of a tiled method, in vectors of `vl` lanes."""
     assert method.mr is not None and method.nr is not None
     return Tile(method.mr, method.nr // vl)

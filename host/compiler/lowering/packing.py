@@ -1,4 +1,4 @@
-"""Weights in the order the kernels read them: panels of output channels, k inside."""
+"""Weight packing in the order kernels read: panels of output channels, k within a panel."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ NO_ZERO = np.asarray(0)
 
 
 def pack_panels(w: Array, nr: int, vl: int, group: int = 1, k_padded: int | None = None) -> Array:
-    """[n, k] → panels [k_padded/group][nr][group], one after the other, flat.
+    """[n, k] → panels [k_padded/group][nr][group], consecutive and flat.
 
-    The last panel is only as wide as whole vectors of `vl` channels need; what is added is zero.
+    The last panel is only as wide as needed for complete vectors of `vl` channels; padding is zero.
     """
     n, k = w.shape
     depth = round_up(k, group) if k_padded is None else k_padded
@@ -29,8 +29,8 @@ def pack_panels(w: Array, nr: int, vl: int, group: int = 1, k_padded: int | None
 
 
 def pack_byte_panels(w: Array, nr: int, isa: Isa, depth: int) -> Array:
-    """Weights [n, k] of s8, of any integer type, as the 8-bit products of an ISA read them: panels
-    [depth/group][nr][group] of s8."""
+    """Integer weights [n, k] in s8 range → s8 panels [depth/group][nr][group] for an ISA's 8-bit
+    products."""
     order = isa.i8.order
     wide = np.zeros((len(w), depth), np.int8)
     wide[:, : w.shape[1]] = w
@@ -39,7 +39,7 @@ def pack_byte_panels(w: Array, nr: int, isa: Isa, depth: int) -> Array:
 
 
 def pack_int4(packed: Array, panel: int) -> Array:
-    """Values of -8 to 7, two per byte: panels of `panel` values, the last one perhaps of fewer.
+    """Packs values in [-8, 7] two per byte, in panels of `panel` values; the last may be shorter.
 
     Value i of a panel, plus 8, is in the low half of its byte i, and value i + ceil(size / 2) in
     the high half (device/kernels/gemm/i4_unpack.h).
@@ -55,14 +55,17 @@ def pack_int4(packed: Array, panel: int) -> Array:
 
 
 def zero_of_rows(w: Tensor) -> Array:
-    """The zero point of weights [n, ...], or where they differ those of the rows, [n, 1]."""
+    """The zero point of weights [n, ...], or those of the rows, [n, 1], if they differ."""
     points = zero_points_of(w)
     return points.reshape(-1, 1) if points.size > 1 else points
 
 
 def signed_weights(weights: Array, zero: Array) -> tuple[Array, Array]:
-    """8-bit weights with the zero point `zero`, one or several that broadcast, as values of s8 (in
-    s16), and what is the zero point of these: 0 where they fit without one."""
+    """8-bit weights as values in s8 range (stored as s16), and their remaining zero point.
+
+    `zero` is one zero point, or several that broadcast. The remaining zero point is 0 if the
+    weights fit without one.
+    """
     wide = weights.astype(np.int16)
     shifted = (wide - zero).astype(np.int16)
     if np.abs(shifted).max(initial=0) <= 127:

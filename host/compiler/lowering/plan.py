@@ -1,4 +1,4 @@
-"""What the lowering hands to code generation: kernel calls over named buffers."""
+"""The lowering's output and code generation's input: kernel calls over named buffers."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from edgekit.host.compiler.lowering.choice import Compiled
 
 @dataclass(frozen=True)
 class Kernel:
-    """One instance of a kernel file: its compile-time parameters make it a symbol.
+    """One instance of a kernel file, identified by its compile-time parameters.
 
-    `source` is relative to device/kernels; `args` is the C type of the arguments, declared in
-    `header`, or in the source itself where nothing else knows it. `parts` are further C files
-    that it calls.
+    `source` is relative to device/kernels. `args` is the C type of the arguments, declared in
+    `header`, or in the source itself if it is not used elsewhere. `parts` are further C files that
+    it calls.
     """
 
     symbol: str
@@ -28,7 +28,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Value:
-    """The address of a tensor (or temporary, or state), plus bytes."""
+    """The address of a tensor, temporary or state, plus an offset in bytes."""
 
     tensor: str
     offset: int = 0
@@ -46,7 +46,7 @@ Field = Scalar | Value | Weights | None | tuple["Field", ...] | Mapping[str, "Fi
 
 
 def values_of(field: Field) -> list[Value]:
-    """The tensors that a field of arguments names, at any depth."""
+    """The tensors referenced by a field of arguments, at any depth."""
     if isinstance(field, Value):
         return [field]
     if isinstance(field, Mapping):
@@ -55,7 +55,7 @@ def values_of(field: Field) -> list[Value]:
 
 
 def replaced_values(field: Field, place: Callable[[Value], Field]) -> Field:
-    """`field` with what `place` says for each tensor that it names."""
+    """`field` with each tensor reference replaced by `place`."""
     if isinstance(field, Value):
         return place(field)
     if isinstance(field, Mapping):
@@ -65,9 +65,9 @@ def replaced_values(field: Field, place: Callable[[Value], Field]) -> Field:
 
 @dataclass(frozen=True)
 class Call:
-    """`kernel` over `tasks` independent tasks; at least `grain` of them go to one thread.
+    """Runs `kernel` over `tasks` independent tasks; a thread gets at least `grain` of them.
 
-    With `tasks` None the kernel is called once, with the pool, and hands out work itself.
+    If `tasks` is None, the kernel is called once, with the pool, and distributes its own work.
     """
 
     kernel: Kernel
@@ -78,7 +78,8 @@ class Call:
 
 @dataclass(frozen=True)
 class Move:
-    """`bytes` from source to target; in step t of a loop from and to t times a pitch further on."""
+    """Copies `bytes` from source to target; in step t of a loop, each is advanced by t times its
+    pitch."""
 
     source: Value | Weights
     target: Value
@@ -89,9 +90,12 @@ class Move:
 
 @dataclass(frozen=True)
 class Loop:
-    """`calls`, `steps` times, or as long as the byte `going` is not 0; `begin` before the first
-    step, `before` and `after` in each. `count` gets how many steps were done (s64); of `cleared`,
-    tensors with a row of so many bytes per step, the rows behind the last become 0."""
+    """Runs `calls` for `steps` steps, or while the byte `going` is nonzero.
+
+    `begin` runs before the first step, `before` and `after` in each. `count` receives the number of
+    steps run (s64). `cleared` lists tensors with a row of the given bytes per step; their rows
+    after the last step are set to 0.
+    """
 
     steps: int
     calls: tuple[Call | Loop, ...]
@@ -103,7 +107,7 @@ class Loop:
     cleared: tuple[tuple[Value, int], ...] = ()
 
     def values(self) -> list[Value]:
-        """The tensors that it names itself."""
+        """The tensors referenced by the loop itself."""
         moves = (*self.begin, *self.before, *self.after)
         ends = [v for m in moves for v in (m.source, m.target)]
         more = [self.going, self.count, *(v for v, _ in self.cleared)]
@@ -111,14 +115,14 @@ class Loop:
 
 
 def calls_of(calls: Iterable[Call | Loop]) -> list[Call]:
-    """All calls, those inside of loops too."""
+    """All calls, including those inside loops."""
     return [
         c for each in calls for c in (calls_of(each.calls) if isinstance(each, Loop) else [each])
     ]
 
 
 def tensors_of(calls: Iterable[Call | Loop]) -> list[Value]:
-    """The tensors that calls and loops name."""
+    """The tensors referenced by calls and loops."""
     found: list[Value] = []
     for each in calls:
         if isinstance(each, Loop):
@@ -130,8 +134,10 @@ def tensors_of(calls: Iterable[Call | Loop]) -> list[Value]:
 
 @dataclass(frozen=True)
 class Step:
-    """One operator as it runs: what a time stamp covers. `kernel` names it in reports, `compiled`
-    says how it multiplies, if it does."""
+    """One operator at run time, covered by one timestamp.
+
+    `kernel` names it in reports; `compiled` describes a multiplying operator's method.
+    """
 
     name: str
     op: str
@@ -145,14 +151,14 @@ class Step:
 
 @dataclass(frozen=True)
 class Alias:
-    """A tensor that is part of another one's memory."""
+    """A tensor that is part of another tensor's memory."""
 
     base: str
     offset: int = 0
 
 
 def base_of(aliases: Mapping[str, Alias], name: str) -> Alias:
-    """The memory that really holds a tensor, through any chain of aliases."""
+    """The buffer that holds a tensor, resolved through any chain of aliases."""
     found = Alias(name)
     while found.base in aliases:
         step = aliases[found.base]
@@ -162,7 +168,7 @@ def base_of(aliases: Mapping[str, Alias], name: str) -> Alias:
 
 @dataclass(frozen=True)
 class StateSlot:
-    """The place of a state in the state block, and that of its initial value."""
+    """The location of a state in the state block, and its initial value."""
 
     offset: int
     bytes: int
@@ -171,9 +177,9 @@ class StateSlot:
 
 @dataclass(frozen=True)
 class Lowered:
-    """A graph as kernel calls; memory is not placed yet.
+    """A graph as kernel calls, before memory is placed.
 
-    `output_buffers` names the buffer of each output: it is the caller's memory.
+    `output_buffers` names the buffer of each output, which is in the caller's memory.
     """
 
     name: str
@@ -191,7 +197,7 @@ class Lowered:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Offsets in the arena; `lower_bound` is the largest set of bytes alive at one step."""
+    """Offsets in the arena; `lower_bound` is the maximum of live bytes at any step."""
 
     offsets: Mapping[str, int]
     arena_bytes: int
@@ -201,7 +207,7 @@ class MemoryPlan:
 @dataclass(frozen=True)
 class Waiting:
     """A step of a section (counted from its first), and how many steps of each of the section's
-    queues must be over before it starts."""
+    queues must finish before it starts."""
 
     step: int
     after: tuple[int, ...]
@@ -209,8 +215,11 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Section:
-    """Steps [first, last), compiled together. `queues` has one per compute unit that shares the
-    work, and none where a single one does it all."""
+    """Steps [first, last), compiled together.
+
+    `queues` has one queue per compute unit that shares the work, or none if a single unit does it
+    all.
+    """
 
     first: int
     last: int
@@ -219,7 +228,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Plan:
-    """A lowered graph with every byte placed: all that code generation needs."""
+    """A lowered graph with all memory placed: the input to code generation."""
 
     lowered: Lowered
     memory: MemoryPlan

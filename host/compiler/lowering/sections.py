@@ -1,8 +1,8 @@
-"""Steps in sections, one per subgraph; the queues of a section that several units share.
+"""Groups steps into sections, one per subgraph, and builds the queues of multi-unit sections.
 
-A section on one unit runs step by step, each step on all threads. On several units each has a queue
-of its own (device/kernels/runtime/units.h), and a step waits for those of other queues that touch
-the same memory: what it reads must be there, what it writes over must no longer be needed.
+A section on one unit runs step by step, each step on all threads. With several units, each has its
+own queue (device/kernels/runtime/units.h), and a step waits for steps of other queues that touch
+the same memory: its inputs must be complete, and the memory it overwrites must be unused.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from edgekit.host.compiler.lowering.plan import (
 )
 from edgekit.kb.targets.board import CPU
 
-# Steps that a unit may be ahead of the others, in the order of the schedule. With 6, units of
+# Steps in schedule order that a unit may be ahead of the others. With 6, units of
 # face_detection_full_range wait for each other; with 12, its arena grows by a fifth.
 _AHEAD = 8
 
-Units = Mapping[str, str]  # by node; CPU where a node is not named
+Units = Mapping[str, str]  # by node; CPU for nodes that are not listed
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,12 @@ class Span:
 
     @property
     def is_shared(self) -> bool:
-        """Whether several units work on it."""
+        """True if several units share it."""
         return len(set(self.units)) > 1
 
 
 def spans_of(lowered: Lowered, subgraphs: Sequence[Sequence[str]], units: Units) -> list[Span]:
-    """The steps by subgraph (of node names); what belongs to none stays with those before it."""
+    """The steps by subgraph (of node names); steps in none join the preceding one."""
     of_node = {name: index for index, names in enumerate(subgraphs) for name in names}
     at, marks = 0, []
     for step in lowered.steps:
@@ -60,16 +60,18 @@ def spans_of(lowered: Lowered, subgraphs: Sequence[Sequence[str]], units: Units)
 
 
 def sections_of(lowered: Lowered, memory: MemoryPlan, spans: Sequence[Span]) -> tuple[Section, ...]:
-    """Queues for every span; see the module's text."""
+    """Builds the queues of every span; see the module docstring."""
     return tuple(_section(lowered, memory, span) for span in spans)
 
 
 def side_by_side(lowered: Lowered, span: Span) -> list[tuple[int, ...]]:
-    """The steps that may run when a step of a span does, itself included, for each step (counted
-    from the first)."""
+    """For each step of a span, the steps that may run at the same time, itself included.
+
+    Indices count from the span's first step.
+    """
     count = span.last - span.first
     waits = _waits(span, _touched(lowered, {}, span))
-    before: list[set[int]] = []  # all that is over when a step starts
+    before: list[set[int]] = []  # steps that are finished when each step starts
     for step in range(count):
         direct = {e for e in range(step) if span.units[e] == span.units[step]} | waits[step]
         before.append(direct.union(*(before[d] for d in direct)))
@@ -82,11 +84,11 @@ def side_by_side(lowered: Lowered, span: Span) -> list[tuple[int, ...]]:
 def _section(lowered: Lowered, memory: MemoryPlan, span: Span) -> Section:
     if not span.is_shared:
         return Section(span.first, span.last)
-    # The first queue is the caller's, who is kept on a core of the cluster that "cpu" stands for.
+    # The first queue is the caller's, which is pinned to the cluster that "cpu" denotes.
     names = sorted(set(span.units), key=lambda unit: (unit != CPU, span.units.index(unit)))
     waits = _waits(span, _touched(lowered, memory.offsets, span))
     queues: list[list[Waiting]] = [[] for _ in names]
-    place: list[tuple[int, int]] = []  # (queue, how many steps of it are over after this one)
+    place: list[tuple[int, int]] = []  # (queue, steps of it finished after this one)
     for step, unit in enumerate(span.units):
         after = [0] * len(names)
         for earlier in waits[step]:
@@ -99,10 +101,10 @@ def _section(lowered: Lowered, memory: MemoryPlan, span: Span) -> Section:
 
 
 def _waits(span: Span, touched: Sequence[_Touched]) -> list[set[int]]:
-    """The steps of other queues that must be over before each step starts.
+    """The steps of other queues that must finish before each step starts.
 
-    That they are near bounds how far one unit runs ahead, and with it the memory: it must hold at
-    once what is made by steps that may run at the same time.
+    This includes an artificial limit on how far one unit may run ahead, which bounds the memory:
+    results of all steps that may run concurrently must be kept at once.
     """
     return [
         {
@@ -124,7 +126,7 @@ _Region = tuple[str, int, int]  # memory, first byte, byte after the last
 
 @dataclass(frozen=True)
 class _Touched:
-    """The memory that a step reads, and that it writes."""
+    """The memory that a step reads and writes."""
 
     reads: tuple[_Region, ...]
     writes: tuple[_Region, ...]
@@ -136,12 +138,12 @@ class _Touched:
 
         values = tensors_of(step.calls)
         named = [base_of(lowered.aliases, value.tensor).base for value in values]
-        # Reads and writes of a state stay in the order of the model.
+        # Accesses to a state keep the order of the model.
         states = [name for name in named if name in lowered.states]
         return cls(regions(step.reads), regions((*step.writes, *step.scratch, *states)))
 
     def needs(self, earlier: _Touched) -> bool:
-        """Whether this step must not start before `earlier` is over."""
+        """True if this step must wait for `earlier`."""
         return (
             _overlap(earlier.writes, self.reads)
             or _overlap(earlier.writes, self.writes)
@@ -150,7 +152,7 @@ class _Touched:
 
 
 def _region(lowered: Lowered, offsets: Mapping[str, int], name: str) -> _Region:
-    """Buffers that have no offset yet are memory of their own."""
+    """Buffers without an offset count as separate memory."""
     alias = base_of(lowered.aliases, name)
     if alias.base in lowered.states:
         return (alias.base, 0, lowered.states[alias.base].bytes)

@@ -1,9 +1,9 @@
-"""Caches that a run puts a few rows into stay where they are: all other rows are not copied.
+"""Updates caches in place if a run writes only a few of their rows, so the others are not copied.
 
-    read state ─► rows put where indices say ─► write state        views may stand between
+    read state ─► scatter rows at indices ─► write state        reshapes may occur in between
 
-All three are the memory of the state then: reading and writing it become no code, and what needs
-the rows afterwards reads them there.
+All three then share the state's memory: reading and writing emit no code, and later readers of the
+rows access the state directly.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from edgekit.host.compiler.ir.types import Graph, Node
 
 
 def kept_in_place(graph: Graph) -> dict[str, str]:
-    """The state of each tensor that is its memory: as it is read, and with rows put into it.
+    """Maps tensors that can share a state's memory to that state: as read, and after the scatter.
 
-    A state counts that is read once, for these rows alone, and written once, and no view of which
-    is an output.
+    The state must be read once, only by the scatter, and written once; no view of it may be an
+    output.
     """
     found: dict[str, str] = {}
     producer, users = graph.producer(), graph.consumers()
@@ -45,7 +45,7 @@ def kept_in_place(graph: Graph) -> dict[str, str]:
 
 
 def _behind_views(producer: Mapping[str, Node], name: str | None) -> Node | None:
-    """What made the memory that `name` is a view of."""
+    """The node that produced the memory that `name` is a view of."""
     node = None if name is None else producer.get(name)
     while node is not None and isinstance(node.op, ops.Reshape):
         node = producer.get(node.inputs[0] or "")

@@ -1,1 +1,1 @@
-"""Graph → Schedule: subgraphs, the order of operators and their units, by a model of their cost."""
+"""Graph → Schedule: subgraphs, operator order and units, chosen by a cost model."""

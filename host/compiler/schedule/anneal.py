@@ -1,4 +1,4 @@
-"""Local search over orders and units: small moves, taken by simulated annealing."""
+"""Local search over orders and units by simulated annealing."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from random import Random
 from edgekit.host.compiler.schedule.timeline import ANY, Problem
 
 Score = tuple[float, float]
-_FIRST_HEAT = 0.02  # of the best score: a change this much worse is taken about once in three
+# Relative to the best score: a move this much worse is accepted about once in three
+_FIRST_HEAT = 0.02
 _LAST_HEAT = 0.0002
-_UNIT_MOVES = 0.3  # of all moves, where nodes have a choice
-_BOTH_MOVES = 0.5  # of these, those that also put the node elsewhere in the order
-_LONGEST_CHAIN = 8  # of nodes that change units together
+_UNIT_MOVES = 0.3  # fraction of moves that change units, if nodes have a choice
+_BOTH_MOVES = 0.5  # fraction of these that also move the node within the order
+_LONGEST_CHAIN = 8  # maximum nodes that change units together
 
 
 @dataclass(frozen=True)
 class Way:
-    """An order, and the unit of each node by node: ANY lets it go where it is done first."""
+    """An order, and the unit of each node; ANY selects the unit where it finishes first."""
 
     order: tuple[int, ...]
     units: tuple[int, ...]
@@ -28,11 +29,10 @@ class Way:
 def anneal(
     problem: Problem, start: Way, score: Callable[[Way], Score], tries: int, random: Random
 ) -> Way:
-    """The best of `tries` ways, each one move away from the last that was taken.
+    """Returns the best of `tries` candidates, each one move away from the last accepted one.
 
-    A move puts a node, or a chain of them, on another unit; or takes one out of the order and puts
-    it back anywhere
-    between the last node it waits for and the first that waits for it.
+    A move assigns a node or a chain of nodes to another unit, or moves a node within the order,
+    anywhere between its last predecessor and its first successor.
     """
     choices = [[ANY, *(u for u, c in enumerate(row) if c < math.inf)] for row in problem.costs]
     movable = [i for i, units in enumerate(choices) if len(units) > 2]
@@ -62,7 +62,7 @@ def anneal(
 def _on_another_unit(
     problem: Problem, way: Way, choices: Sequence[Sequence[int]], node: int, random: Random
 ) -> Way:
-    """A node, and some that follow it one after the other, where they can, on one other unit."""
+    """Moves a node, and possibly a chain of successors, to one other unit."""
     unit = random.choice([u for u in choices[node] if u != way.units[node]])
     units = list(way.units)
     for _ in range(random.randrange(1, _LONGEST_CHAIN + 1)):
@@ -75,7 +75,7 @@ def _on_another_unit(
 
 
 def _elsewhere(problem: Problem, way: Way, node: int, random: Random) -> Way | None:
-    """A node at another place of the order; None if it has nowhere to go."""
+    """Moves a node within the order; None if its position is fixed."""
     dag, order = problem.dag, way.order
     at = order.index(node)
     low = at
@@ -87,6 +87,6 @@ def _elsewhere(problem: Problem, way: Way, node: int, random: Random) -> Way | N
     if low == high:
         return None
     to = random.randrange(low, high)
-    to += to >= at  # anywhere but where it is
+    to += to >= at  # skips the current position
     rest = order[:at] + order[at + 1 :]
     return Way((*rest[:to], node, *rest[to:]), way.units)

@@ -1,4 +1,4 @@
-"""What no order can beat, and an order that comes near it."""
+"""Lower bounds of any order, and a heuristic order that comes close."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from edgekit.host.compiler.schedule.timeline import ANY, Problem
 
 
 def tails(problem: Problem) -> list[float]:
-    """The longest path from each node's start to the end, each node on its fastest unit."""
+    """The longest path from each node's start to the end, with each node on its fastest unit."""
     found = [0.0] * problem.dag.size
     for i in reversed(range(problem.dag.size)):
         later = max((found[a] for a in problem.dag.after[i]), default=0.0)
@@ -18,14 +18,13 @@ def tails(problem: Problem) -> list[float]:
 
 
 def only_unit(problem: Problem, node: int) -> int | None:
-    """The one unit that can run a node; None if there is a choice."""
+    """The only unit that can run a node; None if there is a choice."""
     able = [u for u, cost in enumerate(problem.costs[node]) if cost < math.inf]
     return able[0] if len(able) == 1 else None
 
 
 def least_makespan(problem: Problem) -> float:
-    """A bound that no order is below: the longest path, the work that only one unit can do, all
-    loads."""
+    """Lower bound of the makespan: the longest path, work tied to one unit, and all loads."""
     alone = [0.0] * problem.units
     for node, costs in enumerate(problem.costs):
         unit = only_unit(problem, node)
@@ -36,8 +35,7 @@ def least_makespan(problem: Problem) -> float:
 
 
 def least_peak(problem: Problem) -> int:
-    """A bound that no order's memory is below: what one node works on, at the start or with what
-    stays."""
+    """Lower bound of peak memory: the start, and any one node plus what stays live throughout."""
     arena = problem.arena
     through = sum(
         size
@@ -52,7 +50,7 @@ def least_peak(problem: Problem) -> int:
 
 
 def longest_path_first(problem: Problem) -> list[int]:
-    """The fastest unit of each node on the longest path, ANY for the others, which step aside."""
+    """The fastest unit for nodes on the longest path; ANY for the others, which yield."""
     length = tails(problem)
     units = [ANY] * problem.dag.size
     ahead = [i for i in range(problem.dag.size) if not problem.dag.before[i]]
@@ -64,7 +62,7 @@ def longest_path_first(problem: Problem) -> list[int]:
 
 
 def by_longest_path(problem: Problem) -> tuple[int, ...]:
-    """What has the longest way to the end goes first."""
+    """Nodes ordered by descending longest path to the end."""
     urgency = tails(problem)
     left = [len(before) for before in problem.dag.before]
     ready = [(-urgency[i], i) for i in range(problem.dag.size) if not left[i]]

@@ -1,4 +1,4 @@
-"""The nodes of a graph as numbers with their precedence: what orders are made of."""
+"""The precedence among the nodes of a graph, which are identified by number."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edgekit.host.compiler.ir.types import Graph
 class Dag:
     """Node i must run after all of `before[i]` and before all of `after[i]`.
 
-    The numbers are positions in the graph's nodes, so 0, 1, 2, … is a valid order.
+    Numbers are positions in the graph's node list, so 0, 1, 2, … is a valid order.
     """
 
     before: tuple[tuple[int, ...], ...]
@@ -25,7 +25,7 @@ class Dag:
 
     @staticmethod
     def of_edges(size: int, edges: Sequence[tuple[int, int]]) -> Dag:
-        """Edges (from, to) with from < to; repeated ones count once."""
+        """Builds a Dag from edges (from, to) with from < to; duplicates are ignored."""
         before: list[dict[int, None]] = [{} for _ in range(size)]
         after: list[dict[int, None]] = [{} for _ in range(size)]
         for start, end in edges:
@@ -34,7 +34,7 @@ class Dag:
         return Dag(tuple(tuple(b) for b in before), tuple(tuple(a) for a in after))
 
     def part(self, nodes: Sequence[int]) -> Dag:
-        """The precedence among some nodes, renumbered in the order they are given."""
+        """The precedence among some nodes, renumbered in the given order."""
         place = {node: i for i, node in enumerate(nodes)}
         edges = [
             (place[start], place[end])
@@ -46,7 +46,7 @@ class Dag:
 
 
 def dag_of(graph: Graph) -> Dag:
-    """Data edges, and the order of all that touches one state."""
+    """Data dependencies, and the order of all accesses to the same state."""
     made = {t: i for i, node in enumerate(graph.nodes) for t in node.outputs}
     touched: dict[str, int] = {}
     edges = []

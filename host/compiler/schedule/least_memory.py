@@ -1,7 +1,7 @@
-"""The order of least peak memory, by sets of done nodes.
+"""Finds the order of least peak memory by a search over sets of finished nodes.
 
-What is alive after a set of nodes does not depend on the order they ran in, so of all orders of a
-set only the one of least peak counts. That is exact, and visits sets instead of orders.
+The buffers live after a set of nodes do not depend on the order they ran in, so only the order with
+the least peak matters per set. This is exact, and visits sets instead of orders.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from edgekit.host.compiler.schedule.timeline import Problem
 
 @dataclass(frozen=True)
 class _State:
-    """A set of done nodes, reached with the least peak; `parent` is the set before `node`."""
+    """A set of finished nodes and the least peak to reach it; `parent` is without `node`."""
 
     done: int
     ready: int
@@ -33,9 +33,9 @@ class _State:
 
 
 def least_memory(problem: Problem, width: int) -> tuple[list[int], bool]:
-    """The order, and whether it is proved: no level had more than `width` sets.
+    """Returns the order, and whether it is proven: no level had more than `width` sets.
 
-    Of several, one that keeps close to the importer's order.
+    Among equals, prefers one close to the importer's order.
     """
     dag, arena = problem.dag, problem.arena
     needs = masks(dag)
@@ -58,8 +58,8 @@ def least_memory(problem: Problem, width: int) -> tuple[list[int], bool]:
 
 
 def _steps(problem: Problem, needs: list[int], state: _State) -> list[_State]:
-    """What may come next. A node that costs no peak and leaves no more alive than before can
-    only help by coming at once, so that nothing else has to be tried."""
+    """The states that can follow. A node that neither raises the peak nor increases live memory is
+    always best run immediately, so then no alternative is tried."""
     dag, arena = problem.dag, problem.arena
     found = []
     for node in bits(state.ready):

@@ -1,9 +1,9 @@
-"""The order and the units of least makespan: a search over sets of done nodes.
+"""Finds the order and units of least makespan by a search over sets of finished nodes.
 
-Of two ways to have done the same nodes, one that has every unit free and every result there no
-later, at no higher peak of memory, is as good in all that follows, and the other is dropped. Ways
-that cannot beat the best known timeline are dropped as well. That is exact as long as no level
-holds more ways than `width`.
+Of two partial schedules of the same nodes, one that has every unit free and every result available
+no later, at no higher peak memory, dominates, and the other is dropped. Partial schedules that
+cannot beat the best known timeline are dropped as well. This is exact as long as no level holds
+more than `width` partial schedules.
 """
 
 from __future__ import annotations
@@ -17,15 +17,18 @@ from edgekit.host.compiler.schedule.bounds import only_unit, tails
 from edgekit.host.compiler.schedule.orders import bits, first_ready, masks, ready_after
 from edgekit.host.compiler.schedule.timeline import Problem
 
-_ROUNDING = 1e-6  # microseconds: far below what a cost is rounded to
+_ROUNDING = 1e-6  # microseconds: far below the rounding of a cost
 
 
 @dataclass(slots=True)
 class _Way:
-    """A way to have done a set of nodes. `free` when each unit is, `memory` when the loads of the
-    memory unit are done and its two buffers used up; `arrivals` of results that are still read,
-    by node, on each unit, and `holders`, the units that need not fetch them, as bits (of those
-    that take time to fetch)."""
+    """A partial schedule for a set of nodes.
+
+    `free`: when each unit becomes free. `memory`: when the loads of the memory unit are done and
+    its two buffers are used up. `arrivals`: when results that are still needed reach each unit, by
+    node. `holders`: bit mask of the units that need not fetch a result, for results that take time
+    to fetch.
+    """
 
     done: int
     ready: int
@@ -41,7 +44,7 @@ class _Way:
     bound: float = 0.0
 
     def times(self) -> tuple[float, ...]:
-        """All that later nodes may have to wait for, and the peak: less is never worse."""
+        """All times that later nodes may wait for, and the peak; smaller is never worse."""
         found = [*self.free, *self.memory, float(self.peak)]
         for node in sorted(self.arrivals):
             found += map(max, self.arrivals[node], self.free)
@@ -52,8 +55,8 @@ class _Way:
 
 @dataclass(frozen=True)
 class Best:
-    """The order, empty if there is none, the unit of each node (by node), and whether no other
-    is better."""
+    """The result: an order (empty if none was found), the unit of each node, and whether it is
+    proven optimal."""
 
     order: list[int]
     units: list[int]
@@ -61,9 +64,9 @@ class Best:
 
 
 def least_time(problem: Problem, width: int, known: float, most_memory: float) -> Best:
-    """The least makespan, and of such orders the least peak memory.
+    """Finds the least makespan, and among those orders the least peak memory.
 
-    Only what takes at most `known` microseconds and `most_memory` bytes is looked for.
+    Only orders of at most `known` microseconds and `most_memory` bytes are considered.
     """
     search = _Search(problem)
     known += _ROUNDING
@@ -88,7 +91,7 @@ def least_time(problem: Problem, width: int, known: float, most_memory: float) -
 
 
 def _keep(front: list[tuple[tuple[float, ...], _Way]], way: _Way) -> None:
-    """Adds a way to those of the same nodes unless one is as good."""
+    """Adds a partial schedule to those of the same nodes unless it is dominated."""
     times = way.times()
     for other, _ in front:
         if all(a <= b for a, b in zip(other, times, strict=True)):
@@ -108,7 +111,7 @@ def _result(last: _Way, size: int, proved: bool) -> Best:
 
 
 class _Search:
-    """What stays the same while the ways of one problem are searched."""
+    """The invariants of one search."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
@@ -129,7 +132,7 @@ class _Search:
         return _Way(0, first_ready(problem.dag), free, (0.0, 0.0, 0.0), {}, {}, arena, arena)
 
     def steps(self, way: _Way) -> Iterator[_Way]:
-        """Every node that may come next, on every unit that can run it."""
+        """Yields every possible next node on every unit that can run it."""
         arena = self._problem.arena
         for node in bits(way.ready):
             made = way.alive + arena.made(node, way.done)
@@ -148,10 +151,10 @@ class _Search:
     def _run(
         self, way: _Way, node: int, unit: int, done: int
     ) -> tuple[tuple[float, ...], tuple[float, float, float], dict[int, tuple[float, ...]]]:
-        """The times when all is free and there after `node` ran on `unit`, as in
+        """The times at which units and results are available after `node` ran on `unit`, as in
         timeline.Queues."""
         problem = self._problem
-        # `free` is 0 for a unit that did nothing: one that never begins holds up nothing.
+        # `free` is 0 for an unused unit, since one that never starts delays nothing.
         start = max(way.free[unit], problem.late[unit])
         cost = problem.costs[node][unit]
         for p in problem.dag.before[node]:
@@ -172,7 +175,7 @@ class _Search:
         return free, memory, arrivals
 
     def _holders(self, way: _Way, node: int, unit: int, done: int) -> dict[int, int]:
-        """The holders of what is still read after `node` ran on `unit`."""
+        """The holders of results that are still needed after `node` ran on `unit`."""
         problem = self._problem
         read = problem.dag.before[node]
         found = {
@@ -185,7 +188,7 @@ class _Search:
         return found
 
     def bound(self, way: _Way) -> float:
-        """A bound that no way of going on from here is below."""
+        """A lower bound of the makespan of any continuation."""
         fixed, total = self._remaining(way.done)
         free, done = way.free, way.done
         least = max((sum(free) + total) / len(free), *map(operator.add, free, fixed))
@@ -196,7 +199,7 @@ class _Search:
         return float(least)
 
     def _remaining(self, done: int) -> tuple[tuple[float, ...], float]:
-        """Work left for each unit that has to do it, and all work left."""
+        """The remaining work tied to each unit, and all remaining work."""
         found = self._left.get(done)
         if found is None:
             fixed = [0.0] * self._problem.units

@@ -1,4 +1,4 @@
-"""How much memory an order keeps alive, told from the graph alone."""
+"""The memory that an order keeps live, computed from the graph alone."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from edgekit.host.compiler.ir.views import memory_bases
 
 @dataclass(frozen=True)
 class Buffers:
-    """Memory that the nodes of a part share; nodes are numbers, sets of them bit masks.
+    """Memory shared by the nodes of a part; nodes are numbers, sets of nodes are bit masks.
 
-    Buffer b of `sizes[b]` bytes is needed from the first to the last node of `users[b]`, from the
-    start of the part if it is `given[b]`, and to its end if it is `kept[b]`. Node i works on
+    Buffer b of `sizes[b]` bytes is live from the first to the last node of `users[b]`, from the
+    start of the part if `given[b]`, and to its end if `kept[b]`. Node i uses the buffers
     `touched[i]` and needs `scratch[i]` bytes while it runs.
     """
 
@@ -29,11 +29,11 @@ class Buffers:
 
     @property
     def at_start(self) -> int:
-        """Bytes alive before the first node."""
+        """Bytes live before the first node."""
         return sum(size for size, given in zip(self.sizes, self.given, strict=True) if given)
 
     def made(self, node: int, done: int) -> int:
-        """Bytes that come alive when `node` starts after the nodes in `done`."""
+        """Bytes that become live when `node` starts after the nodes in `done`."""
         return sum(
             self.sizes[b]
             for b in self.touched[node]
@@ -41,7 +41,7 @@ class Buffers:
         )
 
     def freed(self, node: int, done: int) -> int:
-        """Bytes that nobody needs once `node`, the last of `done`, has run."""
+        """Bytes that are no longer needed once `node`, the last of `done`, has run."""
         return sum(
             self.sizes[b]
             for b in self.touched[node]
@@ -49,7 +49,7 @@ class Buffers:
         )
 
     def peak(self, order: Sequence[int]) -> int:
-        """The largest set of bytes alive at one node of an order."""
+        """The maximum of live bytes at any node of an order."""
         alive = peak = self.at_start
         done = 0
         for node in order:
@@ -61,10 +61,9 @@ class Buffers:
 
 
 def users_of(graph: Graph) -> dict[str, list[int]]:
-    """The nodes that work on each buffer of the arena, by number.
+    """The nodes that use each buffer of the arena, by number.
 
-    Inputs, outputs, constants and states are not in the arena; views of a tensor are
-    other names for the same bytes.
+    Inputs, outputs, constants and states are not in the arena; views are aliases of the same bytes.
     """
     base = _bases(graph)
     users: dict[str, list[int]] = {}
@@ -77,8 +76,10 @@ def users_of(graph: Graph) -> dict[str, list[int]]:
 def buffers_of(
     graph: Graph, first: int, end: int, users: Mapping[str, Sequence[int]] | None = None
 ) -> Buffers:
-    """The buffers of the nodes from `first` to `end`, as the lowering will make them; `users` are
-    `users_of(graph)`, for who asks about many parts."""
+    """The buffers of the nodes from `first` to `end`, as the lowering will create them.
+
+    `users` is `users_of(graph)`, for callers that query many parts.
+    """
     users = users_of(graph) if users is None else users
     here = {n: u for n, u in users.items() if u[0] < end and u[-1] >= first}
     place = {name: b for b, name in enumerate(here)}
@@ -98,21 +99,21 @@ def buffers_of(
 
 
 def _bases(graph: Graph) -> dict[str, str]:
-    """The tensor in whose memory each tensor of the arena is."""
+    """The tensor whose memory holds each tensor of the arena."""
     found = memory_bases(graph)
-    # What an output is all of is made in the caller's memory at once.
+    # A tensor that makes up an entire output is written directly to the caller's memory.
     outside = {*graph.inputs, *graph.outputs}
     outside |= {
         found[name]
         for name in graph.outputs
-        if name in found  # constants are not
+        if name in found  # excludes constants
         and graph.tensors[found[name]].bytes == graph.tensors[name].bytes
     }
     return {name: base for name, base in found.items() if base not in outside}
 
 
 def _scratch(graph: Graph, node: Node) -> int:
-    """Bytes that the kernel of a node needs for itself."""
+    """Bytes of scratch needed by a node's kernel."""
     source = graph.tensors[node.inputs[0]] if node.inputs and node.inputs[0] else None
     if source is None:
         return 0
@@ -129,7 +130,7 @@ def _scratch(graph: Graph, node: Node) -> int:
         (n, h, w, c), pad = source.shape, node.op.padding
         codes = n * (h + pad.top + pad.bottom) * (w + pad.left + pad.right) * c
         return _dynamic_scratch(codes, graph.tensors[node.outputs[0]].shape[-1])
-    several = source.shape[-1:] != (1,)  # of one channel it is an ordinary convolution
+    several = source.shape[-1:] != (1,)  # with one channel it is an ordinary convolution
     if isinstance(node.op, ops.DepthwiseConv2D) and node.op.multiplier > 1 and several:
         return round_up(source.bytes * node.op.multiplier, ALIGN)
     if isinstance(node.op, ops.TransposeConv2D):
@@ -138,12 +139,12 @@ def _scratch(graph: Graph, node: Node) -> int:
 
 
 def _dynamic_scratch(codes: int, columns: int) -> int:
-    """Codes and their scale and zero point, and a bias."""
+    """Bytes of quantized values, their scale and zero point, and a bias."""
     return round_up(codes, ALIGN) + round_up(4 * columns, ALIGN) + 2 * ALIGN
 
 
 def _outlier_scratch(x: Tensor, slices: int, weights: Tensor) -> int:
-    """Codes (twice where they are cut into slices), scales of rows, and lists of channels."""
+    """Bytes of quantized values (doubled if sliced), row scales, and channel lists."""
     channels = weights.shape[1]
     parts = (4 * (x.elements // channels), 4, channels // 8 + 4, 4 * channels)
     return min(slices, 2) * round_up(x.elements, ALIGN) + sum(round_up(p, ALIGN) for p in parts)

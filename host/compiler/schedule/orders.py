@@ -1,4 +1,4 @@
-"""The valid orders of a part: how many there are, or one at random."""
+"""Counts the valid orders of a part and samples them at random."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from random import Random
 
 from edgekit.host.compiler.schedule.dag import Dag
 
-MOST_SETS = 20_000  # sets of done nodes that counting may visit: tenths of a second
+MOST_SETS = 20_000  # limit on sets of finished nodes visited when counting: tenths of a second
 
 
 def masks(dag: Dag) -> list[int]:
-    """The nodes before each node, as a bit mask."""
+    """The predecessors of each node as a bit mask."""
     return [sum(1 << b for b in before) for before in dag.before]
 
 
 def bits(mask: int) -> Iterator[int]:
-    """The numbers in a mask, ascending."""
+    """The set bits of a mask, ascending."""
     while mask:
         low = mask & -mask
         yield low.bit_length() - 1
@@ -24,7 +24,7 @@ def bits(mask: int) -> Iterator[int]:
 
 
 def ready_after(dag: Dag, needs: Sequence[int], ready: int, node: int, done: int) -> int:
-    """What can start once `node` of `ready` has run and `done`, with it, is done."""
+    """Nodes ready once `node` of `ready` has run; `done` includes `node`."""
     ready &= ~(1 << node)
     for a in dag.after[node]:
         if needs[a] & ~done == 0:
@@ -33,14 +33,14 @@ def ready_after(dag: Dag, needs: Sequence[int], ready: int, node: int, done: int
 
 
 def first_ready(dag: Dag) -> int:
-    """What can start at once."""
+    """Nodes without predecessors."""
     return sum(1 << i for i in range(dag.size) if not dag.before[i])
 
 
 class OrderCount:
-    """How many orders there are from each set of done nodes on.
+    """The number of orders that continue from each set of finished nodes.
 
-    Nodes that are done together make a set; there are far fewer of these than orders.
+    There are far fewer sets of finished nodes than orders.
     """
 
     def __init__(self, dag: Dag, counts: dict[int, int]) -> None:
@@ -53,7 +53,7 @@ class OrderCount:
         return self._counts[0]
 
     def sample(self, random: Random) -> list[int]:
-        """One order, each with the same probability."""
+        """Samples one order uniformly."""
         order: list[int] = []
         done, ready = 0, first_ready(self._dag)
         while ready:
@@ -69,7 +69,7 @@ class OrderCount:
 
 
 def count_orders(dag: Dag, most_sets: int = MOST_SETS) -> OrderCount | None:
-    """The exact count; None if it would take more than `most_sets` sets."""
+    """The exact count; None if it would visit more than `most_sets` sets."""
     needs = masks(dag)
     levels: list[dict[int, int]] = [{0: first_ready(dag)}]
     visited = 1
@@ -92,10 +92,10 @@ def count_orders(dag: Dag, most_sets: int = MOST_SETS) -> OrderCount | None:
 
 
 def shuffled(dag: Dag, order: Sequence[int], random: Random, steps: int) -> list[int]:
-    """`order` after steps of the chain of Karzanov and Khachiyan.
+    """`order` after `steps` steps of the Karzanov-Khachiyan chain.
 
-    Each step picks two neighbors and exchanges them, half of the time, if neither waits for the
-    other; after enough steps, of the order of size³ · log size, every order is as likely.
+    Each step picks two neighbors and swaps them with probability 1/2 unless one depends on the
+    other; after on the order of size³ · log size steps, every order is equally likely.
     """
     found = list(order)
     befores = [frozenset(before) for before in dag.before]

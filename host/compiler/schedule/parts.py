@@ -8,18 +8,18 @@ from collections.abc import Sequence
 from edgekit.host.compiler.ir.types import Graph
 from edgekit.host.compiler.schedule.dag import Dag
 
-MERGE_BELOW = 8  # nodes: a smaller subgraph is not worth a C file of its own
+MERGE_BELOW = 8  # nodes: smaller subgraphs do not warrant a separate C file
 
 
 def key_positions(graph: Graph, dag: Dag) -> list[int]:
-    """Nodes that lie on every path from the inputs to the outputs, in order.
+    """Nodes that are on every path from the inputs to the outputs, in order.
 
-    With a virtual source before all that reads an input or waits for nothing, and a virtual sink
-    after all that makes an output or is waited for by nothing, these are the dominators of the
-    sink, which are the post-dominators of the source. In a graph whose numbers are a valid order
-    they need no dominator tree: a node is one of them if no edge passes over it, for a path that
-    leaves it out needs such an edge, and such an edge makes a path that leaves it out. One pass
-    over the edges counts the edges over each node.
+    With a virtual source before all nodes that read an input or have no predecessor, and a virtual
+    sink after all that produce an output or have no successor, these are the dominators of the
+    sink, and equally the post-dominators of the source. Since node numbers are a valid order, no
+    dominator tree is needed: a node is a dominator if and only if no edge spans it, because a path
+    that avoids the node needs such an edge, and such an edge yields a path that avoids it. One pass
+    over the edges counts the edges spanning each node.
     """
     size = dag.size
     over = [0] * (size + 2)  # differences; the source is -1, the sink is size
@@ -47,10 +47,10 @@ def key_positions(graph: Graph, dag: Dag) -> list[int]:
 def subgraph_ends(size: int, keys: Sequence[int], merge_below: int = MERGE_BELOW) -> list[int]:
     """The end of each subgraph (exclusive); the last one ends at `size`.
 
-    A subgraph reaches to the next key node, which is its last node, so that nothing of the next
-    subgraph can start before it is done. One of fewer than `merge_below` nodes merges into the
-    one before it while that is small as well, so that a chain becomes several subgraphs; what is
-    small even then merges into the larger one before it, and the first into the one after it.
+    A subgraph ends with the next key node, so nothing of the next subgraph can start before it is
+    finished. One of fewer than `merge_below` nodes merges into the previous one while that is small
+    too, so a chain becomes several subgraphs. If it is still small, it merges into the larger one
+    before it, or, if it is the first, into the next.
     """
     ends = [*(k + 1 for k in keys if k + 1 < size), size]
     sizes = [end - start for start, end in itertools.pairwise((0, *ends))]

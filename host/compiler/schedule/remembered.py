@@ -1,4 +1,4 @@
-"""Orders that were measured, in the place of the searched ones."""
+"""Measured orders, which replace searched ones."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ _PERCENT = 100.0
 
 
 def part_key(graph: Graph, part: tuple[int, int]) -> str:
-    """A hash of the structure of a part, from its first node to before its last one: operators with
-    their attributes, shapes, types, and who reads what; neither names nor values of constants, so
-    that parts of other models may have the same."""
+    """A hash of the structure of a part; `part` is (first node, end).
+
+    Covers operators with attributes, shapes, types and data flow, but not names or constant values,
+    so parts of different models may match.
+    """
     numbers: dict[str, int] = {}
     outputs, lines = set(graph.outputs), []
 
@@ -34,8 +36,8 @@ def part_key(graph: Graph, part: tuple[int, int]) -> str:
 
 
 def measured_order(problem: Problem, found: Found, row: OrderRow | None) -> tuple[Found, str]:
-    """The order of a row, if it was measured beside the one that the search finds today, else that;
-    and why."""
+    """Returns a row's order if it was measured against the order that the search finds now, else
+    `found`; and the reason."""
     if row is None:
         return found, "searched"
     told = f"{row.source} on {row.board}, {row.when}, kit {row.kit_version}"
@@ -50,7 +52,7 @@ def measured_order(problem: Problem, found: Found, row: OrderRow | None) -> tupl
 
 
 def _is_order(problem: Problem, order: tuple[int, ...]) -> bool:
-    """Whether each node comes once, and after all that it waits for."""
+    """True if every node occurs once, after all its predecessors."""
     if sorted(order) != list(range(problem.dag.size)):
         return False
     place = {node: i for i, node in enumerate(order)}

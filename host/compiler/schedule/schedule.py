@@ -1,4 +1,4 @@
-"""Graph → the order it will run in, and the unit of each operator."""
+"""Graph → the execution order and the unit of each operator."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ from edgekit.host.compiler.schedule.types import Schedule, Subgraph
 from edgekit.host.compiler.tables.orders import NO_ORDERS, Orders
 from edgekit.kb.targets.board import CPU, BoardProfile
 
-_GRID = 1024.0  # parts of a microsecond: sums of such costs are exact, so that ties are ties
+# Units per microsecond: sums of rounded costs are exact, so equal costs compare equal
+_GRID = 1024.0
 
 
 def schedule(
@@ -40,11 +41,11 @@ def schedule(
     effort: Effort = USUAL,
     remembered: Orders = NO_ORDERS,
 ) -> Schedule:
-    """The order of a graph on a board, subgraph by subgraph.
+    """Schedules a graph for a board, subgraph by subgraph.
 
-    `units` says which nodes run on another unit than the cores, by name; all others may run on
-    any unit of the board that the cost model knows for them. `model` defaults to the board's.
-    Orders that were measured on such boards, `remembered`, go before those of the least time.
+    `units` names the nodes that run on a unit other than the cores; all others may run on any unit
+    for which the cost model has costs. `model` defaults to the board's. Measured orders in
+    `remembered` take precedence over those of least estimated time.
     """
     model = model or CostModel.of(board)
     names = (*model.units, *((NNA,) if board.nna else ()))
@@ -92,8 +93,8 @@ def schedule(
 
 @dataclass(frozen=True)
 class Part:
-    """A subgraph: the position of the first of its nodes, how many there are, the hash of its
-    structure, and the first one's name."""
+    """A subgraph: position of its first node, node count, structure hash, and the first node's
+    name."""
 
     start: int
     size: int
@@ -101,16 +102,16 @@ class Part:
     name: str
 
     def nodes(self, graph: Graph) -> tuple[Node, ...]:
-        """Its nodes in a graph, whatever their order there."""
+        """Its nodes in `graph`, in whatever order they have there."""
         return graph.nodes[self.start : self.start + self.size]
 
     def order(self, graph: Graph, place: Mapping[str, int]) -> tuple[int, ...]:
-        """Its nodes in the order of a graph, as positions in the order that `place` tells."""
+        """Its nodes in the order of `graph`, as positions in the order given by `place`."""
         return tuple(place[node.name] - self.start for node in self.nodes(graph))
 
 
 def parts_of(graph: Graph, board: BoardProfile) -> tuple[Part, ...]:
-    """The subgraphs of a graph in the model's own order."""
+    """The subgraphs of a graph in the model's original order."""
     found: list[Part] = []
     start = 0
     for part in schedule(graph, board, CompileOptions(order="import")).subgraphs:
@@ -124,7 +125,7 @@ def parts_of(graph: Graph, board: BoardProfile) -> tuple[Part, ...]:
 def _costs(
     graph: Graph, model: CostModel, names: Sequence[str], units: Mapping[str, str]
 ) -> list[tuple[float, ...]]:
-    """Microseconds of each node on each unit, infinite where it may not run."""
+    """Microseconds of each node on each unit; infinite where it cannot run."""
     found = []
     for node in graph.nodes:
         wanted = units.get(node.name, CPU)
@@ -133,7 +134,7 @@ def _costs(
             _rounded(model.cost(graph, node, name)) if may else math.inf
             for name, may in zip(names, allowed, strict=True)
         ]
-        if min(row) == math.inf:  # placed there by who knows better than the model
+        if min(row) == math.inf:  # the caller assigned a unit that the model has no cost for
             row[names.index(wanted)] = _rounded(model.cost(graph, node))
         found.append(tuple(row))
     return found
@@ -152,7 +153,8 @@ def _problem(
     entry: int,
     users: Mapping[str, Sequence[int]],
 ) -> Problem:
-    """One part: unit `entry` goes on, others join in when they woke and have what it reads."""
+    """The problem of one part: unit `entry` continues; others join once awake and after receiving
+    inputs."""
     nodes = range(*part)
     speeds = model.units.values()
     handover, wake = (max(getattr(u, k) for u in speeds) for k in ("handover_us", "wake_us"))
@@ -176,7 +178,7 @@ def _result_bytes(graph: Graph, node: Node) -> int:
 
 
 def _entry_bytes(graph: Graph, part: tuple[int, int]) -> int:
-    """Bytes of computed tensors that a part reads and does not make."""
+    """Bytes of computed tensors that a part reads but does not produce."""
     nodes = graph.nodes[slice(*part)]
     made = {t for node in nodes for t in node.outputs}
     read = {t for node in nodes for t in node.inputs if t is not None} - made

@@ -1,4 +1,4 @@
-"""The best order of one part: proved where that is quick, else searched for."""
+"""Finds the best order of one part: proven if that is quick, otherwise by search."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from edgekit.host.compiler.schedule.timeline import ANY, Problem, Timeline, simu
 
 Objective = Literal["time", "memory"]
 _TRIES_PER_NODE = 25  # moves: more do not help small parts
-_STEPS_PER_NODE = 30  # of the chain that makes a random order, where orders cannot be counted
+_STEPS_PER_NODE = 30  # of the chain that generates a random order if orders cannot be counted
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How much may be tried for one part: numbers, not seconds, so that a result is repeatable.
+    """Limits on the search for one part, as counts, not seconds, so that results are repeatable.
 
-    `sets` of done nodes may be visited to count orders and to find the least memory, `ways` to
-    have done them kept to find the least time. Where that proves nothing, `samples` orders are
-    drawn at random, and the best is improved by moves that cost looking at `nodes` nodes. A part
-    of more than `size` nodes, as loops have that were unrolled, keeps the importer's order: what
-    is tried takes the square of that.
+    `sets` limits the sets of finished nodes visited to count orders and to find the least memory;
+    `ways` limits the partial schedules kept to find the least time. If these prove nothing,
+    `samples` random orders are drawn, and the best is improved by moves that evaluate `nodes` nodes
+    in total. Parts of more than `size` nodes, such as unrolled loops, keep the importer's order,
+    because the cost is quadratic in that.
     """
 
     sets: int = 6_000
@@ -48,7 +48,7 @@ USUAL = Effort()
 
 @dataclass(frozen=True)
 class Found:
-    """The chosen order of a part, the unit of each node (by node), and what it costs."""
+    """The chosen order of a part, the unit of each node, and its cost."""
 
     order: tuple[int, ...]
     units: tuple[int, ...]
@@ -72,13 +72,13 @@ class _Candidate:
 
 
 def keep_order(problem: Problem) -> Found:
-    """The importer's order as it is, each node where it is done first."""
+    """The importer's order, with each node on the unit where it finishes first."""
     given = _candidate(problem, range(problem.dag.size))
     return _found(given, given, None, 1, False)
 
 
 def given_order(problem: Problem, order: Sequence[int], found: Found) -> Found:
-    """An order that was not searched for, in the place of the one that was found."""
+    """`found` with its order replaced by a given one."""
     given = _candidate(problem, order)
     units, span = given.timeline.units, given.timeline.makespan
     return replace(
@@ -89,9 +89,9 @@ def given_order(problem: Problem, order: Sequence[int], found: Found) -> Found:
 def find_order(
     problem: Problem, objective: Objective, random: Random, effort: Effort = USUAL
 ) -> Found:
-    """The order that is best by the objective, and of several the better by the other one.
+    """Returns the best order by `objective`; ties are broken by the other objective.
 
-    The importer's order stays if nothing is better.
+    The importer's order is kept if nothing is better.
     """
     if problem.dag.size > effort.size:
         return keep_order(problem)
@@ -110,7 +110,7 @@ def find_order(
 
 @dataclass(frozen=True)
 class _Search:
-    """One search; nothing can score less than `least`."""
+    """One search; `least` is a lower bound of the score."""
 
     problem: Problem
     objective: Objective
@@ -119,7 +119,8 @@ class _Search:
     least: Score
 
     def run(self, given: _Candidate, count: OrderCount | None) -> tuple[_Candidate, int, bool]:
-        """The best, how many orders were looked at, and whether no other is better."""
+        """Returns the best candidate, the number of orders examined, and whether it is proven
+        optimal."""
         if self._score(given) == self.least:
             return given, 1, True
         width = max(self.effort.sets // self.problem.dag.size, 4)
@@ -138,7 +139,7 @@ class _Search:
             return best, 4, True
         best, tried = self._sampled(best, count)
         best, exact = self._exact(best)
-        # The least memory is proved before the least time within it.
+        # Prove the least memory first, then the least time within it.
         if self.objective == "memory":
             exact &= proved or best.peak == self.least[0]
         return best, tried + 5, exact or self._score(best)[0] == self.least[0]
@@ -147,7 +148,8 @@ class _Search:
         return candidate.score(self.objective)
 
     def _sampled(self, best: _Candidate, count: OrderCount | None) -> tuple[_Candidate, int]:
-        """Random orders, then moves from the best known: the better result, and all tries."""
+        """Tries random orders, then moves from the best; returns the better result and all
+        attempts."""
         dag = self.problem.dag
         draw = _sampler(self.problem, count, self.random)
         samples = [_candidate(self.problem, draw()) for _ in range(self.effort.samples)]
@@ -156,7 +158,7 @@ class _Search:
         def score(way: Way) -> Score:
             time = simulate(self.problem, way.order, way.units).makespan
             if self.objective == "time":
-                return time, 0.0  # of equal times, the sets of done nodes find the least memory
+                return time, 0.0  # among equal times, the search over sets finds the least memory
             return self.problem.arena.peak(way.order), time
 
         tries = min(self.effort.nodes // dag.size, _TRIES_PER_NODE * dag.size)
@@ -166,8 +168,7 @@ class _Search:
         return min(best, moved, key=self._score), len(samples) + tries
 
     def _exact(self, best: _Candidate) -> tuple[_Candidate, bool]:
-        """Searches by sets of done nodes what beats the best known, and whether nothing beats
-        that."""
+        """Searches exhaustively for an improvement; returns the best and whether it is proven."""
         width = max(self.effort.ways // self.problem.dag.size, 8)
         known = best.timeline.makespan
         most = best.peak if self.objective == "memory" else math.inf
@@ -180,7 +181,8 @@ class _Search:
 
 
 def _time_is_the_same(problem: Problem) -> bool:
-    """Whether every order takes as long: one unit has all the work, and nothing to wait for."""
+    """True if every order takes the same time: a single unit has all the work and waits for
+    nothing."""
     if any(problem.loads):
         return False
     places = {tuple(c < math.inf for c in costs) for costs in problem.costs}
@@ -190,7 +192,7 @@ def _time_is_the_same(problem: Problem) -> bool:
 def _sampler(
     problem: Problem, count: OrderCount | None, random: Random
 ) -> Callable[[], Sequence[int]]:
-    """Draws orders: uniformly where they were counted, else by the chain, started anew."""
+    """Samples orders: uniformly if they were counted, else by a chain that restarts each time."""
     if count is not None:
         return lambda: count.sample(random)
     size = problem.dag.size

@@ -1,10 +1,10 @@
-"""What a board's units do when: the queues of an order, simulated.
+"""Simulates the queues of a board's units for an order.
 
-Every unit takes its operators in the order's order. One starts when its unit is free, what it
-reads is made (a little later if another unit made it), and its constants are loaded. What another
-unit made it fetches first, once for all operators of its unit that read it. A board with
-a unit for memory loads them ahead, into two buffers: the next load waits until the constants of
-the operator before the last are used up.
+Every unit runs its operators in the given order. An operator starts when its unit is free, its
+inputs are complete (with a delay if another unit computed them), and its constants are loaded. A
+unit fetches each result of another unit once, for all of its operators that read it. On a board
+with a memory unit, constants are loaded ahead into two buffers: the next load waits until the
+constants of the operator before last are used up.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ ANY = -1  # a unit that is not chosen yet
 
 @dataclass(frozen=True)
 class Problem:
-    """A part to be ordered. Times in microseconds.
+    """A part to be ordered; times are in microseconds.
 
-    `costs[i][u]` is how long node i keeps unit u, infinite if it cannot run there; `loads[i]` how
-    long the memory unit loads for it. Another unit sees a result `handover` later, and is kept
-    `moves[i]` longer by the first node that reads it. Unit u begins at `late[u]`: whoever has to
-    join in first. `arena` is for the peak of memory.
+    `costs[i][u]`: how long node i occupies unit u, infinite if it cannot run there. `loads[i]`: how
+    long the memory unit loads its constants. Another unit sees a result `handover` later, and the
+    first node there that reads it takes `moves[i]` longer. Unit u starts at `late[u]`, for units
+    that join later. `arena` determines peak memory.
     """
 
     dag: Dag
@@ -44,7 +44,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Timeline:
-    """The unit and time of each node, by node; `makespan` is when the last one was done."""
+    """The unit and time of each node; `makespan` is when the last node finished."""
 
     units: tuple[int, ...]
     starts: tuple[float, ...]
@@ -58,12 +58,12 @@ class Timeline:
 def simulate(
     problem: Problem, order: Sequence[int], units: Sequence[int] | None = None
 ) -> Timeline:
-    """The timeline of an order; a node whose unit is ANY, or without `units` every one, goes
-    where it is done first."""
+    """The timeline of an order. A node with unit ANY, or any node if `units` is None, is assigned
+    where it finishes first."""
     size = len(order)
     chosen, starts, ends = [ANY] * size, [0.0] * size, [0.0] * size
     free = list(problem.late)
-    holders = [0] * size  # units that have a node's result, as bits
+    holders = [0] * size  # bit mask of units that have a node's result
     loaded, buffers = 0.0, (0.0, 0.0)  # when the last two loads are used up
     before, handover, moves = problem.dag.before, problem.handover, problem.moves
     for node in order:

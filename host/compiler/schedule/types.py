@@ -1,4 +1,4 @@
-"""What the scheduler hands on: a graph in the order it will run, and why that order."""
+"""The scheduler's result: a graph in execution order, and the reasons for the order."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from edgekit.host.compiler.schedule.dag import Dag, dag_of
 
 @dataclass(frozen=True)
 class Subgraph:
-    """Part of a graph that runs before the next part starts.
+    """Part of a graph that finishes before the next part starts.
 
-    `operators` in the chosen order; `orders_total` is None where they were not counted;
-    `exhaustive`: no order of it can be better. Costs are the cost model's, in microseconds, of
-    the importer's order and of the chosen one. `why` says where the order is from, and what speaks
-    against one that was measured.
+    `operators` are in the chosen order; `orders_total` is None if they were not counted;
+    `exhaustive` means the order is proven optimal. Costs are in microseconds by the cost model, for
+    the importer's order and for the chosen one. `why` states the source of the order, and why a
+    measured one was rejected.
     """
 
     operators: tuple[str, ...]
@@ -30,11 +30,11 @@ class Subgraph:
 
 @dataclass(frozen=True)
 class Schedule:
-    """`graph` has its nodes in the chosen order; `units` says where each runs, `costs` for how
-    many microseconds by the cost model (both by node name).
+    """A scheduled graph with its nodes in the chosen order.
 
-    `times` are when each starts and ends by that model, in microseconds from the first one's start.
-    `key_nodes` lie on every path from the inputs to the outputs, in order.
+    `units` and `costs` map node names to the unit and to microseconds by the cost model. `times`
+    are the start and end of each node by that model, in microseconds from the first start.
+    `key_nodes` are on every path from the inputs to the outputs, in order.
     """
 
     graph: Graph
@@ -48,28 +48,29 @@ class Schedule:
 
     @property
     def makespan_us(self) -> float:
-        """How long the whole takes by the cost model: subgraphs run one after the other."""
+        """Total time by the cost model; subgraphs run one after the other."""
         return sum(part.chosen_cost_us for part in self.subgraphs)
 
     def queues(self) -> dict[str, tuple[str, ...]]:
-        """What each unit that has work runs, in order."""
+        """The nodes of each unit that has work, in order."""
         found: dict[str, list[str]] = {}
         for node in self.graph.nodes:
             found.setdefault(self.units[node.name], []).append(node.name)
         return {unit: tuple(names) for unit, names in found.items()}
 
     def waits(self) -> dict[str, tuple[str, ...]]:
-        """The nodes of other units that must be over before each node starts.
+        """The nodes of other units that must finish before each node starts.
 
-        Of each other unit only the last one is named: the queue holds all before it. What an
-        earlier node of the same queue has waited for already is left out.
+        Only the last node of each other unit is listed, since its queue implies all earlier ones.
+        Waits already satisfied by an earlier node of the same queue are omitted.
         """
         return waits_of(dag_of(self.graph), self.graph, self.units)
 
 
 def waits_of(dag: Dag, graph: Graph, units: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """The waits (see `Schedule.waits`) of nodes in running order with the unit of each."""
-    waited: dict[str, dict[str, int]] = {}  # by unit: how far it has seen each other one
+    """The waits (see `Schedule.waits`) of nodes given in execution order with their units."""
+    # Per unit: how far it has synchronized with each other unit
+    waited: dict[str, dict[str, int]] = {}
     found = {}
     for i, node in enumerate(graph.nodes):
         unit = units[node.name]

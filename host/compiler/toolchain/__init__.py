@@ -1,1 +1,1 @@
-"""The C cross compiler with its cache of objects, and the kernels library that it builds."""
+"""The C cross compiler with its object cache, and the kernel library built by it."""

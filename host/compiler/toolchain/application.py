@@ -1,4 +1,4 @@
-"""libedgekit-app.so: deployed models in C programs on a board, apart from any model."""
+"""Builds libedgekit-app.so, which runs deployed models from C programs on a board."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HEADER = "ek_app.h"
 
 
 def write_application(folder: Path, board: BoardProfile) -> None:
-    """Writes library and header into `folder`; BuildError if the compiler fails."""
+    """Writes the library and header into `folder`; BuildError if the compiler fails."""
     sources = kernels_folder() / "application"
     units = [Unit(path.stem, path, plain=True) for path in sorted(sources.glob("*.c"))]
     folder.mkdir(parents=True, exist_ok=True)

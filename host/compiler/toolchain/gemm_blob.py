@@ -1,7 +1,7 @@
-"""The table of one platform as bytes, for the look-up in C (device/kernels/gemm/table.c).
+"""Serializes the table of one platform for the lookup in C (device/kernels/gemm/table.c).
 
-Little-endian: a header, the sequences (int64: scale, m, n, k), the rows in the order of their keys.
-The same table gives the same bytes.
+Little-endian: a header, the sequences (int64: scale, m, n, k), then the rows in key order. The
+output is deterministic.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import struct
 
 from edgekit.kb.tables.gemm_table import FEATURES, KnowledgeBase, Row
 
-DTYPES = ("f32", "s8", "u8")  # positions are ek_gemm_dtype of gemm.h
-_PACKED = {"none": 0, "a": 4, "b": 8}  # or-ed to it
+DTYPES = ("f32", "s8", "u8")  # index is ek_gemm_dtype of gemm.h
+_PACKED = {"none": 0, "a": 4, "b": 8}  # or-ed to the dtype
 _MAGIC = b"EKGEMMT2"
 _HEADER = struct.Struct("<8s2I4I4BI")
 _ROW = struct.Struct("<4i2i 5i3Bx 3qd2i")
@@ -19,10 +19,10 @@ _LARGEST = (1 << 31) - 1
 
 
 def table_blob(table: KnowledgeBase, platform: str) -> bytes:
-    """The rows of `platform`; a platform the table does not know has none.
+    """The rows of `platform`; empty if the table does not contain that platform.
 
-    Rows of element types that the C library does not have, and rows with blocks beyond 31 bits,
-    are left out.
+    Rows with element types unsupported by the C library, and rows with blocks beyond 31 bits, are
+    omitted.
     """
     sequences = [getattr(table.sequences, name) for name in FEATURES]
     index = table.platforms.index(platform) if platform in table.platforms else -1
@@ -45,7 +45,7 @@ def _fits(row: Row, platform: int) -> bool:
 
 
 def _sizes(row: Row) -> tuple[int, ...]:
-    """Blocks and tile; all 0 where the analytic method is the best one."""
+    """Blocks and tile; all 0 if the analytic method is best."""
     how = row.method
     return (0, 0, 0, 0, 0) if how is None else (how.mc, how.kc, how.nc, how.mr, how.nr)
 

@@ -1,7 +1,6 @@
-"""The headers that a C file includes: an object is made anew when one of them changes, and only
-then.
+"""Tracks the headers included by C files, so that objects are rebuilt exactly when one changes.
 
-Conditional includes count as taken: that may compile too much, never too little.
+Conditional includes count as taken, which may rebuild too much but never too little.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ _SYSTEM = re.compile(rb"^#include <([^>\n]+)>", re.MULTILINE)
 def headers_hash(
     text: bytes, folder: Path, macros: Sequence[tuple[str, str]], kernels: Path
 ) -> bytes:
-    """The hash over all headers that `text`, a file in `folder`, includes in the end.
+    """Hashes all headers that `text`, a file in `folder`, includes directly or indirectly.
 
-    They are looked for beside the file that names them, then under `kernels`; a macro whose value
-    is a quoted name is one that some file includes.
+    Headers are searched in the directory of the including file, then under `kernels`. A macro whose
+    value is a quoted name counts as included.
     """
     found: dict[Path, bytes] = {}
     _collect([*_INCLUDE.findall(text), *_named(macros)], folder, kernels, found)
@@ -33,7 +32,7 @@ def headers_hash(
 
 
 def system_headers(macros: Sequence[tuple[str, str]], kernels: Path) -> tuple[str, ...]:
-    """The compiler's and C library's own that the headers named by macros include in the end."""
+    """The system headers included directly or indirectly by headers that macros name."""
     found: dict[Path, bytes] = {}
     _collect(_named(macros), kernels, kernels, found)
     names = [name.decode() for text in found.values() for name in _SYSTEM.findall(text)]

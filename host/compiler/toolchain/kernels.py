@@ -1,8 +1,8 @@
-"""libedgekit-kernels.so: the GEMM library of one board, apart from any model.
+"""Builds libedgekit-kernels.so, the GEMM library of one board, independent of any model.
 
-    python -m edgekit.host.compiler.toolchain.kernels [PATH]    builds this machine's, prints where
+    python -m edgekit.host.compiler.toolchain.kernels [PATH]    builds for this machine, prints path
 
-Beside the library stands its table, PATH with .table: the board's rows of the knowledge base.
+The board's rows of the knowledge base are written next to the library, as PATH with .table.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _OUTLIER_FILES = ("mark", "split", "merge", "four", "outlier")
 
 @dataclass(frozen=True)
 class _Family:
-    """The micro-kernels of one pair of operand types; `types` is TYPES of the i8 files.
+    """The micro-kernels of one pair of operand types; `types` is the macro TYPES of the i8 files.
 
-    `name` is that of its symbols; its position in _FAMILIES is its place in ek_gemm_families.
+    `name` occurs in its symbols; its position in _FAMILIES is its index in ek_gemm_families.
     """
 
     name: str
@@ -49,7 +49,7 @@ _FAMILIES = (
 
 
 def build_kernels(board: BoardProfile, cache: Path | None = None) -> bytes:
-    """The library for `board`; `cache` defaults to the user's cache folder.
+    """Builds the library for `board`; `cache` defaults to the user's cache folder.
 
     Raises BuildError if the compiler fails.
     """
@@ -57,9 +57,9 @@ def build_kernels(board: BoardProfile, cache: Path | None = None) -> bytes:
 
 
 def build_table(board: BoardProfile) -> bytes:
-    """The rows of the knowledge base for `board`, as the library reads them.
+    """Serializes the knowledge base rows for `board` in the library's format.
 
-    Raises InputError for a table that cannot be read.
+    Raises InputError if the table cannot be read.
     """
     from edgekit.host.compiler.tables.gemm import table_of
     from edgekit.host.compiler.toolchain.gemm_blob import table_blob
@@ -68,7 +68,7 @@ def build_table(board: BoardProfile) -> bytes:
 
 
 def write_kernels(path: Path, board: BoardProfile) -> None:
-    """Writes library and tables; the library last, so that who finds it finds all."""
+    """Writes the tables, then the library, so that its presence implies theirs."""
     from edgekit.host.compiler.tables.spmv import spmv_table_of
 
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -78,7 +78,7 @@ def write_kernels(path: Path, board: BoardProfile) -> None:
 
 
 def kernel_units(board: BoardProfile) -> list[Unit]:
-    """Every C file of the library."""
+    """All C files of the library."""
     folder = kernels_folder()
     simd = ("EK_SIMD", f'"simd/{board.simd}.h"')
     units = [Unit("tables", tables(board)), default_unit(board)]
@@ -102,7 +102,7 @@ def kernel_units(board: BoardProfile) -> list[Unit]:
 
 
 def sparse_units(board: BoardProfile) -> list[Unit]:
-    """Building and multiplying sparse matrices, for one board."""
+    """The files that build and multiply sparse matrices, for one board."""
     folder = kernels_folder() / "sparse"
     simd = ("EK_SIMD", f'"simd/{board.simd}.h"')
     plain = ("rows", "build", "fill", "pieces", "stream")
@@ -113,13 +113,13 @@ def sparse_units(board: BoardProfile) -> list[Unit]:
         for product in ("spmv", "spmm"):
             symbol = f"ek_{product}_{name}"
             macros = (("EK_STORED", str(number)), ("EK_NAME", symbol), simd, *in_order)
-            if symbol != "ek_spmv_s8f":  # a vector of floats and bytes: SpMM's alone
+            if symbol != "ek_spmv_s8f":  # float vector times bytes: used by SpMM only
                 units.append(Unit(symbol, folder / f"{product}.c", macros))
     return units
 
 
 def _outlier_units(board: BoardProfile) -> list[Unit]:
-    """The kernels of the outlier split and what calls them, for one board."""
+    """The outlier kernels and their callers, for one board."""
     folder = kernels_folder() / "outlier"
     simd = ("EK_SIMD", f'"simd/{board.simd}.h"')
     return [Unit(f"outlier_{name}", folder / f"{name}.c", (simd,)) for name in _OUTLIER_FILES]
@@ -133,13 +133,15 @@ def _macros_of(family: _Family, columns: Columns) -> Iterator[tuple[str, str]]:
 
 
 def _is_common(path: Path) -> bool:
-    """Neither a micro-kernel nor compiled with macros of its own."""
+    """True for files other than micro-kernels that need no special macros."""
     return path.stem != "default" and path.stem.partition("_")[0] not in ("f32", "i8")
 
 
 def features_unit(board: BoardProfile, extras: Sequence[str] = ()) -> Unit:
-    """ek_missing_feature, which must run on any CPU of the architecture; `extras`: needed beside
-    the features of every bundle for `board`."""
+    """ek_missing_feature, compiled to run on any CPU of the architecture.
+
+    `extras` are required features besides those of every bundle for `board`.
+    """
     macros = (
         ("EK_FEATURES", f'"{",".join((*board.features, *extras))}"'),
         ("EK_VLEN_BITS", str(board.vlen_bits)),
@@ -148,7 +150,7 @@ def features_unit(board: BoardProfile, extras: Sequence[str] = ()) -> Unit:
 
 
 def default_unit(board: BoardProfile) -> Unit:
-    """ek_gemm_default with the caches, tiles and costs of a board, and the rule's numbers."""
+    """ek_gemm_default with a board's caches, tiles and costs, and the constants of the rule."""
     caches, columns = caches_of(board), board.isa.columns
 
     def listed(heights: tuple[int, ...]) -> str:
@@ -175,13 +177,13 @@ def default_unit(board: BoardProfile) -> Unit:
 
 
 def columns_of(board: BoardProfile, family: _Family) -> tuple[Tile, ...]:
-    """The tile codes of a family; each holds all lower heights too."""
+    """The tallest tile of each width in a family; its code covers all smaller heights too."""
     heights = board.isa.columns.of(family.dtype)
     return tuple(Tile(mr, nv) for nv, mr in enumerate(heights, 1))
 
 
 def tables(board: BoardProfile) -> str:
-    """The C file that lists the micro-kernels in pointer tables, as codes.h describes."""
+    """The C file with the pointer tables of micro-kernels, as described in codes.h."""
     lines = ['#include "gemm/codes.h"', "int ek_abi(void) {", "    return EK_ABI;", "}"]
     for family in _FAMILIES:
         lines += _family_table(board, family)
@@ -219,7 +221,7 @@ def _symbol(family: _Family, tile: Tile) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Builds the library of this machine at the path given, or in the cache; prints the path."""
+    """Builds the library for this machine at the given path, or in the cache; prints the path."""
     from edgekit.host.errors import EdgekitError
     from edgekit.host.local_kernels import local_path
 

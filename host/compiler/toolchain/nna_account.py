@@ -1,7 +1,7 @@
-"""What a plan's layers on the NNA cost, by the native emulator, run on this machine.
+"""Costs of a plan's NNA layers, from the native emulator run on this machine.
 
-An account depends on the shape of a layer and on the chip, not on values: that of a compiled layer
-is that of each of its runs.
+The cost depends on the layer's shape and the chip only, not on values, so one account covers all
+runs of a compiled layer.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _ABI = '#include "ek.h"\nint ek_abi(void) {\n    return EK_ABI;\n}\n'
 
 @dataclass(frozen=True)
 class LayerAccount:
-    """The account of one node, and how it uses the taps or what plays the weights."""
+    """The account of one node, and the form in which it uses the NNA."""
 
     name: str
     form: NnaForm | ProductForm
@@ -108,7 +108,7 @@ def _addresses(*arrays: Array) -> list[int]:
 
 @functools.cache
 def _emulator() -> NativeNna:
-    """The emulator alone, a C file: the whole kernels library takes half a minute to build."""
+    """Builds the emulator by itself, since the complete kernel library takes half a minute."""
     board, folder = load_board(LOCAL), cache_folder() / "objects"
     library = Toolchain(board, folder).build(
         [*nna_units(board), features_unit(board), Unit("abi", _ABI)], "nna.so"

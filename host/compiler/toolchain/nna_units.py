@@ -1,4 +1,4 @@
-"""The C files of the emulated NNA in the kernels library."""
+"""The C files of the emulated NNA in the kernel library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs a compiler that does not outlive us, however we end."""
+"""Runs a compiler and ensures that it does not outlive this process, even after SIGKILL."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 
-# The watcher reads from a pipe whose other end only our process has: when that is gone (SIGKILL
-# too), it ends the whole group, in which compilers start processes of their own.
+# A watcher reads from a pipe whose other end is held only by this process. At EOF (even after
+# SIGKILL) it kills the process group, including children started by compilers.
 _WATCHED = (
     "exec 3<&0; (read _ <&3; kill -KILL 0) >/dev/null 2>&1 & "
     '"$@" </dev/null 3<&-; code=$?; exec 2>/dev/null; kill $!; exit $code'
@@ -19,8 +19,10 @@ _WATCHED = (
 def run_watched(
     command: Sequence[str], env: Mapping[str, str], seconds: float
 ) -> subprocess.CompletedProcess[str]:
-    """The command's exit code and standard error. Raises OSError or subprocess.TimeoutExpired,
-    and leaves no process behind."""
+    """Returns the command's exit code and standard error.
+
+    Raises OSError or subprocess.TimeoutExpired; leaves no process behind.
+    """
     reading, writing = os.pipe()
     try:
         with subprocess.Popen(

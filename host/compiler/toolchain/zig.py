@@ -1,10 +1,10 @@
-"""The C cross compiler (ziglang) and the cache of what it made.
+"""The C cross compiler (ziglang) and its object cache.
 
-Objects are kept by the hash of all that can change them: the source with the headers it includes,
-the flags, the compiler's version. The cache is shared by all models.
+Objects are keyed by a hash of everything that affects them: the source and its headers, the flags,
+and the compiler version. The cache is shared by all models.
 
-To read the headers of intrinsics takes longer than to compile most kernels, so they are kept
-precompiled, once per target. That changes no object.
+Parsing the intrinsics headers takes longer than compiling most kernels, so they are precompiled
+once per target. This does not change any object.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from edgekit.kb.targets.board import BoardProfile
 
 _FACTS = tuple(f"-DEK_{name}={n}" for name, n in vars(kernel_facts).items() if name.isupper())
 _FLAGS = ("-std=gnu11", "-O3", "-g0", "-fPIC", "-fno-sanitize=undefined", "-Wall", "-Wextra")
-# Without times in it, what was precompiled holds for a compiler that was installed anew.
+# Without timestamps, precompiled headers remain valid after the compiler is reinstalled.
 _PRECOMPILE = ("-Xclang", "-fno-pch-timestamp", "-x", "c-header")
-_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)  # errors that no new compiler mends
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)  # errors that a fresh compiler cache does not fix
 _NO_ROOM = ("No space left", "NoSpaceLeft", "Disk quota exceeded", "DiskQuota")
 _TIMEOUT = 300  # seconds; the first link for a new target builds its C library
 
 
 class BuildError(EdgekitError):
-    """The C compiler refused our code: a bug of edgekit, or a broken installation."""
+    """The C compiler rejected our code: a bug in edgekit, or a broken installation."""
 
 
 @functools.cache
@@ -54,7 +54,7 @@ def kernels_folder() -> Path:
 
 @functools.cache
 def zig_compiler() -> tuple[str, str]:
-    """(path of the compiler, its version)."""
+    """Returns (path of the compiler, its version)."""
     import importlib.metadata
 
     import ziglang
@@ -68,10 +68,10 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Unit:
-    """One C file to compile: text or a file of device/kernels, with macros.
+    """One C file to compile, as text or as a path in device/kernels, with macros.
 
-    `plain` builds for the bare architecture instead of the board's core; `extras` are features of
-    that core which only some code may use.
+    `plain` builds for the baseline architecture instead of the board's core; `extras` are features
+    of that core which only some code may use.
     """
 
     name: str
@@ -84,7 +84,7 @@ class Unit:
         return self.source.encode() if isinstance(self.source, str) else self.source.read_bytes()
 
     def defines(self) -> tuple[str, ...]:
-        """The compiler's options for its macros, and for the facts that every C file gets."""
+        """The compiler options for its macros, and the facts defined for every C file."""
         return (*_FACTS, *(f"-D{name}={value}" for name, value in self.macros))
 
 
@@ -96,10 +96,10 @@ class Toolchain:
         self._cache = cache
         self._extra = tuple(extra_flags)
         self._precompiling = threading.Lock()
-        self._seen: set[Path] = set()  # of what is precompiled: whole when this process began
+        self._seen: set[Path] = set()  # precompiled headers verified by this process
 
     def build(self, units: Sequence[Unit], soname: str = "model.so") -> bytes:
-        """One shared library of all units; compiles in parallel what is not cached."""
+        """Links all units into one shared library; compiles uncached ones in parallel."""
         with in_use(self._cache):
             return self._build(units, soname)
 
@@ -124,11 +124,12 @@ class Toolchain:
         return (*target, *in_order, *_FLAGS, *self._extra)
 
     def _precompiled(self, unit: Unit) -> tuple[str, ...]:
-        """The options that take the system headers of `unit` from the cache."""
+        """The options that use the precompiled system headers of `unit`."""
         names, flags = system_headers(unit.macros, kernels_folder()), self._flags(unit)
         if not names:
             return ()
-        # What is precompiled names the headers that it was made of: it holds where it was made.
+        # A precompiled header contains the paths of its sources, so it is valid only at its own
+        # location.
         cache = self._cache.resolve()
         key = hashlib.sha256(repr((flags, names, zig_compiler(), str(cache))).encode()).hexdigest()
         source, target = (cache / f"{key}{suffix}" for suffix in (".h", ".pch"))
@@ -222,8 +223,10 @@ class Toolchain:
     def _with_new_libraries(
         self, zig: str, arguments: Sequence[str]
     ) -> subprocess.CompletedProcess[str] | None:
-        """A second try with the C library that zig keeps built anew: a damaged one is not noticed
-        by zig itself. None if it was not that, else the new one takes its place."""
+        """Retries with a freshly built C library, since zig does not detect a damaged one.
+
+        Returns None if that fails too; otherwise the fresh library replaces the old one.
+        """
         with tempfile.TemporaryDirectory(prefix=WORK, dir=self._cache) as work:
             done = self._run_zig(zig, arguments, Path(work))
             if done.returncode:

@@ -1,1 +1,1 @@
-"""Images in channels-first layout, where that is faster."""
+"""Channels-first image layouts, used where they are faster."""

@@ -1,4 +1,4 @@
-"""Operators on channel-major images."""
+"""Lowers operators on channel-major images."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ from edgekit.host.compiler.lowering.sparse.sparse_window import lower_sparse_win
 from edgekit.kb.targets.isa import Isa
 
 _F32 = np.dtype(np.float32)
-_FIXED_WINDOWS = {(3, 3), (5, 5)}  # windows that have kernels of their own, at stride 1 and 2
-_BAND = 2560  # floats of scratch to aim at: two fit in any L1 cache beside what streams by
-_DIRECT_BAND = 9216  # floats of x of a task that reads them where they are
+_FIXED_WINDOWS = {(3, 3), (5, 5)}  # windows with specialized kernels, at stride 1 and 2
+# Target scratch size in floats: two bands fit in any L1 cache along with streamed data
+_BAND = 2560
+_DIRECT_BAND = 9216  # floats of x per task when the input is read in place
 _PLANNED_COLUMNS = 1 << 16
-_TASK = 4096  # outputs worth a thread's while
+_TASK = 4096  # outputs: minimum work per thread
 
 
 @lowers(ops.PlanarConv2D)
@@ -66,12 +67,12 @@ def lower_planar_conv(ctx: Context, node: Node) -> list[Call]:
 
 
 def _compressed(ctx: Context, weights: Array, pixels: int) -> dict[str, Field]:
-    """`a` and `plan` of ek_sparse_layer_args: zeros left out."""
+    """`a` and `plan` of ek_sparse_layer_args, with zero weights omitted."""
     row, col = np.nonzero(weights)
     start = np.searchsorted(row, np.arange(weights.shape[0] + 1)).astype(np.int64)
     values = weights[row, col].astype(np.float32)
     size = 1 if weights.shape[1] <= 1 << 8 else 2 if weights.shape[1] <= 1 << 16 else 4
-    # With a plan only the row offsets are read.
+    # With a plan, only the row offsets are read.
     planned = pixels > 1 and weights.shape[1] <= _PLANNED_COLUMNS
     entries: dict[str, Field] = {
         "dtype": 0,
@@ -136,9 +137,9 @@ def planar_window(
 
 
 def band_of(window: Window, vl: int) -> int:
-    """Output rows of one task, all of whose input rows lie in scratch; 0 if not even one fits.
+    """Output rows of one task whose input rows all fit in scratch; 0 if not even one fits.
 
-    As conv/planar.c lays its scratch out.
+    Must match the scratch layout in conv/planar.c.
     """
     kh, kw = window.kernel
     sh, sw = window.stride
@@ -157,7 +158,7 @@ def band_of(window: Window, vl: int) -> int:
 
 
 def _depthwise_kernel(ctx: Context, window: Window, clamp: bool) -> tuple[Kernel, int]:
-    """The kernel of a window, and the output rows of a task of it; 0: it has no room for one."""
+    """The kernel for a window and the output rows per task; 0 rows if scratch cannot hold one."""
     if _is_direct(window, ctx.isa):
         stride, left = window.stride[1], window.padding.left
         name, source = f"f32_planar_direct_s{stride}_{left}", "conv/planar_direct.c"
@@ -179,7 +180,7 @@ def _depthwise_kernel(ctx: Context, window: Window, clamp: bool) -> tuple[Kernel
 
 
 def _is_direct(window: Window, isa: Isa) -> bool:
-    """Whether conv/planar_direct.c has a kernel for it: 3 x 3, all taps within a vector's reach."""
+    """True if conv/planar_direct.c applies: 3x3, with all taps within a vector's reach."""
     if not isa.masks_loads or not _is_fixed(window) or window.kernel != (3, 3):
         return False
     left, stride = window.padding.left, window.stride[1]
@@ -187,7 +188,7 @@ def _is_direct(window: Window, isa: Isa) -> bool:
 
 
 def _reads_rows(ctx: Context, window: Window) -> bool:
-    """Whether conv/planar_rows.c has a kernel for it, which no x86-64 was timed with."""
+    """True if conv/planar_rows.c applies; it was never timed on x86-64, so it is not used there."""
     side, width = window.kernel[1] // 2, window.x[2]
     same = window.stride == (1, 1) and window.padding.left == side and window.y[2] == width
     long = ctx.isa.vl + 2 * side <= width <= PLANAR_WIDTH
@@ -195,14 +196,16 @@ def _reads_rows(ctx: Context, window: Window) -> bool:
 
 
 def _band_in_place(window: Window, at_once: int) -> int:
-    """Output rows of a task that reads its input where it is, `at_once` rows of outputs at a time:
-    it stays in the cache."""
+    """Output rows of a task that reads its input in place and writes `at_once` rows at a time.
+
+    The band is sized so that the input stays in the cache.
+    """
     groups = max(_DIRECT_BAND // (window.stride[0] * window.x[2] * at_once), 1)
     return min(groups * at_once, window.y[1])
 
 
 def _is_fixed(window: Window) -> bool:
-    """Whether there is a kernel for just this window."""
+    """True if a kernel is specialized for this window."""
     stride = window.stride
     same = stride[0] == stride[1] <= 2 and window.dilation == (1, 1)
     return same and window.kernel in _FIXED_WINDOWS

@@ -1,5 +1,8 @@
-"""Fully connected layers over several rows as pointwise convolutions, of which `regions` knows when
-they are cheaper on channel-major images: there the rows are what stands in a vector."""
+"""Multi-row fully connected layers as pointwise convolutions.
+
+`regions` can then decide when they are cheaper on channel-major images, where the vector dimension
+runs over rows.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +31,7 @@ def choose_layouts(
     groups: Groups | None = None,
     saved: Sequence[Saved] = (),
 ) -> Graph:
-    """Chooses layouts as `choose_channels_first` does; pruned layers of several rows may be
-    channel-major too."""
+    """As `choose_channels_first`, but also considers pruned multi-row layers."""
     layers = {n.name for n in graph.nodes if _is_pruned(graph, n)}
     if not layers or table is None:
         return choose_channels_first(graph, table, vl, groups, saved)
@@ -38,7 +40,7 @@ def choose_layouts(
     if paying == layers:
         return tried
     if groups is not None and (paying or any(is_sparse(graph, n, table) for n in graph.nodes)):
-        groups.made.clear()  # other regions than those of all layers
+        groups.made.clear()  # these regions assumed that all layers were converted
     chosen = _Points(graph, paying).run() if paying else graph
     return choose_channels_first(chosen, table, vl, groups, saved)
 
@@ -49,7 +51,7 @@ def _is_pruned(graph: Graph, node: Node) -> bool:
 
 
 class _Points:
-    """Builds the graph anew, with each row of some layers as a point of an image."""
+    """Rebuilds the graph with each row of the given layers as a point of an image."""
 
     def __init__(self, graph: Graph, layers: set[str]) -> None:
         self._graph, self._layers = graph, layers
@@ -68,10 +70,10 @@ class _Points:
             else:
                 self._nodes.append(node)
         made = dataclasses.replace(self._graph, tensors=self._tensors, nodes=tuple(self._nodes))
-        return dead(made)  # shapes that nobody asks for between two layers
+        return dead(made)  # removes reshapes between two layers that nobody reads
 
     def _is_between(self, node: Node) -> bool:
-        """An operator on single values of what layers made."""
+        """True if `node` is an element-wise operator on outputs of converted layers only."""
         if not runs_anywhere(node.op):
             return False
         shapes = {self._graph.tensors[name or ""].shape for name in (*node.inputs, *node.outputs)}
@@ -92,7 +94,7 @@ class _Points:
         self._made(node, op, (self._images[x.name], name, *node.inputs[2:]), (1, 1, rows, n))
 
     def _made(self, node: Node, op: Operator, inputs: tuple[str | None, ...], shape: Shape) -> None:
-        """`node` on images; its own output is another shape of what it makes."""
+        """Adds `node` on images; its original output becomes a reshape of the new one."""
         out = self._graph.tensors[node.outputs[0]]
         name = fresh_name(f"{out.name}.points", self._names)
         self._tensors[name] = Tensor(name, shape, out.dtype)

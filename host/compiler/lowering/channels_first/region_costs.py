@@ -1,4 +1,4 @@
-"""What operators cost on either layout of images, and which have a form for channel-major ones."""
+"""Costs of operators in either image layout, and which operators support channel-major images."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from edgekit.host.compiler.lowering.conv.window import Window
 from edgekit.host.compiler.lowering.sparse.sparse_window import bands_of
 from edgekit.host.compiler.tables.layout_table import CHAIN, WINDOWS, LayoutTable, Work
 
-# The kernels of an operator on pixels and on planes, as the table names them.
+# Kernel names in the table, channels-last and channels-first, per operator.
 _KERNELS: dict[type[Operator], tuple[str, str]] = {
     ops.Conv2D: ("dense", "sparse"),
     ops.DepthwiseConv2D: ("depthwise", "planar_depthwise"),
 }
-_ROWS = ("dense_rows", "sparse_rows")  # of images that are one row of points: layers, as a rule
+# Kernels for images with a single row of points, usually fully connected layers
+_ROWS = ("dense_rows", "sparse_rows")
 
 
 @dataclass(frozen=True)
 class Costs:
-    """The costs of one operator on either layout, in the table's unit."""
+    """The costs of one operator in either layout, in the table's unit."""
 
     pixels: float
     planes: float
@@ -34,14 +35,14 @@ class Costs:
 
 @dataclass(frozen=True)
 class Saved:
-    """What some operators cost less, in the table's unit, as long as all of them run on pixels."""
+    """Cost saved, in the table's unit, as long as all named operators stay channels-last."""
 
     names: frozenset[str]
     cost: float
 
 
 def costs(graph: Graph, node: Node, table: LayoutTable, vl: int) -> Costs | None:
-    """None for an operator that runs on pixels alone."""
+    """Returns the costs of a node; None for an operator that supports channels-last only."""
     form = measured_form(graph, node, table, vl)
     if form is None:
         return None
@@ -62,14 +63,14 @@ def costs(graph: Graph, node: Node, table: LayoutTable, vl: int) -> Costs | None
 
 
 def saved_by_chain(graph: Graph, pair: Sequence[Node], table: LayoutTable, vl: int) -> Saved:
-    """By a depthwise and a 1x1 convolution in one chain; below 0 where it costs more."""
+    """Savings from chaining a depthwise and a 1x1 convolution; negative if the chain costs more."""
     alone = sum(table.cost(_KERNELS[type(node.op)][0], work_of(graph, node, vl)) for node in pair)
     chain = table.cost(CHAIN, work_of_chain(graph, pair, vl))
     return Saved(frozenset(node.name for node in pair), alone - chain)
 
 
 def work_of_chain(graph: Graph, pair: Sequence[Node], vl: int) -> Work:
-    """What a chain has to do: the work of its members, of which the first one reads an image."""
+    """The work of a chain: that of its members, where only the first one reads an image."""
     works = [work_of(graph, node, vl) for node in pair]
     products, values = (sum(getattr(w, of) for w in works) for of in ("products", "values"))
     return Work(products, values, works[0].pieces, works[0].inputs)
@@ -81,7 +82,7 @@ def transpose_cost(tensor: Tensor, table: LayoutTable) -> float:
 
 
 def is_sparse(graph: Graph, node: Node, table: LayoutTable) -> bool:
-    """A convolution of which some weights are zero, and of a kind that was measured."""
+    """True for a convolution with some zero weights, of a kind that was measured."""
     if not isinstance(node.op, ops.Conv2D) or measured_form(graph, node, table, 1) is None:
         return False
     data = graph.tensors[node.inputs[1] or ""].data
@@ -89,7 +90,7 @@ def is_sparse(graph: Graph, node: Node, table: LayoutTable) -> bool:
 
 
 def tenths(weights: Array) -> int:
-    """How many of ten weights are zero."""
+    """Tenths of the weights that are zero, as an integer."""
     return round(10 * (1 - np.count_nonzero(weights) / weights.size))
 
 
@@ -102,7 +103,7 @@ def _is_pointwise(op: ops.Conv2D | ops.PlanarConv2D, weights: Shape) -> bool:
 
 
 def work_of(graph: Graph, node: Node, vl: int) -> Work:
-    """What a convolution, on either layout, or a transpose has to do."""
+    """The work of a convolution in either layout, or of a transpose."""
     y = graph.tensors[node.outputs[0]].shape
     if isinstance(node.op, ops.Transpose):
         return Work(0, math.prod(y))
@@ -116,8 +117,11 @@ def work_of(graph: Graph, node: Node, vl: int) -> Work:
 
 
 def _on_pixels(op: Operator, weights: Array, x: Shape, y: Shape, vl: int) -> Work:
-    """Whole vectors of channels. A depthwise convolution's pieces are rows of its output: it reads
-    lines of the image again for each, and how many of them a cache holds is their length."""
+    """Work of a channels-last convolution, with channels rounded up to vectors.
+
+    A depthwise convolution counts one piece per output row: each piece reads image lines again, and
+    the line length determines how many of them a cache holds.
+    """
     values, inputs = math.prod(y[:3]) * _whole(y[3], vl), math.prod(x)
     products = values * weights.shape[1] * weights.shape[2]
     if isinstance(op, ops.Conv2D):
@@ -126,8 +130,11 @@ def _on_pixels(op: Operator, weights: Array, x: Shape, y: Shape, vl: int) -> Wor
 
 
 def _on_planes(op: Operator, weights: Array, x: Shape, y: Shape, vl: int) -> Work:
-    """Whole vectors of pixels, for a depthwise window those of a row, for another one those of a
-    band; only weights that are not zero."""
+    """Work of a channels-first convolution, with pixels rounded up to vectors.
+
+    Pixels are those of a row for depthwise windows, of a band for others. Only nonzero weights
+    count.
+    """
     (n, h, w, c), inputs = y, math.prod(x)
     if isinstance(op, ops.PlanarConv2D):
         pixels = n * _whole(h * w, vl)
@@ -145,7 +152,7 @@ def _whole(length: int, vl: int) -> int:
 
 
 def planar_form(graph: Graph, node: Node, vl: int) -> Operator | None:
-    """The operator on channel-major images; None where there is no kernel for it."""
+    """The channel-major variant of an operator; None if no kernel supports it."""
     op = node.op
     named = [None if t is None else graph.tensors[t] for t in node.inputs]
     y = graph.tensors[node.outputs[0]] if node.outputs else None
@@ -166,7 +173,8 @@ def planar_form(graph: Graph, node: Node, vl: int) -> Operator | None:
 
 
 def _conv_form(op: ops.Conv2D, x: Tensor, w: Tensor, y: Tensor) -> Operator | None:
-    """With a window only of pruned weights: those that are not zero are read one by one."""
+    """The planar convolution; windows larger than 1x1 are supported only with pruned weights, whose
+    nonzero values are read one by one."""
     form = ops.PlanarConv2D(op.stride, op.dilation, op.padding, op.activation)
     if _is_pointwise(op, w.shape):
         return form
@@ -176,7 +184,7 @@ def _conv_form(op: ops.Conv2D, x: Tensor, w: Tensor, y: Tensor) -> Operator | No
 
 
 def measured_form(graph: Graph, node: Node, table: LayoutTable, vl: int) -> Operator | None:
-    """As `planar_form`, of kinds that were measured."""
+    """As `planar_form`, but only for kinds that were measured."""
     form = planar_form(graph, node, vl)
     if not isinstance(form, ops.PlanarConv2D) or table.knows(WINDOWS[1]):
         return form
@@ -195,13 +203,13 @@ def _depthwise_form(
 def _window(
     op: ops.PlanarConv2D | ops.PlanarDepthwiseConv2D, x: Shape, weights: Shape, y: Shape
 ) -> Window:
-    """Of images [n,h,w,c]."""
+    """The planar window for images whose shapes are given as [n, h, w, c]."""
     x, y = (tuple(shape[p] for p in TO_PLANES) for shape in (x, y))
     return planar_window(op, x, weights, y)
 
 
 def runs_anywhere(op: Operator) -> bool:
-    """Whether it computes f32 or compares it, element by element, so that no axis matters."""
+    """True for element-wise f32 arithmetic or comparison, which works in any layout."""
     changes_type = ops.Cast | ops.Convert | ops.Quantize
     return op.elementwise and not isinstance(op, changes_type | ops.Where)
 
@@ -209,7 +217,7 @@ def runs_anywhere(op: Operator) -> bool:
 def _moving_form(
     op: Operator, shapes: list[tuple[int, ...]], y: tuple[int, ...]
 ) -> Operator | None:
-    """The channel-major form of operators whose kernels do not care which axis is which."""
+    """The channel-major variant of operators whose kernels do not depend on axis order."""
     if runs_anywhere(op):
         return op if all(shape == y for shape in shapes) else None
     if isinstance(op, ops.Concat):

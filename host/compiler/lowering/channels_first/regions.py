@@ -1,9 +1,8 @@
-"""The choice of operators that run on channel-major images, where weights are sparse enough for
-that to pay.
+"""Chooses which operators run on channel-major images, where sparse weights make that pay.
 
-Every operator that has a kernel for both layouts gets a cost for each, every image between two of
-them the cost of its transpose; the cheapest choice for the whole graph is a minimum cut. So a
-region of neighbors converts only what crosses its border, and only where that pays.
+Every operator with kernels for both layouts has a cost in each, and every image between two of them
+the cost of its transpose; a minimum cut finds the cheapest assignment for the entire graph. Regions
+therefore convert only images that cross their border.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ from edgekit.host.compiler.transforms.passes.cut import TwoLabels
 from edgekit.kb.features import GemmShape
 from edgekit.kb.tables.operators import Candidate, Form, OperatorMethod
 
-# Of what neighbors take on pixels, by their costs: those of parts that gain are off by 0.08 at
-# most, and of three detectors all parts costed above 0.95 took longer on the A72.
+# Required ratio of estimated cost to channels-last cost. Estimates of regions that gain are off by
+# at most 0.08, and in three detectors every region estimated above 0.95 was slower on the A72.
 _MUST_TAKE = 0.95
 
 
 @dataclass(frozen=True, eq=False)
 class _Costed:
-    """A graph with what decides on its layouts."""
+    """A graph with the inputs to its layout decision."""
 
     graph: Graph
     table: LayoutTable
@@ -58,9 +57,12 @@ def choose_channels_first(
     groups: Groups | None = None,
     saved: Sequence[Saved] = (),
 ) -> Graph:
-    """`graph` with the operators that are cheaper so on channel-major images, and transposes at
-    the borders. `vl`: floats of a vector. Without a table the graph stays as it is. What `groups`
-    know of a region stands over its cost. `saved`: what operators save together on pixels."""
+    """Converts operators that are cheaper channels-first; adds transposes at region borders.
+
+    `vl` is the number of floats per vector. Without a table the graph is returned unchanged. A
+    region's entry in `groups` overrides its cost. `saved` are savings from keeping operators
+    channels-last.
+    """
     if table is None or not any(is_sparse(graph, n, table) for n in graph.nodes):
         return graph
     costed = _Costed(graph, table, vl, saved)
@@ -73,9 +75,11 @@ def choose_channels_first(
 
 
 def _surely_cheaper(costed: _Costed, cheapest: set[str]) -> set[str]:
-    """Of the operators that are cheapest on planes those that stay so if costs are off by as much
-    as they were found to be: neighbors together, with the transposes around them. Neighbors of
-    which none is pruned gain only by such errors."""
+    """The operators that remain cheaper channels-first even if the costs have their usual error.
+
+    Decided per connected region, including its transposes. Regions without a pruned operator are
+    dropped, since their gain is within the error.
+    """
     graph, table = costed.graph, costed.table
     pruned = {n.name for n in graph.nodes if is_sparse(graph, n, table)}
     kept = set()
@@ -88,9 +92,12 @@ def _surely_cheaper(costed: _Costed, cheapest: set[str]) -> set[str]:
 def _region(
     costed: _Costed, inside: set[str], cheapest: set[str], sure: set[str], groups: Groups
 ) -> set[str]:
-    """Of a region's operators those that are to run on planes: none, or those that `sure` names;
-    where that is none, what rows alone can ask for: the least cost, at which its largest pruned
-    convolution is one of them."""
+    """Returns the operators of a region that run channels-first; empty if none do.
+
+    These are the ones in `sure`. If there are none, only a knowledge base row can request
+    conversion; then it is the cheapest set, which is forced to include the largest pruned
+    convolution.
+    """
     graph, table = costed.graph, costed.table
     first = max(
         (n for n in graph.nodes if n.name in inside and is_sparse(graph, n, table)),
@@ -120,7 +127,7 @@ def _dense_products(graph: Graph, node: Node) -> int:
 
 
 def _regions(costed: _Costed) -> list[set[str]]:
-    """Neighbors that all have a form for channel-major images, where one is pruned."""
+    """Connected operators that all support channel-major images, at least one of them pruned."""
     graph, table, vl = costed.graph, costed.table, costed.vl
     able = {n.name for n in graph.nodes if measured_form(graph, n, table, vl) is not None}
     pruned = {n.name for n in graph.nodes if is_sparse(graph, n, table)}
@@ -128,7 +135,7 @@ def _regions(costed: _Costed) -> list[set[str]]:
 
 
 def _joined(graph: Graph, names: set[str]) -> list[set[str]]:
-    """Those of `names` together that reach each other through images between them alone."""
+    """The connected components of `names`, linked by images between members."""
     producer = graph.producer()
     part: dict[str, set[str]] = {}
     for node in graph.nodes:
@@ -145,7 +152,7 @@ def _joined(graph: Graph, names: set[str]) -> list[set[str]]:
 
 
 def _cost(costed: _Costed, inside: set[str], planes: set[str]) -> float:
-    """What the operators of a region cost with some of them on planes, and what lies between."""
+    """Cost of a region with the operators `planes` channels-first, including transposes."""
     graph, table = costed.graph, costed.table
     producer, consumers = graph.producer(), graph.consumers()
     kept = (s for s in costed.saved if s.names & inside and not s.names & planes)
@@ -164,7 +171,7 @@ def _cost(costed: _Costed, inside: set[str], planes: set[str]) -> float:
 
 
 def _cheapest(costed: _Costed, forced: str = "") -> set[str]:
-    """Names of the nodes that are to run on planes, of which `forced` is one."""
+    """Names of the nodes to run channels-first at least cost; `forced` must be among them."""
     graph = costed.graph
     labels = TwoLabels()
     at: dict[str, int] = {}
@@ -191,7 +198,7 @@ def _cheapest(costed: _Costed, forced: str = "") -> set[str]:
 
 
 class _Rewrite:
-    """Builds the graph anew; a tensor may stand in it as pixels, as planes, or as both."""
+    """Rebuilds the graph; a tensor may exist channels-last, channels-first, or both."""
 
     def __init__(self, graph: Graph, chosen: set[str]) -> None:
         self._graph, self._chosen = graph, chosen
@@ -226,7 +233,7 @@ class _Rewrite:
         self._nodes.append(Node(node.name, op, inputs, (self._new_planes(node.outputs[0]),)))
 
     def _new_planes(self, name: str) -> str:
-        """The channel-major form of a tensor, not yet made."""
+        """Declares the channel-major version of a tensor without computing it."""
         old, own = self._graph.tensors[name], fresh_name(f"{name}.planes", self._names)
         shape = tuple(old.shape[p] for p in TO_PLANES)
         self._tensors[own] = Tensor(own, shape, old.dtype)

@@ -1,5 +1,8 @@
-"""What an 8-bit convolution copies before it multiplies: images with their padding
-(conv/i8_border.h), and unsigned bytes as signed ones (conv/i8_windows.h)."""
+"""Input copies before an 8-bit convolution.
+
+These are images with explicit padding (conv/i8_border.h), and unsigned bytes converted to signed
+ones (conv/i8_windows.h).
+"""
 
 from __future__ import annotations
 
@@ -14,20 +17,22 @@ from edgekit.host.compiler.lowering.plan import Field
 from edgekit.kb.tables.operators import OperatorMethod
 from edgekit.kb.targets.isa import ByteProduct, Tile
 
-_VECTOR = 16  # bytes that are copied at a time
-_LONGEST_ROW = 1024  # bytes of an image: copying it costs less than finding what crosses its ends
-_MOST_BORDERED = 36864  # bytes of all images and their padding: they stay in the L1 cache
-_FLIPPED_PANELS = 5  # that share what is flipped once: fewer flip as they read
+_VECTOR = 16  # bytes per copy
+_LONGEST_ROW = 1024  # bytes per image row: copying these costs less than locating border crossings
+_MOST_BORDERED = 36864  # bytes of all images including padding, so that they stay in L1
+_FLIPPED_PANELS = 5  # panels that share one sign flip; with fewer, the kernel flips as it reads
 
 
 def border_fields(ctx: Context, window: Window, tile: Tile) -> dict[str, Field]:
-    """Of a product that reads rows of windows in place.
+    """The argument for padding images of a product that reads window rows in place.
 
-    The kernel copies all images where products are dots on cores out of order, where finding
-    windows is a larger part; of several threads each would copy them.
+    The kernel copies all images on out-of-order cores with dot product instructions, where locating
+    windows takes a larger share of the time. With several threads each would make its own copy, so
+    it does not.
     """
     row = window.x[2] * window.x[3]
-    size = round_up(math.prod(window.whole.x), _VECTOR) + _VECTOR  # what is written at the end, too
+    # The last vector is written completely
+    size = round_up(math.prod(window.whole.x), _VECTOR) + _VECTOR
     if (
         not window.padding.any
         or ctx.threads > 1
@@ -44,9 +49,10 @@ def border_fields(ctx: Context, window: Window, tile: Tile) -> dict[str, Field]:
 def flips_as_it_copies(
     ctx: Context, node: Node, window: Window, method: OperatorMethod, in_place: bool, depth: int
 ) -> bool:
-    """Whether windows of unsigned bytes are made signed ones once for all panels of weights, where
-    each panel's products would do that: they are eight bytes wide on ARM without dot products.
-    `in_place`: rows of windows larger than 1x1 stay where they are; `depth`: bytes of a copy.
+    """True if unsigned windows are made signed once for all panels instead of once per panel.
+
+    Per-panel flips process only eight bytes at a time on ARM without dot products. `in_place`:
+    window rows larger than 1x1 are not copied; `depth`: bytes per copied window.
     """
     unsigned = ctx.tensor(node.inputs[0]).dtype is DType.U8
     panels = window.y[3] / (method.nr or 1)
@@ -54,7 +60,7 @@ def flips_as_it_copies(
         return False
     if method.split != "n":
         return window.pixels > 1 and (window.pointwise or not in_place)
-    # Each panel goes through all pixels: they stay, or would be copied again.
+    # Each panel visits all pixels, so the copies must be kept or they would be repeated.
     tiles = math.ceil(window.pixels / (method.mr or 1))
     fits = tiles <= I8_KEPT_TILES and window.pixels * depth <= I8_SCRATCH_BYTES
     return window.pixels > 1 and window.pointwise and fits

@@ -1,9 +1,9 @@
-"""The choice of convolutions that run as a chain (ops.RowChain): where an image between them would
-leave the core's cache, or does not fit the memory that there is.
+"""Chooses convolutions to run as a chain (ops.RowChain).
 
-Measured: chains gain where two operators touch more than a core's last cache holds, and lose some
-percent where all of that stays there (host/compiler/costs/chain.py). On x86 and A53 a chain is what
-touches much.
+A chain pays if the image between two convolutions would leave the core's cache or does not fit into
+memory. Measured: chains gain if two operators touch more than the core's last-level cache holds,
+and cost a few percent if everything stays there (host/compiler/costs/chain.py). On x86 and A53 the
+bytes touched decide.
 """
 
 from __future__ import annotations
@@ -35,36 +35,38 @@ from edgekit.kb.tables.operators import (
 )
 from edgekit.kb.targets.board import BoardProfile, caches_of
 
-# An architecture without a cost of memory, and a core where the largest images first gain more
-# than the cost of each site, which does not see that two may want one pointwise convolution: by
-# that MobileNet 0.25 took 4 % longer on an A53.
+# Targets that chain by bytes touched: x86-64 has no memory cost model, and the A53 gains more by
+# chaining the largest images first. Per-site costs do not see that two sites may compete for one
+# pointwise convolution, which made MobileNet 0.25 4 % slower on the A53.
 _BY_SIZE = frozenset({"x86_64", "cortex-a53"})
-# What is much, times L2: most profiles know only the least that such cores have.
+# Multiple of L2 that counts as large; most profiles state only the minimum L2 of their cores.
 _MUCH = 2
 _MUCH_WHERE_L2_IS_SURE = MappingProxyType({"x86-64-v4-amx": 1})
-_SHARE = 0.25  # of what is touched, for rows that windows share to be worth their copies
+_SHARE = 0.25  # fraction of touched bytes above which copying shared window rows pays
 NO_CHAINS: Mapping[str, tuple[Node, ...]] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
 class _Link:
-    """Two convolutions with an image between them that nothing else reads."""
+    """Two convolutions connected by an image that nothing else reads."""
 
     image: Tensor
     before: Node
     after: Node
-    touched: int  # bytes of the images that the two read and write
+    touched: int  # bytes of the images read and written by both
 
     @property
     def is_behind(self) -> bool:
-        """Whether it is the depthwise convolution's result: no row of it is needed twice."""
+        """True if the image is the depthwise result, of which no row is needed twice."""
         return isinstance(self.before.op, ops.DepthwiseConv2D)
 
 
 @dataclass(frozen=True)
 class _Site:
-    """A depthwise convolution, and the links of it that may be a chain: that behind it, and that
-    before it, whose pointwise convolution is in no other site."""
+    """A depthwise convolution and its candidate links: the one after it, then the one before it.
+
+    The pointwise convolution of the latter belongs to no other site.
+    """
 
     links: tuple[_Link, ...]
 
@@ -80,10 +82,12 @@ class _Site:
 def chain_for_time(
     graph: Graph, board: BoardProfile, table: KnowledgeBase, groups: Groups | None = None
 ) -> Graph:
-    """`graph` with chains where they cost less than their members alone, and no more has to be
-    alive than before: what a chain reads and makes is alive at once. None for boards of which
-    nothing is known of the memory. What `groups` know of a depthwise convolution and its neighbors
-    stands over that."""
+    """Chains convolutions where that costs less than running them separately.
+
+    A chain may not increase peak memory, although its input and output are live together. Boards
+    with unknown memory costs get no chains. Entries of `groups` for a depthwise convolution and its
+    neighbors override the costs.
+    """
     links = _links(graph, board)
     empty = _Chains(graph, Context(graph, board.isa, board, table))
     sites = {site.node.name: site for site in _sites(links)}
@@ -103,7 +107,7 @@ def chain_for_time(
 
 
 def _joined(empty: _Chains, sites: Mapping[str, _Site], members: Mapping[str, int]) -> _Chains:
-    """Chains of so many operators at each site, by its name."""
+    """Chains `members` operators at each site, keyed by site name."""
     made = empty
     for name in sorted(members):
         made = made.joined_all(sites[name].links[: members[name] - 1]) or made
@@ -111,7 +115,7 @@ def _joined(empty: _Chains, sites: Mapping[str, _Site], members: Mapping[str, in
 
 
 def _for_time(made: _Chains, links: Sequence[_Link], board: BoardProfile) -> _Chains:
-    """Chains of those links that touch much."""
+    """Chains the links that touch more than the cache limit."""
     much = _MUCH_WHERE_L2_IS_SURE.get(board.platform, _MUCH) * caches_of(board).l2
     large = [k for k in links if k.touched > much]
     large = [k for k in large if k.is_behind or k.image.bytes >= k.touched * _SHARE]
@@ -121,7 +125,7 @@ def _for_time(made: _Chains, links: Sequence[_Link], board: BoardProfile) -> _Ch
 
 
 def _sites(links: Sequence[_Link]) -> list[_Site]:
-    """In the order of the graph."""
+    """The sites in graph order."""
     behind = {k.before.name: k for k in links if k.is_behind}
     ends = {k.after.name for k in behind.values()}
     before = {k.after.name: k for k in links if not k.is_behind and k.before.name not in ends}
@@ -129,8 +133,7 @@ def _sites(links: Sequence[_Link]) -> list[_Site]:
 
 
 def _costs(empty: _Chains, site: _Site, board: BoardProfile) -> dict[int, float]:
-    """What the operators of a site cost by how many of them are one: their products, and the images
-    between those that are not."""
+    """The cost of a site by chain length: products, and images between unchained operators."""
     graph = empty.graph
     nodes = {node.name: node for k in site.links for node in (k.before, k.after)}
     products = sum(_product_cost(graph, node, board) for node in nodes.values())
@@ -147,7 +150,7 @@ def _product_cost(graph: Graph, node: Node, board: BoardProfile) -> float:
 
 
 def _form(graph: Graph, node: Node, kind: Kind) -> Form:
-    """That of a member: its product, as it is alone."""
+    """The form of a chain member's product, as if it ran separately."""
     x, w, y = (graph.tensors[t or ""] for t in (*node.inputs[:2], *node.outputs))
     assert isinstance(node.op, ops.Conv2D | ops.DepthwiseConv2D)
     window = window_of(node.op, x, w, y)
@@ -161,8 +164,8 @@ def _form(graph: Graph, node: Node, kind: Kind) -> Form:
 def _by_rows(
     graph: Graph, site: _Site, costs: Mapping[int, float], today: int, groups: Groups
 ) -> int:
-    """How many operators are to be one at a site; `today` may be a chain with what is another
-    site's, whose cost nobody knows."""
+    """The chain length at a site. `today` may be a chain that includes another site's operator,
+    whose cost is unknown."""
     form = _form(graph, site.node, "chain")
     known = {today: min(costs.values()), **costs}
     candidates = [
@@ -177,7 +180,7 @@ def _by_rows(
 
 
 def chain_for_memory(graph: Graph, board: BoardProfile, table: KnowledgeBase, limit: int) -> Graph:
-    """`graph` with chains where more than `limit` bytes are alive, as far as they help."""
+    """Adds chains that reduce peak memory until at most `limit` bytes are live or none helps."""
     links = _links(graph, board)
     made = _Chains(graph, Context(graph, board.isa, board, table))
     while (live := Live(made.graph)).peak > limit:
@@ -192,13 +195,14 @@ def chain_for_memory(graph: Graph, board: BoardProfile, table: KnowledgeBase, li
 
 
 def _images_across(graph: Graph, at: int) -> set[str]:
-    """What is made at or before node `at`, and read there or behind it."""
+    """Tensors produced at or before node `at` and read at or after it."""
     made = {t for node in graph.nodes[: at + 1] for t in node.outputs}
     return made & {t for node in graph.nodes[at:] for t in node.inputs if t is not None}
 
 
 def _links(graph: Graph, board: BoardProfile) -> list[_Link]:
-    """None on boards with units of their own for products: an operator runs on one unit."""
+    """All links; none on boards with separate units for products, since an operator runs on one
+    unit."""
     if board.nna is not None or any(u.kind in ("matrix", "vector") for u in board.speeds):
         return []
     users = Users(graph)
@@ -222,7 +226,8 @@ def _are_linked(graph: Graph, board: BoardProfile, before: Node, after: Node) ->
 
 
 def _may_be_member(graph: Graph, board: BoardProfile, node: Node) -> bool:
-    """One image, constant operands of one type, and one kernel that reads weights at every tile."""
+    """True for a single image and constant operands of one type if the kernel rereads weights per
+    tile."""
     x, w, *rest = (None if t is None else graph.tensors[t] for t in node.inputs)
     y = graph.tensors[node.outputs[0]]
     if x is None or w is None or w.data is None or x.shape[0] != 1 or x.data is not None:
@@ -240,22 +245,22 @@ def _may_be_member(graph: Graph, board: BoardProfile, node: Node) -> bool:
 
 
 class _Chains:
-    """A graph with the chains that some links make of it, each where its last member was."""
+    """A graph with some links chained; each chain replaces its last member."""
 
     def __init__(
         self, plain: Graph, context: Context, chain: Mapping[str, tuple[Node, ...]] = NO_CHAINS
     ) -> None:
         self._plain, self._context = plain, context
-        self._chain = chain  # by the name of each member
+        self._chain = chain  # keyed by the name of each member
         self.graph = with_chains(plain, chain) if chain else plain
 
     def members_at(self, node: Node) -> int:
-        """How many operators are one with `node`, itself among them."""
+        """The length of the chain that contains `node`, at least 1."""
         return len(self._chain.get(node.name, (node,)))
 
     def joined_all(self, links: Iterable[_Link]) -> _Chains | None:
-        """The chains with some more links; None if one of them cannot be, or more has to be alive
-        than without chains."""
+        """Chains several more links; None if one cannot be chained or peak memory would exceed that
+        without chains."""
         made: _Chains | None = self
         for link in links:
             made = made and made.joined(link)
@@ -264,14 +269,17 @@ class _Chains:
         return made
 
     def ending_pointwise(self) -> _Chains:
-        """The chains without those that end with the depthwise convolution, which gain nothing
+        """Drops chains that end with the depthwise convolution, which gain nothing
         (docs/performance.md)."""
         kept = {k: v for k, v in self._chain.items() if isinstance(v[-1].op, ops.Conv2D)}
         return _Chains(self._plain, self._context, kept)
 
     def joined(self, link: _Link) -> _Chains | None:
-        """The chains with one more link; None if the chain would not be of one depthwise
-        convolution, or its rows do not fit."""
+        """Chains one more link.
+
+        Returns None unless the chain has exactly one depthwise convolution and its rows fit the
+        buffer.
+        """
         before = self._chain.get(link.before.name, (link.before,))
         after = self._chain.get(link.after.name, (link.after,))
         both = (*before, *after)

@@ -1,4 +1,4 @@
-"""Convolutions and fully connected layers: each is one matrix product."""
+"""Convolutions and fully connected layers, each lowered to one matrix product."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ def lower_fully_connected(ctx: Context, node: Node) -> list[Call]:
 
 
 def _by_rows(ctx: Context, node: Node, op: FullyConnected) -> list[Call]:
-    """f32 rows, each quantized as it runs, times s8 weights: without channels apart."""
+    """A product of f32 rows, quantized at run time, and s8 weights, without separate outlier
+    channels."""
     w = ctx.tensor(node.inputs[1])
     assert w.quant is not None
     scale = np.broadcast_to(w.quant.scale, w.shape[:1])[None]
@@ -61,7 +62,7 @@ def _by_rows(ctx: Context, node: Node, op: FullyConnected) -> list[Call]:
 def product(
     ctx: Context, node: Node, window: Window, weights: Array, activation: Activation
 ) -> list[Call]:
-    """One GEMM of m = pixels, n = output channels, k = the window; weights [n, k]."""
+    """One GEMM with m = pixels, n = output channels, k = window size; weights are [n, k]."""
     x, w = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
     types = (x.dtype, w.dtype, ctx.tensor(node.outputs[0]).dtype)
     if types in ((DType.F32,) * 3, (DType.F16,) * 3):

@@ -1,4 +1,4 @@
-"""Convolutions of 16-bit images with 8-bit weights: conv/wide.c."""
+"""Convolutions of 16-bit images with 8-bit weights (conv/wide.c)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from edgekit.host.compiler.lowering.context import Context, lowers, padded
 from edgekit.host.compiler.lowering.conv.window import Window
 from edgekit.host.compiler.lowering.plan import Call, Field, Value
 
-_BLOCK = 16  # channels of y that a task makes
-_TASK = 4096  # products: fewer are not worth handing to another thread
+_BLOCK = 16  # channels of y per task
+_TASK = 4096  # multiplications: the minimum work per thread
 
 
 @lowers(ops.Conv2D16x8)
@@ -72,7 +72,7 @@ def lower_wide_conv(ctx: Context, node: Node) -> list[Call]:
 
 
 def _packed(weights: Array, groups: int) -> Array:
-    """[oc, kh, kw, depth] as [groups, blocks, kh, kw, depth, BLOCK], zeros at the end."""
+    """[oc, kh, kw, depth] → [groups, blocks, kh, kw, depth, BLOCK], padded with zeros."""
     oc, kh, kw, depth = weights.shape
     share = oc // groups
     wide = np.zeros((groups, round_up(share, _BLOCK), kh, kw, depth), np.int8)

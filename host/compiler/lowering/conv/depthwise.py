@@ -38,7 +38,7 @@ from edgekit.kb.features import GemmShape
 from edgekit.kb.tables.operators import Form, sums_at_once
 from edgekit.kb.targets.clusters import timed_core
 
-_BLOCKS_OF_LINE = 4  # at least, of channels, for strips of columns to pay
+_BLOCKS_OF_LINE = 4  # minimum channel blocks per cache line for column strips to pay
 
 
 @lowers(ops.DepthwiseConv2D)
@@ -50,7 +50,7 @@ def lower_depthwise(ctx: Context, node: Node) -> list[Call]:
     window = window_of(op, x, w, y)
     data = ctx.constant(node, 1, "weights")
     if window.x[3] == 1:
-        # One input channel: an ordinary convolution whose weights only lie differently.
+        # With one input channel this is an ordinary convolution with a different weight layout.
         rows = np.ascontiguousarray(data.reshape(-1, data.shape[3]).T)
         return product(ctx, node, window, rows, op.activation)
     if math.prod(window.kernel) > MOST_TAPS:
@@ -70,7 +70,7 @@ def lower_depthwise(ctx: Context, node: Node) -> list[Call]:
 
 
 def _repeat_channels(ctx: Context, node: Node, x: Tensor, times: int) -> tuple[Value, Call]:
-    """x with each channel `times` times in a row, so that channels match the weights'."""
+    """x with each channel repeated `times` times, to match the channels of the weights."""
     size = x.dtype.bytes
     target = ctx.scratch(node, x.bytes * times)
     copy = strided_copy(
@@ -96,7 +96,7 @@ def _form(node: Node, window: Window, dtype: DType) -> Form:
 
 
 def rows_at_once(ctx: Context, node: Node, window: Window, dtype: DType) -> int:
-    """Rows of the output that are made at once."""
+    """Output rows computed per pass."""
     method = method_of(ctx, node, _form(node, window, dtype))
     assert method is not None and method.mr is not None
     return method.mr
@@ -134,11 +134,13 @@ def _fields(
 
 
 def _strip(ctx: Context, window: Window, rows: int, dtype: DType) -> int:
-    """`strip` of ek_dwconv_args: tiles of columns. Where the lines of x and y of `rows` rows leave
-    L1, each block of channels loads them anew: then as many tiles as fit in half of it.
+    """Column tiles per strip, the `strip` field of ek_dwconv_args.
 
-    By board time that pays where a line holds four blocks, and the core waits for L2 (in order) or
-    for its lines; and 8 columns at least on a core in order, whose prefetchers follow few lines."""
+    If the lines of x and y for `rows` rows exceed L1, each channel block reloads them; then a strip
+    is as many tiles as fit into half of L1. Measured in simulated board time, that pays if a line
+    holds four blocks and the core stalls on L2 (in-order) or on its lines. In-order cores get at
+    least 8 columns because their prefetchers track few lines.
+    """
     core, width, channels = timed_core(ctx.board), window.y[2], window.x[3]
     block = _block(ctx, dtype) * dtype.bytes
     whole = math.ceil(width / DEPTHWISE_TILE)
@@ -153,7 +155,7 @@ def _strip(ctx: Context, window: Window, rows: int, dtype: DType) -> int:
 
 
 def _pack(taps: Array, block: int) -> Array:
-    """[tap][channel] → [block][tap][block's channels]; the last block overlaps the one before."""
+    """[tap][channel] → [block][tap][block's channels]; the last block overlaps the previous one."""
     channels = taps.shape[1]
     if channels < block:
         return np.pad(taps, ((0, 0), (0, block - channels)))
@@ -239,8 +241,10 @@ def _i8(ctx: Context, node: Node, window: Window, data: Array, source: Value) ->
 
 
 def _takes_bytes(ctx: Context, node: Node, window: Window, x: Tensor, weights: Array) -> bool:
-    """Whether two products of bytes are added in 16 bits: they fit, and the core has more units
-    that add than units that multiply, which those that run in order have not."""
+    """True if two byte products may be added in 16 bits.
+
+    They must fit, and the core must have more adders than multipliers, which in-order cores do not.
+    """
     return (
         ctx.isa.widens_eight
         and not ctx.board.in_order

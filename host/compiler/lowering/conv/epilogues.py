@@ -1,7 +1,7 @@
-"""A function behind a convolution becomes part of its kernel (device/kernels/conv/epilogue.h).
+"""Fuses a function after a convolution into its kernel (device/kernels/conv/epilogue.h).
 
-It comes last, when it is known which convolutions remain ordinary ones: those of channel-major
-images, pruned weights or products of bytes have kernels without it.
+This runs last, when the remaining ordinary convolutions are known: the kernels for channel-major
+images, pruned weights, and byte products have no epilogue.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from edgekit.host.compiler.lowering.elementwise.plain import parameters_of
 from edgekit.host.compiler.lowering.plan import Field
 from edgekit.host.compiler.transforms.passes.rewrite import Users, rewrite
 
-_FEW = 8  # channels: rows of fewer are stored in parts of vectors, and slow to read back
-_OPERAND = 4  # of a product's inputs: behind bias and residual
+_FEW = 8  # channels: shorter rows are stored as partial vectors, which are slow to read back
+_OPERAND = 4  # input index of the epilogue's operand, after bias and residual
 
 
 def fuse_epilogues(graph: Graph) -> Graph:
-    """Products of floats with constant weights and a function as their only reader."""
+    """Fuses functions into float products with constant weights if they are their only reader."""
 
     def match(users: Users, node: Node) -> dict[str, Node | None] | None:
         op = node.op
@@ -59,7 +59,7 @@ def _is_epilogue(graph: Graph, node: Node, after: Node) -> bool:
     made = graph.tensors[node.outputs[0]]
     if made.shape[-1] < _FEW and form is Epilogue.ON_ROWS:
         return False
-    # A second operand is constant and per channel.
+    # A second operand must be constant and per channel.
     operands = [graph.tensors[name or ""] for name in after.inputs[1:]]
     return all(t.data is not None and is_per_channel(t, made) for t in operands)
 
@@ -67,8 +67,7 @@ def _is_epilogue(graph: Graph, node: Node, after: Node) -> bool:
 def epilogue_of(
     ctx: Context, node: Node, channels: int
 ) -> tuple[dict[str, int], str, dict[str, Field]]:
-    """The macros of a kernel with the function of `node`, what sets its name apart, and the field
-    `epilogue` of its arguments."""
+    """The epilogue of `node`: kernel macros, kernel name suffix, and the field `epilogue`."""
     op = node.op
     assert isinstance(op, ops.Weighted)
     if op.epilogue is None:
@@ -85,7 +84,7 @@ def epilogue_of(
 
 
 def tiled_operand(ctx: Context, node: Node, times: int) -> Tensor | None:
-    """The epilogue's operand for channels that stand side by side so many times."""
+    """The epilogue's operand repeated `times` times, for channels that are side by side."""
     operand = ctx.optional(node, _OPERAND)
     if operand is None or operand.data is None:
         return None

@@ -1,5 +1,7 @@
-"""The chains that a graph would have with all images as pixels: what they save, it loses where one
-of their convolutions runs on channel-major images."""
+"""Finds the chains a graph would have if all images were channels-last.
+
+A chain's savings are lost if one of its convolutions runs on channel-major images.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,11 @@ def chains_on_pixels(
     rows: KnowledgeBase,
     threads: int = 1,
 ) -> tuple[Saved, ...]:
-    """What each chain saves that compile would make of `graph` on pixels; none where nothing is
-    pruned, or the table does not know what chains cost. Of three operators that is what the last
-    two save."""
+    """Returns the savings of each chain that compile would build in a channels-last `graph`.
+
+    Empty if nothing is pruned or the table has no cost for chains. For chains of three operators,
+    only the savings of the last two are counted.
+    """
     if table is None or not table.knows(CHAIN):
         return ()
     if not any(is_sparse(graph, node, table) for node in graph.nodes):

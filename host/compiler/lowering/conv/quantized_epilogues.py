@@ -1,8 +1,8 @@
-"""A function of codes behind an 8-bit product becomes part of its kernel: a table of its results,
-through which a tile's codes go while they are in the core's L1 (conv/look_up_rows.h).
+"""Fuses a function of quantized values after an 8-bit product into its kernel.
 
-Unlike functions of floats (epilogues.py) they stay nodes of the graph, as the codes between
-have a scale of their own; here it is known whose kernels make them.
+The function is a lookup table, applied to a tile while it is in L1 (conv/look_up_rows.h). Unlike
+float epilogues (epilogues.py), the functions stay nodes of the graph, because the intermediate
+values have their own scale; this module records which product's kernel applies them.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ from edgekit.host.compiler.lowering.nna.units import NNA
 from edgekit.host.compiler.lowering.plan import Alias
 from edgekit.host.compiler.transforms.passes.rewrite import Users
 
-_MOST = 65536  # bytes of tables by channel: what one of all pairs of codes has
+_MOST = 65536  # bytes of per-channel tables: the size of one table of all pairs of 8-bit values
 
 
 def look_ups_of(graph: Graph, units: Mapping[str, str]) -> dict[str, LookUp]:
-    """The look-ups behind products, by the product's name. Both must run on the same one of
-    `units`, which is not the NNA."""
+    """Lookup functions after products, by product name.
+
+    The product and its function must run on the same one of `units`, and not on the NNA.
+    """
     users, consumers, found = Users(graph), graph.consumers(), {}
     for node in graph.nodes:
         if not _is_of_bytes(graph, node):
@@ -41,8 +43,10 @@ def look_ups_of(graph: Graph, units: Mapping[str, str]) -> dict[str, LookUp]:
 
 
 def _function(graph: Graph, users: Users, made: Tensor, readers: Sequence[Node]) -> LookUp | None:
-    """What all readers of `made` are together, if that is a function of its codes: one, or one and
-    its product with `made` (SiLU, hard swish)."""
+    """The combined function of all readers of `made`, if it depends on its values alone.
+
+    Either a single reader, or a reader and its product with `made` (SiLU, hard swish).
+    """
     for first in readers:
         tables = tables_of(graph, first, made)
         if tables is None:
@@ -72,7 +76,7 @@ def _is_of_bytes(graph: Graph, node: Node) -> bool:
 
 
 def place_look_ups(ctx: Context) -> None:
-    """What is between a product and its function is made where the function's result is."""
+    """Aliases each product's output to the result of its lookup function."""
     for node in ctx.graph.nodes:
         if found := ctx.look_ups.get(node.name):
             ctx.aliases[node.outputs[0]] = Alias(found.out)

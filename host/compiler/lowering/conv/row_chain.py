@@ -1,4 +1,4 @@
-"""Chains of convolutions, some rows at a time: conv/chain.c around the kernels of the members."""
+"""Lowers chains of convolutions that run a few rows at a time (conv/chain.c)."""
 
 from __future__ import annotations
 
@@ -22,31 +22,34 @@ from edgekit.host.compiler.lowering.gemm.product_i8 import i8_tile
 from edgekit.host.compiler.lowering.methods import method_of
 from edgekit.host.compiler.lowering.plan import Call, Field
 
-_BETWEEN = 65536  # bytes of the depthwise result: more of it takes longer to read back
-_STRIPS = 8  # at least, where an image is high enough: they are shared out among threads
-_TWICE = 16  # one row in so many may be computed twice
-_LEAST_PIECES = 4  # for threads to share, though more rows are computed twice
+_BETWEEN = 65536  # bytes of the depthwise result: larger ones are slower to read back
+_STRIPS = 8  # minimum number of strips, if the image is tall enough, to share among threads
+_TWICE = 16  # at most one row in so many may be computed twice
+_LEAST_PIECES = 4  # minimum pieces for threads, even if more rows are computed twice
 
 
 @dataclass(frozen=True)
 class Strips:
-    """`rows` of the depthwise result that are made at once, and where the buffer has rows of the
-    first member's result: behind `held` elements."""
+    """How a chain is cut: `rows` of the depthwise result per strip; the first member's result
+    starts at element `held` of the buffer."""
 
     rows: int
     held: int
 
 
 def strips_of(ctx: Context, members: Sequence[Node], whole: bool = True) -> Strips | None:
-    """How a chain is cut; None if so much does not fit the buffer, of `whole` register tiles, by
-    the methods of so many threads as `ctx` says. The graph of `ctx` has the members' tensors."""
+    """Cuts a chain into strips; None if not even the smallest strip fits the buffer.
+
+    With `whole`, strips consist of complete register tiles of the methods for `ctx.threads`
+    threads. The graph of `ctx` must contain the members' tensors.
+    """
     at = next(i for i, n in enumerate(members) if isinstance(n.op, DepthwiseConv2D))
     window = _window(ctx, members[at])
     first, last = members[:at], members[at + 1 :]
     _, height, width, channels = window.x
     _, out_height, out_width, _ = window.y
     size = ctx.tensor(members[at].inputs[0]).dtype.bytes
-    beside = 2 * _tile_rows(ctx, first[0]) if first else 0  # pixels: tiles overlap both ends
+    beside = 2 * _tile_rows(ctx, first[0]) if first else 0  # pixels: tiles may overlap both ends
     step = _whole_tiles(_tile_rows(ctx, last[0]), out_width) if last and whole else 1
     step = math.lcm(
         step, rows_at_once(ctx, members[at], window, ctx.tensor(members[at].inputs[0]).dtype)
@@ -65,8 +68,11 @@ def strips_of(ctx: Context, members: Sequence[Node], whole: bool = True) -> Stri
 
 
 def cut(ctx: Context, members: Sequence[Node]) -> tuple[Context, Strips] | None:
-    """How a chain is cut, and the lowering of its members: by the rule where the methods of rows,
-    which were measured on operators alone, leave no whole tiles in the buffer."""
+    """Cuts a chain and returns the context that lowers its members.
+
+    Falls back to analytic methods if the tiles of knowledge base methods, which were measured on
+    separate operators, do not fit the buffer.
+    """
     for each in (ctx, ctx.by_rule):
         if strips := strips_of(each, members):
             return each, strips
@@ -80,7 +86,7 @@ def _window(ctx: Context, node: Node) -> Window:
 
 
 def _tile_rows(ctx: Context, node: Node) -> int:
-    """Pixels of a register tile of a pointwise member."""
+    """Pixels per register tile of a pointwise member."""
     window = _window(ctx, node)
     data = ctx.constant(node, 1, "weights")
     if ctx.tensor(node.inputs[0]).dtype is DType.F32:
@@ -91,7 +97,7 @@ def _tile_rows(ctx: Context, node: Node) -> int:
 
 
 def _whole_tiles(pixels: int, width: int) -> int:
-    """Rows of an image that are whole tiles."""
+    """The smallest number of image rows that is a multiple of the tile."""
     return pixels // math.gcd(pixels, width)
 
 
@@ -99,7 +105,7 @@ def _whole_tiles(pixels: int, width: int) -> int:
 def lower_row_chain(ctx: Context, node: Node) -> list[Call]:
     graph, members = members_of(ctx.graph, node)
     inner = dataclasses.replace(ctx, graph=graph)
-    # It was made a chain with the tiles of one thread; those of several may be higher.
+    # The chain was chosen with the tiles of one thread; those of several threads may be taller.
     inner, strips = cut(inner, members) or (inner, strips_of(inner, members, whole=False))
     if strips is None:
         raise UnsupportedFormError("a chain whose rows do not fit the kernel's buffer")
@@ -121,7 +127,7 @@ def lower_row_chain(ctx: Context, node: Node) -> list[Call]:
         place = "depthwise" if is_depthwise else place
         own = dict(call.fields)
         if "panel_outer" in own:
-            own["panel_outer"] = 0  # all channels of a pixel are made before the next ones
+            own["panel_outer"] = 0  # all channels of a pixel come before the next pixel
         if i > 0:
             own["x"] = None
         if i + 1 < len(members):
@@ -142,7 +148,7 @@ def lower_row_chain(ctx: Context, node: Node) -> list[Call]:
 
 
 def _grain(window: Window, strips: Strips, count: int) -> int:
-    """Strips of a piece: where it begins, the rows that windows share are computed once more."""
+    """Strips per piece; at its start, a piece recomputes the rows that windows share."""
     step = window.stride[0]
     shared = (window.kernel[0] - 1) * window.dilation[0] + 1 - step
     wanted = math.ceil(_TWICE * max(shared, 0) / (strips.rows * step))

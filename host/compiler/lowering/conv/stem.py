@@ -1,5 +1,4 @@
-"""A convolution with what stands around it, some rows at a time: conv/stem.c around the kernels of
-the members."""
+"""Lowers a convolution fused with its neighbors, a few rows at a time (conv/stem.c)."""
 
 from __future__ import annotations
 
@@ -19,23 +18,25 @@ from edgekit.host.compiler.lowering.conv.window import C_TYPES
 from edgekit.host.compiler.lowering.elementwise.elementwise import lower_pool
 from edgekit.host.compiler.lowering.plan import Call, Field, Kernel, Value
 
-# Bytes between the members: more of it leaves the core's cache, fewer rows share less.
+# Bytes between members: larger ones leave the core's cache, and with fewer rows less is shared.
 _HELD = 65536
-_PIECES = 8  # at least, for threads to share, where an image is high enough
+_PIECES = 8  # minimum pieces to share among threads, if the image is tall enough
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """`rows` of the result that are made at once, and where the buffer has rows of the image:
-    behind `held` elements."""
+    """How a stem is cut: `rows` of the result per piece; image rows start at element `held` of the
+    buffer."""
 
     rows: int
     held: int
 
 
 def pieces_of(ctx: Context, members: Sequence[Node]) -> Pieces | None:
-    """How a stem is cut; None if a row does not fit the buffer. The graph of `ctx` has the members'
-    tensors."""
+    """Cuts a stem; None if a single row does not fit the buffer.
+
+    The graph of `ctx` must contain the members' tensors.
+    """
     conv = next(n for n in members if isinstance(n.op, ops.Conv2D))
     image, made = ctx.tensor(conv.inputs[0]), ctx.tensor(conv.outputs[0])
     height = ctx.tensor(members[-1].outputs[0]).shape[1]
@@ -57,7 +58,7 @@ def pieces_of(ctx: Context, members: Sequence[Node]) -> Pieces | None:
 
 
 def _span(ctx: Context, conv: Node, rows: int) -> int:
-    """Rows of the image that so many of the convolution's result are made of."""
+    """Image rows needed for `rows` rows of the convolution's result."""
     op, window = conv.op, ctx.tensor(conv.inputs[1]).shape
     assert isinstance(op, ops.Conv2D)
     return (rows - 1) * op.stride[0] + (window[1] - 1) * op.dilation[0] + 1
@@ -73,7 +74,7 @@ def lower_stem(ctx: Context, node: Node) -> list[Call]:
     conv = next(n for n in members if isinstance(n.op, ops.Conv2D))
     dtype = ctx.tensor(node.outputs[0]).dtype
     (product,) = lower_conv2d(inner, conv)
-    # All channels of a pixel are made before the next ones.
+    # All channels of a pixel come before the next pixel.
     own: dict[str, Field] = {**product.fields, "panel_outer": 0}
     fields: dict[str, Field] = {"rows": pieces.rows, "held": pieces.held, "conv": own}
     macros: dict[str, str | int] = {

@@ -1,7 +1,7 @@
-"""The choice of stems (ops.ImageStem): where the image between a convolution and its pool would
-leave the core's cache, or an image comes channel-major.
+"""Chooses stems (ops.ImageStem).
 
-A pool of an image that does not stay in L2 waits for memory longer than it computes.
+A stem pays if the image between a convolution and its pool would leave the core's cache, or if the
+input is channel-major. A pool of an image that exceeds L2 waits for memory longer than it computes.
 """
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ from edgekit.kb.targets.board import BoardProfile, caches_of
 _ESTIMATED = ("aarch64",)
 _FLOATS = (DType.F32, DType.F16)
 _CHANNELS_LAST = (0, 2, 3, 1)
-_PLANES = 4  # at most
+_PLANES = 4  # maximum channels of a channel-major input
 
 
 def with_stems(graph: Graph, board: BoardProfile, table: KnowledgeBase) -> Graph:
-    """`graph` with stems; as it is for boards where none was estimated, and for those with units of
-    their own for products."""
+    """Builds stems, except on boards without estimates or with separate units for products."""
     units = board.nna is not None or any(u.kind in ("matrix", "vector") for u in board.speeds)
     if board.arch not in _ESTIMATED or units:
         return graph
@@ -43,7 +42,7 @@ def with_stems(graph: Graph, board: BoardProfile, table: KnowledgeBase) -> Graph
 
 
 def _may_be_member(ctx: Context, node: Node) -> bool:
-    """A convolution of one image of floats by constant weights, in place, without a residual."""
+    """True for an in-place convolution of one float image: constant weights, no residual."""
     if type(node.op) is not ops.Conv2D or ctx.optional(node, 3) is not None:
         return False
     x, w, y = (ctx.tensor(name) for name in (*node.inputs[:2], node.outputs[0]))
@@ -58,7 +57,7 @@ def _may_be_member(ctx: Context, node: Node) -> bool:
 
 
 def _before(graph: Graph, users: Users, conv: Node) -> tuple[Node, ...]:
-    """What puts the channels of its image last, and perhaps converts it; else nothing."""
+    """The transpose to channels-last before the image, and its conversion if any; else empty."""
     producer = graph.producer()
     found: list[Node] = []
     name = conv.inputs[0] or ""
@@ -77,7 +76,7 @@ def _before(graph: Graph, users: Users, conv: Node) -> tuple[Node, ...]:
 
 
 def _behind(ctx: Context, users: Users, conv: Node) -> tuple[Node, ...]:
-    """The pool of what the convolution makes, if that does not stay in L2."""
+    """The pool after the convolution if its input exceeds L2; else empty."""
     after = users.only_consumer(conv.outputs[0])
     if after is None or not isinstance(after.op, ops.MaxPool2D):
         return ()

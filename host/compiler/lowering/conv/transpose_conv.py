@@ -1,4 +1,4 @@
-"""Transposed convolution whose windows do not overlap: a GEMM, then pixels put in place."""
+"""Transposed convolutions with non-overlapping windows: a GEMM, then a rearrangement of pixels."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from edgekit.host.compiler.lowering.plan import Call, Value
 
 @lowers(ops.TransposeConv2D)
 def lower_transpose_conv(ctx: Context, node: Node) -> list[Call]:
-    """x [n,h,w,ic] · W [kh·kw·oc, ic] gives each pixel's window; windows lie side by side."""
+    """x [n,h,w,ic] · W [kh·kw·oc, ic] yields each pixel's window; windows are adjacent in y."""
     op = node.op
     assert isinstance(op, TransposeConv2D)
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
@@ -68,7 +68,7 @@ def lower_transpose_conv(ctx: Context, node: Node) -> list[Call]:
 
 
 def _weights(ctx: Context, node: Node, data: Array) -> Tensor:
-    """Rows [kh·kw·oc, ic] of weights [oc, kh, kw, ic], and scales for each."""
+    """Weights [oc, kh, kw, ic] as rows [kh·kw·oc, ic], with a scale per row."""
     oc, kh, kw, ic = data.shape
     rows = np.ascontiguousarray(data.transpose(1, 2, 0, 3)).reshape(kh * kw * oc, ic)
     w = ctx.tensor(node.inputs[1])
@@ -80,7 +80,7 @@ def _weights(ctx: Context, node: Node, data: Array) -> Tensor:
 
 
 def _bias(ctx: Context, node: Node, count: int, channels: int) -> Tensor:
-    """The bias of the windows' `count` pixels, 0 where there is none."""
+    """The bias repeated for the `count` pixels of a window; zeros if there is none."""
     x, bias = ctx.tensor(node.inputs[0]), ctx.optional(node, 2)
     dtype = x.dtype if x.dtype in FLOATS else DType.I32
     values = np.zeros(channels, dtype.numpy) if bias is None or bias.data is None else bias.data

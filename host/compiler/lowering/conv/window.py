@@ -1,4 +1,4 @@
-"""A window that slides over an image, and how its GEMM is cut into tiles."""
+"""A sliding window over an image, and the tiling of its GEMM."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ C_TYPES = {
 
 @dataclass(frozen=True)
 class Window:
-    """ek_window of device/kernels/kernel.h."""
+    """Mirrors ek_window in device/kernels/kernel.h."""
 
     x: tuple[int, int, int, int]
     y: tuple[int, int, int, int]
@@ -43,19 +43,19 @@ class Window:
 
     @property
     def border(self) -> int:
-        """Elements of x that border_rows of conv/rows.h copies, at most, per pixel of a tile."""
+        """Maximum elements of x copied by border_rows (conv/rows.h) per pixel of a tile."""
         return self.kernel[0] * max(self.kernel[1], self.stride[1]) * self.x[3]
 
     @property
     def whole(self) -> Window:
-        """The same over images whose padding is there."""
+        """The same window over images that already include their padding."""
         (n, h, w, c), pad = self.x, self.padding
         size = (n, h + pad.top + pad.bottom, w + pad.left + pad.right, c)
         return replace(self, x=size, padding=Padding())
 
     @property
     def pointwise(self) -> bool:
-        """Rows of x are rows of the GEMM."""
+        """True if the rows of x are the rows of the GEMM."""
         return (
             self.kernel == (1, 1)
             and self.stride == (1, 1)
@@ -85,13 +85,13 @@ def _four(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
 
 
 def count_tasks(window: Window, tile: Tile, vl: int) -> tuple[int, int]:
-    """(tasks of a kernel, panels of output channels)."""
+    """Returns (tasks of a kernel, panels of output channels)."""
     panels = math.ceil(window.y[3] / (tile.nv * vl))
     return math.ceil(window.pixels / tile.mr) * panels, panels
 
 
 def bias_vector(bias: Tensor | None, width: int, dtype: np.dtype[np.generic]) -> Array:
-    """The bias in whole vectors; zeros where there is none."""
+    """The bias padded to complete vectors; zeros if there is none."""
     if bias is None:
         return np.zeros(width, dtype)
     assert bias.data is not None

@@ -1,7 +1,7 @@
-"""f32 convolutions of 3x3 windows by Winograd's transform: conv/f32_winograd.c.
+"""f32 3x3 convolutions by the Winograd transform (conv/f32_winograd.c).
 
-Tiles of 4x4 outputs are made of 36 products per channel instead of 144; the transforms around them
-cost additions that many channels share.
+A tile of 4x4 outputs takes 36 multiplications per channel instead of 144; the additions of the
+transforms are shared by many channels.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from edgekit.kb.targets.isa import Tile
 
 _NEAR, _FAR = math.sqrt(0.5), math.sqrt(2.0)
 _POINTS = ((_NEAR, -1.5), (-_NEAR, -1.5), (_FAR, 6.0), (-_FAR, 6.0))
-# Weights at the points 0, +-near, +-far and infinity, over what the input's transform left out.
+# Weights at the points 0, +-near, +-far and infinity, with the factors omitted by the input
+# transform.
 _WEIGHTS = np.array(
     [
         (1, 0, 0),
@@ -35,7 +36,7 @@ _WEIGHTS = np.array(
 def lower_winograd(
     ctx: Context, node: Node, window: Window, weights: Array, activation: Activation, tile: Tile
 ) -> Call:
-    """`weights` [oc, 3 * 3 * c]; rows of `tile` are 4x4 pixels."""
+    """`weights` [oc, 3 * 3 * c]; a row of `tile` is 4x4 pixels."""
     vl = ctx.isa.vl
     function, called, epilogue = epilogue_of(ctx, node, window.y[3])
     kernel = ctx.kernel(
@@ -77,7 +78,7 @@ def _tiles(window: Window) -> int:
 
 
 def _pack(weights: Array, c: int, nr: int, vl: int) -> Array:
-    """[oc, 3 * 3 * c] → panels [36][c][nr] of transformed weights, one after the other."""
+    """[oc, 3 * 3 * c] → consecutive panels [36][c][nr] of transformed weights."""
     oc = weights.shape[0]
     taps = weights.reshape(oc, 3, 3, c).astype(np.float64)
     points = np.einsum("ij,ojkc,lk->ilco", _WEIGHTS, taps, _WEIGHTS).reshape(36, c, oc)

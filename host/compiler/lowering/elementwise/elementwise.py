@@ -97,7 +97,7 @@ def lower_binary(ctx: Context, node: Node) -> list[Call]:
         form = collapse([a.shape, b.shape], y.shape, BINARY_DIMS)
     except UnsupportedFormError:
         if isinstance(op, Sub | PRelu) or (y.dtype.is_float and op.activation is Activation.NONE):
-            return plain.lower_binary(ctx, node)  # slower, for more dimensions
+            return plain.lower_binary(ctx, node)  # slower, but supports more dimensions
         raise
     dims, (a_strides, b_strides) = form.dims, form.strides
     chunks = math.ceil(dims[-1] / BINARY_CHUNK)
@@ -158,8 +158,10 @@ def _quantized_binary(
 
 
 def _rights(name: str, fields: dict[str, Field]) -> tuple[str, dict[str, int]]:
-    """A_RIGHT and B_RIGHT of elementwise/binary.c and the kernel's name, where no factor shifts
-    left and the sum's shifts right."""
+    """The kernel name and the macros A_RIGHT and B_RIGHT of elementwise/binary.c.
+
+    These apply only if no factor shifts left and the factor of the sum shifts right.
+    """
     if any(fields[f"{side}_left"] for side in "aby") or not fields["y_right"]:
         return name, {}
     rights = {f"{side.upper()}_RIGHT": int(fields[f"{side}_right"] != 0) for side in "ab"}
@@ -180,7 +182,7 @@ def _unary(
 
 @lowers(ops.Clamp, ops.Logistic, ops.HardSwish)
 def lower_unary(ctx: Context, node: Node) -> list[Call]:
-    """Clamp, logistic, hard-swish; every one of codes is a look-up in their results."""
+    """Clamp, logistic, hard-swish; quantized inputs are looked up in a table of results."""
     op = node.op
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
     if x.is_quantized and y.is_quantized:
@@ -196,7 +198,7 @@ def lower_unary(ctx: Context, node: Node) -> list[Call]:
 
 @lowers(ops.Quantize, ops.Cast)
 def lower_convert(ctx: Context, node: Node) -> list[Call]:
-    """Quantize, requantize (a table) and dequantize."""
+    """Quantize, requantize (by table) and dequantize."""
     assert isinstance(node.op, Quantize | Cast)
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
     if x.is_quantized and y.is_quantized:
@@ -261,14 +263,14 @@ def lower_pool(ctx: Context, node: Node) -> list[Call]:
 
 @lowers(ops.ReduceSum)
 def lower_sum(ctx: Context, node: Node) -> list[Call]:
-    """Lowers a sum: that of codes as a mean, others as totals."""
+    """Sums quantized values as a mean, others as totals."""
     if ctx.tensor(node.inputs[0]).is_quantized:
         return lower_mean(ctx, node)
     return plain.lower_total(ctx, node)
 
 
 def _around(ctx: Context, node: Node, axes: Sequence[int]) -> tuple[int, int, int]:
-    """Elements before the reduced axes, along them, and behind them."""
+    """The number of elements before, within and after the reduced axes."""
     shape = ctx.tensor(node.inputs[0]).shape
     real = sorted(a for a in axes if shape[a] > 1)
     if real and math.prod(shape[real[0] : real[-1] + 1]) != math.prod(shape[a] for a in real):
@@ -279,7 +281,7 @@ def _around(ctx: Context, node: Node, axes: Sequence[int]) -> tuple[int, int, in
 
 @lowers(ops.ReduceProduct)
 def lower_product(ctx: Context, node: Node) -> list[Call]:
-    """Lowers a product: that of codes step by step, others as totals."""
+    """Multiplies quantized values step by step, others as totals."""
     op, x, y = node.op, ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
     assert isinstance(op, ReduceProduct)
     if not x.is_quantized:
@@ -357,7 +359,7 @@ def lower_softmax(ctx: Context, node: Node) -> list[Call]:
         return [Call(kernel, fields, x.elements // n)]
     factor = softmax_multiplier(x, op.beta)
     difference = -np.arange(256, dtype=np.int64)
-    # Below this difference e^x counts as nothing: its rescaled value would not fit Q5.
+    # e^x underflows below this difference, whose rescaled value would not fit Q5.
     largest = ((1 << SOFTMAX_DIFF_BITS) - 1) * 2.0 ** (31 - SOFTMAX_DIFF_BITS)
     smallest = -math.floor(largest / 2.0 ** int(factor.shift[0]))
     counts = difference >= smallest

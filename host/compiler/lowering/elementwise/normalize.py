@@ -1,4 +1,4 @@
-"""Normalizations: reduce/layer_norm.c, reduce/unit_length.c."""
+"""Normalizations (reduce/layer_norm.c, reduce/unit_length.c)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from edgekit.host.compiler.lowering.context import Context, lowers
 from edgekit.host.compiler.lowering.conv.window import C_TYPES
 from edgekit.host.compiler.lowering.plan import Call, Field, Value
 
-_TASK = 4096  # values: fewer are not worth handing to another thread
+_TASK = 4096  # values: the minimum work per thread
 
 
 @lowers(ops.LayerNorm)

@@ -45,7 +45,7 @@ C_NAMES = {
 
 
 def _c_name(ctx: Context, node: Node, dtype: DType) -> str:
-    """Where kernels of f16 compute it is a number, otherwise bits."""
+    """The C type of a dtype: f16 is a number if the kernels compute in f16, else raw bits."""
     if dtype is DType.F16 and ctx.isa.is_half:
         return C_TYPES[dtype]
     if dtype not in C_NAMES:
@@ -54,7 +54,7 @@ def _c_name(ctx: Context, node: Node, dtype: DType) -> str:
 
 
 def parameters_of(op: Operator) -> tuple[float, float]:
-    """The attributes of a function, as its kernel takes them."""
+    """A function's attributes as kernel parameters."""
     first, second = (*(float(v) for v in dataclasses.astuple(op)), 0.0, 0.0)[:2]
     return first, second
 
@@ -68,10 +68,10 @@ def _map(
     table: Array | None = None,
     **macros: str | int,
 ) -> list[Call]:
-    """y = f(operands) by elementwise/map.c; the macros say which f, `table` its results."""
+    """y = f(operands) by elementwise/map.c; the macros select f, and `table` holds its results."""
     y = ctx.tensor(node.outputs[0])
     shapes = [t.shape for t in operands]
-    # Operands that the function does not have: strides of y, so that their step is 1.
+    # Unused operands get the strides of y, so that their step is 1.
     shapes += [y.shape] * (3 - len(operands))
     form = collapse(shapes, y.shape, MAP_DIMS)
     chunks = math.ceil(form.dims[-1] / MAP_CHUNK)
@@ -115,7 +115,7 @@ def lower_function(ctx: Context, node: Node) -> list[Call]:
 def lower_plain(
     ctx: Context, node: Node, parameters: tuple[float, float] = (0.0, 0.0)
 ) -> list[Call]:
-    """A function of one operand that is in elementwise/functions.h by its own name."""
+    """Lowers a one-operand function that elementwise/functions.h defines under the same name."""
     x = ctx.tensor(node.inputs[0])
     macro: dict[str, Any] = {f"OP_{node.op.kind.upper()}": 1}
     name = f"{x.dtype.value}_{node.op.kind}"
@@ -142,7 +142,7 @@ def lower_binary(ctx: Context, node: Node) -> list[Call]:
 
 
 def _of_codes(ctx: Context, node: Node, op: ops.Binary) -> list[Call]:
-    """Calls that look codes up in the results of all pairs."""
+    """Looks results up in a table of all pairs of quantized values."""
     a, b = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
     if calls := lower_single(ctx, node):
         return calls
@@ -259,7 +259,7 @@ def lower_broadcast_to(ctx: Context, node: Node) -> list[Call]:
     wide = (1,) * (len(y.shape) - len(x.shape)) + x.shape
     source = [
         0 if d == 1 else s for d, s in zip(wide, strides_of(wide, size), strict=True)
-    ]  # what is repeated does not move
+    ]  # a repeated operand does not advance
     return [
         strided_copy(
             ctx, y.shape, source, strides_of(y.shape, size), size, Value(x.name), Value(y.name)
@@ -312,7 +312,7 @@ def lower_matmul(ctx: Context, node: Node) -> list[Call]:
 
 
 def code_fields(a: Tensor, b: Tensor, y: Tensor) -> dict[str, Field]:
-    """Zero points of a product of codes, and the factor of its sums."""
+    """The zero points of a quantized product, and the factor of its sums."""
     factor = dense_multiplier(a, b, y)
     shift = int(factor.shift[0])
     multiplier, left, right = int(factor.multiplier[0]), max(shift, 0), max(-shift, 0)

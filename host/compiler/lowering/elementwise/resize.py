@@ -9,7 +9,7 @@ from edgekit.host.compiler.lowering.context import Context, lowers
 from edgekit.host.compiler.lowering.conv.window import C_TYPES
 from edgekit.host.compiler.lowering.plan import Call, Field, Value
 
-# What each type has beside TX: how wide sums of whole weights are, or that sums are rounded.
+# Macros per type besides TX: the type of sums of integer weights, or whether sums are rounded.
 _SUMS: dict[DType, dict[str, str | int]] = {
     DType.F32: {},
     DType.F16: {},
@@ -47,7 +47,7 @@ def lower_resize(ctx: Context, node: Node) -> list[Call]:
 
 
 def _axis(op: ResizeBilinear, source: int, target: int) -> Field:
-    """ek_resize_axis"""
+    """Builds an ek_resize_axis."""
     step, offset = op.fixed_step(source, target)
     return {
         "size": source,

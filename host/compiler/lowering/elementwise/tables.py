@@ -1,4 +1,4 @@
-"""Operators on codes as tables of all their results: 8 or 16 bits in, or two codes of 8 bits."""
+"""Quantized operators as tables of all results: one 8- or 16-bit input, or two 8-bit inputs."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from edgekit.host.compiler.ir.types import Array, Graph, Node, Tensor
 from edgekit.host.compiler.lowering.context import Context
 from edgekit.host.compiler.lowering.plan import Call, Field, Value
 
-_CODES = {1: "uint8_t", 2: "uint16_t"}  # by bytes
+_CODES = {1: "uint8_t", 2: "uint16_t"}  # by size in bytes
 
 
 def look_up(ctx: Context, table: Array, n: int, x: Value, y: Value) -> Call:
-    """y = table[x] of `n` codes; the index is the code's bits as an unsigned number."""
+    """y = table[x] for `n` values; the index is the value's bits as an unsigned number."""
     bits, made = (8 if table.size == 256 else 16), 8 * table.itemsize
     macros: dict[str, str | int] = {"OP_BYTE_TABLE": 1}
     if (bits, made) != (8, 8):
@@ -39,14 +39,14 @@ def look_up(ctx: Context, table: Array, n: int, x: Value, y: Value) -> Call:
 
 
 def lower_table(ctx: Context, node: Node) -> list[Call]:
-    """An operator of one operand."""
+    """An operator with one operand."""
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
     table = lookup_table(node.op, x, y)
     return [look_up(ctx, table, x.elements, Value(x.name), Value(y.name))]
 
 
 def lower_single(ctx: Context, node: Node) -> list[Call] | None:
-    """An operator of two operands, of which one is a constant of one value; else None."""
+    """An operator with two operands, one of them a constant scalar; None for others."""
     a, b = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
     y = ctx.tensor(node.outputs[0])
     for x, other in ((a, b), (b, a)):
@@ -58,7 +58,7 @@ def lower_single(ctx: Context, node: Node) -> list[Call] | None:
 
 
 def _with_constant(graph: Graph, node: Node, x: Tensor, other: Array) -> Array:
-    """Results for each value of the constant operand (rows) and each code of x (columns)."""
+    """Results for each value of the constant operand (rows) and each value of x (columns)."""
     a, b, y = (graph.tensors[name or ""] for name in (*node.inputs, *node.outputs))
     codes, repeated = np.broadcast_arrays(codes_of(x), other.reshape(-1, 1))
     pair = [codes, repeated] if x.name == a.name else [repeated, codes]
@@ -66,8 +66,10 @@ def _with_constant(graph: Graph, node: Node, x: Tensor, other: Array) -> Array:
 
 
 def tables_of(graph: Graph, node: Node, x: Tensor) -> Array | None:
-    """What `node` makes of each code of x, of 8 bits, if it is a function of that alone [1, 256] or
-    of that and the channel [channels, 256]."""
+    """The results of `node` for all values of an 8-bit x, if it depends on nothing else.
+
+    [1, 256] if it is a function of x alone, [channels, 256] if also of the channel, else None.
+    """
     if x.dtype.bytes != 1 or not x.is_quantized or len(node.outputs) != 1:
         return None
     y = graph.tensors[node.outputs[0]]
@@ -83,8 +85,7 @@ def tables_of(graph: Graph, node: Node, x: Tensor) -> Array | None:
 
 
 def look_up_of(ctx: Context, node: Node) -> tuple[dict[str, int], str, dict[str, Field]]:
-    """The macros of a kernel with the function behind `node`, what sets its name apart, and the
-    field `table` of its arguments."""
+    """The lookup function after `node`: kernel macros, name suffix, and the field `table`."""
     found = ctx.look_ups.get(node.name)
     if found is None:
         return {}, "", {}
@@ -100,7 +101,7 @@ def table_of_pairs(op: Binary, a: Tensor, b: Tensor, y: Tensor) -> Array:
 
 
 def codes_of(t: Tensor) -> Array:
-    """All codes of a tensor's type, by their bits as an unsigned number."""
+    """All values of a tensor's type, ordered by their bits as an unsigned number."""
     count = 1 << 8 * t.dtype.bytes
     unsigned = {1: np.uint8, 2: np.uint16}[t.dtype.bytes]
     return np.arange(count).astype(unsigned).view(t.dtype.numpy)

@@ -1,4 +1,4 @@
-"""Products of two computed matrices of floats: where their operands lie, and their method."""
+"""Products of two computed float matrices: operand layout and method."""
 
 from __future__ import annotations
 
@@ -21,9 +21,11 @@ Axes = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Operands:
-    """y [m, n] = scale * a [m, k] . b [k, n] for each of a stack; the steps are the elements from
-    one row, and one column, to the next; `stack` has sizes, outermost first, and the steps of a, b
-    and y."""
+    """y [m, n] = scale * a [m, k] . b [k, n] for each matrix of a stack.
+
+    `a`, `b` and `y` hold the row and column strides in elements. `stack` lists, outermost first,
+    each dim and its strides in a, b and y.
+    """
 
     shape: GemmShape
     a: Axes
@@ -34,7 +36,7 @@ class Operands:
 
     @property
     def by_columns(self) -> bool:
-        """Whether the columns of b are contiguous."""
+        """True if the columns of b are contiguous."""
         return self.b[0] == 1
 
     @property
@@ -43,7 +45,7 @@ class Operands:
 
     @property
     def fields(self) -> dict[str, Field]:
-        """What all kernels are told of them."""
+        """The argument fields common to all kernels."""
         return {
             "k": self.shape.k,
             "n": self.shape.n,
@@ -58,7 +60,7 @@ class Operands:
 
 
 def operands_of(node: Node, a: Tensor, b: Tensor, y: Tensor) -> Operands:
-    """`a`, `b` and `y`: the tensors of a `MatMul`, as they are stored."""
+    """The operands of a `MatMul`; `a`, `b` and `y` are its tensors as stored."""
     viewed = node.op if isinstance(node.op, ops.ViewedMatMul) else ops.ViewedMatMul()
     a_shape, a_steps = _view(a.shape, viewed.a_axes)
     b_shape, b_steps = _view(b.shape, viewed.b_axes)
@@ -80,18 +82,18 @@ def form_of_product(node: Node, operands: Operands, dtype: DType) -> Form:
 
 
 def operand_of(ctx: Context, t: Tensor) -> Field:
-    """An operand of a kernel, which may be constant."""
+    """A kernel operand, which may be constant."""
     return Value(t.name) if t.data is None else ctx.weights.add(t.data)
 
 
 def values_of(ctx: Context, node: Node) -> dict[str, Field]:
-    """The operands and the result of a kernel."""
+    """The operands and the result as kernel arguments."""
     a, b = (operand_of(ctx, ctx.tensor(name)) for name in node.inputs[:2])
     return {"a": a, "b": b, "y": Value(node.outputs[0])}
 
 
 def _view(shape: Shape, axes: Axes) -> tuple[Shape, Axes]:
-    """A stored tensor as it is seen, with the steps between its elements."""
+    """The shape and strides of a stored tensor after a permutation of its axes."""
     steps = strides_of(shape, 1)
     order = axes or tuple(range(len(shape)))
     return tuple(shape[a] for a in order), tuple(steps[a] for a in order)
@@ -102,8 +104,10 @@ def _inverse(axes: Axes) -> Axes:
 
 
 def _stack(shapes: Sequence[Shape], steps: Sequence[Axes]) -> list[tuple[int, Axes]]:
-    """The sizes of the stack of matrices of the last of `shapes`, outermost first, and per operand
-    the step; neighbors are one where that is the same."""
+    """The dims of a stack of matrices, outermost first, with the strides of each operand.
+
+    The last of `shapes` gives the dims; neighboring dims are merged where the strides allow it.
+    """
     merged: list[tuple[int, Axes]] = []
     rank = len(shapes[-1])
     for axis in range(rank - 2):

@@ -1,6 +1,8 @@
-"""Fully connected layers and convolutions whose activations are quantized as a whole, as they run:
-elementwise/dynamic_quantize.c makes codes and the bias that their zero point asks for, and
-conv/i8_conv.c multiplies bytes."""
+"""Fully connected layers and convolutions whose activations are quantized per tensor at run time.
+
+elementwise/dynamic_quantize.c computes the quantized values and the bias for their zero point;
+conv/i8_conv.c multiplies bytes.
+"""
 
 from __future__ import annotations
 
@@ -47,12 +49,14 @@ def lower_dynamic_conv(ctx: Context, node: Node) -> list[Call]:
 def _product(
     ctx: Context, node: Node, window: Window, weights: Array, activation: Activation
 ) -> list[Call]:
-    """x through a window times weights [n, k]. What is padded becomes codes: which ones 0 has is
-    known when it runs."""
+    """x through a window times weights [n, k].
+
+    Padding is quantized along with x, because the quantized value of 0 is only known at run time.
+    """
     x, w = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
     assert w.quant is not None
     n, width, w_zero = len(weights), round_up(len(weights), ctx.isa.vl), zero_of_rows(w)
-    # VNNI multiplies bytes without a sign by ones with it.
+    # VNNI multiplies unsigned by signed bytes.
     unsigned = ctx.isa.i8 is ByteProduct.DOT4_US
     whole = window.whole
     coded = Tensor(f"{x.name}:codes", whole.x, DType.U8 if unsigned else DType.I8)
@@ -99,7 +103,7 @@ def _product(
 
 
 def _rows_of(window: Window, whole: Window) -> dict[str, Field]:
-    """The rows of images, and of their codes with a border."""
+    """The row layout of images and of their quantized copies, including borders."""
     (_, h, w, c), pad = window.x, window.padding
     return {
         "height": h,
@@ -117,6 +121,6 @@ def _kernel(ctx: Context, name: str, **macros: int | str) -> Kernel:
 
 
 def _step(weights: Array, zero: Array, width: int) -> Array:
-    """What one step of the zero point of x adds to the sums, [width]."""
+    """The change of the sums per unit of x's zero point, [width]."""
     sums = (weights.astype(np.int64) - zero).sum(axis=1)
     return wrap_i32(padded(-sums, width, np.dtype(np.int64)))

@@ -1,18 +1,18 @@
-"""Codes of 8-bit products by floats, exact: a line through the sums instead of their fixed-point
-multiplication.
+"""Exact requantization of 8-bit products with float arithmetic.
 
-A sum that is added to the bits of a float from 2^23 to 2^24 makes it the float that is larger by
-the sum, without a conversion. One multiplication and addition, which rounds once, to a float of the
-same range, rounds to an integer and leaves it in the lower bits. TFLite rounds twice instead. But
-both never fall as the sum rises, so they are equal for all sums if they are on either side of each
-step from one code to the next, which is what is asked here. The slope may be any float near the
-factor, and what sums are added to any integer of the range: often a choice of both fits all steps.
+A linear function of the sums replaces the fixed-point multiplication. Adding a sum to the bits of a
+float between 2^23 and 2^24 yields that float plus the sum, without a conversion. One fused
+multiply-add to a float in the same range rounds to an integer and leaves it in the low bits. TFLite
+rounds twice instead, but both functions are nondecreasing in the sum, so they are equal for all
+sums if they agree on both sides of each step from one quantized value to the next, which is
+verified here. The slope may be any float near the factor, and sums may be added to any integer of
+the range; often some choice of both satisfies all steps.
 
-It does not where outputs of both signs matter: TFLite's second rounding takes halves away from
-zero, so that its steps above zero and below it lie on two lines. There one line makes the result of
-the first rounding, all of whose steps lie on one, and a second line the code. That one is a little
-too steep, which takes halves away from zero, and what its slope makes of the zero of the first is
-an integer but for less than that.
+No single line fits if outputs of both signs matter: TFLite's second rounding moves halves away from
+zero, so the steps above and below zero lie on two different lines. In that case one line computes
+the result of the first rounding, all of whose steps lie on one line, and a second line computes the
+quantized value. The second line is slightly too steep, which rounds halves away from zero, and it
+maps the zero of the first line to an integer up to less than that excess.
 """
 
 from __future__ import annotations
@@ -24,18 +24,21 @@ import numpy as np
 from edgekit.host.compiler.ir.quantization import Multiplier, code_range, zero_point_of
 from edgekit.host.compiler.ir.types import Array, Tensor
 
-_LEAST, _END = 1 << 23, 1 << 24  # floats from here to there are the integers
+_LEAST, _END = 1 << 23, 1 << 24  # consecutive floats from _LEAST to _END differ by 1
 _LEAST_BITS = 0x4B000000
-_ZERO = 3 << 22  # the float that stands for the code 0: its lower 16 bits are zero
+_ZERO = 3 << 22  # the float for quantized value 0: its low 16 bits are zero
 _MOST_SHIFT = 14
-_SLOPES = np.arange(-4, 5, dtype=np.int32)  # floats beside the factor that are tried
-_NEAR = np.arange(-4, 5)  # sums beside the real step, among which TFLite's is
+_SLOPES = np.arange(-4, 5, dtype=np.int32)  # offsets in ulps from the factor to try as slopes
+_NEAR = np.arange(-4, 5)  # offsets from the real-valued step that include TFLite's step
 
 
 @dataclass(frozen=True, eq=False)
 class Lines:
-    """Of each channel: code = round(slope * float of bits (start + sum) + offset) in the lower 16
-    bits. `start` is added to the bias. With a second line its float goes through that, too."""
+    """Per channel: q = low 16 bits of round(slope * float with bits (start + sum) + offset).
+
+    `start` is added to the bias. If there is a second line, the resulting float goes through it
+    too.
+    """
 
     start: Array  # i64 [n]
     slope: Array  # f32 [n]
@@ -45,9 +48,11 @@ class Lines:
 
 @dataclass(frozen=True, eq=False)
 class _Steps:
-    """The sums [codes, n] from which codes, less the zero point, `code` [codes, 1], are reached;
-    any that is too small or too large for steps below `least` and above `most` [n], the sums that
-    there are."""
+    """The sums [codes, n] at which the output reaches each quantized value.
+
+    `code` [codes, 1] holds the values less the zero point. Sums range from `least` to `most` [n]; a
+    step outside this range is never reached.
+    """
 
     code: Array
     sum: Array
@@ -56,13 +61,13 @@ class _Steps:
 
     @property
     def above(self) -> Array:
-        """The least sum above each step, or the first of all."""
+        """The smallest sum above each step, at least `least`."""
         above: Array = np.maximum(self.sum, self.least)
         return above
 
     @property
     def below(self) -> Array:
-        """The largest sum below each step, or the last of all."""
+        """The largest sum below each step, at most `most`."""
         below: Array = np.minimum(self.sum - 1, self.most)
         return below
 
@@ -70,9 +75,11 @@ class _Steps:
 def lines_of(
     factor: Multiplier, least: Array, most: Array, y: Tensor, count: int = 2
 ) -> Lines | None:
-    """What makes the codes of y, clamped to its type, from sums of `least` to `most` (i64 [n]) as
-    `factor` does, of one channel or of each; None where no line, or no `count` of them, does for
-    all channels."""
+    """Finds lines that map sums from `least` to `most` (i64 [n]) to y exactly as `factor` does.
+
+    `factor` is per tensor or per channel; results are equal after clamping to the type of y.
+    Returns None unless at most `count` lines suffice for all channels.
+    """
     span = int((most - least).max(initial=0))
     if span >= _END - _LEAST or np.any(factor.shift >= 0) or np.any(factor.multiplier == 0):
         return None
@@ -87,12 +94,15 @@ def lines_of(
 
 
 def _in_two(factor: Multiplier, steps: _Steps, y: Tensor) -> Lines | None:
-    """A line for the first rounding and one for the second, which divides by 2^shift: its slope is
-    too large by 2^-(shift + 8) of it, enough for halves and too little for the codes of a byte."""
+    """Fits one line to the first rounding and one to the second, which divides by 2^shift.
+
+    The second slope is too large by a factor of 1 + 2^-(shift + 8): enough to round halves away
+    from zero, too little to affect 8-bit values.
+    """
     shift = -factor.shift.astype(np.int64)
     if shift.max(initial=0) > _MOST_SHIFT:
         return None
-    excess = 3 << (_MOST_SHIFT - shift)  # of what the second slope makes of _ZERO, times 2^shift
+    excess = 3 << (_MOST_SHIFT - shift)  # excess of the second slope at _ZERO, times 2^shift
     rest = (excess + (1 << (shift - 1))) % (1 << shift) - (1 << (shift - 1))
     first = (steps.code - 0.5) * (1 << shift) + (steps.code <= 0)
     real = np.ldexp(factor.multiplier.astype(np.float64), -31)
@@ -115,8 +125,10 @@ def _steps_of(factor: Multiplier, least: Array, most: Array, y: Tensor) -> _Step
 
 
 def _fitted(real: Array, half: Array, steps: _Steps, zero: Array) -> Lines | None:
-    """Lines about as steep as `real` [n] that cross `half` [codes, n] where the steps are, from
-    floats less `zero` [n]."""
+    """Fits lines with slopes near `real` [n] that cross `half` [codes, n] at the steps.
+
+    Offsets are relative to `zero` [n].
+    """
     slopes = (real.astype(np.float32).view(np.int32) + _SLOPES[:, None]).view(np.float32)
     wide = slopes.astype(np.float64)[:, None]
     low = np.where(steps.sum <= steps.most, half - steps.above * wide, -np.inf).max(axis=1)
@@ -137,10 +149,13 @@ def _fitted(real: Array, half: Array, steps: _Steps, zero: Array) -> Lines | Non
 
 
 def _placed(slope: float, low: float, high: float, sums: tuple[int, int]) -> tuple[int, int] | None:
-    """The integer that a sum of 0 is added to, and what is added to slope times it so that this
-    lies between `low` and `high`; None if the sums leave the range or no integer fits."""
+    """Finds integers `origin`, to which sums are added, and `offset`.
+
+    slope * origin + offset lies between `low` and `high`. Returns None if sums would leave the
+    float range or no integer fits.
+    """
     numerator, denominator = slope.as_integer_ratio()
-    margin = (high - low) / 64  # the bounds are rounded
+    margin = (high - low) / 64  # allows for rounding of the bounds
     least, most = int((low + margin) * denominator), int((high - margin) * denominator)
     if least >= most:
         return None
@@ -154,15 +169,17 @@ def _placed(slope: float, low: float, high: float, sums: tuple[int, int]) -> tup
 
 
 def _first_in(factor: int, modulus: int, low: int, width: int) -> int | None:
-    """The least x >= 0 with (factor * x - low) mod modulus <= width."""
+    """The smallest x >= 0 with (factor * x - low) mod modulus <= width."""
     if -low % modulus <= width:
         return 0
     return _first_between(factor, modulus, low, low + width)
 
 
 def _first_between(factor: int, modulus: int, low: int, high: int) -> int | None:
-    """The least x with low <= factor * x mod modulus <= high, where 0 < low <= high < modulus. As
-    Euclid's algorithm shortens factor and modulus, the question stays of that form."""
+    """The smallest x with low <= factor * x mod modulus <= high, where 0 < low <= high < modulus.
+
+    Reduces factor and modulus as Euclid's algorithm does, which preserves the form of the problem.
+    """
     if factor == 0:
         return None
     if 2 * factor > modulus:
@@ -175,7 +192,7 @@ def _first_between(factor: int, modulus: int, low: int, high: int) -> int | None
 
 
 def _holds(lines: Lines, factor: Multiplier, steps: _Steps, y: Tensor) -> bool:
-    """Whether the codes are equal on both sides of each step and at both ends."""
+    """True if the quantized values match on both sides of each step and at both ends."""
     above, below = np.minimum(steps.above, steps.most), np.maximum(steps.below, steps.least)
     sums = np.concatenate([above, below, steps.least[None], steps.most[None]])
     found = codes_of(lines, sums)
@@ -185,8 +202,10 @@ def _holds(lines: Lines, factor: Multiplier, steps: _Steps, y: Tensor) -> bool:
 
 
 def codes_of(lines: Lines, sums: Array) -> Array | None:
-    """What the kernel makes of `sums` (i64 [.., n]), not clamped, by exact integers; None where a
-    float leaves the range, or a code 16 bits."""
+    """The kernel's unclamped output for `sums` (i64 [.., n]), in exact integer arithmetic.
+
+    Returns None if a float leaves the range or an output exceeds 16 bits.
+    """
     x = sums + lines.start - (_LEAST_BITS - _LEAST)
     y = _on_line(x, lines.slope, lines.offset)
     if y is not None and lines.second is not None:
@@ -198,9 +217,9 @@ def codes_of(lines: Lines, sums: Array) -> Array | None:
 
 
 def _on_line(x: Array, slope: Array, offset: Array) -> Array | None:
-    """slope * x + offset, rounded once; None where x or that is not from 2^23 to 2^24."""
+    """slope * x + offset, rounded once; None if x or the result is outside [2^23, 2^24)."""
     mantissa, exponent = np.frexp(slope.astype(np.float64))
-    below = 24 - exponent.astype(np.int64)  # bits of a product below those of integers
+    below = 24 - exponent.astype(np.int64)  # fraction bits of the product
     if x.min() < _LEAST or x.max() >= _END or below.min() < 1 or below.max() > 60:
         return None
     product = x * np.ldexp(mantissa, 24).astype(np.int64)

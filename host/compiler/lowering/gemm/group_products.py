@@ -1,5 +1,7 @@
-"""Products of bytes whose weights have a scale per group of k and output: conv/i8_conv.c with
-GROUPS, one call for as many groups as panels hold that stay in L1."""
+"""Byte products whose weights have a scale per group of k and per output.
+
+Uses conv/i8_conv.c with GROUPS; each call covers as many groups as keep their panels in L1.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +20,18 @@ from edgekit.host.compiler.lowering.packing import pack_byte_panels, pack_int4
 from edgekit.host.compiler.lowering.plan import Field, Kernel
 from edgekit.kb.targets.isa import ByteProduct, Tile
 
-ROOM_BYTES = 64  # that kernels may read behind x: a step of k of any instruction set
-_SHIFT = 128  # of X1 of bytes without a sign
+ROOM_BYTES = 64  # bytes that kernels may read past x: one k step of any instruction set
+_SHIFT = 128  # offset of an unsigned X1
 _F32 = np.dtype(np.float32)
 
 
 @dataclass(frozen=True, eq=False)
 class GroupsPart:
-    """Some groups of a product: a call. `weights` are packed, in values of `bits`; the caller
-    stores them, and adds to `fields` where x, weights and scales of the group `first`, bias and y
-    are."""
+    """The groups of a product that one call covers.
+
+    The caller stores `weights` (packed, `bits` bits per value) and adds to `fields` the addresses
+    of x, weights and scales from group `first` on, bias and y.
+    """
 
     kernel: Kernel
     fields: dict[str, Field]
@@ -38,8 +42,11 @@ class GroupsPart:
 
 @dataclass(frozen=True, eq=False)
 class GroupsProduct:
-    """A product in parts of `groups` groups, the last perhaps of fewer. In the packed weights a
-    group is `depth` deep, values are of `bits`, and panels of `columns`."""
+    """A product split into parts of `groups` groups each; the last part may have fewer.
+
+    Packed weights have `bits` bits per value, `depth` values per group, and `columns` columns per
+    panel.
+    """
 
     parts: tuple[GroupsPart, ...]
     groups: int
@@ -49,13 +56,15 @@ class GroupsProduct:
 
 
 def x1_type(ctx: Context) -> DType:
-    """VNNI multiplies bytes without a sign by such with one: there X1 is shifted by 128."""
+    """The type of X1; for VNNI, which multiplies unsigned by signed bytes, X1 is offset by 128."""
     return DType.U8 if ctx.isa.i8 is ByteProduct.DOT4_US else DType.I8
 
 
 def groups_product(ctx: Context, node: Node, m: int, short: bool) -> GroupsProduct:
-    """X1 [m, k] of bytes times a node's weights [n, k], with its scales [groups, n], stored as
-    bfloat16 if they are `short`."""
+    """X1 [m, k] of bytes times a node's weights [n, k].
+
+    Scales [groups, n] are stored as bfloat16 if `short`.
+    """
     weights, scale = ctx.constant(node, 1, "weights"), ctx.constant(node, 2, "scales")
     kind, groups, x_type = ctx.isa.i8, len(scale), x1_type(ctx)
     n, k = weights.shape
@@ -94,7 +103,7 @@ def groups_product(ctx: Context, node: Node, m: int, short: bool) -> GroupsProdu
     for first, count, packed in _packed_parts(ctx, weights, groups, at_once, depth, columns):
         fields: dict[str, Field] = {
             "win": window.fields,
-            "panel_outer": 1,  # a panel stays in L1, unpacked if it is halved, for all pixels
+            "panel_outer": 1,  # a panel (unpacked if 4-bit) stays in L1 for all pixels
             "band": 0,
             "panels": panels,
             "pitch": n,
@@ -112,7 +121,7 @@ def groups_product(ctx: Context, node: Node, m: int, short: bool) -> GroupsProdu
 
 
 def _tile(ctx: Context, node: Node, m: int, group: int) -> Tile:
-    """The register tile: of a single row, where instructions multiply by a lane, a wide one."""
+    """The register tile; wide for a single row if instructions multiply by a lane."""
     isa = ctx.isa
     tile = Tile(1, 4) if m == 1 and isa.lanes else isa.groups_tile
     if not isa.i8.reads_bytes:
@@ -126,7 +135,7 @@ def _tile(ctx: Context, node: Node, m: int, group: int) -> Tile:
 def _packed_parts(
     ctx: Context, weights: Array, groups: int, at_once: int, depth: int, columns: int
 ) -> Iterator[tuple[int, int, Array]]:
-    """First group, groups and packed weights of each part: panels [groups][depth][columns]."""
+    """Yields first group, groups and packed weights [groups][depth][columns] of each part."""
     n, k = weights.shape
     deep = np.zeros((n, groups, depth), np.int8)
     deep[:, :, : k // groups] = weights.reshape(n, groups, -1)
@@ -138,8 +147,8 @@ def _packed_parts(
 
 
 def _correction(ctx: Context, weights: Array, scale: Array, group: int, used: slice) -> Array:
-    """What makes up for x that is `_SHIFT` too large, of the groups `used`: [n], in the unit of
-    sums times scales."""
+    """Correction for x being `_SHIFT` too large over the groups `used`: [n], in units of sum times
+    scale."""
     sums = weights.reshape(len(weights), -1, group).sum(axis=2, dtype=np.int64)[:, used]
     found = -_SHIFT * (sums.T * scale[used].astype(np.float64)).sum(axis=0)
     return padded(found.astype(np.float32), round_up(len(weights), ctx.isa.vl), _F32)

@@ -1,8 +1,8 @@
-"""Sums of 8-bit values as one linear form in 16-bit products, where that is exact.
+"""Sums of 8-bit tensors as one linear form in 16-bit multiplications, if that is exact.
 
-TFLite's addition rounds four times (graph/ops/elementwise.py). Rounding once instead gives the same
-code for nearly all pairs of codes; there are only 65536, so all are tried, and the form is taken if
-none differs.
+TFLite's addition rounds four times (graph/ops/elementwise.py). Rounding once gives the same result
+for nearly all pairs of 8-bit values; all 65536 pairs are tested, and the form is used only if none
+differs.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from edgekit.host.compiler.lowering.context import Context
 from edgekit.host.compiler.lowering.conv.window import C_TYPES
 from edgekit.host.compiler.lowering.plan import Call, Field, Value
 
-_MOST_SHIFT = 22  # of the upper part: leaves 8 bits for a code, one for the sum and a sign
+_MOST_SHIFT = 22  # of the upper part: leaves 8 bits for the value, one for the sum and a sign
 _MOST = (1 << 15 + LINEAR_SUM_BITS) - 1  # of a factor: its upper part is an s16
-# What is added to a half, in bits after the point: it decides sums next to the middle of two codes.
+# Offsets from one half, in fraction bits, to decide sums near the midpoint of two values.
 _NUDGES = (24, 22, 20, 19, 18, 17)
 
-# Where sixteen are added at once, sums lie above 16 bits and the lower part, with a fraction, so
-# the shift is given, and factors and addends are multiples.
+# Kernels that add sixteen at once keep sums above 16 bits with the fraction in the lower part, so
+# the shift is fixed and factors and addends must be multiples of a power of two.
 _SIXTEEN_SHIFT = LINEAR_SUM_BITS + 16 + LINEAR_SUM_FRACTION
-_SIXTEEN_MOST = 15  # of a real factor: two codes by it, and a zero point, fit into 16 bits
+_SIXTEEN_MOST = 15  # of a real factor: two scaled values and a zero point fit into 16 bits
 _SIXTEEN_NUDGES = (18, 17, 16)
 
 
 @dataclass(frozen=True)
 class LinearSum:
-    """code = (a * a_factor + b * b_factor + addend) >> shift, then clamped."""
+    """q = (a * a_factor + b * b_factor + addend) >> shift, clamped."""
 
     a_factor: int
     b_factor: int
@@ -47,7 +47,7 @@ class LinearSum:
     shift: int
 
     def codes(self, a: Array, b: Array, low: int, high: int) -> Array:
-        """The form's value for int64 codes."""
+        """Evaluates the form on int64 values."""
         total = a * self.a_factor + b * self.b_factor + self.addend
         codes: Array = np.clip(total >> self.shift, low, high)
         return codes
@@ -56,8 +56,10 @@ class LinearSum:
 def linear_sum(
     op: Add, a: Tensor, b: Tensor, y: Tensor, low: int, high: int, sixteen: bool = False
 ) -> LinearSum | None:
-    """The form that equals `op` for all codes of its type between low and high, if there is one;
-    `sixteen`: one for kernels that add sixteen at once."""
+    """Returns a form equal to `op` on all values, clamped to [low, high], or None.
+
+    `sixteen` selects forms for kernels that add sixteen values at once.
+    """
     info = np.iinfo(y.dtype.numpy)
     every = np.arange(info.min, info.max + 1, dtype=y.dtype.numpy)
     pairs = [np.repeat(every, every.size), np.tile(every, every.size)]
@@ -85,7 +87,7 @@ def linear_sum(
 
 
 def lower_linear_sum(ctx: Context, node: Node) -> list[Call] | None:
-    """The call for an addition of bytes of one shape; None where another form must do."""
+    """Lowers an addition of two byte tensors of the same shape; None if no linear form applies."""
     a, b = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
     y, op = ctx.tensor(node.outputs[0]), node.op
     assert isinstance(op, Add)

@@ -1,6 +1,8 @@
-"""Fully connected layers and 1x1 convolutions whose activations are split at run time:
-outlier/layer.c marks channels and quantizes, conv/i8_conv.c multiplies bytes and adds what the
-outliers give."""
+"""Fully connected layers and 1x1 convolutions whose activation outliers are split off at run time.
+
+outlier/layer.c marks outlier channels and quantizes the rest; conv/i8_conv.c multiplies bytes and
+adds the outliers' contribution.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,10 @@ _MARK_BITS = 32
 
 @dataclass(frozen=True)
 class PackedRows:
-    """Packed weights of bytes: [panel][depth / group][columns][group], as outlier/layer.h has
-    them; all panels together have `padded` columns."""
+    """Packed byte weights [panel][depth / group][columns][group], as defined in outlier/layer.h.
+
+    All panels together have `padded` columns.
+    """
 
     weights: Weights
     depth: int
@@ -64,7 +68,8 @@ def lower_outlier(ctx: Context, node: Node) -> list[Call]:
         last = i + 1 == len(made.parts)
         bias = ctx.optional(node, 3) if last else None
         low, high = op.activation.bounds if last else (-float("inf"), float("inf"))
-        holds_some = i > 0 or residual is not None  # y, before this product
+        # y already holds a partial result before this product
+        holds_some = i > 0 or residual is not None
         fields: dict[str, Field] = {
             **part.fields,
             "x": Value(codes.tensor, part.first * (k // slices)),
@@ -119,8 +124,10 @@ def _whole(ctx: Context, node: Node, m: int) -> GroupsProduct:
 
 
 def packed_rows(ctx: Context, table: str) -> PackedRows | None:
-    """Where a product keeps the rows of a constant table of codes that are its weights, too; None
-    where it does not exist, or has them in other words than bytes."""
+    """Locates the rows of a constant quantized table in the packed weights of another product.
+
+    Returns None if no product does, or if its weights are not stored as bytes.
+    """
     for node in ctx.graph.nodes:
         is_split = isinstance(node.op, OutlierFullyConnected)
         if not is_split or node.inputs[1] != table or len(ctx.constant(node, 2, "scales")) > 1:
@@ -134,13 +141,13 @@ def packed_rows(ctx: Context, table: str) -> PackedRows | None:
 
 
 def _stored(ctx: Context, made: GroupsProduct) -> tuple[Weights, int]:
-    """Where the weights of a product are, and the bytes of each of its parts."""
+    """Stores the weights of a product; returns their location and the bytes per part."""
     size = round_up(made.parts[0].weights.nbytes, ALIGN)
     return ctx.weights.add(np.concatenate([_bytes(p.weights, size) for p in made.parts])), size
 
 
 def _bytes(values: Array, size: int) -> Array:
-    """The bytes of values as they lie in memory, and zeros up to `size`."""
+    """The in-memory bytes of `values`, zero-padded to `size`."""
     raw = values.reshape(-1).view(np.uint8)
     return np.concatenate([raw, np.zeros(size - raw.size, np.uint8)])
 

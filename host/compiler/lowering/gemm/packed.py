@@ -1,5 +1,7 @@
-"""Products of two computed matrices of floats that are packed as they are multiplied, and the pass
-that has them read and write through transposes (device/kernels/product/packed.c)."""
+"""Products of two computed float matrices, packed at run time, and their fusion with transposes.
+
+See device/kernels/product/packed.c.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,13 @@ from edgekit.host.compiler.transforms.passes.rewrite import Users, rewrite
 from edgekit.kb.tables.operators import OperatorMethod, packs_products, products_of
 from edgekit.kb.targets.board import BoardProfile
 
-_TILES = 2  # of rows: as many do not win what packing costs
+_TILES = 2  # row tiles: with so few, packing does not pay
 
 
 def lower_packed(
     ctx: Context, node: Node, operands: Operands, method: OperatorMethod
 ) -> list[Call]:
-    """Either operand may be constant."""
+    """Lowers a packed product; either operand may be constant."""
     a = ctx.tensor(node.inputs[0])
     half = ctx.of_floats(a.dtype)
     tile = tile_of(method, half.isa.vl)
@@ -56,8 +58,11 @@ def lower_packed(
 
 
 def with_views(graph: Graph, board: BoardProfile) -> Graph:
-    """`graph` with transposes of nothing but operands or results of products, and factors of the
-    latter, in these, where the kernels that a board has for them can read and write so."""
+    """Fuses transposes of operands and results, and constant factors of results, into products.
+
+    Only transposes with no other reader are fused, and only if the board's kernels support the
+    access.
+    """
     packs = packs_products(board.isa, board)
 
     def viewed(users: Users, node: Node) -> dict[str, Node | None] | None:
@@ -74,7 +79,7 @@ def with_views(graph: Graph, board: BoardProfile) -> Graph:
 
 
 def _is_streamed(users: Users, node: Node, board: BoardProfile) -> bool:
-    """Whether a product as it would be is best made by product/streamed.c."""
+    """True if product/streamed.c is the best kernel for the fused product."""
     graph = users.graph
     a, b = (graph.tensors[name or ""] for name in node.inputs[:2])
     y = graph.tensors[node.outputs[0]]
@@ -101,8 +106,10 @@ def _is_known(graph: Graph, node: Node) -> bool:
 def _with_operand(
     users: Users, node: Node, op: ops.ViewedMatMul, index: int
 ) -> dict[str, Node | None] | None:
-    """The transpose before an operand, if its rows can be read so: those of a, and rows or columns
-    of b, have to be contiguous."""
+    """Fuses the transpose before an operand if the strides allow it.
+
+    Rows of a, and rows or columns of b, must be contiguous.
+    """
     before = users.single(node.inputs[index])
     if before is None or not isinstance(before.op, ops.Transpose):
         return None
@@ -136,7 +143,7 @@ def _with_result(users: Users, node: Node, op: ops.ViewedMatMul) -> dict[str, No
 
 
 def _factor(graph: Graph, node: Node) -> float | None:
-    """The one constant that `node` multiplies all of its input by."""
+    """The constant scalar by which `node` multiplies its input; None for other nodes."""
     if not isinstance(node.op, ops.Mul) or node.op.activation is not Activation.NONE:
         return None
     x, y = (graph.tensors[name or ""] for name in (node.inputs[0], node.outputs[0]))

@@ -1,4 +1,4 @@
-"""How far ahead products of one row prefetch weights that no cache keeps from run to run."""
+"""Prefetch distance of single-row products whose weights do not stay cached between runs."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ AHEAD = "I8_SOON"  # a macro of gemm/i8_tile.h
 
 
 def ahead_of(ctx: Context) -> Mapping[str, int]:
-    """The macro AHEAD for a product of one row, empty for what gemm/i8_tile.h does by itself.
+    """The macro AHEAD for a single-row product; empty for the default of gemm/i8_tile.h.
 
-    Where a run reads more weights than the last cache holds, each comes from memory, and a core
-    gets most of it with as many lines on their way as it can have: fewer leave it idle, more make
-    its loads wait. Where weights stay in a cache, prefetches only cost cores out of order time;
-    several threads share what memory gives; and the kernels of other architectures gained nothing.
+    If a run reads more weights than the last-level cache holds, all of them come from memory. A
+    core gets most of its bandwidth with as many outstanding lines as it supports: fewer leave it
+    idle, more stall its loads. With cached weights, prefetches only cost time on out-of-order
+    cores; several threads share the memory bandwidth; and kernels of other architectures gained
+    nothing.
     """
     lines = lines_ahead(ctx)
     return {AHEAD: lines * LINE} if lines and ctx.threads == 1 else {}
 
 
 def lines_ahead(ctx: Context) -> int:
-    """The lines to prefetch ahead of what is read from memory; 0: none."""
+    """Lines to prefetch ahead when reading from memory; 0: none."""
     core = timed_core(ctx.board)
     far = bytes_per_run(ctx.graph) > last_cache(ctx.board)
     if core is None or ctx.board.arch != "aarch64" or not far:
@@ -36,11 +37,13 @@ def lines_ahead(ctx: Context) -> int:
 
 
 def runs_alone(ctx: Context) -> bool:
-    """Whether an operator that memory bounds is left to one of several threads: one core out of
-    order, reading ahead, gets as much as all of them, who take turns. By board time of 90 products
-    of a row with 256 x 64 floats, rpi5: 0.72 of what four threads take, rpi4: 0.90; of a row with
-    1024 x 1024, 0.60 and 0.54. Cores in order wait for their lines side by side: 1.0 on rpi3, 2.0
-    on rk3566."""
+    """True if one thread should run a memory-bound operator alone.
+
+    One out-of-order core that prefetches gets as much bandwidth as all cores, which take turns. In
+    simulated board time, 90 products of one row with 256 x 64 floats take 0.72 of the time of four
+    threads on rpi5 and 0.90 on rpi4; with 1024 x 1024, 0.60 and 0.54. In-order cores wait for their
+    lines in parallel: 1.0 on rpi3, 2.0 on rk3566.
+    """
     core = timed_core(ctx.board)
     if core is None or core.order == "in" or ctx.threads == 1 or not lines_ahead(ctx):
         return False
@@ -48,7 +51,8 @@ def runs_alone(ctx: Context) -> bool:
 
 
 def bytes_per_run(graph: Graph) -> int:
-    """Bytes of constants that a run of the graph reads; of tables it reads single rows."""
+    """Bytes of constants read per run; only single rows of lookup tables are read, so these are
+    excluded."""
     names = {
         name
         for node in graph.nodes

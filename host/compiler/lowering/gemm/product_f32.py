@@ -1,4 +1,4 @@
-"""The product of floats, f32 or f16: conv/f32_conv.c with its tile and packed weights."""
+"""The f32 or f16 matrix product (conv/f32_conv.c), with its tile and packed weights."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from edgekit.kb.targets.isa import Tile
 
 
 def float_form(node: Node, window: Window, dtype: DType) -> Form:
-    """The form of a product of f32 or f16."""
+    """The form of an f32 or f16 product."""
     return form_of(node, window, dtype.value, window.k * window.y[3] * dtype.bytes)
 
 
 def _packed(weights: Array, tile: Tile, vl: int, block: int | None) -> Array:
-    """[n, k] → panels, of one block of k after the other."""
+    """[n, k] → panels, one k block after the other."""
     k = weights.shape[1]
     step = block or max(k, 1)
     parts = [weights[:, at : at + step] for at in range(0, max(k, 1), step)]
@@ -97,7 +97,7 @@ def f32_product(
         "high": high,
         **epilogue,
     }
-    # Sums wait for the next block within what one thread is given: all of its tasks at once.
+    # With k blocks, one thread keeps partial sums, so its tasks must run as one piece.
     grain = math.ceil(tasks / ctx.threads) if block_outer else 1
     grain = tasks if window.pixels == 1 and runs_alone(ctx) else grain
     return Call(kernel, fields, tasks, grain)

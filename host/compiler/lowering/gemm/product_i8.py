@@ -1,4 +1,4 @@
-"""The 8-bit product: conv/i8_conv.c, its weights in the order the ISA's products want."""
+"""The 8-bit product (conv/i8_conv.c), with weights in the order of the ISA's instructions."""
 
 from __future__ import annotations
 
@@ -47,17 +47,18 @@ from edgekit.host.compiler.lowering.plan import Call, Field, Kernel, Value
 from edgekit.kb.tables.operators import OperatorMethod
 from edgekit.kb.targets.isa import ByteProduct, Tile
 
-_SEGMENT_WASTE = 1.3  # rounding rows up may cost this much more products than packing windows
-_CHEAP_WASTE = 1.5  # on ARM, where products are dots: a step is so short that packing lasts longer
+# Acceptable growth in multiplications from padding rows instead of packing windows
+_SEGMENT_WASTE = 1.3
+_CHEAP_WASTE = 1.5  # for ARM dot products, whose steps are so short that packing costs more
 _I32, _F32 = np.dtype(np.int32), np.dtype(np.float32)
 
 
 @dataclass(frozen=True)
 class _Depth:
-    """How the k of an 8-bit product is laid out.
+    """The layout of k in an 8-bit product.
 
-    With `segments` rows of the window are read in place, each rounded up to `segment` values;
-    otherwise the whole window is packed and rounded up to `total`.
+    With `segments`, window rows are read in place, each rounded up to `segment` values; otherwise
+    the entire window is packed and rounded up to `total`.
     """
 
     segments: bool
@@ -83,13 +84,13 @@ def _depth_of(ctx: Context, window: Window, w_zero: Array) -> _Depth:
 
 
 def _needs_no_sums(kind: ByteProduct, w_zero: Array) -> bool:
-    """Whether windows need not be summed up to take the zero point of their weights off."""
+    """True if the weights' zero point can be subtracted without summing windows."""
     return w_zero.size == 1 and (not w_zero.any() or kind is ByteProduct.WIDE16)
 
 
 @dataclass(frozen=True, eq=False)
 class _PackedBytes:
-    """8-bit weights as one ISA wants them, and what must be added to the bias."""
+    """8-bit weights in an ISA's layout, and the correction to add to the bias."""
 
     weights: Array
     correction: Array
@@ -98,7 +99,7 @@ class _PackedBytes:
 
     @property
     def suffix(self) -> str:
-        """What sets the name of the kernel apart from those with other macros."""
+        """The kernel name suffix for the macros."""
         zero = ("", "_zero", "_zeros")[self.macros["W_ZERO"]]
         narrow = "_narrow" if "NARROW" in self.macros else ""
         return zero + narrow + ("_ahead" if AHEAD in self.macros else "")
@@ -113,16 +114,16 @@ def _pack_bytes(
     tile: Tile,
     depth: _Depth,
 ) -> _PackedBytes:
-    """`zeros`: zero points of x and of the weights."""
+    """Packs weights; `zeros` holds the zero points of x and of the weights."""
     x_zero, w_zero = zeros
     vl, kind = ctx.isa.vl, ctx.isa.i8
     n, k = weights.shape
     nr = tile.nv * vl
     signed, zero = signed_weights(weights, w_zero)
-    a_zero = 0  # rows of 16 bits: subtracted as they are widened
+    a_zero = 0  # 16-bit rows: subtracted while widening
     if kind.reads_bytes:
         a_zero = x_zero
-        # The kernel sees x as `a`: unsigned for DOT4_US, else signed.
+        # The kernel reads x as `a`: unsigned for DOT4_US, else signed.
         if kind is ByteProduct.DOT4_US and x.dtype is not DType.U8:
             a_zero += 128
         if kind.flips_unsigned and x.dtype is DType.U8:
@@ -176,7 +177,7 @@ def _i8_fields(
 
 
 def i8_tile(ctx: Context, node: Node, window: Window, weights: Array) -> Tile:
-    """The register tile of a product of bytes; weights [n, k]."""
+    """The register tile of a byte product with weights [n, k]."""
     w_zero = zero_of_rows(ctx.tensor(node.inputs[1]))
     depth = _depth_of(ctx, window, signed_weights(weights, w_zero)[1])
     return tile_of(_i8_method(ctx, node, window, depth), ctx.isa.vl)
@@ -259,8 +260,7 @@ def _rounding(
     largest: Array,
     bounds: tuple[int, int],
 ) -> tuple[str, dict[str, int], Lines | None]:
-    """How sums of at most `largest` become codes: the kernel's kind, what it is compiled with, and
-    the lines if it takes any."""
+    """How sums of at most `largest` are requantized: kernel kind, macros, and lines, if used."""
     y = ctx.tensor(node.outputs[0])
     if isinstance(node.op, FullyConnected):
         return "dense", {"ROUND_ONCE": 1}, None
@@ -279,7 +279,7 @@ def _rounding(
 def hybrid_product(
     ctx: Context, node: Node, window: Window, weights: Array, activation: Activation
 ) -> list[Call]:
-    """f32 x, s8 weights: each image is quantized with its own scale, the result is f32."""
+    """f32 x times s8 weights: each image is quantized with its own scale; the result is f32."""
     x, w = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
     y = ctx.tensor(node.outputs[0])
     assert w.quant is not None
@@ -340,9 +340,8 @@ def hybrid_product(
 
 @dataclass(frozen=True, eq=False)
 class BytesProduct:
-    """A product of bytes with f32 results: its kernel and what does not depend on the operands'
-    places. `weights` are packed, in values of `bits`, `depth` deep and in panels of `columns`; the
-    caller stores them."""
+    """A byte product with f32 results: its kernel and the arguments independent of addresses. The
+    caller stores `weights`: packed, `bits` per value, in panels [depth][columns]."""
 
     kernel: Kernel
     fields: dict[str, Field]
@@ -362,10 +361,10 @@ def float_product(
     zeros: tuple[int, Array],
     halve: bool,
 ) -> BytesProduct:
-    """x [pixels, k] of bytes times weights of bytes [n, k]; `zeros` are the zero points of both
-    (of the weights one, or [n, 1]), scales and bias are the caller's.
+    """x [pixels, k] times weights [n, k], both bytes; the caller provides scales and bias.
 
-    `halve`: weights are of -8 to 7 and stored two per byte, if a panel is not too large for that.
+    `zeros`: zero points of x and of the weights (one, or [n, 1]). `halve`: weights are in [-8, 7]
+    and stored two per byte, if a panel is not too large.
     """
     depth = _depth_of(ctx, window, signed_weights(weights, zeros[1])[1])
     method = _i8_method(ctx, node, window, depth)

@@ -1,4 +1,4 @@
-"""From sums of 8-bit products to codes: factors of kernels, and which kernels serve them."""
+"""Requantization of 8-bit products: kernel factors, and the kernels that support them."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _I32, _F32 = np.dtype(np.int32), np.dtype(np.float32)
 
 
 def wrap_i32(values: Array) -> Array:
-    """int64 sums as the int32 the kernels add modulo 2^32."""
+    """Wraps int64 sums to int32, as kernels add modulo 2^32."""
     return (values & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
 
 
 def shifts_right_only(factor: Multiplier, largest_sum: Array) -> bool:
-    """Whether vi_requantize_right serves all channels, whose sums are at most `largest_sum`."""
+    """True if vi_requantize_right supports all channels; sums are at most `largest_sum`."""
     return bool(np.all(factor.shift < 0) and largest_sum.max(initial=0) < 1 << 30)
 
 
 def saturates(factor: Multiplier, largest_sum: Array, y: Tensor, low: int, high: int) -> bool:
-    """Whether all scaled sums fit into 16 bits with the zero point, and only the type clamps."""
+    """True if all scaled sums fit into 16 bits with the zero point and only the type clamps."""
     info = np.iinfo(y.dtype.numpy)
     scale = float(np.ldexp(factor.multiplier.astype(np.float64), factor.shift - 31).max())
     most = float(largest_sum.max(initial=0)) * scale + 2 + abs(zero_point_of(y))
@@ -35,7 +35,7 @@ def saturates(factor: Multiplier, largest_sum: Array, y: Tensor, low: int, high:
 def requantize_fields(
     ctx: Context, factor: Multiplier, width: int, rounds_once: bool = False
 ) -> dict[str, Field]:
-    """Per-channel factors. Rounded once there is one shift: `right` = 31 - shift."""
+    """Per-channel factors. With single rounding there is one shift: `right` = 31 - shift."""
     shift = factor.shift.astype(np.int32)
     parts = {"multiplier": factor.multiplier, "right": np.maximum(-shift, 0)}
     if rounds_once:
@@ -46,7 +46,7 @@ def requantize_fields(
 
 
 def requant_fields(ctx: Context, lines: Lines, width: int) -> dict[str, Field]:
-    """What a kernel that makes codes by lines reads, of `width` channels."""
+    """The arguments of a kernel that requantizes by lines, for `width` channels."""
     values = {"slope": lines.slope, "offset": lines.offset}
     if lines.second is not None:
         values["second_slope"], values["second_offset"] = lines.second
@@ -56,8 +56,11 @@ def requant_fields(ctx: Context, lines: Lines, width: int) -> dict[str, Field]:
 def lines_for(
     ctx: Context, node: Node, weights: Array, w_zero: Array, factor: Multiplier
 ) -> Lines | None:
-    """The lines that make the codes of a product whose bounds are those of their type. Cores in
-    order wait for each product, which integers are done with sooner, but for one line of a sum."""
+    """The requantization lines of a product that clamps to its type only; None if not applicable.
+
+    On in-order cores each float product stalls longer than the integer path, so only one line is
+    worth using, and only with dot product instructions.
+    """
     if not ctx.isa.codes_by_lines or (ctx.board.in_order and not ctx.isa.i8.is_dot):
         return None
     x = ctx.tensor(node.inputs[0])
@@ -71,6 +74,6 @@ def lines_for(
 
 
 def largest_product(weights: Array, w_zero: Array) -> int:
-    """What the sum of products of any 8-bit x with a row of weights cannot exceed."""
+    """An upper bound of the sum of products of any 8-bit x with a row of weights."""
     sizes = np.abs(weights.astype(np.int64) - w_zero).sum(axis=1)
     return int(sizes.max(initial=0)) * 256

@@ -1,4 +1,4 @@
-"""Scales of groups of codes in as few bytes as hold them exactly."""
+"""Group scales stored in as few bytes as represent them exactly."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ import numpy as np
 from edgekit.host.compiler.ir.types import Array
 
 _FRACTION_BITS = 23  # of an f32
-_SHORT_FRACTION, _SHORT_EXPONENT = 3, 4  # bits of those of a byte, beside the sign
+_SHORT_FRACTION, _SHORT_EXPONENT = 3, 4  # of the one-byte format, besides the sign
 
 
 @dataclass(frozen=True, eq=False)
 class StoredScales:
-    """`values` as `bits` each: f32, bfloat16 as u16, or u8 of a sign, the low bits of the exponent
-    less that of `least` (the bits of an f32), and the highest of the fraction."""
+    """Scales in `bits` bits each: f32, bfloat16 as u16, or u8.
+
+    A u8 holds the sign, the low exponent bits relative to `least` (the bits of an f32), and the top
+    fraction bits.
+    """
 
     values: Array
     bits: int
@@ -23,7 +26,7 @@ class StoredScales:
 
 
 def stored_scales(scale: Array, fewest: int) -> StoredScales:
-    """Scales f32 in 8, 16 or 32 bits, but not in fewer than `fewest`."""
+    """Encodes f32 scales in 8, 16 or 32 bits, but no fewer than `fewest`."""
     bits = np.ascontiguousarray(scale, np.float32).view(np.uint32)
     size = bits & np.uint32(0x7FFFFFFF)
     dropped = _FRACTION_BITS - _SHORT_FRACTION

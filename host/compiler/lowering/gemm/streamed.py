@@ -1,5 +1,7 @@
-"""Products of a few rows with a computed matrix that is read once, where it lies
-(device/kernels/product/streamed.c)."""
+"""Products of a few rows with a computed matrix, which is read once in place.
+
+See device/kernels/product/streamed.c.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,12 @@ from edgekit.host.compiler.lowering.plan import Call, Field
 from edgekit.kb.costs.rule import LINE
 from edgekit.kb.targets.isa import Isa
 
-_COLUMNS = LINE // 4  # what threads share is whole lines of rows, or as many columns
-_LONG = 1024  # bytes of a column or row
+_COLUMNS = LINE // 4  # threads share rows in units of cache lines, columns in the same number
+_LONG = 1024  # bytes: minimum length of a long column or row
 
 
 def lower_streamed(ctx: Context, node: Node, operands: Operands) -> list[Call]:
-    """Either operand may be constant."""
+    """Lowers a streamed product; either operand may be constant."""
     m, n = operands.shape.m, operands.shape.n
     alone = runs_alone(ctx)
     width = _width(n, operands.matrices, 1 if alone else ctx.threads)
@@ -44,20 +46,23 @@ def lower_streamed(ctx: Context, node: Node, operands: Operands) -> list[Call]:
 
 
 def _width(n: int, matrices: int, threads: int) -> int:
-    """The columns of a task: the most with which the thread that has most to do has least."""
+    """Columns per task: the widest that minimizes the work of the busiest thread."""
     widths = range(round_up(n, _COLUMNS), 0, -_COLUMNS)
     return min(widths, key=lambda w: math.ceil(matrices * math.ceil(n / w) / threads) * min(w, n))
 
 
 def _side_by_side(isa: Isa, m: int) -> int:
-    """Columns or rows of b at once: as many as keep m sums of each in registers."""
+    """Columns or rows of b processed at once: as many as keep m sums of each in registers."""
     many = isa.vl == 1 or (isa.lanes and isa.registers >= 32)
     return (4 if many else 2) * (1 if m > 2 else 2)
 
 
 def _soon(lines: int, side: int, step: int, length: int) -> int:
-    """The bytes from what is read to what is prefetched so many lines ahead, 0 for none: further on
-    in long columns or rows, each `step` floats from the next one, else in those that follow."""
+    """The prefetch distance in bytes for `lines` lines; 0: none.
+
+    In columns or rows of at least `_LONG` bytes, prefetches stay within the same one; otherwise
+    they target later ones, `step` floats apart.
+    """
     if not lines:
         return 0
     if 4 * length >= _LONG:

@@ -1,4 +1,4 @@
-"""Lowering of what makes detections of boxes."""
+"""Lowers box detection operators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators that move data: everything becomes fills and strided copies."""
+"""Operators that move data, lowered to fills and strided copies."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def strides_of(shape: Sequence[int], size: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class _Rows:
-    """A copy in its simplest form: (extent, x stride, y stride) per dimension, and a run."""
+    """A simplified copy: (extent, x stride, y stride) per dimension, and bytes per run."""
 
     dims: list[tuple[int, int, int]]
     run: int
 
     @property
     def grain(self) -> int:
-        """Rows of the outermost dimension that are worth a thread's while."""
+        """The minimum rows of the outermost dimension per thread."""
         below = self.run * math.prod(d[0] for d in self.dims[1:])
         return max(1, 16384 // max(below, 1))
 
@@ -60,7 +60,7 @@ def _simplify(
 ) -> _Rows:
     n, xs, ys = list(dims), list(x_strides), list(y_strides)
     run = size
-    # Innermost dimensions that are contiguous on both sides belong to the run.
+    # Innermost dimensions that are contiguous on both sides become part of the run.
     while n and (n[-1] == 1 or (xs[-1] == run and ys[-1] == run)):
         run *= n.pop()
         xs.pop()
@@ -77,7 +77,7 @@ def _simplify(
         raise UnsupportedFormError(
             f"moving data over {len(merged)} dimensions (at most {COPY_DIMS})"
         )
-    # The first dimension is the one that is shared out among threads.
+    # The first dimension is divided among threads.
     first = merged[0] if merged else (1, 0, 0)
     return _Rows([first, *[(1, 0, 0)] * (COPY_DIMS - max(len(merged), 1)), *merged[1:]], run)
 
@@ -91,7 +91,7 @@ def strided_copy(
     x: Value,
     y: Value,
 ) -> Call:
-    """A copy of `dims` elements of `size` bytes; runs that lie together become one element."""
+    """A copy of `dims` elements of `size` bytes; contiguous runs are merged into one element."""
     rows = _simplify(dims, x_strides, y_strides, size)
     kernel = ctx.kernel("copy", "layout/copy.c", "layout/copy.h", "ek_copy_args")
     fields: dict[str, Field] = {
@@ -108,7 +108,7 @@ def strided_copy(
 def fill(
     ctx: Context, dims: Sequence[int], strides: Sequence[int], size: int, y: Value, byte: int
 ) -> Call:
-    """Every byte of a strided block becomes `byte`: 0, or an 8-bit zero point."""
+    """Sets every byte of a strided block to `byte`: 0, or an 8-bit zero point."""
     rows = _simplify(dims, strides, strides, size)
     kernel = ctx.kernel("fill", "layout/copy.c", "layout/copy.h", "ek_copy_args", OP_FILL=1)
     fields: dict[str, Field] = {
@@ -128,7 +128,7 @@ def _pad_byte(t: Tensor) -> int:
 
 @lowers(ops.Reshape, ops.BitCast)
 def lower_reshape(ctx: Context, node: Node) -> list[Call]:
-    """Emits no code: the output is the input's memory."""
+    """Emits no code: the output aliases the input."""
     assert isinstance(node.op, Reshape | BitCast)
     assert node.inputs[0] is not None
     ctx.aliases[node.outputs[0]] = Alias(node.inputs[0])
@@ -205,7 +205,7 @@ def lower_concat(ctx: Context, node: Node) -> list[Call]:
 
 
 def _made_inside(ctx: Context, x: Tensor, y: Tensor, offset: int) -> bool:
-    """Makes x a part of y's memory, if it can be."""
+    """Aliases x to a part of y's memory; returns False if that is not possible."""
     base = base_of(ctx.aliases, x.name).base
     if not can_be_made_inside(ctx.graph, base, x, y):
         return False
@@ -214,7 +214,7 @@ def _made_inside(ctx: Context, x: Tensor, y: Tensor, offset: int) -> bool:
 
 
 def _in_units_of(ctx: Context, node: Node, x: Tensor, y: Tensor) -> tuple[Value, list[Call]]:
-    """Codes of x with the scale of y, and the look-up that makes them where they differ."""
+    """x rescaled to the scale of y, with the table lookup that does so if the scales differ."""
     if not x.dtype.is_quantized:
         return Value(x.name), []
     codes = np.arange(256, dtype=np.uint8).view(x.dtype.numpy)
@@ -282,7 +282,7 @@ def lower_strided_slice(ctx: Context, node: Node) -> list[Call]:
 def _rearranged(
     ctx: Context, node: Node, dims: Shape, order: tuple[int, ...], calls: list[Call]
 ) -> list[Call]:
-    """y = x viewed as `dims`, with its axes in `order`."""
+    """y = x viewed as `dims`, with its axes permuted to `order`."""
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
     size = x.dtype.bytes
     source = strides_of(dims, size)
@@ -376,10 +376,10 @@ def lower_write_state(ctx: Context, node: Node) -> list[Call]:
 
 
 def state_buffer(state: str) -> str:
-    """The name under which kernel calls address a state."""
+    """The buffer name of a state in kernel calls."""
     return f"state:{state}"
 
 
 def copy_bytes(ctx: Context, size: int, x: Value, y: Value) -> Call:
-    """All `size` bytes of x to y."""
+    """Copies all `size` bytes of x to y."""
     return strided_copy(ctx, (size,), (1,), (1,), 1, x, y)

@@ -1,4 +1,4 @@
-"""Lowering of operators that order values."""
+"""Lowers sorting and selection operators."""
 
 from __future__ import annotations
 

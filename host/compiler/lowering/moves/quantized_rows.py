@@ -1,4 +1,4 @@
-"""Rows of codes that become floats as they are picked, as embeddings are."""
+"""Gathers of quantized rows, dequantized as they are read (embeddings)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,12 @@ from edgekit.host.compiler.lowering.plan import Call, Field, Value
 
 @lowers(ops.GatherCodes)
 def lower_gather_codes(ctx: Context, node: Node) -> list[Call]:
-    """Where a product has the same codes, as a language model's last has those of its words, rows
-    are read from its packed weights. Others of -8 to 7 are stored two per byte, if a row has an
-    even number of them."""
+    """Lowers a gather of quantized rows.
+
+    If a product uses the table as its weights, as the last layer of a language model often does,
+    rows are read from the packed weights. Other tables with values in [-8, 7] are stored two per
+    byte if rows have even length.
+    """
     codes = ctx.constant(node, 0, "codes")
     scale = stored_scales(ctx.constant(node, 2, "scales"), 8)
     indices = ctx.tensor(node.inputs[1])

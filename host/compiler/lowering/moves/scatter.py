@@ -1,4 +1,4 @@
-"""Lowering of rows that are put where indices say."""
+"""Lowers scatters: rows written at given indices."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from edgekit.host.compiler.lowering.elementwise.plain import C_NAMES
 from edgekit.host.compiler.lowering.gemm.computed import operand_of
 from edgekit.host.compiler.lowering.plan import Call, Field, Value, base_of
 
-_TASK_BYTES, _TASKS = 1 << 16, 16  # every task reads all indices: a few tasks only
+_TASK_BYTES, _TASKS = 1 << 16, 16  # few tasks, because each one reads all indices
 
 
 @lowers(ops.Scatter)

@@ -1,4 +1,4 @@
-"""Lowering of what microphone front ends compute in fixed point."""
+"""Lowers the fixed-point operators of microphone front ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from edgekit.host.compiler.lowering.elementwise.plain import C_NAMES
 from edgekit.host.compiler.lowering.gemm.computed import operand_of
 from edgekit.host.compiler.lowering.plan import Call, Field, Value
 
-_GRAIN = 1024  # channels worth a task
+_GRAIN = 1024  # channels per task
 
 
 @lowers(ops.AutoScale)

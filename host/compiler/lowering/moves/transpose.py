@@ -1,4 +1,4 @@
-"""Transposes that are whole matrices: channel-major images and back."""
+"""Transposes of complete matrices: channel-major images and back."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from edgekit.host.compiler.lowering.context import Context
 from edgekit.host.compiler.lowering.plan import Call, Field, Value
 from edgekit.kb.targets.board import caches_of
 
-_FEW = 4  # rows or columns: less are one task
-_TASK = 4096  # values worth a thread's while
-_LINE = 16  # values of a line of the cache
+_FEW = 4  # rows or columns: fewer are a single task
+_TASK = 4096  # values: the minimum work per thread
+_LINE = 16  # values per cache line
 
 
 def matrix_transpose(ctx: Context, node: Node) -> list[Call] | None:
-    """The call for a transpose that swaps two neighboring blocks of axes of 4-byte values, or
-    f16, below what it leaves alone; None for any other."""
+    """The call for a transpose that swaps two adjacent blocks of axes; None for any other.
+
+    Leading axes may stay in place. Supports 4-byte values and f16.
+    """
     op = node.op
     assert isinstance(op, Transpose)
     x = ctx.tensor(node.inputs[0])
@@ -46,8 +48,8 @@ def matrix_transpose(ctx: Context, node: Node) -> list[Call] | None:
 
 
 def _along(ctx: Context, row: int) -> int:
-    """Rows of `row` bytes that half of L1 holds: of each only a few columns are read at a time. No
-    x86-64 was timed with fewer than a tile's."""
+    """Rows of `row` bytes per tile column, limited to half of L1, since only a few columns are read
+    at a time. On x86-64, smaller tiles were never timed, so the default is kept."""
     if ctx.board.arch == "x86_64":
         return TRANSPOSE_TILE
     held = caches_of(ctx.board).l1 // 2 // row // _LINE * _LINE
@@ -55,7 +57,7 @@ def _along(ctx: Context, row: int) -> int:
 
 
 def _as_matrices(shape: Shape, permutation: tuple[int, ...]) -> tuple[int, int, int] | None:
-    """(matrices, rows, columns) of x where y is every matrix transposed."""
+    """(matrices, rows, columns) of x if y is a batch of matrix transposes, else None."""
     long = [p for p in permutation if shape[p] != 1]
     kept = 0
     order = sorted(long)

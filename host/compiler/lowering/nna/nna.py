@@ -1,4 +1,4 @@
-"""8-bit convolutions and fully connected layers on the NNA: weights rearranged offline."""
+"""8-bit convolutions and fully connected layers on the NNA, with weights rearranged offline."""
 
 from __future__ import annotations
 
@@ -27,13 +27,15 @@ _CHIP = (
     "output_points", "weight_sets", "mac_cycles", "load_latency", "add_latency", "write_latency",
     "result_latency",
 )  # fmt: skip
-_FORMS: dict[NnaForm, int] = {"windows": 0, "diagonal": 1, "points": 2}  # as nna/layer.h
+_FORMS: dict[NnaForm, int] = {"windows": 0, "diagonal": 1, "points": 2}  # as in nna/layer.h
 
 
 @dataclasses.dataclass(frozen=True)
 class Layer:
-    """A layer as the NNA has it: the window of its points, [out, kh, kw, in] or [1, kh, kw, c]
-    weights, and the extents of its image as groups of channels have it."""
+    """A layer as executed by the NNA.
+
+    Weights are [out, kh, kw, in], or [1, kh, kw, c] for the diagonal form.
+    """
 
     form: NnaForm
     window: Window
@@ -41,7 +43,8 @@ class Layer:
 
     @property
     def extent(self) -> tuple[int, int]:
-        """Height and width of the image, padding included; of points only those that count."""
+        """Height and width of the image including padding; in points form, only the points that are
+        used."""
         height, width = self.window.y[1:3]
         if self.form == "points":
             return height, width
@@ -50,19 +53,19 @@ class Layer:
 
     @property
     def groups(self) -> tuple[int, int]:
-        """Of 32 channels, of the image and of the sums."""
+        """Numbers of 32-channel groups of the image and of the sums."""
         return math.ceil(self.window.x[3] / CHANNELS), math.ceil(self.window.y[3] / CHANNELS)
 
     @property
     def sums(self) -> Array:
-        """Of the weights of each output channel."""
+        """The sum of weights of each output channel."""
         axes = (0, 1, 2) if self.form == "diagonal" else (1, 2, 3)
         sums: Array = self.weights.sum(axis=axes, dtype=np.int64)
         return sums
 
     @property
     def rearranged_shape(self) -> tuple[int, ...]:
-        """Of `rearranged`."""
+        """The shape of `rearranged`."""
         ins, outs = self.groups
         groups = (outs,) if self.form == "diagonal" else (outs, ins)
         taps = () if self.form == "points" else (SIDE * SIDE,)
@@ -70,7 +73,7 @@ class Layer:
 
     @property
     def rearranged(self) -> Array:
-        """The weights as the weight RAM is written; smaller windows stand in a corner."""
+        """The weights in weight RAM order; windows smaller than 3x3 are padded at the end."""
         if self.form == "points":
             points: Array = pointwise_weights(self.weights.reshape(len(self.weights), -1))
             return points
@@ -84,7 +87,7 @@ class Layer:
 def layer_of(
     op: Conv2D | DepthwiseConv2D | FullyConnected, x: Tensor, w: Tensor, y: Tensor
 ) -> Layer:
-    """A node that `fits_nna`."""
+    """The layer for a node that `fits_nna`."""
     assert w.data is not None
     form = form_of_layer(op, w)
     if not isinstance(op, FullyConnected):
@@ -136,13 +139,13 @@ def lower_nna(ctx: Context, node: Node) -> list[Call]:
 
 
 def emulator_of(ctx: Context) -> Kernel:
-    """The emulator that kernels call."""
+    """The emulator called by NNA kernels."""
     macros = (("NV", str(ctx.isa.nna_vectors)),)
     return Kernel(f"ek_nna_{ctx.isa.simd}", "nna/nna.c", "", "", macros)
 
 
 def chip_fields(ctx: Context) -> Field:
-    """ek_nna_chip of the board."""
+    """The ek_nna_chip of the board."""
     assert ctx.board.nna is not None
     chip = ctx.board.nna.chip
     return {name: int(getattr(chip, name)) for name in _CHIP}

@@ -17,11 +17,11 @@ from edgekit.host.compiler.lowering.gemm.computed import operand_of
 from edgekit.host.compiler.lowering.nna.nna import chip_fields, emulator_of
 from edgekit.host.compiler.lowering.plan import Call, Field, Value
 
-_FORMS: dict[ProductForm, int] = {"columns": 0, "values": 1}  # as nna/product.h
+_FORMS: dict[ProductForm, int] = {"columns": 0, "values": 1}  # as in nna/product.h
 
 
 def lower_nna_product(ctx: Context, node: Node) -> list[Call]:
-    """A `MatMul` that fits, with zero points taken off its sums on the core."""
+    """A `MatMul` that fits; the core subtracts the zero points from the sums."""
     assert ctx.board.nna is not None
     a, b = ctx.tensor(node.inputs[0]), ctx.tensor(node.inputs[1])
     y = ctx.tensor(node.outputs[0])

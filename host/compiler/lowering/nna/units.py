@@ -1,4 +1,4 @@
-"""The choice of operators that run on a board's NNA: those that are cheaper there."""
+"""Assigns operators to a board's NNA where they are cheaper there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Cost = Callable[[Graph, Node, str], float]  # microseconds of a node on a unit
 
 
 def assign_units(graph: Graph, board: BoardProfile, cost: Cost) -> Mapping[str, str]:
-    """Units by node name, of nodes that do not run on the cores."""
+    """Units by node name, for nodes that do not run on the cores."""
     if board.nna is None:
         return {}
     return {

@@ -1,4 +1,4 @@
-"""Recurrent layers of 8-bit codes: recurrent/coded_lstm.c and coded_svdf.c."""
+"""Recurrent layers of 8-bit values (recurrent/coded_lstm.c, coded_svdf.c)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from edgekit.host.compiler.lowering.context import Context, lowers
 from edgekit.host.compiler.lowering.gemm.computed import operand_of
 from edgekit.host.compiler.lowering.plan import Call, Field, Value
 
-_TASK = 4096  # products: fewer are not worth handing to another thread
+_TASK = 4096  # multiplications: the minimum work per thread
 
 
 @lowers(ops.QuantizedLSTM)

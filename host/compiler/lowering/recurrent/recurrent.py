@@ -1,4 +1,4 @@
-"""Recurrent layers: recurrent/layer.c, its weights in panels."""
+"""Recurrent layers (recurrent/layer.c), with weights in panels."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from edgekit.host.compiler.lowering.gemm.computed import operand_of
 from edgekit.host.compiler.lowering.packing import pack_panels
 from edgekit.host.compiler.lowering.plan import Call, Field, Value, Weights
 
-_SEQUENCES = 4  # of a batch that share a pass over the weights
-_VECTORS = 4  # of a panel, where registers hold as many sums
+_SEQUENCES = 4  # sequences of a batch that share a pass over the weights
+_VECTORS = 4  # vectors per panel, if there are enough registers for the sums
 _BYTES = 4  # of a float
 
 

@@ -1,8 +1,8 @@
-"""Loops: a C loop around the calls of the body, whose code does not grow with the steps.
+"""Lowers loops to a C loop around the calls of the body; code size is independent of the steps.
 
     states start ─► │ row t ─► its buffer; calls of the body; kept ─► row t; new states ─► states │
 
-Tensors of the body lie in one temporary of the loop; its states in the outputs that they end as.
+The body's tensors share one temporary of the loop; its states live in the loop's outputs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from edgekit.host.compiler.lowering.plan import (
     replaced_values,
 )
 
-_ALONE = 1 << 16  # bytes of an operator's outputs below which threads would only wait
+_ALONE = 1 << 16  # bytes of an operator's outputs below which several threads do not pay
 
 
 def lower_repeat(
@@ -84,7 +84,7 @@ def lower_repeat(
 
 
 def _inputs(ctx: Context, node: Node, op: ops.Repeat) -> dict[str, Value]:
-    """The places of the body's inputs."""
+    """The addresses of the body's inputs."""
     first = int(op.conditional)
     places = {}
     for i, name in enumerate(op.body.inputs):
@@ -102,7 +102,7 @@ def _inputs(ctx: Context, node: Node, op: ops.Repeat) -> dict[str, Value]:
 def _memory(
     ctx: Context, node: Node, op: ops.Repeat, inner: Context, steps: list[Step]
 ) -> dict[str, Value]:
-    """The places of what the body computes, in one temporary."""
+    """The addresses of the body's computed tensors, within one temporary."""
     tensors = op.body.tensors
     sizes = {n: t.bytes for n, t in tensors.items() if t.data is None} | inner.scratch_bytes
     elsewhere = {*op.body.inputs, *(n for n, t in tensors.items() if t.data is not None)}
@@ -120,7 +120,7 @@ def _memory(
 def _ends(
     ctx: Context, node: Node, made: list[Value | Weights], targets: list[Value], sizes: list[int]
 ) -> list[Move]:
-    """New states in place of the old ones: those that are old ones themselves by a detour."""
+    """Moves new states to their slots; copies of old states go through a temporary."""
     early, late = [], []
     old = {t.tensor for t in targets}
     for source, target, size in zip(made, targets, sizes, strict=True):
@@ -135,7 +135,7 @@ def _ends(
 
 
 def _alone(op: ops.Repeat, step: Step) -> list[Call | Loop]:
-    """Calls of little work on one thread: to wake others takes longer than a step."""
+    """Restricts small calls to one thread, since waking others takes longer than the step."""
     tensors = op.body.tensors
     size = max((tensors[n].bytes for n in step.writes if n in tensors), default=0)
     return [
@@ -147,7 +147,7 @@ def _alone(op: ops.Repeat, step: Step) -> list[Call | Loop]:
 
 
 def _placed(call: Call | Loop, place: Callable[[Value], Value | Weights]) -> Call | Loop:
-    """`call` with the tensors of the body where they lie."""
+    """`call` with the body's tensors replaced by their addresses."""
     if isinstance(call, Call):
         return replace(call, fields={k: replaced_values(v, place) for k, v in call.fields.items()})
 

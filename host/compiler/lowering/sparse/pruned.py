@@ -1,8 +1,8 @@
-"""Fully connected layers by the weights that are not zero, where that was measured to be cheaper.
+"""Fully connected layers that skip zero weights, where that was measured to be faster.
 
-One row of x is a product of a sparse matrix with a vector. Several rows are the pixels of an image:
-then the layer is a pointwise convolution, and `regions` decides. Of 8-bit codes 1x1 convolutions
-are such layers over points, too: their kernel takes images as they are.
+A layer with one row of x is a sparse matrix-vector product. Several rows are the pixels of an
+image, which makes the layer a pointwise convolution; `regions` handles those. Quantized 1x1
+convolutions are treated as layers over several points, since their kernel reads images directly.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ from edgekit.kb.tables.operators import Candidate, Form, OperatorMethod
 from edgekit.kb.targets.board import BoardProfile, last_cache
 
 _F32 = np.dtype(np.float32)
-_PIECE = 1 << 12  # multiply-adds: some microseconds, as a thread takes to come
+_PIECE = 1 << 12  # multiply-adds: a few microseconds, the time a thread takes to wake up
 _MOST_PIECES = 32
-# Of codes at several points, where no memory is waited for. Board time counts look-ups in four
-# registers as those in one, and on some cores they take longer.
+# Required gain for quantized layers at several points, which do not wait for memory. Simulated
+# board time counts a four-register table lookup like a one-register one, but some cores take
+# longer.
 _POINTS_MUST_GAIN = 1.5
 
 
@@ -45,9 +46,11 @@ def choose_pruned(
     strips: SpmvTable,
     groups: Groups | None = None,
 ) -> Graph:
-    """`graph` with the layers that are cheaper so as PrunedFullyConnected, PrunedConv2D. Without a
-    table of costs it stays as it is; `strips` says how weights of f32 are stored. What `groups`
-    know of a layer stands over its cost."""
+    """Replaces layers that are cheaper when sparse by PrunedFullyConnected or PrunedConv2D.
+
+    Without a table of costs, the graph is returned unchanged. `strips` selects the storage of f32
+    weights. An entry of `groups` for a layer overrides its cost.
+    """
     if table is None:
         return graph
     nodes = tuple(_chosen(graph, node, board, table, strips, groups) for node in graph.nodes)
@@ -101,7 +104,7 @@ def _chosen(
 
 
 def _of_floats(graph: Graph, node: Node, board: BoardProfile, table: LayoutTable) -> _Layer | None:
-    """A layer of one row."""
+    """An f32 layer with a single row; None for other nodes."""
     weights = pruned_weights(graph, node)
     if weights is None or graph.tensors[node.inputs[0] or ""].elements != weights.shape[1]:
         return None
@@ -113,8 +116,11 @@ def _of_floats(graph: Graph, node: Node, board: BoardProfile, table: LayoutTable
 
 
 def _of_codes(graph: Graph, node: Node, board: BoardProfile, table: LayoutTable) -> _Layer | None:
-    """A layer of codes in a table that knows such layers, at one point where weights come from
-    memory, as those of the table did, or at several points; an NNA multiplies it as it is."""
+    """A quantized layer that may become sparse; None for other nodes.
+
+    The table must have costs for quantized layers and the board no NNA. With a single point, the
+    weights must come from memory, as they did when the table was measured.
+    """
     is_known = table.knows(CODES[1]) and board.nna is None
     if not is_known or type(node.op) not in (ops.FullyConnected, ops.Conv2D):
         return None
@@ -134,14 +140,17 @@ def _of_codes(graph: Graph, node: Node, board: BoardProfile, table: LayoutTable)
 
 
 def _stay_in_cache(graph: Graph, board: BoardProfile) -> bool:
-    """Whether the constants of a model find room in a board's last cache: then dense layers wait
-    for nothing, and ad01 took 1.3 to 1.7 times as long with sparse ones on an A53 and an X60."""
+    """True if the model's constants fit into the board's last-level cache.
+
+    Dense layers then do not wait for memory: with sparse ones, ad01 took 1.3 to 1.7 times as long
+    on an A53 and an X60.
+    """
     held = last_cache(board)
     return sum(t.bytes for t in graph.tensors.values() if t.data is not None) <= held
 
 
 def pruned_weights(graph: Graph, node: Node) -> Array | None:
-    """The weights [n, k] of a layer of f32, if they are constant and some are zero."""
+    """The weights [n, k] of an f32 layer if they are constant and some are zero."""
     if type(node.op) is not ops.FullyConnected:
         return None
     x, w = (graph.tensors[name or ""] for name in node.inputs[:2])
@@ -153,7 +162,7 @@ def pruned_weights(graph: Graph, node: Node) -> Array | None:
 def pruned_form(
     op: Operator, weights: Array, board: BoardProfile, strips: SpmvTable
 ) -> ops.PrunedFullyConnected:
-    """The layer with the strips that suit its weights; `rule` says who found them."""
+    """The layer with strips chosen for its weights; `rule` records the choice."""
     assert isinstance(op, ops.FullyConnected)
     found = Sparse.of(weights).features()
     rule = default_settings(found.mean, strip_height(board.isa, "f32"), _F32.itemsize)
@@ -163,8 +172,11 @@ def pruned_form(
 
 
 def row_work(weights: Array, sparse: bool, vl: int) -> Work:
-    """What a product with one row has to do: dense ones whole vectors of outputs, sparse ones what
-    is not zero; the density shows in the size of the matrix beside it."""
+    """The work of a product with one row.
+
+    Dense products count complete vectors of outputs, sparse ones nonzero weights. For sparse
+    products, `values` is the full matrix size, so that the cost model sees the density.
+    """
     n, k = weights.shape
     if sparse:
         return Work(int(np.count_nonzero(weights)), n * k, -(-n // vl))
@@ -172,7 +184,7 @@ def row_work(weights: Array, sparse: bool, vl: int) -> Work:
 
 
 def codes_work(weights: Array, points: int, sparse: bool, vl: int) -> Work:
-    """What a layer of codes has to do at some points, as `row_work`."""
+    """The work of a quantized layer at `points` points; see `row_work`."""
     one = row_work(weights, sparse, vl)
     values = one.values if sparse else one.values * points
     return Work(one.products * points, values, points)

@@ -1,4 +1,4 @@
-"""Pruned layers of 8-bit codes by the weights that are not zero: device/kernels/sparse/codes.c."""
+"""Quantized layers that skip zero weights (device/kernels/sparse/codes.c)."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from edgekit.host.compiler.lowering.packing import signed_weights, zero_of_rows
 from edgekit.host.compiler.lowering.plan import Call, Field, Value
 from edgekit.kb.targets.isa import Isa
 
-STRIP_ROWS, WINDOW = 8, 64  # outputs of a strip; inputs that a group picks from
-_SLOTS = (4, 8)  # of a group
-_NEAR = 0.25  # of what a byte from memory costs: one of the L1 cache
-_MOST_COLUMNS = (1 << 16) + WINDOW - 1  # where windows begin is written in 16 bits
+STRIP_ROWS, WINDOW = 8, 64  # outputs per strip; inputs that a group selects from
+_SLOTS = (4, 8)  # options for slots per group
+_NEAR = 0.25  # cost of a byte from L1 relative to one from memory
+_MOST_COLUMNS = (1 << 16) + WINDOW - 1  # the start of a window is stored in 16 bits
 _MOST_PIECES = 32
-_BLOCK_BYTES = 8192  # of the points of a task: they stay in the L1 cache beside a strip
+_BLOCK_BYTES = 8192  # input bytes per task, which stay in L1 along with a strip
 _ROWS = np.arange(STRIP_ROWS)
 _I32 = np.dtype(np.int32)
 
 
 @dataclass(frozen=True, eq=False)
 class CodeStrips:
-    """Weights as ek_sparse_codes_args has them, of groups with so many `slots`."""
+    """Weights in the layout of ek_sparse_codes_args, in groups of `slots` slots."""
 
     slots: int
     first: Array
@@ -46,12 +46,14 @@ class CodeStrips:
 
     @property
     def bytes_read(self) -> float:
-        """What a product with a point loads: weights, and windows, which lie in the L1 cache."""
+        """Cost-weighted bytes loaded per point: weights, and windows, which are in L1."""
         return len(self.base) * (2 + 2 * STRIP_ROWS * self.slots + _NEAR * WINDOW)
 
     def pieces(self, most: int) -> Array:
-        """The first strips of `most` pieces at most, and the end: pieces of like many groups, not
-        of like many outputs, as some have more weights than others."""
+        """The first strips of at most `most` pieces, followed by the end.
+
+        Pieces have similar numbers of groups rather than outputs, since weights per output vary.
+        """
         count = max(min(most, len(self.first) - 1), 1)
         wanted = np.arange(1, count) * (int(self.first[-1]) / count)
         cuts = np.searchsorted(self.first, wanted)
@@ -60,9 +62,11 @@ class CodeStrips:
 
 
 def signed_codes(graph: Graph, node: Node) -> Array | None:
-    """The weights [n, k] of a fully connected layer or 1x1 convolution of codes, less their zero
-    point, as values of s8; None for other operators, and for weights that are not constant, that do
-    not fit so, or that have more inputs than windows can begin at."""
+    """The s8 weights [n, k] of a quantized dense layer or 1x1 convolution, less their zero point.
+
+    Returns None for other operators, and for weights that are not constant, do not fit s8, or have
+    more columns than a window start can address.
+    """
     if not _is_of_points(graph, node):
         return None
     x, w = (graph.tensors[name or ""] for name in node.inputs[:2])
@@ -82,14 +86,15 @@ def _is_of_points(graph: Graph, node: Node) -> bool:
 
 
 def code_strips(weights: Array, isa: Isa) -> CodeStrips:
-    """Weights [n, k] of s8, by groups of the number of slots that reads least."""
+    """s8 weights [n, k] with the number of slots per group that reads the fewest bytes."""
     dots = isa.i8.is_signed_dot
     made = [_packed(weights, slots, dots) for slots in _SLOTS]
     return min(made, key=lambda strips: strips.bytes_read)
 
 
 def _packed(weights: Array, slots: int, dots: bool) -> CodeStrips:
-    """Outputs with like many weights share a strip; groups of all strips are made side by side."""
+    """Packs outputs with similar weight counts into a strip; groups of all strips are built at
+    once."""
     rows, k = weights.shape
     strips = -(-rows // STRIP_ROWS)
     order = np.argsort(-np.count_nonzero(weights, axis=1), kind="stable")
@@ -108,15 +113,17 @@ def _packed(weights: Array, slots: int, dots: bool) -> CodeStrips:
     sort = np.argsort(strip, kind="stable")
     first = np.searchsorted(strip[sort], np.arange(strips + 1))
     groups = pairs[sort].astype(np.int8)
-    if dots:  # four slots of a row lie together
+    if dots:  # four slots of a row are contiguous
         groups = groups.reshape(-1, 2, slots // 4, 4, STRIP_ROWS).swapaxes(-1, -2)
     whole = np.concatenate([order, np.repeat(order[-1:], strips * STRIP_ROWS - rows)])
     return CodeStrips(slots, first, base[sort], groups, whole)
 
 
 def _rows_of(weights: Array, strips: int) -> tuple[Array, Array]:
-    """Columns and values of what is not zero, [strips, rows, most]; behind the last of a row k and
-    0. A weight of -128 is one of -64 twice."""
+    """Columns and values of nonzero weights, [strips, rows, most], padded with column k, value 0.
+
+    A weight of -128 is stored as -64 twice.
+    """
     row, column = np.nonzero(weights)
     value = weights[row, column].astype(np.int64)
     times = np.where(value == -128, 2, 1)
@@ -133,8 +140,10 @@ def _rows_of(weights: Array, strips: int) -> tuple[Array, Array]:
 
 
 def _group(column: Array, value: Array, at: Array, strips: Array, base: Array, slots: int) -> Array:
-    """The next group of some strips, [strips, 2, slots, rows]: of each row the next weights within
-    the window; `at` moves on."""
+    """The next group of some strips: the next weights of each row within the window.
+
+    Returns [strips, 2, slots, rows] and advances `at`.
+    """
     made = np.zeros((len(strips), 2, slots, STRIP_ROWS), np.int8)
     for slot in range(slots):
         here = strips[:, None], _ROWS, at[strips]
@@ -147,7 +156,7 @@ def _group(column: Array, value: Array, at: Array, strips: Array, base: Array, s
 
 @lowers(ops.PrunedConv2D)
 def lower_codes(ctx: Context, node: Node) -> list[Call]:
-    """A layer whose weights `signed_codes` knows."""
+    """Lowers a layer whose weights are accepted by `signed_codes`."""
     x, y = ctx.tensor(node.inputs[0]), ctx.tensor(node.outputs[0])
     weights = signed_codes(ctx.graph, node)
     assert weights is not None
@@ -166,7 +175,7 @@ def lower_codes(ctx: Context, node: Node) -> list[Call]:
         **macros,
     )
     points = x.elements // k
-    # Outputs of a point share lines of y, for which cores wait that write them at the same time.
+    # Threads take different points, since outputs of one point share cache lines of y.
     block = max(min(_BLOCK_BYTES // k, math.ceil(points / ctx.threads)), 1)
     cut = strips.pieces(_MOST_PIECES)
     low, high = activation_range(node.op.activation, y)
@@ -193,7 +202,7 @@ def lower_codes(ctx: Context, node: Node) -> list[Call]:
 
 
 def _ends(ctx: Context, node: Node, weights: Array, order: Array) -> dict[str, Field]:
-    """Bias and factors of outputs in the order of strips, with what does not depend on x."""
+    """Bias and factors in strip order; the bias includes the contribution of x's zero point."""
     x, w, y = (ctx.tensor(name) for name in (*node.inputs[:2], node.outputs[0]))
     rows, width = len(weights), round_up(len(order), ctx.isa.vl) + ctx.isa.vl
     x_zero = zero_point_of(x) - (128 if x.dtype is DType.U8 else 0)

@@ -1,4 +1,4 @@
-"""Pruned convolutions with a window, on channel-major images: how their bands are laid out."""
+"""Layout of the bands of pruned window convolutions on channel-major images."""
 
 from __future__ import annotations
 
@@ -18,15 +18,17 @@ from edgekit.host.compiler.lowering.context import Context
 from edgekit.host.compiler.lowering.conv.window import Window, bias_vector
 from edgekit.host.compiler.lowering.plan import Call, Field, Value
 
-_PANEL = 4096  # floats of input to aim at: they stay in an L1 cache of 32 KiB beside other things
-_PIXELS = 64  # of a band to aim at: weights are read once for all of them
-_LANES = 16  # of the longest vectors, in whole ones of which sums are made
+_PANEL = 4096  # target input size in floats, which fits into a 32 KiB L1 cache with other data
+_PIXELS = 64  # target pixels per band; weights are read once per band
+_LANES = 16  # lanes of the longest vectors; sums are padded to a multiple
 
 
 @dataclass(frozen=True)
 class Bands:
-    """The output rows of `window` in bands, as ek_sparse_window_args has them: `rows` of one,
-    `channels` of a panel, the `lines` of a copied channel and their `pitch`."""
+    """The output rows of `window` in bands, in the layout of ek_sparse_window_args.
+
+    `rows` per band, `channels` per panel, `lines` per copied channel, and their `pitch`.
+    """
 
     window: Window
     rows: int
@@ -44,24 +46,24 @@ class Bands:
 
     @property
     def scratch(self) -> int:
-        """Floats of scratch: of the copy and of the sums, whichever has more."""
+        """Floats of scratch: the larger of the copy and the sums."""
         sh, sw = self.window.stride
         copy = self.channels * sh * sw * self.lines * self.pitch
         behind = self.window.padding.left // sw + _LANES
         return max(copy + behind, self.window.y[3] * self.pixels(self.rows, _LANES))
 
     def pixels(self, rows: int, vl: int) -> int:
-        """That are computed for so many rows: whole vectors, padding between the rows included."""
+        """Pixels computed for `rows` rows: complete vectors, including padding between rows."""
         return round_up((rows - 1) * self.pitch + self.window.y[2], vl)
 
     def all_pixels(self, vl: int) -> int:
-        """That are computed for all images."""
+        """Pixels computed for all images."""
         whole, rest = divmod(self.window.y[1], self.rows)
         image = whole * self.pixels(self.rows, vl) + (self.pixels(rest, vl) if rest else 0)
         return self.window.y[0] * image
 
     def places(self) -> Array:
-        """[channels * kh * kw]: where the first pixel of a band finds each input of a panel."""
+        """[channels * kh * kw]: offset of each input of a panel for a band's first pixel."""
         (kh, kw), (sh, sw), (dh, dw) = self.window.kernel, self.window.stride, self.window.dilation
         c, y, x = np.ix_(range(self.channels), range(0, kh * dh, dh), range(0, kw * dw, dw))
         phase = (c * sh + y % sh) * sw + x % sw
@@ -70,7 +72,7 @@ class Bands:
 
 @functools.lru_cache
 def bands_of(window: Window) -> Bands | None:
-    """None where not one row finds room in scratch."""
+    """Chooses the bands of a window; None if not even one row fits into scratch."""
     found = _bands(window, 1)
     if found.scratch > SPARSE_WINDOW_SCRATCH:
         return None
@@ -87,7 +89,7 @@ def _bands(window: Window, rows: int) -> Bands:
     (kh, kw), (sh, sw), (dh, dw) = window.kernel, window.stride, window.dilation
     held = window.padding.left + window.x[2]
     reach = window.y[2] + (kw - 1) * dw // sw
-    # Padding before a line is padding behind the one above it, too.
+    # The padding before a line doubles as the padding after the previous one.
     shared = max(min(window.padding.left // sw, reach - math.ceil(held / sw)), 0)
     lines, pitch = rows + (kh - 1) * dh // sh, reach - shared
     panels = math.ceil(window.x[3] * sh * sw * lines * pitch / _PANEL)

@@ -1,5 +1,7 @@
-"""Pruned weights in the strips of ek_sparse, as device/kernels/sparse/build.c makes them for a
-board: which rows share a strip, and of which kind."""
+"""Pruned weights in the strips of ek_sparse: which rows share a strip, and of which kind.
+
+Must match device/kernels/sparse/build.c, which builds them on a board.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,11 @@ _STRIP = np.dtype(
      ("in_order", "u1")]
 )  # fmt: skip
 _LANES, _WIDE, _DIAGONAL, _WINDOWS, _PACKED = range(5)  # ek_strip_kind
-_FEW = 4  # a strip spans at most so many columns for each non-zero of all its rows
+_FEW = 4  # maximum columns spanned by a strip per nonzero
 
 
 def strip_height(isa: Isa, stored: str) -> int:
-    """Rows of a strip: register bits over the bits of a sum."""
+    """Rows of a strip: register bits divided by the bits of a sum."""
     lanes = isa.vl
     if lanes == 1:
         return SCALAR_LANES
@@ -32,7 +34,7 @@ def strip_height(isa: Isa, stored: str) -> int:
 
 @dataclass(frozen=True)
 class Sparse:
-    """A matrix by rows, without its zeros: start [rows + 1], column and value of each."""
+    """A matrix in CSR form: start [rows + 1], and the column and value of each nonzero."""
 
     cols: int
     start: Array
@@ -53,7 +55,7 @@ class Sparse:
         return slice(int(self.start[row]), int(self.start[row + 1]))
 
     def features(self) -> Features:
-        """The features as ek_rows_measure computes them."""
+        """The features computed by ek_rows_measure."""
         lengths = self.lengths
         used = np.flatnonzero(lengths)
         spans = self.column[self.start[used + 1] - 1] - self.column[self.start[used]] + 1
@@ -92,7 +94,7 @@ class _Builder:
         self, kind: int, rows: Array, values: Array, index: Array, base: int, size: int,
         steps: int = 0,
     ) -> None:  # fmt: skip
-        """One strip; `values` are its slots, `index` its bytes, `size` those of a column."""
+        """Adds one strip with slots `values` and index bytes `index`, `size` bytes per column."""
         slots = values.size // self.height
         in_order = bool((rows == rows[0] + np.arange(len(rows))).all())
         self.strip.append(
@@ -109,7 +111,7 @@ class _Builder:
 
 
 def build_strips(a: Sparse, how: BlockSettings, isa: Isa) -> Strips:
-    """The strips of a matrix of f32 for kernels of an instruction set."""
+    """Builds the strips of an f32 matrix for the kernels of an instruction set."""
     height = strip_height(isa, "f32")
     b = _Builder(a, how, height, STRIP_WINDOW if isa.sparse_windows else 0)
     rows = len(a.start) - 1
@@ -127,7 +129,7 @@ def build_strips(a: Sparse, how: BlockSettings, isa: Isa) -> Strips:
 
 
 def _add_window(b: _Builder, start: int, end: int) -> None:
-    """Rows that are sorted together."""
+    """Adds rows that are sorted as a unit."""
     pending = []
     for first in range(start, end, b.height):
         rows = np.arange(first, min(first + b.height, end))
@@ -148,7 +150,7 @@ def _add_window(b: _Builder, start: int, end: int) -> None:
 
 
 def _sorted(b: _Builder, rows: Array) -> Array:
-    """Longest first, equals in their order; the order of all is kept where that pads little."""
+    """Sorts rows by descending length, stably, unless their order needs little padding."""
     lengths = b.a.lengths[rows]
     padded = np.concatenate([lengths, np.zeros(-len(rows) % b.height, np.int64)])
     slots = int(padded.reshape(-1, b.height).max(axis=1).sum())
@@ -158,17 +160,17 @@ def _sorted(b: _Builder, rows: Array) -> Array:
 
 
 def _is_much(slots: int, height: int, held: int) -> bool:
-    """A strip is worth another kind where it holds less than 4/5 non-zeros."""
+    """True if fewer than 4/5 of the stored values are nonzero, so that another kind may pay."""
     return slots * height * 4 > held * 5
 
 
 def _wide_slots(b: _Builder) -> int:
-    """The slots of a row that may have all lanes."""
+    """Minimum slots of a row that may occupy all lanes."""
     return 2 * b.height
 
 
 def _is_padded(slots: int, height: int, held: int) -> bool:
-    """More than 1.3 values are stored for each non-zero."""
+    """True if more than 1.3 values are stored per nonzero."""
     return slots * height * 10 > held * 13
 
 
@@ -181,7 +183,7 @@ def _is_wide(b: _Builder, rows: Array) -> bool:
 
 
 def _add_diagonal(b: _Builder, rows: Array) -> bool:
-    """Consecutive rows as DIAGONAL, if that pays."""
+    """Adds consecutive rows as DIAGONAL if that pays; returns False otherwise."""
     a, height = b.a, b.height
     held = slice(int(a.start[rows[0]]), int(a.start[rows[-1] + 1]))
     lane = np.repeat(np.arange(height), a.lengths[rows])
@@ -197,7 +199,7 @@ def _add_diagonal(b: _Builder, rows: Array) -> bool:
 
 
 def _add_wide(b: _Builder, row: int) -> None:
-    """One row over all lanes."""
+    """Adds one row spread over all lanes."""
     held = b.a.row(row)
     column, value = b.a.column[held], b.a.value[held]
     cells = -(-len(column) // b.height) * b.height
@@ -209,7 +211,7 @@ def _add_wide(b: _Builder, row: int) -> None:
 
 
 def _add_short(b: _Builder, rows: Array) -> None:
-    """A row per lane, or short ones packed where that pads much."""
+    """Adds one row per lane, or packs short rows if padding would be large."""
     lengths = b.a.lengths[rows]
     slots, count = int(lengths.max()), int(lengths.sum())
     if slots >= _wide_slots(b) or not _is_padded(slots, b.height, count):
@@ -228,7 +230,7 @@ def _add_short(b: _Builder, rows: Array) -> None:
 
 
 def _add_lanes(b: _Builder, rows: Array) -> None:
-    """A row per lane; padding repeats the last column of its row."""
+    """Adds one row per lane; padding repeats the last column of the row."""
     held = [b.a.row(int(row)) for row in rows]
     columns = [b.a.column[each] for each in held]
     slots = max(len(column) for column in columns)
@@ -244,7 +246,7 @@ def _add_lanes(b: _Builder, rows: Array) -> None:
 
 
 def _add_windows(b: _Builder, rows: Array) -> bool:
-    """Rows as WINDOWS, where the core has them and that pads little."""
+    """Adds rows as WINDOWS if supported and if padding is small; returns False otherwise."""
     a, columns = b.a, b.columns
     if not columns or not b.how.windows or len(rows) < b.height:
         return False
@@ -280,8 +282,11 @@ def _add_windows(b: _Builder, rows: Array) -> bool:
 
 
 def _window_steps(inside: Array) -> tuple[Array, Array]:
-    """Slots of each step of a window that moves by half of itself, and how many non-zeros of each
-    lane are done before it [steps + 1, lanes]; inside [steps, lanes]: how many each half has."""
+    """Schedules a window that advances by half its width per step.
+
+    Returns the slots of each step, and the nonzeros of each lane done before it [steps + 1, lanes].
+    `inside` [steps, lanes] counts the nonzeros in each half.
+    """
     seen = np.cumsum(inside, axis=0)
     due = np.zeros(len(inside), np.int64)
     done = np.zeros((len(inside) + 1, inside.shape[1]), np.int64)
@@ -294,7 +299,7 @@ def _window_steps(inside: Array) -> tuple[Array, Array]:
 
 
 def _base(b: _Builder, columns: list[Array]) -> tuple[int, int]:
-    """The first column of a strip, and the bytes that distances from it take."""
+    """The first column of a strip, and the bytes needed for offsets from it."""
     first = [int(column[0]) for column in columns if len(column)]
     last = [int(column[-1]) for column in columns if len(column)]
     if not first:
