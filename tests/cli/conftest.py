@@ -1,4 +1,4 @@
-"""Ways to run the command line: in this process (fast) or as a user does."""
+"""Fixtures that run the command line, in this process (fast) or as a user does."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from tests.support.init_systems import board_with
 from tests.support.sshd import Sshd, running_sshd
 
 ROOT = Path(__file__).parents[2]
-# What the tests compile is kept where the user's compiles are, or every test would start anew.
+# Share the user's compiler cache; otherwise every test would compile from scratch.
 COMPILER_CACHE = cache_folder()
 COMPILER_CACHE.mkdir(parents=True, exist_ok=True)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command line did."""
+    """Exit code and output of a command."""
 
     code: int
     out: str
@@ -41,7 +41,7 @@ class Outcome:
 
     @property
     def complaint(self) -> str:
-        """The one line of an error; progress lines end in three dots and are not counted."""
+        """The single error line; progress lines, which end in three dots, are ignored."""
         assert "Traceback" not in self.err
         lines = [line for line in self.err.splitlines() if not line.endswith("...")]
         assert len(lines) == 1, self.err
@@ -76,7 +76,7 @@ def edgekit(capfd: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
 
 @pytest.fixture
 def edgekit_process(home: Path) -> Callable[..., Outcome]:
-    """Runs a command line in a process of its own, as the installed command does."""
+    """Runs a command line in a separate process, as the installed command does."""
 
     def run(*arguments: str | Path, **options: Any) -> Outcome:
         program = "from edgekit.host.cli.main import run; run()"
@@ -101,13 +101,13 @@ def face_model() -> Path:
 
 @pytest.fixture
 def bare_init(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The board's init knows nothing of applications: not this user's systemd and cron."""
+    """A board without systemd or cron, so that tests never touch this user's."""
     board_with(tmp_path / "init", monkeypatch)
 
 
 @pytest.fixture
 def deployed(edgekit: Any, home: Path, tiny: Any) -> Iterator[Path]:
-    """The folder of a board that runs the tiny model; what is started on it is stopped."""
+    """The folder of a board running the tiny model; its application is stopped at teardown."""
     sign_bundle(tiny()).write(home / "tiny.ekb")
     assert edgekit("deploy", home / "tiny.ekb").code == 0
     yield home.parent / "home" / "boards" / "local"
@@ -123,13 +123,13 @@ def server(tmp_path: Path) -> Iterator[Sshd]:
 
 @pytest.fixture
 def add_options(server: Sshd) -> list[str]:
-    """What `board add` needs for the server, but for the host key."""
+    """Arguments of `board add` for the server, except the host key."""
     host = f"{server.user}@{server.host}:{server.port}"
     return ["here", "--profile", "local", "--host", host, "--identity", str(server.identity)]
 
 
 @pytest.fixture
 def pinned(edgekit: Any, server: Sshd, add_options: list[str]) -> None:
-    """The server in the inventory as `here`."""
+    """Adds the server to the inventory as `here`."""
     done = edgekit("board", "add", *add_options, "--fingerprint", fingerprint(server.host_key))
     assert done.code == 0, done.err

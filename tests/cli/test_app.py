@@ -25,7 +25,7 @@ from edgekit.host.deploy.release import enroll_host
 from tests.support.applications import write_application as write
 from tests.support.patience import AMPLE
 
-pytestmark = pytest.mark.usefixtures("bare_init")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("bare_init")]
 X = np.array([1, 2, 3, -4], np.float32)
 CLIENTS = 4
 

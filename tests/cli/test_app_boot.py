@@ -1,4 +1,4 @@
-"""Installed applications on boards whose systemd or cron starts them."""
+"""Installed applications that systemd or cron starts at boot."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from edgekit.device.runtime.agent.app_folder import AppFolder
 from edgekit.device.runtime.agent.store import Store
 from tests.support.applications import write_application as write
 from tests.support.init_systems import board_with
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("who", ["systemd", "cron", ""])
@@ -33,7 +35,7 @@ def test_application_starts_at_boot_until_it_is_stopped(
     supervisor.terminate()
     while folder.supervisor():
         pass
-    if who != "systemd":  # now boot
+    if who != "systemd":  # simulate a boot
         table = tmp_path / "board" / "table"
         row = table.read_text().splitlines()[0] if who else installed["boot_line"]
         line = row.removeprefix("@reboot ")
@@ -73,7 +75,7 @@ def test_cron_starts_a_supervisor_again_that_was_killed(
         capture_output=True,
         text=True,
     )
-    assert started.stdout == "0\n"  # of grep, which found it
+    assert started.stdout == "0\n"  # grep found the running supervisor
     assert folder.supervisor() == again
 
 
@@ -92,5 +94,5 @@ def test_nothing_of_a_removed_model_runs_or_starts_at_boot(
 
 
 def units(board: Path) -> list[str]:
-    """Names of the units that are left."""
+    """Names of the remaining systemd units."""
     return [path.name for path in (board / ".config/systemd/user").glob("*")]

@@ -1,4 +1,4 @@
-"""A board with an application on which things go wrong, as its user sees it."""
+"""Failures on a board with an application, as its user sees them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from edgekit.device.runtime.agent.store import Store
 from edgekit.host.deploy.bundle import sign_bundle
 from tests.support.profile_batches import batch
 
-pytestmark = pytest.mark.usefixtures("bare_init")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("bare_init")]
 SAYS = "import edgekit_runtime, signal\nedgekit_runtime.alive({!r})\nsignal.pause()\n"
 
 
 @pytest.fixture
 def board(edgekit: Any, home: Path, tiny: Any) -> Iterator[Path]:
-    """The folder of a board that runs the tiny model and an application; it is stopped."""
+    """The folder of a board running the tiny model and an application, stopped at teardown."""
     sign_bundle(tiny()).write(home / "tiny.ekb")
     assert edgekit("app", "install", written(home, "one"), home / "tiny.ekb").code == 0
     yield home.parent / "home" / "boards" / "local"
@@ -32,11 +32,11 @@ def board(edgekit: Any, home: Path, tiny: Any) -> Iterator[Path]:
 
 
 def written(home: Path, name: str) -> Path:
-    """An application that says its name."""
+    """An application that reports its name."""
     folder = home / name
     folder.mkdir()
     (folder / "main.py").write_text(SAYS.format(name))
-    (folder / "app.toml").write_text("watchdog_seconds = 0")  # it is silent once it has spoken
+    (folder / "app.toml").write_text("watchdog_seconds = 0")  # it reports only once
     return folder
 
 

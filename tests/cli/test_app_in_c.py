@@ -1,4 +1,4 @@
-"""`edgekit app` with programs that are not Python."""
+"""`edgekit app` with programs not written in Python."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from edgekit.host.deploy.bundle import sign_bundle
 
-pytestmark = pytest.mark.usefixtures("bare_init")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("bare_init")]
 WATCHES = """
 #include <stdio.h>
 #include <unistd.h>
@@ -34,7 +34,7 @@ int main(void) {
 
 
 def written(folder: Path, name: str, program: bytes) -> Path:
-    """An application of one program, which nobody made executable."""
+    """An application of one program, without the executable bit."""
     folder.mkdir(exist_ok=True)
     (folder / name).write_bytes(program)
     (folder / "app.toml").write_text(f'entry = "{name}"')
@@ -62,7 +62,7 @@ def test_a_program_in_c_is_installed_and_watched(
         pass
     assert state["pid"] == installed["pid"]
 
-    sign_bundle(tiny("TINY_STATE")).write(home / "odd.ekb")  # it crashes with this one
+    sign_bundle(tiny("TINY_STATE")).write(home / "odd.ekb")  # this release makes the program crash
     assert edgekit("deploy", home / "odd.ekb").code in (0, 7)
     while (found := edgekit("status", "--json").document)["current"]["id"] != newer:
         pass

@@ -1,4 +1,4 @@
-"""Installed applications under a real systemd: at boot, without a login, and after a kill."""
+"""Installed applications under systemd: started at boot without a login, and after a kill."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def device(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def running(device: Device, but: int = 0) -> int:
-    """The process of the application, once it runs in another than before."""
+    """PID of the application once it runs in a process other than `but`."""
     while (state := device.application_status()).state != "running" or state.pid == but:
         pass
     return state.pid

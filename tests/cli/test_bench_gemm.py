@@ -1,4 +1,4 @@
-"""edgekit lab bench gemm: the document, with and without peers, and what it refuses."""
+"""edgekit lab bench gemm: its JSON document, with and without peers, and rejected input."""
 
 from __future__ import annotations
 

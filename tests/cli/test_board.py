@@ -1,4 +1,4 @@
-"""edgekit board: the inventory, host keys, and what it takes to bring a board up."""
+"""edgekit board: the inventory, host keys, and bringing virtual boards up."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from edgekit.host.errors import InputError
 from edgekit.host.fleet.address import Address, parse_address
 from edgekit.host.virtual import BoardState, RunningBoard
 from tests.support.sshd import Sshd, make_key
+
+pytestmark = pytest.mark.slow
 
 SOURCES = Path(__file__).parents[2] / "src"
 
@@ -136,7 +138,7 @@ def test_other_fingerprint_is_refused(
 
 
 def answered(answer: str, *arguments: str) -> tuple[int, str]:
-    """Exit code of a command on a terminal, where a question gets `answer`, and what it showed."""
+    """Exit code and output of a command on a terminal; `answer` is typed at its [y/N] prompt."""
     ours, theirs = pty.openpty()
     program = "from edgekit.host.cli.main import run; run()"
     with subprocess.Popen(
@@ -154,7 +156,7 @@ def answered(answer: str, *arguments: str) -> tuple[int, str]:
                 if seen.endswith(b"[y/N] "):
                     os.write(ours, answer.encode() + b"\n")
         except OSError:
-            pass  # how Linux says that the other end is closed
+            pass  # Linux raises EIO once the other end of a pty is closed
         os.close(ours)
     return process.returncode, seen.decode()
 
@@ -246,7 +248,7 @@ def test_global_boards_are_there_in_every_folder(
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, RunningBoard]:
-    """Virtual boards that only say that they are up."""
+    """Virtual boards that report being up without booting anything."""
     up: dict[str, RunningBoard] = {}
     profiles = {"a57": "a57", "rv64v": "rv64gcv"}
 
@@ -336,7 +338,7 @@ def test_up_takes_a_board_with_such_a_core(edgekit: Any, machine: dict[str, Runn
 
 
 def test_status_and_down(edgekit: Any, machine: dict[str, RunningBoard]) -> None:
-    shown, _, _ = edgekit("boards").out.partition("\n\n")  # the profiles come after them
+    shown, _, _ = edgekit("boards").out.partition("\n\n")  # the profiles follow the boards
     rows = [line.split()[:2] for line in shown.splitlines()]
     assert rows == [["board", "state"], ["a57", "not"], ["rv64v", "not"]]
     assert edgekit("board", "up", "a57").code == 0

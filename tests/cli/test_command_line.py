@@ -1,4 +1,4 @@
-"""What people expect of any command line: help, completion, pipes, signals, logs, colors."""
+"""Standard command-line behavior: help, completion, pipes, signals, logs, colors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def completed(words: str) -> list[str]:
-    """What bash is offered for the last of `words`."""
+    """Completions offered to bash for the last of `words`."""
     parts = words.split(" ")
     asked = {"COMP_WORDS": words, "COMP_CWORD": str(len(parts) - 1)}
     done = subprocess.run(
@@ -116,7 +116,7 @@ def test_special_files_are_refused(
 
 
 def piped(*arguments: str) -> tuple[int, str]:
-    """Exit code and stderr of a command whose stdout nobody reads."""
+    """Exit code and stderr of a command whose stdout is closed."""
     with subprocess.Popen(
         [*RUN, *arguments],
         stdout=subprocess.PIPE,
@@ -207,7 +207,7 @@ def test_the_log_tells_commands_and_tracebacks(edgekit: Any, tmp_path: Path) -> 
 def test_the_log_stays_small(edgekit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edgekit.host.cli.log._BYTES", 2000)
     for _ in range(8):
-        edgekit("compile", "nosuch.tflite")  # a traceback each
+        edgekit("compile", "nosuch.tflite")  # each logs a traceback
     files = list((tmp_path / "home" / "state").iterdir())
     assert 2 <= len(files) <= 3
     assert all(file.stat().st_size < 6000 for file in files)
@@ -323,7 +323,7 @@ def test_what_compiles_has_every_option_of_a_compile(edgekit: Any, command: str)
     for each in options:
         asked = each.metadata[ASKED]
         name = asked.flag or f"--{each.name.replace('_', '-')}"
-        own = ("threads", "cluster")  # of this run, where the command does not make a release
+        own = ("threads", "cluster")  # apply to this run when the command makes no release
         assert (f"  {name} " in helped) == (
             command == "compile" or not asked.compile_only or each.name in own
         )

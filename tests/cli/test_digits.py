@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("onnx")
 
 _SCRIPT = Path(__file__).parents[2] / "scripts" / "digits.py"

@@ -1,4 +1,4 @@
-"""`edgekit estimate`, with an emulator that says how many cycles there were."""
+"""`edgekit estimate`, with a fake emulator that reports given cycle counts."""
 
 from __future__ import annotations
 
@@ -20,15 +20,17 @@ from tests.support.fake_emulator import answer, write_emulator, write_program
 from tests.support.homes import home_over_the_cache
 from tests.support.onnx_models import model, node, save, value
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def emulate(tmp_path, monkeypatch):
-    """emulate(document=..., ...): from now on qemu-aarch64 answers so."""
+    """emulate(document=..., ...): replaces qemu-aarch64 by a script with that answer."""
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
     monkeypatch.setattr(run_module, "plugin_of", lambda _: Path("plugin.so"))
-    monkeypatch.setattr(Target, "proof", lambda *_: None)  # figures change
+    monkeypatch.setattr(Target, "proof", lambda *_: None)  # the validation figures change
     runner = write_program(tmp_path / "runner")
     monkeypatch.setattr(model_module, "runner_of", lambda _: runner)
     return lambda **options: write_emulator(folder, **options)
@@ -123,7 +125,7 @@ def test_without_an_emulator_the_package_is_named(edgekit, bundle, tmp_path, mon
 
 
 def beside(bundle: Path, profile: str = "rpi4", emulated: bool = True):
-    """What deploy and bench show of a release that was timed on a board."""
+    """The estimate that deploy and bench show next to a release's timing on a board."""
     release = Bundle.read(bundle)
     timing = SimpleNamespace(release=release.manifest.id, threads=1)
     device = SimpleNamespace(emulated=emulated, profile=profile)
@@ -193,7 +195,7 @@ _SPLIT = ("--weights", "int8", "--group-size", "32")
 
 
 def test_what_compile_takes_estimate_takes(edgekit, product, emulate, home, tmp_path):
-    """And remembers by it: by the samples' content, not by their name."""
+    """Cached estimates are keyed by the samples' content, not by their file name."""
     emulate(does=f"echo run >> {tmp_path}/runs")
     shutil.copy("1.npz", "samples.npz")
     asked = ("estimate", product, "--board", "rpi4", "--json")

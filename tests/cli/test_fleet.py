@@ -1,4 +1,4 @@
-"""edgekit fleet: the inventory as one, and the same work on boards of it."""
+"""edgekit fleet: listing the inventory, and one command run on many boards."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import pytest
 
 from edgekit.host.deploy.api import connect
 from edgekit.host.deploy.bundle import sign_bundle
+
+pytestmark = pytest.mark.slow
 
 BOARDS = """
 [boards.pi-1]
@@ -37,7 +39,7 @@ def inventory(home: Path) -> Path:
 
 @pytest.fixture
 def both(tiny: Any) -> None:
-    """The tiny model on the two boards that are not asleep."""
+    """Deploys the tiny model on the two boards that are not asleep."""
     for name in ("pi-1", "pi-2"):
         connect(name).deploy(sign_bundle(tiny()))
 
@@ -146,4 +148,4 @@ def test_failures_are_told_at_once_and_progress_in_lines(edgekit: Any) -> None:
     lines = done.err.splitlines()
     assert lines[0].startswith("failed board asleep: ")
     assert lines[1].startswith("checking: 1 of 1, 1 failed, ")
-    assert threading.active_count() < 8  # none of the crew stays
+    assert threading.active_count() < 8  # all worker threads have ended

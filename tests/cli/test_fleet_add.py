@@ -1,4 +1,4 @@
-"""edgekit fleet add: many boards at once, and who vouches for their host keys."""
+"""edgekit fleet add: adding many boards at once, and verifying their host keys."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OTHER = "SHA256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
 
 @pytest.fixture
 def row(server: Sshd) -> str:
-    """The server in the columns host, profile and identity."""
+    """The server as a CSV row: host, profile, identity."""
     return f"{server.user}@{server.host}:{server.port},local,{server.identity}"
 
 

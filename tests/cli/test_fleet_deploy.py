@@ -22,6 +22,8 @@ from edgekit.host.deploy.inventory import add_boards
 from tests.support.board_farm import Farm, running_farm
 from tests.support.patience import AMPLE
 
+pytestmark = pytest.mark.slow
+
 SOURCES = Path(__file__).parents[2] / "src"
 QUICK = ("--pause", "0s", "--batch", "2", "--max-failures", "1", "--select", "site=lab")
 

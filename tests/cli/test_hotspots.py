@@ -16,6 +16,8 @@ import pytest
 from tests.support import forbidden
 from tests.support.reports import data_of
 
+pytestmark = pytest.mark.slow
+
 _SAMPLERS = ("perf_event_open", "ptrace")
 
 
@@ -78,7 +80,6 @@ def test_people_read_why_and_what_to_try(edgekit: Any, home: Path, without_perf:
     assert any("model.so ek_" in line for line in lines)
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("deployed_face")
 @pytest.mark.parametrize("calls, sampler", [(1, "ptrace"), (2, "")])
 def test_what_a_board_forbids_is_done_without(home: Path, calls: int, sampler: str) -> None:
@@ -102,7 +103,6 @@ def test_what_a_board_forbids_is_done_without(home: Path, calls: int, sampler: s
     assert any(m.startswith("ptrace: ") for m in hot["missing"]) == (calls == 2)
 
 
-@pytest.mark.slow
 def test_a_product_without_perf_is_sampled_too(edgekit: Any, without_perf: None) -> None:
     del without_perf
     matrix = ("--matrix", "banded:4000:3", "--seconds", "0.1")

@@ -1,4 +1,4 @@
-"""What is wrong with files and boards named on the command line: one line, exit code 2."""
+"""Bad files and boards on the command line: one line of error, exit code 2."""
 
 from __future__ import annotations
 

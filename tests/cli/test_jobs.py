@@ -18,6 +18,8 @@ from edgekit.host.lab.jobs.task import Task, run_task
 from tests.support.clusters import Cluster, running_cluster
 from tests.support.patience import AMPLE, until
 
+pytestmark = pytest.mark.slow
+
 distributed = pytest.importorskip("distributed")
 
 _BOARDS = """
@@ -80,7 +82,6 @@ def test_two_boards_are_tuned_here_side_by_side(edgekit: Any, shapes: Path, tmp_
 
 
 @pytest.mark.exhaustive
-@pytest.mark.slow
 def test_a_killed_worker_loses_nothing_and_leaves_no_board_locked(
     edgekit: Any, cluster: Cluster, tmp_path: Path
 ) -> None:

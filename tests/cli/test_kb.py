@@ -1,4 +1,4 @@
-"""edgekit lab kb: look-ups, tables, differences, imports, and what is said of bad ones."""
+"""edgekit lab kb: lookups, tables, diffs, imports, and errors for bad ones."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def measured(shape: GemmShape = _SHAPE, cost: float = 1e-3, **changes: Any) -> M
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    """A table of a57 with one row."""
+    """A table for a57 with one row."""
     row = Row(key_of(_SHAPE, 0, Sequences()), _METHOD, _SHAPE, "tuner", 3, 0.5, 1.0)
     path = tmp_path / "table.json"
     path.write_text(table_text(KnowledgeBase(("cortex-a57",), rows=(row,))))

@@ -1,4 +1,4 @@
-"""edgekit lab kb build learns from profiles of the field: rows that are not true there go."""
+"""edgekit lab kb build drops table rows that field profiles contradict."""
 
 from __future__ import annotations
 
@@ -32,6 +32,8 @@ from edgekit.host.lab.history.tunable_ops import tuning_task_of
 from edgekit.kb.tables.gemm_file import table_text
 from edgekit.kb.targets.board import load_board
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("duckdb", reason="no duckdb: pip install -e '.[profiles]'")
 
 _BOARD = "rpi3"
@@ -41,8 +43,11 @@ _CALM = Surroundings("", "performance", 1400.0, 50.0, False, 0.1, 0.2, 1 << 28, 
 
 @dataclass
 class Field:
-    """Boards of a type whose operators take a nanosecond for a unit of cost; those that a spoiled
-    row chose take `slow` times what they would by default; or what `times` says of them."""
+    """Simulated boards whose operators take one nanosecond per unit of cost.
+
+    Operators whose method came from a spoiled row take `slow` times the default's time.
+    `times`, in nanoseconds by operator name, overrides both.
+    """
 
     slow: float = 2.0
     batches: int = 0
@@ -84,7 +89,7 @@ def field() -> Field:
 
 @pytest.fixture
 def release(edgekit: Any, face_model: Path, home: Path) -> Callable[[], str]:
-    """Compiles the model with the table as it is; the release's id."""
+    """Compiles the model with the current table; returns the release's id."""
 
     def make() -> str:
         out = home / "made.ekb"
@@ -100,7 +105,7 @@ def _is_default(told: Any) -> bool:
 
 
 def _by_rows(release: str) -> dict[str, Any]:
-    """Operators that a row gave another method than they would have without, and that method."""
+    """Operators for which a row changed the default method, with the new method."""
     document = recall(release)
     assert document is not None
     told = [each for each in document["operators"] if each["form"] and not _is_default(each)]
@@ -108,13 +113,15 @@ def _by_rows(release: str) -> dict[str, Any]:
 
 
 def _left(bad: str, now: str) -> set[str]:
-    """What is still compiled as it was in a bad release."""
+    """Operators still compiled with the method of the bad release."""
     return {name for name, method in _by_rows(bad).items() if _by_rows(now).get(name) == method}
 
 
 def spoil(model: Path, board: str = _BOARD) -> int:
-    """Writes a user's table that has each third key of the model compiled with its dearest method;
-    how many."""
+    """Writes a user table with the costliest method for every third key of the model.
+
+    Returns the number of spoiled keys.
+    """
     profile = load_board(board)
     subject = tuning_task_of(model, profile, DEFAULT_OPTIONS)
     worst = {
@@ -170,7 +177,7 @@ def test_boards_that_were_not_calm_teach_nothing(edgekit, face_model, release, f
     spoil(face_model)
     bad = release()
     field.slow = 1.0
-    field.run(bad)  # tells how fast its clock can be
+    field.run(bad)  # establishes the board's full clock frequency
     field.slow = 5.0
     for _ in range(5):
         field.run(bad, at=busy)
@@ -262,8 +269,7 @@ def test_releases_that_were_made_elsewhere_and_other_cores_teach_nothing(
 
 @pytest.mark.long
 def test_a_model_is_faster_after_what_its_application_measured_here(edgekit, face_model, home):
-    """The whole way, on this machine: deployed with a spoiled table, used, pulled, built, and
-    deployed again."""
+    """End to end on this machine: deploy with a spoiled table, run, pull, build, redeploy."""
     assert spoil(face_model, board="local")
     assert edgekit("deploy", face_model).code == 0
     with connect("local").open() as session:
@@ -276,7 +282,7 @@ def test_a_model_is_faster_after_what_its_application_measured_here(edgekit, fac
     assert built.code == 0 and built.document["changes"], built.err
     assert edgekit("deploy", face_model).code == 0
     times: tuple[list[float], list[float]] = ([], [])
-    for turn in range(2 * _TURNS):  # this machine may be busier now than then
+    for turn in range(2 * _TURNS):  # alternate releases: the load on this machine varies
         done = edgekit("bench", "model", "--runs", "100", "--json")
         times[turn % 2].append(done.document["latency_ms"]["median"])
         assert edgekit("rollback").code == 0
@@ -288,7 +294,7 @@ def test_a_model_is_faster_after_what_its_application_measured_here(edgekit, fac
 def test_a_model_is_faster_by_board_time_after_what_boards_measured(
     edgekit, face_model, release, field
 ):
-    """What boards would have measured is what their core would take."""
+    """The estimated cycles of the core stand in for measurements from boards."""
     spoil(face_model)
     bad = release()
     slow = edgekit("estimate", face_model, "--board", _BOARD, "--json").document

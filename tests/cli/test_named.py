@@ -1,4 +1,4 @@
-"""`--name NAME`: several models on a board; `status --verify`, and what damage says."""
+"""`--name NAME`: several models on a board; `status --verify` and reports of damage."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from edgekit.host.deploy.bundle import sign_bundle
 
 @pytest.fixture(scope="module")
 def deployed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the home stands that the first test leaves for the others; they copy it."""
+    """Path of the deployed home, created by the first test and copied by the others."""
     return tmp_path_factory.mktemp("deployed") / "home"
 
 
 @pytest.fixture
 def wake(edgekit: Any, home: Path, tiny: Any, deployed: Path) -> Path:
-    """The tiny model deployed by itself, and another as `wake`; the folder of its releases."""
+    """Deploys the tiny model and another one as `wake`; returns the folder of `wake`."""
     here = home.parent / "home"
     if deployed.exists():
         shutil.copytree(deployed, here, symlinks=True, dirs_exist_ok=True)

@@ -1,4 +1,4 @@
-"""What compile, run and bench say of a model on a board with an NNA."""
+"""Output of compile, run and bench for a model on a board with an NNA."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.kb.targets import board as boards
 from tests.support.nna_model import tiny_model
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def nna_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This machine with nna2's NNA, and cores that are as slow as that board's to the compiler."""
+    """This machine with the NNA of board nna2 and, for the compiler, that board's core speeds."""
     local, other = boards.load_board("local"), boards.load_board("nna2")
     here = dataclasses.replace(local, nna=other.nna, compute=other.speeds)
     monkeypatch.setattr(boards, "_local", lambda: here)

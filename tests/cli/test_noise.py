@@ -1,4 +1,4 @@
-"""A noisy measurement says so, and the tuners do not keep it."""
+"""Noisy measurements are reported, and tuners discard them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import pytest
 
 from edgekit.host.deploy.release import noise
 from edgekit.host.deploy.release.types import Noise
+
+pytestmark = pytest.mark.slow
 
 WHY = "other programs keep 2.0 of 2 cores busy (load average 5.0)"
 
@@ -87,7 +89,7 @@ def test_noise_that_begins_while_measuring_is_not_kept(
         "cost": ("--model", face_model.with_name("okay_nabu.tflite"), "--rounds", "1"),
         "spmv": ("--matrix", "banded:500:3", "--seconds", "0.1"),
     }
-    # Of products those of the first batch are kept: it was quiet when they were measured.
+    # The first batch of products is kept: the board was quiet while it was measured.
     answers = iter([None] * (2 if command == "gemm" else 1))
     monkeypatch.setattr(noise, "reason", lambda *given: next(answers, WHY))
     done = edgekit("lab", "tune", command, *arguments[command])

@@ -11,10 +11,12 @@ import pytest
 
 from tests.support.onnx_models import model, node, save, value
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def scaled(home: Path) -> Path:
-    """y = relu(x + x) with open batch and width."""
+    """y = relu(x + x) with dynamic batch and width."""
     nodes = [node("Add", ["x", "x"], ["s"]), node("Relu", ["s"], ["y"])]
     return save(model(nodes, [value("x", ["n", 2, "w"])], ["y"]), home)
 

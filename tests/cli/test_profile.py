@@ -1,4 +1,4 @@
-"""`edgekit profile`: from a board's spool to answers in SQL, as a user types it."""
+"""`edgekit profile`: from a board's spool to SQL results, as a user types it."""
 
 from __future__ import annotations
 

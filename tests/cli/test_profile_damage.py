@@ -1,4 +1,4 @@
-"""`edgekit profile` where batches, the store or its disk are damaged: one line, nothing lost."""
+"""`edgekit profile` with damaged batches, store or disk: a one-line error and no data loss."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from edgekit.host.common.paths import data_folder
 from edgekit.host.fleet.profiles import ProfileStore
 from tests.support.profile_batches import batch, headed, stream
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("pyarrow")
 pytest.importorskip("duckdb")
 
@@ -26,7 +28,7 @@ _ASKED = (
 
 
 def _flipped(data: bytes) -> bytes:
-    """With a bit of all bytes in the middle the other way."""
+    """`data` with one bit flipped in every byte of the middle third."""
     third = len(data) // 3
     return data[:third] + bytes(byte ^ 0x40 for byte in data[third:-third]) + data[-third:]
 
@@ -89,7 +91,7 @@ def test_a_file_of_the_store_that_is_damaged_is_named_by_all_that_ask_it(
         done = edgekit(*arguments)
         assert (done.code, part.name in done.complaint) == (6, True), arguments
     assert not Path("report.html").exists()
-    assert store.add("near", stream(777)).new == 1  # what comes is stored all the same
+    assert store.add("near", stream(777)).new == 1  # new batches are still stored
     part.write_bytes(whole)
     assert _uuids(edgekit) == [*range(200), 777]
 

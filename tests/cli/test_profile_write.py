@@ -1,4 +1,4 @@
-"""`edgekit profile server write` and readers of what it wrote, as a user types them."""
+"""`edgekit profile server write` and the commands that read its output, as a user types them."""
 
 from __future__ import annotations
 

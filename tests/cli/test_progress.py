@@ -1,4 +1,4 @@
-"""Rate, remaining time and how often plain lines come."""
+"""Progress output: rate, remaining time, and frequency of plain lines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MIB = 1 << 20
 
 
 class Clock:
-    """Seconds that pass when told."""
+    """A clock that a test sets, in seconds."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -29,7 +29,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def at(clock: Clock) -> Callable[[float, int], str]:
-    """What a transfer of 10 MiB that began with 2 MiB there shows at a time and a size."""
+    """show(seconds, mebibytes): the rate shown for a 10 MiB transfer resumed at 2 MiB."""
     meter = Meter(clock)
     meter.entered(Step("transfer", 2 * MIB, 10 * MIB))
 

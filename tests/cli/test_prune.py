@@ -13,6 +13,8 @@ from edgekit.host.compiler.ir.evaluate import evaluate
 from tests.support.onnx_models import model, node, save, value
 from tests.support.prune_models import SIZE, images, pointwise_net, two_branches
 
+pytestmark = pytest.mark.slow
+
 
 def _saved(home: Path, count: int = 32, **arrays: Any) -> Path:
     path = home / "samples.npz"

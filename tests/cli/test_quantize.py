@@ -17,6 +17,8 @@ from edgekit.host.compiler.transforms.passes.quantized import integer_form
 from tests.support.onnx_models import model, node, save, value
 from tests.support.quantize_models import CLASSES, SIZE, classifier, samples, save_samples
 
+pytestmark = pytest.mark.slow
+
 _MODELS = Path(__file__).parents[2] / "models"
 
 
@@ -228,7 +230,7 @@ def test_what_the_file_cannot_hold_is_said_before_the_work(edgekit: Any, home: P
     rng = np.random.default_rng(4)
     sizes = (("w", 3), ("r", 6))
     weights = {n: rng.standard_normal((1, 24, k)).astype(np.float32) for n, k in sizes}
-    functions = ["Sigmoid", "Softsign", "Tanh"]  # of which a loop is made
+    functions = ["Sigmoid", "Softsign", "Tanh"]  # compiled as a loop, which ONNX export rejects
     nodes = [node("LSTM", ["x", "w", "r"], ["y"], hidden_size=6, activations=functions)]
     path = save(model(nodes, [value("x", [20, 1, 3])], ["y"], weights), home, "lstm.onnx")
     done = edgekit("quantize", path, "--samples", "no_samples_yet.npz")

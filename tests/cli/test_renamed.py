@@ -1,4 +1,4 @@
-"""Old spellings of commands and options answer with the new one."""
+"""Old names of commands and options are answered with the new name."""
 
 from __future__ import annotations
 

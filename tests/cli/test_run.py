@@ -21,7 +21,7 @@ X = np.array([1, 2, 3, -4], np.float32)
 
 @pytest.fixture
 def counting(home: Path, tiny_artifact: Callable[..., Artifact]) -> Path:
-    """y = 2x + 1 + the number of runs so far, as a bundle that this host signed."""
+    """A bundle signed by this host: y = 2x + 1 + the number of runs so far."""
     bundle = sign_bundle(build_bundle(tiny_artifact("TINY_STATE"), load_board("local")))
     bundle.write(home / "counting.ekb")
     return home / "counting.ekb"

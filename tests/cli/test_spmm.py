@@ -1,4 +1,4 @@
-"""edgekit lab bench spmm: pruned layers beside dense ones."""
+"""edgekit lab bench spmm: pruned layers compared with dense ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""edgekit lab bench spmv, tune spmv and kb lookup --spmv on this machine, and what they refuse."""
+"""edgekit lab bench spmv, tune spmv and kb lookup --spmv on this machine; rejected input."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_bottlenecks_are_told_apart() -> None:
     calm = {"wa": 0, "b": 0, "si": 0, "so": 0}
     assert classify(calm, 100.0, 0.3).kind == "cpu"
     assert classify(calm, 100.0, 0.8).kind == "memory"
-    assert classify(calm, 100.0, 5.0).kind == "cpu"  # from a cache
+    assert classify(calm, 100.0, 5.0).kind == "cpu"  # faster than memory: the matrix is in a cache
     assert classify(calm | {"wa": 50}, 10.0, 0.1).kind == "io"
     assert classify(calm | {"so": 9}, 100.0, 0.1).why.startswith("swapping")
     assert "other programs" in classify(calm, 20.0, 0.1).why

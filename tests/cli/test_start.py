@@ -1,4 +1,4 @@
-"""Starting up: help, version, and how errors look and exit."""
+"""Startup: help, version, and the format and exit codes of errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SOURCES = Path(__file__).parents[2] / "src"
 
 
 def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Every command there is, as the words one types."""
+    """Every command, as the words a user types."""
     for name, command in group.commands.items():
         if hasattr(command, "commands"):
             yield from commands(command, (*path, name))
@@ -110,7 +110,7 @@ def test_every_command_has_one_heading() -> None:
 
 
 def helps(group: Any, path: str = "edgekit") -> Iterator[tuple[str, str]]:
-    """Every help text there is, with what it is of."""
+    """Every help text, with the command or option it belongs to."""
     yield path, group.help
     for parameter in group.params:
         yield f"{path} {parameter.opts[-1]}", parameter.help
@@ -151,7 +151,7 @@ def test_version(edgekit: Any) -> None:
 
 
 def test_help_imports_nothing_heavy() -> None:
-    """What is imported decides how soon help starts; modules count the same on each machine."""
+    """Imports dominate the startup time of help; the module count is the same on any machine."""
     program = (
         "import sys; from edgekit.host.cli.main import main; main(['--help']);"
         "print(sorted({m.partition('.')[0] for m in sys.modules} & {'numpy', 'rich', 'tflite',"

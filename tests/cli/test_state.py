@@ -1,4 +1,4 @@
-"""compile --state: what a model hands to its next run stays on the board."""
+"""compile --state: state that a model passes to its next run stays on the board."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from edgekit.host.compiler.ir.evaluate import evaluate
 from tests.support.decoder import CONTEXT, TIES, TOKENS, decoded_by_hand, decoder_model
 from tests.support.onnx_models import model, node, save, value
 
+pytestmark = pytest.mark.slow
+
 Array = np.ndarray[Any, Any]
 
 _TIES = tuple(text for t in TIES for text in ("--state", f"{t.input}={t.output}"))
@@ -30,7 +32,7 @@ def decoder(home: Path) -> Path:
 def _outputs_in_turn(
     edgekit: Any, bundle: str, rows: Mapping[str, Array], *options: str
 ) -> list[dict[str, Any]]:
-    """The outputs of a run per row of each input, all in one session."""
+    """Outputs of one run per row of the inputs, all in one session."""
     folder = Path("rows")
     folder.mkdir(exist_ok=True)
     for i in range(len(next(iter(rows.values())))):
@@ -41,7 +43,7 @@ def _outputs_in_turn(
 
 
 def _in_turn(edgekit: Any, bundle: str, rows: Mapping[str, Array], *options: str) -> Array:
-    """The same of a model with one output."""
+    """Like `_outputs_in_turn`, for a model with one output."""
     made = _outputs_in_turn(edgekit, bundle, rows, *options)
     assert all(len(each) == 1 for each in made)
     return np.array([next(iter(each.values())) for each in made], np.float32)
@@ -52,7 +54,7 @@ def _decoded(edgekit: Any, bundle: str, *options: str) -> Array:
 
 
 def _write_samples() -> None:
-    """`samples.npz`: all inputs of the file, those that become states, too."""
+    """Writes `samples.npz` with all inputs of the model file, including future states."""
     rows = np.random.default_rng(1).standard_normal((12, 3, CONTEXT, 5)).astype(np.float32)
     inputs = {"token": np.arange(12)[:, None] % 11, "position": np.arange(12)[:, None] % CONTEXT}
     np.savez("samples.npz", **inputs, **{"past.key": rows, "past.value": rows[::-1]})
@@ -63,7 +65,7 @@ def test_a_decoder_keeps_its_cache(edgekit: Any, decoder: Path) -> None:
     assert done.code == 0, done.err
     expected = decoded_by_hand(decoder, TOKENS)
     again = decoded_by_hand(decoder, TOKENS[3:4])[0]
-    assert not np.allclose(expected[1], expected[3], atol=0.05)  # one token behind different ones
+    assert not np.allclose(expected[1], expected[3], atol=0.05)  # same token, different history
     np.testing.assert_allclose(_decoded(edgekit, "d.ekb"), expected, atol=1e-5)
     np.testing.assert_allclose(_decoded(edgekit, "d.ekb"), expected, atol=1e-5)  # a new session
     fresh = _decoded(edgekit, "d.ekb", "--reset-each")
@@ -159,7 +161,7 @@ def test_a_cache_that_grows_is_refused(edgekit: Any, home: Path) -> None:
 
 
 def test_two_states_change_places(edgekit: Any, home: Path) -> None:
-    """Each is what the other was, and both are read before either is written."""
+    """Each state gets the other's old value, so both are read before either is written."""
     nodes = [
         node("Add", ["a", "x"], ["b_next"]),
         node("Identity", ["b"], ["a_next"]),
@@ -168,7 +170,7 @@ def test_two_states_change_places(edgekit: Any, home: Path) -> None:
     inputs = [value(n, [4]) for n in ("x", "a", "b")]
     file = save(model(nodes, inputs, ["y", "a_next", "b_next"]), home)
     ties = ("--state", "*=*_next")
-    assert edgekit("compile", file, *ties).code == 2  # x has no such output
+    assert edgekit("compile", file, *ties).code == 2  # there is no output x_next
     ties = ("--state", "a=a_next", "--state", "b=b_next")
     done = edgekit("compile", file, *ties, "-o", "s.ekb")
     assert done.code == 0, done.err
@@ -188,11 +190,11 @@ def test_an_output_must_remain(edgekit: Any, home: Path) -> None:
     assert "expected an output that is no state, found none" in done.complaint
 
 
-_ROWS, _RUN = 40, 3000  # a state of several tasks
+_ROWS, _RUN = 40, 3000  # large enough that copying the state takes several tasks
 
 
 def _cached(home: Path, *more: Any, updates: str = "x", outputs: tuple[str, ...] = ()) -> Path:
-    """A state with one row put where the input `at` says; y is the sum of all rows."""
+    """A model that writes one row of its state, at index `at`; y is the sum of all rows."""
     nodes = [
         node("ScatterND", ["s", "at", updates], ["s_next"]),
         node("ReduceSum", ["s_next", "axis"], ["y"], keepdims=0),
@@ -204,7 +206,7 @@ def _cached(home: Path, *more: Any, updates: str = "x", outputs: tuple[str, ...]
 
 
 def _copies(edgekit: Any, home: Path, file: Path) -> list[str]:
-    """Compiles with the state; which of its reads and writes are code."""
+    """Compiles with the state; returns the state reads and writes that need a kernel."""
     asked = ("--state", "s=s_next", "-o", "s.ekb", "--explain", "e.json")
     done = edgekit("compile", file, *asked)
     assert done.code == 0, done.err

@@ -1,4 +1,4 @@
-"""`edgekit status` says where models run: as their release does, or the inventory."""
+"""`edgekit status` reports where models run, from the release or from the inventory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`edgekit run --stream`: frames of a pipe, a program or a folder, one result for each."""
+"""`edgekit run --stream`: frames from a pipe, a program or a folder, with one result per frame."""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ from edgekit.host.compiler.artifact import Artifact
 from edgekit.host.deploy.bundle import build_bundle, sign_bundle
 from edgekit.kb.targets.board import load_board
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 FRAMES = np.arange(12, dtype=np.float32).reshape(3, 4)
-COUNTED = 2 * FRAMES + 1 + np.array([[1], [2], [3]], np.float32)  # the model counts its runs, too
+COUNTED = 2 * FRAMES + 1 + np.array([[1], [2], [3]], np.float32)  # the model adds its run count
 
 
 @pytest.fixture(autouse=True)
 def counting(edgekit: Any, home: Path, tiny_artifact: Callable[..., Artifact]) -> Path:
-    """A board with a model of y = 2x + 1 + the number of runs so far; the file of the frames."""
+    """Deploys y = 2x + 1 + the number of runs so far; returns the file of frames."""
     bundle = sign_bundle(build_bundle(tiny_artifact("TINY_STATE"), load_board("local")))
     bundle.write(home / "counting.ekb")
     assert edgekit("deploy", home / "counting.ekb").code == 0
@@ -36,12 +38,12 @@ def counting(edgekit: Any, home: Path, tiny_artifact: Callable[..., Artifact]) -
 
 @pytest.fixture
 def stdin(monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes], None]:
-    """Sets what the command reads."""
+    """Sets the command's standard input."""
     return lambda data: monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
 
 
 def start(*arguments: str) -> subprocess.Popen[bytes]:
-    """The command as a shell starts it."""
+    """Starts the command in a separate process, as a shell does."""
     program = "from edgekit.host.cli.main import run; run()"
     return subprocess.Popen(
         [sys.executable, "-c", program, *arguments],

@@ -1,4 +1,4 @@
-"""On a terminal, tables are drawn; elsewhere there is nothing but plain lines."""
+"""Tables are drawn on a terminal; any other output is plain lines."""
 
 from __future__ import annotations
 

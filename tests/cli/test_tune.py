@@ -1,4 +1,4 @@
-"""edgekit lab tune gemm on this machine: results kept, resumed, alone, and killed at any moment."""
+"""edgekit lab tune gemm on this machine: results kept, resumption, locking, kills at any moment."""
 
 from __future__ import annotations
 
@@ -30,10 +30,12 @@ from edgekit.kb.tables.gemm_table import KnowledgeBase, Row
 from edgekit.kb.tables.method import Method, analytic_method
 from edgekit.kb.targets.board import load_board
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 _SHAPES = [(m, 32, 16) for m in range(8, 16)]
 
-_TUNE = ("lab", "tune", "gemm", "--allow-noise")  # others test beside us
+_TUNE = ("lab", "tune", "gemm", "--allow-noise")  # other tests run in parallel
 
 
 @pytest.fixture
@@ -63,13 +65,13 @@ def test_what_was_measured_is_kept_and_built(edgekit: Any, tmp_path: Path) -> No
     answer = edgekit("lab", "kb", "lookup", "--gemm", "17,65,33", "--json").document
     if answer["rule"] == "exact":
         assert answer["history_rows"] >= found["measured"]
-    else:  # nothing was better
+    else:  # no method beat the default
         default = analytic_method(load_board("local"), GemmShape(17, 65, 33))
         assert answer["method"] == dataclasses.asdict(default)
 
 
 def test_rows_are_measured_again_and_lose_their_method(edgekit: Any) -> None:
-    """A tile of one row is bad for a square: a row that claims the contrary does not stay."""
+    """A tile of one row is slow for a square product; a row that claims otherwise is dropped."""
     board = load_board("local")
     shape, bad = GemmShape(48, 48, 48), Method(48, 16, 48, True, True, 1, 16)
     key = KnowledgeBase((board.platform,)).key(board.platform, shape)
@@ -112,7 +114,7 @@ def test_a_table_over_the_kits_keeps_its_sequences(edgekit: Any, shapes: Path) -
 
 
 def test_a_damaged_table_is_tuned_and_built_anew(edgekit: Any, tmp_path: Path) -> None:
-    """Its complaint says to build it; that takes measurements, which must not need the table."""
+    """The error message says to rebuild the table, so tuning must work without reading it."""
     damaged, shapes = user_table(load_board("local")), tmp_path / "one.txt"
     damaged.parent.mkdir(parents=True)
     damaged.write_text('{"schema": ')
@@ -147,7 +149,7 @@ def test_a_second_tuner_is_told_who_tunes(edgekit: Any, shapes: Path) -> None:
 
 
 class CutOff(LocalTransport):
-    """A board whose link is cut after some answers."""
+    """A board whose link is cut after a given number of answers."""
 
     left = 3
 
@@ -176,7 +178,6 @@ def test_a_lost_board_loses_nothing_and_the_same_job_goes_on() -> None:
     assert outcome.finished and outcome.known > 0 and len(outcome.best) == len(_SHAPES)
 
 
-@pytest.mark.slow
 def test_killed_at_any_moment_it_goes_on(shapes: Path, edgekit: Any) -> None:
     program = "from edgekit.host.cli.main import run; run()"
     command = [

@@ -1,4 +1,4 @@
-"""Methods found on a virtual board are told with what they would take on a real core."""
+"""Methods tuned on a virtual board are shown with their estimated time on a real core."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _BEST = Best(Product(GemmShape(48, 64, 32)), _HOW, 0.5)
 
 
 class _Timer:
-    """Takes 1.8 million cycles with a method that was found, and twice as many by default."""
+    """1.8 million cycles for the tuned method, twice as many for the default."""
 
     def __init__(self, target: object, seconds: float) -> None:
         pass
@@ -40,7 +40,7 @@ class _Timer:
 
 @pytest.fixture(autouse=True)
 def tuned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A virtual board that was tuned."""
+    """A virtual board whose tuning is faked."""
     transport = SimpleNamespace(close=lambda: None)
     board = Device(transport, profile="a72", emulated=True)  # type: ignore[arg-type]
     outcome = Outcome((_BEST,), 1, 0, finished=True, refused=())
@@ -70,7 +70,7 @@ def test_an_estimate_that_fails_fails_no_tuning(edgekit: Any, monkeypatch: Any) 
 
 @pytest.fixture
 def sparse(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A matrix that was tuned on a virtual board, to settings of half its rule's cycles."""
+    """A matrix tuned on a virtual board to settings that take half the cycles of its rule's."""
 
     def tune(_: object, __: object, name: str, *more: object) -> TunedMatrix:
         rule = BlockSettings(8)

@@ -1,4 +1,4 @@
-"""`edgekit lab tune layouts` on this machine, and for a core."""
+"""`edgekit lab tune layouts` on this machine and, estimated, for another core."""
 
 from __future__ import annotations
 

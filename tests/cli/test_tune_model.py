@@ -1,5 +1,7 @@
-"""edgekit lab tune model: kept, resumed, obeyed by the next compile; a fake clock where a real one
-would take minutes."""
+"""edgekit lab tune model: results are kept, resumed, and used by the next compile.
+
+A fake clock replaces measurements that would take minutes.
+"""
 
 from __future__ import annotations
 
@@ -31,15 +33,20 @@ from edgekit.kb.tables.gemm_table import KnowledgeBase
 from edgekit.kb.targets.board import load_board
 from tests.support.order_clockwork import OrderClockwork
 
+pytestmark = pytest.mark.slow
+
 _BOARD = "rpi3"
 
 
 class Clockwork:
-    """A core on which tiles of five rows take half (`factor`) of what others do: 1000 cycles. It is
-    gone after `left` answers. Beside such tiles others take `beside` times as long. Each operator
-    of a chain takes `chained` times as long as alone, those on channel-major images `planar`
-    times. Where `crowd` is set tiles of twelve rows take a tenth, and all others that many times as
-    long as alone. Steps that multiply nothing take `beyond` cycles more."""
+    """A fake core: every step takes 1000 cycles, adjusted by these attributes.
+
+    `factor` scales tiles of five rows; `beside` scales all other steps if any tile has five rows.
+    `chained` scales each operator of a chain, `planar` operators on channels-first images.
+    If `crowd` is set and a tile has twelve rows, its step takes a tenth, all others `crowd` times
+    as long. `beyond` cycles are added to steps without a matrix product. The board becomes
+    unreachable after `left` answers.
+    """
 
     unit, source, per_ms, least, worth = "cycles", "estimate", 1e6, 1.0, 1.4
     left = 1000
@@ -100,7 +107,7 @@ def tune(clockwork: type[Clockwork], edgekit: Any, face_model: Path) -> Callable
 
 
 def _explained(model: Path, threads: int | None = None) -> dict[str, Any]:
-    """What `compile --explain` writes of each operator that multiplies, by its name."""
+    """The `compile --explain` entry of each operator with a matrix product, by name."""
     options = replace(DEFAULT_OPTIONS, threads=threads)
     board = load_board(_BOARD)
     made = prepare(model, board, options)
@@ -145,7 +152,7 @@ def test_what_lost_in_another_model_is_not_measured_again(
 def tune_small(
     clockwork: type[Clockwork], edgekit: Any, face_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., Any]:
-    """Of a model of which many orders are valid."""
+    """Tunes a model that has many valid orders."""
     small = face_model.with_name("okay_nabu.tflite")
     monkeypatch.setattr(model_session, "has_untried_orders", has_untried_orders)
     monkeypatch.setattr(model_session, "EstimatedOrders", OrderClockwork)
@@ -194,12 +201,14 @@ def test_methods_of_several_threads_are_those_of_releases_that_run_on_as_many(
     together = _explained(face_model, threads=4)
     for each in done.document["operators"]:
         assert together[each["name"]]["rule"] == "exact"
-    clockwork.factor = 4.0  # on one thread these tiles are bad
+    clockwork.factor = 4.0  # these tiles are slow on one thread
     assert tune("--threads", "1").code == 0
     alone, together = (_explained(face_model, threads=n) for n in (1, 4))
     assert any("_5x" in each["kernel"] for each in together.values())
     single = [e["kernel"] for e in alone.values() if not e["kernel"].startswith("ek_chain")]
-    assert single and not any("_5x" in kernel for kernel in single)  # members are not timed alone
+    assert single and not any(
+        "_5x" in kernel for kernel in single
+    )  # chain members are not timed separately
 
 
 def test_a_model_with_like_shapes_gains_too(tune: Any, face_model: Path) -> None:
@@ -219,7 +228,7 @@ def test_the_same_command_goes_on(tune: Any, clockwork: type[Clockwork]) -> None
     builds = clockwork.builds
     last = tune().document
     assert last["finished"] and last["known"] >= again.document["known"]
-    assert clockwork.builds - builds <= 3  # today's methods, and the best ones together
+    assert clockwork.builds - builds <= 3  # the current methods, and the best ones combined
     assert last["after_ms"] == again.document["after_ms"]
 
 
@@ -229,7 +238,7 @@ def test_a_round_is_not_worth_it_for_operators_that_take_nothing(
     clockwork.beyond = 1e7
     found = tune().document
     assert found["finished"] and found["gain"] == pytest.approx(1.0, abs=1e-3)
-    assert clockwork.builds <= 2  # what is compiled today, and the best together
+    assert clockwork.builds <= 2  # the current methods, and the best ones combined
 
 
 def test_a_board_that_vanishes_loses_nothing(tune: Any, clockwork: type[Clockwork]) -> None:
@@ -269,7 +278,7 @@ def test_methods_that_lose_together_are_given_up_where_none_can_be_blamed(
 def test_what_was_compiled_before_stays_where_what_was_found_is_slower_together(
     tune: Any, clockwork: type[Clockwork], monkeypatch: pytest.MonkeyPatch, face_model: Path
 ) -> None:
-    clockwork.chained = 0.2  # chains that rows of the kit make stay
+    clockwork.chained = 0.2  # keeps the chains chosen by the kit's rows
     first = tune("--threads", "1").document
     before = _explained(face_model, threads=2)
     clockwork.crowd = 2.5
@@ -334,7 +343,9 @@ def test_a_second_tuner_is_told_who_tunes(tune: Any) -> None:
 def test_on_this_machine_it_measures_time(
     edgekit: Any, face_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(MeasuredTimes, "least", 0.0)  # the smallest model's operators are short
+    monkeypatch.setattr(
+        MeasuredTimes, "least", 0.0
+    )  # operators of the smallest model fall below the limit
     model = face_model.with_name("okay_nabu.tflite")
     done = edgekit("lab", "tune", "model", model, "--allow-noise", "--budget", "1s", "--json")
     assert done.code == 0, done.err
@@ -347,7 +358,6 @@ def test_on_this_machine_it_measures_time(
 
 
 @pytest.mark.cross
-@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("qemu-aarch64"), reason="needs Debian's qemu-user")
 def test_by_board_time_the_same_again_finds_the_same(edgekit: Any, face_model: Path) -> None:
     model = face_model.with_name("okay_nabu.tflite")

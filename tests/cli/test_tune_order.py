@@ -20,6 +20,8 @@ from edgekit.host.lab.tune import orders
 from edgekit.kb.targets.board import load_board
 from tests.support.order_clockwork import OrderClockwork
 
+pytestmark = pytest.mark.slow
+
 _BOARD = "rpi3"
 
 

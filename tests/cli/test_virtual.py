@@ -1,4 +1,4 @@
-"""The journey of part two through the command line: a virtual board up, deployed to, and down."""
+"""A virtual board brought up, deployed to, and taken down through the command line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BOARDS = ("a57", pytest.param("rv64v", marks=pytest.mark.exhaustive))
 def board(
     request: pytest.FixtureRequest, edgekit: Any, home: Path, face_model: Path
 ) -> Iterator[str]:
-    """The name of a virtual board that is up; edgekit.toml names the face detector."""
+    """The name of a running virtual board; edgekit.toml selects the face detector."""
     (home / "models").symlink_to(face_model.parent)
     (home / "edgekit.toml").write_text('model = "models/face_detection_short_range.tflite"\n')
     done = edgekit("board", "up", request.param)
@@ -66,7 +66,7 @@ def test_deploy_run_and_go_back(edgekit: Any, home: Path, board: str) -> None:
 
 @pytest.mark.parametrize("board", BOARDS, indirect=True)
 def test_hot_spots_of_a_model(edgekit: Any, board: str) -> None:
-    """Sampled there; why is what the estimate says, as an emulator's times say nothing of it."""
+    """Samples come from the board, causes from the estimate: emulated times explain nothing."""
     model = "models/okay_nabu.tflite"
     done = edgekit("bench", "model", model, "--board", board, "--hotspots", "--json")
     assert done.code == 0, done.err

@@ -16,6 +16,8 @@ from edgekit.host.compiler.options import CompileOptions
 from edgekit.kb.targets.board import load_board
 from tests.support.onnx_models import model, node, save, value
 
+pytestmark = pytest.mark.slow
+
 _ROWS, _WIDTH = 12, 64
 
 

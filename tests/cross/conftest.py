@@ -23,7 +23,7 @@ from edgekit.kb.targets.board import BoardProfile, load_board
 
 _KERNELS = Path(__file__).parents[2] / "device" / "kernels"
 _DRIVER = Path(__file__).with_name("driver.c")
-# qemu-user and Debian's libc6-*-cross, which hold the loader and libc of each architecture.
+# Provided by qemu-user and Debian's libc6-*-cross (loader and libc of each architecture).
 QEMU = {
     "aarch64": ("qemu-aarch64", "/usr/aarch64-linux-gnu"),
     "armv7l": ("qemu-arm", "/usr/arm-linux-gnueabihf"),
@@ -40,20 +40,20 @@ CPUS = {
     "bpi-f3": f"rv64,v=true,vlen=256,{SWITCHES}",
     "rv64gcv-zvl512b": f"rv64,v=true,vlen=512,{SWITCHES}",
 }
-RVV = ("rv64gcv", "bpi-f3", "rv64gcv-zvl512b")  # a profile of each length of vectors
-_DEFAULT = ("a57", "a7", "rv64gcv")  # one core of each family of instructions
+RVV = ("rv64gcv", "bpi-f3", "rv64gcv-zvl512b")  # one profile per vector length
+_DEFAULT = ("a57", "a7", "rv64gcv")  # one core per instruction set family
 
 
 def cores(*names: str) -> list[Any]:
-    """Parameters for tests that any core could run: all but `_DEFAULT` are exhaustive."""
+    """Parameters for tests that any core can run: all but `_DEFAULT` are exhaustive."""
     return [
         pytest.param(name, marks=() if name in _DEFAULT else pytest.mark.exhaustive)
         for name in names
     ]
 
 
-# Where half precision is tested: profile, and what QEMU executes its code with. Code for RVV of 128
-# bits or more is to run at any length.
+# Half-precision targets: profile, and the QEMU CPU that runs its code. Code for RVV of 128 bits or
+# more must run at any vector length.
 HALF = {
     "a76": ("a76", CPUS["a76"]),
     "x60": ("bpi-f3", CPUS["bpi-f3"]),
@@ -64,7 +64,7 @@ HALF = {
 
 
 def half_board(profile: str) -> BoardProfile:
-    """The profile, of a core that computes in half precision."""
+    """The profile of a core that computes in half precision."""
     board = load_board(profile)
     return board if board.computes_half else replace(board, extras=(board.isa.half_feature,))
 
@@ -84,7 +84,7 @@ class VirtualBoard:
         return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
     def run(self, release: Path, cases: Cases, scratch: Path, threads: int = 1) -> list[Any]:
-        """Outputs of all calls on the model in `release`, one array [calls, ...] per output."""
+        """Outputs of all calls of the model in `release`, one array [calls, ...] per output."""
         about = json.loads(self.execute(str(release / "model.so")).stdout)
         inputs, outputs = scratch / "in.bin", scratch / "out.bin"
         calls = len(cases.inputs[0]) if cases.inputs else 1
@@ -109,7 +109,8 @@ class VirtualBoard:
         return [rows[f"f{i}"] for i in range(len(out_types))]
 
     def run_cases(self, library: Path, cases: bytes, size: int, threads: int) -> bytes:
-        """The `size` bytes that a model of one input and one output makes of `cases`."""
+        """Run `cases` through a model with one input and one output; return its `size` output
+        bytes."""
         given, made, nothing = (library.with_name(n) for n in ("in.bin", "out.bin", "weights.bin"))
         given.write_bytes(cases)
         nothing.write_bytes(b"")
@@ -127,7 +128,8 @@ def _row_type(tensor: dict[str, Any]) -> np.dtype[Any]:
 def virtual_board(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Callable[..., VirtualBoard]:
-    """virtual_board(profile, cpu=None): a board of the profile, or with another CPU of its kind."""
+    """virtual_board(profile, cpu=None): a board with the profile's CPU, or with another compatible
+    one."""
     drivers: dict[str, Path] = {}
 
     def make(profile: str, cpu: str | None = None) -> VirtualBoard:
@@ -142,12 +144,12 @@ def virtual_board(
 
 
 def _compile_driver(target: str, path: Path) -> None:
-    cache = cache_folder() / "objects"  # the toolchain's: it has this target's libc already
+    cache = cache_folder() / "objects"  # the toolchain's, which already has the target's libc
     environment = os.environ | {
         "ZIG_GLOBAL_CACHE_DIR": str(cache / "zig"),
         "ZIG_LOCAL_CACHE_DIR": str(cache / "zig-local"),
     }
-    # The plain CPU of the architecture: the driver must reach ek_missing_feature anywhere.
+    # The architecture's baseline CPU: the driver must reach ek_missing_feature on any core.
     plain = ["-mcpu=baseline_rv64"] if target.startswith("riscv64") else []
     flags: Sequence[str] = ("-O1", "-fno-sanitize=undefined", "-ldl", "-pthread")
     command = [sys.executable, "-m", "ziglang", "cc", "-target", target, *plain, *flags]

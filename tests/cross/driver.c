@@ -40,7 +40,7 @@ static void *block(size_t bytes) {
     void *memory = aligned_alloc(64, whole ? whole : 64);
     if (!memory)
         fail("out of memory");
-    /* Not zero: a model may not count on what its arena holds. */
+    /* Nonzero: a model may not rely on its arena's contents. */
     memset(memory, 0xA5, whole);
     return memory;
 }

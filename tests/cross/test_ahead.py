@@ -1,4 +1,4 @@
-"""Products of one row that prefetch weights from memory, under qemu."""
+"""Single-row products that prefetch weights from memory, under qemu."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.cross
 @pytest.mark.parametrize("bits", [8, 4])
 @pytest.mark.parametrize("board", ["a53", "a76"])
 def test_rows_ahead_compute_what_others_do(virtual_board, tmp_path, board, bits):
-    """Weights end where their page may: of one panel that is not whole, of two, of many."""
+    """Weights that end at a page boundary: with one partial panel, with two, with many."""
     rng, most = np.random.default_rng(1), 2 ** (bits - 1)
     layers = []
     for n, k, groups in ((5, 33, 1), (40, 130, 2), (83, 1056, 33), (200, 600, 1)):

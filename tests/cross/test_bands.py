@@ -1,4 +1,4 @@
-"""Products whose rows leave the cache are walked in bands of them, under qemu."""
+"""Products whose rows exceed the cache are processed in bands of rows, under qemu."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.op_graphs import graph_of, inputs_of
 
 pytestmark = pytest.mark.cross
 
-# The last band, tile, panel and step of k are not whole.
+# The last band, tile, panel and step of k are partial.
 _ROWS, _DEPTH, _CHANNELS = 131, 1538, 53
 
 
@@ -41,7 +41,8 @@ def test_bands_compute_the_same_with_any_number_of_threads(virtual_board, tmp_pa
 
 
 def test_blocks_of_k_compute_the_same_with_any_number_of_threads(virtual_board, tmp_path):
-    """Four threads share a block of k: sums wait in y, each within the tasks of one thread."""
+    """Four threads share a block of k: partial sums are kept in y, each owned by one thread's
+    tasks."""
     board, graph = load_board("a53"), _graph()
     (call,) = (c for step in lower(graph, board, threads=4).lowered.steps for c in step.calls)
     assert (call.fields["block_outer"], call.fields["band"]) == (1, 0)

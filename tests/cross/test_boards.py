@@ -1,4 +1,4 @@
-"""Every board computes what this machine computes, and refuses what it cannot."""
+"""Every board computes the same results as this machine, and rejects what it cannot run."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _outputs_agree(model, board, virtual_board, tmp_path, calls, threads=1, cpu=
 
 
 def _small() -> Iterator[Any]:
-    """8 bits on cores of each family of vectors, floats on one."""
+    """8 bits on one core of each vector family, floats on one."""
     for board in _BOARDS:
         once = board in ("a57", "a7", "rv64gcv")
         yield pytest.param(_NABU, board, marks=() if once else pytest.mark.exhaustive)
@@ -81,7 +81,7 @@ def test_longer_vectors_than_compiled_for_compute_the_same(
 
 
 def _on_nna() -> Iterator[Any]:
-    """8-bit models with layers that the NNA takes."""
+    """8-bit models with layers that the NNA supports."""
     tiny = ("kws_ref_model", "pretrainedResnet_quant", "vww_96_int8", "ad01_int8")
     for path in _ZOO.models:
         if path.stem in (_NABU, *tiny):
@@ -105,7 +105,7 @@ def test_layers_on_the_nna_compute_the_same_as_the_cores_here(model, virtual_boa
 
 def _nna_agrees(model, virtual_board, tmp_path):
     nna2 = load_board("nna2")
-    slow = replace(nna2.speeds[0], s8_per_cycle=0.01)  # all that fits the NNA goes there
+    slow = replace(nna2.speeds[0], s8_per_cycle=0.01)  # everything the NNA supports goes there
     artifact = compile_artifact(model, replace(nna2, compute=(slow,)))
     units = {o["name"]: o["unit"] for o in artifact.explain["operators"]}
     there = [o["name"] for o in artifact.description["operators"] if "nna" in o["kernel"]]

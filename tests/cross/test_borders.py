@@ -1,4 +1,4 @@
-"""8-bit convolutions that read windows in place, from images with their padding around them."""
+"""8-bit convolutions that read windows in place from a padded copy of the image."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _cases() -> list[Case]:
         _convolution((1, 32, 32, 3)),
         _convolution((1, 16, 16, 16)),
         _convolution((1, 8, 8, 64)),
-        _convolution((2, 9, 17, 16)),  # two images, tiles in two rows
+        _convolution((2, 9, 17, 16)),  # two images, tiles spanning two rows
         _convolution((3, 8, 8, 16), Padding(2, 0, 0, 2)),
         _convolution((1, 16, 19, 16), Padding(0, 1, 3, 0), (2, 4), 2),
         _convolution((1, 13, 16, 16), Padding(2, 2, 1, 1), (3, 3), 1, (2, 1)),
@@ -50,18 +50,18 @@ def _cases() -> list[Case]:
 
 
 def _others() -> list[Case]:
-    """What is read in place, or packed, with its border where it is."""
+    """Convolutions that are read in place or packed without copying the image."""
     return [
         _convolution((1, 16, 16, 16), Padding()),
         _convolution((2, 5, 80, 16)),  # long rows
         _convolution((1, 4, 72, 32), Padding(0, 1, 1, 0), (2, 2), 2),
-        _convolution((1, 70, 32, 16)),  # more than the cache that is next to the core
-        _convolution((1, 6, 3, 5)),  # rows of less than a vector
+        _convolution((1, 70, 32, 16)),  # exceeds L1
+        _convolution((1, 6, 3, 5)),  # rows shorter than a vector
     ]
 
 
 def _bordered(cases: list[Case], board: str, threads: int = 1) -> list[bool]:
-    """Of each case whether its kernel copies the image with its padding."""
+    """For each case, whether its kernel copies the image with padding."""
     steps = lower(graph_of(cases), load_board(board), threads=threads).lowered.steps
     calls = [call for step in steps for call in step.calls]
     return ["bordered" in call.fields for call in calls if "conv" in call.kernel.symbol]

@@ -1,4 +1,4 @@
-"""A C program on each board samples what it runs, per operator."""
+"""A C program on each board samples its inferences per operator."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_c_programs_are_sampled(name, tmp_path):
     write_application(tmp_path, board)
     (tmp_path / "program.c").write_text(_PROGRAM)
     sizes = [f"-DIN={manifest.inputs[0].bytes}", f"-DOUT={manifest.outputs[0].bytes}"]
-    cache = cache_folder() / "objects"  # the toolchain's: it has this target's libc already
+    cache = cache_folder() / "objects"  # the toolchain's, which already has the target's libc
     environment = {
         **os.environ,
         "ZIG_GLOBAL_CACHE_DIR": str(cache / "zig"),

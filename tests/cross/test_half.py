@@ -1,5 +1,4 @@
-"""Half precision: models and operators of f16, compiled for A76 and X60, and for RVV of any vector
-length, and run under qemu."""
+"""f16 models and operators under qemu: on A76 and X60, and on RVV of any vector length."""
 
 from __future__ import annotations
 
@@ -44,7 +43,7 @@ _PAIRS = (((1,), (1,)), ((3, 5, 17), (17,)), ((2, 4097), (2, 1)), ((2, 1, 9, 5),
 
 @dataclasses.dataclass(frozen=True)
 class _Core:
-    """What is compiled for, and the machine that runs it."""
+    """The board compiled for, and the machine that runs the code."""
 
     board: BoardProfile
     machine: VirtualBoard
@@ -52,8 +51,7 @@ class _Core:
 
 @pytest.fixture(
     params=[
-        pytest.param(name, marks=() if name in ("a76", "rvv128") else pytest.mark.exhaustive)
-        for name in HALF
+        pytest.param(name, marks=() if name == "a76" else pytest.mark.exhaustive) for name in HALF
     ]
 )
 def core(request, virtual_board) -> _Core:
@@ -70,7 +68,7 @@ def test_operators_of_f16_are_near_the_reference(family, core, tmp_path):
 
 
 def test_long_sums_of_f16_are_added_up_in_f32(core, tmp_path):
-    """2048 positive terms of 1 and less: sums of f16 alone stop to grow by them."""
+    """2048 positive terms around 1: pure f16 sums would stop growing."""
     k, rng = 2048, np.random.default_rng(0)
     dense = constant(1 + rng.random((5, k)) / 8)
     window = constant(1 + rng.random((19, 3, 3, k // 8)) / 8)
@@ -90,7 +88,7 @@ def test_long_sums_of_f16_are_added_up_in_f32(core, tmp_path):
 
 
 def _exact(graph, inputs):
-    """What `graph` makes with its constants in f32 throughout."""
+    """The results of `graph` with its constants in f32 throughout."""
     found = []
     for node in (n for n in graph.nodes if not isinstance(n.op, ops.Convert)):
         x, w = (graph.tensors[name] for name in node.inputs[:2])
@@ -109,8 +107,8 @@ def test_elements_of_f16_are_rounded_once(core, tmp_path):
     inputs = {name: 6 * x for name, x in inputs_of(graph).items()}
     made = _run(graph, inputs, core, tmp_path)
     for name, want in evaluate(graph, inputs).outputs.items():
-        # Functions in f32 are off by units of its own: to the other side of a middle between two
-        # f16, or by more than one where terms cancel and nearly 0 is left (GELU).
+        # f32 functions are off by a few f32 ulps, which can cross a rounding tie between two f16
+        # values, or exceed one f16 ulp where terms cancel to nearly 0 (GELU).
         np.testing.assert_allclose(made[name], want, 2 * _UNIT, 2**-21, err_msg=name)
 
 
@@ -127,22 +125,22 @@ def test_transposes_of_f16_move_every_value(core, tmp_path):
 
 
 def test_stems_of_f16_are_near_what_their_operators_make(virtual_board, tmp_path):
-    board = load_board("a76")  # on RISC-V there are none
+    board = load_board("a76")  # RISC-V has none
     core = _Core(board, virtual_board("a76"))
     graph = in_half(_stems(np.random.default_rng(3)))
-    small = dataclasses.replace(board, l2_bytes=64)  # or no image is large
+    small = dataclasses.replace(board, l2_bytes=64)  # otherwise no image counts as large
     chained = with_stems(graph, small, table_of(board))
     assert sum(isinstance(n.op, ops.ImageStem) for n in chained.nodes) == _STEMS
     inputs = inputs_of(graph)
     want, made = (_run(g, inputs, core, tmp_path / f) for g, f in ((graph, "a"), (chained, "b")))
     for name, value in want.items():
-        # Sums of the last pixels of a piece are added in another order.
+        # The last pixels of a piece are summed in another order.
         off, largest = np.max(np.abs(made[name] - value)), np.max(np.abs(value))
         assert off <= 0.02 * largest, name
 
 
 def _stems(rng):
-    """The operators of some stems, one after the other."""
+    """Random stems chained as separate operators."""
     cases = []
     for _ in range(_STEMS):
         found = stem_graphs.members(rng)

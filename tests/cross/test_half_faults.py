@@ -1,4 +1,4 @@
-"""The health check of half precision: healthy kernels have room, faults of kernels are seen."""
+"""The half-precision health check passes healthy kernels with margin, and detects kernel faults."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ pytestmark = pytest.mark.cross
 _MODEL = "face_detection_short_range.tflite"
 _FILES = ("conv/f32_conv.c", "conv/dwconv.c", "conv/rows.h", "pool/pool.c")
 _SEEN = tuple(f for f in FAULTS if f.run == _MODEL and f.file in _FILES)
-_ROOM = 0.3  # of a tolerance that a healthy library may take
+_ROOM = 0.3  # share of the tolerance that a healthy library may use
 _HALF = CompileOptions(precision="f16")
 _FLOATS = ("FastestDet", "mobilenet_v1_0.25_224_1", "vww_96_float")
 
 
-# A fault that one core's health check sees, the other's nearly always does: it is the same source.
+# A fault found by one core's health check is nearly always found by the other's: same source.
 _CORES = ("a76", pytest.param("x60", marks=pytest.mark.exhaustive))
 
 

@@ -18,10 +18,9 @@ from tests.support.op_graphs import FAMILIES, inputs_of, random_graph
 pytestmark = pytest.mark.cross
 
 
-# Families that reach what only this core's code does; the A57 runs all of them. NEON of 32 bits and
-# RVV: every primitive of their vector headers. A53: 8-byte loads and prefetching. A76: the dot
-# product. A720: the matrix product. X60: products of two bytes at a time. 512 bits: long tails.
-# The others are exhaustive.
+# Families that reach core-specific code; the A57 runs all of them. 32-bit NEON and RVV: every
+# primitive of their vector headers. A53: 8-byte loads and prefetching. A76: the dot product. A720:
+# the matrix product. X60: products of byte pairs. 512 bits: long tails. The others are exhaustive.
 _VECTORS = (
     "conv_(f32|8bit)|depthwise_(f32|8bit)$|unary|function|softmax|transpose$|pruned|recurrent"
 )

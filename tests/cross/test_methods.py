@@ -1,4 +1,4 @@
-"""Convolutions by every method of a core compute what the reference computes, under qemu."""
+"""Convolutions with every method of a core match the reference, under qemu."""
 
 from __future__ import annotations
 

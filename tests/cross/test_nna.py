@@ -1,4 +1,4 @@
-"""The NNA's native emulator on each board under qemu: NumPy's sums, Python's cycles."""
+"""The NNA's native emulator on each board under qemu: sums match NumPy, cycles match Python."""
 
 from __future__ import annotations
 

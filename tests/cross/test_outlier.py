@@ -37,5 +37,5 @@ def test_rows_are_picked_from_the_weights_of_a_product(board, virtual_board, tmp
         want = evaluate(graph, {"token": token, "hidden": hidden[i]}).outputs
         np.testing.assert_allclose(rows[0][i], want["logits"], rtol=1e-5, atol=1e-4)
         np.testing.assert_array_equal(rows[1][i], want["row"])
-    deep = 80  # 70, in whole steps of any core; scales and biases take three words
+    deep = 80  # 70, rounded up to any core's step; scales and biases take three words
     assert (folder / "weights.bin").stat().st_size < 1003 * (deep + 20)

@@ -1,4 +1,4 @@
-"""8-bit convolutions whose products, on ARM outputs too, fit into 16 bits: the largest of both."""
+"""8-bit convolutions whose products fit into 16 bits, and on ARM their outputs: extreme values."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _graph() -> Graph:
         _convolution(channels, outputs, dtype, factor, code)
         for channels, outputs in ((16, 16), (5, 11))
         for dtype in (DType.I8, DType.U8)
-        # outputs of one sign and of both, of both with steps that no line fits, beyond 16 bits
+        # outputs of one sign, of both, of both with steps that no line fits, beyond 16 bits
         for factor, code in ((0.00513, 0), (0.00513, 128), (0.00053, 128), (0.04, 3))
     ]
     return graph_of(cases)

@@ -1,4 +1,4 @@
-"""A decoder whose cache is a state, token by token on each kind of core under qemu."""
+"""A decoder with a stateful cache, token by token on each kind of core under qemu."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products of a few rows that read the second operand where it lies, under qemu."""
+"""Products of a few rows that read the second operand in place, under qemu."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tests.support.op_graphs import graph_of, inputs_of
 pytestmark = pytest.mark.cross
 
 _SIZES = ((64, 40), (17, 16), (16, 37), (83, 130), (260, 257))  # k, n
-_BESIDE = (0, 2, 1, 3)  # heads behind rows, as they are made
+_BESIDE = (0, 2, 1, 3)  # the head axis moved after the rows, as models store it
 
 
 def _graph() -> Graph:
-    """Of each number of rows: dot products with columns, and rows that are added up, of matrices
-    that follow each other and of some that lie row by row beside the others, one for two of a."""
+    """For each number of rows, dot products with columns and accumulated rows, over matrices stored
+    consecutively and over interleaved ones, including one b shared by two batches of a."""
     cases = []
     for m, (k, n) in product((1, 2, 3, 4), _SIZES):
         cases += [
@@ -59,7 +59,7 @@ _MORE = ("a53", "rv64gc", "rv64gcv-zvl512b")
     ],
 )
 def test_few_rows_meet_matrices_where_they_lie(virtual_board, tmp_path, board, threads):
-    """ARM's 64-bit cores prefetch: there is more than their caches hold."""
+    """64-bit ARM cores prefetch, since the data exceeds their caches."""
     graph = _graph()
     small = dataclasses.replace(load_board(board), l2_bytes=1024, l3_bytes=0)
     steps = lower(graph, small, threads=threads).lowered.steps

@@ -1,4 +1,4 @@
-"""Depthwise convolutions of rows that leave L1 are made in strips of columns, under qemu."""
+"""Depthwise convolutions whose rows exceed L1 are tiled by columns, under qemu."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tests.support.op_graphs import graph_of, inputs_of
 
 pytestmark = pytest.mark.cross
 
-# Height and width of images, channels, sides of the window, strides: the last strip, tile, block of
-# channels and row are not whole.
+# Image height and width, channels, window size, stride: the last strip, tile, channel block and row
+# are partial.
 _FLOATS = ((5, 131, 37, 3, 1), (7, 130, 42, 5, 2), (4, 99, 50, 3, 2))
 _CODES = ((5, 259, 75, 3, 1), (7, 262, 90, 5, 2))
 _PAD = Padding(1, 1, 1, 1)
@@ -47,7 +47,7 @@ def _strips(graph, board):
 @pytest.mark.parametrize("name", cores("a57", "a53", "a7"))
 def test_strips_compute_the_same_as_whole_rows(name, virtual_board, tmp_path):
     board = load_board(name)
-    unknown = dataclasses.replace(board, core="")  # whole rows
+    unknown = dataclasses.replace(board, core="")  # full rows
     cases = [*(_floats(*form) for form in _FLOATS), *(_codes(*form) for form in _CODES)]
     for i, case in enumerate(cases):
         graph = graph_of([case])

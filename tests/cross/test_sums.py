@@ -1,4 +1,4 @@
-"""Additions of bytes on ARM: every pair of codes, and sizes that end within sixteen."""
+"""8-bit additions on ARM: every pair of values, and sizes that are not a multiple of 16."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products of unsigned bytes by weights with a zero point: old quantized models, and u8 of ONNX."""
+"""Products of u8 with weights that have a zero point: old quantized models, and ONNX u8."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ def _convolution(side: int, c: int, n: int, zero: int, kernel: int = 1, batch: i
 _CASES = [
     _convolution(7, 40, 37, 122),
     _convolution(7, 40, 37, 122, batch=2),
-    _convolution(5, 16, 21, 3),  # the last pixel ends with x
+    _convolution(5, 16, 21, 3),  # the last pixel ends at the end of x
     _convolution(9, 17, 64, 128),
     _convolution(1, 33, 40, 100),
     _convolution(6, 11, 40, 131, kernel=3),
-    _convolution(33, 5, 24, 122),  # more tiles than are kept
+    _convolution(33, 5, 24, 122),  # exceeds the number of cached tiles
 ]
 
 
 def _walks(split: str) -> list[tuple[Form, OperatorMethod]]:
-    """A row for each 1x1 convolution, whose walk is `split`."""
+    """A table row for each 1x1 convolution, with loop order `split`."""
     found = []
     for case in _CASES:
         x, weights = case.ins[:2]

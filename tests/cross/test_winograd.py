@@ -1,4 +1,4 @@
-"""3x3 convolutions by Winograd's transform whose panels several threads share, under qemu."""
+"""3x3 Winograd convolutions whose panels are shared by several threads, under qemu."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.cross
 
 
 def test_threads_share_panels_of_few_tiles(virtual_board, tmp_path):
-    """The last panel is narrow, the last tiles are cut, groups of tiles are not whole."""
+    """The last panel is narrow, the last tiles are clipped, and tile groups are partial."""
     rng, board = np.random.default_rng(1), load_board("a76")
     cases = []
     for (h, w), (c, oc) in (((7, 7), (64, 60)), ((8, 8), (32, 36)), ((13, 6), (32, 20))):

@@ -26,6 +26,8 @@ from edgekit.device.runtime.errors import DeviceError, InputError, UnhealthyErro
 from edgekit.host.deploy.bundle import Bundle
 from tests.support.places import few_or_all
 
+pytestmark = pytest.mark.slow
+
 MakeBundle = Callable[..., Bundle]
 Send = Callable[..., str]
 Fault = Callable[[int], None]

@@ -20,6 +20,8 @@ from edgekit.host.fleet.rollout import Policy, Share
 from tests.fleet.conftest import BOARDS, Rollouts
 from tests.support.profile_batches import SPOOL, batch
 
+pytestmark = pytest.mark.slow
+
 TinyBundle = Callable[..., Bundle]
 OTHER = 'TINY_NAME="other"'
 
@@ -67,7 +69,6 @@ def test_a_board_that_lies_is_named_and_left_alone(rollouts: Rollouts, tiny: Tin
     assert len(found.names("done")) == 5
 
 
-@pytest.mark.slow
 def test_a_board_that_dies_in_the_middle_is_taken_when_it_is_back(
     rollouts: Rollouts, tiny: TinyBundle
 ) -> None:

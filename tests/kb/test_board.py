@@ -1,4 +1,4 @@
-"""Board profiles: all load, inherit, and fit the tables they name."""
+"""Board profiles: all load, inherit, and match the tables they name."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_profile_names_what_exists(name):
 
 
 def _longest_of_a_known_core():
-    """Bits of vector registers: no core is known whose registers would be longer."""
+    """Longest vector registers of any known core, in bits."""
     return max(board.vlen_bits for board in map(load_board, board_names()) if board.core)
 
 
@@ -117,7 +117,7 @@ def test_code_for_one_cluster_has_only_instructions_of_the_others(name, tmp_path
 
 
 def _instruction_sets(board, cache):
-    """What the C compiler says of the CPU it makes code for."""
+    """The target CPU that the C compiler reports."""
     asked = ["cc", "-target", board.target, f"-mcpu={board.cpu}", "-E", "-dM", "-x", "c", "-"]
     folders = {f"ZIG_{kind}_CACHE_DIR": str(cache) for kind in ("GLOBAL", "LOCAL")}
     told = subprocess.run(

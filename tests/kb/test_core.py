@@ -1,4 +1,4 @@
-"""Timing models of cores: what their files may say, and what the plugin gets."""
+"""Timing models of cores: validation of their files, and the tables passed to the plugin."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_every_core_has_figures_for_every_class_and_a_source_for_every_group(nam
 def test_a_class_without_rows_has_the_figures_of_what_it_is_like():
     text = A53.replace("operations = [", 'operations = [\n { on = "v_dot", latency = 9 },')
     table = cores.operation_table(cores.parse_core("x", text))
-    assert table["v_mmla", 0, 0].latency == 9  # like v_dot
+    assert table["v_mmla", 0, 0].latency == 9  # same as v_dot
     assert table["v_mul", 0, 0].latency == table["v_mla", 0, 0].latency == 4
 
 

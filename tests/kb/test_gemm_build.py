@@ -1,4 +1,4 @@
-"""Building a table from history, and the file it lives in."""
+"""Building a table from history, and its file format."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _SHAPE = GemmShape(64, 64, 64)
 _HISTORY = [
     measured(_SLOW, 0.9, _SHAPE),
     measured(_FAST, 0.7, _SHAPE),
-    measured(_FAST, 5.0, _SHAPE),  # one disturbed run must not decide
+    measured(_FAST, 5.0, _SHAPE),  # a single disturbed run must not decide
     measured(_FAST, 0.75, _SHAPE),
     measured(_SLOW, 0.5, GemmShape(500, 1600, 30)),
     measured(_SLOW, 0.4, _SHAPE, threads=2),
@@ -58,7 +58,7 @@ def test_the_best_robust_ratio_wins():
 
 def test_a_method_that_is_best_on_one_product_does_not_answer_for_all_of_its_key():
     small, large = GemmShape(96, 96, 96), GemmShape(400, 400, 400)
-    alike = dataclasses.replace(_FAST, kc=128)  # of the same tile, and tried on the other product
+    alike = dataclasses.replace(_FAST, kc=128)  # same tile as _FAST, tried on the other product
     history = [
         measured(_FAST, 0.5, small),
         measured(_SLOW, 0.8, small),
@@ -146,7 +146,7 @@ def test_a_table_survives_its_file(tmp_path):
 def test_rows_of_another_kit_are_skipped_and_counted(tmp_path):
     content = json.loads(table_text(build_table(_HISTORY)))
     (_, (first, *_)), (other, more), *_ = content["groups"]
-    first[3].append(4)  # a method with a number more
+    first[3].append(4)  # a method with an extra number
     other += [""] * (5 - len(other)) + ["cortex-a99"]
     path = tmp_path / "new.json"
     path.write_text(json.dumps(content))
@@ -156,7 +156,8 @@ def test_rows_of_another_kit_are_skipped_and_counted(tmp_path):
 
 @pytest.mark.parametrize("radius", [-30, 1 << 31])
 def test_a_row_whose_radius_cannot_be_is_skipped(radius, tmp_path):
-    """What is larger than its word was a traceback when the board's table was made."""
+    """Regression: a value too large for its word raised a traceback when the board's table was
+    built."""
     content = json.loads(table_text(build_table(_HISTORY)))
     row = content["groups"][0][1][0]
     row += [0] * (7 - len(row)) + [radius]
@@ -209,12 +210,12 @@ def test_a_measurement_that_cannot_be_is_refused(changes):
 def test_what_is_no_better_than_the_default_leaves_it_to_the_analytic_rule(tmp_path):
     nothing = [measured(_SLOW, 1.0, _SHAPE), measured(_FAST, 0.99, _SHAPE)]
     assert build_table(nothing).rows == ()
-    near = [GemmShape(m, 64, 64) for m in (96, 112)]  # whose method is good for neighbors
+    near = [GemmShape(m, 64, 64) for m in (96, 112)]  # where neighbors have a good method
     costs = ((_FAST, 0.5), (_SLOW, 1.0))
     good = [measured(method, ratio, shape) for shape in near for method, ratio in costs]
     table = build_table([*nothing, *good])
     row = table.lookup("cortex-a57", _SHAPE, _SLOW)
-    assert (row.rule, row.method, row.history_rows) == ("exact", _SLOW, 2)  # not its neighbor's
+    assert (row.rule, row.method, row.history_rows) == ("exact", _SLOW, 2)  # not the neighbor's
     path = tmp_path / "t.json"
     path.write_text(table_text(table))
     assert load_table(path) == table and path.read_text().count("[64,64,64,0,") == 1

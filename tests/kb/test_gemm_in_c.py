@@ -1,4 +1,4 @@
-"""The look-up and the analytic rule in C answer as the ones in Python do."""
+"""The lookup and the analytic rule give the same answers in C and in Python."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SLOW = settings(deadline=None, suppress_health_check=list(HealthCheck), max_exa
 
 @pytest.fixture(scope="module")
 def library_file(tmp_path_factory: pytest.TempPathFactory) -> Callable[[BoardProfile], Path]:
-    """The library of this machine, with the default method of another board."""
+    """This machine's library, with another board's default method."""
     here = load_board("local")
     folder = tmp_path_factory.mktemp("kernels")
     toolchain = Toolchain(here, cache_folder() / "objects")
@@ -88,7 +88,7 @@ def _sequence(draw: st.DrawFn) -> tuple[int, ...]:
 
 @st.composite
 def tables(draw: st.DrawFn) -> KnowledgeBase:
-    """Small tables of two platforms, whose rows share features and shapes more than by chance."""
+    """Small tables for two platforms, whose rows often share features and shapes."""
     tie = draw(st.sampled_from(["low", "high"]))
     sequences = Sequences(*(_sequence(draw) for _ in range(4)), tie=tie)
     lengths = {name: len(getattr(sequences, name)) for name in FEATURES}
@@ -123,7 +123,7 @@ def test_the_table_in_c_answers_as_the_one_in_python(here, tmp_path_factory, tab
     library = GemmLibrary(here, file)
     board = load_board("local")
     vl = board.isa.vl
-    for shape, dtype, threads, packed in questions * 2:  # the second time from what is kept
+    for shape, dtype, threads, packed in questions * 2:  # the second pass hits the cache
         default = analytic_method(board, shape, dtype, threads, packed)
         wanted = table.lookup("second", shape, default, dtype, threads, packed, vl)
         how, rule = library.lookup(dtype, shape.m, shape.n, shape.k, threads, side(packed))
@@ -167,10 +167,10 @@ def test_the_same_table_gives_the_same_bytes_whatever_the_order_of_its_rows():
         lambda b: b[:-1],
         lambda b: b + b"\0",
         lambda b: b"X" + b[1:],
-        lambda b: b[:8] + b"\xff" * 4 + b[12:],  # rows beyond all bounds
-        lambda b: b[:32] + bytes(4) + b[36:],  # a priority of four times the same
-        lambda b: b[:40] + b[48:56] + b[40:48] + b[56:],  # a sequence that falls
-        lambda b: b[:-88] + b"\x7f" * 88,  # a row of nonsense
+        lambda b: b[:8] + b"\xff" * 4 + b[12:],  # row count out of bounds
+        lambda b: b[:32] + bytes(4) + b[36:],  # a priority with the same feature four times
+        lambda b: b[:40] + b[48:56] + b[40:48] + b[56:],  # a non-increasing sequence
+        lambda b: b[:-88] + b"\x7f" * 88,  # a garbage row
     ],
 )
 def test_a_damaged_table_is_refused(here, tmp_path, damage):

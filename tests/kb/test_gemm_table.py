@@ -1,4 +1,4 @@
-"""Features, index values and the look-up: the worked examples, and the order of preference."""
+"""Features, index values and lookup: the worked examples, and the order of preference."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_an_exact_row_answers_first():
 
 
 def test_the_first_feature_of_the_priority_decides():
-    same_scale = GemmShape(80, 800, 70)  # g = 10, as the question
+    same_scale = GemmShape(80, 800, 70)  # g = 10, as in the query
     same_m = GemmShape(50, 7, 3)
     kb = table(row(same_scale, 1), row(same_m, 2))
     question = GemmShape(500, 1600, 30)
@@ -91,7 +91,7 @@ def test_the_first_feature_of_the_priority_decides():
 
 def test_of_several_rows_most_equal_fields_then_nearest_shape_wins():
     question = GemmShape(500, 1600, 30)
-    two_equal = GemmShape(500, 30, 200)  # scale and m
+    two_equal = GemmShape(500, 30, 200)  # scale and m match
     near, far = GemmShape(4000, 1500, 1000), GemmShape(20, 10, 30_000)
     kb = table(row(two_equal, 1), row(near, 2), row(far, 3))
     assert kb.lookup("cortex-a57", question, _DEFAULT).method == method(1)
@@ -142,8 +142,8 @@ def test_a_row_that_does_not_relax_answers_for_its_own_key_only():
 
 
 def test_a_row_holds_within_its_radius():
-    """Products of one key may be far apart: a row of 512 x 32 x 8 of bytes answered for 1024 x 64 x
-    16, in 2.6 times what the analytic method took."""
+    """Products with the same key may be far apart: an s8 row of 512 x 32 x 8 was used for 1024 x 64
+    x 16, and took 2.6 times as long as the analytic method."""
     shape, near, far = (GemmShape(s, s, s) for s in (100, 110, 400))
     everywhere = row(shape, 256)
     for radius, answers in ((None, (True, True, True)), (30, (True, True, False))):
@@ -199,9 +199,9 @@ def test_rows_of_signed_codes_answer_for_unsigned_ones():
 
 
 def test_a_neighbors_turned_tile_does_not_answer_for_an_upright_one():
-    """Whether a tile is taller than wide says nothing: normal 24 x 16 of AVX-512 took twice as
-    long as transposed 96 x 4 on 256 x 256 x 8."""
-    kb = table(row(GemmShape(500, 1600, 30), 256))  # a tile of 8 x 4, normal for vectors of 4
+    """A tile's aspect ratio does not decide: on AVX-512, normal 24 x 16 took twice as long as
+    transposed 96 x 4 on 256 x 256 x 8."""
+    kb = table(row(GemmShape(500, 1600, 30), 256))  # an 8 x 4 tile, normal for vectors of 4
     question = GemmShape(50, 7, 11)
     for default, wanted in (((4, 8), "row"), ((8, 8), "row"), ((9, 4), "row"), ((8, 3), "default")):
         own = dataclasses.replace(_DEFAULT, mr=default[0], nr=default[1])
@@ -211,7 +211,7 @@ def test_a_neighbors_turned_tile_does_not_answer_for_an_upright_one():
 
 
 def test_a_tile_of_one_column_answers_for_one_column_only():
-    vector, columns = GemmShape(1000, 1000, 1), GemmShape(4000, 4000, 4)  # of one key
+    vector, columns = GemmShape(1000, 1000, 1), GemmShape(4000, 4000, 4)  # same key
     how = Method(64, 64, 1, False, False, 128, 1)
     kb = table(Row(key_of(vector, 0, Sequences()), how, vector, "tuner"))
     assert kb.lookup("cortex-a57", vector, _DEFAULT).method == how

@@ -1,4 +1,4 @@
-"""An instruction set is one file of facts, one header, and a profile that names it."""
+"""An instruction set consists of a facts file, a header, and a profile that names it."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tests.support.op_graphs import graph_of, inputs_of
 
 @pytest.fixture
 def made_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[BoardProfile]:
-    """A profile of an instruction set that is plain C under another name, with a tile of its own:
-    a header, a file of facts and a profile, in folders that are copies of the kit's."""
+    """A profile for a renamed copy of the plain C instruction set with a different tile: header,
+    facts file and profile in copies of the kit's folders."""
     here = load_board("local")
     fitting = (load_profile(name) for name in profile_names())
     base = next(p for p in fitting if p.arch == here.arch and {*p.features} <= {*here.features})

@@ -1,1 +1,1 @@
-"""Suites of minutes and hours: `python -m tests.long.NAME --help`."""
+"""Test suites that take minutes to hours: `python -m tests.long.NAME --help`."""

@@ -1,10 +1,11 @@
-"""Holds the decoders of board time against llvm-objdump, on random instructions.
+"""Compares the simulator's decoders with llvm-objdump on random instructions.
 
     python -m tests.long.decoders --count 50000 [--seed 1] [a64 rv64 a32 t32]
 
-Which registers an instruction names must be those that are decoded as read or written. What only
-one of the two knows is counted, not failed: each has extensions that the other has not. Needs
-Debian's package `llvm`. Prints each kind of difference once; exit code 1 if there are any.
+The registers that an instruction names must be exactly those decoded as read or written.
+Instructions known to only one side are counted, not failed: each side has extensions that the other
+lacks. Needs Debian's package `llvm`. Prints each kind of difference once; exit code 1 if there are
+any.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _RV_INTEGERS = "zero ra sp gp tp t0 t1 t2 s0 s1 " + " ".join(
 _RV_FLOATS = [f"ft{i}" for i in range(8)] + ["fs0", "fs1"] + [f"fa{i}" for i in range(8)]
 _RV_FLOATS += [f"fs{i}" for i in range(2, 12)] + [f"ft{i}" for i in range(8, 12)]
 _ARM_NAMES = {"sp": 13, "lr": 14, "sb": 9, "sl": 10, "fp": 11, "ip": 12}
-# Names that are no operands, or that stand for registers which have no number.
+# Names that are not operands, or registers without a number.
 _NOISE = re.compile(r"#-?(0x)?[0-9a-f]+|0x\w+|\b([ac]psr|spsr|fp(scr|sid|exc|inst)|mvfr)\w*")
 
 
@@ -77,14 +78,15 @@ def _arm(text: str) -> set[int]:
 
 @dataclass(frozen=True)
 class _Checked:
-    """An instruction set: how LLVM names it, how a random one is drawn, its registers in text."""
+    """An instruction set: its LLVM name, how to draw a random instruction, its registers in
+    text."""
 
     isa: Isa
     triple: str
     features: str
     registers: Callable[[str], set[int]]
-    skipped: str  # mnemonics whose text does not name what they touch, or no operands
-    link: int  # what calls write
+    skipped: str  # mnemonics whose text has no operands, or does not name the registers accessed
+    link: int  # written by calls
 
 
 _A64_FEATURES = "+v8.6a,+aes,+sha2,+sha3,+sm4,+fullfp16,+fp16fml,+mte,+bf16,+i8mm,+rcpc-immo"
@@ -121,7 +123,7 @@ def _drawn(name: str, rng: random.Random) -> bytes:
 
 
 def _disassembled(checked: _Checked, codes: list[bytes]) -> list[str]:
-    """One text for each; each has a symbol, after which objdump begins anew."""
+    """One text per instruction; each gets a symbol, at which objdump restarts decoding."""
     lines = [".syntax unified"] if checked.registers is _arm else []
     for at, code in enumerate(codes):
         if checked.isa is T32:
@@ -151,7 +153,7 @@ def _disassembled(checked: _Checked, codes: list[bytes]) -> list[str]:
 
 
 def _difference(checked: _Checked, text: str, insn: Insn) -> str | None:
-    """What is wrong in one line; "" where only one of them knows the instruction."""
+    """Describe what is wrong in one line; "" if only one side knows the instruction."""
     mnemonic, _, operands = text.partition("\t")
     unknown = not mnemonic or "unknown" in mnemonic or mnemonic.startswith(("udf", "unimp", "."))
     if unknown or insn.kind == "unknown":

@@ -1,7 +1,7 @@
-"""A release to a fleet of virtual boards, one of which loses its power in the middle.
+"""Rolls out a release to a fleet of virtual boards, one of which loses power midway.
 
-The others have to get the release, the lost one is named, and the same command gives it to that one
-when it is back, and to no other again.
+The others must get the release and the lost one must be reported. Once it is back, the same command
+must deploy to it, and to no other.
 
     python -m tests.long.fleet_on_boards --boards 8
 """
@@ -27,13 +27,13 @@ from edgekit.host.virtual import BoardOptions, RunningBoard, down, up
 
 _ROOT = Path(__file__).parents[2]
 _MODEL = _ROOT / "models" / "okay_nabu.tflite"
-_CORES = ("a57", "a53", "a72")  # which share one image
+_CORES = ("a57", "a53", "a72")  # share one image
 _RUN = "from edgekit.host.cli.main import run; run()"
 
 
 @contextmanager
 def _home(folder: Path) -> Iterator[None]:
-    """Makes a folder the home of this process, over the user's cache."""
+    """Make a folder this process's home, sharing the user's cache."""
     cache = cache_folder()
     before = os.environ.get("EDGEKIT_HOME")
     folder.mkdir(exist_ok=True)
@@ -51,7 +51,7 @@ def _home(folder: Path) -> Iterator[None]:
 
 
 class Fleet:
-    """Virtual boards, each with a home of its own, as several of a name cannot be up in one; and
+    """Virtual boards, each with a separate home because board names must be unique within one; and
     the home and folder that the fleet is deployed from."""
 
     def __init__(self, folder: Path, count: int) -> None:
@@ -75,7 +75,7 @@ class Fleet:
                 down(core)
 
     def add(self, *names: str) -> None:
-        """Takes boards into the inventory, or tells it of the port that one has now."""
+        """Add boards to the inventory, or update a board's port."""
         path = self.folder / "boards.csv"
         with path.open("w", newline="") as file:
             rows = csv.writer(file)
@@ -99,7 +99,8 @@ class Fleet:
         )
 
     def deploy(self, lose: str | None = None) -> tuple[int, dict[str, Any]]:
-        """Exit code and document of a rollout; the power of `lose` goes as its batch begins."""
+        """Run a rollout; return exit code and document. `lose` is powered off when its batch
+        begins."""
         words = (
             "--canary",
             "1",
@@ -126,15 +127,15 @@ class Fleet:
 
 
 def roll_out(folder: Path, count: int) -> tuple[float, float]:
-    """Seconds of the rollout that loses a board, and of the one that goes on. AssertionError where
-    a board is not as it should be."""
+    """Seconds of the rollout that loses a board, and of the resumed one. Raises AssertionError if a
+    board is in the wrong state."""
     with ExitStack() as stack:
         with _home(folder / "home"):
             pass
         fleet = Fleet(folder, count)
         stack.callback(fleet.close)
         names = list(fleet.cores)
-        lost = names[-1]  # no canary
+        lost = names[-1]  # not the canary
         for name in names:
             fleet.start(name)
         fleet.add(*names)

@@ -1,9 +1,9 @@
-"""Flips each byte of a manifest and of its signature: the board must refuse every one of them.
+"""Flips each byte of a manifest and of its signature: the board must reject every change.
 
     python -m tests.long.flip_bytes [--bits]
 
-Each byte is changed once, or with --bits in each of its eight bits. The refusal must come before
-anything is extracted, name what was expected and found, and leave room for the right manifest.
+Each byte is changed once, or with --bits in each of its eight bits. The rejection must come before
+anything is extracted, name the expected and the actual value, and still admit the correct manifest.
 """
 
 from __future__ import annotations

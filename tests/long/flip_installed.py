@@ -1,9 +1,9 @@
-"""Flips bits of an installed release's files, and cuts them, at many places.
+"""Flips bits in an installed release's files, and truncates them, at many places.
 
     python -m tests.long.flip_installed [--places 40] [--seed 16]
 
 Each time the command line's `run`, `status` and `rollback` path must name the file, run nothing of
-that release and go back to the one before. Exit code 1 if a damaged release ran or was not named.
+that release and return to the previous one. Exit code 1 if a damaged release ran or went unnamed.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _X = np.array([1, 2, 3, -4], np.float32)
 
 
 def _problem(device: Device, board: Path, damaged: Path, data: bytes, old: str) -> str:
-    """What is wrong after `damaged` became `data`; empty if all is well."""
+    """Replace `damaged` by `data`; return what goes wrong, empty if nothing."""
     name = str(damaged.relative_to(board / "current"))
-    damaged.unlink()  # what releases share is one file, and would be damaged in both
+    damaged.unlink()  # break the hard link, so that only one release is damaged
     damaged.write_bytes(data)
     try:
         _, timings = device.run({"x": _X})
@@ -42,7 +42,7 @@ def _problem(device: Device, board: Path, damaged: Path, data: bytes, old: str) 
         return "" if device.run({"x": _X})[1].release == old else f"{name}: not gone back"
     except EdgekitError as error:
         return f"{name}: not gone back: {error}"
-    if name == "installed.json":  # made anew
+    if name == "installed.json":  # regenerated
         return "" if timings.release != old else f"{name}: gone back"
     return f"{name}: ran"
 

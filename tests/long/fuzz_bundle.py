@@ -1,11 +1,11 @@
-"""Reads hostile bundles; any answer but a bundle or an `InputError` of one line is a bug.
+"""Reads hostile bundles; any outcome but a bundle or a one-line `InputError` is a bug.
 
     python -m tests.long.fuzz_bundle [--minutes 10] [--seed 1]
 
-Each round of cases runs in a child process that may take 64 MiB of memory above what it starts
-with, in a folder of its own where nothing but the bundle may appear. Bundles are damaged byte by
-byte, or built to be hostile: paths that lead out, links, devices, bombs, names twice, entries on
-top of each other, manifests that lie in every field. Prints the seed of each failure.
+Each round of cases runs in a child process limited to 64 MiB of memory above its baseline, in a
+separate folder where nothing but the bundle may appear. Bundles are corrupted byte by byte, or
+built to be hostile: paths that escape the folder, links, devices, bombs, duplicate names,
+overlapping entries, manifests with false values in any field. Prints the seed of each failure.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ VALUES: tuple[Any, ...] = (
 
 
 def damaged(whole: bytes, rng: random.Random) -> bytes:
-    """Bytes changed, cut, doubled or moved; often in the directory, which zipfile believes."""
+    """Bytes changed, cut, duplicated or moved; often in the central directory, which zipfile
+    trusts."""
     data = bytearray(whole)
     for _ in range(rng.randint(1, 6)):
         if not data:
@@ -92,7 +93,7 @@ def damaged(whole: bytes, rng: random.Random) -> bytes:
 
 
 def hostile(whole: bytes, rng: random.Random) -> bytes:
-    """A zip that hangs together and lies."""
+    """A well-formed zip with malicious contents."""
     with zipfile.ZipFile(io.BytesIO(whole)) as archive:
         entries = [(info, archive.read(info)) for info in archive.infolist()]
     for _ in range(rng.randint(1, 2)):
@@ -139,10 +140,10 @@ def _gone(entries: list[Entry], rng: random.Random) -> None:
 
 
 def _lying_manifest(entries: list[Entry], rng: random.Random) -> None:
-    """One value anywhere in the manifest replaced, its id made right again."""
+    """Replace one value anywhere in the manifest, and recompute its id."""
     for i, (info, data) in enumerate(entries):
         if info.filename == "manifest.json":
-            with contextlib.suppress(ValueError, RecursionError):  # no JSON any more
+            with contextlib.suppress(ValueError, RecursionError):  # no longer JSON
                 entries[i] = (info, _lie(json.loads(data), rng))
 
 
@@ -157,7 +158,7 @@ def _lie(document: Any, rng: random.Random) -> bytes:
 
 
 def _replace_one(document: Any, rng: random.Random) -> None:
-    """Walks down to a random value and replaces or removes it."""
+    """Walk down to a random value; replace or remove it."""
     while isinstance(document, (dict, list)) and document:
         key = rng.choice(list(document) if isinstance(document, dict) else range(len(document)))
         if isinstance(document[key], (dict, list)) and rng.random() < 0.8:
@@ -199,7 +200,7 @@ def outcome(path: Path) -> str:
 
 @contextlib.contextmanager
 def little_memory() -> Iterator[None]:
-    """Lets this process grow by 64 MiB and no further."""
+    """Limit this process to 64 MiB of additional memory."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + _MEMORY_BYTES, hard))
@@ -210,10 +211,10 @@ def little_memory() -> Iterator[None]:
 
 
 def child(whole: bytes, folder: Path, first: int) -> int:
-    """A round of cases under a memory limit; one line of JSON tells how it went."""
+    """Run a round of cases under a memory limit; print the result as one line of JSON."""
     os.chdir(folder)
     path = folder / "hostile.ekb"
-    outcome_of_nothing = outcome(_written(path, b""))  # imports and buffers come first
+    outcome_of_nothing = outcome(_written(path, b""))  # allocate imports and buffers first
     assert outcome_of_nothing == "refused"
     seen: Counter[str] = Counter()
     failures = []
@@ -262,7 +263,7 @@ def main() -> int:
             )
             if done.returncode != 0:
                 failures.append(f"round from seed {seed}: {done.stderr.decode()[-500:]}")
-                break  # the rounds after it would rarely end better
+                break  # later rounds would likely fail the same way
             found = json.loads(done.stdout)
             seen.update(found["seen"])
             failures += found["failures"]

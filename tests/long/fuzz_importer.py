@@ -1,10 +1,10 @@
-"""Imports damaged copies of the models; any answer but a graph or an `InputError` is a bug.
+"""Imports corrupted copies of the models; any outcome but a graph or an `InputError` is a bug.
 
     python -m tests.long.fuzz_importer --count 10000 [--seed 1] [MODEL.tflite ...]
 
-Without models: all in models/, and in $EDGEKIT_EXTRA_DATA/models if that is set. Damage goes to
-the structure of a file more than to its weights. Prints the seed of each failure, and what took
-longest; exit code 1 if anything failed. Memory is capped, so that a bomb shows as a failure.
+Without models: all in models/, and in $EDGEKIT_EXTRA_DATA/models if that is set. Corruption targets
+the structure of a file more than its weights. Prints the seed of each failure, and the slowest
+case; exit code 1 if anything failed. Memory is capped, so that a bomb shows up as a failure.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from edgekit.host.errors import InputError
 
 _ROOT = Path(__file__).parents[2]
 _SECONDS_LIMIT = 10.0
-_MEMORY_LIMIT = 6 << 30  # of address space; NumPy's thread stacks take a good part of it
+_MEMORY_LIMIT = 6 << 30  # of address space; NumPy's thread stacks use much of it
 EDGES = (0, 1, 2, 3, 4, 7, 8, 255, 256, 65535, 65536, 2**24, 2**31 - 1, 2**31, 2**32 - 1)
 
 
 @dataclass(frozen=True)
 class Edit:
-    """One change at a position of the file; `value` means what `kind` makes of it."""
+    """One change at a file position; the meaning of `value` depends on `kind`."""
 
     kind: str
     position: int
@@ -46,7 +46,7 @@ KINDS = ("byte", "bit", "word16", "word32", "zero", "copy", "delete", "insert", 
 
 
 def apply(content: bytes, edits: list[Edit]) -> bytes:
-    """A damaged copy."""
+    """Return a corrupted copy."""
     data = bytearray(content)
     for edit in edits:
         if not data:
@@ -81,7 +81,7 @@ def _apply(data: bytearray, edit: Edit) -> None:
 
 
 def structure(content: bytes) -> np.ndarray:
-    """Positions that hold no weights."""
+    """Positions outside the weights."""
     base = np.frombuffer(content, np.uint8)
     mask = np.ones(len(content), bool)
     start = base.__array_interface__["data"][0]
@@ -94,7 +94,7 @@ def structure(content: bytes) -> np.ndarray:
 
 
 def draw(positions: np.ndarray, size: int, seed: int) -> list[Edit]:
-    """A few edits; cuts and shifts are rare, as they rarely get past the root table."""
+    """A few edits; cuts and shifts are rare, since those rarely get past the root table."""
     rng = np.random.default_rng(seed)
     weights = np.array([4, 4, 4, 8, 1, 2, 0.3, 0.3, 0.3])
     edits = []
@@ -110,7 +110,7 @@ def draw(positions: np.ndarray, size: int, seed: int) -> list[Edit]:
 
 
 def outcome(content: bytes) -> str:
-    """ "graph", or the message of an `InputError`; other exceptions go on."""
+    """ "graph", or the message of an `InputError`; other exceptions propagate."""
     try:
         dead(fold(graph_from_tflite(content, "fuzz")))
     except InputError as error:

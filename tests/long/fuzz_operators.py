@@ -1,11 +1,10 @@
-"""Imports ONNX operators with operands and attributes that make no sense; any answer but a graph
-or an `InputError` of one line is a bug.
+"""Imports ONNX operators with nonsensical operands and attributes.
 
     python -m tests.long.fuzz_operators --count 20000 [--seed 1] [OPERATOR ...]
 
-Every operator of `edgekit compile --list-operators` gets its turn. Prints the seed of each
-failure and what took longest; exit code 1 if anything failed. Memory is capped, so that a bomb
-shows as a failure.
+Any outcome but a graph or a one-line `InputError` is a bug. Cycles through all operators of
+`edgekit compile --list-operators`. Prints the seed of each failure and the slowest case; exit code
+1 if anything failed. Memory is capped, so that a bomb shows up as a failure.
 """
 
 from __future__ import annotations
@@ -47,14 +46,14 @@ _TEXTS = ("", "SAME_UPPER", "VALID", "linear", "cubic", "constant", "ij,jk->ik",
 
 
 def draw_model(rng: random.Random, kind: str, opset: int) -> onnx.ModelProto:
-    """One operator; its operands are inputs or constants, by chance."""
+    """A model of one operator; each operand is randomly an input or a constant."""
     count = rng.choice((0, 1, 1, 2, 2, 3, 3, 4, 6))
     rank = rng.choice((0, 1, 2, 3, 4, 4, 5))
     inputs, constants, names = [], [], []
     shape: tuple[int, ...] = tuple(rng.choice(_SIZES) for _ in range(rank))
     dtype = rng.choice(_TYPES)
     for i in range(count):
-        if rng.random() < 0.5:  # else like the one before, as operands mostly are
+        if rng.random() < 0.5:  # otherwise like the previous one, as operands usually are
             shape = tuple(rng.choice(_SIZES) for _ in range(rng.choice((0, 1, 1, 2, 3, 4, 5))))
             dtype = rng.choice(_TYPES)
         name = f"x{i}"
@@ -124,7 +123,7 @@ def _integer(rng: random.Random) -> int:
 
 
 def outcome(proto: onnx.ModelProto, folder: Path) -> str:
-    """ "graph", or the message of an `InputError`; other exceptions go on."""
+    """ "graph", or the message of an `InputError`; other exceptions propagate."""
     path = folder / "fuzz.onnx"
     path.write_bytes(proto.SerializeToString())
     try:

@@ -1,8 +1,8 @@
-"""Four threads run a model while its release changes under them; every result is looked at.
+"""Four threads run a model while its release changes under them; every result is checked.
 
     python -m tests.long.hot_changes [--inferences 1000000] [--changes 200]
 
-Exit code 1 if any result is not that of the release it says, or any change was not followed.
+Exit code 1 if any result does not match the release it reports, or any change was not picked up.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _THREADS = 4
 
 
 def run(folder: Path, inferences: int, changes: int) -> int:
-    """Two releases that differ in code and in what they compute, in turns."""
+    """Alternate between two releases that differ in code and results."""
     key, store = signing_key(folder / "keys"), Store(folder / "board")
     store.create()
     enroll(store, key.public.line)
@@ -46,7 +46,7 @@ def run(folder: Path, inferences: int, changes: int) -> int:
         mine = x * (number + 1)
         while not stop.is_set():
             found = model.run({"x": mine})
-            extra = found["y"] - (2 * mine + 1)  # with a state it is the number of runs
+            extra = found["y"] - (2 * mine + 1)  # for the stateful release, the number of runs
             counted = extra[0] >= 1 and bool((extra == extra[0]).all())
             right = counted if expected[found.release] else not extra.any()
             counts[number] += 1

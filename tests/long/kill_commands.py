@@ -2,8 +2,8 @@
 
     python -m tests.long.kill_commands [--kills 1000] [--jobs 2] [--seed 16]
 
-After each kill what runs must be wholly the old or the new release, the same command must work at
-once, and after two more deploys nothing may be left lying around. Exit code 1 otherwise.
+After each kill the old or the new release must be running intact, the same command must work
+immediately, and two more deploys must clean up all leftovers. Exit code 1 otherwise.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _TIDY_EVERY = 10
 
 @dataclass(frozen=True)
 class _Action:
-    """A command, and the release that it puts into service, if any."""
+    """A command, and the release it activates, if any."""
 
     name: str
     act: Callable[[], None]
@@ -59,7 +59,7 @@ class _Board:
         return Device(LocalTransport(self.root))
 
     def action(self, found: Found, chosen: random.Random) -> _Action:
-        """A command that fits what the links name."""
+        """Choose a command that is possible in this state."""
         new = chosen.choice([b for b in self.bundles if b.manifest.id != found.current])
         every = (
             _Action("deploy", lambda: _ignore(self.device.deploy(new)), new.manifest.id),
@@ -73,7 +73,7 @@ class _Board:
         np.testing.assert_array_equal(self.device.run({"x": _X})[0]["y"], 2 * _X + 1)
 
     def leftovers(self) -> list[str]:
-        """What two deploys in a row did not tidy up."""
+        """Files that two consecutive deploys failed to clean up."""
         found = look_in(self.root)
         others = [b for b in self.bundles if b.manifest.id not in (found.current, found.previous)]
         for bundle in (others[0], next(b for b in self.bundles if b is not others[0])):
@@ -89,11 +89,11 @@ class _Board:
 
 
 def _ignore(_: object) -> None:
-    """The outcome is what the board is found with."""
+    """The state of the board is the outcome."""
 
 
 def _in_child(act: Callable[[], None]) -> int:
-    """Starts `act` in a process of its own, which exits with 0 if it went well."""
+    """Run `act` in a separate process, which exits with 0 on success."""
     child = os.fork()
     if child == 0:
         os.setsid()
@@ -124,7 +124,7 @@ def _kill(pids: list[int]) -> None:
 
 
 def _one(board: _Board, chosen: random.Random, seconds: dict[str, float]) -> str:
-    """One kill; what is wrong afterwards, empty if nothing is."""
+    """Kill once; return what is wrong afterwards, empty if nothing."""
     before = look_in(board.root)
     action = board.action(before, chosen)
     name, act = action.name, action.act
@@ -137,7 +137,7 @@ def _one(board: _Board, chosen: random.Random, seconds: dict[str, float]) -> str
     if who != "host":
         _kill(_on_board(board.root))
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    if code == 0:  # it was faster than the kill
+    if code == 0:  # it finished before the kill
         seconds[name] = 0.7 * seconds.get(name, 0.5) + 0.3 * (time.monotonic() - begin)
     else:
         seconds[name] = 1.02 * seconds.get(name, 0.5)
@@ -154,7 +154,7 @@ def _one(board: _Board, chosen: random.Random, seconds: dict[str, float]) -> str
 
 
 def _many(folder: Path, key: SigningKey, bundles: tuple[Bundle, ...], kills: int, seed: int) -> int:
-    """`kills` kills on a board of their own; how many went wrong, as exit code."""
+    """Run `kills` kills on a separate board; the exit code is the number of failures."""
     os.environ["EDGEKIT_HOME"] = str(folder / "home")
     store = Store(folder / "board")
     store.create()

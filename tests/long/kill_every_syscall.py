@@ -2,8 +2,8 @@
 
     python -m tests.long.kill_every_syscall [--fault kill|enospc|eio] [--jobs 2] [--call NAME ...]
 
-After each fault what runs must be wholly the old or the new release, and the next deploy must
-end with the new one. Needs strace, ssh-keygen and edgekit's compiler. Exit code 1 if any is torn.
+After each fault the old or the new release must be running intact, and the next deploy must install
+the new one. Needs strace, ssh-keygen and edgekit's compiler. Exit code 1 if any release is torn.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def main() -> int:
     parser.add_argument("--call", action="append", help="only this system call; may be repeated")
     parser.add_argument("--jobs", type=int, default=2)
     arguments = parser.parse_args()
-    memory = Path("/dev/shm")  # thousands of fsync are slow on a disk
+    memory = Path("/dev/shm")  # thousands of fsync calls are slow on a disk
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
         os.environ["EDGEKIT_HOME"] = str(Path(folder) / "home")
         return run(Path(folder), arguments.fault or list(_FAULTS), arguments.call, arguments.jobs)

@@ -1,11 +1,11 @@
-"""Boards send profiles through NATS to writers, all of which are killed in turns under load.
+"""Boards send profiles through NATS to writers, all of which are killed in turn under load.
 
     python -m tests.long.kill_fleet_profiles [--batches 1000000] [--seconds 8] [--seed 1]
 
-Three NATS servers, `edgekit profile server run --nats` and writers are processes. Every
-few seconds one of them gets SIGKILL, by turns, and comes back: a NATS server, a writer, the server.
-Boards send again what they got no answer for, and every tenth request though they did. Exit code
-1 if any row is lost, or is there twice.
+Three NATS servers, `edgekit profile server run --nats` and writers are processes. Every few seconds
+one of them gets SIGKILL and is restarted, in turn: a NATS server, a writer, the server. Boards
+resend requests that got no answer, and every tenth one that did. Exit code 1 if any row is lost or
+duplicated.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from tests.support.profile_servers import end_server, post, start_edgekit, start
 _BOARDS = 8
 _IN_REQUEST = 200
 _AGAIN = 0.1
-_REST = 0.5  # seconds after a failure
+_REST = 0.5  # seconds to wait after a failure
 
 
 class _Host:
-    """The server and the writers, and what becomes of them."""
+    """The server and the writers, and their restarts."""
 
     def __init__(self, folder: Path, nats: NatsServers, writers: int, every: str) -> None:
         self._folder, self._nats = folder, nats
@@ -54,7 +54,7 @@ class _Host:
         self.kills = {"nats": 0, "writer": 0, "server": 0}
 
     def kill(self, kind: str, chance: random.Random) -> None:
-        """SIGKILL, and another in its place."""
+        """Send SIGKILL, and start a replacement."""
         if kind == "nats":
             number = chance.randrange(3)
             self._nats.kill(number)
@@ -83,7 +83,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 class _Board:
-    """One that sends its share of the batches, each until it is acknowledged."""
+    """A board that sends its share of the batches, each until it is acknowledged."""
 
     def __init__(self, host: _Host, name: str, token: str, numbers: range, seed: int) -> None:
         self._host, self._name, self._token, self._numbers = host, name, token, numbers

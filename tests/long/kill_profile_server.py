@@ -2,9 +2,9 @@
 
     python -m tests.long.kill_profile_server [--kills 200] [--seed 1]
 
-The servers are processes of `edgekit profile server run`, each killed by SIGKILL at some moment
+The servers are processes of `edgekit profile server run`, each killed by SIGKILL at a random moment
 of its first requests. On three of ten connections the link is cut in the middle of the answer,
-after all was stored. Exit code 1 if any batch is lost, or is there twice.
+after everything was stored. Exit code 1 if any batch is lost or duplicated.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from tests.support.proxy import Fault, Proxy, running_proxy
 
 _BOARDS = 3
 _LOST = 0.3
-_LIFE = 3.0  # times what a server takes for its first request, at most
-_MANY = 1 << 40  # bits in a second
+_LIFE = 3.0  # maximum lifetime, in durations of a server's first request
+_MANY = 1 << 40  # bits per second
 
 
 class _Mortal:
-    """Servers behind a proxy, one after the other; each dies soon after it is first asked."""
+    """Successive servers behind a proxy; each is killed soon after its first request."""
 
     def __init__(
         self, home: Path, proxy: Proxy, kills: int, seconds: float, chance: random.Random
@@ -62,8 +62,8 @@ class _Mortal:
 
 
 def first_request(home: Home, spool: Spool, folder: Path, proxy: Proxy) -> tuple[float, int]:
-    """Seconds that a server takes for its first request, and bytes until half its answer is
-    there."""
+    """Seconds that a server takes for its first request, and bytes until half its answer has
+    arrived."""
     server, port = start_server(folder)
     try:
         proxy.server = ("127.0.0.1", port)

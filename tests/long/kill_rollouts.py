@@ -1,8 +1,8 @@
-"""Kills rollouts to simulated boards at random moments and goes on with them.
+"""Kills rollouts to simulated boards at random moments and resumes them.
 
-Each life of the host is a process of its own that ends by SIGKILL after a random time, until one
-gets through; then the next release follows. At the end every board has to be whole, to run the last
-release, and to have been given each release once.
+Each attempt of the host is a separate process that gets SIGKILL after a random time, until one
+completes; then the next release follows. In the end every board must be intact, run the last
+release, and have applied each release once.
 
     python -m tests.long.kill_rollouts --boards 40 --kills 50
 """
@@ -36,7 +36,7 @@ _MOST_SECONDS = 120.0
 
 
 def one_life(folder: Path, file: Path) -> int:
-    """Begins or goes on with the rollout of `file` to the boards in `folder`; 0 if all got it."""
+    """Start or resume the rollout of `file` to the boards in `folder`; 0 if it reached all."""
     entries = boards(folder)
     bundle = Bundle.read(file)
 
@@ -50,7 +50,8 @@ def one_life(folder: Path, file: Path) -> int:
 
 
 def kill_and_resume(farm: Farm, folder: Path, kills: int, seed: int) -> tuple[int, int]:
-    """How many lives were ended, over how many releases. AssertionError if a board is not whole."""
+    """Number of killed attempts, and of releases. Raises AssertionError if a board is not
+    intact."""
     chance = random.Random(seed)
     key = signing_key(folder / "home" / "keys")
     for board in farm.boards:
@@ -82,7 +83,7 @@ def kill_and_resume(farm: Farm, folder: Path, kills: int, seed: int) -> tuple[in
 
 
 def check_board(root: Path, applied: list[str], releases: list[str]) -> None:
-    """Whole, running the last release, and none was put into service twice."""
+    """Check that the board is intact, runs the last release, and activated none twice."""
     found = status(Store(root))
     assert found.current is not None, f"{root}: nothing runs"
     assert found.current.id == releases[-1], f"{root}: {found.current.id} runs"
@@ -93,7 +94,7 @@ def check_board(root: Path, applied: list[str], releases: list[str]) -> None:
 
 
 def _live(folder: Path, file: Path, seconds: float) -> int | None:
-    """The exit code of a life of the host, or None if it was killed after `seconds`."""
+    """Exit code of one host attempt, or None if it was killed after `seconds`."""
     command = [sys.executable, "-m", "tests.long.kill_rollouts"]
     life = subprocess.Popen([*command, "--life", str(folder), "--bundle", str(file)])
     try:

@@ -2,11 +2,11 @@
 
     python -m tests.long.onnx_nodes [--only SUBSTRING] [--plain] [--references]
 
-All tests of ONNX's own operators with fixed shapes and tensors of numbers. Many models share one
-library: their graphs stand side by side in it. `--plain` builds for plain C instead of this CPU;
-`--references` runs the NumPy references instead, without passes. Prints each test that is refused
-or gives wrong values, and the rates last; exit code 1 if a claimed operator is wrong, or too many
-are refused.
+Covers all tests of standard ONNX operators with fixed shapes and numeric tensors. Many models share
+one library that contains their graphs in parallel. `--plain` builds for plain C instead of this
+CPU; `--references` runs the NumPy references instead, without passes. Prints each test that is
+rejected or gives wrong values, and finally the pass rates; exit code 1 if a claimed operator is
+wrong, or too many are rejected.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from edgekit.kb.targets.board import BoardProfile, load_board
 from tests.support.kernel_runs import build, run_here, x86_boards
 from tests.support.onnx_nodes import NodeCase, all_cases, disagreement, graph_of, is_claimed
 
-_CLAIMED_BAR, _BAR = 0.97, 0.85  # of claimed operators, of all
-_TOGETHER = 150  # graphs in one library
+_CLAIMED_BAR, _BAR = 0.97, 0.85  # required rates: claimed operators, all operators
+_TOGETHER = 150  # graphs per library
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +109,7 @@ def _compile(
 def _prepare(
     cases: Sequence[NodeCase], board: BoardProfile, folder: Path, refused: dict[str, str]
 ) -> list[_Ready]:
-    """Imports all cases and lowers each by itself, so that one refusal stops only itself."""
+    """Import all cases and lower each separately, so that one rejection affects no other."""
     ready = []
     for i, case in enumerate(cases):
         try:

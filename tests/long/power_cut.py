@@ -1,11 +1,11 @@
-"""Pulls the plug of a virtual board at random moments of deploys: nothing that runs may be torn.
+"""Cuts the power of a virtual board at random moments of deploys: no running release may be torn.
 
     python -m tests.long.power_cut [--cuts 50] [--board a57] [--seed 0]
 
-The board's disk has a write cache that a cut empties: of what was not flushed a random part is
-there afterwards. After each cut the board is started again on the same disk; what runs must be
-wholly the old or the new release, and deploys go on from there, each fifth to its end. Half of
-the cuts come anywhere in a deploy, half while the board verifies, extracts and switches.
+The board's disk has a volatile write cache: of the unflushed writes a random part survives a cut.
+After each cut the board is restarted on the same disk; it must run the old or the new release
+intact, and deploys continue from there, every fifth to completion. Half of the cuts come anywhere
+in a deploy, half while the board verifies, extracts and switches.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.support.nbd import VolatileDisk
 from tests.support.tiny_bundles import tiny_bundle
 from tests.support.torn import look
 
-_CONVERGE_EVERY = 5  # cuts; the deploys that are cut go on from what the last cut left, too
+_CONVERGE_EVERY = 5  # cuts; interrupted deploys also continue from the state after the last cut
 
 
 @dataclass
@@ -39,11 +39,13 @@ class PowerCuts:
     disk: VolatileDisk
     bundles: tuple[Bundle, Bundle]
     rng: random.Random
-    seconds: Counter[str] = field(default_factory=Counter)  # of a whole deploy, and of its apply
+    seconds: Counter[str] = field(  # deploys, applies
+        default_factory=Counter
+    )  # of complete deploys, and of their apply steps
     left: Counter[str] = field(default_factory=Counter)
 
     def run(self, cuts: int) -> list[str]:
-        """What was wrong, one line each."""
+        """All problems found, one line each."""
         wrong = []
         device = self.start()
         old, new = self.bundles
@@ -87,7 +89,7 @@ class PowerCuts:
             raise EdgekitError(look(device.transport).torn(bundle.manifest.id))
 
     def cut(self, device: Device, bundle: Bundle) -> str:
-        """Deploys and pulls the plug meanwhile; when that was."""
+        """Deploy and cut the power meanwhile; return the moment of the cut."""
         first = self.rng.choice(("probe", states.ON_BOARD[0]))
         span = self.seconds["deploy" if first == "probe" else "apply"] / 1e3
         delay = self.rng.uniform(0, span * 1.05)
@@ -120,7 +122,7 @@ class PowerCuts:
         return moment
 
     def check(self, device: Device, old: Bundle, new: Bundle) -> tuple[str, str]:
-        """What is wrong, and which release runs once the board has recovered."""
+        """What is wrong, and which release runs after recovery."""
         whole = (old.manifest.id, new.manifest.id)
         found = look(device.transport)
         if problem := found.torn(*whole):

@@ -1,11 +1,11 @@
-"""Many boards come back at once to a server that serves 64 at a time: spread out, and all served.
+"""Many boards reconnect at once to a server that serves 64 at a time; all must be served.
 
     python -m tests.long.profile_clients [--boards 1000] [--speed 1]
 
-Each board is a thread with a spool, a token and TLS connections of its own; the server is a process
-of `edgekit profile server run`. They all try at the same moment, and those that it has no place for
-wait as boards do, `--speed` times as fast. Exit code 1 if a board was not served, a batch is not
-there once, or more than a tenth of the boards chose the same second to come again.
+Each board is a thread with its own spool, token and TLS connections; the server is a process of
+`edgekit profile server run`. All boards try at the same moment, and those that are turned away back
+off as boards do, `--speed` times as fast. Exit code 1 if a board was not served, a batch was lost
+or duplicated, or more than a tenth of the boards retry in the same second.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from edgekit.host.fleet.profiles.server import certificate_of, tokens_of
 from tests.support.profile_batches import batch
 from tests.support.profile_servers import end_server, start_server
 
-_BATCHES = 2  # that wait on each board
-_BITS = 64_000  # in a second
+_BATCHES = 2  # pending on each board
+_BITS = 64_000  # per second
 _PERIOD = 600.0
 _MOST_TRIES = 100
 _FILES = 4096  # open at once
@@ -37,7 +37,7 @@ _SHARE, _FEW = 10, 10
 
 
 class _Board(threading.Thread):
-    """Sends what waits in its spool, with the waits that a board makes between its tries."""
+    """Sends its spooled batches, with the backoff of a real board between tries."""
 
     def __init__(
         self, spool: Spool, home: Home, start: threading.Barrier, speed: float, seed: int
@@ -45,7 +45,7 @@ class _Board(threading.Thread):
         super().__init__()
         self._spool, self._home, self._start, self._speed = spool, home, start, speed
         self._chance = random.Random(seed)
-        self.came_again: list[float] = []  # when, in seconds that it had waited
+        self.came_again: list[float] = []  # times of retries, in seconds waited
         self.is_served = False
 
     def run(self) -> None:
@@ -68,7 +68,7 @@ class _Board(threading.Thread):
 
 
 def boards_of(folder: Path, count: int, speed: float, port: int) -> list[_Board]:
-    """Each with batches that no other has."""
+    """Boards, each with unique batches."""
     store = ProfileStore(folder / "host" / "profiles")
     certificate, tokens = certificate_of(store)[1], tokens_of(store)
     start = threading.Barrier(count)

@@ -1,10 +1,10 @@
-"""A board sends profiles through a proxy that counts: how near it comes to 64 kbit/s, by the clock.
+"""A board sends profiles through a counting proxy: its rate must come close to 64 kbit/s.
 
     python -m tests.long.profile_rate [--seconds 60]
 
-Exit code 1 if the most that went over the link in ten seconds, with all that TLS adds, is more than
-a tenth off. While a board waits for an answer it sends nothing; how long that takes is the server's
-affair.
+Measured in wall-clock time. Exit code 1 if the peak rate over ten seconds, including TLS overhead,
+is more than a tenth off. A board sends nothing while it waits for an answer; that time is up to the
+server.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.support.profile_batches import batch
 from tests.support.profile_servers import end_server, start_server
 from tests.support.proxy import Proxy, running_proxy
 
-_NAME_BITS = 400  # which do not compress
+_NAME_BITS = 400  # incompressible
 _OPERATORS = 100
 _MOST_OFF = 0.1
 _WINDOW_SECONDS = 10.0
@@ -39,7 +39,7 @@ _LOOK_SECONDS = 0.05
 
 @contextmanager
 def watched(proxy: Proxy) -> Iterator[list[tuple[float, int]]]:
-    """When how many bytes had passed, as they pass."""
+    """Sample how many bytes have passed, with timestamps."""
     seen: list[tuple[float, int]] = [(time.monotonic(), proxy.up)]
     stopped = threading.Event()
 
@@ -57,7 +57,7 @@ def watched(proxy: Proxy) -> Iterator[list[tuple[float, int]]]:
 
 
 def fastest(seen: list[tuple[float, int]]) -> float:
-    """Bits in a second, of the window that most passed in."""
+    """Peak bits per second over a window."""
     rates = []
     for now, passed in seen:
         first = bisect_left(seen, (now - _WINDOW_SECONDS, 0))
@@ -68,7 +68,7 @@ def fastest(seen: list[tuple[float, int]]) -> float:
 
 
 def fill(spool: Spool, size: int) -> None:
-    """Batches that take about `size` bytes on their way."""
+    """Spool batches that take about `size` bytes on the wire."""
     chance = random.Random(1)
     for number in range(size // (_OPERATORS * _NAME_BITS // 8)):
         plain = batch(number, _OPERATORS)

@@ -1,9 +1,9 @@
-"""Puts many batches of all sizes into a spool of which little is fetched: it stays below its cap.
+"""Puts many batches of all sizes into a spool that is rarely drained: it must stay below its cap.
 
     python -m tests.long.profile_spool [--batches 100000] [--seed 1]
 
-After each change the bytes of all its files are counted. What was fetched and what was dropped
-must be all that was put in. Without fsync, which is for power cuts alone.
+After each change the bytes of all its files are counted. Fetched and dropped batches must add up to
+all that were put in. Runs without fsync, which matters only for power cuts.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def run(folder: Path, count: int, seed: int) -> int:
         f"{count:,} batches, at most {most:,} of {_CAP:,} bytes; {len(home):,} fetched, "
         f"{fetched.dropped:,} dropped, {fetched.quarantined} of {damaged} damaged set aside"
     )
-    # A batch that was fetched and not acknowledged may have been dropped after that.
+    # A batch that was fetched but not acknowledged may also count as dropped.
     return 0 if most <= _CAP and unknown <= 0 else 1
 
 

@@ -1,10 +1,10 @@
-"""Puts many operator rows into a store of field profiles, as boards send them, and asks it.
+"""Puts many operator rows into a store of field profiles, as boards send them, and queries it.
 
     python -m tests.long.profile_store [--rows 10000000]
 
-Counts the processor's seconds, as those of the clock depend on what else the machine does. Exit
-code 1 if fewer than 50,000 rows are stored in a second of it, if medians per operator take one, or
-if `profile report` or `profile compare` take more than 30 of them or a GiB.
+Measures CPU seconds, as wall-clock time depends on the machine's other load. Exit code 1 if fewer
+than 50,000 rows are stored per CPU second, if medians per operator take a CPU second, or if
+`profile report` or `profile compare` take more than 30 CPU seconds or a GiB.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from edgekit.host.fleet.profiles import ProfileStore, query
 from tests.support.profile_batches import SPOOL, batch
 
 _OPERATORS = 100
-_BATCHES = 40  # of a stream: what a board hands over at once
+_BATCHES = 40  # per stream, which is what a board sends at once
 _BOARDS = 50
 _RELEASES = 4
 _LEAST_ROWS_PER_SECOND = 50_000
@@ -62,17 +62,17 @@ def release_name(number: int) -> str:
 
 
 def seconds(used: resource.struct_rusage) -> float:
-    """Of the processors."""
+    """CPU seconds."""
     return used.ru_utime + used.ru_stime
 
 
 def taken() -> float:
-    """By this process so far."""
+    """CPU seconds of this process so far."""
     return seconds(resource.getrusage(resource.RUSAGE_SELF))
 
 
 def command(home: Path, *arguments: str) -> resource.struct_rusage:
-    """What a command line takes."""
+    """The resource usage of a command line."""
     program = "from edgekit.host.cli.main import run; run()"
     environment = {**os.environ, "EDGEKIT_HOME": str(home), "PYTHONPATH": str(_SOURCES)}
     process = subprocess.Popen(

@@ -1,10 +1,10 @@
-"""Measures what it costs to deploy to a restored virtual board what it runs already.
+"""Measures the cost of redeploying to a restored virtual board the release that it already runs.
 
     python -m tests.long.redeploy [--rounds 5] [--board a57] [--model FILE]
 
-Counts the bytes that pass a proxy in both directions, and the seconds from connecting to the
-answer, each round on a connection of its own. Exit code 1 if the most bytes or the least seconds
-are beyond the bars of the project: 20 kB and 2 s. Seconds want a machine with a core to spare.
+Counts the bytes through a proxy in both directions, and the seconds from connecting to the answer,
+each round on a new connection. Exit code 1 if the maximum of bytes or the minimum of seconds exceed
+the project's limits: 20 kB and 2 s. Meaningful times need a machine with a spare core.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MOST_SECONDS = 2.0
 
 
 def deploy(board: RunningBoard, port: int, bundle: Bundle) -> bool:
-    """Whether the deploy changed what runs."""
+    """Deploy; return whether the running release changed."""
     target = SshTarget(board.name, board.ssh_host, port, board.user, board.identity, board.host_key)
     device = Device(SshTransport(target), profile=board.profile, own=True, emulated=True)
     changed = device.deploy(bundle).release.changed
@@ -65,7 +65,7 @@ def main() -> int:
         return 2
     up(arguments.board)
     down(arguments.board)
-    board = up(arguments.board)  # from its saved machine
+    board = up(arguments.board)  # from its snapshot
     try:
         return run(board, compile_model(arguments.model, board=board.profile), arguments.rounds)
     finally:

@@ -1,4 +1,4 @@
-"""One release to a thousand simulated boards: how long it takes, and what that costs this host.
+"""Rolls out one release to a thousand simulated boards and measures the time and the host's cost.
 
 python -m tests.long.rollout_size --boards 1000
 """
@@ -30,7 +30,8 @@ _MOST_SECONDS, _MOST_BYTES = 300.0, 1e9
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds on the wall, of this host's CPU and of all CPUs, and bytes that this host took."""
+    """Wall-clock seconds, CPU seconds of this host and of all processes, and this host's memory
+    bytes."""
 
     seconds: float
     host_cpu: float
@@ -39,7 +40,7 @@ class Cost:
 
 
 def roll_out(folder: Path, count: int) -> Cost:
-    """AssertionError if not every board has the release, once."""
+    """Roll out; raises AssertionError unless every board got the release exactly once."""
     key = signing_key(folder / "home" / "keys")
     bundle = tiny_bundle(folder, key)
     file = folder / "release.ekb"

@@ -1,12 +1,12 @@
-"""Measures what sampling takes of a model's time: the same program with and without it, in turns.
+"""Measures the share of a model's time that sampling takes, alternating runs with and without it.
 
     python -m tests.long.sampling_cost [--board a57] [--turns 400] [--inferences 20] [--model FILE]
 
-Without a board on this machine, by the processor's time of the thread, or by its instructions where
-they can be counted; on a virtual board always by instructions. Each turn with sampling is compared
-with the one beside it without; the median of those ratios counts. A batch, which is written once in
-ten minutes, is measured at the end; its share is that of ten minutes of inferences in a row, by
-their own time or, on a virtual board, at its core's clock and one instruction in each cycle. Exit
+Without a board, on this machine, by CPU time of the thread, or by its instructions if they can be
+counted; on a virtual board always by instructions. Each turn with sampling is compared with the
+adjacent one without; the median of those ratios counts. A batch, which is written once in ten
+minutes, is measured at the end; its share is relative to ten minutes of back-to-back inferences, by
+their measured time or, on a virtual board, at its core's clock and one instruction per cycle. Exit
 code 1 if both together are above 1 %.
 """
 
@@ -30,13 +30,13 @@ from edgekit.host.virtual import BoardOptions, down, find_running, up
 _ROOT = Path(__file__).parents[2]
 _MODEL = _ROOT / "models" / "face_detection_short_range.tflite"
 _PROBE = _ROOT / "tests" / "support" / "sampling_probe.py"
-_HERTZ = 1e9  # of a board, and so its instructions in a second
+_HERTZ = 1e9  # a board's clock, and thus its instructions per second
 _SECONDS = 3600.0
 
 
 @contextlib.contextmanager
 def device_of(board: str, folder: Path) -> Iterator[Device]:
-    """A board with nothing on it, for as long as it is needed."""
+    """An empty board, available within the block."""
     if not board:
         yield Device(LocalTransport(folder), own=True)
         return

@@ -1,8 +1,7 @@
-"""The long suites beside this file, as long as `docs/releases.md` promises.
+"""Runs the long suites in this folder at the scale that `docs/releases.md` promises.
 
-Each is a program of its own, to be run by hand with other counts and seeds; `--help` says which.
-The line that says what it did begins with a number, and is printed with the seconds it took when
-all tests have ended.
+Each is a standalone program that can be run with other counts and seeds; see `--help`. Its result
+line begins with a number, and is printed with its duration when all tests have ended.
 """
 
 from __future__ import annotations

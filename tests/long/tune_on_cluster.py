@@ -1,7 +1,7 @@
-"""Two virtual boards tuned by two Dask workers, one of which is killed.
+"""Tunes two virtual boards on two Dask workers, one of which is killed.
 
-Both boards have to be tuned, all that the living worker measured has to be home, and afterwards no
-board is locked.
+Both boards must be tuned, all measurements of the surviving worker must have been collected, and no
+board may remain locked.
 
     python -m tests.long.tune_on_cluster --seconds 60
 """
@@ -33,7 +33,7 @@ def _rows(home: Path) -> int:
     with sqlite3.connect(home / "history.sqlite", timeout=30) as db:
         try:
             return int(db.execute("SELECT count(*) FROM gemm").fetchone()[0])
-        except sqlite3.OperationalError:  # not made yet
+        except sqlite3.OperationalError:  # not created yet
             return 0
 
 
@@ -44,7 +44,7 @@ def _kill_first(cluster: Cluster) -> None:
 
 
 def tune(folder: Path, seconds: int) -> tuple[float, int, int]:
-    """Seconds it took, measurements at home, and those of the worker that lived."""
+    """Duration, measurements collected at home, and measurements of the surviving worker."""
     with ExitStack() as stack:
         fleet = Fleet(folder, 2)
         stack.callback(fleet.close)

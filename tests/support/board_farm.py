@@ -168,7 +168,7 @@ class _Board:
     async def _run_agent(
         self, process: asyncssh.SSHServerProcess[bytes], arguments: Sequence[str]
     ) -> None:
-        mark = b"edgekit-runs:1\n"  # unkillable: a cut link leaves its commands running
+        mark = b"edgekit-runs:1\n"  # process 1, never killed: commands outlive a cut link
         process.stderr.write(mark)
         process.stdout.write(mark)
         code = await self._forks.run(

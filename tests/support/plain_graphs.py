@@ -88,9 +88,7 @@ def _around_bfloat16(rng: Rng) -> Array:
     upper = rng.integers(0, 1 << 16, 3000, np.uint32) << 16
     lower = rng.choice(np.uint32([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF]), 3000)
     beyond = np.float32([np.inf, -np.inf, np.nan, -np.nan, 3.4028e38, -3.4028e38, 0.0, -0.0])
-    nan = np.uint32([0x7F800001, 0xFFFFFFFF]).view(
-        np.float32
-    )  # a rounding carry would turn them into infinity or flip the sign
+    nan = np.uint32([0x7F800001, 0xFFFFFFFF]).view(np.float32)  # a carry must not alter them
     return np.concatenate([(upper | lower).view(np.float32), beyond, nan])
 
 

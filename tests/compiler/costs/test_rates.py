@@ -25,6 +25,8 @@ from edgekit.kb.tables.core_rates import FOLDER, rates_of, rates_text
 from edgekit.kb.targets.board import load_board
 from edgekit.kb.targets.core import core_names
 
+pytestmark = pytest.mark.slow
+
 _MODELS = Path(__file__).parents[3] / "models"
 _RECORD = Path(__file__).parents[2] / "simulator/cycles.json"
 _ONE = CompileOptions(threads=1)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,37 +21,32 @@ from tests.support.golden_runs import (
 from tests.support.kernel_faults import FAULTS, Fault
 from tests.support.kernel_runs import x86_boards
 from tests.support.op_graphs import FAMILIES
+from tests.support.places import few_or_all
+
+pytestmark = pytest.mark.slow
 
 _ROOM = 0.3  # of a tolerance that a healthy library may take
 _PLAIN, _WIDEST = x86_boards()[0], x86_boards()[-1]
 _FAULTY = sorted({fault.run for fault in FAULTS})
+_MODELS = {path.name: path for path in real_models()}
+_FEW = ("face_detection_short_range.tflite", "okay_nabu.tflite", "minilm_l6_linear_layers.onnx")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "board",
     [pytest.param(_PLAIN, marks=pytest.mark.exhaustive), _WIDEST],
     ids=lambda board: board.name,
 )
-@pytest.mark.parametrize("path", real_models(), ids=lambda path: path.name)
-def test_healthy_models_pass(path: Path, board: BoardProfile, tmp_path: Path) -> None:
-    graph, golden = with_golden(str(path))
+@pytest.mark.parametrize("name", few_or_all(_MODELS, _FEW))
+def test_healthy_models_pass(name: str, board: BoardProfile, tmp_path: Path) -> None:
+    graph, golden = with_golden(str(_MODELS[name]))
     folder = built_with(planned(graph, board), board, tmp_path, kernels_folder())
     assert error_by_tolerance(folder, graph, golden) < _ROOM
 
 
-def _healthy() -> Iterator[Any]:
-    """Families on the widest vectors, unless test_right_kernels_pass has them; the rest is
-    exhaustive."""
-    for family in FAMILIES:
-        for board in (_PLAIN, _WIDEST):
-            again = board is _PLAIN or family in _FAULTY
-            marks = pytest.mark.exhaustive if again else ()
-            yield pytest.param(family, board, id=f"{family}-{board.name}", marks=marks)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("family", "board"), list(_healthy()))
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("board", [_PLAIN, _WIDEST], ids=lambda board: board.name)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_healthy_operators_pass(family: str, board: BoardProfile, tmp_path: Path) -> None:
     graph, golden = with_golden(family)
     folder = built_with(planned(graph, board), board, tmp_path, kernels_folder())

@@ -16,6 +16,8 @@ from edgekit.host.compiler.toolchain.zig import BuildError, Toolchain, Unit
 from edgekit.host.errors import BusyError, InputError
 from edgekit.kb.targets.board import load_board
 
+pytestmark = pytest.mark.slow
+
 _MODEL = Path(__file__).parents[3] / "models" / "face_detection_short_range.tflite"
 _VIEWS = ("reshape", "concat", "split", "strided_slice")  # may be no more than other names
 _PRODUCTS = ("conv2d", "depthwise_conv2d", "fully_connected", "row_chain")
@@ -110,7 +112,6 @@ def test_a_full_disk_is_not_the_compilers_fault(toolchain, tmp_path, monkeypatch
         toolchain.build([Unit("answer", _SOURCE)])
 
 
-@pytest.mark.slow
 def test_a_damaged_c_library_of_the_compiler_is_made_again(toolchain, tmp_path):
     first = toolchain.build([Unit("answer", _SOURCE)])
     for name in ("zig", "zig-local"):

@@ -28,6 +28,8 @@ from edgekit.host.deploy.transport.base import name_of
 from edgekit.host.errors import EdgekitError, TransferError
 from edgekit.kb.targets.board import load_board
 
+pytestmark = pytest.mark.slow
+
 TinyBundle = Callable[..., Bundle]
 X = {"x": np.array([1, 2, 3, -4], np.float32)}
 WRONG: tuple[Any, ...] = (

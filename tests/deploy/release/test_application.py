@@ -28,6 +28,8 @@ from edgekit.host.deploy.bundle import Bundle, SigningKey, build_bundle, sign_bu
 from edgekit.kb.targets.board import load_board
 from tests.support.patience import AMPLE
 
+pytestmark = pytest.mark.slow
+
 TinyBundle = Callable[..., Bundle]
 Factor = Callable[[int], Bundle]
 X = np.array([1, 2, 3, -4], np.float32)

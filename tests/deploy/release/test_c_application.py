@@ -21,6 +21,8 @@ from edgekit.host.deploy.bundle import Bundle, SigningKey, sign_bundle
 from edgekit.kb.targets.board import load_board
 from tests.support.patience import AMPLE
 
+pytestmark = pytest.mark.slow
+
 TinyBundle = Callable[..., Bundle]
 OTHER = 'TINY_NAME="other"'
 RIGHT = "3 5 7 9"

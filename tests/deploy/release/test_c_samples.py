@@ -21,6 +21,8 @@ from edgekit.host.deploy.bundle import Bundle
 from tests.long.profile_spool import size_of
 from tests.support.profile_batches import batch
 
+pytestmark = pytest.mark.slow
+
 TinyBundle = Callable[..., Bundle]
 
 

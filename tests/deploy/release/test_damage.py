@@ -17,6 +17,8 @@ from edgekit.host.deploy.api import Device
 from edgekit.host.deploy.bundle import Bundle, SigningKey, sign_bundle
 from edgekit.host.errors import RolledBackError, TransferError
 
+pytestmark = pytest.mark.slow
+
 TinyBundle = Callable[..., Bundle]
 X = np.array([1, 2, 3, -4], np.float32)
 OTHER = 'TINY_NAME="other"'

@@ -19,6 +19,8 @@ from edgekit.host.errors import (
     TransferError,
 )
 
+pytestmark = pytest.mark.slow
+
 TinyBundle = Callable[..., Bundle]
 X = np.array([1, 2, 3, -4], np.float32)
 OTHER = 'TINY_NAME="other"'

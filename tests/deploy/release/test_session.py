@@ -28,6 +28,8 @@ from edgekit.host.errors import BusyError, EdgekitError, UnreachableError
 from tests.support.patience import until
 from tests.support.sshd import Sshd, running_sshd
 
+pytestmark = pytest.mark.slow
+
 TinyBundle = Callable[..., Bundle]
 Connect = Callable[[], Transport]
 AT_ONCE = 20

@@ -21,6 +21,8 @@ from edgekit.host.deploy.transport import LocalTransport, OnBytes
 from edgekit.host.errors import TransferError
 from tests.support.tiny_bundles import compile_shared
 
+pytestmark = pytest.mark.slow
+
 TinyBundle = Callable[..., Bundle]
 OTHER = 'TINY_NAME="other"'
 X = np.array([1, 2, 3, -4], np.float32)

@@ -18,6 +18,8 @@ from tests.support.proxy import Fault, running_proxy
 from tests.support.sshd import Sshd
 from tests.support.tty_board import Faults, TtyBoard
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("pyarrow")
 pytest.importorskip("duckdb")
 BATCHES = 3

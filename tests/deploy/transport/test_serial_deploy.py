@@ -18,6 +18,8 @@ from edgekit.host.errors import InputError
 from edgekit.host.virtual import down, up
 from tests.support.tty_board import Faults, TtyBoard
 
+pytestmark = pytest.mark.slow
+
 TinyBundle = Callable[..., Bundle]
 X = np.array([1, 2, 3, -4], np.float32)
 OKAY_NABU = Path(__file__).parents[3] / "models" / "okay_nabu.tflite"

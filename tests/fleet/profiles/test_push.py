@@ -31,6 +31,8 @@ from tests.support.profile_batches import batch, headed, stream
 from tests.support.proxy import running_proxy
 from tests.support.tiny_bundles import compile_shared
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("pyarrow")
 pytest.importorskip("duckdb")
 FAST = 1 << 30
@@ -293,7 +295,6 @@ def test_a_board_that_wakes_late_sends_no_less_and_never_much_more() -> None:
         assert sum(count for _, count in sent[first : last + 1]) * 8 < 1.1 * 640_000
 
 
-@pytest.mark.slow
 def test_boards_that_come_back_at_once_are_all_served_by_a_real_server(tmp_path: Path) -> None:
     assert come_back(tmp_path, 80, speed=1000) == 0
 

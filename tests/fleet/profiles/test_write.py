@@ -32,7 +32,10 @@ from tests.support.profile_batches import SPOOL, batch, headed, stream
 
 for library in ("pyarrow", "duckdb", "nats"):
     pytest.importorskip(library)
-pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="no nats-server for this machine")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not PROGRAM.exists(), reason="no nats-server for this machine"),
+]
 FAST = 1 << 30
 
 
@@ -358,6 +361,5 @@ def test_a_folder_that_is_no_shared_store_is_named(tmp_path: Path) -> None:
         SharedStore("gs://x")
 
 
-@pytest.mark.slow
 def test_nothing_is_lost_or_doubled_whatever_is_killed(tmp_path: Path) -> None:
     assert kill_all(tmp_path, batches=6000, seconds=4.0, seed=1, writers=2, every="2s") == 0

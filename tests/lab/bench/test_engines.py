@@ -13,7 +13,7 @@ from edgekit.host.lab.bench.process import Worker
 from edgekit.host.lab.zoo.models import compile_release
 from tests.support import onnx_models
 
-pytestmark = pytest.mark.engines
+pytestmark = [pytest.mark.slow, pytest.mark.engines]
 
 _SHAPE = (1, 3, 16, 12)
 _CONVERTED = pytest.param("ncnn", marks=pytest.mark.long)  # pnnx imports all of PyTorch

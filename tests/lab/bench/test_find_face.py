@@ -14,6 +14,8 @@ from PIL import Image
 from edgekit.host.common.paths import cache_folder
 from tests.support.patience import AMPLE
 
+pytestmark = pytest.mark.slow
+
 _ROOT = Path(__file__).parents[3]
 
 

@@ -15,6 +15,8 @@ from edgekit.host.compiler.options import CompileOptions
 from edgekit.kb.targets.board import load_board
 from tests.support.op_graphs import inputs_of
 
+pytestmark = pytest.mark.slow
+
 _MODELS = Path(__file__).parents[4] / "models"
 
 
