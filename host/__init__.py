@@ -1,4 +1,4 @@
-"""edgekit on the developer's machine. Names are imported when first used, to start fast."""
+"""edgekit on the development host. Names are imported lazily, for fast startup."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cache folder: what is in it, how much, and making it empty."""
+"""Lists and cleans the cache folder."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class Cached:
-    """A kind of thing in the cache: its folder, and the bytes it takes on the disk."""
+    """A kind of cache entry: its folder, and the disk space it uses in bytes."""
 
     kind: str
     description: str
@@ -38,7 +38,7 @@ class Cached:
 
 
 def cached() -> list[Cached]:
-    """What is in the cache, by kind; kinds that are not there are left out."""
+    """The contents of the cache by kind; missing kinds are omitted."""
     folder = cache_folder()
     if not folder.is_dir():
         return []
@@ -52,10 +52,10 @@ def cached() -> list[Cached]:
 
 
 def clean(kinds: Iterable[str] = ()) -> list[Cached]:
-    """Removes the kinds named, or all of them; says what went.
+    """Removes the given kinds, or all of them; returns what was removed.
 
-    InputError for a kind that is not there, and for the images of boards that are up; BusyError,
-    and nothing is removed, if a process makes something in one of them.
+    InputError for an unknown kind, and for the images of boards that are up; BusyError, before
+    anything is removed, if a process is using one of them.
     """
     there = {entry.kind: entry for entry in cached()}
     wanted = list(dict.fromkeys(kinds)) or list(there)
@@ -75,7 +75,7 @@ def clean(kinds: Iterable[str] = ()) -> list[Cached]:
 
 
 def _lock(entry: Cached, held: contextlib.ExitStack) -> None:
-    """Takes all locks there are in a folder, or raises BusyError."""
+    """Acquires all locks in a folder, or raises BusyError."""
     for path in dict.fromkeys(
         (entry.path / USERS, *entry.path.glob("*.lock"), *entry.path.glob("locks/*"))
     ):
@@ -100,7 +100,7 @@ def _refuse_running_boards() -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Away at once under its name, so that whoever looks finds all of it or nothing."""
+    """Renames the folder before deleting it, so that others see either all of it or nothing."""
     dying = folder.with_name(f".{folder.name}.{os.getpid()}")
     try:
         folder.rename(dying)
@@ -110,7 +110,7 @@ def _remove(folder: Path) -> None:
 
 
 def _remove_dying() -> None:
-    """What was being removed when its process was killed."""
+    """Deletes folders whose removal was interrupted."""
     for folder in cache_folder().glob(".*.*"):
         pid = folder.suffix[1:]
         if pid.isdecimal() and not _lives(int(pid)):
@@ -123,19 +123,19 @@ def _lives(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except (PermissionError, OverflowError):
-        pass  # somebody else's
+        pass  # owned by another user
     return True
 
 
 def _size(folder: Path) -> tuple[int, int]:
-    """Files below a folder and the bytes of disk they take; links are not followed."""
+    """Number of files in a folder and the disk space they use; links are not followed."""
     files = size = 0
     for root, _, names in os.walk(folder):
         for name in names:
             try:
                 status = (Path(root) / name).lstat()
             except OSError:
-                continue  # gone in the meantime
+                continue  # deleted meanwhile
             files += 1
             size += status.st_blocks * 512
     return files, size

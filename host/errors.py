@@ -18,7 +18,7 @@ from __future__ import annotations
 
 
 class EdgekitError(Exception):
-    """Base of every deliberate error; `exit_code` is what the command line returns."""
+    """Base of all deliberate errors; `exit_code` is the exit status of the command line."""
 
     exit_code = 1
 
@@ -44,7 +44,7 @@ class TransferError(EdgekitError):
 
 
 class BusyError(TransferError):
-    """`holder` is the other deploy's session."""
+    """`holder` is the session of the other deployment."""
 
     holder = ""
 

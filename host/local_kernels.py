@@ -1,7 +1,7 @@
-"""The kernels library of this machine, built once into the cache.
+"""The kernel library for this machine, built once into the cache.
 
-`edgekit.device` finds this module by its name where both are installed (runtime/arrays/find.py), so
-that `from edgekit.device import gemm` works here without further ado.
+`edgekit.device` finds this module by name where both packages are installed
+(runtime/arrays/find.py), so that `from edgekit.device import gemm` works here without setup.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from edgekit.device.runtime.shared_library import check_elf
 from edgekit.device.version import VERSION
 from edgekit.host.common.paths import cache_folder, data_folder
 
-_BUILD_SECONDS = 600.0  # also the compiler's first run, which builds its own C library
+_BUILD_SECONDS = 600.0  # includes the compiler's first run, which builds its own C library
 _TOLD = "compiling the kernels library for this machine, once; this takes about half a minute"
 _SOURCES = ("device/kernels", "host/compiler/toolchain", "kb")
 _ROOT = Path(__file__).resolve().parent.parent
 
 
 def local_library() -> Path:
-    """The library of this machine, after it was built if need be. IncompatibleError if that
-    fails."""
+    """The path of the library for this machine, which is built if necessary. IncompatibleError if
+    that fails."""
     path = local_path()
     if not _is_whole(path):
         _build(path)
@@ -35,12 +35,12 @@ def local_library() -> Path:
 
 
 def local_path() -> Path:
-    """The path of this machine's library in the cache, for the sources as they are now."""
+    """The path of this machine's library in the cache, for the current sources."""
     return cache_folder() / "kernels" / f"libedgekit-kernels-{_fingerprint()}.so"
 
 
 def _is_whole(path: Path) -> bool:
-    """A library that was cut, by a crash or a full disk, is built again."""
+    """Whether the library is intact; one truncated by a crash or a full disk is rebuilt."""
     try:
         check_elf(path)
     except DeviceError:
@@ -49,7 +49,7 @@ def _is_whole(path: Path) -> bool:
 
 
 def _fingerprint() -> str:
-    """Changes with the CPU and, by sizes and times, with all that library and table are made of."""
+    """Changes with the CPU and, by file sizes and times, with the sources of library and tables."""
     digest = hashlib.sha256(" ".join((VERSION, *sorted(features.features()))).encode())
     own = data_folder()
     for folder in (*(_ROOT / source for source in _SOURCES), own / "gemm", own / "spmv"):

@@ -1,1 +1,1 @@
-"""The command line: each command parses, calls one function, and shows what it gave."""
+"""The command line: each command parses options, calls one function and prints the result."""

@@ -1,7 +1,7 @@
-"""The commands of `edgekit`, and the line and exit code that each kind of error becomes.
+"""The commands of `edgekit`, and the mapping of errors to messages and exit codes.
 
-Start-up is a feature: this module and the command files import only typer; what a command needs
-is imported inside it.
+Startup time matters: this module and the command modules import only typer; everything else is
+imported inside the commands.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ HEADINGS = {
 
 
 class _Headings(TyperGroup):
-    """Commands under the headings of `HEADINGS`, in their order."""
+    """Lists commands under the headings of `HEADINGS`, in that order."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         del ctx
@@ -85,7 +85,7 @@ app = typer.Typer(
     cls=_Headings,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # rich help costs 60 ms of start-up
+    rich_markup_mode=None,  # rich help adds 60 ms to startup
 )
 
 
@@ -107,7 +107,7 @@ def root(
     ] = False,
 ) -> None:
     """Make a trained model run on a small Linux board: compile, deploy, measure."""
-    del debug, verbose  # taken out of the arguments by `main`, to work behind a command too
+    del debug, verbose  # `main` strips these, so that they also work after a command
     if version:
         from edgekit.device.version import VERSION
 
@@ -140,7 +140,7 @@ for module in (
 
 
 def explain(error: Exception) -> tuple[str, int]:
-    """One line for people and the exit code for an error that reached the top."""
+    """The message and exit code for an error that reached the top level."""
     from edgekit.device.runtime.errors import DeviceError
     from edgekit.host.common.text import one_line
     from edgekit.kb.targets.board import UnknownBoardError

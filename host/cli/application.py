@@ -1,4 +1,4 @@
-"""`edgekit app`: programs of the user's that run a deployed model on a board."""
+"""`edgekit app`: user programs that run a deployed model on a board."""
 
 from __future__ import annotations
 

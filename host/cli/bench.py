@@ -1,4 +1,4 @@
-"""`edgekit bench`; `bench model`: latency on a board, beside other engines if wanted."""
+"""`edgekit bench`; `bench model`: latency on a board, optionally compared with other engines."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ _Hotspots = Annotated[
 
 @dataclass(frozen=True)
 class _Wanted:
-    """What the options ask for; `runs` 0 means as many as fit into two seconds."""
+    """Parsed options; `runs` 0 means as many as fit into two seconds."""
 
     device: Board
     threads: int | None
@@ -183,7 +183,7 @@ def _estimate_beside_peers(
     cluster: str | None,
     as_json: bool,
 ) -> int:
-    """Other engines are timed on this machine; for other boards they, and we, are estimated."""
+    """Compares with other engines on boards other than this machine, where both are estimated."""
     from edgekit.host.cli.estimate import TIMEOUT, request_for, show_file
     from edgekit.host.deploy.connections import profile_of
     from edgekit.kb.targets.board import load_board
@@ -201,7 +201,7 @@ def _estimate_beside_peers(
 
 
 def _bench_one(file: Path | None, wanted: _Wanted) -> Result:
-    """Times `file`, or what is deployed."""
+    """Times `file`, or the deployed model."""
     from edgekit.host.cli.estimated import estimate_beside
     from edgekit.host.cli.report import warn_of_noise
 
@@ -225,7 +225,7 @@ def _bench_one(file: Path | None, wanted: _Wanted) -> Result:
 
 
 def _bench_file(file: Path, wanted: _Wanted) -> Result:
-    """Times `file` as a release in a folder of its own, so that what is deployed stays."""
+    """Times `file` as a release in a temporary folder; the deployed model is not affected."""
     from edgekit.host.cli.estimated import estimate_beside
     from edgekit.host.cli.progress import working
 
@@ -257,7 +257,7 @@ def _bench_file(file: Path, wanted: _Wanted) -> Result:
 
 
 def _options_for(file: Path, asked: CompileOptions) -> CompileOptions:
-    """What was asked for, or what --all needs to know of the models it finds."""
+    """The given options, or with --all those that a known model requires."""
     from edgekit.host.lab.zoo.models import zoo_options
 
     return zoo_options(file) if asked.is_default and file_kind(file) is Kind.MODEL else asked
@@ -287,7 +287,7 @@ _Failed = list[tuple[Path, EdgekitError]]
 
 
 def _bench_many(files: Sequence[Path], wanted: _Wanted) -> tuple[list[Result], _Failed]:
-    """Times each model; one that fails is told and does not stop the others."""
+    """Times each model; a failure is reported and does not stop the others."""
     from edgekit.host.cli.output import note
     from edgekit.host.cli.report import warn_of_noise
 

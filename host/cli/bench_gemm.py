@@ -1,4 +1,4 @@
-"""`edgekit lab bench gemm`: matrix products, the knowledge base's choice beside others."""
+"""`edgekit lab bench gemm`: matrix products as the knowledge base chooses, and alternatives."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from edgekit.host.lab.bench.gemm_report import GemmReport
 
 _HERE = "local"
-_EMULATED_RANDOM = 40  # products; each takes seconds there
+_EMULATED_RANDOM = 40  # number of products; each takes seconds there
 _EMULATED_REGRET = 5
-_SEARCHED = 16  # methods are tried for each: so much smaller a product is searched there
+_SEARCHED = 16  # methods tried per product; the size limit shrinks by this factor
 
 
 def register(group: typer.Typer) -> None:
@@ -171,7 +171,7 @@ def _measure(
 
 
 def _fitting(cases: list[Case], most_operations: int | None) -> list[Case]:
-    """All, or those that an emulated board makes within seconds, and fewer random ones."""
+    """All cases, or on an emulated board those that take seconds, with fewer random ones."""
     if most_operations is None:
         return cases
     small = [case for case in cases if case.shape.operations <= most_operations]

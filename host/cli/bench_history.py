@@ -1,5 +1,4 @@
-"""What `edgekit bench model` and `edgekit deploy` add to the history of measured operators and
-orders."""
+"""Adds results of `edgekit bench model` and `edgekit deploy` to the tuning history."""
 
 from __future__ import annotations
 
@@ -19,7 +18,8 @@ _LOG = logging.getLogger(__name__)
 
 
 def keep_in_history(model: Path, device: Board, options: CompileOptions, timing: Benchmark) -> None:
-    """Keeps the times of a quiet run of a model that was tuned on the board; it never fails."""
+    """Records the operator and order times of a tuned model, unless the run was noisy; never
+    fails."""
     from edgekit.host.common.paths import data_folder
     from edgekit.host.deploy.release import why_noisy
     from edgekit.host.lab.history.benchmarks import keep_benchmark
@@ -33,7 +33,7 @@ def keep_in_history(model: Path, device: Board, options: CompileOptions, timing:
     try:
         count = keep_benchmark(model, board, options, device.name, timing, now)
         orders = keep_orders(model, board, options, device.name, timing, now)
-    except EdgekitError as error:  # what was asked for is done
+    except EdgekitError as error:  # the main task is already done
         _LOG.info("not in the history: %s", error)
         return
     _LOG.info("%d operators, %d orders of %s are in the history", count, orders, model.name)

@@ -1,4 +1,4 @@
-"""`edgekit bench model --hotspots`: where a model's time goes on a board, why, and what to try."""
+"""`edgekit bench model --hotspots`: where and why a model spends time on a board, with advice."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from edgekit.host.lab.bench.hotspots import Verdict
     from edgekit.host.simulator.model import ModelEstimate
 
-_FEW = 100  # samples, below which shares are rough
-_DEPLOYED = "MODEL"  # stands for the file of what is deployed, which nobody knows here
+_FEW = 100  # samples below which shares are imprecise
+_DEPLOYED = "MODEL"  # placeholder for the file of the deployed model, which is not known here
 
 
 def check_hotspots(count: int, every: bool) -> None:
-    """InputError for several models: each is watched for some seconds, and told at length."""
+    """Raises InputError for several models: each takes seconds to sample and prints many lines."""
     if every or count > 1:
         found = "--all" if every else str(count)
         raise InputError(
@@ -31,7 +31,7 @@ def check_hotspots(count: int, every: bool) -> None:
 def verdict_of(
     device: Board, timing: Benchmark, file: Path | None, estimate: ModelEstimate | None
 ) -> Verdict | None:
-    """The reason of a benchmark; None if hot spots were not asked for."""
+    """The verdict on a benchmark; None if hot spots were not requested."""
     from edgekit.host.deploy.explanations import recall
     from edgekit.host.lab.bench.hotspots import Subject, estimated, judge
     from edgekit.kb.targets.board import load_board
@@ -50,7 +50,7 @@ def verdict_of(
 
 
 def hotspots_document(timing: Benchmark, verdict: Verdict | None) -> dict[str, Any] | None:
-    """The part `hotspots` of edgekit.bench.model/1; None if they were not asked for."""
+    """The `hotspots` part of edgekit.bench.model/1; None if they were not requested."""
     if timing.hotspots is None or verdict is None:
         return None
     seen = asdict(timing.hotspots.seen)
@@ -64,7 +64,7 @@ def hotspots_document(timing: Benchmark, verdict: Verdict | None) -> dict[str, A
 
 
 def hotspot_lines(timing: Benchmark, verdict: Verdict | None) -> list[str]:
-    """The same for people; none if they were not asked for."""
+    """Hot spots as text lines; empty if they were not requested."""
     if timing.hotspots is None or verdict is None:
         return []
     seen = timing.hotspots.seen
@@ -104,7 +104,7 @@ def place_lines(
     instructions: tuple[HotInstruction, ...],
     missing: tuple[str, ...],
 ) -> list[str]:
-    """Functions and instructions with their shares, and what is missing."""
+    """Functions and instructions with their shares, and the data that is missing."""
     return [
         *(f"  {function.percent:5.1f} %  {function.name}" for function in functions),
         *(f"    {each.percent:5.1f} %  {each.text}" for each in instructions),

@@ -1,4 +1,4 @@
-"""`edgekit lab bench nna`: what a product costs on the convolution accelerator of a board."""
+"""`edgekit lab bench nna`: the cost of a product on a board's convolution accelerator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`edgekit lab bench outlier`: the outlier split beside plain int8, floats, and frameworks."""
+"""`edgekit lab bench outlier`: the outlier split against plain int8, floats and frameworks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `edgekit bench model` found: as a document, as lines for people, as a page."""
+"""Output of `edgekit bench model`: JSON document, text and report page."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Result:
-    """`more`: the times of further shapes of the model; `estimate`: of the first on a real core,
-    where the board is an emulated one; `verdict`: of its hot spots, where they were asked for."""
+    """`more` are the times for further shapes of the model; `estimate` is for its first shape on a
+    real core, if the board is emulated; `verdict` explains its hot spots, if requested."""
 
     timing: Benchmark
     peers: PeerResult | None
@@ -29,7 +29,8 @@ class Result:
 
 
 def document(device: Board, result: Result) -> dict[str, Any]:
-    """edgekit.bench.model/1 of the first shapes, with those of the others in it."""
+    """The document edgekit.bench.model/1 for the first shape, which includes those for the
+    others."""
     from edgekit.host.cli.bench_hotspots import hotspots_document
     from edgekit.host.cli.estimated import estimated_document
     from edgekit.host.cli.model_times import measured_document
@@ -52,7 +53,7 @@ def document(device: Board, result: Result) -> dict[str, Any]:
 
 
 def report_of(device: Board, results: Sequence[Result]) -> Report:
-    """The page of these times, each model with all of its shapes."""
+    """The report page of these times, each model with all of its shapes."""
     from edgekit.host.cli.bench_hotspots import hotspot_lines
     from edgekit.host.cli.pages import utc_now
     from edgekit.host.report import bench_report
@@ -63,7 +64,7 @@ def report_of(device: Board, results: Sequence[Result]) -> Report:
 
 
 def mean_ratios(results: Sequence[Result]) -> dict[str, float]:
-    """The geometric mean of each peer's time over ours, over the models both ran."""
+    """Geometric mean of each peer's time relative to ours, over the models both ran."""
     logs: dict[str, list[float]] = {}
     for result in results:
         for peer in result.peers.peers if result.peers else ():
@@ -73,8 +74,8 @@ def mean_ratios(results: Sequence[Result]) -> dict[str, float]:
 
 
 def against_best(results: Sequence[Result]) -> dict[str, Any]:
-    """The geometric mean of the best peer's time over ours, over the models that any peer ran, and
-    the model where that is lowest."""
+    """Geometric mean of the best peer's time relative to ours, over the models any peer ran, and
+    the model with the lowest ratio."""
     best = {
         r.timing.model: min(p.ratio for p in r.peers.peers if p.latency)
         for r in results
@@ -88,7 +89,7 @@ def against_best(results: Sequence[Result]) -> dict[str, Any]:
 
 
 def show(device: Board, result: Result) -> None:
-    """One model's times, for people."""
+    """Prints one model's times."""
     from edgekit.device.runtime.agent.variants import shapes_text
     from edgekit.host.cli.bench_hotspots import hotspot_lines
     from edgekit.host.cli.estimated import show_estimate
@@ -122,7 +123,7 @@ def _show_nna(timing: Benchmark, variant: int) -> None:
 
 
 def _show_peers(result: PeerResult) -> None:
-    """Other engines beside ours, timed in turns."""
+    """Prints other engines' times next to ours, measured alternately."""
     from edgekit.host.cli.output import duration, milliseconds, table
 
     ours, unit = duration(result.ours.median)
@@ -146,7 +147,7 @@ def _show_peers(result: PeerResult) -> None:
 
 
 def show_many(results: Sequence[Result], ratios: dict[str, float], emulated: bool) -> None:
-    """A line for each of several models, and what they say together."""
+    """Prints a line per model, and the mean ratios."""
     from edgekit.host.cli.output import milliseconds, table
 
     rows = []

@@ -1,4 +1,4 @@
-"""`edgekit lab bench spmv`: a sparse matrix times a vector on a board, beside other libraries."""
+"""`edgekit lab bench spmv`: sparse matrix-vector products, compared with other libraries."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def _tell_hotspots(spots: Sequence[Hotspots]) -> None:
 
 
 def _without_nan(value: Any) -> Any:
-    """JSON has no NaN; what was not measured is null."""
+    """Replaces NaN, which JSON lacks, with null: the value was not measured."""
     if isinstance(value, dict):
         return {key: _without_nan(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""`edgekit board`: virtual boards up and down, real boards in and out of the inventory."""
+"""`edgekit board`: starts and stops virtual boards, adds and removes real ones."""
 
 from __future__ import annotations
 
@@ -110,8 +110,8 @@ def down(
 
 
 def _virtual_name(name: str) -> str:
-    """The virtual board of that name, or the one with that profile or its core's; others are left
-    to fail."""
+    """The virtual board with that name, or with that profile or its core's; unknown names are
+    returned unchanged and fail later."""
     from edgekit.host import virtual as boards
     from edgekit.kb.targets.board import load_board, profile_names
 
@@ -123,19 +123,19 @@ def _virtual_name(name: str) -> str:
 
 
 def state_of(state: BoardState) -> str:
-    """How far a virtual board is."""
+    """State of a virtual board."""
     if state.running:
         return "up"
     return "built" if state.built else "not built"
 
 
 def login(board: RunningBoard) -> str:
-    """Where it takes logins."""
+    """Address for SSH logins."""
     return f"{board.user}@{board.ssh_host}:{board.ssh_port}"
 
 
 def running_document(board: RunningBoard) -> dict[str, Any]:
-    """A virtual board that is up."""
+    """JSON document of a running virtual board."""
     return {
         "name": board.name,
         "kind": "virtual",

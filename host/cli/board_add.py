@@ -1,4 +1,4 @@
-"""`edgekit board add` and `remove`: real boards in the inventory, their host keys pinned."""
+"""`edgekit board add` and `remove`: real boards in the inventory, with pinned host keys."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SSH_PORT = 22
 
 @dataclass(frozen=True)
 class _Trust:
-    """What lets a host key be trusted: this fingerprint, or --yes, or else the user's word."""
+    """How a host key is verified: by this fingerprint, by --yes, or by asking the user."""
 
     fingerprint: str | None
     yes: bool
@@ -207,7 +207,7 @@ def remove(name: Name, everywhere: Everywhere = False, as_json: Json = False) ->
 
 
 def place(entry: BoardEntry) -> str:
-    """Where a board of the inventory is."""
+    """Where a board of the inventory is reached."""
     if entry.transport == "local":
         return "this machine"
     if entry.device:
@@ -218,15 +218,15 @@ def place(entry: BoardEntry) -> str:
 
 
 def entry_document(entry: BoardEntry) -> dict[str, Any]:
-    """A board of the inventory in JSON."""
+    """JSON document of an inventory entry."""
     paths = {key: str(value) for key, value in asdict(entry).items() if isinstance(value, Path)}
     document = asdict(entry) | paths
     return {"name": entry.name, "kind": document.pop("transport"), **document}
 
 
 def _known(name: str, profile: str | None) -> BoardEntry:
-    """What the inventory has of the board, or a bare entry; `profile` comes before its own, and is
-    empty where nobody has named one yet."""
+    """The board's inventory entry, or a blank one. `profile` overrides the entry's profile, which
+    is empty if none was named yet."""
     from edgekit.host.deploy.connections import LOCAL
     from edgekit.host.deploy.inventory import BoardEntry, find_board
     from edgekit.kb.targets.board import load_board
@@ -240,7 +240,7 @@ def _known(name: str, profile: str | None) -> BoardEntry:
 
 
 def _pinned_key(entry: BoardEntry, trust: _Trust) -> str:
-    """The host key to pin. AuthenticationError unless someone vouched for it."""
+    """The host key to pin. AuthenticationError unless it was verified."""
     from edgekit.host.cli.output import note
     from edgekit.host.cli.progress import working
     from edgekit.host.deploy.transport.ssh import fetch_host_key
@@ -292,7 +292,7 @@ def _ask(board: str, fingerprint: str) -> None:
 
 
 def _welcome(entry: BoardEntry) -> BoardEntry:
-    """Takes the board in, and says what was found on it."""
+    """Joins the board and prints what was found on it."""
     from edgekit.host.cli.output import note, warn
     from edgekit.host.cli.progress import stages
     from edgekit.host.deploy.connections import connect_to_entry
@@ -309,7 +309,7 @@ def _welcome(entry: BoardEntry) -> BoardEntry:
 
 
 def inventory_file(everywhere: bool) -> Path:
-    """Where boards are written: the project's file, or the user's for all projects."""
+    """The inventory file to write: the project's, or the user's for all projects."""
     from edgekit.host.deploy.inventory import PROJECT_FILE, project_file, user_file
 
     if everywhere:

@@ -1,4 +1,4 @@
-"""`edgekit boards`: the boards one can name, and the profiles one can compile for."""
+"""`edgekit boards`: lists available boards and compilation profiles."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def _caches(profile: BoardProfile) -> tuple[int, int, int]:
 
 
 def _rows(profile: BoardProfile) -> int:
-    """Rows of the knowledge base that are the board's."""
+    """Number of knowledge base rows for the board's platform."""
     from edgekit.host.compiler.tables.gemm import table_of
 
     table = table_of(profile)

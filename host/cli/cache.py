@@ -1,4 +1,4 @@
-"""`edgekit cache`: what compiled code, golden outputs and images take, and making room."""
+"""`edgekit cache`: shows the disk usage of the cache and cleans it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The best classes of an output, with their labels."""
+"""Finds the top classes of an output, with their labels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_BYTES = 4 << 20
 
 @dataclass(frozen=True)
 class Class:
-    """One of the best; `label` is empty where none is known."""
+    """One of the top classes; `label` is empty if unknown."""
 
     index: int
     label: str
@@ -27,7 +27,7 @@ class Class:
 
 
 def read_labels(path: Path) -> tuple[str, ...]:
-    """A label for each line of a text file; InputError if it is none."""
+    """Reads one label per line of a text file; InputError if it is not one."""
     from edgekit.host.compiler.inputs.metadata import label_lines
 
     if not path.is_file():
@@ -46,10 +46,10 @@ def read_labels(path: Path) -> tuple[str, ...]:
 def class_output(
     specs: Sequence[TensorSpec], given: Sequence[str], own: Sequence[Sequence[str]]
 ) -> tuple[TensorSpec, Sequence[str]]:
-    """The output that holds a score for each class, and the labels of these.
+    """The output that holds class scores, and its labels.
 
-    `given` are the user's labels, `own` those of each output that the model brings. InputError if
-    it is not clear which output is meant, or if there is not a label for each class.
+    `given` are the user's labels, `own` the labels in the model for each output. InputError if the
+    output is ambiguous, or if the number of labels does not match.
     """
     scores = [i for i, spec in enumerate(specs) if _classes(spec) > 1]
     if len(scores) > 1 and given:
@@ -72,7 +72,7 @@ def class_output(
 def best(
     outputs: Mapping[str, NDArray[Any]], spec: TensorSpec, labels: Sequence[str], top: int
 ) -> list[Class]:
-    """The `top` highest scores, as real values, the highest first."""
+    """The `top` highest scores as real values, in descending order."""
     import numpy as np
 
     from edgekit.host.compiler.inputs.real import as_real
@@ -83,7 +83,7 @@ def best(
 
 
 def _classes(spec: TensorSpec) -> int:
-    """How many scores a vector holds; 0 if it is none."""
+    """Length of a tensor that is a vector apart from dims of 1; 0 otherwise."""
     largest = max(spec.shape, default=0)
     size = 1
     for extent in spec.shape:

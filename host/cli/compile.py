@@ -1,4 +1,4 @@
-"""`edgekit compile`: a model becomes a bundle for one board."""
+"""`edgekit compile`: compiles a model into a bundle for one board."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def _show(bundle: Bundle, target: Path, as_json: bool) -> None:
 
 
 def placement_text(spec: PlacementSpec) -> str:
-    """Where a release runs unless told, and why."""
+    """Where a release runs by default, and why."""
     from edgekit.host.cli.output import duration
 
     where = "" if spec.cluster == "all" else f" of {spec.cluster}"
@@ -150,7 +150,7 @@ def placement_text(spec: PlacementSpec) -> str:
 
 
 def threads_text(count: int) -> str:
-    """So many threads, in words."""
+    """A number of threads as text."""
     return f"{count} thread{'s' * (count != 1)}"
 
 
@@ -162,8 +162,8 @@ def compile_bundle(
     options: CompileOptions = DEFAULT_OPTIONS,
     html: Path | None = None,
 ) -> Bundle:
-    """Compiles `model` for `board`, saying so, and signs it; writes to `explain` what was chosen
-    and why, and to `html` the same as a page, with what operators are expected to take."""
+    """Compiles `model` for `board` with progress output and signs the bundle. Writes the choices
+    and their reasons to `explain`, and to `html` as a page that includes estimated times."""
     from edgekit.host.cli.output import note
     from edgekit.host.common.files import atomic_write
     from edgekit.host.compiler.explain import explained_variants
@@ -190,7 +190,7 @@ def compile_bundle(
 
 
 def unsigned_bundle(file: Path, board: str, counter: int | None, options: CompileOptions) -> Bundle:
-    """What `load_bundle` gives, but unsigned, and made without writing anything that stays."""
+    """Like `load_bundle`, but unsigned, and without leaving any files behind."""
     from edgekit.host.common.checked_files import scratch_of
     from edgekit.host.common.paths import cache_folder
     from edgekit.host.deploy.bundle import build_bundle
@@ -227,7 +227,7 @@ def _report_of(release: str, board_type: str, explanations: list[Mapping[str, An
 
 
 def _check_target(file: Path, model: Path) -> None:
-    """Finds out before minutes of work that `file` cannot be written."""
+    """Checks that `file` can be written, before minutes of work."""
     from edgekit.host.cli.output import check_writable
 
     check_writable(file)
@@ -242,7 +242,7 @@ def load_bundle(
     options: CompileOptions = DEFAULT_OPTIONS,
     explain: Path | None = None,
 ) -> Bundle:
-    """The bundle in `file`, or the one that the model in it compiles to."""
+    """The bundle in `file`, or the one compiled from the model in it."""
     from edgekit.host.deploy.bundle import Bundle
 
     if file_kind(file) is not Kind.BUNDLE:

@@ -1,4 +1,4 @@
-"""The options that `CompileOptions` declares, for every command that compiles a model."""
+"""Command line options derived from `CompileOptions`, for all commands that compile a model."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ Command = Callable[..., int | None]
 
 
 def takes_compile_options(compiles: bool = False) -> Callable[[Command], Command]:
-    """Gives a command, in place of its parameter `options`, one option for each field.
+    """Decorator: replaces a command's parameter `options` with one option per field.
 
-    `compiles`: the command is `compile`, which has those options too that go into a release only.
+    `compiles`: the command is `compile`, which also has the options that affect only a release.
     """
 
     def decorate(command: Command) -> Command:
@@ -56,12 +56,12 @@ def takes_compile_options(compiles: bool = False) -> Callable[[Command], Command
 
 
 def option_names() -> tuple[str, ...]:
-    """Every option that a compile may have, as it is written."""
+    """All compile options as spelled on the command line."""
     return tuple(map(_flag, _asked()))
 
 
 def words_of(options: CompileOptions) -> list[str]:
-    """The options as words of a command line; without `samples`, which name files of this host."""
+    """The options as command line words; omits `samples`, which name files of this host."""
     words: list[str] = []
     for each in _asked():
         if each.name == "samples" or _of(each).compile_only:
@@ -78,7 +78,7 @@ def words_of(options: CompileOptions) -> list[str]:
 
 
 def input_shapes(given: list[str] | None) -> tuple[Shapes, ...]:
-    """The values of --input-shape by input, for one variant after the other."""
+    """Parses --input-shape values into one mapping from input to shape per variant."""
     shapes: dict[str, list[tuple[int, ...]]] = {}
     for text in given or ():
         name, _, sizes = text.rpartition("=")
@@ -92,7 +92,7 @@ def input_shapes(given: list[str] | None) -> tuple[Shapes, ...]:
 
 
 def one_input_shape(given: list[str] | None) -> Shapes:
-    """The values of --input-shape where a command takes one per input."""
+    """Parses --input-shape for commands that take one shape per input."""
     first, *more = input_shapes(given)
     if more:
         raise InputError(
@@ -145,7 +145,7 @@ def _typer_option(each: Field[Any]) -> Any:
 
 
 def _parameter(each: Field[Any]) -> inspect.Parameter:
-    """The field as a parameter that typer makes an option of."""
+    """The field as a parameter from which typer creates an option."""
     text = {"shapes": list[str] | None, "states": list[str] | None, "memory_limit": str | None}
     kind = text.get(each.name) or get_type_hints(CompileOptions)[each.name]
     plain = each.name in text or each.default is MISSING

@@ -1,4 +1,4 @@
-"""What the shell completes: boards, profiles, models. It never fails and says nothing."""
+"""Shell completion of boards, profiles and models; never fails and prints nothing."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def boards(incomplete: str) -> list[str]:
     try:
         own = [entry.name for entry in known(Path.cwd())]
     except InputError:
-        own = []  # the command will say what is wrong with the inventory
+        own = []  # the command itself will report the inventory error
     return _beginning(incomplete, [*own, *virtual_board_names(), *profiles("")])
 
 
 def selections(incomplete: str) -> list[str]:
-    """Labels of boards of the inventory with their values."""
+    """Labels of inventory boards, with their values."""
     from edgekit.host.deploy.inventory import boards as known
     from edgekit.host.errors import InputError
 
@@ -33,21 +33,21 @@ def selections(incomplete: str) -> list[str]:
 
 
 def virtual_boards(incomplete: str) -> list[str]:
-    """Virtual boards by name."""
+    """Names of virtual boards."""
     from edgekit.host.virtual.machines import virtual_board_names
 
     return _beginning(incomplete, virtual_board_names())
 
 
 def profiles(incomplete: str) -> list[str]:
-    """Profiles that a model can be compiled for."""
+    """Profiles a model can be compiled for."""
     from edgekit.kb.targets.board import board_names
 
     return _beginning(incomplete, board_names())
 
 
 def models(incomplete: str) -> list[str]:
-    """Models, bundles, and folders on the way to them."""
+    """Models, bundles, and folders that may lead to them."""
     folder, _, name = incomplete.rpartition("/")
     place = f"{folder}/" if "/" in incomplete else ""
     try:
@@ -57,7 +57,7 @@ def models(incomplete: str) -> list[str]:
     seen = [p for p in there if name or not p.name.startswith(".")]
     found = [f"{place}{p.name}/" if p.is_dir() else f"{place}{p.name}" for p in seen]
     found = [each for each in found if each.endswith((*_MODELS, "/"))]
-    # A folder alone is gone into: the shell would put a space behind it.
+    # Descend into a single folder: the shell would append a space to it.
     return models(found[0]) if len(found) == 1 and found[0].endswith("/") else found
 
 

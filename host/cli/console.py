@@ -1,4 +1,4 @@
-"""`edgekit console`: a board's serial console, to type into or to write down."""
+"""`edgekit console`: a board's serial console, interactive or captured to a file."""
 
 from __future__ import annotations
 

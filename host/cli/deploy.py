@@ -1,4 +1,4 @@
-"""`edgekit deploy`: a model or bundle goes into service on a board, and its timings come back."""
+"""`edgekit deploy`: deploys a model or bundle to a board and measures it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _BENCH_SECONDS = 1
 _LOG_LINES = 10
-_ASK_SECONDS = 10.0  # an interrupted user does not wait longer
+_ASK_SECONDS = 10.0  # maximum delay after an interrupt
 _BEFORE_SWITCH = ("connect", "probe", "plan", "transfer", "verify", "extract")
 
 
@@ -117,9 +117,9 @@ def deploy(
 def put_into_service(
     device: Board, bundle: Bundle, allow_downgrade: bool = False, application: bool = True
 ) -> Release:
-    """Deploys with progress; when interrupted, says what runs on the board now.
+    """Deploys with progress; if interrupted, reports what runs on the board now.
 
-    An unhealthy release's last words are shown before its error.
+    The log of an unhealthy release is shown before its error.
     """
     from edgekit.host.cli.output import note
     from edgekit.host.cli.progress import deploying
@@ -146,13 +146,13 @@ def put_into_service(
 
 
 def _tell_what_runs(device: Board, wanted: str, state: str) -> None:
-    """Asks the board, which undoes a switch that was cut short; never waits for long."""
+    """Queries the board, which reverts an interrupted switch; does not wait long."""
     from edgekit.host.cli.output import note
 
     found: list[BoardStatus] = []
 
     def ask() -> None:
-        with contextlib.suppress(Exception):  # whatever keeps the board from answering
+        with contextlib.suppress(Exception):  # for any reason that the board does not answer
             found.append(device.status())
 
     asking = threading.Thread(target=ask, daemon=True)
@@ -163,7 +163,7 @@ def _tell_what_runs(device: Board, wanted: str, state: str) -> None:
 
 
 def _what_runs(board: str, found: Sequence[BoardStatus], wanted: str, state: str) -> str:
-    """What is known to run on the board after a deploy of `wanted` was cut short in `state`."""
+    """What runs on the board after a deployment of `wanted` was interrupted in `state`, as text."""
     again = "deploy again to go on from there"
     if found and not found[0].interrupted:
         runs = found[0].current

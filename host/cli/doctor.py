@@ -1,4 +1,4 @@
-"""`edgekit doctor`: is this machine, and the board, fit for the work?"""
+"""`edgekit doctor`: checks whether this machine and the board are ready for use."""
 
 from __future__ import annotations
 

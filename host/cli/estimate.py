@@ -1,4 +1,4 @@
-"""`edgekit estimate`: how long a model or a program would take on a board one does not have."""
+"""`edgekit estimate`: estimates the time of a model or program on a board that need not exist."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def _program(
 
 
 def request_for(board: str, threads: int | None, cluster: str | None) -> PlacementRequest:
-    """What a user asks for, or the inventory says of the board's models."""
+    """Placement from the options, or else from the board's inventory entry."""
     from edgekit.device.runtime.agent.specs import PlacementRequest
     from edgekit.host.deploy.inventory import find_board
 
@@ -165,7 +165,7 @@ def show_file(
     peers: bool,
     as_json: bool,
 ) -> None:
-    """The estimate of a model or bundle, beside those of other engines if wanted."""
+    """Prints the estimate for a model or bundle, optionally with those for other engines."""
     from edgekit.host.cli.estimate_peers import peers_beside, show_peers
     from edgekit.host.cli.model_times import model_document
     from edgekit.host.cli.output import emit
@@ -201,7 +201,7 @@ def _estimate_file(
     request: PlacementRequest,
     timeout: float,
 ) -> ModelEstimate:
-    """Estimates what a model compiles to; both are remembered."""
+    """Estimates a model or bundle; caches the results for models and releases."""
     from edgekit.host.cli.compile import load_bundle
     from edgekit.host.cli.estimated import estimate_bundle
     from edgekit.host.simulator.answers import model_key, recall, remember
@@ -209,12 +209,12 @@ def _estimate_file(
 
     is_model = file_kind(path) is Kind.MODEL
     if is_model:
-        options = replace(options, threads=request.threads)  # its methods are of as many
+        options = replace(options, threads=request.threads)  # affects the choice of methods
     key = model_key(path, board, options) if is_model else ""
-    usual = request.threads or 0  # 0: what the release says
+    usual = request.threads or 0  # 0: as the release specifies
     if is_model and (found := recall(key, board, usual)):
         return found
-    target_of(board)  # is there a model of its core? Compiling takes a while
+    target_of(board)  # fail now if the core has no model, as compiling takes a while
     shapes: Shapes = {}
     if not is_model:
         if options.more_shapes:
@@ -239,7 +239,7 @@ def _estimate_file(
 def _placed(
     bundle: Bundle, board: BoardProfile, request: PlacementRequest
 ) -> tuple[BoardProfile, int]:
-    """The board's cluster and the threads that a release would run on, as the board decides."""
+    """The cluster and number of threads on which a release would run, chosen as the board does."""
     from edgekit.device.runtime.agent.specs import BESIDE
     from edgekit.host.simulator.target import on_cluster
     from edgekit.kb.targets.clusters import cluster_named

@@ -1,4 +1,4 @@
-"""`edgekit estimate` of several models or boards, or on the hosts of a cluster."""
+"""`edgekit estimate` for several models or boards, or on a Dask cluster."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class _Asked:
-    """One model on one board, and its report when there is one."""
+    """One model on one board, and its report once available."""
 
     model: Path
     board: str
@@ -36,8 +36,8 @@ def estimate_many(
     dask: str | None,
     as_json: bool,
 ) -> None:
-    """Each model on each board, with its threads and cluster, in whatever order workers are free;
-    raises if one failed. `samples` are sent along with each."""
+    """Estimates each model on each board with its placement, as workers become free; raises an
+    error if any failed. `samples` are sent with each task."""
     from edgekit.host.cli.output import emit
     from edgekit.host.cli.progress import counting
     from edgekit.host.deploy.connections import profile_of
@@ -55,7 +55,7 @@ def estimate_many(
         files |= sample_files
         for board, request in requests.items():
             more = flags(threads=request.threads, cluster=request.cluster or None)
-            # Workers need not know a board to estimate its core.
+            # Workers need not have the board in their inventory, so send its profile.
             words = ("--board", profile_of(board), *more, *options, *given, "--json")
             task = Task(("estimate", word, *words), board, files)
             asked.append(_Asked(model, board, task))

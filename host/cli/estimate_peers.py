@@ -1,4 +1,4 @@
-"""Other engines beside ours under the model of a board's core: of `estimate` and `bench model`."""
+"""Estimates of other engines on a board's core, for `estimate` and `bench model`."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 def peers_beside(
     model: Path, board: BoardProfile, threads: int, options: CompileOptions, seconds: float
 ) -> tuple[PeerEstimate, ...]:
-    """What each engine that has wheels for the board takes: in f32 where we are told to, else in
-    what it computes by default."""
+    """Estimates each engine that has wheels for the board: in f32 if `options` request it, else in
+    its default precision."""
     from edgekit.host.cli.output import note
     from edgekit.host.cli.progress import working
     from edgekit.host.lab.bench.board_peers import PeerJob, estimate_peers
@@ -35,7 +35,7 @@ def peers_beside(
 
 
 def show_peers(ours: ModelEstimate, peers: Sequence[PeerEstimate]) -> None:
-    """One table with the ratios, ours first."""
+    """Prints a table with ratios, ours first."""
     from edgekit.host.cli.output import milliseconds, table
     from edgekit.host.simulator.report import bound_text, error_text
 

@@ -1,4 +1,4 @@
-"""What `edgekit estimate` says of a Linux program."""
+"""`edgekit estimate` of a Linux program."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FETCH = "fetch"
 def estimate_program(
     what: list[str], target: Target, root: str | None, whole: bool, timeout: float, as_json: bool
 ) -> None:
-    """Runs the program with its arguments under emulation and shows each of its regions."""
+    """Runs the program with its arguments under emulation and prints the cost of each region."""
     from edgekit.host.cli.output import emit, note
     from edgekit.host.simulator.emulator import find_emulator
     from edgekit.host.simulator.run import Job, run_job
@@ -29,7 +29,7 @@ def estimate_program(
 
 
 def say_unmodelled(count: int) -> None:
-    """A warning if an estimate has instructions that the core's model does not know."""
+    """Warns if an estimate contains instructions that the core model lacks."""
     from edgekit.host.cli.output import warn
 
     if count:

@@ -1,4 +1,4 @@
-"""The estimate of a real core beside the times of a virtual board."""
+"""Estimates for a real core, shown with the times of a virtual board."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from edgekit.kb.targets.board import BoardProfile
 
 _LOG = logging.getLogger(__name__)
-_SECONDS = 60.0  # a deploy does not wait longer for what it can do without
+_SECONDS = 60.0  # a deployment does not wait longer for an optional estimate
 
 
 def estimate_bundle(
@@ -26,8 +26,8 @@ def estimate_bundle(
     timeout: float,
     shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> ModelEstimate:
-    """What the variant of a bundle for some input shapes takes, else its first; of a release only
-    the first time is worked for."""
+    """Estimates the variant of a bundle for the given input shapes, else its first. Results are
+    cached by release."""
     from edgekit.host.cli.output import note
     from edgekit.host.cli.progress import working
     from edgekit.host.simulator.answers import recall, remember
@@ -41,7 +41,7 @@ def estimate_bundle(
     if found := recall(key, board, threads):
         return found
     target = target_of(board)
-    find_emulator(board.arch, note)  # is it there? What comes now takes a while
+    find_emulator(board.arch, note)  # fail now if it is missing, as the next steps take a while
     if not is_built(board.arch):
         note("the first estimate for an architecture compiles a C library, for some minutes")
     with working(f"estimating {manifest.model.name} on {board.name}"):
@@ -53,8 +53,8 @@ def estimate_bundle(
 def estimate_beside(
     device: Board, timing: Benchmark, bundle: Bundle | None
 ) -> ModelEstimate | None:
-    """What a release that was timed on a virtual board would take on a real one; of one that is
-    not at hand, what is remembered."""
+    """Estimates a release timed on a virtual board for the real one; without its bundle, only a
+    cached estimate is returned."""
     from edgekit.host.simulator.answers import recall
 
     if bundle is None and (board := _board_of(device)):
@@ -63,8 +63,8 @@ def estimate_beside(
 
 
 def estimate_of(device: Board, bundle: Bundle, threads: int) -> ModelEstimate | None:
-    """What a bundle for a virtual board would take on a real one; None where there is no model of
-    the core, or where that could not be told soon."""
+    """Estimates a bundle for the real board of a virtual one; None if the core has no model or the
+    estimate is not available quickly."""
     from edgekit.host.simulator.answers import recall
     from edgekit.host.simulator.model import is_quick
 
@@ -75,14 +75,14 @@ def estimate_of(device: Board, bundle: Bundle, threads: int) -> ModelEstimate | 
         found = recall(bundle.manifest.id, board, threads)
         if found is None and is_quick(board.arch):
             found = estimate_bundle(bundle, board, threads, _SECONDS)
-    except EdgekitError as error:  # what was asked for is done
+    except EdgekitError as error:  # the main task is already done
         _LOG.info("no estimate: %s", error)
         return None
     return found
 
 
 def _board_of(device: Board) -> BoardProfile | None:
-    """The profile of a virtual board whose core has a model."""
+    """The profile of a virtual board whose core has a model; None otherwise."""
     from edgekit.host.simulator.target import has_model
     from edgekit.kb.targets.board import load_board
 
@@ -91,7 +91,7 @@ def _board_of(device: Board) -> BoardProfile | None:
 
 
 def show_estimate(device: Board, found: ModelEstimate | None) -> None:
-    """One line below the emulator's times; or how to get it."""
+    """Prints one line below the emulator's times: the estimate, or how to get it."""
     if found:
         print(f"board    {sentence_of(found)}")
     elif _board_of(device):
@@ -99,14 +99,14 @@ def show_estimate(device: Board, found: ModelEstimate | None) -> None:
 
 
 def sentence_of(found: ModelEstimate) -> str:
-    """`estimated 12.3 ms ± 10 % on rpi4`."""
+    """Text such as `estimated 12.3 ms ± 10 % on rpi4`."""
     from edgekit.host.simulator.report import sentence
 
     return sentence(found.total_ms, found.board, found.proof)
 
 
 def estimated_document(found: ModelEstimate | None) -> dict[str, Any] | None:
-    """The short form, for the documents of other commands."""
+    """The short form of an estimate, for documents of other commands."""
     from edgekit.host.simulator.report import error_document
 
     if found is None:

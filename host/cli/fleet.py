@@ -1,4 +1,4 @@
-"""`edgekit fleet`: the boards of the inventory as one, a release for many of them."""
+"""`edgekit fleet`: adds many boards and rolls out releases to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`edgekit fleet add`: many boards into the inventory at once, from CSV or an ssh config."""
+"""`edgekit fleet add`: adds many boards to the inventory, from CSV or an ssh config."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from edgekit.host.fleet.join import Joined
     from edgekit.host.fleet.sources import Candidate
 
-_MOST_ASKED = 2000  # keys that one person can be shown
+_MOST_ASKED = 2000  # maximum number of keys to ask a person about
 
 
 _Csv = Annotated[
@@ -150,7 +150,7 @@ def _tell(
     as_json: bool,
     conclude: Any,
 ) -> None:
-    """Every board's result, those whose keys were refused among them."""
+    """Prints the result of every board, including those whose keys were rejected."""
     from edgekit.host.cli.fleet_view import Beside
 
     added = sum(outcome.ok for outcome in found.outcomes)
@@ -180,7 +180,7 @@ def _candidates(csv: Path | None, ssh: Sequence[str] | None) -> list[Candidate]:
 def _completed(
     each: Candidate, profile: str | None, identity: Path | None, labels: dict[str, str]
 ) -> Candidate:
-    """What the options say of all, where the file does not say it of one."""
+    """Fills in values from the options where the file gives none for the board."""
     entry = each.entry
     return replace(
         each,
@@ -194,8 +194,8 @@ def _completed(
 
 
 def _apart(candidates: Sequence[Candidate]) -> tuple[list[BoardEntry], list[Candidate]]:
-    """Boards that are there already, pinned and at that address, with the labels of both; and
-    those that are new, or are to be pinned anew, with what is known of them kept."""
+    """Splits candidates into known boards, unchanged and pinned, with merged labels, and boards to
+    join: new ones, and changed ones with their other known values kept."""
     from edgekit.host.deploy.inventory import boards
     from edgekit.host.fleet import place
 
@@ -225,7 +225,7 @@ def _apart(candidates: Sequence[Candidate]) -> tuple[list[BoardEntry], list[Cand
 
 
 def _same_key(candidate: Candidate, known: BoardEntry) -> bool:
-    """Whether what is pinned is what is asked for."""
+    """Whether the pinned key satisfies the request."""
     from edgekit.host.deploy.transport.ssh_keys import fingerprint
 
     if known.host_key is None:
@@ -239,7 +239,7 @@ def _same_key(candidate: Candidate, known: BoardEntry) -> bool:
 def _trusted(
     new: Sequence[Candidate], known_hosts: Path | None, yes: bool, parallel: int
 ) -> tuple[list[Candidate], list[Any]]:
-    """Boards with a pinned key, and the outcomes of those that have none that may be believed.
+    """Boards with a pinned key, and the failed outcomes of boards whose key cannot be trusted.
     AuthenticationError if there is nobody to ask."""
     from edgekit.host.cli.fleet_view import watching
     from edgekit.host.fleet.trust import show_keys, vouch
@@ -255,7 +255,7 @@ def _trusted(
     unasked = [each for each in values if each.fingerprint is None]
     if unasked:
         _ask(unasked, yes)
-    # An outcome of the first round is one of the second for a board that does not get there.
+    # Boards that failed here never reach the join step, so report these outcomes with its results.
     return [*vouched.known, *values], [o for o in shown.outcomes if not o.ok]
 
 

@@ -1,4 +1,4 @@
-"""`edgekit fleet deploy|status|rollback`: a release goes to many boards, with care, and back."""
+"""`edgekit fleet deploy|status|rollback`: staged rollouts to many boards, and their reversal."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from edgekit.host.fleet.profiles import ProfileStore
     from edgekit.host.fleet.rollout import BoardRecord, Plan, Progress
 
-_MOST_DONE = 40  # boards that a table shows though nothing is to be said of them
+_MOST_DONE = 40  # boards without problems listed in a table
 _LONGEST = 100  # characters of a message in a table
 
 
@@ -199,7 +199,7 @@ def _watching(text: str, count: int) -> Iterator[Any]:
 
 
 def _profile_store() -> ProfileStore | None:
-    """Where profiles are kept, if the libraries for that are here."""
+    """The profile store, if its libraries are installed."""
     from importlib.util import find_spec
 
     from edgekit.host.cli.output import note
@@ -213,7 +213,7 @@ def _profile_store() -> ProfileStore | None:
 
 
 def _conclude(journal: Journal) -> None:
-    """PartialError unless every board got the release."""
+    """Raises PartialError unless every board got the release."""
     from edgekit.host.errors import PartialError
 
     progress = journal.progress
@@ -236,7 +236,7 @@ def _show(
     as_json: bool,
     said: dict[str, str] | None = None,
 ) -> None:
-    """Every board, those with trouble last; a long table leaves out boards that are done."""
+    """Prints every board, those with problems last; a long table omits boards that are done."""
     from edgekit.host.cli.output import emit, table
     from edgekit.host.fleet.rollout import summary
 

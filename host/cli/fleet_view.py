@@ -1,4 +1,4 @@
-"""How work on a fleet is shown: while it goes on, and every board's result at its end."""
+"""Progress display and result tables of fleet commands."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _T = TypeVar("_T")
-_LINE_SECONDS = 5.0  # between two plain lines
+_LINE_SECONDS = 5.0  # between two plain progress lines
 _DRAW_SECONDS = 0.2
-_SLOWEST = 4  # boards at work that are named
-_MOST_TOLD = 20  # failures that are told at once; the table at the end has all
+_SLOWEST = 4  # number of active boards listed by name
+_MOST_TOLD = 20  # failures printed immediately; the final table lists all of them
 
 
 @dataclass(frozen=True)
 class Told(Generic[_T]):
-    """How the values of one command are told: `schema` of its document, `headers` and `row` of its
-    table, `document` of a board in JSON. `complaint` is why a value counts as a failure, or ""."""
+    """How one command presents its results: `schema` of the JSON document, `headers` and `row` of
+    the table, `document` of a board in JSON. `complaint` returns why a value counts as a failure,
+    or ""."""
 
     schema: str
     headers: Sequence[str]
@@ -37,7 +38,7 @@ class Told(Generic[_T]):
     complaint: Callable[[_T], str] = lambda _: ""
 
     def why(self, outcome: Outcome[_T]) -> str:
-        """Why a board failed, in one line; "" if it did not."""
+        """The reason a board failed, in one line; "" if it did not."""
         if outcome.error is not None:
             return one_line(str(outcome.error))
         if outcome.canceled or outcome.value is None:
@@ -53,8 +54,8 @@ class Told(Generic[_T]):
 
 @contextlib.contextmanager
 def watching(text: str, total: int, told: Told[Any] | None = None) -> Iterator[Watch]:
-    """Shows work on `total` boards: live on a terminal, now and then a plain line elsewhere;
-    failures at once."""
+    """Displays progress on `total` boards: live on a terminal, otherwise an occasional plain line.
+    Failures are printed immediately."""
     told = told or Told("", (), lambda _: (), lambda _: {})
     if not sys.stderr.isatty():
         view = _View(text, total, told)
@@ -70,7 +71,7 @@ def watching(text: str, total: int, told: Told[Any] | None = None) -> Iterator[W
 
 
 class _View:
-    """Plain lines; implements Watch."""
+    """Prints plain lines; implements Watch."""
 
     pause = _LINE_SECONDS
 
@@ -104,17 +105,17 @@ class _View:
             self.tell()
 
     def say(self, why: str) -> None:
-        """One failure."""
+        """Prints one failure."""
         note(why, "failed", "fail")
 
     def tell(self) -> None:
-        """How far it is."""
+        """Prints the current progress."""
         slow = self.tally.slowest(1)
         at = f"; longest {_at_work(slow[0])}" if slow else ""
         note(f"{self._text}: {self.summary()}{at} ...")
 
     def summary(self) -> str:
-        """Counts by state, and time."""
+        """Counts by state, elapsed time and estimated time left."""
         tally = self.tally
         counts = {
             "failed": tally.failed,
@@ -131,7 +132,7 @@ class _View:
 
 
 class _Drawn(_View):
-    """A few lines that are drawn anew in place."""
+    """Redraws a few lines in place."""
 
     pause = _DRAW_SECONDS
 
@@ -169,7 +170,7 @@ def _at_work(each: Any) -> str:
 
 @dataclass(frozen=True)
 class Beside:
-    """What a command tells beside the boards: keys of its document, lines under its table."""
+    """Extra output of a command: keys of its document, lines under its table."""
 
     document: Mapping[str, Any] = field(default_factory=dict)
     lines: Sequence[str] = ()
@@ -178,8 +179,8 @@ class Beside:
 def conclude(
     run: FleetRun[_T], told: Told[_T], as_json: bool, beside: Beside | None = None
 ) -> None:
-    """Tells what became of every board, failed ones last, and raises what ended the whole, or
-    PartialError if boards failed."""
+    """Prints the result of every board, failed ones last. Raises the exception that stopped the
+    run, or PartialError if boards failed."""
     beside = beside or Beside()
     states = [told.state(outcome) for outcome in run.outcomes]
     counts = {state: states.count(state) for state in ("ok", "failed", "canceled")}

@@ -1,4 +1,4 @@
-"""What `doctor`, `run`, `bench model` and `profile pull` do on the boards that --select names."""
+"""Implements `doctor`, `run`, `bench model` and `profile pull` with --select."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _T = TypeVar("_T")
 
 
 def refuse_with_select(**given: Any) -> None:
-    """InputError for an option that is for one board only, given together with --select."""
+    """Raises InputError if an option for a single board is combined with --select."""
     for name, value in given.items():
         if value not in (None, False, ""):
             what = "MODEL" if name == "model" else f"--{name.replace('_', '-')}"
@@ -44,7 +44,7 @@ def run_on(
     parallel: int | None,
     as_json: bool,
 ) -> None:
-    """Runs what is deployed on many boards with the same input, and compares their outputs."""
+    """Runs the deployed model on many boards with the same input, and compares their outputs."""
     from edgekit.host.cli.fleet_view import Beside, Told, conclude
     from edgekit.host.cli.output import warn
     from edgekit.host.fleet.inference import infer, odd_ones, read_input
@@ -80,7 +80,7 @@ def run_on(
 
 
 def doctor_on(select: list[str], parallel: int | None, as_json: bool) -> None:
-    """Checks many boards; a board that cannot work as it is counts as failed."""
+    """Checks many boards; a board with a failed check counts as failed."""
     from edgekit.host.cli.fleet_view import Told, conclude
     from edgekit.host.deploy.doctor import Verdict, examine_device
     from edgekit.kb.targets.board import load_board
@@ -123,7 +123,7 @@ def bench_on(
     parallel: int | None,
     as_json: bool,
 ) -> None:
-    """Times a model on many boards, compiled once for each kind of board."""
+    """Times a model on many boards; compiles it once per kind of board."""
     from edgekit.host.cli.fleet_view import Beside, Told, conclude
 
     model, *more = models or (None,)
@@ -155,14 +155,14 @@ def bench_on(
 
 
 def pull_from(select: list[str], parallel: int | None, as_json: bool) -> None:
-    """Fetches the profiles that wait on many boards."""
+    """Pulls the waiting profiles of many boards."""
     from dataclasses import asdict
 
     from edgekit.host.cli.fleet_view import Beside, Told, conclude
     from edgekit.host.fleet import profiles
 
     store = profiles.ProfileStore()
-    store.boards()  # what is wrong with the store is told before any board is asked
+    store.boards()  # reports an unusable store before any board is contacted
 
     def work(turn: Turn) -> Pulled:
         turn.tell("fetching")
@@ -220,7 +220,7 @@ def _over_boards(
 def _bundles(
     model: str | None, options: CompileOptions, boards: Sequence[BoardEntry]
 ) -> dict[str, Bundle]:
-    """The model compiled once for each profile of these boards."""
+    """Compiles the model once for each profile of these boards."""
     from edgekit.host.cli.compile import load_bundle
     from edgekit.host.cli.progress import working
 

@@ -1,4 +1,4 @@
-"""`edgekit inspect`: what a model is, what of it is not supported, what it takes on a board."""
+"""`edgekit inspect`: a model's contents, unsupported parts, and resource needs on a board."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from edgekit.host.compiler.frontends.common.outline import Slot
     from edgekit.host.compiler.inspect import Inspection, Memory
 
-_ROWS = 40  # of each list; --json has all
+_ROWS = 40  # rows of each list; --json is not limited
 _NAME = 60
 
 
@@ -153,7 +153,7 @@ def _slot(slot: Slot) -> str:
 
 
 def _text(name: str) -> str:
-    """A name of the file: short, and nothing that a terminal would act on."""
+    """A name from the model file, shortened and free of terminal control characters."""
     from edgekit.host.common.text import printable
 
     return printable(name, _NAME)

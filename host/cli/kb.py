@@ -1,4 +1,4 @@
-"""`edgekit lab kb lookup/show/diff`: what the knowledge base says."""
+"""`edgekit lab kb lookup/show/diff`: queries the knowledge base."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`edgekit lab kb build/import`: from what was measured to a table."""
+"""`edgekit lab kb build/import`: turns measurements into a table."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from edgekit.host.lab.tune.compare import Change
     from edgekit.host.lab.tune.field_profiles import FieldHistory
 
-_NAMED = 5  # bad rows that an error names
-_SHOWN = 20  # changed rows that are told
+_NAMED = 5  # bad rows listed in an error
+_SHOWN = 20  # changed rows printed
 
 
 _Output = Annotated[

@@ -1,4 +1,4 @@
-"""What the commands of `edgekit lab kb` share: the board that is meant, and how a method reads."""
+"""Helpers for `edgekit lab kb`: board selection, and methods as text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def profile(board: str | None) -> BoardProfile:
-    """The profile of the board that is meant, or that is named: also one for others to inherit."""
+    """The profile of the given or default board; also accepts base profiles that others inherit."""
     from edgekit.host.deploy.connections import profile_of
     from edgekit.kb.targets.board import LOCAL, load_board, load_profile
 
@@ -23,14 +23,14 @@ def profile(board: str | None) -> BoardProfile:
 
 
 def is_learned(sequences: Sequences) -> bool:
-    """Whether a table uses other sequences than those of the patent."""
+    """Whether a table uses sequences other than the patent's."""
     from edgekit.kb.features import Sequences as Default
 
     return sequences != Default(tie=sequences.tie)
 
 
 def method_text(method: Method | None) -> str:
-    """A method in one line for people; None: a row that has none."""
+    """A method as one line of text; None is a row without a method."""
     if method is None:
         return "the analytic one"
     packed = "+".join(n for n in ("a", "b") if getattr(method, f"pack_{n}")) or "nothing"
@@ -40,7 +40,7 @@ def method_text(method: Method | None) -> str:
 
 
 def operator_text(method: OperatorMethod | None) -> str:
-    """How an operator of a model multiplies, in some words; None: a row that has no method."""
+    """An operator's method as text; None is a row without a method."""
     if method is None:
         return "the rule without a row"
     walk = ", channels last" if method.split == "n" else ""

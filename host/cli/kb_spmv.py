@@ -1,4 +1,4 @@
-"""`edgekit lab kb lookup --spmv`: how a sparse matrix is stored on a board, and why."""
+"""`edgekit lab kb lookup --spmv`: how a sparse matrix is stored for a board, and why."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _VALUES = {"f32": "float32", "s8": "int8"}
 
 
 def lookup_spmv(matrix: str, board: BoardProfile, dtype: str, as_json: bool) -> None:
-    """Says which settings the matrix in a file gets. Raises InputError."""
+    """Prints the settings chosen for the matrix in a file. Raises InputError."""
     from edgekit.device.runtime.arrays.sparse_input import library
     from edgekit.host.cli.output import emit
     from edgekit.host.cli.tune_spmv import settings_text

@@ -1,4 +1,4 @@
-"""`edgekit lab`: kernels measured, methods tuned, and the knowledge base that comes of it."""
+"""`edgekit lab`: benchmarks kernels, tunes methods and builds the knowledge base."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What edgekit did, in a file of bounded size in the state folder; on stderr too with --verbose.
+"""Log file of bounded size in the state folder; also goes to stderr with --verbose.
 
-Warnings stand on stderr in any case.
+Warnings always go to stderr.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import logging
 
 _BYTES = 1 << 20
-_OLDER = 2  # files of that size that are kept beside the newest
+_OLDER = 2  # rotated files kept in addition to the current one
 _QUIET = ("-h", "--help", "--version", "--install-completion", "--show-completion")
 
 
@@ -27,7 +27,7 @@ def log_file() -> Path:
 
 
 def start(arguments: Sequence[str], verbose: bool) -> None:
-    """Begins the log of one command line; what only asks for help leaves none."""
+    """Starts the log of one command line; help requests are not logged."""
     import os
 
     if not arguments or any(a in _QUIET for a in arguments) or "_EDGEKIT_COMPLETE" in os.environ:
@@ -40,23 +40,23 @@ def start(arguments: Sequence[str], verbose: bool) -> None:
         old.close()
     logger.setLevel(logging.DEBUG)
     logger.propagate = False
-    # A dry run writes nothing, not even what it did.
+    # A dry run writes nothing, not even a log.
     logger.addHandler(logging.NullHandler() if "--dry-run" in arguments else _file_handler())
     shown = logging.StreamHandler(sys.stderr)
     shown.setLevel(logging.DEBUG if verbose else logging.WARNING)
     shown.setFormatter(logging.Formatter("edgekit: %(message)s"))
-    shown.addFilter(lambda record: record.levelno < logging.ERROR)  # errors have their line
+    shown.addFilter(lambda record: record.levelno < logging.ERROR)  # errors are printed by `main`
     logger.addHandler(shown)
     logger.info("edgekit %s", shlex.join(arguments))
 
 
 def _file_handler() -> logging.Handler:
-    """What writes to the log; nothing does where that is impossible."""
+    """The handler for the log file, or a null handler if it cannot be created."""
     import logging
     from logging.handlers import RotatingFileHandler
 
     class Patient(RotatingFileHandler):
-        """A log that cannot be written must not keep anyone from his work."""
+        """Ignores write errors: a full disk must not stop the command."""
 
         def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
             del record
@@ -74,7 +74,7 @@ def _file_handler() -> logging.Handler:
 
 
 def failed(error: Exception, code: int) -> None:
-    """Puts the error that ended a command into the log, with its traceback."""
+    """Logs the error that ended a command, with its traceback."""
     import logging
 
     logging.getLogger("edgekit").error("exit code %d", code, exc_info=error)

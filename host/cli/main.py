@@ -1,7 +1,7 @@
-"""The `edgekit` command: one command line from its arguments to its exit code.
+"""Entry point of the `edgekit` command: from arguments to exit code.
 
-Errors are printed as one line, never raised. The commands themselves are imported once Ctrl-C is
-taken care of: an interrupted import says nothing either.
+Errors are printed as one line, never raised. The commands are imported only after Ctrl-C is
+handled, so that interrupting the import prints no traceback.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from types import FrameType
 
 _INPUT = 2
 _INTERRUPTED = 130
-_BROKEN_PIPE = 141  # as a shell says of a program that SIGPIPE ended
-_FLAGS = ("--debug", "--verbose")  # work anywhere in the line
+_BROKEN_PIPE = 141  # the shell's exit code for a program killed by SIGPIPE
+_FLAGS = ("--debug", "--verbose")  # accepted anywhere on the command line
 
 
 def main(arguments: list[str]) -> int:
@@ -28,7 +28,7 @@ def main(arguments: list[str]) -> int:
     except BrokenPipeError:
         _forget_stdout()
         return _BROKEN_PIPE
-    except OSError as error:  # of the flush: what stdout leads to is full, or gone
+    except OSError as error:  # from the flush: stdout is full or gone
         _forget_stdout()
         _say(f"stdout: {error.strerror or error}; what was to be done is done")
         return _INPUT
@@ -50,7 +50,7 @@ def _run(arguments: list[str], debug: bool, verbose: bool) -> int:
         result = typer.main.get_command(app).main(
             args=arguments, prog_name="edgekit", standalone_mode=False
         )
-    except SystemExit as ended:  # typer's own: completion, and its answer to a closed pipe
+    except SystemExit as ended:  # raised by typer: completion, and a closed pipe
         if isinstance(ended.__context__, BrokenPipeError):
             raise ended.__context__ from None
         return ended.code if isinstance(ended.code, int) else 0
@@ -75,7 +75,7 @@ def _say(line: str) -> None:
 
 
 def _forget_stdout() -> None:
-    """What is still to be written goes nowhere, or Python would complain about it at its end."""
+    """Redirects stdout to null, so that Python does not complain about unflushed data at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
@@ -84,7 +84,7 @@ def _forget_stdout() -> None:
 def run() -> None:
     """Entry point of the installed command."""
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        sys.exit(main(sys.argv[1:]))  # a background job: the shell had it ignored
+        sys.exit(main(sys.argv[1:]))  # background job: the shell set SIGINT to ignored
     signal.signal(signal.SIGINT, _leave)
     import edgekit.host.cli.app  # noqa: F401
 

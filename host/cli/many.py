@@ -1,4 +1,4 @@
-"""What `tune` and `estimate` share when they work on several boards or models, or on a cluster."""
+"""Helpers for `tune` and `estimate` with several boards or models, or on a Dask cluster."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _INTERRUPTED = 130
 
 
 def boards_of(given: str | None) -> tuple[str, ...]:
-    """The boards of `--board a,b`; InputError for one that is named twice."""
+    """Parses `--board a,b`; InputError for duplicates."""
     from edgekit.host.cli.options import board_name
 
     names = tuple(part.strip() for part in board_name(given).split(","))
@@ -41,13 +41,13 @@ def boards_of(given: str | None) -> tuple[str, ...]:
 
 
 def check_cores(cluster: str | None) -> None:
-    """InputError if --cluster names a Dask scheduler, which it once did, and not cores."""
+    """Raises InputError if --cluster has a Dask scheduler, its former meaning, instead of cores."""
     if cluster is not None and "://" in cluster:
         raise InputError(f"--cluster {cluster} is now --dask {cluster}")
 
 
 def flags(**given: Any) -> list[str]:
-    """Options of a command line: of None and False none, of True a flag, of lists one each."""
+    """Builds command line options: none for None and False, a flag for True, one per list item."""
     words: list[str] = []
     for name, value in given.items():
         option = f"--{name.replace('_', '-')}"
@@ -60,7 +60,7 @@ def flags(**given: Any) -> list[str]:
 
 
 def sent(path: Path, model: bool = True) -> tuple[Sent, dict[str, bytes]]:
-    """A file as a word of a task's command, and the contents to send along."""
+    """A file as a word of a task's command, and the file contents to send with it."""
     from edgekit.host.cli.options import Kind, file_kind
     from edgekit.host.compiler.frontends import model_files
     from edgekit.host.lab.jobs.task import Sent
@@ -73,8 +73,8 @@ def sent(path: Path, model: bool = True) -> tuple[Sent, dict[str, bytes]]:
 
 
 def sent_under(folder: str, path: Path) -> tuple[Sent, dict[str, bytes]]:
-    """A file, or a folder, that is no model, in a folder of its own; InputError if it is not
-    there."""
+    """Like `sent`, for a file or folder that is not a model, placed in `folder`; InputError if it
+    does not exist."""
     from edgekit.host.lab.jobs.task import Sent
 
     if not path.exists():
@@ -88,7 +88,8 @@ def sent_under(folder: str, path: Path) -> tuple[Sent, dict[str, bytes]]:
 def pool_for(
     dask: str | None, reached: Sequence[str] = (), size: int | None = None
 ) -> Iterator[Pool]:
-    """`size` processes here, or the Dask workers, which must know the boards `reached`."""
+    """A pool of `size` local processes, or of Dask workers, which must know the boards
+    `reached`."""
     pool: Pool
     if dask is None:
         from edgekit.host.lab.jobs.pool import LocalPool
@@ -113,8 +114,8 @@ def pool_for(
 
 
 def check_all(reports: Sequence[tuple[str, Report | None]]) -> None:
-    """PartialError that counts what failed, when all was shown; the error itself if it was one of
-    one."""
+    """Raises PartialError with the number of failures, after all results were shown; for a single
+    task the error itself."""
     failed = [(name, r) for name, r in reports if r is None or r.code]
     if not failed:
         return

@@ -1,5 +1,7 @@
-"""What a model takes on a board, measured or estimated, as one document: a reader of one kind of
-times reads the other."""
+"""One JSON document for a model's times on a board, measured or estimated.
+
+A reader of one kind of times can read the other.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +31,9 @@ class _Operator:
 
 @dataclass(frozen=True, kw_only=True)
 class _Document:
-    """None stands for what is not known: of three kinds of times, two. `estimate` is what a real
-    core would take, beside an emulator's times; `nna` the account of a run on the board's NNA, as
-    `compile --explain` has it; `variants` are documents of further shapes."""
+    """None means unknown: only one of the three kinds of times is set. `estimate` is the estimate
+    for a real core, next to an emulator's times; `nna` is the account of a run on the board's NNA,
+    as in `compile --explain`; `variants` are documents for further shapes."""
 
     board: str
     model: str
@@ -83,8 +85,8 @@ def measured_document(
     variants: Sequence[Mapping[str, Any]] = (),
     hotspots: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The document of a benchmark; an emulator's times are called that. `peers`: by name, as
-    PeerTimes tells."""
+    """The document of a benchmark; emulated times are labeled as such. `peers` maps names to times
+    in the format of PeerTimes."""
     from edgekit.host.deploy.release import why_noisy
 
     times = _times(timing.median_ms, timing.p10_ms, timing.p90_ms, timing.runs)
@@ -114,7 +116,7 @@ def measured_document(
 
 
 def model_document(found: ModelEstimate, peers: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The document of an estimate: nothing was loaded, and nothing can be noisy."""
+    """The document of an estimate, which has no load time and no noise."""
     from edgekit.host.simulator.report import error_document
 
     total = found.total_ms

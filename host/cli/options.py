@@ -1,4 +1,4 @@
-"""Options that several commands share, and what their values mean."""
+"""Options shared by several commands, and parsers for their values."""
 
 from __future__ import annotations
 
@@ -149,14 +149,14 @@ _MODELS = ".tflite, .onnx or .prototxt model"
 
 
 class Kind(Enum):
-    """What a file given on the command line is."""
+    """Type of a file given on the command line."""
 
     MODEL = "model"
     BUNDLE = "bundle"
 
 
 def byte_count(given: str | None, option: str = "--memory-limit") -> int | None:
-    """The bytes that an option asks for: a number with B, KiB, MiB or GiB."""
+    """Parses a byte count: a number with B, KiB, MiB or GiB."""
     if given is None:
         return None
     text = given.strip()
@@ -171,7 +171,7 @@ def byte_count(given: str | None, option: str = "--memory-limit") -> int | None:
 
 
 def parse_seconds(text: str, option: str, zero: bool = False) -> float:
-    """Seconds of 90s, 10m or 2h, more than none unless `zero`; raises InputError."""
+    """Parses 90s, 10m or 2h into seconds, above 0 unless `zero`; raises InputError."""
     found = re.fullmatch(r"(\d{1,6})([smh])", text.strip())
     if not found or (int(found[1]) == 0 and not zero):
         least = "" if zero else " above 0"
@@ -180,17 +180,17 @@ def parse_seconds(text: str, option: str, zero: bool = False) -> float:
 
 
 def parse_budget(text: str) -> float:
-    """Seconds to spend; raises InputError."""
+    """Parses --budget into seconds; raises InputError."""
     return parse_seconds(text, "--budget")
 
 
 def examples(*lines: str) -> str:
-    """Text for the end of --help; the \\b keeps the lines apart."""
+    """Text for the end of --help; \\b preserves the line breaks."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
 def labels_of(given: list[str] | None) -> dict[str, str]:
-    """The values of --label by key."""
+    """Parses the values of --label into a mapping."""
     found = {}
     for text in given or ():
         key, sign, value = text.partition("=")
@@ -201,14 +201,15 @@ def labels_of(given: list[str] | None) -> dict[str, str]:
 
 
 def board_name(given: str | None) -> str:
-    """The board to use."""
+    """The given board, or else the project's."""
     from edgekit.host.deploy.inventory import read_project
 
     return given or read_project(Path.cwd()).board
 
 
 def model_file(given: str | None, board: str | None = None) -> Path:
-    """The model or bundle to use, checked to be a readable file; a board may have its own."""
+    """The given model or bundle, or else the board's or the project's; checks that it is
+    readable."""
     from edgekit.host.deploy.inventory import find_board, read_project
 
     project = read_project(Path.cwd())
@@ -227,13 +228,13 @@ def model_file(given: str | None, board: str | None = None) -> Path:
 
 
 def check_regular(path: Path, what: str = "a file") -> None:
-    """Refuses what is there and no regular file: reading it may never end."""
+    """Rejects special files: reading from one may never end."""
     if path.exists() and not path.is_file():
         raise InputError(f"{path}: expected {what}, found {_special(path)}; name a regular file")
 
 
 def _special(path: Path) -> str:
-    """What a path is that is neither a regular file nor a link to one."""
+    """Description of a path that is neither a regular file nor a link to one."""
     if path.is_dir():
         return "a folder"
     if path.is_fifo():
@@ -242,6 +243,6 @@ def _special(path: Path) -> str:
 
 
 def file_kind(path: Path) -> Kind:
-    """A bundle is a zip file, whatever its name; all else is taken for a model."""
+    """Detects bundles as zip files, regardless of name; everything else is a model."""
     with path.open("rb") as file:
         return Kind.BUNDLE if file.read(4) == b"PK\x03\x04" else Kind.MODEL

@@ -1,4 +1,4 @@
-"""How commands speak: results on stdout, everything else on stderr; rich only on a terminal."""
+"""Command output: results on stdout, everything else on stderr; rich only on a terminal."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from edgekit.host.common.text import printable
 from edgekit.host.errors import InputError
 
 _COLORS = {"ok": "green", "warn": "yellow", "fail": "red"}
-_SHORT_MS = 0.1  # what is shorter is told in microseconds
-_UNBOUND = 10_000  # columns of a terminal that never wraps
+_SHORT_MS = 0.1  # shorter times are printed in microseconds
+_UNBOUND = 10_000  # columns of a console that never wraps
 
 
 def emit(document: Mapping[str, Any]) -> None:
-    """The one JSON document of a command with --json."""
+    """Prints the single JSON document of a command with --json."""
     json.dump(document, sys.stdout, indent=2)
     sys.stdout.write("\n")
 
 
 def note(text: str, label: str = "", verdict: str = "") -> None:
-    """One line for people that is not the result, behind a `label` in the color of its verdict.
+    """Prints one line that is not the result, after a `label` in the color of its verdict.
 
-    Nobody reading it any more is no reason to stop in the middle of a deploy.
+    A closed stderr is ignored: it is no reason to stop in the middle of a deployment.
     """
     begins = f"{painted(label, verdict, sys.stderr)} " if label else ""
     try:
@@ -38,12 +38,13 @@ def note(text: str, label: str = "", verdict: str = "") -> None:
 
 
 def warn(text: str) -> None:
-    """One line about what may be wrong though the work goes on."""
+    """Prints one line about a possible problem that does not stop the work."""
     note(text, "warning:", "warn")
 
 
 def painted(text: str, verdict: str, stream: TextIO | None = None) -> str:
-    """`text` in the color of ok, warn or fail, where people see colors and want them."""
+    """`text` in the color for ok, warn or fail, if the stream shows colors and the user wants
+    them."""
     out = stream or sys.stdout
     color = _COLORS.get(verdict)
     wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
@@ -56,16 +57,16 @@ def milliseconds(value: float) -> str:
 
 
 def duration(*values: float) -> tuple[str, ...]:
-    """Times in milliseconds as numbers, and their common unit: µs where ms would show no digits."""
+    """Formats times in ms with their common unit: µs where ms would show no significant digits."""
     if 0 < values[0] < _SHORT_MS:
         return (*(f"{1000 * value:.2f}" for value in values), "µs")
     return (*(f"{value:.3f}" for value in values), "ms")
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> None:
-    """A table on stdout: the first `left` columns start at the left, the others end at the right.
+    """Prints a table: the first `left` columns left-aligned, the others right-aligned.
 
-    Plain aligned lines when stdout is no terminal.
+    Plain aligned lines if stdout is not a terminal.
     """
     rows = [[printable(cell) for cell in row] for row in rows]
     if sys.stdout.isatty():
@@ -95,14 +96,14 @@ def _rich_table(headers: Sequence[str], rows: Sequence[Sequence[str]], left: int
     for row in rows:
         drawn.add_row(*(Text(cell) for cell in row))
     console = Console()
-    # No word is ever cut: where a terminal is too narrow for the longest ones, its lines wrap.
+    # Never break words: if the terminal is narrower than the longest ones, let lines wrap.
     unbound = console.options.update(width=_UNBOUND)
     least = Measurement.get(console, unbound, drawn).minimum
     Console(width=max(console.width, least)).print(drawn, crop=False)
 
 
 def byte_size(count: int) -> str:
-    """`count` bytes for people: 512 B, 48 KiB, 2 MiB, 1.5 GiB."""
+    """Formats `count` bytes: 512 B, 48 KiB, 2 MiB, 1.5 GiB."""
     value = float(count)
     for unit in ("B", "KiB", "MiB"):
         if value < 1024:
@@ -112,7 +113,7 @@ def byte_size(count: int) -> str:
 
 
 def show_shapes(variants: Sequence[Mapping[str, tuple[int, ...]]]) -> None:
-    """One line per set of input shapes, where a release has several."""
+    """Prints one line per set of input shapes, if a release has several."""
     from edgekit.device.runtime.agent.variants import shapes_text
 
     for shapes in variants if len(variants) > 1 else ():
@@ -120,7 +121,7 @@ def show_shapes(variants: Sequence[Mapping[str, tuple[int, ...]]]) -> None:
 
 
 def check_writable(file: Path) -> None:
-    """Finds out before minutes of work that `file` cannot be written; raises InputError."""
+    """Checks that `file` can be written, before minutes of work; raises InputError."""
     if file.is_dir():
         raise InputError(f"{file}: expected a file to write, found a folder; name a file in it")
     if file.exists() and not file.is_file():

@@ -1,4 +1,4 @@
-"""Reports as files: pages and traces that commands write beside what they do."""
+"""Writes report pages and traces for commands that support them."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ Trace = Annotated[
 
 
 def utc_now() -> datetime:
-    """The moment that a report says it was made at."""
+    """The creation time shown in a report."""
     return datetime.now(UTC)
 
 
 def check_pages(page_file: Path | None, trace_file: Path | None) -> None:
-    """Finds out before any work that these cannot be written; raises InputError."""
+    """Checks that both files can be written, before any work; raises InputError."""
     from edgekit.host.cli.output import check_writable
 
     for file in (page_file, trace_file):
@@ -49,7 +49,7 @@ def check_pages(page_file: Path | None, trace_file: Path | None) -> None:
 def write_pages(
     page_file: Path | None, trace_file: Path | None, make: Callable[[], Report]
 ) -> None:
-    """Writes what was asked for, if anything; each file is there whole or not at all."""
+    """Writes the requested files, if any, each atomically."""
     if page_file is None and trace_file is None:
         return
     from edgekit.host.common.files import atomic_write

@@ -1,4 +1,4 @@
-"""How the plan of a deploy is shown: the object that the deploy itself would act on."""
+"""Shows a deployment plan: the same object that the deployment acts on."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def plan_document(device: Board, plan: DeployPlan) -> dict[str, Any]:
 
 
 def show_plan(device: Board, plan: DeployPlan) -> None:
-    """States, files and space; what would be left out is called skipped."""
+    """Prints states, files and space; omitted steps are labeled skipped."""
     from edgekit.device.runtime.agent import states
 
     if plan.unchanged:
@@ -49,7 +49,7 @@ def show_plan(device: Board, plan: DeployPlan) -> None:
 
 
 def show_application(release: Release | DeployPlan) -> None:
-    """A line about what becomes of an installed application, where there is one."""
+    """Prints what happens to an installed application, if there is one."""
     if release.application:
         print(f"app      {release.application} goes on with this release")
     elif release.left_application:

@@ -1,4 +1,4 @@
-"""`edgekit profile`: what models did on boards in the field, fetched, kept and queried."""
+"""`edgekit profile`: field profiles of models, pulled from boards, stored and queried."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _pull(name: str, transport: Literal["ssh", "serial"] | None, as_json: bool) 
 
 
 def _pull_from_spool(folder: Path, board: str | None, as_json: bool) -> None:
-    """Stores the files of a board's spool; they stay where they are."""
+    """Stores the files of a board's spool without deleting them."""
     from edgekit.host.cli.output import emit, warn
     from edgekit.host.errors import InputError, TransferError
     from edgekit.host.fleet import profiles

@@ -1,4 +1,4 @@
-"""`edgekit profile server`: profiles that boards send to this host."""
+"""`edgekit profile server`: receives profiles that boards send to this host."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def revoke(board: BoardName, as_json: Json = False) -> None:
 
 
 def counts(stored: Stored) -> str:
-    """What became of batches, in words."""
+    """Counts of stored batches as text."""
     known = f", {stored.known} known before" if stored.known else ""
     refused = f", {len(stored.refused)} refused" if stored.refused else ""
     return f"{stored.new} batches with {stored.rows} rows{known}{refused}"

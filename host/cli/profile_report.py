@@ -1,4 +1,4 @@
-"""`edgekit profile report|compare`: what boards sent home, to look at and to decide by."""
+"""`edgekit profile report|compare`: reports of field profiles, and comparison of releases."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def _show(found: Comparison) -> None:
 
 
 def _share(text: str | None) -> float | None:
-    """The share that a percentage is."""
+    """Converts a percentage to a fraction."""
     if text is None:
         return None
     found = _PERCENT.fullmatch(text.strip())

@@ -1,4 +1,4 @@
-"""`edgekit profile server write`: what servers handed to NATS becomes files of a shared store."""
+"""`edgekit profile server write`: moves batches from NATS to files of a shared store."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def write(
 
 
 def store_of(store: str | None) -> ProfileStore | SharedStore:
-    """The store that is asked: the user's own, or a shared one."""
+    """The store to query: the user's own, or a shared one."""
     from edgekit.host.fleet import profiles
 
     return profiles.ProfileStore() if store is None else profiles.SharedStore(store)

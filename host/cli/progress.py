@@ -1,4 +1,4 @@
-"""What goes on while one waits: drawn on a terminal, now and then a plain line elsewhere."""
+"""Progress display: live on a terminal, otherwise an occasional plain line."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from edgekit.host.deploy.release import Step
 
 _LINE_SECONDS = 5.0  # between two plain lines
-_SURE_SECONDS = 0.5  # a rate over less time than this says nothing
+_SURE_SECONDS = 0.5  # a rate over a shorter time is unreliable
 
 
 @contextlib.contextmanager
 def working(text: str) -> Iterator[None]:
-    """Says what goes on: a spinner on a terminal, one plain line elsewhere."""
+    """Shows an activity: a spinner on a terminal, otherwise one plain line."""
     if sys.stderr.isatty():
         from rich.console import Console
 
@@ -33,7 +33,7 @@ def working(text: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def stages(text: str) -> Iterator[Callable[[str], None]]:
-    """Shows work as `working` does, for work that tells its stages by name."""
+    """Like `working`, for work that reports named stages."""
     if not sys.stderr.isatty():
         yield lambda stage: note(f"{text}: {stage} ...")
         return
@@ -45,7 +45,7 @@ def stages(text: str) -> Iterator[Callable[[str], None]]:
 
 @contextlib.contextmanager
 def counting(text: str) -> Iterator[Callable[[int, int], None]]:
-    """How many of how many are done: live on a terminal, now and then a line elsewhere."""
+    """Shows a count of completed items: live on a terminal, otherwise an occasional line."""
     told = time.monotonic()
     with stages(text) as tell:
 
@@ -61,7 +61,7 @@ def counting(text: str) -> Iterator[Callable[[int, int], None]]:
 
 @dataclass
 class Meter:
-    """How far one state of a deploy is; `clock` gives seconds."""
+    """Progress of one state of a deployment; `clock` returns seconds."""
 
     clock: Callable[[], float] = time.monotonic
     state: str = ""
@@ -70,7 +70,7 @@ class Meter:
     _told: float = field(default=0.0, repr=False)
 
     def entered(self, step: Step) -> bool:
-        """Takes note of a step; True if it begins a state."""
+        """Records a step; True if it begins a new state."""
         if step.state == self.state:
             return False
         self.state, self._first = step.state, step.done
@@ -78,7 +78,7 @@ class Meter:
         return True
 
     def due(self) -> bool:
-        """Whether it is time for another plain line about the same state."""
+        """Whether another plain line about the same state is due."""
         now = self.clock()
         if now - self._told < _LINE_SECONDS:
             return False
@@ -86,16 +86,16 @@ class Meter:
         return True
 
     def rate(self, step: Step) -> str:
-        """Rate and remaining time as people read them; empty while nothing is sure."""
+        """Rate and time left as text; empty if there is too little data."""
         seconds = self.clock() - self._began
-        sent = step.done - self._first  # what was there when the state began cost no time
+        sent = step.done - self._first  # bytes already present when the state began took no time
         if seconds < _SURE_SECONDS or sent <= 0:
             return ""
         left = (step.total - step.done) * seconds / sent
         return f"{byte_size(int(sent / seconds))}/s, {shown_seconds(left)} left"
 
     def far(self, step: Step) -> str:
-        """Bytes, rate and remaining time; empty in a state that counts no bytes."""
+        """Bytes, rate and time left as text; empty in a state that counts no bytes."""
         if not step.total:
             return ""
         rate = self.rate(step)
@@ -104,14 +104,14 @@ class Meter:
 
 
 def shown_seconds(seconds: float) -> str:
-    """A time as people read it: 43 s, 2 min 10 s."""
+    """Formats a duration: 43 s, 2 min 10 s."""
     whole = max(0, round(seconds))
     return f"{whole} s" if whole < 120 else f"{whole // 60} min {whole % 60} s"
 
 
 @contextlib.contextmanager
 def deploying(text: str) -> Iterator[Callable[[Step], None]]:
-    """Shows the states of a deploy: a bar on a terminal, one plain line each elsewhere."""
+    """Shows the states of a deployment: a bar on a terminal, otherwise one plain line each."""
     meter = Meter()
     if not sys.stderr.isatty():
         yield lambda step: _tell(text, meter, step)

@@ -1,4 +1,4 @@
-"""`edgekit prune`: weights of a float model become 0, the others make up for it; what it costs."""
+"""`edgekit prune`: zeroes weights of a float model and refits the rest; reports the loss."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def prune(
         raise InputError("--samples: expected an .npz file or a folder of samples, found none")
     check_writable(file)
     graph = import_model(path, one_input_shape(input_shape))
-    written(float_form(graph, "prune"), path, file)  # what the format lacks is said at once
+    written(float_form(graph, "prune"), path, file)  # fails early if the format lacks an operator
     scaling = numbers("--mean", mean), numbers("--scale", scale)
     options = InputOptions(*scaling, channels, layout)
     with working(f"pruning {path.name}"):
@@ -125,7 +125,7 @@ def prune(
 
 
 def _sparse_layers(graph: Graph, board: str) -> set[str]:
-    """The layers that compile gives sparse kernels on a board."""
+    """Names of the layers that `compile` gives sparse kernels on a board."""
     from edgekit.host.compiler.driver import prepare_graph
     from edgekit.host.compiler.ir import ops
     from edgekit.host.compiler.options import DEFAULT_OPTIONS

@@ -1,4 +1,4 @@
-"""`edgekit quantize`: a float model becomes one of 8-bit codes; what that costs."""
+"""`edgekit quantize`: quantizes a float model to 8 bits; reports the loss."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def quantize(
         raise InputError(f"--min-cosine: expected a number between 0 and 1, found {min_cosine:g}")
     check_writable(file)
     graph = import_model(path, one_input_shape(input_shape))
-    written(float_form(graph), path, file)  # what the format lacks is said before the long work
+    written(float_form(graph), path, file)  # fails early if the format lacks an operator
     scaling = numbers("--mean", mean), numbers("--scale", scale)
     options = InputOptions(*scaling, channels, layout)
     name = board_name(board)

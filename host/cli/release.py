@@ -1,4 +1,4 @@
-"""`edgekit status`, `rollback`, `remove`: what runs on a board, and the ways back."""
+"""`edgekit status`, `rollback`, `remove`: shows, reverts and removes releases on a board."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def _show_releases(found: BoardStatus, usual: PlacementRequest) -> None:
 
 
 def _placement(spec: PlacementSpec | None, usual: PlacementRequest) -> str:
-    """Where a model runs: as the inventory says of the board, else as its release does."""
+    """Where a model runs: by the board's inventory entry, else by its release."""
     from edgekit.host.cli.compile import placement_text, threads_text
 
     if not usual.threads and not usual.cluster:

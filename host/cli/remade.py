@@ -1,4 +1,4 @@
-"""What commands share that make a smaller model of a model: files, samples' options, times."""
+"""Helpers for commands that shrink a model: files, sample options, times."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ Labels = Annotated[
     ),
 ]
 _SUFFIXES = (".tflite", ".onnx")
-_TIMEOUT = 3600.0  # seconds, of an estimate
+_TIMEOUT = 3600.0  # seconds, per estimate
 
 
 @dataclass(frozen=True)
 class Times:
-    """Estimated milliseconds of a graph and of what was made of it, on one thread of a board."""
+    """Estimated milliseconds of the original and the modified graph, on one thread of a board."""
 
     board: str
     before_ms: float
@@ -60,7 +60,7 @@ class Times:
 
 
 def model_and_output(model: str | None, output: Path | None, what: str) -> tuple[Path, Path]:
-    """The model of floats, and where what is made of it goes: ./MODEL.`what`.tflite or .onnx."""
+    """The float model, and the output file, by default ./MODEL.`what`.tflite or .onnx."""
     path = model_file(model)
     if file_kind(path) is Kind.BUNDLE:
         raise InputError(f"{path}: expected a model of floats, found a bundle; give its model")
@@ -74,8 +74,8 @@ def model_and_output(model: str | None, output: Path | None, what: str) -> tuple
 
 
 def written(graph: Graph, source: Path, file: Path, loss: LossSpec | None = None) -> bytes:
-    """The graph in the format that `file` names, with what it lost; .tflite files keep the model's
-    notes."""
+    """Serializes the graph in the format of `file`, with the recorded loss; .tflite files keep the
+    model's metadata."""
     from edgekit.host.compiler.exporters import write_onnx, write_tflite
     from edgekit.host.compiler.inputs import loss_entry, read_attached
 
@@ -87,7 +87,7 @@ def written(graph: Graph, source: Path, file: Path, loss: LossSpec | None = None
 
 
 def times_of(before: Graph, after: Graph, board: str) -> Times | None:
-    """What the two graphs take on a board; None where its core has no model."""
+    """Estimates both graphs on a board; None if its core has no model."""
     from edgekit.host.cli.estimated import estimate_bundle
     from edgekit.host.deploy.connections import profile_of
     from edgekit.host.simulator.target import has_model
@@ -104,7 +104,7 @@ def times_of(before: Graph, after: Graph, board: str) -> Times | None:
 
 
 def classes_line(classes: Classes, before: str, after: str) -> str:
-    """What became of classes; `before` and `after` name the two models."""
+    """Classification agreement as text; `before` and `after` name the two models."""
     text = f"classes  {classes.same:.1%} as the float model's"
     if classes.right_before is not None:
         text += f"; right: {classes.right_before:.1%} {before}, {classes.right_after:.1%} {after}"
@@ -112,7 +112,7 @@ def classes_line(classes: Classes, before: str, after: str) -> str:
 
 
 def show_times(times: Times | None) -> None:
-    """One line, if there are any, and a warning where nothing was won."""
+    """Prints the times, if there are any, and warns if there is no speedup."""
     from edgekit.host.cli.output import milliseconds, warn
 
     if times is None:

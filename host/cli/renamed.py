@@ -1,4 +1,4 @@
-"""Old spellings of commands and options, and what each is now; this is the only place for them."""
+"""The only list of old command and option names, with their replacements."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ COMMANDS = {
     "tune": "lab tune",
     "verify": "status --verify",
 }
-# An option has several rows where commands call it differently: the first that the command has.
+# An option whose new name depends on the command has several rows; the first name the command has
+# wins.
 OPTIONS = (
     ("--all", "--all-layers"),
     ("--alone", "--no-base"),
@@ -60,11 +61,11 @@ GONE = {
     "--order": "--order is now an option of edgekit compile only",
     "--random-seed": "--random-seed is now an option of edgekit compile only",
 }
-_COMPILES = "--weights"  # what has this option once had those that are gone
+_COMPILES = "--weights"  # commands with this option formerly had the options in GONE
 
 
 def renamed_command(arguments: Sequence[str]) -> str | None:
-    """The line that answers a command line with an old command, or None."""
+    """The message for a command line with an old command name, or None."""
     for count in (2, 1):
         old = " ".join(arguments[:count])
         if now := COMMANDS.get(old):
@@ -73,7 +74,7 @@ def renamed_command(arguments: Sequence[str]) -> str | None:
 
 
 def renamed_option(option: str, context: Any) -> str | None:
-    """The line that answers an option that the command of `context` does not have, or None."""
+    """The message for an option unknown to the command of `context`, or None."""
     if context is None:
         return None
     known = {name for parameter in context.command.params for name in parameter.opts}

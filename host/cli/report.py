@@ -1,4 +1,4 @@
-"""How measured latency is shown and written: the same in deploy and bench."""
+"""Formatting of measured latency, shared by deploy and bench."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _NAME_WIDTH = 40
 
 
 def time_key(emulated: bool) -> str:
-    """The name of a time in JSON: what an emulator took is not a latency."""
+    """The JSON key for a time: emulated times are not latencies."""
     return "emulated_ms" if emulated else "latency_ms"
 
 
 def time_label(emulated: bool) -> str:
-    """The same for people, as the beginning of a line."""
+    """The text label for a time, at the start of a line."""
     return "emulated" if emulated else "latency "
 
 
 def show_times(timing: Benchmark, emulated: bool) -> None:
-    """Times in one line, and what is known of the clock; an emulator's are called that."""
+    """Prints times in one line, with clock information; emulated times are labeled as such."""
     threads = f"{timing.threads} thread{'s' * (timing.threads != 1)}"
     threads += f" on {timing.cluster}" if timing.cluster else ""
     median, p10, p90, unit = duration(timing.median_ms, timing.p10_ms, timing.p90_ms)
@@ -49,7 +49,7 @@ def show_times(timing: Benchmark, emulated: bool) -> None:
 
 
 def warn_of_noise(timing: Benchmark, emulated: bool) -> None:
-    """One line where the times are not to be believed; an emulator's are not anyway."""
+    """Warns if the times are unreliable; emulated times always are, so there is no warning."""
     from edgekit.host.deploy.release import why_noisy
 
     if not emulated and (why := why_noisy(timing)):
@@ -57,7 +57,7 @@ def warn_of_noise(timing: Benchmark, emulated: bool) -> None:
 
 
 def show_slowest(timing: Benchmark, emulated: bool) -> None:
-    """The slowest operators with the kernel each used, slowest first."""
+    """Prints the slowest operators with their kernels, slowest first."""
     slowest = sorted(timing.operators, key=lambda o: -o.median_us)[:_SLOWEST]
     rows = [
         (end_of(o.name), o.op, o.kernel, f"{o.median_us:.1f}", f"{100 * o.share:.1f} %")
@@ -70,5 +70,5 @@ def show_slowest(timing: Benchmark, emulated: bool) -> None:
 
 
 def end_of(name: str) -> str:
-    """The end of a long name: the beginning only names its scopes."""
+    """The end of a long name: the beginning is only its scopes."""
     return name if len(name) <= _NAME_WIDTH else "..." + name[3 - _NAME_WIDTH :]

@@ -1,4 +1,4 @@
-"""The files that outputs of runs go to: .npz, .json, .csv, a folder of .npz, standard output."""
+"""Output files of runs: .npz, .json, .csv, a folder of .npz, standard output."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Outputs = dict[str, "NDArray[Any]"]
-Take = Callable[[Path, Sequence[Outputs]], None]  # a file, and the outputs of its runs
+Take = Callable[[Path, Sequence[Outputs]], None]  # an input file and the outputs of its runs
 
 STDOUT = "-"
 
 
 def check_target(target: str, files: Sequence[Path], is_folder: bool) -> None:
-    """Finds out before any work that outputs cannot go to `target`; raises InputError."""
+    """Checks that outputs can go to `target`, before any work; raises InputError."""
     from edgekit.host.cli.output import check_writable
 
     path = Path(target)
@@ -46,7 +46,7 @@ def check_target(target: str, files: Sequence[Path], is_folder: bool) -> None:
 
 @contextlib.contextmanager
 def results(target: str | None, files: Sequence[Path]) -> Iterator[Take]:
-    """A function that takes the outputs of each file; files of its own appear whole or not."""
+    """Yields a function that stores the outputs of each input file; output files are atomic."""
     if target is None:
         yield lambda *_: None
     elif target == STDOUT:
@@ -68,7 +68,7 @@ def _is_folder(path: Path) -> bool:
 
 
 def _folder(folder: Path, files: Sequence[Path]) -> Take:
-    """Files of one stem in two formats keep their whole names."""
+    """Input files with the same stem keep their suffix in the output name."""
     folder.mkdir(exist_ok=True)
     stems = [file.stem for file in files]
 
@@ -80,7 +80,7 @@ def _folder(folder: Path, files: Sequence[Path]) -> Take:
 
 
 def _npz(runs: Sequence[Outputs]) -> bytes:
-    """The outputs; those of several runs one above the other, on a first axis more."""
+    """The outputs as .npz; several runs are stacked along a new first axis."""
     import numpy as np
 
     from edgekit.device.runtime.agent.npz import Array, npz_bytes
@@ -97,7 +97,7 @@ def _encoded(file: BinaryIO) -> Callable[[str], object]:
 
 @contextlib.contextmanager
 def _json_text(write: Callable[[str], object]) -> Iterator[Take]:
-    """One document; what is no number is null."""
+    """Writes one JSON document; non-finite values become null."""
     first = True
 
     def take(file: Path, runs: Sequence[Outputs]) -> None:
@@ -114,7 +114,7 @@ def _json_text(write: Callable[[str], object]) -> Iterator[Take]:
 
 
 def plain(array: NDArray[Any]) -> Any:
-    """The values for JSON; what is no number is None."""
+    """The values as nested lists for JSON; non-finite values become None."""
     import numpy as np
 
     if array.dtype.kind != "f" or np.isfinite(array).all():
@@ -126,7 +126,7 @@ def plain(array: NDArray[Any]) -> Any:
 
 @contextlib.contextmanager
 def _csv_text(write: Callable[[str], object]) -> Iterator[Take]:
-    """A line for each value."""
+    """Writes one line per value."""
     import numpy as np
 
     line = io.StringIO()

@@ -1,4 +1,4 @@
-"""`edgekit run`: inferences on the board in one session, from the files people have."""
+"""`edgekit run`: runs inferences on a board in one session, from common file formats."""
 
 from __future__ import annotations
 
@@ -235,8 +235,7 @@ def run(
 
 
 def _files(input_path: Path | None, output: str | None) -> list[Path]:
-    """What to run, none for a stream of frames; what is wrong with names is told before the board
-    is asked for anything."""
+    """The input files, none for a stream of frames; checks names before the board is contacted."""
     from edgekit.host.cli.results import check_target
     from edgekit.host.compiler.inputs import input_files, is_array, read_arrays
 
@@ -251,8 +250,8 @@ def _files(input_path: Path | None, output: str | None) -> list[Path]:
 
 
 def _notes(device: Board, model: Path | None, wanted: bool) -> ModelNotes:
-    """What the model's file says of pixels, rates and labels. Of what is deployed, edgekit.toml
-    may name the file: its hash tells whether it is that one."""
+    """Metadata from the model's file: pixel format, rates, labels. For a deployed model, the file
+    named in edgekit.toml is used if its hash matches."""
     import hashlib
 
     from edgekit.host.compiler.inputs import ModelNotes, read_notes
@@ -270,7 +269,7 @@ def _notes(device: Board, model: Path | None, wanted: bool) -> ModelNotes:
 
 
 def numbers(option: str, text: str | None) -> tuple[float, ...]:
-    """The values of --mean or --scale, one or one for each channel; InputError for others."""
+    """Parses --mean or --scale: one value, or one per channel; InputError otherwise."""
     try:
         found = tuple(float(part) for part in text.split(",")) if text else ()
     except ValueError:

@@ -1,4 +1,4 @@
-"""The work of `edgekit run`: files in, outputs and classes out, over one session."""
+"""Implements `edgekit run` on files: outputs and classes over one session."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from edgekit.host.deploy.release import Session
 
 @dataclass(frozen=True)
 class Found:
-    """What came of a file; `classes` of each run if they were asked for."""
+    """Result for a file; `classes` of each run if requested."""
 
     file: Path
     latencies_ms: tuple[float, ...]
@@ -27,7 +27,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Job:
-    """`top` and `labels` as the user gave them, `notes` as the model's file says."""
+    """`top` and `labels` are from the user, `notes` from the model's file."""
 
     files: Sequence[Path]
     output: str | None
@@ -38,13 +38,13 @@ class Job:
     options: InputOptions
 
     def check(self, variants: Sequence[Variant]) -> None:
-        """Reads all inputs as the model would get them; raises InputError."""
+        """Converts all inputs as for the model, as a check; raises InputError."""
         self._classes(variants[0].outputs)
         for file in self.files:
             read_inputs(file, variants, self.options)
 
     def run(self, session: Session) -> list[Found]:
-        """All files, one after the other; a model that keeps a state keeps it between them."""
+        """Runs all files in sequence; a stateful model keeps its state between them."""
         variants = session.served.variants
         self._classes(variants[0].outputs)
         self._tell_of_pixels(variants[0].inputs)
@@ -66,7 +66,7 @@ class Job:
         return found
 
     def _classes(self, specs: Sequence[TensorSpec]) -> tuple[TensorSpec, Sequence[str]]:
-        """The output of scores, and its labels, if classes were asked for."""
+        """The output with class scores and its labels, if classes were requested."""
         if self.top is None:
             return specs[0], ()
         return class_output(specs, self.labels, self.notes.labels)

@@ -1,6 +1,6 @@
-"""The work of `edgekit run --stream`: frames in, a line or the bytes of each one's outputs out.
+"""Implements `edgekit run --stream`: reads frames, writes a line or the raw outputs of each.
 
-One frame is in memory at a time: whoever writes frames waits until the board has done the last.
+Only one frame is in memory at a time: the producer blocks until the board has processed it.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     from edgekit.host.deploy.board import Board
     from edgekit.host.deploy.release import Session
 
-_SECONDS = 5.0  # for a program to end once nobody reads its frames
+_SECONDS = 5.0  # for the program to exit once its frames are no longer read
 
 Inputs = dict[str, "NDArray[Any]"]
 
 
 @dataclass(frozen=True)
 class StreamOptions:
-    """Whether it is `wanted`; frames are what `command` writes, else standard input. They are the
-    bytes of the model's inputs, or with `pixels` those of a picture. `raw`: what goes out are the
-    bytes of the outputs."""
+    """Options of a stream; it is used only if `wanted`. Frames come from `command` or standard
+    input, as the bytes of the model's inputs, or with `pixels` of a picture. `raw` writes the bytes
+    of the outputs."""
 
     wanted: bool
     command: str | None
@@ -50,7 +50,7 @@ class StreamOptions:
     raw: bool
 
     def check(self, input_path: Path | None, output: str | None, as_json: bool) -> None:
-        """Refuses options that do not go together."""
+        """Rejects incompatible options."""
         if not self.wanted:
             if self.command is not None or self.pixels or self.raw:
                 raise InputError("expected --stream with --command, --pixels or --raw, found none")
@@ -71,13 +71,13 @@ class StreamOptions:
 
 @dataclass(frozen=True)
 class Stream:
-    """Runs frames: the files of `job` if it has any."""
+    """Runs frames: those in the files of `job`, or from the stream if there are none."""
 
     job: Job
     options: StreamOptions
 
     def run(self, session: Session, device: Board) -> None:
-        """All frames until they end; says on stderr how many there were."""
+        """Runs frames until the end; prints their number to stderr."""
         job, specs = self.job, session.served.variants[0].outputs
         scores = class_output(specs, job.labels, job.notes.labels) if job.top else None
         count = 0
@@ -124,7 +124,7 @@ class Stream:
                 yield {}, pixels.inputs(data) if pixels else _tensors(data, specs)
 
     def _reset(self, session: Session, number: int) -> None:
-        """Before a file or frame, for --reset-each."""
+        """Resets the state between files or frames, for --reset-each."""
         if self.job.reset_each and number:
             session.reset()
 
@@ -143,7 +143,7 @@ class Stream:
             program.stdout.close()
             code = program.wait(_SECONDS)
         except subprocess.TimeoutExpired:
-            code = 0  # it had no more to say
+            code = 0  # it sent all its frames but kept running
         finally:
             program.kill()
             program.wait()
@@ -163,7 +163,7 @@ def _started(command: str) -> subprocess.Popen[bytes]:
 
 
 def _tensors(data: bytes, specs: Sequence[TensorSpec]) -> Inputs:
-    """All inputs, one after the other."""
+    """Splits a frame into all inputs, which are stored consecutively."""
     found, start = {}, 0
     for spec in specs:
         kind = np.dtype(BY_NAME[spec.dtype].npy)

@@ -1,4 +1,4 @@
-"""`edgekit lab tune gemm`: finds good methods on a board and fills the history with them."""
+"""`edgekit lab tune gemm`: searches for fast methods on a board and records them in the history."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ SimplerProfile = Annotated[
 ]
 
 _LINE_SECONDS = 5.0  # between two plain lines of progress
-_SPREAD = 150  # products beside those of networks, if none are named
+_SPREAD = 150  # products in addition to those of networks, if none are given
 _COUNTED_SPREAD = 60  # likewise on an emulated board
 _SHOWN = 10  # best gains in the summary
 
@@ -179,7 +179,7 @@ def tune_gemm(
 
 
 def _sent(model: Path | None, shapes: Path | None) -> tuple[list[str | Sent], dict[str, bytes]]:
-    """The options that name files, and the files."""
+    """The options that name files, and the file contents."""
     words: list[str | Sent] = []
     files: dict[str, bytes] = {}
     for option, path in (("--model", model), ("--shapes", shapes)):
@@ -192,7 +192,7 @@ def _sent(model: Path | None, shapes: Path | None) -> tuple[list[str | Sent], di
 
 
 def _say_emulated(name: str, threads: int) -> None:
-    """Raises InputError for threads, of which no instructions are counted."""
+    """Raises InputError for more than one thread: instruction counting needs exactly one."""
     from edgekit.host.cli.output import note
 
     if threads > 1:
@@ -223,7 +223,7 @@ def _moment() -> str:
 
 @dataclass(frozen=True)
 class _Kind:
-    """What the options say of all products; None: not said."""
+    """Values from the options for all products; None if not given."""
 
     dtype: str | None
     threads: int
@@ -285,7 +285,7 @@ def _rows(
 
 @contextmanager
 def _showing(board: str) -> Iterator[Callable[[Progress], None]]:
-    """Progress with the gain so far: a live line on a terminal, now and then one elsewhere."""
+    """Shows progress with the gain so far: live on a terminal, otherwise an occasional line."""
     from edgekit.host.cli.progress import stages
 
     told = 0.0

@@ -1,4 +1,4 @@
-"""`edgekit lab tune cost`: the cost model's constants, from operators that ran."""
+"""`edgekit lab tune cost`: fits the cost model's constants to measured operators."""
 
 from __future__ import annotations
 
@@ -114,8 +114,8 @@ def tune_cost(
 def _measure(
     device: Board, models: list[Path], rounds: int, seconds: int, allow_noise: bool
 ) -> tuple[list[Sample], list[ModelEstimate]]:
-    """Times of operators on a board that is quiet before and after, and what a real core would
-    take where it is an emulated one."""
+    """Operator times on a board that is idle before and after, and on an emulated board also the
+    estimates for a real core."""
     from edgekit.host.cli.estimated import estimate_of
     from edgekit.host.cli.output import note
     from edgekit.host.cli.progress import stages
@@ -148,7 +148,7 @@ def _show(label: str, found: Accuracy) -> None:
 
 
 def _models() -> list[Path]:
-    """All models in ./models, else the project's."""
+    """All models in ./models, or else the project's."""
     folder = Path("models")
     found = sorted(p for p in folder.glob("*") if p.suffix in (".tflite", ".onnx"))
     return found or [model_file(None)]

@@ -1,4 +1,4 @@
-"""What is estimated where there is no real board to measure on."""
+"""Estimates of tuning results where there is no real board to measure on."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from edgekit.kb.targets.core import Validation
 
 _LOG = logging.getLogger("edgekit.estimate")
-_SECONDS = 60.0  # of one product
+_SECONDS = 60.0  # per product
 _T = TypeVar("_T")
 
 
 def is_to_measure(name: str) -> bool:
-    """Whether a board is there to measure on; not one that is emulated, or only a profile."""
+    """Whether the board can be measured on, that is, not emulated and not just a profile."""
     from edgekit.host.deploy.connections import LOCAL
     from edgekit.host.deploy.inventory import find_board
     from edgekit.host.virtual.machines import virtual_board_names
@@ -35,7 +35,7 @@ def is_to_measure(name: str) -> bool:
 
 
 def device_to_measure(name: str, transport: Any) -> Board | None:
-    """The board to measure on; None for one that is emulated, or only a profile."""
+    """The board to measure on; None if it is emulated or just a profile."""
     from edgekit.host.deploy.api import connect
 
     return connect(name, transport=transport) if is_to_measure(name) else None
@@ -43,7 +43,7 @@ def device_to_measure(name: str, transport: Any) -> Board | None:
 
 @dataclass(frozen=True)
 class MethodEstimate:
-    """Microseconds of the method that was found, and of the default one."""
+    """Microseconds of the tuned method and of the default one."""
 
     best: Best
     found_us: float
@@ -64,7 +64,7 @@ class MethodEstimate:
 
 @dataclass(frozen=True)
 class SettingsEstimate:
-    """Microseconds of a matrix stored with the settings that were found, and with the rule's."""
+    """Microseconds of a product with the tuned settings and with the rule's."""
 
     tuned: TunedMatrix
     found_us: float
@@ -83,15 +83,15 @@ class SettingsEstimate:
 
 
 def estimate_methods(profile: BoardProfile, best: Sequence[Best]) -> list[MethodEstimate]:
-    """Of each product; of none where there is no model of the core, or an estimate cannot begin
-    at once."""
+    """Estimates each product; empty if the core has no model or the estimate cannot start
+    immediately."""
     return _if_quick(profile, lambda: _estimates(profile, best))
 
 
 def estimate_settings(
     profile: BoardProfile, tuned: TunedMatrix, matrix: Csr, threads: int
 ) -> list[SettingsEstimate]:
-    """Of one matrix; none as with `estimate_methods`."""
+    """Estimates one matrix; empty under the same conditions as `estimate_methods`."""
     return _if_quick(profile, lambda: [_settings_estimate(profile, tuned, matrix, threads)])
 
 
@@ -103,7 +103,7 @@ def _if_quick(profile: BoardProfile, estimates: Callable[[], list[_T]]) -> list[
         return []
     try:
         return estimates()
-    except EdgekitError as error:  # what was asked for is done
+    except EdgekitError as error:  # the main task is already done
         _LOG.info("no estimate: %s", error)
         return []
 
@@ -142,7 +142,7 @@ def _estimates(profile: BoardProfile, best: Sequence[Best]) -> list[MethodEstima
 
 
 def show_methods(profile: BoardProfile, estimates: Sequence[MethodEstimate]) -> None:
-    """One table, each time with its error."""
+    """Prints a table, each time with its error."""
     from edgekit.host.cli.output import table
     from edgekit.host.simulator.report import error_text
 
@@ -158,7 +158,7 @@ def show_methods(profile: BoardProfile, estimates: Sequence[MethodEstimate]) -> 
 
 
 def show_settings(profile: BoardProfile, estimates: Sequence[SettingsEstimate]) -> None:
-    """One table, each time with its error."""
+    """Prints a table, each time with its error."""
     from edgekit.host.cli.output import table
     from edgekit.host.simulator.report import error_text
 

@@ -1,4 +1,4 @@
-"""`edgekit lab tune layouts`: measures what channel-major kernels cost on a board."""
+"""`edgekit lab tune layouts`: measures the cost of channels-first kernels on a board."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`edgekit lab tune gemm|model` on several boards, or on the hosts of a cluster."""
+"""`edgekit lab tune gemm|model` on several boards, or on a Dask cluster."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ def tune_many(
     dask: str | None,
     as_json: bool,
 ) -> None:
-    """Tunes boards side by side, shows what became of each, and raises if one failed.
+    """Tunes boards in parallel, prints the result of each, and raises an error if any failed.
 
-    `command` begins with `lab tune` and what; a board that is only a profile is no one's to reach.
+    `command` starts with `lab tune` and the subcommand. Boards that are just profiles need no
+    connection.
     """
     from edgekit.host.cli.output import emit, note
     from edgekit.host.cli.progress import stages
@@ -50,7 +51,7 @@ def tune_many(
 
 
 def _build_tables(found: Sequence[Tuning]) -> None:
-    """What the workers measured, in this host's tables too."""
+    """Builds this host's tables, which then include the workers' measurements."""
     from edgekit.host.compiler.tables.gemm import user_table
     from edgekit.host.lab.tune.tables import build_for
     from edgekit.kb.targets.board import load_board
@@ -61,7 +62,7 @@ def _build_tables(found: Sequence[Tuning]) -> None:
 
 
 def _line(tuning: Tuning) -> str:
-    """One line after each slice of a board."""
+    """Progress line printed after each slice of a board's budget."""
     if not tuning.ok:
         return f"{tuning.board}: {tuning.report.message if tuning.report else 'not begun'}"
     gain = tuning.document.get("gain", 1.0)

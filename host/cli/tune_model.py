@@ -1,4 +1,4 @@
-"""`edgekit lab tune model`: finds good methods for the operators of a model, where they stand."""
+"""`edgekit lab tune model`: searches for fast methods for operators within their model."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def tune_model(
     check()  # before minutes of compiling
     profile = load_board(profile_of(name))
     if device is None:
-        target_of(profile)  # is there a model of its core?
+        target_of(profile)  # fail now if its core has no model
         check_placement(profile, count, "")
     job = ModelJob(name, profile, path, options, count, seconds, device, _moment, note, check)
     tuned = _tuned(job)
@@ -138,8 +138,8 @@ def _tuned(job: ModelJob) -> ModelTuned:
 def _showing(
     job: ModelJob,
 ) -> Iterator[tuple[Callable[[ModelProgress], None], Callable[[str], None]]]:
-    """Progress with the gain so far, and of orders: a live line on a terminal, one per round
-    elsewhere."""
+    """Shows progress with the gain so far, also for orders: live on a terminal, otherwise one line
+    per round."""
     from edgekit.host.cli.progress import stages
 
     how = "measuring" if job.device else "estimating"

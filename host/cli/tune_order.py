@@ -1,4 +1,4 @@
-"""`edgekit lab tune order`: measured orders of a model's operators; the best is remembered."""
+"""`edgekit lab tune order`: measures execution orders of a model's operators and keeps the best."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`edgekit lab tune spmv`: finds how sparse matrices are best stored on a board."""
+"""`edgekit lab tune spmv`: searches for the best storage of sparse matrices on a board."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def tune_spmv(
             tuned = tune_matrix(measurer, profile, name, given, threads, seconds, note)
             if checked:
                 check_quiet(device, threads)
-            add_spmv_rows(profile, [tuned.row], path)  # at once, so that Ctrl-C loses one at most
+            add_spmv_rows(profile, [tuned.row], path)  # now: Ctrl-C loses at most one
             found.append(tuned)
             if device.emulated:
                 estimates += estimate_settings(profile, tuned, given, threads)
@@ -103,7 +103,7 @@ def _row_text(row: Row) -> str:
 
 
 def settings_text(how: BlockSettings) -> str:
-    """Block settings in one line."""
+    """Block settings as one line of text."""
     order = f"sorted in windows of {how.window}" if how.window > 1 else "rows in order"
     wide = f"wide from {how.wide_from}" if how.wide_from else "wide by padding"
     index = (

@@ -1,4 +1,4 @@
-"""Many boards as one: which are meant, and the same work on each of them."""
+"""Operations on many boards: selecting them and running the same work on each."""
 
 from edgekit.host.fleet.cancelable import CanceledError
 from edgekit.host.fleet.progress import Tally

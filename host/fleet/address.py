@@ -1,4 +1,4 @@
-"""The address of a board as people write it."""
+"""Parses board addresses as users write them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ADDRESS = re.compile(r"(?:(?P<user>[^@\s]+)@)?(?P<host>\[[^\]\s]+\]|[^@:\s]+)(?
 
 @dataclass(frozen=True)
 class Address:
-    """`user@host:port`; parts that were left out are None."""
+    """`user@host:port`; omitted parts are None."""
 
     user: str | None
     host: str
@@ -20,8 +20,8 @@ class Address:
 
 
 def parse_address(text: str, where: str = "--host") -> Address:
-    """Parts of [USER@]ADDRESS[:PORT]; an IPv6 address stands in brackets. Raises InputError, with
-    `where` it was given."""
+    """Parses [USER@]ADDRESS[:PORT]; an IPv6 address is written in brackets. Raises InputError;
+    `where` names the option in the message."""
     found = _ADDRESS.fullmatch(text)
     port = int(found["port"]) if found and found["port"] else None
     if found is None or (port is not None and not 0 < port < 1 << 16):

@@ -1,7 +1,6 @@
-"""A transport that can be told from another thread to end, and then stays ended.
+"""A transport that another thread can cancel permanently.
 
-Transports connect anew when they are asked again after `close`; work on a fleet that was canceled
-must not.
+Other transports reconnect when used after `close`; canceled fleet work must not.
 """
 
 from __future__ import annotations
@@ -13,21 +12,21 @@ from edgekit.host.errors import EdgekitError
 
 
 class CanceledError(EdgekitError):
-    """The work was stopped; it says nothing of the board."""
+    """The work was canceled; implies nothing about the board."""
 
     def __init__(self, board: str) -> None:
         super().__init__(f"board '{board}': expected to go on, found the work canceled; try again")
 
 
 class Cancelable(TransportWrapper):
-    """Implements Transport over another one until `cancel` is called."""
+    """Wraps another transport until `cancel` is called."""
 
     def __init__(self, transport: Transport) -> None:
         super().__init__(transport)
         self._canceled = False
 
     def cancel(self) -> None:
-        """Ends the call that runs, and refuses all others with CanceledError."""
+        """Aborts the running call; later calls raise CanceledError."""
         self._canceled = True
         with contextlib.suppress(EdgekitError, OSError):
             self._transport.close()

@@ -1,8 +1,8 @@
-"""Carries out a rollout: deploys, watches and notes, until nothing is left to do or it must stop.
+"""Executes a rollout: deploys, watches and logs until it is finished or must stop.
 
-Everything that happens is in the journal before anything follows from it, so the process may end
-at any moment; the next one goes on from there. What was under way is asked of the boards, which
-find that they run the release already, or take up where the transfer was.
+Every event is journaled before it is acted on, so the process may die at any moment and the next
+one resumes. Interrupted deployments are simply repeated: the board either runs the release already
+or resumes the transfer.
 """
 
 from __future__ import annotations
@@ -40,15 +40,19 @@ from edgekit.kb.targets.board import load_board
 
 _T = TypeVar("_T")
 
-_CHECKS = 10  # of canaries, while they are watched
-_SHORTEST_SECONDS = 1.0  # between two of them
-_POLL_SECONDS = 30.0  # between two attempts at boards that are asleep
+_CHECKS = 10  # checks of canaries during the watch period
+_SHORTEST_SECONDS = 1.0  # minimum time between two checks
+_POLL_SECONDS = 30.0  # between two attempts to reach boards that do not answer
 
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds to watch each batch, and to wait for boards that are asleep; by how much a release
-    may be slower in the field than the one before (0.1: a tenth); boards at a time."""
+    """Timing limits of a rollout.
+
+    `pause` is the watch time per batch and `wait` the time to wait for boards that do not answer,
+    both in seconds. `fail_above` is how much slower a release may be in the field than the one
+    before (0.1: 10 %). `parallel` is the number of boards at a time.
+    """
 
     pause: float = 600.0
     wait: float = 0.0
@@ -58,8 +62,8 @@ class Pace:
 
 @dataclass(frozen=True)
 class Home:
-    """What a rollout needs of this machine, passed in so that tests need not wait: `sleep` and
-    `clock` in seconds, `watch` draws a run over so many boards, `say` is for people."""
+    """Host services of a rollout, injected so that tests need not wait. `sleep` and `clock` use
+    seconds, `watch` displays a run over that many boards, `say` prints a message to the user."""
 
     watch: Callable[[str, int], AbstractContextManager[View]]
     say: Callable[[str], None]
@@ -69,7 +73,7 @@ class Home:
 
 
 class _InterruptedError(Exception):
-    """A run over boards was stopped by `cause`."""
+    """`cause` stopped a run over boards."""
 
     def __init__(self, cause: BaseException) -> None:
         super().__init__(str(cause))
@@ -84,8 +88,9 @@ def carry_out(
     home: Home,
     allow_downgrade: bool = False,
 ) -> None:
-    """Goes on with the rollout of `journal` until it is over, or only boards are left that do not
-    answer. `boards` are the entries of the plan's. Raises what interrupted it."""
+    """Resumes the rollout of `journal` until it is over or only unreachable boards remain. `boards`
+    are the inventory entries of the boards in the plan. Reraises any exception that interrupts the
+    rollout."""
     try:
         _Carrier(journal, boards, policy, pace, home, allow_downgrade).run()
     except _InterruptedError as stopped:
@@ -117,7 +122,7 @@ class _Carrier:
 
     def run(self) -> None:
         for kind in self._plan.releases:
-            self._bundle(kind)  # whatever is wrong with it is found before a board is touched
+            self._bundle(kind)  # reject a bad bundle before any board is touched
         ends = self._home.clock() + self._pace.wait
         while True:
             step = decide(self._plan, self._policy, self._progress)
@@ -137,8 +142,8 @@ class _Carrier:
                 self._watch(step)
 
     def _due(self, step: Begin, ends: float) -> tuple[str, ...]:
-        """The boards to begin with; of those that did not answer in this run, none before a while
-        has gone by, and none at all when the time to wait for them is over."""
+        """Boards to deploy to next. Boards that did not answer in this run are retried after a
+        delay, and not at all once the wait time is over."""
         if not step.again:
             return step.boards
         if fresh := tuple(name for name in step.boards if name not in self._tried):
@@ -203,19 +208,19 @@ class _Carrier:
             )
         kind: EventKind = "failed"
         if isinstance(error, BusyError):
-            kind = "slept"  # somebody else is at it, which is no fault of the release
+            kind = "slept"  # another process is using the board: not the fault of the release
         elif isinstance(error, UnreachableError):
             kind = "lost" if step and step.state in ON_BOARD else "slept"
         return _failure(outcome.board, kind, error, release, outcome.seconds)
 
     def _watch(self, step: Watch) -> None:
-        """Looks at boards now and then while the pause lasts; who is well at its end has passed."""
+        """Checks boards periodically during the pause; those healthy at its end pass."""
         ends = self._home.clock() + self._pace.pause
         every = max(self._pace.pause / _CHECKS, _SHORTEST_SECONDS) if step.canary else ends
         if self._pace.pause:
             self._home.say(f"watching {len(step.boards)} boards for {self._pace.pause:g} s")
         elif not step.canary:
-            self._pass(step.boards)  # they were healthy a moment ago
+            self._pass(step.boards)  # the deployment just checked their health
             return
         left = list(step.boards)
         while (remaining := ends - self._home.clock()) > 0:
@@ -234,13 +239,13 @@ class _Carrier:
             self._journal.note(Event(name, "passed"))
 
     def _check(self, names: Sequence[str]) -> list[str]:
-        """Looks at boards; those that are well."""
+        """Checks boards and returns the healthy ones."""
         store = self._home.store
 
         def check_one(turn: Turn) -> None:
             record = self._progress.records[turn.board.name]
             check_board(turn, record.release, self._plan.name)
-            if store is not None and not self._plan.name:  # only the default one is profiled
+            if store is not None and not self._plan.name:  # only the default deployment is profiled
                 fetch_profiles(turn, store)
 
         def ended(outcome: Outcome[None]) -> bool:
@@ -258,7 +263,7 @@ class _Carrier:
         return well
 
     def _check_times(self, store: ProfileStore, names: Sequence[str]) -> list[str]:
-        """Fails boards whose release is slower in the field than the one before."""
+        """Marks boards as failed if their release is slower in the field than the one before."""
         pairs: dict[tuple[str, str], list[str]] = {}
         for name in names:
             record = self._progress.records[name]
@@ -287,7 +292,7 @@ class _Carrier:
 
 
 class _Noting:
-    """Notes when a deploy begins; all else is only drawn."""
+    """Journals the start of each deployment; other events are only displayed."""
 
     def __init__(self, view: View, journal: Journal) -> None:
         self._view, self._journal = view, journal

@@ -1,4 +1,4 @@
-"""How a board is after a release: what it runs, its application, and its times in the field."""
+"""Health of a board after a release: its running release, application and field times."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _DECISIVE = ("machine", "cpu features")
 
 
 def check_kind(board: str, profile: BoardProfile, found: Probe) -> None:
-    """IncompatibleError if a board is not of the kind that the inventory says: its CPU cannot run
-    what is compiled for that, or is known by its name to be another core."""
+    """Raises IncompatibleError if a board does not match its profile in the inventory: its CPU
+    cannot run code compiled for that profile, or its name identifies a different core."""
     mend = f"mend its profile: edgekit board add {board} --profile PROFILE"
     for finding in compare(found, profile, found.clock):
         if finding.check in _DECISIVE and finding.verdict is Verdict.FAIL:
@@ -36,7 +36,7 @@ def check_kind(board: str, profile: BoardProfile, found: Probe) -> None:
 
 
 def check_board(turn: Turn, release: str, name: str) -> None:
-    """RolledBackError if the board went back from `release` by itself, or if the application in it
+    """Raises RolledBackError if the board rolled back from `release` by itself or its application
     fails."""
     board = turn.device.named(name or None)
     turn.tell("status")
@@ -55,7 +55,7 @@ def check_board(turn: Turn, release: str, name: str) -> None:
     try:
         application = board.application_status()
     except InputError:
-        return  # it has none
+        return  # no application is installed
     if application.failures:
         raise RolledBackError(
             f"board '{turn.board.name}': expected application '{application.name}' to run with "
@@ -66,20 +66,20 @@ def check_board(turn: Turn, release: str, name: str) -> None:
 
 
 def fetch_profiles(turn: Turn, store: ProfileStore) -> None:
-    """Brings home what the board measured; another version of the runtime may have nothing."""
+    """Pulls field profiles from the board; there may be none for this version of the runtime."""
     turn.tell("profile")
     pull(turn.device, store)
 
 
 def check_times(store: ProfileStore, pairs: Iterable[tuple[str, str]], limit: float) -> list[str]:
-    """Compares the times of releases in the field, pairs of before and after. SlowerError if one
-    surely takes more than `limit` longer; a line for each pair that there is enough of."""
+    """Compares field times of pairs of releases (before, after). Raises SlowerError if one is
+    significantly slower by more than `limit`; returns a line for each pair with enough data."""
     lines = []
     for before, after in pairs:
         try:
             found = compare_releases(store, before, after)
         except InputError:
-            continue  # too few batches, of one of them
+            continue  # too few batches of either release
         whole = found.whole
         change = f"{100 * (whole.ratio - 1):+.1f} %"
         if whole.sure > 1 + limit:

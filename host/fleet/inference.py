@@ -1,7 +1,7 @@
-"""The same input through what is deployed on many boards, and whose outputs are not as the others'.
+"""Runs one input on many boards and finds those whose outputs differ from the majority.
 
-Boards that run one release compute with the same library: on one kind of core their outputs are
-equal to the last bit, and one that differs has a damaged memory, a wrong file, or a tired core.
+Boards with the same release run the same library, so on one kind of core outputs are bit-identical.
+A board that differs has bad memory, a corrupted file or a failing core.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from edgekit.host.fleet.runner import FleetRun, Turn
 
 @dataclass(frozen=True)
 class Answer:
-    """What a board made of the input: `digest` is the SHA-256 of its outputs' names, types, shapes
-    and bytes, `latency_ms` of one run, the first."""
+    """Result of one board: `digest` is the SHA-256 of the outputs' names, types, shapes and bytes;
+    `latency_ms` is the time of a single, first run."""
 
     release: str
     latency_ms: float
@@ -33,7 +33,7 @@ class Answer:
 
 
 def read_input(file: Path) -> None:
-    """InputError if `file` can be no input of any model."""
+    """Raises InputError if `file` cannot be an input of any model."""
     if not file.is_file():
         raise InputError(f"--input: expected a file of one input, found none at {file}")
     if is_array(file):
@@ -48,7 +48,7 @@ def infer(
     name: str | None,
     threads: int | None,
 ) -> Answer:
-    """One inference on a board; outputs go into `folder` as BOARD.npz."""
+    """Runs one inference on a board; writes the outputs to `folder` as BOARD.npz."""
     turn.tell("loading")
     with turn.device.named(name).open(threads) as session:
         variants = session.served.variants
@@ -64,7 +64,7 @@ def infer(
 
 
 def odd_ones(run: FleetRun[Answer]) -> tuple[str, ...]:
-    """Boards whose outputs are not those of most boards with their release."""
+    """Boards whose outputs differ from those of most boards with the same release."""
     by_release: dict[str, Counter[str]] = defaultdict(Counter)
     answers = [(o.board, o.value) for o in run.outcomes if o.value is not None]
     for _, answer in answers:

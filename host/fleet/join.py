@@ -1,4 +1,4 @@
-"""Taking a board into the inventory: logged in to, held against its profile, made to trust us."""
+"""Adds a board to the inventory: logs in, checks its profile and installs our key."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from edgekit.kb.targets.board import load_board
 
 @dataclass(frozen=True)
 class Joined:
-    """The board with its profile; `notes` on what was found, `warnings` on what may be wrong."""
+    """A board with its profile; `notes` describe findings, `warnings` possible problems."""
 
     entry: BoardEntry
     notes: tuple[str, ...] = ()
@@ -29,8 +29,8 @@ class Joined:
 
 
 def join(entry: BoardEntry, board: Board, tell: Callable[[str], None] = lambda _: None) -> Joined:
-    """Logs in, finds the profile if none was named, refuses a board that is not what its profile
-    says, and makes the board trust our key. `entry` needs its host key pinned."""
+    """Logs in, proposes a profile if none was given, rejects a board that does not match its
+    profile, and installs our key on it. The host key in `entry` must be pinned."""
     tell("logging in")
     found = probe(board)
     _check_cluster(entry, found)
@@ -53,7 +53,7 @@ def join(entry: BoardEntry, board: Board, tell: Callable[[str], None] = lambda _
 
 
 def _check_cluster(entry: BoardEntry, found: Probe) -> None:
-    """InputError if models cannot run there where the entry says."""
+    """Raises InputError if models cannot run on the cluster or threads in the entry."""
     try:
         place((), PlacementRequest(entry.threads, entry.cluster or ""), found.clusters)
     except DeviceInputError as error:
@@ -61,7 +61,7 @@ def _check_cluster(entry: BoardEntry, found: Probe) -> None:
 
 
 def _proposed(board: str, found: Probe) -> tuple[str, str]:
-    """A profile, and why that one."""
+    """The proposed profile and the reason for it."""
     proposal = propose(found)
     if proposal is None:
         raise IncompatibleError(

@@ -1,12 +1,12 @@
-"""What happened in a rollout, on this host's disk: written before anything follows from it.
+"""Write-ahead journal of a rollout on the host's disk.
 
-rollouts/lock                 held while one begins
-rollouts/<id>/plan.json       what it is to reach
-rollouts/<id>/bundles/*.ekb   the bundle of each kind of board
-rollouts/<id>/journal.jsonl   an event a line, synced; an unfinished last line never happened
-rollouts/<id>/lock            held while somebody carries it out
+rollouts/lock                 held while a rollout is created
+rollouts/<id>/plan.json       the goal of the rollout
+rollouts/<id>/bundles/*.ekb   the bundle for each kind of board
+rollouts/<id>/journal.jsonl   one event per line, fsynced; an incomplete last line is ignored
+rollouts/<id>/lock            held by the process that executes the rollout
 
-Boards have the last word: an event that a crash kept from the disk is found out again from them.
+The boards are authoritative: an event lost in a crash is recovered by querying them.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from edgekit.host.deploy.bundle import Bundle
 from edgekit.host.errors import BusyError, InputError, TransferError
 from edgekit.host.fleet.rollout import Event, Plan, Progress, Verdict
 
-_KEPT = 20  # rollouts that are over
+_KEPT = 20  # number of finished rollouts to keep
 _PLAN, _JOURNAL, _LOCK, _BUNDLES = "plan.json", "journal.jsonl", "lock", "bundles"
 
 
 @dataclass(frozen=True)
 class _Line:
-    """One line of the journal: an event of a board, a batch that begins, or the end."""
+    """One journal line: an event of a board, the start of a batch, or the end."""
 
     at: float
     event: Event | None = None
@@ -48,7 +48,7 @@ class _Line:
 
 @dataclass(frozen=True)
 class Written:
-    """A rollout as it is on disk: its folder, its plan and how far it is."""
+    """A rollout as stored on disk: its folder, plan and progress."""
 
     folder: Path
     plan: Plan
@@ -57,10 +57,10 @@ class Written:
 
 
 class Journal:
-    """A rollout that this process carries out; nobody else can meanwhile.
+    """A rollout executed, and locked, by this process.
 
-    What is noted is on disk when the call returns; InputError if it cannot be, and then nothing of
-    it counts.
+    Each event is on disk when the call returns. If it cannot be written, InputError is raised and
+    the progress does not change.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -71,7 +71,7 @@ class Journal:
         self._file = _open_after_last_line(folder / _JOURNAL)
 
     def bundle(self, kind: str) -> Bundle:
-        """The bundle of a kind of board; TransferError if it is not what the plan says."""
+        """The bundle for a kind of board; TransferError if its id differs from the plan."""
         file = self.folder / _BUNDLES / f"{kind}.ekb"
         found = Bundle.read(file)
         if found.manifest.id != self.plan.releases[kind]:
@@ -82,17 +82,17 @@ class Journal:
         return found
 
     def note(self, event: Event) -> None:
-        """Something happened to a board."""
+        """Records an event of a board."""
         self._write(_Line(time.time(), event))
         self.progress.take(event)
 
     def begin(self, boards: Sequence[str], canary: bool) -> None:
-        """A batch begins."""
+        """Records the start of a batch."""
         self._write(_Line(time.time(), batch=tuple(boards), canary=canary))
         self.progress.begin(boards, canary)
 
     def end(self, verdict: Verdict, reason: str = "") -> None:
-        """It is over."""
+        """Records the end of the rollout."""
         self._write(_Line(time.time(), end=verdict, reason=reason))
         self.progress.end(verdict, reason)
 
@@ -122,7 +122,7 @@ def folder_of_rollouts() -> Path:
 
 @contextlib.contextmanager
 def beginning() -> Iterator[None]:
-    """Holds off others that would begin a rollout meanwhile."""
+    """Holds the lock that serializes the creation of rollouts."""
     path = folder_of_rollouts() / _LOCK
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -133,7 +133,7 @@ def beginning() -> Iterator[None]:
 
 
 def write_plan(plan: Plan, bundles: Mapping[str, Bundle]) -> Path:
-    """A new rollout's folder, there as a whole or not at all. InputError if it cannot be."""
+    """Creates the folder of a new rollout atomically. Raises InputError on failure."""
     folder = folder_of_rollouts() / plan.id
     new = folder.with_name(f".{plan.id}")
     try:
@@ -152,19 +152,19 @@ def write_plan(plan: Plan, bundles: Mapping[str, Bundle]) -> Path:
 
 
 def new_id() -> str:
-    """Sorts by time."""
+    """Ids sort by time."""
     return time.strftime("%Y%m%d-%H%M%S-", time.gmtime()) + secrets.token_hex(2)
 
 
 def rollouts() -> list[Written]:
-    """All that are on disk, the newest first."""
+    """All rollouts on disk, newest first."""
     there = folder_of_rollouts()
     names = sorted((p for p in there.glob("2*") if (p / _PLAN).is_file()), reverse=True)
     return [read_rollout(path) for path in names]
 
 
 def find_rollout(name: str | None) -> Written:
-    """The rollout whose id begins so, or the newest; InputError if there is none."""
+    """The rollout whose id starts with `name`, or the newest; InputError if there is none."""
     there = rollouts()
     found = [one for one in there if one.plan.id.startswith(name or "")]
     if not there:
@@ -177,7 +177,7 @@ def find_rollout(name: str | None) -> Written:
 
 
 def is_carried_out(folder: Path) -> bool:
-    """Whether a process is at it now."""
+    """Whether a process is executing the rollout now."""
     try:
         os.close(take_lock(folder / _LOCK, fcntl.LOCK_EX | fcntl.LOCK_NB))
     except BlockingIOError:
@@ -186,7 +186,7 @@ def is_carried_out(folder: Path) -> bool:
 
 
 def read_rollout(folder: Path) -> Written:
-    """Plan and journal; InputError if what is there was not written by this."""
+    """Reads plan and journal; InputError if they are not valid."""
     try:
         plan = msgspec.json.decode((folder / _PLAN).read_bytes(), type=Plan)
         progress, began = Progress.of(plan), 0.0
@@ -227,7 +227,7 @@ def _take(folder: Path) -> int:
 
 
 def _open_after_last_line(path: Path) -> int:
-    """For appending; half a line that a crash left is cut off."""
+    """Opens the journal for appending; truncates an incomplete line left by a crash."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_APPEND)
         data = path.read_bytes()
@@ -240,7 +240,8 @@ def _open_after_last_line(path: Path) -> int:
 
 
 def _forget_old() -> None:
-    """Those that were over long ago, and what a crash left half made; boards keep what they run."""
+    """Deletes old finished rollouts and incomplete ones left by a crash; boards are not
+    affected."""
     for half in folder_of_rollouts().glob(".2*"):
         shutil.rmtree(half, ignore_errors=True)
     over = [one for one in rollouts() if one.progress.ended]

@@ -1,4 +1,4 @@
-"""How far work on a fleet is: counts by state, the slowest boards, when it may be through."""
+"""Progress of fleet work: counts by state, slowest boards, estimated time left."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 from edgekit.host.fleet.runner import Outcome
 
-_SURE = 3  # outcomes before a remaining time is told
+_SURE = 3  # minimum number of outcomes for an estimate of the time left
 
 
 @dataclass(frozen=True)
 class AtWork:
-    """A board whose turn it is: for how many seconds, and what is done there."""
+    """A board being processed: elapsed seconds and current stage."""
 
     board: str
     seconds: float
@@ -22,7 +22,7 @@ class AtWork:
 
 
 class Tally:
-    """Counts what a Watch is told; `clock` gives seconds."""
+    """Counts the events of a Watch; `clock` returns seconds."""
 
     def __init__(self, total: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.total = total
@@ -33,22 +33,22 @@ class Tally:
 
     @property
     def at_work(self) -> int:
-        """Boards whose turn it is."""
+        """Number of boards being processed."""
         return len(self._at_work)
 
     @property
     def ended(self) -> int:
-        """Boards whose turn is over, however it went."""
+        """Number of boards that are finished, whatever the result."""
         return self.done + self.failed + self.canceled
 
     @property
     def waiting(self) -> int:
-        """Boards whose turn has not come."""
+        """Number of boards not started yet."""
         return self.total - self.ended - self.at_work
 
     @property
     def seconds(self) -> float:
-        """Since the work began."""
+        """Elapsed time since the start."""
         return self._clock() - self._start
 
     def began(self, board: str) -> None:
@@ -59,7 +59,7 @@ class Tally:
             self._at_work[board] = (self._at_work[board][0], stage)
 
     def close(self, outcome: Outcome[Any], failed: bool) -> None:
-        """Counts an outcome; one with a value may have `failed` as well."""
+        """Counts an outcome; one that has a value may still count as `failed`."""
         self._at_work.pop(outcome.board, None)
         if outcome.canceled:
             self.canceled += 1
@@ -69,13 +69,13 @@ class Tally:
             self.done += 1
 
     def slowest(self, most: int) -> list[AtWork]:
-        """Boards at work, the longest first."""
+        """At most `most` boards being processed, longest running first."""
         now = self._clock()
         first = sorted(self._at_work.items(), key=lambda item: item[1][0])[:most]
         return [AtWork(board, now - began, stage) for board, (began, stage) in first]
 
     def left(self) -> float | None:
-        """Seconds until the end at the rate so far; None while nothing is sure."""
+        """Estimated seconds left at the current rate; None if there is too little data."""
         if self.ended < _SURE or self.ended == self.total:
             return None
         return self.seconds * (self.total - self.ended) / self.ended

@@ -1,4 +1,4 @@
-"""Takes a rollout back: each board that runs its release goes to what ran before."""
+"""Rolls back a rollout: each board that runs its release returns to the previous one."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from edgekit.host.fleet.runner import PARALLEL, FleetRun, Outcome, Turn, Watch, 
 
 @dataclass(frozen=True)
 class Back:
-    """What a board runs now, and whether it was this that changed it."""
+    """The release a board runs now, and whether the rollback changed it."""
 
     release: str
     changed: bool
 
 
 def touched(journal: Journal) -> list[str]:
-    """Boards that may run the release because of this rollout, and are not back yet."""
+    """Boards that may run the release because of this rollout and have not been rolled back."""
     return [
         name
         for name, record in journal.progress.records.items()
@@ -36,10 +36,10 @@ def take_back(
     watch: Watch,
     parallel: int = PARALLEL,
 ) -> FleetRun[Back]:
-    """Rolls back those `boards` that run the release; what runs something else is left alone.
+    """Rolls back those of `boards` that run the release; others are left alone.
 
-    A board is asked before it is told, so an interrupted rollback may be repeated; when no board is
-    left, the rollout is over. InputError of a board: nothing ran there before.
+    Each board is queried before it is changed, so an interrupted rollback can be repeated. The
+    rollout ends when no board is left. A board with no previous release fails with InputError.
     """
     kinds = {board.name: board.kind for board in journal.plan.boards}
     records = dict(journal.progress.records)

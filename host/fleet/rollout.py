@@ -1,9 +1,8 @@
-"""A rollout as a table of states, and the rule that says what comes next; no board is touched here.
+"""The state machine of a rollout and the rule that chooses the next step; does no I/O.
 
-Canaries of each kind of board come first and are watched; then come batches, each watched. Boards
-that were asleep are tried again at the end. Whoever carries it out notes each event (journal.py)
-and asks `decide` again, after a crash of this host as well: the same events give the same state.
-See docs/fleets.md.
+Canaries of each kind of board go first and are watched, then batches, each watched. Boards that did
+not answer are retried at the end. The executor journals each event (journal.py) and calls `decide`
+again, also after a crash of the host: the same events give the same state. See docs/fleets.md.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ State = Literal["waiting", "going", "asleep", "lost", "watched", "done", "failed
 EventKind = Literal["began", "slept", "lost", "deployed", "failed", "passed", "went back"]
 Verdict = Literal["finished", "stopped", "given up", "rolled back"]
 
-# From a board's state and what happened to its new state; any other pair is a mistake.
+# (current state, event) -> new state; any other pair is an error.
 TRANSITIONS: Mapping[tuple[State, EventKind], State] = {
     ("waiting", "began"): "going",
-    ("asleep", "began"): "going",  # it may have come back
+    ("asleep", "began"): "going",  # the board may be reachable again
     ("lost", "began"): "going",
-    ("going", "began"): "going",  # this host was interrupted; the board knows how far it came
-    ("going", "slept"): "asleep",  # no answer, and nothing on it was switched
-    ("going", "lost"): "lost",  # no answer after the switch may have begun
+    ("going", "began"): "going",  # the host was interrupted; the board knows its own progress
+    ("going", "slept"): "asleep",  # unreachable before the switch began
+    ("going", "lost"): "lost",  # unreachable after the switch may have begun
     ("going", "failed"): "failed",
     ("going", "deployed"): "watched",
     ("watched", "lost"): "lost",
@@ -45,7 +44,7 @@ ABSENT: tuple[State, ...] = ("asleep", "lost")
 
 @dataclass(frozen=True)
 class PlannedBoard:
-    """A board of the rollout; boards of one `kind`, a profile's name, get one release."""
+    """A board of the rollout; boards of one `kind`, a profile's name, get the same release."""
 
     name: str
     kind: str
@@ -53,10 +52,11 @@ class PlannedBoard:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a rollout is to reach, written down before it begins.
+    """The goal of a rollout, written to disk before it begins.
 
-    `asked` is a hash of all that was asked for: the same command again goes on. `releases` has the
-    release of each kind, `name` is what the model is deployed as, empty for the default one.
+    `asked` is a hash of the request: repeating the same command resumes the rollout. `releases`
+    maps each kind of board to its release; `name` is the deployment name of the model, empty for
+    the default one.
     """
 
     id: str
@@ -69,7 +69,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Share:
-    """So many boards, or so many percent of them."""
+    """A number of boards, or a percentage of them."""
 
     number: float
     percent: bool
@@ -79,7 +79,7 @@ class Share:
 
 
 def parse_share(text: str, option: str) -> Share:
-    """`20%` or `50`; InputError names the option."""
+    """Parses `20%` or `50`; InputError names the option."""
     digits = text.strip().removesuffix("%").strip()
     percent = text.strip().endswith("%")
     try:
@@ -95,8 +95,8 @@ def parse_share(text: str, option: str) -> Share:
 
 @dataclass(frozen=True)
 class Policy:
-    """How careful a rollout is: canaries of each kind, boards of a batch, and how many boards may
-    fail before no further one is touched; of the canaries none may."""
+    """Risk limits of a rollout: number of canaries per kind, batch size, and number of failed
+    boards that stops it. A single failed canary stops it."""
 
     canaries: int = 1
     batch: Share = Share(20, True)
@@ -105,10 +105,11 @@ class Policy:
 
 @dataclass(frozen=True)
 class Event:
-    """What happened to a board, as the journal keeps it.
+    """An event of a board, as stored in the journal.
 
-    `release` is what the board is to run: that of its kind, with the board's own application.
-    `previous` is what ran before, "" if nothing did or the release ran already (`changed` False).
+    `release` is the release intended for the board: the one of its kind, combined with the board's
+    own application. `previous` is the release it ran before, "" if there was none or `release`
+    already ran (`changed` is False).
     """
 
     board: str
@@ -123,9 +124,9 @@ class Event:
 
 @dataclass(frozen=True)
 class BoardRecord:
-    """How far a board is. `ours`: this rollout put the release there, so that it may take it back;
-    what ran it before is left alone. `unheard`: a deploy may have ended without our hearing of it.
-    """
+    """State of a board. `ours`: this rollout installed the release and so may roll it back; boards
+    that already ran it are left alone. `unheard`: a deployment may have ended without a report
+    reaching the host."""
 
     state: State = "waiting"
     tries: int = 0
@@ -141,7 +142,7 @@ class BoardRecord:
 
 @dataclass
 class Progress:
-    """All that happened so far; `due` are boards of the batch that have not been begun with."""
+    """State derived from all events so far; `due` are boards of the batch not started yet."""
 
     records: dict[str, BoardRecord]
     batch: tuple[str, ...] = ()
@@ -155,14 +156,14 @@ class Progress:
         return Progress({board.name: BoardRecord() for board in plan.boards})
 
     def begin(self, boards: Sequence[str], canary: bool) -> None:
-        """A batch begins."""
+        """Starts a batch."""
         self.batch, self.due = tuple(boards), set(boards)
         self.batches += 1
         for name in boards:
             self.records[name] = replace(self.records[name], canary=canary)
 
     def take(self, event: Event) -> None:
-        """ValueError if the table has no such transition."""
+        """Applies an event; ValueError if the table has no matching transition."""
         old = self.records[event.board]
         state = TRANSITIONS.get((old.state, event.kind))
         if state is None:
@@ -182,14 +183,14 @@ class Progress:
         self.ended, self.reason = verdict, reason
 
     def names(self, *states: State, among: Sequence[str] | None = None) -> list[str]:
-        """Boards in one of the states, in the order of the plan or as they stand in `among`."""
+        """Boards in one of the states, in the order of the plan or of `among`."""
         where = self.records if among is None else among
         return [name for name in where if self.records[name].state in states]
 
 
 @dataclass(frozen=True)
 class Begin:
-    """A new batch; `again`: of boards that were asleep or lost, when there is time to wait."""
+    """Start a new batch; `again`: it retries boards that were asleep or lost, if time allows."""
 
     boards: tuple[str, ...]
     canary: bool
@@ -198,14 +199,14 @@ class Begin:
 
 @dataclass(frozen=True)
 class Deploy:
-    """Boards of the batch are to be deployed to."""
+    """Deploy to these boards of the batch."""
 
     boards: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Watch:
-    """Boards of the batch run the release, and are to be watched."""
+    """Watch these boards of the batch, which run the release."""
 
     boards: tuple[str, ...]
     canary: bool
@@ -213,7 +214,7 @@ class Watch:
 
 @dataclass(frozen=True)
 class End:
-    """Nothing is left to do."""
+    """The rollout is over."""
 
     verdict: Verdict
     reason: str = ""
@@ -223,7 +224,7 @@ Step = Begin | Deploy | Watch | End
 
 
 def decide(plan: Plan, policy: Policy, progress: Progress) -> Step:
-    """What comes next; the same for the same events."""
+    """The next step; a pure function of the events."""
     if progress.ended:
         return End(progress.ended, progress.reason)
     if interrupted := progress.names("going", among=progress.batch):
@@ -238,7 +239,7 @@ def decide(plan: Plan, policy: Policy, progress: Progress) -> Step:
 
 
 def why_stop(plan: Plan, policy: Policy, progress: Progress) -> str:
-    """Why no further board may be touched; empty if they may."""
+    """Why no more boards may be touched; empty if they may."""
     for name in progress.names(*BROKEN):
         record = progress.records[name]
         if record.canary:
@@ -263,15 +264,15 @@ def _next_batch(plan: Plan, policy: Policy, progress: Progress) -> Step:
     def tries(names: Sequence[str]) -> float:
         return min((progress.records[name].tries for name in names), default=math.inf)
 
-    first = tries(canaries) <= tries(others)  # a kind that never comes back holds off no other
+    first = tries(canaries) <= tries(others)  # a kind that never comes back must not block others
     return Begin(tuple(canaries if first else others), first, again=True)
 
 
 def _candidates(
     plan: Plan, policy: Policy, progress: Progress, *states: State
 ) -> tuple[list[str], list[str]]:
-    """Boards in these states that may be touched next: as canaries of a kind that has too few so
-    far, and the others; those that were tried least come first."""
+    """Boards in these states that may be touched next, least tried first: canaries of kinds that
+    need more of them, and all others."""
     canaries, others = [], []
     for boards in _by_kind(plan).values():
         proven = len(progress.names("done", among=boards))
@@ -292,6 +293,6 @@ def _by_kind(plan: Plan) -> Mapping[str, list[str]]:
 
 
 def summary(progress: Progress) -> str:
-    """How many boards are in each state, in words."""
+    """Number of boards in each state, as text."""
     counts = Counter(record.state for record in progress.records.values())
     return ", ".join(f"{count} {state}" for state, count in counts.items())

@@ -1,12 +1,12 @@
-"""The same work on many boards at once, at most so many at a time.
+"""Runs the same work on many boards in parallel, with bounded concurrency.
 
-One thread per board at work, since all that they do is wait for boards. The caller's thread
-watches: it is told everything there, so that it may draw and write journals without locks, and no
-thread takes its next board before it was told of the last one.
+Each active board has a thread, since the work is mostly waiting. All events are delivered in the
+caller's thread, so it can draw and write journals without locks; a worker does not start its next
+board until the previous outcome has been handled.
 
-A board that fails is an outcome among others. Ctrl-C, and trouble that is not a board's (a full
-disk at home), end the whole: no further board begins, and what is known of each comes back with
-the reason, so that it can be shown before the command ends.
+A failed board is an ordinary outcome. Ctrl-C, and errors not caused by a board (such as a full disk
+on the host), stop the run: no further board starts, and the outcomes so far are returned together
+with the cause, so that they can be shown before the command exits.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from edgekit.host.deploy.inventory import BoardEntry
 from edgekit.host.errors import EdgekitError
 from edgekit.host.fleet.cancelable import Cancelable, CanceledError
 
-PARALLEL = 32  # boards at a time: they wait more than they work
+PARALLEL = 32  # default number of boards at a time: the work is mostly waiting
 
 _T = TypeVar("_T")
 _TICK_SECONDS = 0.2
-_GRACE_SECONDS = 10.0  # for boards at work to end once their links are closed
+_GRACE_SECONDS = 10.0  # for active boards to finish after their connections are closed
 _AGAIN_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class Outcome(Generic[_T]):
-    """What became of one board: `value` is what the work gave, `error` why there is none.
+    """The outcome for one board: `value` is the result of the work, `error` the reason it failed.
 
-    Neither is there for one that is `canceled`: it had not begun, or was cut in the middle, when
-    the whole was stopped. `seconds` are those of its turn, 0 if it had none.
+    Both are None if `canceled`: the run was stopped before the board started or while it was
+    active. `seconds` is the time spent on it, 0 if it never started.
     """
 
     board: str
@@ -52,42 +52,42 @@ class Outcome(Generic[_T]):
 
     @property
     def ok(self) -> bool:
-        """Whether the work was done."""
+        """Whether the work succeeded."""
         return self.error is None and not self.canceled
 
 
 @dataclass(frozen=True)
 class FleetRun(Generic[_T]):
-    """The outcome of each board, in the order they were given. `stopped` is what ended the whole
-    before its end: KeyboardInterrupt, or what went wrong that was no board's fault."""
+    """The outcome of each board, in the given order. `stopped` is the exception that ended the run
+    early: KeyboardInterrupt or an error not caused by a board."""
 
     outcomes: tuple[Outcome[_T], ...]
     stopped: BaseException | None = None
 
     @property
     def failed(self) -> tuple[Outcome[_T], ...]:
-        """Boards with an error."""
+        """Outcomes with an error."""
         return tuple(outcome for outcome in self.outcomes if outcome.error is not None)
 
 
 class Watch(Protocol):
-    """Is told what goes on, in the thread that called `run_on`."""
+    """Receives events, in the thread that called `run_on`."""
 
     def began(self, board: str) -> None:
-        """The turn of a board began."""
+        """Work on a board started."""
 
     def told(self, board: str, stage: str) -> None:
-        """What is done there now."""
+        """A board entered a new stage."""
 
     def ended(self, outcome: Outcome[Any]) -> None:
-        """The turn of a board ended."""
+        """Work on a board ended."""
 
     def tick(self) -> None:
-        """Time went by: called at least every 0.2 s."""
+        """Called at least every 0.2 s."""
 
 
 class Silent:
-    """Watches without a word."""
+    """Ignores all events."""
 
     def began(self, board: str) -> None: ...
     def told(self, board: str, stage: str) -> None: ...
@@ -96,8 +96,8 @@ class Silent:
 
 
 class Turn:
-    """One board at work. Calls over its connection raise CanceledError once the whole is stopped
-    by force, as `tell` does."""
+    """An active board. Once it is canceled, calls over its connection and `tell` raise
+    CanceledError."""
 
     def __init__(self, board: BoardEntry, tell: Callable[[str, str], None]) -> None:
         self.board = board
@@ -108,7 +108,7 @@ class Turn:
 
     @cached_property
     def device(self) -> Board:
-        """The board itself; nothing is sent before it is first asked for something."""
+        """The board; connects on first use."""
         found = connect_to_entry(self.board)
         with self._lock:
             self._cancelable = Cancelable(found.transport)
@@ -117,13 +117,13 @@ class Turn:
         return found.over(self._cancelable)
 
     def tell(self, stage: str) -> None:
-        """Says what is done now, for whoever watches."""
+        """Reports the current stage to the watcher."""
         if self.canceled:
             raise CanceledError(self.board.name)
         self._tell(self.board.name, stage)
 
     def cancel(self) -> None:
-        """Ends what the board is asked for, and refuses more; from any thread."""
+        """Aborts the running call and refuses further ones; callable from any thread."""
         with self._lock:
             self.canceled = True
             cancelable = self._cancelable
@@ -131,7 +131,7 @@ class Turn:
             cancelable.cancel()
 
     def close(self) -> None:
-        """Ends the connection."""
+        """Closes the connection."""
         if self._cancelable is not None:
             with contextlib.suppress(EdgekitError, OSError):
                 self._cancelable.close()
@@ -145,12 +145,12 @@ def run_on(
     watch: Watch | None = None,
     stop: Callable[[Outcome[_T]], bool] | None = None,
 ) -> FleetRun[_T]:
-    """Does `work` on each board, at most `parallel` at a time, and says what became of each.
+    """Runs `work` on each board, at most `parallel` at a time, and returns the outcomes.
 
-    EdgekitError and DeviceError are the board's; any other exception of the work, or of `watch`
-    and `stop`, ends the whole. `stop` is asked after each outcome, before that thread takes another
-    board: True, and no further board begins while those at work end in peace. Ctrl-C closes the
-    links of those at work.
+    EdgekitError and DeviceError count as failures of the board; any other exception raised by
+    `work`, `watch` or `stop` ends the run. `stop` is called after each outcome, before the worker
+    starts another board: if it returns True, no further board starts, while active ones finish
+    normally. Ctrl-C closes the connections of active boards.
     """
     return _Crew(boards, work, watch or Silent(), stop or (lambda _: False)).run(parallel)
 
@@ -173,7 +173,7 @@ class _Ended:
 
 
 class _Crew(Generic[_T]):
-    """Threads that take boards until there are none left, and the thread that watches them."""
+    """Worker threads that take boards from a queue, and the thread that handles their events."""
 
     def __init__(
         self,
@@ -189,7 +189,7 @@ class _Crew(Generic[_T]):
         self._stop = stop
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._turns: dict[str, Turn] = {}
-        self._found: dict[str, Outcome[_T]] = {}  # by the threads: an interrupt loses none
+        self._found: dict[str, Outcome[_T]] = {}  # written by workers: an interrupt loses none
         self._stopped: BaseException | None = None
 
     def run(self, parallel: int) -> FleetRun[_T]:
@@ -232,8 +232,8 @@ class _Crew(Generic[_T]):
                 event.heard.set()
 
     def _cut(self, threads: Sequence[threading.Thread]) -> None:
-        """Begins no more and closes the links of those at work, again and again: one may have been
-        about to connect. A second Ctrl-C waits for nobody."""
+        """Starts no more boards and closes the connections of active ones repeatedly, since one may
+        have been about to connect. A second Ctrl-C stops waiting."""
         self._waiting.clear()
         end = time.monotonic() + _GRACE_SECONDS
         with contextlib.suppress(KeyboardInterrupt):
@@ -246,7 +246,7 @@ class _Crew(Generic[_T]):
                     thread.join(max(again - time.monotonic(), 0.0))
 
     def _release(self) -> None:
-        """Lets threads go that wait for someone to hear what became of their boards."""
+        """Releases workers that wait for their outcome to be handled."""
         with contextlib.suppress(queue.Empty):
             while True:
                 event = self._events.get_nowait()
@@ -281,7 +281,7 @@ class _Crew(Generic[_T]):
         except CanceledError:
             canceled = True
         except (EdgekitError, DeviceError) as found:
-            canceled = turn.canceled  # the work was cut, whatever it says of it
+            canceled = turn.canceled  # the work was aborted, so its error is a consequence
             error = None if canceled else found
         except BaseException as trouble:
             self._waiting.clear()

@@ -1,9 +1,9 @@
-"""Which boards of the inventory are meant: `type=a57,site!=lab,name=pi-*`.
+"""Selects boards of the inventory: `type=a57,site!=lab,name=pi-*`.
 
-Terms of one selection hold all at once; several selections are united. A board is selected by its
-labels, by what each board has (`name`, `profile`, `host`, `transport`), and by its `type`, which is
-its profile unless a label says otherwise. What no board has is an error that says what there is:
-a word misspelled must not select all boards, or none, in silence.
+Terms of one selection are ANDed; several selections are ORed. A board matches by its labels, by its
+fields (`name`, `profile`, `host`, `transport`), and by `type`, which is its profile unless a label
+overrides it. A key or value that no board has is an error that lists the known ones: a typo must
+not silently select all boards, or none.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from edgekit.host.errors import InputError
 from edgekit.kb.targets.board import nearest
 
 _TERM = re.compile(r"(?P<key>[A-Za-z0-9][A-Za-z0-9._-]*)(?:(?P<sign>!=|==?)(?P<value>[^\s,=!]+))?")
-_MOST_SHOWN = 8  # values that a message lists
+_MOST_SHOWN = 8  # values listed in a message
 _SSH_PORT = 22
 
 
 @dataclass(frozen=True)
 class Term:
-    """`key`, `!key`, `key=pattern` or `key!=pattern`; `pattern` is "" for the first two."""
+    """One of `key`, `!key`, `key=pattern`, `key!=pattern`; `pattern` is "" for the first two."""
 
     key: str
     pattern: str
     negative: bool
 
     def holds(self, known: Mapping[str, str]) -> bool:
-        """Whether a board with these facts is meant."""
+        """Whether a board with these properties matches."""
         found = known.get(self.key)
         there = found is not None and (not self.pattern or fnmatchcase(found, self.pattern))
         return there != self.negative
@@ -45,7 +45,7 @@ class Term:
 
 
 def parse_selection(text: str) -> tuple[Term, ...]:
-    """The terms of one selection. Raises InputError for the first that is none."""
+    """Parses the terms of one selection. Raises InputError for the first invalid one."""
     terms = []
     for part in text.split(","):
         word = part.strip()
@@ -62,10 +62,10 @@ def parse_selection(text: str) -> tuple[Term, ...]:
 
 
 def select(wanted: Sequence[str], folder: Path) -> tuple[BoardEntry, ...]:
-    """The boards that `wanted` select of those in the inventory of `folder`, by name; all without.
+    """The boards in the inventory of `folder` that match `wanted`, by name; all if it is empty.
 
-    InputError for a selection that selects nothing, with what there is, and for two boards that
-    are at one place: work on both would be work on one board at a time from two sides.
+    InputError if a selection matches nothing, listing the known keys or values, or if two boards
+    share an address: they would be one board used from two sides at once.
     """
     there = boards(folder)
     if not there:
@@ -83,7 +83,8 @@ def select(wanted: Sequence[str], folder: Path) -> tuple[BoardEntry, ...]:
 
 
 def check_places(entries: Sequence[BoardEntry]) -> None:
-    """InputError if two of the boards are one: the same address and user, or the same device."""
+    """Raises InputError if two entries are the same board: same address and user, or same
+    device."""
     seen: dict[tuple[object, ...], str] = {}
     for entry in entries:
         first = seen.setdefault(place(entry), entry.name)
@@ -97,7 +98,7 @@ def check_places(entries: Sequence[BoardEntry]) -> None:
 
 
 def place(entry: BoardEntry) -> tuple[object, ...]:
-    """Where a board is: equal for two entries of one board."""
+    """Identity of a board's location: equal for two entries of one board."""
     if entry.transport == "serial":
         return ("serial", entry.device)
     if entry.transport == "local":
@@ -120,7 +121,7 @@ def _selected(text: str, known: Mapping[str, Mapping[str, str]]) -> set[str]:
 
 
 def _check_term(term: Term, known: Mapping[str, Mapping[str, str]]) -> None:
-    """InputError for a key or a value that no board has."""
+    """Raises InputError for a key or value that no board has."""
     keys = sorted({key for has in known.values() for key in has})
     if term.key not in keys:
         raise InputError(

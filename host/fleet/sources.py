@@ -1,10 +1,10 @@
-"""Many boards at once, as people have them: a CSV file, or hosts of their ssh config.
+"""Reads many boards from a CSV file or from the hosts of an ssh config.
 
     name,host,profile,fingerprint,site
     pi-1,pi@10.0.3.1,rpi4,SHA256:...,lab
     pi-2,10.0.3.2:2222,,,field
 
-A column is a key of the inventory, `fingerprint` of the host key, or else a label.
+A column is an inventory key, `fingerprint` of the host key, or otherwise a label.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _MOST_SHOWN = 12
 
 @dataclass(frozen=True)
 class Candidate:
-    """A board that someone wants in the inventory: `entry` without a profile (empty) or host key
-    (None) where none was named; `fingerprint` is what its host key must have; `where` it is named
-    says messages."""
+    """A board to be added to the inventory. `entry` has no profile (empty) or host key (None) where
+    none was given; `fingerprint` is the expected one of the host key; `where` is its source, for
+    messages."""
 
     entry: BoardEntry
     where: str
@@ -38,7 +38,7 @@ class Candidate:
 
 
 def from_csv(file: Path) -> list[Candidate]:
-    """The boards of a CSV file. InputError names file, line and column of what is wrong."""
+    """Reads boards from a CSV file. InputError names the file, line and column of an error."""
     rows = _rows(file)
     header = [name.strip() for name in rows[0][1]]
     if "host" not in header:
@@ -64,8 +64,8 @@ def from_csv(file: Path) -> list[Candidate]:
 
 
 def from_ssh_config(patterns: Sequence[str], config: Path) -> list[Candidate]:
-    """The hosts of an ssh config that are like one of the patterns: each is reached as `ssh` does
-    by that name. InputError for a pattern that none is like."""
+    """Hosts of an ssh config that match one of the patterns, each reached the way `ssh` would by
+    that name. InputError for a pattern without matches."""
     names = literal_hosts(config)
     chosen: dict[str, None] = {}
     for pattern in patterns:
@@ -82,7 +82,7 @@ def from_ssh_config(patterns: Sequence[str], config: Path) -> list[Candidate]:
 
 
 def check_each_once(candidates: Iterable[Candidate], config: Path) -> None:
-    """InputError if two have one name, or are at one place by what `config` says of them."""
+    """Raises InputError if two share a name, or a location as resolved with `config`."""
     names: dict[str, Candidate] = {}
     places: dict[tuple[object, ...], Candidate] = {}
     for each in candidates:
@@ -105,7 +105,7 @@ def check_each_once(candidates: Iterable[Candidate], config: Path) -> None:
 
 
 def _rows(file: Path) -> list[tuple[int, list[str]]]:
-    """Lines with their numbers, those that are empty left out; at least one."""
+    """Non-empty lines with their numbers; at least one."""
     try:
         if not file.is_file():
             raise InputError(f"{file}: expected a CSV file of boards, found none")
@@ -113,7 +113,7 @@ def _rows(file: Path) -> list[tuple[int, list[str]]]:
             raise InputError(f"{file}: expected at most {_MOST_BYTES} bytes, found more")
         text = file.read_text(encoding="utf-8-sig")
         first = text.partition("\n")[0]
-        semicolons = ";" in first and "," not in first  # spreadsheets of half of Europe
+        semicolons = ";" in first and "," not in first  # common in European locales
         reader = csv.reader(text.splitlines(), strict=True, delimiter=";" if semicolons else ",")
         rows = [(reader.line_num, row) for row in reader if any(map(str.strip, row))]
     except OSError as error:

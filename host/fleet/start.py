@@ -1,4 +1,4 @@
-"""The beginning of a rollout: a new one, or the one that was interrupted."""
+"""Starts a new rollout or resumes an interrupted one."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def open_rollout(
     name: str = "",
     anew: bool = False,
 ) -> Journal:
-    """The journal of a rollout of `model` to `boards`, with the lock that is its.
+    """Opens the journal, and takes the lock, of a rollout of `model` to `boards`.
 
-    One that was interrupted and was asked for with the same `settings` goes on, `make` gives the
-    bundle of each kind of board of a new one, by a board of that kind. BusyError if another
-    process is at any of these boards; InputError if an interrupted rollout of something else was,
-    unless this one is to begin `anew`, which gives that one up.
+    An interrupted rollout that was requested with the same `settings` is resumed. For a new one,
+    `make` builds the bundle of each kind of board, given one board of that kind. BusyError if
+    another process uses any of these boards; InputError if a different rollout to them was
+    interrupted, unless `anew` is set, which abandons that one.
     """
     planned = tuple(PlannedBoard(entry.name, entry.profile) for entry in boards)
     asked = _asked(model, planned, settings, name)
@@ -48,13 +48,13 @@ def open_rollout(
     releases = {kind: bundle.manifest.id for kind, bundle in bundles.items()}
     plan = Plan(new_id(), asked, model.name, planned, releases, name)
     with beginning():
-        if found := _interrupted(asked, planned, anew):  # which began meanwhile
+        if found := _interrupted(asked, planned, anew):  # started by another process
             return Journal(found.folder)
         return Journal(write_plan(plan, bundles))
 
 
 def _interrupted(asked: str, planned: Sequence[PlannedBoard], anew: bool) -> Written | None:
-    """The rollout to go on with. Gives up others at the same boards, or raises."""
+    """The rollout to resume. Abandons other ones on the same boards, or raises."""
     names = {board.name for board in planned}
     for found in rollouts():
         shared = names & {board.name for board in found.plan.boards}

@@ -1,5 +1,7 @@
-"""Who vouches for the host keys of many boards: a known_hosts file, fingerprints, or a person who
-was shown them. None is ever believed because a board shows it."""
+"""Establishes trust in host keys: by a known_hosts file, by fingerprints, or by asking a person.
+
+A key is never trusted merely because a board presents it.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +22,15 @@ _PREFERRED = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecds
 
 @dataclass(frozen=True)
 class Vouched:
-    """Boards with a key that someone vouched for, and those whose keys nobody did."""
+    """Boards whose key is trusted, and boards whose key is not."""
 
     known: tuple[Candidate, ...]
     unknown: tuple[Candidate, ...]
 
 
 def vouch(candidates: Sequence[Candidate], known_hosts: Path | None) -> Vouched:
-    """Pins what the candidates bring themselves, else what a known_hosts file holds for them.
-    Asks no board. InputError for a key or a file that is none."""
+    """Pins the candidates' own keys, else those in a known_hosts file. Contacts no board.
+    InputError if a key or the file is invalid."""
     if known_hosts is not None and not known_hosts.is_file():
         raise InputError(f"--known-hosts: expected a known_hosts file, found none at {known_hosts}")
     held = KnownHosts((known_hosts,) if known_hosts else ())
@@ -45,8 +47,8 @@ def vouch(candidates: Sequence[Candidate], known_hosts: Path | None) -> Vouched:
 
 
 def show_keys(candidates: Sequence[Candidate], parallel: int, watch: Watch) -> FleetRun[Candidate]:
-    """The candidates with the keys that their boards show. AuthenticationError is the outcome of
-    one that shows another than its fingerprint says; the others still need someone's word."""
+    """Fetches the candidates' keys from their boards. A key that does not match the expected
+    fingerprint gives AuthenticationError; keys without one still have to be confirmed."""
     by_name = {each.entry.name: each for each in candidates}
 
     def shown(candidate: Candidate) -> Candidate:
@@ -69,8 +71,8 @@ def show_keys(candidates: Sequence[Candidate], parallel: int, watch: Watch) -> F
 
 
 def _held(candidate: Candidate, held: KnownHosts) -> str | None:
-    """The key that known_hosts has for the board, of the type that boards show first; one that is
-    not of its fingerprint is none."""
+    """The board's key in known_hosts, of the type that boards present first. Keys that do not match
+    the expected fingerprint are ignored."""
     entry = candidate.entry
     assert entry.host is not None
     target = SshTarget(entry.name, entry.host, entry.port, entry.user, config=user_config())

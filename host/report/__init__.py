@@ -1,4 +1,4 @@
-"""Reports: what a model takes on boards, operator by operator, as one page or as a trace."""
+"""Reports of a model's time per operator on boards, as an HTML page or a trace."""
 
 from edgekit.host.report.document import Report
 from edgekit.host.report.page import page

@@ -1,4 +1,4 @@
-"""What a report says, as named types; the page holds it as JSON, schema edgekit.report/1."""
+"""Types of a report document; the page embeds it as JSON, schema edgekit.report/1."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Source = Literal["field", "bench", "compile"]
 
 @dataclass(frozen=True)
 class Times:
-    """Microseconds: the median, and what a tenth stays below and a tenth exceeds."""
+    """Microseconds: median, 10th and 90th percentile."""
 
     median: float
     p10: float
@@ -21,10 +21,10 @@ class Times:
 
 @dataclass(frozen=True)
 class Operator:
-    """An operator in running order: what it took, what was expected, and how it was decided.
+    """An operator in execution order: its measured time, its estimate and the choice of method.
 
-    `start_us` is of the compiler's schedule; `nna`: what it costs there, or why it is elsewhere.
-    `column` and `row` are its place in the drawn graph. None stands for what is not known.
+    `start_us` is its start in the compiler's schedule; `nna` is its cost on the NNA, or why it runs
+    elsewhere. `column` and `row` are its position in the drawn graph. None means unknown.
     """
 
     name: str
@@ -48,7 +48,8 @@ class Operator:
 
 @dataclass(frozen=True)
 class BoardTimes:
-    """One board's share of a release: its inferences, and each operator's median if it is told."""
+    """One board's times of a release: of complete inferences, and the median of each operator if
+    included."""
 
     board: str
     batches: int
@@ -61,9 +62,9 @@ class BoardTimes:
 
 @dataclass(frozen=True)
 class ReleaseTimes:
-    """A release as boards ran it; `first` and `last` in seconds since 1970, by arrival. `nna` is
-    the account of a run on the board's NNA, `hotspots` the lines of `bench model --hotspots`,
-    `note` says what is wrong with its times."""
+    """A release as run on boards; `first` and `last` are arrival times in seconds since 1970. `nna`
+    is the account of a run on the board's NNA, `hotspots` are the lines of `bench model
+    --hotspots`, `note` is a caveat about the times."""
 
     release: str
     kit: str
@@ -88,7 +89,7 @@ class ReleaseTimes:
 
 @dataclass(frozen=True)
 class Subject:
-    """A model on one type of board, with its releases from the oldest to the newest."""
+    """A model on one type of board, with its releases, oldest first."""
 
     model: str
     board_type: str
@@ -99,8 +100,8 @@ class Subject:
 
 @dataclass(frozen=True)
 class FleetRelease:
-    """A release on the boards that sent profiles of it last: `spread` of their medians, `slowest`
-    of them in microseconds; `first` arrival in seconds since 1970."""
+    """A release on the boards that last sent profiles of it: `spread` and `slowest` of their
+    medians, in microseconds; `first` arrival in seconds since 1970."""
 
     release: str
     boards: int
@@ -111,8 +112,8 @@ class FleetRelease:
 
 @dataclass(frozen=True)
 class Straggler:
-    """A board that is not as the others, and `why`: slow, older release, silent. `us` is its median
-    and `ratio` that to the median of its peers; `heard` in seconds since 1970."""
+    """A board that differs from the others, and `why`: slow, older release, silent. `us` is its
+    median and `ratio` that median relative to its peers'; `heard` in seconds since 1970."""
 
     board: str
     release: str
@@ -126,8 +127,7 @@ class Straggler:
 
 @dataclass(frozen=True)
 class FleetGroup:
-    """The boards of one type with one model; releases from the oldest to the newest, the most
-    conspicuous stragglers first."""
+    """The boards of one type that run one model; releases oldest first, worst stragglers first."""
 
     model: str
     board_type: str
@@ -142,7 +142,7 @@ class FleetGroup:
 
 @dataclass(frozen=True)
 class Fleet:
-    """The whole fleet, and the boards of the inventory that never sent a profile."""
+    """The fleet, and the boards of the inventory that never sent a profile."""
 
     groups: tuple[FleetGroup, ...]
     missing_count: int
@@ -151,8 +151,8 @@ class Fleet:
 
 @dataclass(frozen=True)
 class Report:
-    """All that a page shows; `made` is its day and time, `emulated` times say nothing of a board's
-    latency, `left_out` is what had no room, `fleet` is there if it was asked for."""
+    """Contents of a report page. `made` is the date and time of creation; `emulated` times do not
+    indicate a board's latency; `left_out` lists what was omitted for size; `fleet` is optional."""
 
     source: Source
     made: str

@@ -1,4 +1,4 @@
-"""How a release was decided, and what was expected of it, joined with what it took."""
+"""Joins a release's measured times with the compiler's decisions and estimates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BY_COSTS = "the compiler's cost model"
 
 @dataclass(frozen=True)
 class Explained:
-    """Operators with all that is known of them, in running order, and edges by their numbers."""
+    """Operators with all known information, in execution order, and edges by operator index."""
 
     operators: tuple[Operator, ...]
     edges: tuple[tuple[int, int], ...]
@@ -30,7 +30,7 @@ class Explained:
 
 
 def operators_of(document: Mapping[str, Any]) -> list[Operator]:
-    """The operators of an explanation, schema edgekit.explain/2, by name and kernel alone."""
+    """The operators of an explanation, schema edgekit.explain/2, with names and kernels only."""
     return [Operator(o["name"], o["op"], o["kernel"] or "") for o in document["operators"]]
 
 
@@ -39,7 +39,7 @@ def explain_operators(
     document: Mapping[str, Any] | None,
     estimate: ModelEstimate | None,
 ) -> Explained:
-    """Joins by name. Without an explanation operators stand one below the other."""
+    """Joins by operator name. Without an explanation the operators form a linear chain."""
     decided = {o["name"]: o for o in document["operators"]} if document else {}
     if document:
         edges = _edges(document, {o.name: i for i, o in enumerate(operators)})
@@ -69,18 +69,18 @@ def explain_operators(
 def known_estimate(
     release: str, board_type: str, threads: int, variant: int
 ) -> ModelEstimate | None:
-    """What `edgekit estimate` found for a release, if it was asked for it."""
+    """The result of `edgekit estimate` for a release, if there is one."""
     try:
         board = load_board(board_type)
-    except UnknownBoardError:  # one that only another edgekit knows
+    except UnknownBoardError:  # a board type known only to another version of edgekit
         return None
     key = f"{release} {variant}" if variant else release
     return recall_estimate(key, board, threads) if has_model(board) else None
 
 
 def _edges(document: Mapping[str, Any], number: Mapping[str, int]) -> tuple[tuple[int, int], ...]:
-    """Which operators read what others made; those that nothing is done for, as reshapes, are left
-    out, and who reads them reads what they read."""
+    """Edges from producers to consumers. Operators that generate no code, such as reshapes, are
+    skipped: their consumers are connected to their producers."""
     reads: dict[str, list[str]] = {o["name"]: [] for o in document["operators"]}
     for source, target in document["edges"]:
         reads[target].append(source)
@@ -97,7 +97,7 @@ def _edges(document: Mapping[str, Any], number: Mapping[str, int]) -> tuple[tupl
 def _decided(
     operator: Operator, found: Mapping[str, Any], layer: Mapping[str, Any] | None
 ) -> Operator:
-    """`layer`: its account on the NNA, if it is there."""
+    """Adds the compiler's decision; `layer` is the operator's account on the NNA, if any."""
     other = found["runner_up"]
     runner_up = f"{_method(other)}, {other['relative_cost']:.2f} × its cost" if other else None
     return replace(
@@ -129,8 +129,8 @@ def _estimated(
     placed: Mapping[str, Any] | None,
     estimate: ModelEstimate | None,
 ) -> tuple[list[Operator], float | None, str | None]:
-    """Operators with what was expected: by the model of the core where that was asked for this
-    release, else by the compiler's costs, whose total is what `compile` prints."""
+    """Adds estimates: from the core model if `edgekit estimate` was run for this release, otherwise
+    from the compiler's cost model, whose total `compile` prints."""
     if estimate is not None:
         from edgekit.host.simulator.report import sentence
 
@@ -155,7 +155,7 @@ def _member(found: Mapping[str, Any]) -> str:
 
 
 def _method(found: Mapping[str, Any]) -> str:
-    """What was decided, or could have been, in words: in_place 6x12 f32, 48 rows at a time."""
+    """A method as text, e.g. "in_place 6x12 f32, 48 rows at a time"."""
     how = found["method"]
     tile = f" {how['mr']}x{how['nr']}" if how.get("mr") else ""
     rows = found["band_rows"]

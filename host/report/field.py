@@ -1,4 +1,4 @@
-"""A report of what boards in the field sent home."""
+"""Reports of profiles collected from boards in the field."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from edgekit.host.report.explained import explain_operators, known_estimate
 from edgekit.host.report.fleet import fleet_of
 
 _MOST_SUBJECTS = 40
-_MOST_RELEASES = 20  # of a subject
-_MOST_BOARDS = 400  # of a release
-_MOST_CELLS = 20_000  # times of operators on single boards, of a release
-_BOARD_MATRICES = 3  # newest releases of a subject that have them
+_MOST_RELEASES = 20  # per subject
+_MOST_BOARDS = 400  # per release
+_MOST_CELLS = 20_000  # operator times on individual boards, per release
+_BOARD_MATRICES = 3  # number of newest releases of a subject with times per board
 
 _SUBJECT = "model, profile, threads, variant"
 _RELEASES = f"""
@@ -57,8 +57,8 @@ _Key = tuple[str, str, int, int]
 
 
 def field_report(store: Source, now: datetime, inventory: Sequence[str] | None = None) -> Report:
-    """All models on all types of boards, from the busiest on; InputError if there is nothing. With
-    the names of an `inventory`, the fleet as a whole comes first."""
+    """Reports all models on all types of boards, busiest first; InputError if there are none. With
+    the board names of an `inventory`, a fleet overview is included."""
     with asking(store) as database:
         releases = database.execute(_RELEASES).fetchall()
         if not releases:
@@ -91,7 +91,7 @@ def field_report(store: Source, now: datetime, inventory: Sequence[str] | None =
 
 
 def _grouped(rows: Iterable[Sequence[Any]]) -> Mapping[tuple[Any, ...], list[Sequence[Any]]]:
-    """Rows by the subject and release they begin with, without those."""
+    """Groups rows by their subject and release, and strips those columns."""
     found: dict[tuple[Any, ...], list[Sequence[Any]]] = defaultdict(list)
     for row in rows:
         found[tuple(row[:5])].append(row[5:])
@@ -131,7 +131,7 @@ def _release(
 
 
 def _boards(rows: Sequence[Sequence[Any]]) -> tuple[BoardTimes, ...]:
-    """The slowest first."""
+    """Times per board, slowest first."""
     return tuple(
         BoardTimes(board, batches, int(inferences), _times(whole), throttled, temperature)
         for board, batches, inferences, throttled, temperature, whole in rows[:_MOST_BOARDS]
@@ -141,7 +141,7 @@ def _boards(rows: Sequence[Sequence[Any]]) -> tuple[BoardTimes, ...]:
 def _with_cells(
     database: Any, key: _Key, release: str, boards: tuple[BoardTimes, ...], count: int
 ) -> tuple[BoardTimes, ...]:
-    """As many of the boards as there is room for, with what each operator took on them."""
+    """Adds operator times to as many boards as the size limit allows."""
     told = boards[: _MOST_CELLS // max(count, 1)]
     names = [board.board for board in told]
     cells: dict[str, dict[int, float]] = {name: {} for name in names}

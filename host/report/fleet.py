@@ -1,7 +1,7 @@
-"""The fleet as its profiles show it: what runs where, how far boards are apart, which lag behind.
+"""Fleet overview from profiles: installed releases, spread between boards, and stragglers.
 
-Each board counts with the release that it sent profiles of last. Boards are compared with those of
-the same model, type, threads and release, so that what is told of a board is the board's.
+Each board counts for the release it last sent profiles of. Boards are compared only with boards of
+the same model, type, threads and release, so that differences are caused by the board.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any
 
 from edgekit.host.report.document import Fleet, FleetGroup, FleetRelease, Straggler, Times
 
-_MOST_STRAGGLERS = 60  # of a group
+_MOST_STRAGGLERS = 60  # per group
 _MOST_MISSING = 200
-_ENOUGH = 5  # boards, before one of them can be far from the others
-_NEAR = 0.1  # of the median: a board that is not slower than that is not slow
-_SPREADS = 3.0  # robust standard deviations
-_ROBUST = 1.4826  # of the median absolute deviation, for the standard deviation of a normal one
-_SILENT_SECONDS = 24 * 3600.0  # behind the last board that was heard
-_SHARE = 0.5  # of the boards have the newest release, before others lag behind
+_ENOUGH = 5  # minimum number of boards to detect outliers
+_NEAR = 0.1  # fraction of the median; boards slower by less than this are not outliers
+_SPREADS = 3.0  # threshold in robust standard deviations
+_ROBUST = 1.4826  # median absolute deviation to standard deviation, if normal
+_SILENT_SECONDS = 24 * 3600.0  # after the last report of any board
+_SHARE = 0.5  # fraction of boards with the newest release from which others count as lagging
 
 _HEARD = "SELECT DISTINCT board FROM batches"
 _SUBJECT = "model, profile, threads, variant"
@@ -35,13 +35,14 @@ _NOW = f"""
 
 
 def fleet_of(database: Any, inventory: Sequence[str]) -> Fleet:
-    """The fleet; `database` has the view `batches`, `inventory` the names of all boards."""
+    """The fleet overview; `database` has the view `batches`, `inventory` the names of all
+    boards."""
     missing = sorted(set(inventory) - {row[0] for row in database.execute(_HEARD).fetchall()})
     return Fleet(_groups(database), len(missing), tuple(missing[:_MOST_MISSING]))
 
 
 def _groups(database: Any) -> tuple[FleetGroup, ...]:
-    """The boards by model and type, the largest group first."""
+    """Groups boards by model and type, largest group first."""
     found: dict[tuple[Any, ...], list[Any]] = defaultdict(list)
     for row in database.execute(_NOW).fetchall():
         found[row[:4]].append(row[4:])
@@ -100,7 +101,7 @@ def _release(release: str, rows: Sequence[Any]) -> FleetRelease:
 
 
 def _slow_from(medians: Sequence[float], middle: float) -> float:
-    """Microseconds above which a board is far from the others."""
+    """Time in microseconds above which a board is an outlier."""
     if len(medians) < _ENOUGH:
         return float("inf")
     spread = _ROBUST * statistics.median(abs(value - middle) for value in medians)
@@ -108,7 +109,7 @@ def _slow_from(medians: Sequence[float], middle: float) -> float:
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
-    """Between the two values that it lies between."""
+    """Quantile with linear interpolation."""
     place = share * (len(ordered) - 1)
     low = int(place)
     high = min(low + 1, len(ordered) - 1)

@@ -1,4 +1,4 @@
-"""Where the operators of a graph are drawn: rows in running order, columns side by side."""
+"""Layout of an operator graph: rows in execution order, parallel branches in columns."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ _MOST_COLUMNS = 6
 
 
 def places(count: int, edges: Sequence[tuple[int, int]]) -> list[Place]:
-    """A place for each of `count` operators: below all that it reads, under one of those if there
-    is room. Edges lead from lower to higher numbers."""
+    """A position for each of `count` operators: below all its inputs, and in the column of one of
+    them if free. Edges go from lower to higher indices."""
     reads: list[list[int]] = [[] for _ in range(count)]
     for source, target in edges:
         reads[target].append(source)
@@ -28,7 +28,7 @@ def places(count: int, edges: Sequence[tuple[int, int]]) -> list[Place]:
 
 
 def _free_column(row: int, wanted: Sequence[int], taken: set[Place]) -> int | None:
-    """The free column of a row that is nearest to one of those wanted."""
+    """The free column of a row nearest to any wanted one; None if the row is full."""
     free = [column for column in range(_MOST_COLUMNS) if (column, row) not in taken]
     near = wanted or (0,)
     return min(free, key=lambda c: (min(abs(c - w) for w in near), c), default=None)

@@ -1,8 +1,8 @@
-"""A report as one HTML file that needs nothing else: no network, no server, no other file.
+"""Renders a report as a single self-contained HTML file.
 
-Names come from models and boards, which others made. They stand in the page as JSON in which
-nothing can end the block, the page's script shows them as text alone, and a policy in the page
-lets run only that script.
+Names come from models and boards and are untrusted. They are embedded as JSON that cannot close the
+script element, the page's script inserts them as text only, and a content security policy allows
+only that script.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", 
 
 
 def page(report: Report) -> str:
-    """The whole file."""
+    """The complete HTML file."""
     style = (_WEB / "style.css").read_text(encoding="utf-8")
     script = "".join((_WEB / name).read_text(encoding="utf-8") for name in _SCRIPTS)
     policy = (
@@ -35,11 +35,11 @@ def page(report: Report) -> str:
 
 
 def _json(report: Report) -> str:
-    """JSON that no browser takes for anything else."""
+    """JSON that is safe to embed in a script element."""
     text = msgspec.json.encode(report).decode()
     return re.sub("[<>&\u2028\u2029]", lambda found: _UNSAFE[found[0]], text)
 
 
 def _digest(text: str) -> str:
-    """What a policy calls a block by."""
+    """A block's hash source in the content security policy."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -1,4 +1,4 @@
-"""Reports of one run: a benchmark, or what the compiler expects of a model it just compiled."""
+"""Reports of a single benchmark run or of the estimates for a freshly compiled model."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def bench_report(
     emulated: bool = False,
     hotspots: Sequence[Sequence[str]] = (),
 ) -> Report:
-    """What benchmarks found of some models, each with all of its shapes; `hotspots`: the lines of
-    each model's, which are of its first shapes."""
+    """Report of benchmarks of several models, each with all of its shapes; `hotspots` are the
+    output lines for each model's first shape."""
     lines = hotspots or [()] * len(runs)
     subjects = (
         Subject(
@@ -94,7 +94,7 @@ def _note(timing: Benchmark, emulated: bool) -> str | None:
 def compile_report(
     release: str, board_type: str, documents: Sequence[Mapping[str, Any]], now: datetime
 ) -> Report:
-    """What is expected of a model, by its explanations, one for each of its shapes."""
+    """Report of the estimates for a model, from one explanation per shape."""
     subjects = []
     for variant, document in enumerate(documents):
         found = known_estimate(release, board_type, 1, variant)

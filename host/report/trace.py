@@ -1,4 +1,4 @@
-"""A report as a trace in Chrome's format, for Perfetto, speedscope and chrome://tracing."""
+"""Exports a report as a Chrome trace, for Perfetto, speedscope and chrome://tracing."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from edgekit.host.report.document import Operator, ReleaseTimes, Report, Subject
 
 
 def trace(report: Report) -> bytes:
-    """One inference of each release: its operators one after the other, by their medians. A process
-    of the trace is a model on a type of board, a thread a release. Of boards with an NNA there is
-    another process: the compiler's schedule, with a thread for each unit."""
+    """One inference of each release, its operators placed end to end by their median times. Each
+    model on a type of board is a trace process, each release a thread. Boards with an NNA get
+    another process that shows the compiler's schedule, with a thread per unit."""
     events = [
         event
         for process, subject in enumerate(report.subjects, 1)
@@ -43,7 +43,7 @@ def _title(subject: Subject) -> str:
 
 
 def _schedule(process: int, subject: Subject) -> Iterator[dict[str, Any]]:
-    """When each unit works on what in the newest release, by the compiler's cost model."""
+    """The schedule of the newest release per unit, according to the compiler's cost model."""
     release = subject.releases[-1]
     yield _named("process_name", process, 0, f"{_title(subject)}, as scheduled")
     units = list(dict.fromkeys(o.unit for o in release.operators if o.unit is not None))
@@ -97,7 +97,7 @@ def _named(what: str, process: int, thread: int, name: str) -> dict[str, Any]:
 
 
 def _kind(report: Report) -> str:
-    """What the times are."""
+    """The kind of times in the report."""
     if report.source == "compile":
         return "estimated"
     return "emulated" if report.emulated else "medians"

@@ -1,6 +1,6 @@
 """Virtual boards: Debian under QEMU, with a board's CPU, a serial console and SSH.
 
-docs/boards.md tells how they are made and what they are good for.
+See docs/boards.md for how they are built and what they are suitable for.
 """
 
 from edgekit.host.virtual.machines import virtual_board_names

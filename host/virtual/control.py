@@ -1,4 +1,4 @@
-"""The root shell of a running board, over a virtio port. Only who started the board reaches it."""
+"""Root shell on a running board, over a virtio port accessible only to the user who started it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _BLOCK = 65536
 
 
 def run_as_root(folder: Path, line: str, *, seconds: float) -> str:
-    """What a shell line prints on the board whose control folder is given.
+    """Runs a shell line on the board with the given control folder and returns its output.
 
-    UnreachableError if it fails, or does not end within `seconds`.
+    UnreachableError if it fails or does not finish within `seconds`.
     """
     with socket.socket(socket.AF_UNIX) as port:
         port.settimeout(seconds)

@@ -33,7 +33,7 @@ _KEPT_SECONDS = 30 * 86400.0
 
 @dataclass(frozen=True)
 class Image:
-    """What a board boots from. The disks are never written; `states` keeps saved machines."""
+    """The files a board boots from. The disks are never written; `states` holds saved machines."""
 
     architecture: Architecture
     folder: Path
@@ -56,7 +56,7 @@ class Image:
 
     @property
     def identity(self) -> Path:
-        """The private key that opens boards of this image."""
+        """The private key for logging in to boards of this image."""
         return self.folder / "client_key"
 
     @property
@@ -64,16 +64,16 @@ class Image:
         return self.folder / "states"
 
     def host_key(self) -> str:
-        """The boards' own public key, as `type base64`."""
+        """The host public key of the boards, as `type base64`."""
         words = (self.folder / "host_key.pub").read_text(encoding="ascii").split()
         return " ".join(words[:2])
 
 
 def ensure_image(architecture: Architecture, mirror: str | None, on_step: OnStep) -> Image:
-    """The image of an architecture, built if this recipe's is not in the cache.
+    """The image of an architecture, built if it is not in the cache for the current recipe.
 
-    The first build takes about a minute. A build that was interrupted leaves nothing that the
-    next would take for an image; two at once build one.
+    The first build takes about a minute. An interrupted build leaves nothing that could be mistaken
+    for an image; concurrent builds are serialized.
     """
     cache = boards_cache()
     image = Image(architecture, cache / f"{architecture.label}-{recipe_hash()}")
@@ -96,7 +96,7 @@ def ensure_image(architecture: Architecture, mirror: str | None, on_step: OnStep
 
 
 def recipe_hash() -> str:
-    """16 hex digits of all that decides an image's content, but for the versions of packages."""
+    """16 hex digits over everything that determines an image's content, except package versions."""
     digest = hashlib.sha256()
     for path in _RECIPE:
         for file in sorted(path.iterdir()) if path.is_dir() else [path]:
@@ -106,13 +106,13 @@ def recipe_hash() -> str:
 
 
 def _remove_leftovers(cache: Path, architecture: Architecture) -> None:
-    """What a killed build left; the caller has the lock, so nobody is at work there."""
+    """Deletes remains of a killed build; the caller holds the lock, so no build is running."""
     for path in cache.glob(f".{architecture.label}-*"):
         shutil.rmtree(path, ignore_errors=True)
 
 
 def _remove_old(cache: Path, architecture: Architecture, before: float) -> None:
-    """Images of earlier recipes that nobody started a board from lately; each is 300 MB."""
+    """Deletes images of older recipes that were not used recently; each is 300 MB."""
     for path in cache.glob(f"{architecture.label}-*"):
         if path.stat().st_mtime < before:
             shutil.rmtree(path, ignore_errors=True)
@@ -138,7 +138,7 @@ def _build(image: Image, packages: Path, mirror: str | None, on_step: OnStep) ->
     rootfs.make_home_disk(work / "home", image.home_disk)
     shutil.rmtree(tree)
     shutil.rmtree(work / "home")
-    (work / "host_key").unlink()  # it is on the disk, and nobody else has use for it
+    (work / "host_key").unlink()  # it is on the disk image; no copy is needed
     on_step("byte code")
     machine = Machine(architecture, image.kernel, image.initrd, Drive(str(image.root_disk)))
     prepare_image(machine, work / "prepare.log")

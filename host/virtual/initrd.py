@@ -1,4 +1,4 @@
-"""The initial RAM disk: BusyBox and the few kernel modules that find disks and network."""
+"""Builds the initial RAM disk: BusyBox and the kernel modules for disks and network."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Entry:
 
 
 def cpio(entries: list[Entry]) -> bytes:
-    """An archive of the format the kernel unpacks (newc), owned by root, without times."""
+    """A cpio archive in the kernel's format (newc), owned by root, with zero timestamps."""
     blob = bytearray()
     for number, entry in enumerate([*entries, Entry("TRAILER!!!", 0)], start=1):
         name = entry.name.encode() + b"\0"
@@ -58,7 +58,7 @@ def cpio(entries: list[Entry]) -> bytes:
 
 
 def initrd(busybox: bytes, init: bytes, modules: Path) -> bytes:
-    """The archive; `modules` is lib/modules/<version> of the kernel's package."""
+    """Builds the archive; `modules` is lib/modules/<version> of the kernel package."""
     drivers = _drivers(modules)
     entries = [Entry(name, stat.S_IFDIR | 0o755) for name in _FOLDERS]
     entries.append(Entry("dev/console", stat.S_IFCHR | 0o600, b"", (5, 1)))
@@ -73,9 +73,9 @@ def initrd(busybox: bytes, init: bytes, modules: Path) -> bytes:
 
 
 def _drivers(modules: Path) -> dict[str, bytes]:
-    """Content of the wanted modules by name, each after those it depends on.
+    """Contents of the required modules by name, dependencies first.
 
-    What is built into the kernel has no file and is left out.
+    Drivers built into the kernel have no file and are skipped.
     """
     paths = {_module_name(path): path for path in modules.rglob("*.ko*")}
     found: dict[str, bytes] = {}

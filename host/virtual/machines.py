@@ -1,4 +1,4 @@
-"""The virtual boards there are."""
+"""The available virtual boards."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from edgekit.kb.targets.board import nearest
 
 @dataclass(frozen=True)
 class VirtualBoard:
-    """A board by name: the profile that models are compiled for, and QEMU's name of its CPU."""
+    """A board by name: its compilation profile and QEMU's name of its CPU."""
 
     name: str
     profile: str
@@ -19,7 +19,7 @@ class VirtualBoard:
     cpu: str
 
 
-# Without sstc the timer is a device, which a restored machine can be woken by (saved.py).
+# sstc is disabled so that the timer is a device that can wake a restored machine (saved.py).
 _BOARDS = {
     board.name: board
     for board in (
@@ -34,7 +34,7 @@ _BOARDS = {
 
 
 def virtual_board_names() -> list[str]:
-    """Names that `up` takes."""
+    """Names accepted by `up`."""
     return sorted(_BOARDS)
 
 

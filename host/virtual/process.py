@@ -1,4 +1,4 @@
-"""A process that is known by more than its number, which the system gives out again."""
+"""Identifies processes robustly although the system reuses PIDs."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
-_START_TIME = 19  # fields of /proc/PID/stat after the name in parentheses: state is 0
+_START_TIME = 19  # field of /proc/PID/stat, counted from the state as 0
 
 
 def start_mark(pid: int) -> str | None:
-    """What tells a process from all others that have its number; None if it is not alive.
+    """A mark that distinguishes a process from others with the same PID; None if it is not alive.
 
-    The start of this boot and the process's start in it. A process that ended and was not waited
-    for is not alive.
+    It combines the boot id with the process start time. A zombie counts as not alive.
     """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
@@ -28,7 +27,7 @@ def start_mark(pid: int) -> str | None:
 
 
 def kill(pid: int, mark: str) -> None:
-    """Ends the process at once and waits for its end; nothing happens if it is another by now."""
+    """Kills the process and waits for its end; does nothing if the PID now belongs to another."""
     with _opened(pid, mark) as descriptor:
         if descriptor is not None:
             signal.pidfd_send_signal(descriptor, signal.SIGKILL)
@@ -37,7 +36,7 @@ def kill(pid: int, mark: str) -> None:
 
 
 def wait_end(pid: int, mark: str, seconds: float) -> bool:
-    """Waits for the process's end; False if it is still there after `seconds`."""
+    """Waits for the process to end; False if it is still alive after `seconds`."""
     with _opened(pid, mark) as descriptor:
         if descriptor is not None and not select.select([descriptor], [], [], seconds)[0]:
             return False
@@ -47,20 +46,20 @@ def wait_end(pid: int, mark: str, seconds: float) -> bool:
 
 @contextlib.contextmanager
 def _opened(pid: int, mark: str) -> Iterator[int | None]:
-    """A descriptor of the process, None if it is not the marked one."""
+    """A pidfd of the process, or None if it is not the marked one."""
     try:
         descriptor = os.pidfd_open(pid)
     except OSError:
         yield None
         return
     try:
-        # Looked at after opening: from here on the descriptor cannot mean another process.
+        # Check after opening: from here on the descriptor cannot refer to another process.
         yield descriptor if start_mark(pid) == mark else None
     finally:
         os.close(descriptor)
 
 
 def _reap(pid: int) -> None:
-    """Takes the exit code if the process was our child, so that no zombie stays."""
+    """Reaps the process if it was our child, so that no zombie remains."""
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)

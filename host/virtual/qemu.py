@@ -1,4 +1,4 @@
-"""QEMU's command line, and starting it as a process of its own."""
+"""Builds QEMU command lines and starts QEMU as a detached process."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _PREPARED = b"edgekit: prepared"
 
 @dataclass(frozen=True)
 class Drive:
-    """A disk: a file of raw bytes, or a URL that QEMU can open (nbd:unix:PATH).
+    """A disk: a raw file, or a URL that QEMU can open (nbd:unix:PATH).
 
-    `keep` writes to it; otherwise writes go to a temporary file and are gone in the end.
+    With `keep`, writes go to it; otherwise they go to a temporary file and are discarded.
     """
 
     source: str
@@ -29,7 +29,7 @@ class Drive:
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine without the sockets that a running one is reached by."""
+    """A machine, without the sockets for connecting to a running one."""
 
     architecture: Architecture
     kernel: Path
@@ -46,7 +46,7 @@ _DEFAULT_CPU = {"arm64": "cortex-a57", "armhf": "cortex-a7", "riscv64": "rv64"}
 
 
 def machine_arguments(machine: Machine, extra_kernel: str = "") -> list[str]:
-    """QEMU's arguments for the machine itself: what a saved state depends on, and the disks."""
+    """QEMU's arguments for the machine itself, which a saved state depends on, and the disks."""
     architecture = machine.architecture
     kernel = f"console={architecture.console} quiet loglevel=3 panic=-1 {extra_kernel}".strip()
     arguments = ["-M", "virt", "-cpu", machine.cpu or _DEFAULT_CPU[architecture.name]]
@@ -60,7 +60,7 @@ def machine_arguments(machine: Machine, extra_kernel: str = "") -> list[str]:
             arguments += ["-device", f"virtio-blk-device,drive={name}-disk,serial={name}"]
     arguments += ["-device", "virtio-rng-device"]
     if machine.counting:
-        # One instruction is one nanosecond of guest time; idle time passes as it does outside.
+        # One instruction is one nanosecond of guest time; idle time passes in real time.
         arguments += ["-icount", "shift=0,sleep=on"]
     return arguments
 
@@ -72,13 +72,14 @@ def _drive(name: str, drive: Drive) -> str:
 
 
 def connection_arguments(control: Path, *, incoming: bool) -> list[str]:
-    """How a running board is reached: SSH and console on loopback ports that QEMU picks.
+    """Arguments for access to a running board: SSH and console on loopback ports chosen by QEMU.
 
-    The guest reaches nothing (`restrict=on`). `control` is a private folder for the sockets.
+    The guest has no outgoing network (`restrict=on`). `control` is a private folder for the
+    sockets.
     """
     arguments = ["-netdev", "user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:0-:22"]
     arguments += ["-device", "virtio-net-device,netdev=net"]
-    # nodelay: or each answer on the console waits 40 ms for the one before.
+    # Without nodelay each console response is delayed by 40 ms.
     console = "socket,id=console,host=127.0.0.1,port=0,server=on,wait=off,nodelay=on"
     arguments += ["-chardev", console]
     arguments += ["-serial", "chardev:console"]
@@ -97,7 +98,7 @@ def find_qemu(architecture: Architecture) -> str:
 
 
 def start_process(command: list[str], log: Path) -> int:
-    """Starts a program in a session of its own, so that it outlives us; returns its id."""
+    """Starts a program in its own session, so that it outlives us; returns its PID."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     return os.posix_spawn(
         command[0],
@@ -114,7 +115,7 @@ def start_process(command: list[str], log: Path) -> int:
 
 
 def prepare_image(machine: Machine, log: Path) -> None:
-    """Boots a new image once for what only the board itself can do; it powers itself off."""
+    """Boots a new image once for setup that only the board itself can do; it then powers off."""
     command = [find_qemu(machine.architecture), *machine_arguments(machine, "edgekit.prepare")]
     command += ["-serial", f"file:{log}"]
     found = ""

@@ -1,7 +1,7 @@
-"""QEMU's control protocol (QMP): JSON lines over a Unix socket.
+"""Client for QEMU's control protocol (QMP): JSON lines over a Unix socket.
 
-Two commands are needed, from code that blocks; the qemu.qmp package is for asyncio, and watches no
-process: a QEMU that died while it started must be told from one that is late (`alive`).
+Only two commands are needed, from blocking code. The qemu.qmp package is asyncio-based and does not
+monitor the process: here `alive` distinguishes a QEMU that died during startup from a slow one.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _POLL = 0.01  # seconds
 
 
 class QmpError(EdgekitError):
-    """QEMU refused a command or does not answer."""
+    """QEMU rejected a command or does not respond."""
 
 
 class Qmp:
     """A session with one QEMU; calls raise QmpError."""
 
     def __init__(self, path: Path, *, seconds: float, alive: Callable[[], bool]) -> None:
-        """Connects, waiting up to `seconds` for a QEMU that is only starting."""
+        """Connects, waiting up to `seconds` for QEMU to start."""
         end = time.monotonic() + seconds
         while True:
             self._socket = socket.socket(socket.AF_UNIX)
@@ -59,12 +59,12 @@ class Qmp:
         self.close()
 
     def close(self) -> None:
-        """Ends the session; the machine goes on."""
+        """Ends the session; the machine keeps running."""
         self._lines.close()
         self._socket.close()
 
     def call(self, command: str, **arguments: Any) -> Any:
-        """Runs one command and returns what QEMU answers."""
+        """Runs one command and returns QEMU's response."""
         message = {"execute": command, "arguments": arguments}
         try:
             self._socket.sendall(json.dumps(message).encode() + b"\n")
@@ -73,17 +73,17 @@ class Qmp:
         return self._answer(command, "return")
 
     def send_file(self, name: str, descriptor: int) -> None:
-        """Gives QEMU an open file, which commands call `fd:NAME`."""
+        """Passes an open file to QEMU, for use in commands as `fd:NAME`."""
         message = {"execute": "getfd", "arguments": {"fdname": name}}
         socket.send_fds(self._socket, [json.dumps(message).encode() + b"\n"], [descriptor])
         self._answer("getfd", "return")
 
     def monitor(self, line: str) -> str:
-        """Runs a command of the human monitor: some facts are told nowhere else."""
+        """Runs a command of the human monitor, for information not available over QMP."""
         return str(self.call("human-monitor-command", **{"command-line": line}))
 
     def wait_status(self, command: str, wanted: tuple[str, ...], *, seconds: float) -> str:
-        """Asks `command` until its status is one of `wanted`, and returns it."""
+        """Polls `command` until its status is one of `wanted`, and returns that status."""
         end = time.monotonic() + seconds
         while (status := str(self.call(command).get("status"))) not in wanted:
             if time.monotonic() > end:

@@ -1,4 +1,4 @@
-"""The files that say which virtual boards are up, and the locks that guard them."""
+"""State files of running virtual boards, and the locks that protect them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SCHEMA = "edgekit.virtual/1"
 
 @dataclass(frozen=True)
 class Record:
-    """A board's process from its first moment; `board` only when it is up."""
+    """A board's process, recorded as soon as it starts; `board` is set once it is up."""
 
     pid: int
     mark: str
@@ -29,12 +29,12 @@ class Record:
 
 
 def record_path(name: str) -> Path:
-    """The path of a board's record; beside it, its lock and QEMU's last words."""
+    """The path of a board's record; its lock and QEMU's log are in the same folder."""
     return data_folder() / "boards" / "virtual" / f"{name}.json"
 
 
 def write_record(name: str, record: Record) -> None:
-    """Replaces the record as a whole."""
+    """Replaces the record atomically."""
     import msgspec
 
     path = record_path(name)
@@ -51,7 +51,7 @@ def read_record(name: str) -> Record | None:
 
 
 def clear_record(name: str) -> None:
-    """Ends what is left of a board, and forgets it. The caller has the board's lock."""
+    """Kills what is left of a board and deletes its record. The caller holds the board's lock."""
     record = _stored(name)
     if record is not None:
         process.kill(record.pid, record.mark)
@@ -61,7 +61,7 @@ def clear_record(name: str) -> None:
 
 
 def _stored(name: str) -> Record | None:
-    """The record on disk; one of another kit's making counts as none."""
+    """The record on disk; None if it was written by an incompatible version."""
     import msgspec
 
     def path_of(kind: type, value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The board's file systems, made from packages without running anything of theirs."""
+"""Builds a board's file systems from packages without executing any code from them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from edgekit.host.debian.tools import find_tools, run_tool
 from edgekit.host.debian.unpack import unpack
 
 USER = "edge"
-PASSWORD = "edge"  # of the console, which only this machine reaches; SSH takes keys only
-# crypt() of PASSWORD: Python has no crypt any more from 3.13 on.
+PASSWORD = "edge"  # for the console, reachable only from this machine; SSH accepts keys only
+# crypt() of PASSWORD, precomputed because Python 3.13 removed the crypt module.
 _PASSWORD_HASH = (
     "$6$edgekit$/Fer7GH2CUifQrVx37iBXEpccEl.ur8jgcTUMJsUjERORqxo16RZosOQGPLvEY37NXuj"
     "KNgpujfKSORuArxaa."
 )
 _GUEST = Path(__file__).parent / "guest"
 _HOME_MIB = 1024
-_SPARE_MIB = 48  # byte code, and what the file system itself needs
+_SPARE_MIB = 48  # for byte code and file system overhead
 _SECONDS = 300
 _APPLETS = (
     "clear",
@@ -36,7 +36,7 @@ _APPLETS = (
 
 
 def make_tree(root: Path, architecture: Architecture, files: PackageFiles) -> None:
-    """The root file system as a folder; keys are put in by `install_keys`."""
+    """Creates the root file system as a folder; `install_keys` adds the keys."""
     for name in ("bin", "sbin", "lib"):
         (root / "usr" / name).mkdir(parents=True)
         (root / name).symlink_to(f"usr/{name}")
@@ -50,7 +50,7 @@ def make_tree(root: Path, architecture: Architecture, files: PackageFiles) -> No
 
 
 def install_keys(root: Path, host_key: Path, client_public_key: Path) -> None:
-    """Puts the board's own key and the key that opens it in their places."""
+    """Installs the board's host key and the client's public key."""
     ssh = root / "etc" / "ssh"
     for source, name in ((host_key, ""), (host_key.with_suffix(".pub"), ".pub")):
         target = ssh / f"ssh_host_ed25519_key{name}"
@@ -60,7 +60,7 @@ def install_keys(root: Path, host_key: Path, client_public_key: Path) -> None:
 
 
 def make_root_disk(tree: Path, target: Path) -> None:
-    """An ext4 image of a tree, all of it owned by root, whoever makes it."""
+    """Creates an ext4 image of a tree, with everything owned by root."""
     size = sum(p.lstat().st_size + 4096 for p in tree.rglob("*") if not p.is_symlink())
     megabytes = size * 21 // 20 // (1 << 20) + _SPARE_MIB
     _make_disk(tree, target, megabytes, ("-O", "^has_journal"))
@@ -69,11 +69,11 @@ def make_root_disk(tree: Path, target: Path) -> None:
 
 
 def make_home_disk(work: Path, target: Path) -> None:
-    """An empty ext4 disk for /home with the user's own folder; sparse."""
+    """Creates an empty, sparse ext4 disk for /home with the user's home folder."""
     home = work / USER
     home.mkdir(parents=True)
     home.chmod(0o755)
-    # Tables written now: a fresh board must not spend its first seconds on them.
+    # Initialize tables now, so that a new board does not spend its first seconds on them.
     options = ("-N", "16384", "-J", "size=16", "-E", "lazy_itable_init=0,lazy_journal_init=0")
     _make_disk(work, target, _HOME_MIB, options)
     _own(target, ["/", "/lost+found"], 0)
@@ -88,7 +88,8 @@ def _make_disk(tree: Path, target: Path, megabytes: int, options: tuple[str, ...
 
 
 def _own(disk: Path, names: list[str], owner: int) -> None:
-    """Sets owner and group inside an image: an ordinary user cannot give files away outside."""
+    """Sets owner and group inside an image: an unprivileged user cannot chown files outside of
+    it."""
     lines = [
         f'set_inode_field "{name}" {field} {owner}' for name in names for field in ("uid", "gid")
     ]
@@ -100,7 +101,7 @@ def _own(disk: Path, names: list[str], owner: int) -> None:
 
 
 def _links(root: Path, architecture: Architecture) -> None:
-    """Links that maintainer scripts would have made."""
+    """Creates links that maintainer scripts would have created."""
     libraries = root / "usr" / "lib" / architecture.library_folder
     wanted = [(root / "usr/bin/sh", "dash"), (root / "usr/bin/awk", "mawk")]
     wanted += [

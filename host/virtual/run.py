@@ -1,4 +1,4 @@
-"""Starting, finding and ending virtual boards."""
+"""Starts, finds and stops virtual boards."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def up(
     options: BoardOptions | None = None,
     progress: OnStep | None = None,
 ) -> RunningBoard:
-    """The virtual board `name`, running; it stays up until `down`.
+    """Starts the virtual board `name`; it stays up until `down`.
 
-    The first call for an architecture builds its image, the first for a board boots it and saves
-    the machine; from then on boards start from the saved one. A board that is up already is
-    returned as it is. InputError names the packages this machine lacks.
+    The first call for an architecture builds its image; the first start of a board boots it and
+    saves the machine, and later starts restore it. A board that is already up is returned
+    unchanged. InputError names missing packages of the host.
     """
     board = virtual_board(name)
     on_step = progress or (lambda _: None)
@@ -48,7 +48,7 @@ def up(
 
 
 def down(name: str) -> bool:
-    """Ends a virtual board as if its power went after `sync`; False if it was not up."""
+    """Powers off a virtual board after a `sync`; False if it was not up."""
     virtual_board(name)
     with locked(records.record_path(name).with_suffix(".lock")):
         record = records.read_record(name)
@@ -59,7 +59,7 @@ def down(name: str) -> bool:
 
 
 def find_running(name: str) -> RunningBoard | None:
-    """The virtual board `name` if it is up; None too if there is no such board."""
+    """The virtual board `name` if it is up; None if it is not, or does not exist."""
     if name not in virtual_board_names():
         return None
     record = records.read_record(name)
@@ -67,7 +67,7 @@ def find_running(name: str) -> RunningBoard | None:
 
 
 def status() -> list[BoardState]:
-    """All virtual boards there are, by name."""
+    """The state of all virtual boards, by name."""
     recipe = recipe_hash()
 
     def state(name: str) -> BoardState:
@@ -79,7 +79,7 @@ def status() -> list[BoardState]:
 
 
 def _settled(options: BoardOptions) -> BoardOptions:
-    """Options with all that follows from others: counting takes turns on one core."""
+    """Options with implied values filled in: counting instructions requires a single core."""
     cores = 1 if options.counting else options.cores
     if not 1 <= cores <= 8 or not 192 <= options.memory_mib <= 8192:
         raise InputError(
@@ -104,7 +104,7 @@ def _check_same(found: RunningBoard, wanted: BoardOptions) -> None:
 
 
 def _quit(record: records.Record) -> None:
-    """Lets the board write what it has, and QEMU end by itself; the caller kills what is left."""
+    """Lets the board flush its data and QEMU exit on its own; the caller kills what remains."""
     try:
         if record.board is not None and record.board.disk is not None:
             run_as_root(record.control, "sync; umount /home || sync", seconds=_SYNC_SECONDS)

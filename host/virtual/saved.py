@@ -1,4 +1,4 @@
-"""Saved machines: the memory of a board that has just booted, to start from the next time."""
+"""Saved machines: memory images of freshly booted boards, restored at the next start."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from edgekit.host.virtual.qemu import Drive, Machine, connection_arguments, mach
 from edgekit.host.virtual.qmp import Qmp, QmpError
 
 _SECONDS = 120
-_TIME_REGISTER = 0x200BFF8  # mtime, of all harts
-_NO_LIMIT = 1 << 40  # bytes per second; QEMU's default is made for networks
+_TIME_REGISTER = 0x200BFF8  # address of mtime, shared by all harts
+_NO_LIMIT = 1 << 40  # bytes per second; QEMU's default limit is meant for networks
 
 
 def state_path(image: Image, name: str, machine: Machine, qemu: str) -> Path:
-    """The path of the saved machine; the name holds all that it depends on but the image."""
+    """The path of the saved machine; its name encodes everything it depends on except the image."""
     found = Path(qemu).stat()
-    # Any home disk will do, and the image may be reached by more than one path.
+    # The home disk does not matter, and paths to the same image may differ.
     same = replace(
         machine,
         kernel=Path(),
@@ -39,7 +39,7 @@ def state_path(image: Image, name: str, machine: Machine, qemu: str) -> Path:
 
 
 def save_state(qmp: Qmp, target: Path) -> None:
-    """Writes the machine's memory and goes on running. It must not have written to its disks."""
+    """Saves the machine's memory and resumes it. It must not have written to its disks."""
     descriptor, name = tempfile.mkstemp(prefix=".saving-", dir=target.parent)
     made = Path(name)
     try:
@@ -57,7 +57,7 @@ def save_state(qmp: Qmp, target: Path) -> None:
 
 
 def load_state(qmp: Qmp, source: Path) -> None:
-    """Fills a machine that was started for it (`incoming`); it stands still afterwards."""
+    """Restores memory into a machine started with `incoming`; leaves it paused."""
     descriptor = os.open(source, os.O_RDONLY)
     try:
         qmp.send_file("state", descriptor)
@@ -71,9 +71,10 @@ def load_state(qmp: Qmp, source: Path) -> None:
 
 
 def wake_timers(control: Path) -> None:
-    """Arms the timers of a restored RISC-V machine: QEMU saves when they are due, but no more.
+    """Arms the timers of a restored RISC-V machine: QEMU saves their deadlines but does not arm
+    them.
 
-    Writing the time they are compared with, unchanged, makes the timer device look at them again.
+    Rewriting mtime with its current value makes the timer device reevaluate the deadlines.
     """
     with socket.socket(socket.AF_UNIX) as bus:
         bus.settimeout(_SECONDS)

@@ -1,4 +1,4 @@
-"""Starts one virtual board: from its saved machine, or by booting and saving it."""
+"""Starts a virtual board from its saved machine, or boots it and saves the machine."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _HOST = "127.0.0.1"
 def start_board(
     board: VirtualBoard, image: Image, options: BoardOptions, on_step: OnStep
 ) -> RunningBoard:
-    """The board, running and on record. The caller has its lock."""
+    """Starts the board and records it. The caller holds its lock."""
     machine = _machine(board, image, options)
     state = state_path(image, board.name, machine, find_qemu(board.architecture))
     start = _Start(board, image, options, machine)
@@ -45,7 +45,7 @@ def start_board(
         try:
             return start.run(state, None)
         except QmpError:
-            state.unlink(missing_ok=True)  # of another QEMU, or damaged: boot and save anew
+            state.unlink(missing_ok=True)  # from another QEMU, or damaged: boot and save again
     on_step("boot")
     return start.run(None, state)
 
@@ -70,7 +70,7 @@ def _machine(board: VirtualBoard, image: Image, options: BoardOptions) -> Machin
 
 
 def _make_disk(image: Image, target: Path) -> None:
-    """A disk of one's own, empty at first."""
+    """Creates a persistent, initially empty home disk."""
     if target.exists():
         return
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -81,7 +81,7 @@ def _make_disk(image: Image, target: Path) -> None:
 
 
 class _Start:
-    """One board about to start."""
+    """A board that is being started."""
 
     def __init__(
         self, board: VirtualBoard, image: Image, options: BoardOptions, machine: Machine
@@ -92,10 +92,10 @@ class _Start:
         self._machine = machine
 
     def run(self, restore: Path | None, save: Path | None) -> RunningBoard:
-        """Starts QEMU and brings the board up; leaves nothing running if that fails."""
+        """Starts QEMU and brings the board up; on failure nothing is left running."""
         name = self._board.name
         log = records.record_path(name).with_suffix(".log")
-        # Names of Unix sockets are short, and the user's folders may be deep.
+        # Paths of Unix sockets are limited in length, and the user's folders may be deep.
         control = Path(tempfile.mkdtemp(prefix="edgekit-"))
         command = [find_qemu(self._board.architecture), *machine_arguments(self._machine)]
         command += connection_arguments(control, incoming=restore is not None)
@@ -132,8 +132,8 @@ class _Start:
                 save_state(qmp, save)
             ssh_port = _forwarded_port(qmp.monitor("info usernet"))
             console = _console_url(qmp.call("query-chardev"))
-        # A restored board has the time and the randomness of when it was saved, and its disk was
-        # not mounted then, so that it may be any.
+        # A restored board has the clock and entropy of when it was saved. Its home disk was not
+        # mounted then, so any disk can be attached now.
         fresh = f"echo {os.urandom(64).hex()} >/dev/urandom && date -s @{time.time():.3f}"
         mount = "mount -t ext4 -o noatime /dev/home-disk /home"
         run_as_root(control, f"{fresh} && {mount}", seconds=_RESTORED_SECONDS)

@@ -1,4 +1,4 @@
-"""What callers see of virtual boards."""
+"""Public types of virtual boards."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from pathlib import Path
 from edgekit.host.virtual import process
 from edgekit.host.virtual.control import run_as_root
 
-OnStep = Callable[[str], None]  # called with the name of each step as it begins
+OnStep = Callable[[str], None]  # called with the name of each step when it begins
 
 
 @dataclass(frozen=True)
 class BoardOptions:
-    """How a virtual board differs from its default; memory in MiB.
+    """Options of a virtual board; memory in MiB.
 
-    `counting` makes instructions countable: one core, and guest time is instructions. `disk` is a
-    raw file for /home that outlives the board (made if it is not there), or a URL that QEMU can
-    open (nbd:unix:PATH); without it each start has an empty /home. `mirror` is a Debian mirror,
-    for a machine whose own apt has none.
+    `counting` makes instruction counts reproducible: one core, and guest time is instructions.
+    `disk` is a raw file for /home that persists (created if missing), or a URL that QEMU can open
+    (nbd:unix:PATH); without it each start has an empty /home. `mirror` is a Debian mirror, for
+    hosts whose apt has none.
     """
 
     memory_mib: int = 512
@@ -33,10 +33,10 @@ class BoardOptions:
 class RunningBoard:
     """A virtual board that is up.
 
-    `user` is an ordinary user and `identity` the private key that logs it in; `host_key` is the
-    board's public key line, known since its image was built. `console` is a pyserial URL; the
-    console asks for `user` and `password`. `control` is the folder of QEMU's own sockets and
-    `mark` tells its process `pid` from others.
+    `user` is an unprivileged user and `identity` the private key to log in as that user; `host_key`
+    is the board's public key line, known since its image was built. `console` is a pyserial URL;
+    log in there with `user` and `password`. `control` is the folder of QEMU's sockets; `mark`
+    distinguishes its process `pid` from later ones with the same number.
     """
 
     name: str
@@ -59,21 +59,21 @@ class RunningBoard:
 
     @property
     def alive(self) -> bool:
-        """Whether its process is there."""
+        """Whether its process is running."""
         return process.start_mark(self.pid) == self.mark
 
     def run_as_root(self, line: str, *, seconds: float = 30) -> str:
-        """What a shell line prints that runs as root on the board."""
+        """Runs a shell line as root on the board and returns its output."""
         return run_as_root(self.control, line, seconds=seconds)
 
     def kill(self) -> None:
-        """Pulls the plug: QEMU ends at once, and with it all that the guest has not written."""
+        """Kills QEMU immediately: data not yet written by the guest is lost."""
         process.kill(self.pid, self.mark)
 
 
 @dataclass(frozen=True)
 class BoardState:
-    """A virtual board there is: `built` if its image is in the cache, `running` if it is up."""
+    """State of a virtual board: `built` if its image is in the cache, `running` if it is up."""
 
     name: str
     profile: str

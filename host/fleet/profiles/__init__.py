@@ -1,4 +1,4 @@
-"""Profiles of models in the field: fetched from boards, stored once each, asked with SQL."""
+"""Field profiles of models: pulled from boards, deduplicated, queried with SQL."""
 
 from edgekit.host.fleet.profiles.bus import Bus
 from edgekit.host.fleet.profiles.catalogue import BoardSummary

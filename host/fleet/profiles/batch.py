@@ -1,4 +1,4 @@
-"""Batches as boards send them, decoded strictly: nothing else gets into the store."""
+"""Strict decoding of profile batches sent by boards; invalid data never enters the store."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Subject(Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class Spread(Struct, array_like=True, forbid_unknown_fields=True, frozen=True):
-    """Nanoseconds of the samples."""
+    """Statistics of the samples, in nanoseconds."""
 
     samples: _Count
     median_ns: _Count
@@ -61,7 +61,7 @@ class Surroundings(Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class Batch(Struct, forbid_unknown_fields=True, frozen=True):
-    """A batch as edgekit.device.runtime.agent.batch writes it, which says what the fields are."""
+    """A batch as written by edgekit.device.runtime.agent.batch, which documents the fields."""
 
     schema: Annotated[str, Meta(pattern=f"^{SCHEMA}$")]
     spool: _Hex32
@@ -91,7 +91,7 @@ _HEAD = msgspec.json.Decoder(_Head)
 
 
 def decode_batch(body: bytes) -> Batch:
-    """One batch; InputError says what was expected and found."""
+    """Decodes one batch; InputError states what was expected and found."""
     try:
         found = _BATCH.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

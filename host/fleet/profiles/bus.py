@@ -1,8 +1,8 @@
-"""Batches on their way through NATS JetStream: handed over by servers, taken by writers.
+"""Queues batches in NATS JetStream: servers publish them, writers consume them.
 
-One stream holds them until they are written, in partitions by board. How far a partition is
-written, and what is being written of it, stands in a key-value bucket of the same replicas, and is
-changed only by who saw its last revision. So any number of servers and writers work on it.
+One stream, partitioned by board, holds batches until they are written. The progress of each
+partition, and the write in flight, are kept in a key-value bucket with the same replication and
+updated by compare-and-swap on the revision. Hence any number of servers and writers can run.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from edgekit.host.errors import EdgekitError, IncompatibleError, InputError, Unr
 REPLICAS = 3
 _PARTITIONS = 16
 _STREAM, _BUCKET, _SUBJECTS = "EDGEKIT_PROFILES", "EDGEKIT_PROFILES", "edgekit.profiles"
-_OLDEST = (2, 10)  # from which on a server can sync before it acknowledges
-_MESSAGE_BYTES = 1 << 20  # of batches, before compression: a tenth of it afterwards
+_OLDEST = (2, 10)  # first server version that can fsync before it acknowledges
+_MESSAGE_BYTES = 1 << 20  # batches per message, before compression to about a tenth
 _CONNECT_SECONDS = 10.0
 _ANSWER_SECONDS = 10.0
-_PATIENCE_SECONDS = 20.0  # a cluster that lost its leader has another in less
+_PATIENCE_SECONDS = 20.0  # a cluster that lost its leader elects another in less time
 _FETCHED = 256
-_FETCH_SECONDS = 2.0  # what is asked for is there, or another writer has removed it
+_FETCH_SECONDS = 2.0  # messages are present, or another writer has removed them
 _SCHEME = re.compile(r"(nats|tls|ws|wss)://")
 _T = TypeVar("_T")
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """The messages that are being written: `count` of them, up to number `last`. `by` a writer."""
+    """The messages being written by writer `by`: `count` of them, the last numbered `last`."""
 
     last: int
     count: int
@@ -49,7 +49,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class Cursor(msgspec.Struct, frozen=True):
-    """All messages up to number `done` are written."""
+    """All messages up to number `done` are written; `plan` is the write in flight."""
 
     done: int = 0
     plan: Plan | None = None
@@ -57,7 +57,7 @@ class Cursor(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Message:
-    """A stream of batches of `board`, which came at `received`, in seconds since 1970."""
+    """A stream of batches of `board`, received at `received`, in seconds since 1970."""
 
     number: int
     board: str
@@ -66,10 +66,10 @@ class Message:
 
 
 class Bus:
-    """A connection to the servers at `url`, several with commas. Any thread may use it.
+    """A thread-safe connection to the servers at `url`, a comma-separated list.
 
-    UnreachableError if they do not answer, InputError at a URL that is none, IncompatibleError if
-    they are too old or keep batches in fewer than `replicas` places.
+    UnreachableError if they do not answer, InputError if the URL is invalid, IncompatibleError if
+    they are too old or keep fewer than `replicas` copies.
     """
 
     def __init__(self, url: str, replicas: int = REPLICAS) -> None:
@@ -98,13 +98,13 @@ class Bus:
             closing = asyncio.run_coroutine_threadsafe(self._client.close(), self._loop)
             try:
                 closing.result(_ANSWER_SECONDS)
-            except Exception:  # whatever is amiss with a connection that is not needed any more
+            except Exception:  # errors of a connection that is no longer needed do not matter
                 closing.cancel()
         self._loop.call_soon_threadsafe(self._loop.stop)
 
     def publish(self, board: str, bodies: Sequence[bytes]) -> None:
-        """Hands batches over; all replicas have them when this returns. After an UnreachableError
-        they may be there or not, and may be handed over again."""
+        """Publishes batches; all replicas have stored them when this returns. After an
+        UnreachableError they may or may not be stored, and may be published again."""
         messages: list[list[bytes]] = [[]]
         for body in bodies:
             if messages[-1] and sum(map(len, messages[-1])) + len(body) > _MESSAGE_BYTES:
@@ -120,23 +120,24 @@ class Bus:
             self._call(work, _PATIENCE_SECONDS + 2 * _ANSWER_SECONDS)
 
     def waiting(self) -> dict[int, int]:
-        """How many messages each partition has that are not written, where there are any."""
+        """Number of unwritten messages in each partition that has any."""
         info = self._call(self._js.stream_info(_STREAM, subjects_filter=f"{_SUBJECTS}.*"))
         return {int(k.rpartition(".")[2]): n for k, n in (info.state.subjects or {}).items()}
 
     def cursor(self, partition: int) -> tuple[Cursor, int]:
-        """How far a partition is written, and the revision of that."""
+        """The cursor of a partition and its revision."""
         return self._call(self._cursor(f"{self.id}.{partition}"))
 
     def move(self, partition: int, revision: int, to: Cursor) -> int | None:
-        """Changes what stands at `revision`, and the revision then; None if another was faster."""
+        """Replaces the cursor if it is still at `revision`; returns the new revision, or None if
+        another writer changed it first."""
         return self._call(self._move(f"{self.id}.{partition}", revision, msgspec.json.encode(to)))
 
     def read(
         self, partition: int, after: int, until: int | None, most: int, most_bytes: int
     ) -> list[Message]:
-        """The messages behind number `after`, up to `until`, `most` of them or about `most_bytes`
-        unpacked: all that there are in between, or the first of them."""
+        """Consecutive messages after number `after`, up to number `until`: at most `most` of them,
+        or about `most_bytes` unpacked."""
         work = self._read(f"{_SUBJECTS}.{partition}", after, until, most, most_bytes)
         return self._call(work, 60.0)
 
@@ -164,7 +165,7 @@ class Bus:
             connect_timeout=2,
             max_reconnect_attempts=-1,
             reconnect_time_wait=0.25,
-            error_cb=_ignored,  # calls fail by themselves, and say so
+            error_cb=_ignored,  # failed calls raise their own errors
         )
         try:
             self._client = await asyncio.wait_for(connecting, _CONNECT_SECONDS)
@@ -183,14 +184,14 @@ class Bus:
         self._bucket = await self._patiently(self._made)
 
     async def _made(self) -> Any:
-        """The stream and the bucket, made where they are not there."""
+        """The stream's configuration; creates stream and bucket if they do not exist."""
         api, errors = self._nats.js.api, self._nats.js.errors
         made = api.StreamConfig(
             name=_STREAM,
             subjects=[f"{_SUBJECTS}.*"],
             storage=api.StorageType.FILE,
             num_replicas=self._replicas,
-            discard=api.DiscardPolicy.NEW,  # a full stream takes nothing rather than lose something
+            discard=api.DiscardPolicy.NEW,  # a full stream rejects rather than loses messages
             metadata={"edgekit.id": uuid.uuid4().hex[:8], "edgekit.partitions": str(_PARTITIONS)},
         )
         try:
@@ -235,7 +236,7 @@ class Bus:
             )
 
     async def _patiently(self, work: Any) -> Any:
-        """What `work` gives, tried again while a cluster has no leader."""
+        """Returns the result of `work`, retried while the cluster has no leader."""
         end = self._loop.time() + _PATIENCE_SECONDS
         while True:
             try:
@@ -285,7 +286,7 @@ class Bus:
                 for message in await self._fetched(source, min(_FETCHED, most, left)):
                     about = message.metadata
                     if about.sequence.consumer != len(found) + 1:
-                        return found  # one was lost on its way
+                        return found  # a message was lost in transit
                     if until is not None and about.sequence.stream > until:
                         return found
                     stream = zlib.decompress(message.data)
@@ -294,13 +295,14 @@ class Bus:
                     found.append(Message(about.sequence.stream, board, came, stream))
                     size, left = size + len(stream), about.num_pending
         except self._nats.errors.TimeoutError:
-            pass  # others removed them, or their server is gone: these are the first of them
+            pass  # other writers removed the rest, or the server is gone; keep this prefix
         finally:
             await source.unsubscribe()
         return found
 
     async def _fetched(self, source: Any, most: int) -> list[Any]:
-        """The next messages; another server of the cluster may not know the consumer yet."""
+        """Fetches the next messages; retries because another server of the cluster may not know the
+        consumer yet."""
         end = self._loop.time() + _ANSWER_SECONDS
         while True:
             try:
@@ -313,7 +315,7 @@ class Bus:
 
 
 def _is_full(error: Exception) -> bool:
-    """Whether trying again soon is of no use: the stream has no room."""
+    """Whether the stream is full, so that retrying soon is useless."""
     return getattr(error, "err_code", None) in (10047, 10077, 10122)
 
 
@@ -328,7 +330,7 @@ def _told(error: Exception) -> str:
 
 
 def _shown(server: str) -> str:
-    """An address without the password that may be in it."""
+    """The address without any password."""
     try:
         parts = urlsplit(server if _SCHEME.match(server) else "")
         host, port = parts.hostname, parts.port

@@ -1,7 +1,7 @@
-"""The catalogue of the store: which batches there are, of which boards, in which Parquet file.
+"""The catalog of the store: its batches, their boards and their Parquet files.
 
-A Parquet file counts from the moment the catalogue names it, in the same transaction that notes the
-UUIDs of its batches. So each batch is stored once, whenever a process is killed.
+A Parquet file becomes part of the store in the same transaction that records the UUIDs of its
+batches. So each batch is stored exactly once, even if a process is killed.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ CREATE TABLE IF NOT EXISTS releases (
 PRAGMA user_version = 1;
 """
 _VERSION = 1
-_ASKED = 500  # UUIDs in one question
+_ASKED = 500  # UUIDs per query
 
 
 @dataclass(frozen=True)
 class Part:
-    """A Parquet file, by its path below the store."""
+    """A Parquet file, by its path relative to the store."""
 
     path: str
     bytes: int
@@ -50,8 +50,8 @@ class Part:
 
 @dataclass(frozen=True)
 class BoardSummary:
-    """What the store has of a board; `dropped` and `quarantined` as the board counts them, None
-    where that is not kept."""
+    """Summary of a board's data in the store; `dropped` and `quarantined` are the board's own
+    counts, None where they are not kept."""
 
     board: str
     profile: str
@@ -63,8 +63,8 @@ class BoardSummary:
 
 
 class Catalogue:
-    """The SQLite file at `path`; whoever changes it holds the store's lock. A store that has rows
-    already (`used`) had one: an empty one in its place would lose them."""
+    """The SQLite file at `path`; writers must hold the store's lock. If the store already has rows
+    (`used`), a missing catalog is an error: a new empty one would lose them."""
 
     def __init__(self, path: Path, used: bool) -> None:
         self._path = path
@@ -92,7 +92,7 @@ class Catalogue:
         self._db.close()
 
     def known(self, uuids: Sequence[str]) -> set[str]:
-        """Those that are stored."""
+        """The UUIDs that are already stored."""
         found: set[str] = set()
         for start in range(0, len(uuids), _ASKED):
             some = uuids[start : start + _ASKED]
@@ -102,7 +102,7 @@ class Catalogue:
         return found
 
     def add(self, board: str, received: float, stored: Iterable[tuple[Part, list[Batch]]]) -> None:
-        """Makes Parquet files and their batches part of the store, all or none."""
+        """Adds Parquet files and their batches to the store in one transaction."""
         with self._transaction():
             for part, batches in stored:
                 self._add_part(part)
@@ -129,7 +129,8 @@ class Catalogue:
                 )
 
     def replace(self, old: Sequence[Part], new: Part | None) -> None:
-        """Puts one file in place of others, or forgets them; their UUIDs stay known for good."""
+        """Replaces files by one, or removes them if `new` is None; their UUIDs are remembered
+        forever."""
         with self._transaction():
             if new is not None:
                 self._add_part(new)

@@ -1,4 +1,4 @@
-"""The certificate by which boards know the server: made once, signed by itself, pinned by them."""
+"""The server's self-signed certificate: created once, pinned by boards."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from edgekit.host.fleet.profiles.parquet import missing
 
 
 def certificate(path: Path) -> str:
-    """The SHA-256 of the certificate at `path`, which is made with its key if it is not there."""
+    """SHA-256 of the certificate at `path`; creates the certificate and its key if missing."""
     with locked(path.with_suffix(".lock")):
         if not path.exists() or path.stat().st_size == 0:
-            path.touch(mode=0o600)  # before anything is in it
+            path.touch(mode=0o600)  # restricts access before the key is written
             atomic_write(path, _made())
     try:
         return hashlib.sha256(ssl.PEM_cert_to_DER_cert(_first(path.read_text()))).hexdigest()
@@ -28,7 +28,7 @@ def certificate(path: Path) -> str:
 
 
 def server_context(path: Path) -> ssl.SSLContext:
-    """The TLS context of a server with that certificate."""
+    """TLS context of a server with that certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
@@ -39,12 +39,12 @@ def server_context(path: Path) -> ssl.SSLContext:
 
 
 def _first(text: str) -> str:
-    """The certificate, which stands behind the key."""
+    """Extracts the certificate, which follows the key."""
     return text[text.find("-----BEGIN CERTIFICATE-----") :]
 
 
 def _made() -> bytes:
-    """A key and its certificate; boards look at no date of it."""
+    """Creates a key and its certificate; boards ignore its dates."""
     try:
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes, serialization

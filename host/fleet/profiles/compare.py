@@ -1,9 +1,9 @@
-"""Two releases beside each other: how times changed from one to the other, and how sure that is.
+"""Compares the field times of two releases, with confidence intervals.
 
-The change is the ratio of medians over batches, on each board that ran both releases; over boards
-it is their geometric mean, so that a slow board counts as much as a fast one. Its interval is the
-bootstrap's: boards are drawn anew, and on each board its batches. Batches of throttled boards tell
-nothing of a release, and do not count.
+The change is the ratio of medians over batches, computed on each board that ran both releases, and
+combined over boards by the geometric mean, so that slow and fast boards count equally. Its
+confidence interval is a bootstrap over boards, and over the batches of each board. Batches of
+throttled boards are excluded: they do not reflect the release.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _DRAWS = 4000
 _SEED = 20
 _LEVEL = 0.95
 _LEAST_BATCHES = 5
-_LEAST_SHARE = 0.01  # of the time: what is shorter cannot make a release slower
+_LEAST_SHARE = 0.01  # fraction of the total time; smaller operators cannot make a release slower
 _WHOLE = ""
 
 _SUBJECTS = """
@@ -46,8 +46,9 @@ _Sides = tuple[_Vector, _Vector]
 
 @dataclass(frozen=True)
 class Change:
-    """`ratio` is the time after over that before, `low` and `high` bound it with 95 % confidence;
-    `sure` is the lower bound that all that was compared exceed together so surely."""
+    """`ratio` is the time after divided by the time before; `low` and `high` are its 95 %
+    confidence interval. `sure` is a lower bound corrected for the number of comparisons, so that
+    all such bounds hold together with the same confidence."""
 
     name: str
     op: str
@@ -61,8 +62,9 @@ class Change:
 
 @dataclass(frozen=True)
 class Comparison:
-    """`paired`: only boards that ran both releases count; else there is none, and all of the one
-    stand beside all of the other. `left_out` are operators that only one of the releases has."""
+    """`paired`: only boards that ran both releases count. If there are none, all boards of one
+    release are compared with all of the other. `left_out` are operators that only one release
+    has."""
 
     before: str
     after: str
@@ -76,16 +78,16 @@ class Comparison:
     left_out: tuple[str, ...]
 
     def slower(self, limit: float) -> list[Change]:
-        """What surely takes more than `limit` longer: all of it, and operators that take at least
-        a hundredth of the time."""
+        """Changes that are significantly slower by more than `limit`: the complete inference, and
+        operators that take at least 1 % of the time."""
         least = _LEAST_SHARE * self.whole.after_us
         heavy = [o for o in self.operators if o.after_us >= least]
         return [c for c in (self.whole, *heavy) if c.sure > 1 + limit]
 
 
 def compare(store: Source, before: str, after: str) -> Comparison:
-    """Two releases, each named by the beginning of its id; InputError if one is not there, if they
-    are for different types of boards, or if there are too few batches to tell."""
+    """Compares two releases, each given by a prefix of its id. InputError if one is not found, if
+    they are for different types of boards, or if there are too few batches."""
     with asking(store) as database:
         found = [database.execute(_SUBJECTS, [name]).fetchall() for name in (before, after)]
         newest = [row[0] for row in database.execute(_NEWEST).fetchall()]
@@ -141,7 +143,7 @@ def _release(store: Source, name: str, rows: Sequence[Sequence[Any]], newest: Se
 def _subject(
     first: str, second: str, before: Sequence[Sequence[Any]], after: Sequence[Sequence[Any]]
 ) -> tuple[str, int, int, str]:
-    """The board type, shapes and threads of which both have batches, and the model."""
+    """The board type, variant, threads and model for which both releases have batches."""
     if first == second:
         raise InputError(f"expected two releases, found {first} twice")
     known = {tuple(row[1:4]) for row in before}
@@ -160,7 +162,7 @@ _Times = tuple[dict[str, _Vector], dict[str, _Vector]]
 def _by_name(
     rows: Sequence[Sequence[Any]], first: str
 ) -> tuple[dict[str, _Times], Mapping[str, str]]:
-    """Of each operator, and of the whole, the sorted times by board: before, and after."""
+    """Sorted times by board, before and after, for each operator and for the complete inference."""
     times: dict[str, _Times] = {_WHOLE: ({}, {})}
     kinds = {}
     for release, board, name, op, values in rows:
@@ -172,7 +174,7 @@ def _by_name(
 
 
 def _boards(times: _Times, paired: bool | None = None) -> tuple[dict[str, _Sides], bool]:
-    """The boards that ran both releases; if there are none, all as if they were one."""
+    """Times of the boards that ran both releases; if there are none, all boards pooled as one."""
     before, after = times
     common = sorted(before.keys() & after.keys())
     if paired is None:
@@ -204,9 +206,10 @@ def _change(name: str, op: str, boards: Mapping[str, _Sides], compared: int) -> 
 
 
 def _drawn_medians(ordered: _Vector, random: np.random.Generator) -> _Vector:
-    """Medians of samples drawn from `ordered` with replacement, each as many as there are.
+    """Medians of bootstrap samples of `ordered`, each of the same size as it.
 
-    The k-th of n uniform numbers in order has a beta distribution, so no sample need be drawn.
+    The k-th order statistic of n uniform numbers has a beta distribution, so samples need not be
+    drawn.
     """
     n = len(ordered)
     k = (n + 1) // 2

@@ -1,4 +1,4 @@
-"""How profiles come home other than by a pull: boards send them, or a folder holds them."""
+"""Ways for profiles to arrive other than a pull: boards push them, or files are imported."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def enroll(
     port: int,
     bits_per_second: int = BITS_PER_SECOND,
 ) -> Home:
-    """Gives a board a token and the certificate of the store's server at `host`. A token that it
-    had before is worth nothing from then on."""
+    """Gives a board a token and the certificate of the store's server at `host`. Invalidates any
+    earlier token of the board."""
     fingerprint = certificate_of(store)[1]
-    board.call("profile", "--most-bytes", "1", deadline=_SECONDS)  # its folder
+    board.call("profile", "--most-bytes", "1", deadline=_SECONDS)  # creates the spool folder
     token = tokens_of(store).issue(board.name)
     home = Home(host, port, board.name, token, fingerprint, bits_per_second)
     board.transport.put(home_bytes(home), "spool/home.json", deadline=_SECONDS)
@@ -35,13 +35,13 @@ def enroll(
 
 
 def revoke(store: ProfileStore, board: str) -> None:
-    """Takes its token from a board."""
+    """Revokes the token of a board."""
     tokens_of(store).revoke(board)
 
 
 def upload(store: ProfileStore, board: str, folder: Path) -> tuple[Stored, tuple[str, ...]]:
-    """Stores the spool files in `folder`, which stay there, as those of `board`; and why others
-    of its files were not. InputError if there are none."""
+    """Stores the spool files in `folder` as batches of `board`, without deleting them; also returns
+    why any files were rejected. InputError if there are none."""
     files = sorted(folder.rglob("*.batch"))
     if not files:
         raise InputError(

@@ -1,4 +1,4 @@
-"""Batches as rows of Parquet: one per operator of a batch, with all that is known of the batch."""
+"""Converts batches to Parquet: one row per operator, including all properties of the batch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 _TEXT, _WHOLE, _NUMBER, _FLAG = "string", "int64", "double", "bool"
-# Where each column comes from: of a batch, of its subject, or of its surroundings.
+# Sources of the columns: the batch, its subject, or its surroundings.
 _BATCH = {
     **dict.fromkeys(("uuid", "spool", "boot"), _TEXT),
     **dict.fromkeys(("sequence", "began_ns", "ended_ns", "dropped", "lost", "inferences"), _WHOLE),
@@ -43,7 +43,7 @@ _SPREAD = ("samples", "median_ns", "p90_ns", "max_ns")
 
 @dataclass(frozen=True)
 class Arrival:
-    """A batch, whose it is, and when it came: in seconds since 1970, by this side's clock."""
+    """A batch with its board and arrival time: seconds since 1970, by the host's clock."""
 
     board: str
     received: float
@@ -51,7 +51,7 @@ class Arrival:
 
 
 def libraries() -> tuple[Any, Any]:
-    """pyarrow and its Parquet; InputError says how to get them."""
+    """Imports pyarrow and pyarrow.parquet; InputError says how to install them."""
     try:
         import pyarrow
         import pyarrow.parquet
@@ -61,7 +61,7 @@ def libraries() -> tuple[Any, Any]:
 
 
 def missing(name: str) -> InputError:
-    """A library of the extra is not there."""
+    """The error for a missing library of the `profiles` extra."""
     return InputError(
         f"expected {name}, which keeps field profiles, found it not installed; "
         f"install it: {install_command('profiles')}"
@@ -69,7 +69,7 @@ def missing(name: str) -> InputError:
 
 
 def schema() -> pyarrow.Schema:
-    """The columns, of an empty store as well."""
+    """Schema of all columns, also used for an empty store."""
     pa, _ = libraries()
     kinds = {"board": _TEXT, "received": _NUMBER, **_BATCH, **_SUBJECT, **_SURROUNDINGS}
     kinds |= {f"inference_{name}": _WHOLE for name in _SPREAD}
@@ -79,7 +79,7 @@ def schema() -> pyarrow.Schema:
 
 
 def table_of(arrivals: Sequence[Arrival]) -> pyarrow.Table:
-    """The rows of some batches."""
+    """Converts batches to a table."""
     pa, _ = libraries()
     kinds = schema()
     batches = [arrival.batch for arrival in arrivals]
@@ -105,7 +105,7 @@ def table_of(arrivals: Sequence[Arrival]) -> pyarrow.Table:
 
 
 def write_part(folder: Path, profile: str, date: str, tables: Iterable[pyarrow.Table]) -> Part:
-    """A Parquet file with these rows, on disk when this returns, and not yet in the catalogue."""
+    """Writes a Parquet file with these rows; durable on return, but not yet in the catalog."""
     pa, _ = libraries()
     table = pa.concat_tables(tables)
     path = part_path(profile, date, uuid.uuid4().hex)
@@ -119,19 +119,19 @@ def write_part(folder: Path, profile: str, date: str, tables: Iterable[pyarrow.T
 
 
 def part_path(profile: str, date: str, name: str) -> str:
-    """Where a file of rows lies below `parts`."""
+    """Path of a file of rows, relative to `parts`."""
     return f"board_type={profile}/date={date}/{name}.parquet"
 
 
 def write_table(table: pyarrow.Table, file: Any) -> None:
-    """Parquet as the store keeps it, into a file or a stream of PyArrow."""
+    """Writes Parquet in the store's format to a file or a PyArrow stream."""
     _, pq = libraries()
     pq.write_table(table, file, compression="zstd", write_page_checksum=True)
 
 
 def read_part(path: Path, remote: Any = None) -> pyarrow.Table:
-    """All rows of a file, of PyArrow's file system `remote` where it is in one; TransferError if
-    its checksums say that they are not what was written."""
+    """Reads all rows of a file, from PyArrow's file system `remote` if given; TransferError if a
+    checksum does not match."""
     pa, pq = libraries()
     try:
         file = pq.ParquetFile(str(path), page_checksum_verification=True, filesystem=remote)
@@ -141,14 +141,14 @@ def read_part(path: Path, remote: Any = None) -> pyarrow.Table:
 
 
 def damaged(path: Path, found: str) -> TransferError:
-    """A file of the store is not as it was written."""
+    """The error for a corrupted file of the store."""
     return TransferError(
         f"{path}: expected the rows that were written, found: {found}; restore it from a copy"
     )
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes what was renamed into `folder` survive a power cut."""
+    """Syncs `folder`, so that renames into it survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

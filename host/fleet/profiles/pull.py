@@ -1,4 +1,4 @@
-"""Fetches what waits on a board: each answer is stored before the board is told to forget it."""
+"""Pulls batches from a board; each response is stored before the board may delete it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from edgekit.host.errors import TransferError
 from edgekit.host.fleet.profiles.store import ProfileStore, Stored
 
 _SECONDS = 300.0
-_MOST_BYTES = 8 << 20  # of an answer, unpacked
+_MOST_BYTES = 8 << 20  # of a response, unpacked
 _MOST_ROUNDS = 10_000
 
 
 @dataclass(frozen=True)
 class Pulled:
-    """What came from a board, what it had to drop or set aside so far, and whether it samples."""
+    """The batches pulled, the board's totals of dropped and quarantined ones, and whether it
+    samples."""
 
     stored: Stored
     dropped: int
@@ -26,7 +27,7 @@ class Pulled:
 
 
 def pull(board: BoardCalls, store: ProfileStore) -> Pulled:
-    """Fetches all that waits. Whatever fails, a batch is in the store or still on the board."""
+    """Pulls all waiting batches. On any failure a batch is in the store or still on the board."""
     stored, receipt = Stored(), ""
     for _ in range(_MOST_ROUNDS):
         options = ("--acknowledge", receipt) if receipt else ()
@@ -41,7 +42,7 @@ def pull(board: BoardCalls, store: ProfileStore) -> Pulled:
 
 
 def switch(board: BoardCalls, on: bool) -> None:
-    """Turns sampling on a board on or off, for what is started from now on."""
+    """Turns sampling on a board on or off, for processes started from now on."""
     board.call("profile", "--switch", "on" if on else "off", deadline=_SECONDS)
 
 

@@ -1,4 +1,4 @@
-"""Questions to the store in SQL, answered by DuckDB, which may read the store and nothing else."""
+"""SQL queries on the store, run by DuckDB with access to the store only."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FORMATS = (".parquet", ".csv", ".json")
 
 @dataclass(frozen=True)
 class Answer:
-    """Columns and rows; `more` if there were more rows than were asked for."""
+    """Columns and rows; `more` if the result was truncated."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
@@ -32,8 +32,8 @@ class Answer:
 
 
 class Source(Protocol):
-    """What can be asked: ProfileStore and SharedStore. `remote` is the file system of files that
-    DuckDB cannot reach by itself."""
+    """A store that can be queried: ProfileStore or SharedStore. `remote` is the file system of
+    files that DuckDB cannot reach by itself."""
 
     folder: Any
     remote: Any
@@ -42,7 +42,7 @@ class Source(Protocol):
 
 
 def query(store: Source, sql: str, most_rows: int) -> Answer:
-    """What SQL says of the views `operators` and `batches`; InputError if it cannot be run."""
+    """Runs a query on the views `operators` and `batches`; InputError if it fails."""
     with _sql_errors(), asking(store) as connection:
         found = connection.execute(sql)
         columns = tuple(column[0] for column in found.description or ())
@@ -51,7 +51,8 @@ def query(store: Source, sql: str, most_rows: int) -> Answer:
 
 
 def export(store: Source, target: Path, sql: str = "FROM operators") -> int:
-    """Writes an answer into a file, .parquet, .csv or .json by its name; how many rows."""
+    """Writes a query result to a file, as .parquet, .csv or .json by its name; returns the row
+    count."""
     if target.suffix not in _FORMATS:
         raise InputError(
             f"{target}: expected a name that ends in {', '.join(_FORMATS)}, "
@@ -83,8 +84,8 @@ def export(store: Source, target: Path, sql: str = "FROM operators") -> int:
 
 @contextlib.contextmanager
 def asking(store: Source) -> Iterator[Any]:
-    """A connection to DuckDB with the views, which can touch no other file. TransferError names a
-    file whose damage it met."""
+    """A DuckDB connection with the views and no access to other files. TransferError names a
+    corrupted file."""
     try:
         import duckdb
     except ImportError:
@@ -115,7 +116,7 @@ def _make_views(database: Any, paths: Sequence[Path], remote: Any) -> None:
     elif paths:
         rows = f"SELECT * FROM read_parquet([{names}], hive_partitioning = false)"
     database.execute(f"CREATE VIEW operators AS {rows}")
-    # The rows of a batch stand together; each of its columns is the same in all of them.
+    # All rows of a batch share the same batch columns, so its first row represents it.
     database.execute(
         f"CREATE VIEW batches AS SELECT {_BATCH_COLUMNS} FROM operators WHERE position = 0"
     )

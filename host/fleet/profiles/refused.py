@@ -1,4 +1,4 @@
-"""Batches that this edgekit cannot read, kept for one that may; no more of them than a bound."""
+"""Keeps a bounded number of batches that this version cannot read, for one that can."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _LOG = logging.getLogger(__name__)
 
 
 def keep_refused(folder: Path, board: str, refused: Iterable[tuple[bytes, str]]) -> None:
-    """Keeps batches and why they were refused, the same batch once; the oldest go where there are
-    too many, which the log counts."""
+    """Stores rejected batches with the reason, deduplicated; the oldest are deleted above the limit
+    and counted in the log."""
     for body, why in refused:
         folder.mkdir(exist_ok=True)
         name = hashlib.sha256(body).hexdigest()[:32]

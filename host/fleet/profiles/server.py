@@ -1,8 +1,8 @@
-"""Takes the profiles that boards send over HTTPS: from known boards, of bounded size and rate.
+"""Receives profiles from enrolled boards over HTTPS, with limits on size and rate.
 
 POST /v1/boards/<board>/profiles, `Authorization: Bearer <token>`, the body a compressed stream of
-batches. 200 means that all of it is durable, or was before. A board that got no answer sends the
-same again, which the store notices.
+batches. Status 200 means that all of it is durable, or already was. A board that gets no response
+sends the same again; the store removes duplicates.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _log = logging.getLogger(__name__)
 
 _MOST_BODY = 1 << 20
 _MOST_STREAM = 8 << 20  # unpacked
-_MOST_CONNECTIONS = 64  # at a time; others are closed and come again
-_CONNECTION_SECONDS = 600.0  # in all: a slow one must not keep its place for good
+_MOST_CONNECTIONS = 64  # concurrent; excess ones are closed and retry later
+_CONNECTION_SECONDS = 600.0  # total, so that a slow client cannot hold a connection forever
 _SILENT_SECONDS = 30.0
-_REQUESTS = 120  # of a board in a row, and then one per
+_REQUESTS = 120  # burst size per board, then one per
 _REQUEST_SECONDS = 5.0
 _COMPACT_EVERY = 32
 _PATH = re.compile(r"/v1/boards/([A-Za-z0-9_][A-Za-z0-9._-]{0,63})/profiles")
@@ -47,15 +47,15 @@ def tokens_of(store: ProfileStore) -> Tokens:
 
 
 def certificate_of(store: ProfileStore) -> tuple[Path, str]:
-    """The certificate of a store's server, and its SHA-256."""
+    """The path of the store's server certificate, and its SHA-256."""
     path = store.folder / "server.pem"
     return path, certificate(path)
 
 
 class ProfileServer(ThreadingHTTPServer):
-    """Listens on `address`; `serve_forever` until `shutdown`. Of the store at most `most_bytes` are
-    kept, about. With a `bus` what comes goes there, for writers to take, and nothing is kept but
-    what cannot be read."""
+    """Listens on `address`; runs `serve_forever` until `shutdown`. Keeps the store at about
+    `most_bytes` or less. With a `bus`, batches are published to it for writers, and only unreadable
+    ones are stored here."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -82,7 +82,7 @@ class ProfileServer(ThreadingHTTPServer):
         super().__init__(address, _Handler)
 
     def store_stream(self, board: str, stream: bytes) -> Stored:
-        """Durable when this returns; now and then small files become one, and old ones go."""
+        """Stores a stream durably; occasionally compacts small files and deletes old ones."""
         if self._bus is not None:
             return self.store.hand_over(board, stream, self._bus)
         stored = self.store.add(board, stream)
@@ -97,7 +97,7 @@ class ProfileServer(ThreadingHTTPServer):
         return stored
 
     def get_request(self) -> tuple[socket.socket, object]:
-        """A connection whose handshake is still to be made, by the thread that serves it."""
+        """Accepts a connection; the TLS handshake is left to its handler thread."""
         plain, address = super().get_request()
         plain.settimeout(_SILENT_SECONDS)
         wrapped = self._context.wrap_socket(plain, server_side=True, do_handshake_on_connect=False)
@@ -122,7 +122,7 @@ class ProfileServer(ThreadingHTTPServer):
             self._places.release()
 
     def service_actions(self) -> None:
-        """Ends connections that took too long."""
+        """Closes connections that exceeded their time limit."""
         now = self._clock()
         with self._lock:
             late = [request for request, until in self._until.items() if now > until]
@@ -166,7 +166,7 @@ class _Handler(BaseHTTPRequestHandler):
         return "edgekit"
 
     def _board(self) -> str:
-        """Who sends, which the token must say as well."""
+        """The sending board, which the token must match."""
         path = _PATH.fullmatch(self.path)
         if path is None:
             raise _RefusedError(HTTPStatus.NOT_FOUND, "no such page")
@@ -179,7 +179,7 @@ class _Handler(BaseHTTPRequestHandler):
         return board
 
     def _stream(self, board: str) -> bytes:
-        """The body, unpacked."""
+        """The unpacked body."""
         length = self.headers.get("Content-Length", "")
         if not _LENGTH.fullmatch(length):
             raise _RefusedError(HTTPStatus.LENGTH_REQUIRED, "expected Content-Length")
@@ -205,7 +205,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, status: HTTPStatus, text: str, seconds: float = 0) -> None:
         body = f"{text}\n".encode()
         if status != HTTPStatus.OK:
-            self.close_connection = True  # of the body nothing may have been read
+            self.close_connection = True  # the body may not have been read completely
         self.send_response(status)
         self.send_header("Content-Type", "text/plain; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))
@@ -218,7 +218,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class _RefusedError(Exception):
-    """What a board is told instead of 200; `seconds` until it may come again."""
+    """An error response; `seconds` until the board may retry."""
 
     def __init__(self, status: HTTPStatus, why: str, seconds: float = 0) -> None:
         super().__init__(why)
@@ -226,15 +226,15 @@ class _RefusedError(Exception):
 
 
 class _Rates:
-    """How often each board may come: `_REQUESTS` at once, then one per `_REQUEST_SECONDS`."""
+    """Rate limit per board: a burst of `_REQUESTS`, then one per `_REQUEST_SECONDS`."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._due: dict[str, float] = {}  # when a board has paid for all its requests
+        self._due: dict[str, float] = {}  # when a board's request quota is full again
 
     def wait(self, board: str) -> float:
-        """0 if it may send now, which is counted; else the seconds until then."""
+        """Counts a request and returns 0 if it is allowed now, otherwise the seconds to wait."""
         with self._lock:
             now = self._clock()
             due = max(self._due.get(board, now), now)

@@ -1,10 +1,10 @@
-"""The rows of profiles in a folder that several hosts share, or in a bucket of S3.
+"""A profile store in a folder shared by several hosts, or in an S3 bucket.
 
 parts/board_type=<profile>/date=<day>/<partition>-<stream>-<first>-<last>.parquet   see writer.py
-refused/     batches that could not be read
-edgekit.json says that this is such a store
+refused/        batches that could not be read
+edgekit.json    marks the folder as a store
 
-There is no catalogue: a file counts as soon as it is there, which it is as a whole or not at all.
+There is no catalog: a file counts once it exists, and files are created atomically.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _MARK = "edgekit.json"
 _SCHEMA = "edgekit.profiles.shared/1"
-_OLD_SECONDS = 3600.0  # after which a file that is half written belongs to nobody
+_OLD_SECONDS = 3600.0  # age after which an incomplete file is considered abandoned
 _BOARDS = """
 SELECT board, max(profile), count(*), count(DISTINCT release), max(received) FROM batches
 GROUP BY board ORDER BY board
@@ -43,9 +43,9 @@ GROUP BY board
 
 
 class SharedStore:
-    """The store at `where`: a folder, or s3://BUCKET/FOLDER, with the keys and the region that
-    AWS's own programs take from the environment and from their files. What is wrong with it is a
-    TransferError if it may be mended while others wait, else an InputError."""
+    """The store at `where`: a folder, or s3://BUCKET/FOLDER, with credentials and region from the
+    standard AWS environment variables and files. Errors that can be fixed while others wait are
+    TransferErrors, all others InputErrors."""
 
     def __init__(self, where: str) -> None:
         libraries()
@@ -65,7 +65,7 @@ class SharedStore:
         self._fs = self.remote or pyarrow.fs.LocalFileSystem()
 
     def make(self) -> None:
-        """Makes it a store where it is none yet; fails where it cannot be written to."""
+        """Creates the store if it does not exist; raises an error if it is not writable."""
         if self.remote is None:
             with self._named(self.folder):
                 Path(self._base).mkdir(parents=True, exist_ok=True)
@@ -75,17 +75,17 @@ class SharedStore:
         self._write(_MARK, lambda file: file.write(msgspec.json.encode({"schema": _SCHEMA})))
 
     def write(self, path: str, table: pyarrow.Table) -> None:
-        """A file of rows, by its path below `parts`: durable when this returns. In place of one
-        of that name, which has the same rows."""
+        """Writes a file of rows durably, at a path relative to `parts`. An existing file of that
+        name, which has the same rows, is replaced."""
         self._write(f"parts/{path}", lambda file: write_table(table, file))
 
     def keep_refused(self, name: str, body: bytes, why: str) -> None:
-        """A batch that cannot be read."""
+        """Stores a batch that cannot be read."""
         self._write(f"refused/{name}.txt", lambda file: file.write(f"{why}\n".encode()))
         self._write(f"refused/{name}.json", lambda file: file.write(body))
 
     def parts(self) -> list[str]:
-        """The files of rows, by their paths below `parts`."""
+        """The files of rows, as paths relative to `parts`."""
         import pyarrow.fs
 
         top = f"{self._base}/parts"
@@ -96,7 +96,7 @@ class SharedStore:
         return sorted(p for p in paths if p.endswith(".parquet") and "/." not in p)
 
     def uuids(self, path: str) -> list[str]:
-        """Of the batches in a file of rows."""
+        """UUIDs of the batches in a file of rows."""
         _, pq = libraries()
         with self._named(f"{self.folder}/parts/{path}"):
             column = pq.read_table(
@@ -110,7 +110,7 @@ class SharedStore:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[tuple[None, Sequence[Path]]]:
-        """As that of ProfileStore, which has a catalogue."""
+        """Same interface as ProfileStore.reading, but without a catalog."""
         import pyarrow.fs
 
         with self._named(self.folder):
@@ -123,7 +123,8 @@ class SharedStore:
         yield None, [Path(f"{self._base}/parts/{path}") for path in self.parts()]
 
     def boards(self) -> list[BoardSummary]:
-        """What there is of each board; files of rows do not tell of damaged batches."""
+        """Summary of each board; quarantined batches are unknown here, since files of rows do not
+        record them."""
         from edgekit.host.fleet.profiles.query import asking
 
         with asking(self) as database:
@@ -153,7 +154,7 @@ class SharedStore:
 
     @contextlib.contextmanager
     def _named(self, what: str) -> Iterator[None]:
-        """What is wrong there, in one line."""
+        """Converts errors to one-line messages that name `what`."""
         pa, _ = libraries()
         try:
             yield
@@ -170,8 +171,8 @@ class SharedStore:
 
 
 def _s3(where: str) -> tuple[Any, str]:
-    """The file system of a URL, and its folder there. Behind `?` may stand endpoint_override,
-    scheme and region, as PyArrow and others write it."""
+    """The file system of a URL, and the folder in it. Query parameters endpoint_override, scheme
+    and region are those of PyArrow."""
     import pyarrow.fs
 
     parts = urlsplit(where)
@@ -183,9 +184,9 @@ def _s3(where: str) -> tuple[Any, str]:
         )
     if not {"endpoint_override", "region"} & set(options) and "AWS_REGION" not in os.environ:
         options["region"] = pyarrow.fs.resolve_s3_region(parts.netloc)
-    # Not every server but Amazon's knows the checksums that newer libraries add by themselves.
+    # Some S3-compatible servers reject the checksums that newer libraries add by default.
     os.environ.setdefault("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
-    # What is small goes in one request, which leaves nothing behind where it is cut off.
+    # Small files are written in a single request, which leaves nothing behind if interrupted.
     remote = pyarrow.fs.S3FileSystem(
         **options, allow_delayed_open=True, connect_timeout=5, request_timeout=30
     )
@@ -193,7 +194,7 @@ def _s3(where: str) -> tuple[Any, str]:
 
 
 def _reason(text: str) -> str:
-    """Of what the AWS library says the part that matters to a person."""
+    """Extracts the relevant part of an AWS library error."""
     for sign, meaning in (
         ("ACCESS_DENIED", "403, access denied: the keys may not do that"),
         ("HTTP status 403", "403, access denied: the keys may not do that"),

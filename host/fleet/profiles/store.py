@@ -1,9 +1,9 @@
-"""The store of field profiles: batches come in at least once and are kept exactly once.
+"""The store of field profiles: batches arrive at least once and are kept exactly once.
 
-catalogue.sqlite                                 what counts; see catalogue.py
+catalogue.sqlite                                 the batches and files that count; see catalogue.py
 parts/board_type=<profile>/date=<day>/*.parquet  the rows, by board type and day of arrival
-refused/                                         batches that could not be read, as they came
-lock                                             held to change it, shared to read it
+refused/                                         unreadable batches, unmodified
+lock                                             exclusive for changes, shared for reads
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     import pyarrow
 
 _SMALL_BYTES = 4 << 20
-_MOST_SMALL = 16  # files of a partition, before they become one
+_MOST_SMALL = 16  # number of files of a partition that triggers compaction
 
 
 @dataclass(frozen=True)
 class Stored:
-    """What became of the batches that came: new, known before, or refused, and why."""
+    """Counts of batches that were new or already known, and the reasons for refused ones."""
 
     new: int = 0
     known: int = 0
@@ -53,12 +53,12 @@ class Stored:
 
 
 class ProfileStore:
-    """The store in `folder`, by default the user's; `now` gives seconds since 1970.
+    """The store in `folder`, by default the user's; `now` returns seconds since 1970.
 
-    Boards' clocks are believed in nothing: the day of a partition is that of arrival.
+    Boards' clocks are never trusted: partitions use the day of arrival.
     """
 
-    remote = None  # its files are here
+    remote = None  # files are local
 
     def __init__(self, folder: Path | None = None, now: Callable[[], float] = time.time) -> None:
         self.folder = folder or data_folder() / "profiles"
@@ -68,8 +68,8 @@ class ProfileStore:
     def add(self, board: str, stream: bytes) -> Stored:
         """Stores the batches of a stream from `board`; durable when this returns.
 
-        TransferError if the stream was damaged on its way, and nothing of it is stored then. What
-        arrived whole but does not decode is kept in refused/.
+        TransferError if the stream was damaged in transit; nothing is stored then. Batches that
+        arrive intact but do not decode are kept in refused/.
         """
         came, found, refused = _sorted(board, stream)
         batches = {batch.uuid: batch for batch, _ in found}
@@ -83,7 +83,7 @@ class ProfileStore:
         return Stored(len(new), again, rows, tuple(why for _, why in refused))
 
     def hand_over(self, board: str, stream: bytes, bus: Bus) -> Stored:
-        """As `add`, but to the writers behind `bus`, which know what came before."""
+        """Like `add`, but publishes to the writers behind `bus`, which remove duplicates."""
         _, found, refused = _sorted(board, stream)
         if refused:
             self._make()
@@ -95,12 +95,12 @@ class ProfileStore:
         return Stored(len(found), 0, rows, tuple(why for _, why in refused))
 
     def boards(self) -> list[BoardSummary]:
-        """What there is of each board."""
+        """Summary of each board."""
         with self.reading() as (catalogue, _):
             return catalogue.boards()
 
     def compact(self) -> int:
-        """Makes one file of the many small ones of a partition; how many went."""
+        """Merges the small files of each partition; returns the number of files removed."""
         gone = 0
         with self._changing() as catalogue:
             small: dict[str, list[Part]] = {}
@@ -119,7 +119,7 @@ class ProfileStore:
         return gone
 
     def _tables(self, parts: Iterable[Part]) -> dict[Part, pyarrow.Table]:
-        """The rows of files; those that are damaged stay what they are, for who asks to be told."""
+        """Reads the rows of files; skips corrupted ones, which readers report."""
         found = {}
         for part in parts:
             with contextlib.suppress(TransferError):
@@ -127,11 +127,11 @@ class ProfileStore:
         return found
 
     def forget(self, days: int | None = None, most_bytes: int | None = None) -> tuple[int, int]:
-        """Removes what arrived more than `days` ago, and the oldest of what takes more than
-        `most_bytes`: files and rows. Their batches stay known, so that a late copy does not come
-        back."""
+        """Deletes data that arrived more than `days` ago, and the oldest data above `most_bytes`;
+        returns the counts of files and rows. UUIDs of deleted batches are kept, so that late
+        duplicates stay out."""
         with self._changing() as catalogue:
-            parts = catalogue.parts()  # the oldest first
+            parts = catalogue.parts()  # oldest first
             old = self._before(days, parts) if days is not None else 0
             if most_bytes is not None:
                 room = sum(part.bytes for part in parts[old:]) - most_bytes
@@ -143,14 +143,14 @@ class ProfileStore:
         return old, sum(part.rows for part in parts[:old])
 
     def _before(self, days: int, parts: list[Part]) -> int:
-        """How many of these came more than `days` ago."""
+        """Number of these parts that arrived more than `days` ago."""
         last = datetime.fromtimestamp(self._now(), UTC) - timedelta(days=days)
         return sum(part.date < last.date().isoformat() for part in parts)
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[tuple[Catalogue, list[Path]]]:
-        """The catalogue and the Parquet files that count; nothing is removed meanwhile.
-        TransferError names a file that is not as it was written."""
+        """The catalog and the Parquet files that count, locked against removal. TransferError names
+        a missing or truncated file."""
         self._make()
         with locked(self.folder / "lock", shared=True), self._catalogue() as catalogue:
             parts = catalogue.parts()
@@ -179,7 +179,8 @@ class ProfileStore:
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[Catalogue]:
-        """The catalogue, alone; what a killed process left uncounted goes first."""
+        """The catalog, locked exclusively; first deletes uncataloged files left by a killed
+        process."""
         self._make()
         with locked(self.folder / "lock"), self._catalogue() as catalogue:
             counted = {part.path for part in catalogue.parts()}
@@ -203,21 +204,21 @@ class ProfileStore:
         self._parts.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def _is_whole(self, part: Part) -> bool:
-        """Whether the file is there with its size; Parquet itself checks the end of it."""
+        """Whether the file exists with its recorded size; Parquet itself checks the footer."""
         path = self._parts / part.path
         return path.is_file() and path.stat().st_size == part.bytes
 
     def _unlink(self, parts: Iterable[Part]) -> None:
         for part in parts:
-            with contextlib.suppress(OSError):  # the next change finds it uncounted
+            with contextlib.suppress(OSError):  # a leftover file is deleted by the next change
                 (self._parts / part.path).unlink(missing_ok=True)
 
 
 def _sorted(
     board: str, stream: bytes
 ) -> tuple[int, list[tuple[Batch, bytes]], list[tuple[bytes, str]]]:
-    """How many batches are in a stream, those that decode with their bodies, and the others with
-    why they do not. TransferError if it was damaged on its way."""
+    """Splits a stream into batches: the total, those that decode with their bodies, and the others
+    with the reason. TransferError if the stream was damaged in transit."""
     try:
         came = list(bodies(stream))
     except DeviceInputError as error:

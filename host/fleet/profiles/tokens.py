@@ -1,4 +1,4 @@
-"""Which board may send profiles, by its token; the store keeps the tokens' hashes alone."""
+"""Authentication tokens of boards that may send profiles; only their hashes are stored."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _Hashes = dict[str, Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]]
 
 @dataclass(frozen=True)
 class Tokens:
-    """The file at `path`: a hash per board."""
+    """The file at `path`: one hash per board."""
 
     path: Path
 
     def issue(self, board: str) -> str:
-        """A new token of `board`, in place of the one it had."""
+        """Issues a new token for `board`, replacing any previous one."""
         if not _BOARD.fullmatch(board):
             raise InputError(
                 "expected a board's name of at most 64 letters, digits, '.', '-' and '_', "
@@ -39,7 +39,7 @@ class Tokens:
         return token
 
     def revoke(self, board: str) -> None:
-        """From now on `board` may send nothing. InputError if it could not before."""
+        """Revokes the token of `board`. InputError if it has none."""
         with locked(self.path.with_suffix(".lock")):
             hashes = self._read()
             if board not in hashes:
@@ -51,13 +51,13 @@ class Tokens:
             self._write(hashes)
 
     def board_of(self, token: str) -> str | None:
-        """Whose token it is."""
+        """The board that owns the token, or None."""
         try:
             found = self.path.stat()
         except FileNotFoundError:
             return None
         boards = _boards(self, found.st_ino, found.st_mtime_ns)
-        return boards.get(_hash(token))  # of secrets nobody can choose: looking up tells nothing
+        return boards.get(_hash(token))  # tokens are random, so lookup timing reveals nothing
 
     def _read(self) -> _Hashes:
         try:
@@ -77,8 +77,8 @@ class Tokens:
 
 @functools.lru_cache(maxsize=2)
 def _boards(tokens: Tokens, *_: int) -> dict[str, str]:
-    """Whose each hash is, until another file takes the place of this one: to read it for every
-    request takes longer than all else does, from some thousand boards on."""
+    """Maps hashes to boards, cached until the file is replaced: reading it for every request would
+    dominate the cost from about a thousand boards on."""
     return {found: board for board, found in tokens._read().items()}
 
 

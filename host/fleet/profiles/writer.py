@@ -1,10 +1,10 @@
-"""Writers: from NATS to the files of a shared store, each batch once, whoever is killed when.
+"""Moves batches from NATS to the files of a shared store exactly once, even if writers are killed.
 
-A writer notes in NATS which messages of a partition it is about to write (the plan), writes them
-into files that are named by them, and then notes that they are written. Whoever finds a plan that
-nobody brings to its end does so: the same messages make the same rows under the same names, so a
-writer that was only slow does no harm. A batch that came before, however long ago, is known by its
-UUID, which stands in the files of its partition: all of a board's batches go through one.
+A writer records in NATS which messages of a partition it is about to write (the plan), writes them
+to files named after them, and then records that they are written. A stale plan may be completed by
+any writer: the same messages give the same rows under the same names, so a writer that was merely
+slow does no harm. Duplicates, however old, are recognized by UUID in the files of their partition;
+all batches of a board go through one partition.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from edgekit.host.fleet.profiles.shared import SharedStore
 
 _log = logging.getLogger(__name__)
 
-_MOST_MESSAGES = 4096  # in a file
-_MOST_BYTES = 16 << 20  # of them unpacked
-_LEASE_SECONDS = 20.0  # that another's plan may stand still
+_MOST_MESSAGES = 4096  # per file
+_MOST_BYTES = 16 << 20  # per file, unpacked
+_LEASE_SECONDS = 20.0  # time without progress after which another writer's plan is stale
 _POLL_SECONDS = 0.5
 _LONGEST_WAIT = 30.0
 _TRIES = 4
@@ -45,7 +45,7 @@ _PART = re.compile(r"p([0-9]{3})-([0-9a-f]{8})-[0-9]{12}-([0-9]{12})\.parquet")
 
 @dataclass(frozen=True)
 class Written:
-    """What a writer did: batches and rows written, batches known before, batches refused."""
+    """Counts of a writer: batches and rows written, known batches, refused batches, files."""
 
     batches: int = 0
     rows: int = 0
@@ -64,10 +64,9 @@ class Written:
 
 
 class ProfileWriter:
-    """Takes batches from `bus` into `store` until it is told to stop. A partition waits until
-    `every` seconds have passed, or for a file's fill of messages: few large files are read faster
-    than many small ones. `lease` are the seconds after which the plan of another writer, of which
-    nothing was heard, is taken over."""
+    """Writes batches from `bus` to `store`. A partition is written every `every` seconds, or once
+    there are enough messages to fill a file: few large files are faster to read than many small
+    ones. After `lease` seconds without progress, the plan of another writer is taken over."""
 
     def __init__(
         self, bus: Bus, store: SharedStore, every: float, lease: float = _LEASE_SECONDS
@@ -76,15 +75,16 @@ class ProfileWriter:
         self._me = uuid.uuid4().hex
         self._known = _Known(bus.id, store)
         self._order = random.Random(self._me).sample(range(bus.partitions), bus.partitions)
-        self._since: dict[int, float] = {}  # since when something waits in a partition
-        self._plans: dict[int, tuple[int, float]] = {}  # others' plans, and since when they stand
-        self._idle = False  # nothing waited when it was last looked
+        self._since: dict[int, float] = {}  # when messages started to wait, by partition
+        self._plans: dict[int, tuple[int, float]] = {}  # others' plans: revision and first seen
+        self._idle = False  # nothing was waiting at the last check
         self.written = Written()
         store.make()
 
     def run(self, stopped: threading.Event, once: bool, trouble: Callable[[str], None]) -> Written:
-        """Until `stopped`, or with `once` until all that waits is written. What goes wrong is
-        told to `trouble` and tried again; with `once` it is raised, unless NATS answers soon."""
+        """Runs until `stopped`, or with `once` until all waiting batches are written. Errors are
+        reported to `trouble` and retried; with `once` only an UnreachableError is retried, a
+        limited number of times."""
         wait = 0.0
         silent = 0
         while not stopped.wait(wait):
@@ -104,8 +104,8 @@ class ProfileWriter:
         return self.written
 
     def round(self, now: bool = False) -> bool:
-        """Looks at each partition once; whether anything was done. With `now` none is waited
-        for."""
+        """Checks each partition once; returns whether any was written. `now` disables the wait for
+        more messages."""
         waiting = self._bus.waiting()
         self._idle = not waiting
         done = False
@@ -130,7 +130,7 @@ class ProfileWriter:
         messages = self._bus.read(partition, cursor.done, last, most, size)
         if not messages:
             if plan is None:
-                self._bus.forget(partition, cursor.done)  # its writer was killed before it did
+                self._bus.forget(partition, cursor.done)  # left by a writer that was killed
             return False
         if plan is None:
             plan = Plan(messages[-1].number, len(messages), self._me)
@@ -139,7 +139,7 @@ class ProfileWriter:
                 return False
             revision = moved
         if len(messages) != plan.count:
-            return False  # written and removed by another meanwhile
+            return False  # another writer wrote and removed them meanwhile
         written, found = self._write(partition, cursor.done, plan, messages)
         if self._bus.move(partition, revision, Cursor(plan.last)) is None:
             return False
@@ -150,8 +150,8 @@ class ProfileWriter:
         return True
 
     def _may_take(self, partition: int, plan: Plan, revision: int) -> bool:
-        """Whether a plan is this writer's, or of one that was not heard of for long. Clocks of
-        writers are not compared."""
+        """Whether the plan belongs to this writer, or its revision has not changed for `lease`
+        seconds by the local clock. Clocks of different writers are never compared."""
         seen = self._plans.get(partition)
         if seen is None or seen[0] != revision:
             seen = self._plans[partition] = (revision, time.monotonic())
@@ -160,8 +160,8 @@ class ProfileWriter:
     def _write(
         self, partition: int, done: int, plan: Plan, messages: Sequence[Message]
     ) -> tuple[Written, list[str]]:
-        """Writes what is new, and the UUIDs of that. All of it follows from the messages and from
-        what is written up to `done`, so that each writer makes the same."""
+        """Writes the new batches; returns the counts and their UUIDs. The result depends only on
+        the messages and on what is written up to `done`, so all writers produce the same files."""
         arrivals: dict[str, Arrival] = {}
         came = refused = 0
         for message in messages:
@@ -193,8 +193,8 @@ class ProfileWriter:
 
 
 class _Known:
-    """The UUIDs in the files of a store, by partition, as far as this writer needs them: beside
-    it on disk, and gone with it."""
+    """Known UUIDs by partition, loaded on demand from the files of a store into a temporary
+    database."""
 
     def __init__(self, stream: str, store: SharedStore) -> None:
         self._stream, self._store = stream, store
@@ -212,8 +212,9 @@ class _Known:
         self._done: dict[int, int] = {}
 
     def among(self, partition: int, done: int, uuids: Sequence[str]) -> set[str]:
-        """Those of these that are written in messages up to number `done` of the partition, or
-        came through another stream. Later files do not count: they may be of these themselves."""
+        """The given UUIDs that were written in messages up to number `done` of the partition, or
+        came through another stream. Later files are ignored: they may contain these very
+        messages."""
         if self._done.get(partition) != done:
             self._catch_up(partition, done)
         sql = "SELECT 1 FROM known WHERE partition IN (?, -1) AND uuid = ?"
@@ -221,7 +222,7 @@ class _Known:
         return {name for name in uuids if ask(sql, (partition, bytes.fromhex(name))).fetchone()}
 
     def add(self, partition: int, done: int, uuids: Sequence[str]) -> None:
-        """What was written up to number `done`."""
+        """Records the UUIDs written up to number `done`."""
         self._insert(partition, uuids)
         self._done[partition] = done
 
