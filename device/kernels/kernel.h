@@ -1,7 +1,7 @@
-/* What every kernel file starts with: the ISA's vectors, and the form of a task.
+/* Common header of all kernel files: the ISA's vectors and the task interface.
  *
- * A kernel is a function `void name(const void *args, long begin, long end)` over a range of tasks
- * that are independent of each other; ek_parallel hands the ranges out. */
+ * A kernel is a function `void name(const void *args, long begin, long end)` over a range of
+ * independent tasks; ek_parallel distributes the ranges. */
 #ifndef EK_KERNEL_H
 #define EK_KERNEL_H
 #include <stddef.h>
@@ -14,9 +14,9 @@
 
 typedef void (*ek_task)(const void *args, long begin, long end);
 
-/* Runs task over [0, tasks) on the pool, handing out `grain` tasks at a time. */
+/* Runs task over [0, tasks) on the pool, `grain` tasks at a time. */
 void ek_parallel(ek_pool *pool, ek_task task, const void *args, long tasks, long grain);
-/* Threads of a pool, the caller included; 1 if it is NULL. */
+/* Threads of a pool, including the caller; 1 if it is NULL. */
 int ek_pool_threads(const ek_pool *pool);
 
 static inline long ek_min(long a, long b) {
@@ -26,7 +26,7 @@ static inline long ek_max(long a, long b) {
     return a > b ? a : b;
 }
 
-/* An NHWC image, a window that slides over it, and what it gives. */
+/* An NHWC image, the window that slides over it, and the output. */
 typedef struct {
     int n, h, w, c; /* input */
     int oh, ow, oc; /* output */
@@ -36,8 +36,8 @@ typedef struct {
     int top, left;  /* padding before the image */
 } ek_window;
 
-/* What the function behind a convolution needs: its parameters, and where it has an operand for
- * each channel, those, padded to whole vectors. */
+/* Arguments of the function fused into a convolution: its parameters, and per-channel operands, if
+ * any, padded to full vectors. */
 typedef struct {
     float p, q;
     const void *operand;

@@ -1,9 +1,10 @@
-/* Loads whose value nobody reads. */
+/* Loads that warm the cache and discard the value. */
 #ifndef EK_TOUCH_H
 #define EK_TOUCH_H
 #include "kernel.h"
 
-/* Loads a line into no register. A prefetch would do, but board time does not see where it goes. */
+/* Loads a cache line without a destination register. A prefetch would do the same, but the board
+ * simulator cannot see its address. */
 EK_INLINE void ek_touch(const float *p) {
 #if defined __aarch64__
     __asm__ volatile("ldr wzr, %0" ::"m"(*p));

@@ -12,7 +12,7 @@ enum { PATH = 4096, BEFORE = 6, MOST = 16 };
 
 extern char **environ;
 
-/* Reads to the end, so that nobody has to wait for room, and keeps what fits. */
+/* Reads to the end, so that the writer never blocks on a full pipe, and keeps what fits. */
 static void read_answer(int fd, char *answer, size_t bytes) {
     char rest[256];
     size_t found = 0;

@@ -1,11 +1,11 @@
-/* The board's agent, asked by C programs. */
+/* Runs the board's agent from C programs. */
 #ifndef EK_AGENT_H
 #define EK_AGENT_H
 #include <stddef.h>
 
-/* Runs a command of the agent that `release` in the folder `root` brought along, which ends in a
- * NULL; its exit code, -1 if it could not be run. Its answer goes to `answer`, cut where that ends;
- * NULL: to nobody. */
+/* Runs a NULL-terminated command with the agent that `release` in folder `root` ships. Returns its
+ * exit code, or -1 if it could not be run. `answer` receives the output, truncated to `bytes`; NULL
+ * discards it. */
 int ek_ask_agent(const char *root, const char *release, const char *const command[], char *answer,
                  size_t bytes);
 

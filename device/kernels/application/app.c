@@ -22,7 +22,7 @@
 
 enum { PATH = 4096, TEXT = 512, ALIGNMENT = 64, CHANGES = 5, BUSY = 6 };
 
-/* A release that is loaded. */
+/* A loaded release. */
 typedef struct {
     char id[EK_APP_RELEASE_BYTES];
     void *library, *weights;
@@ -33,17 +33,17 @@ typedef struct {
     void (*end_pool)(ek_pool *);
     ek_model model;
     ek_placement placement;
-    ek_sampler *sampler; /* NULL: its inferences are not sampled */
+    ek_sampler *sampler; /* NULL: inferences are not sampled */
 } loaded;
 
 struct ek_app {
     pthread_mutex_t lock;
     char root[PATH];
-    int threads; /* 0: as each release says */
+    int threads; /* 0: as each release specifies */
     loaded now;
-    char failed[EK_APP_RELEASE_BYTES]; /* not tried again but by ek_app_refresh */
+    char failed[EK_APP_RELEASE_BYTES]; /* only ek_app_refresh retries it */
     char error[TEXT];
-    char *interface; /* inputs and outputs at the time of ek_app_open */
+    char *interface; /* inputs and outputs as of ek_app_open */
 };
 
 static int say(char *error, const char *format, ...) {
@@ -72,7 +72,7 @@ static int link_names(const char *root, char id[EK_APP_RELEASE_BYTES]) {
     return 1;
 }
 
-/* The release that a deploy committed: see device/runtime/application/follow.py. */
+/* The release that a deploy committed; mirrors device/runtime/application/follow.py. */
 static int committed(const char *root, char id[EK_APP_RELEASE_BYTES]) {
     char path[PATH + 16], again[EK_APP_RELEASE_BYTES];
     snprintf(path, sizeof path, "%s/pending.json", root);
@@ -89,7 +89,7 @@ static int committed(const char *root, char id[EK_APP_RELEASE_BYTES]) {
             free(note);
             if (found || none)
                 return found;
-        } /* a damaged note says nothing: the next command of the agent mends it */
+        } /* ignore a damaged note: the agent's next command repairs it */
         if (link_names(root, again) && !strcmp(id, again))
             return 1;
     }
@@ -162,7 +162,7 @@ static int open_library(loaded *l, const char *folder, char *error) {
     return 1;
 }
 
-/* The text of the list behind `key`, up to the bracket that ends it. */
+/* The text of the list behind `key`, including its closing bracket. */
 static size_t list_of(const char *description, const char *key, const char **start) {
     const char *at = *start = ek_json_value(description, key);
     int depth = 0, quoted = 0;
@@ -179,7 +179,7 @@ static size_t list_of(const char *description, const char *key, const char **sta
     return 0;
 }
 
-/* How many operators the model runs. */
+/* Number of operators in the model. */
 static size_t operators_of(const char *description) {
     const char *list;
     size_t size = list_of(description, "operators", &list), count = 0;
@@ -207,7 +207,8 @@ static void start_pool(loaded *l) {
         ek_go_back(&before);
 }
 
-/* 1 if all of the release is whole and loaded; else nothing is, and `error` says why. */
+/* Verifies and loads a release. Returns 1, or on failure loads nothing and describes the problem in
+ * `error`. */
 static int load(const ek_app *app, const char *id, loaded *l, char *error) {
     char folder[PATH + 64], why[TEXT];
     memset(l, 0, sizeof *l);
@@ -246,7 +247,8 @@ static char *interface_of(const char *description) {
     return text;
 }
 
-/* Goes back from `release` by the agent that the loaded one brought along; its exit code. */
+/* Rolls back from `release`, using the agent that the loaded release ships; returns its exit
+ * code. */
 static int report(const ek_app *app, const char *release, const char *reason) {
     char id[EK_APP_RELEASE_BYTES];
     memcpy(id, release, sizeof id);
@@ -254,7 +256,8 @@ static int report(const ek_app *app, const char *release, const char *reason) {
     return ek_ask_agent(app->root, app->now.id, command, NULL, 0);
 }
 
-/* 1: another release runs now, 0: the same, -1: the one in service cannot. The lock is held. */
+/* Returns 1 if a different release now runs, 0 if the same, -1 if the one in service cannot be
+ * loaded. The caller holds the lock. */
 static int follow(ek_app *app) {
     char id[EK_APP_RELEASE_BYTES], again[EK_APP_RELEASE_BYTES];
     loaded found;

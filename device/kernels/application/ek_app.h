@@ -1,49 +1,54 @@
-/* A deployed model in a C program on the board, which follows its releases: docs/applications.md.
+/* Runs a deployed model from a C program on the board and follows its releases:
+ * docs/applications.md.
  *
- * Link with libedgekit-app.so, or compile the C files beside app.c with the program (-ldl on old
- * systems). An ek_app may be used by several threads, one inference at a time; for several at once
- * open it several times: code and weights are in memory once. Not across fork. */
+ * Link with libedgekit-app.so, or compile the C files beside app.c into the program (-ldl on old
+ * systems). Several threads may use an ek_app, one inference at a time; for concurrent inferences,
+ * open it several times: code and weights are shared in memory. Do not use it across fork. */
 #ifndef EK_APP_H
 #define EK_APP_H
 #include <stddef.h>
 
-#define EK_APP_RELEASE_BYTES 17 /* an id and its end */
+#define EK_APP_RELEASE_BYTES 17 /* an id and its terminating NUL */
 
 typedef struct ek_app ek_app;
 
-/* The model deployed as `name`, or the one without a name (NULL or "current"), in the folder `root`
- * (NULL: EDGEKIT_ROOT, which an installed application is given, else ~/.edgekit). `threads` work on
- * each inference, on any core; 0: as many as each release says, kept on the cores of its cluster,
- * as is the calling thread while it runs. NULL if there is none to run: then `error` says why in
- * one line. */
+/* Opens the model deployed as `name`, or the unnamed one (NULL or "current"), in folder `root`
+ * (NULL: EDGEKIT_ROOT, which installed applications are given, else ~/.edgekit). `threads` run each
+ * inference, on any core; 0 uses the number that each release specifies and pins them, and the
+ * calling thread during inference, to the release's cluster. Returns NULL if there is no release to
+ * run and describes the problem in `error`, in one line. */
 ek_app *ek_app_open(const char *root, const char *name, int threads, char *error, size_t bytes);
 
-/* One inference of the release in service. `in` and `out` are in the order of ek_app_describe,
- * contiguous, naturally aligned. 0: done; `release` (or NULL) gets the release that ran. */
+/* Runs one inference on the release in service. `in` and `out` are in the order of ek_app_describe,
+ * contiguous, naturally aligned. Returns 0 on success; `release`, unless NULL, receives the id of
+ * the release that ran. */
 int ek_app_run(ek_app *app, const void *const *in, void *const *out,
                char release[EK_APP_RELEASE_BYTES]);
 
-/* Follows now instead of with the next run: 1 another release runs, 0 the same, -1 the one in
- * service cannot be loaded, or its inputs or outputs are others than when the program opened it;
- * the one before runs on, and ek_app_error says why. Tries again one that could not be loaded. */
+/* Switches to the release in service now instead of at the next run, and retries one that failed to
+ * load. Returns 1 if a different release now runs, 0 if the same, -1 if the one in service cannot
+ * be loaded or its inputs or outputs differ from those at ek_app_open; then the previous release
+ * keeps running, and ek_app_error has the reason. */
 int ek_app_refresh(ek_app *app);
 
-/* JSON, as ek_describe of ek.h: names, types and shapes of inputs and outputs. Those stay as long
- * as the ek_app, the text until it runs another release. */
+/* Returns JSON in the format of ek_describe (ek.h): names, types and shapes of inputs and outputs.
+ * These never change for an ek_app; the string is valid until the ek_app switches releases. */
 const char *ek_app_describe(const ek_app *app);
 
-/* Goes back from the release that runs to the one before, with a note of why. 1 if it did, 0 if
- * there is none or another is in service by now, -1 while a deploy is on its way. */
+/* Rolls back from the running release to the previous one and records the reason. Returns 1 if it
+ * did, 0 if there is no previous release or another one is in service by now, -1 while a deploy is
+ * in progress. */
 int ek_app_report_failure(ek_app *app, const char *reason);
 
-/* What went wrong last; empty if nothing did. */
+/* Returns the last error; empty if there was none. */
 const char *ek_app_error(const ek_app *app);
 
-/* Puts the state of a stateful model back to its initial values. */
+/* Resets a stateful model to its initial state. */
 void ek_app_reset(ek_app *app);
 
-/* Tells the supervisor of an installed application that this program is well, for one that waits
- * where no inference runs: ek_app_run does it, too. `status` (or NULL) is a line for people. */
+/* Reports to the supervisor of an installed application that this program is healthy. ek_app_run
+ * does so too; call this while waiting without running inferences. `status` (or NULL) is one
+ * human-readable line. */
 void ek_app_alive(const char *status);
 
 void ek_app_close(ek_app *app);

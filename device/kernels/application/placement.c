@@ -9,7 +9,7 @@
 
 enum { PATH = 4096, ANSWER = 16384, MOST_THREADS = 256 };
 
-/* Whether the manifest says on what the release runs; else there is nothing to ask. */
+/* Whether the manifest specifies a placement; if not, there is no need to run the agent. */
 static int says(const char *root, const char *release) {
     char path[PATH + 64];
     snprintf(path, sizeof path, "%s/releases/%s/manifest.json", root, release);
@@ -19,7 +19,7 @@ static int says(const char *root, const char *release) {
     return found;
 }
 
-/* The numbers in the list behind `key`; how many there are. */
+/* Adds the numbers in the list behind `key` to `cores`; returns their count. */
 static int cores_of(const char *answer, const char *key, cpu_set_t *cores) {
     const char *at = ek_json_value(answer, key);
     int count = 0;

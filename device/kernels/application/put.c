@@ -11,7 +11,7 @@
 
 enum { MOST_BYTES = 1 << 19, PATH = 4096, NAME = 64, PATIENCE = 100 };
 
-/* Alone with the folder; -1 if another process holds it for long. */
+/* Locks the folder; returns -1 if another process holds the lock for too long. */
 static int lock(const char *folder) {
     char path[PATH + 16];
     snprintf(path, sizeof path, "%s/lock", folder);
@@ -26,8 +26,8 @@ static int lock(const char *folder) {
     return fd;
 }
 
-/* The greatest number of a file in the folder, the name of the one with the least, and the bytes
- * of all. */
+/* Returns the highest number of a file in the folder; also the name of the lowest-numbered file and
+ * the total size. */
 static long look(const char *folder, char oldest[NAME], size_t *bytes) {
     char path[PATH + 2 * NAME];
     struct stat about;

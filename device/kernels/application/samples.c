@@ -16,23 +16,23 @@
 #include "whole.h"
 
 #ifndef EK_SAMPLES_PERIOD_NS
-#define EK_SAMPLES_PERIOD_NS 600000000000u /* a batch closes after it */
+#define EK_SAMPLES_PERIOD_NS 600000000000u /* maximum duration of a batch */
 #endif
 
 #ifndef EK_SAMPLES_BUDGET
-#define EK_SAMPLES_BUDGET 0.01 /* of the time of the inferences */
+#define EK_SAMPLES_BUDGET 0.01 /* fraction of inference time */
 #endif
 
-/* Numbers of device/runtime/agent/sampler.py. */
+/* Same values as in device/runtime/agent/sampler.py. */
 enum { EVERY = 10, MOST = 256, FIRST = 32, LONGEST_SKIP = 1 << 20 };
 enum { PATH = 4096, NAME = 64 };
 static const uint64_t second = 1000000000u;
 
-/* Samples of one batch: a row per operator after that of whole inferences. */
+/* Samples of one batch. Row 0 holds complete inferences, then one row per operator. */
 typedef struct {
     uint64_t *rows, began, ended;
     size_t count, operators;
-    uint64_t first, inferences; /* inferences before it, and in it */
+    uint64_t first, inferences; /* inferences before the batch, and in it */
     int core;
     ek_moment before;
     ek_sampler *of;
@@ -48,7 +48,7 @@ struct ek_sampler {
     uint64_t inferences_ns;
     collected now;
     pthread_t writer;
-    int writes; /* a writer was started, and not yet waited for */
+    int writes; /* a writer was started and not yet joined */
     atomic_int writing;
 };
 
@@ -63,7 +63,7 @@ static int ascending(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-/* Samples, median, 90th percentile and the greatest. */
+/* Count, median, 90th percentile and maximum. */
 static void write_spread(FILE *to, uint64_t *row, size_t count) {
     size_t last = count - 1;
     qsort(row, count, sizeof *row, ascending);
@@ -101,7 +101,7 @@ static void write_document(FILE *to, const collected *c, const char *uuid, uint6
     fputs("]}", to);
 }
 
-/* The text of a batch, after its CRC-32 as in installed.json; to be freed. */
+/* The text of a batch, preceded by its CRC-32 as in installed.json; the caller frees it. */
 static char *document(collected *c, const char *uuid, unsigned long long lost, size_t *size) {
     char *inner = NULL, *text = NULL;
     size_t inner_size = 0;
@@ -120,7 +120,8 @@ static char *document(collected *c, const char *uuid, unsigned long long lost, s
     return text;
 }
 
-/* Whether it did; what is lost, as what had to make room, is counted for the next batch. */
+/* Returns whether it succeeded. Losses, including files dropped for space, are reported in the next
+ * batch. */
 static int write_batch(collected *c) {
     ek_sampler *s = c->of;
     unsigned char random[16];
@@ -158,7 +159,7 @@ static void join(ek_sampler *s) {
     s->writes = 0;
 }
 
-/* Writes in the background; if the last batch is still being written, later. */
+/* Writes in the background; postponed while the previous batch is still being written. */
 static void finish(ek_sampler *s, uint64_t now) {
     if (atomic_load(&s->writing))
         return;
@@ -170,7 +171,8 @@ static void finish(ek_sampler *s, uint64_t now) {
         atomic_store(&s->writing, 1);
         s->writes = !pthread_create(&s->writer, NULL, work, job);
     }
-    if (!job || !s->writes) { /* the system has none to give; the model is to run on */
+    if (!job || !s->writes) { /* out of memory or threads: drop the batch, the model must keep
+                                 running */
         atomic_store(&s->writing, 0);
         free(job);
         free(s->now.rows);
@@ -179,7 +181,7 @@ static void finish(ek_sampler *s, uint64_t now) {
     s->now.rows = NULL;
 }
 
-/* Whether there are rows to collect in. */
+/* Allocates the batch's rows if needed; returns whether there are any. */
 static int begin(ek_sampler *s, uint64_t now) {
     if (s->now.rows)
         return 1;
@@ -192,7 +194,8 @@ static int begin(ek_sampler *s, uint64_t now) {
     return 1;
 }
 
-/* Until the next sample: by the budget, and so that samples are spread over the period. */
+/* Number of inferences to skip before the next sample, to stay within the budget and spread samples
+ * over the period. */
 static uint64_t to_skip(const ek_sampler *s, uint64_t each, uint64_t now) {
     uint64_t skip = EVERY - 1;
     double debt = (double)atomic_load(&s->spent) - EK_SAMPLES_BUDGET * (double)s->inferences_ns;
@@ -252,8 +255,8 @@ void ek_sampler_close(ek_sampler *s) {
     free(s);
 }
 
-/* The board's folder of `root`, which may be that of a model with a name; 0 for one that is only
- * tried aside. */
+/* The board's folder for `root`, which may belong to a named model; returns 0 for a release on
+ * trial (aside). */
 static int board_of(ek_sampler *s, const char *root, char board[PATH]) {
     snprintf(board, PATH, "%s", root);
     char *name = strrchr(board, '/');

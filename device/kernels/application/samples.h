@@ -1,4 +1,4 @@
-/* Samples of inferences in C programs, for device/runtime/agent/c_samples.py: docs/fleets.md. */
+/* Samples inference times in C programs, for device/runtime/agent/c_samples.py: docs/fleets.md. */
 #ifndef EK_SAMPLES_H
 #define EK_SAMPLES_H
 #include <stddef.h>
@@ -6,17 +6,17 @@
 
 typedef struct ek_sampler ek_sampler;
 
-/* Of a release in the folder `root`, as ek_app_open has it; NULL where sampling is off, or there is
- * no memory for it. One thread at a time may use it. */
+/* Sampler of a release in folder `root` of ek_app_open; NULL if sampling is off or memory is short.
+ * One thread at a time may use it. */
 ek_sampler *ek_sampler_open(const char *root, const char *release, size_t operators, int threads);
 
-/* Counts an inference; where its time stamps are to go, NULL if it is not sampled. */
+/* Counts an inference. Returns where to store its time stamps, or NULL if it is not sampled. */
 uint64_t *ek_sampler_due(ek_sampler *s);
 
-/* Takes the inference that was due. */
+/* Records the inference whose time stamps were requested. */
 void ek_sampler_record(ek_sampler *s);
 
-/* Writes what was collected; NULL is allowed. */
+/* Writes the remaining samples; accepts NULL. */
 void ek_sampler_close(ek_sampler *s);
 
 #endif

@@ -13,7 +13,7 @@
 
 #include "ek_app.h"
 
-enum { SHARE = 4 }; /* signs per watchdog period */
+enum { SHARE = 4 }; /* keep-alives per watchdog period */
 static const uint64_t microsecond = 1000, unwatched = 60000000;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

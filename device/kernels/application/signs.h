@@ -1,9 +1,8 @@
-/* Signs of life for whoever supervises the process, as device/runtime/application/signs.py sends
- * them. */
+/* Watchdog keep-alives for a process supervisor; mirrors device/runtime/application/signs.py. */
 #ifndef EK_SIGNS_H
 #define EK_SIGNS_H
 
-/* Says that the process lives, if it is time to; nobody supervising is no error. */
+/* Sends a keep-alive if one is due; does nothing without a supervisor. */
 void ek_sign_of_life(void);
 
 #endif

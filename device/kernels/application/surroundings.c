@@ -26,7 +26,7 @@ static double busy_seconds(void) {
     cpu_set_t cores;
     FILE *stat = usable(&cores) ? fopen("/proc/stat", "re") : NULL;
     while (stat && fgets(line, sizeof line, stat))
-        if (isdigit((unsigned char)line[3]) && /* else the line is about all cores together */
+        if (isdigit((unsigned char)line[3]) && /* otherwise the line is the total over all cores */
             sscanf(line, "cpu%d %llu %llu %llu %llu %llu %llu %llu %llu", &core, ticks, ticks + 1,
                    ticks + 2, ticks + 3, ticks + 4, ticks + 5, ticks + 6, ticks + 7) == FIELDS + 1)
             for (int i = 0;
@@ -49,7 +49,7 @@ static double own_seconds(void) {
     return seconds;
 }
 
-/* The first line of a file of the kernel; whether there is one. */
+/* Reads the first line of a kernel file; returns whether there is one. */
 static int line_of(const char *path, char text[TEXT]) {
     FILE *file = fopen(path, "re");
     int found = file && fgets(text, TEXT, file);
@@ -69,8 +69,8 @@ static int number_of(const char *path, long *number) {
 
 enum { SUM, MOST, COOLING };
 
-/* The sum or the greatest of the numbers in the files of a pattern; -1 if there are none. COOLING:
- * the greatest of the devices that slow cores. `count` gets how many files there are. */
+/* The sum or maximum of the numbers in the files matching a pattern; -1 if there are none. COOLING:
+ * the maximum over devices that throttle CPUs. `count` receives the number of files. */
 static long numbers(const char *pattern, int what, size_t *count) {
     glob_t files;
     long result = -1, one;

@@ -1,11 +1,12 @@
-/* What disturbs an inference on this board: device/runtime/agent/noise.py and probe.py in C. */
+/* Disturbances of an inference on this board; mirrors device/runtime/agent/noise.py and
+ * probe.py. */
 #ifndef EK_SURROUNDINGS_H
 #define EK_SURROUNDINGS_H
 #include <stdio.h>
 
-/* A moment: seconds since some start, the CPU seconds that the usable cores were busy since then
- * and those of this process, and how often heat held the clock back; negative where the kernel does
- * not tell. */
+/* A point in time: monotonic seconds, CPU seconds used since boot on the usable cores and by this
+ * process, and the count of thermal throttling events; negative where the kernel does not report a
+ * value. */
 typedef struct {
     double clock, busy, own;
     long held_back;
@@ -13,8 +14,8 @@ typedef struct {
 
 ek_moment ek_moment_now(void);
 
-/* Writes members of a JSON object, a comma before each, that say how the board is now, and what
- * disturbed it since `before`; null where the kernel does not tell. */
+/* Writes JSON members, each preceded by a comma: the board's state now and disturbances since
+ * `before`; null where the kernel does not report a value. */
 void ek_write_surroundings(FILE *to, const ek_moment *before);
 
 #endif

@@ -72,8 +72,8 @@ static int same_sum(const char *path, uint64_t size, uint32_t crc) {
     return seen == size && found == crc && (size > 0 || crc == 0);
 }
 
-/* The record is {"crc32": N, "files": {"path": [size, crc], ...}} and N is that of the files' text;
- * paths of a manifest need no escapes. */
+/* The record is {"crc32": N, "files": {"path": [size, crc], ...}}, where N is the CRC-32 of the
+ * text of "files"; paths in a manifest need no escapes. */
 static int check_record(const char *folder, const char *text, size_t size, char *error,
                         size_t bytes) {
     const char *own = ek_json_value(text, "crc32"), *files = ek_json_value(text, "files");

@@ -1,12 +1,12 @@
-/* Convolutions in a chain: pointwise, depthwise, pointwise, the first or the last perhaps missing.
+/* Fused pointwise -> depthwise -> pointwise convolutions; the first or the last may be absent.
  *
- * Compile-time parameters: NAME, T (of the images), CHAIN and ARGS (types of the arguments, whole
- * and of a pointwise member), DEPTHWISE and DEPTHWISE_ROWS (its kernel, and the rows that it makes
- * at once), where there are such members FIRST and FIRST_ROWS, LAST and LAST_ROWS (their kernels,
- * and the pixels of a tile), and ADDS where these have residuals.
- * What is between members stays in a buffer small enough for a core's own cache. The members'
- * kernels are those that would run one after the other, on tiles of the same pixels: the results
- * are the same to the last bit, and no row is computed twice but where a thread begins. */
+ * Compile-time parameters: NAME, T (element type of the images), CHAIN and ARGS (argument types of
+ * the chain and of a pointwise member), DEPTHWISE and DEPTHWISE_ROWS (the depthwise kernel and the
+ * rows it computes per tile), FIRST and FIRST_ROWS, LAST and LAST_ROWS (the pointwise kernels
+ * present and the pixels per tile of each), and ADDS if they have residuals.
+ * Intermediate rows stay in a buffer that fits the core's private cache. The members' kernels are
+ * the unfused ones, on tiles of the same pixels, so results are bit-identical and only rows at
+ * thread boundaries are computed twice. */
 #include "chain.h"
 
 void DEPTHWISE(const void *, long, long);
@@ -18,8 +18,8 @@ void LAST(const void *, long, long);
 #endif
 
 #if defined FIRST || defined LAST
-/* Pixels of y, the first of which is number `at` of its image, by a pointwise convolution; x has
- * `there` of them. */
+/* Computes `pixels` pixels of y, starting at pixel `at` of its image, by a pointwise convolution;
+ * `there` pixels of x are readable. */
 static void product(ek_task kernel, int mr, const ARGS *whole, const T *x, long there, T *y,
                     long pixels, long at) {
     ARGS part = *whole;
@@ -39,13 +39,13 @@ static void product(ek_task kernel, int mr, const ARGS *whole, const T *x, long 
 #endif
 
 #ifdef FIRST
-/* Pixels [from, until) of the image that the depthwise convolution reads, from y on. */
+/* Pixels [from, until) of the depthwise convolution's input, stored at y. */
 typedef struct {
     T *y;
     long from, until;
 } band;
 
-/* Sees to it that the band holds rows [top, end). */
+/* Computes whatever the band lacks of rows [top, end). */
 static void advance(const CHAIN *a, band *b, long top, long end) {
     const ek_window *g = &a->depthwise.win;
     const long first = top * g->w, wanted = end * g->w;

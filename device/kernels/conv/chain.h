@@ -1,18 +1,20 @@
-/* A depthwise convolution with the pointwise ones before and after it, a few rows at a time: the
- * images between them are never whole. */
+/* A depthwise convolution fused with its pointwise neighbors, a few rows at a time, so that the
+ * intermediate images are never materialized. */
 #ifndef EK_CHAIN_H
 #define EK_CHAIN_H
 #include "dwconv.h"
 #include "f32_conv.h"
 #include "i8_conv.h"
 
-/* As each member would be alone, but for the addresses of the images between them. One image. */
+/* Each member's arguments are those of the unfused operator, except for the addresses of the
+ * intermediate images. Batch size 1. */
 typedef struct {
-    ek_f32_conv_args first; /* if there is one */
+    ek_f32_conv_args first; /* if present */
     ek_dwconv_args depthwise;
-    ek_f32_conv_args last; /* if there is one */
-    int rows;              /* of the depthwise one's result that are made at once: whole tiles */
-    int held;              /* elements before rows of the first one's result in the buffer */
+    ek_f32_conv_args last; /* if present */
+    int rows;              /* depthwise output rows per pass: complete tiles */
+    int held;              /* offset in the buffer, in elements, of the first member's output
+                              rows */
 } ek_f32_chain_args;
 
 typedef struct {

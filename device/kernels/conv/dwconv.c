@@ -1,18 +1,18 @@
-/* Depthwise convolution, NHWC, vectors along channels.
+/* Depthwise convolution, NHWC, vectorized along channels.
  *
  * Compile-time parameters: NAME, EK_SIMD, TX (float, int8_t or uint8_t), KH, KW, SH, SW (KH 0: any
- * window, taken from the arguments), ROWS, and those of dwconv_values.h. With a window known at
- * compile time, ROWS x TW output pixels are made at once, so that each pixel is loaded once for
- * all its products, and few weights stay in registers along the row. Other windows go through a
- * table of pointers, one per tap, with several blocks of channels at once. */
+ * window, taken from the arguments), ROWS, and those of dwconv_values.h. With a compile-time
+ * window, ROWS x TW output pixels are computed per tile: each input pixel is loaded once for all
+ * its products, and small windows keep their weights in registers along the row. Other windows use
+ * a table of pointers, one per tap, and process several channel blocks at once. */
 #include "dwconv.h"
 #ifndef W_ZERO
 #define W_ZERO 0
 #endif
 #include "dwconv_values.h"
 
-/* Where the block after the one at c starts. The last block of many channels overlaps the one
- * before it instead of being partial; fewer channels than a block are one partial block. */
+/* First channel of the block after the one at c. The last of several blocks overlaps its
+ * predecessor instead of being partial; fewer channels than BLOCK form one partial block. */
 EK_INLINE long next_block(long c, long channels) {
     return c + BLOCK < channels ? ek_max(ek_min(c + BLOCK, channels - BLOCK), 0) : channels;
 }
@@ -20,26 +20,26 @@ EK_INLINE long next_block(long c, long channels) {
 #if KH
 #define TW EK_DEPTHWISE_TILE
 #define KEEP_WEIGHTS (KH * KW <= 9)
-#define LINES(rows) (((rows) - 1) * SH + KH) /* of x that make so many rows of y */
+#define LINES(rows) (((rows) - 1) * SH + KH) /* rows of x read for `rows` rows of y */
 
-/* What the tiles of one block of channels share. Copies of the arguments, because y, which is
- * bytes to the compiler, might otherwise be them. */
+/* State shared by the tiles of one channel block. It copies the arguments because y, being a byte
+ * pointer, might alias them and force reloads. */
 typedef struct {
     const weight_t *weights; /* [tap][BLOCK] */
-    weight_v w[KH][KW];      /* the same in registers, if they fit */
+    weight_v w[KH][KW];      /* the weights in registers, if they fit */
     sum_t bias;
     output out;
-    long c, width, pitch;            /* channels, columns of x, elements of a row of y */
-    long column[(TW - 1) * SW + KW]; /* where the columns of a tile are: s * c */
+    long c, width, pitch;            /* channels, columns of x, elements per row of y */
+    long column[(TW - 1) * SW + KW]; /* offsets of a tile's columns: s * c */
     const TX *border;
-    int zero; /* of weights */
+    int zero; /* zero point of the weights */
 } block_t;
 
-/* Where a tile reads and writes, from its block's first channel on. */
+/* Addresses that a tile reads and writes, starting at its block's first channel. */
 typedef struct {
-    const TX *line[LINES(ROWS)]; /* at the first column of the first window */
+    const TX *line[LINES(ROWS)]; /* at the first window's first column */
     TX *y;
-    long ix; /* that column */
+    long ix; /* index of that column */
 } place_t;
 
 EK_INLINE void load_weights(int ky, weight_v w[KW], const weight_t *from, int zero) {
@@ -48,7 +48,7 @@ EK_INLINE void load_weights(int ky, weight_v w[KW], const weight_t *from, int ze
         w[kx] = weight_at(from + (ky * KW + kx) * BLOCK, zero);
 }
 
-/* One column of `rows` output pixels whose window may lie outside the image. */
+/* One column of `rows` output pixels; its window may extend beyond the image. */
 EK_INLINE void edge(const int rows, const int whole, const block_t *b, const place_t *at) {
     sum_t acc[ROWS];
     EK_UNROLL
@@ -79,7 +79,7 @@ EK_INLINE void edge(const int rows, const int whole, const block_t *b, const pla
         finish(&b->out, acc[i], at->y + i * b->pitch, whole ? BLOCK : b->c);
 }
 
-/* rows x tw output pixels whose windows have all their columns in the image. */
+/* rows x tw output pixels whose windows lie horizontally inside the image. */
 EK_INLINE void tile(const int rows, const int tw, const int whole, const block_t *b,
                     const place_t *at) {
     sum_t acc[ROWS][TW];
@@ -150,8 +150,8 @@ typedef struct {
     long first, last;
 } inside_t;
 
-/* Columns [from, until) of a block of channels; the tile that covers the last ones inside may make
- * some before `from` once more. */
+/* Columns [from, until) of a channel block. The tile covering the last interior columns may
+ * recompute some before `from`. */
 EK_INLINE void block_columns(const int rows, const int whole, const block_t *b, place_t at,
                              inside_t in, long from, long until) {
     const long end = ek_min(in.last, until);
@@ -171,7 +171,7 @@ EK_INLINE void block_columns(const int rows, const int whole, const block_t *b, 
         edge(rows, whole, b, &at);
 }
 
-/* Columns [from, until) of `rows` rows of y, whose row oy is at y. */
+/* Columns [from, until) of `rows` output rows, starting at row oy, which is stored at y. */
 EK_INLINE void strip_at(const int rows, const int whole, const ek_dwconv_args *a, const TX *image,
                         long oy, TX *y, inside_t in, long from, long until) {
     const ek_window g = a->win;
@@ -201,8 +201,8 @@ EK_INLINE void strip_at(const int rows, const int whole, const ek_dwconv_args *a
     }
 }
 
-/* `rows` rows of y from row oy of an image on, a strip of columns at a time: all channels of its
- * lines while L1 holds them. A strip's tiles begin where the first window inside is. */
+/* `rows` output rows from row oy on, tiled by strips of columns: each strip computes all channels
+ * while its input lines are in L1. A strip's tiles are aligned to the first interior column. */
 EK_INLINE void rows_at(const int rows, const int whole, const ek_dwconv_args *a, const TX *image,
                        long oy, TX *y) {
     const ek_window *g = &a->win;
@@ -217,7 +217,7 @@ EK_INLINE void rows_at(const int rows, const int whole, const ek_dwconv_args *a,
     finish_rows(a, y, (long)rows * ow);
 }
 
-/* Tasks: groups of ROWS rows of the output. */
+/* Task: one group of ROWS output rows. */
 void NAME(const void *args, long begin, long end) {
     const ek_dwconv_args *a = args;
     const ek_window *g = &a->win;
@@ -245,7 +245,7 @@ void NAME(const void *args, long begin, long end) {
 #define PIXELS 2
 #define BLOCKS (sizeof(sum_t) > sizeof(x_v) ? 2 : 4)
 
-/* The pointers of the taps of an output pixel. */
+/* Pointers to the taps of one output pixel. */
 EK_INLINE void find_taps(const ek_dwconv_args *a, const TX *image, long iy, long ix,
                          const TX **tap) {
     const ek_window *g = &a->win;
@@ -260,8 +260,8 @@ EK_INLINE void find_taps(const ek_dwconv_args *a, const TX *image, long iy, long
     }
 }
 
-/* `blocks` blocks of channels from c on, of `pixels` output pixels: sums that do not wait for each
- * other, and weights that are read once for all pixels. */
+/* `blocks` channel blocks, starting at channel c, of `pixels` output pixels: independent
+ * accumulators, and each weight is loaded once for all pixels. */
 EK_INLINE void sums(const int pixels, const int blocks, const int whole, const ek_dwconv_args *a,
                     const TX *tap[PIXELS][EK_MOST_TAPS], int taps, const weight_t *w, long c,
                     TX *y) {
@@ -311,7 +311,7 @@ EK_INLINE void channels_of(const int pixels, const ek_dwconv_args *a,
     }
 }
 
-/* Tasks: rows of the output. */
+/* Task: one output row. */
 void NAME(const void *args, long begin, long end) {
     const ek_dwconv_args *a = args;
     const ek_window *g = &a->win;

@@ -1,9 +1,10 @@
-/* The values of a depthwise convolution, f32 or 8-bit: BLOCK channels in a vector of sums, and how
- * inputs, weights and outputs get there. After dwconv.h, with TX (and FLOAT_X for floats, and what
- * epilogue.h knows) and, for 8-bit types, LOOK_UP (look_up_rows.h), RIGHT_ONLY: what
- * vi_requantize_right asks for holds for all channels, SHORT: that, and what vi_short_codes8 asks
- * for, W_ZERO: the zero point of weights is not subtracted from them yet, and BYTES: products of
- * bytes, where x is signed and no weight is -128. */
+/* Element types of depthwise convolutions, f32 or 8-bit: BLOCK channels per accumulator vector, and
+ * how inputs, weights and outputs are loaded and stored.
+ *
+ * Include after dwconv.h, with TX (plus FLOAT_X for floats, and the parameters of epilogue.h). For
+ * 8-bit types: LOOK_UP (look_up_rows.h); RIGHT_ONLY: all channels meet the preconditions of
+ * vi_requantize_right; SHORT: also those of vi_short_codes8; W_ZERO: the weights' zero point has
+ * not been subtracted yet; BYTES: multiply bytes, which requires signed x and no weight of -128. */
 #ifndef EK_DWCONV_VALUES_H
 #define EK_DWCONV_VALUES_H
 
@@ -46,7 +47,7 @@ EK_INLINE output output_at(const ek_dwconv_args *a, long c) {
 #endif
     return o;
 }
-/* y[0 .. n) = clamp(sum), requantized for 8-bit types; n >= BLOCK stores a whole vector. */
+/* y[0 .. n) = clamp(sum), requantized for 8-bit types; n >= BLOCK stores a full vector. */
 EK_INLINE void finish(const output *o, sum_t sum, TX *y, long n) {
 #if BIAS_LAST
     sum += o->bias;
@@ -58,7 +59,7 @@ EK_INLINE void finish(const output *o, sum_t sum, TX *y, long n) {
     else
         vf_store_n(y, v, n);
 }
-/* What is done to whole rows, of so many pixels, when they are made. */
+/* Postprocesses `pixels` finished pixels of complete rows. */
 EK_INLINE void finish_rows(const ek_dwconv_args *a, ek_real *y, long pixels) {
     epilogue_rows(&a->epilogue, y, a->win.c, pixels, 0, a->win.c);
 }
@@ -80,7 +81,7 @@ EK_INLINE vi scaled(vi sum, const vi_factor *f) {
 }
 
 #ifdef EK_CODES8
-/* ARM widens as it multiplies, eight values of 16 bits at a time. */
+/* ARM multiplies widen eight 16-bit values at a time. */
 #define BLOCK 8
 typedef int8_t bytes_v __attribute__((vector_size(8)));
 typedef uint8_t unsigned_v __attribute__((vector_size(8)));
@@ -129,7 +130,7 @@ EK_INLINE sum_t add_products(sum_t acc, int16x8_t products) {
 EK_INLINE sum_t multiply_add(sum_t acc, x_v x, weight_v w) {
     return add_products(acc, vmull_s8((int8x8_t)x, (int8x8_t)w));
 }
-/* acc + x . w of n taps: two products are added in 16 bits, which hold them. */
+/* acc + x . w over n taps; 16 bits hold the sum of two products. */
 EK_INLINE sum_t multiply_taps(const int n, sum_t acc, const x_v x[n], const weight_v w[n]) {
     EK_UNROLL
     for (int i = 0; i + 1 < n; i += 2) {
@@ -170,7 +171,7 @@ typedef vi sum_t, x_v, weight_v;
 EK_INLINE weight_v weight_at(const weight_t *p, int zero) {
     const vi w = vi_from_s8(p) - zero;
 #ifdef EK_PAIRS
-    return w & 0xFFFF; /* the upper half of x, its sign, counts nothing */
+    return w & 0xFFFF; /* the upper half of x, its sign extension, is multiplied by 0 */
 #else
     return w;
 #endif

@@ -1,14 +1,15 @@
-/* The function that is part of a convolution of floats, after its sums and before its clamp: one
- * OP_* of elementwise/functions.h with EPILOGUE 1, or EPILOGUE 2 with an operand for each channel.
+/* The activation fused into a float convolution, applied after the sums and before the clamp: one
+ * OP_* of elementwise/functions.h with EPILOGUE 1, or EPILOGUE 2 with an operand per channel.
  * Without EPILOGUE there is none.
  *
- * What takes a few instructions (IN_REGISTERS) is done to sums before they are stored, all else to
- * the rows of a tile behind that, while they are in the core's L1 cache. */
+ * Functions of a few instructions (IN_REGISTERS) are applied to sums before they are stored, all
+ * others to a tile's rows afterwards, while these are in L1. */
 #ifndef EK_CONV_EPILOGUE_H
 #define EK_CONV_EPILOGUE_H
 #include "../kernel.h"
 
-/* Sums of f16 begin with 0: rounded beside a large bias, their products would lose digits. */
+/* f16 sums start at 0: added to a large bias first, their products would lose digits to
+ * rounding. */
 #ifdef EK_HALF
 #define BIAS_LAST 1
 #else
@@ -21,7 +22,7 @@
 #define IN_REGISTERS 0
 #endif
 
-/* Sums of the channels from `channel` on. */
+/* Applies it to sums of channels `channel` and up. */
 EK_INLINE vf epilogue(const ek_epilogue *e, vf x, long channel) {
     (void)e, (void)channel;
 #if defined OP_HARD_SWISH
@@ -42,7 +43,7 @@ EK_INLINE vf epilogue(const ek_epilogue *e, vf x, long channel) {
 #define TY ek_real
 #include "../elementwise/functions.h"
 
-/* A vector of the channels from `channel` on. */
+/* Applies it in place to a vector of channels `channel` and up. */
 EK_INLINE void epilogue_vector(const ek_epilogue *e, ek_real *restrict y, long channel) {
     (void)channel;
 #pragma clang loop vectorize_width(EK_VL) interleave_count(1) unroll(disable)
@@ -54,11 +55,12 @@ EK_INLINE void epilogue_vector(const ek_epilogue *e, ek_real *restrict y, long c
 #endif
 }
 
-/* `rows` of n values, `pitch` apart, that begin with the same channel. */
+/* Applies it to `rows` rows of n values, `pitch` apart, that start at the same channel. */
 static void __attribute__((noinline)) epilogue_rows(const ek_epilogue *args, ek_real *y, long pitch,
                                                     long rows, long channel, long n) {
-    const ek_epilogue e = *args;     /* a copy, so that stores to y cannot change it */
-    if (EPILOGUE == 1 && n == pitch) /* all channels: of few, several pixels fill a vector */
+    const ek_epilogue e = *args;     /* a copy, because stores to y might alias it */
+    if (EPILOGUE == 1 && n == pitch) /* all channels: if there are few, one vector covers several
+                                        pixels */
         n *= rows, rows = 1;
     for (; rows > 0; rows--, y += pitch) {
         long i = 0;

@@ -2,9 +2,9 @@
  * channels.
  *
  * Compile-time parameters: NAME, MR (pixels), NV (vectors of output channels), EK_SIMD, LONG_SUMS
- * (sums of f16 in parts), K_BLOCK (pointwise f32: so much of k at a time), and those of epilogue.h.
- * The A operand is never copied: a tile reads each pixel's window through pointers, one per row
- * of the window (or per tap); rows that cross the image border come from a zero-filled scratch. */
+ * (f16 sums in parts), K_BLOCK (pointwise f32: block size along k), and those of epilogue.h. The A
+ * operand is never copied: a tile reads each pixel's window through pointers, one per window row
+ * (or per tap); rows that cross the image border come from zero-filled scratch. */
 #include "f32_conv.h"
 #include <math.h>
 #include "../gemm/f32_tile.h"
@@ -27,7 +27,8 @@ typedef ek_f32_conv_args conv_args;
 #endif
 #include "rows.h"
 
-/* mr x nv vectors of y from `at` on; the last is cut to `left` channels unless `whole`. */
+/* Stores mr x nv vectors of y starting at `at`; unless `whole`, the last one is cut to `left`
+ * channels. */
 EK_INLINE void finish(const int mr, const int nv, const int whole, const int adds, const int clamps,
                       const ek_f32_conv_args *a, vf acc[MR][NV], long pixel, long channel,
                       long left) {
@@ -59,9 +60,9 @@ EK_INLINE void finish(const int mr, const int nv, const int whole, const int add
 }
 
 #ifdef LONG_SUMS
-typedef float sums_t __attribute__((vector_size(4 * EK_VL))); /* of a vector of f16 */
+typedef float sums_t __attribute__((vector_size(4 * EK_VL))); /* for a vector of f16 */
 
-/* The sums of a tile, EK_HALF_SUMS products at a time in f16 and these in f32. */
+/* Sums of a tile: runs of EK_HALF_SUMS products accumulate in f16, the runs in f32. */
 EK_INLINE void long_sums(const int mr, const int nv, const rows_t *rows, const elem *w,
                          vf acc[MR][NV]) {
     sums_t total[MR][NV] = {0};
@@ -91,7 +92,7 @@ EK_INLINE void long_sums(const int mr, const int nv, const rows_t *rows, const e
 #endif
 
 #ifdef K_BLOCK
-/* The sums of mr pixels that blocks of k leave in y for the next one, read or written. */
+/* Partial sums of mr pixels, which blocks of k pass on in y: written or read. */
 EK_INLINE void kept_sums(const int mr, const int nv, const int whole, const int writes,
                          const ek_f32_conv_args *a, vf acc[MR][NV], long pixel, long channel,
                          long left) {
@@ -113,7 +114,7 @@ EK_INLINE void kept_sums(const int mr, const int nv, const int whole, const int 
 }
 #endif
 
-/* Rows row0 .. row0 + mr of the tile, nv vectors of channels from `channel` on. */
+/* Rows row0 .. row0 + mr of the tile, nv vectors of channels starting at `channel`. */
 EK_INLINE void tile(const int mr, const int nv, const ek_f32_conv_args *a, const rows_t *rows,
                     const elem *w, long pixel, long channel) {
     vf acc[MR][NV];
@@ -169,7 +170,7 @@ EK_INLINE void tile(const int mr, const int nv, const ek_f32_conv_args *a, const
                   ek_min(nv * EK_VL, a->win.oc - channel));
 }
 
-/* Windows too large for scratch, or dilated: a pointer per tap, padding reads `zeros`. */
+/* Windows too large for scratch, or dilated: one pointer per tap; padding reads `zeros`. */
 static void find_taps(const ek_f32_conv_args *a, rows_t *rows, long pixel, int count) {
     const ek_window *g = &a->win;
     rows->count = (long)g->kh * g->kw;
@@ -208,9 +209,9 @@ static void find_rows(const ek_f32_conv_args *a, rows_t *rows, elem *scratch, lo
 #include "panels.h"
 
 #ifdef K_BLOCK
-/* The tasks of one panel, or of all where pixels or blocks are outside, with one block of k after
- * the other: its weights stay in L1 from tile to tile, and with blocks outside that of x in a cache
- * from panel to panel. */
+/* Runs the tasks of one panel, or of all panels with the pixel or block loop outermost, one block
+ * of k after another. A block's weights stay in L1 from tile to tile; with the block loop
+ * outermost, its part of x also stays in a cache from panel to panel. */
 void NAME(const void *args, long begin, long end) {
     const ek_f32_conv_args *a = args;
     const long tiles = ((long)a->win.n * a->win.oh * a->win.ow + MR - 1) / MR;

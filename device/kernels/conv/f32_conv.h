@@ -6,23 +6,23 @@
 typedef struct {
     ek_window win;
     int pointwise;    /* 1x1, stride 1, no padding: rows of x are rows of the GEMM */
-    int row_segments; /* a row of the window (kw * c floats) is one run of memory */
-    int panel_outer;  /* weights larger than the cache: walk them once, pixels inside */
+    int row_segments; /* a window row (kw * c floats) is contiguous */
+    int panel_outer;  /* weights exceed the cache: stream them once, with the pixel loop inside */
     long panels;      /* ceil(oc / NR) */
-    long band;        /* with panel_outer: tiles of pixels that all panels are walked with before
-                         the next ones; 0, and with K_BLOCK: all */
-    int block_outer;  /* with K_BLOCK and panel_outer: a block of k is walked with all panels before
-                         the next one */
+    long band;        /* with panel_outer: pixel tiles that all panels process before the next band;
+                         0, and with K_BLOCK: all tiles */
+    int block_outer;  /* with K_BLOCK and panel_outer: all panels process a block of k before the
+                         next one */
     const void *x;
-    const void *weights;  /* [panel][k][NR], the last panel narrowed to whole vectors; so for each
-                             block of k, one after the other */
-    const void *bias;     /* padded to whole vectors */
+    const void *weights;  /* [panel][k][NR], the last panel narrowed to full vectors; with blocks of
+                             k, one such array per block */
+    const void *bias;     /* padded to full vectors */
     const void *zeros;    /* at least c zeros */
-    const void *residual; /* like y, or NULL: added before the clamp */
+    const void *residual; /* same layout as y, or NULL: added before the clamp */
     void *y;
-    long pitch;      /* elements from one pixel of y to the next: at least oc */
+    long pitch;      /* elements between consecutive pixels of y: at least oc */
     float low, high; /* clamp */
     ek_epilogue epilogue;
-    long from, depth; /* with K_BLOCK: the block of k that is being walked, the kernel's own */
+    long from, depth; /* with K_BLOCK: the current block of k, set by the kernel */
 } ek_f32_conv_args;
 #endif

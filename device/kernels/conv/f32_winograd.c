@@ -1,11 +1,11 @@
-/* f32 convolution of 3x3 windows, stride 1, NHWC: 36 products per channel make 4x4 output pixels
- * (Winograd F(4x4, 3x3)), where a direct convolution takes 144.
+/* f32 convolution with 3x3 windows, stride 1, NHWC: Winograd F(4x4, 3x3) computes 4x4 output pixels
+ * with 36 products per channel, a direct convolution with 144.
  *
  * Compile-time parameters: NAME, MR (tiles of 4x4 pixels), NV (vectors of output channels),
- * EK_SIMD. MR tiles of x are transformed, then multiplied by one panel of transformed weights
- * after the other; where there are fewer groups of tiles than threads, several transform the same
- * tiles, each for panels of its own. The polynomials are taken at 0, +-sqrt(1/2), +-sqrt(2) and
- * infinity, whose rounding errors are smaller than those of whole numbers. */
+ * EK_SIMD. MR tiles of x are transformed, then multiplied by one panel of transformed weights after
+ * another. If there are fewer groups of tiles than threads, several threads transform the same
+ * tiles, each for its own panels. The interpolation points are 0, +-sqrt(1/2), +-sqrt(2) and
+ * infinity: their rounding errors are smaller than those of integer points. */
 #include "f32_winograd.h"
 #include "epilogue.h"
 #include "../gemm/f32_tile.h"
@@ -15,7 +15,7 @@
 #define NEAR 0.70710678f
 #define FAR 1.41421356f
 
-/* One column or row of an input tile; `step` vectors lie between its values. */
+/* Transforms one column or row of an input tile, whose values are `step` vectors apart. */
 EK_INLINE void transform_in(const int step, vf d[POINTS]) {
     const vf d0 = d[0], d1 = d[step], d2 = d[2 * step], d3 = d[3 * step], d4 = d[4 * step];
     const vf even_near = vf_fma(d2, vf_splat(-2), d4), odd_near = vf_fma(d1, vf_splat(-2), d3);
@@ -28,7 +28,7 @@ EK_INLINE void transform_in(const int step, vf d[POINTS]) {
     d[5 * step] = vf_fma(d3, vf_splat(-2.5f), d1 + d[5 * step]);
 }
 
-/* Six sums of products become four outputs. */
+/* Transforms six sums of products to four outputs. */
 EK_INLINE void transform_out(const int step, vf m[POINTS]) {
     const vf sum_near = m[step] + m[2 * step], less_near = m[step] - m[2 * step];
     const vf sum_far = m[3 * step] + m[4 * step], less_far = m[3 * step] - m[4 * step];
@@ -39,7 +39,7 @@ EK_INLINE void transform_out(const int step, vf m[POINTS]) {
     m[2 * step] = vf_fma(sum_near, vf_splat(0.5f), sum_far * vf_splat(2));
 }
 
-/* A tile of x at `from` to v: [point][MR][c], for the row of v that `v` is in. */
+/* Transforms the tile of x at `from` into v: [point][MR][c], at the tile's row. */
 static void __attribute__((noinline)) tile_in(const float *from, long pitch, long c, float *v) {
     for (long at = 0; at < c; at += EK_VL) {
         vf d[POINTS];
@@ -60,7 +60,7 @@ static void __attribute__((noinline)) tile_in(const float *from, long pitch, lon
     }
 }
 
-/* What is in the image of the 6x6 pixels from (iy, ix) on; the rest is zero. */
+/* Copies the 6x6 pixels at (iy, ix); those outside the image are zero. */
 static void __attribute__((noinline)) border_tile(const ek_window *g, const float *image, long iy,
                                                   long ix, float *to) {
     const size_t pixel = (size_t)g->c * sizeof *to;
@@ -71,7 +71,8 @@ static void __attribute__((noinline)) border_tile(const ek_window *g, const floa
                (size_t)(until - first) * pixel);
 }
 
-/* m: [point][MR][NV vectors] of tile i to its pixels, `rows` x `columns` of which exist. */
+/* Transforms m: [point][MR][NV vectors] of tile i to its pixels; only `rows` x `columns` of them
+ * exist. */
 EK_INLINE void tile_out(const int nv, const ek_f32_winograd_args *a, const float *m, int i,
                         float *y, const float *residual, int rows, int columns, long channel) {
     const vf low = vf_splat(a->low), high = vf_splat(a->high);
@@ -130,7 +131,7 @@ EK_INLINE void multiply(const int mr, const int nv, const float *v, const float 
     }
 }
 
-/* One panel of nv vectors of channels for `count` tiles from tile `first` on. */
+/* One panel of nv vectors of channels for `count` tiles starting at tile `first`. */
 EK_INLINE void panel(const int nv, const ek_f32_winograd_args *a, const float *v, long first,
                      int count, long channel) {
     const ek_window *g = &a->win;
@@ -151,14 +152,14 @@ EK_INLINE void panel(const int nv, const ek_f32_winograd_args *a, const float *v
     }
 }
 
-/* The transforms of `count` tiles from `first` on, to v: [point][MR][c]. */
+/* Transforms `count` tiles starting at `first` into v: [point][MR][c]. */
 static void tiles_in(const ek_f32_winograd_args *a, long first, int count, float *v) {
     const ek_window *g = &a->win;
     const int across = (g->ow + 3) / 4, down = (g->oh + 3) / 4;
     const long tiles = (long)g->n * across * down, pitch = (long)g->w * g->c;
     float border[POINTS * EK_WINOGRAD_CHANNELS] __attribute__((aligned(64)));
     for (int i = 0; i < MR; i++) {
-        /* Beyond the last tile it is transformed again: its products are thrown away. */
+        /* Past the end, repeat the last tile; its products are discarded. */
         const long t = ek_min(first + i, tiles - 1);
         const long ix = t % across * 4 - g->left, iy = t / across % down * 4 - g->top;
         const float *image = a->x + t / across / down * g->h * pitch;
@@ -173,7 +174,7 @@ static void tiles_in(const ek_f32_winograd_args *a, long first, int count, float
     }
 }
 
-/* Tasks: groups of MR tiles x parts of the panels. */
+/* Task: a group of MR tiles x a part of the panels. */
 void NAME(const void *args, long begin, long end) {
     const ek_f32_winograd_args *a = args;
     const ek_window *g = &a->win;

@@ -7,13 +7,14 @@
 typedef struct {
     ek_window win; /* c and oc are multiples of EK_VL */
     long panels;   /* ceil(oc / NR) */
-    long parts;    /* of the panels, each a task: 1 where tiles are enough for all threads */
+    long parts;    /* parts the panels are split into, one per task; 1 if there are enough tiles for
+                      all threads */
     const float *x;
-    const float *weights; /* transformed: [panel][36][c][NR], the last panel as narrow as it is */
+    const float *weights; /* transformed: [panel][36][c][NR], the last panel unpadded */
     const float *bias;
-    const float *residual; /* like y, or NULL: added before the clamp */
+    const float *residual; /* same layout as y, or NULL: added before the clamp */
     float *y;
-    long pitch;      /* floats from one pixel of y to the next: at least oc */
+    long pitch;      /* floats between consecutive pixels of y: at least oc */
     float low, high; /* clamp */
     ek_epilogue epilogue;
 } ek_f32_winograd_args;

@@ -1,19 +1,18 @@
-/* Images of bytes with their padding around them, in scratch: no window crosses a border then, and
- * where rows are short, copying all of them takes less time than finding and copying those windows
- * that would. Sixteen bytes at a time: what that is too many is written over by what comes next.
- * Part of i8_conv.c. */
+/* Byte images copied to scratch with their padding, so that no window crosses a border. If rows are
+ * short, copying the image costs less than finding and copying the windows that would cross. Copies
+ * are 16 bytes at a time; the next write overwrites the excess. Part of i8_conv.c. */
 #ifndef EK_I8_BORDER_H
 #define EK_I8_BORDER_H
 
 EK_INLINE char *append_border(char *to, int zero, long bytes) {
     for (long i = 0; i < bytes; i += 16) {
         memset(to + i, zero, 16);
-        EK_IN_ORDER_HERE; /* or the loop becomes a call */
+        EK_IN_ORDER_HERE; /* keeps the compiler from emitting a call */
     }
     return to + bytes;
 }
 
-/* Of at least sixteen bytes, of which the last meet those before: x may end there. */
+/* For at least 16 bytes. The last 16 overlap the previous ones because x may end there. */
 EK_INLINE char *append_line(char *to, const char *x, long bytes) {
     long i = 0;
     for (; i + 64 <= bytes; i += 64) {
@@ -28,7 +27,8 @@ EK_INLINE char *append_line(char *to, const char *x, long bytes) {
     return to + bytes;
 }
 
-/* x with padding; `whole` becomes the window of that: as many rows and columns as windows reach. */
+/* Copies x with padding and sets `whole` to the padded window: as many rows and columns as windows
+ * reach. */
 static void __attribute__((noinline)) copy_with_border(const ek_i8_conv_args *a, ek_window *whole,
                                                        char *to) {
     const ek_window *g = &a->win;

@@ -1,17 +1,20 @@
 /* 8-bit convolution, NHWC: an MR x (NV * EK_VL) tile of exact 32-bit sums.
  *
  * Compile-time parameters: NAME, MR, NV, EK_SIMD, TX (type of x), TY (type of y), W_ZERO, and
- * optionally NARROW, RIGHT_ONLY (what vi_requantize_right asks for holds), SHORT (that, and what
- * vi_short_codes8 asks for), LINES (codes by 1 or 2 lines, with EK_LINES), ROUND_ONCE (fully
- * connected layers), LOOK_UP (look_up_rows.h), FLOAT_OUTPUT, FOUR (panels of weights are halved,
- * i4_unpack.h, and walked once with the pixels inside) and, with FLOAT_OUTPUT, GROUPS (weights have
- * a scale per group of k, i8_groups.h) with BF16_SCALES or without.
- * Products are made as gemm/i8_tile.h says. Where rows are bytes (I8_IN_PLACE), the zero point of x
- * is folded into the bias by the host; where they are 16-bit values, it is subtracted here. That of
- * the weights is subtracted already, but with W_ZERO it is not: then it is as they are widened, or
- * taken off times the sum of the row where bytes are multiplied, and always where each channel has
- * its own (W_ZERO 2). Windows of bytes are read in place, row by row, except on the border; others
- * are packed once into scratch and serve all panels of output channels. */
+ * optionally NARROW, RIGHT_ONLY (the preconditions of vi_requantize_right hold), SHORT (and those
+ * of vi_short_codes8), LINES (1 or 2 linear steps requantize, with EK_LINES), ROUND_ONCE (fully
+ * connected layers), LOOK_UP (look_up_rows.h), FLOAT_OUTPUT, FOUR (4-bit weights, unpacked per
+ * panel by i4_unpack.h; the pixel loop is inside), and with FLOAT_OUTPUT, GROUPS (weights have one
+ * scale per group of k, i8_groups.h) and optionally BF16_SCALES.
+ *
+ * gemm/i8_tile.h computes the products. If rows are bytes (I8_IN_PLACE), the host has folded the
+ * zero point of x into the bias; if they are 16-bit values, it is subtracted here. The zero point
+ * of the weights is already subtracted, except with W_ZERO: then widening subtracts it, or where
+ * bytes are multiplied, the product of zero point and row sum is subtracted. Per-channel zero
+ * points (W_ZERO 2) always use the row sum.
+ *
+ * Byte windows are read in place, row by row, except at the border; others are packed once into
+ * scratch and serve all panels of output channels. */
 #include "i8_conv.h"
 #define ROW_TYPE TX
 #include "../gemm/i8_tile.h"
@@ -22,11 +25,11 @@
 #ifndef NARROW
 #define NARROW 0 /* 1: no weight is -128 */
 #endif
-/* 1: the first step of k stands before the loop, so that its sums need not be set to zero. */
+/* 1: the first step along k is peeled, so the sums need not be zeroed. */
 #define STARTS_APART(mr) (EK_I8 == EK_I8_MULL16 && !I8_AHEAD(mr))
-#define BIAS_FIRST (EK_I8 == EK_I8_DOT4_SS) /* 1: sums begin with the bias */
+#define BIAS_FIRST (EK_I8 == EK_I8_DOT4_SS) /* 1: sums start at the bias */
 #ifndef FLIPPED
-#define FLIPPED 0 /* 1: bytes are flipped as windows are copied, which all of them are */
+#define FLIPPED 0 /* 1: bytes are flipped while windows are copied; all windows are copied then */
 #endif
 #define ROW_SUMS (W_ZERO == 2 || (W_ZERO && I8_BYTES))
 #define SUMS_FIRST (W_ZERO == 1 && (EK_I8 == EK_I8_MULL16 || EK_I8 == EK_I8_DOT4_SS))
@@ -57,7 +60,7 @@ typedef ek_i8_conv_args conv_args;
 #include "i8_row_sums.h"
 #include "i8_windows.h"
 
-/* Sums are made 2^31 too large by their bias, for vi_requantize_unsigned. */
+/* The bias makes sums 2^31 too large, as vi_requantize_unsigned expects. */
 #if defined RIGHT_ONLY && defined EK_UNSIGNED_SUMS
 #define UNSIGNED_SUMS 1
 #else
@@ -68,7 +71,7 @@ EK_INLINE vi bias_at(const ek_i8_conv_args *a, long channel) {
     return UNSIGNED_SUMS ? bias ^ INT32_MIN : bias;
 }
 
-/* What turns the sums of one vector of channels into outputs. */
+/* Parameters that convert the sums of one vector of channels to outputs. */
 #ifdef LINES
 #define ADDED_ZERO(a) -EK_LINE_ZERO
 #else
@@ -79,8 +82,8 @@ typedef struct {
     vf scale, bias, low, high;
     int adds;
 } output;
-/* plain: all pixels have one scale, and nothing is added to y. The scales of a vector of channels
- * are multiplied once then, and nothing is asked for each vector that is stored. */
+/* plain: all pixels share one scale and nothing is added to y, so the scales of a vector are
+ * multiplied once and stores need no tests. */
 EK_INLINE output output_at(const int plain, const ek_i8_conv_args *a, long channel) {
     const vf scale = vf_load(a->scale + channel);
     return (output){
@@ -139,8 +142,8 @@ EK_INLINE vi scaled(const output *o, vi sum) {
         sum = vi_line(sum, o->slope[l], o->offset[l]);
     return sum;
 }
-/* Or the offset, which is added to, is copied, by the units that multiply: where loads need not
- * wait for each other, they cost less. */
+/* Reload the offset: the FMA overwrites it, and the copy would occupy the multiply units. On
+ * out-of-order cores a load costs less. */
 EK_INLINE void load_anew(output *o) {
     EK_UNROLL
     for (int l = 0; l < LINES && !EK_IN_ORDER; l++) {
@@ -219,8 +222,8 @@ EK_INLINE void store_codes(const vi v[TOGETHER], const vi_codes *codes, TY *cons
     for (int q = 0; q < TOGETHER; q++)
         memcpy(y[q], (const char *)&all + q * EK_VL, EK_VL);
 }
-/* Whole vectors of codes, some at a time: of several rows where there are few vectors of channels.
- * What the last are too few is made twice. */
+/* Full vectors of 8-bit outputs, TOGETHER at a time, spanning rows if there are few vectors of
+ * channels. The last group repeats its last vector. */
 EK_INLINE void finish_whole(const int mr, const int nv, const ek_i8_conv_args *a,
                             const rows_t *rows, const i8_sums *sums, TY *y, long channel) {
     const vi_codes codes = vi_codes_of(a->y_zero, a->low, a->high);
@@ -255,11 +258,11 @@ EK_INLINE void finish_whole(const int mr, const int nv, const ek_i8_conv_args *a
 #endif
 
 #ifdef EK_CODES8
-#define STORES_WHOLE 1 /* or each row asks whether it may, and waits for the one before */
+#define STORES_WHOLE 1 /* otherwise each row tests first and waits for the previous one */
 #else
 #define STORES_WHOLE 0
 #endif
-/* plain: as output_at has it; whole: no vector goes beyond the last channel. */
+/* plain: see output_at; whole: no vector extends beyond the last channel. */
 EK_INLINE void finish_tile(const int plain, const int whole, const int mr, const int nv,
                            const ek_i8_conv_args *a, const rows_t *rows, const i8_sums *sums,
                            long pixel, long channel) {
@@ -276,7 +279,7 @@ EK_INLINE void finish_tile(const int plain, const int whole, const int mr, const
     }
 }
 
-/* sums += the windows by a panel. */
+/* sums += windows x panel. */
 EK_INLINE void add_products(const int mr, const int nv, const ek_i8_conv_args *a,
                             const rows_t *rows, i8_sums *sums, const i8_value *w) {
 #if I8_LOADS_AHEAD
@@ -379,7 +382,8 @@ static void unpack_panel(const ek_i8_conv_args *a, long panel, weight *to) {
 }
 #endif
 #include "look_up_rows.h"
-/* A tile of `count` pixels, all of whose sums are done, in channels [channel, until). */
+/* Postprocesses a tile of `count` pixels, all sums of which are final, in channels [channel,
+ * until). */
 EK_INLINE void finish_panels(const ek_i8_conv_args *a, long pixel, long count, long channel,
                              long until) {
     TY *y = (TY *)a->y + pixel * a->pitch + channel;

@@ -1,11 +1,11 @@
-/* Tiles of i8_conv.c whose weights have a scale per group of k and channel: the sums of a group are
- * exact, those of all groups are floats. Part of i8_conv.c, of matrices (1x1 windows) alone; GROUPS
- * is the depth of a group in the packed weights. */
+/* Tiles of i8_conv.c whose weights have one scale per group of k and channel: sums within a group
+ * are exact, the total over groups is float. Part of i8_conv.c, for matrices (1x1 windows) only;
+ * GROUPS is a group's depth in the packed weights. */
 #ifndef EK_I8_GROUPS_H
 #define EK_I8_GROUPS_H
 
-/* Rows begin where x has them. What is read beyond a group meets weights that are zero; the host
- * leaves room behind x for the last one. Values of 16 bits are widened into scratch. */
+/* Rows are read in place. Values read beyond a group meet zero weights; the host pads x for the
+ * last group. 16-bit values are widened into scratch. */
 static void find_rows(const ek_i8_conv_args *a, rows_t *rows, elem *scratch, long pixel,
                       int count) {
     const TX *x = (const TX *)a->x + pixel * a->win.c;
@@ -26,8 +26,8 @@ static void find_rows(const ek_i8_conv_args *a, rows_t *rows, elem *scratch, lon
 #endif
 }
 
-/* Rows of a tile: their totals times their scales, plus the bias and what y holds, clamped.
- * `whole`: no vector goes beyond the last channel. */
+/* Stores rows of a tile: total * scale + bias, plus the old y if it is added, clamped. `whole`: no
+ * vector extends beyond the last channel. */
 EK_INLINE void finish_rows(const int mr, const int nv, const int whole, const ek_i8_conv_args *a,
                            vf total[MR][NV], long pixel, long channel) {
     const vf low = vf_splat(a->low_f32), high = vf_splat(a->high_f32);
@@ -54,7 +54,7 @@ EK_INLINE void finish_rows(const int mr, const int nv, const int whole, const ek
     }
 }
 
-/* Scales of groups, and those of some channels as floats. */
+/* Group scales, and loading a vector of them as floats. */
 #ifdef BF16_SCALES
 typedef uint16_t group_scale;
 #define SCALES(a) ((a)->scale16)
@@ -69,7 +69,7 @@ EK_INLINE vf scales_at(const group_scale *p) {
 }
 #endif
 
-/* total += what the groups give. */
+/* total += the scaled sums of all groups. */
 EK_INLINE void add_groups(const int mr, const int nv, const ek_i8_conv_args *a, const i8_row **row,
                           const i8_value *w, const group_scale *scale, vf total[MR][NV]) {
     for (long g = 0; g < a->groups; g++, scale += a->scale_pitch) {
@@ -89,7 +89,7 @@ EK_INLINE void add_groups(const int mr, const int nv, const ek_i8_conv_args *a, 
 
 #if defined FOUR && I8_TWO
 #define SHORT_SUMS 1
-#define SHORT_STEPS 32 /* products of -127 to 127 by -8 to 7 whose sum 16 bits hold */
+#define SHORT_STEPS 32 /* products of -127..127 and -8..7 whose sum fits 16 bits */
 typedef float two_floats __attribute__((vector_size(8 * EK_VL)));
 
 EK_INLINE two_floats two_scales_at(const group_scale *p) {
@@ -118,8 +118,7 @@ EK_INLINE void short_step(const int mr, const int nv, i8_two16 part[MR][(NV + 1)
     }
 }
 
-/* The same with sums of 16 bits, which become floats without ones of 32 bits between; nv is even.
- */
+/* add_groups with 16-bit sums, converted directly to float; nv is even. */
 EK_INLINE void add_groups_short(const int mr, const int nv, const ek_i8_conv_args *a,
                                 const i8_row **row, const i8_value *w, const group_scale *scale,
                                 vf total[MR][NV]) {
@@ -129,7 +128,7 @@ EK_INLINE void add_groups_short(const int mr, const int nv, const ek_i8_conv_arg
             const long until = ek_min(from + SHORT_STEPS, GROUPS);
             i8_two16 part[MR][(NV + 1) / 2] = {0};
             long p = from;
-            /* Four at a time, or counting rows costs as much as reading them. */
+            /* Unrolled by four, otherwise the loop counter costs as much as the loads. */
             for (; p + 4 <= until; p += 4) {
                 EK_UNROLL
                 for (int u = 0; u < 4; u++, w += nv * EK_VL) {
@@ -163,9 +162,10 @@ EK_INLINE void add_groups_short(const int mr, const int nv, const ek_i8_conv_arg
 }
 #elif defined FOUR && EK_I8 == EK_I8_MULL16
 #define SHORT_SUMS 1
-#define SHORT_STEPS 256 /* products, of which a lane adds an eighth */
+#define SHORT_STEPS 256 /* products; each lane adds one eighth of them */
 
-/* Two by two halves, so that no product waits for the one before. */
+/* The loop over halves is outside the one over rows, so that consecutive products are
+ * independent. */
 EK_INLINE void short_step(const int mr, const int nv, vi_short part[MR][NV * EK_VL],
                           const i8_row *const row[MR], long p, const i8_value *w) {
     vi x[MR];
@@ -184,7 +184,7 @@ EK_INLINE void short_step(const int mr, const int nv, vi_short part[MR][NV * EK_
     }
 }
 
-/* The same with sums of 16 bits, which a group's end widens. */
+/* add_groups with 16-bit sums, widened at the end of each group. */
 EK_INLINE void add_groups_short(const int mr, const int nv, const ek_i8_conv_args *a,
                                 const i8_row **row, const i8_value *w, const group_scale *scale,
                                 vf total[MR][NV]) {

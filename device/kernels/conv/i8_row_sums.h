@@ -1,10 +1,10 @@
-/* Sums of windows, as the products see their bytes, which weights with a zero point need. Part of
- * i8_conv.c. */
+/* Sums over windows of the bytes as the multiplier sees them, needed if the weights have a zero
+ * point. Part of i8_conv.c. */
 #ifndef EK_I8_ROW_SUMS_H
 #define EK_I8_ROW_SUMS_H
 #if ROW_SUMS
 
-/* 1: rows are read in whole vectors, whatever is left of k. */
+/* 1: rows are read in full vectors, including the remainder of k. */
 #define WHOLE_VECTORS (EK_I8_SIGNED_DOTS || EK_I8 == EK_I8_MULL16)
 
 #if I8_BYTES
@@ -18,7 +18,7 @@ EK_INLINE vi add_bytes(vi sum, vi bytes, vi counted) {
 #endif
 
 #if WHOLE_VECTORS
-/* Of four rows of k bytes, so that no sum waits for the one before it. */
+/* Sums four rows of k bytes at once, as independent accumulators. */
 EK_INLINE vi sums_of_rows(const elem *const row[4], long k) {
     static const int8_t ones[32] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     const vi flips = vi_splat(FLIP);
@@ -48,8 +48,8 @@ static int32_t sum_of(const elem *row, long k) {
 }
 #endif
 
-/* The sums of the `count` windows of a tile, of k values, times the zero point of the weights if
- * that is one for all channels. */
+/* Sums the `count` windows of a tile, k values each, multiplied by the weights' zero point if all
+ * channels share it. */
 static void sum_rows(const ek_i8_conv_args *a, rows_t *rows, int count, long k) {
     const int32_t factor = W_ZERO == 1 ? a->w_zero : 1;
 #if WHOLE_VECTORS
@@ -67,12 +67,13 @@ static void sum_rows(const ek_i8_conv_args *a, rows_t *rows, int count, long k) 
 }
 
 #if SUMS_FIRST
-/* What a tile's sums begin with is less by that: later each would wait for a load. */
+/* Subtracts the row sums from a tile's initial sums; afterwards, each subtraction would wait for a
+ * load. */
 EK_INLINE void take_off_sums(const int mr, const int nv, const rows_t *rows, i8_sums *sums) {
     EK_UNROLL
     for (int i = 0; i < mr; i++) {
 #if EK_I8 == EK_I8_MULL16
-        const vi off = {-rows->sum[i]}; /* lanes of a partial sum are added at the end */
+        const vi off = {-rows->sum[i]}; /* the lanes of a partial sum are added at the end */
 #else
         const vi off = vi_splat(-rows->sum[i]);
 #endif

@@ -1,11 +1,10 @@
-/* Windows that are copied (bytes) or widened, one after the other, and those of 1x1 convolutions,
- * which are read where they lie. Part of i8_conv.c. */
+/* Windows copied (bytes) or widened into scratch, and windows of 1x1 convolutions, which are read
+ * in place. Part of i8_conv.c. */
 #ifndef EK_I8_WINDOWS_H
 #define EK_I8_WINDOWS_H
 
-/* Appends `count` elements of x to a packed row, or padding where x is NULL. Bytes go sixteen at a
- * time unless x ends (`end`) before: what they are too many is written over later, or meets weights
- * that are zero. */
+/* Appends `count` elements of x to a packed row, or padding if x is NULL. Bytes are copied 16 at a
+ * time unless x ends (`end`) first; the excess is overwritten later or meets zero weights. */
 EK_INLINE elem *append(elem *to, const TX *x, long count, int zero, const TX *end) {
 #if I8_IN_PLACE
     if (!x) {
@@ -29,7 +28,7 @@ EK_INLINE elem *append(elem *to, const TX *x, long count, int zero, const TX *en
     return to + count;
 }
 
-/* One row of a window: pixels ix, ix + dw ... of `line` (NULL: all padding). */
+/* One window row: pixels ix, ix + dw ... of `line` (NULL: all padding). */
 static elem *append_row(const ek_window *g, elem *to, const TX *line, long ix, int zero,
                         const TX *end) {
     if (!line)
@@ -46,7 +45,8 @@ static elem *append_row(const ek_window *g, elem *to, const TX *line, long ix, i
     return to;
 }
 
-/* `count` windows of bytes that lie inside x, with fifteen to spare: nothing to ask for by row. */
+/* Copies `count` windows of bytes that lie inside x with 15 bytes to spare, so rows need no
+ * tests. */
 static void __attribute__((noinline)) copy_windows(elem *to, long to_step, const TX *x, long count,
                                                    const ek_window *g) {
     const long kh = g->kh, row = (long)g->kw * g->c, pitch = (long)g->w * g->c * g->dh;
@@ -64,7 +64,7 @@ static void __attribute__((noinline)) copy_windows(elem *to, long to_step, const
     }
 }
 
-/* The window that begins at (iy, ix) of an image. */
+/* Appends the window at (iy, ix) of an image. */
 static void __attribute__((noinline)) append_window(const ek_i8_conv_args *a, elem *to,
                                                     const TX *image, long iy, long ix) {
     const ek_window *g = &a->win;
@@ -78,7 +78,8 @@ static void __attribute__((noinline)) append_window(const ek_i8_conv_args *a, el
         memset(to, 0, (size_t)(stop - to) * sizeof *to);
 }
 
-/* How many of the next `left` windows of a row of y, from (iy, ix) on, copy_windows may take. */
+/* Number of windows, out of the next `left` of a row of y starting at (iy, ix), that copy_windows
+ * may copy. */
 static long inside(const ek_i8_conv_args *a, const TX *image, long iy, long ix, long left) {
     const ek_window *g = &a->win;
     const long bottom = iy + (g->kh - 1) * g->dh, fit = g->w - g->kw - ix;
@@ -91,7 +92,7 @@ static long inside(const ek_i8_conv_args *a, const TX *image, long iy, long ix, 
 }
 
 #if FLIPPED
-/* Once for all panels, of which each would do it again. */
+/* Flips once for all panels; otherwise every panel would. */
 EK_INLINE void flip_bytes(elem *to, const elem *from, long count) {
     const vi flips = vi_splat(I8_FLIP(1));
     for (long i = 0; i < count; i += 16) {
@@ -100,7 +101,7 @@ EK_INLINE void flip_bytes(elem *to, const elem *from, long count) {
     }
 }
 
-/* `count` rows of c bytes side by side, to rows that are `apart` bytes apart. */
+/* Flips `count` adjacent rows of c bytes into rows `apart` bytes apart. */
 EK_INLINE void flip_pixels(elem *to, long apart, const elem *x, int count, long c,
                            const elem *end) {
     if (x + (count - 1) * c + apart <= end) {
@@ -114,7 +115,7 @@ EK_INLINE void flip_pixels(elem *to, long apart, const elem *x, int count, long 
 }
 #endif
 
-/* The windows of pixels [pixel, pixel + count), a->k_padded elements apart in scratch. */
+/* Packs the windows of pixels [pixel, pixel + count), a->k_padded elements apart, into scratch. */
 static void pack_windows(const ek_i8_conv_args *a, rows_t *rows, elem *scratch, long pixel,
                          int count) {
     const ek_window *g = &a->win;
@@ -147,7 +148,8 @@ static void pack_windows(const ek_i8_conv_args *a, rows_t *rows, elem *scratch, 
 }
 
 #if I8_IN_PLACE
-/* Rows of a 1x1 convolution as they lie in x, 0 where x ends too soon: more than a row is read. */
+/* Reads the rows of a 1x1 convolution in place; returns 0 if x ends too early, because more than a
+ * row is read. */
 static int find_pixels(const ek_i8_conv_args *a, rows_t *rows, elem *scratch, long pixel,
                        int count) {
     const ek_window *g = &a->win;
@@ -155,8 +157,8 @@ static int find_pixels(const ek_i8_conv_args *a, rows_t *rows, elem *scratch, lo
     const elem *end = x + (long)g->n * g->h * g->w * g->c;
     long apart = g->c;
 #ifdef KEPT_TILES
-    /* Where each panel goes through all pixels before the next one does, what was found of them
-     * stays: with 49 pixels and 1280 channels sums took half as long as products (A53). */
+    /* If each panel walks all pixels before the next one, keep the row sums: at 49 pixels and 1280
+     * channels, computing them took half as long as the products (A53). */
     const long tile = pixel / MR, place = tile % KEPT_TILES;
     const int keeps = a->panel_outer, known = keeps && rows->kept[place] == tile;
     if (keeps)

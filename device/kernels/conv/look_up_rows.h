@@ -1,11 +1,11 @@
-/* The function of codes behind an 8-bit convolution, as a table of its results: LOOK_UP 1: of 256
- * codes, LOOK_UP 2: of so many for each channel. Without LOOK_UP there is none. */
+/* Function of quantized values fused into an 8-bit convolution, as a lookup table. LOOK_UP 1: 256
+ * entries; LOOK_UP 2: 256 entries per channel. Without LOOK_UP there is none. */
 #ifndef EK_LOOK_UP_ROWS_H
 #define EK_LOOK_UP_ROWS_H
 #ifdef LOOK_UP
 #include "../elementwise/look_up.h"
 
-/* `rows` of n codes, `pitch` apart, that begin with the same channel. */
+/* Applies it to `rows` rows of n values, `pitch` apart, that start at the same channel. */
 static void __attribute__((noinline)) look_up_rows(const uint8_t *table, void *codes, long pitch,
                                                    long rows, long channel, long n) {
     uint8_t *y = codes;

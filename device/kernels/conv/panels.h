@@ -1,13 +1,13 @@
-/* How both convolutions walk their tiles of MR pixels and panels of NV vectors of channels.
+/* Loop nest shared by both convolutions: tiles of MR pixels x panels of NV vectors of channels.
  *
  * Before inclusion: MR, NV, SCRATCH (bytes), the types conv_args, elem (of rows) and weight (of
  * packed weights), DEPTH(a) (weights per channel), and two functions:
  *   tile(mr, nv, a, rows, w, pixel, channel)   with constants mr and nv
  *   find_rows(a, rows, scratch, pixel, count)
- * and where panels are not stored as tiles read them, UNPACKED (weights that any of them has) and
+ * If panels are not stored as tiles read them: UNPACKED (maximum weights per panel) and
  *   unpack_panel(a, panel, to)
- * and where another function calls the walk, WALK (how it is declared)
- * and where a tile's outputs go through something when they are there, FINISH_PANELS and
+ * If another function calls the walk: WALK (its declaration). If a tile's finished outputs are
+ * postprocessed: FINISH_PANELS and
  *   finish_panels(a, pixel, count, channel, until) */
 #ifndef EK_CONV_PANELS_H
 #define EK_CONV_PANELS_H
@@ -53,7 +53,7 @@ EK_INLINE void tile_nv(const int mr, int nv, const conv_args *a, const rows_t *r
 #endif
 }
 
-/* The tile of mr pixels from `pixel` on times panels [panel, until), whose weights start at w. */
+/* The tile of mr pixels starting at `pixel` x panels [panel, until), whose weights start at w. */
 EK_INLINE void tile_panels(const int mr, const conv_args *a, const rows_t *rows, const weight *w,
                            long pixel, long panel, long until) {
     const long oc = a->win.oc, depth = DEPTH(a);
@@ -67,7 +67,7 @@ EK_INLINE void tile_panels(const int mr, const conv_args *a, const rows_t *rows,
         tile_nv(mr, (int)((oc - channel + EK_VL - 1) / EK_VL), a, rows, w, pixel, channel);
 }
 
-/* A tile of fewer than MR pixels, in powers of two. */
+/* A tile of fewer than MR pixels, split into powers of two. */
 static void __attribute__((noinline)) edge(const conv_args *a, const rows_t *rows, const weight *w,
                                            int count, long pixel, long panel, long until) {
     rows_t part;
@@ -103,12 +103,12 @@ static void __attribute__((noinline)) edge(const conv_args *a, const rows_t *row
     }
 }
 
-/* Tasks: tiles x panels; the pointers of a tile are found once for the panels that follow. */
+/* Task: tile x panel. Consecutive tasks on one tile share its pointers. */
 WALK(const void *args, long begin, long end) {
     const conv_args *a = args;
     const ek_window *g = &a->win;
     const long pixels = (long)g->n * g->oh * g->ow, tiles = (pixels + MR - 1) / MR;
-    const long all = a->band ? a->band : tiles; /* tiles of a band */
+    const long all = a->band ? a->band : tiles; /* tiles per band */
     rows_t rows;
     rows.next = -1;
 #ifdef KEPT_TILES

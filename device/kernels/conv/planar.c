@@ -1,10 +1,9 @@
-/* Depthwise convolution, channel-major, vectors along a row.
+/* Depthwise convolution, channels first, vectorized along rows.
  *
  * Compile-time parameters: NAME, EK_SIMD, KH, KW, SW (0: any window, taken from the arguments),
- * CLAMP (0: low and high are infinite).
- * The input rows of a band are copied to scratch with their padding, columns sorted by what the
- * stride leaves of them, so that every tap of consecutive outputs is one plain load. Several rows
- * of outputs are made at once: each load serves all of them. */
+ * CLAMP (0: low and high are infinite). The input rows of a band are copied to scratch with their
+ * padding and their columns deinterleaved by stride phase, so that every tap of consecutive outputs
+ * is one contiguous load. Several output rows are computed at once and share each load. */
 #include "planar.h"
 
 #define ROWS 4
@@ -18,7 +17,7 @@ typedef struct {
     const ek_planar_args *a;
     const float *weights;
     float bias;
-    long phases, pitch; /* rows of a copied line, and floats of each */
+    long phases, pitch; /* phases per copied line, and floats of each */
 } plane;
 
 static long pitch_of(const ek_window *g) {
@@ -27,8 +26,8 @@ static long pitch_of(const ek_window *g) {
     return (ek_max(reach, held) + 2 * EK_VL - 1) / EK_VL * EK_VL;
 }
 
-/* `count` lines of `width` floats, `pitch` apart in scratch; what follows a line is padding and
- * may be overwritten with zeros. */
+/* Copies `count` lines of `width` floats, `pitch` apart in scratch. The space after a line is
+ * padding and may be overwritten with zeros. */
 EK_INLINE void copy_lines(float *to, long pitch, const float *from, long width, long count) {
     for (; count > 0; count--, to += pitch, from += width) {
         if (width < EK_VL) {
@@ -46,7 +45,7 @@ EK_INLINE void copy_lines(float *to, long pitch, const float *from, long width, 
         }
         if (i + EK_VL <= width)
             vf_store(to + i, vf_load(from + i)), i += EK_VL;
-        if (i < width) /* the last vector overlaps the one before */
+        if (i < width) /* the last vector overlaps the previous one */
             vf_store(to + width - EK_VL, vf_load(from + width - EK_VL));
     }
 }
@@ -62,7 +61,7 @@ EK_INLINE void copy_lines(float *to, long pitch, const float *from, long width, 
 #define ODD 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31
 #endif
 
-/* Columns of a line, apart by the stride's phases. */
+/* Deinterleaves a line's columns into the stride's phases. */
 EK_INLINE void sort_columns(const plane *p, float *to, const float *line) {
     const ek_window *g = &p->a->win;
     const long sw = p->phases;
@@ -104,7 +103,7 @@ EK_INLINE vf clamped(const plane *p, vf sum) {
 #endif
 }
 
-/* Less than a vector. */
+/* Stores less than a vector. */
 EK_INLINE void store_part(float *y, vf v, long n) {
 #ifdef EK_OWN_PARTIAL
     vf_store_n(y, v, n);
@@ -116,7 +115,8 @@ EK_INLINE void store_part(float *y, vf v, long n) {
 }
 
 #if KH
-/* A vector of each of `rows` rows of outputs; lines: of the first one's first tap. */
+/* Computes one vector of each of `rows` output rows; lines: address of the first row's first
+ * tap. */
 EK_INLINE void some_vectors(const vf *w, const float *lines, long line, long pitch, vf *sum,
                             const int rows) {
     EK_UNROLL for (int r = 0; r < (rows - 1) * SW + KH; r++) {
@@ -147,7 +147,7 @@ EK_INLINE void some_rows(const plane *p, const vf *w, vf bias, const float *line
         some_vectors(w, lines + x, line, pitch, sum, rows);
         EK_UNROLL for (int o = 0; o < rows; o++) vf_store(y + o * width + x, clamped(p, sum[o]));
     }
-    if (x < width) { /* the last vector overlaps the one before it */
+    if (x < width) { /* the last vector overlaps the previous one */
         x = width - EK_VL;
         EK_UNROLL for (int o = 0; o < rows; o++) sum[o] = bias;
         some_vectors(w, lines + x, line, pitch, sum, rows);
@@ -156,7 +156,7 @@ EK_INLINE void some_rows(const plane *p, const vf *w, vf bias, const float *line
 }
 
 EK_INLINE void make_rows(const plane *p, const float *from, float *y, long rows) {
-    const plane own = *p; /* what stores to y cannot change */
+    const plane own = *p; /* a copy, because stores to y might alias it */
     const long width = p->a->win.ow, line = SW * p->pitch;
     const vf bias = vf_splat(p->bias);
     vf w[KH * KW];
@@ -169,7 +169,7 @@ EK_INLINE void make_rows(const plane *p, const float *from, float *y, long rows)
         some_rows(&own, w, bias, from, y, 1);
 }
 #else
-/* Where the vector after the one at x starts; the last one overlaps the one before it. */
+/* Start of the vector after the one at x; the last one overlaps its predecessor. */
 EK_INLINE long next_vector(long x, long width) {
     return x + EK_VL < width ? ek_max(ek_min(x + EK_VL, width - EK_VL), 0) : width;
 }
@@ -201,7 +201,7 @@ EK_INLINE void make_rows(const plane *p, const float *from, float *y, long rows)
 }
 #endif
 
-/* Where a task's band is: which plane, channel, and rows of outputs. */
+/* A task's band: plane, channel and output rows. */
 typedef struct {
     long plane, channel, first, last;
 } band;
@@ -218,8 +218,8 @@ EK_INLINE band next_band(const ek_planar_args *a, band b) {
                   ek_min(a->band, a->win.oh)};
 }
 
-/* The input rows of a band into scratch, where padding is zero already: planes of a call have it at
- * the same places, but for rows above and below if a plane has several bands. */
+/* Copies a band's input rows to scratch. Its padding is already zero: within a call it is in the
+ * same place for all planes, except for rows above and below if a plane has several bands. */
 EK_INLINE void copy_band(const plane *p, band b, float *to) {
     const ek_window *g = &p->a->win;
     const long line = p->phases * p->pitch, top = b.first * g->sh - g->top;
@@ -244,8 +244,8 @@ EK_INLINE void make_band(plane *p, band b, const float *from) {
     make_rows(p, from, p->a->y + (b.plane * g->oh + b.first) * g->ow, b.last - b.first);
 }
 
-/* Tasks: bands of planes. Each is copied while the one before is made, so that its stores are in
- * the cache when they are read at other offsets. */
+/* Task: one band of a plane. Each band is copied while the previous one is computed, so that its
+ * stores have reached the cache before they are read at other offsets. */
 void NAME(const void *args, long begin, long end) {
     const ek_planar_args *a = args;
     const ek_window *g = &a->win;

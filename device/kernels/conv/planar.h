@@ -1,4 +1,4 @@
-/* Depthwise convolution of f32 images that lie channel by channel. */
+/* Depthwise convolution of f32 images in channels-first layout. */
 #ifndef EK_PLANAR_H
 #define EK_PLANAR_H
 #include "../kernel.h"
@@ -10,6 +10,6 @@ typedef struct {
     const float *bias;    /* [c] */
     float *y;             /* [n][c][oh][ow] */
     float low, high;
-    int band, bands; /* output rows of a task; tasks of a plane */
+    int band, bands; /* output rows per task; tasks per plane */
 } ek_planar_args;
 #endif

@@ -1,43 +1,44 @@
-/* Depthwise convolution of 3 x 3, channel-major, for cores with masked loads of long vectors.
+/* 3x3 depthwise convolution, channels first, for cores with long vectors and masked loads.
  *
  * Compile-time parameters: NAME, EK_SIMD (of 16 lanes), SW (1 or 2), LEFT (columns of padding
- * before the image: 0 or 1), CLAMP (0: low and high are infinite).
- * Vectors along a row, read where they are: columns of padding are shifted in, lines of padding are
- * a line of zeros. Taps beside the middle one are shifted out of neighboring vectors, because a
- * load that straddles lines of the cache costs two. Several rows of outputs are made at once: each
- * load serves all of them. */
+ * before the image: 0 or 1), CLAMP (0: low and high are infinite). Vectors run along rows and are
+ * read in place: columns of padding are shifted in, rows of padding read a zero line. The left and
+ * right taps are shifted out of neighboring vectors because a load that straddles cache lines
+ * counts twice. Several output rows are computed at once and share each load. */
 #include "planar.h"
 
 #define ROWS EK_PLANAR_DIRECT_ROWS
-#define LINES(rows) (((rows) - 1) * SW + 3) /* of x that make so many rows of y */
-#define SPAN (EK_VL * SW)                   /* columns of x under a vector of y */
+#define LINES(rows) (((rows) - 1) * SW + 3) /* rows of x read for `rows` rows of y */
+#define SPAN (EK_VL * SW)                   /* columns of x per vector of y */
 
 #define EVEN 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30
 #define ODD 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31
 
-/* Keeps compilers from making places of lines, and masks, in vectors, which takes far longer. */
+/* Keeps compilers from computing line addresses and masks in vector registers, which is far
+ * slower. */
 #define HIDDEN(v) __asm__("" : "+r"(v))
 
 #define OWN(v) (*(volatile const __typeof__(v) *)&(v))
 
 static const float zeros[4 * SPAN];
 
-/* A column of vectors: where it is. */
+/* Addresses of a column of vectors. */
 typedef struct {
     const float *x; /* at row 0 of the image */
     float *y;       /* at row 0 */
     long w, h, ow, top;
-    unsigned mask[2], next; /* lanes of the vectors of x under one of y; of the one after them */
-    unsigned made;          /* lanes of y */
+    unsigned mask[2], next; /* lanes of the x vectors under one y vector, and of the following
+                               vector */
+    unsigned made;          /* lanes of y to store */
 } place;
 
-/* Copies, which stores to y cannot change. */
+/* Copies, because stores to y might alias the originals. */
 typedef struct {
     place at;
     vf bias, low, high, tap[9];
 } strip;
 
-/* The three taps of a line. `left`, `right`: whether the image goes on there. */
+/* The three taps of a line. `left`, `right`: whether the image continues there. */
 EK_INLINE void load_taps(const float *line, const strip *s, vf *tap, const int left,
                          const int right) {
     const vf none = {0};
@@ -68,7 +69,7 @@ EK_INLINE void load_taps(const float *line, const strip *s, vf *tap, const int l
 #endif
 }
 
-/* `rows` vectors from row oy on; `edge`: some of their lines may be padding. */
+/* `rows` vectors starting at row oy; `edge`: some of their lines may be padding. */
 EK_INLINE void vectors(const strip *s, long oy, const int rows, const int edge, const int left,
                        const int right) {
     const long iy = oy * SW - s->at.top;
@@ -126,7 +127,7 @@ EK_INLINE void down(const ek_planar_args *a, const place *p, long channel, long 
         vectors(&s, oy, 1, 1, left, right);
 }
 
-/* Functions of their own, so that what they have in registers is theirs. */
+/* Separate functions, so that each has its own register allocation. */
 #define DOWN(name, left, right)                                                                    \
     static __attribute__((noinline)) void name(const ek_planar_args *a, const place *p,            \
                                                long channel, long oy, long end) {                  \
@@ -137,7 +138,7 @@ DOWN(first, 0, 1)
 DOWN(middle, 1, 1)
 DOWN(last, 1, 0)
 
-/* The first n lanes, n cut to what there is. */
+/* Mask of the first n lanes, n clamped to [0, EK_VL]. */
 EK_INLINE unsigned lanes(long n) {
     unsigned mask = (1u << ek_max(ek_min(n, EK_VL), 0)) - 1;
     return mask;
@@ -160,7 +161,7 @@ EK_INLINE void band(const ek_planar_args *a, long plane, long channel, long oy, 
     }
 }
 
-/* Tasks: bands of planes. */
+/* Task: one band of a plane. */
 void NAME(const void *args, long begin, long end) {
     const ek_planar_args *a = args;
     long plane = begin / a->bands, part = begin % a->bands, channel = plane % a->win.c;

@@ -1,21 +1,20 @@
-/* Depthwise convolution of stride 1, channel-major, whose rows are as wide as the image's.
+/* Depthwise convolution with stride 1, channels first, for output rows as wide as the input's.
  *
  * Compile-time parameters: NAME, EK_SIMD (of 4, 8 or 16 lanes), KH, KW (odd; the window's middle
- * column is the output's), CLAMP (0: low and high are infinite).
- * Vectors along a row, read where they are; lines of padding are a line of zeros, columns of
- * padding are shifted into the first and the last vector of a row. Several rows of outputs are made
- * at once: each load serves all of them. */
+ * column is the output's), CLAMP (0: low and high are infinite). Vectors run along rows and are
+ * read in place; rows of padding read a zero line, columns of padding are shifted into a row's
+ * first and last vector. Several output rows are computed at once and share each load. */
 #include "../touch.h"
 #include "planar.h"
 
 #define ROWS EK_PLANAR_ROWS
-#define LINES(rows) ((rows) - 1 + KH) /* of x that make so many rows of y */
+#define LINES(rows) ((rows) - 1 + KH) /* rows of x read for `rows` rows of y */
 #define SIDE (KW / 2)
-#define LINE 16 /* floats of a line of the cache */
+#define LINE 16 /* floats per cache line */
 
-/* Lines that the next rows need are loaded while a row is made, all at once on RISC-V: by board
- * time the pruned face detector takes 0.736 of its dense twin's time on the A53 so, and 0.780 with
- * all at once; on the X60 it is 0.765 and 0.725. */
+/* Prefetch the next rows' lines while a row is computed, or all at once on RISC-V. In simulated
+ * board time on the A53, the pruned face detector takes 0.736 of its dense twin's time with spread
+ * prefetches and 0.780 with all at once; on the X60, 0.765 and 0.725. */
 #ifdef __riscv
 #define AT_ONCE 1
 #else
@@ -34,14 +33,14 @@
 
 static const float zeros[EK_PLANAR_WIDTH];
 
-/* Copies, which stores to y cannot change. */
+/* Copies, because stores to y might alias the originals. */
 typedef struct {
     const float *line[LINES(ROWS)];
     long width;
     vf bias, low, high, tap[KH * KW];
 } group;
 
-/* What is `by` columns right of a vector; `left`, `right`: whether the row goes on there. */
+/* The vector `by` columns to the right of x; `left`, `right`: whether the row continues there. */
 EK_INLINE vf beside(const float *x, const int by, const int left, const int right) {
     const vf none = {0};
     if (!left && by == -1)
@@ -55,7 +54,7 @@ EK_INLINE vf beside(const float *x, const int by, const int left, const int righ
     return vf_load(x + by);
 }
 
-/* A vector of each of `rows` rows from column `at` on. */
+/* One vector of each of `rows` rows, starting at column `at`. */
 EK_INLINE void vectors(const group *g, long at, float *y, const int rows, const int left,
                        const int right) {
     vf sum[ROWS];
@@ -77,8 +76,8 @@ EK_INLINE void vectors(const group *g, long at, float *y, const int rows, const 
     }
 }
 
-/* Rows of outputs from `oy` on. Lines of x that the next ones need are loaded ahead: rows of a
- * plane, and planes, follow each other up to `end`. */
+/* Output rows starting at `oy`. Prefetches the x lines that the next rows need: rows, and planes,
+ * are contiguous up to `end`. */
 EK_INLINE void some_rows(const ek_planar_args *a, group g, const float *x, const float *end,
                          float *restrict y, long oy, const int rows) {
     const long iy = oy - a->win.top, height = a->win.h;
@@ -101,7 +100,7 @@ EK_INLINE void some_rows(const ek_planar_args *a, group g, const float *x, const
         EK_UNROLL for (int i = 0; i < each; i++, ahead += step) ek_touch(ahead);
         vectors(&g, at, y, rows, 1, 1);
     }
-    if (at < g.width - EK_VL) /* overlaps the one before it */
+    if (at < g.width - EK_VL) /* overlaps the previous one */
         vectors(&g, g.width - EK_VL - SIDE, y, rows, 1, 1);
     vectors(&g, g.width - EK_VL, y, rows, 1, 0);
 }
@@ -123,7 +122,7 @@ EK_INLINE void band(const ek_planar_args *a, long plane, long channel, long oy, 
         some_rows(a, g, x, last, y, oy, 1);
 }
 
-/* Tasks: bands of planes. */
+/* Task: one band of a plane. */
 void NAME(const void *args, long begin, long end) {
     const ek_planar_args *a = args;
     long plane = begin / a->bands, part = begin % a->bands, channel = plane % a->win.c;

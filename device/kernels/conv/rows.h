@@ -1,10 +1,9 @@
-/* Windows of a convolution, read in place: a tile of output pixels becomes a table of pointers,
- * one per row of the window and pixel. Rows that cross the border of the image are copied to
- * scratch with their padding.
+/* Convolution windows read in place: a tile of output pixels becomes a table of pointers, one per
+ * window row and pixel. Rows that cross the image border are copied to scratch with their padding.
  *
- * Before inclusion: MR (pixels of a tile), SEGMENTS (rows of the table), the type `elem`, and
- * optionally KEPT_TILES (whose sums of windows are kept) and INSIDE_FIRST (1: products take so
- * little time that tiles which lie inside the image are worth being found by themselves). */
+ * Before inclusion: MR (pixels per tile), SEGMENTS (rows of the table), the type `elem`, and
+ * optionally KEPT_TILES (number of tiles whose window sums are kept) and INSIDE_FIRST (1: products
+ * are so fast that a separate path for tiles inside the image pays off). */
 #ifndef EK_CONV_ROWS_H
 #define EK_CONV_ROWS_H
 #include "../kernel.h"
@@ -15,24 +14,24 @@
 
 typedef struct {
     const elem *ptr[SEGMENTS * MR]; /* [segment][pixel] */
-    long count, length;             /* segments, elements in each */
-    int32_t sum[MR];                /* 8-bit with row sums: of the windows (i8_row_sums.h) */
-    long next;                      /* the pixel of y that stands at (n, oy, ox), -1: none yet */
+    long count, length;             /* segments, elements per segment */
+    int32_t sum[MR];                /* 8-bit with row sums: sums of the windows (i8_row_sums.h) */
+    long next;                      /* the pixel of y at (n, oy, ox); -1: none yet */
     int n, oy, ox;
 #ifdef KEPT_TILES
-    long kept[KEPT_TILES]; /* tiles of which these sums and, flipped, bytes are kept, -1: none is */
+    long kept[KEPT_TILES]; /* tiles whose sums and flipped bytes are kept; -1: empty */
     int32_t kept_sum[KEPT_TILES][MR];
 #endif
 #if INSIDE_FIRST
-    ek_window whole;    /* of images with their padding around them (i8_border.h) */
-    const elem *last;   /* where the first window of a tile begins at most, NULL: not known */
-    long step, pitch;   /* elements from a window to the next, from a row of one to the next */
-    long right, bottom; /* where a tile's windows begin at most so that they lie inside */
+    ek_window whole;    /* of images copied with their padding (i8_border.h) */
+    const elem *last;   /* last position at which a tile's first window may start; NULL: unknown */
+    long step, pitch;   /* elements between windows, between window rows */
+    long right, bottom; /* last position at which a tile's windows lie inside the image */
 #endif
 } rows_t;
 
-/* Where a pixel of y stands: known if the tile before ended there, else by divisions, for which
- * all that follows would wait. */
+/* Position of a pixel of y: known if the previous tile ended there, otherwise found by divisions,
+ * which stall everything after them. */
 EK_INLINE void find_place(const ek_window *g, rows_t *rows, long pixel) {
     if (rows->next == pixel)
         return;
@@ -42,7 +41,7 @@ EK_INLINE void find_place(const ek_window *g, rows_t *rows, long pixel) {
     rows->n = row / g->oh;
     rows->oy = row - rows->n * g->oh;
 }
-/* The same of the pixel `count` further on, in the same row or at the beginning of the next. */
+/* Advances by `count` pixels, within the row or to the start of the next. */
 EK_INLINE void move_on(const ek_window *g, rows_t *rows, int count) {
     rows->next += count;
     rows->ox += count;
@@ -55,14 +54,14 @@ EK_INLINE void move_on(const ek_window *g, rows_t *rows, int count) {
     }
 }
 
-/* Bytes of padding, or of x, sixteen at a time: what that is too many is written over by what comes
- * next, or is not read. Cores without vectors leave it to the C library. Returns the end. */
+/* Appends padding (or bytes of x) 16 bytes at a time; the excess is overwritten by the next write
+ * or never read. Cores without vectors use the C library. Returns the end. */
 EK_INLINE char *append_padding(char *to, int pad_byte, long bytes) {
     if (EK_VL == 1)
         memset(to, pad_byte, (size_t)bytes);
     for (long i = 0; i < bytes && EK_VL > 1; i += 16) {
         memset(to + i, pad_byte, 16);
-        EK_IN_ORDER_HERE; /* or the loop becomes a call */
+        EK_IN_ORDER_HERE; /* keeps the compiler from emitting a call */
     }
     return to + bytes;
 }
@@ -78,8 +77,8 @@ EK_INLINE char *append_bytes(char *to, const char *x, long bytes, const char *x_
     return to + bytes;
 }
 
-/* Rows of the windows of `count` pixels that follow each other, from column ix of some rows of the
- * image on: side by side in scratch, with padding. Returns where the next may go. */
+/* Copies the window rows of `count` consecutive pixels, starting at image column ix, into adjacent
+ * scratch with padding. Returns the next free position. */
 EK_INLINE elem *border_side(const ek_window *g, const elem *line, const elem **to, elem *scratch,
                             long ix, int count, int rows, int pad_byte, const elem *x_end) {
     const long step = (long)g->sw * g->c, pixel = g->c * (long)sizeof *scratch;
@@ -98,10 +97,10 @@ EK_INLINE elem *border_side(const ek_window *g, const elem *line, const elem **t
     return scratch;
 }
 
-/* What the table of `part` pixels of one output row, from (iy, ix) of an image on, has to point to
- * instead where windows cross the border: of all rows above or below the image to one of padding,
- * and of the first and the last pixels, as many as cross it on the left and on the right, to
- * copies. Returns where the next may go. */
+/* Redirects the table of `part` pixels of one output row, whose first window is at (iy, ix), where
+ * windows cross the border: rows above or below the image point to a row of padding, and the first
+ * and last pixels that cross on the left and right point to copies. Returns the next free
+ * position. */
 static elem *__attribute__((noinline)) border_rows(const ek_window *g, const elem *image,
                                                    const elem **to, elem *scratch, long iy, long ix,
                                                    int part, const int crossing[2], int pad_byte,
@@ -129,8 +128,7 @@ static elem *__attribute__((noinline)) border_rows(const ek_window *g, const ele
     return scratch;
 }
 
-/* The table of a tile whose windows lie inside, one `step` after the other: nothing to ask for row
- * by row. */
+/* The table of a tile whose windows all lie inside and are `step` apart: rows need no tests. */
 static void __attribute__((noinline)) inside_segments(rows_t *rows, const elem *first, long count,
                                                       long pitch, long step) {
     const elem **to = rows->ptr;
@@ -139,11 +137,12 @@ static void __attribute__((noinline)) inside_segments(rows_t *rows, const elem *
         EK_UNROLL
         for (int i = 0; i < MR; i++, at += step)
             to[i] = at;
-        EK_IN_ORDER_HERE; /* or rows are taken two at a time, which costs more than it saves */
+        EK_IN_ORDER_HERE; /* otherwise the compiler unrolls by two rows, which costs more than it
+                             saves */
     }
 }
 
-/* The table of `part` pixels as if all their windows lay inside. */
+/* Fills the table of `part` pixels as if all their windows were inside. */
 EK_INLINE void point_to_rows(const ek_window *g, rows_t *rows, const elem **to, const elem *first,
                              int part) {
     const long step = (long)g->sw * g->c, pitch = (long)g->w * g->c * g->dh;
@@ -156,9 +155,9 @@ EK_INLINE void point_to_rows(const ek_window *g, rows_t *rows, const elem **to, 
             to[i] = first + i * step;
 }
 
-/* How many of the first and of the last of `part` pixels have windows that cross the image's border
- * on the left and on the right, or read beyond the end of x, where these may begin at `end` at
- * most. If both are all but some, all count as the first. */
+/* Counts how many of the first and last of `part` pixels have windows that cross the left and right
+ * image border or read beyond x, where `end` is the last valid start. If a window reads beyond x or
+ * none is inside, all count as the first. */
 EK_INLINE void find_crossing(const ek_window *g, const elem *image, const elem *end, long iy,
                              long ix, int part, int crossing[2]) {
     const long bottom = ek_min(iy + (g->kh - 1) * g->dh, g->h - 1);
@@ -174,7 +173,7 @@ EK_INLINE void find_crossing(const ek_window *g, const elem *image, const elem *
 }
 
 #if INSIDE_FIRST
-/* What find_inside needs, once for all tiles, but not for a single one. */
+/* Precomputes find_inside's bounds once for all tiles; not worthwhile for a single tile. */
 static void __attribute__((noinline, unused)) prepare_inside(const ek_window *g, const elem *x,
                                                              rows_t *rows, long length) {
     rows->step = (long)g->sw * g->c;
@@ -185,8 +184,8 @@ static void __attribute__((noinline, unused)) prepare_inside(const ek_window *g,
                  (g->kh - 1) * rows->pitch;
 }
 
-/* The table of a whole tile in one row of y, if all its windows lie inside the image, as most do:
- * returns 0 where not. */
+/* Fills the table of a complete tile within one row of y if all its windows are inside the image,
+ * as most are; returns 0 otherwise. */
 EK_INLINE int find_inside(const ek_window *g, const elem *x, rows_t *rows) {
     const long ix = (long)rows->ox * g->sw - g->left, iy = (long)rows->oy * g->sh - g->top;
     const elem *first = x + (((long)rows->n * g->h + iy) * g->w + ix) * g->c;
@@ -199,10 +198,10 @@ EK_INLINE int find_inside(const ek_window *g, const elem *x, rows_t *rows) {
 }
 #endif
 
-/* Whole rows of the window (dilation 1 along x): segments of kw * c elements, read up to `length`
- * (what is read beyond a row meets zero weights, but must lie inside x). */
+/* Complete window rows (dilation 1 along x): segments of kw * c elements, read up to `length`.
+ * Elements read beyond a row meet zero weights but must lie inside x. */
 #if INSIDE_FIRST
-static void __attribute__((noinline)) /* or its registers are saved for all tiles */
+static void __attribute__((noinline)) /* otherwise its registers are saved for every tile */
 #else
 EK_INLINE void
 #endif
@@ -211,7 +210,7 @@ find_parts(const ek_window *g, const elem *x, rows_t *rows, elem *scratch, int c
     const elem *end = x + (long)g->n * g->h * g->w * g->c - length;
     const long pitch = (long)g->w * g->c;
     for (int done = 0; done < count;) {
-        /* the pixels of this tile that stand in one output row */
+        /* this tile's pixels within one output row */
         const int part = (int)ek_min(count - done, g->ow - rows->ox);
         const long ix = (long)rows->ox * g->sw - g->left, iy = (long)rows->oy * g->sh - g->top;
         const long below = (g->kh - 1) * g->dh, beside = (long)(part - 1) * g->sw;

@@ -1,11 +1,11 @@
-/* A convolution of an image with what stands around it, some rows at a time: what is between them
- * never leaves a core's own cache.
+/* A convolution fused with its layout conversion and pooling, a few rows at a time: intermediate
+ * rows never leave the core's private cache.
  *
- * Compile-time parameters: NAME, EK_SIMD, T (of the images), CONV and CONV_PIXELS (the
- * convolution's kernel, and the pixels of a tile); POOL (the kernel of a pool behind it), PLANES
- * (channels of an image of f32 that is channel-major), one of both at least.
- * No row is computed twice but where a thread begins, and no row of the image put channels last
- * twice but where windows of two pieces share it. */
+ * Compile-time parameters: NAME, EK_SIMD, T (element type of the images), CONV and CONV_PIXELS (the
+ * convolution kernel and its pixels per tile), and at least one of POOL (kernel of the pool that
+ * follows) and PLANES (channels of a channels-first f32 image). Convolution rows are computed twice
+ * only at thread boundaries, and image rows are converted twice only where the windows of two
+ * pieces overlap. */
 #include "stem.h"
 
 void CONV(const void *, long, long);
@@ -16,8 +16,8 @@ void POOL(const void *, long, long);
 #ifdef PLANES
 #define STAGE 2048 /* pixels */
 
-/* Rows [from, until) of the image, channels last. One plane is read at a time, a good way along:
- * prefetchers of small cores follow no more than two streams. */
+/* Converts rows [from, until) of the image to channels last. One channel is read at a time, in long
+ * runs: prefetchers of small cores follow at most two streams. */
 static void image_rows(const ek_stem_args *a, long from, long until, T *restrict to) {
     const ek_window *g = &a->conv.win;
     const long plane = (long)g->h * g->w;
@@ -39,7 +39,7 @@ static void image_rows(const ek_stem_args *a, long from, long until, T *restrict
 }
 #endif
 
-/* Rows [from, until) of what the convolution makes, to y. */
+/* Computes rows [from, until) of the convolution's output at y. */
 static void convolve(const ek_stem_args *a, long from, long until, T *image, T *y) {
     const ek_window *g = &a->conv.win;
     ek_f32_conv_args part = a->conv;
@@ -62,13 +62,13 @@ static void convolve(const ek_stem_args *a, long from, long until, T *image, T *
 }
 
 #ifdef POOL
-/* Rows of what the convolution makes, [from, until). */
+/* Rows [from, until) of the convolution's output. */
 typedef struct {
     T *y;
     long from, until;
 } band;
 
-/* Sees to it that the band holds rows [top, end). */
+/* Computes whatever the band lacks of rows [top, end). */
 static void advance(const ek_stem_args *a, band *b, long top, long end, T *image) {
     const long row = (long)a->conv.win.ow * a->conv.pitch;
     long made = top;
@@ -83,7 +83,7 @@ static void advance(const ek_stem_args *a, band *b, long top, long end, T *image
 }
 #endif
 
-/* Tasks: groups of `rows` rows of the output. */
+/* Task: a group of `rows` output rows. */
 void NAME(const void *args, long begin, long end) {
     const ek_stem_args *a = args;
     T buffer[EK_CHAIN_BYTES / sizeof(T)] __attribute__((aligned(64)));

@@ -1,16 +1,17 @@
-/* The first operators of a network for images, some rows at a time: a channel-major image that is
- * put channels last, a convolution, a maximum pool; the first or the last perhaps missing. */
+/* First operators of an image network, a few rows at a time: layout conversion from channels first
+ * to channels last, convolution, max pooling; the first or the last may be absent. */
 #ifndef EK_STEM_H
 #define EK_STEM_H
 #include "../pool/pool.h"
 #include "f32_conv.h"
 
-/* As each would be alone, but for the addresses of the images between them. One image. */
+/* Each member's arguments are those of the unfused operator, except for the addresses of the
+ * intermediate images. Batch size 1. */
 typedef struct {
-    const void *x; /* where it is channel-major: f32 */
+    const void *x; /* if channels first: f32 */
     ek_f32_conv_args conv;
-    ek_pool2d_args pool; /* if there is one */
-    int rows;            /* of the result that are made at once */
-    int held;            /* elements before rows of the image in the buffer */
+    ek_pool2d_args pool; /* if present */
+    int rows;            /* output rows per pass */
+    int held;            /* offset in the buffer, in elements, of the image rows */
 } ek_stem_args;
 #endif

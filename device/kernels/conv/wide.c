@@ -1,16 +1,16 @@
-/* Convolutions of s16 images with s8 weights: sums of s64, of which s32 ones are parts.
+/* Convolutions of s16 images with s8 weights: s64 totals, accumulated in s32 parts.
  *
- * Compile-time parameters: NAME, EK_SIMD, BLOCK (channels of y that a task makes of a pixel);
- * DEPTHWISE: each channel of x gives `share` of y; TWICE: sums wrap at s32 and are rounded in the
- * product with their factor and in the shift. */
+ * Compile-time parameters: NAME, EK_SIMD, BLOCK (channels of y that a task computes per pixel);
+ * DEPTHWISE: each channel of x yields `share` channels of y; TWICE: totals wrap to s32, and
+ * requantization rounds both the product with the multiplier and the shift. */
 #include "wide.h"
 
-#define RUN 256 /* products of s16 and s8, of which so many fit s32 */
+#define RUN 256 /* number of s16 x s8 products whose sum fits s32 */
 
 typedef struct {
     int64_t total[BLOCK];
     int32_t part[BLOCK];
-    long count; /* products in each part */
+    long count; /* products accumulated in each part */
 } block;
 
 static void flush(block *b) {
@@ -22,7 +22,7 @@ static void flush(block *b) {
 }
 
 #ifdef DEPTHWISE
-/* One tap of the window, of n channels from `first` on. */
+/* One tap of the window for n channels starting at `first`. */
 EK_INLINE void add(block *b, const ek_wide_args *a, const int16_t *x, const int8_t *w, long first,
                    long n) {
     if (b->count == RUN)
@@ -37,7 +37,7 @@ EK_INLINE void add(block *b, const ek_wide_args *a, const int16_t *x, const int8
     }
 }
 #else
-/* One tap of the window, of all channels of a group. */
+/* One tap of the window for all channels of a group. */
 EK_INLINE void add(block *b, const int16_t *x, const int8_t *w, long depth) {
     for (long from = 0; from < depth; from += RUN) {
         const long n = ek_min(RUN, depth - from);
@@ -84,7 +84,7 @@ static void finish(const ek_wide_args *a, block *b, int16_t *y, long first, long
     }
 }
 
-/* Tasks: pixels of y x groups x blocks of channels. */
+/* Task: pixel of y x group x block of channels. */
 void NAME(const void *args, long begin, long end) {
     const ek_wide_args *a = args;
     const ek_window *g = &a->win;

@@ -6,13 +6,13 @@
 typedef struct {
     ek_window win;
     int groups;
-    int depth;  /* channels of x in each group */
-    int share;  /* channels of y in each group */
-    int blocks; /* of BLOCK channels of y, for each group, or (DEPTHWISE) for all of them */
+    int depth;  /* channels of x per group */
+    int share;  /* channels of y per group */
+    int blocks; /* blocks of BLOCK channels of y, per group, or (DEPTHWISE) in total */
     const int16_t *x;
     const int8_t *weights; /* [groups, blocks, kh, kw, depth, BLOCK]; DEPTHWISE: [kh, kw, oc] */
     const int64_t *bias;   /* [oc] */
-    const int32_t *multiplier, *right; /* [oc]; `right` below 0: to the left */
+    const int32_t *multiplier, *right; /* [oc]; negative `right` shifts left */
     int low, high;
     int16_t *y;
 } ek_wide_args;

@@ -1,10 +1,10 @@
 /* Detections of an image. Compile-time parameters: NAME, EK_SIMD.
  *
- * Classes one by one: scores above the threshold are collected, the best sorted, and of them stay
- * those that share little with a better one. Then the best of all classes. */
+ * Class by class, collects the scores above the threshold, sorts the best and drops those that
+ * overlap a better one too much. Then selects the best over all classes. */
 #include "../kernel.h"
 
-/* A box of `box` with the score of a class. */
+/* One box's score for one class. */
 typedef struct {
     float score;
     int32_t label, box;
@@ -12,14 +12,14 @@ typedef struct {
 _Static_assert(sizeof(ek_candidate) == EK_CANDIDATE_BYTES, "the host makes room for them");
 
 typedef struct {
-    long n, classes;    /* boxes of an image and scores of each */
-    long locations;     /* boxes per place: 1, or one for each class */
-    long background;    /* a class that is none, or -1 */
-    long top_k;         /* candidates of a class */
-    long keep;          /* rows of an image */
-    long entries;       /* candidates that an image has room for */
-    float threshold;    /* a score must be above */
-    float overlap;      /* two boxes may share */
+    long n, classes;    /* boxes per image and scores per box */
+    long locations;     /* boxes per location: 1, or one per class */
+    long background;    /* index of the background class, or -1 */
+    long top_k;         /* candidates per class */
+    long keep;          /* output rows per image */
+    long entries;       /* capacity for candidates per image */
+    float threshold;    /* minimum score, exclusive */
+    float overlap;      /* maximum overlap of two boxes */
     const void *boxes;  /* [images, n, locations, 4] */
     const void *scores; /* [images, classes, n] */
     void *y;            /* [images, keep, 7] */
@@ -41,7 +41,7 @@ static int by_label(ek_candidate a, ek_candidate b) {
 
 typedef int (*ek_order)(ek_candidate, ek_candidate);
 
-/* Puts v at p of a heap of n, or below, so that what goes last is above. */
+/* Inserts v at p in a heap of n, sifting down so that the entry that leaves first is on top. */
 static void sift(ek_candidate *x, long n, long p, ek_candidate v, ek_order first) {
     for (long child; (child = 2 * p + 1) < n; p = child) {
         if (child + 1 < n && first(x[child], x[child + 1]))
@@ -103,7 +103,7 @@ static const float *box_of(const ek_detection_args *a, const float *boxes, ek_ca
     return boxes + ((long)c.box * a->locations + (a->locations > 1 ? c.label : 0)) * 4;
 }
 
-/* Non-maximum suppression of n sorted candidates of a class, in place; returns how many stay. */
+/* Non-maximum suppression of n sorted candidates of a class, in place; returns the number kept. */
 static long suppress(const ek_detection_args *a, const float *boxes, ek_candidate *x, long n) {
     long kept = 0;
     for (long i = 0; i < n; i++) {
@@ -144,7 +144,7 @@ static void image(const ek_detection_args *a, long at) {
         y[i] = -1;
 }
 
-/* Tasks: images. */
+/* Task: one image. */
 void NAME(const void *args, long begin, long end) {
     for (long t = begin; t < end; t++)
         image(args, t);

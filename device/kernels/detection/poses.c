@@ -1,9 +1,9 @@
 /* Poses of an image from heatmaps and offsets. Compile-time parameters: NAME, EK_SIMD.
  *
- * Local maxima are roots, taken from the best on; from each the skeleton is followed along offsets.
- * Positions are clamped so that no number, NaN neither, leads out of the image. Offsets are
- * followed several times, which makes much of a rounding where they are steep: products and sums
- * are rounded each, as in the reference. */
+ * Local maxima are roots, processed best first; from each, the skeleton is followed along the
+ * offsets. Positions are clamped so that no value, not even NaN, points outside the image.
+ * Following offsets repeatedly amplifies rounding errors where offsets are steep, so products and
+ * sums are rounded separately, as in the reference. */
 #include <math.h>
 #include "../kernel.h"
 #include "../elementwise/exp.h"
@@ -12,14 +12,14 @@
 
 #define EK_EDGES 16
 
-/* A local maximum: its place in the heatmaps. */
+/* A local maximum and its position in the heatmaps. */
 typedef struct {
     float score;
     int32_t place;
 } ek_root;
 _Static_assert(sizeof(ek_root) == EK_ROOT_BYTES, "the host makes room for them");
 
-/* Positions in cells. */
+/* Positions are in cells. */
 typedef struct {
     float y[EK_KEYPOINTS], x[EK_KEYPOINTS], score[EK_KEYPOINTS];
     float mean;
@@ -29,12 +29,13 @@ _Static_assert(sizeof(ek_pose) == EK_POSE_BYTES, "the host makes room for them")
 
 typedef struct {
     long h, w;
-    long keep;                /* poses that there is room for */
-    float least;              /* score of a pose */
-    float logit;              /* of a root */
-    float near;               /* squared distance of two that are one, in cells */
-    float cell;               /* of a pixel */
-    float stride;             /* pixels of a cell */
+    long keep;                /* capacity for poses */
+    float least;              /* minimum score of a pose */
+    float logit;              /* minimum logit of a root */
+    float near;               /* squared distance, in cells, below which two keypoints count as
+                                 one */
+    float cell;               /* cells per pixel */
+    float stride;             /* pixels per cell */
     const void *heat;         /* [h, w, 17] */
     const void *near_offsets; /* [h, w, 2, 17] */
     const void *edge_offsets; /* [h, w, 2, 2, 16] */
@@ -46,7 +47,7 @@ typedef struct {
     void *poses;              /* [keep] */
 } ek_poses_args;
 
-#define STEPS 5 /* that short offsets are followed */
+#define STEPS 5 /* iterations of following short offsets */
 
 static const uint8_t EDGES[EK_EDGES][2] = {
     {0, 1},   {1, 3},   {0, 2}, {2, 4}, {0, 5},  {5, 7},  {7, 9},   {5, 11},
@@ -63,8 +64,8 @@ static void rise(ek_root *x, long gap, ek_root v) {
     x[gap] = v;
 }
 
-/* Takes the largest of n out of a heap: the gap sinks to a leaf along the larger of two below it
- * (the second of equal ones), and the last one rises from there. */
+/* Removes the largest of n from a heap: the gap sinks to a leaf along the larger child (the second
+ * if equal), and the last entry rises from there. */
 static ek_root take(ek_root *x, long n) {
     const ek_root top = x[0], last = x[--n];
     long gap = 0, below = 2;
@@ -112,7 +113,7 @@ static point moved(const ek_poses_args *g, point at, float dy, float dx) {
     return (point){inside(at.y + dy, g->h), inside(at.x + dx, g->w)};
 }
 
-/* Bilinear, of values times `factor`. */
+/* Bilinear interpolation of values times `factor`. */
 static float sample(const ek_poses_args *g, const float *v, long channels, point at, float factor) {
     const long top = (long)at.y, left = (long)at.x;
     const float fy = at.y - (float)top, fx = at.x - (float)left;
@@ -123,7 +124,7 @@ static float sample(const ek_poses_args *g, const float *v, long channels, point
     return (1 - fy) * above + fy * below;
 }
 
-/* From a keypoint along offsets of an edge to another keypoint. */
+/* Moves from a keypoint along an edge's offsets to another keypoint. */
 static point displaced(const ek_poses_args *g, point at, long edge, long keypoint) {
     const float *v = (const float *)g->edge_offsets + edge;
     const float *w = (const float *)g->near_offsets + keypoint;
@@ -143,7 +144,7 @@ static int is_near(const ek_poses_args *g, const ek_pose *pose, long k, point at
     return dy * dy + dx * dx <= g->near;
 }
 
-/* The mean of all scores, hidden ones as 0, added from the largest on. */
+/* Mean of all scores, with hidden ones as 0, summed from the largest down. */
 static float mean_of(const float *scores, const uint8_t *hidden) {
     uint8_t order[EK_KEYPOINTS];
     float sum = 0;
@@ -158,7 +159,7 @@ static float mean_of(const float *scores, const uint8_t *hidden) {
     return sum / EK_KEYPOINTS;
 }
 
-/* The rest of a pose of which keypoint `root` is known. */
+/* Completes a pose from its known keypoint `root`. */
 static void follow(const ek_poses_args *g, ek_pose *pose, long root) {
     uint32_t known = 1u << root;
     while (known != (1u << EK_KEYPOINTS) - 1)
@@ -206,7 +207,7 @@ static long find_poses(const ek_poses_args *g, ek_pose *poses) {
     return count;
 }
 
-/* poses[i].order: which one is i-th by its mean. */
+/* poses[i].order: index of the pose with the i-th best mean. */
 static void sort(ek_pose *poses, long count) {
     for (long i = 0; i < count; i++) {
         long at = i;
@@ -216,7 +217,7 @@ static void sort(ek_pose *poses, long count) {
     }
 }
 
-/* Means once more, without the keypoints that a better pose has. */
+/* Recomputes means without the keypoints that a better pose already has. */
 static void hide(const ek_poses_args *g, ek_pose *poses, long count) {
     for (long i = 0; i < count; i++) {
         ek_pose *pose = poses + poses[i].order;
@@ -231,7 +232,7 @@ static void hide(const ek_poses_args *g, ek_pose *poses, long count) {
     }
 }
 
-/* One task. */
+/* A single task. */
 void NAME(const void *args, long begin, long end) {
     const ek_poses_args *g = args;
     ek_pose *poses = g->poses;

@@ -1,8 +1,8 @@
-/* Element-wise addition and multiplication, of f32 and of codes, and PRELU of s16.
+/* Element-wise addition and multiplication, f32 and quantized, and s16 PRELU.
  *
  * Compile-time parameters: NAME, EK_SIMD, TX (float, int8_t, uint8_t, int16_t), and OP_ADD, OP_MUL
- * or OP_PRELU; for sums of codes whose factors are all at most 1/2, A_RIGHT and B_RIGHT: 0 if a's
- * (b's) right shift is 0. */
+ * or OP_PRELU. For quantized sums with all factors at most 1/2, A_RIGHT and B_RIGHT: 0 if a's (b's)
+ * right shift is 0. */
 #include "binary.h"
 
 #ifdef FLOAT_X
@@ -17,10 +17,10 @@ EK_INLINE TX combine(const ek_binary_args *g, TX a, TX b) {
     return v < high ? v : high;
 }
 
-/* One run of y; a step of 0 repeats the operand. */
+/* One contiguous run of y; step 0 broadcasts the operand. */
 static void run(const ek_binary_args *args, const TX *restrict a, long a_step, const TX *restrict b,
                 long b_step, TX *restrict y, long n) {
-    const ek_binary_args g = *args; /* a copy, so that stores to y cannot change it */
+    const ek_binary_args g = *args; /* a copy, because stores to y might alias it */
     if (a_step && b_step) {
         EK_VECTOR_LOOP
         for (long i = 0; i < n; i++)
@@ -48,14 +48,14 @@ EK_INLINE vi combine(const ek_binary_args *g, vi a, vi b) {
     a -= g->a_zero;
     b -= g->b_zero;
 #ifdef A_RIGHT
-    /* 9 bits and the shift's 20, or 16 and 15, leave room for all that rounding adds */
+    /* 9 bits shifted by 20, or 16 by 15, leave headroom for rounding */
     a = vi_mulhi(a * (1 << g->shift), vi_splat(g->a_multiplier));
     b = vi_mulhi(b * (1 << g->shift), vi_splat(g->b_multiplier));
     a = A_RIGHT ? vi_shift_right(a, vi_splat(g->a_right)) : a;
     b = B_RIGHT ? vi_shift_right(b, vi_splat(g->b_right)) : b;
     return vi_shift_right(vi_mulhi(a + b, vi_splat(g->y_multiplier)), vi_splat(g->y_right));
 #elif defined OP_PRELU
-    /* one of both is 0 */
+    /* one of the two is 0 */
     const vi above = vi_max(a, vi_splat(0)), below = vi_min(a, vi_splat(0)) * b;
     return scale(above, g->a_multiplier, g->a_left, g->a_right) +
            scale(below, g->y_multiplier, g->y_left, g->y_right);
@@ -99,10 +99,10 @@ EK_INLINE void store_n(TX *p, vi v, long n) {
 }
 #endif
 
-/* One run of y; a step of 0 repeats the operand. */
+/* One contiguous run of y; step 0 broadcasts the operand. */
 static void run(const ek_binary_args *args, const TX *a, long a_step, const TX *b, long b_step,
                 TX *y, long n) {
-    const ek_binary_args g = *args; /* a copy, so that stores to y cannot change it */
+    const ek_binary_args g = *args; /* a copy, because stores to y might alias it */
     long i = 0;
 #if defined EK_CODES8 && !defined WIDE
     const vi_codes codes = vi_codes_of(g.y_zero, g.low, g.high);
@@ -125,7 +125,7 @@ static void run(const ek_binary_args *args, const TX *a, long a_step, const TX *
 }
 #endif
 
-/* Tasks: chunks of rows. */
+/* Task: one chunk of a row. */
 void NAME(const void *args, long begin, long end) {
     const ek_binary_args *g = args;
     const int last = EK_BINARY_DIMS - 1;
@@ -139,8 +139,8 @@ void NAME(const void *args, long begin, long end) {
             a_at += i * g->a_stride[d];
             b_at += i * g->b_stride[d];
         }
-        /* Rows of the dimension before the last follow each other: short ones are not worth
-         * finding one by one. */
+        /* Rows of the second to last dimension are contiguous; compute short ones together instead
+         * of indexing each. */
         const long n = ek_min(EK_BINARY_CHUNK, g->dim[last] - from);
         rows = g->chunks > 1 ? 1 : ek_min(end - t, g->dim[last - 1] - row % g->dim[last - 1]);
         const TX *a = (const TX *)g->a + a_at, *b = (const TX *)g->b + b_at;

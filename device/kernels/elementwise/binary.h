@@ -5,13 +5,13 @@
 
 typedef struct {
     long dim[EK_BINARY_DIMS];      /* collapsed shape of y, innermost last */
-    long a_stride[EK_BINARY_DIMS]; /* in elements; 0 repeats. Innermost: 0 or 1 */
+    long a_stride[EK_BINARY_DIMS]; /* in elements; 0 broadcasts. Innermost: 0 or 1 */
     long b_stride[EK_BINARY_DIMS];
     long chunks; /* ceil(dim[last] / EK_BINARY_CHUNK) */
     const void *a, *b;
     void *y;
     float low_f32, high_f32;
-    /* 8-bit: real = scale * (stored - zero). add: both sides are brought to a common scale
+    /* 8-bit: real = scale * (stored - zero). add: both operands are rescaled to a common scale
      * (shift, then multiplier and right shift); mul: the product is requantized. */
     int a_zero, b_zero, y_zero, low, high;
     int shift;

@@ -1,10 +1,11 @@
-/* f32 -> codes of 8 bits whose scale and zero point follow from the range of all values, which
- * includes 0, halves to even, as ONNX's DynamicQuantizeLinear has it; and what the zero point adds
- * to the sums of a product of these codes.
+/* Quantizes f32 to 8 bits with scale and zero point derived from the range of all values, extended
+ * to include 0, rounding half to even, like ONNX's DynamicQuantizeLinear. Also computes the bias
+ * that the zero point adds to a product of the quantized values.
  *
- * Compile-time parameters: NAME, EK_SIMD, and either RANGE (one task: the range, and what follows
- * from it) or TQ (behind that, a task per EK_UNARY_CHUNK values: their codes; int8_t: codes and
- * zero point less 128; uint8_t), with IMAGE a task per row of images with a border of zeros. */
+ * Compile-time parameters: NAME, EK_SIMD, and either RANGE (one task: computes the range, scale,
+ * zero point and bias) or TQ (then a task per EK_UNARY_CHUNK values quantizes them; int8_t: values
+ * and zero point minus 128; uint8_t). With IMAGE, a task is one row of images with a border of zero
+ * points. */
 #include "../kernel.h"
 #include "range.h"
 
@@ -15,16 +16,16 @@ typedef struct {
     float *scale;
     int32_t *zero;
     long channels;         /* of the product */
-    const int32_t *at_128; /* what its bias is for codes around 128, */
-    const int32_t *step;   /* and what each step of the zero point above that adds */
+    const int32_t *at_128; /* its bias for a zero point of 128, */
+    const int32_t *step;   /* and the increment per step of the zero point above 128 */
     int32_t *bias;
-    /* Of images: rows of one, and of its codes, where the first ones are a border; values of a row;
-     * of a row of codes those before them, and all. */
+    /* Images: rows per image; rows of the quantized image, of which the first `top` are border;
+     * values per row; in a quantized row, border values before the data, and total. */
     long height, codes_height, top, row, left, pitch;
 } ek_dynamic_quantize_args;
 
-/* Whole numbers, halves to even: adding 1.5 * 2^23 leaves no bits for a fraction. Quotients are of
- * [-255, 255], as the range is that of all values. */
+/* Rounds half to even: adding 1.5 * 2^23 leaves no bits for a fraction. Quotients lie in [-255,
+ * 255] because the range covers all values. */
 EK_INLINE vi to_even(vf x) {
     const vf shift = vf_splat(12582912.0f);
     x = vf_min(vf_max(x, vf_splat(-4e6f)), vf_splat(4e6f));
@@ -47,7 +48,7 @@ void NAME(const void *args, long begin, long end) {
         g->bias[c] = g->at_128[c] + (zero - 128) * g->step[c];
 }
 #else
-#define SIDE 4 /* vectors at a time: each waits for its own steps */
+#define SIDE 4 /* vectors per iteration, to hide latency */
 #define SHIFT ((TQ) - 1 > 0 ? 0 : 128)
 
 EK_INLINE vi code(vf x, vf scale, vi zero) {

@@ -1,12 +1,12 @@
-/* e^x in f32, within 1 unit in the last place, in operations that vectorize. */
+/* e^x in f32, within 1 ulp, using only operations that vectorize. */
 #ifndef EK_EXP_H
 #define EK_EXP_H
 #include <stdint.h>
 #include <string.h>
 
-/* x = n ln2 + r with |r| <= ln2 / 2; e^x = 2^n * (1 + r + r^2 P(r)), P the minimax polynomial of
- * Cephes' expf (S. L. Moshier).
- * Below -87.3 the result is 0 (denormals are not made), above 88.7 it is infinite. */
+/* x = n ln2 + r with |r| <= ln2 / 2; e^x = 2^n * (1 + r + r^2 P(r)), where P is the minimax
+ * polynomial of Cephes' expf (S. L. Moshier). Below -87.3 the result is 0 (no denormals), above
+ * 88.7 it is infinite. */
 static inline float ek_expf(float x) {
     const float log2e = 1.44269504f, ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
     float clamped = x > -87.3f ? x : -87.3f;
@@ -22,15 +22,14 @@ static inline float ek_expf(float x) {
     p = p * r + 5.0000001201e-1f;
     float y = (p * r) * r + r + 1.0f;
 #ifdef __riscv_vector
-    /* n is in the last bits of the sum, too, and QEMU 7.2 may stop at RVV's conversions of floats
-     * to whole numbers. */
+    /* Read n from the sum's low bits: QEMU 7.2 may abort on RVV's float-to-integer conversions. */
     int32_t whole;
     memcpy(&whole, &shifted, 4);
     whole -= 0x4B400000;
 #else
     int32_t whole = (int32_t)n;
 #endif
-    int32_t half = whole >> 1; /* two steps: 2^128 does not fit in one */
+    int32_t half = whole >> 1; /* scale twice: 2^128 is not representable */
     uint32_t first = (uint32_t)(half + 127) << 23, second = (uint32_t)(whole - half + 127) << 23;
     float a, b;
     memcpy(&a, &first, 4);

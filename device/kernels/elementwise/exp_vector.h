@@ -1,4 +1,4 @@
-/* e^x of vectors of f32: EK_VL lanes, whatever type a vf has. */
+/* e^x of f32 vectors: EK_VL lanes, regardless of the type of a vf. */
 #ifndef EK_EXP_VECTOR_H
 #define EK_EXP_VECTOR_H
 #include "../kernel.h"
@@ -13,8 +13,8 @@ EK_INLINE ek_wide ek_wide_splat(float x) {
     return x - (ek_wide){0};
 }
 
-/* v[p] = e^v[p] for v[p] of at most 0, as ek_expf of exp.h has it: x = n ln2 + r. A step is done to
- * `count` vectors before the next: cores that run in order would wait for each result. */
+/* v[p] = e^v[p] for v[p] <= 0, computed like ek_expf of exp.h: x = n ln2 + r. Each step is applied
+ * to `count` vectors before the next, because in-order cores would wait for each result. */
 EK_INLINE void ek_exp_falling(ek_wide *v, const int count) {
     static const float factor[] = {1.9875691500e-4f, 1.3981999507e-3f, 8.3334519073e-3f,
                                    4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f};
@@ -26,7 +26,7 @@ EK_INLINE void ek_exp_falling(ek_wide *v, const int count) {
         gone[i] = EK_MASK(v[i] < least);
         const ek_wide shifted = v[i] * 1.44269504f + shift, n = shifted - shift;
         r[i] = (v[i] - n * 0.693359375f) + n * 2.12194440e-4f;
-        /* n is in the last bits of `shifted`. */
+        /* n is in the low bits of `shifted`. */
         vu bits;
         memcpy(&bits, &shifted, sizeof bits);
         bits = (bits + 127) << 23;

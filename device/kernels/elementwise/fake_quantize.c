@@ -1,17 +1,17 @@
-/* y = scale * (code - zero) of codes s8 whose scale and zero point follow from the row's range,
- * which includes 0, as TFLite quantizes the input of a dynamic-range product asymmetrically.
+/* y = scale * (q - zero) for s8 values q whose scale and zero point derive from the row's range,
+ * extended to include 0: the asymmetric input quantization of TFLite's dynamic-range products.
  *
- * Compile-time parameters: NAME, EK_SIMD. Tasks: rows. */
+ * Compile-time parameters: NAME, EK_SIMD. Task: one row. */
 #include "../kernel.h"
 #include "range.h"
 
 typedef struct {
-    long n; /* of a row */
+    long n; /* values per row */
     const float *x;
     float *y;
 } ek_fake_quantize_args;
 
-/* std::round: halves away from zero */
+/* like std::round: half away from zero */
 static double rounded(double x) {
     return x < 0 ? -(double)(long)(0.5 - x) : (double)(long)(x + 0.5);
 }

@@ -1,4 +1,4 @@
-/* The functions of map.c: `f` by OP_*, on elements of type TA (and TB, TC), giving TY. */
+/* Functions of map.c: OP_* selects `f`, on elements of type TA (and TB, TC), returning TY. */
 #ifndef EK_FUNCTIONS_H
 #define EK_FUNCTIONS_H
 #include <math.h>
@@ -7,8 +7,8 @@
 #include "log.h"
 
 #ifdef EK_HALF
-/* erf in f32: x P(x^2) inside [-1, 1] (Cephes' erff, S. L. Moshier), outside 1 - e^(-x^2) Q(t)
- * with t = 1 / (1 + 0.3275911 x) (Abramowitz and Stegun 7.1.26: off by 1.5e-7 at most). */
+/* erf in f32: x P(x^2) in [-1, 1] (Cephes' erff, S. L. Moshier), elsewhere 1 - e^(-x^2) Q(t) with t
+ * = 1 / (1 + 0.3275911 x) (Abramowitz and Stegun 7.1.26: error at most 1.5e-7). */
 static inline __attribute__((unused)) float ek_erff(float x) {
     const float z = x * x, m = x < 0.0f ? -x : x;
     float p = 7.853861353153693e-5f;
@@ -29,8 +29,9 @@ static inline __attribute__((unused)) float ek_erff(float x) {
     return m <= 1.0f ? x * p : outside;
 }
 #else
-/* Faster, where a GELU near 0 need not be as near as f16 is there: x P(x^2) / Q(x^2), a minimax
- * quotient off by 2e-8 of erf (and by 4e-7 as it rounds); from 3.92 on, erf is 1 in f32. */
+/* Faster, for f32, where a GELU near 0 needs less relative accuracy than with f16: the minimax
+ * quotient x P(x^2) / Q(x^2), within 2e-8 of erf (4e-7 with rounding); from 3.92 up, erf is 1 in
+ * f32. */
 static inline __attribute__((unused)) float ek_erff(float x) {
     const float z = x * x, end = 3.92f;
     float p = 2.0500740447459975e-6f;
@@ -63,19 +64,19 @@ static inline __attribute__((unused)) float ek_tanhf(float x) {
     return m < 0.625f ? x + x * z * p : outside;
 }
 
-/* x, at least 0 and at most `high`. */
+/* x clamped to [0, high]. */
 static inline __attribute__((unused)) float ek_clamp(float x, float high) {
     x = x > 0.0f ? x : 0.0f;
     return x < high ? x : high;
 }
 
-/* The rest of a / b with the sign of b. */
+/* The remainder of a / b with the sign of b. */
 static inline __attribute__((unused)) float ek_fmod_floored(float a, float b) {
     const float rest = fmodf(a, b);
     return rest != 0.0f && (rest < 0.0f) != (b < 0.0f) ? rest + b : rest;
 }
 
-/* a^b modulo 2^64; below b = 0 the quotient 1 / a^-b, cut off, which is 0 for a = 0 too. */
+/* a^b modulo 2^64; for b < 0, 1 / a^-b truncated, and 0 if a is 0. */
 static inline __attribute__((unused)) int64_t ek_whole_power(int64_t a, int64_t b) {
     if (b < 0)
         return a == 1 || (a == -1 && b % 2 == 0) ? 1 : a == -1 ? -1 : 0;
@@ -85,7 +86,8 @@ static inline __attribute__((unused)) int64_t ek_whole_power(int64_t a, int64_t 
     return (int64_t)power;
 }
 
-/* The root of x to the nearest whole number, digit by digit; 2^16 - 1 and 2^32 - 1 stay. */
+/* The square root of x rounded to the nearest integer, bit by bit; 2^16 - 1 and 2^32 - 1 are not
+ * rounded up. */
 static inline __attribute__((unused)) uint64_t ek_whole_sqrt(uint64_t x) {
     uint64_t root = 0;
     for (uint64_t bit = 1ULL << 62; bit; bit >>= 2) {
@@ -97,8 +99,8 @@ static inline __attribute__((unused)) uint64_t ek_whole_sqrt(uint64_t x) {
     return root + (x > root && root != UINT16_MAX && root != UINT32_MAX);
 }
 
-/* Functions of f16 are computed in f32 and rounded once; single operations are so as well, for
- * which compilers take instructions of f16. */
+/* f16 functions compute in f32 and round once. This includes single operations, for which compilers
+ * use f16 instructions. */
 #ifdef EK_HALF
 #define COMPUTED float
 #else
@@ -116,12 +118,12 @@ static inline __attribute__((unused)) uint64_t ek_whole_sqrt(uint64_t x) {
         (void)p, (void)q;                                                                          \
         return (TY)(expression);                                                                   \
     }
-/* a / b for whole a and b, and for floats, cut off towards minus infinity. */
+/* a / b rounded toward minus infinity, for integers and floats. */
 #define FLOORED(a, b)                                                                              \
     ((b) == 0        ? 0                                                                           \
      : IS_MINUS_1(b) ? (TA)0 - (a)                                                                 \
                      : (a) / (b) - ((a) % (b) != 0 && ((a) < 0) != ((b) < 0)))
-/* What an element stands for, and back: f16 is a pattern of bits. */
+/* Converts an element to its value and back: f16 is stored as bits. */
 #ifdef FROM_F16
 #define READ(v) ek_float_of_half(v)
 #else
@@ -132,7 +134,7 @@ static inline __attribute__((unused)) uint64_t ek_whole_sqrt(uint64_t x) {
 #else
 #define WRITE(v) (v)
 #endif
-/* Division is defined for every pair of integers, so that no input can stop the program. */
+/* Division is defined for every pair of integers, so that no input can trap. */
 #define IS_FLOAT ((TA)0.5f != 0)
 #define IS_MINUS_1(b) ((TA) - 1 < 0 && (b) == (TA) - 1)
 #define WHOLE(b, divided) ((b) == 0 ? 0 : IS_MINUS_1(b) ? (TA)0 - (a) : (divided))
@@ -140,8 +142,7 @@ static inline __attribute__((unused)) uint64_t ek_whole_sqrt(uint64_t x) {
 #if defined OP_CONVERT || defined OP_SATURATE
 EK_INLINE TY convert(TA a) {
 #if defined __riscv_vector && !defined TO_F16
-    /* QEMU 7.2 stops at an assertion in RVV's conversions of floats to whole numbers: these stay
-     * scalar. */
+    /* QEMU 7.2 hits an assertion in RVV's float-to-integer conversions: keep these scalar. */
     if ((READ((TA)0.5f) != 0 || sizeof(READ(a)) != sizeof a) && (TY)0.5f == 0) {
         uint64_t y = (TY)-1 > 0 ? (uint64_t)READ(a) : (uint64_t)(int64_t)READ(a);
         __asm__ volatile("" : "+r"(y));
@@ -157,7 +158,7 @@ UNARY(ek_expf(a))
 #elif defined OP_LOG
 UNARY(ek_logf(a))
 #elif defined OP_SQRT
-UNARY(__builtin_elementwise_sqrt(a)) /* sqrtf may set errno: no loop of it vectorizes */
+UNARY(__builtin_elementwise_sqrt(a)) /* sqrtf may set errno, which prevents vectorization */
 #elif defined OP_WHOLE_SQRT
 UNARY(ek_whole_sqrt(a))
 #elif defined OP_RSQRT
@@ -191,7 +192,7 @@ UNARY(1.0f / (1.0f + ek_expf(-a)))
 #elif defined OP_SILU
 UNARY(a / (1.0f + ek_expf(-p * a)))
 #elif defined OP_HARD_SWISH && defined EK_HALF
-/* Rounded after each step, as in conv/epilogue.h. */
+/* Rounds after each step, as in conv/epilogue.h. */
 EK_INLINE TY f(TA a, float p, float q) {
     TA gate = a + (TA)3.0f;
     (void)p, (void)q;
@@ -242,7 +243,7 @@ EK_INLINE TY f(TA a, float p, float q) {
     return convert(a);
 }
 #elif defined OP_SATURATE
-/* Floats are clamped: p is the least number of type TY, q what follows the largest. */
+/* Clamps floats: p is the minimum of type TY, q is its maximum plus 1. */
 EK_INLINE TY f(TA a, float p, float q) {
     const uint64_t half = 1ULL << (8 * sizeof(TY) - 1);
     const TY largest = (TY)(p < 0.0f ? half - 1 : half * 2 - 1);
@@ -254,7 +255,7 @@ UNARY(READ(a) != 0)
 #elif defined OP_ADD
 BINARY(a + b)
 #elif defined OP_MUL
-BINARY(a * (1u * b)) /* no product of two 16-bit numbers is too large for its type */
+BINARY(a * (1u * b)) /* 1u: the product of two 16-bit values must not overflow int */
 #elif defined OP_SUB
 BINARY(a - b)
 #elif defined OP_DIV

@@ -1,5 +1,6 @@
-/* f16 as its bits, to f32 and back, rounded to even: by the instructions of 64-bit ARM, and of
- * RISC-V's Zvfh where code may use it, elsewhere in whole numbers, which every core vectorizes. */
+/* Converts f16, stored as bits, to f32 and back, rounding half to even. Uses instructions of 64-bit
+ * ARM, and of RISC-V's Zvfh if allowed; elsewhere integer arithmetic, which vectorizes on every
+ * core. */
 #ifndef EK_HALF_H
 #define EK_HALF_H
 #include <stdint.h>
@@ -33,7 +34,7 @@ static inline __attribute__((unused)) uint16_t ek_half_of_float(float value) {
 #else
 static inline __attribute__((unused)) float ek_float_of_half(uint16_t half) {
     const uint32_t sign = (uint32_t)(half & 0x8000) << 16, rest = half & 0x7fff;
-    /* The exponent's bias is 112 larger; all ones stay all ones. */
+    /* Rebias the exponent by 112; all ones stay all ones. */
     const uint32_t moved = (rest << 13) + (rest >= 0x7c00 ? 224u << 23 : 112u << 23);
     /* Subnormal: rest / 2^24. */
     const uint32_t small = ek_bits_of_float((float)(int32_t)rest * 0x1p-24f);
@@ -43,9 +44,9 @@ static inline __attribute__((unused)) float ek_float_of_half(uint16_t half) {
 static inline __attribute__((unused)) uint16_t ek_half_of_float(float value) {
     const uint32_t bits = ek_bits_of_float(value), rest = bits & 0x7fffffff;
     const uint32_t sign = bits >> 16 & 0x8000;
-    /* To even: half a unit less one, and one where the last bit that stays is set. */
+    /* Round half to even: add half a unit minus one, plus the lowest kept bit. */
     const uint32_t normal = (rest - (112u << 23) + 0xfff + (rest >> 13 & 1)) >> 13;
-    /* Added to 0.5, the last bit of the sum is worth 2^-24, as of a subnormal. */
+    /* After adding 0.5, the last bit of the sum is 2^-24, as in a subnormal. */
     const uint32_t small = ek_bits_of_float(ek_float_of_bits(rest) + 0.5f) - (126u << 23);
     uint32_t half = rest < 0x38800000 ? small : normal;
     half = rest >= 0x477ff000 ? 0x7c00 : half; /* rounds to infinity */
@@ -54,7 +55,8 @@ static inline __attribute__((unused)) uint16_t ek_half_of_float(float value) {
 }
 #endif
 
-/* To the upper half of the bits, which is bfloat16. NaN would become a number. */
+/* Rounds to bfloat16, the upper half of the bits. NaN is kept because rounding could make it a
+ * number. */
 static inline __attribute__((unused)) float ek_rounded_to_bfloat16(float value) {
     const uint32_t bits = ek_bits_of_float(value);
     const uint32_t kept = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000u;

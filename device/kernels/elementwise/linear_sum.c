@@ -1,5 +1,6 @@
-/* Sum of 8-bit codes as a linear form; the host has found that it equals the addition for all pairs
- * of codes. Factors of 30 bits are two of 16, so that each part is one product of 16 bits.
+/* Sum of 8-bit quantized tensors as a linear form; the host has verified that it equals the
+ * reference addition for all pairs of values. 30-bit factors are split into two 16-bit parts, so
+ * that each takes one 16-bit multiplication.
  *
  * Compile-time parameters: NAME, EK_SIMD (one with EK_PAIRS or EK_CODES8), TX (int8_t, uint8_t). */
 #include "../kernel.h"
@@ -10,13 +11,13 @@ typedef struct {
     void *y;
     int a_high, a_low, b_high, b_low; /* parts of the factors, each an s16 */
     int addend_high, addend_low;
-    int shift; /* of the upper parts: what is left when the lower bits are off */
+    int shift; /* right shift of the upper part's sum */
     int low, high;
 } ek_linear_sum_args;
 
 #ifdef EK_CODES8
-/* Codes come widened so far that a sum is above its lower 16 bits: one instruction adds the addend
- * and narrows it, the next drops the fraction that is left and narrows to codes. */
+/* Inputs are pre-shifted so that the sum lies above its lower 16 bits: one instruction adds the
+ * addend and narrows, the next drops the remaining fraction and narrows to 8 bits. */
 #define AT_ONCE 16
 typedef struct {
     int16x8_t a_high, a_low, b_high, b_low;
@@ -104,9 +105,9 @@ EK_INLINE void add_n(const factors *f, const TX *a, const TX *b, TX *y, long n) 
 }
 #endif
 
-/* Tasks: chunks of EK_LINEAR_SUM_CHUNK elements. */
+/* Task: one chunk of EK_LINEAR_SUM_CHUNK elements. */
 void NAME(const void *args, long begin, long end) {
-    const ek_linear_sum_args g = *(const ek_linear_sum_args *)args; /* no store can change a copy */
+    const ek_linear_sum_args g = *(const ek_linear_sum_args *)args; /* a copy cannot be aliased */
     const factors f = factors_of(&g);
     const TX *a = g.a, *b = g.b;
     TX *y = g.y;

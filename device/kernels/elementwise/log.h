@@ -1,11 +1,11 @@
-/* Natural logarithms in f32, within 2 units in the last place, in operations that vectorize. */
+/* Natural logarithms in f32, within 2 ulp, using only operations that vectorize. */
 #ifndef EK_LOG_H
 #define EK_LOG_H
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
 
-/* ln((1 + m) * 2^e), where 1 + m is within [sqrt(1/2), sqrt(2)]: m - m^2 / 2 + m^3 P(m), P the
+/* ln((1 + m) * 2^e) for 1 + m in [sqrt(1/2), sqrt(2)]: m - m^2 / 2 + m^3 P(m), where P is the
  * minimax polynomial of Cephes' logf (S. L. Moshier). */
 static inline float ek_log_near(float m, float e) {
     const float z = m * m;

@@ -1,11 +1,12 @@
-/* y[i] = table[x[i]] of bytes, by what each instruction set has for that. After kernel.h. */
+/* y[i] = table[x[i]] for bytes, with each instruction set's table lookups. Include after
+ * kernel.h. */
 #ifndef EK_LOOK_UP_H
 #define EK_LOOK_UP_H
 
 #ifdef __aarch64__
 #include <arm_neon.h>
-/* A quarter of the table each; an index that is not within it makes 0 (TBL), or leaves what was
- * there (TBX). */
+/* One quarter of the table each; an out-of-range index yields 0 (TBL) or keeps the old value
+ * (TBX). */
 typedef struct {
     uint8x16x4_t quarter[4];
 } ek_table;

@@ -1,5 +1,5 @@
-/* The largest magnitude of each EK_UNARY_CHUNK values: a task each, x_scale[1 + task]; quantize.c
- * makes codes by the largest of all.
+/* Maximum magnitude of each EK_UNARY_CHUNK values: one task each, stored in x_scale[1 + task];
+ * quantize.c scales by the overall maximum.
  *
  * Compile-time parameters: NAME, EK_SIMD. */
 #include "unary.h"

@@ -1,9 +1,9 @@
-/* Element-wise functions of one to three operands, any plain type.
+/* Element-wise functions of one to three operands, of any plain type.
  *
  * Compile-time parameters: NAME, EK_SIMD, ARITY (1, 2, 3), TA (operands), TY, and one OP_* of
  * functions.h. ARITY 3 is WHERE: a is the condition (bytes), b and c are of type TY. OP_PAIRS: a
- * and b are codes of 8 bits, c is the table of the results of all pairs; OP_QUOTIENT: they are
- * codes of 16 bits, c is an ek_quotient_factors. */
+ * and b are 8-bit quantized values, c is the table of results for all pairs; OP_QUOTIENT: a and b
+ * are 16-bit quantized values, c is an ek_quotient_factors. */
 #include "map.h"
 
 #ifdef OP_QUOTIENT
@@ -32,13 +32,13 @@ typedef TA first;
 typedef TA second;
 #endif
 
-/* One run of y; a step of 0 repeats the operand. The usual cases have loops of their own. */
+/* One contiguous run of y; step 0 broadcasts the operand. Common cases have separate loops. */
 static void run(const ek_map_args *args, const first *restrict a, long as, const second *restrict b,
                 long bs, const second *restrict c, long cs, TY *restrict y, long n) {
-    const ek_map_args g = *args; /* a copy, so that stores to y cannot change it */
+    const ek_map_args g = *args; /* a copy, because stores to y might alias it */
     (void)b, (void)c, (void)g;
 #if defined OP_PAIRS || defined OP_QUOTIENT
-    cs = 1; /* c is a table: it does not move, and no step of it matters */
+    cs = 1; /* c is a table without a step; 1 selects the fast loops */
 #endif
     if (as && bs && cs) {
         EK_VECTOR_LOOP
@@ -59,7 +59,7 @@ static void run(const ek_map_args *args, const first *restrict a, long as, const
     }
 }
 
-/* Tasks: chunks of rows. */
+/* Task: one chunk of a row. */
 void NAME(const void *args, long begin, long end) {
     const ek_map_args *g = args;
     const int last = EK_MAP_DIMS - 1;

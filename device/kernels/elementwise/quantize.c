@@ -1,24 +1,25 @@
-/* f32 -> codes.
+/* Quantizes f32.
  *
- * Compile-time parameters: NAME, EK_SIMD, TQ (int8_t, uint8_t; int16_t with WIDE); OP_EVEN: halves
- * to even codes, as ONNX rounds; OP_DYNAMIC: by the symmetric scale that the largest of the
- * magnitudes asks for which magnitudes.c found. */
+ * Compile-time parameters: NAME, EK_SIMD, TQ (int8_t, uint8_t; int16_t with WIDE); OP_EVEN: rounds
+ * half to even, as ONNX does; OP_DYNAMIC: symmetric scale from the maximum magnitude that
+ * magnitudes.c found. */
 #include "unary.h"
 #ifdef OP_DYNAMIC
 #include "range.h"
 #endif
 
 typedef struct {
-    vf factor; /* codes per unit; without OP_DYNAMIC the scale, by which TFLite divides */
+    vf factor; /* reciprocal of the scale; without OP_DYNAMIC the scale itself, because TFLite
+                  divides */
     vi zero, low, high;
 } mapping;
 
 #ifndef OP_DYNAMIC
-/* Nearest integer; values beyond 4e6 stay that large, and codes are far smaller. */
+/* Nearest integer; clamping to 4e6 is harmless because quantized values are far smaller. */
 EK_INLINE vi nearest(vf x) {
     x = vf_min(vf_max(x, vf_splat(-4e6f)), vf_splat(4e6f));
 #ifdef OP_EVEN
-    /* halves to even: adding 1.5 * 2^23 leaves no bits for a fraction */
+    /* rounds half to even: adding 1.5 * 2^23 leaves no bits for a fraction */
     const vf shift = vf_splat(12582912.0f);
     return vi_from_whole((x + shift) - shift);
 #else
@@ -29,7 +30,7 @@ EK_INLINE vi nearest(vf x) {
 
 EK_INLINE vi code(const mapping *m, vf x) {
 #ifdef OP_DYNAMIC
-    return vi_nearest(x * m->factor); /* 127 at most: the factor is that of the largest */
+    return vi_nearest(x * m->factor); /* at most 127: the factor is derived from the maximum */
 #else
     return vi_min(vi_max(nearest(x / m->factor) + m->zero, m->low), m->high);
 #endif
@@ -50,7 +51,7 @@ EK_INLINE void store_n(TQ *y, vi v, long n) {
 #endif
 }
 
-#define SIDE 4 /* vectors at a time: each waits for its own steps */
+#define SIDE 4 /* vectors per iteration, to hide latency */
 
 static void quantize(const mapping *m, const float *x, TQ *y, long n) {
     long i = 0;
@@ -68,7 +69,7 @@ static void quantize(const mapping *m, const float *x, TQ *y, long n) {
 }
 
 #ifdef OP_DYNAMIC
-/* By the largest of all magnitudes; the task of the first chunk tells what a code stands for. */
+/* Scales by the maximum magnitude; the first chunk's task stores the scale. */
 static mapping mapping_of(const ek_unary_args *g, long begin) {
     float low, largest;
     range_of(g->x_scale + 1, (g->n + EK_UNARY_CHUNK - 1) / EK_UNARY_CHUNK, &low, &largest);
@@ -83,7 +84,7 @@ static mapping mapping_of(const ek_unary_args *g, long begin) {
 }
 #endif
 
-/* Tasks: chunks of EK_UNARY_CHUNK elements. */
+/* Task: one chunk of EK_UNARY_CHUNK elements. */
 void NAME(const void *args, long begin, long end) {
     const ek_unary_args *g = args;
     const mapping m = mapping_of(g, begin);

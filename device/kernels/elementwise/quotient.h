@@ -1,4 +1,5 @@
-/* Quotients of codes: graph/coded.py says what this computes. */
+/* Quotients of 16-bit quantized values in fixed point, as in TFLite's integer division. A zero
+ * divisor yields y_zero. */
 #ifndef EK_QUOTIENT_H
 #define EK_QUOTIENT_H
 #include "../reduce/reciprocal.h"
@@ -8,7 +9,7 @@ typedef struct {
     int32_t multiplier, shift; /* multiplier * 2^(shift - 31) */
 } ek_quotient_factors;
 
-/* a * b / 2^31, halves away from zero. */
+/* a * b / 2^31, rounded half away from zero. */
 static inline int64_t ek_doubled_high(int64_t a, int64_t b) {
     const int64_t product = a * b;
     return ek_saturate((product + (product < 0 ? 1 - (1LL << 30) : 1LL << 30)) / (1LL << 31));

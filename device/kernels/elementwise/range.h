@@ -1,10 +1,10 @@
-/* The range of values that codes are made for. Before inclusion: kernel.h. */
+/* The value range that quantization covers. Before inclusion: kernel.h. */
 #ifndef EK_ELEMENTWISE_RANGE_H
 #define EK_ELEMENTWISE_RANGE_H
 
-#define EK_RANGE_VECTORS 4 /* at a time: each waits for its own extremes */
+#define EK_RANGE_VECTORS 4 /* vectors per iteration, as independent accumulators */
 
-/* The least and the largest of n values and 0. */
+/* The minimum and maximum of n values and 0. */
 static void range_of(const float *x, long n, float *low, float *high) {
     vf least[EK_RANGE_VECTORS], most[EK_RANGE_VECTORS];
     float lows[EK_VL], highs[EK_VL];

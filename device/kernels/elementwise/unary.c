@@ -1,7 +1,7 @@
 /* Element-wise functions of one operand.
  *
- * Compile-time parameters: NAME, EK_SIMD and one OP_*: CLAMP (floats), TABLE (codes TX -> TY,
- * through an entry for each code), BYTE_TABLE (the same of bytes), DEQUANTIZE (TQ -> f32). */
+ * Compile-time parameters: NAME, EK_SIMD and one OP_*: CLAMP (floats), TABLE (quantized TX -> TY,
+ * one table entry per value), BYTE_TABLE (the same for bytes), DEQUANTIZE (TQ -> f32). */
 #include <math.h>
 #include "unary.h"
 
@@ -27,7 +27,7 @@ EK_INLINE float apply(const ek_unary_args *g, TQ x) {
 }
 #endif
 
-/* Tasks: chunks of EK_UNARY_CHUNK elements. */
+/* Task: one chunk of EK_UNARY_CHUNK elements. */
 void NAME(const void *task, long begin, long end) {
     const ek_unary_args *args = task;
 #ifdef OP_BYTE_TABLE
@@ -35,7 +35,7 @@ void NAME(const void *task, long begin, long end) {
     ek_look_up((const uint8_t *)args->table, (const uint8_t *)args->x + from,
                (uint8_t *)args->y + from, ek_min(end * EK_UNARY_CHUNK, args->n) - from);
 #else
-    const ek_unary_args g = *args; /* a copy, so that stores to y cannot change it */
+    const ek_unary_args g = *args; /* a copy, because stores to y might alias it */
     const TX *restrict x = (const TX *)g.x;
     TY *restrict y = (TY *)g.y;
     EK_VECTOR_LOOP

@@ -10,7 +10,7 @@ typedef struct {
     float low, high; /* clamp */
     float scale;     /* quantize, dequantize: real = scale * (stored - zero) */
     int zero, qlow, qhigh;
-    const void *table; /* y for each code of x */
-    float *x_scale;    /* quantize_dynamic: the scale, and magnitudes of chunks */
+    const void *table; /* y for each quantized value of x */
+    float *x_scale;    /* quantize_dynamic: the scale, then the magnitudes of chunks */
 } ek_unary_args;
 #endif

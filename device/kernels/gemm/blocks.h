@@ -1,5 +1,5 @@
-/* How a product falls into panels and blocks, and where packed panels lie: pure arithmetic,
- * shared by packing, scratch sizes and the loop nest. */
+/* How a product splits into panels and blocks, and where packed panels are: pure arithmetic, shared
+ * by packing, scratch sizes and the loop nest. */
 #ifndef EK_GEMM_BLOCKS_H
 #define EK_GEMM_BLOCKS_H
 #include "codes.h"
@@ -8,19 +8,20 @@ static inline long ek_ceil(long a, long b) {
     return (a + b - 1) / b;
 }
 
-/* Whole vectors of `extent` elements; vl is a power of two, and a division would take long. */
+/* `extent` elements in vectors, rounded up. vl is a power of two; a shift avoids a slow
+ * division. */
 static inline long ek_vectors(const ek_gemm_operands *types, long extent) {
     return (extent + types->vl - 1) >> __builtin_ctz((unsigned)types->vl);
 }
 
-/* `extent` in ceil(extent / most) panels; the first `wider` of them have width + 1. */
+/* `extent` split into ceil(extent / most) panels; the first `wider` of them have width + 1. */
 typedef struct {
     long panels, width, wider;
 } ek_panels;
 static inline ek_panels ek_panels_of(long extent, long most) {
     if (extent <= most)
         return (ek_panels){extent > 0, extent, 0};
-    if (extent <= 2 * most) /* divisions take as long as a tile of a tiny product */
+    if (extent <= 2 * most) /* a division takes as long as a tile of a tiny product */
         return (ek_panels){2, extent >> 1, extent & 1};
     long panels = ek_ceil(extent, most);
     return (ek_panels){panels, extent / panels, extent % panels};
@@ -32,14 +33,14 @@ static inline long ek_panel_start(const ek_panels *p, long at) {
     return at * p->width + ek_min(at, p->wider);
 }
 
-/* k in equal blocks; one of no depth if k = 0. */
+/* k split into equal blocks; k = 0 gives one empty block. */
 typedef struct {
-    long count, depth; /* the last may be less deep */
+    long count, depth; /* the last block may be shorter */
 } ek_depths;
 
-#define EK_GEMM_STRIP_BYTES 24576 /* of panels of B that stay in a core's first cache */
+#define EK_GEMM_STRIP_BYTES 24576 /* panels of B that stay in L1 */
 
-#define EK_GEMM_DEPTH_STEP 16 /* blocks start at multiples, so that no vector along k is cut */
+#define EK_GEMM_DEPTH_STEP 16 /* granularity of blocks, so that no vector along k is split */
 
 static inline ek_depths ek_depths_of(const ek_gemm_operands *types, long k, long kc) {
     if (types->whole_k || k <= kc)
@@ -52,7 +53,7 @@ static inline long ek_depth_at(const ek_depths *d, long k, long at) {
     return ek_min(d->depth, k - at * d->depth);
 }
 
-/* Everything about one operand as panels: side 0 is A (widths in rows), 1 is B (in vectors). */
+/* One operand as panels: side 0 is A (widths in rows), 1 is B (in vectors). */
 typedef struct {
     const ek_gemm_operands *types;
     int side;
@@ -64,7 +65,7 @@ static inline size_t ek_panel_bytes(const ek_gemm_side *s, long width, long k) {
     return (bytes + EK_GEMM_ALIGN - 1) / EK_GEMM_ALIGN * EK_GEMM_ALIGN;
 }
 
-/* Bytes of the two widths of panel for a depth: [1] of the wider one. */
+/* Bytes of a panel at a given depth, for the two panel widths; [1] is the wider. */
 typedef struct {
     size_t bytes[2];
 } ek_panel_sizes;
@@ -81,7 +82,7 @@ static inline size_t ek_panels_bytes(const ek_gemm_side *s, const ek_panel_sizes
     return (size_t)wider * sizes->bytes[1] + (size_t)(until - from - wider) * sizes->bytes[0];
 }
 
-/* The register tile that comes nearest to mr x nr among those of a family. */
+/* The family's register tile nearest to mr x nr. */
 typedef struct {
     long mr, nv;
 } ek_gemm_shape;
@@ -91,8 +92,9 @@ static inline ek_gemm_shape ek_gemm_nearest(const ek_gemm_family *family, long m
     return (ek_gemm_shape){ek_max(ek_min(mr, family->column[nv - 1]->mr), 1), nv};
 }
 
-/* Whether a tile is transposed, its vectors along m: nr is not whole vectors, but mr is (128 x 1
- * for a GEMV, 48 x 7 for few columns). The product is then computed as its transpose. */
+/* Whether a tile is transposed, with vectors along m: nr is not a multiple of the vector length,
+ * but mr is (128 x 1 for a GEMV, 48 x 7 for few columns). The transposed product is computed
+ * then. */
 static inline int ek_gemm_is_transposed(const ek_gemm_family *family, long mr, long nr) {
     const int part = family->operands->vl - 1;
     return (nr & part) && !(mr & part);

@@ -1,12 +1,11 @@
-/* ek_gemm_default: a method from the shape, the register tiles and the cache sizes alone.
+/* ek_gemm_default: derives a method from the shape, the register tiles and the cache sizes only.
  *
- * The rule is the docstring of analytic_method in kb/tables/method.py, which a test holds this
- * against. Compile-time parameters: EK_L1_BYTES, EK_L2_BYTES, EK_L3_BYTES (none is 0),
- * EK_VECTOR_LANES, EK_F32_TILES and EK_I8_TILES: {height, vectors}, ... for 1, 2, ... vectors;
- * EK_I8_VECTORS: the rows above which tiles of bytes use AMX, 0: none do; EK_F32_COPIES: whether
- * panels of floats are better copied than read from rows apart; EK_F32_COSTS and EK_I8_COSTS:
- * {...}, ... for normal and transposed tiles and, where there is AMX, for its tiles; RULE_*: the
- * numbers of kb/costs/rule.py. */
+ * The rule is documented at analytic_method in kb/tables/method.py, and a test compares the two.
+ * Compile-time parameters: EK_L1_BYTES, EK_L2_BYTES, EK_L3_BYTES (all nonzero), EK_VECTOR_LANES,
+ * EK_F32_TILES and EK_I8_TILES: {height, vectors}, ... for 1, 2, ... vectors; EK_I8_VECTORS: the
+ * number of rows above which 8-bit tiles use AMX, 0: never; EK_F32_COPIES: whether copying float
+ * panels beats reading strided rows; EK_F32_COSTS and EK_I8_COSTS: {...}, ... for normal and
+ * transposed tiles and, with AMX, for AMX tiles; RULE_*: the constants of kb/costs/rule.py. */
 #include "../kernel.h"
 #include "gemm.h"
 
@@ -34,7 +33,8 @@ static int64_t least(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-/* The extent, or the part of it if it is cut into as few equal ones as the limit allows. */
+/* The extent, or if it exceeds the limit, the size of its equal parts, as few as the limit
+ * allows. */
 static int64_t equal_parts(int64_t extent, int64_t limit, int64_t step) {
     int64_t most = limit / step * step, count = parts(extent, most < step ? step : most);
     return count == 1 ? extent : round_up(parts(extent, count), step);
@@ -44,7 +44,7 @@ static int64_t most(int64_t a, int64_t b) {
     return a > b ? a : b;
 }
 
-/* The fields that TileCosts of kb/targets/isa.py describes. */
+/* Fields as described for TileCosts in kb/targets/isa.py. */
 typedef struct {
     int64_t product, wide, line, vector, far, group, panel, crossing, passing, packing, tile,
         spilled, segment, paged, stored, partial, element, start;
@@ -58,13 +58,13 @@ typedef struct {
     int f32, a_packed, b_packed;
 } product;
 
-/* Rows in place that a tile reads from one set of L1, beyond its ways. */
+/* Number of in-place rows read by a tile that share one L1 set, beyond its associativity. */
 static int64_t sharing_sets(int64_t mr, int64_t m, int64_t distance) {
     int64_t apart = least(distance & -distance, RULE_PAGE);
     return most(parts(least(mr, m) * apart, RULE_PAGE) - RULE_WAYS, 0) * m;
 }
 
-/* A panel's last vector that holds one column, beside others, takes one product for all rows. */
+/* Products saved if a panel's last vector holds a single column: one product serves all rows. */
 static int64_t saved_by_one_column(shape s, int64_t m, int64_t n) {
     int64_t vectors = parts(n, EK_VECTOR_LANES);
     if (EK_VECTOR_LANES < RULE_WIDE_VECTORS || n % EK_VECTOR_LANES != 1 ||
@@ -77,19 +77,19 @@ static int is_transposed(shape s) {
     return s.nr % EK_VECTOR_LANES != 0;
 }
 
-/* Panels of floats are read from rows of B that are apart, on a core where that is slow. */
+/* Whether float panels are read from strided rows of B on a core where that is slow. */
 static int reads_rows(shape s, product p) {
     return EK_F32_COPIES && p.f32 && !p.b_packed && !is_transposed(s) && p.k >= RULE_PASS_DEPTH &&
            p.n >= RULE_TRANSPOSED_COLUMNS;
 }
 
-/* Each of them is copied just before it is multiplied. */
+/* Whether each of these panels is copied just before it is multiplied. */
 static int copies_panels(shape s, product p) {
     int64_t rows = 4 * p.n % RULE_PAGE ? RULE_COPIED_ROWS : RULE_COPIED_PAGES;
     return p.m >= rows && 4 * p.k * p.n > EK_L2_BYTES / 2 && reads_rows(s, p);
 }
 
-/* What a B takes that was not packed beforehand. */
+/* Cost of reading or packing a B that was not packed beforehand. */
 static int64_t cost_of_b(const costs *of, shape s, product p) {
     int transposed = is_transposed(s);
     int64_t vectors = parts(p.n, EK_VECTOR_LANES);
@@ -118,20 +118,20 @@ static int64_t cost_of_a(const costs *of, shape s, product p) {
     return 4 * slow * parts(p.n, s.nr);
 }
 
-/* A tile is for AMX if its panels of rows, shared out evenly, are higher than those of vectors. */
+/* A tile uses AMX if its panels, with rows split evenly, are taller than those for vectors. */
 static int kind_of(shape s, product p) {
     if (is_transposed(s))
         return TRANSPOSED;
     return !p.f32 && EK_I8_VECTORS && parts(p.m, parts(p.m, s.mr)) > EK_I8_VECTORS ? AMX : NORMAL;
 }
 
-/* A panel of B stays in registers, for any number of rows of an A in place. */
+/* Whether a panel of B stays in registers, for any number of rows of an in-place A. */
 static int is_small_k(shape s, product p) {
     return LONG && p.f32 && !p.a_packed && !is_transposed(s) && p.k <= RULE_SMALL_K &&
            (p.k + 1) * (s.nr / EK_VECTOR_LANES) + 1 <= RULE_REGISTERS;
 }
 
-/* Per k, of bytes per four of k. */
+/* Cost per k; for bytes, per four of k. */
 static int64_t tile_cost(shape s, product p) {
     int kind = kind_of(s, p), transposed = kind == TRANSPOSED;
     const costs *of = &costs_of[!p.f32][kind];
@@ -163,8 +163,9 @@ static int64_t tile_cost(shape s, product p) {
            (p.a_packed || kind == AMX ? 0 : cost_of_a(of, s, p));
 }
 
-/* 1: threads share columns: of normal tiles whose panels they pack unless the busiest has less
- * than 3/4 of the work by rows, else only if it has less by columns. */
+/* 1: threads share columns. For normal tiles whose panels the threads pack, columns are preferred
+ * unless splitting rows cuts the busiest thread's work below 3/4; otherwise rows are preferred
+ * unless splitting columns does. */
 static int split_of(shape s, product p, int threads) {
     if (threads < 2)
         return 0;
@@ -176,7 +177,7 @@ static int split_of(shape s, product p, int threads) {
     return 4 * by_rows >= 3 * by_panels;
 }
 
-/* The cost of the busiest thread. */
+/* Cost of the busiest thread. */
 static int64_t shared_cost(shape s, product p, int threads) {
     int64_t alone = tile_cost(s, p);
     if (threads < 2)
@@ -185,7 +186,7 @@ static int64_t shared_cost(shape s, product p, int threads) {
     return alone / tiles * parts(tiles, threads);
 }
 
-/* Number i of the tiles as they are, then of the transposed tiles, which never use AMX. */
+/* Tile number i: the tiles as they are, then transposed; transposed tiles never use AMX. */
 static shape shape_of(const tile *tiles, size_t count, size_t i) {
     if (i < count)
         return (shape){tiles[i].mr, tiles[i].nv * EK_VECTOR_LANES};

@@ -1,19 +1,18 @@
-/* Products whose operands are read as they are, in one block of k: no packing, no blocks, no plan.
- * Small ones, of which most of the time would go into planning; and all whose k is small, where
- * most of the work is to write C: it then goes along rows, for as many panels of B as stay in the
- * cache. */
+/* Products whose operands are read as given, in one block of k: no packing, no blocks, no plan.
+ * Used for small products, where planning would dominate, and for all products with small k, where
+ * most of the work is writing C: C is then written along rows, for as many panels of B as stay in
+ * the cache. */
 #include "direct.h"
 #include "x86/prefetch.h"
 #include "orient.h"
 
-#define LARGE_B 1048576 /* bytes from which a B is read row by row for one row of A */
+#define LARGE_B 1048576 /* bytes from which a one-row product reads B row by row */
 #define SMALL_K_ROWS                                                                               \
-    32 /* that a code for small k computes before the next panel of B, of an A in place */
-#define PIECE 512 /* columns of such a B that a thread takes at a time */
+    32 /* rows of an in-place A that a small-k kernel computes before the next panel of B */
+#define PIECE 512 /* columns of such a B per task */
 
-/* A C that does not stay in the second cache beside B is written in long runs: the core fetches
- * lines of its own accord along them. Panels of B come from that cache then. Measured on Intel's
- * cores with AMX, where it has 2 MiB. */
+/* If C and B together exceed L2, C is written in long runs, along which hardware prefetchers work,
+ * and panels of B come from L2. Measured on Intel cores with AMX, with 2 MiB of L2. */
 #ifdef EK_AMX
 #define NEAR_BYTES 2097152
 #else
@@ -22,7 +21,7 @@
 #define LONG_STRIP 524288
 #define LONG_STRIP_OF_BYTES 1048576
 
-/* Bytes from one panel to the next, [1]: of the wider ones, which come first. */
+/* Bytes between consecutive panels; [1] for the wider ones, which come first. */
 typedef struct {
     ek_panels panels;
     long step[2];
@@ -35,10 +34,10 @@ typedef struct {
     long n, c_bytes;
     int form, a_packed;
     track rows, columns;
-    long strip;             /* panels of columns, which all rows are multiplied by in turn */
-    int prefetches_b;       /* for the panel that comes a strip later */
-    int small_k;            /* k is small enough for codes that keep B in registers */
-    const ek_gemm_job *job; /* what all tiles are told */
+    long strip;             /* column panels per strip; each row multiplies all of them */
+    int prefetches_b;       /* of the panel one strip ahead */
+    int small_k;            /* k is small enough for kernels that keep B in registers */
+    const ek_gemm_job *job; /* arguments common to all tiles */
 } product;
 
 static long start_of(const track *t, long panel) {
@@ -46,7 +45,7 @@ static long start_of(const track *t, long panel) {
     return wider * t->step[1] + (panel - wider) * t->step[0];
 }
 
-/* The tile at a place whose rows, column and width are known. */
+/* Runs the tile at a place whose rows, column and width are set. */
 static inline __attribute__((always_inline)) void
 tile(const product *x, ek_gemm_job *job, ek_gemm_place *at, long nv, const char *a, const char *b) {
     const ek_gemm_operands *types = x->family->operands;
@@ -69,7 +68,7 @@ tile(const product *x, ek_gemm_job *job, ek_gemm_place *at, long nv, const char 
         code(job, a, b, c, at->row, at->column);
 }
 
-/* Prefetches the panel of columns that comes a strip after panel j, which is at b. */
+/* Prefetches the column panel one strip after panel j, which is at b. */
 static void prefetch_next(const product *x, ek_gemm_job *job, long i, long j, const char *b) {
     const ek_panels *columns = &x->columns.panels;
     const long nv = ek_panel_width(columns, j);
@@ -80,8 +79,8 @@ static void prefetch_next(const product *x, ek_gemm_job *job, long i, long j, co
     ek_gemm_prefetch_next(job, &next, i, x->rows.panels.panels, nv);
 }
 
-/* One panel of rows times panels [column, until) of columns. Inlined: of a product of two tiles, to
- * hand over what it is told takes a tenth of the time. */
+/* One row panel times column panels [column, until). Inlined: with two tiles, passing the arguments
+ * takes a tenth of the time. */
 static inline __attribute__((always_inline)) void row_of_tiles(const product *x, ek_gemm_job *job,
                                                                long i, long column, long until) {
     const long vl = x->family->operands->vl;
@@ -128,7 +127,7 @@ static void by_columns(const void *args, long begin, long end) {
     tiles(x, &job, 0, x->rows.panels.panels, begin, end);
 }
 
-/* Packed panels of `bytes` each, or `unit` bytes for each row or vector in place. */
+/* Steps of `bytes` per packed panel, or in place `unit` bytes per row or vector. */
 static void set_steps(track *t, const ek_gemm_operands *types, int side, long k, int packed,
                       long unit) {
     if (packed) {
@@ -156,7 +155,7 @@ static int is_long_row(const ek_gemm_oriented *o) {
            (g->a_packed || g->a_col == 1) && g->k * g->n * types->b_bytes >= LARGE_B;
 }
 
-/* Whether it is one: o is how the product is made. */
+/* Whether the product o can run directly. */
 static int is_direct(const ek_gemm_oriented *o) {
     const ek_gemm_args *g = o->args;
     const ek_gemm_operands *types = o->family->operands;
@@ -222,7 +221,7 @@ int ek_gemm_direct(const ek_gemm_args *args, const ek_gemm_method *how, ek_pool 
     set_steps(&x.columns, types, 1, g->k, g->b_packed, types->vl * types->b_bytes);
     x.prefetches_b = ek_gemm_prefetches_b(g, types, g->k);
     if (g->m <= o.tile.mr && !pool &&
-        !x.prefetches_b) { /* one row of tiles: nothing else to plan */
+        !x.prefetches_b) { /* a single row of tiles: nothing else to plan */
         x.rows = (track){{1, g->m, 0}, {0}};
         EK_GEMM_BEGIN(&job, NULL);
         row_of_tiles(&x, &job, 0, 0, x.columns.panels.panels);
@@ -237,7 +236,7 @@ int ek_gemm_direct(const ek_gemm_args *args, const ek_gemm_method *how, ek_pool 
     const long most = types->b_bytes == 1 ? LONG_STRIP_OF_BYTES : LONG_STRIP;
     x.strip = ek_max((wide ? most : EK_GEMM_STRIP_BYTES) / ek_max(panel, 1), 1);
     x.job = &job;
-    if (!pool) /* copying the job just written takes longer than a small product */
+    if (!pool) /* copying the job just written costs more than a small product */
         tiles(&x, &job, 0, x.rows.panels.panels, 0, x.columns.panels.panels);
     else if (o.by_columns)
         ek_parallel(pool, by_columns, &x, x.columns.panels.panels, 1);

@@ -1,19 +1,18 @@
-/* Products that need no plan: see direct.c. */
+/* Products that need no plan; see direct.c. */
 #ifndef EK_GEMM_DIRECT_H
 #define EK_GEMM_DIRECT_H
 #include "codes.h"
 
-/* Makes the product and returns 1, or returns 0 if it needs packing on the way or several blocks
- * of k. */
+/* Computes the product and returns 1, or returns 0 if it needs packing or several blocks of k. */
 int ek_gemm_direct(const ek_gemm_args *args, const ek_gemm_method *how, ek_pool *pool);
 
-/* Where a tile stands in C, in elements; width is of whole vectors. */
+/* A tile's position in C, in elements; width is a multiple of the vector length. */
 typedef struct {
     long row, rows, column, columns, width;
 } ek_gemm_place;
 
-/* A tile that cannot be stored where it belongs: C is column-major, or a part of a vector is left:
- * it is stored to a buffer and copied. `job` is as before when it returns. */
+/* Runs a tile that cannot be stored in place, because C is column-major or its last vector is
+ * partial: it goes through a staging buffer. `job` is restored on return. */
 void ek_gemm_staged_tile(ek_gemm_job *job, ek_gemm_tile code, const void *a, const void *b, char *c,
                          const ek_gemm_place *at, long bytes);
 #endif

@@ -1,6 +1,6 @@
-/* A row times columns that are contiguous along k: dot products, AT columns at a time so that each
- * load of A serves them all and their sums do not wait for each other. And a row times a B of
- * contiguous rows: those come from memory, AT at a time, each read in one go.
+/* Two one-row products. A row times columns contiguous along k: dot products, AT columns at a time,
+ * so that they share each load of A and accumulate independently. A row times a B with contiguous
+ * rows: B streams from memory, AT rows at a time, each read sequentially.
  *
  * Compile-time parameter: EK_SIMD. */
 #include "codes.h"
@@ -43,7 +43,7 @@ static void finish(const ek_gemm_job *job, const float *sums, float *c, long cou
             v += c[j * job->c_col];
         if (job->finish) {
             v += bias ? bias[e->per_row ? 0 : column + j] : 0;
-            v = v < e->low_f32 ? e->low_f32 : v; /* NaN stays */
+            v = v < e->low_f32 ? e->low_f32 : v; /* keeps NaN */
             v = v > e->high_f32 ? e->high_f32 : v;
         }
         c[j * job->c_col] = v;
@@ -64,7 +64,7 @@ void ek_gemm_f32_dot(const ek_gemm_job *job, const void *a, const void *b, long 
     }
 }
 
-/* c[0, count) (+)= the sum over `rows` of a[i] times row i of B. */
+/* c[0, count) (+)= the sum over `rows` rows of a[i] times row i of B. */
 EK_INLINE void add_rows(const int rows, const int load, const float *a, const float *b, long b_row,
                         float *c, long count) {
     for (long j = 0; j < count; j += EK_VL) {
@@ -86,7 +86,7 @@ EK_INLINE void add_rows(const int rows, const int load, const float *a, const fl
     }
 }
 
-#define ROW_COLUMNS 2048 /* of C, which stay in a core's first cache */
+#define ROW_COLUMNS 2048 /* columns of C that stay in L1 */
 
 void ek_gemm_f32_row(const ek_gemm_job *job, const void *a, const void *b, void *c, long count,
                      long column) {

@@ -1,10 +1,10 @@
-/* How f32 operands are packed and read: panels are rows of `width` floats, one row per k.
+/* Packing and reading of f32 operands: panels are rows of `width` floats, one row per k.
  *
  * Compile-time parameter: EK_SIMD. */
 #include "codes.h"
 #include "transpose.h"
 
-/* Rows of k that are contiguous in memory. */
+/* Packs rows of k that are contiguous in memory. */
 EK_INLINE void pack_contiguous(const float *from, long k_step, long width, long padded, long k,
                                float *to) {
     for (long p = 0; p < k; p++, from += k_step, to += padded) {

@@ -1,10 +1,10 @@
-/* The f32 register tile: acc[rows][vectors] += A . B over k. One code for the GEMM library and for
- * the convolutions of compiled models; with EK_HALF of f16, whose sums are f16 too.
+/* The f32 register tile: acc[rows][vectors] += A . B over k. Shared by the GEMM library and the
+ * convolutions of compiled models; with EK_HALF, operands and sums are f16.
  *
- * Before inclusion: MR, NV (the largest tile of this file); mr and nv are constants of each call.
- * B is read from rows of nv vectors, b_row floats apart; `last` vectors are cut to `left` columns
- * where `masked`. EK_IN_ORDER (cores that issue in order): operands are loaded one step ahead, so
- * that no multiply-add waits for its load. */
+ * Before inclusion: MR, NV (the largest tile of this file); mr and nv are constants of each call. B
+ * is read from rows of nv vectors, b_row floats apart; if `masked`, the last vector is cut to
+ * `left` columns. With EK_IN_ORDER (in-order cores), operands are loaded one step ahead, so that no
+ * multiply-add waits for its load. */
 #ifndef EK_GEMM_F32_TILE_H
 #define EK_GEMM_F32_TILE_H
 #include "../kernel.h"
@@ -20,17 +20,17 @@
 #define F32_LANES 0
 #endif
 
-/* Where one step of B is read. */
+/* The position of one step in B. */
 typedef struct {
     const ek_real *at;
     long row;
     long left;               /* columns in the last vector, if masked */
-    const ek_real *prefetch; /* F32_PREFETCHES: what is read soon: a line for each step, or NULL */
-    long prefetch_row;       /* floats to the next */
+    const ek_real *prefetch; /* F32_PREFETCHES: data to prefetch: one line per step, or NULL */
+    long prefetch_row;       /* stride in floats between prefetched rows */
     int prefetch_all;        /* all lines of a row */
 } f32_columns;
 
-/* Intel's cores with AMX follow fewer rows of B at once than k is deep. */
+/* Intel cores with AMX: their prefetchers follow fewer rows of B than k is deep. */
 #ifdef __AMX_TILE__
 #define F32_PREFETCHES 1
 #else
@@ -53,14 +53,14 @@ EK_INLINE void f32_load_b(const int nv, const int masked, vf b[NV], const f32_co
                                      : vf_load(from->at + j * EK_VL);
 }
 
-/* Vectors that a core can hold: 16 on x86 before AVX-512, 32-bit ARM, and RVV in pairs. */
+/* Vector registers: 16 on x86 before AVX-512, on 32-bit ARM, and on RVV with pairs. */
 #if defined __AVX512F__ || defined __aarch64__
 #define F32_REGISTERS 32
 #else
 #define F32_REGISTERS 16
 #endif
 
-/* Part of a vector is loaded as fast as a whole one. */
+/* Loading a partial vector is as fast as loading a full one. */
 #if defined __AVX2__ && !F32_LANES
 #define F32_MASKED_LOADS 1
 #else
@@ -73,7 +73,7 @@ EK_INLINE void f32_load_b(const int nv, const int masked, vf b[NV], const f32_co
 #define F32_AHEAD(mr, nv)                                                                          \
     (EK_IN_ORDER && (mr) * (nv) + 2 * (F32_A_VECTORS(mr) + (nv)) <= F32_REGISTERS)
 
-/* mr floats side by side, without reading beyond them. */
+/* Loads mr adjacent floats without reading beyond them. */
 EK_INLINE void f32_load_a(const int mr, vf a[F32_A_VECTORS(MR)], const ek_real *from) {
     const int whole = mr / EK_VL;
     EK_UNROLL
@@ -102,7 +102,7 @@ EK_INLINE void f32_step(const int mr, const int nv, vf acc[MR][NV], const ek_rea
     f32_multiply(mr, nv, acc, av, b);
 }
 
-/* The steps of a panel, k > 0, with the loads of the next before the products of this one. */
+/* Steps of a panel, k > 0; each loads the next step's operands before it multiplies. */
 EK_INLINE void f32_steps_ahead(const int mr, const int nv, vf acc[MR][NV], const ek_real *a,
                                long a_col, f32_columns b, long k) {
     vf av[F32_A_VECTORS(MR)], bv[NV];
@@ -135,7 +135,8 @@ EK_INLINE void f32_step(const int mr, const int nv, vf acc[MR][NV], const ek_rea
 }
 #endif
 
-/* Few sums would wait for each other: spread them over so many sets and add these at the end. */
+/* Number of accumulator sets: a tile with few sums is latency-bound, so they are spread over
+ * several sets, which are added at the end. */
 #define F32_SETS(mr, nv) ((mr) * (nv) >= 8 ? 1 : (mr) * (nv) >= 4 ? 2 : 4)
 
 EK_INLINE void f32_add_sets(const int mr, const int nv, vf acc[MR][NV], vf sum[4][MR][NV]) {
@@ -149,7 +150,7 @@ EK_INLINE void f32_add_sets(const int mr, const int nv, vf acc[MR][NV], vf sum[4
     }
 }
 
-/* The steps of a panel; each prefetches so many lines. */
+/* Steps of a panel; each prefetches `lines` lines. */
 EK_INLINE void f32_steps(const int mr, const int nv, const int masked, const int lines,
                          vf acc[MR][NV], const ek_real *a, long a_col, f32_columns b, long k) {
     for (long p = 0; p < k; p++, a += a_col, b.at += b.row) {
@@ -160,7 +161,7 @@ EK_INLINE void f32_steps(const int mr, const int nv, const int masked, const int
     }
 }
 
-/* A as a panel: mr floats side by side for each k, a_col apart. */
+/* A as a panel: for each k, mr adjacent floats, a_col apart. */
 EK_INLINE void f32_panel(const int mr, const int nv, const int masked, vf acc[MR][NV],
                          const ek_real *a, long a_col, f32_columns b, long k) {
     const int sets = F32_SETS(mr, nv);
@@ -191,8 +192,8 @@ EK_INLINE void f32_panel(const int mr, const int nv, const int masked, vf acc[MR
         f32_steps(mr, nv, masked, 0, acc, a, a_col, b, k - p);
 }
 
-/* One column more than nv vectors, as the images of odd sides have (7 x 7 = 3 * 16 + 1): its sums
- * lie side by side along the rows of a panel of A, a vector for all instead of one for each row. */
+/* One column more than nv vectors, as in images with odd sides (7 x 7 = 3 * 16 + 1): its sums go
+ * along the rows of a panel of A, one vector in total instead of one per row. */
 #define F32_NARROW(mr, nv)                                                                         \
     (F32_MASKED_LOADS && (mr) <= EK_VL && (mr) * (nv) >= 8 &&                                      \
      (mr) * (nv) + (nv) + 4 <= F32_REGISTERS)
@@ -211,14 +212,15 @@ EK_INLINE vf f32_panel_narrow(const int mr, const int nv, vf acc[MR][NV], const 
 }
 
 #if F32_LANES && EK_IN_ORDER
-/* One vector more than there are: that of B which was multiplied last makes room for it. */
+/* Allows one vector more than there are registers: the last multiplied vector of B frees its
+ * own. */
 #define F32_ROWS_AHEAD(mr, nv)                                                                     \
     (F32_SETS(mr, nv) == 1 && (mr) * (nv) + (mr) + 2 * (nv) <= F32_REGISTERS + 1)
-#define F32_ROWS_SOON 16 /* rows of B: what DRAM takes, in steps of a tile of 6 x 3 vectors */
+#define F32_ROWS_SOON 16 /* rows of B: DRAM latency, in steps of a tile of 6 x 3 vectors */
 
-/* EK_VL steps of rows whose values, and whose first row of B, are loaded: the next row of B before
- * the products, a row's next values behind its own, and B prefetched where it is too large for L1;
- * but nothing of the steps behind these unless it goes on. */
+/* EK_VL steps on rows whose values, and first row of B, are already loaded. Loads the next row of B
+ * before the products and a row's next values after its own products, and prefetches B for when it
+ * exceeds L1. Data beyond these steps is loaded only if `goes_on`. */
 EK_INLINE void f32_rows_step(const int mr, const int nv, const int goes_on, vf acc[MR][NV],
                              vf av[MR], vf bv[NV], const ek_real *x[MR], f32_columns *b) {
     EK_UNROLL
@@ -243,7 +245,7 @@ EK_INLINE void f32_rows_step(const int mr, const int nv, const int goes_on, vf a
     }
 }
 
-/* The same `steps` times, at least once. */
+/* Runs f32_rows_step `steps` times, at least once. */
 EK_INLINE void f32_rows_ahead(const int mr, const int nv, vf acc[MR][NV],
                               const ek_real *const a[MR], f32_columns *b, unsigned long steps) {
     const ek_real *x[MR];
@@ -252,7 +254,7 @@ EK_INLINE void f32_rows_ahead(const int mr, const int nv, vf acc[MR][NV],
     EK_UNROLL
     for (int i = 0; i < mr; i++)
         av[i] = vf_load(x[i] = a[i]);
-    /* Unrolled, it would be given loads whose product is next to them. */
+    /* Unrolling would move loads next to their products. */
     _Pragma("clang loop unroll(disable)") for (; steps > 1; steps--)
         f32_rows_step(mr, nv, 1, acc, av, bv, x, b);
     f32_rows_step(mr, nv, 0, acc, av, bv, x, b);
@@ -261,7 +263,7 @@ EK_INLINE void f32_rows_ahead(const int mr, const int nv, vf acc[MR][NV],
 #define F32_ROWS_AHEAD(mr, nv) 0
 #endif
 
-/* As f32_rows, with so many lines prefetched per step. */
+/* f32_rows, prefetching `lines` lines per step. */
 EK_INLINE const ek_real *f32_rows_prefetching(const int mr, const int nv, const int masked,
                                               const int lines, vf acc[MR][NV],
                                               const ek_real *const a[MR], f32_columns b, long k) {
@@ -271,7 +273,7 @@ EK_INLINE const ek_real *f32_rows_prefetching(const int mr, const int nv, const 
     EK_UNROLL
     for (int i = 0; i < mr; i++)
         x[i] = a[i];
-    /* Counted by one number and read by pointers that move: nothing else is added up. */
+    /* A single counter and moving pointers: no other arithmetic in the loop. */
     unsigned long left = step > 1 ? (unsigned long)k / (unsigned)step : 0;
     long p = (long)left * step;
 #if F32_LANES && EK_IN_ORDER
@@ -321,7 +323,7 @@ EK_INLINE const ek_real *f32_rows_prefetching(const int mr, const int nv, const 
     }
     return b.at;
 }
-/* A as rows: a[i] points at mr runs of k floats. Returns where B goes on. */
+/* A as rows: a[i] points to mr runs of k floats. Returns the next position in B. */
 EK_INLINE const ek_real *f32_rows(const int mr, const int nv, const int masked, vf acc[MR][NV],
                                   const ek_real *const a[MR], f32_columns b, long k) {
     if (F32_PREFETCHES && b.prefetch && b.prefetch_all)

@@ -1,4 +1,4 @@
-/* The register tiles of f32 products that are NV vectors wide, for 1 .. MR rows.
+/* Register tiles of f32 products, NV vectors wide, for 1 .. MR rows.
  *
  * Compile-time parameters: NAME (of the table), MR, NV, EK_SIMD. */
 #include "codes.h"
@@ -7,9 +7,9 @@
 _Static_assert(MR <= EK_GEMM_MAX_MR && NV <= EK_GEMM_MAX_NV, "the tables hold no larger tile");
 _Static_assert(MR *NV *EK_VL <= EK_GEMM_MAX_TILE, "the framework copies no larger tile");
 
-/* On AVX-512 a mask costs nothing where C is stored, and on AMD's cores nothing where B is loaded:
- * there the masked codes do for all, which halves the library. Intel's, known by their AMX, make
- * a masked load of two operations, one of them in a port of the multiply-adds. */
+/* On AVX-512 masked stores of C are free, and on AMD cores so are masked loads of B: there the
+ * masked kernels serve all cases, which halves the library. On Intel cores with AMX, a masked load
+ * takes two operations, one of which occupies a multiply-add port. */
 #ifdef __AVX512F__
 #define MASKED_C 1
 #else
@@ -21,8 +21,8 @@ _Static_assert(MR *NV *EK_VL <= EK_GEMM_MAX_TILE, "the framework copies no large
 #define MASKED_B 0
 #endif
 
-/* The last vector of C or of the bias, of which `left` columns are there. Without masked accesses
- * the framework gives a whole vector of C, and only the bias needs care. */
+/* The last vector of C or of the bias, of which `left` columns exist. Without masked accesses the
+ * framework provides a full vector of C, and only the bias needs care. */
 #ifdef EK_OWN_PARTIAL
 EK_INLINE vf load_last(const float *p, long left) {
     return MASKED_C || left < EK_VL ? vf_load_n(p, left) : vf_load(p);
@@ -75,7 +75,7 @@ EK_INLINE void finish(const int mr, const ek_gemm_epilogue *e, vf acc[MR][NV], l
         }
     }
     if (e->low_f32 == -INFINITY && e->high_f32 == INFINITY)
-        return; /* a clamp may turn NaN into a number */
+        return; /* no clamp: it could turn NaN into a number */
     vf low = vf_splat(e->low_f32), high = vf_splat(e->high_f32);
     EK_UNROLL
     for (int i = 0; i < mr; i++) {
@@ -85,11 +85,11 @@ EK_INLINE void finish(const int mr, const ek_gemm_epilogue *e, vf acc[MR][NV], l
     }
 }
 
-/* Products that hide the way of C from memory. Not on cores that prefetch B, where it was slower:
- * so many lines at once hold up the loads, and stores wait for nobody. */
+/* Depth at which the products hide the latency of fetching C. Not on cores that prefetch B, where
+ * it was slower: that many lines at once delay loads, and nothing waits for stores. */
 #define PREFETCH_K 128
 
-/* The last vector of C holds one column. */
+/* The last vector of C holds a single column. */
 EK_INLINE void narrow_panel(const int mr, const ek_gemm_job *job, vf acc[MR][NV], const float *a,
                             f32_columns columns) {
     float last[EK_VL];

@@ -1,25 +1,28 @@
-/* The loop nest of every product, with slots for packing codes and register tiles (codes.h):
+/* The loop nest of every product, which calls the packing functions and register tiles of codes.h:
  *
- *   for blocks of nc columns, for blocks of kc of k:   pack B
- *     for blocks of mc rows:                           pack A
- *       for panels of B, for panels of A:              register tile
+ *   for blocks of nc columns, for blocks of kc of k:
+ *     pack B
+ *     for blocks of mc rows:
+ *       pack A
+ *       for panels of B, for panels of A:
+ *         register tile
  *
  * Threads share the panels of a block, of its rows or its columns, through ek_parallel. */
 #include "x86/prefetch.h"
 #include "direct.h"
 #include "plan.h"
 
-/* One block on its way through packing and tiles; constant while threads work on it. */
+/* The current block, constant while threads work on it. */
 typedef struct {
     const ek_gemm_plan *plan;
-    char *a, *b, *tail; /* packed panels from a_first, b_first on; the last panel of B */
+    char *a, *b, *tail; /* packed panels starting at a_first, b_first; the last panel of B */
     long a_first, b_first;
     ek_panel_sizes a_sizes, b_sizes;
-    long row, row_end, column, column_end; /* panels */
-    long a_rows;                           /* of the one panel of a block of A */
+    long row, row_end, column, column_end; /* ranges, in panels */
+    long a_rows;                           /* rows of the single panel of a block of A */
     long k_from, k;
     int load, finish;
-    long *registers; /* of AMX, that packing and tiles share; NULL: each task has its own */
+    long *registers; /* AMX configuration that packing and tiles share; NULL: one per task */
 } block;
 
 static const char *in_place(const void *base, long row, long row_step, long column,
@@ -39,7 +42,7 @@ static void pack_a_panels(const void *args, long begin, long end) {
     }
 }
 
-/* Rows of the block, a few vectors of them at a time. */
+/* Packs a block's rows, a few vectors at a time. */
 static void pack_a_whole(const void *args, long begin, long end) {
     const block *x = args;
     const ek_gemm_plan *p = x->plan;
@@ -65,7 +68,7 @@ static void pack_b_panel(const block *x, long j, char *to) {
                      g->b_col, g->b_row, ek_min(vectors * vl, g->n - column), vectors, x->k, to);
 }
 
-/* Panels [begin, end), read along the rows of B. */
+/* Packs panels [begin, end), reading along the rows of B. */
 static void pack_side_by_side(const block *x, long begin, long end, char *to) {
     const ek_gemm_plan *p = x->plan;
     const ek_gemm_args *g = p->args;
@@ -97,7 +100,7 @@ static void pack_b_panels(const void *args, long begin, long end) {
         pack_b_panel(x, j, x->b + ek_panels_bytes(&x->plan->b, &x->b_sizes, x->b_first, j));
 }
 
-/* The tiles of one panel of B: b, in the widths that `codes` are for. */
+/* Tiles of one panel of B at b, with the micro-kernels for its width. */
 static void tile_column(const block *x, ek_gemm_job *job, const ek_gemm_tile *codes, const char *b,
                         ek_gemm_place at, const ek_gemm_next *next, long row, long row_end) {
     const ek_gemm_plan *p = x->plan;
@@ -133,8 +136,8 @@ static void tile_column(const block *x, ek_gemm_job *job, const ek_gemm_tile *co
     }
 }
 
-/* What follows panel j of B, which is at b and `width` columns wide: its neighbor, or where panels
- * are copied one at a time, what is copied next. */
+/* What to prefetch while panel j of B is used, which is at b and `width` columns wide: its
+ * neighbor, or if panels are copied one at a time, the source of the next copy. */
 static ek_gemm_next next_panel(const block *x, long j, const char *b, long column, long width) {
     const ek_gemm_plan *p = x->plan;
     const ek_gemm_args *g = p->args;
@@ -178,12 +181,13 @@ static void panel_of_tiles(const block *x, ek_gemm_job *job, long j, long row, l
     tile_column(x, job, p->family->column[nv - 1]->codes[form], b, at, &next, row, row_end);
 }
 
-/* Panels of A before the next panel of B; 1 for AMX. Rows of C that are pages apart share a
- * set of the first cache: fewer of them are written at a time. */
+/* Panels of A per panel of B; 1 for AMX. Fewer if rows of C are a multiple of a page apart and
+ * share an L1 set. */
 #define ROWS_OF_STRIP 8
 #define ROWS_OF_STRIP_PAGED 2
 
-/* Where panels of B are small, C is written along its rows, for as many as stay in the cache. */
+/* If panels of B are small, C is written along its rows, for as many panels as stay in the
+ * cache. */
 static void tiles(const block *x, long row, long row_end, long column, long column_end) {
     const ek_gemm_plan *p = x->plan;
     const ek_gemm_args *g = p->args;
@@ -220,8 +224,7 @@ static void tiles_by_column(const void *args, long begin, long end) {
     tiles(x, x->row, x->row_end, x->column + begin, x->column + end);
 }
 
-/* Panels of B are multiplied by the thread that packs them: they are in its cache, not in
- * another's. */
+/* Each thread multiplies the panels of B that it has packed, because they are in its cache. */
 static void pack_and_tile(const void *args, long begin, long end) {
     const block *x = args;
     pack_b_panels(x, begin, end);
@@ -247,7 +250,7 @@ static void pack_a_block(block *x, ek_pool *pool) {
     ek_parallel(pool, pack_a_whole, x, ek_ceil(vectors, EK_GEMM_WHOLE_VECTORS), 1);
 }
 
-/* All rows of a block of columns and of k. */
+/* All row blocks for the current block of columns and k. */
 static void row_blocks(block *x, ek_pool *pool) {
     const ek_gemm_plan *p = x->plan;
     const long panels = p->a.panels.panels;
@@ -264,7 +267,7 @@ static void row_blocks(block *x, ek_pool *pool) {
     }
 }
 
-/* All blocks of k for the block of columns [x->column, x->column_end). */
+/* All blocks of k for columns [x->column, x->column_end). */
 static void depth_blocks(block *x, ek_pool *pool) {
     const ek_gemm_plan *p = x->plan;
     const ek_gemm_args *g = p->args;
@@ -301,7 +304,7 @@ static void depth_blocks(block *x, ek_pool *pool) {
     }
 }
 
-#define DOT_COLUMNS 32 /* of one piece of work */
+#define DOT_COLUMNS 32 /* columns per task */
 
 static void dots(const void *args, long begin, long end) {
     const ek_gemm_plan *p = args;

@@ -1,11 +1,11 @@
-/* Values of 4 bits, two per byte. Before inclusion: i8_tile.h.
+/* 4-bit values, two per byte. Before inclusion: i8_tile.h.
  *
- * A packed panel of `count` values has value i, plus 8, in the low half of byte i, and that of
- * i + ceil(count / 2) in the high half: each unpacks without a shuffle. */
+ * In a packed panel of `count` values, the low half of byte i holds value i plus 8, the high half
+ * value i + ceil(count / 2) plus 8: each half unpacks without a shuffle. */
 #ifndef EK_GEMM_I4_UNPACK_H
 #define EK_GEMM_I4_UNPACK_H
 
-/* Values [at, at + count) of a packed panel, `half` of them in either half of the bytes. */
+/* Unpacks values [at, at + count) of a panel with `half` values in either half of its bytes. */
 EK_INLINE void unpack_i4(const uint8_t *from, long half, long at, long count, i8_value *to) {
     const long low = ek_max(ek_min(half - at, count), 0);
     for (long i = 0; i < low; i++)
@@ -14,8 +14,8 @@ EK_INLINE void unpack_i4(const uint8_t *from, long half, long at, long count, i8
         to[i] = (i8_value)((from[at + i - half] >> 4) - 8);
 }
 
-/* All values of a packed panel: each byte is read once. `soon`: how many bytes ahead are
- * prefetched, a constant; 0: none. */
+/* Unpacks an entire panel, reading each byte once. `soon`: prefetch distance in bytes, a constant;
+ * 0: none. */
 EK_INLINE void unpack_i4_panel(const uint8_t *from, long count, const long soon, i8_value *to) {
     typedef uint8_t bytes __attribute__((vector_size(16)));
     const long pairs = count / 2, half = (count + 1) / 2;

@@ -1,16 +1,16 @@
-/* Steps of 8-bit products whose operands are loaded a step ahead (I8_LOADS_AHEAD). Included by
+/* Steps of 8-bit products that load operands one step ahead (I8_LOADS_AHEAD). Included by
  * i8_tile.h, whose types and macros it uses. */
 #ifndef EK_GEMM_I8_AHEAD_H
 #define EK_GEMM_I8_AHEAD_H
 
-/* What one step along k multiplies, loaded before. */
+/* Operands of one step along k, loaded in advance. */
 typedef struct {
     vi_half x[MR][2], b[2];
 } i8_loaded;
 
-/* One step: the bytes of the next column, and after the last one those of the next step, whose rows
- * are at `row` and whose panel is at `next`, are loaded beside products. Each column waits for the
- * one before, or products of all come first, and sums leave the registers. */
+/* One step: the bytes of the next column, or after the last column those of the next step (rows at
+ * `row`, panel at `next`), are loaded between products. Each column depends on the previous one;
+ * otherwise the compiler schedules all products first and spills sums. */
 EK_INLINE void i8_step_ahead(const int mr, const int nv, i8_sums *sums, i8_loaded *now,
                              const i8_row *const row[MR], const i8_value *w, const i8_value *next,
                              vi_half flip, const int narrow) {
@@ -33,10 +33,9 @@ EK_INLINE void i8_step_ahead(const int mr, const int nv, i8_sums *sums, i8_loade
     }
 }
 
-/* `count` segments of `length` values of k, whose rows the table has at [segment][MR]. Such a core
- * loads eight bytes beside a product, sixteen only alone, and waits where a result is used too
- * soon, so all is loaded a step ahead, from segment to segment; after the last step it is that
- * again. */
+/* `count` segments of `length` values of k, with rows at [segment][MR] in the table. This core can
+ * load 8 bytes in parallel with a product, but not 16, and stalls if a result is used too soon. So
+ * everything is loaded one step ahead, across segments; the last step reloads its own operands. */
 EK_INLINE const i8_value *i8_segments_ahead(const int mr, const int nv, i8_sums *sums,
                                             const i8_row *const *table, long count, long length,
                                             const i8_rows a, const i8_value *w) {

@@ -1,5 +1,5 @@
-/* A row of bytes times columns that are contiguous along k: dot products, AT columns at a time so
- * that each load of A serves them all and their sums do not wait for each other.
+/* A row of bytes times columns contiguous along k: dot products, AT columns at a time, so that they
+ * share each load of A and accumulate independently.
  *
  * Compile-time parameters: EK_SIMD, TYPES. */
 #define MR 1
@@ -8,7 +8,7 @@
 
 #define AT 4
 
-/* So many bytes of both make one vector of sums. */
+/* Bytes of either operand per vector of sums. */
 #if I8_BYTES
 #define CHUNK (4 * EK_VL)
 #elif !I8_IN_PLACE
@@ -17,7 +17,7 @@
 #define CHUNK EK_VL
 #endif
 
-/* B, the larger, is flipped where one of two must be: that costs a sum of A alone. */
+/* If one operand must be flipped, flip B, the larger: the correction needs only a sum of A. */
 #if EK_I8 == EK_I8_DOT4_US
 #define FLIP_A 0
 #define FLIP_B (TYPES == 1 ? FLIP_WORD : 0)
@@ -98,7 +98,7 @@ EK_INLINE int32_t sum_lanes(vi v) {
 #endif
 }
 
-/* The flipped operand's correction: B counts 128 too much per value of A, or 128 too little. */
+/* Correction for the flipped operand: each value of B is off by +128 or -128 per value of A. */
 static int32_t correction_of(const int8_t *a, long k) {
     uint32_t sum = 0;
 #if I8_BYTES
@@ -129,7 +129,7 @@ EK_INLINE void dots(const int count, const int8_t *a, const int8_t *b, long b_co
             acc[j] = add_products(acc[j], x, load_b(b + j * b_col + p));
     }
     if (p < k) {
-        /* What lies beyond k is what flipping makes zero, so it adds nothing. */
+        /* Pad beyond k with the value that flips to zero, which adds nothing. */
         int8_t end[CHUNK];
         memset(end, FLIP_A ? FLIP_BYTE : 0, sizeof end);
         ek_copy_short(end, a + p, k - p);
@@ -146,7 +146,7 @@ EK_INLINE void dots(const int count, const int8_t *a, const int8_t *b, long b_co
         sums[j] = sum_lanes(acc[j]);
 }
 
-/* u8 . s8 with signed products only: A was flipped, which costs the sum of each column. */
+/* u8 . s8 with signed products only: A was flipped, and the correction needs each column's sum. */
 static int32_t column_correction(const int8_t *b, long k) {
     uint32_t sum = 0;
     for (long p = 0; p < k; p++)

@@ -1,12 +1,12 @@
-/* A GEMV: one row by NV vectors of columns of a row-major B that is read where it stands: four rows
- * of B become groups of four in registers, 64 columns at a time. After i8_types.h, with EK_GROUPS4.
- */
+/* A GEMV: one row by NV vectors of columns of a row-major B, read in place: four rows of B are
+ * interleaved into groups of four in registers, 64 columns at a time. Include after i8_types.h,
+ * with EK_GROUPS4. */
 #ifndef EK_GEMM_I8_GEMV_H
 #define EK_GEMM_I8_GEMV_H
 
 #define ROW_BLOCKS ((NV + 3) / 4)
 
-/* Four values of the row from p on, and zeros beyond k. `packed`: as i8_pack.c left them. */
+/* Four values of the row starting at p; zero beyond k. `packed`: as packed by i8_pack.c. */
 EK_INLINE int32_t row_group(const i8_row *a, long p, long k, const int packed) {
     uint32_t v = 0;
     if (packed || k - p >= 4) {
@@ -19,7 +19,7 @@ EK_INLINE int32_t row_group(const i8_row *a, long p, long k, const int packed) {
     return (int32_t)v;
 }
 
-/* sums[j] of vector j: exact, nothing to correct. Of two signed operands B is flipped. */
+/* sums[j] of vector j: exact, no correction needed. If both operands are signed, B is flipped. */
 EK_INLINE void multiply_row(const int packed, const ek_gemm_job *job, const i8_row *a,
                             const i8_b *b, vi sums[ROW_BLOCKS * 4]) {
     const long columns = (NV - 1) * EK_VL + job->left;

@@ -1,4 +1,4 @@
-/* How 8-bit operands become panels (i8_types.h).
+/* Packs 8-bit operands into panels (i8_types.h).
  *
  * Compile-time parameters: EK_SIMD, TYPES, AMX_LEAST. */
 #define MR 1
@@ -7,8 +7,8 @@
 #if EK_I8 != EK_I8_WIDE16
 #include "i8_pack_transpose.h"
 #endif
-/* Every panel takes a few rows before the next rows follow: B is read along its rows, and lines
- * that share a set of the cache do not drive each other out. */
+/* All panels take a few rows before the next rows follow: B is read along its rows, and lines that
+ * share a cache set do not evict each other. */
 #define ROWS_AT_ONCE 16
 _Static_assert(ROWS_AT_ONCE % I8_STEP == 0, "slices are whole steps");
 #ifdef EK_GROUPS4
@@ -21,7 +21,7 @@ _Static_assert(ROWS_AT_ONCE % I8_STEP == 0, "slices are whole steps");
 
 #define FORM_OF_A (sizeof(i8_row) == 1 ? AS_BYTE : A_UNSIGNED ? WIDE_UNSIGNED : WIDE_SIGNED)
 
-/* Value i of a group: the byte at p, or nothing beyond k, as products take it. */
+/* Stores value i of a group: the byte at p in the form that products expect, or zero beyond k. */
 EK_INLINE void store_value(const uint8_t *p, char *to, long i, const value_form form,
                            uint8_t flip) {
     const uint8_t byte = p ? *p ^ flip : 0;
@@ -32,8 +32,8 @@ EK_INLINE void store_value(const uint8_t *p, char *to, long i, const value_form 
         memcpy(to + 2 * i, &wide, sizeof wide);
 }
 
-/* One line (a row of A, a column of B) into its place in groups of `group` values that are `next`
- * apart, with zeros beyond k up to the depth of the panel. */
+/* Packs one line (a row of A, a column of B) in groups of `group` values, `next` apart, zero-padded
+ * beyond k to the panel's depth. */
 EK_INLINE void pack_line(const uint8_t *from, long k_step, long k, long depth, void *panel,
                          const long group, long lines, const value_form form, uint8_t flip) {
     const long padded = i8_padded(depth), next = lines * group * VALUE_BYTES(form);
@@ -53,7 +53,7 @@ EK_INLINE void pack_line(const uint8_t *from, long k_step, long k, long depth, v
 #endif
 
 #if COLUMN_FACTOR && I8_GROUP == 4
-/* What flipping A takes from the sums: factor * sum over k of each column of a panel of B. */
+/* Correction for flipping A: factor * sum over k of each column of a panel of B. */
 static void write_corrections(const i8_value *values, long columns, long k, int factor,
                               int32_t *to) {
     const vi ones = vi_splat(0x01010101);
@@ -78,8 +78,8 @@ static void write_corrections(const i8_value *values, long columns, long k, int 
     }
 }
 #elif COLUMN_FACTOR || ROW_FACTOR
-/* What flipping the other operand takes from the sums: factor * sum over k of each line of a
- * panel, whose values lie sixteen by sixteen. */
+/* Correction for flipping the other operand: factor * sum over k of each line of a panel whose
+ * values are in blocks of sixteen. */
 static void write_corrections(const i8_value *values, long lines, long k, int factor, int32_t *to) {
     const vi ones = vi_splat(0x01010101);
     for (long j = 0; j < lines; j++) {
@@ -108,7 +108,7 @@ static int32_t holds_lowest(const i8_value *values, size_t count) {
 }
 #endif
 
-/* What follows the values of a panel. */
+/* Appends the parts that follow a panel's values. */
 EK_INLINE void finish_panel(i8_panel panel, long extent, long k, int factor, void *to) {
     if (factor)
         write_corrections(to, extent, k, factor, (int32_t *)((char *)to + panel.corrections));
@@ -119,7 +119,7 @@ EK_INLINE void finish_panel(i8_panel panel, long extent, long k, int factor, voi
 }
 
 #ifdef AMX_LEAST
-/* A panel for tile registers (i8_types.h). */
+/* Packs a panel for tile registers (i8_types.h). */
 static void pack_a_amx(const uint8_t *from, long step, long k_step, long width, long k,
                        uint8_t *to) {
     const amx_depth d = amx_depth_of(k);
@@ -168,7 +168,7 @@ static void pack_a(const void *from, long step, long k_step, long width, long ve
     finish_panel(i8_panel_of_a(width, k), width, k, ROW_FACTOR, to);
 }
 
-/* k rows of a panel of B, whose columns stand side by side; `to` is where the first belongs. */
+/* Packs k rows of a panel of B with adjacent columns; `to` is the position of the first. */
 EK_INLINE void pack_rows_of_b(const void *from, long k_step, long width, long columns, long k,
                               i8_value *to, int32_t *corrections) {
 #ifdef EK_GROUPS4
@@ -190,7 +190,7 @@ EK_INLINE void pack_rows_of_b(const void *from, long k_step, long width, long co
 }
 
 #ifdef AMX_LEAST
-#define WARM_VALUES 4096 /* of a B that takes so long to pack */
+#define WARM_VALUES 4096 /* size of B from which AMX would power down during packing */
 
 static void pack_b_side_by_side(const void *from, long k_step, long width,
                                 const ek_gemm_panels *panels, long k, void *to) {
@@ -266,7 +266,7 @@ static void pack_b(const void *from, long step, long k_step, long width, long ve
     finish_panel(i8_panel_of_b(columns, k), columns, k, COLUMN_FACTOR, to);
 }
 
-/* Panels of A with something after their values hold the rows of one tile. */
+/* Panels of A with corrections or flags after their values hold the rows of exactly one tile. */
 #define A_WHOLE (EK_I8 != EK_I8_WIDE16 && !ROW_FACTOR && !HAS_WIDE)
 #if A_WHOLE
 static void pack_a_whole(const void *from, long k_step, long width, long vectors, long rows, long k,

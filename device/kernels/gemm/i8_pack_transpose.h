@@ -1,11 +1,11 @@
-/* Packing lines (columns of B, rows of A) that stand side by side in memory: sixteen of them, a
- * group of k deep, are transposed in registers. After i8_types.h. */
+/* Packs lines (columns of B, rows of A) that are adjacent in memory: 16 lines, one group of k deep,
+ * are transposed in registers. Include after i8_types.h. */
 #ifndef EK_GEMM_I8_PACK_TRANSPOSE_H
 #define EK_GEMM_I8_PACK_TRANSPOSE_H
 
 typedef uint8_t bytes16 __attribute__((vector_size(16)));
 
-/* Byte 0 of a, of b, byte 1 of a, of b ...; the upper halves likewise. */
+/* Interleaves the bytes of a and b: lower halves, upper halves. */
 #define BYTES_LOW(a, b)                                                                            \
     __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
 #define BYTES_HIGH(a, b)                                                                           \
@@ -15,7 +15,8 @@ typedef uint8_t bytes16 __attribute__((vector_size(16)));
 #define PAIRS_HIGH(a, b)                                                                           \
     __builtin_shufflevector(a, b, 8, 9, 24, 25, 10, 11, 26, 27, 12, 13, 28, 29, 14, 15, 30, 31)
 
-/* n bytes, 0 < n < 16, then zeros: by loads that overlap, none beyond the end. */
+/* Loads n bytes, 0 < n < 16, zero-extended, with overlapping loads that do not read beyond the
+ * end. */
 EK_INLINE bytes16 load_short(const uint8_t *p, long n) {
     uint64_t words[2] = {0, 0};
     if (n > 8) {
@@ -35,8 +36,8 @@ EK_INLINE bytes16 load_short(const uint8_t *p, long n) {
     return v;
 }
 
-/* `depth` rows of k of `lines` lines, of which `there` are in memory; beyond them, and beyond k,
- * there is zero. */
+/* Loads `depth` rows of k of `lines` lines, of which `there` exist in memory; zero beyond these and
+ * beyond k. */
 EK_INLINE void load_block(const int depth, const int lines, bytes16 rows[depth],
                           const uint8_t *from, long k_step, long there, long k, uint8_t flip) {
     const bytes16 flips = (bytes16){0} + flip;
@@ -56,8 +57,8 @@ EK_INLINE void load_block(const int depth, const int lines, bytes16 rows[depth],
     }
 }
 
-/* Sixteen groups of two, four, eight or sixteen bytes, one per line; `swaps`: the middle bytes
- * change places (I8_PLACE). */
+/* Sixteen groups of two, four, eight or sixteen bytes, one per line; `swaps`: swap the middle bytes
+ * (I8_PLACE). */
 EK_INLINE void transpose_groups2(const bytes16 rows[2], uint8_t *to) {
     const bytes16 groups[2] = {BYTES_LOW(rows[0], rows[1]), BYTES_HIGH(rows[0], rows[1])};
     memcpy(to, groups, sizeof groups);
@@ -102,7 +103,7 @@ EK_INLINE void transpose_groups16(const bytes16 rows[16], uint8_t *to) {
     memcpy(to, from, sizeof from);
 }
 
-/* What a value of a panel is: the byte, or 16 bits that it is widened to. */
+/* Representation of a panel's value: the byte, or 16 bits it is widened to. */
 typedef enum { AS_BYTE, WIDE_SIGNED, WIDE_UNSIGNED } value_form;
 #define VALUE_BYTES(form) ((form) == AS_BYTE ? 1 : 2)
 
@@ -121,7 +122,8 @@ EK_INLINE void store_values(const uint8_t *from, long count, char *to, const val
     }
 }
 
-/* `lines` lines of a panel of `padded` in groups of `group`, of which `there` are in memory. */
+/* Packs `lines` lines, of which `there` exist in memory, into a panel of `padded` lines in groups
+ * of `group`. */
 EK_INLINE void pack_block(const int group, const int lines, const uint8_t *from, long k_step,
                           long there, long padded, long k, char *to, const value_form form,
                           uint8_t flip) {
@@ -145,7 +147,7 @@ EK_INLINE void pack_block(const int group, const int lines, const uint8_t *from,
     }
 }
 
-/* `count` lines of a panel of `padded` in groups of `group`. */
+/* Packs `count` lines into a panel of `padded` lines in groups of `group`. */
 EK_INLINE void pack_transposed(const int group, const uint8_t *from, long k_step, long width,
                                long count, long padded, long k, void *panel, const value_form form,
                                uint8_t flip) {

@@ -1,11 +1,11 @@
-/* A step of i8_tile.h for rows of 16-bit values: the sum of two products at once (vi_pair16). */
+/* Step of i8_tile.h for rows of 16-bit values: sums of two products at once (vi_pair16). */
 #ifndef EK_GEMM_I8_PAIRS_H
 #define EK_GEMM_I8_PAIRS_H
 
 typedef int16_t i8_pairs16 __attribute__((vector_size(4 * EK_VL)));
 #if EK_I8 == EK_I8_PAIR16
 typedef PANEL_TYPE i8_pairs8 __attribute__((vector_size(2 * EK_VL)));
-/* The pairs of a vector of columns, widened, less their zero point. */
+/* Loads the pairs of a vector of columns, widened, minus their zero point. */
 EK_INLINE vi i8_pairs(const i8_value *w, int pair, i8_value zero) {
     (void)pair;
     i8_pairs8 b;
@@ -14,7 +14,7 @@ EK_INLINE vi i8_pairs(const i8_value *w, int pair, i8_value zero) {
 }
 #else
 typedef uint16_t i8_fours16 __attribute__((vector_size(4 * EK_VL)));
-/* The same, the first or the second pairs of groups. */
+/* Likewise for groups of four: `pair` selects the first or second pairs. */
 EK_INLINE vi i8_pairs(const i8_value *w, int pair, i8_value zero) {
     i8_fours16 b;
     memcpy(&b, w, sizeof b);
@@ -25,7 +25,8 @@ EK_INLINE vi i8_pairs(const i8_value *w, int pair, i8_value zero) {
 }
 #endif
 
-/* The compiler adds no two products before this sum: then all came first, and were spilled. */
+/* Forces each product to be added before the next: the compiler would compute all products first
+ * and spill them. */
 #define I8_ADDED(sum) __asm__("" : "+x"(sum))
 EK_INLINE void i8_step(const int mr, const int nv, i8_sums *sums, const i8_row *const row[MR],
                        long p, const i8_value *w, vi flips, const i8_rows a) {
@@ -33,7 +34,7 @@ EK_INLINE void i8_step(const int mr, const int nv, i8_sums *sums, const i8_row *
     EK_UNROLL
     for (int pair = 0; pair < I8_GROUP / 2; pair++) {
         if (pair && mr > 2)
-            __asm__("" : "+r"(w)); /* or groups wait in registers that sums need */
+            __asm__("" : "+r"(w)); /* otherwise the groups occupy registers that sums need */
         vi b[NV];
         EK_UNROLL
         for (int j = 0; j < nv; j++)

@@ -1,31 +1,31 @@
-/* Exact sums of 8-bit products in registers, mr rows x nv vectors of columns: the inner loop over
- * k that the GEMM library and conv/i8_conv.c share.
+/* Exact sums of 8-bit products in registers, mr rows x nv vectors of columns: the inner loop over k
+ * shared by the GEMM library and conv/i8_conv.c.
  *
- * Before inclusion: EK_SIMD, MR and NV (the largest mr and nv). How products are made depends on
- * the ISA (EK_I8):
+ * Before inclusion: EK_SIMD, MR and NV (the largest mr and nv). The ISA determines how products are
+ * computed (EK_I8):
  *   DOT4_US / DOT4_SS  bytes in groups of four; operands are flipped (xor 0x80) to the signedness
- *                      that the instruction wants
- *   MMLA               bytes in groups of eight; sums are of two rows by two columns, so a pair of
- *                      rows has the sums of both in both its vectors; flipped as for DOT4_SS
- *   MULL16             bytes, sixteen of a row by sixteen of a column: a vector of partial sums
- *                      per row and column, summed up at the end; flipped as for DOT4_SS
+ *                      that the instruction expects
+ *   MMLA               bytes in groups of eight; sums are 2 rows x 2 columns, so a pair of rows
+ *                      shares the sums in both its vectors; flipped as for DOT4_SS
+ *   MULL16             bytes, sixteen of a row by sixteen of a column: one vector of partial sums
+ *                      per row and column, reduced at the end; flipped as for DOT4_SS
  *   PAIR16             rows of 16-bit values by panels of PANEL_TYPE, in pairs
- *   FOUR16             the same in groups of four, whose middle values have changed places: one
- *                      product takes the even bytes and one the odd ones
+ *   FOUR16             likewise in groups of four with the middle values swapped: one product
+ *                      takes the even bytes, one the odd bytes
  *   WIDE16             rows of ROW_TYPE by panels of PANEL_TYPE
- * For the last three, bytes of a panel are widened to 16 bits as they are read, less the zero point
- * of the panel (i8_rows). ROW_TYPE and PANEL_TYPE are defined before inclusion; without them they
- * are signed bytes. A panel of B is [k / I8_GROUP][columns][I8_GROUP], k rounded up to I8_STEP with
+ * In the last three, bytes of a panel are widened to 16 bits when they are read, minus the panel's
+ * zero point (i8_rows). Define ROW_TYPE and PANEL_TYPE before inclusion; by default they are signed
+ * bytes. A panel of B is [k / I8_GROUP][columns][I8_GROUP], with k rounded up to I8_STEP by
  * zeros. */
 #ifndef EK_GEMM_I8_TILE_H
 #define EK_GEMM_I8_TILE_H
 #include "../kernel.h"
 
 #define I8_BYTES (EK_I8 == EK_I8_DOT4_US || EK_I8_SIGNED_DOTS || EK_I8 == EK_I8_MULL16)
-/* What turns rows of a type into the bytes that the products take. */
+/* The xor mask that converts rows of a type to the bytes the multiplier expects. */
 #define I8_FLIP(is_unsigned)                                                                       \
     (I8_BYTES && (EK_I8 == EK_I8_DOT4_US) != (is_unsigned) ? (int32_t)0x80808080 : 0)
-/* Which operand DOT4_US takes as the unsigned one. */
+/* Which operand of DOT4_US is the unsigned one. */
 #ifndef B_UNSIGNED
 #define B_UNSIGNED 0
 #endif
@@ -37,7 +37,7 @@
 #define PANEL_TYPE int8_t
 #endif
 #if I8_BYTES
-typedef int8_t i8_value, i8_row; /* of panels, of rows */
+typedef int8_t i8_value, i8_row; /* elements of panels, of rows */
 #elif EK_I8 == EK_I8_WIDE16
 typedef PANEL_TYPE i8_value;
 typedef ROW_TYPE i8_row;
@@ -45,13 +45,13 @@ typedef ROW_TYPE i8_row;
 typedef PANEL_TYPE i8_value;
 typedef int16_t i8_row;
 #endif
-/* Rows can be bytes in memory, read where they stand. */
+/* Whether rows can be bytes read in place. */
 #define I8_IN_PLACE (EK_I8 != EK_I8_PAIR16 && EK_I8 != EK_I8_FOUR16)
 
 #if EK_I8 == EK_I8_MULL16
 #define I8_GROUP 16
 #define I8_STEP 16
-#define I8_SUMS(nv) ((nv) * EK_VL) /* vectors of sums per row */
+#define I8_SUMS(nv) ((nv) * EK_VL) /* accumulator vectors per row */
 #elif EK_I8_SIGNED_DOTS
 #define I8_GROUP (EK_I8 == EK_I8_MMLA ? 8 : 4)
 #define I8_STEP (4 * EK_VL)
@@ -61,10 +61,11 @@ typedef int16_t i8_row;
 #define I8_STEP I8_GROUP
 #define I8_SUMS(nv) (nv)
 #endif
-/* Where value i of a group stands in a panel. */
+/* Position of a group's value i in a panel. */
 #define I8_PLACE(i) (EK_I8 == EK_I8_FOUR16 ? ((i) * 2 | (i) / 2) & 3 : (i))
 
-/* RVV: vectors of columns two by two, in registers of twice the length, where nv is even. */
+/* RVV: if nv is even, vectors of columns are processed in pairs, in registers of twice the
+ * length. */
 #if EK_I8 == EK_I8_WIDE16 && EK_VL == 8
 #define I8_TWO 1
 typedef int32_t i8_two __attribute__((vector_size(8 * EK_VL)));
@@ -73,8 +74,8 @@ typedef PANEL_TYPE i8_two8 __attribute__((vector_size(2 * EK_VL)));
 #else
 #define I8_TWO 0
 #endif
-/* Whether a tile takes two steps at a time (i8_step_in_pairs): registers hold its sums, a vector of
- * 16-bit products for each row, and two of bytes. */
+/* Whether a tile processes two steps at a time (i8_step_in_pairs): its sums, a vector of 16-bit
+ * products per row, and two of bytes must fit the registers. */
 #ifdef __riscv_v_min_vlen
 #define I8_IN_PAIRS(mr, nv)                                                                        \
     ((nv) % 2 == 0 && (mr) * ((nv) / 2 * 512 + 256) / __riscv_v_min_vlen + 2 <= 32)
@@ -85,7 +86,7 @@ typedef PANEL_TYPE i8_two8 __attribute__((vector_size(2 * EK_VL)));
 #ifndef EK_IN_ORDER
 #define EK_IN_ORDER 0
 #endif
-/* Whether a tile's operands are loaded a step ahead: fewer rows would wait for each other. */
+/* Whether a tile loads its operands one step ahead; fewer rows would be latency-bound. */
 #if EK_I8 == EK_I8_MULL16 && EK_IN_ORDER && defined EK_HALVES
 #define I8_LOADS_AHEAD 1
 #else
@@ -93,13 +94,13 @@ typedef PANEL_TYPE i8_two8 __attribute__((vector_size(2 * EK_VL)));
 #endif
 #define I8_AHEAD(mr) (I8_LOADS_AHEAD && (mr) >= 4)
 
-/* Rows come in pairs, of which the last may have only one. */
+/* Rows come in pairs; the last pair may have only one. */
 #define I8_ROWS (EK_I8 == EK_I8_MMLA ? (MR + 1) / 2 * 2 : MR)
 
 typedef struct {
     vi of[I8_ROWS][I8_SUMS(NV)];
 #if I8_TWO
-    i8_two two[MR][(NV + 1) / 2]; /* instead, for even nv */
+    i8_two two[MR][(NV + 1) / 2]; /* replaces `of` for even nv */
 #endif
 } i8_sums;
 
@@ -123,13 +124,13 @@ EK_INLINE vi i8_vector(const void *p) {
     return v;
 }
 
-/* Where rows are read: I8_STEP values of row i at row[i], the next a step further. */
+/* Addresses of rows: I8_STEP values of row i at row[i], the next ones `step` further. */
 typedef struct {
     const i8_row *const *row;
-    long step;     /* I8_STEP for rows of memory */
-    int32_t flip;  /* what the bytes are xor-ed with */
-    int narrow;    /* MULL16, WIDE16 of signed bytes: rows or panel are free of -128 */
-    i8_value zero; /* of a panel that is widened: what is subtracted from the values of the panel */
+    long step;     /* I8_STEP for rows in place */
+    int32_t flip;  /* xor mask for the bytes */
+    int narrow;    /* MULL16, WIDE16 of signed bytes: rows or panel contain no -128 */
+    i8_value zero; /* zero point subtracted from the values of a widened panel */
 } i8_rows;
 
 /* One step along k: rows at row[i] + p, the panel at w. */
@@ -171,7 +172,7 @@ EK_INLINE void i8_step(const int mr, const int nv, i8_sums *sums, const i8_row *
     }
 }
 #elif EK_I8 == EK_I8_MMLA
-/* Group l, of two, of rows i and i + 1 of mr; of the last row twice where mr is odd. */
+/* Group l (0 or 1) of rows i and i + 1 of mr; if mr is odd, the last row is used twice. */
 EK_INLINE vi i8_pair_of_rows(const int mr, const vi x[MR], const int i, const int l) {
     typedef int64_t groups __attribute__((vector_size(4 * EK_VL)));
     const groups first = (groups)x[i], second = (groups)x[i + 1 < mr ? i + 1 : i];
@@ -192,7 +193,7 @@ EK_INLINE void i8_step(const int mr, const int nv, i8_sums *sums, const i8_row *
         for (int i = 0; i < mr; i += 2) {
             const vi pair = i8_pair_of_rows(mr, x, i, l);
             EK_UNROLL
-            for (int j = 0; j < nv * 2; j++) { /* columns two by two */
+            for (int j = 0; j < nv * 2; j++) { /* columns in pairs */
                 vi *sum = &sums->of[i + j % 2][j / 2];
                 *sum = vi_mmla(*sum, pair, i8_vector(w + j * 16));
             }
@@ -221,9 +222,9 @@ EK_INLINE void i8_step(const int mr, const int nv, i8_sums *sums, const i8_row *
 }
 #endif
 
-/* I8_SOON: how many values of a panel ahead one row's weights are prefetched, 0: not at all. The
- * host tells it where they come from memory (lower/ahead.py). By default cores whose loads wait for
- * each other do, from whichever cache. */
+/* I8_SOON: prefetch distance, in panel values, for products of a single row; 0: none. The host sets
+ * it if the weights stream from DRAM. By default only in-order cores prefetch, from any cache
+ * level. */
 #ifndef I8_SOON
 #if defined __aarch64__ && EK_IN_ORDER
 #define I8_SOON 1024
@@ -231,14 +232,14 @@ EK_INLINE void i8_step(const int mr, const int nv, i8_sums *sums, const i8_row *
 #define I8_SOON 0
 #endif
 #endif
-#ifdef FOUR /* values that were just unpacked */
+#ifdef FOUR /* values just unpacked */
 #define I8_FETCHES 0
 #else
 #define I8_FETCHES I8_SOON
 #endif
 
-/* A product waits four or five cycles for the one before that it is added to; where a tile has few
- * sums, each is made in so many parts, which do not wait for each other. */
+/* A product depends on the previous one in its accumulator, with a latency of four or five cycles.
+ * Tiles with few sums therefore split each into this many independent parts. */
 #if EK_I8 == EK_I8_DOT4_US
 #define I8_PARTS(mr, nv) ((mr) * (nv) <= 2 ? 4 : (mr) * (nv) <= 4 ? 2 : 1)
 #define I8_MOST_PARTS 4
@@ -272,7 +273,7 @@ EK_INLINE long i8_in_parts(const int mr, const int nv, i8_sums *sums, const i8_r
 }
 #endif
 
-/* One row reads each weight once and does little with it: memory is what it waits for. */
+/* A single row reads each weight once, so it is memory-bound. */
 EK_INLINE void i8_prefetch(const int mr, const int nv, const i8_value *w) {
     if (mr > 1 || !I8_FETCHES)
         return;
@@ -281,8 +282,8 @@ EK_INLINE void i8_prefetch(const int mr, const int nv, const i8_value *w) {
         __builtin_prefetch(w + I8_SOON + at);
 }
 
-/* sums += rows by a panel, over `length` values of k, a multiple of I8_STEP; returns the end of
- * the panel. `a` is a constant but for its pointers. */
+/* sums += rows x panel over `length` values of k, a multiple of I8_STEP; returns the end of the
+ * panel. `a` is constant except for its pointers. */
 EK_INLINE const i8_value *i8_accumulate(const int mr, const int nv, i8_sums *sums, const i8_rows a,
                                         long length, const i8_value *w) {
     const i8_row *row[MR];
@@ -291,7 +292,8 @@ EK_INLINE const i8_value *i8_accumulate(const int mr, const int nv, i8_sums *sum
         row[i] = a.row[i];
     vi flips = vi_splat(a.flip);
     if (a.flip)
-        EK_OPAQUE(flips); /* or the compiler flips scalars, which costs a transfer each */
+        EK_OPAQUE(flips); /* otherwise the compiler flips scalars, which costs a register transfer
+                             each */
     const long end = length / I8_STEP * a.step;
     long p = 0;
 #if I8_LOADS_AHEAD
@@ -299,13 +301,13 @@ EK_INLINE const i8_value *i8_accumulate(const int mr, const int nv, i8_sums *sum
         return end ? i8_segments_ahead(mr, nv, sums, a.row, 1, length, a, w) : w;
 #endif
 #if EK_I8 == EK_I8_WIDE16
-    /* Four at a time, or counting rows costs as much as reading them. */
+    /* Unrolled by four, otherwise the loop counter costs as much as the loads. */
 #if I8_TWO
     for (; a.narrow && I8_IN_PAIRS(mr, nv) && p + 4 * a.step <= end; p += 4 * a.step) {
         EK_UNROLL
         for (int u = 0; u < 4; u += 2, w += 2 * nv * EK_VL) {
             i8_step_in_pairs(mr, nv, sums, row, p + u * a.step, a.step, w);
-            EK_IN_ORDER_HERE; /* or all loads come first, and products wait for them */
+            EK_IN_ORDER_HERE; /* otherwise all loads come first, and products wait for them */
         }
     }
 #endif
@@ -314,7 +316,7 @@ EK_INLINE const i8_value *i8_accumulate(const int mr, const int nv, i8_sums *sum
         for (int u = 0; u < 4; u++, w += nv * EK_VL) {
             i8_step(mr, nv, sums, row, p + u * a.step, w, flips, a);
             if (EK_VL == 1 && mr > 1)
-                EK_IN_ORDER_HERE; /* or all products come first, and are spilled until added */
+                EK_IN_ORDER_HERE; /* otherwise all products come first and are spilled */
         }
     }
 #elif EK_I8 == EK_I8_DOT4_US
@@ -328,9 +330,9 @@ EK_INLINE const i8_value *i8_accumulate(const int mr, const int nv, i8_sums *sum
     return w;
 }
 
-/* One column more than nv vectors, as the images of odd sides have (7 x 7 = 3 * 16 + 1): its sums
- * lie side by side along the rows of a packed panel of A, a vector for all instead of one for each
- * row. Where products take 32 bits of a row and part of a vector is loaded as fast as a whole. */
+/* One column more than nv vectors, as in images with odd sides (7 x 7 = 3 * 16 + 1): its sums go
+ * along the rows of a packed panel of A, one vector in total instead of one per row. Requires
+ * products that take 32 bits of a row, and partial loads as fast as full ones. */
 #if defined __AVX2__ && (EK_I8 == EK_I8_DOT4_US || EK_I8 == EK_I8_PAIR16)
 #define I8_NARROW(mr, nv) ((mr) <= EK_VL && (mr) * (nv) >= 8)
 EK_INLINE vi i8_accumulate_narrow(const int mr, const int nv, i8_sums *sums, const i8_rows a,
@@ -362,7 +364,7 @@ EK_INLINE vi i8_accumulate_narrow(const int mr, const int nv, i8_sums *sums, con
 }
 #endif
 
-/* The sum of row i and vector j of nv. */
+/* The sum of row i and vector j out of nv. */
 EK_INLINE vi i8_sum(const int nv, const i8_sums *sums, int i, int j) {
 #if EK_I8 == EK_I8_MULL16
     const vi *part = sums->of[i] + j * EK_VL;

@@ -1,7 +1,7 @@
-/* The register tiles of 8-bit products that are NV vectors wide, for 1 .. MR rows.
+/* Register tiles of 8-bit products, NV vectors wide, for 1 .. MR rows.
  *
  * Compile-time parameters: NAME (of the table), MR, NV, EK_SIMD, TYPES and AMX_LEAST (see
- * i8_types.h); AMX_MOST: the most rows of tiles that use tile registers, if there are any. */
+ * i8_types.h); AMX_MOST: the largest number of rows of tiles that use tile registers, if any. */
 #include "i8_types.h"
 #if ROW_IN_PLACE
 #include "i8_gemv.h"
@@ -9,7 +9,7 @@
 
 _Static_assert(MR <= EK_GEMM_MAX_MR && NV <= EK_GEMM_MAX_NV, "the tables hold no larger tile");
 
-/* sums += the last k % I8_STEP values of rows in place by the end of a panel. */
+/* sums += the last k % I8_STEP values of in-place rows times the end of a panel. */
 #if EK_I8 == EK_I8_DOT4_US
 static __attribute__((noinline, unused)) void short_rows(i8_row (*to)[4], const i8_row *a,
                                                          long a_row, long rows, long k) {
@@ -22,7 +22,7 @@ static __attribute__((noinline, unused)) void short_rows(i8_row (*to)[4], const 
     }
 }
 
-/* The last four values, shifted until those that count already are gone. */
+/* Loads the last four values and shifts out those already counted. */
 EK_INLINE void multiply_tail(const int mr, const ek_gemm_job *job, i8_rows a, const i8_row *row[MR],
                              const i8_value *b, i8_sums *sums) {
     i8_row copies[MR][4];
@@ -30,7 +30,8 @@ EK_INLINE void multiply_tail(const int mr, const ek_gemm_job *job, i8_rows a, co
     if (is_short)
         short_rows(copies, row[0], job->a_row, mr, job->k);
     vi counted = vi_splat(is_short ? 0 : 32 - 8 * (int32_t)(job->k % 4)), flips = vi_splat(a.flip);
-    EK_OPAQUE(counted); /* or the compiler shifts scalars, which costs a transfer each */
+    EK_OPAQUE(counted); /* otherwise the compiler shifts scalars, which costs a register transfer
+                           each */
     EK_UNROLL
     for (int i = 0; i < mr; i++) {
         int32_t group;
@@ -58,7 +59,7 @@ EK_INLINE void multiply_tail(const int mr, const ek_gemm_job *job, i8_rows a, co
 }
 #endif
 
-/* sums = A . B of the tile, as the products see them. */
+/* sums = A . B of the tile, without corrections. */
 EK_INLINE void multiply(const int mr, const int form, const int narrow, const ek_gemm_job *job,
                         const i8_row *a, const i8_value *b, i8_sums *sums) {
     const i8_row *row[MR];
@@ -83,7 +84,9 @@ EK_INLINE void multiply(const int mr, const int form, const int narrow, const ek
     for (int i = 0; i < mr; i++) {
         row[i] = a + i * job->a_row;
 #ifdef __aarch64__
-        __asm__("" : "+r"(row[i])); /* a register each, or one is added up from row to row */
+        __asm__(""
+                : "+r"(row[i])); /* keep one register per row, instead of one that is advanced from
+                                    row to row */
 #endif
     }
     i8_rows in_place = {row, I8_STEP, A_FLIP ? FLIP_WORD : 0, narrow, 0};
@@ -93,7 +96,7 @@ EK_INLINE void multiply(const int mr, const int form, const int narrow, const ek
         multiply_tail(mr, job, in_place, row, b, sums);
 }
 
-/* How many columns of vector j of the tile there are. */
+/* Number of columns in the tile's vector j. */
 EK_INLINE long columns_in(int j, long left) {
     return j == NV - 1 ? left : EK_VL;
 }
@@ -104,7 +107,7 @@ EK_INLINE vf part_load_f32(const float *p, long columns) {
     return columns == EK_VL ? vf_load(p) : vf_load_n(p, columns);
 }
 
-/* One vector of sums in their own type, with bias and what C held. */
+/* Adds bias and C to one vector of sums, in the accumulator type. */
 EK_INLINE void add(const ek_gemm_job *job, vi sum, int32_t *c, long row, long column,
                    long columns) {
     const ek_gemm_epilogue *e = job->epilogue;
@@ -120,7 +123,7 @@ EK_INLINE void add(const ek_gemm_job *job, vi sum, int32_t *c, long row, long co
         vi_store_n(c, sum, columns);
 }
 
-/* One vector of C in another type than the sums. */
+/* Converts one vector of sums to C's type. */
 EK_INLINE void convert(const ek_gemm_epilogue *e, vi sum, char *c, long row, long column,
                        long columns) {
     if (e->output == EK_GEMM_FLOAT) {
@@ -153,7 +156,7 @@ EK_INLINE void convert(const ek_gemm_epilogue *e, vi sum, char *c, long row, lon
         vi_to_bytes_n(c, v, columns);
 }
 
-/* Sums that do not leave as they are; out of line, so that a tile stays small. */
+/* Stores sums that are converted or passed on; out of line to keep tiles small. */
 static __attribute__((noinline)) void finish_tile(const ek_gemm_job *job, long rows,
                                                   const int32_t *sums, char *c, long row,
                                                   long column) {
@@ -214,7 +217,7 @@ EK_INLINE void products(const int mr, const int form, const ek_gemm_job *job, co
     }
 }
 
-/* Sums that leave as they are. */
+/* Stores sums unconverted. */
 EK_INLINE void store_sums(const int mr, const ek_gemm_job *job, vi out[MR][NV], int32_t *to) {
     const int whole = job->left == EK_VL;
     EK_UNROLL

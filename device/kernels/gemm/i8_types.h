@@ -1,15 +1,15 @@
-/* The 8-bit operands of one family: how each is converted to what the products take (i8_tile.h),
- * what that costs in corrections, and what a packed panel holds.
+/* The 8-bit operands of one family: how each is converted for the products (i8_tile.h), which
+ * corrections that requires, and the layout of packed panels.
  *
  * Before inclusion: EK_SIMD, MR, NV and TYPES: 1 s8 . s8, 2 u8 . s8, 3 s8 . u8; AMX_LEAST with
- * EK_AMX: the rows from which a tile uses tile registers.
+ * EK_AMX: the number of rows from which tiles use tile registers.
  *
  *   A panel   [k / I8_STEP][rows][I8_STEP], then the rows' corrections, then `wide`
  *   B panel   as in i8_tile.h, then the columns' corrections, then `wide`
  *
- * k is rounded up to I8_STEP with values that count as zero. An operand that was flipped counts
- * 128 too much or too little for every value of the other: a correction, added to the sums, is
- * that times the sum of a row or column of the other. `wide`: the panel holds a -128. */
+ * k is rounded up to I8_STEP with values that count as zero. A flipped operand is off by +128 or
+ * -128 for every value of the other operand: the correction added to the sums is that constant
+ * times the sum of the other's row or column. `wide`: the panel contains a -128. */
 #ifndef EK_GEMM_I8_TYPES_H
 #define EK_GEMM_I8_TYPES_H
 #include "codes.h"
@@ -36,7 +36,7 @@ typedef int8_t i8_b;
 #else
 #define I8_FAMILY(part) ek_gemm_s8u8##part
 #endif
-/* Which operands are flipped, and the factors of the corrections that follow from it. */
+/* Which operands are flipped, and the resulting correction factors. */
 #define FLIP_BYTE 0x80
 #define FLIP_WORD ((int32_t)0x80808080)
 #if EK_I8 == EK_I8_DOT4_US
@@ -56,7 +56,7 @@ typedef int8_t i8_b;
 #define ROW_FACTOR 0
 #endif
 #define HAS_WIDE (EK_I8 == EK_I8_MULL16 || (I8_TWO && TYPES == 1))
-/* One row by a row-major B reads B where it stands (i8_gemv.h). */
+/* One row times a row-major B reads B in place (i8_gemv.h). */
 #ifdef EK_GROUPS4
 #define ROW_IN_PLACE 1
 #else
@@ -67,7 +67,7 @@ EK_INLINE long i8_padded(long k) {
     return (k + I8_STEP - 1) / I8_STEP * I8_STEP;
 }
 
-/* The parts of a panel of `extent` rows or columns. */
+/* Layout of a panel of `extent` rows or columns. */
 typedef struct {
     size_t corrections, wide, bytes; /* offsets, and the size */
 } i8_panel;
@@ -80,14 +80,15 @@ EK_INLINE i8_panel i8_panel_of(long extent, long k, int factor, size_t value_byt
     return p;
 }
 #ifdef AMX_LEAST
-/* Panels of A of AMX_LEAST rows or more are for tile registers of up to AMX_ROWS rows, each of 64
- * bytes along k or, if k is less, of as many whole groups: [steps][rows][bytes of a row]. The last
- * step ends with the last group, so that none of B is read beyond it; what the step before it has
- * counted already is zero there, as is what lies beyond k. Nothing is flipped. */
+/* Panels of A with at least AMX_LEAST rows are laid out for tile registers of up to AMX_ROWS rows,
+ * each with 64 bytes along k or, if k is smaller, the corresponding number of complete groups:
+ * [steps][rows][bytes of a row]. The last step ends at the last group, so that B is never read
+ * beyond it; values that the previous step has counted are zero there, like those beyond k. Nothing
+ * is flipped. */
 #define AMX_ROWS 16
 #define AMX_GROUPS 16
 typedef struct {
-    long steps, groups, last; /* groups of a step, and the first one of the last step */
+    long steps, groups, last; /* groups per step, and the last step's first group */
 } amx_depth;
 
 EK_INLINE amx_depth amx_depth_of(long k) {
@@ -95,7 +96,7 @@ EK_INLINE amx_depth amx_depth_of(long k) {
     return (amx_depth){(all + groups - 1) / groups, groups, all - groups};
 }
 
-/* The bits of the values that the last step counts. */
+/* Mask of the values that the last step counts. */
 EK_INLINE uint64_t amx_last_values(amx_depth d, long k) {
     const long from = 4 * ((d.steps - 1) * d.groups - d.last), until = k - 4 * d.last;
     return ~(uint64_t)0 << from & ~(uint64_t)0 >> (64 - until);

@@ -1,5 +1,5 @@
-/* Steps of 8-bit products of bytes that are widened to 16 bits as they are read (EK_I8_WIDE16).
- * Included by i8_tile.h, whose types and macros it uses. */
+/* Steps of 8-bit products whose bytes are widened to 16 bits when read (EK_I8_WIDE16). Included by
+ * i8_tile.h, whose types and macros it uses. */
 #ifndef EK_GEMM_I8_WIDE_H
 #define EK_GEMM_I8_WIDE_H
 
@@ -8,8 +8,8 @@ typedef PANEL_TYPE i8_one8 __attribute__((vector_size(EK_VL)));
 #else
 typedef PANEL_TYPE i8_one8;
 #endif
-/* A vector of bytes of a panel less their zero point: one instruction on RVV, if the zero point is
- * not widened once before the loop. */
+/* A vector of panel bytes minus their zero point: one instruction on RVV, unless the compiler
+ * widens the zero point once before the loop. */
 #if EK_VL > 1
 #define I8_NEAR(zero) __asm__ volatile("" : "+r"(zero))
 #else
@@ -54,8 +54,8 @@ EK_INLINE void i8_step(const int mr, const int nv, i8_sums *sums, const i8_row *
 }
 #if I8_TWO
 typedef int8_t i8_signed8 __attribute__((vector_size(2 * EK_VL)));
-/* Two steps along k at a time, of signed bytes of which rows or the panel are free of -128: two
- * products are added in 16 bits, which hold them, and what is widened are only their sums. */
+/* Two steps along k at a time, for signed bytes where rows or panel contain no -128: 16 bits hold
+ * the sum of two products, so only these sums are widened. */
 EK_INLINE void i8_step_in_pairs(const int mr, const int nv, i8_sums *sums,
                                 const i8_row *const row[MR], long p, long step, const i8_value *w) {
     EK_UNROLL

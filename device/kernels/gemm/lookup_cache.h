@@ -1,14 +1,13 @@
-/* A cache of methods that were looked up, by shape, for any number of threads at once. A slot is
- * read without a lock: its version is odd while it is written, and another one afterwards. The
- * newest entry always enters, in place of an older one where all slots that may hold it are taken.
- */
+/* A cache of looked-up methods by shape, safe for concurrent threads. Slots are read without a
+ * lock: a slot's version is odd while it is written and changes with each write (a seqlock). New
+ * entries always enter, evicting an older one if all candidate slots are taken. */
 #ifndef EK_GEMM_LOOKUP_CACHE_H
 #define EK_GEMM_LOOKUP_CACHE_H
 #include <stdatomic.h>
 #include <string.h>
 #include "gemm.h"
 
-enum { EK_GEMM_CACHE_SLOTS = 1024, EK_GEMM_CACHE_WAYS = 8 }; /* entries; slots that may hold one */
+enum { EK_GEMM_CACHE_SLOTS = 1024, EK_GEMM_CACHE_WAYS = 8 }; /* entries; slots per hash value */
 
 typedef struct {
     long m, n, k;
@@ -26,7 +25,7 @@ enum {
 };
 _Static_assert(sizeof(ek_gemm_cache_entry) == EK_GEMM_WORDS * sizeof(uintptr_t), "whole words");
 
-/* A slot of zeros is free. */
+/* An all-zero slot is free. */
 typedef struct {
     atomic_uint version;
     atomic_int rule;
@@ -42,7 +41,7 @@ static inline ek_gemm_cache_slot *ek_gemm_cache_slot_at(ek_gemm_lookup_cache *ca
     return &cache->slot[(hash + (uint64_t)i) % EK_GEMM_CACHE_SLOTS];
 }
 
-/* 0: it is not there. `hash` is one of the query. */
+/* Returns 0 if absent. `hash` is the query's. */
 static inline int ek_gemm_cache_find(ek_gemm_lookup_cache *cache, uint64_t hash,
                                      const ek_gemm_query *q, ek_gemm_method *how, int *rule) {
     uintptr_t query[EK_GEMM_QUERY_WORDS];
@@ -68,7 +67,7 @@ static inline int ek_gemm_cache_find(ek_gemm_lookup_cache *cache, uint64_t hash,
     return 0;
 }
 
-/* Does nothing where another thread is just writing. */
+/* Does nothing if another thread is writing the slot. */
 static inline void ek_gemm_cache_add(ek_gemm_lookup_cache *cache, uint64_t hash,
                                      const ek_gemm_cache_entry *entry, int rule) {
     const int lost = (int)(hash >> 32 & (EK_GEMM_CACHE_WAYS - 1));

@@ -1,22 +1,21 @@
-/* Which of the two ways round a product is made, C or its transpose, and by what tile: the first
- * thing that is settled about every product. */
+/* First decision for every product: compute C or its transpose, and with which tile. */
 #ifndef EK_GEMM_ORIENT_H
 #define EK_GEMM_ORIENT_H
 #include "blocks.h"
 
-#define EK_GEMM_WIDE 8 /* vectors of a product with one row or column */
+#define EK_GEMM_WIDE 8 /* vectors per tile for products with one row or column */
 
 typedef struct {
-    const ek_gemm_args *args; /* as given, or swapped and tidied in memory of the caller */
+    const ek_gemm_args *args; /* as given, or swapped and tidied in the caller's memory */
     const ek_gemm_family *family;
     ek_gemm_shape tile;
-    int a_form; /* A in place; -1: in panels, packed before or on the way */
+    int a_form; /* form of an in-place A; -1: panels, packed beforehand or now */
     long mc, kc, nc;
-    int pack_a, pack_b; /* as the method wishes */
+    int pack_a, pack_b; /* as the method requests */
     int by_columns;     /* threads share columns */
 } ek_gemm_oriented;
 
-/* C' = B' . A': what is columns becomes rows. */
+/* C' = B' . A': columns become rows. */
 static inline void ek_gemm_swap(ek_gemm_args *to, const ek_gemm_args *g) {
     *to = *g;
     if (g->dtype == EK_GEMM_U8)
@@ -30,7 +29,7 @@ static inline void ek_gemm_swap(ek_gemm_args *to, const ek_gemm_args *g) {
     to->epilogue.per_row = !g->epilogue.per_row;
 }
 
-/* A stride that is never taken may as well be the best one. */
+/* A stride that is never used may take its fastest value. */
 static inline const ek_gemm_args *ek_gemm_tidy(const ek_gemm_args *g, ek_gemm_args *own) {
     if (g->n != 1 && g->k > 1)
         return g;
@@ -49,7 +48,8 @@ static inline ek_gemm_oriented ek_gemm_orient(const ek_gemm_args *args, const ek
     const ek_gemm_family *const given = ek_gemm_families[args->dtype];
     ek_gemm_oriented o = {.mc = how->mc, .kc = how->kc, .nc = how->nc};
     long mr = how->mr, nr = how->nr;
-    if (args->n == 1 && args->m > 1 && !packed) /* whatever the method is: it may be a neighbor's */
+    if (args->n == 1 && args->m > 1 && !packed) /* regardless of the method, which may be a
+                                                   neighbor's */
         mr = EK_GEMM_WIDE * given->operands->vl, nr = 1;
     const int is_transposed = ek_gemm_is_transposed(given, mr, nr);
     o.pack_a = how->pack_a, o.pack_b = how->pack_b, o.by_columns = how->split;

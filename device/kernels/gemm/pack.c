@@ -1,5 +1,5 @@
-/* Operands packed once, before any product: the same panels as the loop nest makes, all of one
- * block of k before those of the next. */
+/* Operands packed once, ahead of all products, into the loop nest's panels: all of one block of k
+ * before the next. */
 #include "plan.h"
 
 typedef struct {
@@ -10,7 +10,8 @@ typedef struct {
 static packed packed_of(int dtype, int side, long extent, long k, const ek_gemm_method *how) {
     ek_gemm_args args = {.dtype = dtype, .m = extent, .n = extent, .k = k, .c_col = 1};
     ek_gemm_plan plan;
-    args.a_packed = args.b_packed = 1; /* as with either, the order of operands is the method's */
+    args.a_packed = args.b_packed = 1; /* if either is packed, the method fixes the order of
+                                          operands */
     ek_gemm_make_plan(&plan, &args, how, 1);
     const int is_b = side ^ ek_gemm_is_transposed(ek_gemm_families[dtype], how->mr, how->nr);
     return (packed){is_b ? plan.b : plan.a, plan.depths};

@@ -1,9 +1,9 @@
-/* From a product and a method to a plan: which operands are swapped, packed or read in place. */
+/* Turns a product and a method into a plan: which operands are swapped, packed or read in place. */
 #include "plan.h"
 #include "x86/prefetch.h"
 #include "orient.h"
 
-/* Multiply-adds that are not worth waking a thread for. Those of bytes are faster on AVX-512, and
+/* Number of multiply-adds not worth waking a thread for. 8-bit ones are faster on AVX-512, and even
  * more so with AMX. */
 #define SMALL 131072
 #ifdef EK_AMX
@@ -21,8 +21,8 @@ static ek_gemm_side side_of(const ek_gemm_operands *types, int side, long extent
     return (ek_gemm_side){types, side, panels};
 }
 
-/* Panels of a block of `size` lines, kc deep. Where k is never cut, a block that is deeper has as
- * many elements. */
+/* Panels in a block of `size` lines, kc deep. If k is never split, a deeper block keeps the same
+ * number of elements. */
 static long panels_in(const ek_gemm_plan *p, long size, long kc, long extent, long panel,
                       const ek_panels *all) {
     if (p->types->whole_k && p->args->k > kc)
@@ -44,7 +44,7 @@ void ek_gemm_make_plan(ek_gemm_plan *p, const ek_gemm_args *args, const ek_gemm_
     p->rows_per_block = panels_in(p, o.mc, o.kc, g->m, shape.mr, &p->a.panels);
     p->columns_per_block = panels_in(p, o.nc, o.kc, g->n, shape.nv * types->vl, &p->b.panels);
     p->by_columns = o.by_columns;
-    if (threads > 1) /* every thread needs all of the other operand: larger blocks, fewer waits */
+    if (threads > 1) /* each thread needs all of the other operand: larger blocks reduce waiting */
         p->rows_per_block = p->a.panels.panels;
 
     p->pack_a = !g->a_packed && p->a_form < 0;
@@ -69,7 +69,7 @@ static size_t at_most(const ek_gemm_side *side, long panels, long k) {
            (sizes.bytes[1] > sizes.bytes[0] ? sizes.bytes[1] : sizes.bytes[0]);
 }
 
-/* A block of rows as one panel of whole vectors. */
+/* Size of a block of rows as a single panel of full vectors. */
 static size_t whole_bytes(const ek_gemm_plan *p, long k) {
     const long rows = ek_min(p->rows_per_block * (p->a.panels.width + 1), p->args->m);
     return p->types->a_panel(ek_vectors(p->types, rows) * p->types->vl, k);

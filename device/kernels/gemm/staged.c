@@ -1,14 +1,14 @@
-/* Tiles that cannot be stored where they belong go through a staging buffer: see direct.h.
+/* Tiles that cannot be stored in place go through a staging buffer: see direct.h.
  *
  * Compile-time parameter: EK_SIMD. */
 #include "direct.h"
 #include "transpose.h"
 #ifdef EK_TRANSPOSES
 #include "transpose16.h"
-#define TRANSPOSE4_ROWS 8 /* up to which squares of 4 x 4 are as fast */
+#define TRANSPOSE4_ROWS 8 /* maximum rows for which 4 x 4 blocks are as fast */
 #endif
 
-/* What stands at `at` in C into `copy`, or back. */
+/* Copies the region of C at `at` to `copy`, or back. */
 static void copy_tile(char *c, const ek_gemm_job *job, const ek_gemm_place *at, long bytes,
                       char *copy, int back) {
     if (job->c_row == 1 && bytes == sizeof(float)) { /* column-major C */
@@ -24,7 +24,7 @@ static void copy_tile(char *c, const ek_gemm_job *job, const ek_gemm_place *at, 
             ek_transpose((float *)c, job->c_col, at->columns, at->rows, (float *)copy, at->width);
         return;
     }
-    if (job->c_col == 1) { /* part of a vector, where no store can be masked */
+    if (job->c_col == 1) { /* partial vector, where stores cannot be masked */
         for (long i = 0; i < at->rows; i++) {
             char *there = c + i * job->c_row * bytes, *here = copy + i * at->width * bytes;
             memcpy(back ? there : here, back ? here : there, (size_t)(at->columns * bytes));

@@ -1,17 +1,19 @@
-/* See table.h; kb/tables/gemm_table.py has the rules, gemm_blob.py of the host the layout of the
- * bytes. */
+/* See table.h. The look-up rules are documented in kb/tables/gemm_table.py; the host's gemm_blob.py
+ * defines the byte layout. */
 #include "table.h"
 #include <math.h>
 #include <stdlib.h>
 #include "lookup_cache.h"
 #include "blocks.h"
 
-/* Fused, distances would differ from the host's in the last bit, and ties with them. */
+/* With fused multiply-adds, distances would differ from the host's in the last bit and change
+ * ties. */
 #pragma STDC FP_CONTRACT OFF
 
-enum { SCALE, M, N, K, FEATURES }; /* the numbers of a priority */
+enum { SCALE, M, N, K, FEATURES }; /* numbers of features in a priority */
 enum { MOST_ROWS = 1 << 24, DTYPES = 3, KINDS = 12 };
-static const int64_t LARGEST = (int64_t)1 << 60; /* of an entry: differences stay in range */
+static const int64_t LARGEST = (int64_t)1 << 60; /* limit for entries, so that differences cannot
+                                                    overflow */
 static const char MAGIC[8] = "EKGEMMT2";
 
 typedef struct {
@@ -27,11 +29,11 @@ typedef struct {
 
 typedef struct {
     key key;
-    ek_gemm_method how; /* mr = 0: the analytic one */
+    ek_gemm_method how; /* mr = 0: use the analytic method */
     int64_t m, k, n;    /* the measured product */
     double gflops;
-    int32_t relaxes; /* good for neighbors too */
-    int32_t radius;  /* hundredths of the squared distance within which it is good; 0: any */
+    int32_t relaxes; /* may be used for neighbors */
+    int32_t radius;  /* maximum squared distance at which it applies, in hundredths; 0: unlimited */
 } row;
 
 typedef struct {
@@ -42,13 +44,13 @@ typedef ek_gemm_query query;
 
 struct ek_gemm_table {
     header head;
-    const int64_t *bounds[FEATURES]; /* bounds[f][i]: the least value with position i + 1 */
+    const int64_t *bounds[FEATURES]; /* bounds[f][i]: the smallest value at position i + 1 */
     const row *rows;
-    logs *log;      /* of each row's product */
+    logs *log;      /* of each row's shape */
     uint32_t *slot; /* row + 1 by hash; 0: free */
     uint32_t mask;
     ek_gemm_lookup_cache cache;
-    uint64_t copy[]; /* the bytes of the table */
+    uint64_t copy[]; /* the table's bytes */
 };
 
 static uint64_t mixed(uint64_t h) {
@@ -78,7 +80,8 @@ static int ascending(const int64_t *values, uint32_t count) {
     return count > 0;
 }
 
-/* A sequence becomes the bounds between its entries; halfway the table says which is nearest. */
+/* Converts a sequence to the bounds between its entries; the table determines which entry wins at
+ * the midpoint. */
 static void make_bounds(int64_t *values, uint32_t count, int tie_high) {
     for (uint32_t i = 0; i + 1 < count; i++) {
         int64_t difference = values[i + 1] - values[i];
@@ -97,7 +100,7 @@ static int good_row(const header *h, const row *r) {
            r->k >= 0 && r->n >= 0 && isfinite(r->gflops);
 }
 
-/* The size the header promises; 0 if it is none of ours. */
+/* The size according to the header; 0 if the header is not valid. */
 static uint64_t promised_bytes(const header *h) {
     uint64_t entries = 0;
     unsigned seen = 0;
@@ -111,7 +114,7 @@ static uint64_t promised_bytes(const header *h) {
     return sizeof *h + entries * sizeof(int64_t) + h->rows * sizeof(row);
 }
 
-/* 0: two rows have one key. */
+/* Returns 0 if two rows have the same key. */
 static int place(ek_gemm_table *t, uint32_t index) {
     const key *k = &t->rows[index].key;
     uint32_t at = (uint32_t)hash_key(k) & t->mask;
@@ -177,8 +180,7 @@ void ek_gemm_table_close(ek_gemm_table *t) {
 
 /* -- looking up ---------------------------------------------------------------------------- */
 
-/* Halves instead of dividing: a division costs more than the steps it saves on sizes of matrices.
- */
+/* Binary GCD: at matrix sizes, one division costs more than the steps it saves. */
 static uint64_t gcd(uint64_t a, uint64_t b) {
     if (!a || !b)
         return a | b;
@@ -187,7 +189,7 @@ static uint64_t gcd(uint64_t a, uint64_t b) {
     b >>= __builtin_ctzll(b);
     while (a != b) {
         uint64_t low = a < b ? a : b, difference = a < b ? b - a : a - b;
-        b = difference >> __builtin_ctzll(a - b); /* either sign has the same zeros */
+        b = difference >> __builtin_ctzll(a - b); /* both signs have the same trailing zeros */
         a = low;
     }
     return a << twos;
@@ -202,7 +204,7 @@ static uint64_t scale_of(uint64_t m, uint64_t n, uint64_t k) {
     return g ? g : 1;
 }
 
-/* Position of the nearest entry: how many bounds the value has passed. */
+/* Position of the nearest entry: the number of bounds that the value has passed. */
 static int32_t index_of(const ek_gemm_table *t, int feature, uint64_t value) {
     const int64_t *bound = t->bounds[feature];
     uint32_t count = t->head.entries[feature] - 1;
@@ -245,8 +247,8 @@ static logs logs_of(const query *q) {
     return (logs){log1p((double)q->m), log1p((double)q->k), log1p((double)q->n)};
 }
 
-/* The best of the rows with the same feature: most equal others, nearest product, highest rate, and
- * the first, since rows are in the order of their keys. */
+/* The best of the rows that share the feature: most other features equal, then nearest shape, then
+ * highest rate, then first, because rows are ordered by key. */
 static const row *relaxed(const ek_gemm_table *t, const key *k, const query *q, int feature) {
     const row *best = NULL;
     int best_different = 0;
@@ -273,7 +275,7 @@ static const row *relaxed(const ek_gemm_table *t, const key *k, const query *q, 
     return best;
 }
 
-/* A tile of one row or column is for products with a vector only. */
+/* Tiles of one row or column are only for products with a vector. */
 static int fits(const ek_gemm_method *how, const query *q) {
     const int with_vector = how->mr == 1 || how->nr == 1;
     return !with_vector || q->m == 1 || q->n == 1;

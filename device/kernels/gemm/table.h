@@ -1,7 +1,7 @@
-/* The GEMM knowledge base of one platform on the board: kb/tables/gemm_table.py's rules in C.
+/* On-board look-up in one platform's GEMM knowledge base: kb/tables/gemm_table.py's rules in C.
  *
- * Exact, else relaxed by the priority of the features, else ek_gemm_default. The newest answers are
- * kept, so that the same question costs one hash look-up however it was found. */
+ * Exact match, else relaxed by the priority of features, else ek_gemm_default. Recent results are
+ * cached, so that repeating a query costs one hash look-up, however it was resolved. */
 #ifndef EK_GEMM_TABLE_H
 #define EK_GEMM_TABLE_H
 #include "gemm.h"
@@ -14,13 +14,13 @@ typedef enum {
 
 typedef struct ek_gemm_table ek_gemm_table;
 
-/* Reads what gemm_blob.py of the host wrote; the bytes are copied. NULL: not a table, or no memory.
- */
+/* Opens a table written by the host's gemm_blob.py; the bytes are copied. NULL: invalid table, or
+ * out of memory. */
 ek_gemm_table *ek_gemm_table_open(const void *blob, size_t bytes);
 void ek_gemm_table_close(ek_gemm_table *table);
 
-/* Sizes >= 0; `dtype` may say what is packed; `rule` tells an ek_gemm_rule, or is NULL. Any number
- * of threads may look up at once. A table of NULL has no rows. */
+/* Sizes >= 0; `dtype` may include the flags for packed operands; `rule`, unless NULL, receives an
+ * ek_gemm_rule. Any number of threads may look up concurrently. A NULL table has no rows. */
 ek_gemm_method ek_gemm_lookup(ek_gemm_table *table, int dtype, int threads, long m, long n, long k,
                               int *rule);
 #endif

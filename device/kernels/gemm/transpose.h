@@ -1,4 +1,4 @@
-/* Blocks of 4 x 4 values of 32 bits, whatever they mean, for every core. */
+/* Transposes blocks of 4 x 4 32-bit values of any type, on every core. */
 #ifndef EK_GEMM_TRANSPOSE_H
 #define EK_GEMM_TRANSPOSE_H
 #include <string.h>
@@ -30,8 +30,8 @@ static inline __attribute__((always_inline)) void ek_transpose4(const float *fro
         memcpy(to + i * width, &rows[i], sizeof rows[i]);
 }
 
-/* Few rows (planes of an image) become short ones (its pixels) that follow one another; `rows` is
- * a constant, so that compilers make shuffles of it. */
+/* Interleaves a few long rows (channels of an image) into short ones (its pixels). `rows` is a
+ * constant, so that compilers generate shuffles. */
 static inline __attribute__((always_inline)) void ek_interleave(const float *restrict from,
                                                                 long step, const long rows,
                                                                 long columns, float *restrict to) {
@@ -40,7 +40,7 @@ static inline __attribute__((always_inline)) void ek_interleave(const float *res
             to[j * rows + i] = from[i * step + j];
 }
 
-/* The way back: `columns` is a constant, the width of a row. */
+/* The inverse: `columns`, the width of a row, is a constant. */
 static inline __attribute__((always_inline)) void ek_deinterleave(const float *restrict from,
                                                                   long rows, const long columns,
                                                                   float *restrict to, long width) {
@@ -49,7 +49,7 @@ static inline __attribute__((always_inline)) void ek_deinterleave(const float *r
             to[j * width + i] = from[i * columns + j];
 }
 
-/* A whole matrix of `rows` x `columns`, whose rows are contiguous on both sides. */
+/* Transposes a matrix of `rows` x `columns`; rows are contiguous on both sides. */
 static inline void ek_transpose(const float *from, long step, long rows, long columns, float *to,
                                 long width) {
     if (width == rows && rows == 2)
@@ -66,7 +66,7 @@ static inline void ek_transpose(const float *from, long step, long rows, long co
                 memcpy(to + j * width + i, from + i * step + j, sizeof *to);
         return;
     }
-    /* The last block of a row or column of blocks overlaps the one before. */
+    /* The last block of each row and column of blocks overlaps its predecessor. */
     for (long i = 0, next; i < rows; i = next) {
         next = i + 4;
         if (next > rows)

@@ -1,9 +1,9 @@
-/* Matrices of 32-bit values are transposed by whole vectors, 16 x 16 at a time, as storing a
- * transposed tile needs it. After the header of an ISA with EK_TRANSPOSES. */
+/* Transposes matrices of 32-bit values 16 x 16 at a time, in full vectors, for storing transposed
+ * tiles. Include after the header of an ISA with EK_TRANSPOSES. */
 #ifndef EK_GEMM_TRANSPOSE16_H
 #define EK_GEMM_TRANSPOSE16_H
 
-/* 16 rows, of which `rows` are there, become `columns` runs of so many. */
+/* Transposes 16 rows, of which `rows` exist, into `columns` runs of that length. */
 EK_INLINE void transpose16_block(const float *from, long width, const long rows, long columns,
                                  float *to, long step) {
     const uint16_t there = (uint16_t)((1u << rows) - 1);
@@ -18,8 +18,8 @@ EK_INLINE void transpose16_block(const float *from, long width, const long rows,
             vf_store_masked(to + j * step, v[j], there);
 }
 
-/* Quarters of four vectors as runs of 16: those of all first quarters, then of the second ones; of
- * them `count` values are stored. */
+/* Stores the quarters of four vectors as runs of 16: first quarters, second quarters, and so on;
+ * only `count` values of each are stored. */
 EK_INLINE void store_quarters(const vf a, const vf b, const vf c, const vf d, float *to, long step,
                               long count) {
     vi v[4] = {(vi)a, (vi)b, (vi)c, (vi)d};
@@ -34,7 +34,7 @@ EK_INLINE void store_quarters(const vf a, const vf b, const vf c, const vf d, fl
     }
 }
 
-/* 4 or 8 rows become runs of so many that follow each other. */
+/* Transposes 4 or 8 rows into adjacent runs of that length. */
 EK_INLINE void transpose16_narrow(const float *from, long step, const long rows, long columns,
                                   float *to) {
     for (long j = 0; j < columns; j += 16, to += 16 * rows) {
@@ -53,7 +53,7 @@ EK_INLINE void transpose16_narrow(const float *from, long step, const long rows,
     }
 }
 
-/* As ek_transpose, from rows of whole vectors. */
+/* Like ek_transpose, for rows of full vectors. */
 static void transpose16(const float *from, long step, long rows, long columns, float *to,
                         long width) {
     if (rows == width && rows == 4)

@@ -1,4 +1,4 @@
-/* Strided copy (NAME) and fill (OP_FILL), on bytes: one kernel for every element type. */
+/* Strided copy (NAME) and fill (OP_FILL) of bytes: one kernel for all element types. */
 #include "copy.h"
 
 typedef uint32_t __attribute__((may_alias)) word;
@@ -8,8 +8,8 @@ typedef uint16_t __attribute__((may_alias)) half_word;
 typedef char __attribute__((vector_size(16), aligned(1))) bytes16;
 #endif
 
-/* A constant run without a call. LLVM has no moves of 16 or 64 bytes for RISC-V, where words must
- * be aligned: it would go byte by byte. */
+/* Copies a constant-size run without a call. For RISC-V cores with aligned words only, LLVM would
+ * expand 16 to 64 bytes to byte moves. */
 EK_INLINE void move(char *y, const char *x, const long run) {
 #ifdef __riscv_v
     if (run == 16 || run == 32 || run == 64) {
@@ -29,8 +29,8 @@ EK_INLINE void line(const ek_copy_args *a, const char *x, char *y, long n, long 
         memset(y + m * y_stride, a->fill_byte, run);
 }
 #else
-/* The innermost dimension. Every second element (a channel shuffle reads so) is a deinterleaving
- * that compilers make of constant strides only. */
+/* The innermost dimension. Compilers recognize copying every second element (a channel shuffle) as
+ * a deinterleave only with constant strides. */
 EK_INLINE void line(const ek_copy_args *a, const char *x, char *y, long n, long x_stride,
                     long y_stride, const long run) {
     (void)a;
@@ -49,7 +49,7 @@ EK_INLINE void line(const ek_copy_args *a, const char *x, char *y, long n, long 
 }
 #endif
 
-/* Rows below the outermost dimension; `run` is a constant where that makes the copy a move. */
+/* Rows of all inner dimensions; `run` is a constant where this turns the copy into a move. */
 EK_INLINE void rows(const ek_copy_args *a, const char *x, char *y, const long run) {
     const long *n = a->dim, *xs = a->x_stride, *ys = a->y_stride;
     for (long i = 0; i < n[1]; i++)
@@ -62,7 +62,7 @@ EK_INLINE void rows(const ek_copy_args *a, const char *x, char *y, const long ru
                 }
 }
 
-/* Runs one after the other, with no dimensions below. */
+/* A sequence of runs without inner dimensions. */
 static void single(const ek_copy_args *a, const char *x, char *y, long n) {
     const long xs = a->x_stride[0], ys = a->y_stride[0];
     if (a->run == 1)
@@ -79,11 +79,11 @@ static void single(const ek_copy_args *a, const char *x, char *y, long n) {
         line(a, x, y, n, xs, ys, a->run);
 }
 
-/* Tasks: the outermost dimension. */
+/* Task: an index of the outermost dimension. */
 void NAME(const void *args, long begin, long end) {
     const ek_copy_args *a = args;
     const long *n = a->dim;
-    /* Their product would do, but LLVM's SLP vectorizer takes seconds to decide about it. */
+    /* Comparing their product would do, but LLVM's SLP vectorizer spends seconds analyzing it. */
     if (n[1] == 1 && n[2] == 1 && n[3] == 1 && n[4] == 1 && n[5] == 1) {
         single(a, (const char *)a->x + begin * a->x_stride[0],
                (char *)a->y + begin * a->y_stride[0], end - begin);

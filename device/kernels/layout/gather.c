@@ -1,7 +1,7 @@
-/* Elements picked along an axis. Compile-time parameters: NAME, EK_SIMD, TI (type of indices). */
+/* Gathers elements along an axis. Compile-time parameters: NAME, EK_SIMD, TI (type of indices). */
 #include "gather.h"
 
-/* Tasks: outer x indices. Whatever an index is, the read stays inside x. */
+/* Task: outer x index. Reads stay inside x whatever the index. */
 void NAME(const void *args, long begin, long end) {
     const ek_gather_args *a = args;
     for (long t = begin; t < end; t++) {

@@ -6,8 +6,8 @@
 typedef struct {
     long size;  /* of the gathered axis */
     long count; /* indices */
-    long run;   /* bytes behind each index */
-    long pitch; /* bytes from one run of y to the next: at least run */
+    long run;   /* bytes per index */
+    long pitch; /* bytes between consecutive runs of y: at least run */
     const void *x, *indices;
     void *y;
 } ek_gather_args;

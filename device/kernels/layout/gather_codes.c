@@ -1,10 +1,10 @@
-/* Rows of codes, as floats. Compile-time parameters: NAME, EK_SIMD, TI (type of indices), FOUR:
- * two codes per byte, PACKED: so many codes of a row side by side in the weights of a product, and
- * SCALE_BITS (32, 16 or 8). */
+/* Gathers rows of quantized values as floats. Compile-time parameters: NAME, EK_SIMD, TI (type of
+ * indices), FOUR: two values per byte, PACKED: number of a row's values that are adjacent in the
+ * packed weights of a product, and SCALE_BITS (32, 16 or 8). */
 #include "gather_codes.h"
 
 #ifdef FOUR
-/* `count` codes in the same half of their bytes. */
+/* Dequantizes `count` values in the same half of their bytes. */
 static void widen_half(const uint8_t *bytes, int shift, long count, float scale, float *y) {
     for (long i = 0; i < count; i++)
         y[i] = (float)((bytes[i] >> shift & 15) - 8) * scale;
@@ -21,7 +21,7 @@ static void widen(const ek_gather_codes_args *a, long at, long from, long until,
 #define MR 1
 #define NV 1
 #include "../gemm/i8_tile.h"
-/* Row `at` is a column of its panel, of which the last may be narrower. */
+/* Row `at` is a column of its panel; the last panel may be narrower. */
 static void widen(const ek_gather_codes_args *a, long at, long from, long until, float scale,
                   float *y) {
     const long start = at / a->columns * a->columns;
@@ -55,7 +55,7 @@ static float scale_at(const ek_gather_codes_args *a, long at) {
 #endif
 }
 
-/* Tasks: indices. Whatever an index is, the read stays inside the codes. */
+/* Task: one index. Reads stay inside the values whatever the index. */
 void NAME(const void *args, long begin, long end) {
     const ek_gather_codes_args *a = args;
     for (long t = begin; t < end; t++) {

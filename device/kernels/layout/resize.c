@@ -1,5 +1,5 @@
-/* Bilinear resizing. Compile-time parameters: NAME, EK_SIMD, TX (floats; uint8_t, whose values are
- * interpolated as floats; int8_t and int16_t, whose weights are whole 1024ths, as LiteRT's). */
+/* Bilinear resizing. Compile-time parameters: NAME, EK_SIMD, TX (floats; uint8_t, interpolated in
+ * float; int8_t and int16_t, whose weights are multiples of 1/1024, as in LiteRT). */
 #include <math.h>
 #include "resize.h"
 
@@ -7,7 +7,7 @@
 typedef int32_t weight;
 #define ONE (1 << EK_RESIZE_BITS)
 
-/* Where output index i falls: the two neighbors and the weight of the second. */
+/* Maps output index i to its two input neighbors and the weight of the second. */
 EK_INLINE weight locate(long i, const ek_resize_axis *a, long *low, long *high) {
     const long at = i * a->step + a->offset;
     *low = ek_max(at >> EK_RESIZE_BITS, 0);
@@ -15,7 +15,7 @@ EK_INLINE weight locate(long i, const ek_resize_axis *a, long *low, long *high) 
     return (weight)(at - *low * ONE);
 }
 
-/* Halves away from zero. */
+/* Rounds half away from zero. */
 EK_INLINE TX finish(WHOLE total) {
     const WHOLE half = (WHOLE)1 << (2 * EK_RESIZE_BITS - 1);
     return (TX)((total > 0 ? total + half : total - half) / (2 * half));
@@ -33,7 +33,7 @@ EK_INLINE weight locate(long i, const ek_resize_axis *a, long *low, long *high) 
 }
 #endif
 
-/* The `n` channels of one pixel. */
+/* The `n` channels of a pixel. */
 EK_INLINE void pixel(const TX *tl, const TX *tr, const TX *bl, const TX *br, weight dy, weight dx,
                      TX *restrict y, long n) {
 #ifdef WHOLE
@@ -43,12 +43,12 @@ EK_INLINE void pixel(const TX *tl, const TX *tr, const TX *bl, const TX *br, wei
     for (long c = 0; c < n; c++)
         y[c] = finish(tl[c] * wtl + bl[c] * wbl + tr[c] * wtr + br[c] * wbr);
 #elif defined ROUNDED
-    /* In LiteRT's order, each product and sum rounded: what is half way decides the code. */
+    /* In LiteRT's order, rounding each product and sum: ties decide the quantized value. */
 #pragma STDC FP_CONTRACT OFF
     EK_VECTOR_LOOP
     for (long c = 0; c < n; c++) {
         float left = (float)tl[c] * (1 - dy) * (1 - dx) + (float)bl[c] * dy * (1 - dx);
-        /* by way of s32: QEMU 7.2 stops at an assertion in RVV's narrowing conversion */
+        /* through s32: QEMU 7.2 hits an assertion in RVV's narrowing conversion */
         y[c] = (TX)(int32_t)(left + (float)tr[c] * (1 - dy) * dx + (float)br[c] * dy * dx + 0.5f);
     }
 #else
@@ -59,7 +59,7 @@ EK_INLINE void pixel(const TX *tl, const TX *tr, const TX *bl, const TX *br, wei
 #endif
 }
 
-/* Tasks: rows of the output. */
+/* Task: one output row. */
 void NAME(const void *args, long begin, long end) {
     const ek_resize_args *a = args;
     for (long t = begin; t < end; t++) {

@@ -1,11 +1,11 @@
-/* Rows put where indices say. Compile-time parameters: NAME, EK_SIMD, T, TI (type of indices), one
- * of JOIN_NONE, JOIN_ADD, JOIN_MUL, JOIN_MAX, JOIN_MIN. */
+/* Scatters rows to given indices. Compile-time parameters: NAME, EK_SIMD, T, TI (type of indices),
+ * one of JOIN_NONE, JOIN_ADD, JOIN_MUL, JOIN_MAX, JOIN_MIN. */
 #include "../kernel.h"
 
 typedef struct {
-    long rows, step; /* of x; those of a task */
+    long rows, step; /* of x; per task */
     long count;      /* indices */
-    long run;        /* elements of a row */
+    long run;        /* elements per row */
     const void *x, *indices, *updates;
     void *y;
 } ek_scatter_args;
@@ -22,12 +22,13 @@ typedef struct {
 #define JOIN(a, b) (b)
 #endif
 
-/* Tasks: blocks of rows of y. Each goes through all indices, in their order, for its own rows. */
+/* Task: a block of rows of y. Each goes through all indices in order and applies those within its
+ * rows. */
 void NAME(const void *args, long begin, long end) {
     const ek_scatter_args *a = args;
     long first = begin * a->step, last = ek_min(end * a->step, a->rows), run = a->run;
     T *y = a->y;
-    if (a->x != a->y) /* a state keeps its rows in place */
+    if (a->x != a->y) /* a state is updated in place */
         memcpy(y + first * run, (const T *)a->x + first * run,
                (size_t)((last - first) * run) * sizeof(T));
     for (long i = 0; i < a->count; i++) {

@@ -1,14 +1,14 @@
-/* Compile-time parameter: NAME.
+/* Transposes 4-byte matrices. Compile-time parameter: NAME.
  *
- * Channels are often whole pages apart, so that lines of many of them have one place in the cache.
- * Pixels to channels: a few channels at a time, each a good way along; channels to pixels: a line
- * of some channels, which becomes one of each pixel. */
+ * Channels are often a multiple of a page apart, so that lines of many channels map to the same
+ * cache set. Hence pixels to channels go a few channels at a time, in long runs; channels to pixels
+ * read one line of a few channels and write part of each pixel. */
 #include "transpose.h"
 #include "../gemm/transpose.h"
 
-#define LINE 16   /* values of a line of the cache */
-#define PAGE 1024 /* values; as far apart, lines have one place in most L1 caches */
-#define FEW 4     /* what a block has of rows and of columns */
+#define LINE 16   /* values per cache line */
+#define PAGE 1024 /* values; lines this far apart map to the same set in most L1 caches */
+#define FEW 4     /* rows and columns of a block */
 
 static void small_blocks(const ek_transpose_args *a, const float *x, float *y, long rows,
                          long columns) {
@@ -29,7 +29,7 @@ static void small_blocks(const ek_transpose_args *a, const float *x, float *y, l
 }
 
 #ifdef EK_TRANSPOSES
-/* Whole vectors of y, four lines of it at a time: where all have one place in the cache. */
+/* Full vectors of y, four output lines at a time: for outputs whose lines share a cache set. */
 EK_INLINE void long_lines(const ek_transpose_args *a, const float *x, float *y, long rows,
                           long columns) {
     for (long j = 0; j < columns; j += FEW)
@@ -40,7 +40,7 @@ EK_INLINE void long_lines(const ek_transpose_args *a, const float *x, float *y, 
         }
 }
 
-/* Whole vectors of x and of y. */
+/* Full vectors of both x and y. */
 EK_INLINE void squares(const ek_transpose_args *a, const float *x, float *y, long rows,
                        long columns) {
     for (long j = 0; j < columns; j += EK_VL)
@@ -67,13 +67,13 @@ static void tile(const ek_transpose_args *a, const float *x, float *y, long rows
 #define tile small_blocks
 #endif
 
-/* Tasks: tiles. */
+/* Task: one tile. */
 void NAME(const void *args, long begin, long end) {
     const ek_transpose_args *a = args;
     for (long t = begin; t < end; t++) {
         long at = t / a->across, matrix = at / a->down * a->rows * a->columns;
         long row = at % a->down * EK_TRANSPOSE_TILE, column = t % a->across * EK_TRANSPOSE_TILE;
-        if (a->rows < FEW || a->columns < FEW) { /* one tile */
+        if (a->rows < FEW || a->columns < FEW) { /* a single tile */
             ek_transpose(a->x + matrix, a->columns, a->rows, a->columns, a->y + matrix, a->rows);
             continue;
         }

@@ -1,4 +1,4 @@
-/* As transpose.c, of 2-byte values: blocks of 8 x 8. Compile-time parameter: NAME. */
+/* Like transpose.c for 2-byte values: blocks of 8 x 8. Compile-time parameter: NAME. */
 #include "transpose.h"
 
 #define SIDE 8
@@ -6,11 +6,11 @@
 typedef uint16_t elem;
 typedef elem line_t __attribute__((vector_size(SIDE * sizeof(elem))));
 
-/* Interleaves neighbors: lane by lane, in pairs, in fours. */
+/* Interleaves neighbors: single lanes, pairs, groups of four. */
 #define LOW(a, b) __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
 #define HIGH(a, b) __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
 
-/* Interleaving rows i and i + 4 three times brings every value to its place. */
+/* Interleaving rows i and i + 4 three times transposes the block. */
 EK_INLINE void block(const elem *x, long step, elem *y, long width) {
     line_t v[SIDE], w[SIDE];
     EK_UNROLL
@@ -36,7 +36,7 @@ static void one_by_one(const elem *x, long step, long rows, long columns, elem *
             y[j * width + i] = x[i * step + j];
 }
 
-/* Tasks: tiles. */
+/* Task: one tile. */
 void NAME(const void *args, long begin, long end) {
     const ek_transpose_args *a = args;
     for (long t = begin; t < end; t++) {
@@ -51,7 +51,7 @@ void NAME(const void *args, long begin, long end) {
             one_by_one(x, a->columns, rows, columns, y, a->rows);
             continue;
         }
-        /* The last block of a row or column of blocks overlaps the one before. */
+        /* The last block of each row and column of blocks overlaps its predecessor. */
         for (long j = 0; j < columns; j += SIDE)
             for (long i = 0; i < rows; i += SIDE) {
                 const long up = ek_min(i, rows - SIDE), left = ek_min(j, columns - SIDE);

@@ -1,17 +1,17 @@
-/* The multiply-add array and the RAMs it reads, laid out as the products of gemm/i8_tile.h want
- * them: features as rows, weights as panels of BLOCK output channels. */
+/* The multiply-add array and its RAMs, laid out for the products of gemm/i8_tile.h: features are
+ * rows, weights are panels of BLOCK output channels. */
 #ifndef EK_NNA_ARRAY_H
 #define EK_NNA_ARRAY_H
-#define MR 4 /* output points at once */
+#define MR 4 /* output points per product */
 #ifndef NV
-#define NV 2 /* vectors of output channels; MULL16 needs four registers for each */
+#define NV 2 /* vectors of output channels; MULL16 needs four registers per vector */
 #endif
 #include "../gemm/i8_tile.h"
 
 #define CHANNELS EK_NNA_CHANNELS
 #define TAPS EK_NNA_TAPS
-#define POINTS 8   /* of the widest chip */
-#define COLUMNS 18 /* of its FRAM rows */
+#define POINTS 8   /* for the widest chip */
+#define COLUMNS 18 /* columns of its FRAM rows */
 #define FRAMS EK_NNA_FRAMS
 #define SETS 2
 #define BLOCK (NV * EK_VL)
@@ -20,7 +20,7 @@
 typedef struct {
     i8_row fram[FRAMS][EK_NNA_FRAM_ROWS][COLUMNS][CHANNELS] __attribute__((aligned(64)));
     i8_value wram[SETS][TAPS][BLOCKS][BLOCK * CHANNELS] __attribute__((aligned(64)));
-    int32_t extra[SETS][TAPS][CHANNELS]; /* what flipping the features adds to each sum */
+    int32_t extra[SETS][TAPS][CHANNELS]; /* bias that flipping the features adds to each sum */
 } ram_t;
 
 EK_INLINE void write_pixel(i8_row *to, const int8_t *from) {
@@ -28,7 +28,7 @@ EK_INLINE void write_pixel(i8_row *to, const int8_t *from) {
         to[i] = from[i];
 }
 
-/* The weights of one tap and output channel, for all 32 input channels. */
+/* Writes the weights of one tap and output channel, for all 32 input channels. */
 EK_INLINE void write_weights(ram_t *ram, int set, int tap, int channel, const int8_t *from) {
     i8_value *panel = ram->wram[set][tap][channel / BLOCK] + channel % BLOCK * I8_GROUP;
     for (int g = 0; g < CHANNELS / I8_GROUP; g++)
@@ -40,7 +40,7 @@ EK_INLINE void write_weights(ram_t *ram, int set, int tap, int channel, const in
     ram->extra[set][tap][channel] = 128 * sum;
 }
 
-/* One block of output channels of `mr` points; results are [point][channel]. */
+/* One block of output channels for `mr` points; results are [point][channel]. */
 EK_INLINE void mac_block(const int mr, const ram_t *ram, int set, int block, int taps,
                          const i8_row *const *window, int32_t *const *result) {
     i8_sums sums;
@@ -71,7 +71,7 @@ EK_INLINE void mac_block(const int mr, const ram_t *ram, int set, int block, int
     }
 }
 
-/* `count` points whose windows start at the given pixels. */
+/* All channels of `count` points, whose windows start at the given pixels. */
 EK_INLINE void mac_points(const ram_t *ram, int set, int taps, int count,
                           const i8_row *const *window, int32_t *const *result) {
     for (int block = 0; block < BLOCKS; block++) {

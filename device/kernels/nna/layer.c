@@ -1,9 +1,10 @@
-/* NHWC into groups of 32 channels, the NNA, and sums back into bytes. Parameters: NAME, EK_SIMD. */
+/* Converts NHWC to groups of 32 channels, runs the NNA, and requantizes sums to bytes. Parameters:
+ * NAME, EK_SIMD. */
 #include "layer.h"
 
 #define CHANNELS EK_NNA_CHANNELS
 
-/* The padded image, or of points the pixels that count. */
+/* Fills the padded image, or for EK_NNA_POINTS only the pixels that the stride selects. */
 static void fill_image(const ek_nna_layer_args *l) {
     const ek_window *g = &l->win;
     const long sy = l->form == EK_NNA_POINTS ? g->sh : 1, sx = l->form == EK_NNA_POINTS ? g->sw : 1;
@@ -67,7 +68,7 @@ static void multiply(const ek_nna_layer_args *l, ek_nna_report *report) {
     ek_nna_conv(&l->chip, &conv, report);
 }
 
-/* The chip has one array: nothing is shared out among threads. */
+/* The chip has a single array, so threads share nothing. */
 void NAME(const void *args, ek_pool *pool) {
     const ek_nna_layer_args *l = args;
     (void)pool;

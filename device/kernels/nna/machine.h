@@ -1,6 +1,6 @@
-/* The chip: registers, RAMs and instructions, each with what it does and when (nna_machine.py).
+/* The chip: registers, RAMs and instructions, with the effect and timing of each (nna_machine.py).
  *
- * Functions take `timed` as a constant: without it no clock runs and nothing is counted. */
+ * Functions take `timed` as a constant: 0 removes the clocks and counters. */
 #ifndef EK_NNA_MACHINE_H
 #define EK_NNA_MACHINE_H
 #include "array.h"
@@ -8,7 +8,7 @@
 
 #define REGISTERS EK_NNA_REGISTERS
 
-/* What an instruction waits for or makes ready; registers come first. */
+/* Resources that an instruction waits for or makes ready; registers come first. */
 enum {
     AT_FRAM = REGISTERS, /* settled after a write */
     AT_FRAM_USE = AT_FRAM + FRAMS,
@@ -16,12 +16,12 @@ enum {
     AT_SET = AT_RESULT + FRAMS,
     AT_SET_USE = AT_SET + SETS,
     AT_ARRAY = AT_SET_USE + SETS,
-    AT_NEVER, /* ready at all times */
+    AT_NEVER, /* always ready */
     AT_MEMORY,
     AT_COUNT
 };
 
-/* Clocks that watch the same stream; the fourth only fills a vector. */
+/* Clocks of the same instruction stream; the fourth pads the vector. */
 enum { OVERLAPPED, SERIAL, LOAD, CLOCKS = 4 };
 
 typedef struct {
@@ -48,8 +48,8 @@ EK_INLINE void note(machine_t *m, int name, int stall, int64_t start, int64_t en
         r->events[r->count++] = (ek_nna_event){start, end, name, stall};
 }
 
-/* Issues an instruction that waits for up to three things and makes `gives` ready; returns when
- * it started on the overlapped clock. */
+/* Issues an instruction that waits for up to three resources and makes `gives` ready; returns its
+ * start on the overlapped clock. */
 static __attribute__((noinline)) int64_t issue_now(machine_t *m, int name, wait_t a, wait_t b,
                                                    wait_t c, int gives, int64_t latency) {
     ek_nna_counters *counters = m->report->counters;
@@ -106,7 +106,7 @@ EK_INLINE void add(machine_t *m, const int timed, int to, int left, int right) {
     issue(m, timed, EK_NNA_ADD, OPERAND(left), OPERAND(right), NOTHING, to, m->chip.add_latency);
 }
 
-/* Sets one of stride, jump and mask; takes an instruction only if that changes it. */
+/* Sets stride, jump or mask; issues an instruction only if the value changes. */
 EK_INLINE void nncfg(machine_t *m, const int timed, int *setting, int value) {
     if (*setting == value)
         return;
@@ -136,7 +136,7 @@ EK_INLINE void nndww(machine_t *m, const int timed, int set, int reg) {
           AT_SET + set, m->chip.write_latency);
 }
 
-/* The chip computes every point; only those that the program will read are worked out here. */
+/* The chip computes every point; the emulation computes only those that the program reads. */
 EK_INLINE void nnmacg(machine_t *m, const int timed, int fram, int set, const int *points,
                       int count) {
     const i8_row *window[POINTS];

@@ -1,31 +1,31 @@
-/* The streams of instructions of device/runtime/arrays/nna_program.py, in the same order.
+/* Instruction streams of device/runtime/arrays/nna_program.py, in the same order.
  *
- * Compile-time parameter: EK_SIMD. Every function is inlined twice: with clocks and without. */
+ * Compile-time parameter: EK_SIMD. Every function is inlined twice: with and without clocks. */
 #include "machine.h"
 
 #define BATCH 8
 
-/* One MAC: the pixels of each FRAM row (NULL: padding), and where its sums go. */
+/* One MAC: the pixels of each FRAM row (NULL: padding), and the destinations of its sums. */
 typedef struct {
     const int8_t *pixel[3][COLUMNS];
-    int taps, rows, columns, outputs; /* taps: of patches */
+    int taps, rows, columns, outputs; /* taps: per patch */
     int point[POINTS];
     int32_t *sums[POINTS];
 } tile_t;
 
-/* One set of weights, [taps][32 out][32 in], and how many tiles it serves. */
+/* One set of weights, [taps][32 out][32 in], and the number of tiles that use it. */
 typedef struct {
     const int8_t *weights;
     int taps, first, stride;
     int64_t tiles;
 } period_t;
 
-/* A product, as periods; one of the three is set. */
+/* An operation as a sequence of periods; exactly one of the three is set. */
 typedef struct {
     const ek_nna_matmul_args *matmul;
     const ek_nna_conv_args *conv;
     const ek_nna_pointwise_args *pointwise;
-    int points; /* of the chip's MAC */
+    int points; /* per MAC of the chip */
     int64_t periods;
     int8_t diagonal[SETS][TAPS][CHANNELS][CHANNELS];
 } job_t;
@@ -45,7 +45,7 @@ static period_t matmul_period(job_t *job, int64_t number) {
     return (period_t){job->diagonal[number % SETS][0][0], taps, at == 0, 2, tiles};
 }
 
-/* Room for `count` patches of `taps` pixels in rows of three, side by side; padding so far. */
+/* Lays out `count` adjacent patches of `taps` pixels in rows of three, initially padding. */
 static void begin_patches(tile_t *tile, int taps, int count, int pitch) {
     tile->taps = taps;
     tile->rows = (taps + 2) / 3;
@@ -61,7 +61,7 @@ static void put_patch(tile_t *tile, int index, int pitch, const int8_t *pixel, i
         tile->pixel[tap / 3][pitch * index + tap % 3] = pixel + tap * apart;
 }
 
-/* Rows of F as 3x3 patches side by side, at a pitch of four columns. */
+/* Rows of F as adjacent 3x3 patches, four columns apart. */
 static void matmul_tile(const job_t *job, int64_t number, int64_t index, tile_t *tile) {
     const ek_nna_matmul_args *p = job->matmul;
     const int64_t steps = parts(p->k, TAPS), at = number % steps * TAPS, all = p->n / CHANNELS;
@@ -75,7 +75,8 @@ static void matmul_tile(const job_t *job, int64_t number, int64_t index, tile_t 
     }
 }
 
-/* Columns of one point's patch. From three taps on every second point is between two patches. */
+/* Columns per point's patch. With three or more taps, every second output point falls between two
+ * patches. */
 static int pointwise_pitch(int taps) {
     return taps > 2 ? 4 : taps;
 }
@@ -98,7 +99,7 @@ static period_t pointwise_period(const job_t *job, int64_t number) {
     return (period_t){w, taps, at == 0, taps > 1 ? 2 : 1, tiles};
 }
 
-/* Groups of input channels of one point as a patch each, points side by side. */
+/* The input channel groups of each point form a patch; the points' patches are adjacent. */
 static void pointwise_tile(const job_t *job, int64_t number, int64_t index, tile_t *tile) {
     const ek_nna_pointwise_args *p = job->pointwise;
     const int taps = pointwise_taps(job, number), pitch = pointwise_pitch(taps);
@@ -114,7 +115,7 @@ static void pointwise_tile(const job_t *job, int64_t number, int64_t index, tile
     }
 }
 
-/* Groups of input channels that a group of sums has. */
+/* Number of input channel groups that contribute to a group of sums. */
 static int64_t conv_steps(const ek_nna_conv_args *p) {
     return p->depthwise ? 1 : p->in_groups;
 }
@@ -164,7 +165,7 @@ static void tile_at(const job_t *job, int64_t number, int64_t index, tile_t *til
         pointwise_tile(job, number, index, tile);
 }
 
-/* Pairs of rows of a weight set, and which set they go to. */
+/* Pairs of rows of a weight set, and their destination set. */
 typedef struct {
     const int8_t *rows;
     int64_t count;
@@ -178,7 +179,7 @@ EK_INLINE void load_pairs(machine_t *m, const int timed, int reg, pairs_t pairs)
     }
 }
 
-/* `reg`: the first of the registers that hold them. */
+/* `reg`: the first register that holds them. */
 EK_INLINE void write_pairs(machine_t *m, const int timed, int reg, pairs_t pairs) {
     for (int64_t i = 0; i < pairs.count; i++)
         nndww(m, timed, pairs.set, reg + (int)i);
@@ -229,9 +230,9 @@ static int64_t read_cost(const tile_t *tile, int first) {
     return tile->outputs * (first ? 6 : 12);
 }
 
-/* How a period's instructions are shared out: beside every MAC as many. */
+/* Distributes a period's instructions evenly over its MACs. */
 typedef struct {
-    int64_t total, sum, fill, read; /* of the period; so far; of its first tile; of the last one */
+    int64_t total, sum, fill, read; /* of the period; so far; of the first tile; of the last tile */
     int64_t done, pairs, tiles;
 } shares_t;
 
@@ -249,7 +250,7 @@ static shares_t begin_shares(const job_t *job, const period_t *period, int64_t n
     return s;
 }
 
-/* Pairs of the next weights that are written by the end of tile `index`. */
+/* Number of pairs of the next weights to write until the end of tile `index`. */
 static int64_t next_share(shares_t *s, const job_t *job, int64_t number, int64_t index,
                           int64_t read) {
     int64_t filled = s->fill;
@@ -336,7 +337,7 @@ static void start(const ek_nna_chip *chip, job_t *job, ek_nna_report *report) {
     report->counters->load = machine.now[LOAD];
 }
 
-/* Channels beyond the last 32: outside the NNA. */
+/* Channels beyond the last multiple of 32, computed without the NNA. */
 static void multiply_tail(const ek_nna_matmul_args *p) {
     const int64_t rest = p->n % CHANNELS;
     for (int64_t i = 0; rest && i < p->m; i++) {

@@ -1,18 +1,17 @@
-/* The NNA, emulated: matrix products and convolutions, bit for bit and cycle for cycle what
- * device/runtime/arrays/nna_machine.py and device/runtime/arrays/nna_program.py define, only
- * faster. Chips are checked by the caller (device/runtime/arrays/nna_chip.py); nothing here checks
- * them again. */
+/* NNA emulator: matrix products and convolutions, bit-exact and cycle-exact to
+ * device/runtime/arrays/nna_machine.py and device/runtime/arrays/nna_program.py, but faster. The
+ * caller validates chips (device/runtime/arrays/nna_chip.py). */
 #ifndef EK_NNA_H
 #define EK_NNA_H
 #include <stdint.h>
 
-/* Names as in device/runtime/arrays/nna_chip.py. */
+/* Field names as in device/runtime/arrays/nna_chip.py. */
 typedef struct {
     int32_t output_points, weight_sets, mac_cycles;
     int32_t load_latency, add_latency, write_latency, result_latency;
 } ek_nna_chip;
 
-/* Orders as OPERATIONS and CAUSES of device/runtime/arrays/nna_account.py. */
+/* In the order of OPERATIONS and CAUSES of device/runtime/arrays/nna_account.py. */
 enum {
     EK_NNA_LA,
     EK_NNA_SA,
@@ -39,13 +38,13 @@ typedef struct {
     int64_t instructions[EK_NNA_OPERATIONS], stalls[EK_NNA_CAUSES];
 } ek_nna_counters;
 
-/* An instruction, or with `stall` set the wait before one, whose cause `name` is. */
+/* An instruction, or if `stall` is set, the wait before one with cause `name`. */
 typedef struct {
     int64_t start, end;
     int32_t name, stall;
 } ek_nna_event;
 
-/* What to write besides the sums; all of it may be left out. */
+/* Optional outputs besides the sums. */
 typedef struct {
     ek_nna_counters *counters; /* NULL: no clocks, which is faster */
     ek_nna_event *events;      /* the first `capacity` events; needs counters */
@@ -60,14 +59,15 @@ typedef struct {
     int32_t *sums;      /* [m][n] */
 } ek_nna_matmul_args;
 
-/* With `depthwise`, in_groups is out_groups, and each group of sums has only its own of x. */
+/* With `depthwise`, in_groups equals out_groups, and each output group reads only its own group of
+ * x. */
 typedef struct {
-    int64_t in_groups, height, width; /* of x, padding included */
+    int64_t in_groups, height, width; /* of x, including padding */
     int64_t out_groups, out_height, out_width;
     int64_t stride; /* 1 or 2 */
     int64_t depthwise;
     const int8_t *x; /* [in_groups][height][width][32] */
-    const int8_t *w; /* [out_groups][in_groups][9][32 out][32 in]; depthwise: no in_groups */
+    const int8_t *w; /* [out_groups][in_groups][9][32 out][32 in]; depthwise: without in_groups */
     int32_t *sums;   /* [out_groups][out_height][out_width][32] */
 } ek_nna_conv_args;
 

@@ -1,6 +1,6 @@
-/* Both operands into groups of 32, the NNA, and sums back into bytes. Zero points are taken off the
- * sums, by those of the rows and columns: (a - p)(b - q) = ab - qa - pb + pq.
- * Parameters: NAME, EK_SIMD. */
+/* Converts both operands to groups of 32, runs the NNA, and requantizes sums to bytes. Zero points
+ * are subtracted using row and column sums: (a - p)(b - q) = ab - qa - pb + pq. Parameters: NAME,
+ * EK_SIMD. */
 #include "product.h"
 
 #define CHANNELS EK_NNA_CHANNELS
@@ -55,7 +55,7 @@ static void sum_columns(const ek_nna_product_args *g, const int8_t *b) {
             g->columns[j] += b[p * g->n + j];
 }
 
-/* Sums of a row of y, `count` columns of one group. */
+/* Requantizes the sums of a row of y, `count` columns of one group. */
 static void write_group(const ek_nna_product_args *g, const int32_t *sums, const int32_t *columns,
                         int32_t whole, long count, int8_t *y) {
     const vi_factor f = {vi_splat(g->multiplier), vi_splat(g->left), vi_splat(g->right)};
@@ -85,7 +85,7 @@ static void write_rows(const ek_nna_product_args *g, const int8_t *a, int8_t *y)
     }
 }
 
-/* The chip has one array: nothing is shared out among threads. */
+/* The chip has a single array, so threads share nothing. */
 void NAME(const void *args, ek_pool *pool) {
     const ek_nna_product_args *g = args;
     (void)pool;

@@ -1,4 +1,4 @@
-/* Activations as vectors of floats, and floats as bits. */
+/* Loads activations as float vectors, and accesses floats as bits. */
 #ifndef EK_OUTLIER_FLOATS_H
 #define EK_OUTLIER_FLOATS_H
 #include "../kernel.h"
@@ -21,8 +21,8 @@ typedef uint16_t vh __attribute__((vector_size(2 * EK_VL)));
 typedef uint16_t vh;
 #endif
 
-/* Shifted into place, a half's exponent is 112 too small: exact for subnormals too. Its largest
- * exponent is that of infinity and NaN. */
+/* After shifting, a half's exponent is too small by 112; scaling fixes this exactly, even for
+ * subnormals. The largest exponent becomes that of infinity and NaN. */
 EK_INLINE vf vf_from_half(const uint16_t *p) {
     vh h;
     memcpy(&h, p, sizeof h);
@@ -32,7 +32,7 @@ EK_INLINE vf vf_from_half(const uint16_t *p) {
     return vf_of_bits(bits | special | (vi)((vu)(w & 0x8000) << 16));
 }
 
-/* EK_VL values of a row from `at` on; or the first n of them, the rest zero. */
+/* Loads EK_VL values of a row starting at `at`; or only the first n, zero-padded. */
 EK_INLINE vf x_load(const void *row, long at, const int half) {
     return half ? vf_from_half((const uint16_t *)row + at) : vf_load((const float *)row + at);
 }
@@ -44,7 +44,7 @@ EK_INLINE vf x_load_n(const void *row, long at, long n, const int half) {
     return vf_from_half(t);
 }
 
-/* Asks for the line of value `at`, which may be beyond the row. Measured on x86 alone. */
+/* Prefetches the line of value `at`, which may be beyond the row. Measured on x86 only. */
 EK_INLINE void x_prefetch(const void *row, long at, const int half) {
 #ifdef __x86_64__
     __builtin_prefetch((const char *)row + at * (half ? 2 : 4));

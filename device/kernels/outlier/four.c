@@ -1,15 +1,15 @@
-/* Products with weights of 4 bits: a few panels at a time become bytes, in a tile that stays in the
- * first cache, and meet all rows there.
+/* Products with 4-bit weights: a few panels at a time are unpacked to bytes, into a tile that stays
+ * in L1, and multiplied by all rows.
  *
  * Compile-time parameter: EK_SIMD. */
 #include "panels.h"
 
 #define TILE_BYTES 24576
-#define TILE_COLUMNS 256 /* so that their part of Y stays near from group to group */
+#define TILE_COLUMNS 256 /* so that their part of Y stays cached from group to group */
 #define TILES_PER_THREAD 4
-/* Where rows of X1 cannot be read in place, packed rows of so many at a time. */
+/* If rows of X1 cannot be read in place, this many are packed at a time. */
 #define PACKED_ROWS 64
-#define SMALL 131072 /* multiply-adds that are not worth waking a thread for */
+#define SMALL 131072 /* number of multiply-adds not worth waking a thread for */
 
 void ek_outlier_pack_i4(long n, long k, const ek_gemm_method *how, const void *from, void *to) {
     const ek_outlier_weights given = {.n = n, .k = k, .group = k, .how = *how, .four = 1};
@@ -33,7 +33,7 @@ size_t ek_outlier_packed_i4_bytes(long n, long k, const ek_gemm_method *how) {
     return ek_panels_bytes(&s.side, &s.stored, 0, s.side.panels.panels);
 }
 
-/* Panels of equal width: [first, first + count), so many at a time. */
+/* Panels of equal width: [first, first + count), processed `at_once` at a time. */
 typedef struct {
     long first, count, width, at_once;
 } stretch;
@@ -57,9 +57,9 @@ typedef struct {
     const ek_outlier_merge *merge;
     const uint8_t *x1;
     stored weights;
-    stretch stretches[2]; /* of the wider panels, of the others */
+    stretch stretches[2]; /* wider panels, then the others */
     char *room;
-    size_t slot; /* bytes of a thread's part of it */
+    size_t slot; /* bytes per thread */
     long *next;  /* tile */
 } work;
 
@@ -114,7 +114,7 @@ size_t ek_outlier_four_bytes(const ek_outlier_args *args, int threads) {
     return work_of(args, threads).slot * (size_t)threads;
 }
 
-/* Panels [j, j + count) of a group as bytes. */
+/* Unpacks panels [j, j + count) of a group to bytes. */
 static void unpack_panels(const work *o, const stretch *t, long j, long count, long group,
                           char *to) {
     const long k = o->args->weights->group, values = panel_values(t->width, k);
@@ -127,7 +127,7 @@ static void unpack_panels(const work *o, const stretch *t, long j, long count, l
     }
 }
 
-/* Y for the columns of panels [j, j + count). */
+/* Computes Y for the columns of panels [j, j + count). */
 static void multiply_tile(const work *o, const stretch *t, long j, long count, char *slot) {
     const ek_outlier_args *g = o->args;
     const ek_outlier_weights *w = g->weights;
@@ -157,7 +157,7 @@ static void multiply_tile(const work *o, const stretch *t, long j, long count, c
     }
 }
 
-/* One task per thread, each with its own slot; tiles go to whoever is free. */
+/* One task per thread, each with its own slot; idle threads take the next tile. */
 static void multiply_tiles(const void *args, long begin, long end) {
     const work *o = args;
     const long wider = ek_ceil(o->stretches[0].count, o->stretches[0].at_once);

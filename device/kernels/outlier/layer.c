@@ -1,20 +1,20 @@
-/* Marks, X1, and X2 . W4. Compile-time parameters: NAME, EK_SIMD. */
+/* Marks outliers and computes X1 and X2 . W4. Compile-time parameters: NAME, EK_SIMD. */
 #include "layer.h"
 #include "parts.h"
 
-#define MR 4 /* of a tile of floats */
+#define MR 4 /* of a float tile */
 #define NV 2
 #define COLUMNS (NV * EK_VL)
 #define CHANNELS EK_OUTLIER_CHANNELS
-#define PIECE 512 /* rows that a task has: so many make up for a block of W4 */
-#define GRAIN 16  /* rows of X2 that are worth waking a thread for */
-#define SHARE 4   /* of the channels: apart, more than one in so many cost more than they save */
-#define BLOCK 256 /* channels whose largest values a task finds */
+#define PIECE 512 /* rows per task: enough to amortize a block of W4 */
+#define GRAIN 16  /* rows of X2 worth waking a thread for */
+#define SHARE 4   /* with more than 1/SHARE of the channels, splitting costs more than it saves */
+#define BLOCK 256 /* channels per task that finds maxima */
 #include "floats.h"
 #include "../gemm/f32_tile.h"
 #include "../gemm/i8_tile.h"
 
-/* The bytes at p[part], p[part + I8_GROUP], ... of packed weights, without a sign. */
+/* The bytes at p[part], p[part + I8_GROUP], ... of packed weights, zero-extended. */
 EK_INLINE vi bytes_at(const uint8_t *p, long part) {
 #if I8_GROUP == 4
     return (vi)((vu)i8_vector(p) >> (int)(8 * part)) & 255;
@@ -33,7 +33,7 @@ EK_INLINE vi bytes_at(const uint8_t *p, long part) {
 #endif
 }
 
-/* The same values of a packed panel of 4 bits, `half` of them in either half of the bytes. */
+/* The same for a packed 4-bit panel with `half` values in either half of its bytes. */
 EK_INLINE vi halves_at(const uint8_t *p, long half, long at, long part) {
     if (at + EK_VL * I8_GROUP <= half)
         return (bytes_at(p + at, part) & 15) - 8;
@@ -47,16 +47,16 @@ EK_INLINE vi halves_at(const uint8_t *p, long half, long at, long part) {
     return vi_load(t);
 }
 
-/* Where an outlier's channel lies in W, and its scales: what a vector of columns would otherwise
- * find by divisions that take longer than its products. */
+/* Position of an outlier channel in W and its scales, precomputed: per vector of columns, the
+ * divisions would take longer than the products. */
 typedef struct {
-    const char *weights; /* of the part of k that has it */
-    long scale;          /* the first of its n_padded */
-    long depth;          /* rows of a panel there */
-    long step, part;     /* its group of k in a panel, and its place in the group */
+    const char *weights; /* the part of k that contains it */
+    long scale;          /* start of its n_padded scales */
+    long depth;          /* rows per panel of that part */
+    long step, part;     /* its group of k within a panel, and its position in the group */
 } place;
 
-/* Some of the outliers: channels of l->channel from `from` on. */
+/* A batch of outliers: channels of l->channel starting at `from`. */
 typedef struct {
     const ek_outlier_layer_args *l;
     long from, channels;
@@ -73,9 +73,9 @@ static place place_of(const ek_outlier_layer_args *l, long channel) {
                    .part = I8_PLACE(k % I8_GROUP)};
 }
 
-/* EK_VL columns of W: the panel that has them. */
+/* The panel that contains EK_VL columns of W. */
 typedef struct {
-    long index, start, width, column; /* the last from the panel's start on */
+    long index, start, width, column; /* column: relative to the panel's start */
 } panel;
 
 static panel panel_of(const ek_outlier_layer_args *l, long column) {
@@ -83,7 +83,7 @@ static panel panel_of(const ek_outlier_layer_args *l, long column) {
     return (panel){index, start, ek_min(l->columns, l->n_padded - start), column - start};
 }
 
-/* The values of W for a channel and EK_VL columns. */
+/* Values of W for a channel and EK_VL columns. */
 EK_INLINE vi weights_at(const ek_outlier_layer_args *l, const place *of, const panel *in) {
     const long at = (of->step * in->width + in->column) * I8_GROUP;
     if (l->bits == 4) {
@@ -95,7 +95,7 @@ EK_INLINE vi weights_at(const ek_outlier_layer_args *l, const place *of, const p
     return (bytes_at(bytes, of->part) ^ 128) - 128;
 }
 
-/* X2: rows [begin, end). */
+/* Gathers rows [begin, end) of X2. */
 static void gather_rows(const void *args, long begin, long end) {
     const outliers *s = args;
     const int32_t *channel = s->l->channel + s->from;
@@ -104,7 +104,7 @@ static void gather_rows(const void *args, long begin, long end) {
             s->l->x2[row * CHANNELS + o] = s->l->x[row * s->l->k + channel[o]];
 }
 
-/* W4: columns [column, column + COLUMNS). */
+/* Gathers columns [column, column + COLUMNS) of W4. */
 static void gather_weights(const outliers *s, long column, float *w4) {
     const ek_outlier_layer_args *l = s->l;
     EK_UNROLL
@@ -124,8 +124,8 @@ static void gather_weights(const outliers *s, long column, float *w4) {
     }
 }
 
-/* Rows [row, row + rows) of y += X2 . W4; the first outliers start from the residual, if there is
- * one. `whole`: y has all of the columns. */
+/* Rows [row, row + rows) of y += X2 . W4; the first batch starts from the residual, if any.
+ * `whole`: all columns are inside y. */
 EK_INLINE void add_tile(const outliers *s, const int rows, const int whole, long row, long column,
                         const float *w4) {
     const ek_outlier_layer_args *l = s->l;
@@ -169,7 +169,7 @@ EK_INLINE void add_rows(const outliers *s, const int whole, long row, long until
         add_tile(s, 1, whole, row, column, w4);
 }
 
-/* Tasks: pieces of rows by blocks of columns. */
+/* Task: a piece of rows x a block of columns. */
 static void add_outliers(const void *args, long begin, long end) {
     const outliers *s = args;
     const ek_outlier_layer_args *l = s->l;
@@ -186,7 +186,7 @@ static void add_outliers(const void *args, long begin, long end) {
     }
 }
 
-/* y = residual + X2 . W4, some outliers at a time. */
+/* y = residual + X2 . W4, one batch of outliers at a time. */
 static void multiply_outliers(const ek_outlier_layer_args *l, ek_pool *pool) {
     const long blocks = (l->n + COLUMNS - 1) / COLUMNS, pieces = (l->m + PIECE - 1) / PIECE;
     for (long from = 0; from == 0 || from < *l->count; from += CHANNELS) {
@@ -199,8 +199,8 @@ static void multiply_outliers(const ek_outlier_layer_args *l, ek_pool *pool) {
     }
 }
 
-/* The bits of the largest magnitude of channels, in blocks, to where the list of outliers will be.
- */
+/* Stores the bits of each channel's maximum magnitude, by blocks of channels, in the space for the
+ * outlier list. */
 static void find_largest(const void *args, long begin, long end) {
     const ek_outlier_layer_args *l = args;
     for (long from = begin * BLOCK; from < ek_min(end * BLOCK, l->k); from += BLOCK) {
@@ -219,8 +219,8 @@ static void find_largest(const void *args, long begin, long end) {
     }
 }
 
-/* Marks channels anew by twice the threshold, or as often as needed, until they are few enough;
- * those that are not finite stay. */
+/* Marks channels again, doubling the threshold until few enough remain; non-finite channels always
+ * stay marked. */
 static void mark_fewer(const ek_outlier_layer_args *l, ek_pool *pool) {
     ek_parallel(pool, find_largest, l, ek_ceil(l->k, BLOCK), 1);
     float threshold = l->threshold;
@@ -241,7 +241,7 @@ static void mark_fewer(const ek_outlier_layer_args *l, ek_pool *pool) {
     }
 }
 
-/* Returns how many channels are marked, which become the list. */
+/* Writes the list of marked channels and returns their number. */
 static int32_t list_marked(const ek_outlier_layer_args *l) {
     int32_t count = 0;
     for (long at = 0; at < l->k; at += 32)

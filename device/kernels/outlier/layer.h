@@ -1,16 +1,16 @@
-/* A fully connected layer, or 1x1 convolution, of a model whose activations are split at run time:
- * all but the product of bytes, which conv/i8_conv.c makes and merges. */
+/* A fully connected layer or 1x1 convolution whose activations are split at run time: everything
+ * except the 8-bit product, which conv/i8_conv.c computes and merges. */
 #ifndef EK_OUTLIER_LAYER_H
 #define EK_OUTLIER_LAYER_H
 #include "../kernel.h"
 
 typedef struct {
     long m, n, k;
-    float threshold; /* it is doubled while more than a quarter of the channels are beyond it */
+    float threshold; /* doubled while more than a quarter of the channels exceed it */
     const float *x;  /* [m][k] */
-    /* W, as i8_conv has it, in parts of `slices` slices of k, the last perhaps of fewer: [panel]
+    /* W as in i8_conv, in parts of `slices` slices of k; the last part may have fewer: [panel]
      * [slice][depth / group][columns][group], of bytes or, in packed panels (gemm/i4_unpack.h),
-     * values of 4 bits; the last panel has as many columns as whole vectors need. */
+     * 4-bit values. The last panel is padded to full vectors. */
     const void *weights;
     const float *scale;      /* [k / slice][n_padded], */
     const uint16_t *scale16; /* or the same as bfloat16 */
@@ -18,11 +18,11 @@ typedef struct {
     int bits;
     uint8_t *x1;           /* [m][k] */
     float *row_scale;      /* [m] */
-    uint32_t *marks;       /* a bit per channel, in whole words */
-    int32_t *channel;      /* [k] the marked ones */
-    int32_t *count;        /* how many */
+    uint32_t *marks;       /* one bit per channel, padded to full words */
+    int32_t *channel;      /* [k] marked channels */
+    int32_t *count;        /* their number */
     float *x2;             /* [m][EK_OUTLIER_CHANNELS] */
-    const float *residual; /* [m][n] or NULL; it may be y */
-    float *y;              /* [m][n]: residual + X2 . W4, if there are any */
+    const float *residual; /* [m][n] or NULL; may alias y */
+    float *y;              /* [m][n]: residual + X2 . W4, for the terms present */
 } ek_outlier_layer_args;
 #endif

@@ -1,13 +1,13 @@
-/* The first kernel: which channels hold outliers, and all others as bytes.
+/* First kernel: finds outlier channels and quantizes all others to bytes.
  *
- * Magnitudes are compared as the bits of floats, which order like numbers and put infinity and NaN
- * above them all. Compile-time parameter: EK_SIMD. */
+ * Magnitudes are compared as float bits, which order like numbers and put infinity and NaN on top.
+ * Compile-time parameter: EK_SIMD. */
 #include "floats.h"
 
-#define VECTORS 4 /* under way at the same time */
+#define VECTORS 4 /* independent vectors in flight */
 #define STRIP (VECTORS * EK_VL)
-#define AHEAD 1024 /* values of X that are prefetched */
-#define ROWS 32    /* of a piece of the scan; its channels: */
+#define AHEAD 1024 /* prefetch distance in values of X */
+#define ROWS 32    /* rows per piece of the scan; channels per piece: */
 #define CHANNELS 1024
 
 typedef struct {
@@ -17,7 +17,7 @@ typedef struct {
     int *bad;
 } scan;
 
-/* Written only where the bit is not set yet: threads would take the line from each other. */
+/* Writes only if the bit is not set yet; otherwise threads would contend for the cache line. */
 static void mark(const scan *s, long channel, int32_t magnitude) {
     uint32_t *word = s->marks + channel / 32;
     const uint32_t bit = 1u << channel % 32;
@@ -27,7 +27,7 @@ static void mark(const scan *s, long channel, int32_t magnitude) {
         __atomic_store_n(s->bad, 1, __ATOMIC_RELAXED);
 }
 
-/* The largest magnitude of each channel from `from` on over some rows. */
+/* Raises `most` to each channel's maximum magnitude over some rows, for channels from `from`. */
 EK_INLINE void raise(int32_t *most, const scan *s, long row, const int rows, long from, long count,
                      const int half) {
     const void *x[4];
@@ -104,7 +104,7 @@ typedef struct {
     const uint32_t *marks;
     uint8_t *x1;
     float *scale;
-    int32_t shift; /* 128 where bytes have no sign */
+    int32_t shift; /* 128 for unsigned bytes */
 } quantizer;
 
 static const int32_t lane_bits[16] = {
@@ -112,7 +112,7 @@ static const int32_t lane_bits[16] = {
     1 << 8, 1 << 9, 1 << 10, 1 << 11, 1 << 12, 1 << 13, 1 << 14, 1 << 15,
 };
 
-/* All bits of the lanes whose channels, from `at` on, are not marked. */
+/* All-ones lanes for unmarked channels, starting at `at`. */
 EK_INLINE vi unmarked(const uint32_t *marks, long at) {
     const int32_t word = (int32_t)(marks[at / 32] >> at % 32);
     return EK_MASK((vi_splat(word) & vi_load(lane_bits)) == 0);
@@ -122,7 +122,7 @@ EK_INLINE vi magnitudes_at(const uint32_t *marks, vf v, long at) {
     return marks ? magnitude_of(v) & unmarked(marks, at) : magnitude_of(v);
 }
 
-/* The bits of the largest value that is not marked. */
+/* Bits of the largest unmarked magnitude. */
 EK_INLINE int32_t largest_of(const void *x, const uint32_t *marks, long k, const int half) {
     vi most[VECTORS] = {0};
     long at = 0;
@@ -141,8 +141,8 @@ EK_INLINE int32_t largest_of(const void *x, const uint32_t *marks, long k, const
     return largest_lane(vi_max(vi_max(most[0], most[1]), vi_max(most[2], most[3])));
 }
 
-/* Codes in the low bytes of lanes. Adding 1.5 * 2^23 leaves the nearest integer, halves to even,
- * in the low bits; the product is rounded first, as two operators would. */
+/* Quantizes into the low bytes of lanes. Adding 1.5 * 2^23 leaves the nearest integer, half to
+ * even, in the low bits; the product is rounded separately, as by two operators. */
 EK_INLINE vi codes_of(vf x, vf factor, const uint32_t *marks, long at, vi shift) {
     const vf scaled = x * factor;
     const vf moved = scaled + 0x1.8p23f;
@@ -168,7 +168,7 @@ EK_INLINE void quantize_row(const void *x, const uint32_t *marks, long k, float 
         vi_to_bytes_n(to + at, codes_of(x_load_n(x, at, k - at, half), f, marks, at, s), k - at);
 }
 
-/* Rows that share a scale: the largest value of all becomes 127. */
+/* Rows that share a scale: their maximum magnitude maps to 127. */
 EK_INLINE void quantize_rows(const quantizer *q, long row, long row_end, const uint32_t *marks,
                              const int half) {
     const ek_outlier_args *g = q->args;
@@ -183,7 +183,7 @@ EK_INLINE void quantize_rows(const quantizer *q, long row, long row_end, const u
     scale = largest / 127;
     if (largest > 0)
         factor = 127 / largest;
-    if (factor > 5e37f) /* of values next to zero, which no float is the inverse of */
+    if (factor > 5e37f) /* values so small that the inverse would overflow */
         factor = 5e37f, scale = 1 / 5e37f;
     for (long r = row; r < row_end; r++) {
         q->scale[r] = scale;

@@ -1,10 +1,10 @@
-/* The third kernel: sums of the integer product become Y, together with X2 . W4.
+/* Third kernel: converts sums of the integer product to Y and adds X2 . W4.
  *
  * Compile-time parameter: EK_SIMD. */
 #include "../kernel.h"
 #include "parts.h"
 
-/* `rows` x `vectors` of C from (i, j) of the tile on; the last vector has `last` columns. */
+/* `rows` x `vectors` of C starting at (i, j) of the tile; the last vector has `last` columns. */
 EK_INLINE void merge(const ek_outlier_merge *g, const ek_gemm_sums *s, long i, const int rows,
                      long j, const int vectors, long last) {
     const long column = s->column + j, row = s->row + i;

@@ -1,18 +1,19 @@
-/* One product: scan, choose, and the kernels of the path chosen, all in one workspace.
+/* Entry point: scans, chooses a path and runs its kernels, all in one workspace.
  *
  * Compile-time parameter: EK_SIMD. */
 #include "../kernel.h"
 #include "parts.h"
 
 #define ALIGN 64
-#define FLOAT_DEPTH 256 /* rows and columns of W that are floats at a time */
+#define FLOAT_DEPTH 256 /* rows and columns of W dequantized at a time */
 #define FLOAT_WIDTH 256
-/* Where rows of X1 cannot be read in place, packed rows of so many at a time. */
+/* If rows of X1 cannot be read in place, this many are packed at a time. */
 #define PACKED_ROWS 64
 #define PACKED (EK_I8 == EK_I8_PAIR16 || EK_I8 == EK_I8_FOUR16)
 
-/* What things cost, in multiply-adds of floats that run at full speed. One of bytes, by what makes
- * it; a value of X quantized; a value of W made a float; a value gathered; a sum merged. */
+/* Cost model, in units of full-speed float multiply-adds, for: a byte multiply-add (depends on the
+ * instruction), quantizing a value of X, dequantizing a value of W, gathering a value, merging a
+ * sum. */
 #if EK_I8 == EK_I8_DOT4_US || EK_I8_SIGNED_DOTS
 #define BYTE_COST 0.3
 #elif EK_I8 == EK_I8_MULL16 || PACKED
@@ -24,9 +25,9 @@
 #define DEQUANTIZE_COST 8.0
 #define GATHER_COST 8.0
 #define MERGE_COST 4.0
-#define UNPACK_COST 0.7 /* a value of 4 bits */
+#define UNPACK_COST 0.7 /* per 4-bit value */
 
-/* Where everything lies in the workspace. */
+/* Offsets in the workspace. */
 typedef struct {
     size_t scale, channels, tile, x1, x2, w4, bytes;
 } layout;
@@ -54,7 +55,7 @@ static int path_of(const ek_outlier_args *g, const ek_outlier_report *report) {
     return report->outliers ? EK_OUTLIER_SPLIT : EK_OUTLIER_INT8;
 }
 
-/* The integer product of `rows` rows for the group at `k_from`, but for its result. */
+/* The integer product of `rows` rows of a group, without its operands and result. */
 static ek_gemm_args product_of(const ek_outlier_args *g, long rows) {
     const ek_outlier_weights *w = g->weights;
     return (ek_gemm_args){
@@ -73,7 +74,7 @@ static ek_gemm_args product_of(const ek_outlier_args *g, long rows) {
     };
 }
 
-/* A block of W as floats times the part of X that it meets. */
+/* A dequantized block of W times the matching part of X. */
 static ek_gemm_args float_product(const ek_outlier_args *g, long columns, long depth, long width) {
     return (ek_gemm_args){
         .dtype = EK_GEMM_F32,
@@ -90,7 +91,8 @@ static ek_gemm_args float_product(const ek_outlier_args *g, long columns, long d
     };
 }
 
-/* The tile of one thread for any number of them, or sums would come in another order. */
+/* Uses the single-threaded tile for any number of threads; otherwise the summation order would
+ * vary. */
 static ek_gemm_method float_method(const ek_gemm_args *g, int threads) {
     ek_gemm_method how = ek_gemm_default(g->dtype, 1, g->m, g->n, g->k);
     how.split = ek_gemm_default(g->dtype, threads, g->m, g->n, g->k).split;
@@ -102,12 +104,12 @@ static long rows_at_once(const ek_outlier_args *g, ek_pool *pool) {
     return PACKED ? ek_min(g->m, PACKED_ROWS * ek_pool_threads(pool)) : g->m;
 }
 
-/* Columns of all panels that are made floats together. */
+/* Width of the columns dequantized together, over all panels. */
 static long float_width(const ek_outlier_weights *w) {
     return ek_min(ek_outlier_padded(w->n), FLOAT_WIDTH);
 }
 
-/* Panels [panel, panel_end) of W: the columns that are floats at the same time. */
+/* Panels [panel, panel_end) of W: the columns dequantized together. */
 typedef struct {
     long panel, panel_end, column, columns;
 } float_columns;
@@ -120,7 +122,7 @@ static float_columns columns_from(const ek_outlier_weights *w, const ek_panels *
     return (float_columns){j, end, column, until - column};
 }
 
-/* What the products of all blocks need; they differ in size, and so in method. */
+/* Maximum scratch over the products of all blocks, which differ in size and therefore in method. */
 static size_t float_scratch(const ek_outlier_args *g, int threads) {
     const ek_outlier_weights *w = g->weights;
     const ek_panels panels = ek_outlier_stored_of(w).side.panels;
@@ -197,7 +199,7 @@ static void run_bytes(const ek_outlier_args *g, const layout *at, char *room, ek
     float *w4 = (float *)(room + at->w4);
     uint8_t *x1 = (uint8_t *)(room + at->x1);
     int32_t *channels = (int32_t *)(room + at->channels);
-    /* The tile of row 0 comes before all others of its columns, or is the only one. */
+    /* The tile of row 0 runs before all others of its columns, or is the only one. */
     const int fill = !w->four && (ek_pool_threads(pool) == 1 || g->m <= g->how.mr);
     ek_outlier_quantize(g, o ? (const uint32_t *)room : NULL, x1, scale, pool);
     if (o) {
@@ -236,7 +238,7 @@ static void run_bytes(const ek_outlier_args *g, const layout *at, char *room, ek
     }
 }
 
-/* Rows [row, row + rows) of W in some columns: Y (+)= X . W. */
+/* Rows [row, row + rows) of W for some columns: Y (+)= X . W. */
 static void run_float_block(const ek_outlier_args *g, const layout *at, char *room, ek_pool *pool,
                             const float_columns *of, long row, long rows) {
     const long width = float_width(g->weights);
@@ -267,7 +269,7 @@ static void run_floats(const ek_outlier_args *g, const layout *at, char *room, e
     }
 }
 
-/* Which magnitudes are marked; the integer path alone takes them all. */
+/* Magnitude above which channels are marked; the integer-only path accepts all finite ones. */
 static int32_t limit_of(const ek_outlier_args *g) {
     if (g->path >= EK_OUTLIER_INT8)
         return EK_FINITE_BITS;
@@ -276,7 +278,7 @@ static int32_t limit_of(const ek_outlier_args *g) {
     return bits < EK_FINITE_BITS ? bits : EK_FINITE_BITS;
 }
 
-/* Marks and their number, or EK_OUTLIER_NOT_FINITE. */
+/* Marks and counts outliers; may return EK_OUTLIER_NOT_FINITE. */
 static int look(const ek_outlier_args *g, uint32_t *marks, ek_pool *pool,
                 ek_outlier_report *report) {
     report->outliers = 0;
@@ -298,8 +300,8 @@ long ek_outlier_mark(const ek_outlier_args *args, uint32_t *marks, ek_pool *pool
     return look(args, marks, pool, report) == EK_OUTLIER_DONE ? report->outliers : -1;
 }
 
-/* The pool, or none for a product that is not worth waking its threads: on cores with AMX, where
- * two were measured to lose below this. A value of X takes as long as so many multiply-adds. */
+/* The pool, or NULL for a product not worth waking its threads: on cores with AMX, two threads were
+ * measured to be slower below this. A value of X costs VALUE multiply-adds. */
 #define VALUE 400
 #define SMALL_OF_AMX 4e7
 #define SMALL_OF_FEW 2.5e6

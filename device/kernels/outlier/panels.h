@@ -1,4 +1,4 @@
-/* W as it is stored: panels of the integer product, of bytes or of 4 bits.
+/* W as stored: panels of the integer product, 8-bit or 4-bit.
  *
  * Compile-time parameter: EK_SIMD. */
 #ifndef EK_OUTLIER_PANELS_H
@@ -10,11 +10,11 @@
 #include "../gemm/i8_types.h"
 #include "../gemm/i4_unpack.h"
 
-#define MOST_COLUMNS (EK_GEMM_MAX_NV * EK_VL) /* of a panel */
+#define MOST_COLUMNS (EK_GEMM_MAX_NV * EK_VL) /* per panel */
 
 typedef ek_outlier_stored stored;
 
-/* Values of a panel that is `width` vectors wide, those that pad its depth included. */
+/* Number of values in a panel `width` vectors wide, including depth padding. */
 EK_INLINE long panel_values(long width, long k) {
     return width * EK_VL * i8_padded(k);
 }
@@ -38,7 +38,7 @@ static inline stored stored_of(const ek_outlier_weights *w) {
     return s;
 }
 
-/* Panel j of a group, as it lies in memory. */
+/* Address of panel j of a group, as stored. */
 EK_INLINE const void *panel_at(const stored *s, long j, long group) {
     return (const char *)s->weights->b + (size_t)group * s->weights->b_bytes +
            ek_panels_bytes(&s->side, &s->stored, 0, j);

@@ -1,12 +1,12 @@
-/* The second kernel: X2 and W4 in one launch, max(m, n) * outliers elements; and W as floats.
+/* Second kernel: X2 and W4 in one launch, max(m, n) * outliers elements; and dequantization of W.
  *
- * W is read from the panels of the integer product, the only copy there is. Compile-time
- * parameter: EK_SIMD. */
+ * W is read from the panels of the integer product, the only copy. Compile-time parameter:
+ * EK_SIMD. */
 #include "floats.h"
 #include "panels.h"
 
-#define ROWS 16 /* of X2, in one piece of work */
-#define LINE 64 /* of the cache */
+#define ROWS 16 /* rows of X2 per task */
+#define LINE 64 /* bytes per cache line */
 
 void ek_outlier_excess(const int8_t *w, long n, long group, int32_t *excess) {
     const int32_t shift = TYPES == 2 ? 128 : 0;
@@ -20,11 +20,11 @@ ek_outlier_stored ek_outlier_stored_of(const ek_outlier_weights *weights) {
     return stored_of(weights);
 }
 
-/* EK_VL values of row p, from column `at` of the rows that lie together in a line. */
+/* EK_VL values of row p, starting at column `at` of the rows interleaved in a line. */
 EK_INLINE vi row_of(const i8_value *line, long p, long at) {
     const i8_value *from = line + at * I8_GROUP;
 #if I8_GROUP == 4
-    const int down = (int)I8_PLACE(p % 4) * 8; /* the group of four of a column is one lane */
+    const int down = (int)I8_PLACE(p % 4) * 8; /* a column's group of four is one lane */
     return i8_vector(from) << (24 - down) >> 24;
 #elif I8_GROUP == 2
     vs pairs; /* of bytes */
@@ -38,7 +38,7 @@ EK_INLINE vi row_of(const i8_value *line, long p, long at) {
 #endif
 }
 
-/* Where a channel is: its group, and its row in that. Most weights are one group. */
+/* A channel's group and its row in the group. Most weights have one group. */
 typedef struct {
     long group, row;
 } place;
@@ -47,7 +47,7 @@ EK_INLINE place place_of(const ek_outlier_weights *w, long channel) {
     return (place){group, channel - group * w->group};
 }
 
-/* The I8_GROUP rows of W that lie together in panel j, a channel's among them; `room` holds those
+/* The I8_GROUP interleaved rows of W in panel j that include a channel; `room` is a buffer for rows
  * that must be unpacked. */
 EK_INLINE const i8_value *line_of(const stored *s, long j, long channel, i8_value *room) {
     const ek_outlier_weights *w = s->weights;
@@ -61,7 +61,7 @@ EK_INLINE const i8_value *line_of(const stored *s, long j, long channel, i8_valu
     return room;
 }
 
-/* Row `channel` of W in the columns of panel j, from its line. */
+/* Dequantizes row `channel` of W in the columns of panel j from its line. */
 EK_INLINE void dequantize_row(const stored *s, long j, long channel, const i8_value *line,
                               float *to) {
     const ek_outlier_weights *w = s->weights;
@@ -75,7 +75,7 @@ EK_INLINE void dequantize_row(const stored *s, long j, long channel, const i8_va
     }
 }
 
-/* Prefetches the rows of a panel all at once: one after the other, each would wait for memory. */
+/* Prefetches all rows of a panel at once, so that their memory latencies overlap. */
 static void prefetch_rows(const stored *s, long j, const int32_t *channel, long count) {
     const ek_outlier_weights *w = s->weights;
     const long width = ek_panel_width(&s->side.panels, j), values = width * EK_VL * I8_GROUP;
@@ -98,7 +98,7 @@ typedef struct {
     const int32_t *channel;
     long outliers, row_pieces;
     float *x2, *w4;
-    int by_panels; /* W4 is [panel][outliers][columns], as tiles read it; else [outliers][n] */
+    int by_panels; /* W4 is [panel][outliers][columns], as tiles read it; otherwise [outliers][n] */
     const stored *weights;
 } gather;
 
@@ -111,7 +111,7 @@ static void gather_rows(const gather *s, long row, long row_end) {
     }
 }
 
-/* Rows of W in the columns of panel j, `step` floats apart. */
+/* Dequantizes rows of W in the columns of panel j, `step` floats apart. */
 static void gather_panel(const stored *s, long j, const int32_t *channel, long count, long step,
                          float *to) {
     i8_value room[MOST_COLUMNS * I8_GROUP];

@@ -1,10 +1,10 @@
 /* Average and maximum pooling.
  *
  * Compile-time parameters: NAME, EK_SIMD, TX (float, int8_t, uint8_t, int16_t), OP_AVERAGE or
- * OP_MAX. 8-bit averages round halves away from zero, as TFLite does. */
+ * OP_MAX. 8-bit averages round half away from zero, like TFLite. */
 #include "pool.h"
 
-#define BLOCK 64 /* channels summed at once: they stay in registers or the first cache */
+#define BLOCK 64 /* channels accumulated at once: in registers or L1 */
 
 #if defined FLOAT_X && defined OP_MAX
 typedef ek_real sum_t;
@@ -46,7 +46,7 @@ EK_INLINE TX finish(const ek_pool2d_args *a, sum_t s, long count) {
 #endif
 }
 
-/* `block` channels of the window [y0, y1) x [x0, x1). */
+/* Accumulates `block` channels over the window [y0, y1) x [x0, x1). */
 EK_INLINE void take(const ek_pool2d_args *a, const TX *image, long y0, long y1, long x0, long x1,
                     sum_t *restrict sum, const long block) {
     EK_VECTOR_LOOP
@@ -61,13 +61,13 @@ EK_INLINE void take(const ek_pool2d_args *a, const TX *image, long y0, long y1, 
         }
 }
 
-/* One pixel of y. */
+/* One output pixel. */
 EK_INLINE void pixel(const ek_pool2d_args *a, const TX *image, long y0, long y1, long x0, long x1,
                      TX *restrict to, const long block) {
     sum_t sum[BLOCK];
     const long count = (y1 - y0) * (x1 - x0);
 #if defined FLOAT_X && defined OP_AVERAGE
-    if (count > EK_POOL_RUN) { /* large sums lose their last bits */
+    if (count > EK_POOL_RUN) { /* large sums lose their low bits */
         EK_VECTOR_LOOP
         for (long i = 0; i < block; i++)
             sum[i] = 0.0f;
@@ -86,7 +86,7 @@ EK_INLINE void pixel(const ek_pool2d_args *a, const TX *image, long y0, long y1,
         to[i] = finish(a, sum[i], count);
 }
 
-/* All channels of one pixel, where there are `block` of them at least; the last ones overlap. */
+/* All channels of a pixel that has at least `block`; the last block overlaps its predecessor. */
 EK_INLINE void overlapping(const ek_pool2d_args *a, const TX *image, long y0, long y1, long x0,
                            long x1, TX *y, const long block) {
     const long last = a->win.c - block;
@@ -98,7 +98,7 @@ EK_INLINE void overlapping(const ek_pool2d_args *a, const TX *image, long y0, lo
 #ifdef OP_MAX
 #define LINE (8192 / (long)sizeof(TX))
 
-/* The largest of three values each, of which some may be the same. */
+/* The maximum of three values each, some of which may coincide. */
 EK_INLINE void largest(const ek_pool2d_args *a, const int ends, TX *restrict to, const TX *p,
                        const TX *q, const TX *r, const long block) {
     EK_VECTOR_LOOP
@@ -121,7 +121,7 @@ EK_INLINE void largest_of_run(const ek_pool2d_args *a, const int ends, TX *to, c
         largest(a, ends, to + i, p + i, q + i, r + i, 1);
 }
 
-/* How many pixels of y are made of one line at a time; 0: windows are too large, or outside. */
+/* Number of output pixels per line buffer; 0: windows are too large or extend beyond the image. */
 EK_INLINE long pixels_of_line(const ek_window *g) {
     const long columns = LINE / g->c;
     const int inside = g->top < g->kh && g->left < g->kw && (g->oh - 1) * g->sh - g->top < g->h &&
@@ -129,8 +129,9 @@ EK_INLINE long pixels_of_line(const ek_window *g) {
     return inside && g->kh <= 3 && g->kw <= 3 && columns >= 16 ? (columns - g->kw) / g->sw + 1 : 0;
 }
 
-/* A row of y from rows [y0, y1) of x, of at most three columns each: first down, into a line, then
- * across. Memory is read from left to right, and each pixel only once. */
+/* An output row from rows [y0, y1) of x, with windows of at most three columns: first the vertical
+ * maximum, into a line buffer, then the horizontal one. Memory is read left to right, each pixel
+ * once. */
 EK_INLINE void row_by_lines(const ek_pool2d_args *a, const TX *image, long y0, long y1, TX *y,
                             long pixels) {
     const ek_window *g = &a->win;
@@ -151,10 +152,10 @@ EK_INLINE void row_by_lines(const ek_pool2d_args *a, const TX *image, long y0, l
 }
 #endif
 
-/* Tasks: rows of the output. */
+/* Task: one output row. */
 void NAME(const void *task, long begin, long end) {
     const ek_pool2d_args *args = task;
-    const ek_pool2d_args a = *args; /* a copy, so that stores to y cannot change it */
+    const ek_pool2d_args a = *args; /* a copy, because stores to y might alias it */
     const ek_window *g = &a.win;
 #ifdef OP_MAX
     const long pixels = pixels_of_line(g);

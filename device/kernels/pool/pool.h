@@ -1,11 +1,11 @@
-/* Pooling over NHWC images; only pixels inside the image count. */
+/* Pooling of NHWC images; only pixels inside the image count. */
 #ifndef EK_POOL_H
 #define EK_POOL_H
 #include "../kernel.h"
 
 typedef struct {
     ek_window win; /* c = oc */
-    long pitch;    /* elements of y from one pixel to the next: at least c */
+    long pitch;    /* elements between consecutive pixels of y: at least c */
     const void *x;
     void *y;
     float low_f32, high_f32;

@@ -1,7 +1,7 @@
-/* Products of two computed matrices; b is read where it lies.
+/* Products of two computed matrices; b is read in place.
  *
- * Compile-time parameters: NAME, EK_SIMD, MR (rows of a task), and for f32 NV (vectors of columns);
- * OP_WHOLE: whole numbers of TU's width, sums modulo 2^that; OP_S8, OP_S16: codes. */
+ * Compile-time parameters: NAME, EK_SIMD, MR (rows per task), and for f32 NV (vectors of columns);
+ * OP_WHOLE: integers of TU's width, sums modulo 2^width; OP_S8, OP_S16: quantized values. */
 #include "matmul.h"
 
 #ifdef OP_WHOLE
@@ -15,12 +15,12 @@ static void rows(const ek_matmul_args *g, const elem *a, const elem *b, elem *y,
         for (long p = 0; p < g->k; p++) {
             const elem x = a[i * g->k + p], *restrict row = b + p * g->n;
             for (long j = 0; j < g->n; j++)
-                to[j] += 1U * x * row[j]; /* not in int: 16 bits by 16 bits may overflow that */
+                to[j] += 1U * x * row[j]; /* unsigned, because 16 bits x 16 bits may overflow int */
         }
     }
 }
 #elif defined OP_S8 || defined OP_S16
-#define COLUMNS 64 /* whose sums are kept at once: a multiple of EK_VL */
+#define COLUMNS 64 /* columns accumulated at once: a multiple of EK_VL */
 
 #ifdef OP_S16
 typedef int16_t elem;
@@ -74,7 +74,7 @@ static void rows(const ek_matmul_args *g, const elem *a, const elem *b, elem *y,
 #include "../gemm/f32_tile.h"
 typedef float elem;
 
-/* mr rows and nv vectors of columns; the last vector has `left` columns. */
+/* mr rows x nv vectors of columns; the last vector has `left` columns. */
 EK_INLINE void tile(const int mr, const int nv, const int masked, const ek_matmul_args *g,
                     const float *a, const float *b, float *y, long left) {
     vf acc[MR][NV] = {0};
@@ -117,7 +117,7 @@ static void rows(const ek_matmul_args *g, const elem *a, const elem *b, elem *y,
 }
 #endif
 
-/* Tasks: matrices x blocks of MR rows. */
+/* Task: a matrix x a block of MR rows. */
 void NAME(const void *args, long begin, long end) {
     const ek_matmul_args *g = args;
     for (long t = begin; t < end; t++) {

@@ -4,13 +4,13 @@
 #include "../kernel.h"
 
 typedef struct {
-    long m, k, n, blocks;          /* blocks: ceil(m / MR), tasks of one matrix */
+    long m, k, n, blocks;          /* blocks: ceil(m / MR), tasks per matrix */
     long dim[EK_MATMUL_DIMS];      /* the stack, innermost last */
-    long a_stride[EK_MATMUL_DIMS]; /* elements between matrices; 0 repeats */
+    long a_stride[EK_MATMUL_DIMS]; /* elements between matrices; 0 broadcasts */
     long b_stride[EK_MATMUL_DIMS];
     const void *a, *b;
-    /* codes: zero points, and the factor to units of y: multiplier * 2^(left - right - 31), of s16
-     * multiplier * 2^-right */
+    /* quantized: zero points, and the factor to units of y: multiplier * 2^(left - right - 31), for
+     * s16 multiplier * 2^-right */
     int a_zero, b_zero, y_zero;
     int multiplier, left, right;
     void *y;

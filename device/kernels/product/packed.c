@@ -1,7 +1,7 @@
-/* Products of two computed matrices of f32 (f16 with EK_HALF): a is read where it lies, a panel of
- * columns of b is packed for all rows of a task, some of k at a time.
+/* Products of two computed f32 matrices (f16 with EK_HALF): a is read in place; a panel of columns
+ * of b is packed for all rows of a task, one block of k at a time.
  *
- * Compile-time parameters: NAME, EK_SIMD, MR (rows of a tile), NV (vectors of columns). */
+ * Compile-time parameters: NAME, EK_SIMD, MR (rows per tile), NV (vectors of columns). */
 #include "packed.h"
 #include "../gemm/f32_tile.h"
 
@@ -9,7 +9,8 @@ _Static_assert(NV <= 4, "panel_rows and pack_panel know panels of up to four vec
 
 #define ROWS EK_PACKED_ROWS
 #define WIDTH (NV * EK_VL)
-/* Of k at a time: a panel stays in L1; sums of f16 are added up in f32 before they lose more. */
+/* Block size along k: a panel stays in L1; f16 sums are added up in f32 before they lose more
+ * digits. */
 #ifdef EK_HALF
 #define DEPTH EK_HALF_SUMS
 #else
@@ -18,23 +19,23 @@ _Static_assert(NV <= 4, "panel_rows and pack_panel know panels of up to four vec
 
 typedef ek_real elem;
 #if EK_VL > 1
-typedef float sums_t __attribute__((vector_size(4 * EK_VL))); /* of a vector of elements */
+typedef float sums_t __attribute__((vector_size(4 * EK_VL))); /* for a vector of elements */
 #else
 typedef float sums_t;
 #endif
 
-/* Part of k of some rows and one panel. */
+/* A block of k for some rows and one panel. */
 typedef struct {
     const ek_packed_args *g;
     const elem *a;
     f32_columns b;
     elem *y;
-    float *sums; /* of the k before; NULL where this is all of it */
+    float *sums; /* sums of previous blocks of k; NULL if there is a single block */
     long k, left;
     int is_first, is_last;
 } block_t;
 
-/* The first `left` lanes. */
+/* Stores the first `left` lanes. */
 EK_INLINE void store_some(elem *y, vf v, long left) {
     EK_UNROLL
     for (int l = 0; l < EK_VL - 1; l++)
@@ -87,7 +88,7 @@ EK_INLINE void tile(const int mr, const int nv, const block_t *p, long row) {
     }
 }
 
-/* All rows of a task, the last few in powers of two. */
+/* All rows of a task; the last few in powers of two. */
 EK_INLINE void rows(const int nv, const block_t *p, long m) {
     long row = 0;
     for (; row + MR <= m; row += MR)
@@ -123,7 +124,7 @@ static void panel_rows(const int nv, const block_t *p, long m) {
 #endif
 }
 
-/* Some values side by side, then zeros up to whole vectors. */
+/* Packs adjacent values, zero-padded to full vectors. */
 EK_INLINE void pack_row(const int nv, const elem *from, long width, elem *to) {
     if (width == nv * EK_VL) {
         EK_UNROLL
@@ -140,7 +141,7 @@ EK_INLINE void pack_row(const int nv, const elem *from, long width, elem *to) {
 #define FEW 4
 typedef elem few_t __attribute__((vector_size(FEW * sizeof(elem))));
 
-/* Four columns of b, each contiguous, become four values side by side for each k. */
+/* Interleaves four columns of b, each contiguous, into four adjacent values per k. */
 EK_INLINE void pack_four(const elem *const from[FEW], long k, elem *to, const long width) {
     long p = 0;
     for (; p + FEW <= k; p += FEW, to += FEW * width) {
@@ -165,8 +166,8 @@ EK_INLINE void pack_four(const elem *const from[FEW], long k, elem *to, const lo
             to[i] = from[i][p];
 }
 
-/* k rows of nv vectors, of which `width` values are there: the others are not zero where columns of
- * b are contiguous, but the sums they go into are not stored. */
+/* Packs k rows of nv vectors with `width` valid values. If columns of b are contiguous, the others
+ * are not zero, but their sums are never stored. */
 EK_INLINE void pack(const int nv, const ek_packed_args *g, const elem *b, long width, long k,
                     elem *to) {
     const long whole = nv * EK_VL;
@@ -228,7 +229,7 @@ static void product(const ek_packed_args *g, const elem *a, const elem *b, elem 
     }
 }
 
-/* Tasks: matrices x bands of rows x panels. */
+/* Task: a matrix x a band of rows x a panel. */
 void NAME(const void *args, long begin, long end) {
     const ek_packed_args *g = args;
     for (long t = begin; t < end; t++) {

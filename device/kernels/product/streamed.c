@@ -1,16 +1,16 @@
-/* Products of a few rows with a matrix that is read once, where it lies, as a token's attention
- * reads its caches: packing that costs more than the product.
+/* Products of a few rows with a matrix that is read once, in place, as when a token's attention
+ * reads its caches: packing would cost more than the product.
  *
- * Compile-time parameters: NAME, EK_SIMD, MR (rows of a), SIDE (columns or rows of b that are read
- * side by side: sums of dot products, or factors of rows, stay in registers); BY_COLUMNS: those of
- * b follow each other in memory, and make dot products (else its rows do, and are added up); SOON:
- * how many bytes ahead b is prefetched, 0: it is not. */
+ * Compile-time parameters: NAME, EK_SIMD, MR (rows of a), SIDE (columns or rows of b read together:
+ * sums of dot products, or factors of rows, stay in registers); BY_COLUMNS: columns of b are
+ * contiguous, and yield dot products (otherwise rows are contiguous, and are accumulated); SOON:
+ * prefetch distance for b in bytes, 0: none. */
 #include "streamed.h"
 
 #define LINE 16 /* floats */
 #define LINE_VECTORS (LINE / EK_VL)
 
-/* The lines of those side by side that are read SOON bytes further on. */
+/* Prefetches the lines SOON bytes ahead in each of the `count` streams. */
 EK_INLINE void prefetch(const int count, const float *b, long step) {
     EK_UNROLL
     for (int i = 0; SOON && i < count; i++)
@@ -33,7 +33,7 @@ EK_INLINE void multiply(const int count, const ek_streamed_args *g, const float 
     }
 }
 
-/* The dot products of `count` columns. */
+/* Dot products of `count` columns. */
 EK_INLINE void columns(const int count, const ek_streamed_args *g, const float *a, const float *b,
                        float *y) {
     vf acc[MR][SIDE] = {0};
@@ -78,7 +78,7 @@ static void product(const ek_streamed_args *g, const float *a, const float *b, f
         columns(1, g, a, b + j * g->b_step, y + j);
 }
 #else
-/* y += the products of `count` rows of b, columns [j, j + EK_VL). */
+/* y += products of `count` rows of b, columns [j, j + EK_VL). */
 EK_INLINE void multiply(const int count, const ek_streamed_args *g, vf x[MR][SIDE], const float *b,
                         float *y) {
     vf acc[MR];
@@ -142,7 +142,7 @@ static void product(const ek_streamed_args *g, const float *a, const float *b, f
 }
 #endif
 
-/* Where the matrix of a stack begins. */
+/* Offset of a matrix in its stack. */
 EK_INLINE long offset(const ek_streamed_args *g, long index, const long *stride) {
     long at = 0;
     for (int d = EK_MATMUL_DIMS - 1; d >= 0; d--) {
@@ -152,7 +152,7 @@ EK_INLINE long offset(const ek_streamed_args *g, long index, const long *stride)
     return at;
 }
 
-/* Tasks: matrices x panels. */
+/* Task: a matrix x a panel. */
 void NAME(const void *args, long begin, long end) {
     const ek_streamed_args *g = args;
     for (long t = begin; t < end; t++) {

@@ -1,21 +1,21 @@
-/* LSTMs of 8-bit codes: at each time step products of input and state, then the gates.
+/* 8-bit quantized LSTMs: at each time step the products of input and state, then the gates.
  *
  * Compile-time parameters: NAME, CELL_BITS (integer bits of the cell). */
 #include "coded_lstm.h"
 #include "../reduce/inverse_root.h"
 #include "fixed16.h"
 
-#define SHARED 65536 /* multiply-adds that are worth handing out at each step */
-#define ROWS 16      /* of weights that a task takes */
+#define SHARED 65536 /* multiply-adds worth distributing at each step */
+#define ROWS 16      /* rows of weights per task */
 
 EK_DOT(dot, int8_t)
 
 typedef struct {
     const ek_coded_lstm_args *args;
-    long from, t; /* sequence and step */
+    long from, t; /* first sequence, and step */
 } now;
 
-/* Tasks: sequences from `from` on x gates x cells; writes what goes into the gates. */
+/* Task: a sequence starting at `from` x gate x block of cells; writes the gates' inputs. */
 static void sums(const void *task, long begin, long end) {
     const now *n = task;
     const ek_coded_lstm_args *g = n->args;
@@ -27,7 +27,7 @@ static void sums(const void *task, long begin, long end) {
         const int32_t of_state =
             dot(g->hidden + b * g->out, g->recurrent + row * g->out, g->out, g->bias[width + row]);
         const int32_t first = ek_short(ek_rescaled(of_input, g->of_input[gate]));
-        /* in 64 bits: the second is not bounded yet */
+        /* in 64 bits, because the second term is not saturated yet */
         const int64_t both = (int64_t)first + ek_rescaled(of_state, g->of_state[gate]);
         g->sums[b * width + row] = (int16_t)(both < INT16_MIN   ? INT16_MIN
                                              : both > INT16_MAX ? INT16_MAX
@@ -35,7 +35,7 @@ static void sums(const void *task, long begin, long end) {
     }
 }
 
-/* Peephole `number`, of the cell, joins a gate. */
+/* Adds the cell's peephole `number` to a gate. */
 static void see(const ek_coded_lstm_args *g, int number, const int16_t *cell, int16_t *gate) {
     const int16_t *weights = g->peepholes + number * g->cells;
     for (long j = 0; j < g->cells; j++) {
@@ -45,7 +45,8 @@ static void see(const ek_coded_lstm_args *g, int number, const int16_t *cell, in
     }
 }
 
-/* Gate `number` around its mean over its deviation, in 1024ths until it is scaled. */
+/* Normalizes gate `number` to zero mean and unit deviation, in units of 1/1024 until it is
+ * scaled. */
 static void normalize(const ek_coded_lstm_args *g, int number, int16_t *gate) {
     const long n = g->cells;
     const int16_t *weights = g->norms + number * n;
@@ -73,7 +74,7 @@ static void logistic(int16_t *x, long n) {
         x[j] = (int16_t)ek_logistic16(x[j]);
 }
 
-/* taken: NULL where it is 1 - forget. */
+/* taken: NULL for 1 - forget. */
 static void update(int16_t *restrict cell, const int16_t *taken, const int16_t *forget,
                    const int16_t *new, long n) {
     for (long j = 0; j < n; j++) {
@@ -94,7 +95,7 @@ static void show(const ek_coded_lstm_args *g, const int16_t *shown, const int16_
     }
 }
 
-/* The cell's new state and the hidden values of one sequence. */
+/* Computes one sequence's new cell state and hidden values. */
 static void gates(const ek_coded_lstm_args *g, int16_t *sums, int16_t *cell, int8_t *to) {
     const long n = g->cells;
     const int forget = g->gates - 3; /* 0 without an input gate */
@@ -146,12 +147,12 @@ static void layer(const ek_coded_lstm_args *g, ek_pool *pool, long from, long co
         step(g, pool, from, count, t);
 }
 
-/* Tasks: sequences of the batch. */
+/* Task: one sequence of the batch. */
 static void sequences(const void *args, long begin, long end) {
     layer(args, NULL, begin, end - begin);
 }
 
-/* Threads share the sequences, or where these are few, the products of each step. */
+/* Threads split the sequences, or if there are few, the products of each step. */
 void NAME(const void *args, ek_pool *pool) {
     const ek_coded_lstm_args *g = args;
     if (g->batch < ek_pool_threads(pool) &&

@@ -1,11 +1,11 @@
-/* Filters over time of 8-bit codes. Compile-time parameters: NAME. */
+/* 8-bit quantized SVDF (filters over time). Compile-time parameter: NAME. */
 #include "coded_svdf.h"
 #include "fixed16.h"
 
 EK_DOT(dot, int8_t)
 EK_DOT(dot_of_times, int16_t)
 
-/* Tasks: the batch x units. */
+/* Task: batch entry x unit. */
 void NAME(const void *args, long begin, long end) {
     const ek_coded_svdf_args *g = args;
     const long m = g->frames;

@@ -1,4 +1,4 @@
-/* Filters over time of 8-bit codes: graph/ops/coded_recurrent.py. */
+/* Arguments of an 8-bit quantized SVDF (filters over time), as in TFLite. */
 #ifndef EK_CODED_SVDF_H
 #define EK_CODED_SVDF_H
 #include "factor.h"
@@ -12,7 +12,7 @@ typedef struct {
     const int32_t *bias;   /* [units] */
     const int16_t *before; /* [batch][units][rank][frames] */
     int8_t *y;             /* [batch][units] */
-    int16_t *state;        /* as before */
+    int16_t *state;        /* like `before` */
     ek_factor of_input, to_output;
     int zero;
 } ek_coded_svdf_args;

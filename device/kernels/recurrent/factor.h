@@ -1,4 +1,4 @@
-/* A real factor of codes, as arguments of kernels have it. */
+/* A real requantization factor, as passed to kernels. */
 #ifndef EK_RECURRENT_FACTOR_H
 #define EK_RECURRENT_FACTOR_H
 #include "../kernel.h"

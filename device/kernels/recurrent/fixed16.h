@@ -1,5 +1,5 @@
-/* Fixed point as TFLite's integer LSTMs use it: graph/fixed_point_16bit.py says what these compute.
- * Numbers of 16 bits are held in int32_t; Qk has k integer bits and 15 - k fraction bits. */
+/* Fixed-point arithmetic of TFLite's integer LSTMs. 16-bit values are held in int32_t; Qk has k
+ * integer bits and 15 - k fraction bits. */
 #ifndef EK_FIXED16_H
 #define EK_FIXED16_H
 #include "factor.h"
@@ -11,13 +11,13 @@ static inline int32_t ek_short(int32_t x) {
     return ek_bounded(x, INT16_MIN, INT16_MAX);
 }
 
-/* x * 2^-n, halves away from zero; 0 <= n < 31. */
+/* x * 2^-n, rounded half away from zero; 0 <= n < 31. */
 static inline int32_t ek_shifted(int32_t x, int n) {
     const int32_t mask = (int32_t)((1u << n) - 1);
     return (x >> n) + ((x & mask) > (mask >> 1) + (x < 0));
 }
 
-/* x times the factor, rounded twice. */
+/* x times the factor, with double rounding. */
 static inline int32_t ek_rescaled(int32_t x, ek_factor f) {
     int64_t wide = x;
     if (f.shift > 0)
@@ -37,14 +37,14 @@ static inline int32_t ek_multiply16(int32_t a, int32_t b) {
     return y > INT16_MAX ? INT16_MAX : y;
 }
 
-/* exp of a <= 0 in Q`bits`; the result is Q0. */
+/* exp(a) for a <= 0 in Q`bits`; the result is Q0. */
 EK_INLINE int32_t ek_exp16(int32_t a, int bits) {
     /* exp(-2^k) for k = -2 .. 4 */
     static const int16_t powers[] = {25520, 19875, 12055, 4435, 600, 11, 0};
     const int fraction = 15 - bits;
     const int32_t quarter = 1 << (fraction - 2), below = (a & (quarter - 1)) - quarter;
     const int32_t rest = below - a;
-    /* the last quarter: a Taylor series around -1/8 */
+    /* the remainder: a Taylor series around -1/8 */
     const int32_t x = below * (1 << bits) + (1 << 12);
     const int32_t x2 = ek_multiply16(x, x), x3 = ek_multiply16(x2, x), x4 = ek_multiply16(x2, x2);
     const int32_t cubic = ek_multiply16(ek_shifted(x4, 2) + x3, 10923);
@@ -57,7 +57,7 @@ EK_INLINE int32_t ek_exp16(int32_t a, int bits) {
     return a == 0 ? INT16_MAX : y;
 }
 
-/* 1 / (1 + a) of a in Q0 by three steps of Newton's; in Q2. */
+/* 1 / (1 + a) for a in Q0, by three Newton steps; the result is Q2. */
 EK_INLINE int32_t ek_reciprocal16(int32_t a) {
     const int32_t half = (a + INT16_MAX + 1) >> 1;
     int32_t x = 23130 + ek_multiply16(half, -15420);
@@ -66,7 +66,7 @@ EK_INLINE int32_t ek_reciprocal16(int32_t a) {
     return x;
 }
 
-/* The logistic function of x in Q3, and tanh of x in Q`bits`; the results are Q0. */
+/* The logistic function of x in Q3, and tanh of x in Q`bits`; results are Q0. */
 EK_INLINE int32_t ek_logistic16(int32_t x) {
     const int32_t y = ek_short(ek_reciprocal16(ek_exp16(x < 0 ? x : -x, 3)) * 2);
     return x == 0 ? 1 << 14 : x > 0 ? y : INT16_MAX - y;
@@ -77,7 +77,7 @@ EK_INLINE int32_t ek_tanh16(int32_t x, int bits) {
     return x == 0 ? 0 : x < 0 ? -whole : whole;
 }
 
-/* Sums of products, modulo 2^32. */
+/* Dot products modulo 2^32. */
 #define EK_DOT(NAME, TYPE)                                                                         \
     static inline int32_t NAME(const TYPE *a, const TYPE *b, long n, int32_t start) {              \
         uint32_t sum = (uint32_t)start;                                                            \

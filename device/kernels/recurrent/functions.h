@@ -1,4 +1,4 @@
-/* Activations of recurrent layers by their names; a and b are parameters. */
+/* Activations of recurrent layers; a and b are their parameters. */
 #ifndef EK_RECURRENT_FUNCTIONS_H
 #define EK_RECURRENT_FUNCTIONS_H
 #include "../elementwise/functions.h"

@@ -1,15 +1,15 @@
-/* Recurrent layers: at each time step the state's product with weights, then the gates.
+/* Recurrent layers: at each time step the product of the state with the weights, then the gates.
  *
  * Compile-time parameters: NAME, EK_SIMD, MR (sequences of the batch that share a pass over the
- * weights), NV (vectors of a panel), one of OP_LSTM, OP_GRU, OP_RNN; GATE, SQUASH, LAST: functions;
+ * weights), NV (vectors per panel), one of OP_LSTM, OP_GRU, OP_RNN; GATE, SQUASH, LAST: functions;
  * PEEPHOLES (LSTM), LINEAR_BEFORE_RESET (GRU). */
 #include "layer.h"
 #include "../gemm/f32_tile.h"
 #include "functions.h"
 
-#define SHARED 65536 /* multiply-adds that are worth handing out at each step */
+#define SHARED 65536 /* multiply-adds worth distributing at each step */
 
-/* to[mr][nv vectors] = a[mr][k] . b; rows of a and `to` are a_row and to_row apart, of b b_row. */
+/* to[mr][nv vectors] = a[mr][k] . b; a_row, to_row and b_row are row strides. */
 EK_INLINE void tile(const int mr, const int nv, const float *a, long a_row, const float *b,
                     long b_row, long k, float *to, long to_row) {
     vf acc[MR][NV] = {0};
@@ -26,9 +26,9 @@ EK_INLINE void tile(const int mr, const int nv, const float *a, long a_row, cons
     }
 }
 
-/* Columns of `weights` times rows of the state: to[count][columns] in whole vectors, of the args'
- * `row`. Weights lie in panels of NV vectors of columns, the last one of fewer, hidden rows each.
- */
+/* Columns of `weights` times rows of the state: to[count][columns], padded to full vectors, with
+ * row stride `row` of the args. Weights are in panels of NV vectors of columns (the last may have
+ * fewer), each with hidden rows. */
 typedef struct {
     const ek_recurrent_args *args;
     const float *state;
@@ -38,7 +38,8 @@ typedef struct {
     float *to;
 } product_args;
 
-/* Panel by panel of blocks of MR rows, so that a panel is read from the cache's nearest level. */
+/* Each panel is used for all blocks of MR rows before the next one, so that it stays in the nearest
+ * cache. */
 static void products(const void *task, long begin, long end) {
     const product_args *g = task;
     const long k = g->args->hidden, row = g->args->row, blocks = (g->count + MR - 1) / MR;
@@ -68,12 +69,12 @@ static void product(ek_pool *pool, const product_args *g) {
 
 #define BOUNDED(v, limit) apply_clamp(v, -(limit), limit)
 
-/* The gates of one sequence at one step: `sums` is what `sums_of` made. */
+/* The gates of one sequence at one step; `sums` comes from sums_of. */
 #if defined OP_LSTM
 #define GATES 4
 EK_INLINE void gates(const ek_recurrent_args *args, const float *restrict x,
                      const float *restrict sums, float *restrict state, float *restrict cell) {
-    const ek_recurrent_args g = *args; /* a copy, so that stores cannot change it */
+    const ek_recurrent_args g = *args; /* a copy, because stores might alias it */
     const long n = g.hidden;
     for (long j = 0; j < n; j++) {
         float i = x[j] + sums[j], o = x[n + j] + sums[n + j];
@@ -97,7 +98,7 @@ EK_INLINE void gates(const ek_recurrent_args *args, const float *restrict x,
 }
 #elif defined OP_GRU
 #define GATES 3
-/* Where the hidden gate is reset first: what its product takes, r . h. */
+/* If the hidden gate is reset first: the input of its product, r . h. */
 EK_INLINE void reset(const ek_recurrent_args *args, const float *restrict x,
                      const float *restrict sums, const float *restrict state, float *restrict y) {
     const ek_recurrent_args g = *args;
@@ -135,13 +136,14 @@ EK_INLINE void gates(const ek_recurrent_args *args, const float *restrict x,
 #endif
 
 #if defined OP_GRU && !defined LINEAR_BEFORE_RESET
-#define AT_ONCE 2 /* gates of the first product */
+#define AT_ONCE 2 /* gates in the first product */
 #else
 #define AT_ONCE GATES
 #endif
 #define VECTORS(columns) (((columns) + EK_VL - 1) / EK_VL)
 
-/* What the gates of `count` sequences from `from` on get from their states; x: see `step`. */
+/* The state's contribution to the gates, for `count` sequences starting at `from`; x: see
+ * `step`. */
 static void sums_of(const ek_recurrent_args *g, ek_pool *pool, long from, long count,
                     const float *x) {
     const long n = g->hidden, row = g->row;
@@ -157,7 +159,7 @@ static void sums_of(const ek_recurrent_args *g, ek_pool *pool, long from, long c
 #endif
 }
 
-/* Step t of `count` sequences from `from` on. */
+/* Step t of `count` sequences starting at `from`. */
 static void step(const ek_recurrent_args *g, ek_pool *pool, long from, long count, long t) {
     const long n = g->hidden;
     const float *x = g->x + (t * g->batch + from) * GATES * n;
@@ -195,14 +197,14 @@ static void layer(const ek_recurrent_args *g, ek_pool *pool, long from, long cou
         step(g, pool, from, count, g->backwards ? g->steps - 1 - s : s);
 }
 
-/* Tasks: MR sequences of the batch. */
+/* Task: MR sequences of the batch. */
 static void sequences(const void *args, long begin, long end) {
     const ek_recurrent_args *g = args;
     for (long from = begin * MR; from < ek_min(end * MR, g->batch); from += MR)
         layer(g, NULL, from, ek_min(MR, g->batch - from));
 }
 
-/* Threads share the sequences, or where these are few, the product of each step. */
+/* Threads split the sequences, or if there are few, the product of each step. */
 void NAME(const void *args, ek_pool *pool) {
     const ek_recurrent_args *g = args;
     const long blocks = (g->batch + MR - 1) / MR;

@@ -1,12 +1,12 @@
-/* Where extremes are: the first of equal ones, or with LAST the last.
+/* Indices of extremes: of the first one if several are equal, or with LAST the last.
  *
  * Compile-time parameters: NAME, EK_SIMD, TX, and OP_ARGMAX or OP_ARGMIN (y: int64_t). */
 #include "total.h"
 
 #define BLOCK EK_REDUCE_BLOCK
-#define RUN 127           /* rows whose numbers, from 1 on, every TX holds exactly */
-#define PART (16 * BLOCK) /* values among which the best is searched for again */
-#define FEW 4             /* rows that are worth turning */
+#define RUN 127           /* rows per run: every TX represents the numbers 1..RUN exactly */
+#define PART (16 * BLOCK) /* values searched again for the position of the best */
+#define FEW 4             /* number of rows worth transposing */
 
 #ifdef OP_ARGMAX
 #define BETTER(v, s) ((v) > (s))
@@ -19,7 +19,7 @@
 #define TAKES(v, s) BETTER(v, s)
 #endif
 
-/* One column. */
+/* A single column. */
 static long in_order(const TX *x, long rows, long pitch) {
     TX best = x[0];
     long at = 0;
@@ -31,8 +31,8 @@ static long in_order(const TX *x, long rows, long pitch) {
     return at;
 }
 
-/* `n` columns side by side. Rows are numbered in values of TX, as what is chosen and its number
- * then are vectors of the same lanes. */
+/* `n` adjacent columns. Rows are numbered in TX, so that values and row numbers are vectors with
+ * the same lanes. */
 EK_INLINE void across(const TX *x, long rows, long pitch, int64_t *y, const long n) {
     TX best[BLOCK], number[BLOCK];
     for (long i = 0; i < n; i++)
@@ -55,7 +55,7 @@ EK_INLINE void across(const TX *x, long rows, long pitch, int64_t *y, const long
     }
 }
 
-/* `n` columns, BLOCK at most, in vectors of some constant numbers of them. */
+/* `n` columns, at most BLOCK, in chunks of constant size. */
 static void columns(const TX *x, long rows, long pitch, int64_t *y, long n) {
     if (n == BLOCK) {
         across(x, rows, pitch, y, BLOCK);
@@ -70,7 +70,7 @@ static void columns(const TX *x, long rows, long pitch, int64_t *y, long n) {
         y[i] = in_order(x + i, rows, pitch);
 }
 
-/* Short rows side by side: BLOCK of them at most, of at most BLOCK values, that are transposed. */
+/* At most BLOCK short rows of at most BLOCK values, which are transposed. */
 static void __attribute__((noinline)) short_rows(const TX *x, long rows, long n, int64_t *y) {
     TX transposed[BLOCK * BLOCK];
     for (long i = 0; i < rows; i++, x += n) {
@@ -82,8 +82,8 @@ static void __attribute__((noinline)) short_rows(const TX *x, long rows, long n,
 }
 
 #ifndef LAST
-/* The best of `start` and n values, BLOCK candidates side by side. What is no number is not better
- * than any, and none is better than it. */
+/* The best of `start` and n values, with BLOCK independent candidates. Comparisons with NaN are
+ * always false. */
 static TX best_of(const TX *x, long n, TX start) {
     TX best[BLOCK];
     for (long j = 0; j < BLOCK; j++)
@@ -101,7 +101,7 @@ static TX best_of(const TX *x, long n, TX start) {
     return best[0];
 }
 
-/* Values that lie together: the part with the best is searched again for where that is. */
+/* Contiguous values: finds the part with the best value, then searches it for the position. */
 static long along(const TX *x, long n) {
     TX best = x[0];
     long part = 0;
@@ -113,11 +113,11 @@ static long along(const TX *x, long n) {
     for (long i = part; i < ek_min(part + PART, n); i++)
         if (x[i] == best)
             return i;
-    return 0; /* the first is no number */
+    return 0; /* the first is NaN */
 }
 #endif
 
-/* Tasks: outer x blocks of inner. */
+/* Task: outer index x block of inner. */
 void NAME(const void *args, long begin, long end) {
     const ek_total_args *a = args;
     const long blocks = (a->inner + BLOCK - 1) / BLOCK;

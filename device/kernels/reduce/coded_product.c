@@ -1,5 +1,5 @@
-/* Products of codes: each step is scaled and rounded, as TFLite does.
- * Compile-time parameters: NAME, EK_SIMD, TX (int8_t, uint8_t, int16_t). */
+/* Products of quantized values: each step is scaled and rounded, like TFLite. Compile-time
+ * parameters: NAME, EK_SIMD, TX (int8_t, uint8_t, int16_t). */
 #include "mean.h"
 
 #define BLOCK EK_REDUCE_BLOCK
@@ -8,7 +8,7 @@ static inline int32_t scaled(int64_t x, const ek_mean_args *a) {
     return (int32_t)((x * a->multiplier + (1LL << (a->right - 1))) >> a->right);
 }
 
-/* Tasks: outer x blocks of inner. */
+/* Task: outer index x block of inner. */
 void NAME(const void *args, long begin, long end) {
     const ek_mean_args *a = args;
     const long blocks = (a->inner + BLOCK - 1) / BLOCK;

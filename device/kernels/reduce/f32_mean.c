@@ -2,9 +2,9 @@
 #include "mean.h"
 
 #define BLOCK EK_REDUCE_BLOCK
-#define RUN 256 /* rows summed apart: what is added to a large sum loses its last bits */
+#define RUN 256 /* rows summed separately, because adding to a large sum loses low bits */
 
-/* Means of n columns, `inner` apart from row to row. */
+/* Means of n columns, with row stride `inner`. */
 EK_INLINE void columns(const ek_real *x, ek_real *y, long reduced, long inner, const long n) {
     float sum[BLOCK];
     EK_VECTOR_LOOP
@@ -28,7 +28,7 @@ EK_INLINE void columns(const ek_real *x, ek_real *y, long reduced, long inner, c
         y[i] = (ek_real)(sum[i] / (float)reduced);
 }
 
-/* Tasks: outer x blocks of inner. */
+/* Task: outer index x block of inner. */
 void NAME(const void *args, long begin, long end) {
     const ek_mean_args *a = args;
     long blocks = (a->inner + BLOCK - 1) / BLOCK;

@@ -3,11 +3,11 @@
 #include "softmax.h"
 #include "../elementwise/exp_vector.h"
 
-#define PARTS 4 /* vectors under way side by side, or each would wait for the one before */
+#define PARTS 4 /* independent vectors in flight, to hide latency */
 #define STEP (PARTS * EK_VL)
-#define RUN 256 /* values summed apart: small ones beside a large sum lose their last bits */
+#define RUN 256 /* values summed separately, because adding to a large sum loses low bits */
 
-/* The first n values of a vector, and behind them what counts as nothing. */
+/* Loads the first n values of a vector and pads with values that contribute nothing. */
 EK_INLINE vf load_first(const ek_real *x, long n) {
     ek_real t[EK_VL];
     for (int i = 0; i < EK_VL; i++)
@@ -36,7 +36,7 @@ static float largest_of(const ek_real *x, long n) {
     return largest;
 }
 
-/* y: e^(beta * (x - largest)). Returns the sum of n of them, at most RUN. */
+/* y: e^(beta * (x - largest)). Returns the sum of n values, at most RUN. */
 static float powers_of(const ek_real *x, float largest, float beta, float *y, long n) {
     ek_wide part[PARTS] = {0};
     const ek_wide most = ek_wide_splat(largest), factor = ek_wide_splat(beta);
@@ -69,7 +69,7 @@ static float powers_of(const ek_real *x, float largest, float beta, float *y, lo
 }
 
 #ifdef EK_HALF
-/* Powers of f16 are kept in f32: those of rows longer than RUN are made twice. */
+/* f16 rows keep their powers in f32; for rows longer than RUN they are computed twice. */
 static void row(const ek_real *x, ek_real *y, float beta, long n) {
     const float largest = largest_of(x, n);
     float power[RUN], sum = 0.0f;
@@ -98,7 +98,7 @@ static void row(const float *x, float *y, float beta, long n) {
 }
 #endif
 
-/* Tasks: rows. */
+/* Task: one row. */
 void NAME(const void *args, long begin, long end) {
     const ek_softmax_args *a = args;
     for (long t = begin; t < end; t++) {

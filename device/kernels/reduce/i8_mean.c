@@ -1,5 +1,5 @@
-/* Mean of codes: exact sum, then one factor that rescales and divides, as TFLite does; for a sum
- * the factor only rescales, or IN_FLOAT the sum is rescaled in f32.
+/* Mean of quantized values: an exact sum, then one factor that both rescales and divides, like
+ * TFLite. For a sum, the factor only rescales, or with IN_FLOAT the sum is rescaled in f32.
  * Compile-time parameters: NAME, EK_SIMD, TX (int8_t, uint8_t, int16_t). */
 #include <math.h>
 #include "mean.h"
@@ -20,7 +20,7 @@ static int32_t rescale(int32_t sum, const ek_mean_args *a) {
 }
 #endif
 
-/* Tasks: outer x blocks of inner. */
+/* Task: outer index x block of inner. */
 void NAME(const void *args, long begin, long end) {
     const ek_mean_args *a = args;
     long blocks = (a->inner + BLOCK - 1) / BLOCK;

@@ -1,13 +1,13 @@
-/* Softmax, 8-bit, in TFLite's fixed-point arithmetic: the powers come from a table, the division
- * from three Newton steps. Compile-time parameters: NAME, EK_SIMD, TX (int8_t, uint8_t),
- * SUM_BITS (whole bits of the sum of powers). */
+/* Softmax, 8-bit, in TFLite's fixed-point arithmetic: powers come from a table, the division uses
+ * three Newton steps. Compile-time parameters: NAME, EK_SIMD, TX (int8_t, uint8_t), SUM_BITS
+ * (integer bits of the sum of powers). */
 #include "softmax.h"
 #include "reciprocal.h"
 
 #define LOWEST (((TX) - 1 > 0) ? 0 : -128)
 #define HIGHEST (LOWEST + 255)
 
-/* Tasks: rows. */
+/* Task: one row. */
 void NAME(const void *args, long begin, long end) {
     const ek_softmax_args *a = args;
     for (long t = begin; t < end; t++) {

@@ -1,9 +1,9 @@
-/* 1 / sqrt(x) of whole x in fixed point: graph/coded.py says what this computes. */
+/* 1 / sqrt(x) for integer x, in TFLite's fixed-point arithmetic. */
 #ifndef EK_INVERSE_ROOT_H
 #define EK_INVERSE_ROOT_H
 #include "../kernel.h"
 
-/* a * b / 2^31, halves up. */
+/* a * b / 2^31, rounded half up. */
 EK_INLINE int32_t ek_multiply_high(int32_t a, int32_t b) {
     return (int32_t)(((int64_t)a * b + (1LL << 30)) >> 31);
 }
@@ -12,7 +12,7 @@ EK_INLINE int32_t ek_saturated(int64_t x) {
     return (int32_t)(x < INT32_MIN ? INT32_MIN : x > INT32_MAX ? INT32_MAX : x);
 }
 
-/* 1 / sqrt(x) of x >= 1 is the result * 2^(-31 - shift): five steps of Newton's in Q3. */
+/* 1 / sqrt(x) for x >= 1 equals the result * 2^(-31 - shift): five Newton steps in Q3. */
 static inline int32_t ek_inverse_root(int32_t x, int *shift) {
     *shift = 0;
     if (x <= 1)
@@ -31,7 +31,7 @@ static inline int32_t ek_inverse_root(int32_t x, int *shift) {
                              ek_multiply_high(half, ek_saturated((int64_t)cube * 64));
         root = ek_saturated((int64_t)step * 8);
     }
-    root = ek_multiply_high(root, 1518500250); /* the root of 1/2 in Q0 */
+    root = ek_multiply_high(root, 1518500250); /* sqrt(1/2) in Q0 */
     if (right < 0)
         root = (int32_t)((uint32_t)root << -right);
     *shift = right < 0 ? 0 : right;

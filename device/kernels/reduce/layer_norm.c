@@ -3,7 +3,7 @@
 #include "layer_norm.h"
 #include <math.h>
 
-#define PARTS 4 /* sums side by side, or they would be one chain */
+#define PARTS 4 /* independent accumulators, to hide latency */
 
 typedef ek_real elem;
 #ifdef EK_HALF
@@ -53,14 +53,15 @@ EK_INLINE float sum_of(const elem *x, long n, float c, const int squares) {
     return sum;
 }
 
-/* Tasks: rows. */
+/* Task: one row. */
 void NAME(const void *args, long begin, long end) {
     const ek_layer_norm_args *a = args;
     const long n = a->n;
     for (long t = begin; t < end; t++) {
         const elem *x = (const elem *)a->x + t * n, *factor = a->factor, *shift = a->shift;
         elem *y = (elem *)a->y + t * n;
-        /* Around the first value, whose distance to the mean is what rounding is relative to. */
+        /* Subtract the first value, so that rounding errors are relative to its distance from the
+         * mean. */
         const float first = (float)x[0], mean = first + sum_of(x, n, first, 0) / (float)n;
         const float inverse = 1.0f / sqrtf(sum_of(x, n, mean, 1) / (float)n + a->epsilon);
         const wide center = splat(mean), scale = splat(inverse);

@@ -1,4 +1,4 @@
-/* Mean (or sum of codes) over the middle dimension of [outer, reduced, inner]. */
+/* Mean (or sum of quantized values) over the middle dimension of [outer, reduced, inner]. */
 #ifndef EK_MEAN_H
 #define EK_MEAN_H
 #include "../kernel.h"
@@ -10,6 +10,6 @@ typedef struct {
     int x_zero, y_zero, low, high;
     int32_t multiplier;
     int left, right;
-    float step, bias; /* of a sum in f32 */
+    float step, bias; /* for a sum in f32 */
 } ek_mean_args;
 #endif

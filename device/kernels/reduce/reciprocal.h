@@ -1,4 +1,4 @@
-/* Reciprocals in fixed point, Q31 in 64 bits: graph/fixed_point.py says what these compute. */
+/* Reciprocals in fixed point, Q31 in 64 bits, as in gemmlowp. */
 #ifndef EK_RECIPROCAL_H
 #define EK_RECIPROCAL_H
 #include "../kernel.h"
@@ -16,7 +16,8 @@ static inline int64_t ek_saturate(int64_t x) {
     return x > INT32_MAX ? INT32_MAX : x < INT32_MIN ? INT32_MIN : x;
 }
 
-/* 1 / (1 + a) of a in [0, 1], both Q31: Newton steps on Q29 values from 48/17 - 32/17 d. */
+/* 1 / (1 + a) for a in [0, 1], both Q31: Newton steps on Q29 values, starting at 48/17 - 32/17
+ * d. */
 static inline int64_t ek_one_over_one_plus(int64_t a) {
     int64_t half = (a + INT32_MAX + 1) >> 1;
     int64_t x = 1515870810 + ek_mulhi(half, -1010580540);

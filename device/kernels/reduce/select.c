@@ -1,6 +1,6 @@
-/* Boxes that overlap none that was kept before, in order; -1 behind them.
- * Compile-time parameters: NAME, EK_SIMD, TI (type of indices), ABOVE: a score of `least` is not
- * enough. */
+/* Non-maximum suppression: keeps boxes, in order, that do not overlap a box kept before; fills with
+ * -1. Compile-time parameters: NAME, EK_SIMD, TI (type of indices), ABOVE: scores must exceed
+ * `least`. */
 #include "select.h"
 
 #ifdef ABOVE
@@ -21,7 +21,7 @@ static float area_of(const float *box) {
     return (box[2] - box[0]) * (box[3] - box[1]);
 }
 
-/* Intersection over union; 0 where a box is empty. */
+/* Intersection over union; 0 if a box is empty. */
 static float overlap_of(const float *a, const float *b) {
     float area = area_of(a), other = area_of(b);
     if (area <= 0 || other <= 0)
@@ -40,7 +40,7 @@ static int overlaps(const ek_select_args *a, const float *boxes, const TI *kept,
     return 0;
 }
 
-/* Tasks: batches x classes. */
+/* Task: batch entry x class. */
 void NAME(const void *args, long begin, long end) {
     const ek_select_args *a = args;
     for (long t = begin; t < end; t++) {

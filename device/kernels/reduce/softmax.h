@@ -8,10 +8,11 @@ typedef struct {
     const void *x;
     void *y;
     float beta;
-    const int32_t *power; /* 8-bit: e^-(scale * beta * d) in Q31 for each difference d, 0 where it
-                             counts as nothing */
-    const int32_t *term;  /* the same in Q19, as it is summed */
+    const int32_t *power; /* 8-bit: e^-(scale * beta * d) in Q31 for each difference d, 0 if
+                             negligible */
+    const int32_t *term;  /* the same in Q19, for the sum */
     const int16_t *power_q15, *inverse; /* 16-bit: e^-(scale * beta * d) for each difference d, and
-                                           the ends of 512 lines of 1 / (1 + x) of x from 0 to 1 */
+                                           the endpoints of 512 intervals of 1 / (1 + x) for x from
+                                           0 to 1 */
 } ek_softmax_args;
 #endif

@@ -1,13 +1,13 @@
-/* The k largest (SMALLEST: smallest) values of each row, sorted; of equals the first comes first,
+/* The k largest (SMALLEST: smallest) values of each row, sorted; equal values in order of position,
  * NaN last. Compile-time parameters: NAME, EK_SIMD, TX, TI (type of indices).
  *
- * The outputs are a heap with the worst of the k at its root: what does not go before it is passed
- * over, BLOCK values at once, which is nearly all of a long row. */
+ * The outputs form a heap with the worst of the k at its root. Values not better than the root are
+ * skipped BLOCK at a time, which is nearly all of a long row. */
 #include "../kernel.h"
 
 typedef struct {
-    long n; /* values in a row */
-    long k; /* of 1 to n */
+    long n; /* values per row */
+    long k; /* 1 .. n */
     const void *x;
     void *y, *at;
 } ek_top_k_args;
@@ -19,15 +19,15 @@ typedef struct {
 #else
 #define MORE(v, s) ((v) > (s))
 #endif
-/* Whether v goes before s, whatever their places. */
+/* Whether v ranks before s, regardless of position. */
 #define BEFORE(v, s) (MORE(v, s) || ((s) != (s) && (v) == (v)))
 
-/* Whether (v, i) comes behind (s, j) in the order of the result. */
+/* Whether (v, i) ranks after (s, j) in the result. */
 static inline int behind(TX v, TI i, TX s, TI j) {
     return BEFORE(s, v) || (!BEFORE(v, s) && i > j);
 }
 
-/* Puts (v, i) at `p` of a heap of n, or below, so that its parents come behind it. */
+/* Inserts (v, i) at `p` of a heap of n, sifting down so that parents rank after their children. */
 static void sift(TX *y, TI *at, long n, long p, TX v, TI i) {
     for (long child; (child = 2 * p + 1) < n; p = child) {
         if (child + 1 < n && behind(y[child + 1], at[child + 1], y[child], at[child]))
@@ -67,7 +67,7 @@ static void row(const TX *x, long n, long k, TX *y, TI *at) {
     }
 }
 
-/* Tasks: rows. */
+/* Task: one row. */
 void NAME(const void *args, long begin, long end) {
     const ek_top_k_args *a = args;
     for (long t = begin; t < end; t++)

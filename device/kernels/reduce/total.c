@@ -4,7 +4,7 @@
 #include "total.h"
 
 #define BLOCK EK_REDUCE_BLOCK
-#define RUN 256 /* rows summed apart: what is added to a large sum loses its last bits */
+#define RUN 256 /* rows summed separately, because adding to a large sum loses low bits */
 
 #if defined OP_SUM
 #define TAKE(s, v) ((s) + (v))
@@ -16,7 +16,7 @@
 #define TAKE(s, v) ((s) < (v) || (s) != (s) ? (s) : (v))
 #endif
 
-/* Values that lie together: BLOCK sums run side by side. */
+/* Contiguous values, with BLOCK independent accumulators. */
 static TX along(const TX *x, long n) {
     TX sum[BLOCK];
     long width = ek_min(n, BLOCK), i = width;
@@ -43,7 +43,7 @@ static TX all(const TX *x, long n) {
     return sum;
 }
 
-/* Tasks: outer x blocks of inner. */
+/* Task: outer index x block of inner. */
 void NAME(const void *args, long begin, long end) {
     const ek_total_args *a = args;
     long blocks = (a->inner + BLOCK - 1) / BLOCK;

@@ -1,14 +1,15 @@
-/* ek_bench, and stamps from ticks to nanoseconds. */
+/* ek_bench, and conversion of time stamps from ticks to nanoseconds. */
 #include "../ek.h"
 #include "clock.h"
 
 int ek_operators(void);
 
-/* The ticks of one inference become nanoseconds since its start, by its own length. */
+/* Converts one inference's ticks to nanoseconds since its start, using its measured duration. */
 void ek_stamps_finish(uint64_t *stamps, int operators, uint64_t nanoseconds) {
     uint64_t start = stamps[0], ticks = stamps[operators] - start;
-    /* QEMU 7.2 fails where a vector conversion is the first vector instruction of floats that it
-     * translates on a page (qemu-project issue 1441), and a few stamps gain nothing by vectors. */
+    /* QEMU 7.2 fails if a vector conversion is the first floating-point vector instruction it
+     * translates on a page (qemu-project issue 1441), and vectorizing a few stamps gains
+     * nothing. */
 #pragma clang loop vectorize(disable)
     for (int i = 0; i <= operators; i++)
         stamps[i] =

@@ -1,5 +1,5 @@
-/* Time for operator stamps: the core's own counter where user code may read it, since a system
- * clock call costs more than a small operator may. */
+/* Clock for operator stamps: the core's counter where user code may read it, because a clock system
+ * call can cost more than a small operator. */
 #ifndef EK_CLOCK_H
 #define EK_CLOCK_H
 #include <stdint.h>

@@ -1,28 +1,29 @@
-/* ek_missing_feature: compiled for the plain architecture, whatever the rest is built for.
+/* ek_missing_feature: always compiled for the baseline architecture.
  *
- * Compile-time parameters: EK_FEATURES, a string of names separated by commas, as the kernel
- * prints them in /proc/cpuinfo; EK_VLEN_BITS, the RVV register length the kernels count on. */
+ * Compile-time parameters: EK_FEATURES, a comma-separated list of names as printed in
+ * /proc/cpuinfo; EK_VLEN_BITS, the RVV register length that the kernels require. */
 #include <stdint.h>
 #include <string.h>
 #include "../ek.h"
 
 typedef struct {
     const char *name;
-    int word, bit; /* where the feature is told; the words are filled by read_words */
+    int word, bit; /* position of the feature's bit; read_words fills the words */
 } feature;
 
 #if defined __x86_64__
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-/* words: cpuid 1 ecx, 7.0 ebx, 7.0 ecx, 7.0 edx, without what is not saved (xgetbv) */
+/* words: cpuid 1 ecx, 7.0 ebx, 7.0 ecx, 7.0 edx, without features whose state the OS does not save
+ * (xgetbv) */
 static const feature known[] = {
     {"fma", 0, 12},      {"f16c", 0, 29},     {"bmi1", 1, 3},         {"avx2", 1, 5},
     {"bmi2", 1, 8},      {"avx512f", 1, 16},  {"avx512dq", 1, 17},    {"avx512cd", 1, 28},
     {"avx512bw", 1, 30}, {"avx512vl", 1, 31}, {"avx512_vnni", 2, 11}, {"amx_tile", 3, 24},
     {"amx_int8", 3, 25},
 };
-/* Linux saves the tile registers of processes that ask for them, if it has a word for that. */
+/* Linux saves tile registers only for processes that request it, if it supports the request. */
 #define REQUEST_PERMISSION 0x1023
 #define TILE_DATA 18
 static int may_use_tiles(void) {
@@ -37,7 +38,7 @@ static void read_words(uint64_t *w) {
         w[2] = c;
         w[3] = d;
     }
-    if (!(w[0] >> 27 & 1)) { /* no xgetbv: no wide registers are saved */
+    if (!(w[0] >> 27 & 1)) { /* no xgetbv: the OS saves no wide registers */
         w[1] = w[2] = w[3] = 0;
         w[0] &= ~(1u << 12);
         return;
@@ -53,7 +54,7 @@ static void read_words(uint64_t *w) {
 }
 #else
 #include <sys/auxv.h>
-/* words: AT_HWCAP; of ARM AT_HWCAP2, of RISC-V computes_half */
+/* words: AT_HWCAP; on ARM AT_HWCAP2, on RISC-V computes_half */
 static const feature known[] = {
 #if defined __aarch64__
     {"asimd", 0, 1},
@@ -72,14 +73,14 @@ static const feature known[] = {
 #include <signal.h>
 #include <ucontext.h>
 static volatile int computed_half;
-/* Goes on behind the instruction that the core refused, of four bytes. */
+/* Skips the illegal instruction, which has four bytes. */
 static void refused(int number, siginfo_t *info, void *context) {
     (void)number, (void)info;
     computed_half = 0;
     ((ucontext_t *)context)->uc_mcontext.__gregs[REG_PC] += 4;
 }
-/* Kernels before 6.8 do not tell of Zvfh, whatever the core has, so its
- * instructions are tried: of vectors, and of scalars (Zfhmin), which are part of it. */
+/* Kernels before 6.8 do not report Zvfh, so try its instructions: a vector one, and a scalar one
+ * (Zfhmin), which it includes. */
 static int computes_half(void) {
     struct sigaction own = {.sa_sigaction = refused, .sa_flags = SA_SIGINFO}, before;
     computed_half = 1;

@@ -1,14 +1,14 @@
 /* Worker threads of one model.
  *
- * Every thread has a share of the tasks, the same part of the range in every job: what it wrote for
- * one operator lies in its core's cache for the next. It takes its share in small pieces, then what
- * is left of the others', so a thread that loses its core costs one piece; and a worker that did
- * not wake in time is not waited for: the caller closes the job when the pieces are gone and waits
- * only for those who joined. Workers spin for a while after a job, since the next operator follows
- * within microseconds, then sleep.
+ * Every thread has a share of the tasks, the same part of the range in every job, so that its
+ * output of one operator is in its core's cache for the next. It processes its share in small
+ * pieces, then helps with the others', so preempting a thread delays only one piece. The caller
+ * does not wait for workers that did not wake in time: it closes the job when no pieces are left
+ * and waits only for those who joined. Workers spin for a while after a job, because the next
+ * operator follows within microseconds, then sleep.
  *
- * Linux may run a worker on the core of the caller though another one is idle, and leave it there
- * for milliseconds. So workers that slept or are late are kept off the caller's core. */
+ * Linux may schedule a worker on the caller's core although another is idle, and leave it there for
+ * milliseconds. So workers that slept or are late are kept off the caller's core. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
@@ -18,19 +18,19 @@
 #include "relax.h"
 
 #define PIECES_PER_THREAD 8
-#define SPINS 4000          /* some tens of microseconds */
-#define STACK_BYTES 1048576 /* kernels keep up to 384 KiB of scratch on the stack */
-#define OPEN 0x10000u       /* state: generation << 32 | OPEN | workers inside */
+#define SPINS 4000          /* tens of microseconds */
+#define STACK_BYTES 1048576 /* kernels use up to 384 KiB of stack for scratch */
+#define OPEN 0x10000u       /* state: generation << 32 | OPEN | number of workers inside */
 
 typedef struct {
-    _Alignas(64) atomic_long next; /* first task nobody took yet */
+    _Alignas(64) atomic_long next; /* first task not taken yet */
     long end;
 } share;
 
 typedef struct {
     pthread_t thread;
     ek_pool *pool;
-    int number; /* of its share; the caller's is 0 */
+    int number; /* index of its share; the caller's is 0 */
 } ek_worker;
 
 struct ek_pool {
@@ -40,16 +40,16 @@ struct ek_pool {
     pthread_mutex_t lock;
     pthread_cond_t wake;
     int stop;
-    int sleepers;      /* under lock */
-    cpu_set_t allowed; /* cores of whoever made the pool; empty: not known */
-    int avoided;       /* core that workers are kept off, or -1 */
+    int sleepers;      /* protected by the lock */
+    cpu_set_t allowed; /* CPU affinity of the pool's creator; empty: unknown */
+    int avoided;       /* core from which workers are kept away, or -1 */
     _Atomic uint64_t state;
-    ek_task task; /* the job; constant while it is open or has workers inside */
+    ek_task task; /* the job; constant while open or any worker is inside */
     const void *args;
     long grain;
 };
 
-/* Costs one look at the caller's core unless that has moved since. */
+/* Only checks the caller's core unless it has changed. */
 static void keep_off_this_core(ek_pool *p) {
     int core = sched_getcpu();
     if (core == p->avoided || core < 0 || core >= CPU_SETSIZE)
@@ -63,7 +63,7 @@ static void keep_off_this_core(ek_pool *p) {
         pthread_setaffinity_np(p->workers[i].thread, sizeof others, &others);
 }
 
-/* 1: some were another thread's. */
+/* Returns 1 if some pieces belonged to another thread. */
 static int take_pieces(ek_pool *p, int own) {
     int helped = 0;
     for (int i = 0; i < p->threads; i++) {
@@ -89,7 +89,7 @@ static void share_out(ek_pool *p, long tasks, long grain) {
     p->grain = grain;
 }
 
-/* 1: took part in a job later than `seen`, which is updated. */
+/* Returns 1 if it took part in a job later than `seen`, and updates `seen`. */
 static int join_job(ek_pool *p, int own, uint32_t *seen) {
     uint64_t s = atomic_load_explicit(&p->state, memory_order_acquire);
     while ((s & OPEN) && (uint32_t)(s >> 32) != *seen)
@@ -115,7 +115,7 @@ static void *worker(void *arg) {
         }
         pthread_mutex_lock(&p->lock);
         p->sleepers++;
-        /* Woken, it spins again even if this job is over: the next one follows at once. */
+        /* Once woken, spin again even if this job is over, because the next one follows at once. */
         uint64_t s = atomic_load_explicit(&p->state, memory_order_acquire);
         if (!p->stop && !((s & OPEN) && (uint32_t)(s >> 32) != seen))
             pthread_cond_wait(&p->wake, &p->lock);
@@ -146,11 +146,11 @@ void ek_parallel(ek_pool *p, ek_task task, const void *args, long tasks, long gr
     pthread_mutex_unlock(&p->lock);
 
     if (take_pieces(p, 0))
-        keep_off_this_core(p); /* a thread was late: is it here? */
+        keep_off_this_core(p); /* a thread was late: it may be on this core */
     uint64_t s = atomic_fetch_and_explicit(&p->state, ~(uint64_t)OPEN, memory_order_acquire);
     for (long spins = 0; (s & (OPEN - 1)) != 0; spins++) {
         if (spins > SPINS)
-            sched_yield(); /* the worker we wait for may need this very core */
+            sched_yield(); /* the awaited worker may need this core */
         ek_relax();
         s = atomic_load_explicit(&p->state, memory_order_acquire);
     }

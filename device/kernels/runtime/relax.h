@@ -1,4 +1,4 @@
-/* What a thread does between two looks at what it waits for. */
+/* Pause between two polls in a spin loop. */
 #ifndef EK_RELAX_H
 #define EK_RELAX_H
 

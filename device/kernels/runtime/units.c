@@ -1,21 +1,21 @@
-/* Every thread has a queue of its own: the caller the first one, the same in every run, since what
- * a unit works on lies in the caches of its core. Of another queue it runs a step where that would
- * wait for a thread that never came, or lost its core; so such a unit holds nothing up, and one
- * thread alone runs everything in a possible order. */
+/* Every thread has its own queue, the caller the first; queues are the same in every run, because a
+ * unit's data is in its core's caches. A thread runs a step of another queue if that queue's thread
+ * never arrived or was preempted. So no unit blocks the others, and a single thread runs everything
+ * in a valid order. */
 #include "units.h"
 #include <pthread.h>
 #include <sched.h>
 #include "clock.h"
 #include "relax.h"
 
-#define SPINS 2000 /* some tens of microseconds; then whoever we wait for may need the core */
+#define SPINS 2000 /* tens of microseconds; then the awaited thread may need the core */
 #define PATIENCE                                                                                   \
-    100 /* looks at a step that can run, about a microsecond, until its thread is gone */
+    100 /* polls of a runnable step, about a microsecond, until its thread is presumed gone */
 
 typedef struct {
     _Alignas(64) atomic_int over; /* steps of this queue that are done */
     atomic_int held;
-    atomic_int present; /* its own thread has come */
+    atomic_int present; /* its own thread has arrived */
 } progress;
 
 typedef struct {
@@ -23,7 +23,7 @@ typedef struct {
     const ek_queue *queues;
     int units;
     pthread_t caller;
-    atomic_int others; /* threads that came beside the caller */
+    atomic_int others; /* threads that arrived besides the caller */
     progress of[EK_UNITS];
 } timeline;
 
@@ -41,8 +41,8 @@ static void run_step(const timeline *t, const ek_step *step) {
         stamps[t->inference->first + step->number + 1] = ek_ticks() - start;
 }
 
-/* Whether queue u has a step that can run now and nobody has taken it. Only reads: a thread that
- * waits must not take away the line that the one at work is about to write. */
+/* Whether queue u has a runnable step that nobody has taken. Read-only, so that waiting threads do
+ * not steal the cache line that the working thread is about to write. */
 static int may_advance(timeline *t, int u) {
     int over = atomic_load_explicit(&t->of[u].over, memory_order_relaxed);
     return over < t->queues[u].count &&
@@ -50,7 +50,7 @@ static int may_advance(timeline *t, int u) {
            is_ready(t, &t->queues[u].steps[over]);
 }
 
-/* At most `most` steps of queue u that can run now; 1 if there was one. */
+/* Runs at most `most` runnable steps of queue u; returns 1 if there was any. */
 static int advance(timeline *t, int u, int most) {
     progress *mine = &t->of[u];
     const ek_queue *queue = &t->queues[u];
@@ -73,7 +73,8 @@ static int all_over(timeline *t) {
     return 1;
 }
 
-/* One step of a queue whose own thread is not there, or let it wait for `looks` looks. */
+/* Runs one step of a queue whose own thread is absent, or has left it waiting for more than
+ * PATIENCE polls. */
 static int help(timeline *t, int own, int *looks) {
     int waiting = 0;
     for (int u = 0; u < t->units; u++) {
@@ -88,7 +89,7 @@ static int help(timeline *t, int own, int *looks) {
     return 0;
 }
 
-/* Tasks: one per unit, whichever a thread is given. */
+/* Task: one per unit; threads choose their queue on arrival. */
 static void work(const void *args, long begin, long end) {
     timeline *t = *(timeline *const *)args;
     (void)begin, (void)end;
@@ -107,7 +108,7 @@ static void work(const void *args, long begin, long end) {
     }
 }
 
-/* Step after step by number, each on the whole pool. */
+/* Runs the steps in the order of their numbers, each on the entire pool. */
 static void run_in_order(timeline *t) {
     for (;;) {
         const ek_step *next = NULL;
@@ -137,7 +138,7 @@ void ek_run_units(const ek_inference *inference, const ek_queue *queues, int uni
     for (int u = 0; u < units; u++) {
         atomic_init(&t.of[u].over, 0);
         atomic_init(&t.of[u].held, 0);
-        atomic_init(&t.of[u].present, u == 0); /* the caller is sure to come */
+        atomic_init(&t.of[u].present, u == 0); /* the caller always arrives */
     }
     if (whole)
         run_in_order(&t);

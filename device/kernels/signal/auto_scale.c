@@ -1,4 +1,4 @@
-/* Samples of 16 bits, shifted left as far as the largest allows. Compile-time parameters: NAME,
+/* Shifts 16-bit samples left as far as the largest allows. Compile-time parameters: NAME,
  * EK_SIMD. */
 #include "../kernel.h"
 
@@ -6,11 +6,11 @@ typedef struct {
     long n;
     const void *x;
     void *y;
-    void *bits; /* int32_t: how far */
+    void *bits; /* int32_t: the shift */
 } ek_auto_scale_args;
 
-/* The largest magnitude, held in 16 bits: that of -2^15 is itself, and what comes later is held
- * against that. */
+/* The largest magnitude in 16 bits: -2^15 stays negative, and later values are compared with
+ * that. */
 static int32_t largest_of(const int16_t *x, long n) {
     int32_t most = 0;
     long from = 0;
@@ -29,7 +29,7 @@ static int32_t largest_of(const int16_t *x, long n) {
     return most;
 }
 
-/* One task. */
+/* A single task. */
 void NAME(const void *args, long begin, long end) {
     const ek_auto_scale_args *g = args;
     const int16_t *x = g->x;

@@ -1,7 +1,7 @@
-/* Functions of the channels of a microphone front end, in fixed point.
+/* Per-channel functions of a microphone front end, in fixed point.
  *
  * Compile-time parameters: NAME, EK_SIMD, TY (of y), TT (of the table), and OP_GAIN (gain control
- * by an estimate of the noise) or OP_LOG. */
+ * by a noise estimate) or OP_LOG. */
 #include "../kernel.h"
 
 typedef struct {
@@ -15,11 +15,11 @@ static inline int length_of(uint32_t x) {
 }
 
 #ifdef OP_GAIN
-#define SNR_BITS 12   /* of a fraction: of a gain, */
-#define OUTPUT_BITS 6 /* of what it makes, */
-#define PLACE_BITS 10 /* of a place between two powers of two */
+#define SNR_BITS 12   /* fraction bits: of a gain, */
+#define OUTPUT_BITS 6 /* of its result, */
+#define PLACE_BITS 10 /* of a position between two powers of two */
 
-/* A polynomial of degree two for each power of two, from 3 on. */
+/* A quadratic polynomial for each power of two, from 3 up. */
 static int16_t gain_of(uint32_t x, const TT *table) {
     if (x < 3)
         return table[x];
@@ -43,7 +43,7 @@ static inline TY f(const ek_channels_args *g, uint32_t x, uint32_t noise) {
 
 #ifdef OP_LOG
 #define LN_2 45426     /* times 2^16 */
-#define SEGMENT_BITS 9 /* of a place in one of 128 segments */
+#define SEGMENT_BITS 9 /* fraction bits of a position in one of 128 segments */
 
 static inline TY f(const ek_channels_args *g, uint32_t x, uint32_t noise) {
     const TT *table = g->table;
@@ -63,7 +63,7 @@ static inline TY f(const ek_channels_args *g, uint32_t x, uint32_t noise) {
 }
 #endif
 
-/* Tasks: channels. */
+/* Task: one channel. */
 void NAME(const void *args, long begin, long end) {
     const ek_channels_args *g = args;
     const uint32_t *x = g->x, *noise = g->noise;

@@ -1,16 +1,16 @@
 /* Fixed-point Fourier transforms of rows.
  *
- * Compile-time parameters: NAME, EK_SIMD, TX (int16_t or int32_t), TW (twice as wide), BITS (of a
- * fraction), and INVERSE for the way from frequencies to samples. Numbers are fractions; each step
- * divides what it takes by the number of terms that it adds. Real and imaginary parts stand apart
- * while steps run. */
+ * Compile-time parameters: NAME, EK_SIMD, TX (int16_t or int32_t), TW (twice as wide), BITS
+ * (fraction bits), and INVERSE for the transform from frequencies to samples. Values are fractions;
+ * each step divides its inputs by the number of terms it adds. During the steps, real and imaginary
+ * parts are in separate arrays. */
 #include "../kernel.h"
 
 typedef struct {
-    long half;            /* complex points: half as many as real ones */
-    long length;          /* values in a row of x */
+    long half;            /* complex points: half the number of real ones */
+    long length;          /* values per row of x */
     const int32_t *place; /* [half]: where a pair of samples goes before the first step */
-    const void *twiddles; /* of each step [radix - 1, 2, length], one after the other */
+    const void *twiddles; /* for each step [radix - 1, 2, length], consecutively */
     const void *last;     /* [2, half / 2] */
     const void *x;
     void *y;
@@ -38,7 +38,7 @@ static inline TX imaginary(TX re, TX im, TX wr, TX wi) {
     return rounded((TW)re * wi + (TW)im * wr);
 }
 
-/* Joins two transforms of n points that follow each other; w: [2, n]. */
+/* Radix-2 step: joins two adjacent transforms of n points; w: [2, n]. */
 static void two(TX *restrict re, TX *restrict im, const TX *restrict w, long n) {
     EK_VECTOR_LOOP
     for (long k = 0; k < n; k++) {
@@ -50,7 +50,7 @@ static void two(TX *restrict re, TX *restrict im, const TX *restrict w, long n) 
     }
 }
 
-/* The same of four; w: [3, 2, n]. */
+/* Radix-4 step; w: [3, 2, n]. */
 static void four(TX *restrict re, TX *restrict im, const TX *restrict w, long n) {
     EK_VECTOR_LOOP
     for (long k = 0; k < n; k++) {
@@ -79,7 +79,8 @@ static void four(TX *restrict re, TX *restrict im, const TX *restrict w, long n)
 }
 
 static void steps(TX *re, TX *im, const TX *w, long half) {
-    /* Four by four from the last step on: an odd power of two leaves a two for the first. */
+    /* Radix 4 from the last step backward; an odd power of two leaves a radix-2 step for the
+     * first. */
     long n = 1;
     if (__builtin_ctzl(half) % 2) {
         for (long at = 0; at < half; at += 2)
@@ -95,7 +96,7 @@ typedef struct {
     TX sum_r, sum_i, rotated_r, rotated_i;
 } mixed;
 
-/* A frequency k and its mirror image half - k, of which the conjugate counts. */
+/* Combines frequency k and the conjugate of its mirror image half - k. */
 static inline mixed mix(TX kr, TX ki, TX mr, TX mi, TX wr, TX wi) {
     const TX ar = share(kr, 2), ai = share(ki, 2);
     const TX br = share(mr, 2), bi = share(SUB(0, mi), 2);
@@ -143,7 +144,7 @@ static void transform(const ek_fourier_args *g, const TX *x, TX *y, TX *re, TX *
 }
 #endif
 
-/* Tasks: rows. */
+/* Task: one row. */
 void NAME(const void *args, long begin, long end) {
     const ek_fourier_args *g = args;
     const long pairs = 2 * g->half + 2;

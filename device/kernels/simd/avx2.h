@@ -10,7 +10,7 @@
 #include <immintrin.h>
 #include <stdint.h>
 typedef int32_t ek_x86_vi __attribute__((vector_size(32)));
-/* Even and odd lanes apart: bits 31 .. 62 of each 64-bit product are the result. */
+/* Computes even and odd lanes separately: the result is bits 31..62 of each 64-bit product. */
 static inline __attribute__((always_inline, unused)) ek_x86_vi vi_mulhi(ek_x86_vi a, ek_x86_vi b) {
     const __m256i half = _mm256_set1_epi64x(1 << 30);
     __m256i low = _mm256_mul_epi32((__m256i)a, (__m256i)b);

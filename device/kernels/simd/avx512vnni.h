@@ -13,7 +13,7 @@
 #include <immintrin.h>
 #include <stdint.h>
 typedef int32_t ek_x86_vi __attribute__((vector_size(64)));
-/* Even and odd lanes apart: bits 31 .. 62 of each 64-bit product are the result. */
+/* Computes even and odd lanes separately: the result is bits 31..62 of each 64-bit product. */
 static inline __attribute__((always_inline, unused)) ek_x86_vi vi_mulhi(ek_x86_vi a, ek_x86_vi b) {
     const __m512i half = _mm512_set1_epi64(1 << 30);
     __m512i low = _mm512_mul_epi32((__m512i)a, (__m512i)b);
@@ -31,12 +31,12 @@ EK_INLINE vf vf_load_n(const float *p, long n) {
 EK_INLINE void vf_store_n(float *p, vf v, long n) {
     _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), v);
 }
-/* Lanes whose bit is not set are zero, or left alone. */
+/* Lanes whose mask bit is clear are zero, or not stored. */
 EK_INLINE vf vf_load_masked(const float *p, uint16_t mask) {
     return _mm512_maskz_loadu_ps(mask, p);
 }
-/* All lanes one later, the first from the end of `before`; or one earlier, the last from `after`.
- * Of intrinsics compilers make a slower shuffle. */
+/* Shifts all lanes up by one and inserts the last of `before`; or down by one with the first of
+ * `after`. Compilers turn the intrinsics into a slower shuffle. */
 EK_INLINE vf vf_later(vf before, vf v) {
     __asm__("valignd $15, %1, %2, %0" : "=v"(v) : "v"(before), "v"(v));
     return v;
@@ -60,9 +60,9 @@ EK_INLINE vi vi_dot4(vi acc, vi a, vi b) {
 EK_INLINE vi vi_pair16(vi acc, vi a, vi b) {
     return (vi)_mm512_dpwssd_epi32((__m512i)acc, (__m512i)a, (__m512i)b);
 }
-/* vi_requantize_right of sums that are 2^31 too large (modulo 2^32): the upper half of an unsigned
- * product by twice the multiplier. All roundings are in what is added to it: of a negative sum half
- * an ulp less, which is what `signs` is for. */
+/* vi_requantize_right for sums that are 2^31 too large (modulo 2^32): the upper half of an unsigned
+ * product with twice the multiplier. The added constant contains all roundings; for negative sums
+ * it must be half an ulp less, hence `signs`. */
 #define EK_UNSIGNED_SUMS
 typedef struct {
     vi even, odd, even_addend, odd_addend, right;
@@ -82,10 +82,10 @@ EK_INLINE vi vi_requantize_unsigned(vi x, vi_unsigned_factor f) {
     const __m512i odd =
         _mm512_add_epi64(_mm512_mul_epu32(odds, (__m512i)f.odd), (__m512i)f.odd_addend);
     const vi high = (vi)_mm512_mask_shuffle_epi32(odd, 0x5555, even, _MM_PERM_DDBB);
-    return (high - (x >> 31)) >> f.right; /* x >> 31 is 0 where the sum is negative, else -1 */
+    return (high - (x >> 31)) >> f.right; /* x >> 31 is 0 if the sum is negative, else -1 */
 }
 #define EK_CODES64
-/* Codes of four vectors without their zero point: 4 x 16 bytes between low and high. */
+/* Adds the zero point to four vectors and narrows them: 4 x 16 bytes within [low, high]. */
 typedef struct {
     __m512i zero, low, high;
 } vi_codes;
@@ -103,11 +103,11 @@ EK_INLINE vi vi_codes64(const vi v[4], const vi_codes *c, const int is_unsigned)
     return (vi)_mm512_permutexvar_epi32(order, codes);
 }
 #define EK_GROUPS4 1
-/* The first n bytes (0 < n <= 64), then zeros. */
+/* The first n bytes (0 < n <= 64), zero-extended. */
 EK_INLINE vi vi_load_bytes(const void *p, long n) {
     return (vi)_mm512_maskz_loadu_epi8(~0ull >> (64 - n), p);
 }
-/* Four rows of 64 bytes as 64 groups of four, in an order that vi_sort_groups4 mends. */
+/* Four rows of 64 bytes as 64 groups of four, in an order that vi_sort_groups4 corrects. */
 EK_INLINE void vi_groups4(vi rows[4]) {
     const __m512i a = (__m512i)rows[0], b = (__m512i)rows[1], c = (__m512i)rows[2],
                   d = (__m512i)rows[3];
@@ -118,12 +118,12 @@ EK_INLINE void vi_groups4(vi rows[4]) {
     rows[2] = (vi)_mm512_unpacklo_epi16(ab_high, cd_high);
     rows[3] = (vi)_mm512_unpackhi_epi16(ab_high, cd_high);
 }
-/* A row such that vi_groups4 leaves groups in order: its 4 x 4 quarters of a lane transposed. */
+/* Permutes a row so that vi_groups4 yields ordered groups: transposes its 4 x 4 words. */
 EK_INLINE vi vi_before_groups4(vi row) {
     const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     return (vi)_mm512_permutexvar_epi32(order, (__m512i)row);
 }
-/* Lanes by a vector of their numbers; bytes of each quarter by numbers that are the same in all. */
+/* Permutes lanes by a vector of indices; permutes bytes within each quarter by common indices. */
 EK_INLINE vi vi_order(vi v, vi order) {
     return (vi)_mm512_permutexvar_epi32((__m512i)order, (__m512i)v);
 }
@@ -142,7 +142,7 @@ EK_INLINE void vi_sort_groups4(vi v[4]) {
     v[3] = (vi)_mm512_shuffle_i32x4(c, d, 0xDD);
 }
 #define EK_TRANSPOSES
-/* Each 4 x 4 square of a quarter of four vectors, transposed. */
+/* Transposes each 4 x 4 block of a quarter of four vectors. */
 EK_INLINE void vf_transpose_quarters(vf v[4]) {
     const __m512d a = (__m512d)_mm512_unpacklo_ps(v[0], v[1]);
     const __m512d b = (__m512d)_mm512_unpackhi_ps(v[0], v[1]);
@@ -151,7 +151,7 @@ EK_INLINE void vf_transpose_quarters(vf v[4]) {
     v[0] = (vf)_mm512_unpacklo_pd(a, c), v[1] = (vf)_mm512_unpackhi_pd(a, c);
     v[2] = (vf)_mm512_unpacklo_pd(b, d), v[3] = (vf)_mm512_unpackhi_pd(b, d);
 }
-/* 16 rows become the columns of the same square. */
+/* Transposes a 16 x 16 block. */
 EK_INLINE void vf_transpose(vf v[16]) {
     vf_transpose_quarters(v), vf_transpose_quarters(v + 4);
     vf_transpose_quarters(v + 8), vf_transpose_quarters(v + 12);
@@ -164,7 +164,7 @@ EK_INLINE void vf_transpose(vf v[16]) {
         v[i + 8] = _mm512_shuffle_f32x4(c, d, 0x88), v[i + 12] = _mm512_shuffle_f32x4(c, d, 0xDD);
     }
 }
-/* 16 rows of 4 values, `step` apart, become 4 rows. */
+/* Transposes 16 rows of 4 values, `step` apart, into 4 rows. */
 EK_INLINE void vf_transpose_rows4(const float *p, long step, vf v[4]) {
     EK_UNROLL for (int i = 0; i < 4; i++, p += step) {
         vf row = _mm512_castps128_ps512(_mm_loadu_ps(p));

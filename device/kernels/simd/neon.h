@@ -19,7 +19,8 @@ typedef int32_t ek_neon_vi __attribute__((vector_size(16)));
 static inline __attribute__((always_inline)) ek_neon_vi vi_mulhi(ek_neon_vi a, ek_neon_vi b) {
     return (ek_neon_vi)vqrdmulhq_s32((int32x4_t)a, (int32x4_t)b);
 }
-/* The instruction rounds halves up: one less makes those below zero go away from it. */
+/* The instruction rounds half up; subtracting one from negative values rounds half away from
+ * zero. */
 static inline __attribute__((always_inline, unused)) ek_neon_vi vi_rounding_shift(ek_neon_vi x,
                                                                                   ek_neon_vi n) {
     const int32x4_t right = vnegq_s32((int32x4_t)n), v = (int32x4_t)x;
@@ -46,8 +47,8 @@ EK_INLINE vi vi_multiply_high(vi acc, ek_neon_vs8 a, ek_neon_vs8 b) {
 #endif
 }
 
-/* Eight codes: value + zero within [low, high], bounds of s8 or u8. What saturates on the way lies
- * outside the bounds anyhow. */
+/* Eight quantized values: value + zero clamped to [low, high], bounds of s8 or u8. Intermediate
+ * saturation is harmless because it exceeds the bounds. */
 typedef struct {
     int16x8_t zero;
     uint8x8_t low, high;
@@ -64,28 +65,27 @@ EK_INLINE int64_t vi_codes8(vi a, vi b, const vi_codes *c, const int is_unsigned
     const int8x8_t least = vmax_s8(vqmovn_s16(moved), (int8x8_t)c->low);
     return (int64_t)vmin_s8(least, (int8x8_t)c->high);
 }
-/* The same where nothing is outside of 16 bits, `zero` added, and the bounds are those of the type.
- */
+/* The same if values plus `zero` fit 16 bits, and the bounds are those of the type. */
 EK_INLINE int64_t vi_short_codes8(vi a, vi b, const vi_codes *c, const int is_unsigned) {
     const int16x8_t v = vcombine_s16(vmovn_s32((int32x4_t)a), vmovn_s32((int32x4_t)b));
     const int16x8_t moved = vaddq_s16(v, c->zero);
     return is_unsigned ? (int64_t)vqmovun_s16(moved) : (int64_t)vqmovn_s16(moved);
 }
 
-/* Sums as the bits of floats from 2^23 to 2^24, to such floats: in the lower bits of these is the
- * result, rounded; EK_LINE_ZERO are the bits of zero. */
+/* Linear map of sums given as bits of floats from 2^23 to 2^24, to floats in that range: their low
+ * bits are the rounded result. EK_LINE_ZERO is the bit pattern of zero. */
 EK_INLINE vi vi_line(vi sum, vf slope, vf offset) {
     return (vi)vfmaq_f32((float32x4_t)offset, (float32x4_t)sum, (float32x4_t)slope);
 }
 #define EK_LINE_ZERO 0x4B400000
-/* Codes of s8 or u8 from the lower 16 bits. */
+/* s8 or u8 values from the low 16 bits. */
 EK_INLINE int64_t vi_low_codes8(vi a, vi b, const int is_unsigned) {
     const int16x8_t v = vuzpq_s16((int16x8_t)a, (int16x8_t)b).val[0];
     return is_unsigned ? (int64_t)vqmovun_s16(v) : (int64_t)vqmovn_s16(v);
 }
 
-/* Sixteen products of bytes in four lanes. `narrow` adds two products in 16 bits before widening,
- * which is exact unless both factors of both can be -128. */
+/* Sixteen byte products in four lanes. `narrow` adds two products in 16 bits before widening, which
+ * is exact unless both factors of both products can be -128. */
 EK_INLINE vi vi_mull16(vi acc, vi a, vi b, const int narrow) {
     const int8x16_t x = (int8x16_t)a, y = (int8x16_t)b;
     int16x8_t pairs = vmull_s8(vget_low_s8(x), vget_low_s8(y));
@@ -102,9 +102,9 @@ EK_INLINE vi vi_mull16(vi acc, vi a, vi b, const int narrow) {
 }
 
 #ifdef __aarch64__
-/* The same of halves that are loaded by themselves: the compiler does not join what is volatile. */
+/* The same for halves that are loaded separately: compilers do not merge volatile accesses. */
 #define EK_HALVES
-/* What is made of `later` comes after `sum` in the order that the compiler chooses. */
+/* Orders computations that use `later` after `sum`. */
 #define EK_AFTER(later, sum) __asm__("" : "+w"(later), "+w"(sum))
 typedef int8_t vi_half __attribute__((vector_size(8)));
 EK_INLINE vi_half vi_half_of(const void *p) {
@@ -124,8 +124,8 @@ EK_INLINE vi vi_mull8(vi acc, const vi_half a[2], const vi_half b[2], const int 
 }
 #endif
 
-/* Sums of 16 bits: half of sixteen products of bytes, the lower one or the other; and such sums as
- * four of 32 bits. */
+/* 16-bit sums: the lower or upper half of sixteen byte products; and widening such sums to four
+ * 32-bit ones. */
 typedef int16_t vi_short __attribute__((vector_size(16)));
 EK_INLINE vi_short vi_mlal8(vi_short acc, vi a, vi b, const int high) {
     const int8x16_t x = (int8x16_t)a, y = (int8x16_t)b;

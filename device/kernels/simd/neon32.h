@@ -1,11 +1,11 @@
 /* 32-bit ARM with NEON and VFPv4: 16 registers of 128 bits. */
-/* Its vectors take denormals for 0, as all code here that is written with them does: compilers do
- * not make them of plain loops by themselves. */
+/* NEON flushes denormals to zero, in all code here that uses its vectors; compilers therefore do
+ * not vectorize plain loops by default. */
 #define EK_VECTOR_LOOP _Pragma("clang loop vectorize(enable)")
-#define EK_OWN_MAX /* the generic form is a call of fmaxf for every lane */
+#define EK_OWN_MAX /* the generic form calls fmaxf for each lane */
 #include "neon.h"
 
-/* NaN stays NaN. */
+/* Keeps NaN. */
 EK_INLINE vf vf_max(vf a, vf b) {
     return (vf)vmaxq_f32((float32x4_t)a, (float32x4_t)b);
 }

@@ -1,5 +1,5 @@
-/* 64-bit ARM with arithmetic in half precision (ARMv8.2 asimdhp): a vector is eight f16. For the
- * kernels of f16 tensors, beside those of neondot.h for all else. */
+/* 64-bit ARM with half-precision arithmetic (ARMv8.2 asimdhp): a vector is eight f16. For kernels
+ * of f16 tensors; all others use neondot.h. */
 #define EK_HALF 1
 #define EK_VL 8
 #define EK_FMA 1

@@ -1,6 +1,6 @@
-/* RVV 1.0, for the headers that set EK_VL. A vector is a register of the shortest length that the
- * code is compiled for (zvl256b, zvl512b), a pair where that is half of it; longer registers run
- * the same code and leave the rest alone. */
+/* RVV 1.0, for the headers that set EK_VL. A vector is a register of the minimum length that the
+ * code is compiled for (zvl256b, zvl512b), or a pair if that is half of it; longer registers run
+ * the same code and leave the excess unused. */
 #define EK_FMA 1
 #define EK_LANES 0
 #define EK_I8 EK_I8_WIDE16
@@ -13,8 +13,8 @@
 #include "vector.h"
 
 #ifndef EK_HALF
-/* QEMU 7.2 may stop at RVV's conversions that cut fractions off: 1.5 * 2^23 leaves no bits for a
- * fraction, so that the sum has the number in its last bits. */
+/* QEMU 7.2 may abort on RVV's truncating conversions. Adding 1.5 * 2^23 leaves no bits for a
+ * fraction, so that the integer is in the sum's low bits. */
 EK_INLINE vi vi_from_whole(vf x) {
     const vf shift = vf_splat(12582912.0f);
     return (vi)(x + shift) - (vi)shift;
@@ -28,10 +28,10 @@ EK_INLINE vi vi_nearest(vf x) {
 #endif
 
 #ifdef EK_OWN_PARTIAL
-/* Parts of vectors, by a mask of their lanes. A length for vsetvl would do, but Clang 22 has no way
- * from a vector of fixed size to the intrinsics that take one, except in code for one length of
- * registers only; and where the number of lanes stays the same, the mask is made once. Lanes are
- * counted in numbers as wide as what is loaded: vtype stays the same, too. */
+/* Partial vectors, by lane masks. A vsetvl length would do, but Clang 22 can pass fixed-size
+ * vectors to the intrinsics that take one only in code for a single register length. Also, a mask
+ * is computed once if the number of lanes is constant. Lane indices have the width of the data, so
+ * vtype is constant too. */
 #if EK_VL == 8
 #define EK_LANE_NUMBERS 0, 1, 2, 3, 4, 5, 6, 7
 #elif EK_VL == 16
@@ -44,7 +44,7 @@ EK_INLINE vi vi_nearest(vf x) {
 typedef _Bool ek_first __attribute__((ext_vector_type(EK_VL)));
 
 /* load, store: the first n lanes (0 < n < EK_VL) of `vector`, whose lanes are `element`s as wide as
- * `number`s; what is not loaded is zero. */
+ * `number`s; lanes not loaded are zero. */
 #define EK_PARTIAL(load, store, vector, element, number)                                           \
     typedef element load##_lanes __attribute__((ext_vector_type(EK_VL)));                          \
     typedef number load##_numbers __attribute__((ext_vector_type(EK_VL)));                         \

@@ -1,6 +1,5 @@
-/* RVV 1.0 with arithmetic in half precision (Zvfh): a vector is sixteen f16, in a register of 256
- * bits or a pair of 128. For the kernels of f16 tensors, beside those of rvv128.h and rvv256.h for
- * all else. */
+/* RVV 1.0 with half-precision arithmetic (Zvfh): a vector is sixteen f16, in a 256-bit register or
+ * two 128-bit ones. For kernels of f16 tensors; all others use rvv128.h or rvv256.h. */
 #define EK_HALF 1
 #define EK_VL 16
 #include "rvv.h"

@@ -1,5 +1,5 @@
-/* RVV 1.0 with arithmetic in half precision (Zvfh) and registers of 512 bits: a vector is 32 f16.
- * For the kernels of f16 tensors, beside those of rvv512.h for all else. */
+/* RVV 1.0 with half-precision arithmetic (Zvfh) and registers of 512 bits: a vector is 32 f16. For
+ * kernels of f16 tensors; all others use rvv512.h. */
 #define EK_HALF 1
 #define EK_VL 32
 #include "rvv.h"

@@ -1,4 +1,4 @@
-/* x86-64 as it began: 16 registers of 128 bits, no fused multiply-add. */
+/* Baseline x86-64: 16 registers of 128 bits, no fused multiply-add. */
 #define EK_VL 4
 #define EK_FMA 0
 #define EK_LANES 0

@@ -1,17 +1,16 @@
-/* The vectors every kernel is written with: EK_VL lanes of 32 bits, through the compiler's vector
- * extensions. An ISA header sets EK_VL and the switches below, includes this file, and replaces
- * what its intrinsics do better.
+/* The vectors all kernels use: EK_VL lanes of 32 bits, through the compiler's vector extensions. An
+ * ISA header sets EK_VL and the switches below, includes this file, and overrides operations that
+ * its intrinsics implement better.
  *
- *   EK_VL         32-bit lanes of one vector; 1 means plain scalars
+ *   EK_VL         32-bit lanes per vector; 1 means plain scalars
  *   EK_HALF       floats (ek_real, vf) are f16: EK_VL counts these, and a vi takes two registers
  *   EK_FMA        the core has fused multiply-add
  *   EK_LANES      multiply by a lane of a vector that was loaded along k (ARM), instead of
  *                 broadcasting one element from memory (x86, RVV)
  *   EK_PAIRS      vi_pair16(acc, a, b): acc + the products of both 16-bit halves of each lane
  *   EK_CODES8     vi_multiply_low and _high, vi_codes8: sums of eight 16-bit products (ARM)
- *   EK_I8         how 8-bit products are made: EK_I8_DOT4_US, EK_I8_DOT4_SS, EK_I8_MMLA,
- *                 EK_I8_PAIR16, EK_I8_FOUR16, EK_I8_WIDE16 or EK_I8_MULL16 (see gemm/i8_tile.h)
- */
+ *   EK_I8         8-bit products: EK_I8_DOT4_US, EK_I8_DOT4_SS, EK_I8_MMLA, EK_I8_PAIR16,
+ *                 EK_I8_FOUR16, EK_I8_WIDE16 or EK_I8_MULL16 (see gemm/i8_tile.h) */
 #ifndef EK_SIMD_VECTOR_H
 #define EK_SIMD_VECTOR_H
 #include <stdint.h>
@@ -22,18 +21,18 @@
 #define EK_I8_PAIR16 3  /* s16 x s16 dot products of 2 (pmaddwd) */
 #define EK_I8_WIDE16 4  /* s16 x s16 -> s32 multiply-add */
 #define EK_I8_MULL16 5  /* s8 x s8 -> s16 products, added in pairs to s32 (NEON) */
-#define EK_I8_FOUR16 6  /* as PAIR16, with bytes that shifts widen (no pmovsxbw) */
+#define EK_I8_FOUR16 6  /* like PAIR16, but bytes are widened by shifts (no pmovsxbw) */
 #define EK_I8_MMLA 7    /* s8 x s8: two rows of 8 by two columns of 8 (ARM SMMLA) */
 /* vi_dot4 takes signed bytes. */
 #define EK_I8_SIGNED_DOTS (EK_I8 == EK_I8_DOT4_SS || EK_I8 == EK_I8_MMLA)
 
 #define EK_INLINE static inline __attribute__((always_inline, unused))
-/* Before loops of floats that the compiler is to turn into vectors, without sums along the loop:
- * some instruction sets have to say so. */
+/* Put before float loops that the compiler should vectorize, without reductions: some instruction
+ * sets require opting in. */
 #ifndef EK_VECTOR_LOOP
 #define EK_VECTOR_LOOP
 #endif
-/* Before every loop over an array that is meant to live in registers. */
+/* Put before every loop over an array that should be kept in registers. */
 #define EK_UNROLL _Pragma("clang loop unroll(full)")
 
 #ifdef EK_HALF
@@ -74,10 +73,10 @@ typedef uint8_t vub;
 #define EK_IN_ORDER_HERE __asm__ volatile("" ::: "memory")
 #endif
 #ifndef EK_OPAQUE_ADDRESS
-#define EK_OPAQUE_ADDRESS(p) /* adds an address up once instead of in every load from it */
+#define EK_OPAQUE_ADDRESS(p) /* computes an address once instead of in every load from it */
 #endif
 #ifndef EK_OPAQUE_INDEX
-#define EK_OPAQUE_INDEX(i) /* keeps i in a register instead of adding it up anew */
+#define EK_OPAQUE_INDEX(i) /* keeps i in a register instead of recomputing it */
 #endif
 
 EK_INLINE vf vf_load(const ek_real *p) {
@@ -103,11 +102,11 @@ EK_INLINE vi vi_splat(int32_t x) {
     return x - (vi){0};
 }
 #ifdef EK_HALF
-typedef vs vm; /* what comparing floats gives */
+typedef vs vm; /* result of comparing floats */
 #else
 typedef vi vm;
 #endif
-/* a where the lanes of the mask have all bits set, b where none. */
+/* a where the mask has all bits set, b where it has none. */
 EK_INLINE vf vf_where(vm mask, vf a, vf b) {
 #if EK_VL > 1
     return (vf)(((vm)a & mask) | ((vm)b & ~mask));
@@ -121,7 +120,7 @@ EK_INLINE vi vi_wrap_add(vi a, vi b) {
 }
 
 #ifndef EK_OWN_PARTIAL
-/* The first n lanes (0 < n < EK_VL); the rest are zero or left alone. */
+/* The first n lanes (0 < n < EK_VL); the rest are zero or not stored. */
 static __attribute__((noinline, unused)) vf vf_load_n(const ek_real *p, long n) {
     ek_real t[EK_VL] = {0};
     for (long i = 0; i < n; i++)
@@ -136,7 +135,7 @@ static __attribute__((noinline, unused)) void vf_store_n(ek_real *p, vf v, long 
 }
 #endif
 
-/* The sum of all lanes, in any order. */
+/* The sum of all lanes, in unspecified order. */
 EK_INLINE ek_real vf_sum(vf v) {
 #if EK_VL > 1
     _Pragma("clang fp reassociate(on)") ek_real sum = 0;
@@ -149,7 +148,7 @@ EK_INLINE ek_real vf_sum(vf v) {
 #endif
 }
 
-/* Copies n bytes, 0 <= n < 64, of wider vectors 128, without a call. */
+/* Copies n bytes without a call; 0 <= n < 64, or < 128 with wider vectors. */
 EK_INLINE void ek_copy_short(void *to, const void *from, long n) {
     char *y = (char *)to;
     const char *x = (const char *)from;
@@ -194,7 +193,7 @@ static __attribute__((noinline, unused)) void vi_store_n(int32_t *p, vi v, long 
 }
 #endif
 
-/* 8-bit values as 32-bit lanes, and lanes that fit back into bytes. */
+/* Converts 8-bit values to 32-bit lanes, and lanes that fit back to bytes. */
 EK_INLINE vi vi_from_s8(const int8_t *p) {
     vb v;
     memcpy(&v, p, sizeof v);
@@ -226,14 +225,14 @@ static __attribute__((noinline, unused)) void vi_to_bytes_n(void *p, vi v, long 
 }
 #endif
 
-/* The same of 16-bit values. */
+/* The same for 16-bit values. */
 EK_INLINE vi vi_from_s16(const int16_t *p) {
     vs v;
     memcpy(&v, p, sizeof v);
     return vcast(v, vi);
 }
 #ifndef EK_HALF
-/* Floats as memory has their upper halves: bfloat16. */
+/* Loads bfloat16, the upper halves of floats. */
 EK_INLINE vf vf_from_bf16(const uint16_t *p) {
     vs upper;
     memcpy(&upper, p, sizeof upper);
@@ -269,11 +268,11 @@ EK_INLINE vf vf_fma(vf a, vf b, vf c) {
 
 #ifndef EK_OWN_NEAREST
 #ifndef EK_HALF
-/* Whole numbers of magnitudes up to 4e6. */
+/* Integers with magnitudes up to 4e6. */
 EK_INLINE vi vi_from_whole(vf x) {
     return vcast(x, vi);
 }
-/* The nearest whole numbers, halves away from zero; magnitudes up to 4e6. */
+/* The nearest integers, rounding half away from zero; magnitudes up to 4e6. */
 EK_INLINE vi vi_nearest(vf x) {
     const vi whole = vcast(x, vi);
     const vf rest = x - vcast(whole, vf);
@@ -298,8 +297,8 @@ EK_INLINE vi vi_min(vi a, vi b) {
 }
 
 #ifndef EK_OWN_MULHI
-/* round(a * b / 2^31): the doubling high multiply of TFLite, without its saturation, which needs
- * a = b = INT32_MIN and so cannot happen with a positive multiplier. */
+/* round(a * b / 2^31): TFLite's saturating rounding doubling high multiply, without saturation:
+ * that needs a = b = INT32_MIN, impossible with a positive multiplier. */
 EK_INLINE vi vi_mulhi(vi a, vi b) {
     vl wide = vcast(a, vl) * vcast(b, vl) + ((vl){0} + (1LL << 30));
     return vcast(wide >> 31, vi);
@@ -307,7 +306,7 @@ EK_INLINE vi vi_mulhi(vi a, vi b) {
 #endif
 
 #ifndef EK_OWN_ROUNDING_SHIFT
-/* x * 2^-n, halves away from zero; 0 <= n < 31 per lane. */
+/* x * 2^-n, rounded half away from zero; 0 <= n < 31 per lane. */
 EK_INLINE vi vi_rounding_shift(vi x, vi n) {
     vi mask = (vi_splat(1) << n) - 1;
     vi rest = x & mask;
@@ -326,24 +325,25 @@ EK_INLINE vi_factor vi_factor_at(const int32_t *multiplier, const int32_t *left,
     return (vi_factor){vi_load(multiplier + at), vi_load(left + at), vi_load(right + at)};
 }
 
-/* TFLite's MultiplyByQuantizedMultiplier, which rounds twice. */
+/* TFLite's MultiplyByQuantizedMultiplier with double rounding. */
 EK_INLINE vi vi_requantize(vi x, vi_factor f) {
     return vi_rounding_shift(vi_mulhi(x * (vi_splat(1) << f.left), f.multiplier), f.right);
 }
 
 #ifndef EK_OWN_SHIFT_RIGHT
-/* vi_rounding_shift where 1 <= n and |x| + 2^(n - 1) < 2^31. */
+/* vi_rounding_shift for 1 <= n and |x| + 2^(n - 1) < 2^31. */
 EK_INLINE vi vi_shift_right(vi x, vi n) {
     return (x + (vi_splat(1) << (n - 1)) + (x >> 31)) >> n;
 }
 #endif
 
-/* vi_requantize where left = 0, right >= 1 and |x| < 2^30. */
+/* vi_requantize for left = 0, right >= 1 and |x| < 2^30. */
 EK_INLINE vi vi_requantize_right(vi x, vi_factor f) {
     return vi_shift_right(vi_mulhi(x, f.multiplier), f.right);
 }
 
-/* The same factor rounded once, halves up, as TFLite's fully connected layers do: x * m * 2^-n. */
+/* The same factor with a single rounding, half up, like TFLite's fully connected layers: x * m *
+ * 2^-n. */
 EK_INLINE vi vi_requantize_once(vi x, vi m, vi n) {
     vl shift = vcast(n, vl), one = (vl){0} + 1;
     vl wide = vcast(x, vl) * vcast(m, vl) + (one << (shift - 1));

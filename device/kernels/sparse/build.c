@@ -1,4 +1,4 @@
-/* From rows to strips: which rows share one, and of which kind. */
+/* Builds strips from rows: selects the rows of each strip and its kind. */
 #include <stdlib.h>
 #include <sys/mman.h>
 #include "../kernel.h"
@@ -6,21 +6,21 @@
 
 #define LINE 64
 #define HUGE_PAGE (2 << 20)
-#define WIDE_SLOTS(height) (2 * (height)) /* of a row that may have all lanes */
-/* A strip is worth another kind where it holds less than 4/5 non-zeros. */
+#define WIDE_SLOTS(height) (2 * (height)) /* slots from which a row may be WIDE */
+/* Strips with a fill ratio below 4/5 are candidates for another kind. */
 #define MUCH(slots, height, held) ((slots) * (height) * 4 > (held) * 5)
-/* A strip may hold 1.3 values for each non-zero: WINDOWS, whose slots take less time, but values
- * more bytes; LANES, whose rows are otherwise PACKED. */
+/* At most 1.3 stored values per non-zero: for WINDOWS, whose slots are faster but whose values take
+ * more bytes, and for LANES, which otherwise become PACKED. */
 #define PADDED(slots, height, held) ((slots) * (height) * 10 > (held) * 13)
 
 typedef struct {
     const part_rows *a;
     const ek_sparse_settings *how;
     ek_sparse *to;
-    int64_t room; /* for strips */
-    int64_t at;   /* positions given out */
+    int64_t room; /* capacity for strips */
+    int64_t at;   /* positions assigned so far */
     uint32_t *pending, *sorted;
-    int64_t *count; /* of lengths, for sorting */
+    int64_t *count; /* histogram of lengths, for sorting */
     int64_t longest, window;
 } builder;
 
@@ -29,7 +29,7 @@ static int least_bytes(int64_t span, int wanted) {
     return bytes < wanted ? wanted : bytes;
 }
 
-/* Appends a strip; 0 where there is no memory for it. */
+/* Appends a strip; returns 0 if out of memory. */
 static int add_strip(builder *b, ek_strip s) {
     ek_sparse *m = b->to;
     if (m->strips == b->room) {
@@ -59,7 +59,7 @@ static void give_positions(builder *b, const uint32_t *rows, int64_t n) {
     }
 }
 
-/* Slots that the rows of a strip need in a window that moves over them. */
+/* Slots needed by a strip's rows with a moving window. */
 static int64_t window_slots(const part_rows *a, const uint32_t *rows, const ek_strip *s, int half) {
     moving_window w = begin_window(a, s, rows, half);
     int64_t slots = 0;
@@ -72,7 +72,7 @@ static int64_t window_slots(const part_rows *a, const uint32_t *rows, const ek_s
     return slots;
 }
 
-/* Turns a LANES strip into WINDOWS where that pads little: a slot of them costs a third. */
+/* Converts a LANES strip to WINDOWS if that adds little padding: its slots cost a third. */
 static void try_windows(const builder *b, const uint32_t *rows, ek_strip *s, int64_t high,
                         int64_t held) {
     const part_rows *a = b->a;
@@ -90,8 +90,8 @@ static void try_windows(const builder *b, const uint32_t *rows, ek_strip *s, int
     *s = made;
 }
 
-/* Turns a LANES strip of short rows into PACKED where it pads much: such a one goes through its
- * non-zeros singly, which takes no longer than many lanes of nothing. */
+/* Converts a LANES strip of short rows with much padding to PACKED: processing its non-zeros one by
+ * one takes no longer than many empty lanes. */
 static void try_packed(ek_strip *s, int height, int64_t held) {
     if (s->kind != EK_STRIP_LANES || s->slots >= WIDE_SLOTS(height))
         return;
@@ -101,7 +101,7 @@ static void try_packed(ek_strip *s, int height, int64_t held) {
     s->slots = (uint32_t)((held + height - 1) / height);
 }
 
-/* One strip of n rows: LANES, or WIDE for a single row that is to have all lanes. */
+/* Adds a strip of n rows: LANES, or WIDE for a single row spread over all lanes. */
 static int add_rows(builder *b, const uint32_t *rows, int64_t n, int kind) {
     const part_rows *a = b->a;
     int64_t low = a->cols, high = 0, longest = 0, held = 0, in_order = 1;
@@ -147,8 +147,8 @@ static int is_zero(const part_rows *a, int64_t i) {
     }
 }
 
-/* How many diagonals hold the rows; 0 if they are too many, leave the matrix, or hold a stored
- * zero, which could not be told from padding. */
+/* Number of diagonals that cover the rows; 0 if there are too many, they leave the matrix, or a
+ * stored zero is among them, which padding could not be distinguished from. */
 static int64_t count_diagonals(const part_rows *a, int64_t row, int height) {
     int64_t held = 0, count = 0, head[MAX_HEIGHT];
     for (int64_t r = row; r < row + height; r++) {
@@ -164,7 +164,7 @@ static int64_t count_diagonals(const part_rows *a, int64_t row, int height) {
     return count;
 }
 
-/* 1: added as DIAGONAL; 0: not worth it; -1: no memory. */
+/* Returns 1 if added as DIAGONAL, 0 if not worthwhile, -1 if out of memory. */
 static int add_diagonal(builder *b, int64_t row) {
     int height = b->to->height;
     int64_t slots = count_diagonals(b->a, row, height);
@@ -185,7 +185,7 @@ static int add_diagonal(builder *b, int64_t row) {
     return 1;
 }
 
-/* Longest first, equals in their order; keeps the order of all where that pads little. */
+/* Sorts stably by descending length; keeps the original order if that adds little padding. */
 static void sort_pending(builder *b, int64_t n) {
     const part_rows *a = b->a;
     int height = b->to->height;
@@ -259,8 +259,8 @@ static int plan(builder *b, const ek_rows *a, int64_t *cut) {
     return 1;
 }
 
-/* Zeroed memory on a line of the cache; never none for 0 bytes. Large blocks ask for huge pages:
- * it is read once per product, a page after another, and x at random between. */
+/* Zeroed, cache-line-aligned memory; never NULL for 0 bytes. Large blocks request huge pages: each
+ * product reads them sequentially, with random accesses to x in between. */
 static void *aligned_zeros(int64_t bytes) {
     void *made = NULL;
     size_t align = bytes >= 2 * HUGE_PAGE ? HUGE_PAGE : LINE;
@@ -269,7 +269,7 @@ static void *aligned_zeros(int64_t bytes) {
         return NULL;
 #ifdef MADV_HUGEPAGE
     if (align == HUGE_PAGE)
-        madvise(made, size, MADV_HUGEPAGE); /* a wish; where it fails, pages are small */
+        madvise(made, size, MADV_HUGEPAGE); /* best effort; otherwise pages are small */
 #endif
     return memset(made, 0, size);
 }
@@ -286,13 +286,13 @@ static int allocate_and_fill(const ek_rows *a, int64_t *cut, ek_sparse *m) {
     return 1;
 }
 
-/* The number of parts of the columns: what the settings say, if the rows are long enough. */
+/* Number of column parts: as set, provided that rows are long enough. */
 static int64_t parts_for(const ek_rows *a, int64_t columns) {
     if (!a->rows || !a->cols || columns <= 0)
         return 1;
     int64_t parts =
         ek_min((a->cols + columns - 1) / columns, a->start[a->rows] / (EK_PART_MEAN * a->rows));
-    return ek_max(ek_min(parts, UINT32_MAX / a->rows), 1); /* positions are 32 bits wide */
+    return ek_max(ek_min(parts, UINT32_MAX / a->rows), 1); /* positions are 32-bit */
 }
 
 static int build(builder *b, const ek_rows *a) {

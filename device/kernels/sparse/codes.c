@@ -1,16 +1,16 @@
-/* Compile-time parameters: NAME, EK_SIMD, ROWS (outputs of a strip, 8), WINDOW (inputs of a group,
- * 64), SLOTS (of a group: 4 or 8), TX (int8_t or uint8_t, of x and y), and optionally ROUND_ONCE
- * (fully connected layers).
+/* Pruned 8-bit layers. Compile-time parameters: NAME, EK_SIMD, ROWS (outputs per strip, 8), WINDOW
+ * (inputs per group, 64), SLOTS (per group: 4 or 8), TX (int8_t or uint8_t, of x and y), and
+ * optionally ROUND_ONCE (fully connected layers).
  *
- * Inputs are picked out of registers, by the instruction that looks bytes up in a table, so a
- * weight costs a byte for its column and no load of x. Tasks are points by pieces of the strips; a
- * strip of weights stays in the L1 cache for all points of a task. */
+ * Inputs are selected from registers by byte table lookups, so a weight costs one byte for its
+ * column and no load of x. Tasks are points x pieces of the strips; a strip of weights stays in L1
+ * for all points of a task. */
 #include "codes.h"
 
 #define SIZE (SLOTS * ROWS)
-#define BY_FOUR EK_I8_SIGNED_DOTS /* four slots of a row lie together */
+#define BY_FOUR EK_I8_SIGNED_DOTS /* four slots of a row are adjacent */
 #define LANES (EK_VL > ROWS ? EK_VL : ROWS)
-#define FLIP ((TX) - 1 > 0 ? 0x80 : 0) /* u8 is seen as x - 128 */
+#define FLIP ((TX) - 1 > 0 ? 0x80 : 0) /* u8 is processed as x - 128 */
 
 typedef ek_sparse_codes_args layer;
 
@@ -55,13 +55,13 @@ EK_INLINE int8x16_t picked(const window_of_x *w, const int8_t *columns) {
 }
 #endif
 
-/* Sixteen products of two slots or, BY_FOUR, of four. */
+/* Sixteen products of two slots or, with BY_FOUR, of four. */
 EK_INLINE void add_products(row_sums *sums, int8x16_t a, int8x16_t w, int half) {
 #if BY_FOUR
     sums->of[half] = vdotq_s32(sums->of[half], w, a);
 #else
     (void)half;
-    /* Two products fit in 16 bits together, as no weight is -128. */
+    /* 16 bits hold the sum of two products because no weight is -128. */
     int16x8_t pairs = vmull_s8(vget_low_s8(a), vget_low_s8(w));
     pairs = vmlal_s8(pairs, vget_high_s8(a), vget_high_s8(w));
     sums->of[0] = vaddw_s16(sums->of[0], vget_low_s16(pairs));
@@ -86,13 +86,13 @@ EK_INLINE void store_sums(const row_sums *sums, int32_t *to) {
     vst1q_s32(to + 4, sums->of[1]);
 }
 #elif defined __riscv_vector
-/* The core picks the inputs of four slots at a time by an indexed load. */
+/* Gathers the inputs of four slots at a time by an indexed load. */
 #include <riscv_vector.h>
 #define FOUR (4 * ROWS)
 #if __riscv_v_min_vlen >= 256
 typedef vint8m1_t four_bytes;
 typedef vint16m2_t four_products;
-typedef vint32m4_t row_sums; /* four of each row */
+typedef vint32m4_t row_sums; /* four per row */
 #define LOAD_BYTES __riscv_vle8_v_i8m1
 #define LOAD_COLUMNS __riscv_vle8_v_u8m1
 #define SPLAT __riscv_vmv_v_x_i32m4
@@ -114,7 +114,7 @@ EK_INLINE four_bytes picked(const int8_t *x, const int8_t *columns) {
 
 EK_INLINE void add_group(row_sums *sums, const int8_t *x, const int8_t *group) {
     four_products products = __riscv_vwmul(picked(x, group), LOAD_BYTES(group + SIZE, FOUR), FOUR);
-    /* Two products fit in 16 bits together, as no weight is -128. */
+    /* 16 bits hold the sum of two products because no weight is -128. */
     if (SLOTS == 8) {
         const four_bytes w = LOAD_BYTES(group + SIZE + FOUR, FOUR);
         products = __riscv_vwmacc(products, picked(x, group + FOUR), w, FOUR);
@@ -134,7 +134,7 @@ EK_INLINE void store_sums(const row_sums *sums, int32_t *to) {
 }
 #else
 typedef struct {
-    uint32_t of[ROWS]; /* they wrap around */
+    uint32_t of[ROWS]; /* unsigned: wraps around */
 } row_sums;
 
 EK_INLINE void add_group(row_sums *sums, const int8_t *x, const int8_t *group) {
@@ -156,7 +156,7 @@ EK_INLINE void store_sums(const row_sums *sums, int32_t *to) {
 }
 #endif
 
-/* The codes of one strip at one point; `x` has a whole window of columns at least. */
+/* Outputs of one strip at one point; at least a full window of columns is readable at `x`. */
 EK_INLINE void one_strip(const layer *l, long strip, const int8_t *x, TX *y) {
     row_sums sums = begin_sums(l->bias + strip * ROWS);
     for (long g = l->first[strip], end = l->first[strip + 1]; g < end; g++)

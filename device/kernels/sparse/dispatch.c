@@ -1,9 +1,9 @@
-/* What of a product does not depend on the stored type: who does what, and the choice by type. */
+/* Type-independent parts of products: distribution over threads, and selection by type. */
 #include "../kernel.h"
 #include "../runtime/clock.h"
 #include "pieces.h"
 
-/* More pieces than threads: one that lost its core costs a piece, not a share. */
+/* More pieces than threads, so that a preempted thread delays a piece, not a share. */
 #define PIECES_PER_THREAD 4
 
 #define KERNEL(type) int ek_spmv_##type(const ek_spmv_call *call, ek_pool *pool);

@@ -1,4 +1,4 @@
-/* Values and columns into strips, and back into rows. */
+/* Copies values and columns into strips, and back to rows. */
 #include "strips.h"
 
 static void put_index(uint8_t *to, int64_t i, int bytes, uint32_t value) {
@@ -15,7 +15,7 @@ static void copy_value(int bytes, void *to, int64_t i, const void *from, int64_t
     memcpy((char *)to + i * bytes, (const char *)from + j * bytes, (size_t)bytes);
 }
 
-/* Values of a DIAGONAL strip stand where their diagonal and lane meet. */
+/* Values of a DIAGONAL strip are stored by diagonal and lane. */
 static void fill_diagonal(const part_rows *a, ek_sparse *m, const ek_strip *s) {
     int64_t head[MAX_HEIGHT], before[MAX_HEIGHT];
     int bytes = ek_sparse_value_bytes(m->dtype);
@@ -31,7 +31,7 @@ static void fill_diagonal(const part_rows *a, ek_sparse *m, const ek_strip *s) {
     }
 }
 
-/* Padding repeats the last column of its row: memory that the row reads anyway. */
+/* Padding repeats the row's last column: memory that the row reads anyway. */
 static void fill_row(const part_rows *a, ek_sparse *m, const ek_strip *s, int lane) {
     int64_t row = m->order[s->at + (uint32_t)lane], from = a->from[row], n = length_of(a, row);
     int64_t step = s->kind == EK_STRIP_WIDE ? 1 : m->height;
@@ -46,7 +46,7 @@ static void fill_row(const part_rows *a, ek_sparse *m, const ek_strip *s, int la
     }
 }
 
-/* Behind the last row stays what memory was zeroed to. */
+/* After the last row, memory stays zero. */
 static void fill_packed(const part_rows *a, ek_sparse *m, const ek_strip *s) {
     const uint32_t *rows = m->order + s->at;
     int bytes = ek_sparse_value_bytes(m->dtype);
@@ -61,7 +61,7 @@ static void fill_packed(const part_rows *a, ek_sparse *m, const ek_strip *s) {
     }
 }
 
-/* Columns modulo the window; padding stays where memory was zeroed but for its mark. */
+/* Columns are modulo the window; padding stays zero except for its mark. */
 static void fill_windows(const part_rows *a, ek_sparse *m, const ek_strip *s) {
     int half = ek_sparse_window(m->dtype) / 2, bytes = ek_sparse_value_bytes(m->dtype);
     const uint32_t *rows = m->order + s->at;
@@ -100,7 +100,7 @@ void ek_sparse_fill(const part_rows *a, ek_sparse *m, int64_t part) {
     }
 }
 
-/* The n-th non-zero of lane `lane` of a strip that is LANES, WIDE or PACKED. */
+/* Position of the n-th non-zero of lane `lane` in a LANES, WIDE or PACKED strip. */
 static int64_t cell_of(const ek_sparse *m, const ek_strip *s, int lane, int64_t n) {
     if (s->kind == EK_STRIP_PACKED)
         return n + (lane ? get_index(m->index + s->index, lane - 1, 2) : 0);
@@ -149,7 +149,8 @@ static void restore_windows(const ek_sparse *m, const ek_strip *s, int lane, int
             int64_t cell = slot * m->height + lane;
             if (columns[cell] == EK_STRIP_PADDING)
                 continue;
-            /* What is not in the half that came with this step came with the one before. */
+            /* A column outside the half that arrived with this step is in the half of the previous
+             * step. */
             uint32_t before = (uint32_t)(columns[cell] / half) ^ (step & 1);
             uint32_t first = s->base + (step - before) * (uint32_t)half;
             index[to] = (int32_t)(first + (uint32_t)(columns[cell] % half));
@@ -163,7 +164,7 @@ void ek_sparse_to_rows(const ek_sparse *a, int64_t *start, int32_t *index, void 
         start[a->order[i] + 1] += a->length[i];
     for (int64_t r = 0; r < a->rows; r++)
         start[r + 1] += start[r];
-    /* Until the end, where a row's next part goes. */
+    /* Up to the end, where the row's next part continues. */
     for (int64_t i = 0; i < a->strips; i++) {
         const ek_strip *s = a->strip + i;
         for (int l = 0; l < s->rows; l++) {

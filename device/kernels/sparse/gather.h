@@ -1,10 +1,11 @@
-/* HEIGHT elements of x at indices of 1, 2 or 4 bytes, from where the strip's columns begin. */
+/* Gathers HEIGHT elements of x at indices of 1, 2 or 4 bytes, relative to the strip's first
+ * column. */
 #ifndef EK_SPARSE_GATHER_H
 #define EK_SPARSE_GATHER_H
 #include "types.h"
 
 #if defined __riscv_v && __has_builtin(__builtin_masked_gather) && EK_STORED != 3
-/* The core has indexed loads. */
+/* Cores with indexed loads. */
 #define GATHER(BYTES, INDEX)                                                                       \
     EK_INLINE vsum gather_##BYTES(const operand *x, const uint8_t *ix) {                           \
         typedef INDEX narrow __attribute__((ext_vector_type(HEIGHT)));                             \
@@ -15,8 +16,8 @@
         return (vsum)__builtin_masked_gather((mask)1, __builtin_convertvector(n, wide), x);        \
     }
 #else
-/* Indices come in words, so that the load units are free for x: on x86 this is ahead of the
- * gather instructions. */
+/* Loads indices as words, to leave the load units to x: on x86 this beats the gather
+ * instructions. */
 #define GATHER(BYTES, INDEX)                                                                       \
     EK_INLINE vsum gather_##BYTES(const operand *x, const uint8_t *ix) {                           \
         vsum v;                                                                                    \
@@ -40,8 +41,8 @@ GATHER(1, uint8_t)
 GATHER(2, uint16_t)
 GATHER(4, uint32_t)
 
-/* Columns of 2 bytes that are all below NEAR: then the second of two in a word, times the size of
- * an element, is one shift away, which an address takes along. */
+/* 2-byte columns that are all below NEAR: the upper one in a word, scaled by the element size, is
+ * then a single shift, which the addressing mode includes. */
 #if defined __aarch64__ && (EK_STORED == 0 || EK_STORED == 2)
 #define NEAR (1 << 14)
 EK_INLINE vsum gather_near(const operand *x, const uint8_t *ix) {
@@ -56,8 +57,8 @@ EK_INLINE vsum gather_near(const operand *x, const uint8_t *ix) {
 }
 #endif
 
-/* From an x that does not fit in the L2 cache: the gather instructions keep more misses going than
- * single loads do, whose values wait in the scheduler. Columns are below 2^31. */
+/* For an x that exceeds L2: gather instructions keep more cache misses in flight than single loads,
+ * whose values wait in the scheduler. Columns are below 2^31. */
 #if defined __AVX512F__ && (EK_STORED == 0 || EK_STORED == 2)
 EK_INLINE vsum gather_far(const operand *x, const uint8_t *ix) {
     return _mm512_i32gather_ps(_mm512_loadu_si512(ix), x, 4);

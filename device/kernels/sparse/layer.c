@@ -1,4 +1,4 @@
-/* Compile-time parameter: NAME. */
+/* A pruned 1x1 convolution. Compile-time parameter: NAME. */
 #include "layer.h"
 
 void ek_spmm_f32(const ek_spmm_args *args, ek_pool *pool);

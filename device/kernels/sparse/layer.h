@@ -1,4 +1,4 @@
-/* A pruned 1x1 convolution of a model on channel-major images: Y = A . X for each image. */
+/* A model's pruned 1x1 convolution on channels-first images: Y = A . X per image. */
 #ifndef EK_SPARSE_LAYER_H
 #define EK_SPARSE_LAYER_H
 #include "../kernel.h"
@@ -6,12 +6,12 @@
 
 typedef struct {
     ek_spmm_weights a;
-    ek_spmm_plan plan; /* of the same weights; pairs 0: none */
+    ek_spmm_plan plan; /* for the same weights; pairs 0: none */
     long images, pixels;
     const float *x;        /* [images][cols][pixels] */
     float *y;              /* [images][rows][pixels] */
     const float *bias;     /* [rows], or NULL */
-    const float *residual; /* as y, added before the clamp; or NULL */
+    const float *residual; /* same layout as y, added before the clamp; or NULL */
     float low, high;
 } ek_sparse_layer_args;
 #endif

@@ -1,9 +1,9 @@
-/* Strips of kind PACKED: the non-zeros of one row after another. */
+/* Strips of kind PACKED: non-zeros row after row. */
 #ifndef EK_SPARSE_PACKED_H
 #define EK_SPARSE_PACKED_H
 #include "types.h"
 
-/* Slots from .. to, added to the sums of the rows; columns of `bytes`. */
+/* Adds slots [from, to) to the rows' sums; columns of `bytes`. */
 EK_INLINE vsum add_packed_of(const value *v, const ek_strip *strip, const uint8_t *head,
                              const operand *x, long from, long to, vsum acc, const int bytes) {
     const uint8_t *columns = head + ((2 * strip->rows + 7) & ~7);

@@ -1,7 +1,7 @@
-/* Where the pieces of a product begin. */
+/* Start positions of a product's pieces. */
 #include "pieces.h"
 
-/* Slots before a strip. */
+/* Number of slots before a strip. */
 static int64_t slots_before(const ek_sparse *a, int64_t strip) {
     return strip < a->strips ? a->strip[strip].slot : a->slots;
 }
@@ -15,7 +15,7 @@ ek_cut ek_spmv_cut(const ek_spmv_call *call, long piece) {
         return (ek_cut){last, 0};
     int64_t at = slots_before(a, first), slots = slots_before(a, last) - at;
     at += slots / call->pieces * piece + slots % call->pieces * piece / call->pieces;
-    int64_t low = first, high = last; /* the first strip that ends behind `at` */
+    int64_t low = first, high = last; /* the first strip that ends after `at` */
     while (low < high) {
         int64_t middle = low + (high - low) / 2;
         if (a->strip[middle].slot + a->strip[middle].slots > at)

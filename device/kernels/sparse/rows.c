@@ -1,4 +1,4 @@
-/* Matrices by rows: checked, and made from entries in any order. */
+/* Matrices by rows: validation, and construction from entries in any order. */
 #include <math.h>
 #include "../kernel.h"
 #include "sparse.h"
@@ -8,7 +8,7 @@ int ek_sparse_value_bytes(int dtype) {
     return bytes[dtype];
 }
 
-/* The first entry from `from` to `to` that is not finite; `to` if all are. */
+/* Index of the first non-finite entry in [from, to); `to` if all are finite. */
 static int64_t first_not_finite(const ek_rows *a, int64_t from, int64_t to) {
     int64_t i = from;
     switch (a->dtype) {
@@ -20,7 +20,7 @@ static int64_t first_not_finite(const ek_rows *a, int64_t from, int64_t to) {
         while (i < to && isfinite(((const double *)a->values)[i]))
             i++;
         return i;
-    case EK_SPARSE_F16: /* all bits of the exponent set */
+    case EK_SPARSE_F16: /* all exponent bits set */
         while (i < to && (((const uint16_t *)a->values)[i] & 0x7c00) != 0x7c00)
             i++;
         return i;
@@ -31,7 +31,7 @@ static int64_t first_not_finite(const ek_rows *a, int64_t from, int64_t to) {
 
 int ek_rows_check(const ek_rows *a, int64_t *row, int64_t *at) {
     int unsorted = 0;
-    /* First, so that no row reaches beyond the last offset. */
+    /* Check this first, so that no row extends beyond the last offset. */
     for (int64_t r = 0; r < a->rows; r++)
         if (a->start[r] > a->start[r + 1]) {
             *row = r, *at = a->start[r];
@@ -88,7 +88,7 @@ static void add_value(int dtype, void *values, int64_t i, int64_t j) {
         ((double *)values)[i] += ((double *)values)[j];
 }
 
-/* Counts into offsets of the first of each. */
+/* Converts counts to offsets. */
 static void accumulate(int64_t *count, int64_t n) {
     int64_t sum = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -98,7 +98,7 @@ static void accumulate(int64_t *count, int64_t n) {
     }
 }
 
-/* Sums neighbors of the same row and column; returns what is left. */
+/* Sums adjacent entries with equal row and column; returns the number left. */
 static int64_t merge_equal(const ek_rows *shape, int64_t *start, int32_t *index, void *values) {
     int64_t kept = 0, from = 0;
     for (int64_t r = 0; r < shape->rows; r++) {
@@ -132,7 +132,7 @@ int64_t ek_coo_to_rows(const ek_rows *shape, int64_t entries, const int32_t *row
     }
     accumulate(next, shape->cols);
     accumulate(start, shape->rows);
-    /* By column, then by row: both passes keep the order of equals. */
+    /* Sort by column, then by row; both passes are stable. */
     for (int64_t i = 0; i < entries; i++)
         by_col[next[col[i]]++] = i;
     for (int64_t i = 0; i < entries; i++) {
@@ -140,7 +140,7 @@ int64_t ek_coo_to_rows(const ek_rows *shape, int64_t entries, const int32_t *row
         index[to] = col[from];
         put_value(shape->dtype, values, to, shape->values, from);
     }
-    /* Every offset has moved to the end of its row. */
+    /* Each offset has advanced to the end of its row. */
     memmove(start + 1, start, (size_t)shape->rows * sizeof *start);
     start[0] = 0;
     return merge_equal(shape, start, index, values);

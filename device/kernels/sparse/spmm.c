@@ -1,9 +1,9 @@
 /* Y = A . X with pixels as vector lanes; compiled once per stored type (types.h), EK_NAME is the
  * symbol.
  *
- * Driven by the non-zeros: each is broadcast and multiplies a few vectors of pixels of its input
- * channel, which stay in the L1 cache while all output channels pass. Two sets of sums, for even
- * and odd non-zeros, hide the latency of the multiply-add. */
+ * Iterates over the non-zeros: each is broadcast and multiplied by a few vectors of pixels of its
+ * input channel, which stay in L1 while all output channels are processed. Two sets of sums, for
+ * even and odd non-zeros, hide the latency of the multiply-add. */
 #include "types.h"
 #include "spmm.h"
 #if EK_STORED == 3
@@ -12,10 +12,10 @@
 #include "spmm_pairs.h"
 #endif
 
-#define TILE_BYTES 49152   /* of X: about the L1 cache, through which the weights stream */
-#define STACK_BYTES 131072 /* of X at most, brought together on the stack */
+#define TILE_BYTES 49152   /* of X: about the size of L1, through which the weights stream */
+#define STACK_BYTES 131072 /* maximum of X copied together on the stack */
 
-/* Where the pixels of a tile are, and how many output channels of it to make. */
+/* A tile's pixels, and the output channels to compute. */
 typedef struct {
     const operand *x;
     long step;       /* between channels */
@@ -106,7 +106,7 @@ FOR_BYTES(2)
 FOR_BYTES(4)
 FOR_BYTES(8)
 
-/* Fewer pixels than a vector holds: one by one. */
+/* Fewer pixels than a vector holds: one at a time. */
 static void few_pixels(const ek_spmm_args *args, long begin, long end) {
     const ek_spmm_weights *a = args->a;
     const value *values = a->values;
@@ -149,7 +149,7 @@ static void run_tile(const job *j, tile t, long nv) {
         tile_1(args, t);
 }
 
-/* The last tile takes the rest too; its last vector overlaps the one before. */
+/* The last tile includes the rest; its last vector overlaps the previous one. */
 static void run_rest(const job *j, tile t) {
     long pixels = j->args->pixels;
     while (pixels - t.first >= HEIGHT) {

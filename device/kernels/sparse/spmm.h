@@ -1,16 +1,16 @@
-/* What products of sparse weights with pixels share, with a plan and without. */
+/* Common parts of products of sparse weights with pixels, with and without a plan. */
 #ifndef EK_SPARSE_SPMM_H
 #define EK_SPARSE_SPMM_H
 #include "types.h"
 
 #define LINE 64
-#define L1_SETS 64 /* of most cores: enough to foresee conflicts */
+#define L1_SETS 64 /* on most cores: sufficient to predict conflicts */
 #define L1_WAYS 8
-#define FEW_USES 4          /* of a vector of pixels: below, copying it costs more than it saves */
-#define MANY_USES 8         /* times the share of the pixels that find no room */
-#define THREADED (1L << 15) /* multiply-adds of vectors that are worth a thread's waking */
+#define FEW_USES 4          /* uses of a vector of pixels below which copying it does not pay off */
+#define MANY_USES 8         /* scaled by the fraction of pixels that do not fit */
+#define THREADED (1L << 15) /* vector multiply-adds worth waking a thread for */
 
-/* The pool, if a product from a plan on so many vectors of pixels is worth it. */
+/* The pool if a product from a plan on that many vectors of pixels is worthwhile, else NULL. */
 EK_INLINE ek_pool *worthwhile(const ek_spmm_plan *plan, long vectors, ek_pool *pool) {
     if (!pool || !plan->pairs)
         return NULL;
@@ -23,23 +23,23 @@ EK_INLINE vsum splat(sum value) {
     return value - (vsum){0};
 }
 
-/* Lines of the L1 cache that `cols` channels can hold `lines` next to each other in: channels at
- * like addresses drive each other out of it. */
+/* Number of L1 lines available to `cols` channels with `lines` adjacent lines each: channels at
+ * similar addresses evict each other. */
 EK_INLINE long room_of(const ek_spmm_args *args, long lines) {
     long apart = args->x_row * (long)sizeof(operand) / LINE;
-    long starts = L1_SETS; /* sets that channels begin in */
+    long starts = L1_SETS; /* sets in which channels start */
     while (starts > 1 && apart % 2 == 0)
         apart /= 2, starts /= 2;
     return ek_min(starts * lines, L1_SETS) * L1_WAYS;
 }
 
-/* How often an element of X is used: the weights of its column, in the mean. */
+/* Mean number of uses of an element of X: the weights per column. */
 EK_INLINE long uses_of(const ek_spmm_weights *a) {
     return (a->start[a->rows] - a->start[0]) / ek_max(a->cols, 1);
 }
 
-/* Whether to bring a tile's pixels together: loads that straddle lines of the cache cost twice, and
- * so do those that find their line driven out. */
+/* Whether to copy a tile's pixels together: loads that straddle cache lines cost twice, as do loads
+ * of evicted lines. */
 EK_INLINE int wants_copy(const ek_spmm_args *args, long cols, long nv) {
     const long vector = HEIGHT * (long)sizeof(operand), row = args->x_row * (long)sizeof(operand);
     long uses = uses_of(args->a);
@@ -50,7 +50,7 @@ EK_INLINE int wants_copy(const ek_spmm_args *args, long cols, long nv) {
     return need > room && uses * (need - room) >= MANY_USES * room;
 }
 
-/* Whether all channels begin in the same sets: then no tile stays in the cache where it is. */
+/* Whether all channels start in the same sets; then no tile stays in the cache in place. */
 EK_INLINE int all_alike(const ek_spmm_args *args) {
     return room_of(args, 1) == L1_WAYS;
 }

@@ -1,9 +1,8 @@
-/* Y = A . X for f32 sums from a plan (sparse.h), pixels as vector lanes.
+/* Y = A . X for f32 sums from a plan (sparse.h), with pixels as vector lanes.
  *
- * What bounds such a product are loads: one of X for each multiply-add, and one of each weight and
- * column. So two rows share the loads of columns that both have, one word brings two columns, and
- * a panel of X that fits in the L1 cache serves all rows. EK_IN_ORDER: cores that issue in order.
- */
+ * These products are bound by loads: one of X per multiply-add, and one per weight and column. So
+ * two rows share the loads of common columns, one word holds two columns, and a panel of X that
+ * fits L1 serves all rows. EK_IN_ORDER: in-order cores. */
 #ifndef EK_SPARSE_SPMM_PAIRS_H
 #define EK_SPARSE_SPMM_PAIRS_H
 #include "../touch.h"
@@ -12,26 +11,26 @@
 #ifndef EK_IN_ORDER
 #define EK_IN_ORDER 0
 #endif
-#define PANEL_BYTES 36864 /* of X in the L1 cache */
+#define PANEL_BYTES 36864 /* of X in L1 */
 _Static_assert(EK_SPMM_PANEL *HEIGHT * sizeof(float) <= PANEL_BYTES, "a vector of a panel fits");
-#define STRIPS 8 /* to a tile that does not stay there: pages are read on, not left at once */
-#define GROUPED_USES 64 /* of a pixel that threads bring to their own rows */
+#define STRIPS 8        /* per tile that exceeds L1: reads further within each page */
+#define GROUPED_USES 64 /* uses of a pixel from which threads copy pixels for their own rows */
 #define VALUES (4 * EK_SPMM_PANEL)
-/* Whether a pair's weights are loaded while the one before is made: those of models, which are
- * floats; x86-64 was not timed so. */
+/* Whether a pair's weights are loaded while the previous pair is computed: for models, whose
+ * weights are floats; x86-64 was not timed with it. */
 #if defined __x86_64__ || EK_STORED != 0
 #define LOADS_WEIGHTS 0
 #else
 #define LOADS_WEIGHTS 1
 #endif
-#define AHEAD_OF 4096 /* floats of X from which on the next tile's are loaded ahead */
-#if EK_VL == 16       /* a few turns, of which an unrolled loop leaves some over */
+#define AHEAD_OF 4096 /* floats of X from which the next tile's are loaded ahead */
+#if EK_VL == 16       /* few iterations, some of which an unrolled loop would leave over */
 #define ROLLED _Pragma("clang loop unroll(disable)")
 #else
 #define ROLLED
 #endif
 
-/* The values of a pair as floats; rows alternate. */
+/* A pair's values as floats; rows alternate. */
 EK_INLINE const float *decoded(const ek_spmm_args *args, const ek_spmm_plan *plan,
                                const ek_spmm_pair *pair, float *to) {
     const value *from = (const value *)plan->values + pair->value;
@@ -53,7 +52,8 @@ EK_INLINE const float *decoded(const ek_spmm_args *args, const ek_spmm_plan *pla
 #endif
 }
 
-/* The pixels of a column. ARM adds a product of bytes up in one instruction, x86-64 scales. */
+/* The pixels of a column. ARM computes the byte address with one multiply-add, x86-64 with scaled
+ * addressing. */
 EK_INLINE const float *column_of(pixel_tile t, uint32_t column) {
 #ifdef __x86_64__
     const float *x = t.x + column * (size_t)t.step;
@@ -94,7 +94,7 @@ EK_INLINE void add_products(const ek_spmm_plan *plan, const ek_spmm_pair *pair, 
              w3 = weight(w[3], end);
         add_to_both(column_of(t, *word & 0xffff), w0, w1, a, b, nv, end);
 #ifdef __riscv_v
-        EK_IN_ORDER_HERE; /* or loads of both columns come first, and sums leave the registers */
+        EK_IN_ORDER_HERE; /* otherwise loads of both columns come first, and sums are spilled */
 #endif
         add_to_both(column_of(t, *word >> 16), w2, w3, a, b, nv, end);
     }
@@ -105,7 +105,7 @@ EK_INLINE void add_products(const ek_spmm_plan *plan, const ek_spmm_pair *pair, 
     }
 }
 
-/* nv vectors of pixels of a pair of rows, whose weights are w. */
+/* nv vectors of pixels of a pair of rows with weights w. */
 EK_INLINE void one_pair(const ek_spmm_args *args, const ek_spmm_plan *plan,
                         const ek_spmm_pair *pair, pixel_tile t, long at, const float *w,
                         const int nv, enum ending end) {
@@ -148,7 +148,8 @@ EK_INLINE void one_pair(const ek_spmm_args *args, const ek_spmm_plan *plan,
     store_row(t, ya, &a, nv, end);
 }
 
-/* Loads the lines of a pair's weights: from memory they take as long as the pair before. */
+/* Touches the lines of a pair's weights: from DRAM they take as long as computing the previous
+ * pair. */
 EK_INLINE void load_weights_ahead(const ek_spmm_plan *plan, const ek_spmm_pair *pair) {
     const long words = (long)pair->both + pair->single;
     const long values = (2L * pair->both + words * 2L) * (long)sizeof(value);
@@ -159,12 +160,12 @@ EK_INLINE void load_weights_ahead(const ek_spmm_plan *plan, const ek_spmm_pair *
         ek_touch((const float *)(plan->columns + pair->word + at));
 }
 
-/* nv vectors of pixels of some pairs of rows. What is given is copied: stores of pixels could
- * change it, as far as a compiler knows. */
+/* nv vectors of pixels of some pairs of rows. Copies the arguments, because stores of pixels might
+ * alias them. */
 EK_INLINE void pairs(const ek_spmm_args *given, pixel_tile t, const int nv, enum ending end) {
     const ek_spmm_args args = *given;
     const ek_spmm_plan plan = *args.a->plan;
-    t.limits = given; /* but the limits: as vectors they would take registers of the sums */
+    t.limits = given; /* except the limits, which as vectors would take registers from the sums */
     _Alignas(LINE) float own[EK_STORED ? VALUES + HEIGHT : 1];
     const ek_spmm_pair *pair = plan.pair + t.panel * plan.pairs + t.begin;
     for (long i = t.begin; i < t.end; i++, pair++) {
@@ -228,8 +229,8 @@ typedef struct {
     int copy, ahead;
 } pairs_job;
 
-/* `held` pixels of some channels, each channel's vectors on lines of their own; the last vector
- * ends with the last pixel, and so does the tail. */
+/* Copies `held` pixels of some channels, with line-aligned vectors per channel; the last vector, or
+ * the tail, ends at the last pixel. */
 static void bring_together(const float *x, long x_row, long channels, long nv, int tailed,
                            long held, float *to) {
     if (!nv) {
@@ -249,8 +250,8 @@ static void bring_together(const float *x, long x_row, long channels, long nv, i
     }
 }
 
-/* Whether the next tile's pixels are loaded while nobody waits for them: a core in order waits for
- * every line, others only where each is used a few times and has no place to stay. */
+/* Whether to load the next tile's pixels ahead: in-order cores would wait for each line; others
+ * benefit only if each line is used a few times and cannot stay in the cache. */
 EK_INLINE int loads_ahead(const pairs_job *j) {
 #ifdef __x86_64__
     (void)j;
@@ -263,7 +264,7 @@ EK_INLINE int loads_ahead(const pairs_job *j) {
 #endif
 }
 
-/* The pixels behind `first` of all channels, as many as `wide`. */
+/* Touches up to `wide` pixels starting at `first`, of all channels. */
 static void load_ahead(const ek_spmm_args *args, long first, long wide) {
     const long held = ek_min(wide, args->pixels - first);
     const float *x = (const float *)args->x + first;
@@ -272,8 +273,8 @@ static void load_ahead(const ek_spmm_args *args, long first, long wide) {
             ek_touch(x + p);
 }
 
-/* Strips of `nv` vectors from pixel `first`, all panels; 0: the rest of the pixels, fewer than one
- * vector has. tailed: and a tail. */
+/* Strips of `nv` vectors starting at pixel `first`, all panels; 0: the remaining pixels, fewer than
+ * a vector. tailed: plus a tail. */
 static void run_pairs(const pairs_job *j, pixel_tile t, long first, long nv, int tailed,
                       long strips) {
     _Alignas(LINE) float together[PANEL_BYTES / sizeof(float)];
@@ -302,10 +303,10 @@ static void run_pairs(const pairs_job *j, pixel_tile t, long first, long nv, int
     }
 }
 
-/* Vectors `first` to `next`. The last may not be whole: it becomes a tail, overlaps the one before,
- * or is alone. */
+/* Vectors `first` to `next`. If the last one is partial, it becomes a tail, overlaps the previous
+ * one, or is processed alone. */
 static void run_tile_of_pairs(const pairs_job *j, pixel_tile t, long first, long next) {
-    const long missing = next * HEIGHT - j->args->pixels; /* pixels of the last vector */
+    const long missing = next * HEIGHT - j->args->pixels; /* pixels missing in the last vector */
     const int ragged = missing > 0;
     const long strips = (next - first - ragged) / j->most;
     if (strips)
@@ -342,7 +343,7 @@ EK_INLINE void by_pairs(const ek_spmm_args *args, ek_pool *pool) {
     long tile = j.most * (!j.copy && all_alike(args) ? STRIPS : 1);
     j.tiles = (j.vectors + tile - 1) / tile;
     pool = worthwhile(args->a->plan, j.vectors, pool);
-    /* Each group of pairs would bring the same pixels together. */
+    /* Otherwise each group of pairs would copy the same pixels. */
     if (j.copy && j.tiles < ek_pool_threads(pool) && uses_of(args->a) < GROUPED_USES)
         pool = NULL;
     long wanted = (j.copy ? 1L : 4L) * ek_pool_threads(pool);

@@ -1,13 +1,13 @@
-/* Y = A . X for int8 weights and pixels from a plan (sparse.h) in which every row stands alone.
+/* Y = A . X for int8 weights and pixels from a plan (sparse.h) with unpaired rows.
  *
- * Two products of a row are added in 16 bits, which the plan makes sure of, then to 32: without dot
- * products of bytes this is the shortest way (smull, smlal, saddw; pmullw, paddw; vwmul, vwmacc,
- * vwadd). */
+ * Two products of a row are added in 16 bits, which the plan guarantees to suffice, then widened to
+ * 32: without byte dot products this is the shortest sequence (smull, smlal, saddw; pmullw, paddw;
+ * vwmul, vwmacc, vwadd). */
 #ifndef EK_SPARSE_SPMM_S8_H
 #define EK_SPARSE_SPMM_S8_H
 #include "spmm.h"
 
-#define UNIT (2 * HEIGHT) /* pixels: as many as 16-bit lanes */
+#define UNIT (2 * HEIGHT) /* pixels: number of 16-bit lanes */
 #define MOST_UNITS 4
 
 typedef int8_t bytes __attribute__((vector_size(UNIT)));
@@ -31,7 +31,7 @@ EK_INLINE void add_half(wraps *sums, words products, int half) {
     *sums += (wraps) __builtin_convertvector(h, vsum);
 }
 
-/* nu units of pixels of some rows; the last unit begins at `last`. */
+/* nu units of pixels of some rows; the last unit starts at `last`. */
 EK_INLINE void s8_rows(const ek_spmm_args *args, long first, long last, long begin, long end,
                        const int nu) {
     const ek_spmm_plan *plan = args->a->plan;
@@ -73,7 +73,7 @@ static void s8_task(const void *given, long begin, long end) {
         long group = i % j->groups, at = i / j->groups;
         long from = count * group / j->groups, to = count * (group + 1) / j->groups;
         long first = j->units * at / j->tiles * UNIT, next = j->units * (at + 1) / j->tiles * UNIT;
-        /* The last unit may overlap the one before. */
+        /* The last unit may overlap the previous one. */
         long last = ek_min(next, j->args->pixels) - UNIT - first;
         switch ((next - first) / UNIT) {
         case 1:
@@ -91,9 +91,9 @@ static void s8_task(const void *given, long begin, long end) {
     }
 }
 
-/* At least UNIT pixels. */
+/* Requires at least UNIT pixels. */
 EK_INLINE void s8_by_plan(const ek_spmm_args *args, ek_pool *pool) {
-    /* From 2 on, no tile is a last unit alone, which would overlap another tile's. */
+    /* With at least 2, no tile is a single last unit, which would overlap another tile's. */
     long most = args->vectors ? ek_max(ek_min(args->vectors, MOST_UNITS), 2) : MOST_UNITS;
     s8_job j = {.args = args, .units = (args->pixels + UNIT - 1) / UNIT};
     j.tiles = (j.units + most - 1) / most;

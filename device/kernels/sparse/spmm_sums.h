@@ -1,34 +1,34 @@
-/* The sums of one output channel over the pixels of a tile, in registers. */
+/* Sums of one output channel over a tile's pixels, in registers. */
 #ifndef EK_SPARSE_SPMM_SUMS_H
 #define EK_SPARSE_SPMM_SUMS_H
 #include <math.h>
 #include "spmm.h"
 
 #if defined __aarch64__
-#define MOST_VECTORS 12 /* vectors at once: of 32 registers, 24 hold sums */
+#define MOST_VECTORS 12 /* vectors at once: sums use 24 of 32 registers */
 #elif EK_VL == 16 || defined __riscv_v
-#define MOST_VECTORS 8 /* of 32 registers, 16 hold sums */
+#define MOST_VECTORS 8 /* sums use 16 of 32 registers */
 #else
 #define MOST_VECTORS 4
 #endif
 
-/* Stores wait for lines of y that are not in the L1 cache where outputs outnumber inputs, which a
- * prefetch brings earlier. Measured on Intel's cores with AMX alone (docs/performance.md). */
+/* If outputs outnumber inputs, stores wait for lines of y that are not in L1; prefetch these.
+ * Measured only on Intel cores with AMX (docs/performance.md). */
 #ifdef EK_AMX
 #define FETCHES_SUMS 1
 #else
 #define FETCHES_SUMS 0
 #endif
 
-/* At most so many pixels behind whole vectors are a tail, a narrow vector of its own: 6x6 pixels
- * are 2 vectors and 4 lanes, which is faster than 3 vectors. */
+/* Maximum number of pixels after full vectors that form a tail, a separate narrow vector: 6x6
+ * pixels are 2 vectors and 4 lanes, which is faster than 3 vectors. */
 #if EK_VL == 16
 #define TAIL 4
 #else
 #define TAIL 0
 #endif
-/* Whether copies of pixels look whether there is a tail, which takes instructions of its own. The
- * code for x86-64 without AVX-512 was not timed without. */
+/* Whether copying pixels checks for a tail, which costs extra instructions. On x86-64 without
+ * AVX-512, code without the check was not timed. */
 #if TAIL || defined __x86_64__
 #define CHECKS_TAIL 1
 #else
@@ -41,24 +41,24 @@ typedef struct {
     tail_sums tail;
 } row_sums;
 
-/* How the vectors of a tile end: with a whole one, which may overlap the one before; with one of
- * fewer pixels, which is alone; with a tail, which may overlap what is before. */
+/* How a tile's vectors end: with a full one, which may overlap the previous one; with a single one
+ * of fewer pixels; or with a tail, which may overlap previous pixels. */
 enum ending { WHOLE, NARROW, TAILED };
 
-/* Where the pixels of a tile are, and which pairs to make. */
+/* A tile's pixels, and the pairs to compute. */
 typedef struct {
     const float *x;
     float *y;
     long step;       /* of x, between channels */
-    long y_last;     /* the last vector, or the tail */
-    long lanes;      /* of y, below HEIGHT */
+    long y_last;     /* position of the last vector, or of the tail */
+    long lanes;      /* of y, if fewer than HEIGHT */
     long begin, end; /* pairs */
     long panel;
-    int done;  /* it is the last */
+    int done;  /* this is the last panel */
     int clamp; /* there are limits */
     int fetch; /* prefetch lines of y before they are computed */
-    int cold;  /* it is the first that reads the weights */
-    long wide; /* pixels: strips of as many vectors beside each other */
+    int cold;  /* the first tile to read the weights */
+    long wide; /* pixels: adjacent strips of that many vectors */
     const ek_spmm_args *limits;
 } pixel_tile;
 
@@ -90,11 +90,11 @@ EK_INLINE vsum from_tail(tail_sums low) {
     return v;
 }
 
-/* A weight in all lanes. */
+/* A weight broadcast to all lanes. */
 EK_INLINE vsum weight(float w, enum ending end) {
     vsum v = splat(w);
     if (end == TAILED)
-        EK_OPAQUE(v); /* or the compiler fills a narrow register, and a wide one from that */
+        EK_OPAQUE(v); /* otherwise the compiler fills a narrow register, and a wide one from that */
     return v;
 }
 
@@ -106,7 +106,7 @@ EK_INLINE tail_sums tail_fma(vsum w, const float *x, tail_sums sum) {
 #endif
 }
 
-/* NaN stays NaN. */
+/* Keeps NaN. */
 EK_INLINE vsum clamped(vsum v, vsum low, vsum high) {
 #if EK_VL > 1
     return vf_min(high, vf_max(low, v));
@@ -119,7 +119,7 @@ EK_INLINE vsum clamped(vsum v, vsum low, vsum high) {
 #endif
 }
 
-/* Where vector v of y is. */
+/* Position of vector v in y. */
 #define AT(v) ((v) == nv - 1 && end != TAILED ? t.y_last : (v) * HEIGHT)
 
 EK_INLINE void fill_row(row_sums *sums, vsum v, const int nv) {

@@ -1,19 +1,19 @@
 /* y = A . x over strips; compiled once per stored type (see types.h), EK_NAME is the symbol.
  *
- * The slots are divided into pieces at blocks; a strip that a piece begins or ends inside goes to
- * scratch as partial sums, which are added in the order of the pieces when all are done. */
+ * The slots are divided into pieces at block boundaries. If a piece starts or ends within a strip,
+ * its partial sums go to scratch; they are added in the order of pieces when all are done. */
 #include "types.h"
 #include "gather.h"
 #include "packed.h"
 #include "pieces.h"
 #include "x86/windows.h"
 
-#define AHEAD 1024           /* bytes of values that are prefetched */
-#define DIAGONAL_AHEAD 3072  /* of those whose products take no time */
-#define FAR_BYTES (1L << 20) /* of x: more than the L2 caches of most cores */
+#define AHEAD 1024           /* prefetch distance in bytes of values */
+#define DIAGONAL_AHEAD 3072  /* for DIAGONAL strips, whose products take almost no time */
+#define FAR_BYTES (1L << 20) /* of x: larger than L2 on most cores */
 
 typedef struct {
-    int64_t begun, ended; /* strips whose sums are not whole; -1: none */
+    int64_t begun, ended; /* strips with incomplete sums; -1: none */
     sum begin[HEIGHT], end[HEIGHT];
     int64_t not_finite;
 } partial;
@@ -21,13 +21,13 @@ _Static_assert(sizeof(partial) <= EK_STRIP_PARTIAL_BYTES, "scratch of a piece");
 
 #define LINE 64
 #define SLOT_BYTES (HEIGHT * (int)sizeof(value))
-#ifdef __riscv /* has no prefetch to share */
+#ifdef __riscv /* no prefetch, so no need to group slots by line */
 #define PER_LINE 1
 #else
-#define PER_LINE (SLOT_BYTES < LINE ? LINE / SLOT_BYTES : 1) /* slots of a line of the cache */
+#define PER_LINE (SLOT_BYTES < LINE ? LINE / SLOT_BYTES : 1) /* slots per cache line */
 #endif
 
-/* Slots from .. to of a strip, added to acc. */
+/* Adds slots [from, to) of a strip to acc. */
 #define ONE_SLOT(BYTES, GATHERED)                                                                  \
     acc = vsum_fma(vsum_from_values(v + s * HEIGHT), GATHERED(base, ix + s * HEIGHT * BYTES), acc);
 #define LANES_LOOP(BYTES, GATHERED)                                                                \
@@ -35,7 +35,7 @@ _Static_assert(sizeof(partial) <= EK_STRIP_PARTIAL_BYTES, "scratch of a piece");
         long s = from;                                                                             \
         while (s + PER_LINE <= to) {                                                               \
             __builtin_prefetch((const char *)(v + s * HEIGHT) + AHEAD);                            \
-            if (HEIGHT * BYTES >= LINE) /* such indices are as many bytes as the values */         \
+            if (HEIGHT * BYTES >= LINE) /* these indices take as many bytes as the values */       \
                 __builtin_prefetch((const char *)(ix + s * HEIGHT * BYTES) + AHEAD);               \
             EK_UNROLL for (int i = 0; i < PER_LINE; i++, s++) ONE_SLOT(BYTES, GATHERED)            \
         }                                                                                          \
@@ -78,7 +78,7 @@ EK_INLINE vsum add_slots(const ek_sparse *a, const ek_strip *strip, const operan
     return acc;
 }
 
-/* Halves added until one is left, so that the order does not depend on the compiler. */
+/* Adds halves until one value is left, so that the order does not depend on the compiler. */
 EK_INLINE sum total(vsum v) {
     sum t[HEIGHT];
     memcpy(t, &v, sizeof t);
@@ -88,7 +88,7 @@ EK_INLINE sum total(vsum v) {
     return t[0];
 }
 
-/* Adds to what the parts before left; as finish. */
+/* Adds to the sums of previous parts; otherwise like finish. */
 EK_INLINE vsum add_to_rows(const uint32_t *order, int rows, vsum acc, sum *y) {
     sum own[HEIGHT];
     memcpy(own, &acc, sizeof own);
@@ -100,7 +100,7 @@ EK_INLINE vsum add_to_rows(const uint32_t *order, int rows, vsum acc, sum *y) {
     return acc - acc;
 }
 
-/* Writes the finished sums of a strip, or adds them; 0 in all lanes, or NaN in one that is not
+/* Stores or adds the finished sums of a strip; returns 0 in all lanes, or NaN where a sum is not
  * finite. */
 EK_INLINE vsum finish(const ek_sparse *a, const ek_strip *strip, vsum acc, sum *y,
                       const int first) {
@@ -155,7 +155,7 @@ EK_INLINE void one_piece(const ek_spmv_call *call, ek_cut from, ek_cut to, parti
     own->not_finite = any_set(bad);
 }
 
-/* Not static: a profiler names what a stripped library exports. */
+/* Not static: profilers only see the exported names of a stripped library. */
 #define JOIN(a, b) a##b
 #define TASK(name) JOIN(name, _task)
 void TASK(EK_NAME)(const void *args, long begin, long end);
@@ -171,7 +171,7 @@ void TASK(EK_NAME)(const void *args, long begin, long end) {
     }
 }
 
-/* Adds what the pieces left of strips they shared. */
+/* Adds the pieces' partial sums of shared strips. */
 static int combine(const ek_spmv_call *call) {
     const partial *own = call->scratch;
     vsum acc = {0}, bad = {0};

@@ -1,5 +1,5 @@
-/* Compile-time parameter: NAME. How many pieces there are does not depend on the threads, so that a
- * model computes the same bits on any number of them. */
+/* A pruned fully connected layer. Compile-time parameter: NAME. The number of pieces does not
+ * depend on the threads, so that a model's results are bit-identical for any number of them. */
 #include "spmv_layer.h"
 
 int ek_spmv_f32(const ek_spmv_call *call, ek_pool *pool);

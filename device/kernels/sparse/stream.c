@@ -1,4 +1,4 @@
-/* What the memory gives: the triad of the STREAM benchmark, and x at the columns of a matrix. */
+/* Memory benchmarks: the triad of STREAM, and reading x at the columns of a matrix. */
 #include "../kernel.h"
 #include "../runtime/clock.h"
 #include "sparse.h"

@@ -1,4 +1,4 @@
-/* What planning a matrix's strips and filling them share. */
+/* Shared by planning and filling a matrix's strips. */
 #ifndef EK_SPARSE_STRIPS_H
 #define EK_SPARSE_STRIPS_H
 #include "../kernel.h"
@@ -6,16 +6,17 @@
 
 #define MAX_HEIGHT 64
 
-/* The entries of every row in one part of the columns. */
+/* The entries of all rows within one part of the columns. */
 typedef struct {
     int64_t rows, cols;
-    const int64_t *from, *to; /* [rows] the first, and behind the last */
+    const int64_t *from, *to; /* [rows] first entry, and end */
     const int32_t *index;
     const void *values;
     int32_t dtype;
 } part_rows;
 
-/* Part `p`, in turn. cut: [2 * rows] where its rows begin and end; not used if there is one. */
+/* Part `p`; call in order. cut: [2 * rows] start and end of its rows; unused if there is only one
+ * part. */
 static inline part_rows part_of(const ek_rows *a, int64_t parts, int64_t p, int64_t *cut) {
     part_rows part = {a->rows, a->cols, a->start, a->start + 1, a->index, a->values, a->dtype};
     if (parts == 1)
@@ -48,8 +49,8 @@ static inline int64_t packed_head(int64_t rows) {
     return (2 * rows + 7) & ~7;
 }
 
-/* Next diagonal, as the column of lane 0, over `height` rows from `row`: the least one that no
- * row has passed; moves the rows that are on it on. INT64_MAX: no more. */
+/* The next diagonal, as the column of lane 0, over `height` rows starting at `row`: the smallest
+ * that no row has passed. Advances the rows that are on it. INT64_MAX: no more. */
 static inline int64_t next_diagonal(const part_rows *a, int64_t row, int height, int64_t *head) {
     int64_t least = INT64_MAX;
     for (int l = 0; l < height; l++)
@@ -60,7 +61,7 @@ static inline int64_t next_diagonal(const part_rows *a, int64_t row, int height,
     return least;
 }
 
-/* Non-zeros of a row from `at` on that lie before a column. */
+/* Number of a row's non-zeros, starting at `at`, before a column. */
 static inline int64_t before_column(const part_rows *a, int64_t row, int64_t at, int64_t column) {
     int64_t n = 0;
     while (at + n < a->to[row] && a->index[at + n] < column)
@@ -68,7 +69,7 @@ static inline int64_t before_column(const part_rows *a, int64_t row, int64_t at,
     return n;
 }
 
-/* Where a window stands: the rows' next non-zeros and its first column. */
+/* State of a moving window: the rows' next non-zeros and the window's first column. */
 typedef struct {
     int64_t at[MAX_HEIGHT];
     int64_t first;
@@ -82,7 +83,8 @@ static inline moving_window begin_window(const part_rows *a, const ek_strip *s,
     return w;
 }
 
-/* Slots that the rows need before the window moves on: of its first half, of all in the end. */
+/* Slots that the rows need before the window moves on: for its first half, or if `last`, for all of
+ * it. */
 static inline int64_t slots_due(const part_rows *a, const ek_strip *s, const uint32_t *rows,
                                 const moving_window *w, int half, int last) {
     int64_t most = 0;

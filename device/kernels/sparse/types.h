@@ -1,10 +1,9 @@
-/* The vectors of one stored type, for kernels compiled once per type:
+/* Vectors of one stored type, for kernels compiled once per type:
  *
  *   EK_STORED   ek_sparse_dtype, as a number
  *   HEIGHT      lanes of a strip
  *   value       a stored value; operand: an element of x; sum: an element of y
- *   vsum        HEIGHT sums
- */
+ *   vsum        HEIGHT sums */
 #ifndef EK_SPARSE_TYPES_H
 #define EK_SPARSE_TYPES_H
 #include "../kernel.h"
@@ -46,7 +45,8 @@ EK_INLINE vsum vsum_from_values(const value *p) {
     return __builtin_convertvector(h, vsum);
 }
 #elif EK_STORED == 2
-/* Shifted into place, a half's exponent is 112 too small; exact for subnormals too. */
+/* After shifting, a half's exponent is too small by 112; scaling fixes this exactly, even for
+ * subnormals. */
 EK_INLINE vsum vsum_from_values(const value *p) {
     typedef uint16_t halves __attribute__((vector_size(2 * HEIGHT)));
     typedef uint32_t words __attribute__((vector_size(4 * HEIGHT)));
@@ -71,7 +71,7 @@ EK_INLINE vsum vsum_from_values(const value *p) {
 }
 #endif
 
-/* One value as a sum. */
+/* Converts a value to a sum. */
 EK_INLINE sum sum_from_value(value v) {
 #if EK_STORED == 2
     uint32_t bits = (uint32_t)(v & 0x7fff) << 13;
@@ -84,7 +84,7 @@ EK_INLINE sum sum_from_value(value v) {
 #endif
 }
 
-/* HEIGHT elements of x in a row. */
+/* HEIGHT consecutive elements of x. */
 EK_INLINE vsum vsum_from_x(const operand *p) {
 #if EK_STORED == 3
     return vsum_from_values(p);

@@ -1,25 +1,24 @@
-/* A pruned convolution with a window, channel-major: pixels as vector lanes, weights that are not
- * zero one by one, as in products of pruned weights (spmm_pairs.h).
+/* A pruned convolution with a window, channels first: pixels are vector lanes, and nonzero weights
+ * are processed one by one, as in products of pruned weights (spmm_pairs.h).
  *
- * Compile-time parameters: NAME, EK_STORED (0), EK_IN_ORDER.
- * The input rows of a band are copied to scratch with their padding, as many channels at a time as
- * the L1 cache holds. There each tap of each channel is the same pixels at another place, so that a
- * weight's column is that place. Rows of a band
- * follow one another without a gap: vectors run on over the padding between two rows, and what they
- * make there is left out as sums are copied to y. */
+ * Compile-time parameters: NAME, EK_STORED (0), EK_IN_ORDER. A band's input rows are copied to
+ * scratch with their padding, as many channels at a time as fit L1. In this copy, each tap of a
+ * channel is the same pixels at another offset, so that a weight's column is that offset. Rows of a
+ * band are contiguous: vectors run across the padding between rows, and results there are skipped
+ * when sums are copied to y. */
 #include "window.h"
 #include "spmm_pairs.h"
 
 #define THREADED_WINDOW                                                                            \
-    (1L << 12) /* vectors multiplied or copied that are worth a thread's waking */
+    (1L << 12) /* vectors multiplied or copied that are worth waking a thread for */
 
 EK_INLINE void clear(float *to, long begin, long end) {
     for (long i = begin; i < end; i++)
         to[i] = 0;
 }
 
-/* A line with its padding; columns that the stride brings together stand `apart`. A window of one
- * column has use for the first of them alone. */
+/* Copies a line with its padding; stride phases of the columns are `apart`. A window of one column
+ * needs only the first phase. */
 EK_INLINE void copy_line(const ek_window *g, const float *from, float *to, long pitch, long apart) {
     const long sw = g->sw, left = g->left;
     for (long f = 0; f < (g->kw == 1 ? 1 : sw); f++, to += apart) {
@@ -36,8 +35,8 @@ EK_INLINE void copy_line(const ek_window *g, const float *from, float *to, long 
     }
 }
 
-/* The input rows of `rows` output rows from oy on, of some channels. A line's padding is before the
- * next one, so behind the last one it is written by itself. */
+/* Copies the input rows of `rows` output rows from oy on, for some channels. A line's padding
+ * precedes the next line, so it is written separately after the last one. */
 static void copy_lines(const ek_sparse_window_args *l, const float *x, long channels, long oy,
                        long rows, float *to) {
     const ek_window *g = &l->win;
@@ -61,7 +60,7 @@ static void copy_lines(const ek_sparse_window_args *l, const float *x, long chan
     clear(to, 0, g->left / g->sw + HEIGHT);
 }
 
-/* Adds a panel's products to so many vectors of sums, in tiles as even as can be. */
+/* Adds a panel's products to `vectors` vectors of sums, in tiles of nearly equal size. */
 static void add_panel(const ek_spmm_args *args, long panel, long vectors) {
     const long tiles = (vectors + MOST_VECTORS - 1) / MOST_VECTORS;
     const long nv = (vectors + tiles - 1) / tiles, rest = vectors % nv;
@@ -84,20 +83,20 @@ EK_INLINE void finish(const ek_sparse_window_args *l, const float *sums, long at
     store_sums(l->y + at, clamped(v, splat(l->low), splat(l->high)), n, end);
 }
 
-/* A channel's results, of which the first is y[at], from its sums. */
+/* Stores a channel's results, the first of which is y[at], from its sums. */
 static void finish_rows(const ek_sparse_window_args *l, const float *sums, long at, long rows) {
     const long width = l->win.ow, whole = width / HEIGHT * HEIGHT;
     for (; rows > 0; rows--, sums += l->pitch, at += width) {
         for (long i = 0; i < whole; i += HEIGHT)
             finish(l, sums + i, at + i, HEIGHT);
-        if (whole && whole < width) /* the last vector overlaps the one before */
+        if (whole && whole < width) /* the last vector overlaps the previous one */
             finish(l, sums + width - HEIGHT, at + width - HEIGHT, HEIGHT);
         else if (!whole)
             finish(l, sums, at, width);
     }
 }
 
-/* `rows` output rows of an image from oy on. */
+/* Computes `rows` output rows of an image, starting at oy. */
 static void make_rows(const ek_sparse_window_args *l, long image, long oy, long rows) {
     const ek_window *g = &l->win;
     const long plane = (long)g->h * g->w;
@@ -117,7 +116,7 @@ static void make_rows(const ek_sparse_window_args *l, long image, long oy, long 
 
 typedef struct {
     const ek_sparse_window_args *l;
-    long rows, bands; /* of a task; tasks of an image */
+    long rows, bands; /* rows per task; tasks per image */
 } window_job;
 
 static void window_task(const void *given, long begin, long end) {
@@ -128,7 +127,7 @@ static void window_task(const void *given, long begin, long end) {
     }
 }
 
-/* Whether it is worth a thread's waking: vectors that are multiplied, and copied. */
+/* Whether waking threads is worthwhile, by vectors multiplied and copied. */
 static int is_large(const ek_sparse_window_args *l) {
     const ek_window *g = &l->win;
     const ek_spmm_pair *last = l->plan.pair + l->plan.panels * l->plan.pairs - 1;
@@ -137,8 +136,8 @@ static int is_large(const ek_sparse_window_args *l) {
     return (values * pixels + inputs) / HEIGHT >= THREADED_WINDOW;
 }
 
-/* Bands are lower than they could be where threads would have none, or some one more than others.
- * That changes no sum. */
+/* Bands are shortened if threads would have none, or unequal numbers. This does not affect any
+ * sum. */
 void NAME(const void *args, ek_pool *pool) {
     const ek_sparse_window_args *l = args;
     window_job j = {l, l->band, (l->win.oh + l->band - 1) / l->band};

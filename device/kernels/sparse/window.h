@@ -1,4 +1,4 @@
-/* A pruned convolution with a window on channel-major images. */
+/* Arguments of a pruned convolution with a window on channels-first images. */
 #ifndef EK_SPARSE_WINDOW_H
 #define EK_SPARSE_WINDOW_H
 #include "../kernel.h"
@@ -6,15 +6,15 @@
 
 typedef struct {
     ek_window win;
-    ek_spmm_plan plan; /* panels of `channels`; columns are places behind a band's first pixel */
-    const float *x;    /* [n][c][h][w] */
-    float *y;          /* [n][oc][oh][ow] */
-    const float *bias; /* [oc] */
-    const float *residual; /* as y, added before the clamp; or NULL */
+    ek_spmm_plan plan;     /* panels of `channels`; columns are offsets from a band's first pixel */
+    const float *x;        /* [n][c][h][w] */
+    float *y;              /* [n][oc][oh][ow] */
+    const float *bias;     /* [oc] */
+    const float *residual; /* same layout as y, added before the clamp; or NULL */
     float low, high;
-    long band; /* output rows of a task at most */
-    /* The copy of a band in a panel is [channels][sh][sw][lines][pitch], lines and columns sorted
-     * by what the stride leaves of them. */
+    long band; /* maximum output rows per task */
+    /* A panel's copy of a band is [channels][sh][sw][lines][pitch], with lines and columns split by
+     * stride phase. */
     long channels, lines, pitch;
 } ek_sparse_window_args;
 #endif

@@ -1,11 +1,12 @@
-/* Keeps AMX warm: its multiplier and its path to memory power down within a microsecond without
- * use, about as long as packing a panel takes, and the product after it would wait for them to
- * power up. After i8_types.h. */
+/* Keeps AMX powered up: its multiplier and its memory path power down within a microsecond without
+ * use, about as long as packing a panel takes, and the next product would wait for them to power
+ * up. Include after i8_types.h. */
 #ifndef EK_GEMM_AMX_WARM_H
 #define EK_GEMM_AMX_WARM_H
 #ifdef AMX_LEAST
 
-/* Sets registers up for tiles of so many rows and steps of so many groups, unless they are. */
+/* Configures the registers for tiles of `tile_rows` rows and steps of `groups` groups, unless they
+ * already are. */
 EK_INLINE void amx_set_up(long *registers, long tile_rows, long groups) {
     struct {
         uint8_t palette, start_row, reserved[14];
@@ -23,12 +24,12 @@ EK_INLINE void amx_set_up(long *registers, long tile_rows, long groups) {
     *registers = wanted;
 }
 
-/* Slices (16 rows of four vectors) between. Stores are dear where a strip is wide, and not worth
- * their time where it is deep. */
+/* Intervals in slices (16 rows of four vectors). Stores are expensive if a strip is wide, and not
+ * worthwhile if it is deep. */
 enum { WARM_MULTIPLIER = 8, WARM_MEMORY = 32, WARM_SLICES = 96, WARM_VECTORS = 4 };
 
-/* Called between the slices of a strip of so many vectors: what is in the registers does not
- * matter, tiles begin with zero. */
+/* Called between the slices of a strip of `vectors` vectors. The register contents are irrelevant
+ * because tiles start at zero. */
 EK_INLINE void amx_keep_warm(long slice, long vectors) {
     if (slice % WARM_MULTIPLIER == 0)
         _tile_dpbssd(3, 4, 6);

@@ -1,11 +1,11 @@
-/* Products of floats of small k, of which a panel of B stays in registers: rows of C are computed
- * one after the other, without a tile's beginning and end for each few of them. Included by
- * f32_tiles.c, whose NV vectors a panel has. */
+/* Float products with small k, where a panel of B stays in registers: rows of C are computed one
+ * after another, without a prologue and epilogue for every few rows. Included by f32_tiles.c;
+ * panels have its NV vectors. */
 #ifndef EK_GEMM_F32_SMALL_K_H
 #define EK_GEMM_F32_SMALL_K_H
 
-/* The most k: B, a row of sums and a factor take registers. x86 alone has enough of them and
- * stores parts of vectors. */
+/* The largest k: B, a row of sums and a factor must fit the registers. Only x86 has enough and
+ * stores partial vectors. */
 #if !MASKED_C
 #define SMALL_K_MAX 0
 #elif 5 * NV + 1 <= F32_REGISTERS

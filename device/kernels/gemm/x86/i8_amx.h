@@ -1,11 +1,11 @@
-/* Tiles of AMX_LEAST .. AMX_MOST rows and NV vectors of columns in the tile registers of AMX: two
- * of rows of A and one or two of columns of B, or one by three or four, give up to four of sums, as
- * many as hide the time that one takes. Panels of B are those of the other tiles, and what A is
- * flipped by there is made good by the product's own signedness.
+/* Tiles of AMX_LEAST .. AMX_MOST rows and NV vectors of columns in AMX tile registers: two
+ * registers of rows of A and one or two of columns of B, or one by three or four, give up to four
+ * accumulators, enough to hide the latency of a product. Panels of B have the same layout as for
+ * other tiles; instead of flipping A, the product has the matching signedness.
  *
- * To set registers up takes as long as a small tile, so that tiles of more than AMX_ROWS rows share
- * whole ones: of two of A, the second ends with the last row, and rows of both are made twice.
- * Those of lower tiles have just their rows. After i8_types.h, finish_tile. */
+ * Configuring the registers takes as long as a small tile, so tiles of more than AMX_ROWS rows use
+ * full registers: the second one of A ends at the last row, and rows in both are computed twice.
+ * Smaller tiles use exactly their rows. Include after i8_types.h, finish_tile. */
 #ifndef EK_GEMM_I8_AMX_H
 #define EK_GEMM_I8_AMX_H
 #include "amx_warm.h"
@@ -21,7 +21,7 @@ _Static_assert(AMX_MOST <= REGISTERS_OF_A * AMX_ROWS && NV <= 4 && EK_VL == 16, 
 #define AMX_MULTIPLY _tile_dpbssd
 #endif
 
-/* One step: rows of A from `a` on and, of the second register, from `lower` on. */
+/* One step: rows of A at `a` and, for the second register, at `lower`. */
 EK_INLINE void amx_step(const uint8_t *a, const uint8_t *lower, long a_row, const i8_value *b) {
     _tile_loadd(6, b, NV * 64);
     _tile_loadd(4, a, a_row);
@@ -49,12 +49,12 @@ EK_INLINE void amx_step(const uint8_t *a, const uint8_t *lower, long a_row, cons
 #endif
 }
 
-/* The lines of C that come from afar, some at each step, or loads of the operands wait for them.
- * Not of rows that are pages apart, of which more share a set of the first cache than it has ways.
- * Sums for a callback need them later, and other lines before: they go to the second cache. */
+/* Prefetches lines of C that are not in L1, a few per step so that loads of the operands are not
+ * delayed. Skipped for rows a multiple of a page apart, because more of them share an L1 set than
+ * it has ways. A callback needs its lines later and other lines first: these go to L2. */
 typedef struct {
     const int32_t *at;
-    long row, left, rows; /* from row to row; how many are left; of a step */
+    long row, left, rows; /* row stride; lines left; lines per step */
     int to_callback;
 } amx_lines;
 
@@ -78,14 +78,14 @@ EK_INLINE void amx_fetch(amx_lines *lines) {
     lines->left -= ek_min(lines->rows, lines->left);
 }
 
-/* The wanted values of 64 of each row, others zero. */
+/* Copies the wanted values out of 64 of each row; others are zero. */
 EK_INLINE void amx_copy(uint8_t *to, const uint8_t *from, long a_row, long rows, uint64_t wanted) {
     for (long i = 0; i < rows; i++, from += a_row, to += 64)
         _mm512_store_si512(to, _mm512_maskz_loadu_epi8(wanted, from));
 }
 
-/* Rows where they stand. Those of a step that is not whole are copied: first, so that they have
- * arrived when they are read. */
+/* Rows in place. The rows of a partial step are copied, and first, so that the copies have been
+ * written by the time they are read. */
 EK_INLINE void amx_rows_in_place(const ek_gemm_job *job, amx_depth d, const uint8_t *a,
                                  const i8_value *b, amx_lines lines) {
     uint8_t copies[AMX_MOST * 64] __attribute__((aligned(64)));
@@ -114,7 +114,7 @@ EK_INLINE void amx_panel_of_rows(const ek_gemm_job *job, amx_depth d, const uint
     }
 }
 
-/* Sums of vector j where its first row belongs, `row_bytes` from row to row. */
+/* Stores the sums of vector j, whose first row goes to `to`, with a row stride of `row_bytes`. */
 EK_INLINE void amx_store(const int j, char *to, long second, long row_bytes) {
     if (j == 0)
         _tile_stored(0, to, row_bytes);
@@ -133,7 +133,7 @@ EK_INLINE void amx_store(const int j, char *to, long second, long row_bytes) {
         _tile_stored(2, to, row_bytes);
 }
 
-/* Sums that leave as they are. */
+/* Stores sums unconverted. */
 EK_INLINE void amx_store_sums(const ek_gemm_job *job, int32_t *c) {
     const long second = job->rows - AMX_ROWS, columns = job->left;
     EK_UNROLL

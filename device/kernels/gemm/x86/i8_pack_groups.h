@@ -1,11 +1,12 @@
-/* Packing in groups of four along k: lines (columns of B, rows of A) that stand side by side in
- * memory become groups in registers, 64 at a time, and their sums, for the corrections, are made on
- * the way. After i8_types.h, with EK_GROUPS4. */
+/* Packs groups of four along k: adjacent lines (columns of B, rows of A) are interleaved into
+ * groups in registers, 64 at a time, and their sums, for the corrections, are computed in the same
+ * pass. Include after i8_types.h, with EK_GROUPS4. */
 #ifndef EK_GEMM_I8_PACK_GROUPS_H
 #define EK_GEMM_I8_PACK_GROUPS_H
 #include "amx_warm.h"
 
-/* `count` rows of up to 64 bytes, of which `there` are in memory, as 4 * nv groups in order. */
+/* Loads `count` rows of up to 64 bytes, of which `there` exist in memory, as 4 * nv groups in
+ * order. */
 EK_INLINE void load_groups(const uint8_t *from, long k_step, long there, long count, uint8_t flip,
                            vi groups[4]) {
     EK_UNROLL
@@ -20,7 +21,8 @@ EK_INLINE void load_groups(const uint8_t *from, long k_step, long there, long co
     vi_groups4(groups);
 }
 
-/* nv vectors of a panel of `lines`; nv <= 4. Adds factor * sums over k to `corrections`. */
+/* Packs nv vectors of a panel of `lines` lines; nv <= 4. Adds factor * sums over k to
+ * `corrections`. */
 EK_INLINE void pack_vectors(const int nv, const uint8_t *from, long k_step, long there, long lines,
                             long k, i8_value *to, const uint8_t flip, const int factor,
                             int32_t *corrections) {
@@ -45,7 +47,7 @@ EK_INLINE void pack_vectors(const int nv, const uint8_t *from, long k_step, long
     }
 }
 
-/* k rows of `count` lines of a panel of `lines`; `width` lines are in memory. */
+/* Packs k rows of `count` lines of a panel of `lines` lines; `width` lines exist in memory. */
 EK_INLINE void pack_groups(const uint8_t *from, long k_step, long width, long count, long lines,
                            long k, i8_value *to, const uint8_t flip, const int factor,
                            int32_t *corrections) {
@@ -64,8 +66,8 @@ EK_INLINE void pack_groups(const uint8_t *from, long k_step, long width, long co
 }
 
 #ifdef AMX_LEAST
-/* Vectors of panels of B that stand side by side, where each begins and how far its groups are
- * apart: four of them are made at a time, whatever panels they belong to. */
+/* Vectors of adjacent panels of B: where each starts and the stride of its groups. Four are packed
+ * at a time, even across panels. */
 enum { STRIP = 64 };
 typedef struct {
     long vectors, step[STRIP];
@@ -82,8 +84,8 @@ EK_INLINE void add_to_strip(i8_strip *s, void *panel, long vectors, long k) {
     }
 }
 
-/* Rows [p, p + rows) of `nv` vectors from j on, `there` columns of which are in memory; adds to the
- * `sums` of each, if there is a factor. */
+/* Packs rows [p, p + rows) of `nv` vectors starting at j, of which `there` columns exist in memory.
+ * If there is a factor, adds to the `sums` of each. */
 EK_INLINE void pack_vectors_of_strip(const int nv, const i8_strip *s, long j, const uint8_t *from,
                                      long k_step, long there, long p, long rows, const int factor,
                                      vi *sums) {
@@ -114,7 +116,7 @@ EK_INLINE void pack_vectors_of_strip(const int nv, const i8_strip *s, long j, co
         sums[j + i] += added[i];
 }
 
-/* k rows of a strip, of which `width` columns are in memory. */
+/* Packs k rows of a strip, of which `width` columns exist in memory. */
 EK_INLINE void pack_strip_by(const int factor, const int keep_warm, const i8_strip *s,
                              const uint8_t *from, long k_step, long width, long k) {
     vi sums[STRIP];
@@ -158,11 +160,12 @@ static void pack_strip(const i8_strip *s, const void *from, long k_step, long wi
 }
 #endif
 
-/* A matrix of k short rows that follow one another, `width` bytes each: a vector of them becomes a
- * vector of groups. 0: not of this width. Writes whole vectors, the last beyond its groups. */
+/* Packs a matrix of k short contiguous rows of `width` bytes: each vector of rows becomes a vector
+ * of groups. Returns 0 if the width is not supported. Writes full vectors, the last one beyond its
+ * groups. */
 EK_INLINE int pack_narrow(const uint8_t *from, long width, long k, i8_value *to,
                           const uint8_t flip) {
-    /* Words of four rows of 1, 2, 3 or 4 words, those of a column of words together. */
+    /* Shuffles that gather, for four rows of 1, 2, 3 or 4 words, the words of each column. */
     static const int8_t words[5][16] = {
         {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},
         {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},

@@ -1,22 +1,21 @@
-/* Prefetch of the panel of B that comes next, while this one is multiplied. Measured on Intel's
- * cores with AMX, which do not see it coming: B in place is a line or two of many rows, more than
- * they follow at once, and a packed B comes from the third cache at half the speed of the second.
- * Other cores prefetch nothing. */
+/* Prefetches the next panel of B while the current one is multiplied. Measured on Intel cores with
+ * AMX, whose prefetchers miss it: in-place B is one or two lines of more rows than they track, and
+ * a packed B comes from L3 at half the speed of L2. Other cores prefetch nothing. */
 #ifndef EK_GEMM_PREFETCH_H
 #define EK_GEMM_PREFETCH_H
 #include "../codes.h"
 
-#define EK_GEMM_PREFETCH_B 1048576 /* bytes of a B of which not all stays in the second cache */
+#define EK_GEMM_PREFETCH_B 1048576 /* bytes of a B that does not fit L2 */
 #define EK_GEMM_LINE_BYTES 64
 
-/* Rows of the next panel, `row` elements apart; NULL: nothing to prefetch. */
+/* Rows of the next panel, with a stride of `row` elements; NULL: nothing to prefetch. */
 typedef struct {
     const char *rows;
     long row;
 } ek_gemm_next;
 
-/* Whether it pays for B in blocks of depth k; tiles of bytes never do. Rows in place that share
- * sets of the second cache would drive each other out before they are read. */
+/* Whether prefetching pays off for B in blocks of depth k; never for 8-bit tiles. In-place rows
+ * that share L2 sets would evict each other before use. */
 static inline int ek_gemm_prefetches_b(const ek_gemm_args *g, const ek_gemm_operands *types,
                                        long k) {
 #ifdef EK_AMX
@@ -30,9 +29,9 @@ static inline int ek_gemm_prefetches_b(const ek_gemm_args *g, const ek_gemm_oper
 #endif
 }
 
-/* What tile `at` of `tiles` of a panel prefetches: one line of every row, which leaves as much time
- * as there is. With fewer tiles than lines, the first prefetches all where rows are apart; a packed
- * panel, which is one run of lines, the core then finds for itself. */
+/* Sets what tile `at` out of `tiles` of a panel prefetches: one line of every row, which leaves the
+ * most time. With fewer tiles than lines, the first tile prefetches all lines if rows are strided;
+ * a packed panel is contiguous, so hardware prefetchers find it. */
 static inline void ek_gemm_prefetch_next(ek_gemm_job *job, const ek_gemm_next *next, long at,
                                          long tiles, long lines) {
 #ifdef EK_AMX

@@ -1,4 +1,4 @@
-/* Strips of kind WINDOWS: x is picked out of eight registers by permutations. */
+/* Strips of kind WINDOWS: permutations select x from eight registers. */
 #ifndef EK_SPARSE_WINDOWS_H
 #define EK_SPARSE_WINDOWS_H
 #include "../types.h"
@@ -7,13 +7,13 @@
 #define REGISTERS 8
 #define WINDOW (REGISTERS * HEIGHT)
 #define HALF (WINDOW / 2)
-#define WINDOWS_AHEAD 2048 /* bytes of values */
+#define WINDOWS_AHEAD 2048 /* prefetch distance in bytes of values */
 
 typedef struct {
     vsum x[REGISTERS];
 } window;
 
-/* The half from x on; `left` elements are in x, zeros behind them. */
+/* Loads the half at x; elements beyond `left` are zero. */
 EK_INLINE void load_half(vsum *to, const operand *x, long left) {
     EK_UNROLL for (int r = 0; r < REGISTERS / 2; r++, left -= HEIGHT) {
         uint32_t in = left >= HEIGHT ? 0xffff : (1u << ek_max(left, 0)) - 1;
@@ -34,13 +34,13 @@ EK_INLINE vsum pick(const window *w, const uint8_t *columns) {
     return _mm512_mask_blend_ps(bit6, a, c);
 }
 
-/* Slots from .. to of a strip; x begins at the strip's first column, `left` are in it. */
+/* Adds slots [from, to) of a strip; x is at the strip's first column, with `left` elements. */
 EK_INLINE vsum add_windows(const value *v, const ek_strip *strip, const uint8_t *head,
                            const operand *x, long left, long from, long to, vsum acc) {
     const uint8_t *slots = head + 4, *columns = head + ((4 + (long)strip->steps + 7) & ~7L);
     vsum odd = {0};
     window w = {0};
-    /* The slots of a last, odd step are followed by a zero. */
+    /* The slots of an odd last step are followed by a zero. */
     for (long at = 0, i = 0; i < strip->steps && at < to; i += 2)
         EK_UNROLL for (int h = 0; h < 2; h++) {
             long s = ek_max(from, at), end = ek_min(to, at + slots[i + h]);
