@@ -7,7 +7,7 @@ see docs/architecture.md. Changes to the timing of multiple threads require fitt
 from __future__ import annotations
 
 LATE_US = 50.0  # until a sleeping thread runs on its core, on boards like these
-PIECES = 8  # pieces of each thread's share, as in runtime/pool.c
+PIECES = 8  # pieces of each thread's share, as in runtime/thread_pool.c
 INSIDE = 16  # pieces of a kernel that distributes its own work
 WORTH = 0.95  # maximum time with more threads, relative to fewer, for them to pay
 HANDOVER_CYCLES = 2000.0  # per shared call: a flag to the slowest of the other cores and back

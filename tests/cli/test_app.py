@@ -31,7 +31,7 @@ CLIENTS = 4
 
 
 class UnixConnection(http.client.HTTPConnection):
-    """HTTP by a Unix socket, whose path may be longer than an address may be."""
+    """HTTP over a Unix socket whose path may exceed the length limit of an address."""
 
     def __init__(self, path: Path) -> None:
         super().__init__("board", timeout=AMPLE)
@@ -45,7 +45,7 @@ class UnixConnection(http.client.HTTPConnection):
 
 
 def ask(board: Path, body: bytes) -> tuple[int, bytes, str | None]:
-    """One request to the server on the board: status, body, release."""
+    """Sends one request to the server on the board; returns status, body and release."""
     connection = UnixConnection(board / "app" / "data" / "serve.sock")
     connection.request("POST", "/run", body)
     answer = connection.getresponse()
@@ -202,7 +202,7 @@ def test_deploy_of_a_model_with_which_the_application_fails_goes_back(
     assert edgekit("deploy", home / "odd.ekb").code in (0, 7)
     while (found := edgekit("status", "--json").document)["current"]["id"] != before["release"]:
         pass
-    while found["last_failure"] is None:  # it goes back first, and then notes why
+    while found["last_failure"] is None:  # the rollback precedes the note
         found = edgekit("status", "--json").document
     reason = found["last_failure"]["reason"]
     assert re.match(r"watch failed \d+ times in a row; at last it ended .*odd numbers", reason)

@@ -1,4 +1,4 @@
-"""edgekit deploy on board `local`: counters, downgrades, and what Ctrl-C leaves behind."""
+"""edgekit deploy on board `local`: counters, downgrades, and the state after Ctrl-C."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ SOURCES = Path(__file__).parents[2] / "src"
 
 @pytest.fixture
 def ekb(home: Path, tiny: Any) -> Any:
-    """Writes a bundle of the tiny model, built with the given -D options, and gives its path."""
+    """write(*defines): writes a bundle of the tiny model built with these -D options."""
 
     def write(*defines: str, counter: int = 0) -> Path:
-        bundle = sign_bundle(tiny(*defines, counter=counter))  # by this home's own key
+        bundle = sign_bundle(tiny(*defines, counter=counter))  # with this home's key
         file = home / f"{bundle.manifest.id}.ekb"
         bundle.write(file)
         return file
@@ -46,7 +46,7 @@ def test_older_counter_needs_leave(edgekit: Any, ekb: Any) -> None:
 
 
 def tree(folder: Path) -> dict[str, tuple[int, float, bytes]]:
-    """Everything below a folder: mode, time of the last change, content or where a link leads."""
+    """Every path below a folder, with mode, mtime, and content or link target."""
     found = {}
     for path in (folder, *folder.rglob("*")):
         seen = path.lstat()
@@ -60,7 +60,7 @@ def tree(folder: Path) -> dict[str, tuple[int, float, bytes]]:
 def test_a_dry_run_of_a_model_writes_nothing(
     edgekit: Any, home: Path, tmp_path: Path, face_model: Path, more: tuple[str, ...]
 ) -> None:
-    before = tree(tmp_path)  # a fresh EDGEKIT_HOME, and the folder one works in
+    before = tree(tmp_path)  # a fresh EDGEKIT_HOME and the working directory
     done = edgekit("deploy", face_model.with_name("okay_nabu.tflite"), "--dry-run", *more)
     assert (done.code, tree(tmp_path)) == (0, before)
 
@@ -180,4 +180,4 @@ def test_what_a_model_takes_after_its_deploy_goes_into_the_history(
     ((model, _, _, board, timing, _),) = kept
     assert (model, board) == (small, "local") and timing.operators
     assert edgekit("deploy", ekb(counter=5)).code == 0
-    assert len(kept) == 1  # a bundle does not say how it was compiled
+    assert len(kept) == 1  # not kept: a bundle does not record its compile options

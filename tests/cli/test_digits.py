@@ -1,5 +1,4 @@
-"""scripts/digits.py, with images of our own in the shape of scikit-learn's, and what quantize makes
-of the network's classes."""
+"""scripts/digits.py on synthetic digits in scikit-learn's format, and accuracy after quantize."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ _COUNT, _SEEN = 1264, 1200
 
 
 def _table(path: Path, columns: int = 65) -> Path:
-    """Ten patterns of 8 x 8 pixels with noise, and their numbers."""
+    """A table of noisy 8x8 images of ten patterns, with their labels."""
     rng = np.random.default_rng(2)
     patterns = rng.integers(0, 17, (10, 64))
     classes = rng.integers(0, 10, _COUNT)
@@ -47,7 +46,7 @@ def test_classes_that_were_learned_survive_quantization(edgekit: Any, tmp_path: 
     assert made.code == 0, made.err
     found = made.document["classes"]
     assert found["float_right"] > 0.9
-    assert found["quantized_right"] >= found["float_right"] - 0.07  # one of the 16 held out
+    assert found["quantized_right"] >= found["float_right"] - 0.07  # one of 16 held-out samples
     assert all(layer["coded"] for layer in made.document["layers"])
 
 

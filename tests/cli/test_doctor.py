@@ -1,4 +1,4 @@
-"""edgekit doctor: every finding has a verdict, and a way to mend it unless all is well."""
+"""edgekit doctor: every finding has a verdict and, unless it is ok, a remedy."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_this_machine_is_fit(edgekit: Any) -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.slow  # the compiler's C library for this machine is built
+@pytest.mark.slow  # builds the compiler's C library for this machine
 def test_it_may_be_the_first_command_ever(
     edgekit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,5 +1,5 @@
-"""edgekit bench model --hotspots on this machine: with all tools, without perf, where sampling is
-forbidden, and what it refuses."""
+"""edgekit bench model --hotspots on this machine: with all tools, without perf, and without
+permission to sample; rejected input."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def deployed_face(edgekit: Any, face_model: Path) -> None:
 
 @pytest.fixture
 def without_perf(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A board with the tools of a small image: no perf."""
+    """A board with only the tools of a small image, without perf."""
     folder = home / "bin"
     folder.mkdir()
     for name in ("ssh-keygen", "vmstat", "top"):
@@ -38,7 +38,7 @@ def without_perf(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _check(found: Any, threads: int) -> None:
-    """What holds of every answer, whatever the board allows."""
+    """Checks that hold for every result, whatever the board permits."""
     hot = found["hotspots"]
     assert hot["kind"] and hot["why"] and ("edgekit" in hot["advice"] or "stop" in hot["advice"])
     assert len(hot["threads"]) == threads == found["threads"]

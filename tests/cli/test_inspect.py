@@ -1,4 +1,4 @@
-"""`edgekit inspect` says what a model is, also one that cannot be compiled."""
+"""`edgekit inspect` describes models, including those that cannot be compiled."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.onnx_models import model, node, save, value
 
 @pytest.fixture
 def convolution(home: Path) -> Path:
-    """Two convolutions of 8 x 8 images with 3 x 3 windows, of which one goes by no known name."""
+    """An ONNX model with a 3x3 convolution and three unsupported operators."""
     nodes = [
         node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1]),
         node("Fancy", ["a"], ["b"], domain="com.example"),
@@ -140,7 +140,7 @@ def test_what_cannot_be_read_is_one_line(edgekit: Any, home: Path) -> None:
 def test_names_of_hostile_files_never_reach_the_terminal(
     edgekit: Any, tmp_path: Path, kind: str
 ) -> None:
-    """Escape sequences, line ends and marks of writing direction, in every name there is."""
+    """Escape sequences, line breaks and bidirectional control characters in every name."""
     odd = "a\x1b]0;gone\x07\x1b[2J\u202e\nb"
     if kind == "onnx":
         graph = model([node("Relu", [odd], ["y"], name=odd)], [value(odd, [1, 4])], ["y"])

@@ -1,4 +1,4 @@
-"""Several boards or models at once: on this host, and on the workers of a real Dask cluster."""
+"""Several boards or models in parallel, on this host and on the workers of a real Dask cluster."""
 
 from __future__ import annotations
 
@@ -48,21 +48,21 @@ def cluster(tmp_path: Path, home: Path) -> Iterator[Cluster]:
 
 
 def _know_boards(home: Path) -> None:
-    """The two boards in an inventory."""
+    """Writes an inventory with both boards."""
     folder = home / "config"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "boards.toml").write_text(_BOARDS)
 
 
 def _measured(home: Path) -> dict[str, int]:
-    """Rows of a history by board, as another process may be writing it."""
+    """Row count of a history per board, even while another process writes it."""
     path = home / "history.sqlite"
     if not path.exists():
         return {}
     with sqlite3.connect(path, timeout=AMPLE) as db:
         try:
             return dict(db.execute("SELECT board, count(*) FROM gemm GROUP BY board"))
-        except sqlite3.OperationalError:  # not made yet
+        except sqlite3.OperationalError:  # table not created yet
             return {}
 
 
@@ -102,15 +102,15 @@ def test_a_killed_worker_loses_nothing_and_leaves_no_board_locked(
     assert all(b["ok"] for b in done.document["boards"])
     here = _measured(tmp_path / "home")
     assert here.keys() == {"one", "two"}
-    # Whatever the living worker's history holds is home.
+    # Everything the surviving worker measured was collected.
     assert all(here[board] >= count for board, count in _measured(cluster.home(1)).items())
-    # A board that was the dead worker's is free, and what was measured there goes on.
+    # The dead worker's board is unlocked, and its tuning resumes.
     again = _tune(edgekit, shapes, "--budget", "1s", "--dask", cluster.address)
     assert again.code == 0, again.err
 
 
 class _Killer:
-    """Ends the first worker, as the kernel does, once it has measured something."""
+    """Kills the first worker with SIGKILL once it has measured something."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster

@@ -155,7 +155,7 @@ def test_dry_run_shows_what_the_deploy_then_does(edgekit: Any, small_bundle: Pat
     entered = [line.split()[-2] for line in done.err.splitlines() if "deploying" in line]
     assert entered == planned["states"]
     (runtime,) = (f["bytes"] for f in planned["files"] if f["path"] == "runtime.pyz")
-    # The runtime is on the board before the deploy asks it, so it is not sent with the release.
+    # The deploy installs the runtime before it can query it, so the release omits it.
     assert done.document["sent_bytes"] == planned["send_bytes"] - runtime
 
     shown = edgekit("deploy", small_bundle, "--dry-run").out.splitlines()
@@ -303,7 +303,7 @@ def test_the_model_is_not_overwritten(edgekit: Any, home: Path, face_model: Path
 
 
 def limit_file_size() -> None:
-    """Writes beyond 64 KiB fail in this process, as on a full disk."""
+    """Makes writes beyond 64 KiB fail in this process, as on a full disk."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
 

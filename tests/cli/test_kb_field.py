@@ -15,10 +15,10 @@ import pytest
 
 from edgekit.device.runtime.agent.batch import (
     Batch,
+    Environment,
     OperatorSpread,
     Spread,
     Subject,
-    Surroundings,
     batch_bytes,
 )
 from edgekit.device.version import VERSION
@@ -38,7 +38,7 @@ pytest.importorskip("duckdb", reason="no duckdb: pip install -e '.[profiles]'")
 
 _BOARD = "rpi3"
 _TURNS = 5
-_CALM = Surroundings("", "performance", 1400.0, 50.0, False, 0.1, 0.2, 1 << 28, 1 << 22)
+_CALM = Environment("", "performance", 1400.0, 50.0, False, 0.1, 0.2, 1 << 28, 1 << 22)
 
 
 @dataclass
@@ -53,7 +53,7 @@ class Field:
     batches: int = 0
     times: dict[str, int] = dataclasses.field(default_factory=dict)
 
-    def run(self, release: str, board: str = "one", at: Surroundings = _CALM) -> None:
+    def run(self, release: str, board: str = "one", at: Environment = _CALM) -> None:
         document = recall(release)
         assert document is not None
         spreads = [
@@ -68,7 +68,7 @@ class Field:
             boot="b" * 32, began_ns=1, ended_ns=2, clock=0.0, lost=0,
             subject=Subject(release, document["model"], "1" * 64, _BOARD, VERSION, 0, 1),
             inferences=1000, every=10.0, whole=Spread(32, total, total, total),
-            operators=tuple(spreads), surroundings=at,
+            operators=tuple(spreads), environment=at,
         )  # fmt: skip
         spool = board.encode().hex().ljust(32, "0")[:32]
         ProfileStore().add(board, batch_bytes(batch, spool, self.batches, 0, 0))

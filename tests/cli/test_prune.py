@@ -85,7 +85,7 @@ def test_labels_are_counted(edgekit: Any, home: Path) -> None:
     path, data = pointwise_net(home), _saved(home)
     graph = import_model(path)
     right = [int(evaluate(graph, {"x": x[None]}).outputs["y"].argmax()) for x in images(32)]
-    wrong = [*right[:-1], (right[-1] + 1) % 5]  # the last sample is one of 8 held out
+    wrong = [*right[:-1], (right[-1] + 1) % 5]  # the last sample is one of the 8 held out
     (home / "labels.txt").write_text("\n".join(map(str, wrong)) + "\n")
     line = ("prune", path, "--samples", data, "--sparsity", "0.3", "--evaluate", "labels.txt")
     done = edgekit(*line, "--json")
@@ -201,7 +201,7 @@ def test_what_the_file_cannot_hold_is_said_before_the_work(edgekit: Any, home: P
     rng = np.random.default_rng(4)
     shapes = {"w": (1, 24, 3), "r": (1, 24, 6)}
     weights = {n: rng.standard_normal(s).astype(np.float32) for n, s in shapes.items()}
-    functions = ["Sigmoid", "Softsign", "Tanh"]  # of which a loop is made
+    functions = ["Sigmoid", "Softsign", "Tanh"]  # compiled as a loop, which ONNX export rejects
     nodes = [node("LSTM", ["x", "w", "r"], ["y"], hidden_size=6, activations=functions)]
     path = save(model(nodes, [value("x", [20, 1, 3])], ["y"], weights), home, "lstm.onnx")
     done = edgekit("prune", path, "--samples", "no_samples_yet.npz")

@@ -1,4 +1,4 @@
-"""`prune`, then `quantize`, then `compile`: pruned layers of codes run sparse, to the bit."""
+"""`prune`, `quantize`, then `compile`: pruned quantized layers run sparse, bit-exact."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from edgekit.host.compiler.frontends import import_model
 from edgekit.host.compiler.ir.evaluate import evaluate
 from tests.support.onnx_models import model, node, save, value
 
-_WIDTHS = (400, 900, 320, 10)  # more weights than the L2 cache of an A53 holds
+_WIDTHS = (400, 900, 320, 10)  # weights exceed the L2 cache of an A53
 
 
 def _network(folder: Path) -> Path:

@@ -1,7 +1,4 @@
-"""edgekit lab tune model: results are kept, resumed, and used by the next compile.
-
-A fake clock replaces measurements that would take minutes.
-"""
+"""edgekit lab tune model on a fake clock: results are kept, resumed, used by the next compile."""
 
 from __future__ import annotations
 
@@ -39,14 +36,11 @@ _BOARD = "rpi3"
 
 
 class Clockwork:
-    """A fake core: every step takes 1000 cycles, adjusted by these attributes.
-
-    `factor` scales tiles of five rows; `beside` scales all other steps if any tile has five rows.
-    `chained` scales each operator of a chain, `planar` operators on channels-first images.
-    If `crowd` is set and a tile has twelve rows, its step takes a tenth, all others `crowd` times
-    as long. `beyond` cycles are added to steps without a matrix product. The board becomes
-    unreachable after `left` answers.
-    """
+    """A fake core: every step takes 1000 cycles, adjusted by these attributes. `factor` scales
+    tiles of five rows, `beside` all other steps if there is such a tile, `chained` each operator
+    of a chain, `planar` operators on channels-first images. With `crowd`, twelve-row tiles take a
+    tenth and, if there are any, all other steps `crowd` times as long. `beyond` cycles are added
+    to steps without a matrix product. The board is unreachable after `left` answers."""
 
     unit, source, per_ms, least, worth = "cycles", "estimate", 1e6, 1.0, 1.4
     left = 1000
@@ -206,9 +200,8 @@ def test_methods_of_several_threads_are_those_of_releases_that_run_on_as_many(
     alone, together = (_explained(face_model, threads=n) for n in (1, 4))
     assert any("_5x" in each["kernel"] for each in together.values())
     single = [e["kernel"] for e in alone.values() if not e["kernel"].startswith("ek_chain")]
-    assert single and not any(
-        "_5x" in kernel for kernel in single
-    )  # chain members are not timed separately
+    # Chains are excluded: their members are not timed separately.
+    assert single and not any("_5x" in kernel for kernel in single)
 
 
 def test_a_model_with_like_shapes_gains_too(tune: Any, face_model: Path) -> None:
@@ -343,9 +336,8 @@ def test_a_second_tuner_is_told_who_tunes(tune: Any) -> None:
 def test_on_this_machine_it_measures_time(
     edgekit: Any, face_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        MeasuredTimes, "least", 0.0
-    )  # operators of the smallest model fall below the limit
+    # Operators of the smallest model fall below the limit.
+    monkeypatch.setattr(MeasuredTimes, "least", 0.0)
     model = face_model.with_name("okay_nabu.tflite")
     done = edgekit("lab", "tune", "model", model, "--allow-noise", "--budget", "1s", "--json")
     assert done.code == 0, done.err
@@ -404,5 +396,5 @@ def test_sparse_operators_that_were_measured_to_be_slower_are_dense(
     (won,) = (o for o in done.document["operators"] if o["name"].endswith(":region"))
     assert won["method"]["family"] == "in_place" and won["ratio"] < 0.6
     assert "sparse" not in families()
-    user_table(load_board(_BOARD)).unlink()  # without its row
+    user_table(load_board(_BOARD)).unlink()  # drop the row again
     assert "sparse" in families()

@@ -1,5 +1,7 @@
-"""`edgekit lab tune order`: measured orders are remembered, and obeyed by the next compile; a fake
-clockwork where a real one would take minutes."""
+"""`edgekit lab tune order`: measured orders are stored and used by the next compile.
+
+A fake clock replaces measurements that would take minutes.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ _BOARD = "rpi3"
 
 @pytest.fixture
 def small(face_model: Path) -> Path:
-    """A model of which many orders are valid."""
+    """A model with many valid orders."""
     return face_model.with_name("okay_nabu.tflite")
 
 
@@ -73,7 +75,7 @@ def test_the_next_compile_runs_the_best_order_and_says_why(
     assert len(measured) == len(found["kept"]) > 0
     assert all(f"(estimate on {_BOARD}, " in why and f"kit {VERSION}" in why for why in measured)
 
-    Path(found["table"]).unlink()  # and without it as before
+    Path(found["table"]).unlink()  # without the table, the searched order applies
     assert explained()["order"] == searched["order"]
     done = edgekit("lab", "kb", "build", "--board", _BOARD)
     assert Path(found["table"]).exists() and explained()["order"] == best

@@ -23,7 +23,7 @@ _ROWS, _WIDTH = 12, 64
 
 @pytest.fixture
 def transformer(home: Path) -> Path:
-    """A block of attention and a feed-forward of four times the width, without a mask."""
+    """One transformer block: unmasked attention and a feed-forward of four times the width."""
     rng = np.random.default_rng(0)
 
     def matrix(rows: int, columns: int) -> np.ndarray[Any, Any]:
@@ -65,7 +65,7 @@ def _run(edgekit: Any, file: Path, *options: str) -> np.ndarray[Any, Any]:
 def test_a_transformer_runs_with_fewer_bits(
     edgekit: Any, home: Path, transformer: Path, bits: str, error: float
 ) -> None:
-    """In the median of inputs: one in a few is where attention is about to turn elsewhere."""
+    """Bounds the median error: for some inputs, attention scores are nearly tied and may flip."""
     off = []
     for seed in range(1, 6):
         x = np.random.default_rng(seed).standard_normal((1, _ROWS, _WIDTH)).astype(np.float32)
@@ -90,8 +90,8 @@ def test_a_transformer_runs_with_fewer_bits(
 def test_a_detector_computes_what_numpy_says(
     edgekit: Any, home: Path, face_model: Path, bits: Any
 ) -> None:
-    """But for inputs where a value between two codes goes to the other one, which moves the rest:
-    there are such inputs, and others without any, whatever the order of a machine's sums.
+    """Some inputs match exactly. In others, an activation halfway between two quantized values
+    rounds the other way, which shifts the rest; this depends on the machine's summation order.
     """
     board, options = load_board("local"), CompileOptions(weights=bits)
     graph = prepare(face_model, board, options).imported
@@ -127,7 +127,7 @@ def test_fewer_bits_make_smaller_weights(edgekit: Any, home: Path, face_model: P
 
 
 def test_the_loss_against_floats_is_told(edgekit: Any, transformer: Path) -> None:
-    """Of the golden outputs, which another compile of the same kind holds, too."""
+    """Measured on the golden outputs, which a second compile with equal options reproduces."""
     board, told = load_board("local"), []
     for bits in ("int8", "int4"):
         done = edgekit("compile", transformer, "--weights", bits)
@@ -146,7 +146,7 @@ def test_the_loss_against_floats_is_told(edgekit: Any, transformer: Path) -> Non
 
 
 def test_the_loss_goes_with_the_release(edgekit: Any, home: Path, transformer: Path) -> None:
-    """Compile tells it, the health check and status know it; an exact model has none."""
+    """Compile, health check and status report the loss; an exact model has none."""
     options = ("--weights", "int4")
     done = edgekit("compile", transformer, *options, "-o", "few.ekb", "--json")
     loss = json.loads(done.out)["loss"]
@@ -168,7 +168,7 @@ def test_the_loss_goes_with_the_release(edgekit: Any, home: Path, transformer: P
 def test_weights_are_fitted_to_samples(edgekit: Any, home: Path, transformer: Path) -> None:
     rng = np.random.default_rng(1)
     basis = rng.standard_normal((6, _WIDTH))
-    rows = rng.standard_normal((17, 1, _ROWS, 6)) @ basis  # of few dimensions, as activations are
+    rows = rng.standard_normal((17, 1, _ROWS, 6)) @ basis  # low-rank, like activations
     x = rows.astype(np.float32)
     np.savez(home / "samples.npz", x=x[:16])
     floats = prepare(transformer, load_board("local")).imported
@@ -251,7 +251,7 @@ def test_sizes_of_groups_need_weights(edgekit: Any, transformer: Path) -> None:
 
 
 def test_samples_may_be_whole_numbers(edgekit: Any, home: Path) -> None:
-    """Of words, as an embedding reads them: there are no floats that could be constant."""
+    """Token ids, as an embedding reads them: there are no float samples to check for constants."""
     rng = np.random.default_rng(2)
     constants = {"table": rng.standard_normal((50, _WIDTH)).astype(np.float32)}
     constants |= {"w": rng.standard_normal((_WIDTH, _WIDTH)).astype(np.float32)}

@@ -1,11 +1,12 @@
-/* Runs a compiled model on a virtual board, with nothing but C:
+/* Runs a compiled model on a virtual board, in plain C:
  *
  *   driver LIBRARY                  prints ek_describe's JSON
  *   driver LIBRARY WEIGHTS ARENA STATE STEPS CALLS IN-FILE OUT-FILE THREADS
  *          IN-BYTES,... OUT-BYTES,...
  *
- * IN-FILE holds the inputs of call 0, then of call 1, ...; OUT-FILE gets the outputs alike. The
- * state is reset before every STEPS-th call. Exit code 3: the CPU lacks the feature printed. */
+ * IN-FILE holds the inputs of call 0, then of call 1, ...; OUT-FILE receives the outputs in the
+ * same layout. The state is reset before every STEPS-th call. Exit code 3: the CPU lacks the
+ * feature printed. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>

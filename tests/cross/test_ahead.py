@@ -32,7 +32,7 @@ def test_rows_ahead_compute_what_others_do(virtual_board, tmp_path, board, bits)
     graph = graph_of(layers)
     small = dataclasses.replace(load_board(board), l2_bytes=1024, l3_bytes=0)
     calls = [c for step in lower(graph, small).lowered.steps for c in step.calls]
-    assert sum("I8_SOON" in dict(c.kernel.macros) for c in calls) >= len(layers)
+    assert sum("I8_PREFETCH_DISTANCE" in dict(c.kernel.macros) for c in calls) >= len(layers)
     inputs = inputs_of(graph)
     cases = Cases(tuple(inputs[name][None] for name in graph.inputs), steps=1)
     folders = [

@@ -65,7 +65,9 @@ def test_few_rows_meet_matrices_where_they_lie(virtual_board, tmp_path, board, t
     steps = lower(graph, small, threads=threads).lowered.steps
     kernels = [call.kernel for step in steps for call in step.calls]
     assert {k.source for k in kernels} == {"product/streamed.c"}
-    assert all((dict(k.macros)["SOON"] != "0") == (board in ("a53", "a76")) for k in kernels)
+    assert all(
+        (dict(k.macros)["PREFETCH_DISTANCE"] != "0") == (board in ("a53", "a76")) for k in kernels
+    )
     inputs = inputs_of(graph)
     cases = Cases(tuple(inputs[name][None] for name in graph.inputs), steps=1)
     folder = build(graph, small, tmp_path / "r", threads=threads)

@@ -1,6 +1,6 @@
-/* A C program on a board: argv are the board's folder, then what to do, in turns: `run` prints the
- * release and what x = 1 2 3 4 gives, `refresh`, `fail`, `alive`; `wait` reads a line first.
- * THREADS of the environment is how many work on each inference. */
+/* A C program on a board. argv: the board's folder, then the steps: `run` prints the release and
+ * the outputs for x = 1 2 3 4; `refresh`, `fail` and `alive` call the API; `wait` reads a line.
+ * The environment variable THREADS sets the number of threads per inference. */
 #include "ek_app.h"
 
 #include <stdio.h>

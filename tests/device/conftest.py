@@ -1,4 +1,4 @@
-"""Bundles that need no compiler, laid out on a board as a transport would."""
+"""Bundles that need no compiler, uploaded to a board as a transport would."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Send = Callable[..., str]
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    """An empty directory of releases, for bundles that nobody signed."""
+    """An empty store that accepts unsigned bundles."""
     found = Store(tmp_path / "board")
     found.create()
     enroll_unsigned(found)
@@ -29,7 +29,7 @@ def store(tmp_path: Path) -> Store:
 
 @pytest.fixture(scope="session")
 def paper() -> MakeBundle:
-    """A bundle whose library is only text: whole and fitting, but it cannot run."""
+    """A bundle whose library is plain text: valid and compatible, but not runnable."""
 
     def build(
         library: str = "library", counter: int = 0, arena_bytes: int = 64, name: str = "paper"
@@ -61,7 +61,7 @@ def paper() -> MakeBundle:
 
 @pytest.fixture(scope="session")
 def send() -> Send:
-    """Puts a bundle (or only some of its files) into incoming/; returns its id."""
+    """Puts a bundle, or some of its files, into incoming/; returns its id."""
 
     def put(store: Store, bundle: Bundle, only: tuple[str, ...] | None = None) -> str:
         store.create()

@@ -1,4 +1,4 @@
-"""Who starts an application at boot: systemd, else cron, else a line for people."""
+"""Starting an application at boot: by systemd, else cron, else a line for the user to install."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def test_cron_starts_it_where_systemd_does_not_answer(
 ) -> None:
     board = board_with(tmp_path, monkeypatch, cron=True)
     table = board / "table"
-    table.write_text("0 3 * * * backup")  # as an editor leaves it that writes no last line feed
+    table.write_text("0 3 * * * backup")  # no final newline, as some editors write it
     Boot(tmp_path, ["false"], tmp_path / "lock").arrange()
     boot = Boot(tmp_path, ["touch", str(tmp_path / ODD)], tmp_path / "lock")
     assert (boot.who(), boot.arrange(), boot.arrange()) == (NOBODY, CRON, CRON)
     backup, row, minute = table.read_text().splitlines()
     assert backup == "0 3 * * * backup"
     assert row.startswith("@reboot touch ")
-    assert "50\\% of" in row  # else cron ends the command there
+    assert "50\\% of" in row  # cron treats an unescaped % as a newline
 
     command = row[len("@reboot ") :].replace("\\%", "%").replace(" &", "")
     subprocess.run(["sh", "-c", command], check=True)
@@ -61,7 +61,7 @@ def test_cron_starts_it_where_systemd_does_not_answer(
 
     (tmp_path / ODD).unlink()
     command = minute[len("* * * * * ") :].replace("\\%", "%").replace(" &", "")
-    (tmp_path / "lock").write_text("999999999 1\n")  # of a supervisor that was killed
+    (tmp_path / "lock").write_text("999999999 1\n")  # left by a killed supervisor
     subprocess.run(["sh", "-c", command], check=True)
     assert (tmp_path / ODD).exists()
     boot.forget()

@@ -1,4 +1,4 @@
-"""Starts of the runtime from the bytecode that an earlier start has kept."""
+"""Starting the runtime from bytecode cached by an earlier start."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from edgekit.device.runtime.bytecode import FOLDER, archive_sum
 from edgekit.host.deploy.api import Device
 from edgekit.host.deploy.bundle import Bundle, runtime_pyz
 
-# What no start can do without: the .pyz's program, and what finds bytecode.
+# Always compiled: the .pyz's entry point and the modules that load cached bytecode.
 _ALWAYS = {
     "__main__.py",
     "edgekit/device/__init__.py",
     "edgekit/device/runtime/__init__.py",
     "edgekit/device/runtime/bytecode.py",
 }
-# Says on stderr which files of the .pyz are compiled, then starts as Python starts a .pyz.
+# Lists the compiled files of the .pyz on stderr; otherwise starts like `python runtime.pyz`.
 _WATCH = """import runpy, sys
 path = sys.argv[1]
 def see(event, found):
@@ -51,7 +51,7 @@ class Start:
 
 
 class Board:
-    """A board's folder with a runtime that a host has sent."""
+    """A board's folder with a runtime sent by a host."""
 
     def __init__(self, root: Path) -> None:
         self.runtime = root / "runtime" / "sent.pyz"
@@ -68,7 +68,7 @@ class Board:
         options: Sequence[str] = (),
         check: bool = True,
     ) -> Start:
-        """How a command went, `status` if none is given."""
+        """Runs a command (default `status`); returns its output and the compiled files."""
         python = [sys.executable, "-I", "-S", *options, "-c", before + program, str(self.runtime)]
         words = ["--root", str(self.folder.parent), *(command or ("status", "--quick"))]
         done = subprocess.run([*python, *words], capture_output=True, text=True, check=check)
@@ -79,7 +79,7 @@ class Board:
         return path
 
     def plant(self, name: str, code: str) -> Path:
-        """Replaces the code of a module in what is kept, as somebody who knows the format."""
+        """Replaces a module's code in the cache, like an attacker who knows the format."""
         path = self.kept()
         modules = marshal.loads(path.read_bytes()[4:])
         modules[name] = (modules[name][0], marshal.dumps(compile(code, "planted", "exec")))
@@ -95,7 +95,7 @@ def board(tmp_path: Path) -> Board:
 
 @pytest.fixture
 def warm(board: Board) -> Board:
-    """One that has been started."""
+    """A board whose runtime has been started once."""
     board.start()
     return board
 
@@ -145,14 +145,14 @@ def test_damaged_bytecode_is_never_run_and_made_again(warm: Board) -> None:
 
 def test_bytecode_of_another_runtime_is_never_run(warm: Board) -> None:
     path = warm.plant("edgekit.device.runtime.errors", _EVIL)
-    warm.runtime.write_bytes(runtime_pyz()[:-2] + b"\1\0!")  # a zip's comment
+    warm.runtime.write_bytes(runtime_pyz()[:-2] + b"\1\0!")  # a zip comment
     size_and_crc = archive_sum(warm.runtime)
     path.rename(path.with_name(f"{size_and_crc}.{path.name.partition('.')[2]}"))
     assert "planted" not in warm.start().answer
 
 
 def test_each_python_has_bytecode_of_its_own(warm: Board) -> None:
-    """Here the same one, which `-O` makes another."""
+    """`-O` stands in for a second Python: its bytecode differs."""
     assert "edgekit/device/runtime/agent/status.py" in warm.start(options=["-O"]).compiled
     assert len(list(warm.folder.iterdir())) == 2
     assert warm.start().compiled == warm.start(options=["-O"]).compiled == _ALWAYS
@@ -182,7 +182,7 @@ def _give_away(board: Board) -> None:
 
 
 def test_what_this_user_alone_can_have_written_is_run(warm: Board) -> None:
-    """So that the next test shows something."""
+    """Positive control for the next test: planted bytecode does run."""
     warm.plant("edgekit.device.runtime.errors", _EVIL)
     assert "planted" in warm.start(check=False).answer
 

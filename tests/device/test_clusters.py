@@ -1,4 +1,4 @@
-"""A board's clusters, found in the files of boards."""
+"""Detecting core clusters from boards' sysfs files."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_container_with_fewer_cores_and_cores_that_are_off(tmp_path: Path) -> 
 
 
 def k1(root: Path, third_level: bool = False, own: bool = False) -> Path:
-    """A root with the eight cores of a SpacemiT K1."""
+    """A file tree describing the eight cores of a SpacemiT K1."""
     for number in range(8):
         shared = str(number) if own else "0-3" if number < 4 else "4-7"
         levels = [(1, str(number)), (2, shared), *([(3, "0-7")] if third_level else [])]

@@ -1,4 +1,4 @@
-"""Names of cores, from /proc/cpuinfo texts as boards print them."""
+"""Core names from the /proc/cpuinfo texts of real boards."""
 
 from __future__ import annotations
 

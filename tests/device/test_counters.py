@@ -1,4 +1,4 @@
-"""Counters outlive the releases that had them."""
+"""Rollback counters outlive their releases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the CPU can do, read from the kernel's texts."""
+"""CPU features, read from kernel files."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_riscv_extensions() -> None:
 
 
 def test_vector_length_is_asked_with_the_right_instructions(tmp_path: Path) -> None:
-    """The assembler agrees with the two words that _read_vlenb runs."""
+    """The two instruction words of READ_VLENB match the assembler's output."""
     source, target = tmp_path / "vlenb.s", tmp_path / "vlenb.o"
     source.write_text(".option norvc\ncsrr a0, vlenb\nret\n")
     command = [sys.executable, "-m", "ziglang", "cc", "-target", "riscv64-linux-gnu"]
@@ -81,7 +81,7 @@ def test_a_library_finds_the_features_that_the_runtime_finds(tmp_path: Path) -> 
 
     def missing(names: list[str]) -> str | None:
         units = [features_unit(replace(local, features=tuple(names)))]
-        library = tmp_path / f"{len(list(tmp_path.iterdir()))}.so"  # no name is loaded twice
+        library = tmp_path / f"{len(list(tmp_path.iterdir()))}.so"  # each name is loaded once
         library.write_bytes(Toolchain(local, cache_folder() / "objects").build(units))
         ask = ctypes.CDLL(str(library)).ek_missing_feature
         ask.restype = ctypes.c_char_p

@@ -1,4 +1,4 @@
-"""What a board must have, on boards that are only described."""
+"""Board requirements, checked against described boards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames and the link: a stream comes out as it went in, whatever the line does to it."""
+"""Frames and the link: streams arrive intact, whatever the line does to them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from edgekit.device.runtime.agent.frames import HANGUP, WINDOW, Link, decode, en
 from edgekit.device.runtime.agent.messages import OUT, BrokenStreamError, Channel, Message
 
 SESSION = 0xC0FFEE
-# What terminals and terminal servers act on: flow control, Ctrl-C, newlines, escapes, telnet.
+# Bytes that terminals and terminal servers interpret: flow control, Ctrl-C, newlines, telnet.
 FORBIDDEN = frozenset(range(32)) | {0x7F, 0xFF}
 
 
@@ -32,7 +32,7 @@ def test_one_wrong_bit_is_noticed(payload: bytes, bit: int, text: bool) -> None:
     line = bytearray(encode(b"D", 7, payload, SESSION, text).strip(b"~"))
     line[bit // 8 % len(line)] ^= 1 << bit % 8
     frame = decode(bytes(line), SESSION)
-    # A changed case of the kind reads the rest the other way; the checksum then fails.
+    # Flipping the case of the kind changes how the payload is decoded; the checksum then fails.
     assert frame is None or (frame.number, frame.payload) == (7, payload)
 
 
@@ -46,7 +46,7 @@ def test_frames_of_another_session_are_none() -> None:
 
 
 class Line:
-    """Two links and a bad line between them; time goes on when nothing else does."""
+    """Two links joined by a faulty line; the clock advances when neither has output."""
 
     def __init__(self, seed: int, drop: float, flip: float, noise: float, mask: int = 255) -> None:
         self.now = 0.0
@@ -57,7 +57,7 @@ class Line:
         self._mask = mask
 
     def run(self, wanted: tuple[bytes, bytes], seconds: float = 600) -> None:
-        """Until each end heard what is wanted."""
+        """Runs until each end has received the `wanted` bytes."""
         while tuple(self.heard) != wanted and self.now < seconds:
             moved = self._move(0) + self._move(1)
             if not moved:

@@ -1,4 +1,4 @@
-"""gemm() against NumPy: any shape, any strides, and clear words for what does not fit."""
+"""gemm() against NumPy: any shape and strides, and clear errors for invalid operands."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SLOW = settings(deadline=None, suppress_health_check=list(HealthCheck), max_exa
 
 
 def matrix(rng: np.random.Generator, shape: tuple[int, int], dtype: str, layout: str) -> NDArray:
-    """Values of `dtype` over its range, laid out in memory in one of several ways."""
+    """Random values over the range of `dtype`, in one of several memory layouts."""
     rows, columns = shape
     wide = (rows * 2 + 1, columns * 3 + 1)
     values = (

@@ -1,4 +1,4 @@
-"""The runtime's gemm-bench: answers line by line, bad requests by name, no NumPy needed."""
+"""The runtime's gemm-bench: streamed answers, errors that name the request, no NumPy needed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(
     runtime: Path, library: Path, folder: Path, *lines: str
 ) -> tuple[dict[str, Any], list[dict[str, Any]], int]:
-    """The document, the streamed answers, the exit code; run without any installed package."""
+    """Runs gemm-bench without installed packages; returns document, answers and exit code."""
     requests = folder / "requests.jsonl"
     requests.write_text("\n".join(lines))
     command = [sys.executable, "-I", "-S", str(runtime), "gemm-bench"]

@@ -1,4 +1,4 @@
-"""The health check: what it lets pass, and how it tells what it does not."""
+"""The health check: accepted outputs, and reports of rejected ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SECONDS = AMPLE
 
 @pytest.fixture
 def unpack(tmp_path: Path, tiny: Callable[..., Bundle]) -> Unpack:
-    """A release's folder with the files of a tiny bundle."""
+    """write(*defines): unpacks a tiny bundle as a release folder."""
 
     def write(*defines: str) -> Path:
         bundle = tiny(*defines)

@@ -1,4 +1,4 @@
-"""Samples of threads, and the names of functions at addresses."""
+"""Thread sampling, and symbolization of addresses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from edgekit.device.runtime.errors import DeviceError
 
 @contextmanager
 def _busy_child() -> Iterator[int]:
-    """A process that does nothing but count."""
+    """A child process in a busy loop."""
     process = os.fork()
     if process == 0:
         while True:
@@ -38,12 +38,12 @@ def test_a_busy_child_is_found_in_mapped_code(take: object) -> None:
     with _busy_child() as process:
         try:
             found = take(threads_of(process), 0.5)  # type: ignore[operator]
-        except PermissionError as error:  # a machine that forbids it
+        except PermissionError as error:  # tracing is forbidden here
             pytest.skip(str(error))
         symbols = Symbols(process)
         libraries = {symbols.at(address).library for address in found[process]}
         assert len(found[process]) > 5 and UNKNOWN not in libraries
-        assert os.waitpid(process, os.WNOHANG) == (0, 0)  # it goes on
+        assert os.waitpid(process, os.WNOHANG) == (0, 0)  # the child is still running
 
 
 def test_threads_that_are_gone_are_told() -> None:
@@ -89,8 +89,8 @@ def test_an_account_knows_who_works() -> None:
         (thread,) = usage.threads
         assert thread.thread == process and thread.running > 2
         assert thread.running + (thread.delayed or 0) + thread.asleep == pytest.approx(100)
-        assert thread.asleep < 50  # it wants a core all the time
-        if len(usage.others) < 3:  # on a crowded machine others may be busier
+        assert thread.asleep < 50  # it is always runnable
+        if len(usage.others) < 3:  # on a busy machine, other processes may rank higher
             assert other in [program.process for program in usage.others]
 
 

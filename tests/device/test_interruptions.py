@@ -1,4 +1,4 @@
-"""A deploy that is killed, or whose disk fails, before any of its file operations."""
+"""Deploys that are killed, or whose disk fails, before each of their file operations."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _MOST = 1000
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    """An empty board in memory where the system has such a folder: thousands of fsync are slow."""
+    """An empty board, on tmpfs if available: thousands of fsync calls are slow on disk."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as folder:
         found = Store(Path(folder) / "board")
@@ -66,7 +66,7 @@ FAULTS = (killed, disk_fails_once, disk_stays_full)
 
 
 def test_faults_hit_every_operation() -> None:
-    """The harness itself: a killed child ends early, an unharmed one says how it ended."""
+    """Tests the harness: a killed child ends early; one without a fault returns its exit code."""
     path = Path(__file__)
     assert _in_child(lambda: path.open().close(), 0, killed) == 1
     assert _in_child(lambda: path.open().close(), 5, killed) == _DONE
@@ -128,7 +128,7 @@ def test_removed_whole_or_not_at_all(
         recover_if_needed(model(board))
         if model(board).links().current:
             assert _assert_whole(model(board)) == before
-        with contextlib.suppress(InputError):  # it was gone already
+        with contextlib.suppress(InputError):  # already removed
             remove(model(board))
         assert model(board).links() == Links(None, None)
         assert model(board).installed() == []
@@ -138,7 +138,7 @@ def test_removed_whole_or_not_at_all(
 
 
 def _after_faults(store: Store, fault: Fault, act: Callable[[Store], Any]) -> Iterator[Store]:
-    """A copy of `store` for each file operation of `act`, after `fault` came before that one."""
+    """For each file operation of `act`: a copy of `store` after a fault right before it."""
     for k in range(_MOST):
         board = Store(store.root.with_name(f"after-{k}"))
         shutil.copytree(store.root, board.root, symlinks=True)
@@ -152,7 +152,7 @@ def _after_faults(store: Store, fault: Fault, act: Callable[[Store], Any]) -> It
 
 
 def _in_child(act: Callable[[], Any], k: int, fault: Fault) -> int:
-    """Runs `act` in a fork; its k-th file operation is preceded by `fault`. The exit code."""
+    """Runs `act` in a fork with `fault` before its k-th file operation; returns the exit code."""
     child = os.fork()
     if child == 0:
         os._exit(_act_with_fault(act, k, fault))
@@ -191,4 +191,4 @@ def _sick(_: Path) -> dict[str, Any]:
 
 
 def _quiet(_: str) -> None:
-    """Nobody watches the states."""
+    """Ignores state changes."""

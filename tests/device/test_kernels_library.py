@@ -1,4 +1,4 @@
-"""A library of kernels that is cut at its end: one line, where mapping it would end the process."""
+"""A truncated kernel library is a one-line error; mapping it would kill the process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A compiled model in this process: numbers, times, state, and what it refuses."""
+"""A compiled model in this process: outputs, timings, state, and rejected input."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ open_library(pathlib.Path(sys.argv[1]))
 
 @pytest.fixture
 def unpack(tmp_path: Path, tiny: Callable[..., Bundle]) -> Unpack:
-    """The files of a tiny bundle in a folder, as a release has them."""
+    """Unpacks the files of a tiny bundle, laid out as in a release."""
 
     def write(*defines: str) -> Path:
         folder = tmp_path / "_".join(("model", *(d.split("=")[0] for d in defines)))
@@ -121,7 +121,7 @@ def test_damaged_files(unpack: Unpack) -> None:
         Model(folder)
     library = bytearray((folder / "model.so").read_bytes())
     library[18:20] = struct.pack("<H", 8)
-    # Not into the file that is mapped: this process would die of it at its end.
+    # Never overwrite the mapped file: this process would crash when it unloads the library.
     (folder / "model.so").unlink()
     (folder / "model.so").write_bytes(library)
     with pytest.raises(IncompatibleError, match="found one for ELF machine 8"):
@@ -136,8 +136,10 @@ def test_damaged_files(unpack: Unpack) -> None:
 
 @pytest.mark.parametrize("part", [0.01, 0.1, 0.2, 0.3, 0.5, 0.9])
 def test_library_that_was_cut_kills_nobody(unpack: Unpack, part: float) -> None:
-    """Refused before it is mapped, unless only a linker's notes at its end are gone. In a process
-    of its own: touching what is behind a file's end kills."""
+    """Rejected before it is mapped, unless only linker notes at the end are missing.
+
+    Runs in a separate process, because accessing a mapping past the end of its file kills it.
+    """
     library = unpack() / "model.so"
     data = library.read_bytes()
     library.write_bytes(data[: int(part * len(data))])

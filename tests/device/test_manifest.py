@@ -1,4 +1,4 @@
-"""The manifest: one canonical text, and nothing else is accepted."""
+"""The manifest: only its canonical text is accepted."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_what_is_no_manifest(data: bytes, found: str) -> None:
 @pytest.mark.parametrize("version", [1, 5, 9])
 def test_a_manifest_of_another_schema_is_refused_in_one_line(text: bytes, version: int) -> None:
     document = json.loads(text) | {"schema": f"edgekit.bundle/{version}"}
-    del document["loss"]  # its keys are not what is wrong
+    del document["loss"]  # the schema must be reported, not missing keys
     with pytest.raises(InputError) as caught:
         parse_manifest(json.dumps(document).encode())
     assert str(caught.value) == (
@@ -127,7 +127,7 @@ def test_mutated_bytes_are_refused_in_one_line(paper: MakeBundle, data: st.DataO
 
 
 def _paths(value: Any, path: Path = ()) -> Iterator[Path]:
-    """Every place in a document but its root."""
+    """The path of every node in a document except the root."""
     children: list[tuple[str | int, Any]] = []
     if isinstance(value, dict):
         children = list(value.items())

@@ -1,4 +1,4 @@
-"""The Python part of the runtime takes less than 25 MB beside the model's own memory."""
+"""The Python part of the runtime takes less than 25 MB in addition to the model's memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from edgekit.host.deploy.api import Device
 from edgekit.host.deploy.bundle import Bundle
 
 MOST_KB = 25_000
-# Runs the runtime as a board does, then tells the largest memory that its process ever had.
+# Runs the runtime as a board does, then prints the peak resident memory of the process.
 PROGRAM = """
 import runpy, sys
 sys.argv = sys.argv[1:]

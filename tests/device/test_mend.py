@@ -1,4 +1,4 @@
-"""A board's folder that people, disks or killed processes left odd is put in order."""
+"""Repair of a board's folder after damage by users, disks or killed processes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Send = Callable[..., str]
 
 
 class Board(Store):
-    """A board that remembers what it told."""
+    """A board that records its messages."""
 
     def __init__(self, root: Path) -> None:
         self.told: list[str] = []
@@ -32,7 +32,7 @@ class Board(Store):
 
 @pytest.fixture
 def board(store: Store, paper: MakeBundle, send: Send) -> Board:
-    """`second` runs, `first` ran before."""
+    """Release `second` runs; `first` is the previous one."""
     for text in ("first", "second"):
         _apply(store, send(store, paper(text)))
     return Board(store.root)
@@ -48,7 +48,7 @@ def _apply(store: Store, id_: str) -> release.Outcome:
 
 
 def _damage(path: Path) -> None:
-    """Damages this file alone: what releases share is one file."""
+    """Flips a bit in a fresh copy of the file, because releases share files by hard links."""
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.unlink()
@@ -147,8 +147,8 @@ def test_leftovers_of_an_interrupted_mending_go_with_the_next_deploy(
 def test_release_that_was_there_before_leaves_nothing_behind(
     board: Board, ids: tuple[str, str], paper: MakeBundle, send: Send
 ) -> None:
-    """Its files are other names of those of the release that runs; a rename between two names of
-    one file does nothing."""
+    """Its files are hard links to the running release's, and rename() between two links to the
+    same file does nothing."""
     for text in ("first", "second", "first", "second"):
         _apply(board, send(board, paper(text), ()))
         assert list(board.root.rglob(".*")) == []
@@ -188,7 +188,7 @@ def test_damaged_release_with_a_damaged_one_before_stays_and_is_refused(
 def test_whoever_sees_the_release_before_sees_why(
     board: Board, ids: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A reader without a lock may come between the note and the links."""
+    """A reader without the lock may look between the writing of the note and of the links."""
     seen = []
 
     def set_links(links: Links) -> None:
@@ -230,7 +230,7 @@ def test_status_goes_back_too(board: Board, ids: tuple[str, str]) -> None:
 
 
 def test_damage_that_keeps_the_sum_is_found_by_sha256(board: Board, ids: tuple[str, str]) -> None:
-    """CRC-32 can be fooled on purpose; nobody fools SHA-256."""
+    """Damage can be crafted to keep the CRC-32, but not the SHA-256."""
     record = board.releases / ids[0] / "installed.json"
     path = board.releases / ids[0] / "model.so"
     _damage(path)
@@ -282,7 +282,7 @@ def test_nothing_to_verify(store: Store) -> None:
 def test_rollback_that_fails_changes_nothing(
     board: Board, ids: tuple[str, str], monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    """The note is struck, but the folder cannot be synced: a failure told is a failure."""
+    """The note is removed but syncing the folder fails: a reported failure leaves no change."""
     synced: list[Any] = []
 
     def fail_late(path: Path) -> None:

@@ -1,7 +1,7 @@
-"""What the application template `microphone` makes of sound for wake words.
+"""Audio features of the application template `microphone` for wake words.
 
-wake_word.npz: "okay nabu" and "open the door please", said by flite 2.2 with its voice rms, and the
-features that pymicro-features 2.0.2, TensorFlow Lite Micro's front end, makes of the first.
+wake_word.npz: "okay nabu" and "open the door please", spoken by flite 2.2 with its voice rms, and
+the features of the first from pymicro-features 2.0.2, TensorFlow Lite Micro's front end.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 SOUNDS = np.load(Path(__file__).parents[1] / "support" / "wake_word.npz")
-CODE = 26 / 255  # a step of the models' 8-bit inputs
+CODE = 26 / 255  # quantization step of the models' 8-bit inputs
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What disturbs a measurement, read from files of the kernel."""
+"""Measurement noise, read from kernel files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from edgekit.device.runtime.agent.noise import Sample, noise_since
 
 @pytest.fixture
 def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A kernel that tells nothing, of a board with two usable cores out of three."""
+    """Empty kernel files of a board on which two of three cores are usable."""
     for name, place in (("_STAT", "stat"), ("_CPU", "cpu"), ("_THERMAL", "thermal")):
         monkeypatch.setattr(noise, name, tmp_path / place)
     monkeypatch.setattr(noise.features, "cores", lambda: [0, 2])
@@ -27,7 +27,7 @@ def write(path: Path, text: str) -> None:
 
 
 def test_what_other_programs_take_of_the_usable_cores(kernel: Path) -> None:
-    busy = "300 0 100 5000 0 0 0 0 0 0"  # 4 s each
+    busy = "300 0 100 5000 0 0 0 0 0 0"  # 4 s busy
     write(kernel / "stat", f"cpu 9 9\ncpu0 {busy}\ncpu1 9999 0 0 0 0 0 0 0 0 0\ncpu2 {busy}\n")
     own = noise.sample().own
     found = noise_since(Sample(8.0, 5.0, own, None))

@@ -1,4 +1,4 @@
-"""Arrays in .npz files, against NumPy in both directions."""
+"""Reading and writing .npz files, against NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many threads a model runs on, and on which cores: the release's word and the board's."""
+"""Thread count and cores of a model, as set by its release and by the board."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_release_s_best_cluster_is_the_default(tmp_path: Path) -> None:
     ("asked", "expected"),
     [
         (PlacementRequest(2), Placement(2, "big", (4, 5, 6, 7))),
-        (PlacementRequest(8), Placement(8)),  # more than the cluster has: all cores
+        (PlacementRequest(8), Placement(8)),  # exceeds the cluster: use all cores
         (PlacementRequest(cluster="little"), Placement(3, "little", (0, 1, 2, 3))),
         (PlacementRequest(2, "cortex-a55"), Placement(2, "little", (0, 1, 2, 3))),
         (PlacementRequest(cluster="A76"), Placement(4, "big", (4, 5, 6, 7))),

@@ -1,4 +1,4 @@
-"""Whether a file is locked is read from the kernel's list, which names files by numbers."""
+"""Detecting locked files from /proc/locks, which identifies files by device and inode numbers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_same_number_on_another_file_system_is_not_locked(
 
 
 def test_lock_is_seen_in_memory_too() -> None:
-    """Another file system than the tests' folder, most often."""
+    """/dev/shm is usually a different file system from the tests' folder."""
     path = Path(f"/dev/shm/edgekit-test-{os.getpid()}")
     if not path.parent.is_dir():
         pytest.skip("no /dev/shm here")

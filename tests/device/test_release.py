@@ -1,4 +1,4 @@
-"""Releases on the board: whole, switched at once, undone when unhealthy or interrupted."""
+"""Releases on the board: complete, switched atomically, rolled back if unhealthy or interrupted."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def sick(_: Path) -> dict[str, Any]:
 
 
 def quiet(_: str) -> None:
-    """Nobody watches the states."""
+    """Ignores state changes."""
 
 
 def apply(store: Store, id_: str, **options: Any) -> release.Outcome:
@@ -46,7 +46,7 @@ def apply(store: Store, id_: str, **options: Any) -> release.Outcome:
 
 
 def sends(store: Store, id_: str) -> tuple[str, ...]:
-    """Which files of a release are still to be sent."""
+    """Files of a release that are still to be sent."""
     plan = release.plan(store, id_)
     assert plan is not None
     return plan.send
@@ -54,7 +54,7 @@ def sends(store: Store, id_: str) -> tuple[str, ...]:
 
 @pytest.fixture
 def two(store: Store, paper: MakeBundle, send: Send) -> tuple[str, str]:
-    """Ids of a release that runs and of the one that ran before."""
+    """Ids of the running release and of the previous one."""
     first, second = send(store, paper("first")), send(store, paper("second"))
     apply(store, first)
     apply(store, second)
@@ -246,7 +246,7 @@ def test_lock_of_a_killed_process_is_free(store: Store, two: tuple[str, str]) ->
 def test_leftovers_go_the_second_time_they_are_seen(
     store: Store, paper: MakeBundle, send: Send
 ) -> None:
-    """Whatever the clock says: the files' times are in 1970, and in the future."""
+    """File times, here in 1970 and in the future, are ignored: the clock may be unset."""
     for area in ("incoming", "io", "runtime", "aside"):
         (store.root / area / "left").mkdir(parents=True)
         os.utime(store.root / area / "left", (0, 0))
@@ -281,7 +281,7 @@ def test_too_little_disk_is_seen_before_and_after_the_transfer(
 def test_older_counter_is_found_behind_another_model(
     store: Store, paper: MakeBundle, send: Send
 ) -> None:
-    """What ran before the other model counts as well."""
+    """The release that ran before the other model counts, too."""
     apply(store, send(store, paper(counter=5)))
     apply(store, send(store, paper(name="other")))
     with pytest.raises(IncompatibleError, match="expected counter 5 or more, found 4"):

@@ -1,4 +1,4 @@
-"""The runtime as a board runs it: one .pyz, a bare interpreter, JSON documents."""
+"""The runtime as a board runs it: a single .pyz, a bare interpreter, JSON output."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from edgekit.host.deploy.api import Device
 from edgekit.host.deploy.bundle import Bundle, runtime_pyz
 
 OLDEST = (3, 9)
-# EDGEKIT_PYTHONS may name more interpreters, separated by colons.
+# EDGEKIT_PYTHONS adds interpreters, separated by colons.
 PYTHONS = [sys.executable, *filter(None, os.environ.get("EDGEKIT_PYTHONS", "").split(":"))]
 X = np.array([1, 2, 3, 4], np.float32)
 
@@ -38,13 +38,13 @@ class Answer:
 
 @pytest.fixture
 def root(tmp_path: Path, device: Device, tiny: Callable[..., Bundle]) -> Path:
-    """The directory of a board that runs the tiny model."""
+    """The folder of a board running the tiny model."""
     device.deploy(tiny())
     return tmp_path / "board"
 
 
 def call(root: Path, *arguments: str | Path, python: str = sys.executable) -> Answer:
-    """Runs the current release's runtime, far from the repository and with nothing set."""
+    """Runs the current release's runtime outside the repository, with an empty environment."""
     command = [python, "-S", "-E", root / "current" / "runtime.pyz", "--root", root, *arguments]
     done = subprocess.run(command, cwd="/", env={}, capture_output=True, text=True, check=False)
     assert done.stdout.count("\n") == 1
@@ -169,7 +169,7 @@ def test_failing_system_calls_are_documents(
 
 
 def imported(tree: ast.AST) -> Iterator[str]:
-    """Modules of edgekit.device that are imported anywhere in a module, also inside functions."""
+    """Modules of edgekit.device imported anywhere in a module, including inside functions."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("edgekit.device"):
             place = importlib.util.find_spec(node.module or "")

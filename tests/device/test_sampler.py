@@ -52,7 +52,7 @@ def test_a_batch_holds_count_median_90th_percentile_and_maximum() -> None:
     assert batch.operators[0][3:] == (11, first + 5, first + 9, first + 10)
     assert batch.operators[1] == ("plus", "Add", "add", 11, 500_000, 500_000, 500_000)
     assert (batch.inferences, batch.whole.samples, batch.whole.max_ns) == (12, 11, 1_000_000)
-    assert batch.surroundings.available_bytes
+    assert batch.environment.available_bytes
 
 
 def test_every_tenth_is_sampled_and_a_batch_closes_after_its_period() -> None:
@@ -115,12 +115,12 @@ def test_nothing_leaves_but_what_is_on_the_list() -> None:
     assert set(document) == {
         *("schema", "spool", "sequence", "dropped", "quarantined", "uuid", "boot", "began_ns"),
         *("ended_ns", "clock", "lost", "subject", "inferences", "every", "whole", "operators"),
-        "surroundings",
+        "environment",
     }
     assert set(document["subject"]) == {
         *("release", "model", "model_sha256", "profile", "kit", "variant", "threads")
     }
-    assert set(document["surroundings"]) == {
+    assert set(document["environment"]) == {
         *("cluster", "governor", "frequency_mhz", "temperature_c", "throttled", "others"),
         *("load", "available_bytes", "resident_bytes"),
     }

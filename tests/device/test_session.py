@@ -1,4 +1,4 @@
-"""Who may change a board while another command is still on it."""
+"""Locking: which commands may change a board while another one is using it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from edgekit.device.runtime.errors import BusyError
 
 
 def _held(store: Store, seconds: float = 600, owner: Session | None = None) -> int:
-    """A process that is alone on the board for a while; returns when it is."""
+    """Starts a process that holds the board's lock; returns its PID once it has the lock."""
     ready, say_ready = os.pipe()
     child = os.fork()
     if child == 0:

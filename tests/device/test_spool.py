@@ -1,4 +1,4 @@
-"""The spool on a board: bounded, in order, and whole after a crash at any of its steps."""
+"""The spool on a board: bounded, ordered, and intact after a crash at any step."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def size(folder: Path) -> int:
 
 
 class Crash(BaseException):
-    """The power goes."""
+    """A power failure."""
 
 
 class FastDisk(Disk):
-    """Without waiting for the disk."""
+    """A disk without fsync."""
 
     def write(self, path: Path, data: bytes) -> None:
         path.write_bytes(data)
@@ -41,7 +41,7 @@ class FastDisk(Disk):
 
 
 class FaultyDisk(FastDisk):
-    """Stops at the `at`-th change, or in the middle of it where it is a write."""
+    """Fails at the `at`-th change; a write may fail halfway."""
 
     def __init__(self, at: int, fault: type[BaseException] = Crash, late: bool = False) -> None:
         self.left = at
@@ -92,7 +92,7 @@ def test_batches_come_back_in_order_until_they_are_acknowledged(tmp_path: Path) 
     spool.add(batch(5))
     spool.acknowledge(found.spool, found.through)
     assert numbers(spool.fetch(1 << 20).data) == [5]
-    spool.acknowledge(found.spool, found.through)  # a late one again
+    spool.acknowledge(found.spool, found.through)  # a duplicate acknowledgement
     assert numbers(spool.fetch(1 << 20).data) == [5]
 
 
@@ -109,7 +109,7 @@ def test_an_acknowledgement_of_another_spool_removes_nothing(tmp_path: Path) -> 
     spool.add(batch(0))
     spool.acknowledge("f" * 32, 99)
     assert numbers(spool.fetch(1).data) == [0]
-    spool.acknowledge(spool.fetch(1).spool, 99)  # more than there ever was
+    spool.acknowledge(spool.fetch(1).spool, 99)  # beyond the last batch
     spool.add(batch(1))
     assert numbers(spool.fetch(1).data) == [1]
 
@@ -178,7 +178,7 @@ def test_two_processes_at_once_are_told(tmp_path: Path) -> None:
 
 
 def live(spool: Spool, begin: int, count: int, stored: list[int]) -> None:
-    """Batches are added, more than there is room for; some are fetched and acknowledged."""
+    """Adds more batches than fit; fetches and acknowledges some."""
     for i in range(begin, begin + count):
         with contextlib.suppress(OSError):
             spool.add(batch(i, 4))
@@ -189,7 +189,7 @@ def live(spool: Spool, begin: int, count: int, stored: list[int]) -> None:
 
 
 def test_a_process_that_is_just_being_started_does_not_hold_the_spool(tmp_path: Path) -> None:
-    """Between fork and exec it has all files of the program that starts it."""
+    """Between fork and exec, a child has all open files of its parent."""
     reader, writer = os.pipe()
 
     class Forking(Disk):
@@ -235,7 +235,7 @@ def test_a_crash_at_any_step_loses_and_doubles_nothing(
         assert here == sorted(here), at
         assert not set(here) & set(stored), at
         sequences = [json.loads(body)["sequence"] for body in bodies(found.data)]
-        # What is neither here nor at home was dropped, and is counted, once.
+        # Every batch is here, stored at home, or counted once as dropped.
         assert sequences[-1] - len(here) - len(stored) <= found.dropped, at
         assert found.dropped <= sequences[-1] - len(here), at
         assert found.quarantined == 0, at

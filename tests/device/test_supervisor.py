@@ -1,4 +1,4 @@
-"""What a supervisor goes on with: silent applications, full disks."""
+"""Conditions a supervisor survives: applications that close their output, full disks."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_what_an_application_imports_is_compiled_before_its_watchdog_runs(
     folder = tmp_path / "late"
     folder.mkdir()
     (folder / "app.toml").write_text("")
-    (folder / "main.py").write_text("raise SystemExit(1)")  # and imports nothing
+    (folder / "main.py").write_text("raise SystemExit(1)")  # imports nothing itself
     device.install(folder, tiny())
     kept = AppFolder(Store(board_root))
     ticks = itertools.count(step=0.1)

@@ -1,4 +1,4 @@
-"""A few of the cases of tests/long/kill_every_syscall.py: the calls that change what runs."""
+"""A few cases of tests/long/kill_every_syscall.py: system calls that change the running release."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def test_old_or_new_after_each_fault(
     monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path / "home"))
     chosen = [*cases(scene, KILL, CHANGES), *cases(scene, ENOSPC, RENAMES)]
     chosen += cases(scene, EIO, (CHANGES - RENAMES) | {"flock"})
-    chosen += list(cases(scene, EIO, frozenset(("write",))))[-2:]  # the answer is the last
+    chosen += list(cases(scene, EIO, frozenset(("write",))))[-2:]  # the last write is the answer
     assert len(chosen) >= 10
     assert [problem for case in chosen if (problem := outcome(scene, case)[0])] == []
 
 
 def test_a_torn_release_is_noticed(scene: Scene) -> None:
-    """The check itself: a byte changed behind the link, then a link to nowhere."""
+    """Tests the check: changed bytes behind the link, then a missing link."""
     board = scene.copy("torn")
     old = scene.old.manifest.id
     assert look_in(board).torn(old) == ""

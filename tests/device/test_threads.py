@@ -1,4 +1,4 @@
-"""Threads of products: where they may run."""
+"""Core affinity of GEMM worker threads."""
 
 from __future__ import annotations
 

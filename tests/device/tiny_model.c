@@ -1,10 +1,10 @@
-/* The smallest model: y = 2x + 1 in two operators, the 2 and the 1 from the weights file.
+/* The smallest model: y = 2x + 1 in two operators; the 2 and the 1 come from the weights file.
  *
- * Built with -D: TINY_ABI=n another ABI, TINY_MISSING="x" a CPU feature that is not there,
- * TINY_STATE y also counts its runs, TINY_WRONG a wrong output, TINY_FAIL, TINY_CRASH and
- * TINY_HANG what ek_run does, TINY_SAY="x" what it prints, TINY_NAME="x" another model name. With
- * TINY_PLACED in the environment y is the number of threads, and of the cores that are allowed:
- * to the caller of ek_run, and of ek_pool_create.
+ * -D options: TINY_ABI=n sets another ABI, TINY_MISSING="x" requires a missing CPU feature,
+ * TINY_STATE adds the run count to y, TINY_WRONG makes the output wrong, TINY_FAIL, TINY_CRASH
+ * and TINY_HANG make ek_run do so, TINY_SAY="x" makes it print x, TINY_NAME="x" renames the model.
+ * If TINY_PLACED is in the environment, y starts with the thread count and the numbers of cores
+ * allowed to the callers of ek_run and of ek_pool_create.
  */
 #define _GNU_SOURCE
 #include <sched.h>

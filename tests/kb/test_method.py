@@ -1,4 +1,4 @@
-"""The analytic default: fits the caches and the product, whatever is asked."""
+"""The analytic default method: it fits the caches and the product in all cases."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_vectors_have_methods_of_their_own():
 
 def test_the_least_cost_chooses_the_tile():
     board = load_profile("x86-64-v4")
-    few = GemmShape(96, 576, 25)  # 25 columns are two vectors of 16, 96 rows are six
+    few = GemmShape(96, 576, 25)  # two vectors of 16 hold 25 columns, six hold 96 rows
     transposed = analytic_method(board, few, packed="a")
     assert transposed.mr % 16 == 0 and transposed.nr % 16
     assert analytic_method(board, GemmShape(500, 500, 480)).nr % 16 == 0
@@ -76,7 +76,8 @@ def test_panels_of_bytes_are_of_whole_cache_lines_where_few_rows_share_them():
 
 
 def test_panels_are_wide_where_rows_of_c_are_pages_apart():
-    """Measured on a Zen 4: the narrower a panel the slower, 4 x 96 by 1.3 and 8 x 48 by 1.7."""
+    """Measured on a Zen 4: narrower panels are slower, 4 x 96 by a factor of 1.3 and 8 x 48 by
+    1.7."""
     board = load_profile("x86-64-v4")
     assert analytic_method(board, GemmShape(192, 8, 1024), "s8", packed="a").nr > 96
 
@@ -120,7 +121,7 @@ def test_panels_of_rows_apart_are_copied_one_at_a_time_by_enough_rows():
     few = analytic_method(board, GemmShape(8, 1008, 4096), packed="a")
     assert not few.pack_b and few.kc <= 256
     assert analytic_method(board, GemmShape(64, 600, 1024), packed="b").kc == 600
-    assert not analytic_method(board, GemmShape(64, 16, 1024)).pack_b  # C is most of the work
+    assert not analytic_method(board, GemmShape(64, 16, 1024)).pack_b  # C dominates
     two = analytic_method(board, GemmShape(64, 600, 4096), threads=2, packed="a")
     assert two.split == "n" and two.nc > two.nr
     assert not analytic_method(zen, GemmShape(64, 600, 1024), packed="a").pack_b
@@ -134,17 +135,18 @@ def test_amx_packs_strips_of_large_bytes_that_stay_near():
         return analytic_method(board, GemmShape(m, k, n), "s8", threads, packed).nc
 
     assert strip(16, 480, 6400) * 480 <= l2 // 16 + 64 * 480
-    assert strip(16, 4000, 784) == 128  # two lines of the cache, however deep
-    assert strip(16, 27, 12544) >= 12544  # small enough as it is
-    assert strip(16, 480, 6400, threads=2) > 1024  # which share what they wait for
+    assert strip(16, 4000, 784) == 128  # two cache lines, however deep
+    assert strip(16, 27, 12544) >= 12544  # already small enough
+    assert strip(16, 480, 6400, threads=2) > 1024  # threads share their wait for memory
     assert strip(16, 480, 6400, packed="b") > 1024
     zen = load_profile("x86-64-v4")
     assert analytic_method(zen, GemmShape(16, 480, 6400), "s8", packed="a").nc > 1024
 
 
 def test_threads_share_rows_of_floats_and_columns_of_bytes_where_there_are_enough():
-    """Measured on a Zen 4: f32 128 x 3 x 6400 took 4.2 times as long by columns, 8 x 80 x 3136
-    1.8 times as long by rows; s8 40 x 1728 x 256 1.6 times as long by rows."""
+    """Measured on a Zen 4: splitting by columns took 4.2 times as long on f32 128 x 3 x 6400;
+    splitting by rows took 1.8 times as long on f32 8 x 80 x 3136 and 1.6 times on s8 40 x 1728 x
+    256."""
     board = load_profile("x86-64-v4")
 
     def split(m: int, k: int, n: int, dtype: str, threads: int = 2) -> str:
@@ -157,14 +159,15 @@ def test_threads_share_rows_of_floats_and_columns_of_bytes_where_there_are_enoug
 
 
 def test_every_thread_gets_a_tile():
-    """Measured on a Zen 4, two threads: f32 8 x 2160 x 16 took 1.8 times as long as one tile."""
+    """Measured on a Zen 4, two threads: a single tile took 1.8 times as long on f32 8 x 2160 x
+    16."""
     found = analytic_method(load_profile("x86-64-v4"), GemmShape(8, 2160, 16), "f32", 2, "a")
     assert found.mr < 8 or found.nr < 16
 
 
 def test_blocks_are_not_cut_for_threads():
-    """They share the panels of a block; each more is two more times that they wait for each other,
-    which took 1.8 times as long as one thread on s8 96 x 32 x 784 on a Zen 4."""
+    """Threads share the panels of a block, and each extra block adds two barriers: on a Zen 4,
+    splitting s8 96 x 32 x 784 took 1.8 times as long as one thread."""
     board = load_profile("x86-64-v4")
     found = analytic_method(board, GemmShape(96, 32, 784), "s8", threads=2, packed="a")
     assert found.nc >= 784
@@ -176,7 +179,8 @@ def test_amx_turns_bytes_of_few_columns_and_floats_of_more():
     def transposed(profile: BoardProfile, shape: GemmShape, dtype: str) -> bool:
         return analytic_method(profile, shape, dtype, packed="a").nr % 16 != 0
 
-    # One vector of B was taken for nothing to pack: 14 times as long as transposed.
+    # Regression: for a single vector of B, skipping packing was chosen, 14 times as slow as
+    # transposing.
     assert transposed(board, GemmShape(10, 2048, 2), "s8")
     assert transposed(board, GemmShape(12, 2048, 4), "s8")
     assert not transposed(board, GemmShape(16, 2048, 16), "s8")
@@ -194,8 +198,8 @@ def test_floats_in_rows_apart_are_as_deep_as_an_intel_follows():
     assert (few.kc, few.pack_b) == (32, False)
     assert several.kc <= 128 and not several.pack_b
     assert many.pack_b and many.kc * many.nr * 4 <= caches_of(board).l1 * 3 // 4
-    assert method(24, 256, 400).kc == 256  # near enough to be read as deep as it is
-    assert not method(64, 288, 6400).pack_b and method(64, 288, 9216).pack_b  # rows pages apart
+    assert method(24, 256, 400).kc == 256  # close enough to read at full depth
+    assert not method(64, 288, 6400).pack_b and method(64, 288, 9216).pack_b  # rows are pages apart
 
 
 @pytest.mark.parametrize("name", ["x86-64-v4-amx", "x86-64-v4"])

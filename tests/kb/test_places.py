@@ -1,4 +1,4 @@
-"""Boards find the tables of their core by platform, through what they inherit."""
+"""Boards find the tables of their core by platform, following inheritance."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ AddProfile = Callable[[str, str], BoardProfile]
 
 @pytest.fixture
 def profile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AddProfile:
-    """Adds a profile to a copy of the kit's."""
+    """Add a profile to a copy of the kit's."""
     folder = tmp_path / "boards"
     shutil.copytree(boards.FOLDER, folder)
     monkeypatch.setattr(boards, "FOLDER", folder)
@@ -44,7 +44,7 @@ def data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def _put(data: Path, kind: str, of: str, name: str) -> None:
-    """Gives the user a table of another core under a name of its own."""
+    """Install another core's table for the user under a new name."""
     (data / kind).mkdir(parents=True)
     shutil.copy(shipped_folder(kind) / table_name(of), data / kind / name)
 

@@ -1,4 +1,4 @@
-"""Rows of a table that this kit or the board cannot compute: left out, and told once."""
+"""Table rows that this kit or the board cannot compute are skipped and reported once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def _write(board: str, group: list[Any], *rows: list[Any], of: str = "operator_groups") -> Path:
-    """The user's table of a board, with these rows."""
+    """Write a user table for a board with these rows."""
     profile = load_profile(board)
     content = json.loads(table_text(KnowledgeBase((profile.platform,))))
     columns = json.loads(table_text(board_table(load_profile("rpi5"))))
@@ -72,7 +72,7 @@ def _forms() -> Iterator[Form]:
     [
         ("rpi5", "s8", 1, [99, 8], "at most 12 x 4, 8 x 8, 7 x 12 or 5 x 16, found 99 x 8"),
         ("rpi5", "s8", 1, [8, 7], "found 8 x 7"),
-        ("rpi3", "s8", 1, [8, 8], "found 8 x 8"),  # of dot products, which an A53 lacks
+        ("rpi3", "s8", 1, [8, 8], "found 8 x 8"),  # needs dot products, which an A53 lacks
         ("rpi3", "f16", 1, [8, 16], "expected f32, s8, u8, which this core computes, found f16"),
         ("rpi5", "f64", 1, [8, 8], "expected f32, s8, u8, f16, which this core computes, found"),
         ("rpi5", "f32", 1, [8, 8, "m", None, 3], "blocks of k of 128, 256 or 512, found 3"),

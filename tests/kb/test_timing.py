@@ -1,4 +1,4 @@
-"""Clocks and memory of boards, for the timing models of their cores."""
+"""Clocks and memory parameters of boards, as used by their cores' timing models."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def test_a_board_s_memory_stands_in_place_of_the_core_s():
 
 def test_a_board_whose_writes_are_slower_than_its_reads_says_so():
     assert load_board("rpi4").timing[0].timed().dram.write_gb_s == 3.1
-    assert load_board("rk3566").timing[0].timed().dram.write_gb_s == 0  # as of all
+    assert load_board("rk3566").timing[0].timed().dram.write_gb_s == 0  # same as for all accesses
 
 
 def test_a_board_says_what_cores_cost_each_other_in_dram():
     assert load_board("rpi4").timing[0].timed().dram.turn_ns == 20
-    assert load_board("rk3399").timing[0].timed().dram.turn_ns == 0  # nothing was fitted
+    assert load_board("rk3399").timing[0].timed().dram.turn_ns == 0  # not fitted
 
 
 def _table(**changes: object) -> dict[str, object]:

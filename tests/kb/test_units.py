@@ -1,4 +1,4 @@
-"""Units of board profiles: values with their origin, consistent, inherited one by one."""
+"""Units of board profiles: values have an origin, are consistent and inherited individually."""
 
 from __future__ import annotations
 

@@ -39,9 +39,7 @@ class PowerCuts:
     disk: VolatileDisk
     bundles: tuple[Bundle, Bundle]
     rng: random.Random
-    seconds: Counter[str] = field(  # deploys, applies
-        default_factory=Counter
-    )  # of complete deploys, and of their apply steps
+    seconds: Counter[str] = field(default_factory=Counter)  # of deploys, and of their applies
     left: Counter[str] = field(default_factory=Counter)
 
     def run(self, cuts: int) -> list[str]:

@@ -22,9 +22,7 @@ from edgekit.host.errors import EdgekitError, InputError, RolledBackError
 _MEMORY = 10 << 30
 _SEEDS = (1, 2)
 _NUDGE = 4 * 2.0**-24  # relative: a few f32 roundings
-_NUDGE_CODES = (  # of the largest: half a step of a quantized model with f32 inputs
-    1 / 512
-)  # of the largest: half a quantization step of a quantized model with f32 inputs
+_NUDGE_CODES = 1 / 512  # of the largest: half a step of a quantized model with f32 inputs
 _MARGIN = 64  # an output may differ by this multiple of the peer's change under the nudge
 _FLOOR = 2e-4  # of the largest magnitude: different summation order
 _CODES = 1  # steps that 8-bit outputs may differ by if the model computes some layers in floats

@@ -1,6 +1,6 @@
-"""The page of a report in headless Chromium: what one sees, and that mouse and keyboard work.
+"""The report page in headless Chromium: visible content, mouse and keyboard.
 
-EDGEKIT_PICTURES names a folder for pictures of it, to be looked at.
+EDGEKIT_PICTURES names a folder for screenshots to review.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def file(folder: Path) -> Path:
-    """A page of two models, one of which has a hostile name."""
+    """A page with two models, one of which has a hostile name."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EDGEKIT_HOME", str(folder / "home"))
         fill_store()
@@ -73,7 +73,8 @@ def test_a_page_fits_and_asks_for_nothing(
 
 
 def test_text_is_readable_on_every_color(browser: Browser, file: Path) -> None:
-    """A contrast of 4.5, as WCAG AA asks for, on plain ground and on the hottest operator."""
+    """A contrast of 4.5, as WCAG AA requires, on the plain background and on the hottest
+    operator."""
     contrast = """(() => {
         const rgb = (color) => {
             const context = document.createElement("canvas").getContext("2d");
@@ -128,7 +129,7 @@ def test_the_graph_is_walked_with_arrows_and_opened_with_enter(
 def test_filters_work_by_keyboard_alone_and_keep_the_focus(browser: Browser, file: Path) -> None:
     browser.open(file)
     browser.value("document.querySelector('[name=kind]').focus()")
-    browser.press("p")  # as a list of choices is searched
+    browser.press("p")  # type-ahead in a select box
     assert browser.texts(NAMES) == ["sidepad"]
     assert browser.value("document.activeElement.name") == "kind"
     assert browser.texts("#status")[0].startswith("1 of 3 operators, 9.1 %")
@@ -195,7 +196,7 @@ def test_the_fleet_stands_first_and_leads_to_its_models(
 
 
 def test_hot_spots_stand_on_the_page_of_a_benchmark(browser: Browser, folder: Path) -> None:
-    """As text alone; a page without them has no empty section."""
+    """As text only; a page without hot spots has no empty section."""
     operators = (OperatorTime("a", "conv2d", "k", 1.0, 1.0),)
     clock = Conditions(None, None, None)
     timing = Benchmark("r" * 16, "m", 1, 1.0, 1.0, 1.0, 9, operators, 64, 32, clock, clock)

@@ -1,4 +1,4 @@
-"""Explanations of releases that were made here: kept by release, no more of them than a bound."""
+"""Explanations of locally built releases are stored by release, up to a limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fleet as its profiles show it: releases, spread, stragglers."""
+"""The fleet view of profiles: releases, spread, stragglers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Places of operators in a drawn graph."""
+"""Operator positions in a drawn graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of a report: one file that loads nothing, and in which names are only names."""
+"""The report page: a single file that loads nothing and escapes all names."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_what_the_compiler_expects_is_a_page_without_measurements() -> None:
 
 
 def test_what_is_done_for_nothing_is_no_gap_in_the_graph() -> None:
-    """Boards do not measure reshapes and the like; who reads one reads what it reads."""
+    """Boards do not measure no-ops such as reshapes; edges skip over them."""
     explained = explain_operators(
         [Operator("first", "conv2d", "k"), Operator("last", "conv2d", "k")], explanation(), None
     )

@@ -52,7 +52,7 @@ def board_with(
         program.write_text(f"#!/bin/sh\nBOARD='{folder}'\n{text}")
         program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
-    if systemd:  # the unit directory
+    if systemd:  # user units are below HOME
         monkeypatch.setenv("HOME", str(folder))
         monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     return folder

@@ -158,7 +158,7 @@ FAULTS = (
           "for (long j = 0; j < n - 1; j++) {\n        float i"),
     Fault("state_before_reset", "recurrent", "recurrent/layer.c", "g.gate[1]) * state[j];",
           "g.gate[1]);"),
-    Fault("states_not_shifted", "recurrent_8bit", "recurrent/coded_svdf.c",
+    Fault("states_not_shifted", "recurrent_8bit", "recurrent/quantized_svdf.c",
           "g->before + at + 1", "g->before + at"),
     Fault("gates_of_codes_cut_off", "recurrent_8bit", "recurrent/fixed16.h",
           "(product < 0 ? 1 - (1 << 14) : 1 << 14)", "0"),

@@ -6,10 +6,10 @@ import hashlib
 
 from edgekit.device.runtime.agent.batch import (
     Batch,
+    Environment,
     OperatorSpread,
     Spread,
     Subject,
-    Surroundings,
     batch_bytes,
 )
 
@@ -33,7 +33,7 @@ def batch(number: int, operators: int = 2, profile: str = "a57") -> Batch:
         every=1.0,
         whole=Spread(1, 3, 3, 3),
         operators=tuple(rows),
-        surroundings=Surroundings("", None, None, None, None, None, None, None, None),
+        environment=Environment("", None, None, None, None, None, None, None, None),
     )
 
 

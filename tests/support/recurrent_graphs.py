@@ -82,7 +82,7 @@ def _biases(rng: Rng, *shape: int) -> Tensor:
     return constant(rng.integers(-9999, 9999, shape), DType.I32)
 
 
-def coded_lstm(rng: Rng) -> Case:
+def quantized_lstm(rng: Rng) -> Case:
     time, batch, size = pick(rng, (1, 2, 17)), pick(rng, (1, 1, 2, 5)), pick(rng, (1, 3, 40))
     cells, gates = pick(rng, (1, 7, 16, 33, 149)), pick(rng, (3, 4))
     out = pick(rng, (1, 5, 30)) if rng.random() < 0.4 else cells
@@ -118,7 +118,7 @@ def coded_lstm(rng: Rng) -> Case:
     return Case(op, ins, quant(0.01))
 
 
-def coded_svdf(rng: Rng) -> Case:
+def quantized_svdf(rng: Rng) -> Case:
     batch, size, units = pick(rng, (1, 3)), pick(rng, (1, 5, 77)), pick(rng, (1, 4, 35))
     rank, frames = pick(rng, (1, 2, 3)), pick(rng, (1, 2, 11))
     filters = units * rank
@@ -137,7 +137,7 @@ def coded_svdf(rng: Rng) -> Case:
 
 
 def recurrent_8bit(rng: Rng) -> Case:
-    return (coded_lstm, coded_svdf)[int(rng.integers(2))](rng)
+    return (quantized_lstm, quantized_svdf)[int(rng.integers(2))](rng)
 
 
 FAMILIES = {"recurrent": (recurrent, (None,)), "recurrent_8bit": (recurrent_8bit, (None,))}

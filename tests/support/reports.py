@@ -13,10 +13,10 @@ from typing import Any
 
 from edgekit.device.runtime.agent.batch import (
     Batch,
+    Environment,
     OperatorSpread,
     Spread,
     Subject,
-    Surroundings,
     batch_bytes,
 )
 from edgekit.host.deploy.explanations import remember
@@ -137,7 +137,7 @@ def _batch(
         every=10.0,
         whole=Spread(32, total, int(1.1 * total), 2 * total),
         operators=tuple(spreads),
-        surroundings=Surroundings(
+        environment=Environment(
             "", "schedutil", 1500.0, 50.0, board == throttled, 0.1, 0.2, 1 << 28, 1 << 22
         ),
     )

@@ -209,7 +209,7 @@ def units(board: BoardProfile) -> list[Unit]:
     return [
         *sparse_units(board),
         features_unit(board),
-        Unit("pool", kernels_folder() / "runtime/pool.c"),
+        Unit("pool", kernels_folder() / "runtime/thread_pool.c"),
         Unit("abi", '#include "ek.h"\nint ek_abi(void) {\n    return EK_ABI;\n}\n'),
         Unit("sparse_products", PRODUCTS),
     ]

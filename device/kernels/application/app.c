@@ -17,8 +17,8 @@
 #include "ek.h"
 #include "placement.h"
 #include "samples.h"
-#include "signs.h"
-#include "whole.h"
+#include "sd_notify.h"
+#include "integrity.h"
 
 enum { PATH = 4096, TEXT = 512, ALIGNMENT = 64, CHANGES = 5, BUSY = 6 };
 
@@ -214,7 +214,7 @@ static int load(const ek_app *app, const char *id, loaded *l, char *error) {
     memset(l, 0, sizeof *l);
     memcpy(l->id, id, sizeof l->id);
     snprintf(folder, sizeof folder, "%s/releases/%s", app->root, id);
-    if (!ek_is_whole(folder, why, sizeof why))
+    if (!ek_is_intact(folder, why, sizeof why))
         return say(error, "release %s is damaged: %.300s; deploy it again", id, why);
     if (!open_library(l, folder, error) || !map_weights(l, folder, error)) {
         unload(l);

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "agent.h"
-#include "whole.h"
+#include "integrity.h"
 
 enum { PATH = 4096, ANSWER = 16384, MOST_THREADS = 256 };
 

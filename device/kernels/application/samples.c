@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "put.h"
-#include "surroundings.h"
-#include "whole.h"
+#include "environment.h"
+#include "integrity.h"
 
 #ifndef EK_SAMPLES_PERIOD_NS
 #define EK_SAMPLES_PERIOD_NS 600000000000u /* maximum duration of a batch */
@@ -89,7 +89,7 @@ static void write_document(FILE *to, const collected *c, const char *uuid, uint6
             (long long)clock.tv_sec, clock.tv_nsec / 1000000, (unsigned long long)lost,
             (unsigned long long)c->inferences);
     fprintf(to, ", \"core\": %d", c->core);
-    ek_write_surroundings(to, &c->before);
+    ek_write_environment(to, &c->before);
     fputs(", \"whole\": ", to);
     write_spread(to, c->rows, c->count);
     fputs(", \"operators\": [", to);

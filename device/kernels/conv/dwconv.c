@@ -20,7 +20,7 @@ EK_INLINE long next_block(long c, long channels) {
 #if KH
 #define TW EK_DEPTHWISE_TILE
 #define KEEP_WEIGHTS (KH * KW <= 9)
-#define LINES(rows) (((rows) - 1) * SH + KH) /* rows of x read for `rows` rows of y */
+#define INPUT_ROWS(rows) (((rows) - 1) * SH + KH) /* rows of x read for `rows` rows of y */
 
 /* State shared by the tiles of one channel block. It copies the arguments because y, being a byte
  * pointer, might alias them and force reloads. */
@@ -37,7 +37,7 @@ typedef struct {
 
 /* Addresses that a tile reads and writes, starting at its block's first channel. */
 typedef struct {
-    const TX *line[LINES(ROWS)]; /* at the first window's first column */
+    const TX *line[INPUT_ROWS(ROWS)]; /* at the first window's first column */
     TX *y;
     long ix; /* index of that column */
 } place_t;
@@ -60,7 +60,7 @@ EK_INLINE void edge(const int rows, const int whole, const block_t *b, const pla
         if (outside && PADS_WITH_ZERO)
             continue;
         EK_UNROLL
-        for (int r = 0; r < LINES(rows); r++) {
+        for (int r = 0; r < INPUT_ROWS(rows); r++) {
             const TX *p = outside ? b->border : at->line[r] + b->column[s];
             const x_v x = whole ? x_at(p) : x_at_n(p, b->c);
             EK_UNROLL
@@ -93,7 +93,7 @@ EK_INLINE void tile(const int rows, const int tw, const int whole, const block_t
             acc[i][o] = b->bias;
     }
     EK_UNROLL
-    for (int r = 0; r < LINES(rows); r++) {
+    for (int r = 0; r < INPUT_ROWS(rows); r++) {
         EK_IN_ORDER_HERE;
         if (!KEEP_WEIGHTS && r < KH)
             load_weights(r, w[r], b->weights, b->zero);
@@ -137,7 +137,7 @@ EK_INLINE void tile(const int rows, const int tw, const int whole, const block_t
 
 EK_INLINE void move(const int rows, const block_t *b, place_t *at, long columns) {
     EK_UNROLL
-    for (int r = 0; r < LINES(rows); r++) {
+    for (int r = 0; r < INPUT_ROWS(rows); r++) {
         at->line[r] += columns * SW * b->c;
         EK_OPAQUE_INDEX(at->line[r]);
     }
@@ -192,7 +192,7 @@ EK_INLINE void strip_at(const int rows, const int whole, const ek_dwconv_args *a
         b.pitch = (long)g.ow * g.c;
         place_t at = {.y = y + c, .ix = -g.left};
         EK_UNROLL
-        for (int r = 0; r < LINES(rows); r++) {
+        for (int r = 0; r < INPUT_ROWS(rows); r++) {
             const long iy = oy * SH - g.top + r;
             const int inside = iy >= 0 && iy < g.h;
             at.line[r] = (inside ? image + iy * g.w * g.c + c : b.border) - g.left * g.c;

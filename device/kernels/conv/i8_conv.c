@@ -2,10 +2,10 @@
  *
  * Compile-time parameters: NAME, MR, NV, EK_SIMD, TX (type of x), TY (type of y), W_ZERO, and
  * optionally NARROW, RIGHT_ONLY (the preconditions of vi_requantize_right hold), SHORT (and those
- * of vi_short_codes8), LINES (1 or 2 linear steps requantize, with EK_LINES), ROUND_ONCE (fully
- * connected layers), LOOK_UP (look_up_rows.h), FLOAT_OUTPUT, FOUR (4-bit weights, unpacked per
- * panel by i4_unpack.h; the pixel loop is inside), and with FLOAT_OUTPUT, GROUPS (weights have one
- * scale per group of k, i8_groups.h) and optionally BF16_SCALES.
+ * of vi_short_codes8), FLOAT_REQUANT (1 or 2 linear steps requantize, with EK_LINES), ROUND_ONCE
+ * (fully connected layers), LOOK_UP (look_up_rows.h), FLOAT_OUTPUT, INT4 (4-bit weights, unpacked
+ * per panel by i4_unpack.h; the pixel loop is inside), and with FLOAT_OUTPUT, GROUPS (weights have
+ * one scale per group of k, i8_groups.h) and optionally BF16_SCALES.
  *
  * gemm/i8_tile.h computes the products. If rows are bytes (I8_IN_PLACE), the host has folded the
  * zero point of x into the bias; if they are 16-bit values, it is subtracted here. The zero point
@@ -72,7 +72,7 @@ EK_INLINE vi bias_at(const ek_i8_conv_args *a, long channel) {
 }
 
 /* Parameters that convert the sums of one vector of channels to outputs. */
-#ifdef LINES
+#ifdef FLOAT_REQUANT
 #define ADDED_ZERO(a) -EK_LINE_ZERO
 #else
 #define ADDED_ZERO(a) (a)->y_zero
@@ -118,10 +118,10 @@ EK_INLINE output output_at(const int plain, const ek_i8_conv_args *a, long chann
 EK_INLINE vi scaled(const output *o, vi sum) {
     return vi_requantize_once(sum, o->multiplier, o->right);
 }
-#elif defined LINES
+#elif defined FLOAT_REQUANT
 typedef struct {
-    vf slope[LINES], offset[LINES];
-    const float *offset_at[LINES];
+    vf slope[FLOAT_REQUANT], offset[FLOAT_REQUANT];
+    const float *offset_at[FLOAT_REQUANT];
 } output;
 EK_INLINE output output_at(const int plain, const ek_i8_conv_args *a, long channel) {
     (void)plain;
@@ -129,7 +129,7 @@ EK_INLINE output output_at(const int plain, const ek_i8_conv_args *a, long chann
     const float *const offset[] = {a->offset, a->second_offset};
     output o;
     EK_UNROLL
-    for (int l = 0; l < LINES; l++) {
+    for (int l = 0; l < FLOAT_REQUANT; l++) {
         o.slope[l] = vf_load(slope[l] + channel);
         o.offset_at[l] = offset[l] + channel;
         o.offset[l] = vf_load(o.offset_at[l]);
@@ -138,7 +138,7 @@ EK_INLINE output output_at(const int plain, const ek_i8_conv_args *a, long chann
 }
 EK_INLINE vi scaled(const output *o, vi sum) {
     EK_UNROLL
-    for (int l = 0; l < LINES; l++)
+    for (int l = 0; l < FLOAT_REQUANT; l++)
         sum = vi_line(sum, o->slope[l], o->offset[l]);
     return sum;
 }
@@ -146,7 +146,7 @@ EK_INLINE vi scaled(const output *o, vi sum) {
  * out-of-order cores a load costs less. */
 EK_INLINE void load_anew(output *o) {
     EK_UNROLL
-    for (int l = 0; l < LINES && !EK_IN_ORDER; l++) {
+    for (int l = 0; l < FLOAT_REQUANT && !EK_IN_ORDER; l++) {
         EK_OPAQUE_INDEX(o->offset_at[l]);
         o->offset[l] = vf_load(o->offset_at[l]);
     }
@@ -210,7 +210,7 @@ EK_INLINE vi sum_at(const int nv, const ek_i8_conv_args *a, const rows_t *rows, 
 EK_INLINE void store_codes(const vi v[TOGETHER], const vi_codes *codes, TY *const y[TOGETHER]) {
 #ifdef EK_CODES64
     const vi all = vi_codes64(v, codes, (TY)-1 > 0);
-#elif defined LINES
+#elif defined FLOAT_REQUANT
     const int64_t all = vi_low_codes8(v[0], v[1], (TY)-1 > 0);
     (void)codes;
 #elif defined SHORT
@@ -244,7 +244,7 @@ EK_INLINE void finish_whole(const int mr, const int nv, const ek_i8_conv_args *a
             const int at = p + q < mr * nv ? p + q : mr * nv - 1, i = at / nv, j = at % nv;
             const vi sum = sum_at(nv, a, rows, sums, i, j, channel + j * EK_VL, bias[j]);
             v[q] = scaled(&o[j], sum);
-#ifdef LINES
+#ifdef FLOAT_REQUANT
             load_anew(&o[j]);
 #endif
             to[q] = y + i * pitch + j * EK_VL;
@@ -370,7 +370,7 @@ static void find_rows(const ek_i8_conv_args *a, rows_t *rows, elem *scratch, lon
 }
 #endif /* GROUPS */
 
-#ifdef FOUR
+#ifdef INT4
 #include "../gemm/i4_unpack.h"
 #define UNPACKED EK_I8_UNPACKED_BYTES
 static void unpack_panel(const ek_i8_conv_args *a, long panel, weight *to) {
@@ -378,7 +378,7 @@ static void unpack_panel(const ek_i8_conv_args *a, long panel, weight *to) {
     const long vectors = ek_min(NV, (a->win.oc - first + EK_VL - 1) / EK_VL);
     const long count = vectors * EK_VL * DEPTH(a);
     const uint8_t *from = (const uint8_t *)a->weights + panel * ((full + 1) / 2);
-    unpack_i4_panel(from, count, MR == 1 ? I8_SOON : 0, to);
+    unpack_i4_panel(from, count, MR == 1 ? I8_PREFETCH_DISTANCE : 0, to);
 }
 #endif
 #include "look_up_rows.h"

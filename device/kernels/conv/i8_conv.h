@@ -24,9 +24,10 @@ typedef struct {
     /* integer output: y = clamp(requantize(sum, multiplier, left, right) + y_zero) */
     const int32_t *multiplier, *left, *right;
     int y_zero, low, high;
-    /* with LINES, whose bounds are those of the type: y is in the low bits of the float slope * sum
-     * + offset, where the sum's bits are read as a float; with LINES 2, second_slope * that +
-     * second_offset follows. The compiler has found and proven the coefficients */
+    /* with FLOAT_REQUANT, whose bounds are those of the type: y is in the low bits of the float
+     * slope * sum
+     * + offset, where the sum's bits are read as a float; with FLOAT_REQUANT 2, second_slope * that
+     * + second_offset follows. The compiler has found and proven the coefficients */
     const float *slope, *offset, *second_slope, *second_offset;
     const uint8_t *table; /* with LOOK_UP: table of the fused function, indexed by the clamped
                              value */

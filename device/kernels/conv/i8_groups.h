@@ -87,7 +87,7 @@ EK_INLINE void add_groups(const int mr, const int nv, const ek_i8_conv_args *a, 
     }
 }
 
-#if defined FOUR && I8_TWO
+#if defined INT4 && I8_TWO
 #define SHORT_SUMS 1
 #define SHORT_STEPS 32 /* products of -127..127 and -8..7 whose sum fits 16 bits */
 typedef float two_floats __attribute__((vector_size(8 * EK_VL)));
@@ -160,7 +160,7 @@ EK_INLINE void add_groups_short(const int mr, const int nv, const ek_i8_conv_arg
         }
     }
 }
-#elif defined FOUR && EK_I8 == EK_I8_MULL16
+#elif defined INT4 && EK_I8 == EK_I8_MULL16
 #define SHORT_SUMS 1
 #define SHORT_STEPS 256 /* products; each lane adds one eighth of them */
 

@@ -8,8 +8,8 @@
 #include "planar.h"
 
 #define ROWS EK_PLANAR_DIRECT_ROWS
-#define LINES(rows) (((rows) - 1) * SW + 3) /* rows of x read for `rows` rows of y */
-#define SPAN (EK_VL * SW)                   /* columns of x per vector of y */
+#define INPUT_ROWS(rows) (((rows) - 1) * SW + 3) /* rows of x read for `rows` rows of y */
+#define SPAN (EK_VL * SW)                        /* columns of x per vector of y */
 
 #define EVEN 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30
 #define ODD 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31
@@ -76,7 +76,7 @@ EK_INLINE void vectors(const strip *s, long oy, const int rows, const int edge, 
     const float *here = s->at.x + iy * s->at.w;
     vf sum[ROWS];
     EK_UNROLL for (int o = 0; o < rows; o++) sum[o] = s->bias;
-    EK_UNROLL for (int r = 0; r < LINES(rows); r++) {
+    EK_UNROLL for (int r = 0; r < INPUT_ROWS(rows); r++) {
         const float *line = here;
         if (edge)
             line = (unsigned long)(iy + r) < (unsigned long)s->at.h ? line : zeros + SPAN;
@@ -116,7 +116,7 @@ EK_INLINE void down(const ek_planar_args *a, const place *p, long channel, long 
     EK_UNROLL for (int t = 0; t < 9; t++) s.tap[t] = vf_splat(a->weights[channel * 9 + t]);
     for (; oy + ROWS <= end; oy += ROWS) {
         const long iy = oy * SW - s.at.top;
-        if (iy >= 0 && iy + LINES(ROWS) <= s.at.h)
+        if (iy >= 0 && iy + INPUT_ROWS(ROWS) <= s.at.h)
             vectors(&s, oy, ROWS, 0, left, right);
         else
             vectors(&s, oy, ROWS, 1, left, right);

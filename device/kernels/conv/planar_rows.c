@@ -8,7 +8,7 @@
 #include "planar.h"
 
 #define ROWS EK_PLANAR_ROWS
-#define LINES(rows) ((rows) - 1 + KH) /* rows of x read for `rows` rows of y */
+#define INPUT_ROWS(rows) ((rows) - 1 + KH) /* rows of x read for `rows` rows of y */
 #define SIDE (KW / 2)
 #define LINE 16 /* floats per cache line */
 
@@ -35,7 +35,7 @@ static const float zeros[EK_PLANAR_WIDTH];
 
 /* Copies, because stores to y might alias the originals. */
 typedef struct {
-    const float *line[LINES(ROWS)];
+    const float *line[INPUT_ROWS(ROWS)];
     long width;
     vf bias, low, high, tap[KH * KW];
 } group;
@@ -59,7 +59,7 @@ EK_INLINE void vectors(const group *g, long at, float *y, const int rows, const 
                        const int right) {
     vf sum[ROWS];
     EK_UNROLL for (int o = 0; o < rows; o++) sum[o] = g->bias;
-    EK_UNROLL for (int r = 0; r < LINES(rows); r++) {
+    EK_UNROLL for (int r = 0; r < INPUT_ROWS(rows); r++) {
         EK_UNROLL for (int kx = 0; kx < KW; kx++) {
             vf v = beside(g->line[r] + at, kx - SIDE, left, right);
             EK_UNROLL for (int o = 0; o < rows; o++) {
@@ -81,7 +81,7 @@ EK_INLINE void vectors(const group *g, long at, float *y, const int rows, const 
 EK_INLINE void some_rows(const ek_planar_args *a, group g, const float *x, const float *end,
                          float *restrict y, long oy, const int rows) {
     const long iy = oy - a->win.top, height = a->win.h;
-    EK_UNROLL for (int r = 0; r < LINES(rows); r++) {
+    EK_UNROLL for (int r = 0; r < INPUT_ROWS(rows); r++) {
         const int there = (unsigned long)(iy + r) < (unsigned long)height;
         g.line[r] = there ? x + (iy + r) * g.width : zeros;
     }
@@ -89,7 +89,7 @@ EK_INLINE void some_rows(const ek_planar_args *a, group g, const float *x, const
     const int each = AT_ONCE ? 0 : rows * EK_VL > LINE ? rows * EK_VL / LINE : 1;
     const long inner = (g.width - SIDE - EK_VL - 1) / EK_VL,
                lines = (rows * g.width - 1) / LINE + 1;
-    const float *ahead = x + (iy + LINES(rows)) * g.width;
+    const float *ahead = x + (iy + INPUT_ROWS(rows)) * g.width;
     const long step = ahead + ROWS * g.width <= end ? LINE : 0;
     ahead = step ? ahead : zeros;
     for (long i = lines - inner * each; i > 0; i--, ahead += step)

@@ -222,20 +222,20 @@ EK_INLINE void i8_step(const int mr, const int nv, i8_sums *sums, const i8_row *
 }
 #endif
 
-/* I8_SOON: prefetch distance, in panel values, for products of a single row; 0: none. The host sets
- * it if the weights stream from DRAM. By default only in-order cores prefetch, from any cache
- * level. */
-#ifndef I8_SOON
+/* I8_PREFETCH_DISTANCE: prefetch distance, in panel values, for products of a single row; 0: none.
+ * The host sets it if the weights stream from DRAM. By default only in-order cores prefetch, from
+ * any cache level. */
+#ifndef I8_PREFETCH_DISTANCE
 #if defined __aarch64__ && EK_IN_ORDER
-#define I8_SOON 1024
+#define I8_PREFETCH_DISTANCE 1024
 #else
-#define I8_SOON 0
+#define I8_PREFETCH_DISTANCE 0
 #endif
 #endif
-#ifdef FOUR /* values just unpacked */
+#ifdef INT4 /* values just unpacked */
 #define I8_FETCHES 0
 #else
-#define I8_FETCHES I8_SOON
+#define I8_FETCHES I8_PREFETCH_DISTANCE
 #endif
 
 /* A product depends on the previous one in its accumulator, with a latency of four or five cycles.
@@ -279,7 +279,7 @@ EK_INLINE void i8_prefetch(const int mr, const int nv, const i8_value *w) {
         return;
     EK_UNROLL
     for (int at = 0; at < nv * EK_VL * I8_STEP; at += 64)
-        __builtin_prefetch(w + I8_SOON + at);
+        __builtin_prefetch(w + I8_PREFETCH_DISTANCE + at);
 }
 
 /* sums += rows x panel over `length` values of k, a multiple of I8_STEP; returns the end of the

@@ -1,9 +1,9 @@
 /* Gathers rows of quantized values as floats. Compile-time parameters: NAME, EK_SIMD, TI (type of
- * indices), FOUR: two values per byte, PACKED: number of a row's values that are adjacent in the
+ * indices), INT4: two values per byte, PACKED: number of a row's values that are adjacent in the
  * packed weights of a product, and SCALE_BITS (32, 16 or 8). */
 #include "gather_codes.h"
 
-#ifdef FOUR
+#ifdef INT4
 /* Dequantizes `count` values in the same half of their bytes. */
 static void widen_half(const uint8_t *bytes, int shift, long count, float scale, float *y) {
     for (long i = 0; i < count; i++)

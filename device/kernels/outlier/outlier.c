@@ -165,7 +165,7 @@ static layout plan(const ek_outlier_args *g, ek_pool *pool, ek_outlier_report *r
         return at;
     }
     const ek_gemm_args product = product_of(g, rows_at_once(g, pool));
-    take(&end, w->four ? ek_outlier_four_bytes(g, threads)
+    take(&end, w->four ? ek_outlier_int4_bytes(g, threads)
                        : ek_gemm_scratch_bytes(&product, &g->how, threads));
     report->tile = end - report->marks;
     at.x1 = take(&end, (size_t)(g->m * w->k));
@@ -208,7 +208,7 @@ static void run_bytes(const ek_outlier_args *g, const layout *at, char *room, ek
     }
     if (w->four) {
         const ek_outlier_merge merge = {.row_scale = scale, .x2 = x2, .w4 = w4, .outliers = o};
-        ek_outlier_multiply_four(g, x1, &merge, room + at->tile, pool);
+        ek_outlier_multiply_int4(g, x1, &merge, room + at->tile, pool);
         return;
     }
     const ek_outlier_stored stored = ek_outlier_stored_of(w);

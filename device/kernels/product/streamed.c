@@ -3,18 +3,18 @@
  *
  * Compile-time parameters: NAME, EK_SIMD, MR (rows of a), SIDE (columns or rows of b read together:
  * sums of dot products, or factors of rows, stay in registers); BY_COLUMNS: columns of b are
- * contiguous, and yield dot products (otherwise rows are contiguous, and are accumulated); SOON:
- * prefetch distance for b in bytes, 0: none. */
+ * contiguous, and yield dot products (otherwise rows are contiguous, and are accumulated);
+ * PREFETCH_DISTANCE: prefetch distance for b in bytes, 0: none. */
 #include "streamed.h"
 
 #define LINE 16 /* floats */
 #define LINE_VECTORS (LINE / EK_VL)
 
-/* Prefetches the lines SOON bytes ahead in each of the `count` streams. */
+/* Prefetches the lines PREFETCH_DISTANCE bytes ahead in each of the `count` streams. */
 EK_INLINE void prefetch(const int count, const float *b, long step) {
     EK_UNROLL
-    for (int i = 0; SOON && i < count; i++)
-        __builtin_prefetch((const char *)(b + i * step) + SOON);
+    for (int i = 0; PREFETCH_DISTANCE && i < count; i++)
+        __builtin_prefetch((const char *)(b + i * step) + PREFETCH_DISTANCE);
 }
 
 #ifdef BY_COLUMNS

@@ -88,18 +88,18 @@ EK_INLINE void store_sums(const row_sums *sums, int32_t *to) {
 #elif defined __riscv_vector
 /* Gathers the inputs of four slots at a time by an indexed load. */
 #include <riscv_vector.h>
-#define FOUR (4 * ROWS)
+#define GROUP_BYTES (4 * ROWS)
 #if __riscv_v_min_vlen >= 256
-typedef vint8m1_t four_bytes;
-typedef vint16m2_t four_products;
+typedef vint8m1_t group_bytes;
+typedef vint16m2_t group_products;
 typedef vint32m4_t row_sums; /* four per row */
 #define LOAD_BYTES __riscv_vle8_v_i8m1
 #define LOAD_COLUMNS __riscv_vle8_v_u8m1
 #define SPLAT __riscv_vmv_v_x_i32m4
 #define LOAD_OVER __riscv_vle32_v_i32m4_tu
 #else
-typedef vint8m2_t four_bytes;
-typedef vint16m4_t four_products;
+typedef vint8m2_t group_bytes;
+typedef vint16m4_t group_products;
 typedef vint32m8_t row_sums;
 #define LOAD_BYTES __riscv_vle8_v_i8m2
 #define LOAD_COLUMNS __riscv_vle8_v_u8m2
@@ -107,28 +107,30 @@ typedef vint32m8_t row_sums;
 #define LOAD_OVER __riscv_vle32_v_i32m8_tu
 #endif
 
-EK_INLINE four_bytes picked(const int8_t *x, const int8_t *columns) {
-    const four_bytes a = __riscv_vluxei8(x, LOAD_COLUMNS((const uint8_t *)columns, FOUR), FOUR);
-    return FLIP ? __riscv_vxor(a, (int8_t)FLIP, FOUR) : a;
+EK_INLINE group_bytes picked(const int8_t *x, const int8_t *columns) {
+    const group_bytes a =
+        __riscv_vluxei8(x, LOAD_COLUMNS((const uint8_t *)columns, GROUP_BYTES), GROUP_BYTES);
+    return FLIP ? __riscv_vxor(a, (int8_t)FLIP, GROUP_BYTES) : a;
 }
 
 EK_INLINE void add_group(row_sums *sums, const int8_t *x, const int8_t *group) {
-    four_products products = __riscv_vwmul(picked(x, group), LOAD_BYTES(group + SIZE, FOUR), FOUR);
+    group_products products =
+        __riscv_vwmul(picked(x, group), LOAD_BYTES(group + SIZE, GROUP_BYTES), GROUP_BYTES);
     /* 16 bits hold the sum of two products because no weight is -128. */
     if (SLOTS == 8) {
-        const four_bytes w = LOAD_BYTES(group + SIZE + FOUR, FOUR);
-        products = __riscv_vwmacc(products, picked(x, group + FOUR), w, FOUR);
+        const group_bytes w = LOAD_BYTES(group + SIZE + GROUP_BYTES, GROUP_BYTES);
+        products = __riscv_vwmacc(products, picked(x, group + GROUP_BYTES), w, GROUP_BYTES);
     }
-    *sums = __riscv_vwadd_wv(*sums, products, FOUR);
+    *sums = __riscv_vwadd_wv(*sums, products, GROUP_BYTES);
 }
 
 EK_INLINE row_sums begin_sums(const int32_t *bias) {
-    return LOAD_OVER(SPLAT(0, FOUR), bias, ROWS);
+    return LOAD_OVER(SPLAT(0, GROUP_BYTES), bias, ROWS);
 }
 
 EK_INLINE void store_sums(const row_sums *sums, int32_t *to) {
-    uint32_t four[FOUR];
-    __riscv_vse32((int32_t *)four, *sums, FOUR);
+    uint32_t four[GROUP_BYTES];
+    __riscv_vse32((int32_t *)four, *sums, GROUP_BYTES);
     for (int r = 0; r < ROWS; r++)
         to[r] = (int32_t)(four[r] + four[r + ROWS] + four[r + 2 * ROWS] + four[r + 3 * ROWS]);
 }

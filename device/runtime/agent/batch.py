@@ -2,8 +2,8 @@
 
     file  one line: magic, size of the body, SHA-256 of the body; then the body, one line of JSON
 
-Only the fields below leave the board: no inputs, outputs, environment or paths. Concatenated files
-form one stream; this is how they are transferred.
+Only the fields below leave the board: no inputs, outputs, environment variables or paths.
+Concatenated files form one stream; this is how they are transferred.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class OperatorSpread(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class Environment:
     """Conditions that affect the model's speed; None where the kernel does not report them.
     `cluster` is the core type the process last ran on, `others` the number of cores kept busy by
     other programs."""
@@ -93,7 +93,7 @@ class Batch:
     every: float
     whole: Spread
     operators: Tuple[OperatorSpread, ...]
-    surroundings: Surroundings
+    environment: Environment
 
 
 def batch_bytes(batch: Batch, spool: str, sequence: int, dropped: int, quarantined: int) -> bytes:

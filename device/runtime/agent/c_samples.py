@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Sequence
 
 from edgekit.device.runtime import features
-from edgekit.device.runtime.agent.batch import Batch, OperatorSpread, Spread, Subject, Surroundings
+from edgekit.device.runtime.agent.batch import Batch, Environment, OperatorSpread, Spread, Subject
 from edgekit.device.runtime.agent.cores import core_kinds
 from edgekit.device.runtime.agent.sampler import spool_of, subject_of
 from edgekit.device.runtime.agent.specs import OperatorSpec
@@ -120,7 +120,7 @@ def _made(
         every=inferences / total.samples,
         whole=total,
         operators=tuple(OperatorSpread(s.name, s.op, s.kernel, *r) for s, r in zip(specs, rows)),
-        surroundings=Surroundings(
+        environment=Environment(
             cluster=core_kinds(features.cpuinfo()).get(core, ""),
             governor=governor and matching(governor, "governor", _GOVERNOR, "a governor"),
             throttled=None if raw["throttled"] is None else bool(raw["throttled"]),

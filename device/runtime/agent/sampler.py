@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Callable, List, Optional, Protocol, Sequence, Tuple
 
 from edgekit.device.runtime import features
-from edgekit.device.runtime.agent.batch import Batch, OperatorSpread, Spread, Subject, Surroundings
+from edgekit.device.runtime.agent.batch import Batch, Environment, OperatorSpread, Spread, Subject
 from edgekit.device.runtime.agent.cores import core_kinds
 from edgekit.device.runtime.agent.kernel_files import read_text
 from edgekit.device.runtime.agent.manifest import Manifest
@@ -207,7 +207,7 @@ class Sampler:
                 OperatorSpread(spec.name, spec.op, spec.kernel, *_spread(row))
                 for spec, row in zip(self._operators, collected.rows)
             ),
-            surroundings=surroundings(collected.before),
+            environment=environment(collected.before),
         )
 
 
@@ -261,11 +261,11 @@ def spool_of(store: Store) -> Spool:
     return Spool(store.board / "spool")
 
 
-def surroundings(before: Sample) -> Surroundings:
+def environment(before: Sample) -> Environment:
     """Returns the board's current conditions, and the disturbance since `before`."""
     noise, now = noise_since(before), conditions()
     load = None if noise.load is None else round(noise.load, 2)
-    return Surroundings(
+    return Environment(
         cluster=_cluster(),
         governor=now.governor,
         frequency_mhz=now.frequency_mhz,

@@ -12,7 +12,7 @@ from edgekit.device.runtime.agent.specs import TensorSpec
 from edgekit.device.runtime.application.loaded import Outputs
 from edgekit.device.runtime.application.model import Model
 from edgekit.device.runtime.application.model import open_model as open
-from edgekit.device.runtime.application.signs import alive
+from edgekit.device.runtime.application.sd_notify import alive
 from edgekit.device.runtime.errors import (
     BusyError,
     DeviceError,

@@ -18,7 +18,7 @@ from edgekit.device.runtime.agent.status import leave
 from edgekit.device.runtime.agent.store import Store, committed
 from edgekit.device.runtime.application.follow import load, load_current, log
 from edgekit.device.runtime.application.loaded import Loaded, Outputs
-from edgekit.device.runtime.application.signs import alive
+from edgekit.device.runtime.application.sd_notify import alive
 from edgekit.device.runtime.application.watch import DEATHS, WATCH_SECONDS, Watch
 from edgekit.device.runtime.errors import DeviceError, InputError, TooLittleMemoryError
 

@@ -24,7 +24,7 @@ from edgekit.kb.costs.tile_cost import kinds_of, tile_costs_of
 from edgekit.kb.targets.board import BoardProfile, caches_of, load_board
 from edgekit.kb.targets.isa import Columns, Tile
 
-_OUTLIER_FILES = ("mark", "split", "merge", "four", "outlier")
+_OUTLIER_FILES = ("mark", "split", "merge", "int4", "outlier")
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def kernel_units(board: BoardProfile) -> list[Unit]:
     units += sparse_units(board)
     units += _outlier_units(board)
     units.append(features_unit(board))
-    units.append(Unit("pool", folder / "runtime/pool.c"))
+    units.append(Unit("pool", folder / "runtime/thread_pool.c"))
     return units
 
 

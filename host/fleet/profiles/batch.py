@@ -48,7 +48,7 @@ class Operator(Struct, array_like=True, forbid_unknown_fields=True, frozen=True)
     max_ns: _Count
 
 
-class Surroundings(Struct, forbid_unknown_fields=True, frozen=True):
+class Environment(Struct, forbid_unknown_fields=True, frozen=True):
     cluster: _Text
     governor: _Text | None
     frequency_mhz: _Number | None
@@ -79,7 +79,7 @@ class Batch(Struct, forbid_unknown_fields=True, frozen=True):
     every: _Number
     whole: Spread
     operators: Annotated[tuple[Operator, ...], Meta(max_length=_MOST_OPERATORS)]
-    surroundings: Surroundings
+    environment: Environment
 
 
 class _Head(Struct):
@@ -105,8 +105,8 @@ def decode_batch(body: bytes) -> Batch:
 def _texts(batch: Batch) -> Iterator[str]:
     for value in msgspec.structs.asdict(batch.subject).values():
         yield value if isinstance(value, str) else ""
-    yield batch.surroundings.cluster
-    yield batch.surroundings.governor or ""
+    yield batch.environment.cluster
+    yield batch.environment.governor or ""
     for operator in batch.operators:
         yield operator.name
         yield operator.op

@@ -32,7 +32,7 @@ _SUBJECT = {
     **dict.fromkeys(("release", "model", "model_sha256", "profile", "kit"), _TEXT),
     **dict.fromkeys(("variant", "threads"), _WHOLE),
 }
-_SURROUNDINGS = {
+_ENVIRONMENT = {
     **dict.fromkeys(("cluster", "governor"), _TEXT),
     **dict.fromkeys(("frequency_mhz", "temperature_c", "others", "load"), _NUMBER),
     **dict.fromkeys(("available_bytes", "resident_bytes"), _WHOLE),
@@ -71,7 +71,7 @@ def missing(name: str) -> InputError:
 def schema() -> pyarrow.Schema:
     """Schema of all columns, also used for an empty store."""
     pa, _ = libraries()
-    kinds = {"board": _TEXT, "received": _NUMBER, **_BATCH, **_SUBJECT, **_SURROUNDINGS}
+    kinds = {"board": _TEXT, "received": _NUMBER, **_BATCH, **_SUBJECT, **_ENVIRONMENT}
     kinds |= {f"inference_{name}": _WHOLE for name in _SPREAD}
     kinds |= {"position": _WHOLE, "name": _TEXT, "op": _TEXT, "kernel": _TEXT}
     kinds |= dict.fromkeys(_SPREAD, _WHOLE)
@@ -88,7 +88,7 @@ def table_of(arrivals: Sequence[Arrival]) -> pyarrow.Table:
         "received": [arrival.received for arrival in arrivals],
         **{name: [getattr(b, name) for b in batches] for name in _BATCH},
         **{name: [getattr(b.subject, name) for b in batches] for name in _SUBJECT},
-        **{name: [getattr(b.surroundings, name) for b in batches] for name in _SURROUNDINGS},
+        **{name: [getattr(b.environment, name) for b in batches] for name in _ENVIRONMENT},
         **{f"inference_{name}": [getattr(b.whole, name) for b in batches] for name in _SPREAD},
     }
     lengths = [len(b.operators) for b in batches]

@@ -1,4 +1,4 @@
-"""Generated C: names from a model file cannot break out of it, and the text is as expected."""
+"""Generated C: names from a model file cannot escape into code; text matches a golden file."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_names_of_the_model_stay_text(name, tmp_path):
 
 
 def test_generated_code_is_as_reviewed():
-    """EDGEKIT_UPDATE_GOLDEN=1 writes the file anew; look at the difference before committing."""
+    """EDGEKIT_UPDATE_GOLDEN=1 rewrites the file; review the diff before committing."""
     w = np.arange(2 * 3 * 3 * 1, dtype=np.float32).reshape(2, 3, 3, 1)
     tensors = {
         "x": Tensor("x", (1, 4, 4, 1), DType.F32),
@@ -72,7 +72,7 @@ def test_generated_code_is_as_reviewed():
     [
         (float("nan"), "NAN"),
         (float("inf"), "INFINITY"),
-        (-1e300, "-INFINITY"),  # what f32 makes of it
+        (-1e300, "-INFINITY"),  # rounded to f32
         (0.5, "0x1.0000000000000p-1f"),
     ],
 )

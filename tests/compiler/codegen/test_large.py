@@ -1,4 +1,4 @@
-"""Graphs of very many operators, and operators of very many operands."""
+"""Graphs with very many operators, and operators with very many operands."""
 
 from __future__ import annotations
 

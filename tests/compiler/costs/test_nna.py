@@ -1,4 +1,4 @@
-"""What a layer costs on the NNA, beside the account of the emulated one."""
+"""The estimated cost of a layer on the NNA, compared with the emulator's account."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from edgekit.kb.targets.board import load_board
 from tests.support.op_cases import Case, constant, quant, tensor
 from tests.support.op_graphs import graph_of
 
-_SHAPES = [  # height, width, channels in and out, stride
+_SHAPES = [  # height, width, input and output channels, stride
     (8, 12, 3, 32, 1),
     (14, 14, 64, 64, 1),
     (28, 25, 32, 96, 2),
@@ -96,7 +96,8 @@ def test_cycles_of_points(name, points, ic, oc):
 
 
 def test_weights_that_serve_few_points_are_not_worth_loading():
-    """Nine taps of a diagonal are 9216 bytes for 32 channels; of points, each byte is a weight."""
+    """For 32 channels, nine diagonal taps take 9216 bytes; in pointwise layers every byte is a
+    weight."""
     costs, q = CostModel(load_board("nna2")), quant(0.1)
 
     def cheaper_there(op, x, w):
@@ -114,7 +115,7 @@ def test_weights_that_serve_few_points_are_not_worth_loading():
 
 
 def test_products_of_computed_matrices_go_there_where_rearranging_pays():
-    """The core rearranges one operand for each run, which rows of the other one have to pay."""
+    """The core rearranges one operand per call; enough rows of the other must amortize that."""
     costs, q = CostModel(load_board("nna2")), quant(0.1)
 
     def cheaper_there(m: int, k: int, n: int) -> bool:

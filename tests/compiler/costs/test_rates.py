@@ -1,4 +1,4 @@
-"""The costs of cores: near recorded times, and one number wherever they are shown."""
+"""Core costs are close to recorded times, and the same wherever they are shown."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _BOARDS = {
 
 @functools.cache
 def _explained(model: str, name: str, threads: int | None = 1) -> dict[str, Any]:
-    """What `compile --explain` writes."""
+    """Parse the output of `compile --explain`."""
     board = load_board(name)
     options = dataclasses.replace(_ONE, threads=threads)
     made = prepare(_MODELS / f"{model}.tflite", board, options)
@@ -60,7 +60,7 @@ def test_every_core_that_has_a_timing_model_has_rates_as_they_are_written():
 
 
 def test_costs_are_near_recorded_times():
-    """Of the small models, on all cores; scripts/fit_costs.py check has all of them."""
+    """Covers the small models on all cores; `scripts/fit_costs.py check` covers all models."""
     record = json.loads(_RECORD.read_text())
     errors = []
     for core, name in _BOARDS.items():
@@ -93,7 +93,7 @@ def test_a_report_shows_the_cost_that_is_printed(threads):
 
 
 def _layer(held: float) -> Graph:
-    """A layer of 8-bit codes, of whose weights so many are not zero."""
+    """An 8-bit layer in which a fraction `held` of the weights is nonzero."""
     weights = np.where(np.random.default_rng(1).random((256, 512)) < held, 1, 0).astype(np.float32)
     tensors = [
         Tensor("x", (1, 512), DType.F32),

@@ -1,4 +1,4 @@
-"""ONNX Runtime, which runs what is written."""
+"""ONNX Runtime, for running exported files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Arrays = dict[str, Any]
 
 @pytest.fixture(scope="session")
 def onnx_runtime() -> Callable[[bytes, Mapping[str, Any]], Arrays]:
-    """One run of a file: (content, inputs by name) → outputs by name, in the file's order."""
+    """Run a file once: (content, inputs by name) → outputs by name, in the file's order."""
     import onnxruntime
 
     def run(content: bytes, inputs: Mapping[str, Any]) -> Arrays:

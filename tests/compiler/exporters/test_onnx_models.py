@@ -1,4 +1,4 @@
-"""Each model as an ONNX file, read again and run by ONNX Runtime; ONNX models as .tflite files."""
+"""Models exported to ONNX, re-imported, and run by ONNX Runtime; ONNX models as .tflite files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.export_models import SHIPPED, drawn_inputs, models, need_clos
 
 
 def _imported(path):
-    """The graph of a model that ONNX can hold: without states, of fixed shapes."""
+    """The imported graph of a model that ONNX can express: no states, fixed shapes."""
     try:
         graph = import_model(path)
     except InputError as error:
@@ -30,7 +30,7 @@ _ALL = [*models(".tflite"), *models(".onnx")]
 
 @pytest.mark.parametrize("path", _ALL, ids=lambda p: p.stem)
 def test_what_is_written_computes_the_same(path, tmp_path):
-    """Of floats, to the last bit; integer operators become floats between Q and DQ pairs."""
+    """Bit-exact for float models; integer operators become floats between Q and DQ pairs."""
     graph = _imported(path)
     content = write_onnx(graph)
     assert content == write_onnx(import_model(path))  # equal graphs, equal bytes
@@ -49,8 +49,8 @@ def test_what_is_written_computes_the_same(path, tmp_path):
 @pytest.mark.peers
 @pytest.mark.parametrize("path", _ALL, ids=lambda p: p.stem)
 def test_onnx_runtime_runs_it(path, onnx_runtime, tmp_path):
-    """8-bit models are held against the reference of the Q and DQ pairs: rounding once in floats,
-    as ONNX defines it, is not what TFLite's integers do."""
+    """8-bit models are compared with the reference of the Q/DQ graph, since ONNX's single rounding
+    in floats differs from TFLite's integer arithmetic."""
     graph = _imported(path)
     content = write_onnx(graph)
     onnx.checker.check_model(content, full_check=True)
@@ -66,7 +66,7 @@ def test_onnx_runtime_runs_it(path, onnx_runtime, tmp_path):
     for name, value in evaluate(graph, inputs).outputs.items():
         if coded and found[name].dtype.kind in "iu":
             away = np.abs(found[name].astype(int) - value)
-            assert (away > 1).mean() < 0.005  # of a thousand classes a few, behind 60 layers
+            assert (away > 1).mean() < 0.005  # a few in a thousand classes, after 60 layers
         else:
             need_close(path, found[name], value)
 
@@ -82,7 +82,7 @@ def test_onnx_models_become_tflite_files(path):
 
 
 def test_transposes_stand_only_where_layouts_meet():
-    """At the input, and before the reshapes of NHWC of four outputs."""
+    """At the input, and before the NHWC reshapes of four outputs."""
     content = write_onnx(import_model(SHIPPED / "face_detection_front.tflite"))
     kinds = [node.op_type for node in onnx.load_from_string(content).graph.node]
     assert kinds.count("Conv") == 37 and kinds.count("Transpose") == 5

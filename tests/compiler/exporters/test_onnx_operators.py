@@ -1,4 +1,4 @@
-"""Operators of odd sizes as ONNX Runtime runs what is written of them, against their references."""
+"""Operators of odd sizes, exported and run by ONNX Runtime, against their references."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_states_are_refused():
 
 
 def test_what_neither_format_holds_is_to_be_compiled(tmp_path):
-    """A loop: of time steps whose functions no recurrent layer of ours has."""
+    """A loop: the LSTM's activations are not supported by any recurrent layer of edgekit."""
     rng = np.random.default_rng(4)
     weights = {
         n: rng.standard_normal((1, 24, k)).astype(np.float32) for n, k in (("w", 3), ("r", 6))

@@ -1,5 +1,8 @@
-"""LSTM, GRU and RNN as they are written: what ONNX Runtime makes of the file and of the model that
-it was made of, and what the file is when it is read again."""
+"""Exported LSTM, GRU and RNN layers.
+
+ONNX Runtime must give the same results for the exported file as for the original model, and
+re-importing the file must give the same graph.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ def _drawn(*shape: int):
 
 
 def _layer(kind: str, direction: str, variant: str, lengths: bool, folder: Path) -> Path:
-    """A model of one recurrent layer with all operands, and states that it takes."""
+    """A model of one recurrent layer with all operands and initial states."""
     ways, gates, more = (2 if direction == "bidirectional" else 1), _GATES[kind], {}
     more.update(_VARIANTS[variant])
     if variant == "functions":

@@ -1,4 +1,4 @@
-"""Each model, written and read again: the same graph; and LiteRT runs what was written."""
+"""Each model is the same graph after export and re-import, and LiteRT runs the exported file."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_signature_names_inputs_and_outputs():
 
 
 def test_notes_and_labels_go_with_the_model(tmp_path):
-    """Metadata of the file, and its archive, from one model to the one made of it."""
+    """Export preserves the file's metadata and its attached archive."""
     source, made = SHIPPED / "hand_landmark_lite.tflite", tmp_path / "made.tflite"
     graph, attached = import_model(source), read_attached(source)
     made.write_bytes(write_tflite(graph, attached.metadata, attached.files))

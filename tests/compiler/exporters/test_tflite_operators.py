@@ -1,4 +1,4 @@
-"""Operators of odd sizes as LiteRT runs what was written of them, against their references."""
+"""Operators of odd sizes, exported and run by LiteRT, against their references."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from tests.support.export_cases import CASES, floats, name_of, unary
 from tests.support.op_cases import Case, tensor
 from tests.support.op_graphs import graph_of, inputs_of
 
-_FAST_ONLY = (ops.Ceil, ops.RoundEven, ops.Elu)  # no reference kernel, nor one for sums of s8
-# On codes: what several operators, or an error function of f32, make of them may be the other one
-# of the two nearest.
+_FAST_ONLY = (ops.Ceil, ops.RoundEven, ops.Elu)  # no reference kernel, nor one for s8 sums
+# On quantized tensors these are composed of several operators, or use an f32 error function; the
+# result may be the other of the two nearest values.
 _BY_OTHERS = (
     ops.Clip, ops.Concat, ops.Div, ops.Elu, ops.Gelu, ops.HardSigmoid,
     ops.Reciprocal, ops.Silu, ops.Softplus,
 )  # fmt: skip
-# Its means are made in floats, for LiteRT pads codes as SAME or VALID only: halves go either way.
+# Exported as a float mean, since LiteRT pads quantized tensors only as SAME or VALID; ties round
+# either way.
 (_POOLED_IN_FLOATS,) = [
     case for case in CASES
     if isinstance(case.op, ops.AveragePool2D) and case.op.padding == Padding(1, 1, 1, 0)

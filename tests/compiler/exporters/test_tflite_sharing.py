@@ -1,4 +1,4 @@
-"""What is equal stands once in a .tflite file: small models are not mostly zero points."""
+"""Equal data is stored once in a .tflite file, so small models are not mostly zero points."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CHANNELS, _LAYERS, _SIZE = 24, 9, 7
 
 @pytest.fixture(scope="module")
 def coded(tmp_path_factory: pytest.TempPathFactory) -> Graph:
-    """Convolutions of equal shapes on codes of 8 bits; x and y are [1, 24, 7, 7] of f32."""
+    """8-bit convolutions of equal shapes; x and y are f32 [1, 24, 7, 7]."""
     folder = tmp_path_factory.mktemp("equal")
     rng = np.random.default_rng(6)
     shape = [1, _CHANNELS, _SIZE, _SIZE]
@@ -36,7 +36,7 @@ def coded(tmp_path_factory: pytest.TempPathFactory) -> Graph:
 
 
 def _places(content: bytes) -> dict[str, list[tuple[object, int]]]:
-    """What tensors and operators of the file refer to, and where that begins."""
+    """Vectors and tables that tensors and operators refer to, with their file offsets."""
     graph = tflite.Model.GetRootAs(content).Subgraphs(0)
     found: dict[str, list[tuple[object, int]]] = {"shape": [], "zero points": [], "options": []}
     for t in map(graph.Tensors, range(graph.TensorsLength())):

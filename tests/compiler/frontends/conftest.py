@@ -1,4 +1,4 @@
-"""A writer of small .tflite files, so that tests can say exactly what a file holds."""
+"""A writer of small .tflite files that gives tests exact control over the contents."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pytest
 import tflite
 
 _TYPES = vars(tflite.TensorType)
-_YOUNG_TYPES = {"INT2": 19, "UINT4": 20}  # than the generated code
+_YOUNG_TYPES = {"INT2": 19, "UINT4": 20}  # newer than the generated code
 _BY_BLOCK = 2  # BlockwiseQuantization
 
-# Operators whose files say a version above 1 for what the tests hold.
+# Operators whose tests need a version above 1 in the file.
 _VERSIONS = {
     "CONV_2D": 3,
     "DEPTHWISE_CONV_2D": 3,
@@ -27,7 +27,8 @@ _VERSIONS = {
 
 @dataclass(frozen=True, eq=False)
 class FileTensor:
-    """`data` may be an array or raw bytes; `scale` and `zero` one value per channel or one."""
+    """`data` may be an array or raw bytes; `scale` and `zero` have one value, or one per
+    channel."""
 
     name: str
     shape: Sequence[int]
@@ -39,13 +40,13 @@ class FileTensor:
     buffer: int | None = None
     signature: Sequence[int] = ()
     variable: bool = False
-    details: int = 0  # kind of further quantization parameters
-    blocks: tuple[Any, Any, int] | None = None  # tensors of scales, of zero points, size
+    details: int = 0  # kind of extra quantization parameters
+    blocks: tuple[Any, Any, int] | None = None  # scale tensor, zero point tensor, block size
 
 
 @dataclass(frozen=True)
 class FileOp:
-    """Inputs and outputs by tensor name, or by number to be wrong on purpose."""
+    """Inputs and outputs by tensor name, or by number to produce invalid ones."""
 
     code: str
     inputs: Sequence[Any]
@@ -156,7 +157,7 @@ class Writer:
         return tflite.QuantizationParametersEnd(b)
 
     def _by_block(self, tensor: FileTensor, numbers: Mapping[str, int]) -> int:
-        """BlockwiseQuantization, which the generated code does not have."""
+        """Write BlockwiseQuantization, which the generated code lacks."""
         b = self._builder
         assert tensor.blocks is not None
         b.StartObject(3)
@@ -185,7 +186,7 @@ class Writer:
         if kind is not None:
             tflite.OperatorAddBuiltinOptionsType(b, kind)
             tflite.OperatorAddBuiltinOptions(b, options)
-        elif options:  # of operators that came later
+        elif options:  # of newer operators
             tflite.OperatorAddBuiltinOptions2Type(b, getattr(tflite.BuiltinOptions2, op.options))
             tflite.OperatorAddBuiltinOptions2(b, options)
         if custom:
@@ -233,7 +234,7 @@ class Writer:
 
 @dataclass(frozen=True)
 class Files:
-    """The vocabulary of the writer, and `model`, which writes one graph to bytes."""
+    """The writer's building blocks, and `model`, which serializes one graph."""
 
     tensor: type[FileTensor] = FileTensor
     op: type[FileOp] = FileOp

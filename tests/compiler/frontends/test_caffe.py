@@ -1,4 +1,4 @@
-"""Caffe networks: the classics' structure and single layers, beside OpenCV's reader."""
+"""Caffe networks: the classic architectures and single layers, compared with OpenCV's reader."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ cv2 = pytest.importorskip("cv2")
 
 
 def _compare(path: Path, feeds: Mapping[str, Array] | None = None) -> None:
-    """The graph as imported and after the passes gives what OpenCV does."""
+    """The graph gives OpenCV's results, both as imported and after the passes."""
     graph = import_model(path)
     rng = np.random.default_rng(3)
     feeds = feeds or {
@@ -29,13 +29,13 @@ def _compare(path: Path, feeds: Mapping[str, Array] | None = None) -> None:
     net = cv2.dnn.readNetFromCaffe(str(path), str(weights) if weights.is_file() else "")
     for name, value in feeds.items():
         net.setInput(value, name)
-    # OpenCV keeps an output in memory that it also uses for later ones.
+    # OpenCV reuses an output's memory for later ones.
     expected = [np.array(v) for v in net.forward(list(graph.outputs))]
     for each in (graph, run_passes(graph)[0]):
         got = evaluate(each, feeds).outputs
         for name, value in zip(graph.outputs, expected, strict=True):
             if name == "found":
-                # Ours alone: rows behind those that were found. OpenCV has them by score only.
+                # edgekit pads after the detections found; OpenCV sorts them by score only.
                 assert (got[name][0, 0, value.shape[2] :] == -1).all()
                 got[name] = got[name][:, :, : value.shape[2]]
                 value = value[:, :, np.argsort(value[0, 0, :, 1], kind="stable")]

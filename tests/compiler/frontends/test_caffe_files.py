@@ -1,4 +1,4 @@
-"""Caffe's files: their old forms, phases and names, and what is refused in one line."""
+"""Caffe files: legacy formats, phases and names, and one-line errors."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def test_blobs_that_hold_other_values_are_refused(dims, match, tmp_path):
 
 
 def test_damaged_weights_are_refused_in_one_line(tmp_path):
-    """Cut or changed anywhere, the file gives the network, or one line."""
+    """Truncated or corrupted anywhere, the file gives the network or a one-line error."""
     made = lenet()
     path = save(made.text, made.blobs, tmp_path)
     file = path.with_suffix(".caffemodel")

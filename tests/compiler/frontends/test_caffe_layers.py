@@ -1,4 +1,4 @@
-"""Single Caffe layers beside their definitions in NumPy."""
+"""Single Caffe layers compared with their definitions in NumPy."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _M = _random(6, 5, 7)
 
 
 def _run(text, blobs, feeds, tmp_path):
-    """The outputs as imported, which are those after the passes."""
+    """The outputs as imported, checked to be the same after the passes."""
     inputs = "".join(image(*v.shape, name=n) for n, v in feeds.items())
     graph = import_model(save(inputs + text, blobs, tmp_path))
     made = evaluate(graph, feeds).outputs
@@ -36,7 +36,7 @@ def _run(text, blobs, feeds, tmp_path):
 
 
 def _pooled(x, kernel, stride, pad, average, ceil=True):
-    """Caffe's pools, window by window."""
+    """Caffe pooling, window by window."""
     n, c, h, w = x.shape
     rounded = math.ceil if ceil else math.floor
     counts = []

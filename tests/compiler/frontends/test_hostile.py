@@ -1,4 +1,4 @@
-"""Files that are wrong in one way each: one clear line, never another exception."""
+"""Files with a single defect each: one clear line, never another exception."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def weights(files, **changes):
 
 
 def convolution(files, tensors=None, op=None, inputs=("x",), outputs=("y",), extra=()):
-    """A model of one convolution, with parts replaced."""
+    """A model of one convolution with some parts replaced."""
     fields = {"StrideH": 1, "StrideW": 1, "DilationHFactor": 1, "DilationWFactor": 1, "Padding": 1}
     known = {
         "x": files.tensor("x", [1, 5, 5, 3]),

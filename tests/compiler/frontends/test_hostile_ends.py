@@ -1,4 +1,4 @@
-"""Outputs that nothing computes: inputs, constants, or what only constants lead to."""
+"""Outputs that nothing computes: inputs, constants, or results of constants only."""
 
 from __future__ import annotations
 

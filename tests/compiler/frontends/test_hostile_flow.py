@@ -1,4 +1,4 @@
-"""Subgraphs without end: each is refused in one line, in bounded time."""
+"""Endless subgraphs: each is rejected in one line, in bounded time."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_subgraph_that_calls_itself(files):
 
 @pytest.mark.parametrize("computes", [True, False])
 def test_calls_that_double_at_each_level(files, computes, monkeypatch):
-    """A thousand million of them: whoever does not count does not come back."""
+    """A billion calls: an importer without a work limit would not return."""
     monkeypatch.setattr(tflite, "_WORK_LIMIT", 1 << 13)
     levels = [
         _graph(files, [_call(files, i + 1, "x", "m"), _call(files, i + 1, "m", "y")])
@@ -63,11 +63,11 @@ def test_one_name_for_everything_takes_no_longer():
     names = [fresh_name("same", taken) for _ in range(5_000)]
     assert len(set(names)) == len(names)
     assert names[:3] == ["same", "same_2", "same_3"]
-    assert taken.times < len(names) * 30  # a search from the first would ask 2,500 times each
+    assert taken.times < len(names) * 30  # restarting from 1 would take 2,500 lookups each
 
 
 class _Asked(set[str]):
-    """Names that count how often they were searched."""
+    """A set of names that counts lookups."""
 
     times = 0
 

@@ -1,4 +1,4 @@
-"""Numbers of ONNX files that no operator can mean: one line each, at once."""
+"""Absurd numbers in ONNX files: each is rejected in one line, immediately."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Weights with a scale per block: against LiteRT where it has a kernel for them, else against what
-the schema says."""
+"""Weights with a scale per block, against LiteRT where it has a kernel, otherwise the schema."""
 
 from __future__ import annotations
 
@@ -15,9 +14,9 @@ _BITS = {"INT4": 4, "INT8": 8}
 
 
 class Weights:
-    """Codes [rows, columns] and a scale for each `size` of a row.
+    """Quantized weights [rows, columns] with a scale for every `size` values of a row.
 
-    Scales have few bits, so that LiteRT's delegate, which cuts them, keeps them.
+    Scales have few mantissa bits, so that LiteRT's delegate, which truncates them, preserves them.
     """
 
     def __init__(self, seed, shape, size, type="INT4", scale=np.float16, zero=None) -> None:

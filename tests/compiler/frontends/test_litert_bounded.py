@@ -1,4 +1,4 @@
-"""WHERE of a computed condition, whose result is as long as the data say, against LiteRT."""
+"""WHERE on a computed condition, whose result size depends on the data, against LiteRT."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _where(files, kind, shape=_SHAPE):
 
 
 def _masked(files, rest=(), outs=("y",), ends=("x", "z"), more=(), called=()):
-    """The rows of z [15, 4] whose x is above 0, and what `rest` makes of them."""
+    """The rows of z [15, 4] whose x is above 0, processed by the operators `rest`."""
     whole = np.int32
     tensors = [
         files.tensor("x", _SHAPE),
@@ -54,7 +54,7 @@ def contents(files) -> list[bytes]:
 
 
 def _rows_of(content, inputs):
-    """The reference's outputs without what stands behind their last rows."""
+    """The reference's outputs without the padding after their last valid row."""
     graph, _ = run_passes(graph_from_tflite(content, "case"))
     found = evaluate(graph, inputs).outputs
     (count,) = found.pop("y_length")
@@ -104,7 +104,7 @@ def _constants(files, **values):
 
 
 def _counting(files, rest, tensors, out, called=()):
-    """What operators make of the number of rows, [2] s32 with 4 behind it."""
+    """Apply the operators `rest` to the shape of the found rows, s32 [2]: their number and 4."""
     known = _constants(files, b=[0], e=[1], some=[3, 1], axes=[0], two=[2])
     more = [files.tensor(n, *kind) for n, kind in tensors.items()]
     number = files.op("SHAPE", ["y"], ["n"], "ShapeOptions", {"OutType": 2})
@@ -156,7 +156,7 @@ def test_numbers_that_the_data_say(files, litert, rest, tensors, out, high):
 @pytest.mark.peers
 @pytest.mark.parametrize("high", [-1.0, 0.0, 2.0])
 def test_as_many_of_others_as_there_are_rows(files, litert, high):
-    """A constant that is sized by the number."""
+    """A constant sized by the number of rows."""
     rest = [("FILL", ["n", "value"], ["y2"], "FillOptions")]
     content = _counting(files, rest, {"y2": ([1, 4], "INT32"), "value": _SEVEN}, "y2")
     rng = np.random.default_rng(9)
@@ -215,7 +215,7 @@ def test_a_loop_by_the_number_is_refused(files):
 
 @pytest.mark.peers
 def test_a_subgraph_gives_its_rows_on(files, litert):
-    """Its last operator is the one that finds them."""
+    """Its last operator determines the rows."""
     inner = files.graph(
         [files.tensor("a", _SHAPE, "BOOL"), files.tensor("b", [1, 2], "INT64")],
         [files.op("WHERE", ["a"], ["b"], "WhereOptions")], ["a"], ["b"],

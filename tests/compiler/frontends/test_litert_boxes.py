@@ -64,7 +64,7 @@ def contents(files) -> list[bytes]:
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("name", CASES)
 def test_agrees_with_litert(files, litert, name, seed):
-    """What comes after the last detection is left over from runs before in LiteRT; 0 here."""
+    """After the last detection LiteRT leaves data from earlier runs; edgekit writes 0."""
     single = _single(seed, **CASES[name])
     content, inputs = single.content(files), single.inputs()
     expected = litert(content, inputs)

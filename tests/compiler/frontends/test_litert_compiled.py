@@ -1,7 +1,7 @@
-"""What the importer makes of the tables of TensorFlow Lite's operators, as it runs on this machine.
+"""TensorFlow Lite operators as imported, compiled and run on this machine.
 
-The tests beside this one hold the references of the same files against LiteRT; here kernels are
-held against the references, all operators of a table in one library.
+The neighboring tests compare the references with LiteRT; this one compares kernels with the
+references on the same files, with all operators of a table in one library.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _OTHERS = (
 
 
 def _named(graph: Graph, prefix: str) -> Graph:
-    """The graph with all names behind `prefix`."""
+    """The graph with `prefix` prepended to all names."""
 
     def names(of):
         return tuple(None if name is None else prefix + name for name in of)

@@ -1,6 +1,6 @@
-"""Every TensorFlow Lite operator of the list has a test against LiteRT in each type it claims.
+"""Every TensorFlow Lite operator has a test against LiteRT for each type it claims to support.
 
-docs/operators.md claims them; the tables of the tests beside this one must hold exactly these.
+docs/operators.md lists the claims; the tables of the neighboring tests must match them exactly.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TABLES = (
     "types",
     "wide",
 )
-# Tested by what they do to whole graphs, or (MediaPipe's, SEGMENT_SUM) against plain definitions:
+# Tested by their effect on entire graphs, or (MediaPipe's, SEGMENT_SUM) against plain definitions:
 # see test_tflite.py, test_tflite_flow.py, test_mediapipe_customs.py, test_litert_index.py,
 # test_poses.py.
 _ELSEWHERE = {
@@ -44,7 +44,7 @@ _PAGE = Path(__file__).parents[3] / "docs" / "operators.md"
 
 
 def _claimed() -> dict[str, set[str]]:
-    """Rows `| OPERATOR | type, type |` of the page."""
+    """The page's rows `| OPERATOR | type, type |`."""
     rows = {}
     for line in _PAGE.read_text().splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]

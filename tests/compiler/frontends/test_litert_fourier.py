@@ -1,4 +1,4 @@
-"""Spectra against LiteRT: RFFT2D, and what is made of complex tensors."""
+"""Spectra against LiteRT: RFFT2D, and operators on complex tensors."""
 
 from __future__ import annotations
 

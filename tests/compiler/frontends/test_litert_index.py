@@ -1,4 +1,4 @@
-"""Operators that pick and place by index, products of matrices and volumes, against LiteRT."""
+"""Indexing operators, matrix products and 3-D operators, against LiteRT."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _conv_3d_transpose(size, **how):
 
 
 def _given_weights(single):
-    """The same with weights and bias that are inputs."""
+    """The same with weights and bias as inputs."""
     floats = [o if o.value.dtype != np.float32 else given(o.value) for o in single.ins]
     return dataclasses.replace(single, ins=floats)
 

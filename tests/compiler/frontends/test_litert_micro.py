@@ -1,5 +1,7 @@
-"""TensorFlow Lite Micro's operators of microphone front ends against what Micro gave: whole numbers
-to the bit, over several runs."""
+"""TensorFlow Lite Micro's front-end operators against recorded results of Micro.
+
+Integers must match bit for bit, over several runs.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ def contents(files) -> list[bytes]:
 
 
 def _hold(case, found, expected):
-    """`found` of one run. Samples that Micro has not got yet leave its output as it was."""
+    """Compare one run. While Micro lacks samples it leaves its output unchanged; skip that case."""
     for i, (y, known) in enumerate(zip(found, expected, strict=True)):
         assert (y.shape, y.dtype) == (known.shape, known.dtype)
         if i == 0 and case.told and not expected[1]:
@@ -109,7 +111,7 @@ _LARGE = [
 
 @pytest.mark.parametrize(("name", "options", "shape", "kind"), _LARGE)
 def test_nothing_large_is_remembered(files, name, options, shape, kind):
-    """Of inputs that take no memory here."""
+    """The inputs are broadcast views that use no memory here."""
     frame = np.broadcast_to(np.zeros((), kind), shape)
     _refused(files, custom(name, options, [given(frame)], _FRAME, np.zeros((), bool)), "expected")
 
@@ -132,7 +134,8 @@ def test_filter_banks_stay_in_their_tables(files, index, table, message):
 
 
 def test_what_remembers_stays_out_of_branches(files):
-    """Both are computed where the condition is, so the one not taken would remember as well."""
+    """Both branches are evaluated, so a stateful operator in the untaken one would update its
+    state."""
     t, frame = files.tensor, [4]
     options = bytes(flexbuffers.Dumps({"delay_length": 2}))
     inner = files.graph(

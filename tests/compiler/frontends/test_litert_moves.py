@@ -1,6 +1,6 @@
-"""Operators that move, make or pick values, in every type that LiteRT has for them.
+"""Operators that move, generate or select values, in every type that LiteRT supports.
 
-Each is built once per type; codes have one scale throughout, as these operators keep it.
+Each is built once per type; quantized tensors share one scale, as these operators preserve it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _one(
     out: tuple[int, ...] = (1,),
     **fields: Any,
 ) -> Callable[[str], Single]:
-    """An operator of one tensor of any type, and constants."""
+    """Builds an operator with one tensor of any type, and constants."""
 
     def build(kind: str) -> Single:
         ins = [_data(kind, *shape), *more]

@@ -17,7 +17,7 @@ _RANGES = {"INT8": (-128, 127), "UINT8": (0, 255)}
 
 
 class Case:
-    """Draws tensors; keeps what a file of one operator needs."""
+    """Draws random tensors and collects the contents of a one-operator file."""
 
     def __init__(self, files, seed: int, type: str) -> None:
         self.files, self.type = files, type
@@ -38,7 +38,7 @@ class Case:
         return self.quantized(name, shape, scale, zero=zero)
 
     def weights(self, shape, axis: int, x_scale: float, per_channel: bool):
-        """Weights `w` and a bias `b` in the units of the sums."""
+        """Add weights `w`, and a bias `b` in the units of the sums."""
         rng, channels = self.rng, shape[axis]
         if self.type == "FLOAT32":
             w = rng.normal(0, 1, shape).astype(np.float32)
@@ -157,7 +157,7 @@ def mean(case: Case, axes=(1, 2), keep=True):
 
 
 def unit_output(case: Case, code: str, options="", fields=None, scale=None):
-    """Operators whose 8-bit result is a fraction: scale 1/256 from the smallest code."""
+    """Operators whose 8-bit result is a fraction: scale 1/256, zero point at the minimum."""
     case.activation("x", [3, 41], scale)
     case.activation("y", [3, 41], 1 / 256, zero=0 if case.type == "UINT8" else -128)
     return case.file(code, ["x"], options, fields)
@@ -207,7 +207,7 @@ def concat(case: Case, same: bool):
 
 
 def moved(case: Case, code: str, shape, out, constants, options="", fields=None, order=None):
-    """Operators that only move data: scale and zero point stay."""
+    """Operators that only move data: scale and zero point are preserved."""
     case.activation("x", shape, 0.1, 2)
     for name, value in constants.items():
         case.constant(name, np.array(value, np.int32))

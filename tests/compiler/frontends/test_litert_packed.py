@@ -1,4 +1,4 @@
-"""Weights of which several share a byte, against LiteRT."""
+"""Sub-byte packed weights, against LiteRT."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _IDS = np.array([3, 0, 11, 3], np.int32)
 
 
 def _packed(codes, bits):
-    """Codes as bytes, the first ones lowest."""
+    """Pack values into bytes, lowest bits first."""
     flat = (codes.reshape(-1) & ((1 << bits) - 1)).astype(np.uint8)
     groups = np.append(flat, np.zeros(-flat.size % (8 // bits), np.uint8)).reshape(-1, 8 // bits)
     shifted = groups << (bits * np.arange(8 // bits, dtype=np.uint8))

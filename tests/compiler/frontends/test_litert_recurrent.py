@@ -1,4 +1,4 @@
-"""Recurrent operators against LiteRT, run after run, as their variables live on."""
+"""Recurrent operators against LiteRT, over several runs with persistent variables."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _output():
 
 
 def _lstm_inputs(coupled, peephole, project, norm, hybrid, cells=_CELLS):
-    """Inputs 1 to 17 of an LSTM, its two variables, and the factors of a normalization."""
+    """Inputs 1 to 17 of an LSTM, its two variables, and the layer normalization weights."""
     out = _OUT if project else cells
     gates = range(4)
     ins = [None if coupled and g == 0 else _weights(cells, _SIZE, hybrid=hybrid) for g in gates]

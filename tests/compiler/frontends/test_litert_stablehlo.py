@@ -1,4 +1,4 @@
-"""Operators that came with StableHLO, against LiteRT."""
+"""StableHLO operators in TensorFlow Lite, against LiteRT."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""StableHLO's operators that pick, place and reduce by index, against LiteRT."""
+"""StableHLO's indexing, scatter and reduction operators, against LiteRT."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _wide(*values):
 
 @dataclass(frozen=True, eq=False)
 class WithRegion:
-    """A case whose operator runs a subgraph of one operator, `region`, or of none."""
+    """A case whose operator calls a subgraph, consisting of the operator `region` or empty."""
 
     single: Single
     option: str
@@ -223,7 +223,7 @@ def test_pools_of_images_are_pools(files, name):
 
 
 def test_indices_may_have_no_axis_of_tuples(files):
-    """LiteRT reads beside the tensor then."""
+    """LiteRT reads out of bounds in this case, so NumPy is the reference."""
     at, window = _wide([0, 1], [4, 2]), ((1, 5, 6), (1, 3), (0,), (0,), 2)
     single = _gather("int32", at, *window)
     found = evaluate(graph_from_tflite(single.content(files), "m"), single.inputs()).outputs["y0"]

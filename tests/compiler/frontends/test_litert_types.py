@@ -1,7 +1,8 @@
-"""Element-wise operators, reductions and images in every type, against LiteRT's kernels.
+"""Element-wise operators, reductions and image operators in every type, against LiteRT's kernels.
 
-Quantized operators on all codes: equal to the last bit, but for three of 16 bits. Where `fast` is
-set, LiteRT has no reference kernel, or (sums of s8) one that gives what it finds in memory.
+Quantized operators are tested on all 8-bit values and must be bit-exact, except for three 16-bit
+ones. Where `fast` is set, LiteRT has no reference kernel, or (s8 sums) one that reads uninitialized
+memory.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ _EVERY = (*_PLAIN, *_CODED)
 
 @dataclass(frozen=True)
 class Row:
-    """An operator of `operands` inputs of `shapes`, then constant `axes` or sizes.
+    """An operator with inputs of `shapes`, followed by constant axes or sizes.
 
-    `scale`: the output's, where the operator asks for one; `zero` the zero point of the input;
-    `same`: the output has the input's; `plain`: nothing has one.
+    `scale`: the output's, if the operator prescribes one; `zero`: the zero point of the input;
+    `same`: the output has the input's scale; `plain`: no tensor has a scale.
     """
 
     code: str
@@ -51,7 +52,7 @@ class Row:
     fast: bool = False
     name: str = ""
     scales: tuple[float, float] = (0.01, 0.1)
-    above: float | None = None  # f32 inputs lie above
+    above: float | None = None  # lower bound of f32 inputs
 
 
 _PAIR = ((16, 16), (16, 16))
@@ -195,7 +196,7 @@ def _cases() -> list[Any]:
 
 
 def _file(files, row: Row, kind: str, rng) -> bytes:
-    """The model of one operator, with random scales."""
+    """A model of one operator with random scales."""
     tensors, inputs, first = [], [], None
 
     def drawn() -> tuple[tuple[float], tuple[int]]:
@@ -229,7 +230,8 @@ def _file(files, row: Row, kind: str, rng) -> bytes:
 
 
 def _inputs(row: Row, kind: str, rng) -> dict[str, Any]:
-    """All codes for one operand of 8 bits, random ones else; whole divisors are not 0."""
+    """All values for a single 8-bit operand, otherwise random ones; integer divisors are
+    nonzero."""
     values = {}
     for i, shape in enumerate(row.shapes):
         info = np.iinfo(_NUMPY[kind]) if kind not in ("FLOAT32", "BOOL") else None
@@ -247,7 +249,7 @@ def _inputs(row: Row, kind: str, rng) -> dict[str, Any]:
             if row.code in ("RIGHT_SHIFT", "POW", "STABLEHLO_SHIFT_LEFT") and i == 1:
                 drawn = np.abs(drawn)
             if row.code in ("POW", "STABLEHLO_SHIFT_LEFT"):
-                drawn = drawn % 7  # what is too large gives what the processor makes of it
+                drawn = drawn % 7  # overflow results depend on the processor
         values[f"x{i}"] = np.asarray(drawn).astype(_NUMPY[kind])
     return values
 

@@ -1,4 +1,4 @@
-"""Layers of 16-bit activations and 8-bit weights ("16x8"): to the last bit of LiteRT's."""
+"""Layers with 16-bit activations and 8-bit weights ("16x8"), bit for bit against LiteRT."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _codes(rng, shape) -> Operand:
 
 
 def _layer(seed, x_shape, w_shape, out, bias, axis=0, channels=True):
-    """Operands x, weights and bias, and the output, whose codes are of all sizes."""
+    """Operands x, weights and bias, and an output whose values cover the full range."""
     rng = np.random.default_rng(seed)
     count = w_shape[axis]
     scale = rng.uniform(0.001, 0.01, count if channels else 1).astype(np.float32)
@@ -111,7 +111,8 @@ def test_prelu(files, litert, scales, shape):
 
 @pytest.mark.parametrize("scales", [(0.001, 0.0001, 0.01), (1e-4, 1e-4, 3e-4), (0.1, 0.01, 0.01)])
 def test_quotients(files, litert, scales):
-    """Of 0 or 1 LiteRT makes the largest code, by a shift of more bits than a word has."""
+    """For quotients of 0 or 1 LiteRT shifts by more bits than a word has and returns the maximum;
+    avoid them."""
     rng = np.random.default_rng(4)
     over, under = (rng.integers(2000, 32768, (9, 50)).astype(np.int16) for _ in range(2))
     over *= rng.choice(np.int16([-1, 1]), over.shape)
@@ -122,7 +123,7 @@ def test_quotients(files, litert, scales):
 
 
 def contents(files) -> list[bytes]:
-    """One file of each operator."""
+    """One file per operator."""
     fields = _WINDOW | {"DepthMultiplier": 1}
     conv, image = _layer(1, (1, 4, 4, 4), (4, 2, 2, 4), (1, 1, 1, 1), np.int64)
     rows, dense = _layer(1, (2, 4), (3, 4), (2, 3), np.int64)

@@ -1,4 +1,4 @@
-"""MediaPipe's custom operators, which LiteRT does not know, against plain definitions."""
+"""MediaPipe's custom operators, which LiteRT lacks, against plain definitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every model: imports, folds, and evaluates as LiteRT's reference kernels do."""
+"""Every model: imports, folds, and matches LiteRT's reference kernels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _EXTRA = os.environ.get("EDGEKIT_EXTRA_DATA")
 _FOLDERS = [Path(__file__).parents[3] / "models", *([Path(_EXTRA) / "models"] if _EXTRA else [])]
 MODELS = sorted({p.name: p for f in _FOLDERS for p in f.rglob("*.tflite")}.values())
 
-# LiteRT lacks MediaPipe's custom operator: test_tflite.py tests that one on its own.
+# LiteRT lacks MediaPipe's custom operator: test_tflite.py tests it separately.
 _UNKNOWN_TO_LITERT = {"selfie_segmentation"}
 
 

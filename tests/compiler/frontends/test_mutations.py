@@ -1,6 +1,6 @@
-"""Damaged copies of real models: a graph or one line, never another exception.
+"""Corrupted copies of real models: a graph or one line, never another exception.
 
-`tests/long/fuzz_importer.py` and `tests/long/fuzz_operators.py` do the same ten thousand times.
+`tests/long/fuzz_importer.py` and `tests/long/fuzz_operators.py` do this ten thousand times.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def test_a_file_cut_anywhere_is_refused_or_complete(model):
 
 
 def _cut(path, whole):
-    """Imports each of 50 beginnings of a file; what is refused is refused in one line."""
+    """Import each of 50 prefixes of a file; rejections must be one line."""
     refused = 0
     for part in range(50):
         path.write_bytes(whole[: len(whole) * part // 50])

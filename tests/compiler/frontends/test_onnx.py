@@ -1,4 +1,4 @@
-"""ONNX models: what is imported, and what is refused in one line."""
+"""ONNX models: supported imports, and one-line errors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _convolution(groups=1, **attributes):
 
 
 def _direct(x, w, b, groups):
-    """A convolution as its definition says, without padding."""
+    """A convolution by definition, without padding."""
     n, _, h, width = x.shape
     oc, depth, kh, kw = w.shape
     y = np.zeros((n, oc, h - kh + 1, width - kw + 1))

@@ -1,4 +1,4 @@
-"""bfloat16 of ONNX files, which is f32 in the graph, against ml_dtypes."""
+"""bfloat16 in ONNX files, imported as f32, against ml_dtypes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_cast_rounds_to_even(output, tmp_path):
 
 
 def test_only_outputs_of_operators_are_rounded(tmp_path):
-    """As with f16, the f32 value goes on between two operators. Constants are widened."""
+    """As with f16, intermediate results stay f32. Constants are widened."""
     w = np.linspace(0.7, 1.3, 9).astype(bfloat16)
     nodes = [_node("Mul", "x w", "n"), _node("Mul", "n w")]
     graph = _import(tmp_path, nodes, {"x": _BF16}, constants={"w": w})

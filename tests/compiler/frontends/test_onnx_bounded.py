@@ -1,5 +1,4 @@
-"""Results that are as long as the data say: buffers of their bound with a length, against ONNX
-Runtime."""
+"""Results with data-dependent sizes: bounded buffers with a length, against ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -83,7 +82,7 @@ def test_places_of_elements_that_are_not_0(tmp_path):
 
 
 def _agrees(path, x):
-    """Every output as ONNX Runtime has it, as far as its length says; what stands behind it."""
+    """Compare every output with ONNX Runtime up to its length, and check the filler after it."""
     session = onnxruntime.InferenceSession(path)
     names = [o.name for o in session.get_outputs()]
     wanted = session.run(names, x)
@@ -104,7 +103,7 @@ def _agrees(path, x):
 
 
 def _typed(nodes, inputs, outputs, constants, folder, opset=17):
-    """Inputs by name are arrays; outputs are names with types."""
+    """`inputs`: arrays by name; `outputs`: types by name."""
     graph = helper.make_graph(
         nodes,
         "g",

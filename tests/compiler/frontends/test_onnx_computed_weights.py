@@ -59,7 +59,7 @@ def test_lines_of_samples(groups, tmp_path):
 
 
 def test_the_template_of_a_tracker_is_found_in_each_channel(tmp_path):
-    """Its own features correlated with those of an image."""
+    """Depthwise cross-correlation of an image's features with those of a template."""
     rng = np.random.default_rng(5)
     inputs = {"x": rng.normal(size=(1, 16, 12, 12)), "z": rng.normal(size=(1, 16, 5, 5))}
     inputs = {name: v.astype(np.float32) for name, v in inputs.items()}

@@ -21,7 +21,7 @@ _X = _RNG.standard_normal((3, 4)).astype(np.float32)
 
 
 def _body(nodes, inputs=(), outputs=(), constants=None):
-    """A graph as an attribute; ends are names, of f32 of any shape."""
+    """A graph attribute; inputs and outputs are names, with f32 of any shape."""
     ends = [
         [helper.make_tensor_value_info(n, kind, None) for n, kind in side]
         for side in (inputs, outputs)
@@ -44,7 +44,7 @@ _F, _I, _B = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 
 
 def _branches(condition):
-    """y = relu(x) where the condition is true, else −x; both read x from outside."""
+    """y = relu(x) if the condition is true, else −x; both branches capture x."""
     then = _body([node("Relu", ["x"], ["a"])], (), [("a", _F)])
     other = _body([node("Neg", ["x"], ["b"])], (), [("b", _F)])
     nodes = [*condition, node("If", ["c"], ["y"], then_branch=then, else_branch=other)]
@@ -125,7 +125,7 @@ def test_a_loop_may_end_by_what_it_computes(until, tmp_path):
 
 @pytest.mark.parametrize("until", [0.5, 4.0, 1e9])
 def test_a_loop_may_end_by_a_counter_and_by_what_it_computes(until, tmp_path):
-    """`while i < 5 and max < until`, without a trip count, as decoders are exported."""
+    """`while i < 5 and max < until`, without a trip count, as exporters write decoders."""
     nodes = [
         node("Add", ["k", "one"], ["next"]),
         node("Gather", ["table", "k"], ["part"]),

@@ -1,5 +1,7 @@
-"""Products of dynamically quantized activations, as ONNX Runtime's tools write them: layers of
-bytes, equal to what ONNX's operators say one by one."""
+"""Products of dynamically quantized activations, as written by ONNX Runtime's tools.
+
+They become 8-bit layers, and match the composition of ONNX's operators exactly.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ def _scales(count=_N):
     return _RNG.uniform(0.002, 0.02, count).astype(np.float32)
 
 
-# Weights [k, n], their scales and zero points: what `quantize_dynamic` gives, and what it may.
+# Weights [k, n], their scales and zero points: forms `quantize_dynamic` writes, and valid variants.
 _ONE = np.float32(0.01)
 _WEIGHTS = {
     "s8": (_codes(-127, 127, 23).astype(np.int8), _ONE, np.int8(0)),
@@ -117,7 +119,7 @@ def test_a_release_holds_a_byte_per_weight(name, tmp_path):
 
 
 def test_other_forms_stay_as_they_are_written(tmp_path):
-    """Sums that are asked for themselves."""
+    """The integer sums are an output themselves."""
     x = _RNG.uniform(-1, 1, (3, 23)).astype(np.float32)
     proto = _net(_WEIGHTS["s8"], [3, 23], outputs=("y", "real"))
     graph = import_model(save(proto, tmp_path))
@@ -130,7 +132,7 @@ def test_other_forms_stay_as_they_are_written(tmp_path):
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("name", ["s8", "s8-channels", "u8-zero", "u8-points", "u8-none"])
 def test_products_of_the_same_codes_are_layers_of_bytes(name, bias, tmp_path):
-    """As ONNX Runtime's optimizer writes them."""
+    """In the form ONNX Runtime's optimizer writes."""
     weights = _WEIGHTS[name]
     w, scale, zero = weights
     constants = {"w": w, "ws": np.asarray(scale)}
@@ -163,7 +165,7 @@ def test_onnx_runtime_says_the_same(name, tmp_path):
 
     codes, *terms = _WEIGHTS[name]
     if codes.dtype == np.int8:
-        codes = codes // 2  # without VNNI its pairs of products of 8 bits saturate
+        codes = codes // 2  # ONNX Runtime's 8-bit product pairs saturate without VNNI
     k = len(codes)
     path = save(_net((codes, *terms), [2, 5, k]), tmp_path)
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])

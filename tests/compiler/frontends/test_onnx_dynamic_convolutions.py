@@ -1,5 +1,7 @@
-"""Convolutions of dynamically quantized activations, as ONNX Runtime's tools write them: layers of
-bytes, equal to what ONNX's operators say one by one."""
+"""Convolutions of dynamically quantized activations, as written by ONNX Runtime's tools.
+
+They become 8-bit layers, and match the composition of ONNX's operators exactly.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,7 @@ def _net(case, bias=None, reshaped=False, outputs=("y",), group=1):
 
 
 def _padding(case, sizes):
-    """Of each axis, before and after."""
+    """Padding before and after each axis."""
     attributes = case[4]
     if "auto_pad" in attributes:
         pads = []
@@ -149,7 +151,7 @@ def test_a_release_holds_a_byte_per_weight(name, tmp_path):
 
 
 def test_other_forms_stay_as_they_are_written(tmp_path):
-    """Sums that are asked for themselves, groups, and factors along another axis."""
+    """The integer sums are an output, the convolution is grouped, or scales follow another axis."""
     case = _CASES["signed"]
     x = _RNG.uniform(-1, 1, case[3]).astype(np.float32)
     graph = import_model(save(_net(case, outputs=("y", "real")), tmp_path))
@@ -197,7 +199,7 @@ def test_a_file_cannot_name_the_operator(tmp_path):
 @pytest.mark.parametrize("kind", ["QUInt8", "QInt8"])
 @pytest.mark.parametrize("name", ["plain", "signed", "pads", "strides", "dilations", "row"])
 def test_onnx_runtime_says_the_same(name, kind, tmp_path):
-    """Of a model that its own tool quantized, two convolutions deep."""
+    """On a model of two convolutions that ONNX Runtime's own tool quantized."""
     import onnxruntime
     from onnxruntime.quantization import QuantType, quantize_dynamic
 

@@ -1,4 +1,4 @@
-"""Fourier transforms that the node tests leave out, against ONNX Runtime."""
+"""Fourier transforms that the node tests do not cover, against ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from edgekit.host.compiler.ir.evaluate import evaluate  # noqa: E402
 
 
 def _agrees(folder, op, shape, operands, **attributes):
-    """`operands`: constants behind the signal, None where there is none."""
+    """`operands`: constants following the signal, None for omitted ones."""
     given = {f"c{i}": v for i, v in enumerate(operands) if v is not None}
     names = [f"c{i}" if v is not None else "" for i, v in enumerate(operands)]
     graph = helper.make_graph(

@@ -1,4 +1,4 @@
-"""Loops and scans as one operator, against ONNX Runtime."""
+"""Loops and scans as a single operator, against ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _F, _I, _B = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 
 
 def _body(nodes, inputs, outputs):
-    """Ends are names with types: f32 of any shape, others of none."""
+    """`inputs`, `outputs`: types by name; f32 has any shape, other types are scalars."""
     ends = [
         [
             helper.make_tensor_value_info(n, kind, None if kind == _F or n in "kx" else [])
@@ -41,7 +41,7 @@ def _body(nodes, inputs, outputs):
 
 
 def _model(nodes, inputs, outputs, constants, opset=17):
-    """`outputs`: names with types."""
+    """`outputs`: types by name."""
     made = [numpy_helper.from_array(np.asarray(v), n) for n, v in constants.items()]
     ends = [helper.make_tensor_value_info(n, kind, None) for n, kind in outputs]
     graph = helper.make_graph(nodes, "g", inputs, ends, made)
@@ -49,7 +49,7 @@ def _model(nodes, inputs, outputs, constants, opset=17):
 
 
 def _agrees(proto, inputs, folder):
-    """Through passes and kernels; what is in front is ONNX Runtime's. Returns the graph."""
+    """Run through passes and kernels; the valid part must match ONNX Runtime. Returns the graph."""
     path = save(proto, folder)
     session = onnxruntime.InferenceSession(path)
     wanted = dict(
@@ -66,7 +66,7 @@ def _agrees(proto, inputs, folder):
                 assert found[f"{name}_length"].tolist() == [len(want)]
                 assert not np.any(got[len(want) :])
                 got = got[: len(want)]
-                if not len(want):  # then ONNX Runtime does not know of what shape
+                if not len(want):  # ONNX Runtime does not know the shape of empty results
                     continue
             np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
     assert [n for n in graph.nodes if isinstance(n.op, ops.Repeat)]
@@ -74,7 +74,7 @@ def _agrees(proto, inputs, folder):
 
 
 def _scan(steps, back=0):
-    """state' = tanh(state · w + row); kept: state' + row."""
+    """state' = tanh(state · w + row); output per step: state' + row."""
     body = _body(
         [
             node("MatMul", ["s", "w"], ["p"]), node("Add", ["p", "row"], ["q"]),
@@ -108,7 +108,7 @@ def test_code_does_not_grow_with_steps(tmp_path):
 
 
 def _loop(count, until=None, go=True):
-    """h' = tanh(h · w + x); k' = k + 2; kept: row k of a table, h'."""
+    """h' = tanh(h · w + x); k' = k + 2; output per step: row k of a table, h'."""
     nodes = [
         node("MatMul", ["h", "w"], ["p"]), node("Add", ["p", "x"], ["q"]),
         node("Tanh", ["q"], ["new"]), node("Add", ["k", "two"], ["next"]),
@@ -170,7 +170,7 @@ def test_states_that_change_places_and_reset(tmp_path):
 
 
 def test_states_that_get_their_shape_in_the_first_step(tmp_path):
-    """As exporters write them: a scalar stands where there is nothing yet."""
+    """As exporters write them: the initial state is a scalar placeholder."""
     body = _body(
         [node("Identity", ["going"], ["on"]), node("Mul", ["old", "half"], ["h"]),
          node("Add", ["h", "x"], ["new"])],

@@ -1,4 +1,4 @@
-"""ONNX Runtime's own operators, each in a model of its own, against ONNX Runtime."""
+"""ONNX Runtime's contrib operators, each in a separate model, against ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def _u8(*shape):
 
 
 def _s8(*shape):
-    """Of 7 bits: ONNX Runtime's pairs of products of 8 bits saturate on x86 without VNNI."""
+    """7-bit values: ONNX Runtime's 8-bit product pairs saturate on x86 without VNNI."""
     return _RNG.integers(-63, 64, shape).astype(np.int8)
 
 
 def _case(kind, computed, *constants, outputs=1, domain="com.microsoft", **attributes):
-    """`computed` and `constants` are arrays in the order of the inputs; None is absent."""
+    """`computed` and `constants` are arrays in input order; None marks an absent input."""
     return pytest.param(kind, computed, constants, outputs, domain, attributes, id=kind)
 
 
@@ -50,7 +50,7 @@ _TURNS = (_f32(9, 8), _f32(9, 8))
 
 
 def _grouped(computed, ends, total, *more, **attributes):
-    """Constants are the length in all, and `more`."""
+    """Constants are the total length and `more`."""
     own = [*computed, *[None] * (5 - len(computed)), np.array(ends, np.int32)]
     total = np.array(total, np.int32)
     attributes |= _GROUPED

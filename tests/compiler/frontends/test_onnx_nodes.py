@@ -1,4 +1,4 @@
-"""One node test of the onnx package per operator, by the references; tests/long has them all."""
+"""One node test of the onnx package per operator, on the references; tests/long runs all."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.transforms.passes.pipeline import run_passes
 from tests.support.onnx_nodes import all_cases, disagreement, graph_of, is_claimed
 
-# Operators whose node tests are all of element types that edgekit has none of: see test_onnx.py.
+# Operators whose node tests use only element types that edgekit lacks: see test_onnx.py.
 _WITHOUT_A_TEST = {"GlobalLpPool"}
 # ONNX Runtime's own: see test_onnx_microsoft.py.
 _WITHOUT_A_TEST |= {"SimplifiedLayerNormalization"}
-# Sequences, whose tests have values that are no tensors: see test_onnx_control.py.
+# Sequences, whose tests have values that are not tensors: see test_onnx_control.py.
 _WITHOUT_A_TEST |= {
     "ConcatFromSequence", "Optional", "SequenceAt", "SequenceConstruct", "SequenceEmpty",
     "SequenceErase", "SequenceInsert", "SequenceLength", "SequenceMap", "SplitToSequence",
@@ -24,9 +24,9 @@ _WITHOUT_A_TEST |= {
 
 @functools.cache
 def _first_of_each():
-    """The first test of each operator and nothing else, whose inputs can be what edgekit needs.
+    """Only the first test of each operator whose inputs edgekit can support.
 
-    Making them takes seconds, which each process that only collects tests would spend.
+    Building all of them takes seconds, which every process that merely collects tests would spend.
     """
     found = {}
     for case in filter(is_claimed, all_cases()):

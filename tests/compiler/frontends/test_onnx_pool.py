@@ -1,4 +1,4 @@
-"""Pools that the node tests leave out, against ONNX Runtime."""
+"""Pools that the node tests do not cover, against ONNX Runtime."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models that ONNX Runtime's quantization tools write, from the float model to agreement."""
+"""Models quantized with ONNX Runtime's tools: from the float model to matching outputs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _f32(*shape):
 
 
 def _image_net():
-    """Convolutions with a residual, both pools, a concat, and a classifier."""
+    """Convolutions with a residual, both kinds of pool, a concat, and a classifier."""
     nodes = [
         node("Conv", ["x", "w1", "b1"], ["c1"], pads=[1, 1, 1, 1], strides=[2, 2]),
         node("Relu", ["c1"], ["r1"]),
@@ -45,7 +45,7 @@ def _image_net():
 
 
 def _sequence_net():
-    """Products, an LSTM, and a product of two computed operands."""
+    """Matrix products, an LSTM, and a product of two computed operands."""
     nodes = [
         node("MatMul", ["x", "w1"], ["m"]),
         node("Add", ["m", "b1"], ["a"]),
@@ -70,7 +70,7 @@ class _Samples:
 
 
 def _agrees(path, shape, steps):
-    """`steps`: how far, in units of the largest output / 255, outputs may be apart."""
+    """`steps`: maximum difference of outputs, in units of the largest output / 255."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
@@ -83,7 +83,7 @@ def _agrees(path, shape, steps):
             np.testing.assert_allclose(got, want, rtol=0, atol=np.abs(want).max() * steps / 255)
 
 
-# Weights: ONNX Runtime's pairs of products of 8 bits saturate on x86 without VNNI.
+# Weight types: ONNX Runtime's 8-bit product pairs saturate on x86 without VNNI.
 _SEVEN_BITS = True
 _NETS = {"image": _image_net, "sequence": _sequence_net}
 

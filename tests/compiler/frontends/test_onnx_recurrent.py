@@ -22,7 +22,7 @@ from edgekit.host.errors import InputError  # noqa: E402
 _SIZE = 4
 _SIZES = (5, 3, 6)  # time, batch, hidden
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
-_CHOSEN = {"LSTM": 3, "GRU": 2, "RNN": 1}  # activations of a direction
+_CHOSEN = {"LSTM": 3, "GRU": 2, "RNN": 1}  # activations per direction
 _VARIANTS = ("plain", "clip", "activations", "own")
 _OWN = {"LSTM": {"input_forget": 1}, "GRU": {"linear_before_reset": 1}, "RNN": {"clip": 0.1}}
 
@@ -63,7 +63,7 @@ def _model(
     ins = ["x", "w", "r", "b", "l" if lengths else "", "h"]
     ins += ["c", "p"] if kind == "LSTM" else []
     outs = ["y", "yh", "yc"] if kind == "LSTM" else ["y", "yh"]
-    scale = min(0.4, hidden**-0.5)  # with more, states of many steps are chaos
+    scale = min(0.4, hidden**-0.5)  # with larger weights, states become chaotic over many steps
     values = {n: rng.normal(0, scale, shapes[n]).astype(np.float32) for n in ins if n in shapes}
     if lengths:
         values["l"] = np.array(lengths, np.int32)
@@ -98,7 +98,7 @@ def test_sizes_are_what_onnx_runtime_makes_of_them(kind, sizes, variant, tmp_pat
 
 
 def _agrees(content: bytes, sizes: tuple[int, int, int], folder: Path) -> Graph:
-    """The graph, whose reference computes what ONNX Runtime does."""
+    """Check that the reference matches ONNX Runtime; return the graph."""
     path = folder / "model.onnx"
     path.write_bytes(content)
     x = np.random.default_rng(5).normal(size=(*sizes[:2], _SIZE)).astype(np.float32)

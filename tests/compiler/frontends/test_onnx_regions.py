@@ -1,4 +1,4 @@
-"""RoiAlign, against ONNX Runtime: samples as many as pixels, of known and computed regions."""
+"""RoiAlign against ONNX Runtime: one sample per pixel, with constant and computed regions."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""QLinearConv as ONNX Runtime's `quantize_static` writes it: convolutions of bytes, one code at
-most from what ONNX says."""
+"""QLinearConv as written by ONNX Runtime's `quantize_static`.
+
+It becomes an 8-bit convolution that differs from ONNX's definition by at most one step.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,13 @@ _IN, _OUT = (np.float32(0.02), np.uint8(121)), (np.float32(0.25), np.uint8(130))
 _KINDS = {
     "s8": (np.int8, 0, 0),
     "u8": (np.uint8, 128, 128),
-    "u8-apart": (np.uint8, 20, 240),  # less these they do not fit into s8
+    "u8-apart": (np.uint8, 20, 240),  # minus these, values do not fit into s8
 }
 
 
 @pytest.fixture(autouse=True)
 def _drawn_anew(monkeypatch):
-    """Each test draws the same numbers, whichever ran before it in its process."""
+    """Reseed, so that each test draws the same numbers whichever tests ran before."""
     monkeypatch.setattr(f"{__name__}._RNG", np.random.default_rng(41))
 
 
@@ -38,7 +40,7 @@ def _weights(kind, shape, per_channel):
     info, count = np.iinfo(dtype), shape[0] if per_channel else 1
     scale = _RNG.uniform(0.004, 0.01, count).astype(np.float32)
     zero = np.linspace(low, high, count).astype(dtype) if count > 1 else np.full(1, low, dtype)
-    # s8 of 7 bits: ONNX Runtime's pairs of products of 8 bits saturate on x86 without VNNI.
+    # 7-bit s8: ONNX Runtime's 8-bit product pairs saturate on x86 without VNNI.
     ends = (-63, 63) if dtype is np.int8 else (info.min, info.max)
     codes = _RNG.integers(*ends, shape, endpoint=True).astype(dtype)
     return codes, *(v if per_channel else v.reshape(()) for v in (scale, zero))
@@ -81,7 +83,7 @@ def test_a_convolution_of_bytes_is_what_onnx_runtime_says(
     graph = run_passes(integer_form(import_model(path)))[0]
     found = [n for n in graph.nodes if isinstance(n.op, Conv2D | DepthwiseConv2D)]
     coded = {graph.tensors[n.inputs[1]].dtype for n in found}
-    # A depthwise convolution of which more than one zero point is to be taken off stays in f32.
+    # A depthwise convolution with several weight zero points stays in f32.
     apart = kind == "u8-apart" and per_channel and isinstance(found[0].op, DepthwiseConv2D)
     assert coded == {DType.F32 if apart else DType.I8}
     inputs = {"x": _RNG.uniform(-2, 2, (1, channels, 9, 11)).astype(np.float32)}
@@ -103,7 +105,7 @@ def test_a_release_holds_a_byte_per_weight(kind, tmp_path):
     assert size <= len(lower(graph, load_board("rpi3")).lowered.weights) < 1.2 * size
     x = _RNG.uniform(-2, 2, (1, 32, 9, 11)).astype(np.float32)
     got = evaluate(graph, {"x": x}).outputs["y"]
-    # The first row's middle window, by ONNX's definition.
+    # The center window of the first row, by ONNX's definition.
     codes = np.clip(np.rint(x[0] / _IN[0]) + 121, 0, 255) - 121
     real = weights[0].astype(np.int64) - weights[2].reshape(-1, 1, 1, 1)
     sums = np.tensordot(real, codes[:, :3, 2:5], 3) + bias
@@ -113,7 +115,7 @@ def test_a_release_holds_a_byte_per_weight(kind, tmp_path):
 
 @pytest.mark.engines
 def test_codes_that_only_move_between_layers_stay_codes(tmp_path):
-    """A pool, a transpose and a reshape of codes: as the tools leave them, without conversions."""
+    """Pool, transpose and reshape of quantized values, written by the tools without conversions."""
     import onnxruntime
 
     weights = _weights("u8", (6, 3, 3, 3), False)

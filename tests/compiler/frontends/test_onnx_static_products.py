@@ -1,5 +1,7 @@
-"""QLinearMatMul as ONNX Runtime's `quantize_static` writes it: layers of bytes, one code at most
-from what ONNX says."""
+"""QLinearMatMul as written by ONNX Runtime's `quantize_static`.
+
+It becomes an 8-bit layer that differs from ONNX's definition by at most one step.
+"""
 
 from __future__ import annotations
 
@@ -23,20 +25,20 @@ _SCALES = (np.float32(0.02), np.float32(0.05), np.float32(0.1))
 
 
 def _weights(kind, k, n, per_channel):
-    """Codes [k, n], scales, and zero points."""
+    """Quantized values [k, n], scales, and zero points."""
     count = n if per_channel else 1
     scale = _RNG.uniform(0.004, 0.01, count).astype(np.float32)
     codes = _RNG.integers(-127, 128, (k, n)) + (0 if kind == "s8" else 128)
     dtype = np.int8 if kind == "s8" else np.uint8
     zero = np.full(count, 0 if kind == "s8" else 128, dtype)
-    if kind == "u8-apart":  # these do not fit into s8 without
+    if kind == "u8-apart":  # would not fit into s8 without a zero point
         zero = _RNG.integers(20, 90, count).astype(dtype)
     shaped = (scale, zero) if per_channel else (scale[0], zero[0])
     return (codes.astype(dtype), *map(np.asarray, shaped))
 
 
 def _net(activations, layers, shape):
-    """Two products behind each other, from f32 to f32."""
+    """Two consecutive products, from f32 to f32."""
     kind, zeros = (np.uint8, (121, 130, 7)) if activations == "u8" else (np.int8, (-7, 2, 99))
     constants = {}
     for i, (scale, zero) in enumerate(zip(_SCALES, zeros, strict=True)):
@@ -71,8 +73,8 @@ def test_products_of_codes_are_layers_of_bytes(activations, weights, per_channel
     assert [graph.tensors[n.inputs[1]].dtype for n in found] == [DType.I8, DType.I8]
     x = _RNG.uniform(-2, 2, shape).astype(np.float32)
     got = evaluate(graph, {"x": x}).outputs["y"]
-    # A code of the first product that falls the other way moves the second by one at most: each
-    # weight is at most 2.35, a step of the first 0.05, of the second 0.1.
+    # One differently rounded value of the first product changes the second by at most one step:
+    # weights are at most 2.35, a step of the first is 0.05, of the second 0.1.
     np.testing.assert_allclose(got, _wanted(x, layers, info, zeros), atol=1.01 * _SCALES[2])
 
 
@@ -104,7 +106,7 @@ def test_a_gemm_with_a_bias_is_a_layer_of_bytes(transposed, per_channel, tmp_pat
 
 
 def test_layers_around_products_of_computed_codes_are_of_bytes(tmp_path):
-    """x · w, times its own transpose, times w: as attention has it."""
+    """x · w, times its own transpose, times w, as in attention."""
     w, scale, zero = _weights("s8", _K, _N, True)
     constants = {"s0": _SCALES[0], "z0": np.uint8(121), "s1": _SCALES[2], "z1": np.uint8(130)}
     constants |= {"s2": np.float32(1.5), "z2": np.uint8(99), "s3": np.float32(3)}
@@ -130,7 +132,7 @@ def test_layers_around_products_of_computed_codes_are_of_bytes(tmp_path):
     def coded(values, step, zero):
         return np.clip(np.rint(values / step), -zero, 255 - zero) * float(step)
 
-    # Each product of what was read: the next one would multiply a code that fell the other way.
+    # Compute each product from the values read; otherwise rounding differences would propagate.
     got = evaluate(graph, {"x": x}).outputs
     first, second = got["first"].astype(np.float64), got["second"].astype(np.float64)
     read = coded(x, _SCALES[0], 121)

@@ -1,4 +1,4 @@
-"""Transposed convolutions of images and rows against ONNX Runtime, and what they multiply."""
+"""Transposed convolutions in 1-D and 2-D against ONNX Runtime, and their multiplication counts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _FORMS = [
 
 
 def _model(shape, channels, groups, window, attributes, folder):
-    """The file, and an input: a transposed convolution of an image or row with a bias."""
+    """The file, and an input: a 1-D or 2-D transposed convolution with a bias."""
     rng = np.random.default_rng(7)
     w = rng.normal(size=(shape[1], channels // groups, *window)).astype(np.float32)
     b = rng.normal(size=channels).astype(np.float32)

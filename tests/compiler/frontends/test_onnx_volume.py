@@ -1,4 +1,4 @@
-"""Convolutions of volumes against ONNX Runtime."""
+"""3-D convolutions against ONNX Runtime."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shapes that a file leaves open: batches of one, names that stand for one size, proposals."""
+"""Dynamic shapes in files: batches become 1, a name stands for one size, and sizes are proposed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _input(*shape: int | str | None, name: str = "x", dtype: DType = F32) -> Ope
 
 
 def _proposed(inputs: list[OpenInput], given: Any = None, file: str = "m.onnx") -> Any:
-    """The shapes of the command line in the message, which must be enough."""
+    """The shapes suggested in the error message, which must suffice."""
     with pytest.raises(InputError) as error:
         fix_shapes(inputs, given or {}, file)
     message = str(error.value)
@@ -62,7 +62,7 @@ def test_a_name_stands_for_one_size() -> None:
     assert _proposed(inputs) == {"ids": (1, 128)}
     found = fix_shapes(inputs, {"ids": (2, 7)}, "m").shapes
     assert found == dict.fromkeys(names, (2, 7))
-    # Said twice and differently, a name is no longer of help.
+    # Given two different values, a name no longer helps.
     apart = {"ids": (2, 7), "mask": (2, 8)}
     assert _proposed(inputs, apart) == {**apart, "types": (2, 128)}
 
@@ -167,7 +167,7 @@ def test_what_a_tflite_file_stores_is_the_default(files: Any) -> None:
     assert none.notes == batch.notes and none.tensors["x"].shape == (1, 8, 8, 3)
     fixed = _resizable(files, (1, 8, 8, 3), ())
     assert not graph_from_tflite(fixed, "m").notes
-    # As in LiteRT, an input that the file calls fixed may be resized as well.
+    # As in LiteRT, an input with a fixed shape in the file may be resized, too.
     assert graph_from_tflite(fixed, "m", {"x": (2, 6, 6, 3)}).tensors["y"].shape == (2, 1, 1, 4)
 
 
@@ -202,7 +202,7 @@ def test_an_onnx_file_says_what_is_open(tmp_path: Path) -> None:
 
 
 def test_what_is_proposed_goes_through_the_model(tmp_path: Path) -> None:
-    """Of lengths that are plausible for sound, those with which the operators fit each other."""
+    """Among lengths plausible for audio, the one for which the operators' shapes match."""
     weights = {"w": np.ones((576, 4), np.float32)}
     path = save(
         model([node("MatMul", ["x", "w"], ["y"])], [value("x", ["batch", "n"])], ["y"], weights),

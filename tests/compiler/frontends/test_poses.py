@@ -1,5 +1,4 @@
-"""Coral's PosenetDecoderOp, which LiteRT does not know: people that were drawn into heatmaps and
-offsets come out where they stand."""
+"""Coral's PosenetDecoderOp, which LiteRT lacks: it recovers people from synthetic heatmaps."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ def _person(y, x):
 
 
 def _maps(people, odds):
-    """Each cell points to the person whose keypoint is next to it."""
+    """Each cell points to the person with the nearest keypoint."""
     heat = np.full((_H, _W, KEYPOINTS), -9, np.float32)
     short = np.zeros((_H, _W, 2, KEYPOINTS), np.float32)
     mid = np.zeros((_H, _W, 2, 2, len(EDGES)), np.float32)
@@ -72,7 +71,7 @@ def test_people_are_found_where_they_stand(files, codes):
     points, scores, means, count = _run(files, _single(_maps(people, (3, 5)), codes=codes))
     assert count[0] == 2
     near = 0.5 if codes else 1e-4  # cells
-    for place, person in enumerate(people[::-1]):  # the one with the higher odds first
+    for place, person in enumerate(people[::-1]):  # higher odds come first
         np.testing.assert_allclose(points[0, place] / _STRIDE, person, atol=near)
     assert means[0, 0] > means[0, 1] > 0.5
     np.testing.assert_allclose(means[0, :2], scores[0, :2].mean(-1), rtol=1e-5)

@@ -1,4 +1,4 @@
-"""A refusal holds any number of operators in one short line."""
+"""An error message lists any number of operators in one short line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sparse tensors that do not hold together."""
+"""Inconsistent sparse tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the importer makes of sound files: names, padding, shapes, variables, sparse weights."""
+"""Importing valid files: names, padding, shapes, variables, sparse weights."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from edgekit.host.compiler.transforms.passes.fold import fold
 
 
 def relu_chain(files, names):
-    """RELU after RELU over tensors with these names."""
+    """A chain of RELU operators over tensors with these names."""
     tensors = [files.tensor(n, [3]) for n in names]
     pairs = zip(range(len(names)), range(1, len(names)), strict=False)
     chain = [files.op("RELU", [a], [b]) for a, b in pairs]
@@ -79,7 +79,7 @@ def test_a_shape_that_is_computed_reaches_the_reshape(files):
         files.tensor("shape", [3], "INT32"),
         files.tensor("batch", [], "INT32"),
         files.tensor("sizes", [2], "INT32"),
-        files.tensor("y", [1]),  # what the file says of results is not believed
+        files.tensor("y", [1]),  # result shapes in the file are ignored
         *(files.tensor(n, np.shape(v), "INT32", np.array(v, np.int32)) for n, v in ints.items()),
     ]
     slice_fields = {"ShrinkAxisMask": 1}
@@ -133,7 +133,7 @@ def test_variables_become_states(files):
     [(1, (6, 9), (0, 0)), (2, (6, 9), (0, 0)), (1, (6, 7), (0, 1))],
 )
 def test_mediapipes_transposed_convolution(files, padding, size, borders):
-    """Odd images lose a border under SAME (1); VALID (2) keeps all."""
+    """Under SAME (1) images of odd size lose a border; VALID (2) keeps everything."""
     height, width = 3, 4 if borders[1] else 3
     stride = (2, 2) if borders[1] else (2, 3)
     kernel = (2, 2) if borders[1] else (2, 3)
@@ -151,7 +151,7 @@ def test_mediapipes_transposed_convolution(files, padding, size, borders):
     graph = graph_from_tflite(files.model(files.graph(tensors, [op], ["x"], ["y"])), "m")
     image = np.random.default_rng(0).normal(size=(1, height, width, 2)).astype(np.float32)
     y = evaluate(graph, {"x": image}).outputs["y"]
-    # Windows do not overlap: each pixel gives one block.
+    # Windows do not overlap: each pixel produces one block.
     expected = np.einsum("nhwc,oijc->nhiwjo", image.astype(float), w) + np.arange(5)
     whole = expected.reshape(1, height * kernel[0], width * kernel[1], 5)
     np.testing.assert_allclose(y, whole[:, : y.shape[1], : y.shape[2]], rtol=1e-5, atol=1e-5)
@@ -216,7 +216,7 @@ def test_supported_operators_are_named_as_in_the_schema():
 
 
 def test_a_part_without_elements_is_split_off(files):
-    """As converters of TensorFlow write for a slice that takes all."""
+    """TensorFlow's converters write this for a slice that covers everything."""
     tensors = [
         files.tensor("x", [2, 3]),
         files.tensor("s", [3], "INT32", np.int32([1, 2, 0])),

@@ -1,4 +1,4 @@
-"""Subgraphs of TensorFlow Lite files: branches, loops, calls, and files that abuse them."""
+"""Subgraphs in TensorFlow Lite files: branches, loops, calls, and malicious uses."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_counted_loop_is_unrolled(files, litert):
     content = counting(files, 3)
     graph = graph_from_tflite(content, "m")
     kinds = [n.op.kind for n in run_passes(graph)[0].nodes]
-    assert [k for k in kinds if k != "reshape"] == ["add"] * 3  # the output has another name
+    assert [k for k in kinds if k != "reshape"] == ["add"] * 3  # the output is renamed
     inputs = {"x": np.float32([1, 2, 3])}
     found = evaluate(graph, inputs).outputs["y"]
     np.testing.assert_array_equal(found, litert(content, inputs)["y"])
@@ -112,8 +112,7 @@ def test_a_missing_subgraph_is_refused(files, number):
 @pytest.mark.parametrize("row", [0, 1, 2])
 @pytest.mark.parametrize("strided", [False, True])
 def test_a_row_of_a_list_is_replaced(files, litert, row, strided):
-    """As the loops of recurrent layers do: nothing stands before the first row, nor behind the
-    last."""
+    """As in the loops of recurrent layers, where no rows precede the first or follow the last."""
 
     def index(name, *values):
         return files.tensor(name, [2], "INT32", np.array(values, np.int32))

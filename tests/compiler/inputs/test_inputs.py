@@ -1,4 +1,4 @@
-"""Files that people have, as the inputs of a model: pictures, sound, arrays, folders."""
+"""User files as model inputs: pictures, sound, arrays, folders."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_codes_follow_scale_and_zero_point(photo: Path) -> None:
 
 def test_a_picture_is_resized_made_gray_and_turned_upright(tmp_path: Path) -> None:
     exif = Image.Exif()
-    exif[0x0112] = 6  # to be rotated by 90 degrees
+    exif[0x0112] = 6  # rotated by 90 degrees
     lying = Image.new("RGB", (40, 20))
     lying.paste((255, 255, 255), (0, 0, 20, 20))
     lying.save(tmp_path / "lying.jpg", exif=exif, quality=95)
@@ -114,7 +114,7 @@ def test_a_picture_of_three_axes(photo: Path, shape: Any, layout: Any) -> None:
 def wav(
     file: Path, samples: Any, code: int = 1, bits: int = 16, channels: int = 1, extra: bytes = b""
 ) -> Path:
-    """Samples from -1 to 1 as a WAV file of 8000 a second."""
+    """Encode samples from -1 to 1 as a WAV file at 8000 Hz."""
     values = np.asarray(samples, np.float64)
     if code == 3:
         body = values.astype(f"<f{bits // 8}").tobytes()
@@ -234,7 +234,8 @@ def test_files_of_a_folder_come_in_the_order_of_their_numbers(tmp_path: Path) ->
 
 
 def described_model(file: Path) -> bytes:
-    """Writes a file of nothing but metadata, for scaled pixels and two labels; returns these."""
+    """Write a file containing only metadata, for scaled pixels and two labels; return the
+    metadata."""
     b = flatbuffers.Builder()
 
     def table(fields: dict[int, tuple[str, Any]]) -> int:
@@ -295,7 +296,7 @@ def described_model(file: Path) -> bytes:
 
 
 def test_metadata_of_published_models_is_read() -> None:
-    """What a test writes itself may be wrong in the same way as what reads it."""
+    """Real files, since metadata written by the tests may share the reader's mistakes."""
     folder = Path(__file__).parents[3] / "models"
     assert read_notes(folder / "pose_detection.tflite").inputs == (InputNotes((127.5,), (127.5,)),)
     hand = read_notes(folder / "hand_landmark_lite.tflite")
@@ -311,7 +312,7 @@ def test_metadata_says_how_pixels_are_scaled_and_what_classes_are(tmp_path: Path
     assert notes.labels == (("cat", "dog"),)
     good, at = file.read_bytes(), file.read_bytes().index(metadata)
     rng = np.random.default_rng(5)
-    for _ in range(300):  # damaged metadata is as none, or says something else
+    for _ in range(300):  # corrupted metadata is ignored or read as something else
         damaged = bytearray(good)
         for place in rng.integers(at, at + len(metadata), 3):
             damaged[place] = rng.integers(256)

@@ -1,4 +1,4 @@
-"""Runs one operator's shape rule and reference on arrays."""
+"""Fixtures that run one operator's shape inference and reference on arrays."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def coded() -> type[Coded]:
 
 @pytest.fixture(scope="session")
 def infer() -> Callable[..., Any]:
-    """(operator, operands…) → [(shape, dtype)] of the shape rule."""
+    """(operator, operands…) → [(shape, dtype)], by shape inference."""
 
     def run(op: Operator, *operands: Any) -> Any:
         return op.infer([as_tensor(o) for o in operands])
@@ -64,7 +64,7 @@ def infer() -> Callable[..., Any]:
 
 @pytest.fixture(scope="session")
 def apply(infer: Callable[..., Any]) -> Callable[..., Any]:
-    """(operator, operands…, to=Coded or None) → result(s), shaped as the shape rule says."""
+    """(operator, operands…, to=Coded or None) → result(s), whose shapes match shape inference."""
 
     def run(op: Operator, *operands: Any, to: Coded | None = None) -> Any:
         quant = None if to is None else to.quant

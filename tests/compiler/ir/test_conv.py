@@ -29,7 +29,7 @@ def conv_loops(x, w, bias, stride, dilation, padding):
 
 
 def depthwise_as_conv(w, channels, multiplier):
-    """Depthwise weights as those of an ordinary convolution, zero between channels."""
+    """Depthwise weights as ordinary convolution weights, zero between different channels."""
     _, kh, kw, total = w.shape
     dense = np.zeros((total, kh, kw, channels))
     for o in range(total):
@@ -147,7 +147,7 @@ def test_s8_weights_under_f32_images_stay_near_the_real_result(
     apply, coded, rng, per_channel, kind
 ):
     x = rng.normal(size=(2, 5, 4, 6)).astype(np.float32)
-    x[1] *= 100  # each image has its own scale
+    x[1] *= 100  # scales are per image
     scale = rng.uniform(0.01, 0.02, 6) if per_channel else 0.02
     shape, axis = ((6, 3, 3, 6), 0) if kind == "conv" else ((1, 3, 3, 6), 3)
     w = coded(rng.integers(-127, 128, shape).astype(np.int8), scale, 0, axis)

@@ -1,4 +1,4 @@
-"""Fully connected layers against sums written out."""
+"""Fully connected layers against explicit sums."""
 
 from __future__ import annotations
 

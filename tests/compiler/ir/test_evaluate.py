@@ -1,4 +1,4 @@
-"""Running whole graphs: order, states, wrong inputs."""
+"""Evaluating complete graphs: order, states, invalid inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every operator class declares its traits, and what it declares is true."""
+"""Every operator class declares its traits, and the declarations are correct."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.by_operator import ByOperator
 from edgekit.host.compiler.ir.traits import Arithmetic, Epilogue, Half, OnCodes
 from edgekit.host.compiler.ir.types import DType, Operator, Quant, Tensor
-from edgekit.host.compiler.lowering.lower import lowers  # with the rules of all modules
+from edgekit.host.compiler.lowering.lower import lowers  # imports the rules of all modules
 
 _KERNELS = Path(__file__).parents[3] / "device" / "kernels"
 _FUNCTIONS = [
     c for c in ops.every() if issubclass(c, ops.Function) and DType.F32 in c.dtypes
-]  # of f32
+]  # f32 only
 
 
 def _open_traits(operator: type[Operator]) -> list[str]:
-    """The traits without a value."""
+    """Traits without a value."""
     declared = {name for name, hint in Operator.__annotations__.items() if "ClassVar" in hint}
     return sorted(name for name in declared if not hasattr(operator, name))
 
@@ -128,7 +128,7 @@ def test_fixed_codes_are_a_scale_that_results_fit() -> None:
 
 
 def test_what_keeps_its_scale_does() -> None:
-    """A constant image stays the same code, whatever the operator takes the mean or largest of."""
+    """A constant image keeps its value under averaging and maximum pooling."""
     quant = Quant(np.float32([0.1]), np.array([3]))
     image = Tensor("x", (1, 4, 4, 2), DType.I8, quant)
     same = np.full(image.shape, 7, np.int8)
@@ -140,10 +140,10 @@ def test_what_keeps_its_scale_does() -> None:
 
 
 def test_operators_with_an_activation_can_clamp() -> None:
-    """`fuse_activation` knows every operator that has the field, but for these."""
+    """`fuse_activation` supports every operator with the field, except these."""
     names = {c.__name__ for c in ops.every() if "activation" in c.__dataclass_fields__}
     known = {c.__name__ for c in ops.every() if issubclass(c, ops.Activated)}
-    # A clamp of its own; forms that passes choose later; weights that are codes already.
+    # A clamp itself; variants chosen by later passes; already quantized weights.
     others = {"Clamp", "PlanarConv2D", "PlanarDepthwiseConv2D", "OutlierFullyConnected"}
     assert names - known == others | {"Conv2D16x8"}
 

@@ -43,7 +43,7 @@ def _soon(graph: Graph, name: str, cache: int, threads: int = 1) -> str | None:
     assert last_cache(board) == cache
     steps = lower(graph, board, threads=threads).lowered.steps
     (call,) = (c for s in steps for c in s.calls if c.kernel.source == "conv/i8_conv.c")
-    return dict(call.kernel.macros).get("I8_SOON")
+    return dict(call.kernel.macros).get("I8_PREFETCH_DISTANCE")
 
 
 @pytest.mark.parametrize("board", ["rpi3", "rpi4", "rpi5", "rk3566", "rk3588", "a76"])

@@ -1,4 +1,4 @@
-"""Bands of rows are part of an operator's method: by the rule, or as a row of the table says."""
+"""Bands of rows are part of an operator's method, chosen by the rule or by a table row."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.support.method_cases import table_of_operators
 from tests.support.op_cases import Case, constant, quant, tensor
 from tests.support.op_graphs import graph_of, inputs_of
 
-_SHAPE = GemmShape(131, 1538, 53)  # the last band, tile, panel and step of k are not whole
+_SHAPE = GemmShape(131, 1538, 53)  # the last band, tile, panel and step of k are partial
 _A53 = load_profile("a53")
 
 
@@ -50,12 +50,12 @@ def _form(dtype: str = "f32", shape: GemmShape = _SHAPE) -> Form:
 
 
 def _small(board: BoardProfile, dtype: str) -> BoardProfile:
-    """A board whose last cache holds a third of the rows, and no weights."""
+    """A board whose last-level cache holds a third of the rows and no weights."""
     return dataclasses.replace(board, l2_bytes=_form(dtype).x_bytes // 3, l3_bytes=0)
 
 
 def _usual(dtype: str, board: BoardProfile) -> OperatorMethod:
-    """A method with channels outside, in bands by the rule."""
+    """A method with channels in the outer loop, with bands by the rule."""
     found = candidates_of(_form(dtype), board.isa, board)
     return next(c.method for c in found if c.proven and c.method.split == "n")
 
@@ -93,7 +93,7 @@ def test_a_row_that_names_a_band_changes_what_is_generated(dtype, band):
         assert step.compiled is not None and step.compiled.choice.rule == "exact"
         assert step.compiled.band_rows == rows_at_once(method, _form(dtype), board, 1)
         codes.append(_code(plan))
-    assert (codes[0] == codes[1]) == (band == 2)  # half of the cache is the rule
+    assert (codes[0] == codes[1]) == (band == 2)  # the rule's choice is half of the cache
 
 
 @pytest.mark.parametrize("band", BANDS)
@@ -110,14 +110,14 @@ def test_all_bands_compute_the_same(dtype, band, tmp_path):
 
 
 def test_bands_are_candidates_where_rows_leave_the_cache():
-    """All of the rows at once is dearest: they are read again for each panel."""
+    """A single band is the most expensive: rows are reread for each panel."""
     inside = dataclasses.replace(_A53, l2_bytes=1 << 22)
     assert all(c.method.band is None for c in candidates_of(_form(), inside.isa, inside))
     board = _small(_A53, "f32")
     costs = {c.method: c.cost for c in candidates_of(_form(), board.isa, board)}
     usual = OperatorMethod("in_place", "f32", 8, 8, "n")
     bands = {m.band: p for m, p in costs.items() if dataclasses.replace(m, band=None) == usual}
-    assert bands.keys() == {None, 0, 1, 4}  # 2 is the rule
+    assert bands.keys() == {None, 0, 1, 4}  # 2 is the rule's choice
     assert bands[0] > max(bands[None], bands[1], bands[4]) and bands[None] == min(bands.values())
 
 
@@ -156,7 +156,7 @@ def test_the_tuner_tries_other_bands_than_that_of_the_rule(tmp_path):
     (standing,) = tuning_task_of(path, load_board("orangepi-pc"), DEFAULT_OPTIONS).operators
     (methods,) = methods_to_try([standing]).values()
     bands = {m.band for m in methods if m.split == "n"}
-    assert standing.default.split == "n" and bands == {None, 1, 4}  # without: too dear
+    assert standing.default.split == "n" and bands == {None, 1, 4}  # 0 costs too much
     assert len({(m.mr, m.nr) for m in methods}) > 3
 
 
@@ -164,9 +164,9 @@ def test_the_tuner_tries_other_bands_than_that_of_the_rule(tmp_path):
     ("board", "shape", "threads", "kc"),
     [
         ("rk3566", (128, 1536, 384), 4, 256), ("rpi3", (128, 1536, 384), 2, 256),
-        ("rk3566", (128, 1536, 384), 1, None),  # bands are as fast there
-        ("rk3566", (128, 384, 1536), 4, None),  # its rows stay in the cache
-        ("rk3566", (1500, 384, 1536), 4, None),  # sums that wait would leave it
+        ("rk3566", (128, 1536, 384), 1, None),  # bands are equally fast there
+        ("rk3566", (128, 384, 1536), 4, None),  # its rows fit in the cache
+        ("rk3566", (1500, 384, 1536), 4, None),  # partial sums would exceed the cache
         ("rpi4", (128, 1536, 384), 4, None), ("local", (512, 1536, 384), 4, None),
     ],
 )  # fmt: skip
@@ -185,7 +185,7 @@ def test_several_threads_share_blocks_of_k_where_their_rows_leave_the_cache(
 @pytest.mark.parametrize(("mr", "nr", "split"), [(8, 8, "n"), (5, 16, "n"), (5, 16, "m")])
 @pytest.mark.parametrize(("board", "kc"), [("rk3566", 256), ("rpi3", 256), ("rpi4", None)])
 def test_a_row_of_one_thread_leaves_the_walk_of_several_to_the_rule(board, kc, mr, nr, split):
-    """Rows of one thread name a walk without blocks of k, which took twice as long on four."""
+    """Rows for one thread have a loop order without blocks of k, twice as slow on four threads."""
     shape = GemmShape(128, 1536, 384)
     profile = load_board(board)
     method = OperatorMethod("in_place", "f32", mr, nr, split)
@@ -208,7 +208,7 @@ def test_a_row_of_one_thread_leaves_the_walk_of_several_to_the_rule(board, kc, m
 )
 @pytest.mark.parametrize("name", ["rpi3", "rpi5", "bpi-f3"])
 def test_threads_share_weights_where_those_are_far_more_than_rows(name, m, threads, split):
-    """Of 128 x 128 values; not on x86, whose walks stay."""
+    """k and n are 128; x86 keeps its loop order."""
     for profile, expected in ((load_board(name), split), (load_profile("x86-64-v4"), "m")):
         graph, table = _graph(shape=GemmShape(m, 128, 128)), table_of_operators(profile)
         (step,) = lower(graph, profile, table, threads=threads).lowered.steps

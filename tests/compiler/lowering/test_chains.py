@@ -1,4 +1,4 @@
-"""Convolutions that run as a chain: which ones, and that they compute what they do alone."""
+"""Which convolutions run as a chain, and that chains match their separate operators."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SAME = Padding(1, 1, 1, 1)
 
 
 def _small(board: BoardProfile, l2_bytes: int = 8192) -> BoardProfile:
-    """A board whose cache holds little."""
+    """A board with a small cache."""
     return dataclasses.replace(board, l2_bytes=l2_bytes)
 
 
@@ -61,8 +61,8 @@ def test_a_chain_computes_what_its_members_compute(board, dtype, stride, tmp_pat
 
 
 def test_a_chain_whose_whole_tiles_do_not_fit_is_cut_elsewhere(tmp_path, monkeypatch):
-    """Tiles of several threads may be higher than those of one, by which chains are made."""
-    graph, board = expanded_block(), load_profile("x86-64-v3")  # the tiles of others may all fit
+    """With several threads tiles may be taller than with one, for which chains are sized."""
+    graph, board = expanded_block(), load_profile("x86-64-v3")  # other boards' tiles may all fit
     chain = _chained(graph, _small(board, 65536))
     (node,) = chain.nodes
     inner, members = members_of(chain, node)
@@ -101,9 +101,9 @@ def test_large_caches_need_no_chains():
     graph = expanded_block()
     board = load_profile("x86-64-v4")
     assert _chained(graph, board) is graph
-    assert _chained(graph, load_profile("rpi5")) is graph  # its third cache holds them
+    assert _chained(graph, load_profile("rpi5")) is graph  # its L3 holds them
     unknown = _small(load_profile("generic-aarch64"), 65536)
-    assert _chained(graph, unknown) is graph  # nobody knows how slow its memory is
+    assert _chained(graph, unknown) is graph  # its memory speed is unknown
 
 
 @pytest.mark.parametrize("board", ["a53", "a57", "rpi4", "bpi-f3"])
@@ -117,16 +117,16 @@ def test_what_leaves_the_cache_is_a_chain_on_cores_with_a_cost_of_memory(board):
     ("board", "chains"), [("rpi3", 2), ("rk3566", 2), ("rpi4", 2), ("rpi5", 0), ("visionfive2", 0)]
 )
 def test_chains_of_a_face_detector_are_those_that_gain(board, chains):
-    """By board time the first takes 0.6 to 0.9 of its members alone on the first three boards, and
-    as long on the others, whose last cache has 2 MB."""
+    """In simulated board time the first chain takes 0.6 to 0.9 of its separate members on the first
+    three boards, and as long on the others, whose last-level cache has 2 MB."""
     graph, profile = import_model(_MODELS / "face_detection_short_range.tflite"), load_board(board)
     made = prepare_graph(graph, profile, table=KnowledgeBase((profile.platform,)))
     assert sum(isinstance(n.op, ops.RowChain) for n in made.graph.nodes) == chains
 
 
 def test_a_chain_may_take_the_convolution_of_the_site_before_it():
-    """Two sites, of which the second takes the pointwise convolution between both: its images are
-    larger, and go first."""
+    """Two candidate chains compete for the pointwise convolution between them; the second gets it,
+    because its images are larger."""
     image = (1, 112, 112, 8)
     tensors = {n: Tensor(n, image, DType.F32) for n in ("x", "a")}
     tensors["b"] = Tensor("b", (1, 112, 112, 32), DType.F32)
@@ -175,7 +175,7 @@ def test_images_that_are_read_elsewhere_stay_whole():
 
 
 def test_a_link_that_keeps_more_alive_is_left_out():
-    """What a chain reads and makes is alive at once; here both are larger than what is between."""
+    """A chain's input and output are live at once; here both are larger than the intermediates."""
     tensors = {
         "x": Tensor("x", (1, 64, 64, 64), DType.F32),
         "in": Tensor("in", (1, 64, 64, 64), DType.F32),

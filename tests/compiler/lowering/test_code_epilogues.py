@@ -1,4 +1,4 @@
-"""Functions of codes are part of the 8-bit products before them, as tables of their results."""
+"""Functions after 8-bit products are fused into them as lookup tables."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def test_functions_are_part_of_the_product(op, operand, called, board, tmp_path)
     plan = lower(graph, board)
     (step,) = plan.lowered.steps
     assert called in step.kernel
-    assert plan.memory.arena_bytes == 0  # nothing is between
+    assert plan.memory.arena_bytes == 0  # no intermediate
     inputs = inputs_of(graph)
     check(graph, run_here(build(graph, board, tmp_path), inputs, threads=2), inputs)
 
 
 @pytest.mark.parametrize("board", x86_params())
 def test_gates_are_part_of_the_product(board, tmp_path):
-    """x times a function of x: SiLU as converters of 8-bit models write it."""
+    """x times a function of x: SiLU in the form that converters write for 8-bit models."""
     graph = _graph(ops.Logistic())
     between, (function,) = graph.nodes[0].outputs[0], graph.nodes[1].outputs
     y = Tensor("y", graph.tensors[between].shape, DType.I8, quant(0.03, -100))

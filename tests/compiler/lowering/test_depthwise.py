@@ -1,4 +1,4 @@
-"""Depthwise convolutions: which have kernels of their own; and how weights of 8 bits are stored."""
+"""Depthwise convolutions: specialized kernels, and the storage of 8-bit weights."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def _strip(board, side, channels):
 def test_rows_that_leave_l1_are_made_in_strips(board):
     strip = _strip(board, 96, 32)
     assert 2 <= strip < 24 // 2
-    assert 4 * strip * 32 * 4 * (3 + 1) <= 32768 // 2  # three lines of x and one of y, or more
+    assert 4 * strip * 32 * 4 * (3 + 1) <= 32768 // 2  # at least three lines of x and one of y
     assert _strip(board, 12, 32) == 3
-    assert _strip(board, 96, 8) in (24, 24 // 2)  # two blocks share a line of the cache
+    assert _strip(board, 96, 8) in (24, 24 // 2)  # two blocks share a cache line
 
 
 def test_rows_are_whole_where_strips_do_not_pay():
     for board in ("rpi5", "bpi-f3", "x86-64-v4"):
         assert _strip(board, 96, 32) == 24, board
-    # Of so many channels strips would be single tiles: on cores that issue in order.
+    # With this many channels strips would be single tiles; those pay only on in-order cores.
     assert _strip("rpi3", 24, 256) == 6 and _strip("rpi4", 24, 256) == 1

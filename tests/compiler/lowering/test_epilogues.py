@@ -1,4 +1,4 @@
-"""Functions become part of the product before them, where that stays an ordinary one."""
+"""Functions are fused into the preceding product if that remains an ordinary one."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_hard_swish_is_part_of_the_convolution(op, w_shape, board, tmp_path):
 @pytest.mark.parametrize(
     "graph",
     [
-        _graph(ops.Conv2D(), _CONV, ("z", "y")),  # read from outside
+        _graph(ops.Conv2D(), _CONV, ("z", "y")),  # read elsewhere
         _graph(ops.Conv2D(activation=Activation.RELU), _CONV),
         _graph(ops.Conv2D(padding=_SAME), _CONV, function=ops.PRelu(), slope=(7, 9, 24)),
         _graph(ops.Conv2D(padding=_SAME), _CONV, function=ops.PRelu(), slope=(9, 1)),

@@ -1,4 +1,4 @@
-"""For models and boards, the method that `explain` tells is the kernel that is called."""
+"""For models and boards, the method that `explain` reports is the kernel that is called."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _MULTIPLY = {
 
 
 def _told(model: str, name: str) -> tuple[dict[str, Any], str]:
-    """What explain says, and the generated code."""
+    """The output of explain, and the generated code."""
     board = load_profile(name)
     made = prepare(_MODELS / f"{model}.tflite", board)
     scheduled, plan = plan_of(made.graph, board, DEFAULT_OPTIONS)

@@ -1,4 +1,4 @@
-"""Rows that decide for several operators at once: chains and regions, and for pruned layers."""
+"""Table rows that decide for several operators jointly: chains, regions, and pruned layers."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_row_takes_apart_what_would_be_a_chain():
 
 @pytest.mark.parametrize(("times", "operators"), [(1, 3), (1.2, 1)])
 def test_row_of_another_shape_takes_no_chain_apart_where_it_is_dear(times, operators):
-    """Images that leave the cache make operators apart cost much more than a chain of them."""
+    """If images exceed the cache, separate operators cost much more than a chain."""
     small = dataclasses.replace(_BOARD, l2_bytes=65536)
     groups = Groups(small, _NONE)
     assert len(chain_for_time(expanded_block(), small, _NONE, groups).nodes) == 1
@@ -83,7 +83,8 @@ def test_row_of_another_shape_takes_no_chain_apart_where_it_is_dear(times, opera
 
 
 def test_a_chain_that_a_member_s_row_leaves_no_room_for_is_by_the_rule(monkeypatch):
-    """Rows are measured on operators alone: their tiles may cut no image that the buffer holds."""
+    """Rows are measured on single operators: their tiles may not divide any image that the buffer
+    holds."""
     _, group = _chained(expanded_block(), _NONE)
     three = (group.form, OperatorMethod("chain", "f32", members=3))
     *_, project = lower(expanded_block(), _BOARD, _NONE).lowered.steps
@@ -101,7 +102,7 @@ def test_a_chain_that_a_member_s_row_leaves_no_room_for_is_by_the_rule(monkeypat
 
 
 def _bytes_of_rows(mr: int) -> int:
-    """A buffer for the rows that are whole tiles of `mr` pixels, and what they read."""
+    """A buffer for rows that are full tiles of `mr` pixels, and for the rows they read."""
     rows = mr // math.gcd(mr, WIDTH)
     image = expanded_block().tensors["wide"]
     return (2 * rows + 2 + 2) * WIDTH * image.shape[3] * 4

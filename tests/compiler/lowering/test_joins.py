@@ -1,4 +1,4 @@
-"""What a join of channels alone reads is made in its place there."""
+"""Operators whose only reader is a channel concat write directly into its output."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ _PARTS = {"bilinear", "nearest", "conv", "added", "largest", "mean"}
 def _graph(
     channels: int = 16, outputs: tuple[str, ...] = ("y",), dtype: DType = DType.F32
 ) -> Graph:
-    """A small image enlarged twice; convolutions and pools of a large one, beside itself."""
+    """A small image enlarged twice, convolutions and pools of a large one, and that image
+    itself."""
     rng = np.random.default_rng(1)
     h, w = _SIZE
     q = quant(0.05, -3) if dtype is DType.I8 else None
@@ -79,9 +80,9 @@ def _graph(
 def test_parts_are_made_in_their_place(board, dtype, channels, tmp_path):
     graph = _graph(channels, dtype=dtype)
     steps = {s.name: s for s in lower(graph, board).lowered.steps}
-    last = "added" if dtype is DType.F32 else "sums"  # with its function
+    last = "added" if dtype is DType.F32 else "sums"  # fused with its function
     assert steps.keys() == {*_PARTS - {"added"}, "rows", "y", last}
-    assert len(steps["y"].calls) == 1  # of the input alone
+    assert len(steps["y"].calls) == 1  # for the input only
     inputs = inputs_of(graph)
     check(graph, run_here(build(graph, board, tmp_path), inputs, threads=2), inputs)
 
@@ -108,7 +109,7 @@ def test_parts_need_less_memory():
 
 
 def test_winograd_leaves_room(tmp_path):
-    """The kernel is chosen on ARM alone: its code says where it stores."""
+    """The kernel is chosen only on ARM, so check the stride in the generated call."""
     graph = _graph()
     (step,) = [s for s in lower(graph, load_profile("a76")).lowered.steps if s.name == "conv"]
     assert step.calls[0].fields["pitch"] == 7 * 16 + 8

@@ -1,4 +1,4 @@
-"""Codes by lines through the sums: equal to TFLite's for every sum, or not offered."""
+"""Requantization by lines through the sums: equal to TFLite for every sum, or not offered."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tests.support.op_cases import quant, tensor
 
 
 def _codes_by_floats(lines: Lines, sums, channel: int):
-    """As the kernel has it, in f32; a product of floats of 24 bits has no error in f64, and what is
-    added to it here has a mantissa so much longer that the sum is rounded once, too."""
+    """Like the f32 kernel. A product of 24-bit floats is exact in f64, and the longer mantissa here
+    means that each step is rounded only once."""
     x = (sums + lines.start[channel]).astype(np.int32).view(np.float32)
     for slope, offset in ((lines.slope, lines.offset), *([lines.second] if lines.second else [])):
         line = x.astype(np.longdouble) * np.longdouble(slope[channel])
@@ -83,8 +83,8 @@ def test_one_factor_serves_all_channels():
 @pytest.mark.parametrize(
     ("real", "least", "most", "zero"),
     [
-        (0.01, 0, 1 << 24, -128),  # more sums than a float of 2^23 to 2^24 tells apart
-        (0.01, -(1 << 22), 1 << 22, -128),  # codes beyond 16 bits
+        (0.01, 0, 1 << 24, -128),  # more sums than floats in 2^23..2^24 can represent
+        (0.01, -(1 << 22), 1 << 22, -128),  # results exceed 16 bits
         (0.7, -500, 500, -128),  # no shift
         (0.0, -500, 500, -128),
     ],
@@ -96,7 +96,7 @@ def test_none_is_offered_where_none_is_exact(real, least, most, zero):
 
 @pytest.mark.parametrize("shift", range(1, 15))
 def test_halves_go_away_from_zero_on_two_lines(shift):
-    """The factor is 2^-shift but for a little, so that halves are frequent."""
+    """The factor is slightly below 2^-shift, so that ties are frequent."""
     y = tensor((1, 1, 1, 1), DType.I8, quant(0.1, 1))
     factor = multiplier_of(2.0**-shift * (1 - 2**-20))
     ends = np.array([-129 << shift]), np.array([129 << shift])

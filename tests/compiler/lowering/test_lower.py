@@ -1,4 +1,4 @@
-"""Lowering: outputs that are not a kernel's own, and forms that have no kernel."""
+"""Lowering: outputs that alias other tensors, and variants without a kernel."""
 
 from __future__ import annotations
 

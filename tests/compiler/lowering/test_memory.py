@@ -1,4 +1,4 @@
-"""The memory plan: nothing alive overlaps, and the arena is near the largest live set."""
+"""The memory plan: live tensors never overlap, and the arena is close to the largest live set."""
 
 from __future__ import annotations
 

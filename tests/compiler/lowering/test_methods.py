@@ -1,4 +1,4 @@
-"""The knowledge base decides the tile of a product, and the plan says by which rule."""
+"""The knowledge base decides a product's tile, and the plan states the rule that applied."""
 
 from __future__ import annotations
 
@@ -120,8 +120,8 @@ def test_rows_of_operators_relax_to_their_neighbors_and_no_further():
 
 @pytest.mark.parametrize(("columns", "tile"), [(16, (5, 16)), (24, (8, 8))])
 def test_a_row_relaxes_only_where_the_cost_agrees(columns, tile):
-    """On an A55 4096 x 24 x 16 takes 0.75 of its time in tiles of 5 x 16, but its neighbors of the
-    same key took longer: the short-range face detector lost 9 % by one row."""
+    """On an A55 4096 x 24 x 16 takes 0.75 of its time in tiles of 5 x 16, but neighbors with the
+    same key took longer: one row slowed down the short-range face detector by 9 %."""
     board, shape = load_board("rk3566"), GemmShape(4096, 24, 16)
     row = form_of_points(shape), OperatorMethod("in_place", "f32", 5, 16)
     table = table_of_operators(board, row)
@@ -203,7 +203,7 @@ def test_depthwise_makes_two_rows_at_once_where_registers_hold_both(board, rows)
     ("board", "dtype", "side", "channels", "rows"),
     [
         ("rpi5", "f32", 6, 64, 2), ("rpi5", "s8", 6, 64, 2), ("rpi3", "f32", 12, 32, 2),
-        ("rk3566", "f32", 32, 28, 1),  # five lines of 64 x 28 floats leave its L1
+        ("rk3566", "f32", 32, 28, 1),  # five lines of 64 x 28 floats exceed its L1
         ("rpi4", "f32", 12, 32, 1), ("rpi4", "s8", 12, 32, 2), ("jetson-nano", "f32", 12, 32, 1),
         ("bpi-f3", "f32", 12, 32, 1), ("x86-64-v4", "f32", 12, 32, 1),
     ],
@@ -233,7 +233,8 @@ def test_two_rows_of_a_depthwise_convolution_are_dearer_where_one_is_left():
     [("rpi5", 32), ("rpi4", 12), ("rpi3", 12), ("rk3566", 12), ("generic-aarch64", 12)],
 )
 def test_one_row_has_wide_tiles_where_these_gain(board, columns):
-    """By board time 32 columns take 0.93 of 12 on an A76, 0.97 to 1.01 on an A72, 1.5 on an A53."""
+    """In simulated board time 32 columns take 0.93 of the time of 12 on an A76, 0.97 to 1.01 on an
+    A72, 1.5 on an A53."""
     profile = load_profile(board)
     form = Form("dense", GemmShape(1, 640, 128), "f32", weight_bytes=4 * 640 * 128)
     found = [c for c in candidates_of(form, profile.isa, profile) if c.proven]
@@ -252,9 +253,9 @@ def test_one_row_has_wide_tiles_where_these_gain(board, columns):
     ],
 )  # fmt: skip
 def test_cores_take_the_tile_whose_measured_steps_take_least(board, shape, tile):
-    """By board time 8 x 8 takes 0.83, 0.85, 0.96 and 0.95 of 6 x 12 in the first four on an A53,
-    0.76, 0.78, 0.95 and 0.93 on an A55; 1.12 and 1.01 for 36 x 12. On an A76 it takes 0.96, 0.91
-    and 0.99 of the next three, and 1.01 to 1.10 for 36 x 12."""
+    """In simulated board time, 8 x 8 takes 0.83, 0.85, 0.96 and 0.95 of the time of 6 x 12 on the
+    first four shapes on an A53, 0.76, 0.78, 0.95 and 0.93 on an A55; 1.12 and 1.01 for 36 x 12. On
+    an A76 it takes 0.96, 0.91 and 0.99 on the next three, and 1.01 to 1.10 for 36 x 12."""
     profile = load_profile(board)
     form = Form("conv", shape, "f32", (1, 1, shape.m))
     found = [c for c in candidates_of(form, profile.isa, profile) if c.proven]
@@ -263,8 +264,8 @@ def test_cores_take_the_tile_whose_measured_steps_take_least(board, shape, tile)
 
 
 def test_tiles_whose_rows_find_no_register_are_dear_on_an_a76():
-    """By board time of four threads 8 x 12, 12 x 8 and 24 x 4 take 1.09 to 1.22 of 8 x 8 and 6 x 12
-    there, 4 x 24 and 4 x 20 0.95."""
+    """In simulated board time on four threads, 8 x 12, 12 x 8 and 24 x 4 take 1.09 to 1.22 of the
+    time of 8 x 8 and 6 x 12 there; 4 x 24 and 4 x 20 take 0.95."""
     board, form = load_profile("rpi5"), form_of_points(GemmShape(4096, 48, 48))
     found = candidates_of(form, board.isa, board)
     costs = {(c.method.mr, c.method.nr): c.cost for c in found if c.method.split == "m"}
@@ -336,7 +337,7 @@ def test_tables_keep_rows_of_operators(tmp_path):
     ],
 )
 def test_kernels_of_all_methods_compute_what_the_reference_computes(dtype, target, tmp_path):
-    """A convolution for each method, each of a window of its own, over a border."""
+    """One convolution per method, each with a different window, with padding."""
     graph, table, methods = every_method(target, dtype)
     steps = lower(graph, target, table).lowered.steps
     assert [s.compiled.method for s in steps if s.compiled] == methods
@@ -346,9 +347,9 @@ def test_kernels_of_all_methods_compute_what_the_reference_computes(dtype, targe
 
 @pytest.mark.parametrize(("board", "family"), [("rpi5", "winograd"), ("rpi4", "in_place")])
 def test_threads_share_few_tiles_unless_all_wait_for_their_weights(board, family):
-    """Four tiles of 64 x 64 channels: a task for all threads, while memory is no bound; by board
-    time 36,500 instead of 108,600 cycles on four A76, and 198,000 instead of 484,000 on four A72,
-    where transformed weights fill more than half of the last cache."""
+    """Four tiles of 64 x 64 channels become one task per thread if memory is not the bottleneck. In
+    simulated board time this takes 36,500 instead of 108,600 cycles on four A76; 198,000 instead of
+    484,000 on four A72, where transformed weights fill more than half of the last-level cache."""
     profile = load_board(board)
     weights = constant(np.ones((64, 3, 3, 64), np.float32))
     case = Case(ops.Conv2D(padding=Padding(1, 1, 1, 1)), (tensor((1, 8, 8, 64)), weights, None))
@@ -367,8 +368,9 @@ def test_threads_share_few_tiles_unless_all_wait_for_their_weights(board, family
     ("height", "threads", "rows"), [(12, 1, 2), (12, 4, 1), (3, 1, 2), (3, 4, 1), (6, 4, 2)]
 )
 def test_depthwise_rows_are_made_in_twos_unless_one_thread_gets_more_of_them(height, threads, rows):
-    """Twelve rows are three for each of four threads, or four of one in twos: by board time 0.74 to
-    0.95 of that on A76 and A55, in floats and 8 bits."""
+    """On four threads, twelve rows are three per thread, or four for one thread in pairs: in
+    simulated board time the former takes 0.74 to 0.95 of the latter on A76 and A55, in f32 and 8
+    bits."""
     profile = load_board("rpi5")
     case = Case(
         ops.DepthwiseConv2D(padding=Padding(1, 1, 1, 1)),
@@ -381,9 +383,9 @@ def test_depthwise_rows_are_made_in_twos_unless_one_thread_gets_more_of_them(hei
 
 @pytest.mark.parametrize(("width", "threads", "rows"), [(5, 1, 2), (5, 4, 2), (12, 4, 1)])
 def test_depthwise_rows_of_few_columns_are_made_in_twos(width, threads, rows):
-    """Between the borders of five columns no tile fits; columns for themselves last longer, and
-    less so in twos. A keyword spotter's 25 rows are 7 of one thread, or 8 in twos: by board time
-    0.74 of that on four A76, 0.68 on A72, 0.62 on A55, 0.55 on A53."""
+    """Between the borders of five columns no tile fits, and single columns are slower, but less so
+    in pairs of rows. A keyword spotter's 25 rows are 7 per thread, or 8 in pairs: in simulated
+    board time the latter takes 0.74 on four A76, 0.68 on A72, 0.62 on A55, 0.55 on A53."""
     profile = load_board("rpi5")
     case = Case(
         ops.DepthwiseConv2D(padding=Padding(1, 1, 1, 1)),

@@ -1,4 +1,4 @@
-"""Layers on the NNA: bit for bit those of the cores, chosen by cost."""
+"""Layers on the NNA match the cores bit for bit, and are placed by cost."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.toolchains import toolchain_for
 
 
 def _built(graph: Graph, chip: str, folder: Path) -> set[str]:
-    """The model with all nodes on the NNA, in `folder`; its kernels."""
+    """Build the model into `folder` with all nodes on the NNA; return its kernels."""
     board = dataclasses.replace(load_board("local"), nna=load_board(chip).nna)
     assert all(fits_nna(graph, node) for node in graph.nodes)
     plan = lower(graph, board, units={node.name: NNA for node in graph.nodes})
@@ -91,7 +91,7 @@ def test_what_is_cheaper_there_goes_to_the_nna():
     board = load_board("nna2")
     cost = CostModel(board).cost
     assert assign_units(_large(3), board, cost) == {"n0": NNA}
-    assert assign_units(_large(5), board, cost) == {}  # windows are 3x3
+    assert assign_units(_large(5), board, cost) == {}  # only 3x3 windows are supported
     assert assign_units(_large(3, DType.F32), board, cost) == {}
     assert assign_units(_large(3), board, lambda graph, node, unit: float(unit == NNA)) == {}
     assert assign_units(_large(3), load_board("a57"), cost) == {}

@@ -1,4 +1,4 @@
-"""Products of attention read and write through transposes, where a board has the kernel."""
+"""Attention products read and write through transposes, if a board has the kernel."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_transpose_stays_that_others_read_or_whose_rows_are_apart():
 
 
 def _token(rows: int) -> Graph:
-    """Attention of a few rows of queries over caches that stand as [heads, length, size]."""
+    """Attention of a few query rows over caches stored as [heads, length, size]."""
     shapes = {"q": (3, rows, 8), "K": (3, 17, 8), "k": (3, 8, 17), "V": (3, 17, 8)}
     shapes |= dict.fromkeys("sp", (3, rows, 17)) | {"y": (3, rows, 8)}
     tensors = {name: Tensor(name, shape, DType.F32) for name, shape in shapes.items()}

@@ -1,4 +1,4 @@
-"""Fully connected layers by their non-zeros: where that is chosen, and that it changes nothing."""
+"""Fully connected layers by their nonzeros: when sparse kernels are used, and equal results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LOCAL = load_board("local")
 
 
 def _table(sparse: float) -> LayoutTable:
-    """A product with a weight costs 1 where all are multiplied, else `sparse`."""
+    """A dense product costs 1 per weight, a sparse one `sparse` per nonzero."""
     works = [Work(1 << n, 1 << n + 1, 1 << n - 8) for n in (10, 14, 18)]
     rates = {"sparse_row": sparse}
     cases = [Measured(k, w, rates.get(k, 1.0) * w.products) for k in KERNELS for w in works]
@@ -112,7 +112,7 @@ def test_a_pruned_gemm_of_a_file_says_why(tmp_path):
 
 
 def _network(rows: int) -> Graph:
-    """Two pruned layers with a function between them and a dense one behind."""
+    """Two pruned layers with a function between them, followed by a dense layer."""
     rng = np.random.default_rng(6)
     tensors = {n: Tensor(n, (rows, c), DType.F32) for n, c in
                (("x", 200), ("a", 128), ("b", 128), ("c", 160), ("y", 24))}  # fmt: skip

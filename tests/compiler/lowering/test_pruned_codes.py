@@ -1,4 +1,4 @@
-"""8-bit layers by the weights that are not zero: where that is chosen, and that no bit changes."""
+"""8-bit layers by their nonzeros: when sparse kernels are chosen, and bit-identical results."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from tests.support.kernel_runs import build, check, run_here
 from tests.support.op_cases import quant
 from tests.support.op_graphs import inputs_of
 
-_LOCAL = dataclasses.replace(load_board("local"), l2_bytes=1 << 16, l3_bytes=0)  # and small caches
+_LOCAL = dataclasses.replace(load_board("local"), l2_bytes=1 << 16, l3_bytes=0)  # with small caches
 _FAST = "a53", "a72", "a76", "bpi-f3"
 
 
 def _table(sparse: float, kernels: tuple[str, ...] = (*KERNELS, *CODES)) -> LayoutTable:
-    """A product with a weight costs 1 where all are multiplied, else `sparse`."""
+    """A dense product costs 1 per weight, a sparse one `sparse` per nonzero."""
     works = [Work(1 << n, 1 << n + 1, 1) for n in (10, 14, 18)]
     rates = {"sparse_codes": sparse}
     cases = [Measured(k, w, rates.get(k, 1.0) * w.products) for k in kernels for w in works]
@@ -43,7 +43,7 @@ def _weights(n: int, k: int, density: float) -> Array:
 
 
 def _layer(density: float, shape: tuple[int, ...] = (1, 600), n: int = 250, zero: int = 0) -> Graph:
-    """One layer of codes: fully connected, or 1x1 on an image."""
+    """One quantized layer: fully connected, or 1x1 on an image."""
     k = shape[-1]
     codes = _weights(n, k, density).reshape((n, k) if len(shape) == 2 else (n, 1, 1, k))
     op: Any = ops.FullyConnected if len(shape) == 2 else ops.Conv2D
@@ -80,7 +80,7 @@ def test_several_points_have_to_gain_more():
 
 
 def _of_window(graph: Graph) -> Graph:
-    """The same with a window of 3x3."""
+    """The same layer with a 3x3 window."""
     node, w = graph.nodes[0], graph.tensors["w"]
     data = np.repeat(np.repeat(w.data, 3, axis=1), 3, axis=2)
     wide = dataclasses.replace(w, shape=data.shape, data=data)
@@ -131,7 +131,7 @@ def test_no_bit_changes_on_any_number_of_threads(tmp_path, threads, shape):
 
 @pytest.mark.parametrize(("threads", "points"), [(1, 35), (2, 18), (4, 9)])
 def test_threads_share_points_rather_than_the_lines_of_their_outputs(threads, points):
-    """While they shared outputs of all points, 1.2 to 2.1 times one thread's pace on four A76."""
+    """When threads split outputs instead, four A76 reached 1.2 to 2.1 times one thread's speed."""
     after = choose_pruned(_layer(0.2, (1, 5, 7, 150)), _LOCAL, _table(0.1), SpmvTable())
     (step,) = lower(after, _LOCAL, threads=threads).lowered.steps
     (call,) = step.calls
@@ -152,7 +152,7 @@ def test_strips_hold_all_weights_and_little_else(simd):
 
 def test_pieces_have_like_many_weights_where_outputs_do_not():
     weights = _weights(1024, 256, 0.1)
-    weights[:64] = _weights(64, 256, 0.9)  # 1/16 of the outputs has a third of all weights
+    weights[:64] = _weights(64, 256, 0.9)  # 1/16 of the outputs have a third of all weights
     strips = code_strips(weights, isa_of("neon"))
     groups = np.diff(strips.first[strips.pieces(8)])
     assert groups.sum() == len(strips.base) and groups.max() < 1.15 * groups.mean()

@@ -1,4 +1,4 @@
-"""Regions of channel-major operators: where they end, and that they change nothing."""
+"""Regions of channels-first operators: their boundaries, and unchanged results."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tests.support.method_cases import table_of_operators
 
 
 def _table(transpose: float = 1.0, depthwise: float = 0.9) -> LayoutTable:
-    """A product costs 1, of a window on planes less; a transposed value `transpose`."""
+    """A product costs 1, in a channels-first window `depthwise`; a transposed value `transpose`."""
     rates = {"planar_depthwise": depthwise}
     works = [Work(1 << n, 1 << n - 4) for n in (12, 15, 18)]
     cases = [
@@ -77,7 +77,7 @@ def test_dense_weights_stay():
 
 @pytest.mark.parametrize(("density", "gains"), [(0.98, False), (0.85, True)])
 def test_a_gain_within_the_error_of_costs_is_none(density, gains):
-    """Transposes are free here, and depthwise convolutions alike: weights that are zero decide."""
+    """Transposes are free here and depthwise costs equal: only zero weights make a difference."""
     graph = pruned_blocks(density)
     after = choose_channels_first(graph, _table(transpose=1e-6, depthwise=1.0), 4)
     assert ("planar_conv2d" in _kinds(after)) is gains
@@ -85,7 +85,7 @@ def test_a_gain_within_the_error_of_costs_is_none(density, gains):
 
 
 def test_neighbors_of_which_none_is_pruned_stay():
-    """Depthwise convolutions are much cheaper on planes, no product is."""
+    """Only depthwise convolutions are much cheaper channels-first, products are not."""
     table = _table(depthwise=0.1)
     cases = [replace(c, cost=1e3 * c.cost) if c.kernel == "sparse" else c for c in table.cases]
     graph = pruned_blocks(0.3)
@@ -100,7 +100,7 @@ def test_a_slow_kernel_is_left_out_of_the_region():
 
 def test_a_region_has_to_gain_more_than_chains_on_pixels_save():
     graph, table = pruned_blocks(0.3), _table()
-    gain = SIDE**2 * CHANNELS * CHANNELS  # of a product, and more than depthwise ones gain
+    gain = SIDE**2 * CHANNELS * CHANNELS  # of a product; exceeds that of a depthwise convolution
     for part in (("depth_a", "point_b"), ("depth_c", "point_d")):
         little = [Saved(frozenset(part), 0.1 * gain)]
         assert (
@@ -144,8 +144,8 @@ def test_images_of_equal_work_and_other_rows_have_costs_of_their_own():
 
 
 def test_depthwise_costs_are_those_that_were_measured(monkeypatch, tmp_path):
-    """An image of 96x96x8 and one of 24x24x128 have the same values and products, and lines of
-    another length, of which a cache holds as many as it has room for."""
+    """Images of 96x96x8 and 24x24x128 have the same values and products but different line sizes,
+    so that a cache holds different numbers of lines."""
     monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path))
     for name in ("rpi3", "rpi4", "rpi5", "bpi-f3"):
         table = layout_table_of(load_profile(name))
@@ -187,7 +187,7 @@ def _with_more_inputs(case: Case) -> Case:
 
 
 def _with_longer_vectors(case: Case) -> Case:
-    """Half as many pieces of one kernel, more padding of another."""
+    """Half as many pieces in one kernel, more padding in another."""
     w = case.work
     if case.kernel == "sparse_row":
         w = replace(w, pieces=2 * w.pieces + 1)

@@ -1,4 +1,4 @@
-"""The tables that the kit ships decide what is compiled: without a row the code differs."""
+"""The tables that the kit ships affect compilation: removing a row changes the code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BOARDS = ("rpi3", "rk3566", "jetson-nano", "rpi4", "orangepi-pc", "rpi5", "bpi-
 
 
 def _compiled(model: str, board: str, table: KnowledgeBase) -> dict[str, Compiled]:
-    """What operators were compiled to, by name."""
+    """The compiled operators, by name."""
     profile = load_board(board)
     made = prepare(_MODELS / f"{model}.tflite", profile)
     _, plan = plan_of(made.graph, profile, replace(DEFAULT_OPTIONS, threads=1), table=table)

@@ -1,4 +1,4 @@
-"""Pruned convolutions with windows: channel-major where that was measured to be cheaper."""
+"""Pruned convolutions with windows: channels-first where measurements show that to be faster."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.kernel_runs import build, run_here
 
 
 def _table(**rates: float) -> LayoutTable:
-    """A product costs 1, of `rates` more or less; without windows where they name none."""
+    """A product costs 1, scaled by `rates`; the table covers windows only if `rates` are given."""
     works = [Work(1 << n, 1 << n - 4) for n in (12, 15, 18)]
     kernels = KERNELS if not rates else (*KERNELS, *WINDOWS)
     cases = [Case(k, w, rates.get(k, 1.0) * (w.products or 1)) for k in kernels for w in works]
@@ -27,7 +27,7 @@ def _table(**rates: float) -> LayoutTable:
 
 
 def _blocks(density: float, side: int = 13, channels: int = 19) -> Graph:
-    """A stem, a block with a residual, and a strided window whose padding is behind alone."""
+    """A stem, a block with a residual, and a strided window padded only at the end."""
     rng = np.random.default_rng(7)
     tensors = {"x": Tensor("x", (1, side, side, 3), DType.F32)}
     nodes: list[Node] = []

@@ -1,4 +1,4 @@
-"""Strips that the compiler makes are those that the library makes on a board."""
+"""The compiler builds the same strips as the library does on a board."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _matrices() -> list[tuple[Array, BlockSettings]]:
     rng = np.random.default_rng(8)
     found = []
     for case in (random_case(rng, "f32") for _ in range(120)):
-        width, window, wide, diagonal, windows, size, _ = case.how  # layers have no parts
+        width, window, wide, diagonal, windows, size, _ = case.how  # no parts in layers
         how = BlockSettings(max(width, 1), window, wide, bool(diagonal), bool(windows), size)
         found.append((np.where(case.pattern, case.dense, 0).astype(np.float32), how))
     for density in (0.02, 0.1, 0.3, 1.0):

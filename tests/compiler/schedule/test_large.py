@@ -1,4 +1,4 @@
-"""Large graphs, on which nothing is proved: how far a search is from the best known."""
+"""Large graphs, where optimality cannot be proved: the search's gap to the best known order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Key nodes against every path of small graphs, and the rules of merging subgraphs."""
+"""Key nodes against all paths of small graphs, and the rules for merging subgraphs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _paths(dag: Dag, node: int) -> list[frozenset[int]]:
 
 @given(random_edges(9))
 def test_key_nodes_are_those_of_all_paths(edges):
-    """Against the definition: what all paths from the inputs to the outputs share."""
+    """Against the definition: nodes shared by all paths from inputs to outputs."""
     graph = graph_of(*edges)
     dag = dag_of(graph)
     paths = [p for i in range(dag.size) if not dag.before[i] for p in _paths(dag, i)]

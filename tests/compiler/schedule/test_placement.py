@@ -1,4 +1,4 @@
-"""How many threads models run on, and on which cluster, by cost: no C is compiled."""
+"""Cost-based choice of thread count and cluster; no C is compiled."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_model_without_weights_and_memory_of_its_own_is_placed() -> None:
     assert best.cost_us > 0
 
 
-# Estimated by board time: how many times as fast with 2 and with 4 threads as with one.
+# Speedup with 2 and with 4 threads over one, in simulated board time.
 GAINS = {"rpi3": (1.82, 2.93), "rpi4": (1.75, 2.76), "rpi5": (1.91, 3.62)}
 
 
@@ -106,7 +106,7 @@ def test_both_clusters_run_the_queues_of_the_schedule_if_a_user_asks() -> None:
     units = planned(FACE, "rk3588")[0].units
     steps = planned(FACE, "rk3588")[1].lowered.steps
     assert sections
-    for section in sections:  # the caller, on a fast core, takes the first queue
+    for section in sections:  # the calling thread, on a fast core, takes the first queue
         for queue, unit in zip(section.queues, ("cpu", "little"), strict=True):
             names = [steps[section.first + waiting.step].name for waiting in queue]
             assert {units.get(name, "cpu") for name in names} == {unit}

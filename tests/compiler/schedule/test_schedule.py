@@ -1,4 +1,4 @@
-"""Whole graphs: orders are valid, units are kept, memory is what the lowering plans."""
+"""Complete graphs: orders are valid, unit assignments kept, memory matches the lowering's plan."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ZOO = open_zoo(Path(__file__).parents[3] / "models", Path(_EXTRA) if _EXTRA els
 
 @pytest.mark.parametrize("board", ["rpi5", "rk3566", "bpi-f3"])
 def test_the_cost_of_a_split_product_knows_what_it_takes_apart(board):
-    """Each board's own: for the channels apart as for the groups of k."""
+    """Board-specific costs, both for outlier channels and for groups of k."""
     costs = [_split_cost(board, *each) for each in ((0, 1), (4, 1), (16, 1), (64, 1))]
     assert costs == sorted(costs) and costs[3] > 1.2 * costs[0] and costs[1] < 1.3 * costs[0]
     groups = [_split_cost(board, 0, each) for each in (1, 3, 12)]
@@ -84,7 +84,7 @@ def test_an_order_computes_what_the_graph_did(edges, order):
 
 @pytest.mark.parametrize("path", _ZOO.models, ids=lambda path: path.stem)
 def test_peaks_told_from_the_graph_are_those_of_the_plan(path):
-    """Of each model's order of least memory, and that it needs no more than the importer's."""
+    """For each model's memory-optimal order, which must not need more than the importer's."""
     graph, board = _graph(path), load_board("local")
     peaks = {}
     for order in ("import", "memory"):
@@ -98,7 +98,7 @@ def test_peaks_told_from_the_graph_are_those_of_the_plan(path):
 
 
 def _diamond(elements: int = 2**20) -> Schedule:
-    """Branches of one and of five curves between a first and a last node."""
+    """Two branches, of one and of five functions, between a first and a last node."""
     edges = [(0, 1), (0, 2), (2, 3), (3, 4), (4, 5), (5, 6), (1, 7), (6, 7)]
     graph = graph_of(8, edges, sizes=[elements] * 8)
     nodes = [replace(n, op=ops.Logistic()) if len(n.inputs) == 1 else n for n in graph.nodes]
@@ -115,7 +115,7 @@ def test_branches_run_beside_each_other_on_two_clusters():
 
 
 def test_what_takes_less_than_starting_a_second_unit_stays_on_one():
-    """A branch of a microsecond, where the other cluster joins in after five."""
+    """A branch of a microsecond, while starting the other cluster takes five."""
     found = _diamond(elements=16)
     assert set(found.units.values()) == {"cpu"}
     assert found.makespan_us == sum(found.costs.values()) < 10
@@ -138,7 +138,7 @@ def test_queues_hold_every_node_once_and_waits_are_of_other_queues():
 
 @given(random_edges(10), st.data())
 def test_queues_and_waits_keep_the_precedence(edges, data):
-    """Whatever runs when its queue and its waits allow it has all that it reads."""
+    """An order that respects queues and waits never runs a node before its inputs."""
     graph = graph_of(*edges)
     units = {n.name: data.draw(st.sampled_from(["cpu", "little"])) for n in graph.nodes}
     found = replace(schedule(graph, load_board("rk3588"), effort=_SMALL), units=units)

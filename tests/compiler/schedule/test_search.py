@@ -1,4 +1,4 @@
-"""The search against every order of small problems; what it says of itself; that it repeats."""
+"""The search against exhaustive search on small problems; its reports; reproducibility."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from edgekit.host.compiler.schedule.search import Effort, Objective, find_order
 from edgekit.host.compiler.schedule.timeline import Problem, simulate
 from tests.support.schedule_graphs import all_orders, graph_of, random_edges
 
-_WIDE = Effort(ways=10**6, nodes=60)  # nothing is left out of small problems
+_WIDE = Effort(ways=10**6, nodes=60)  # no pruning on small problems
 
 
 @st.composite
@@ -41,7 +41,7 @@ def problems(draw, most=6, units=2):
 
 
 def _best(problem: Problem, objective: Objective) -> tuple[float, float]:
-    """The best of every order with every choice of units."""
+    """The optimum over every order and every choice of units."""
     choices = [[u for u, c in enumerate(row) if c < math.inf] for row in problem.costs]
     scores = []
     for order in all_orders(problem.dag):
@@ -110,7 +110,8 @@ def _diamonds() -> Dag:
 
 @pytest.mark.parametrize("way", ["counted", "chain"])
 def test_random_orders_are_drawn_evenly(way):
-    """Each of a graph's orders about as often; a wrong weight would favor some by far more."""
+    """All of a graph's orders must be about equally frequent; a wrong weight would favor some by
+    far."""
     dag, random, draws = _diamonds(), Random(3), 4000
     count = count_orders(dag)
     assert count is not None
@@ -124,7 +125,7 @@ def test_random_orders_are_drawn_evenly(way):
 
 
 def _wide_problem(size: int = 40, width: int = 6) -> Problem:
-    """Chains side by side on units that nodes may choose: too many orders to prove anything."""
+    """Parallel chains on a choice of units: too many orders to prove anything."""
     random = Random(5)
     edges = [(i, i + width) for i in range(size - width)]
     edges += [(i, i + width + 1) for i in range(0, size - width - 1, 3)]

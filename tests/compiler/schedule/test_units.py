@@ -1,4 +1,4 @@
-"""A chip with units for memory, matrices and vectors beside each other, as in the patent."""
+"""A chip with parallel memory, matrix and vector units, as in the patent."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from edgekit.kb.targets.units import ComputeUnit
 
 
 def _board(**changed: float) -> BoardProfile:
-    """A core that is slow, and three units of an accelerator."""
+    """A slow core, and the three units of an accelerator."""
     usual = {"clock_mhz": 1000.0, "bytes_per_cycle": 8.0, "start_us": 0.0, "handover_us": 0.0}
     speed = {**usual, **changed}
     units = (
@@ -34,7 +34,7 @@ def _board(**changed: float) -> BoardProfile:
 
 
 def _branches() -> Graph:
-    """Two branches from x: products one after the other, and curves; joined at the end."""
+    """Two branches from x, consecutive products and consecutive functions, joined at the end."""
     image = (1, 32, 32, 64)
     weights = {f"w{i}": np.zeros((64, 1, 1, 64), np.float32) for i in range(3)}
     tensors = {n: Tensor(n, image, DType.F32) for n in ("x", "a0", "a1", "a2", "b0", "b1", "y")}
@@ -69,7 +69,7 @@ def test_the_units_work_beside_each_other():
 
 
 def test_constants_are_loaded_ahead_and_waited_for():
-    """The first product waits for its load; with a slow memory unit all of them do."""
+    """The first product waits for its load; with a slow memory unit all products do."""
     fast = schedule(_branches(), _board())
     slow = schedule(_branches(), _board(bytes_per_cycle=0.05))
     loads = 3 * 64 * 64 * 4 / (0.05 * 1000)

@@ -1,4 +1,4 @@
-"""Numbers that C and Python share: device/runtime/kernel_facts.py is their one place."""
+"""Constants shared by C and Python: device/runtime/kernel_facts.py is their single source."""
 
 from __future__ import annotations
 

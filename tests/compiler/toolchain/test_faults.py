@@ -1,4 +1,4 @@
-"""The health check lets every healthy library pass with room to spare, and no wrong kernel."""
+"""The health check passes every healthy library with margin, and rejects every faulty kernel."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.places import few_or_all
 
 pytestmark = pytest.mark.slow
 
-_ROOM = 0.3  # of a tolerance that a healthy library may take
+_ROOM = 0.3  # share of the tolerance that a healthy library may use
 _PLAIN, _WIDEST = x86_boards()[0], x86_boards()[-1]
 _FAULTY = sorted({fault.run for fault in FAULTS})
 _MODELS = {path.name: path for path in real_models()}

@@ -1,4 +1,4 @@
-"""The GEMM library: what it is made of, for every board, and that it can be found again."""
+"""The GEMM library: its sources for every board, and that it can be found again."""
 
 from __future__ import annotations
 

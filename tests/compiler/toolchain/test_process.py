@@ -1,4 +1,4 @@
-"""Compilers do not outlive who called them."""
+"""Compiler processes do not outlive their caller."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from edgekit.host.compiler.toolchain.process import run_watched
 from tests.support.patience import until
 
-_TREE = "sleep {mark} & sleep {mark}; true"  # a process, and one of its own
+_TREE = "sleep {mark} & sleep {mark}; true"  # a process with a child
 _CALL = """
 import os, sys
 from edgekit.host.compiler.toolchain.process import run_watched
@@ -24,7 +24,7 @@ run_watched(["sh", "-c", sys.argv[1]], os.environ, 600)
 
 
 def _running(mark: str) -> int:
-    """Processes that have `mark` as an argument of their own."""
+    """Number of processes with the argument `mark`."""
     found = 0
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""scripts/replay: which compiled models a change has changed."""
+"""scripts/replay: which compiled models a change affects."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _replay(*arguments: str, cwd: Path = _ROOT) -> subprocess.CompletedProcess[s
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """A clone whose code is that of this folder, with a model that compiles in no time."""
+    """A clone with this folder's code and a model that compiles instantly."""
     place = tmp_path / "clone"
     subprocess.run(["git", "clone", "-q", "--shared", str(_ROOT), str(place)], check=True)
     for name in ("replay.py", "replay_models.py"):

@@ -1,4 +1,4 @@
-"""Stamps of operators are made without vectors, on which QEMU 7.2 fails."""
+"""Operator timestamps are converted without vector instructions, which fail on QEMU 7.2."""
 
 from __future__ import annotations
 

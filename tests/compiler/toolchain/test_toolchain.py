@@ -1,4 +1,4 @@
-"""Building: what is cached is not compiled again, and the result is the same to the byte."""
+"""Building: cached objects are not recompiled, and results are reproducible byte for byte."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from edgekit.kb.targets.board import load_board
 pytestmark = pytest.mark.slow
 
 _MODEL = Path(__file__).parents[3] / "models" / "face_detection_short_range.tflite"
-_VIEWS = ("reshape", "concat", "split", "strided_slice")  # may be no more than other names
+_VIEWS = ("reshape", "concat", "split", "strided_slice")  # may be mere aliases
 _PRODUCTS = ("conv2d", "depthwise_conv2d", "fully_connected", "row_chain")
 _SOURCE = "int answer(void) { return 42; }"
 
@@ -29,7 +29,7 @@ def _objects(cache: Path) -> dict[Path, int]:
 
 
 def _new_cache(folder: Path) -> Path:
-    """A new cache for objects that shares the compiler's own cache, which takes long to fill."""
+    """An empty object cache that shares the compiler's own cache, which takes long to fill."""
     folder.mkdir(exist_ok=True)
     shared = cache_folder() / "objects"
     for name in ("zig", "zig-local"):
@@ -76,7 +76,7 @@ def test_the_cache_is_not_emptied_under_a_compile(tmp_path, monkeypatch):
 def test_a_build_removes_the_work_folders_of_killed_ones(toolchain, tmp_path):
     (tmp_path / "work-dead").mkdir()
     (tmp_path / "work-dead" / "out.o").write_bytes(b"half")
-    with in_use(tmp_path):  # of another process, which may live
+    with in_use(tmp_path):  # another process that may be alive
         (tmp_path / "work-alive").mkdir()
         toolchain.build([Unit("answer", _SOURCE)])
         assert (tmp_path / "work-alive").is_dir()

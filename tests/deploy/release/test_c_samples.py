@@ -68,8 +68,8 @@ def test_inferences_are_sampled_per_operator(
     subject = found["subject"]
     assert (subject["release"], subject["variant"], subject["threads"]) == (release, 0, 2)
     assert subject["model_sha256"] == tiny().manifest.model.sha256
-    assert found["surroundings"]["resident_bytes"] > 0
-    assert found["surroundings"].keys() == {
+    assert found["environment"]["resident_bytes"] > 0
+    assert found["environment"].keys() == {
         *("cluster", "governor", "frequency_mhz", "temperature_c", "throttled", "others", "load"),
         *("available_bytes", "resident_bytes"),
     }

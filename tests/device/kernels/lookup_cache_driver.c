@@ -1,12 +1,12 @@
-/* Threads that look up and add at once: an entry that is found is the whole entry of its own query,
- * and the newest of a thread that is alone is always found.
- * Arguments: threads, queries of each. */
+/* Threads look up and add entries concurrently: a hit must return the intact entry of its query,
+ * and a single thread must always find the entry it added last.
+ * Arguments: threads, queries per thread. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include "gemm/lookup_cache.h"
 
-#define QUERIES 3000 /* more than the cache holds */
+#define QUERIES 3000 /* exceeds the cache's capacity */
 
 static ek_gemm_lookup_cache cache;
 static long queries;
@@ -21,7 +21,7 @@ static ek_gemm_cache_entry entry_of(int i) {
     return a;
 }
 
-/* Whether it was found; ends the program if it is not that of the query. */
+/* True on a hit; exits if the entry belongs to another query. */
 static int find(int i) {
     const ek_gemm_cache_entry wanted = entry_of(i);
     ek_gemm_method how;

@@ -1,5 +1,8 @@
-"""What random convolutions seldom meet: sums halfway between two codes, and borders that need more
-memory than a tile's windows."""
+"""Convolution cases that random tests rarely hit: ties in rounding, and large borders.
+
+Ties are sums halfway between two quantized values; a large border needs more memory than the
+windows of a tile.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from tests.support.op_graphs import graph_of, inputs_of
 
 
 def _halves(bits: int, activation: Activation, y_zero: int) -> Case:
-    """A 1x1 convolution whose sums are multiples of 2^-bits of a code, ties and both signs."""
+    """A 1x1 convolution whose sums are multiples of 2^-bits output steps, with ties and signs."""
     rng = np.random.default_rng(bits)
     x = tensor((1, 9, 11, 4), DType.I8, quant(1.0, 3))
     w = constant(rng.integers(-2, 3, (33, 1, 1, 4)).astype(np.int8), DType.I8, quant(2.0**-bits, 0))

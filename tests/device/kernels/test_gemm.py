@@ -1,4 +1,4 @@
-"""The GEMM library against NumPy: every dtype, stride, method, epilogue, on every x86 here."""
+"""The GEMM library against NumPy: all dtypes, strides, methods, epilogues and x86 ISAs here."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_threads_change_nothing(library, dtype):
 
 
 def test_sums_wrap_around(library):
-    k = 140_000  # 128 * 128 * k is beyond 2^31
+    k = 140_000  # 128 * 128 * k exceeds 2^31
     rng = np.random.default_rng(0)
     lowest = np.full((3, k), -128, np.int8)
     products = [

@@ -1,4 +1,4 @@
-"""The f32 register tiles one by one, and numbers that are none."""
+"""Each f32 register tile, and NaN and infinity."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from edgekit.kb.targets.board import BoardProfile
 from tests.support.gemm_cases import Epilogue, Layout, Product, build, check, laid_out, run_here
 from tests.support.kernel_runs import x86_params
 
-_WHOLE = 1 << 20  # a block that nothing exceeds
+_WHOLE = 1 << 20  # a block larger than any dimension
 
 
 @pytest.fixture(scope="module", params=x86_params())
@@ -66,7 +66,7 @@ def test_blocks_of_k_are_added_up(library):
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_row_times_a_large_matrix(library, threads):
-    """More than a MiB of B in place is read by its rows, also where C has few columns or many."""
+    """Unpacked B larger than 1 MiB is read row by row, for few and for many columns of C."""
     rng = np.random.default_rng(6)
     products = []
     for n, k in [(517, 521), (1024, 263), (90_001, 3), (65, 4099), (2049, 129)]:
@@ -101,8 +101,8 @@ def test_infinity_and_nan_come_through(library, shape, packed):
 @pytest.mark.parametrize("k", [0, 1, 2, 3, 4, 5])
 @pytest.mark.parametrize("packed", [-1, 0, 1])
 def test_thin_products(board, library, k, packed):
-    """Those of k up to 4 keep B in registers: every width, rows beyond the tile's and the 32 that
-    are made at once, biases, clamps, and sums that are there."""
+    """For k <= 4, B stays in registers. Covers every tile width, more rows than a tile or a batch
+    of 32, bias, clamps, and accumulation."""
     rng = np.random.default_rng(k)
     vl = board.isa.vl
     products = []
@@ -124,8 +124,8 @@ def test_thin_products(board, library, k, packed):
 
 @pytest.mark.parametrize("packed", [-1, 0, 1])
 def test_large_operands(library, packed):
-    """More than a MiB of B, whose next panel is asked for, in place, copied and packed; more than
-    two of C, which is written in long runs."""
+    """B larger than 1 MiB, whose next panel is prefetched, in place, copied and packed; C larger
+    than 2 MiB, which is written in long runs."""
     rng = np.random.default_rng(9)
     shapes = [(41, 3700, 72), (8, 2049, 130), (200, 3136, 16), (130, 1024, 260), (33, 9216, 1)]
     products = []

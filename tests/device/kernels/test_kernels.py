@@ -1,4 +1,4 @@
-"""Every kernel against the NumPy reference, on odd sizes, for every x86 instruction set here."""
+"""Every kernel against the NumPy reference, with odd sizes, on every x86 ISA of this machine."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_wrong_output_beside_an_infinity_is_seen():
 
 
 def _with_included(header: str) -> str:
-    """A header, and behind it those of instruction sets that it includes."""
+    """A header followed by the instruction-set headers it includes."""
     text = (_SIMD / header).read_text()
     included = [h for h in re.findall(r'#include "(\w+\.h)"', text) if h != "vector.h"]
     return text + "".join(map(_with_included, included))

@@ -1,4 +1,4 @@
-"""The cache of methods that were looked up: device/kernels/gemm/lookup_cache.h."""
+"""The cache of looked-up GEMM methods: device/kernels/gemm/lookup_cache.h."""
 
 from __future__ import annotations
 

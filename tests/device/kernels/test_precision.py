@@ -1,4 +1,4 @@
-"""Long f32 sums lose no more than some units in the last place, however large they grow."""
+"""Long f32 sums are accurate to a few units in the last place, however large they grow."""
 
 from __future__ import annotations
 

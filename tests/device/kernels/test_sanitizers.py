@@ -1,4 +1,4 @@
-"""Every kernel under AddressSanitizer and UndefinedBehaviorSanitizer, on odd sizes."""
+"""Every kernel under AddressSanitizer and UndefinedBehaviorSanitizer, with odd sizes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tests.support.op_graphs import FAMILIES, inputs_of, random_graph
 from tests.support.sanitized import BOARDS, build_driver, build_library, run, run_cases, usable
 
 pytestmark = pytest.mark.sanitizers
-# With these, most of the primitives that vector headers have.
+# These families cover most primitives of the vector headers.
 _VECTORS = re.compile("softmax|unary|binary|quantized_function|transpose$|resize")
 
 
@@ -84,7 +84,7 @@ def test_operators_on_the_nna_stay_in_bounds(simd, made, driver, tmp_path):
 
 @pytest.mark.parametrize("family", _HALF_RUNS)
 def test_kernels_of_f16_stay_in_bounds(family, driver, tmp_path):
-    """Those of RVV, which have no intrinsics: x86 computes vectors in parts, and f16 in f32."""
+    """RVV's f16 kernels use no intrinsics, so they build on x86: vectors split, f16 as f32."""
     simd = usable("avx2")
     board = replace(BOARDS[simd], simd="rvv128")
     graph = in_half(random_graph(family, 10, seed=len(family) + 2))
@@ -93,7 +93,7 @@ def test_kernels_of_f16_stay_in_bounds(family, driver, tmp_path):
 
 
 def _outputs(graph, inputs, board, simd, driver, tmp_path, units=NO_UNITS):
-    """What the kernels make, built with the flags of `simd`."""
+    """Outputs of the kernels, built with the flags of `simd`."""
     plan = lower(graph, board, units=units)
     library = build_library(units_of(plan, board), simd, tmp_path)
     weights = tmp_path / "weights.bin"
@@ -122,7 +122,7 @@ def _outputs(graph, inputs, board, simd, driver, tmp_path, units=NO_UNITS):
 )
 def test_products_stay_in_bounds(simd, driver, tmp_path, monkeypatch):
     simd = usable(simd)
-    # Low tiles: those of AMX take minutes to compile with these checks, and differ in nothing.
+    # Few rows per tile: tall AMX tiles take minutes to compile with sanitizers and test no more.
     few = Columns(f32=(8, 2), i8=(3, 2))
     if simd == "avx512amx":
         few = Columns(f32=(8, 2), i8=(32, 32, 16, 16), i8_vectors=3)

@@ -1,4 +1,4 @@
-"""Additions of bytes: every pair of codes, where one linear form serves and where none does."""
+"""8-bit additions: every pair of quantized values, with and without a linear form."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Several compute units at once: the queues of device/kernels/runtime/units.c, alone and in
-models."""
+"""Several compute units in parallel: the queues of runtime/units.c, alone and in models."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ _INPUT = np.random.default_rng(1).normal(size=(1, 5, 7, 8)).astype(np.float32)
 
 @pytest.fixture(scope="module")
 def queues(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A program that runs random queues with no model around them."""
+    """A program that runs random queues without a model."""
     program = str(tmp_path_factory.mktemp("units") / "driver")
     runtime = kernels_folder() / "runtime"
     sources = [str(path) for path in (_DRIVER, runtime / "units.c", runtime / "pool.c")]
@@ -66,7 +65,7 @@ def test_units_change_nothing(seed, tmp_path):
 
 
 def test_a_shared_subgraph_keeps_what_its_units_need_apart():
-    """Two chains of the same input: in turns they fit into less memory than side by side."""
+    """Two chains of one input need less memory one after the other than in parallel."""
     graph = branchy_graph(40, 2)
     names = [node.name for node in graph.nodes]
     board = load_board("local")
@@ -80,7 +79,7 @@ def test_a_shared_subgraph_keeps_what_its_units_need_apart():
 
 
 def test_what_units_hand_over_has_memory_of_its_own():
-    """No other buffer lies where one core reads what another one wrote."""
+    """Buffers shared between units never overlap buffers that only one unit uses."""
     graph = branchy_graph(40, 2)
     names = [node.name for node in graph.nodes]
     units = dict.fromkeys(names[::2], "little")
@@ -129,7 +128,7 @@ def test_a_changed_layer_compiles_one_subgraph_anew(tmp_path, monkeypatch):
     compiled: list[str] = []
 
     def counted(self, arguments, what, **options):
-        """What would be compiled is all that counts here."""
+        """Records the compilation unit instead of compiling it."""
         compiled.append(what)
         Path(arguments[arguments.index("-o") + 1]).write_text(what)
 
@@ -147,6 +146,6 @@ def test_a_changed_layer_compiles_one_subgraph_anew(tmp_path, monkeypatch):
     other = dataclasses.replace(node, op=ops.Clamp(Activation.RELU_N1_TO_1))
     nodes = tuple(other if n is node else n for n in graph.nodes)
     again = build_it(dataclasses.replace(graph, nodes=nodes))
-    # run.c names the new subgraph; the clamp's kernel is there. Two compile at once.
+    # run.c names the new subgraph; the clamp kernel is unchanged. Sorted: builds run in parallel.
     assert sorted(re.sub("_[0-9a-f]{16}", "", what) for what in again) == ["ek_subgraph", "run"]
     assert build_it(graph) == []

@@ -1,5 +1,5 @@
-/* Random steps on random units: each step adds up what the steps it waits for have left in plain
- * memory, so that one that starts too early gives another sum, and a race for ThreadSanitizer.
+/* Random steps on random units. Each step sums the results of its dependencies from plain memory,
+ * so a step that starts too early gives a wrong sum and a data race for ThreadSanitizer.
  * Arguments: first seed, seeds, threads. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 
 #define STEPS 60
 
-static int before[STEPS][STEPS]; /* before[s][d]: step s uses what step d made */
+static int before[STEPS][STEPS]; /* before[s][d]: step s uses the result of step d */
 static long value[STEPS];
 
 static void compute(int s) {

@@ -1,4 +1,4 @@
-"""The account: what ping-pong saves, what is counted, what follows."""
+"""NNA cycle accounts: savings from ping-pong buffers, counters, and derived figures."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_overlap_takes_no_more_than_the_longer_stream_and_fill_and_drain(name):
     for m, k, n in _GRID:
         found = account(m, k, n, CHIPS[name])
         assert found.cycles <= found.bound, (m, k, n)
-        # Fill and drain are of one step, whatever the size.
+        # Fill and drain cover a single step, whatever the size.
         assert found.fill_cycles + found.drain_cycles <= 700, (m, k, n)
 
 
@@ -55,8 +55,8 @@ def test_the_same_holds_for_convolutions(name, stride):
     st.sampled_from([64, 256, 512, 1024, 2048, 4096]),
 )
 def test_overlap_helps_on_every_chip(m, k, n, points, speed):
-    """Where thread and array are nearly as busy, a step cannot make up for its neighbor, and the
-    bound of the whole may be missed: what holds on every chip is that overlap costs nothing."""
+    """If thread and array are almost equally busy, one step cannot compensate for another and
+    `bound` may be exceeded. On every chip, however, overlap never costs cycles."""
     base = NNA1 if points == 4 else NNA2
     found = account(m, k, n, dataclasses.replace(base, macs_per_cycle=speed))
     least = max(found.load_cycles, found.mac_cycles + found.tail_cycles)
@@ -80,10 +80,10 @@ def test_instructions_and_bytes_are_those_of_the_patent(chip, groups):
     periods = m * 2
     assert count["nnmacg"] == periods * steps
     assert count["nndww"] == periods * 144
-    # Two writes a row of a patch and group, three rows; nine pixels loaded.
+    # Per patch and group: two writes for each of three rows; nine pixels loaded.
     assert count["nndwf"] == periods * steps * groups * 6
     assert count["nndrdocb"] == periods * steps * groups * 2
-    assert count["add"] == count["nndrdocb"] // 2  # the first nine values have nothing to add to
+    assert count["add"] == count["nndrdocb"] // 2  # the first nine values start the sum
     assert count["sa"] == 2 * count["nndrdocb"]
     assert count["la"] == periods * (288 + steps * groups * 9) + 2 * count["add"]
     assert found.bytes_loaded == 32 * count["la"] and found.bytes_stored == 32 * count["sa"]
@@ -138,9 +138,9 @@ def test_the_document_is_json_and_the_trace_opens_in_viewers():
     for unit in named:
         ends = 0
         for bar in (b for b in bars if b["tid"] == unit):
-            assert bar["ts"] >= ends, bar  # bars of one unit do not overlap
+            assert bar["ts"] >= ends, bar  # bars of a unit must not overlap
             ends = bar["ts"] + bar["dur"]
-    # All instructions are there, and the account's end is theirs.
+    # The trace has every instruction, and the last one ends with the account.
     assert len([b for b in bars if b["cat"] != "stall"]) == sum(done.account.instructions.values())
     assert done.account.cycles == max(b["ts"] + 1 for b in bars if b["cat"] != "array")
 

@@ -1,4 +1,4 @@
-"""A model compiled for a board with an NNA: code for its core, and layers on the NNA."""
+"""Compiling a model for a board with an NNA: code for its core, and layers on the NNA."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MODEL = Path(__file__).parents[3] / "models" / "okay_nabu.tflite"
 
 
 def test_of_a_small_model_pointwise_layers_go_to_the_nna():
-    """Weights of points are all used; of its depthwise layers the diagonal would serve few."""
+    """Pointwise layers use all weights of the array; depthwise layers would use only a diagonal."""
     there, here = (compile_model(_MODEL, board=board).manifest for board in ("nna2", "a53"))
     assert there.board.profile == "nna2" and there.simd == here.simd
     known = {operator.name: operator.kernel for operator in here.operators}

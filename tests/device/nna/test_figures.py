@@ -1,4 +1,4 @@
-"""The figures of the NNA in docs/architecture.md are those that the emulator gives now."""
+"""The NNA figures in docs/architecture.md match the current emulator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does not fit is one clear line."""
+"""Invalid operands and chips are rejected with a one-line error."""
 
 from __future__ import annotations
 

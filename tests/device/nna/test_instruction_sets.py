@@ -1,4 +1,4 @@
-"""The native emulator for every x86 instruction set that this machine can run."""
+"""The native emulator on every x86 instruction set of this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""nna_pointwise and nna_depthwise3x3: what layers of models map to."""
+"""nna_pointwise and nna_depthwise3x3, the operations that model layers map to."""
 
 from __future__ import annotations
 
@@ -78,13 +78,13 @@ def test_extreme_values_do_not_saturate(emulator):
 
 
 def test_nine_groups_of_inputs_are_one_weight_load_and_one_sum():
-    """288 inputs are one period: sums are stored once and never added up in memory."""
+    """288 inputs fit one period: sums are stored once, without accumulation in memory."""
     x, w = pointwise_operands(64, 288, 32)
     found = emulate_pointwise(x, w).account
     assert found and found.weight_loads == 1 and found.instructions["add"] == 0
     assert found.instructions["nnmacg"] == 64 // NNA2.groups
     assert found.instructions["nndww"] == 9 * 16
-    assert found.macs_done == 2 * found.macs_useful  # every second point is between two patches
+    assert found.macs_done == 2 * found.macs_useful  # every other point lies between two patches
     more = emulate_pointwise(*pointwise_operands(64, 289, 32)).account
     assert more and more.weight_loads == 2 and more.instructions["add"] == 64 * 2
 
@@ -98,7 +98,7 @@ def test_points_of_a_mac(ic, points):
 
 
 def test_taps_take_less_than_a_ninth_of_the_weights_of_a_corner():
-    """The same layer as a 3x3 convolution with weights in one tap."""
+    """Compares with the same layer as a 3x3 convolution with a single nonzero tap."""
     x, w = pointwise_operands(16 * 16, 256, 64)
     corner = np.zeros((64, 3, 3, 256), np.int8)
     corner[:, 0, 0] = w

@@ -1,4 +1,4 @@
-"""The instructions of the readable emulator, one by one."""
+"""Each instruction of the reference (Python) emulator."""
 
 from __future__ import annotations
 

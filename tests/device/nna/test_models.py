@@ -1,4 +1,4 @@
-"""Whole models on boards with an NNA: bit for bit those of the cores, and what a run costs."""
+"""Complete models on boards with an NNA: bit-exact with the cores, and the cost of a run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.support.op_graphs import inputs_of
 from tests.support.reports import data_of
 
 _EXTRA = os.environ.get("EDGEKIT_EXTRA_DATA")
-# Layers that are on the NNA, at least: this machine's vectors may be longer than the board's.
+# Minimum number of layers on the NNA: this machine's vectors may be longer than the board's.
 _TINY = {"pretrainedResnet_quant": 9, "vww_96_int8": 25, "kws_ref_model": 8, "ad01_int8": 8}
 _NOW = datetime(2026, 11, 22, 8, 0, tzinfo=UTC)
 
@@ -52,8 +52,8 @@ def explained(model: Path) -> Any:
 
 
 def here(model: Path, chip: str | None) -> Artifact:
-    """For this machine, with the NNA of a board beside its cores. Its own cores would take too
-    little time for layers to go there: as slow as those of that board."""
+    """Compiles for this machine with the NNA of board `chip`. Core speeds are also that board's,
+    because this machine's cores are too fast for the NNA to pay off."""
     board = load_board("local")
     if chip is not None:
         other = load_board(chip)
@@ -142,7 +142,7 @@ def test_mlperf_tiny_is_bit_for_bit_what_the_cores_compute(name, tmp_path):
 
 
 def emulated(node: Any, graph: Any) -> Account:
-    """The account of a layer of `tiny_graph` by the emulator that is the definition, on values."""
+    """The account of a layer of `tiny_graph` from the reference emulator, on random values."""
     random, (x, w) = np.random.default_rng(0), (graph.tensors[t] for t in node.inputs[:2])
     values, kernel = random.integers(-128, 128, x.shape).astype(np.int8), w.data
     options = {"emulator": "python", "chip": load_board("nna2").nna.chip}
@@ -150,7 +150,7 @@ def emulated(node: Any, graph: Any) -> Account:
         points = values.reshape(-1, x.shape[-1])
         done = emulate_pointwise(points, kernel.reshape(len(kernel), -1), **options)
         return done.account
-    # Of the padded image only what windows read, as layers have it.
+    # Crop the padded image to what the windows read, as compiled layers do.
     stride, (height, width) = node.op.stride[0], graph.tensors[node.outputs[0]].shape[1:3]
     image = np.pad(values[0], ((1, 1), (1, 1), (0, 0)))
     image = image[: (height - 1) * stride + 3, : (width - 1) * stride + 3]
@@ -180,7 +180,7 @@ def test_the_account_of_the_whole_is_the_sum_of_its_layers(explained):
 
 
 def test_the_unit_works_beside_the_core_as_in_the_schedule(explained):
-    """One branch has a layer that does not fit: the other one's are done meanwhile."""
+    """One branch has a layer the NNA cannot run; the NNA runs the other branch meanwhile."""
     operators = {o["name"]: o for o in explained["operators"]}
     core, beside = operators["layer3"], operators["layer1"]
     assert (core["unit"], beside["unit"]) == ("cpu", NNA)

@@ -1,4 +1,4 @@
-"""nna_matmul and nna_conv3x3: exact for every shape, the same by both emulators."""
+"""nna_matmul and nna_conv3x3: exact for every shape and equal in both emulators."""
 
 from __future__ import annotations
 

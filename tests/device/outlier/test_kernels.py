@@ -1,4 +1,4 @@
-"""The C of the outlier split against NumPy, on every x86 instruction set here."""
+"""The outlier split's C kernels against NumPy, on every x86 instruction set of this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Accuracy on the linear layers of a transformer; only where EDGEKIT_EXTRA_DATA holds them."""
+"""Accuracy on the linear layers of a transformer, if EDGEKIT_EXTRA_DATA provides them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MEDIAN, _WORST, _GAIN = 0.010, 0.016, 2.0
 
 
 def _files() -> list[Path]:
-    """Activations act_X [rows, k] and weights w_X [n, k]; float16."""
+    """float16 files: activations act_X [rows, k] and weights w_X [n, k]."""
     folder = os.environ.get("EDGEKIT_EXTRA_DATA")
     return sorted(Path(folder).glob("**/outliers/*linear_layers.npz")) if folder else []
 

@@ -1,4 +1,4 @@
-"""outlier_matmul: the traps of the split, its options, its memory, and what it refuses."""
+"""outlier_matmul: edge cases of the split, options, memory use, and rejected input."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_value_on_the_threshold_is_no_outlier() -> None:
 
 
 def test_an_outlier_of_a_late_row_is_zero_in_all_rows_before() -> None:
-    """Or its small values there would count twice."""
+    """Otherwise the channel's small values in earlier rows would be counted twice."""
     rng = np.random.default_rng(1)
     x = activations(rng, 8, 64, 0)
     x[7, 5] = 40
@@ -102,7 +102,7 @@ def test_all_channels_may_be_outliers() -> None:
 
 
 def test_marks_are_one_bit_per_channel() -> None:
-    """k = 16384: 2048 bytes, however many rows and outliers there are."""
+    """k = 16384 takes 2048 bytes for any number of rows and outliers."""
     rng = np.random.default_rng(4)
     for m, outliers in ((1, 0), (3, 20), (200, 500)):
         x = activations(rng, m, 16384, outliers)
@@ -130,7 +130,7 @@ def test_the_patents_maximum_is_that_of_the_whole_row() -> None:
 def test_half_precision_is_taken_as_it_is() -> None:
     rng = np.random.default_rng(6)
     x = activations(rng, 13, 77, 3).astype(np.float16)
-    x[0, :4] = [6e-8, -6e-8, 65504, 0]  # the smallest and the largest
+    x[0, :4] = [6e-8, -6e-8, 65504, 0]  # the smallest and largest magnitudes
     w = OutlierWeights.from_float(rng.standard_normal((77, 20)))
     for path in ("split", "int8", "float"):
         wide = outlier_matmul(x.astype(np.float32), w, path=path)
@@ -166,14 +166,14 @@ def test_int4_has_a_scale_per_group(group):
 
 
 def four_bits(rng: np.random.Generator, k: int, n: int, group: int) -> OutlierWeights:
-    """Random weights of 4 bits."""
+    """Random 4-bit weights."""
     scale = (rng.random((k // group, n)) * 0.1 + 0.01).astype(np.float32)
     return OutlierWeights.from_int4(rng.integers(0, 256, (k // 2, n)).astype(np.uint8), scale)
 
 
 @pytest.mark.parametrize("group", [128, 512])
 def test_int4_is_kept_two_per_byte(group):
-    """Beside the values, a scale and a correction of 4 bytes each per group and column."""
+    """Plus a 4-byte scale and a 4-byte correction per group and column."""
     rng = np.random.default_rng(group)
     k, n = 1024, 768
     assert four_bits(rng, k, n, group).bytes <= 1.01 * (k * n / 2 + 8 * k // group * n)
@@ -191,7 +191,7 @@ def test_int4_is_the_same_for_any_number_of_threads(m, outliers, path):
 
 
 def test_int4_is_never_whole_in_working_memory() -> None:
-    """A tile of bytes per thread: some panels of one group, at most the columns of one panel."""
+    """Each thread unpacks one tile: a few panels of one group, or at most one panel's columns."""
     rng = np.random.default_rng(11)
     m, k, n = 16, 1024, 2048
     x = activations(rng, m, k, 4)
@@ -199,7 +199,7 @@ def test_int4_is_never_whole_in_working_memory() -> None:
         w = four_bits(rng, k, n, group)
         for threads in (1, 2):
             _, about = outlier_matmul(x, w, path="split", threads=threads, explain=True)
-            packed_rows = m * k * 2  # where rows of X1 are not read in place
+            packed_rows = m * k * 2  # if rows of X1 are packed instead of read in place
             assert about.report.tile <= threads * (tile + packed_rows) + 4 * (m + 4) + 1024
 
 
@@ -243,8 +243,8 @@ def test_the_choice_and_its_reason() -> None:
 @pytest.mark.parametrize("path", ["split", "int8"])
 @pytest.mark.parametrize(("m", "k", "n", "outliers"), [(128, 1536, 384, 9), (1, 4096, 512, 20)])
 def test_working_memory_is_that_of_the_parts(m, k, n, outliers, path):
-    """X1, X2, W4, the marks, and one tile: here, packed rows of 64, in whole tiles of up to 16 of
-    them, scales and channel numbers."""
+    """X1, X2, W4, the marks, and one tile: here 64 packed rows, rounded up to row tiles of at
+    most 16, plus scales and channel numbers."""
     rng = np.random.default_rng(9)
     w = OutlierWeights.from_float(rng.standard_normal((k, n)))
     for threads in (1, 2):
@@ -260,23 +260,23 @@ def test_working_memory_is_that_of_the_parts(m, k, n, outliers, path):
 
 
 def test_the_process_grows_by_no_more_than_that() -> None:
-    """Peak resident memory, as the kernel counts it, over all of a product."""
+    """Peak resident memory during a product, as the kernel accounts it."""
     rng = np.random.default_rng(10)
     m, k, n = 1024, 4096, 1024
     x = activations(rng, m, k, 20)
     w = OutlierWeights.from_float(rng.standard_normal((k, n)))
     outlier_matmul(x[:1], w)
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts from what is used now
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak to current usage
     before = _status("VmRSS")
     y, about = outlier_matmul(x, w, path="split", explain=True)
     grown = _status("VmHWM") - before
-    slack = 1 << 20  # of pages, and of what else the process does
+    slack = 1 << 20  # page rounding and unrelated allocations
     assert grown <= about.report.bytes + y.nbytes + slack
     assert about.report.bytes <= m * k + 4 * 20 * (m + n) + 64 * k * 2 + (1 << 16)
 
 
 def _status(name: str) -> int:
-    """Bytes of a field of /proc/self/status."""
+    """A field of /proc/self/status, in bytes."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith(name))
 
@@ -327,7 +327,7 @@ _S = np.ones(3, np.float32)
 )
 def test_bad_weights_are_refused(make, said):
     with warnings.catch_warnings(), pytest.raises(InputError) as error:
-        warnings.simplefilter("error")  # NumPy's of a cast would be a second line
+        warnings.simplefilter("error")  # a NumPy cast warning would add a second line
         make()
     assert said in str(error.value) and "\n" not in str(error.value)
 

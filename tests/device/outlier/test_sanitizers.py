@@ -12,7 +12,7 @@ from tests.support.sanitized import BOARDS, build_driver, build_library, run_cas
 
 pytestmark = pytest.mark.sanitizers
 
-_OTHERS = ("nna", "sparse_", "ek_spm")  # parts of the library that have nothing to do with it
+_OTHERS = ("nna", "sparse_", "ek_spm")  # unrelated parts of the library
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ _OTHERS = ("nna", "sparse_", "ek_spm")  # parts of the library that have nothing
 )
 def test_products_stay_in_bounds(simd, tmp_path, monkeypatch):
     simd = usable(simd)
-    # Low tiles: those of AMX take minutes to compile with these checks, and differ in nothing.
+    # Few rows per tile: tall AMX tiles take minutes to compile with sanitizers and test no more.
     few = structs.replace(isa_of(simd), columns=Columns(f32=(3, 2), i8=(3, 2)))
     monkeypatch.setattr("edgekit.kb.targets.board.isa_of", lambda _: few)
     rng = np.random.default_rng(len(simd))

@@ -1,4 +1,4 @@
-"""A threshold per layer, chosen on the host from sample activations."""
+"""Per-layer outlier thresholds, chosen on the host from sample activations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.outlier_cases import activations
 
 
 def layer(largest: float, channels: int) -> tuple[list[Array], OutlierWeights]:
-    """Three samples whose first channels reach `largest`, all others 1."""
+    """Three samples; the first `channels` channels reach `largest`, all others at most 1."""
     rng = np.random.default_rng(channels)
     samples = [np.clip(activations(rng, 20, 80, 0), -1, 1) for _ in range(3)]
     for sample in samples:

@@ -1,4 +1,4 @@
-"""The patent's rule for a block's width, and what settings a table gives."""
+"""The patent's rule for block width, and settings from a table."""
 
 from __future__ import annotations
 

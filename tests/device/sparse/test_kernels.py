@@ -1,4 +1,4 @@
-"""The C of sparse matrices against NumPy, on every x86 instruction set here."""
+"""Sparse C kernels against NumPy, on every x86 instruction set of this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SparseMatrix and SparseWeights through their public face, against NumPy."""
+"""SparseMatrix and SparseWeights against NumPy, through their public API."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SLOW = settings(deadline=None, suppress_health_check=list(HealthCheck), max_exa
 
 
 def _extra_matrices() -> list[Path]:
-    """Matrices that are not ours to ship; none unless EDGEKIT_EXTRA_DATA names their folder."""
+    """Matrices that we may not redistribute, from the folder EDGEKIT_EXTRA_DATA if it is set."""
     folder = os.environ.get("EDGEKIT_EXTRA_DATA")
     return sorted(Path(folder).rglob("*.mtx")) if folder else []
 
@@ -122,7 +122,7 @@ def test_banded_matrices_store_diagonals_and_power_laws_pad_little():
 def test_parts_of_the_columns_change_nothing_but_the_order_of_sums(dtype, tmp_path):
     rng = np.random.default_rng(3)
     a = _dense(rng, 500, 900, 0.3, dtype)
-    a[7], a[:, 450:600] = 0, 0  # a row without entries; a part without any
+    a[7], a[:, 450:600] = 0, 0  # an empty row and an empty column part
     m = SparseMatrix.from_dense(a, BlockSettings(8, columns=150))
     assert m.form.parts == 6
     x = _x(rng, dtype, 900)
@@ -154,7 +154,7 @@ def test_few_rows_pad_little_too(lengths, dtype):
         a[row, rng.choice(40, count, replace=False)] = rng.integers(1, 9, count)
     m = SparseMatrix.from_dense(a)
     form = m.form
-    rest = (form.height - 1) * sum(form.strips.values())  # of last slots
+    rest = (form.height - 1) * sum(form.strips.values())  # padding of the last slots
     assert form.slots * form.height <= 1.3 * m.nnz + rest
     np.testing.assert_array_equal(m.to_dense(), a)
     x = _x(rng, dtype, 40)
@@ -288,7 +288,7 @@ def test_a_hundred_million_nonzeros_in_the_memory_of_the_matrix(record_property)
     ratio, held, size = (float(word) for word in done.stdout.split())
     record_property("count", f"10^8 non-zeros: {ratio:.3f} of the rows' memory, {held:.3g} bytes")
     assert ratio <= 1.1
-    assert held <= 1.1 * size + 250e6  # Python, NumPy, both vectors
+    assert held <= 1.1 * size + 250e6  # plus Python, NumPy and both vectors
 
 
 def test_files_are_numpys(tmp_path):

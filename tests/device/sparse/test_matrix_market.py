@@ -1,4 +1,4 @@
-"""Matrix Market files: what is read, and a clear word for every field that is wrong."""
+"""Matrix Market files: accepted input, and a clear error for every wrong field."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_a_shape_that_memory_has_no_room_for(tmp_path, monkeypatch):
 
 
 def test_many_comments_take_as_long_as_they_are_long(tmp_path):
-    """Copying what is left for each of them would take minutes."""
+    """Reading is linear in the comments; copying the rest for each would take minutes."""
     text = _HEAD + "%\n" * 1_000_000 + "2 2 1\n1 1 5\n"
     with ends_by_itself():
         assert _dense(tmp_path, text).tolist() == [[5, 0], [0, 0]]

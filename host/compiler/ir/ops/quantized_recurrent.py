@@ -56,7 +56,7 @@ class QuantizedLSTM(Operator):
     cell has `cell_bits` integer bits. A clip of 0 means none.
     """
 
-    kind: ClassVar[str] = "coded_lstm"
+    kind: ClassVar[str] = "quantized_lstm"
     elementwise = False
     arithmetic = Arithmetic.SUMMED
     cost_kind = "simple"
@@ -192,7 +192,7 @@ class QuantizedSVDF(Operator):
     [n, filters · frames]. Outputs: s8 [n, units], the final state.
     """
 
-    kind: ClassVar[str] = "coded_svdf"
+    kind: ClassVar[str] = "quantized_svdf"
     elementwise = False
     arithmetic = Arithmetic.SUMMED
     cost_kind = "simple"

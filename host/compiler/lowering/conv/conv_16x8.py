@@ -1,4 +1,4 @@
-"""Convolutions of 16-bit images with 8-bit weights (conv/wide.c)."""
+"""Convolutions of 16-bit images with 8-bit weights (conv/conv_16x8.c)."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def lower_wide_conv(ctx: Context, node: Node) -> list[Call]:
         macros["TWICE"] = 1
     name = "_".join(["s16_conv", *(m.lower() for m in macros)])
     kernel = ctx.kernel(
-        name, "conv/wide.c", "conv/wide.h", "ek_wide_args", BLOCK=_BLOCK, **macros
+        name, "conv/conv_16x8.c", "conv/conv_16x8.h", "ek_conv_16x8_args", BLOCK=_BLOCK, **macros
     )  # fmt: skip
     tasks = window.pixels * groups * blocks
     return [Call(kernel, fields, tasks, max(1, _TASK // (kh * kw * depth * _BLOCK)))]

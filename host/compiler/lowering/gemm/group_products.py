@@ -80,7 +80,7 @@ def groups_product(ctx: Context, node: Node, m: int, short: bool) -> GroupsProdu
         "GROUPS": depth,
         "W_ZERO": 0,
         **({"NARROW": 1} if kind in (ByteProduct.MULL16, ByteProduct.WIDE16) else {}),
-        **({"FOUR": 1} if halve else {}),
+        **({"INT4": 1} if halve else {}),
         **({"BF16_SCALES": 1} if short else {}),
         **(ahead_of(ctx) if m == 1 else {}),
     }

@@ -11,7 +11,7 @@ from edgekit.kb.costs.rule import LINE
 from edgekit.kb.targets.board import last_cache
 from edgekit.kb.targets.clusters import timed_core
 
-AHEAD = "I8_SOON"  # a macro of gemm/i8_tile.h
+AHEAD = "I8_PREFETCH_DISTANCE"  # a macro of gemm/i8_tile.h
 
 
 def ahead_of(ctx: Context) -> Mapping[str, int]:

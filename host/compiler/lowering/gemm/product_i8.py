@@ -273,7 +273,7 @@ def _rounding(
     if lines is None:
         return "conv_short", rounding | {"SHORT": 1}, None
     count = 1 if lines.second is None else 2
-    return f"conv_lines{count}", {"LINES": count}, lines
+    return f"conv_lines{count}", {"FLOAT_REQUANT": count}, lines
 
 
 def hybrid_product(
@@ -375,7 +375,7 @@ def float_product(
     bits, macros = 8, dict(packed.macros)
     if halve and columns * depth.total <= I8_UNPACKED_BYTES:
         stored = pack_int4(stored, columns * depth.total)
-        bits, macros["FOUR"] = 4, 1
+        bits, macros["INT4"] = 4, 1
     suffix = packed.suffix + ("_four" if bits == 4 else "")
     kernel = ctx.kernel(
         f"{x.dtype.value}_conv_f32_{tile.mr}x{columns}{suffix}",

@@ -31,7 +31,12 @@ def lower_streamed(ctx: Context, node: Node, operands: Operands) -> list[Call]:
     side = _side_by_side(ctx.isa, m)
     soon = _soon(lines_ahead(ctx), side, step, length)
     name = f"f32_streamed_{'columns' if by_columns else 'rows'}_{m}" + f"_{soon}" * (soon > 0)
-    macros = {"MR": m, "SIDE": side, "SOON": soon, **({"BY_COLUMNS": 1} if by_columns else {})}
+    macros = {
+        "MR": m,
+        "SIDE": side,
+        "PREFETCH_DISTANCE": soon,
+        **({"BY_COLUMNS": 1} if by_columns else {}),
+    }
     fields: dict[str, Field] = {
         **operands.fields,
         "panels": panels,

@@ -47,7 +47,7 @@ def lower_gather_codes(ctx: Context, node: Node) -> list[Call]:
     else:
         fields["codes"] = ctx.weights.add(pack_int4(codes.reshape(-1), run) if four else codes)
     if four:
-        macros["FOUR"], form = 1, "i4"
+        macros["INT4"], form = 1, "i4"
     kernel = ctx.kernel(
         f"gather_{form}_{scale.bits}_{indices.dtype.value}",
         "layout/gather_codes.c",

@@ -1,4 +1,4 @@
-"""Recurrent layers of 8-bit values (recurrent/coded_lstm.c, coded_svdf.c)."""
+"""Recurrent layers of 8-bit values (recurrent/quantized_lstm.c, quantized_svdf.c)."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def lower_quantized_lstm(ctx: Context, node: Node) -> list[Call]:
         fields[name] = None if given is None else operand_of(ctx, given)
     projected = fields["projection"] is not None
     fields["inner"] = ctx.scratch(node, batch * cells) if projected else None
-    source = "recurrent/coded_lstm"
+    source = "recurrent/quantized_lstm"
     name = f"s8_lstm_q{op.cell_bits}"
     kernel = ctx.kernel(
-        name, f"{source}.c", f"{source}.h", "ek_coded_lstm_args", CELL_BITS=op.cell_bits
+        name, f"{source}.c", f"{source}.h", "ek_quantized_lstm_args", CELL_BITS=op.cell_bits
     )
     return [Call(kernel, fields, None)]
 
@@ -60,7 +60,7 @@ def lower_quantized_svdf(ctx: Context, node: Node) -> list[Call]:
     }  # fmt: skip
     for i, name in enumerate(("x", "weights", "offset", "times", "bias", "before")):
         fields[name] = operand_of(ctx, ctx.tensor(node.inputs[i]))
-    source = "recurrent/coded_svdf"
-    kernel = ctx.kernel("s8_svdf", f"{source}.c", f"{source}.h", "ek_coded_svdf_args")
+    source = "recurrent/quantized_svdf"
+    kernel = ctx.kernel("s8_svdf", f"{source}.c", f"{source}.h", "ek_quantized_svdf_args")
     grain = max(1, _TASK // (op.rank * (size + frames)))
     return [Call(kernel, fields, batch * units, grain)]

@@ -1,4 +1,4 @@
-"""Channel factors and shifts go into weights; hard-swish is found in every form."""
+"""Channel factors and offsets are folded into weights; all forms of hard-swish are recognized."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _weights(*shape):
 
 
 def _kinds(nodes, constants, folder, shape=(1, 4, 5, 6)):
-    """Kinds of operators after all passes, which must keep the result."""
+    """Operator kinds after all passes, which must preserve the result."""
     graph = import_model(save(model(nodes, [value("x", shape)], ["y"], constants), folder))
     after = run_passes(graph)[0]
     x = {"x": 3 * _weights(*shape)}

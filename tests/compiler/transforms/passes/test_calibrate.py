@@ -1,4 +1,4 @@
-"""Weights in few bits fitted to samples: closer outputs, and thresholds where outliers are."""
+"""Low-bit weights fitted to samples: closer outputs, and thresholds that match the outliers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _WIDTH, _ROWS = 96, 20
 def calibrate(
     floats: Graph, coded: Graph, bits: WeightBits, samples: list[dict[str, Array]]
 ) -> Graph:
-    """Where channels apart cost nothing."""
+    """Calibrate with outlier channels at no cost."""
     return calibrate_for(floats, coded, bits, samples, lambda *_: 1.0)[0]
 
 
@@ -52,7 +52,7 @@ def _layers() -> Graph:
 
 
 def _samples(count: int, seed: int, largest: float = 4.5) -> list[dict[str, Array]]:
-    """Rows of few dimensions, as activations are, with two channels beyond the others."""
+    """Low-rank rows, like real activations, with two channels far beyond the others."""
     rng = np.random.default_rng(seed)
     basis = np.random.default_rng(1).standard_normal((12, _WIDTH)) / 12**0.5
     made = [rng.standard_normal((_ROWS, 12)) @ basis for _ in range(count)]
@@ -88,11 +88,11 @@ def test_the_mean_of_outputs_is_that_of_floats():
 
 
 def test_thresholds_are_where_outliers_are():
-    """At 4.5 the usual 6 sees none; at 1 nothing need be split."""
+    """At 4.5 the default threshold of 6 would miss the outliers; at 1 there is nothing to split."""
     floats = _layers()
     coded = compress_weights(floats, "int8")
     first = calibrate(floats, coded, "int8", _samples(8, 2)).nodes[0].op
-    assert 1 < first.threshold < 4.5 and first.outliers == 2  # which its cost knows
+    assert 1 < first.threshold < 4.5 and first.outliers == 2  # its cost depends on them
     level = calibrate(floats, coded, "int4", _samples(8, 2, largest=1)).nodes[0].op
     assert level.threshold > 1
 
@@ -111,7 +111,7 @@ def test_channels_are_apart_where_it_wins_more_than_it_costs():
 
 
 def test_four_bits_take_fewer_channels_apart():
-    """Their weights' own error is so large that finer activations win little."""
+    """The error of 4-bit weights is so large that finer activations gain little."""
     floats, samples, counts = _layers(), _samples(8, 2), []
     for bits in ("int8", "int4"):
         coded = compress_weights(floats, bits)
@@ -121,7 +121,7 @@ def test_four_bits_take_fewer_channels_apart():
 
 
 def _costed(each: float) -> Cost:
-    """A layer without outliers costs 1, and each of them so much."""
+    """A layer costs 1, plus `each` per outlier."""
     return lambda _, node: 1 + each * node.op.outliers
 
 
@@ -164,7 +164,7 @@ def test_a_group_size_has_to_divide_k():
 
 
 def _wide_layer(k: int) -> Graph:
-    """A product of many channels, with a bias and a bound, between two elementwise operators."""
+    """A product with many channels, a bias and a ReLU, between two elementwise operators."""
     rng = np.random.default_rng(5)
     constants = {"w": rng.standard_normal((40, k)) / k**0.5, "b": rng.standard_normal(40)}
     tensors = {
@@ -182,7 +182,7 @@ def _wide_layer(k: int) -> Graph:
 
 
 def _uneven_rows(k: int, count: int, seed: int) -> list[dict[str, Array]]:
-    """Rows with a few large values each, in channels of their own, as after GELU: no channel is an
+    """Rows with a few large values each, in different channels, as after GELU: no channel is an
     outlier in all rows."""
     rng = np.random.default_rng(seed)
     made = rng.standard_normal((count, 1, _ROWS, k)) * 0.05
@@ -207,9 +207,9 @@ def test_rows_of_wide_products_have_several_scales(bits, group, tmp_path):
 
 
 def test_several_scales_of_a_row_come_closer():
-    """A product of one part is as far off as eight bits a row allow; those of four are closer."""
+    """A product in one part is limited by one 8-bit scale per row; one in four parts is closer."""
     errors = []
-    for k in (1020, 1536):  # below 1024 there is one
+    for k in (1020, 1536):  # below 1024 there is one part
         floats, samples = _wide_layer(k), _uneven_rows(k, 8, 6)
         fitted = calibrate(floats, compress_weights(floats, "int8"), "int8", samples)
         errors.append(_error(fitted, floats, _uneven_rows(k, 4, 7)))
@@ -217,7 +217,7 @@ def test_several_scales_of_a_row_come_closer():
 
 
 def _uneven_layers() -> Graph:
-    """`_layers`, whose second one has weights that 4 bits hold exactly."""
+    """`_layers` with weights in the second layer that 4 bits represent exactly."""
     graph = _layers()
     rng = np.random.default_rng(9)
     exact = rng.integers(-7, 8, (_WIDTH, 2 * _WIDTH)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Weights of few bits: how far a transformer's layers move, and what is left alone."""
+"""Low-bit weights: the error on a transformer's layers, and operators left alone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from edgekit.kb.targets.board import load_board
 from tests.support.kernel_runs import build, run_here, x86_boards, x86_params
 from tests.support.outlier_graphs import tied
 
-_MEDIAN, _WORST = 0.010, 0.016  # relative errors on real layers that 8 bits a row allow
+_MEDIAN, _WORST = 0.010, 0.016  # relative errors on real layers with 8 bits per row
 
 
 def _layer(w: Array, shape: tuple[int, ...], matmul: bool = False) -> Graph:
@@ -39,7 +39,7 @@ def _relative(found: Array, exact: Array) -> float:
 
 
 def _activations(rows: int, k: int) -> Array:
-    """Activations as those of a transformer: two channels far beyond the others."""
+    """Activations like a transformer's: two channels far beyond the others."""
     x = np.random.default_rng(1).standard_normal((rows, k)).astype(np.float32)
     x[:, [3, k - 1]] *= 40
     return x
@@ -77,7 +77,7 @@ def test_computed_matrices_and_vectors_stay():
 
 
 def _convolution(ic: int, size: int = 1, stride: int = 1) -> Graph:
-    """A convolution of 12 channels with everything that can be fused into it."""
+    """A convolution with 12 channels and everything that can be fused into it."""
     rng = np.random.default_rng(3)
     w = rng.standard_normal((12, size, size, ic)).astype(np.float32)
     side = (8 - size) // stride + 1
@@ -142,7 +142,7 @@ def test_groups_of_a_layer_are_one_call(board, size):
     w = np.random.default_rng(5).standard_normal((96, 384)).astype(np.float32)
     graph = compress_weights(_layer(w, (9, 384)), "int4", size)
     (step,) = lower(graph, load_board(board)).lowered.steps
-    assert len(step.calls) == 2  # split, and product
+    assert len(step.calls) == 2  # split and product
 
 
 def _files() -> list[Path]:
@@ -195,7 +195,7 @@ def _embedding(table: Array, indices: Array | None = None) -> Graph:
 @pytest.mark.parametrize("board", x86_params())
 def test_embeddings_are_codes(bits, error, size, board, tmp_path):
     table = np.random.default_rng(6).standard_normal((50, 96)).astype(np.float32)
-    table[7] *= 1000  # no other row is the coarser for it
+    table[7] *= 1000  # must not coarsen any other row
     graph = _embedding(table)
     after = compress_weights(graph, bits)
     assert isinstance(after.nodes[0].op, ops.GatherCodes)
@@ -246,7 +246,7 @@ def test_constant_picks_stay():
 
 
 def test_codes_of_4_bits_use_all_16_and_clip_none():
-    """The side that reaches further has one code more, whichever it is."""
+    """The side that reaches further gets the extra value, whichever it is."""
     w = np.random.default_rng(8).standard_normal((64, 96)).astype(np.float32)
     after = compress_weights(_layer(w, (1, 9, 96)), "int4", 32)
     codes, scale = (after.tensors[name].data for name in after.nodes[0].inputs[1:3])
@@ -273,7 +273,7 @@ def test_8_bits_have_groups_too(size, tmp_path):
 @pytest.mark.parametrize(("bits", "group", "error"), [("int4", None, 0.15), ("int8", 32, 0.01)])
 @pytest.mark.parametrize("first", [0, 1])
 def test_a_table_and_a_product_by_it_have_codes_of_their_own(bits, group, error, first):
-    """Where these differ, whichever comes first."""
+    """They get separate quantized values if these differ, whichever comes first."""
     table = np.random.default_rng(7).standard_normal((40, 64)).astype(np.float32)
     graph = _embedding(table)
     dense = Node("out", ops.FullyConnected(keep_dims=True), ("x", "table"), ("scores",))

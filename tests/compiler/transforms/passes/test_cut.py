@@ -1,4 +1,4 @@
-"""The cheapest two labels against every way to give them."""
+"""The minimum-cost assignment of two labels against exhaustive search."""
 
 from __future__ import annotations
 

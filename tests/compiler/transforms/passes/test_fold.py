@@ -1,4 +1,4 @@
-"""Constant folding and the removal of what nothing needs."""
+"""Constant folding and dead code elimination."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fusing passes: they fire where they may, keep results, and leave the rest alone."""
+"""Fusing passes: they fire where allowed, preserve results, and leave the rest alone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _RNG = np.random.default_rng(3)
 
 
 class Builder:
-    """Adds nodes one after the other; shapes come from the operators."""
+    """Appends nodes; shapes are inferred."""
 
     def __init__(self) -> None:
         self.tensors: dict[str, Tensor] = {}

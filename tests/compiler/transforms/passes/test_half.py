@@ -1,4 +1,4 @@
-"""Which operators compute in half precision, and where conversions stand."""
+"""Which operators compute in half precision, and where conversions are inserted."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_outputs_in_half_precision_are_near_those_of_f32():
     x = {"x": np.random.default_rng(1).normal(size=(1, 12, 12, 32)).astype(np.float32)}
     want, got = (evaluate(g, x).outputs["y"] for g in (graph, to_half(graph)))
     off = np.abs(want - got).max()
-    assert 0 < off < 2**-5 * np.abs(want).max()  # sums of 288 and of f16 too
+    assert 0 < off < 2**-5 * np.abs(want).max()  # sums of 288 terms, which are f16 too
 
 
 def _dense(inputs: int, outputs: int) -> Graph:
@@ -75,14 +75,14 @@ def _dense(inputs: int, outputs: int) -> Graph:
 
 
 def test_operators_that_are_done_sooner_than_their_conversions_stay_f32():
-    """A keyword spotter's last layers: 0.2 us, and the two conversions 0.1."""
+    """A keyword spotter's last layers take 0.2 us, and the two conversions 0.1 us."""
     small, large = _dense(64, 12), _dense(1024, 1000)
     assert to_half(small).nodes == small.nodes
     assert DType.F16 in {tensor.dtype for tensor in to_half(large).tensors.values()}
 
 
 def test_conversions_that_threads_wait_for_are_costed_by_all_of_them():
-    """12 x 12 x 32 values are two tasks: a conversion of as long as their convolutions are."""
+    """12 x 12 x 32 values are two tasks: their conversions take as long as their convolutions."""
     graph = _convolution(channels=4)
     assert to_half(graph, threads=1).nodes != graph.nodes
     assert to_half(graph, threads=4).nodes == graph.nodes
@@ -121,7 +121,7 @@ def test_auto_keeps_f32_where_they_do_not_and_says_so(monkeypatch):
 
 
 def test_outputs_beyond_half_precision_are_refused_and_auto_stays_f32():
-    """Golden outputs of such a release were no numbers, which its health check cannot judge."""
+    """Golden outputs of such a release would be inf or NaN, which its health check cannot judge."""
     graph, board = _two_convolutions(1000.0), load_profile("a76")
     with pytest.raises(InputError, match=r"--precision f16: .* up to 65504.*take auto"):
         prepare_graph(graph, board, _HALF)

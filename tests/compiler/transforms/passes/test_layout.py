@@ -1,4 +1,4 @@
-"""The layout pass: the same results, and no transposes between convolutions."""
+"""The layout pass: unchanged results, and no transposes between convolutions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _weights(*shape):
 
 
 def _both(nodes, constants, folder, outputs=("y",)):
-    """Transposes that are left; raises unless the pass keeps all results."""
+    """Number of remaining transposes; raises unless the pass preserves all results."""
     conv = [node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1])]
     constants = {"w": _weights(8, 8, 3, 3), **constants}
     graph = import_model(save(model([*conv, *nodes], [_X], outputs, constants), folder))

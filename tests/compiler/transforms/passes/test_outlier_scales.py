@@ -1,5 +1,4 @@
-"""The outlier split without samples: inputs of any scale, with channels far beyond the others and
-without."""
+"""The outlier split without samples, on inputs of any scale, with and without outlier channels."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ def _rows(k: int, scale: float, far: bool) -> Array:
 
 
 def _apart(graph: Graph, x: Array) -> list[int]:
-    """The channels that the split takes apart."""
+    """The channels that the split treats as outliers."""
     op = graph.nodes[0].op
     assert isinstance(op, ops.OutlierFullyConnected)
     found: Array = ~(np.abs(x).max(axis=0) <= op.threshold_for(x))
@@ -53,7 +52,8 @@ def _off(made: Array, right: Array) -> float:
 @pytest.mark.parametrize("far", [False, True])
 @pytest.mark.parametrize("scale", _SCALES)
 def test_inputs_of_any_scale_are_mostly_bytes(scale: float, far: bool, tmp_path: Path) -> None:
-    """Those of a channel apart are 40 times as large; below 6 none is beyond the threshold."""
+    """Outlier channels are 40 times as large; if they stay below the threshold of 6, none is
+    split."""
     graph, x = _layer(96), _rows(96, scale, far)
     coded = compress_weights(graph, "int8")
     exact = evaluate(graph, {"x": x}).outputs["y"]
@@ -70,8 +70,8 @@ def test_inputs_of_any_scale_are_mostly_bytes(scale: float, far: bool, tmp_path:
 def test_a_quarter_of_the_channels_at_most_is_apart(
     k: int, threshold: float, tmp_path: Path
 ) -> None:
-    """Channels of magnitudes from 2^-30 to 2^60; and all of them with a value that is none, whose
-    rows are of no interest."""
+    """Channels of magnitudes from 2^-30 to 2^60; then all channels also contain a NaN or infinity,
+    and the rows with those are ignored."""
     coded = compress_weights(_layer(k), "int8")
     split = ops.OutlierFullyConnected(threshold, keep_dims=True)
     coded = dataclasses.replace(coded, nodes=(dataclasses.replace(coded.nodes[0], op=split),))

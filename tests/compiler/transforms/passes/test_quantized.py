@@ -1,4 +1,4 @@
-"""Q and DQ nodes around f32 operators become integer operators, within one code."""
+"""Q/DQ graphs around f32 operators become integer operators, within one quantization step."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _STEP = np.float32(0.05)  # of the output
 
 @pytest.fixture(autouse=True)
 def _drawn_anew(monkeypatch):
-    """Each test draws the same numbers, whichever ran before it in its process."""
+    """Reseed, so that each test draws the same numbers whichever tests ran before."""
     monkeypatch.setattr(f"{__name__}._RNG", np.random.default_rng(17))
 
 
 def _coded(name, scale, zero):
-    """Nodes that quantize `name` and give it back as `name`_d."""
+    """Nodes that quantize `name` and dequantize it to `name`_d."""
     ends = [f"{name}_s", f"{name}_z"]
     nodes = [
         node("QuantizeLinear", [name, *ends], [f"{name}_q"]),
@@ -36,7 +36,7 @@ def _coded(name, scale, zero):
 
 
 def _weights(shape, per_channel, axis=0, kind="s8"):
-    """Nodes and constants of weights: of s8, or of u8 that do not fit into s8 less their zero
+    """Nodes and constants of weights: s8, or u8 that overflow s8 after subtracting their zero
     points."""
     scale = _RNG.uniform(0.005, 0.01, shape[axis] if per_channel else ()).astype(np.float32)
     codes = _RNG.integers(-127, 128, shape).astype(np.int8)
@@ -93,7 +93,7 @@ def test_a_convolution_works_on_codes(weights, codes, per_channel, groups, tmp_p
     ]
     after = _both(_imported(parts, shape, tmp_path), shape)
     kind = ops.Conv2D if groups == 1 else ops.DepthwiseConv2D
-    # A depthwise convolution takes one zero point of weights off.
+    # A depthwise convolution supports a single weight zero point.
     apart = weights == "u8" and per_channel and groups > 1
     assert _dtypes(after, kind) == [DType.F32 if apart else DType.I8]
     assert not any(isinstance(n.op, ops.Clamp) for n in after.nodes)
@@ -177,7 +177,7 @@ _MOVES = {
 
 
 def _between(middle, constants, folder, step=_STEP, kind="s8"):
-    """Codes of x, what is done to them, and codes of y."""
+    """The operators `middle` between quantized x and quantized y."""
     parts = [_coded("x", 0.02, _ZEROS[kind]), (middle, constants), _coded("y", step, _ZEROS[kind])]
     return _both(_imported(parts, (1, 4, 6, 6), folder), (1, 4, 6, 6), step)
 
@@ -198,7 +198,7 @@ def test_a_function_works_on_codes(name, codes, tmp_path):
 @pytest.mark.parametrize("step", [0.02, 0.05])
 @pytest.mark.parametrize("name", _MOVES)
 def test_what_moves_values_moves_codes(name, step, tmp_path):
-    """To the same codes, or to such of another scale."""
+    """With the same scale, or with requantization."""
     after = _between(*_MOVES[name], tmp_path, np.float32(step))
     assert _all_on_codes(after)
 
@@ -267,7 +267,7 @@ def test_parts_take_no_name_of_another_tensor(tmp_path):
 
 
 def test_a_constant_that_codes_cannot_hold_stays_in_f32(tmp_path):
-    """Steps of 40 / 127 would be larger than those of y."""
+    """Its step of 40 / 127 would be larger than y's."""
     low = np.array([40, -1.5, -1.2, -0.5], np.float32).reshape(4, 1, 1)
     after = _between([node("Max", ["x_d", "low"], ["y"])], {"low": low}, tmp_path, np.float32(0.2))
     assert _dtypes(after, ops.Maximum) == [DType.F32]

@@ -1,4 +1,4 @@
-"""Layer normalization and GELU as exporters write them: one operator each, near-matches left."""
+"""Layer normalization and GELU as exporters write them: one operator each; near-matches stay."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _gelu_chain(x: str, to: str, form: int = 0) -> list[Any]:
 
 
 def _kinds(graph: Graph) -> list[str]:
-    """Without renamings."""
+    """Without aliasing operators."""
     return [n.op.kind for n in graph.nodes if n.op.kind != "reshape"]
 
 
@@ -105,7 +105,7 @@ def test_a_chain_is_one_operator(nodes, opset, kinds, tmp_path):
 @pytest.mark.parametrize(
     ("nodes", "outputs"),
     [
-        (_norm_chain("x", "y"), ["y", "yc"]),  # what is inside is read from outside
+        (_norm_chain("x", "y"), ["y", "yc"]),  # an intermediate is read elsewhere
         (_norm_chain("x", "y"), ["y", "ym"]),
         (_norm_chain("x", "y", axes=(1,)), ["y"]),  # not the last axis
         (_gelu_chain("x", "y"), ["y", "yp"]),

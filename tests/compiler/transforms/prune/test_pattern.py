@@ -1,4 +1,4 @@
-"""Which weights a pattern leaves out, and what the others of a layer take on for them."""
+"""Which weights a pattern drops, and how the remaining weights of a layer compensate."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_the_least_scores_go():
     np.testing.assert_array_equal(
         pattern_of("2:4", None).dropped(scores), [[1, 0, 1, 0], [0, 1, 0, 1]]
     )
-    # Both outputs lose the inputs whose scores are least in the mean.
+    # Both outputs drop the inputs with the lowest mean scores.
     scores[1, 3] += 9
     blocks = pattern_of("block", 0.5).dropped(scores)
     np.testing.assert_array_equal(blocks, [[1, 0, 1, 0], [1, 0, 1, 0]])

@@ -1,4 +1,4 @@
-"""Pruned graphs: patterns hold, and the weights that stay make up for those that went."""
+"""Pruned graphs: patterns hold, and the remaining weights compensate for the dropped ones."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _samples(count: int, seed: int = 0) -> list[dict[str, Array]]:
 
 
 def _weights(graph: Graph) -> dict[str, Array]:
-    """The weights of convolutions and dense layers as [n, k], by the name of the node's output."""
+    """The weights of convolutions and dense layers as [n, k], by output name."""
     found = {}
     for node in graph.nodes:
         data = graph.tensors[node.inputs[1] or ""].data if len(node.inputs) > 1 else None
@@ -45,7 +45,7 @@ def _zeros(weights: Array) -> float:
 
 
 def _by_magnitude(graph: Graph, made: Graph) -> Graph:
-    """`graph` with as many zeros in each layer as `made` has, where weights are least."""
+    """`graph` with as many zeros per layer as `made`, at the smallest weights."""
     tensors = dict(graph.tensors)
     for node in graph.nodes:
         name = node.inputs[1] if len(node.inputs) > 1 else None
@@ -61,7 +61,7 @@ def _by_magnitude(graph: Graph, made: Graph) -> Graph:
 
 
 def _noise(graph: Graph, other: Graph, samples: list[dict[str, Array]]) -> float:
-    """The mean square of what `other` makes otherwise, as a share of that of the outputs."""
+    """Mean squared error of `other`, relative to the mean square of the outputs."""
     a, b = (np.stack([evaluate(g, s).outputs["y"] for s in samples]) for g in (graph, other))
     return float(((a - b) ** 2).sum() / (a**2).sum())
 

@@ -1,4 +1,4 @@
-"""What `quantize` does for the outputs, and what it pays for it, on small networks."""
+"""The accuracy and the cost of `quantize`, on small networks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _samples(count: int = 24) -> list[dict[str, np.ndarray[Any, Any]]]:
 
 
 def _free(graph: Graph) -> float:
-    """A cost by which floats cost no more than codes, but for all of them."""
+    """A cost model in which keeping some floats is free, but keeping all of them is not."""
     return 1.0 if any(t.dtype is DType.I8 for t in graph.tensors.values()) else 2.0
 
 
@@ -72,7 +72,7 @@ def test_values_that_a_relu_behind_an_addition_drops_take_no_codes(tmp_path: Pat
         ["y"],
         w0=rng.standard_normal((4, 3, 1, 1)),
         w1=rng.standard_normal((4, 3, 1, 1)),
-        b1=[-1000, 0, 0, 0],  # a channel that is never seen
+        b1=[-1000, 0, 0, 0],  # a channel that the ReLU always clips
     )
     assert _snr(quantize(graph, _samples(), _free, target=0.5)) > 35
 
@@ -87,7 +87,7 @@ def _branches(folder: Path) -> Graph:
 
 
 def _by_layer(graph: Graph) -> float:
-    """Codes cost 10; layers of floats what their names say."""
+    """Quantization costs 10; float layers have costs by name."""
     costs = {"dear.conv2d": 100.0, "cheap.conv2d": 5.0}
     floats = [n.name for n in graph.nodes if graph.tensors[n.outputs[0]].dtype is DType.F32]
     coded = any(t.dtype is DType.I8 for t in graph.tensors.values())
@@ -96,7 +96,7 @@ def _by_layer(graph: Graph) -> float:
 
 def test_of_layers_as_noisy_the_cheaper_one_stays_in_floats(tmp_path: Path) -> None:
     made = quantize(_branches(tmp_path), _samples(), _by_layer, target=1 - 1e-9)
-    # Both would cost 115, more than the 105 of the model of floats.
+    # Both would cost 115, more than the 105 of the float model.
     assert [layer.name for layer in made.report.floats] == ["cheap.conv2d"]
     assert made.report.outputs["cheap"].snr_db > made.report.outputs["dear"].snr_db + 20
 
@@ -120,7 +120,8 @@ def test_a_target_out_of_reach_takes_no_more_time_than_it_is_worth(tmp_path: Pat
         coded = any(t.dtype is DType.I8 for t in graph.tensors.values())
         return 10.0 * coded + sum(costs.get(name, 0.0) for name in floats)
 
-    # a and b would cost 55 of 95, more than half of what codes save, for a third of the noise.
+    # a and b would cost 55 of 95, more than half of what quantization saves, for a third of the
+    # noise.
     made = quantize(graph, _samples(), cost, target=1 - 1e-9)
     assert [layer.name for layer in made.report.floats] == ["a.conv2d"]
 
@@ -132,7 +133,7 @@ def test_weights_that_are_zero_stay_so(tmp_path: Path) -> None:
         tmp_path,
         [node("Conv", ["x", "w0"], ["r"]), node("Conv", ["r", "w1"], ["y"])],
         ["y"],
-        w0=rng.standard_normal((48, 3, 1, 1)),  # so that others can make up for each error
+        w0=rng.standard_normal((48, 3, 1, 1)),  # redundant, to compensate for errors
         w1=weights,
     )
     made = quantize(graph, _samples(), _free, target=0.5)

@@ -1,4 +1,4 @@
-"""From the values of a tensor to the scale and zero point of its codes."""
+"""From the values of a tensor to its scale and zero point."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _counted(found: Histogram) -> list[tuple[float, int]]:
 def test_values_are_counted_in_bins_that_grow_with_them():
     found = _seen([0.0, 1.0, 1.0, -0.5], [], [1000.0])
     assert (found.low, found.high) == (-0.5, 1000.0)
-    assert found.counts.sum() == 4  # any code keeps 0
+    assert found.counts.sum() == 4  # zeros are not counted: any scale represents 0
     width = 2.0**found.exponent
     for (center, count), (value, times) in zip(
         _counted(found), [(-0.5, 1), (1.0, 2), (1000.0, 1)], strict=True

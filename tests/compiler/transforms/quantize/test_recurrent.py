@@ -1,4 +1,4 @@
-"""Models with recurrent layers: quantized, written, run by ONNX Runtime and read again."""
+"""Models with recurrent layers: quantized, exported, run by ONNX Runtime and re-imported."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _drawn(rng: np.random.Generator, *shape: int) -> Array:
 
 
 def _classifier(kind: str, folder: Path) -> Path:
-    """Both directions of a layer, and a fully connected one of its last states."""
+    """A bidirectional layer, followed by a fully connected one on its last states."""
     rng, rows = np.random.default_rng(3), _GATES[kind] * _HIDDEN
     constants = {
         "w": _drawn(rng, 2, rows, _SIZE), "r": _drawn(rng, 2, rows, _HIDDEN),
@@ -46,7 +46,7 @@ def _classifier(kind: str, folder: Path) -> Path:
 
 
 def _free(graph: Graph) -> float:
-    """A cost by which all codes are as cheap as some."""
+    """A cost model in which partial quantization costs as much as full quantization."""
     return 1.0 if any(t.dtype is DType.I8 for t in graph.tensors.values()) else 2.0
 
 
@@ -76,7 +76,8 @@ def test_a_written_file_keeps_weights_as_bytes(kind: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("kind", _GATES)
 def test_a_file_that_is_read_again_computes_what_was_measured(kind: str, tmp_path: Path) -> None:
-    """Gates are not rounded to codes there: outputs are no further from the float model's."""
+    """In the file gates are not rounded to 8 bits, so outputs are no further from the float
+    model's."""
     path, made = _quantized(kind, tmp_path)
     file = tmp_path / "net.int8.onnx"
     file.write_bytes(write_onnx(made.graph))
@@ -96,7 +97,7 @@ def test_a_file_that_is_read_again_computes_what_was_measured(kind: str, tmp_pat
 @pytest.mark.peers
 @pytest.mark.parametrize("kind", _GATES)
 def test_onnx_runtime_runs_the_file(kind: str, tmp_path: Path) -> None:
-    """Its last sums are rounded in floats: they may be a code beside ours."""
+    """ONNX Runtime rounds the last sums in floats: they may differ from ours by one step."""
     import onnxruntime
 
     made = _quantized(kind, tmp_path)[1]
@@ -122,7 +123,7 @@ def test_what_is_compiled_of_the_file_computes_it(kind: str, tmp_path: Path) -> 
 
 
 def test_a_layer_whose_rows_do_not_fit_codes_stays_in_floats(tmp_path: Path) -> None:
-    """The first unit's state is always 0, and all rows have their largest weight for it."""
+    """The first unit's state is always 0, and every row has its largest weight there."""
     rng, rows = np.random.default_rng(3), 3 * _HIDDEN
     constants = {"w": _drawn(rng, 1, rows, _SIZE), "r": 2 * _drawn(rng, 1, rows, _HIDDEN)}
     constants["w"].reshape(3, _HIDDEN, _SIZE)[:, 0] = 0

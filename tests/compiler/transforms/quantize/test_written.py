@@ -1,4 +1,4 @@
-"""Files that `quantize` wrote compute on codes when they are compiled, as its graph does."""
+"""Files exported by `quantize` compute in integers when compiled, like its graph."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _weights(*shape: int) -> Array:
 
 
 def _network(folder: Path) -> Graph:
-    """Of everything that has codes, something."""
+    """At least one of every operator that can be quantized."""
     nodes = [
         node("Conv", ["x", "w0", "b0"], ["c0"], pads=[1, 1, 1, 1], strides=[2, 2]),
         node("HardSwish", ["c0"], ["s0"]),
@@ -60,7 +60,7 @@ def _network(folder: Path) -> Graph:
 
 
 def _free(graph: Graph) -> float:
-    """A cost by which floats never pay."""
+    """A cost model in which floats never pay."""
     return 1.0 if any(t.dtype is DType.I8 for t in graph.tensors.values()) else 2.0
 
 

@@ -35,7 +35,7 @@ _FACE = _MODELS / "face_detection_short_range.tflite"
 
 
 class _Chain:
-    """Adds operators on 8-bit images one after the other."""
+    """Appends operators on 8-bit images."""
 
     def __init__(self, rng: np.random.Generator, size: int, channels: int) -> None:
         self.rng = rng
@@ -126,7 +126,7 @@ def test_bands_take_less_memory_and_say_where_they_come_from():
 
 @pytest.fixture(scope="module")
 def releases(tmp_path_factory):
-    """The face detector whole, and for 640 KiB: folders with model.so and weights.bin."""
+    """The face detector unsplit, and for 640 KiB: folders with model.so and weights.bin."""
     folders = {}
     for limit in (None, 640 << 10):
         options = CompileOptions(memory_limit=limit)
@@ -160,7 +160,7 @@ def test_a_model_in_bands_computes_what_the_whole_model_does(releases):
 
 
 def test_only_the_split_model_runs_where_memory_is_really_limited(releases):
-    """The system refuses the process more private memory than the limit, and 512 KiB beside."""
+    """The system limits the process to 512 KiB of private memory more than the model's limit."""
     modules = next(iter(edgekit.__path__))
     said = {}
     for limit, (folder, _) in releases.items():

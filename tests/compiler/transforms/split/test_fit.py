@@ -1,4 +1,4 @@
-"""Layouts under a memory limit: pruned layers stay sparse where the transposes for it fit."""
+"""Layouts under a memory limit: pruned layers stay sparse if their transposes fit."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _MODELS = Path(__file__).parents[4] / "models"
 @pytest.mark.parametrize(
     "name, kib, planar",
     [
-        ("face_detection_full_range_sparse", 4096, True),  # whole
+        ("face_detection_full_range_sparse", 4096, True),  # unsplit
         ("face_detection_full_range_sparse", 1500, True),  # in bands
-        ("pose_detection", 1700, False),  # no room for transposes
+        ("pose_detection", 1700, False),  # transposes do not fit
     ],
 )
 def test_what_fits_is_channel_major_where_that_fits_too(name: str, kib: int, planar: bool) -> None:

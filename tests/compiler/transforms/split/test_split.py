@@ -1,4 +1,4 @@
-"""Splitting: every operator fits afterwards, and nothing else changes."""
+"""Splitting: afterwards every operator fits, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _same_values(before: Graph, after: Graph) -> None:
 
 
 def _halved(graph: Graph, share: float) -> Graph:
-    """Split to a share of what its largest operator needs, or as far as it goes."""
+    """Split to a fraction of the largest operator's memory, or as far as possible."""
     limit = int(_needs(graph) * share)
     while True:
         try:
@@ -59,7 +59,7 @@ def test_every_operator_fits_and_computes_the_same(family, seed, share):
 
 
 def _together(graphs: list[Graph]) -> Graph:
-    """Independent graphs as one."""
+    """Combine independent graphs into one."""
     tensors: dict[str, Tensor] = {}
     nodes, inputs, outputs = [], [], []
     for i, graph in enumerate(graphs):
@@ -80,7 +80,7 @@ def _together(graphs: list[Graph]) -> Graph:
 
 
 def test_kernels_compute_parts_as_they_compute_the_whole(tmp_path):
-    """Integers to the bit; floats as near as tiles of other heights are, which add elsewhere."""
+    """Integers bit for bit; floats up to the summation order, which depends on tile heights."""
     graphs = [random_graph(family, 3, seed) for seed, family in enumerate(FAMILIES)]
     graph, parts = _together(graphs), _together([_halved(g, 0.3) for g in graphs])
     inputs = inputs_of(graph)
@@ -99,7 +99,7 @@ def _one(op: ops.Conv2D | ops.MaxPool2D | ops.Transpose | ops.Add, *ins: Tensor)
 
 
 def _axis(graph: Graph, limit: int) -> int:
-    """The axis of the join in front of the output."""
+    """The axis of the concat before the output."""
     joined = split(graph, limit).graph.producer()["y"]
     assert isinstance(joined.op, ops.Concat)
     return joined.op.axis

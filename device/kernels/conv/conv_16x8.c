@@ -3,7 +3,7 @@
  * Compile-time parameters: NAME, EK_SIMD, BLOCK (channels of y that a task computes per pixel);
  * DEPTHWISE: each channel of x yields `share` channels of y; TWICE: totals wrap to s32, and
  * requantization rounds both the product with the multiplier and the shift. */
-#include "wide.h"
+#include "conv_16x8.h"
 
 #define RUN 256 /* number of s16 x s8 products whose sum fits s32 */
 
@@ -23,8 +23,8 @@ static void flush(block *b) {
 
 #ifdef DEPTHWISE
 /* One tap of the window for n channels starting at `first`. */
-EK_INLINE void add(block *b, const ek_wide_args *a, const int16_t *x, const int8_t *w, long first,
-                   long n) {
+EK_INLINE void add(block *b, const ek_conv_16x8_args *a, const int16_t *x, const int8_t *w,
+                   long first, long n) {
     if (b->count == RUN)
         flush(b);
     b->count++;
@@ -75,7 +75,7 @@ static int64_t rescale(int64_t total, int32_t multiplier, int32_t right) {
 }
 #endif
 
-static void finish(const ek_wide_args *a, block *b, int16_t *y, long first, long n) {
+static void finish(const ek_conv_16x8_args *a, block *b, int16_t *y, long first, long n) {
     flush(b);
     for (long j = 0; j < n; j++) {
         const long o = first + j;
@@ -86,7 +86,7 @@ static void finish(const ek_wide_args *a, block *b, int16_t *y, long first, long
 
 /* Task: pixel of y x group x block of channels. */
 void NAME(const void *args, long begin, long end) {
-    const ek_wide_args *a = args;
+    const ek_conv_16x8_args *a = args;
     const ek_window *g = &a->win;
     const long taps = (long)g->kh * g->kw;
     for (long t = begin; t < end; t++) {

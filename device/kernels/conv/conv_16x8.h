@@ -1,6 +1,6 @@
 /* Convolutions of s16 images with s8 weights. */
-#ifndef EK_WIDE_H
-#define EK_WIDE_H
+#ifndef EK_CONV_16X8_H
+#define EK_CONV_16X8_H
 #include "../kernel.h"
 
 typedef struct {
@@ -15,5 +15,5 @@ typedef struct {
     const int32_t *multiplier, *right; /* [oc]; negative `right` shifts left */
     int low, high;
     int16_t *y;
-} ek_wide_args;
+} ek_conv_16x8_args;
 #endif

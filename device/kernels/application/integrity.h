@@ -1,6 +1,6 @@
 /* Reads and verifies the agent's files on the board, for C programs. */
-#ifndef EK_WHOLE_H
-#define EK_WHOLE_H
+#ifndef EK_INTEGRITY_H
+#define EK_INTEGRITY_H
 #include <stddef.h>
 #include <stdint.h>
 
@@ -15,6 +15,6 @@ const char *ek_json_value(const char *text, const char *key);
 
 /* Returns whether all files of a release match installed.json, which
  * device/runtime/agent/integrity.py writes; if not, `error` names the first mismatch. */
-int ek_is_whole(const char *folder, char *error, size_t bytes);
+int ek_is_intact(const char *folder, char *error, size_t bytes);
 
 #endif

@@ -1,4 +1,4 @@
-#include "signs.h"
+#include "sd_notify.h"
 
 #include <pthread.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#include "surroundings.h"
+#include "environment.h"
 
 #include <ctype.h>
 #include <glob.h>
@@ -149,7 +149,7 @@ static long long available_bytes(void) {
     return kib < 0 ? -1 : kib * 1024;
 }
 
-void ek_write_surroundings(FILE *to, const ek_moment *before) {
+void ek_write_environment(FILE *to, const ek_moment *before) {
     ek_moment now = ek_moment_now();
     double seconds = now.clock - before->clock, load = 0, others = 0;
     size_t count;

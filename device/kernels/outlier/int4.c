@@ -110,7 +110,7 @@ static work work_of(const ek_outlier_args *g, int threads) {
     return o;
 }
 
-size_t ek_outlier_four_bytes(const ek_outlier_args *args, int threads) {
+size_t ek_outlier_int4_bytes(const ek_outlier_args *args, int threads) {
     return work_of(args, threads).slot * (size_t)threads;
 }
 
@@ -171,7 +171,7 @@ static void multiply_tiles(const void *args, long begin, long end) {
         }
 }
 
-void ek_outlier_multiply_four(const ek_outlier_args *args, const uint8_t *x1,
+void ek_outlier_multiply_int4(const ek_outlier_args *args, const uint8_t *x1,
                               const ek_outlier_merge *merge, char *room, ek_pool *pool) {
     const ek_outlier_weights *w = args->weights;
     const int few = (double)args->m * (double)w->n * (double)w->k < SMALL;

@@ -1,5 +1,5 @@
 /* 8-bit quantized SVDF (filters over time). Compile-time parameter: NAME. */
-#include "coded_svdf.h"
+#include "quantized_svdf.h"
 #include "fixed16.h"
 
 EK_DOT(dot, int8_t)
@@ -7,7 +7,7 @@ EK_DOT(dot_of_times, int16_t)
 
 /* Task: batch entry x unit. */
 void NAME(const void *args, long begin, long end) {
-    const ek_coded_svdf_args *g = args;
+    const ek_quantized_svdf_args *g = args;
     const long m = g->frames;
     for (long t = begin; t < end; t++) {
         const long unit = t % g->units;

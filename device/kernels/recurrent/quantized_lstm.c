@@ -1,7 +1,7 @@
 /* 8-bit quantized LSTMs: at each time step the products of input and state, then the gates.
  *
  * Compile-time parameters: NAME, CELL_BITS (integer bits of the cell). */
-#include "coded_lstm.h"
+#include "quantized_lstm.h"
 #include "../reduce/inverse_root.h"
 #include "fixed16.h"
 
@@ -11,14 +11,14 @@
 EK_DOT(dot, int8_t)
 
 typedef struct {
-    const ek_coded_lstm_args *args;
+    const ek_quantized_lstm_args *args;
     long from, t; /* first sequence, and step */
 } now;
 
 /* Task: a sequence starting at `from` x gate x block of cells; writes the gates' inputs. */
 static void sums(const void *task, long begin, long end) {
     const now *n = task;
-    const ek_coded_lstm_args *g = n->args;
+    const ek_quantized_lstm_args *g = n->args;
     const long width = g->gates * g->cells;
     for (long i = begin; i < end; i++) {
         const long b = n->from + i / width, row = i % width, gate = row / g->cells;
@@ -36,7 +36,7 @@ static void sums(const void *task, long begin, long end) {
 }
 
 /* Adds the cell's peephole `number` to a gate. */
-static void see(const ek_coded_lstm_args *g, int number, const int16_t *cell, int16_t *gate) {
+static void see(const ek_quantized_lstm_args *g, int number, const int16_t *cell, int16_t *gate) {
     const int16_t *weights = g->peepholes + number * g->cells;
     for (long j = 0; j < g->cells; j++) {
         const int64_t both =
@@ -47,7 +47,7 @@ static void see(const ek_coded_lstm_args *g, int number, const int16_t *cell, in
 
 /* Normalizes gate `number` to zero mean and unit deviation, in units of 1/1024 until it is
  * scaled. */
-static void normalize(const ek_coded_lstm_args *g, int number, int16_t *gate) {
+static void normalize(const ek_quantized_lstm_args *g, int number, int16_t *gate) {
     const long n = g->cells;
     const int16_t *weights = g->norms + number * n;
     const int32_t *bias = g->norm_bias + number * n;
@@ -84,7 +84,7 @@ static void update(int16_t *restrict cell, const int16_t *taken, const int16_t *
     }
 }
 
-static void show(const ek_coded_lstm_args *g, const int16_t *shown, const int16_t *cell,
+static void show(const ek_quantized_lstm_args *g, const int16_t *shown, const int16_t *cell,
                  int8_t *restrict to) {
     const ek_factor factor = g->to_hidden;
     const long n = g->cells;
@@ -96,7 +96,7 @@ static void show(const ek_coded_lstm_args *g, const int16_t *shown, const int16_
 }
 
 /* Computes one sequence's new cell state and hidden values. */
-static void gates(const ek_coded_lstm_args *g, int16_t *sums, int16_t *cell, int8_t *to) {
+static void gates(const ek_quantized_lstm_args *g, int16_t *sums, int16_t *cell, int8_t *to) {
     const long n = g->cells;
     const int forget = g->gates - 3; /* 0 without an input gate */
     int16_t *new = sums + (forget + 1) * n, *shown = new + n;
@@ -116,7 +116,7 @@ static void gates(const ek_coded_lstm_args *g, int16_t *sums, int16_t *cell, int
     show(g, shown, cell, to);
 }
 
-static void project(const ek_coded_lstm_args *g, const int8_t *from, int8_t *to) {
+static void project(const ek_quantized_lstm_args *g, const int8_t *from, int8_t *to) {
     for (long o = 0; o < g->out; o++) {
         const int8_t *weights = g->projection + o * g->cells;
         const int32_t sum = dot(from, weights, g->cells, g->projection_bias[o]);
@@ -126,7 +126,7 @@ static void project(const ek_coded_lstm_args *g, const int8_t *from, int8_t *to)
     }
 }
 
-static void step(const ek_coded_lstm_args *g, ek_pool *pool, long from, long count, long t) {
+static void step(const ek_quantized_lstm_args *g, ek_pool *pool, long from, long count, long t) {
     ek_parallel(pool, sums, &(now){g, from, t}, count * g->gates * g->cells, ROWS);
     for (long b = from; b < from + count; b++) {
         int16_t *sums_of = g->sums + b * g->gates * g->cells;
@@ -139,7 +139,7 @@ static void step(const ek_coded_lstm_args *g, ek_pool *pool, long from, long cou
     }
 }
 
-static void layer(const ek_coded_lstm_args *g, ek_pool *pool, long from, long count) {
+static void layer(const ek_quantized_lstm_args *g, ek_pool *pool, long from, long count) {
     memcpy(g->hidden + from * g->out, g->hidden_before + from * g->out, (size_t)(count * g->out));
     memcpy(g->cell + from * g->cells, g->cell_before + from * g->cells,
            sizeof(int16_t) * (size_t)(count * g->cells));
@@ -154,7 +154,7 @@ static void sequences(const void *args, long begin, long end) {
 
 /* Threads split the sequences, or if there are few, the products of each step. */
 void NAME(const void *args, ek_pool *pool) {
-    const ek_coded_lstm_args *g = args;
+    const ek_quantized_lstm_args *g = args;
     if (g->batch < ek_pool_threads(pool) &&
         g->batch * g->gates * g->cells * (g->size + g->out) >= SHARED)
         layer(g, pool, 0, g->batch);

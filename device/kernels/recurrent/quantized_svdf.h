@@ -1,6 +1,6 @@
 /* Arguments of an 8-bit quantized SVDF (filters over time), as in TFLite. */
-#ifndef EK_CODED_SVDF_H
-#define EK_CODED_SVDF_H
+#ifndef EK_QUANTIZED_SVDF_H
+#define EK_QUANTIZED_SVDF_H
 #include "factor.h"
 
 typedef struct {
@@ -15,5 +15,5 @@ typedef struct {
     int16_t *state;        /* like `before` */
     ek_factor of_input, to_output;
     int zero;
-} ek_coded_svdf_args;
+} ek_quantized_svdf_args;
 #endif

@@ -1,4 +1,4 @@
-#include "whole.h"
+#include "integrity.h"
 
 #include <fcntl.h>
 #include <stdint.h>
@@ -100,7 +100,7 @@ static int check_record(const char *folder, const char *text, size_t size, char 
     return 1;
 }
 
-int ek_is_whole(const char *folder, char *error, size_t bytes) {
+int ek_is_intact(const char *folder, char *error, size_t bytes) {
     char path[PATH];
     size_t size = 0;
     snprintf(path, sizeof path, "%s/installed.json", folder);

@@ -1,4 +1,4 @@
-"""A board's surroundings: an ordinary user, nothing touched outside its folder, a clock in 1970."""
+"""A board's environment: an ordinary user, nothing touched outside its folder, a clock in 1970."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 /* Arguments of an 8-bit quantized LSTM over all time steps, as in TFLite. */
-#ifndef EK_CODED_LSTM_H
-#define EK_CODED_LSTM_H
+#ifndef EK_QUANTIZED_LSTM_H
+#define EK_QUANTIZED_LSTM_H
 #include "factor.h"
 
 typedef struct {
@@ -26,5 +26,5 @@ typedef struct {
     int32_t guards[4]; /* gate normalization: replace a variance of 0 */
     int hidden_zero, zero;
     int cell_clip, clip; /* 0: no clipping */
-} ek_coded_lstm_args;
+} ek_quantized_lstm_args;
 #endif

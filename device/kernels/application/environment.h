@@ -1,7 +1,7 @@
 /* Disturbances of an inference on this board; mirrors device/runtime/agent/noise.py and
  * probe.py. */
-#ifndef EK_SURROUNDINGS_H
-#define EK_SURROUNDINGS_H
+#ifndef EK_ENVIRONMENT_H
+#define EK_ENVIRONMENT_H
 #include <stdio.h>
 
 /* A point in time: monotonic seconds, CPU seconds used since boot on the usable cores and by this
@@ -16,6 +16,6 @@ ek_moment ek_moment_now(void);
 
 /* Writes JSON members, each preceded by a comma: the board's state now and disturbances since
  * `before`; null where the kernel does not report a value. */
-void ek_write_surroundings(FILE *to, const ek_moment *before);
+void ek_write_environment(FILE *to, const ek_moment *before);
 
 #endif
