@@ -3,10 +3,10 @@
 
     scripts/accuracy_table.py [--inputs 24] [--only NAME ...] [--write]
 
-Goes through models/ and, if EDGEKIT_EXTRA_DATA names a folder, its models/ too. An output is as
-LiteRT's reference kernels where floats are within 1e-5 of the call's largest magnitude and integers
-are equal; else it may be no farther from the nearest of LiteRT's three kernel sets than these are
-from one another. tests/models/exceptions.toml has the reasons.
+Covers models/ and, if EDGEKIT_EXTRA_DATA names a folder, its models/ too. An output agrees with
+LiteRT's reference kernels if floats are within 1e-5 of the call's largest magnitude and integers
+are equal. Otherwise it may be no farther from the nearest of LiteRT's three kernel sets than these
+are from one another. tests/models/exceptions.toml gives the reasons.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ROOT = Path(__file__).resolve().parents[1]
 
 @dataclass(frozen=True)
 class Row:
-    """One model; `agreement` is None if it did not run, and `failure` says why."""
+    """One model; `agreement` is None if it did not run, and `failure` gives the reason."""
 
     name: str
     agreement: ModelAgreement | None

@@ -1,4 +1,4 @@
-"""What surrounds the short-range BlazeFace model: picture to input, outputs to faces."""
+"""Pre- and postprocessing for the short-range BlazeFace model."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Face:
 
 @dataclass(frozen=True)
 class Letterbox:
-    """How a picture lies in the model's square input: one input unit is `side` pixels."""
+    """Position of a picture in the model's square input: one input unit is `side` pixels."""
 
     side: float
     pad_x: float
@@ -51,7 +51,7 @@ def prepare(picture: Image.Image) -> tuple[NDArray[np.float32], Letterbox]:
 
 
 def anchors() -> NDArray[np.float32]:
-    """Centers of the anchors, [896, 2] as x, y in 0..1; layers of one stride share a grid."""
+    """Anchor centers, [896, 2] as x, y in 0..1; layers of one stride share a grid."""
     grids = []
     for stride in sorted(set(_LAYER_STRIDES)):
         cells = SIZE // stride
@@ -83,7 +83,7 @@ def find_faces(
 def _weighted_suppression(
     shapes: NDArray[np.float32], scores: NDArray[np.float32]
 ) -> list[tuple[NDArray[np.float32], float]]:
-    """Each group of overlapping detections as its mean weighted by score; [n, points, 2]."""
+    """Merge each group of overlapping detections into its score-weighted mean; [n, points, 2]."""
     order = np.argsort(-scores, kind="stable")
     merged = []
     while order.size:

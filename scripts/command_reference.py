@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes docs/commands.md from the command line itself: every command with its options.
+"""Generates docs/commands.md from the command line itself: every command with its options.
 
     scripts/command_reference.py [--check]
 
---check writes nothing and says whether the page is up to date.
+--check writes nothing and reports whether the page is up to date.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ An error is one line with what was expected, what was found and what to do next:
 
 
 def page() -> str:
-    """The whole page: one section per command, in the order of `edgekit --help`."""
+    """The complete page: one section per command, in the order of `edgekit --help`."""
     root = typer.main.get_command(app)
     sections = [_HEAD, *(_section(path, command) for path, command in _commands("edgekit", root))]
     return "\n".join(sections)

@@ -3,10 +3,10 @@
 
     scripts/count_instructions.py [--boards a57 rv64v] [--only NAME ...] [--check PERCENT]
 
-Writes tests/virtual/instructions.json; with --check it writes nothing and says which counts changed
-by more. Goes through models/ and, if EDGEKIT_EXTRA_DATA names a folder, its models/ too. Counts
-are an emulator's instructions, not time. On a57 they repeat exactly, so a change is the code's; on
-rv64v the kernel's are counted in, and they repeat to 0.01 %.
+Writes tests/virtual/instructions.json. With --check it writes nothing and reports counts that
+changed by more than PERCENT. Covers models/ and, if EDGEKIT_EXTRA_DATA names a folder, its models/
+too. The counts are an emulator's instructions, not time. On a57 they repeat exactly, so any change
+is due to the code; on rv64v they include the kernel and repeat to within 0.01 %.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def main() -> int:
 
 
 def count(board: str, model: Path) -> int:
-    """Instructions of one inference of `model` on the running counting board `board`."""
+    """Count the instructions of one inference of `model` on the running counting board `board`."""
     found = connect_to(board)
     shapes = zoo_options(model).shapes
     found.deploy(compile_model(model, board=found.profile, input_shapes=shapes))

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Prints the sizes of the project: documentation, commands, files per operator, tests, code.
+"""Prints the size of the project: documentation, commands, files per operator, tests, code.
 
     scripts/counts [--operator HardSigmoid ...] [--log FILE] [--json]
 
-Words are counted as `wc -w` does, generated tables included; the sum leaves out commands.md, which
-is generated. The files of an operator are all in host/ and device/ that name its class or its C
-function. --log is the output of .ci/run; its stages are shown in minutes.
+Words are counted like `wc -w`, including generated tables; the total excludes commands.md, which is
+generated. The files of an operator are all files in host/ and device/ that mention its class or its
+C function. --log is the output of .ci/run; its stages are listed in minutes.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ def counts(operators: Sequence[str], log: str = "") -> dict[str, dict[str, Any]]
 
 
 def words(folder: Path) -> dict[str, int]:
-    """Words of each page, of all but the generated one, and of the changelog's next section."""
+    """Words of each page, of all pages but the generated one, and of the changelog's next
+    section."""
     found = {page.name: len(page.read_text().split()) for page in sorted(folder.glob("*.md"))}
     written = {name: count for name, count in found.items() if name != "commands.md"}
     changes = (folder.parent / "CHANGELOG.md").read_text()
@@ -73,7 +74,7 @@ def words(folder: Path) -> dict[str, int]:
 
 
 def commands() -> dict[str, int]:
-    """How many commands there are, groups that do nothing by themselves left out."""
+    """The number of commands, not counting groups that do nothing themselves."""
     paths = list(_commands(typer.main.get_command(app), ()))
     laboratory = sum(path[0] == _LABORATORY for path in paths)
     return {"product": len(paths) - laboratory, "laboratory": laboratory}
@@ -89,7 +90,8 @@ def _commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
 
 
 def files_of(operator: str, files: Sequence[Path]) -> int:
-    """Files of host/ and device/ that name an operator: HardSigmoid, hard_sigmoid."""
+    """The number of files in host/ and device/ that mention an operator: HardSigmoid,
+    hard_sigmoid."""
     snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", operator).lower()
     name = re.compile(rf"(?<![A-Za-z]){operator}(?![A-Za-z])|{snake}")
     return sum(
@@ -104,7 +106,7 @@ def minutes(log: str) -> dict[str, float]:
 
 
 def _files() -> list[Path]:
-    """What the repository has, and what is new and not ignored."""
+    """Files that are tracked, or new and not ignored."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", *_CODE]
     done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=True)
     return [Path(line) for line in done.stdout.splitlines() if (_ROOT / line).is_file()]

@@ -1,16 +1,16 @@
-"""A small convolutional network that reads handwritten digits, trained here, with labels.
+"""Trains a small convolutional network for handwritten digits; writes it, samples and labels.
 
-The images are those of scikit-learn: 1,797 of 8 x 8 pixels from 0 to 16 with their classes, the
-test set of "Optical Recognition of Handwritten Digits" (E. Alpaydin and C. Kaynak, UCI, 1998,
-CC BY 4.0):
+The images come from scikit-learn: 1,797 of 8 x 8 pixels from 0 to 16 with their classes, the test
+set of "Optical Recognition of Handwritten Digits" (E. Alpaydin and C. Kaynak, UCI, 1998, CC BY
+4.0):
 
     pip download --no-deps scikit-learn && unzip scikit_learn-*.whl
     python scripts/digits.py sklearn/datasets/data/digits.csv.gz -o digits
     edgekit quantize digits/digits.onnx --samples digits/digits.npz --evaluate digits/labels.txt
 
-The network is fitted to the first 1,200; the others are written as samples, which it never saw. It
-takes `x`, f32 [1, 1, 8, 8] from 0 to 1, and gives `scores`, f32 [1, 10]. Draws are of a fixed seed,
-so that a machine makes the same file again. Needs the extra `onnx`.
+The network is trained on the first 1,200; the others are held out and written as samples. It takes
+`x`, f32 [1, 1, 8, 8] from 0 to 1, and returns `scores`, f32 [1, 10]. The random seed is fixed, so
+that a given machine reproduces the same file. Needs the extra `onnx`.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from onnx import TensorProto, helper, numpy_helper
 Array = np.ndarray[Any, Any]
 
 _SIZE, _BRIGHTEST, _CLASSES = 8, 16, 10
-_SEEN = 1200  # images that the network is fitted to
+_SEEN = 1200  # images in the training set
 _CHANNELS = (16, 32)
 _EPOCHS, _BATCH, _RATE = 25, 50, 3e-3
 _OPSET = 17
 
 
 def read_digits(path: Path) -> tuple[Array, Array]:
-    """Images, f32 [n, 1, 8, 8] from 0 to 1, and classes, s64 [n]. ValueError if it is another
-    table."""
+    """Images, f32 [n, 1, 8, 8] from 0 to 1, and classes, s64 [n]. Raises ValueError if the table
+    has a different format."""
     rows = np.loadtxt(path, delimiter=",", ndmin=2)
     if rows.shape[1] != _SIZE**2 + 1 or len(rows) <= _SEEN:
         raise ValueError(
@@ -47,13 +47,13 @@ def read_digits(path: Path) -> tuple[Array, Array]:
 
 
 def _drawn(rng: np.random.Generator, *shape: int) -> Array:
-    """Weights by He et al. (2015)."""
+    """Weights initialized as in He et al. (2015)."""
     scale = np.sqrt(2 / np.prod(shape[1:]))
     return (rng.standard_normal(shape) * scale).astype(np.float32)
 
 
 def _windows(x: Array) -> Array:
-    """[n, h, w, 9 c] of x [n, c, h, w]: 3 x 3 windows with a border of zeros."""
+    """im2col: [n, h, w, 9 c] of x [n, c, h, w], 3 x 3 windows with zero padding."""
     n, _, h, w = x.shape
     padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
     found = sliding_window_view(padded, (3, 3), axis=(2, 3))
@@ -61,7 +61,7 @@ def _windows(x: Array) -> Array:
 
 
 class Network:
-    """conv 3 x 3 - ReLU - 2 x 2 maxima - conv 3 x 3 - ReLU - 2 x 2 maxima - dense."""
+    """conv 3 x 3 - ReLU - 2 x 2 max pool - conv 3 x 3 - ReLU - 2 x 2 max pool - dense."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         first, second = _CHANNELS
@@ -81,7 +81,7 @@ class Network:
         return self._forward(x)[-1][1]
 
     def _forward(self, x: Array) -> list[tuple[Array, Array]]:
-        """What each layer reads, as rows of its product, and what it makes before its ReLU."""
+        """Each layer's im2col input and its output before ReLU."""
         layers = []
         for w, b in zip(self.weights[:2], self.biases[:2], strict=True):
             windows = _windows(x)
@@ -92,7 +92,7 @@ class Network:
         return [*layers, (rows, rows @ self.weights[2].T + self.biases[2])]
 
     def fit(self, x: Array, classes: Array) -> None:
-        """A step of Adam (Kingma and Ba, 2015) down the cross entropy."""
+        """One Adam step (Kingma and Ba, 2015) on the cross-entropy loss."""
         layers = self._forward(x)
         shares = np.exp(layers[2][1] - layers[2][1].max(1, keepdims=True))
         slope = shares / shares.sum(1, keepdims=True)
@@ -136,7 +136,7 @@ def _pooled(x: Array) -> Array:
 
 
 def _spread(slope: Array, made: Array) -> Array:
-    """[n, h, w, c]: the slope of maxima, at the first place that had them in made [n, h, w, c]."""
+    """Gradient of max pooling, [n, h, w, c]: goes to the first maximum in made [n, h, w, c]."""
     n, h, w, c = made.shape
     largest = _quarters(made.transpose(0, 3, 1, 2)).argmax(-1)
     parts = (np.arange(4) == largest[..., None]) * slope[..., None]
@@ -145,7 +145,7 @@ def _spread(slope: Array, made: Array) -> Array:
 
 
 def trained(x: Array, classes: Array) -> Network:
-    """A network fitted to images [n, 1, 8, 8] and their classes [n]."""
+    """Train a network on images [n, 1, 8, 8] and their classes [n]."""
     rng = np.random.default_rng(0)
     network = Network(rng)
     for _ in range(_EPOCHS):

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Takes rows of operators by which models take longer, by board time, out of the kit's tables.
+"""Drops operator rows from the kit's tables that make models slower in simulated board time.
 
     scripts/drop_rows.py [--board rpi3 rpi5 ...] [--only NAME ...] [--threads N] [--precision f16]
         [--write]
 
-Rows were measured in the models where they were found, and answer for models alike, too, whose
-chains and images may be others. Goes through models/ and, if EDGEKIT_EXTRA_DATA names a folder, its
-models/ too: where a model takes longer with the kit's rows than without, it is estimated without
-each of them, one at a time. A row goes where the models that it answers for gain by that in the
-mean. --write puts what is left into kb/tables/gemm/.
+Rows were measured in the models they were tuned for, but they also apply to similar models, whose
+chains and images may differ. Covers models/ and, if EDGEKIT_EXTRA_DATA names a folder, its models/
+too: a model that is slower with the kit's rows than without is estimated without each of them, one
+at a time. A row is dropped if that speeds up the models it applies to on average (geometric mean).
+--write saves the remaining rows to kb/tables/gemm/.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from edgekit.kb.targets.board import BoardProfile, load_board
 
 _ROOT = Path(__file__).resolve().parents[1]
 _BOARDS = ("rpi3", "rk3566", "jetson-nano", "rpi4", "rpi5", "orangepi-pc", "visionfive2", "bpi-f3")
-_NOTHING = 0.0005  # of a time: builds differ by that
+_NOTHING = 0.0005  # relative time; builds differ by as much
 
 
 @dataclass(frozen=True)
 class _Asked:
-    """Models of a board, estimated with one table or another."""
+    """Estimates a board's models with a given table."""
 
     board: BoardProfile
     options: dict[Path, CompileOptions]
 
     def with_rows(self, model: Path, table: KnowledgeBase) -> tuple[float, set[OperatorRow]]:
-        """Milliseconds, and the rows that answered."""
+        """Milliseconds, and the rows that were used."""
         options = self.options[model]
         ms, made = estimated(model, self.board, options, table)
         return ms, set(_rows_of(made, self.board, options, table))
@@ -64,7 +64,7 @@ def _rows_of(
 
 
 def _all(compiled: Compiled) -> Iterator[Compiled]:
-    """An operator, and the members of a chain."""
+    """An operator and, recursively, the members of a chain."""
     yield compiled
     for member in compiled.members:
         yield from _all(member)
@@ -98,7 +98,7 @@ def main() -> None:
 
 
 def _without_losing(asked: _Asked, table: KnowledgeBase) -> KnowledgeBase:
-    """The table without rows that lose."""
+    """The table without rows that make models slower."""
     plain, times, rows = {}, {}, {}
     for model in asked.options:
         try:
@@ -134,7 +134,7 @@ def _without_losing(asked: _Asked, table: KnowledgeBase) -> KnowledgeBase:
 def _worst(
     asked: _Asked, model: Path, table: KnowledgeBase, ms: float, rows: set[OperatorRow]
 ) -> OperatorRow | None:
-    """The row without which a model takes least; None if none makes a difference."""
+    """The row whose removal helps the model most; None if no removal helps."""
     without = {row: asked.with_rows(model, _less(table, row))[0] for row in rows}
     best = min(without, key=lambda r: (without[r], r.key), default=None)
     return best if best is not None and without[best] < ms * (1 - _NOTHING) else None

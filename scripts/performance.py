@@ -4,10 +4,10 @@
     scripts/performance [--boards rpi3,rk3566,rpi4,rpi5,bpi-f3,visionfive2] [--threads 1,4]
         [--only NAME ...] [--seconds S] [--kept] [--write]
 
-Goes through models/ and, if EDGEKIT_EXTRA_DATA names a folder, its models/ too, small files first,
-one model after the other. Every answer is kept at once, so a run that was stopped, by --seconds
-too, goes on; several may run at once on different boards. Prints the rows of the file; --kept asks
-for nothing and prints what is kept, --write puts the rows into the file.
+Covers models/ and, if EDGEKIT_EXTRA_DATA names a folder, its models/ too, small files first, one
+model after the other. Every result is cached immediately, so an interrupted run, by --seconds too,
+can be resumed; several may run at once on different boards. Prints the rows of the file. --kept
+runs nothing and prints the cached results; --write puts the rows into the file.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _numbers(text: str) -> list[int]:
 
 
 def _ask(models: Sequence[Path], places: Sequence[Place], seconds: float) -> bool:
-    """Asks for rows in the order of threads, models and boards; False if time ran out before."""
+    """Request rows in the order of threads, models and boards; False if time ran out."""
     end = time.monotonic() + seconds
     for _, same in itertools.groupby(places, key=lambda place: place.threads):
         boards = list(same)
@@ -96,7 +96,7 @@ def _ask(models: Sequence[Path], places: Sequence[Place], seconds: float) -> boo
 
 
 def _show(place: Place, models: Sequence[Path], write: bool) -> None:
-    """Prints what is known of a board, names what is not, and writes it where that is asked for."""
+    """Print a board's known results, list the missing ones, and write them if requested."""
     rows = [kept_row(model, place) for model in models]
     known = [row.record() for row in rows if row.known]
     for row in rows:

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Compares what two commits make of models, for all boards, without compiling any C.
+"""Compares the compiler output of two commits for all boards, without compiling any C.
 
     scripts/replay BASE [--board NAME ...] [--only TEXT] [--jobs N] [--show LINES]
 
-Each side is made by its own scripts/replay_models.py, or this one's where BASE has none. Exit code
-0 if nothing differs, 1 if something does, 2 if a side cannot be made.
+Each side runs its own scripts/replay_models.py, or this one's if BASE has none. Exit code 0 if
+nothing differs, 1 if something does, 2 if a side cannot be built.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _git(*command: str) -> subprocess.CompletedProcess[str]:
 
 
 def _boards() -> list[str]:
-    """All that models are compiled for; `local` stands for one of the x86 profiles."""
+    """All boards to compile for; `local` stands for one of the x86 profiles."""
     named = set(board_names())
     return [n for n in profile_names() if n in named or load_profile(n).arch == "x86_64"]
 
@@ -94,7 +94,7 @@ def _compile(
 
 
 def _report(base: Path, here: Path, show: int) -> int:
-    """Says what differs; the same difference of many boards or models is shown once."""
+    """Print differences; one shared by many boards or models is shown once."""
     files = sorted({p.relative_to(side) for side in (base, here) for p in _files(side)})
     shown: Counter[str] = Counter()
     places: dict[str, str] = {}

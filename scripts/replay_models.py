@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes what the compiler makes of models for boards; `scripts/replay` runs it for two commits.
+"""Writes the compiler output of models for boards; `scripts/replay` runs it for two commits.
 
     scripts/replay_models.py FOLDER MODEL BOARD [BOARD ...]
 
-FOLDER gets BOARD/MODEL/ with a file for each C file of the library that is generated, units.json
-(the kernels and their macros), plan.json (the explanation of every choice) and weights.sha256; or
+FOLDER gets BOARD/MODEL/ with one file for each generated C file of the library, units.json (the
+kernels and their macros), plan.json (the explanation of every choice) and weights.sha256; or
 error.txt with the line that a user would see. No C is compiled.
 """
 

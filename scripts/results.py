@@ -3,14 +3,14 @@
 
     scripts/results.py [--check]
 
-A page asks for a table with two comments; what is between them is generated:
+A page requests a table with two comments; the text between them is generated:
 
     <!-- results: boards.csv columns=model,edgekit_ms,litert_ms where=board:rpi4,threads:1 -->
     <!-- end -->
 
-Without `columns` a table has all but machine, commit and command; `where` may be left out.
-Files in DERIVED are computed from others first. --check writes nothing and says what is stale.
-Scripts that measure add rows with `record`.
+Without `columns` a table has all but machine, commit and command; `where` may be omitted. Files in
+DERIVED are computed from others first. --check writes nothing and lists outdated files. Measuring
+scripts add rows with `record`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import results_chart
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "results"
 CHART = ROOT / "docs" / "images" / "performance.svg"
-SOURCE = ("machine", "commit", "command")  # where a row is from: the last columns of every file
+SOURCE = ("machine", "commit", "command")  # a row's origin: the last columns of every file
 ENGINES = {
     "litert": "LiteRT",
     "onnxruntime": "ONNX Runtime",
@@ -47,7 +47,7 @@ Row = dict[str, str]
 
 
 class ResultsError(Exception):
-    """A marker or a file that makes no sense; the message says what was expected."""
+    """A malformed marker or file; the message gives the expected form."""
 
 
 def main() -> int:
@@ -70,7 +70,7 @@ def main() -> int:
 
 
 def outputs() -> Iterator[tuple[Path, str]]:
-    """Every generated file with the text that it should have."""
+    """Every generated file with its expected text."""
     files = {path.name: read(path) for path in sorted(FOLDER.glob("*.csv"))}
     for name, source in DERIVED.items():
         files[name] = summary(files[source])
@@ -105,7 +105,7 @@ def record(
     source: tuple[str, str],
     folder: Path = FOLDER,
 ) -> None:
-    """Puts rows into a file, each in the place of the one with the same `key` columns.
+    """Insert rows into a file; a row replaces the one with the same `key` columns.
 
     source: the machine and the command; the commit is the checked-out one.
     """
@@ -125,7 +125,7 @@ def _commit() -> str:
 
 
 def filled(text: str, files: Mapping[str, Sequence[Row]], page: str) -> str:
-    """The page with all its tables made anew."""
+    """The page with all its tables regenerated."""
 
     def table(match: re.Match[str]) -> str:
         opening, name, options, _, closing = match.groups()
@@ -161,15 +161,15 @@ def _listed(text: str) -> list[str]:
 
 
 def heading(column: str) -> str:
-    """What a table calls a column: litert_ms is "LiteRT ms"."""
+    """A column's heading in tables: litert_ms becomes "LiteRT ms"."""
     if column.endswith("_percent"):
         column = column.removesuffix("_percent") + "_%"
     return " ".join(_NAMES.get(word, word) for word in column.split("_"))
 
 
 def summary(rows: Sequence[Row]) -> list[Row]:
-    """A row for each board and number of threads: geometric means of an engine's time over ours,
-    and the lowest ratio to the fastest engine of a model."""
+    """A row for each board and number of threads: geometric means of each engine's time over
+    edgekit's, and the model with the lowest ratio to the fastest engine."""
     places = dict.fromkeys((row.get("board", "local"), row["threads"]) for row in rows)
     found = []
     for board, threads in places:
@@ -194,7 +194,8 @@ def summary(rows: Sequence[Row]) -> list[Row]:
 
 
 def _ratios(engine: str, rows: Iterable[Row]) -> Iterator[float]:
-    """Its time over ours. Measured ratios are medians over rounds: steadier than times."""
+    """The engine's time over edgekit's. Measured ratios are medians over rounds: steadier than
+    times."""
     for row in rows:
         if row[f"{engine}_ms"]:
             ratio = row.get(f"{engine}_ratio")

@@ -1,4 +1,4 @@
-"""The chart of docs/performance.md: how many times as long the fastest engine takes, per board."""
+"""The chart of docs/performance.md: the fastest engine's time over edgekit's, per board."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 _LEFT, _TOP, _BAR, _GAP, _WIDTH = 84, 64, 15, 16, 560
 _COLORS = {"1": "#3b6fb6", "4": "#c4622d"}
-# Read on light and dark pages alike: gray text and rules, no background.
+# Readable on light and dark pages: gray text and rules, no background.
 _TEXT, _RULE = "#7a8794", "#9aa5b1"
 _STYLE = f"text{{font:13px system-ui,sans-serif;fill:{_TEXT}}}"
 
 
 def chart(rows: Sequence[Mapping[str, str]]) -> str:
-    """Bars for each board, one per number of threads, to the scale of the largest mean."""
+    """Bars for each board, one per number of threads, scaled to the largest mean."""
     boards = list(dict.fromkeys(row["board"] for row in rows))
     most = max(float(row["fastest_engine"]) for row in rows)
     scale = (_WIDTH - _LEFT - 10) / most

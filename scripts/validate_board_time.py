@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Holds estimates of board time against published latencies of ncnn's networks.
+"""Compares simulated board time with published latencies of ncnn's networks.
 
     scripts/validate_board_time [--core a53 ...] [--network TEXT ...] [--threads N] [--write]
         [--check]
 
 EDGEKIT_EXTRA_DATA names the folder with data/board_times (published.json and networks). Each
-network runs once per core and ncnn, smallest first; answers are kept, so a run that was stopped
-goes on. Prints the errors of each board; --write puts them into docs/results and kb/targets/cores,
-where results of --threads N do not replace what is known of one thread; --check ends with 1 if a
-core is further off than its file says.
+network runs once per core and ncnn version, smallest first; results are cached, so an interrupted
+run can be resumed. Prints the errors of each board. --write saves them to docs/results and
+kb/targets/cores, where results of --threads N do not replace single-threaded ones. --check exits
+with 1 if a core is further off than its file states.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _tables(
     paths: dict[str, Path],
     rows: list[Published],
 ) -> list[Table]:
-    """Runs networks, the fastest first on every core, and says what comes out at once."""
+    """Run networks, the fastest first on every core, and print each result immediately."""
     found: dict[str, list[Result]] = {w.name: [] for w in witnesses}
     threads = {w.name: options.threads or w.threads for w in witnesses}
     listed = {w.name: row_of(w, rows, threads[w.name]) for w in witnesses}
@@ -116,7 +116,7 @@ def _tables(
                 continue
             try:
                 answers = estimates(group, paths[name], threads[group[0].name], _tell)
-            except InputError as error:  # this network with this ncnn; others may run
+            except InputError as error:  # only this network with this ncnn; others may run
                 _tell(f"{group[0].name:14} {name:18} left out: {error}")
                 continue
             for witness in group:

@@ -48,8 +48,8 @@ def start_pool(lib: ctypes.CDLL, threads: int) -> Optional[int]:
     pool: Optional[int] = lib.ek_pool_create(threads)
     if not pool:
         raise IncompatibleError(
-            f"expected to start {threads} threads, found that the system "
-            "refuses; use fewer with --threads"
+            f"expected to start {threads} threads, found that the system refused; use fewer with "
+            "--threads"
         )
     return pool
 

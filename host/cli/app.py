@@ -42,13 +42,13 @@ _INPUT = 2
 _ADVICE = {
     errno.ENOSPC: "free some space or choose a place on another disk",
     errno.EDQUOT: "free some space or choose a place on another disk",
-    errno.EACCES: "choose a place you may write to, or mend its permissions",
-    errno.EPERM: "choose a place you may write to, or mend its permissions",
+    errno.EACCES: "choose a place you may write to, or fix its permissions",
+    errno.EPERM: "choose a place you may write to, or fix its permissions",
     errno.EROFS: "choose a place you may write to",
     errno.ENOENT: "check the spelling, or make the folder first",
-    errno.ENOTDIR: "check the spelling: a file stands where a folder is expected",
+    errno.ENOTDIR: "check the spelling: a part of the path is a file, not a folder",
     errno.EISDIR: "expected a file, found a folder: name a file in it",
-    errno.EINVAL: "name a regular file, or one that is not there yet",
+    errno.EINVAL: "name a regular file, or one that does not exist yet",
     errno.ENAMETOOLONG: "choose a shorter name",
 }
 
@@ -103,7 +103,7 @@ def root(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
     verbose: Annotated[
         bool,
-        typer.Option("--verbose", help="Say on stderr what is being done."),
+        typer.Option("--verbose", help="Log each step to stderr."),
     ] = False,
 ) -> None:
     """Make a trained model run on a small Linux board: compile, deploy, measure."""

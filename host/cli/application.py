@@ -106,7 +106,7 @@ def install(
             metavar="MODEL or BUNDLE",
             show_default=False,
             autocompletion=complete.models,
-            help="Model to install it with (default: what is deployed).",
+            help="Model to install it with (default: the deployed one).",
         ),
     ] = None,
     board: BoardOption = None,

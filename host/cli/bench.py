@@ -60,7 +60,7 @@ _Models = Annotated[
         metavar="MODEL or BUNDLE",
         show_default=False,
         autocompletion=complete.models,
-        help="Models or bundles to time (default: what is deployed).",
+        help="Models or bundles to time (default: the deployed model).",
     ),
 ]
 _Runs = Annotated[
@@ -68,7 +68,7 @@ _Runs = Annotated[
     typer.Option("--runs", metavar="N", min=0, help="Timed runs; 0 runs for two seconds."),
 ]
 _Peers = Annotated[
-    bool, typer.Option("--peers", help="Time other engines too, in turns with edgekit.")
+    bool, typer.Option("--peers", help="Time other engines too, alternating with edgekit.")
 ]
 _Hotspots = Annotated[
     bool,
@@ -147,8 +147,8 @@ def bench_model(
     if peers and board_name(board) != _HERE:
         if html or trace or hotspots:
             raise InputError(
-                "expected --html, --trace and --hotspots with times, found --peers on "
-                f"{board_name(board)}, where all is estimated; leave one of them out"
+                "expected measured times for --html, --trace and --hotspots, found --peers on "
+                "{board_name(board)}, where times are estimated; leave one of them out"
             )
         return _estimate_beside_peers(models, board_name(board), options, threads, cluster, as_json)
     device = connect(board_name(board), transport=transport).named(model_name)
@@ -158,8 +158,7 @@ def bench_model(
         check_hotspots(len(files), every)
     if len(files) > 1 and (explain or not options.is_default):
         raise InputError(
-            "expected one model with options of its compilation, found "
-            f"{len(files)}; time them one by one"
+            f"expected one model with compile options, found {len(files)}; time them one by one"
         )
     if every or len(files) > 1:
         results, failed = _bench_many(files, wanted)
@@ -251,7 +250,7 @@ def _bench_file(file: Path, wanted: _Wanted) -> Result:
     if not wanted.peers:
         estimate = estimate_beside(wanted.device, timing, bundle)
         return Result(timing, None, tuple(more), estimate)
-    with working(f"timing {file.name} beside other engines"):
+    with working(f"timing {file.name} against other engines"):
         peers = _beside_peers(bundle, file, wanted, timing.threads, options)
         return Result(timing, peers, tuple(more))
 
@@ -329,5 +328,5 @@ def _all_models() -> list[Path]:
     extra = os.environ.get("EDGEKIT_EXTRA_DATA")
     zoo = open_zoo(Path("models"), Path(extra) if extra else None)
     if not (found := [*zoo.models, *zoo.onnx]):
-        raise InputError("expected models in ./models, found none; go where they are")
+        raise InputError("expected models in ./models, found none; run this where they are")
     return found

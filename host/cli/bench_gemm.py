@@ -49,7 +49,7 @@ def bench_gemm(
     peers: Annotated[
         bool,
         typer.Option(
-            "--peers", help="Time OpenBLAS, ONNX Runtime, oneDNN and torch too, in turns."
+            "--peers", help="Time OpenBLAS, ONNX Runtime, oneDNN and torch too, alternating."
         ),
     ] = False,
     threads: Annotated[
@@ -144,7 +144,7 @@ def _measure(
         results = measure_cases(wanted, profile, table, threads, measurer, tell)
     found = None
     if peers:
-        with counting("products timed beside others") as tell:
+        with counting("products timed against peers") as tell:
             results, found = beside_peers(results, profile, threads, tell)
     searched = None
     if regret:

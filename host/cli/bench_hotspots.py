@@ -94,7 +94,7 @@ def _sampled(timing: Benchmark) -> str:
     seen = timing.hotspots.seen
     count = sum(thread.samples for thread in seen.threads)
     if not seen.sampler:
-        return "none are allowed: operators are by their times, threads by what Linux accounts for"
+        return "not allowed; operators are ranked by time, threads by Linux's accounting"
     rough = "; so few that shares are rough" if count < _FEW else ""
     return f"{count} of {threads_text(len(seen.threads))}, by {seen.sampler}{rough}"
 

@@ -80,7 +80,7 @@ def bench_nna(
     conv: _Conv = None,
     depthwise: _Depthwise = None,
     pointwise: _Pointwise = None,
-    stride: Annotated[int, typer.Option("--stride", min=1, max=2, help="Of the convolution.")] = 1,
+    stride: Annotated[int, typer.Option("--stride", min=1, max=2, help="Stride of the convolution.")] = 1,
     board: BoardOption = None,
     trace: _Trace = None,
     as_json: Json = False,
@@ -121,7 +121,7 @@ def _product(given: Mapping[str, str | None], stride: int) -> Product:
     ((option, text),) = named.items()
     if stride != 1 and option not in ("--conv", "--depthwise"):
         raise InputError(
-            f"expected --stride {stride} beside --conv or --depthwise, found it beside {option}; "
+            f"expected --stride {stride} with --conv or --depthwise, found it with {option}; "
             "leave it out"
         )
     if option == "--shape":

@@ -36,7 +36,7 @@ def bench_outlier(
     ] = None,
     peers: Annotated[
         bool,
-        typer.Option("--peers", help="Time NumPy, PyTorch and bitsandbytes in turns too."),
+        typer.Option("--peers", help="Time NumPy, PyTorch and bitsandbytes too, alternating."),
     ] = False,
     threads: Annotated[
         int, typer.Option("--threads", metavar="N", min=1, max=256, help="Threads to run on.")

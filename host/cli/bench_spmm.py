@@ -42,7 +42,7 @@ def bench_spmm(
             metavar="N",
             min=1,
             show_default=False,
-            help=f"Default: as the model has them; {_PIXELS} for other weights.",
+            help=f"Pixels per image (default: the model's; {_PIXELS} for other weights).",
         ),
     ] = None,
     threads: Annotated[

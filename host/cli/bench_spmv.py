@@ -54,13 +54,13 @@ def bench_spmv(
     ] = 1,
     dtype: ValueType = "float32",
     peers: Annotated[
-        bool, typer.Option("--peers", help="Time SciPy, PyTorch and MKL too, in turns.")
+        bool, typer.Option("--peers", help="Time SciPy, PyTorch and MKL too, alternating.")
     ] = False,
     hotspots: Annotated[
         bool, typer.Option("--hotspots", help="Show where the time goes and what it waits for.")
     ] = False,
     seconds: Annotated[
-        float, typer.Option("--seconds", metavar="S", min=0.1, max=600.0, help="Per matrix.")
+        float, typer.Option("--seconds", metavar="S", min=0.1, max=600.0, help="Seconds to time each matrix.")
     ] = 1.0,
     transport: TransportOption = None,
     as_json: Json = False,
@@ -98,7 +98,7 @@ def _beside_peers(given: _Given, threads: int, seconds: float) -> list[SpmvResul
         triad = triad_rate(threads)
     results = []
     for name, matrix in given:
-        with working(f"timing {name} beside other libraries"):
+        with working(f"timing {name} against other libraries"):
             results.append(bench_matrix(name, matrix, threads, PEERS, seconds, triad))
     return results
 
@@ -122,8 +122,8 @@ def _on_board(
     check_counting(device)
     if device.emulated and threads > 1:
         raise InputError(
-            f"board '{name}' is emulated: expected 1 thread to count instructions of, "
-            f"found {threads}; leave out --threads"
+            f"board '{name}' is emulated: expected 1 thread for counting instructions, found "
+            f"{threads}; leave out --threads"
         )
     found: list[_Measured] = []
     try:

@@ -65,7 +65,7 @@ def up(
 
     name = _virtual_name(name)
     if find_board(name, Path.cwd()):
-        note(f"edgekit: --board {name} stands for the board of that name in the inventory")
+        note(f"edgekit: --board {name} refers to the board of that name in the inventory")
     options = boards.BoardOptions(mirror=mirror, counting=counting)
     with stages(f"board {name}") as progress:
         board = boards.up(name, options=options, progress=progress)

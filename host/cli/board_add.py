@@ -254,7 +254,7 @@ def _pinned_key(entry: BoardEntry, trust: _Trust) -> str:
     key = parse_host_key(line, f"board '{board}'")
     note(f"host key of {host}: {key}")
     if entry.host_key is not None and entry.host_key != line:
-        note(f"warning: another is pinned so far: {_shown_key(entry.host_key)}")
+        note(f"warning: a different key is pinned now: {_shown_key(entry.host_key)}")
     if trust.fingerprint is not None:
         if trust.fingerprint != key.fingerprint:
             raise AuthenticationError(
@@ -273,14 +273,14 @@ def _shown_key(line: str) -> str:
     try:
         return str(parse_host_key(line, "pinned"))
     except InputError:
-        return f"'{line[:60]}', which is no key"
+        return f"'{line[:60]}', which is not a key"
 
 
 def _ask(board: str, fingerprint: str) -> None:
     if not sys.stdin.isatty():
         raise AuthenticationError(
-            f"board '{board}': expected someone to vouch for its host key, found no terminal to "
-            f"ask on; if it is the board's: --fingerprint {fingerprint}"
+            f"board '{board}': expected confirmation of its host key, found no terminal to ask "
+            f"on; if it is the board's: --fingerprint {fingerprint}"
         )
     print("compare on the board: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub", file=sys.stderr)
     print("Is it the board's? [y/N] ", end="", file=sys.stderr, flush=True)

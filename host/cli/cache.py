@@ -33,7 +33,7 @@ def cache(
         ),
     ] = None,
     clean: Annotated[
-        bool, typer.Option("--clean", help="Remove it; it is made again when needed.")
+        bool, typer.Option("--clean", help="Remove the files; they are recreated when needed.")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -85,7 +85,7 @@ def _clean(kinds: Sequence[str], as_json: bool) -> None:
             }
         )
         return
-    names = ", ".join(entry.kind for entry in gone) or "nothing was there"
+    names = ", ".join(entry.kind for entry in gone) or "nothing to remove"
     print(f"removed  {byte_size(total)}: {names}")
 
 

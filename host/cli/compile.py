@@ -250,11 +250,12 @@ def load_bundle(
     if explain or not options.is_default:
         raise InputError(
             f"{file}: expected a model to compile with {', '.join(option_names())} or --explain, "
-            "found a bundle, which is compiled; leave the option out, or compile the model again"
+            "found a bundle, which is compiled already; leave the option out, or compile the "
+            "model again"
         )
     if counter is not None:
         raise InputError(
-            f"{file}: expected a model to give a counter to, found a bundle, which has its own; "
+            f"{file}: expected a model with --counter, found a bundle, which has its own counter; "
             "leave out --counter, or compile the model again"
         )
     return Bundle.read(file)

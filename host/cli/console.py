@@ -94,7 +94,7 @@ def _interact(target: SerialTarget) -> None:
         opened.interact(sys.stdin.fileno(), sys.stdout.fileno())
     finally:
         opened.close()
-    note("\nleft; what runs on the board goes on")
+    note("\nclosed; programs on the board keep running")
 
 
 def _capture(

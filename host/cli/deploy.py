@@ -73,7 +73,7 @@ def deploy(
     no_application: Annotated[
         bool,
         typer.Option(
-            "--no-application", help="Deploy without the installed application, which ends."
+            "--no-application", help="Deploy without the installed application, and stop it."
         ),
     ] = False,
     transport: TransportOption = None,
@@ -164,17 +164,17 @@ def _tell_what_runs(device: Board, wanted: str, state: str) -> None:
 
 def _what_runs(board: str, found: Sequence[BoardStatus], wanted: str, state: str) -> str:
     """What runs on the board after a deployment of `wanted` was interrupted in `state`, as text."""
-    again = "deploy again to go on from there"
+    again = "deploy again to resume"
     if found and not found[0].interrupted:
         runs = found[0].current
         if runs is None:
             return f"nothing ran on {board} before, and nothing does now; {again}"
         if runs.id == wanted:
-            return f"the new release {runs.id} was in service on {board} already"
+            return f"the new release {runs.id} is already in service on {board}"
         return f"the old release {runs.id} of {runs.model} keeps running on {board}; {again}"
     if state in _BEFORE_SWITCH:
         return f"the old release keeps running on {board}; {again}"
-    return f"{board} ends or undoes the switch by itself; see: edgekit status --board {board}"
+    return f"{board} completes or undoes the switch by itself; see: edgekit status --board {board}"
 
 
 def _show(
@@ -209,7 +209,7 @@ def _show(
             }
         )
         return
-    what = f"{byte_size(release.sent_bytes)} sent" if release.changed else "ran there already"
+    what = f"{byte_size(release.sent_bytes)} sent" if release.changed else "already in service"
     print(f"release  {release.id} of {release.model} on {device.name}, {what}")
     print(f"health   {_health(release.health)}")
     show_application(release)
@@ -224,6 +224,6 @@ def _health(health: Any) -> str:
     if not health:
         return "ok, checked when it was deployed"
     worst = max(health["max_difference"], default=0.0)
-    told = f"ok, golden output met (largest difference {worst:.3g})"
+    told = f"ok, golden output matched (largest difference {worst:.3g})"
     lost = health.get("loss")
     return f"{told}; {LossSpec(**known(LossSpec, lost)).told()}" if lost else told

@@ -58,5 +58,5 @@ def doctor(
         for f in findings:
             print(f"{painted(f'{f.verdict.value:4}', f.verdict.value)}  {f.check}: {f.found}")
             if f.mend:
-                print(f"      mend: {f.mend}")
+                print(f"      fix: {f.mend}")
     return _UNFIT if failed else 0

@@ -288,6 +288,6 @@ def _show_model(found: ModelEstimate) -> None:
         heads = ("operator", "kind", "kernel", "estimated µs", "share", "cycles", "instructions")
         table((*heads, "bound by"), rows, left=3)
     else:
-        print("operators are not told apart")
+        print("times per operator are not available")
     if sum(o.cost.cycles for o in found.operators) > found.cost.cycles:
-        print("operators ran side by side on several threads: together they take longer")
+        print("operators overlap on several threads: their times add up to more")

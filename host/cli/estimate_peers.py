@@ -30,7 +30,7 @@ def peers_beside(
         raise InputError(f"{model}: other engines need the .tflite or .onnx file, found a bundle")
     f32 = options.precision == "f32"
     job = PeerJob(model, target_of(board), threads, options.shapes, f32, seconds)
-    with working(f"estimating {model.name} beside other engines"):
+    with working(f"estimating {model.name} and other engines"):
         return estimate_peers(job, note)
 
 

@@ -33,7 +33,7 @@ def say_unmodelled(count: int) -> None:
     from edgekit.host.cli.output import warn
 
     if count:
-        warn(f"{count} instructions are not modelled; each was taken for a plain one")
+        warn(f"{count} instructions are not modeled; each was counted as a simple one")
 
 
 def _root(given: str | None, target: Target) -> Path | None:

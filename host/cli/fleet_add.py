@@ -156,7 +156,7 @@ def _tell(
     added = sum(outcome.ok for outcome in found.outcomes)
     lines = [f"added    {added} boards to {file}"]
     if there:
-        lines.append(f"known    {len(there)} were there already; their labels are as asked")
+        lines.append(f"known    {len(there)} were known already; their labels are up to date")
     beside = Beside(
         {"file": str(file), "known": [entry.name for entry in there]},
         lines,
@@ -272,8 +272,8 @@ def _ask(shown: Sequence[Candidate], yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise AuthenticationError(
-            f"expected someone to vouch for {len(shown)} host keys, found no terminal to ask on; "
-            "if they are the boards': --yes, --known-hosts FILE, or a column fingerprint"
+            f"expected confirmation of {len(shown)} host keys, found no terminal to ask on; if "
+            "they are the boards': --yes, --known-hosts FILE, or a column fingerprint"
         )
     print(
         "compare on the boards: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub", file=sys.stderr

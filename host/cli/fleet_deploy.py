@@ -132,12 +132,12 @@ def deploy(
         )
     ) as journal:
         if journal.progress.batches:
-            note(f"rollout {journal.plan.id}: going on")
+            note(f"rollout {journal.plan.id}: resuming")
         home = Home(_watching, note, store=_profile_store())
         try:
             carry_out(journal, boards, policy, pace, home, allow_downgrade)
         except KeyboardInterrupt:
-            note("edgekit: interrupted; the same command goes on, edgekit fleet rollback goes back")
+            note("edgekit: interrupted; run it again to resume, or undo it: edgekit fleet rollback")
             raise
         finally:
             _show(journal.plan, journal.progress, "edgekit.fleet.deploy/1", as_json)
@@ -153,7 +153,7 @@ def status(rollout: Rollout = None, as_json: Json = False) -> None:
     _show(found.plan, found.progress, "edgekit.fleet.status/1", as_json)
     if not found.progress.ended:
         going = is_carried_out(found.folder)
-        note("it is going on" if going else "it was interrupted; the same command goes on")
+        note("it is in progress" if going else "it was interrupted; run the same command to resume")
 
 
 def rollback(rollout: Rollout = None, parallel: Parallel = None, as_json: Json = False) -> None:
@@ -165,7 +165,7 @@ def rollback(rollout: Rollout = None, parallel: Parallel = None, as_json: Json =
 
     with closing(Journal(find_rollout(rollout).folder)) as journal:
         names = touched(journal)
-        with _watching("going back", len(names)) as watch:
+        with _watching("rolling back", len(names)) as watch:
             run = take_back(journal, _entries(names), watch, parallel or PARALLEL)
         said = {one.board: str(one.error) for one in run.failed}
         _show(journal.plan, journal.progress, "edgekit.fleet.rollback/1", as_json, said)
@@ -173,8 +173,8 @@ def rollback(rollout: Rollout = None, parallel: Parallel = None, as_json: Json =
             raise run.stopped
         if left := touched(journal):
             raise PartialError(
-                f"expected all {len(names)} boards to go back, found {len(left)} that did not; "
-                f"again: edgekit fleet rollback {journal.plan.id}"
+                f"expected all {len(names)} boards to roll back, found {len(left)} that did not; "
+                f"try again: edgekit fleet rollback {journal.plan.id}"
             )
 
 
@@ -184,8 +184,8 @@ def _entries(names: Sequence[str]) -> list[BoardEntry]:
     there = {entry.name: entry for entry in boards(Path.cwd())}
     if gone := [name for name in names if name not in there]:
         raise InputError(
-            f"expected the boards of the rollout in the inventory, found no '{gone[0]}'; "
-            "work in the project that it was begun in"
+            f"expected the boards of the rollout in the inventory, found no '{gone[0]}'; run this "
+            "in the project where it was started"
         )
     return [there[name] for name in names]
 
@@ -221,9 +221,9 @@ def _conclude(journal: Journal) -> None:
     if done == total:
         return
     if progress.ended == "stopped":
-        why = f"stopped: {progress.reason}; take it back: edgekit fleet rollback"
+        why = f"stopped: {progress.reason}; undo it: edgekit fleet rollback"
     elif absent := progress.names("asleep", "lost"):
-        why = f"{len(absent)} do not answer; the same command goes on with them"
+        why = f"{len(absent)} do not answer; run the same command to resume with them"
     else:
         why = "the others failed; see: edgekit fleet status"
     raise PartialError(f"expected {total} boards with the release, found {done}; {why}")

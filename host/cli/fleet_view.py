@@ -97,7 +97,7 @@ class _View:
         if self._failures <= _MOST_TOLD:
             self.say(why if outcome.board in why else f"{outcome.board}: {why}")
         elif self._failures == _MOST_TOLD + 1:
-            self.say("more boards failed; the table at the end has all")
+            self.say("more boards failed; the final table lists them all")
 
     def tick(self) -> None:
         if time.monotonic() - self._last >= self.pause:
@@ -196,8 +196,8 @@ def conclude(
     if counts["failed"]:
         canceled = f", {counts['canceled']} canceled" if counts["canceled"] else ""
         raise PartialError(
-            f"expected all of {len(states)} boards to be done, found {counts['failed']} "
-            f"failed{canceled}; mend what is named and do it again for them: --select"
+            f"expected all of {len(states)} boards to succeed, found {counts['failed']} "
+            f"failed{canceled}; fix the causes and retry these boards: --select"
         )
 
 

@@ -75,7 +75,7 @@ def run_on(
     found = _over("running", select, work, told, parallel)
     odd = odd_ones(found)
     if odd:
-        warn(f"outputs of {', '.join(odd)} are not those of most boards with that release")
+        warn(f"outputs of {', '.join(odd)} differ from most boards with that release")
     conclude(found, told, as_json, Beside({"differs": list(odd)}))
 
 

@@ -61,7 +61,7 @@ def inspect(
 
     path = model_file(model)
     if file_kind(path) is Kind.BUNDLE:
-        raise InputError(f"{path}: expected a model, found a bundle; give the model it was made of")
+        raise InputError(f"{path}: expected a model, found a bundle; name the model it was made of")
     name = board_name(board)
     profile, shapes = load_board(profile_of(name)), one_input_shape(input_shape)
     with working(f"inspecting {path.name}"):

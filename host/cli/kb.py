@@ -245,7 +245,7 @@ def _how(row: AnyRow) -> str:
 
 def _operator_cells(row: OperatorRow) -> tuple[str, ...]:
     key, s, how = row.key, row.shape, row.method
-    method = "that without a row" if how is None else operator_text(how)
+    method = "the default without a row" if how is None else operator_text(how)
     sizes = (str(s.m), str(s.k), str(s.n), key.dtype, str(key.threads))
     return (key.form, *sizes, method, row.source, "-" if row.ratio is None else f"{row.ratio:.4g}")
 

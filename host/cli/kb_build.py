@@ -71,7 +71,7 @@ def build(
     orders = () if output else build_orders(wanted)[1]
     made = build_for(wanted, path, alone)
     if made.skipped:
-        note(f"{made.skipped} measurements in the history cannot be true and were skipped")
+        note(f"{made.skipped} measurements in the history are implausible and were skipped")
     learned = is_learned(made.table.sequences)
     if as_json:
         regret = asdict(made.regret) if made.regret.shapes else None
@@ -96,13 +96,13 @@ def build(
         return
     if not made.written:
         _show_field(made.field)
-        print(f"unchanged  nothing that boards sent speaks against the table of {wanted.name}")
+        print(f"unchanged  no field measurement contradicts the table of {wanted.name}")
         return
     print(f"{path}: {len(made.table.rows)} rows from {made.measurements} measurements")
     if made.table.operators:
         print(f"operators  {len(made.table.operators)} rows from {made.operators} measurements")
     if orders:
-        print(f"orders     {len(orders)} of subgraphs, in a table of their own")
+        print(f"orders     {len(orders)} of subgraphs, in a separate table")
     _show_field(made.field)
     print(
         f"sequences  {'learned: denser ones lower the regret' if learned else 'the default ones'}"
@@ -124,7 +124,7 @@ def _show_field(field: FieldHistory) -> None:
         print(
             f"field      {len(field.measurements)} measurements: {field.releases} releases on "
             f"{field.boards} boards; left out: {field.left_out} batches of busy, hot or slowed "
-            f"boards, {field.unknown} releases that were made elsewhere"
+            f"boards, {field.unknown} releases compiled elsewhere"
         )
 
 
@@ -184,7 +184,7 @@ def import_csv(
     if read.refused and not skip_bad:
         named = "; ".join(read.refused[:_NAMED])
         more = f" (and {len(read.refused) - _NAMED} more)" if len(read.refused) > _NAMED else ""
-        raise InputError(f"{file}: {named}{more}; mend them, or leave them out: --skip-bad")
+        raise InputError(f"{file}: {named}{more}; fix them, or leave them out: --skip-bad")
     with History() as history:
         added = history.add_new(read.measurements)
     known = len(read.measurements) - added

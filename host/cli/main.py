@@ -30,7 +30,7 @@ def main(arguments: list[str]) -> int:
         return _BROKEN_PIPE
     except OSError as error:  # from the flush: stdout is full or gone
         _forget_stdout()
-        _say(f"stdout: {error.strerror or error}; what was to be done is done")
+        _say(f"stdout: {error.strerror or error}; the command itself is done")
         return _INPUT
     return code
 

@@ -61,7 +61,7 @@ DataType = Annotated[
 Budget = Annotated[str, typer.Option("--budget", metavar="TIME", help="Stop after 90s, 10m or 2h.")]
 AllowNoise = Annotated[
     bool,
-    typer.Option("--allow-noise", help="Keep results although the board was busy or throttled."),
+    typer.Option("--allow-noise", help="Keep results even if the board was busy or throttled."),
 ]
 Explain = Annotated[
     Path | None,
@@ -92,7 +92,7 @@ Store = Annotated[
 ]
 Packed = Annotated[
     Literal["none", "a", "b"],
-    typer.Option("--packed", help="Operand that is packed in advance, as weights are."),
+    typer.Option("--packed", help="Operand packed in advance, as weights are."),
 ]
 TransportOption = Annotated[
     Literal["ssh", "serial"] | None,

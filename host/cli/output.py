@@ -132,5 +132,5 @@ def check_writable(file: Path) -> None:
         )
     if not os.access(file.parent, os.W_OK):
         raise InputError(
-            f"{file}: expected a folder one may write to, found none; choose another place"
+            f"{file}: expected a writable folder, found none; choose another one"
         )

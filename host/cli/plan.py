@@ -34,7 +34,7 @@ def show_plan(device: Board, plan: DeployPlan) -> None:
         instead = f" in place of {plan.replaces}" if plan.replaces else ""
         print(f"release  {plan.release} would run on {device.name}{instead}")
     free = byte_size(plan.disk_free_bytes)
-    print(f"send     {byte_size(plan.send_bytes)}; {byte_size(plan.there_bytes)} are there")
+    print(f"send     {byte_size(plan.send_bytes)}; {byte_size(plan.there_bytes)} already there")
     print(f"disk     {byte_size(plan.disk_needed_bytes)} needed, {free} free")
     available = plan.memory_available_bytes
     memory = "unknown how much is" if available is None else byte_size(available)
@@ -51,6 +51,6 @@ def show_plan(device: Board, plan: DeployPlan) -> None:
 def show_application(release: Release | DeployPlan) -> None:
     """Prints what happens to an installed application, if there is one."""
     if release.application:
-        print(f"app      {release.application} goes on with this release")
+        print(f"app      {release.application} keeps running with this release")
     elif release.left_application:
-        print(f"app      {release.left_application} ends: this release has none")
+        print(f"app      {release.left_application} stops: this release has none")

@@ -75,7 +75,7 @@ def pull(
             "--spool",
             metavar="FOLDER",
             show_default=False,
-            help="Copy of the board's spool to read instead, as from its card.",
+            help="Copy of the board's spool to read instead, as from its SD card.",
         ),
     ] = None,
     transport: TransportOption = None,
@@ -110,7 +110,7 @@ def _pull(name: str, transport: Literal["ssh", "serial"] | None, as_json: bool) 
         return
     print(f"pulled   {profile_home.counts(found.stored)} from {name}")
     if found.dropped or found.quarantined:
-        print(f"lost     {found.dropped} dropped for want of room, {found.quarantined} damaged")
+        print(f"lost     {found.dropped} dropped for lack of space, {found.quarantined} damaged")
     if not found.on:
         print(f"note     sampling is off: edgekit profile sampling on --board {name}")
 
@@ -122,7 +122,7 @@ def _pull_from_spool(folder: Path, board: str | None, as_json: bool) -> None:
     from edgekit.host.fleet import profiles
 
     if board is None:
-        raise InputError("expected --board with --spool: the board the spool is from, found none")
+        raise InputError("expected --board with --spool, to name the spool's board, found none")
     store = profiles.ProfileStore()
     stored, damaged = profiles.upload(store, board, folder)
     store.compact()
@@ -198,7 +198,7 @@ def query(
         ),
     ] = None,
     limit: Annotated[
-        int, typer.Option("--limit", metavar="N", min=1, help="Most rows to show.")
+        int, typer.Option("--limit", metavar="N", min=1, help="Maximum number of rows to show.")
     ] = _MOST_ROWS,
     store: Store = None,
     as_json: Json = False,

@@ -112,7 +112,7 @@ def enroll(
     ],
     kilobits: Annotated[
         int,
-        typer.Option("--max-kbit", metavar="N", min=1, max=1_000_000, help="A second, at most."),
+        typer.Option("--max-kbit", metavar="N", min=1, max=1_000_000, help="Maximum upload rate in kbit/s."),
     ] = 64,
     transport: TransportOption = None,
     as_json: Json = False,
@@ -134,7 +134,7 @@ def enroll(
         emit({"schema": "edgekit.profile.enroll/1", **shown})
         return
     print(f"enrolled {board}, which may send to {found[1]}:{port}")
-    print("sends    the supervisor of an application there does; without one, run on it:")
+    print("sends    an application's supervisor sends them; without one, run on the board:")
     print("         python3 ~/.edgekit/current/runtime.pyz push-profiles --every 600")
 
 

@@ -78,7 +78,7 @@ def report(
     if made.fleet:
         odd = sum(group.straggler_count for group in made.fleet.groups)
         total = sum(group.boards for group in made.fleet.groups)
-        print(f"fleet    boards {total}, stragglers {odd}, never heard {made.fleet.missing_count}")
+        print(f"fleet    boards {total}, stragglers {odd}, never heard from {made.fleet.missing_count}")
     if trace:
         print(f"trace    {trace}: open it in Perfetto, or in chrome://tracing")
 
@@ -131,8 +131,8 @@ def compare(
         what = f"operator {worst.name}" if worst.name else "an inference"
         raise SlowerError(
             f"expected release {found.after} to take at most {fail_above} longer than "
-            f"{found.before}, found {what} at {_percent(worst.ratio)} "
-            f"({_percent(worst.low)} to {_percent(worst.high)}); look: edgekit profile report"
+            f"{found.before}, found {what} at {_percent(worst.ratio)} ({_percent(worst.low)} to "
+            f"{_percent(worst.high)}); see: edgekit profile report"
         )
 
 
@@ -161,7 +161,7 @@ def _show(found: Comparison) -> None:
     if hidden > 0:
         print(f"{hidden} more operators: --json")
     if found.left_out:
-        print(f"{len(found.left_out)} operators are in one of the releases alone")
+        print(f"{len(found.left_out)} operators are in only one of the releases")
 
 
 def _share(text: str | None) -> float | None:

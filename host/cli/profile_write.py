@@ -32,7 +32,7 @@ OptionalNats = Annotated[
         metavar="URL",
         envvar="EDGEKIT_NATS",
         show_default=False,
-        help="NATS servers to hand profiles to, instead of keeping them here.",
+        help="NATS servers to pass profiles to, instead of keeping them here.",
     ),
 ]
 Replicas = Annotated[
@@ -71,7 +71,7 @@ def write(
     ] = "1m",
     once: Annotated[
         bool,
-        typer.Option("--once", help="Write what waits and exit, instead of running until Ctrl-C."),
+        typer.Option("--once", help="Write the queued batches and exit, instead of running until Ctrl-C."),
     ] = False,
     replicas: Replicas = 3,
     as_json: Json = False,
@@ -82,7 +82,7 @@ def write(
 
     found = _DURATION.fullmatch(every)
     if found is None:
-        raise InputError(f"--every: expected seconds, or such as 30s, 5m or 1h, found {every!r}")
+        raise InputError(f"--every: expected seconds or a time such as 30s, 5m or 1h, found {every!r}")
     target = profiles.SharedStore(store)
     bus = profiles.Bus(nats, replicas)
     try:

@@ -187,7 +187,7 @@ def _show(
         print(f"dense    {reasons.count(why)} layers: {why}")
     fast = sum(layer.name in sparse for layer in pruned)
     print(f"runs     {fast} of {len(pruned)} pruned layers sparse on {board}: where that is faster")
-    print(f"samples  {report.seen} fitted to, {report.unseen} held out: figures are of these")
+    print(f"samples  {report.seen} for fitting, {report.unseen} held out for the figures")
     for name, found in report.outputs.items():
         print(
             f"output   {name}: cosine {found.cosine:.5f}, SNR {found.snr_db:.1f} dB, "

@@ -151,7 +151,7 @@ def _show(path: Path, file: Path, report: Report, times: Times | None) -> None:
     ]  # fmt: skip
     table(("operator", "kind", "computes in", "cosine", "SNR dB"), rows, left=3)
     print(f"recipe   {report.recipe}")
-    print(f"samples  {report.seen} to calibrate, {report.unseen} held out: figures are of these")
+    print(f"samples  {report.seen} to calibrate, {report.unseen} held out for the figures")
     for name, found in report.outputs.items():
         print(f"output   {name}: cosine {found.cosine:.5f}, SNR {found.snr_db:.1f} dB")
     if report.classes is not None:
@@ -165,6 +165,6 @@ def _show(path: Path, file: Path, report: Report, times: Times | None) -> None:
     if report.cosine < report.target:
         warn(
             f"the target was not reached: an output's cosine is {report.cosine:.5f}, expected at "
-            f"least {report.target:.10g}; more floats would cost more time than they are worth: "
-            "give more samples, such as the model will see, or keep the model of floats"
+            f"least {report.target:.10g}; more float operators would cost too much time: give "
+            "more samples like those the model will see, or keep the float model"
         )

@@ -101,7 +101,7 @@ def remove(
             }
         )
         return
-    what = ", ".join(gone) or "what an interrupted command had left"
+    what = ", ".join(gone) or "leftovers of an interrupted command"
     print(f"removed  {model_name or 'the default model'} from {name}: {what}")
 
 
@@ -147,7 +147,7 @@ def _placement(spec: PlacementSpec | None, usual: PlacementRequest) -> str:
     cluster = usual.cluster or (said.cluster if said else "")
     parts = [threads_text(count)] if count else []
     parts += [cluster] if cluster not in ("", "all") else []
-    return f"{' of '.join(parts) or 'all cores'}, as is set for this board"
+    return f"{' of '.join(parts) or 'all cores'}, as set for this board"
 
 
 def _line(info: ReleaseInfo | None) -> str:

@@ -62,7 +62,7 @@ Model = Annotated[
     typer.Argument(
         metavar="MODEL or BUNDLE",
         show_default=False,
-        help="Model or bundle to deploy first (default: what is deployed).",
+        help="Model or bundle to deploy first (default: the deployed model).",
     ),
 ]
 Top = Annotated[
@@ -307,8 +307,8 @@ def _show(device: Board, session: Session, job: Job, found: list[Found], as_json
     accounts = [nna_account(served.release, i) for i in range(len(served.variants))]
     if session.replaced_by:
         note(
-            f"release {session.replaced_by} was put into service meanwhile; this session kept "
-            f"{served.release} to its end"
+            f"release {session.replaced_by} was put into service meanwhile; this session used "
+            f"{served.release} to the end"
         )
     if as_json:
         emit(

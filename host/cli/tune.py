@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 ModelFile = Annotated[
     Path | None,
     typer.Option(
-        "--model", metavar="FILE", show_default=False, help="Model whose products to tune."
+        "--model", metavar="FILE", show_default=False, help="Model whose matrix products to tune."
     ),
 ]
 ShapesFile = Annotated[
@@ -197,8 +197,8 @@ def _say_emulated(name: str, threads: int) -> None:
 
     if threads > 1:
         raise InputError(
-            f"board '{name}' is emulated: expected 1 thread to count instructions of, "
-            f"found {threads}; leave out --threads"
+            f"board '{name}' is emulated: expected 1 thread for counting instructions, found "
+            f"{threads}; leave out --threads"
         )
     note(f"board '{name}' is emulated: tuning by counted instructions, not by time")
 
@@ -211,7 +211,7 @@ def _tuned(job: Job, device: Board) -> Outcome:
         with _showing(job.board) as show:
             return tune(job, device, device.emulated, show)
     except KeyboardInterrupt:
-        note("stopped; what was measured is kept, and the same command goes on")
+        note("stopped; measurements are kept, and the same command resumes")
         raise
     finally:
         device.transport.close()
@@ -330,7 +330,7 @@ def _summary(board: str, outcome: Outcome) -> None:
     for p in outcome.refused:
         print(f"left out  {p.shape.m},{p.shape.k},{p.shape.n}: too large for the board's memory")
     if not outcome.finished:
-        print("budget used; the same command goes on")
+        print("budget used; the same command resumes")
     print(f"next      edgekit lab kb build --board {board}")
 
 

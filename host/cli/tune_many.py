@@ -39,7 +39,7 @@ def tune_many(
         ):
             found = tune_boards(pool, boards, command, files, seconds, lambda t: tell(_line(t)))
     except KeyboardInterrupt:
-        note("stopped; what was measured is kept, and the same command goes on")
+        note("stopped; measurements are kept, and the same command resumes")
         raise
     if dask and of_model:
         _build_tables(found)
@@ -64,7 +64,7 @@ def _build_tables(found: Sequence[Tuning]) -> None:
 def _line(tuning: Tuning) -> str:
     """Progress line printed after each slice of a board's budget."""
     if not tuning.ok:
-        return f"{tuning.board}: {tuning.report.message if tuning.report else 'not begun'}"
+        return f"{tuning.board}: {tuning.report.message if tuning.report else 'not started'}"
     gain = tuning.document.get("gain", 1.0)
     end = ", nothing left to try" if tuning.document.get("finished") else ""
     return f"{tuning.board}: {tuning.measured} measurements, {gain:.3f} x{end}"
@@ -78,7 +78,7 @@ def _show(found: Sequence[Tuning], of_model: bool) -> None:
         if not t.ok:
             continue
         d = t.document
-        state = "finished" if d["finished"] else "goes on with the same command"
+        state = "finished" if d["finished"] else "resumes with the same command"
         times = [milliseconds(d[key]) for key in ("before_ms", "after_ms") if of_model]
         rows.append((t.board, state, str(t.measured), f"{d['gain']:.3f}", *times))
     heads = ("board", "state", "measured", "gain", *(("ms before", "ms now") if of_model else ()))
@@ -86,7 +86,7 @@ def _show(found: Sequence[Tuning], of_model: bool) -> None:
         table(heads, rows, left=2)
     for t in found:
         if not t.ok:
-            print(f"failed  {t.board}: {t.report.message if t.report else 'not begun'}")
+            print(f"failed  {t.board}: {t.report.message if t.report else 'not started'}")
     if rows and not of_model:
         print(f"next    edgekit lab kb build --board {rows[0][0]}")
 

@@ -127,7 +127,7 @@ def _tuned(job: ModelJob) -> ModelTuned:
         with _showing(job) as (show, tell):
             return tune(job, show, tell)
     except KeyboardInterrupt:
-        note("stopped; what was measured is kept, and the same command goes on")
+        note("stopped; measurements are kept, and the same command resumes")
         raise
     finally:
         if job.device is not None:
@@ -144,7 +144,7 @@ def _showing(
 
     how = "measuring" if job.device else "estimating"
     with stages(f"tuning {job.model.name} for {job.board}") as tell:
-        tell(f"{how} what is compiled today")
+        tell(f"{how} the current methods")
 
         def show(progress: ModelProgress) -> None:
             gain = "" if progress.gain is None else f", {progress.gain:.3f} x so far"
@@ -176,11 +176,11 @@ def _summary(job: ModelJob, tuned: ModelTuned) -> None:
     if tuned.orders is not None:
         _show_orders(tuned.orders)
     if not outcome.finished:
-        print("budget used; the same command goes on")
+        print("budget used; the same command resumes")
     if outcome.measured or outcome.known:
         print(f"kept in   {tuned.table}; compile and deploy use it")
     else:
-        print("nothing   to gain: no operator takes long enough to be told from noise")
+        print("nothing   to gain: no operator takes long enough to stand out from noise")
 
 
 def _show_orders(orders: OrderOutcome) -> None:

@@ -158,13 +158,13 @@ def _show(outcome: OrderOutcome, how: str) -> None:
         f"spread   {(slowest / fastest - 1) * _PERCENT:.1f} % between the slowest and the fastest"
     )
     if len({t.candidate.simulated_us for t in timed}) == 1:
-        print("model    gives all of them the same time: one unit does all the work")
+        print("model    predicts the same time for all: one unit does all the work")
     else:
-        print(f"model    rank correlation {_ranks(timed):.3f} with what was {how}")
+        print(f"model    rank correlation {_ranks(timed):.3f} with the {how} times")
     for each in outcome.kept:
         gain = (1 - each.ratio) * _PERCENT
         print(f"kept     from {each.part} on: {gain:.1f} % less than the searched order")
     if outcome.kept:
         print(f"kept in  {outcome.table}; compile and deploy use it")
     else:
-        print("kept     none: no subgraph gains 2 % by another order than the searched one")
+        print("kept     none: no other order gains 2 % over the searched one")

@@ -42,12 +42,12 @@ def tune_spmv(
     ] = 1,
     dtype: ValueType = "float32",
     seconds: Annotated[
-        float, typer.Option("--seconds", metavar="S", min=0.1, max=600.0, help="Per dimension.")
+        float, typer.Option("--seconds", metavar="S", min=0.1, max=600.0, help="Seconds per searched dimension.")
     ] = 1.0,
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", metavar="FILE", show_default=False, help="Table to add to, not your own."
+            "--output", metavar="FILE", show_default=False, help="Table to add to (default: your own)."
         ),
     ] = None,
     allow_noise: AllowNoise = False,

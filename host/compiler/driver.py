@@ -216,7 +216,7 @@ def units_of(plan: Plan, board: BoardProfile) -> list[Unit]:
         own = extras if _of_half(k, board) or _CONVERT & {*dict(k.macros)} else ()
         units.append(Unit(k.symbol, folder / k.source, macros, extras=own))
     units.append(features_unit(board, extras))
-    runtime = ["bench", "pool"]
+    runtime = ["bench", "thread_pool"]
     if any(section.queues for section in plan.sections):
         runtime.append("units")
     units += [Unit(name, folder / f"runtime/{name}.c") for name in runtime]

@@ -35,7 +35,7 @@ def remember(release: str, explained: Mapping[str, Any]) -> None:
         for old in kept[_MOST:]:
             old.unlink(missing_ok=True)
     except OSError as error:
-        _LOG.info("the explanation of release %s is not kept: %s", release, error)
+        _LOG.info("could not save the explanation of release %s: %s", release, error)
 
 
 def recall(release: str) -> Mapping[str, Any] | None:

@@ -241,8 +241,8 @@ def _check_same_place(
         if key in table and table[key] != known.get(key):
             raise InputError(
                 f"{file}: boards.{name}.{key}: expected what {user_file()} says, which pins this "
-                f"board, found {table[key]!r}; name the project's board otherwise, or pin it anew "
-                f"for all projects: edgekit board add {name} --global"
+                f"board, found {table[key]!r}; rename the project's board, or pin it again for "
+                f"all projects: edgekit board add {name} --global"
             )
 
 
@@ -273,7 +273,7 @@ def _parsed(file: Path) -> dict[str, Any]:
     except ValueError as error:
         raise InputError(f"{file}: expected TOML, found: {error}") from None
     except RecursionError:
-        raise InputError(f"{file}: expected tables of boards, found deeper ones") from None
+        raise InputError(f"{file}: expected tables of boards, found nested ones") from None
 
 
 def _absolute(file: Path, table: dict[str, Any]) -> dict[str, Any]:
@@ -300,8 +300,8 @@ def _entry(name: str, file: Path, table: Mapping[str, Any]) -> BoardEntry:
     entry = _checked(file, at, given, BoardEntry)
     if taken := [key for key in entry.labels if key in FIXED]:
         raise InputError(
-            f"{file}: {at}.labels: expected labels beside {', '.join(FIXED)}, which each board "
-            f"has, found '{taken[0]}'; name it otherwise"
+            f"{file}: {at}.labels: expected labels other than {', '.join(FIXED)}, which every "
+            f"board has, found '{taken[0]}'; rename it"
         )
     if "profile" not in table or entry.profile not in board_names():
         found = f"'{entry.profile}'{nearest(entry.profile)}" if "profile" in table else "none"

@@ -19,7 +19,7 @@ _DECISIVE = ("machine", "cpu features")
 def check_kind(board: str, profile: BoardProfile, found: Probe) -> None:
     """Raises IncompatibleError if a board does not match its profile in the inventory: its CPU
     cannot run code compiled for that profile, or its name identifies a different core."""
-    mend = f"mend its profile: edgekit board add {board} --profile PROFILE"
+    mend = f"fix its profile: edgekit board add {board} --profile PROFILE"
     for finding in compare(found, profile, found.clock):
         if finding.check in _DECISIVE and finding.verdict is Verdict.FAIL:
             raise IncompatibleError(
@@ -89,5 +89,5 @@ def check_times(store: ProfileStore, pairs: Iterable[tuple[str, str]], limit: fl
                 f"({change}) in the profiles of {found.boards} boards; "
                 "see: edgekit profile compare"
             )
-        lines.append(f"latency of {after} beside {before}: {change} on {found.boards} boards")
+        lines.append(f"latency of {after} compared with {before}: {change} on {found.boards} boards")
     return lines

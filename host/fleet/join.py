@@ -65,8 +65,7 @@ def _proposed(board: str, found: Probe) -> tuple[str, str]:
     proposal = propose(found)
     if proposal is None:
         raise IncompatibleError(
-            f"board '{board}': expected a board that one of the profiles is for, found "
-            f"{found.machine} with {', '.join(found.core_names) or 'no core that it names'}; "
-            "list them: edgekit boards"
+            f"board '{board}': expected a board that matches a profile, found {found.machine} "
+            f"with {', '.join(found.core_names) or 'an unknown core'}; list them: edgekit boards"
         )
     return proposal.profile, proposal.reason

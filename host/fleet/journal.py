@@ -77,7 +77,7 @@ class Journal:
         if found.manifest.id != self.plan.releases[kind]:
             raise TransferError(
                 f"{file}: expected release {self.plan.releases[kind]}, found {found.manifest.id}; "
-                "begin anew: add --restart"
+                "start over: add --restart"
             )
         return found
 
@@ -168,10 +168,10 @@ def find_rollout(name: str | None) -> Written:
     there = rollouts()
     found = [one for one in there if one.plan.id.startswith(name or "")]
     if not there:
-        raise InputError("expected a rollout, found none yet; begin one: edgekit fleet deploy")
+        raise InputError("expected a rollout, found none yet; start one: edgekit fleet deploy")
     if not found or (name is not None and len(found) > 1):
         known = ", ".join(one.plan.id for one in there[:5])
-        many = f"{len(found)} that begin so" if found else "none"
+        many = f"{len(found)} that match" if found else "none"
         raise InputError(f"expected the id of a rollout ({known}), found {many} for '{name}'")
     return found[0]
 
@@ -219,8 +219,8 @@ def _take(folder: Path) -> int:
         return take_lock(folder / _LOCK, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise BusyError(
-            f"rollout {folder.name}: expected nobody at it, found another process of this host; "
-            "wait for it to end, or see: edgekit fleet status"
+            f"rollout {folder.name}: expected no one else to run it, found another process on "
+            "this host; wait for it to end, or see: edgekit fleet status"
         ) from None
     except OSError as error:
         raise _unwritable(folder, error) from None
@@ -260,5 +260,5 @@ def _sync(folder: Path) -> None:
 def _unwritable(path: Path, error: OSError) -> InputError:
     return InputError(
         f"{path}: expected to write it, found: {error.strerror}; free some space there or set "
-        "EDGEKIT_HOME, and give the same command again: it goes on where it was"
+        "EDGEKIT_HOME, and run the same command again: it resumes"
     )

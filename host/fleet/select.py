@@ -134,5 +134,5 @@ def _check_term(term: Term, known: Mapping[str, Mapping[str, str]]) -> None:
         more = f" and {len(values) - _MOST_SHOWN} more" if len(values) > _MOST_SHOWN else ""
         raise InputError(
             f"--select {term}: expected a {term.key} that boards have, found none that is "
-            f"'{term.pattern}'; there are: {most}{more}"
+            f"'{term.pattern}'; known values: {most}{more}"
         )

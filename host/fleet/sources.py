@@ -74,8 +74,8 @@ def from_ssh_config(patterns: Sequence[str], config: Path) -> list[Candidate]:
             shown = ", ".join(names[:_MOST_SHOWN]) or "none"
             more = f" and {len(names) - _MOST_SHOWN} more" if len(names) > _MOST_SHOWN else ""
             raise InputError(
-                f"--ssh {pattern}: expected a Host of {config} that is like it, found none; "
-                f"there are: {shown}{more}"
+                f"--ssh {pattern}: expected a Host of {config} that matches it, found none; hosts "
+                f"there: {shown}{more}"
             )
         chosen.update(dict.fromkeys(like))
     return [Candidate(BoardEntry(name, "", host=name), f"{config}: Host {name}") for name in chosen]

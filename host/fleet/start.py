@@ -63,16 +63,16 @@ def _interrupted(asked: str, planned: Sequence[PlannedBoard], anew: bool) -> Wri
         one = f"rollout {found.plan.id} of {found.plan.model}"
         if is_carried_out(found.folder):
             raise BusyError(
-                f"{one}: expected nobody at its boards, found another process of this host at "
+                f"{one}: expected its boards to be free, found another process on this host using "
                 f"{len(shared)} of them; wait for it to end, or see: edgekit fleet status"
             )
         if found.plan.asked == asked and not anew:
             return found
         if not anew:
             raise InputError(
-                f"{one}: expected it to be over, found it interrupted with {len(shared)} of these "
-                "boards in it; go on with the command that began it, take it back: "
-                f"edgekit fleet rollback {found.plan.id}, or give it up: add --restart"
+                f"{one}: expected it to have ended, found it interrupted with {len(shared)} of "
+                "these boards; resume it with the command that started it, undo it: edgekit "
+                f"fleet rollback {found.plan.id}, or abandon it: add --restart"
             )
         journal = Journal(found.folder)
         journal.end("given up")

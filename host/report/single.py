@@ -86,7 +86,7 @@ def _timed(
 
 def _note(timing: Benchmark, emulated: bool) -> str | None:
     if emulated:
-        return "Times of an emulator say nothing of a real board's."
+        return "Emulator times say nothing about a real board."
     why = why_noisy(timing)
     return f"Noisy measurement: {why}." if why else None
 

@@ -88,7 +88,7 @@ class Qmp:
         while (status := str(self.call(command).get("status"))) not in wanted:
             if time.monotonic() > end:
                 raise QmpError(
-                    f"QEMU: expected '{command}' to say {' or '.join(wanted)} within "
+                    f"QEMU: expected '{command}' to report {' or '.join(wanted)} within "
                     f"{seconds:.0f} s, found {status}; try: edgekit board down, then up"
                 )
             time.sleep(_POLL)

@@ -43,7 +43,7 @@ def folder(text: str) -> Path:
 
 def add_placement(parser: argparse.ArgumentParser) -> None:
     """Adds the placement options, which `wish_of` reads."""
-    parser.add_argument("--threads", type=threads, help="as the release says if left out")
+    parser.add_argument("--threads", type=threads, help="default: set by the release")
     parser.add_argument("--cluster", default="", help="big, little, all, or a kind of core")
 
 
@@ -73,6 +73,6 @@ class Parser(argparse.ArgumentParser):
 
 def add_session(parser: argparse.ArgumentParser) -> None:
     """Adds the options that identify a deploy and its owner."""
-    parser.add_argument("--session", default="", help="a name of this deploy alone")
-    parser.add_argument("--owner", default="unknown", help="who deploys, for others to read")
-    parser.add_argument("--take-over", default="", help="a deploy that is known to be over")
+    parser.add_argument("--session", default="", help="unique name of this deploy")
+    parser.add_argument("--owner", default="unknown", help="who deploys, shown to other users")
+    parser.add_argument("--take-over", default="", help="a deploy that is known to have ended")

@@ -124,14 +124,14 @@ def bodies(stream: bytes) -> Iterator[bytes]:
     while at < len(stream):
         head = _HEAD.match(stream, at, at + _LONGEST_HEAD)
         if head is None:
-            raise _bad("the head of a batch", repr(stream[at : at + 16]))
+            raise _bad("a batch header", repr(stream[at : at + 16]))
         size = int(head[1])
         at = head.end() + size
         body = stream[head.end() : at]
         if size > MOST_BATCH_BYTES or len(body) < size:
             raise _bad(f"{size} bytes, {MOST_BATCH_BYTES} at most", len(body))
         if _sha256(body) != head[2]:
-            raise _bad("the SHA-256 of its head", "another")
+            raise _bad("the SHA-256 of its header", "another")
         yield body
 
 

@@ -102,8 +102,8 @@ def block_of(size: int) -> mmap.mmap:
         return mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except (OSError, OverflowError, ValueError):
         raise TooLittleMemoryError(
-            f"expected {size} bytes of memory, found that the system refuses; "
-            "free some or use a smaller model"
+            f"expected {size} bytes of memory, found that the system refused; free some or use a "
+            "smaller model"
         ) from None
 
 

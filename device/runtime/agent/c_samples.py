@@ -85,7 +85,7 @@ def _batch(board: Store, path: Path) -> Batch:
         data = file.read(_MOST_BYTES + 1)
     found = _DOCUMENT.fullmatch(data)
     if found is None or int(found[1]) != zlib.crc32(found[2]):
-        raise InputError(f"{path.name}: expected samples as they were written, found others")
+        raise InputError(f"{path.name}: expected intact samples, found damaged ones")
     read = json.loads(found[2], object_pairs_hook=distinct_keys, parse_constant=no_constant)
     raw = keys_of(read, path.name, _KEYS)
     name = matching(raw["name"], "name", _NAME, "a name")
@@ -110,7 +110,7 @@ def _made(
     governor = raw["governor"]
     return Batch(
         uuid=matching(raw["uuid"], "uuid", _HEX, "32 hexadecimal digits"),
-        boot=matching(raw["boot"], "boot", _BOOT, "the identity of a boot").replace("-", ""),
+        boot=matching(raw["boot"], "boot", _BOOT, "a boot id").replace("-", ""),
         began_ns=whole(raw["began_ns"], "began_ns", 0, _MOST_NS),
         ended_ns=whole(raw["ended_ns"], "ended_ns", 0, _MOST_NS),
         clock=number(raw["clock"], "clock"),

@@ -40,7 +40,7 @@ class _Job:
 
     def take(self, message: Message) -> bool:
         """Handles a message that belongs to this job."""
-        raise _EndedError(f"a message that was not expected: {message.kind!r}")
+        raise _EndedError(f"an unexpected message: {message.kind!r}")
 
     def step(self, ready: List[int]) -> bool:
         """Sends pending data; `ready` are the readable ones of `pipes` and the writable ones of
@@ -191,7 +191,7 @@ class _Put(_Job):
             self._channel.send(messages.READY)
         else:
             self._part.unlink()
-            text = f"{size} bytes that are not those sent"
+            text = f"{size} bytes that differ from those sent"
             self._channel.send(messages.FAILED, document={"found": text})
 
 

@@ -92,7 +92,7 @@ def read_lines(path: Path) -> List[str]:
     try:
         return path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        found = error.strerror if isinstance(error, OSError) else "bytes that are no text"
+        found = error.strerror if isinstance(error, OSError) else "binary data"
         raise InputError(f"{path}: expected a file of JSON lines, found: {found}") from None
 
 
@@ -137,7 +137,7 @@ def parse_request(line: str) -> Request:
         fields["default"] = _method(fields["default"])
     request = Request(**fields)
     if request.count and request.threads > 1:
-        raise InputError("expected 1 thread to count instructions of, found more")
+        raise InputError("expected 1 thread for counting instructions, found more")
     return request
 
 
@@ -186,8 +186,8 @@ class Operands:
         have = features.memory_bytes().available
         if have is not None and need > have * 3 // 4:
             raise InputError(
-                f"m={m} n={n} k={k}: expected room for {need} bytes, found {have} free; "
-                "measure a smaller product"
+                f"m={m} n={n} k={k}: expected {need} bytes of free memory, found {have}; measure "
+                "a smaller product"
             )
         self._blocks = [_filled(sizes[0], dtype), _filled(sizes[1], dtype), Block(sizes[2])]
         self._packed: List[Block] = []

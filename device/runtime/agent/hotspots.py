@@ -208,8 +208,8 @@ def _repeating(prepare: Callable[[], Callable[[], object]]) -> Iterator[int]:
         if begun != b".":
             reason = begun.decode("utf-8", "replace") or "that it was killed"
             raise DeviceError(
-                f"expected a process that repeats what is watched, found {reason}; see what the "
-                "board lacks: edgekit doctor"
+                f"expected the profiled process to start, found {reason}; see what the board "
+                "lacks: edgekit doctor"
             )
         yield process
     finally:
@@ -250,7 +250,7 @@ def _reason(lines: List[str]) -> str:
     if level > 2:
         return f"kernel.perf_event_paranoid is {level}; sysctl kernel.perf_event_paranoid=2"
     told = [line.strip() for line in lines if line.strip() not in ("", "Error:")]
-    return told[0] if told else "failed without a word"
+    return told[0] if told else "failed without output"
 
 
 def _vmstat(missing: List[str]) -> Optional[Dict[str, int]]:

@@ -77,7 +77,7 @@ def record_damage(folder: Path) -> str:
     """Describes the damage of the record itself; empty if it is intact or was never written."""
     if _read_record(folder) or not os.path.lexists(folder / INSTALLED):
         return ""
-    return f"{INSTALLED}: expected the sums of the files, found others; made anew"
+    return f"{INSTALLED}: expected checksums of the files, found a damaged record; it is rewritten"
 
 
 def _find_by_sum(folder: Path, sums: Sums) -> str:
@@ -116,9 +116,9 @@ def _manifest_of(folder: Path) -> Tuple[Optional[Manifest], str]:
         text = str(error).partition(";")[0]
         return None, text if MANIFEST in text else f"{MANIFEST}: {text}"
     if is_release_id(folder.name) and manifest.id != folder.name:
-        return None, f"{MANIFEST}: expected that of {folder.name}, found that of {manifest.id}"
+        return None, f"{MANIFEST}: expected release {folder.name}, found {manifest.id}"
     if data != manifest.to_json():
-        return None, f"{MANIFEST}: expected the text that it was made with, found another"
+        return None, f"{MANIFEST}: expected its original text, found it changed"
     return manifest, ""
 
 

@@ -67,8 +67,8 @@ def open_model(
         wanted.memory,
     ):
         raise TransferError(
-            f"{wanted.library}: expected the tensors and sizes of the manifest, found "
-            "others; compile the bundle again"
+            f"{wanted.library}: expected tensors and sizes as in the manifest, found different "
+            "ones; compile the bundle again"
         )
     return model
 

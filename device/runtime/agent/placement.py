@@ -116,8 +116,8 @@ def _side_by_side(clusters: Sequence[Cluster], request: PlacementRequest) -> Pla
         cluster.usable for cluster in clusters
     ):
         raise InputError(
-            f"--cluster: expected clusters with cores that may be used, each once, found "
-            f"{described(clusters)}; use one of them, or see the container's cpuset"
+            "--cluster: expected different clusters with usable cores, found "
+            f"{described(clusters)}; use one of them, or check the container's cpuset"
         )
     if request.threads not in (None, len(clusters)):
         raise InputError(
@@ -139,8 +139,8 @@ def _as_requested(
             f"--cluster: expected 1 to {usable} threads on {cluster.name} of {described(board)}, "
             f"found {request.threads or 1}; use fewer, or another cluster"
             if usable
-            else f"--cluster: expected a cluster with cores that may be used, found none of "
-            f"{cluster.name} in {described(board)}; use another, or see the container's cpuset"
+            else f"--cluster: expected a cluster with usable cores, found none in "
+            f"{cluster.name} of {described(board)}; use another, or check the container's cpuset"
         )
     fitting = [spec for spec in specs if _fits(spec, cluster)]
     threads = request.threads or (fitting[0].threads if fitting else 1)
@@ -156,7 +156,7 @@ def _as_released(
     if not fitting:
         wanted = f"no cluster of {spec.core} here"
     elif not _own(fitting, spec).usable:
-        wanted = f"no core of {fitting[0].name} may be used"
+        wanted = f"no core of {fitting[0].name} can be used"
     else:
         return _on(_own(fitting, spec), spec, request, len(board) > 1)
     return Placement(request.threads or min(spec.threads, max(every, 1)), note=wanted)
@@ -178,7 +178,7 @@ def _on(
     threads = request.threads or min(spec.threads, usable)
     note = ""
     if threads < spec.threads and not request.threads:
-        note = f"{spec.threads} would be best, {usable} of its cores may be used"
+        note = f"{spec.threads} would be best, but only {usable} of its cores can be used"
     if not several:
         return Placement(threads, note=note)
     return Placement(threads, cluster.name, cluster.usable, note)

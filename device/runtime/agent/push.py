@@ -77,8 +77,8 @@ def read_home(path: Path) -> Home:
         raw = json.loads(path.read_bytes(), object_pairs_hook=distinct_keys)
     except FileNotFoundError:
         raise InputError(
-            "expected to know where profiles go, found nothing; "
-            "on the host: edgekit profile server enroll BOARD"
+            "expected a server to send profiles to, found none enrolled; on the host: edgekit "
+            "profile server enroll BOARD"
         ) from None
     except (ValueError, RecursionError) as error:
         raise InputError(
@@ -169,7 +169,7 @@ def _connect(home: Home) -> http.client.HTTPConnection:
         import ssl
     except ImportError:
         raise IncompatibleError(
-            "expected Python's module ssl on this board, found none; install it, or fetch with: "
+            "expected Python's ssl module on this board, found none; install it, or fetch with: "
             "edgekit profile pull"
         ) from None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -187,8 +187,8 @@ def _connect(home: Home) -> http.client.HTTPConnection:
         connection.close()
         raise InputError(
             f"{home.host}:{home.port}: expected the certificate {home.certificate[:16]}..., found "
-            f"{found[:16]}...; nothing was sent. If it was made anew: "
-            "edgekit profile server enroll BOARD"
+            f"{found[:16]}...; nothing was sent. If the certificate was replaced: edgekit profile "
+            "server enroll BOARD"
         )
     return connection
 
@@ -212,7 +212,7 @@ def _send(
     why = short(answer.read(_MOST_ANSWER).decode("utf-8", "replace"))
     if answer.status == 200:
         return
-    message = f"{home.host}:{home.port}: expected profiles to be taken, found {answer.status} {why}"
+    message = f"{home.host}:{home.port}: expected profiles to be accepted, found {answer.status} {why}"
     if answer.status in (401, 403):
         raise InputError(f"{message}; on the host: edgekit profile server enroll {home.board}")
     asked = answer.getheader("Retry-After") or ""

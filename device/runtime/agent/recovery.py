@@ -92,7 +92,7 @@ def _mend_notes(store: Store) -> None:
     for path in store.notes:
         if found := _note_oddity(path):
             _set_aside(store, path)
-            effect = "what runs stays" if path == store.pending else "it is made anew"
+            effect = "the running release stays" if path == store.pending else "it is rewritten"
             store.tell(f"{path.name}: expected a note of this board, found {found}; {effect}")
 
 
@@ -105,7 +105,7 @@ def _note_oddity(path: Path) -> str:
     try:
         note: Any = json.loads(path.read_bytes())
     except (ValueError, RecursionError):
-        return f"{path.lstat().st_size} bytes that are none"
+        return f"{path.lstat().st_size} bytes that are not JSON"
     return "" if isinstance(note, dict) else "another document"
 
 
@@ -118,8 +118,8 @@ def _go_back(store: Store) -> None:
     noted = [note.get(name) for name in _LINKS]
     if noted[0] is not None and noted[0] not in installed:
         store.tell(
-            f"{store.pending.name}: expected the release to go back to, found that it is not "
-            "there; what runs stays"
+            f"{store.pending.name}: expected the release to roll back to, found it missing; the "
+            "running release stays"
         )
     else:
         interrupted = store.links().current
@@ -150,7 +150,7 @@ def _mend_links(store: Store) -> None:
     store.set_links(Links(current, previous))
     for name, found in odd.items():
         release = current if name == "current" else previous
-        effect = f"it names {release} again" if release else "there is none to name"
+        effect = f"it now points to {release}" if release else "no intact release is left"
         store.tell(f"{name}: expected a link to a release, found {found}; {effect}")
 
 

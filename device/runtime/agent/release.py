@@ -133,7 +133,7 @@ def activate(store: Store, release: str, check: HealthCheck, on_state: OnState) 
     with alone(store), store.lock():
         recover(store)
         if release not in store.installed():
-            raise TransferError(f"release {release}: expected it here, found none; deploy it")
+            raise TransferError(f"release {release}: expected it installed, found it missing; deploy it")
         if damage := find_damage(store.releases / release, full=True):
             raise damaged(release, damage)
         manifest = store.manifest(release)
@@ -228,8 +228,8 @@ class _Switch:
             if isinstance(error, DeviceError):
                 raise error
             raise TransferError(
-                f"{row.name}: expected to write the release, found {_why(error)}; "
-                "see that the disk is neither full nor read-only, then deploy again"
+                f"{row.name}: expected to write the release, found {_why(error)}; check that the "
+                "disk is neither full nor read-only, then deploy again"
             ) from None
         reason = f"{row.name}: {_why(error)}"
         self.store.set_links(self.before)

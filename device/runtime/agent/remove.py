@@ -64,7 +64,7 @@ def _refuse_users(store: Store) -> None:
     if users:
         who = ", ".join(f"{pid} ({name})" for pid, name in users[:3])
         raise BusyError(
-            f"expected nothing to run the model, found process {who}; end it, then try again"
+            f"expected the model not to be in use, found process {who}; stop it, then try again"
         )
 
 
@@ -72,4 +72,4 @@ def _nothing(store: Store) -> InputError:
     if not store.name:
         return InputError("expected a deployed model, found none; there is nothing to remove")
     there = ", ".join(store.names()) or "nothing"
-    return InputError(f"expected a model deployed as '{store.name}', found none; there is: {there}")
+    return InputError(f"expected a model deployed as '{store.name}', found none; deployed: {there}")

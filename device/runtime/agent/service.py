@@ -170,8 +170,9 @@ def _settled(store: Store, folder: AppFolder, release: str, seconds: float) -> A
         if committed(store) != release and not is_locked(store.lock_file):
             failure = store.read_note(store.failure) or {}
             raise RolledBackError(
-                f"release {release} was rolled back ({failure.get('reason', 'no reason kept')}); "
-                f"release {committed(store)} runs again",
+                f"release {release} was rolled back "
+                f"({failure.get('reason', 'no reason recorded')}); release {committed(store)} "
+                "runs again",
                 log="\n".join(folder.last_lines(10)),
             )
         if state.release == release:
@@ -179,8 +180,7 @@ def _settled(store: Store, folder: AppFolder, release: str, seconds: float) -> A
                 return state
             if state.failures >= _HOPELESS:
                 raise DeviceError(
-                    f"{state.name} {state.last}; it is started again and again; see its log: "
-                    "edgekit app logs",
+                    f"{state.name} {state.last}; it keeps failing; see its log: edgekit app logs",
                 )
         if time.monotonic() > end:
             return state

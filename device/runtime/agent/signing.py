@@ -112,7 +112,7 @@ def check_signature(store: Store, manifest: bytes, signature: Optional[Path]) ->
         raise TransferError(f"{expected}, found one by {signer.fingerprint}; {_ENROLL}")
     if not _verifies(store, manifest, signature):
         raise TransferError(
-            f"{expected}, found one that does not fit these bytes; deploy again, or build the "
+            f"{expected}, found one that does not match these bytes; deploy again, or build the "
             "bundle again: edgekit compile"
         )
 

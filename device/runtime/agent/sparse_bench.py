@@ -57,7 +57,7 @@ class Csr:
         """InputError if the file is not a CSR matrix, or the matrix is not sorted and finite."""
         arrays = read_npz(path)
         if missing := [name for name in _FIELDS if name not in arrays]:
-            raise InputError(f"{path.name}: expected a matrix by rows, found no {missing[0]}")
+            raise InputError(f"{path.name}: expected a CSR matrix, found no {missing[0]}")
         self.stored = arrays["data"].dtype
         if self.stored not in ("f32", "f64", "f16", "s8"):
             raise InputError(f"{path.name}: expected f32, f64, f16 or s8, found {self.stored}")
@@ -68,14 +68,14 @@ class Csr:
         sizes = (len(self.index), arrays["data"].shape[0])
         ends = (self.start[0], self.start[len(self.start) - 1])
         if len(self.start) != rows + 1 or sizes[0] != sizes[1] or ends != (0, sizes[0]):
-            raise InputError(f"{path.name}: expected offsets of {sizes[0]} values, found others")
+            raise InputError(f"{path.name}: expected offsets of {sizes[0]} values, found different ones")
         addresses = (ctypes.addressof(a) for a in (self.start, self.index, self._values))
         self.rows = Rows(self.stored, rows, cols, *addresses)
         fault = library.check(self.rows)
         if fault.kind != "good":
             raise InputError(
-                f"{path.name}: expected sorted, finite rows, found another at row {fault.row} "
-                f"({fault.kind}); write it with edgekit.device.SparseMatrix.save"
+                f"{path.name}: expected sorted rows of finite values, found a fault in row "
+                f"{fault.row} ({fault.kind}); write it with edgekit.device.SparseMatrix.save"
             )
 
 
@@ -134,13 +134,13 @@ def read_request(path: Path) -> Request:
         settings = tuple(BlockSettings.of(how) for how in fields.pop("settings"))
         request = Request(Path(fields.pop("matrix")), settings, **fields)
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise InputError(f"{path.name}: expected a request of spmv-bench, found: {error}") from None
+        raise InputError(f"{path.name}: expected an spmv-bench request, found: {error}") from None
     if not settings or not 1 <= request.threads <= _MOST_THREADS:
         raise InputError(f"{path.name}: expected settings and 1 to {_MOST_THREADS} threads")
     if not 0 < request.seconds <= _MOST_SECONDS:
         raise InputError(f"{path.name}: expected seconds above 0, at most {_MOST_SECONDS:g}")
     if request.count and request.threads > 1:
-        raise InputError("expected 1 thread to count instructions of, found more")
+        raise InputError("expected 1 thread for counting instructions, found more")
     return request
 
 

@@ -162,8 +162,8 @@ def nothing_deployed(store: Store) -> InputError:
         return InputError("expected a deployed model, found none; deploy one first: edgekit deploy")
     there = ", ".join(store.names()) or "nothing"
     return InputError(
-        f"expected a model deployed as '{store.name}', found none; there is: {there} "
-        f"(deploy it: edgekit deploy MODEL --name {store.name})"
+        f"expected a model deployed as '{store.name}', found none; deployed: {there} (deploy it: "
+        f"edgekit deploy MODEL --name {store.name})"
     )
 
 
@@ -179,7 +179,7 @@ def _info(store: Store, release: Optional[str], full: bool) -> Optional[ReleaseI
     try:
         m = store.manifest(release)
     except DeviceError:
-        return ReleaseInfo(release, "", "", "", "", 0, 0, (), damage or "its manifest is gone")
+        return ReleaseInfo(release, "", "", "", "", 0, 0, (), damage or "its manifest is missing")
     return ReleaseInfo(
         m.id,
         m.model.name,

@@ -156,8 +156,8 @@ class Store:
             return "a folder" if path.is_dir() else "a file"
         target = path.readlink()
         if not self._is_release(target):
-            return "one to another place"
-        return "" if path.is_dir() else f"one to {target.name}, which is not there"
+            return "one that points elsewhere"
+        return "" if path.is_dir() else f"one to {target.name}, which does not exist"
 
     def installed(self) -> List[str]:
         if not self.releases.is_dir():

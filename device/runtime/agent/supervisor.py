@@ -162,7 +162,7 @@ class Supervisor:
             return f"gave no sign of life for {limit} s"
         held = child.memory()
         if spec.memory_bytes and held > spec.memory_bytes:
-            return f"held {held} bytes of memory, of {spec.memory_bytes} that it may"
+            return f"used {held} bytes of memory, more than the allowed {spec.memory_bytes}"
         return ""
 
     def _prove(self) -> None:
@@ -186,7 +186,7 @@ class Supervisor:
         wait = self._pace.first_wait * 2 ** min(failures - 1, 30)
         self._due = self._clock() + min(wait, self._pace.most_wait)
         if failures >= self._pace.failures and self._folder.proved() != self._release:
-            self._leave(f"{self._state.name} failed {failures} times in a row; at last it {how}")
+            self._leave(f"{self._state.name} failed {failures} times in a row; the last time it {how}")
         self._note(failures=failures)
 
     def _leave(self, reason: str) -> None:

@@ -34,8 +34,8 @@ def variant_for(variants: Sequence[Shaped], inputs: Mapping[str, Any]) -> Shaped
     there = " or ".join(shapes_text(v.shapes) for v in variants[:_LISTED])
     more = f" or {len(variants) - _LISTED} more" if len(variants) > _LISTED else ""
     raise InputError(
-        f"expected inputs of shapes {there}{more}, found {shapes_text(found)}; "
-        "compile the model for that shape as well: --input-shape, several times"
+        f"expected inputs of shapes {there}{more}, found {shapes_text(found)}; compile the model "
+        "for that shape too: repeat --input-shape"
     )
 
 

@@ -74,8 +74,8 @@ def writable(spec: TensorSpec, value: Any) -> Place:
     place = None if found else _place(value, view)
     if place is None or place[0] % BY_NAME[spec.dtype].bytes:
         raise InputError(
-            f"output '{spec.name}': expected an array to write to, in one piece and aligned to its "
-            f"elements, found {found or 'a misaligned one'}"
+            f"output '{spec.name}': expected a writable, contiguous and aligned array, found "
+            f"{found or 'a misaligned one'}"
         )
     return place
 

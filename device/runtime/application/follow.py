@@ -53,4 +53,4 @@ def load_current(
         except TransferError:
             if committed(store) == release:
                 raise
-    raise TransferError("expected a release that stays, found a new one each time; try again")
+    raise TransferError("expected the release to stay the same, found it replaced repeatedly; try again")

@@ -131,8 +131,8 @@ class _Part:
         if (found.inputs, found.outputs, found.memory) != expected:
             self.close()
             raise TransferError(
-                f"{variant.library}: expected the tensors and sizes of the manifest, found "
-                "others; compile the bundle again"
+                f"{variant.library}: expected tensors and sizes as in the manifest, found "
+                "different ones; compile the bundle again"
             )
 
     def take(self) -> _Lane:

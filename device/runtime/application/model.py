@@ -282,7 +282,7 @@ class Model:
     def _go_back_after_deaths(self) -> None:
         release = committed(self._store)
         if release is not None and (deaths := self._watch.deaths(release)) >= DEATHS:
-            self._leave(release, f"{deaths} processes died with it within {WATCH_SECONDS:g} s")
+            self._leave(release, f"{deaths} processes that ran it died within {WATCH_SECONDS:g} s")
 
     def _ended(self) -> None:
         """At process exit: rolls back a new release at once if an exception ended the process."""

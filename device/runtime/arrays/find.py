@@ -52,6 +52,6 @@ def _provided() -> Path:
             found: Path = importlib.import_module(name).local_library()
             return found
     raise IncompatibleError(
-        "expected a kernels library for this machine, found none; install the whole of edgekit, "
-        f"or set {LIBRARY_VARIABLE} to a library built for this board"
+        "expected a kernels library for this machine, found none; install all of edgekit, or set "
+        f"{LIBRARY_VARIABLE} to a library built for this board"
     )

@@ -134,8 +134,8 @@ def _empty(np: Any, shape: Any, dtype: Any) -> Any:
         return np.empty(shape, dtype)
     except (MemoryError, ValueError):
         raise InputError(
-            f"gemm: expected memory for a result of {_shape(shape)}, found too little; "
-            "make the product in parts"
+            f"gemm: expected memory for a result of {_shape(shape)}, found too little; multiply "
+            "in parts"
         ) from None
 
 

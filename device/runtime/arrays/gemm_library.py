@@ -252,8 +252,8 @@ class GemmLibrary:
         table: Optional[int] = self._lib.ek_gemm_table_open(data, len(data))
         if not table:
             raise InputError(
-                f"{path}: expected the GEMM table of this kit, found {len(data)} other bytes; "
-                "build it again, with this version of edgekit"
+                f"{path}: expected the GEMM table of this kit, found {len(data)} bytes of another "
+                "format; build it again, with this version of edgekit"
             )
         return table
 
@@ -302,8 +302,8 @@ class Block:
             self.memory = mmap.mmap(-1, max(size, 1))
         except (OSError, OverflowError, ValueError):
             raise InputError(
-                f"expected {size} bytes of memory, found that the system refuses; "
-                "free some or make the product smaller"
+                f"expected {size} bytes of memory, found that the system refused; free some or "
+                "multiply in parts"
             ) from None
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
 

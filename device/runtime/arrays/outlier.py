@@ -203,7 +203,7 @@ def outlier_matmul(
         threads = _known_threads(threads)
     except TypeError:
         raise InputError(
-            "outlier_matmul: expected options as numbers and words, found a list or the like"
+            "outlier_matmul: expected options as numbers and strings, found a list or similar"
         ) from None
     return w._multiply(x, options, threads, explain)
 
@@ -240,11 +240,11 @@ def outlier_marks(x: Any, threshold: float = THRESHOLD, *, check_finite: bool = 
 
 def _reason(report: Report, options: Options, k: int) -> str:
     if options.path != "auto":
-        return f"{options.path} was asked for"
+        return f"{options.path} was requested"
     found = f"{report.outliers} of {k} channels beyond {options.threshold:g}"
     share = report.float_cost / report.split_cost if report.split_cost else 1.0
     if report.path == "float":
-        return f"{found}: the float product is estimated {1 / share:.2f} x as long as the split"
+        return f"{found}: the float product is estimated to take {1 / share:.2f} x the time of the split"
     costs = f"estimated {share:.2f} x as fast as the float product"
     return f"{found}: {'nothing to split' if report.path == 'int8' else 'split'}, {costs}"
 
@@ -252,7 +252,7 @@ def _reason(report: Report, options: Options, k: int) -> str:
 def _not_finite(x: Any, found: NotFinite) -> InputError:
     return InputError(
         f"outlier_matmul: expected finite values, found {x[found.row, found.channel]} at row "
-        f"{found.row}, channel {found.channel}; mend x or pass check_finite=False"
+        f"{found.row}, channel {found.channel}; fix x or pass check_finite=False"
     )
 
 
@@ -338,8 +338,7 @@ def _as_scales(np: Any, scale: Any) -> Any:
         return np.asarray(scale)
     except (TypeError, ValueError):
         raise InputError(
-            "outlier weights: expected scales as an array of floats, "
-            f"found a {type(scale).__name__} that is none"
+            f"outlier weights: expected scales as an array of floats, found {type(scale).__name__}"
         ) from None
 
 

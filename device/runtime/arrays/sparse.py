@@ -220,7 +220,7 @@ class SparseMatrix:
         if not isinstance(factor, numbers.Real):
             return NotImplemented
         if self.dtype.kind == "i" and not isinstance(factor, numbers.Integral):
-            raise InputError(f"sparse matrix: expected a whole factor for int8, found {factor}")
+            raise InputError(f"sparse matrix: expected an integer factor for int8, found {factor}")
         np, csr = numpy(), self.to_csr()
         wide = np.float32 if self.dtype == np.float16 else np.float64
         values = csr.data.astype(wide if self.dtype.itemsize < 4 else self.dtype)
@@ -280,7 +280,7 @@ class SparseMatrix:
         """self + sign · other: the union of both patterns; cancelled entries stay as zeros."""
         if self.shape != other.shape or self.dtype != other.dtype:
             raise InputError(
-                f"sparse matrix: expected another of {self.dtype} {list(self.shape)}, "
+                f"sparse matrix: expected a second matrix of {self.dtype} {list(self.shape)}, "
                 f"found {other.dtype} {list(other.shape)}"
             )
         np = numpy()

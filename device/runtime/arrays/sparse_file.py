@@ -23,8 +23,7 @@ def read_sparse_npz(path: Path) -> Tuple[Any, Any, Any, Any]:
             kind = bytes(file["format"].tobytes()).decode("ascii", "replace").strip("\0")
             if kind != "csr":
                 raise InputError(
-                    f"{path.name}: expected a matrix by rows (csr), found '{kind[:20]}'; "
-                    "save matrix.tocsr()"
+                    f"{path.name}: expected a CSR matrix, found '{kind[:20]}'; save matrix.tocsr()"
                 )
             indptr, indices, data, shape = (file[name] for name in _FIELDS)
             return indptr, indices, data, shape

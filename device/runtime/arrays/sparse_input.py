@@ -206,7 +206,7 @@ def checked_out(out: Any, shape: Tuple[int, ...], dtype: Any, x: Any) -> None:
             f"found {getattr(out, 'dtype', type(out).__name__)} {list(getattr(out, 'shape', []))}"
         )
     if np.may_share_memory(out, x):
-        raise InputError("sparse matrix: expected out apart from x, found shared memory")
+        raise InputError("sparse matrix: expected out and x to be separate, found shared memory")
 
 
 def check_memory(what: str, need: int) -> None:
@@ -214,8 +214,8 @@ def check_memory(what: str, need: int) -> None:
     have = memory_bytes().available
     if have is not None and need > have // 2:
         raise InputError(
-            f"{what}: expected to need at most half of the {have} bytes of memory that are free, "
-            f"found {need}; cut the matrix into parts or use a machine with more"
+            f"{what}: expected to need at most half of the {have} free bytes of memory, found "
+            f"{need}; cut the matrix into parts or use a machine with more"
         )
 
 

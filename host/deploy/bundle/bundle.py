@@ -62,8 +62,8 @@ class Bundle:
         except OSError as error:
             room = sum(entry.bytes for entry in self.manifest.files)
             raise InputError(
-                f"{path}: expected room for {room} bytes, found: {error.strerror}; "
-                "free some space or write elsewhere with -o"
+                f"{path}: expected {room} bytes of free disk, found: {error.strerror}; free some "
+                "space or write elsewhere with -o"
             ) from None
 
     @staticmethod
@@ -120,8 +120,8 @@ def _named_errors(path: Path) -> Iterator[None]:
     except _DAMAGED as error:
         found = " ".join(str(error).split()) or type(error).__name__
         raise InputError(
-            f"{path}: expected a whole bundle (.ekb), found: {found}; "
-            "build it again with: edgekit compile"
+            f"{path}: expected an intact bundle (.ekb), found: {found}; build it again with: "
+            "edgekit compile"
         ) from None
 
 

@@ -76,8 +76,8 @@ class _SshKeygenError(EdgekitError):
 
 def _no_public_half(key: Path, found: str) -> InputError:
     return InputError(
-        f"{key}.pub: expected the public half of the signing key, found: {found}; "
-        f"write it again: ssh-keygen -y -f {key} > {key}.pub"
+        f"{key}.pub: expected the public half of the signing key, found: {found}; recreate it: "
+        f"ssh-keygen -y -f {key} > {key}.pub"
     )
 
 
@@ -89,9 +89,9 @@ def _no_key(key: Path, found: str) -> InputError:
         )
     folder = key.parent
     return InputError(
-        f"{key}: expected ssh-keygen to sign with this host's key, found: {found}; put it back "
-        f"from a backup, or have a new one made: mv {folder} {folder}.old (boards then have to "
-        "be told: edgekit board add)"
+        f"{key}: expected ssh-keygen to sign with this host's key, found: {found}; restore it "
+        f"from a backup, or get a new one: mv {folder} {folder}.old (then enroll the boards "
+        "again: edgekit board add)"
     )
 
 
@@ -108,14 +108,14 @@ def _make_key(folder: Path) -> None:
             made.rename(folder)
     except _SshKeygenError as error:
         raise InputError(
-            f"{folder}: expected ssh-keygen to make the signing key, found: {error}; see that the "
-            "disk is neither full nor read-only, or set EDGEKIT_HOME"
+            f"{folder}: expected ssh-keygen to make the signing key, found: {error}; check that "
+            "the disk is neither full nor read-only, or set EDGEKIT_HOME"
         ) from None
     except OSError as error:
         if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
             raise InputError(
-                f"{folder}: expected room for the signing key, found: {error.strerror}; "
-                "set EDGEKIT_HOME to a folder of your own"
+                f"{folder}: expected to store the signing key, found: {error.strerror}; set "
+                "EDGEKIT_HOME to a folder of your own"
             ) from None
 
 

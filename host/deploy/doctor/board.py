@@ -63,7 +63,7 @@ def _releases(device: Board) -> Finding:
             return Finding("releases", Verdict.FAIL, f"{info.id}: {info.damage}", "deploy it again")
     if not there:
         return Finding("releases", Verdict.OK, "nothing deployed")
-    return Finding("releases", Verdict.OK, f"{', '.join(info.id for info in there)}, whole")
+    return Finding("releases", Verdict.OK, f"{', '.join(info.id for info in there)}, intact")
 
 
 def compare(found: Probe, profile: BoardProfile, now: float) -> Iterator[Finding]:
@@ -82,7 +82,7 @@ def compare(found: Probe, profile: BoardProfile, now: float) -> Iterator[Finding
 
 
 def _machine(found: Probe, profile: BoardProfile) -> Finding:
-    seen = f"{found.machine}, {', '.join(found.core_names) or 'core not named'}"
+    seen = f"{found.machine}, {', '.join(found.core_names) or 'unknown core'}"
     if found.machine != profile.arch:
         text = f"{seen}; profile {profile.name} is for {profile.arch}"
         return Finding("machine", Verdict.FAIL, text, _another_profile(found))
@@ -113,7 +113,7 @@ def _features(found: Probe, profile: BoardProfile) -> Finding:
         )
     names = ", ".join(profile.features) or "nothing special needed"
     if extras := sorted(set(profile.extras) - set(found.features)):
-        text = f"{names}{length}; does not tell of {', '.join(extras)}, which --precision needs"
+        text = f"{names}{length}; does not report {', '.join(extras)}, which --precision needs"
         mend = "a newer kernel, if the core has it; without --precision nothing is missing"
         return Finding("cpu features", Verdict.INFO, text, mend)
     names = ", ".join((*profile.features, *profile.extras)) or names
@@ -124,7 +124,7 @@ def _cores(found: Probe, profile: BoardProfile) -> Finding:
     seen = f"{found.cores} usable"
     if found.cores < profile.cores:
         text = f"{seen}; profile {profile.name} has {profile.cores}"
-        mend = "nothing, if the board has no more; else see its boot options (maxcpus, isolcpus)"
+        mend = "nothing, if the board has no more; otherwise check its boot options (maxcpus, isolcpus)"
         return Finding("cores", Verdict.INFO, text, mend)
     return Finding("cores", Verdict.OK, seen)
 
@@ -138,10 +138,10 @@ def _cluster(cluster: Cluster, machine: str) -> Finding:
     seen = f"{len(cluster.cores)} x {cluster.core or 'core'}{numbers}{clock}{governor}"
     if len(cluster.usable) < len(cluster.cores):
         text = f"{seen}; {len(cluster.usable)} usable: models run on those, with as many threads"
-        mend = "nothing, if that is wanted; else see the container's or the session's cpuset"
+        mend = "nothing, if intended; otherwise check the container's or session's cpuset"
         return Finding(check, Verdict.INFO, text, mend)
     if machine != "x86_64" and _SLOWEST in (cluster.governor or "").split(", "):
-        text = f"{seen}; {_SLOWEST} holds the clock low"
+        text = f"{seen}; {_SLOWEST} keeps the clock low"
         folder = f"/sys/devices/system/cpu/cpu{cluster.cores[0]}/cpufreq"
         mend = f"on the board: echo schedutil | sudo tee {folder}/scaling_governor"
         return Finding(check, Verdict.INFO, text, mend)
@@ -150,10 +150,10 @@ def _cluster(cluster: Cluster, machine: str) -> Finding:
 
 def _memory(found: Probe, profile: BoardProfile) -> Finding:
     if found.memory_bytes is None or found.available_bytes is None:
-        return Finding("memory", Verdict.WARN, "the board does not tell", "mount /proc on it")
+        return Finding("memory", Verdict.WARN, "not reported", "mount /proc on it")
     seen = f"{_mebibytes(found.available_bytes)} of {_mebibytes(found.memory_bytes)} available"
     if found.available_bytes < _MEMORY_BYTES:
-        return Finding("memory", Verdict.WARN, seen, "end other programs on the board")
+        return Finding("memory", Verdict.WARN, seen, "stop other programs on the board")
     if found.memory_bytes < _SAME_MEMORY * profile.memory_bytes:
         text = f"{seen}; profile {profile.name} has {_mebibytes(profile.memory_bytes)}"
         return Finding("memory", Verdict.INFO, text, "nothing, as long as the models fit")
@@ -188,7 +188,7 @@ def _clock(found: Probe, now: float) -> Finding:
     if abs(off) > _CLOCK_SECONDS:
         date = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(found.clock))
         text = f"{date}, {_duration(abs(off))} {'ahead' if off > 0 else 'behind'}"
-        mend = f"nothing breaks; to have right dates, on the board: sudo date -s @{now:.0f}"
+        mend = f"nothing breaks; to correct dates, on the board: sudo date -s @{now:.0f}"
         return Finding("clock", Verdict.WARN, text, mend)
     return Finding("clock", Verdict.OK, f"{abs(off):.1f} s from this machine's")
 

@@ -29,12 +29,12 @@ def propose(found: Probe) -> Proposal | None:
             if core == profile.core:
                 return Proposal(profile.name, core)
     if (here := _this_machine()) and _runs(here, found):
-        return Proposal(LOCAL, f"{found.machine}, with all that this machine's kernels need")
+        return Proposal(LOCAL, f"{found.machine}, with every CPU feature this machine's kernels need")
     if not cores:
         return None
     closest = max(cores, key=lambda p: (len(p.features), p.vlen_bits))
-    described = ", ".join(found.core_names) or "no core that it names"
-    return Proposal(closest.name, f"{found.machine}, {described}; the closest there is")
+    described = ", ".join(found.core_names) or "unknown core"
+    return Proposal(closest.name, f"{found.machine}, {described}; the closest profile")
 
 
 def _is_of_a_core(profile: BoardProfile) -> bool:

@@ -96,8 +96,8 @@ def unsigned_with(bundle: Bundle, application: Application) -> Bundle:
     if bundle.manifest.kit_version != VERSION:
         raise InputError(
             f"expected a model that this edgekit ({VERSION}) compiled, found one of "
-            f"{bundle.manifest.kit_version}, whose runtime may know of no applications; compile it "
-            "again"
+            f"{bundle.manifest.kit_version}, whose runtime may not support applications; compile "
+            "it again"
         )
     before = bundle.manifest.application
     runtime = runtime_pyz()
@@ -133,7 +133,7 @@ def deployed_application(board: BoardCalls, current: str | None = None) -> Appli
 
 def deployed_bundle(
     board: BoardCalls,
-    instead: str = "name the model behind the folder",
+    instead: str = "name the model after the folder",
     current: str | None = None,
 ) -> Bundle:
     """Returns the deployed bundle without file contents, which stay on the board.
@@ -147,8 +147,8 @@ def deployed_bundle(
         current = found and found["id"]
     if current is None:
         raise InputError(
-            f"board '{board.name}': expected a deployed model, found none; deploy one, or "
-            "name one behind the folder"
+            f"board '{board.name}': expected a deployed model, found none; deploy one, or name "
+            "one after the folder"
         )
     folder = f"{board.root}/releases/{current}".removeprefix("./")
     try:
@@ -219,7 +219,7 @@ class _OnBoard(Mapping[str, bytes]):
         if name not in self._names:
             raise KeyError(name)
         raise TransferError(
-            f"board '{self._board}': {name}: expected it whole there, found it damaged; "
+            f"board '{self._board}': {name}: expected an intact copy there, found it damaged; "
             f"{self._instead}"
         )
 

@@ -227,8 +227,8 @@ class _Deploy:
                 if failure is None or failure.get("release") != self._bundle.manifest.id:
                     raise
                 error = RolledBackError(
-                    f"board '{self._board.name}': release {failure['release']} was rolled "
-                    f"back ({failure.get('reason', 'no reason kept')}); see: edgekit status"
+                    f"board '{self._board.name}': release {failure['release']} was rolled back "
+                    f"({failure.get('reason', 'no reason recorded')}); see: edgekit status"
                 )
                 error.log = failure.get("log", "")
                 raise error from None

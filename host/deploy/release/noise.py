@@ -31,8 +31,8 @@ def check_quiet(board: BoardCalls, threads: int) -> None:
 def refuse_noise(board: str, why: str) -> None:
     """Raises IncompatibleError for a board too noisy for its results to be kept."""
     raise IncompatibleError(
-        f"board '{board}': expected a quiet board to keep results of, found: {why}; end other "
-        "programs there, let it cool, or keep them all the same: --allow-noise"
+        f"board '{board}': expected a quiet board while measuring, found: {why}; stop other "
+        "programs there, let it cool down, or keep the results anyway: --allow-noise"
     )
 
 
@@ -51,7 +51,7 @@ def reason(
         load = "" if noise.load is None else f" (load average {noise.load:.1f})"
         found.append(f"other programs keep {others:.1f} of {noise.cores} cores busy{load}")
     if noise is not None and noise.throttled:
-        found.append("heat holds the clock back")
+        found.append("heat throttles the clock")
     if found and governor in _SLOW_GOVERNORS:
         found.append(f"the governor is {governor}")
     return ", ".join(found) or None

@@ -189,7 +189,8 @@ def document_of(board: str, name: str, done: Completed) -> Document:
     except NotAnAnswerError as odd:
         found = "" if ", found" in str(odd) else f", found {how_it_ended(done)}"
         raise TransferError(
-            f"board '{board}': {name}: {odd}{found}; see what else the board does, try again"
+            f"board '{board}': {name}: {odd}{found}; check what else runs on the board, then try "
+            "again"
         ) from None
     if error is not None:
         raise reported(board, error)

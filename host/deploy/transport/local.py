@@ -97,8 +97,8 @@ class LocalTransport:
             data = file.read(LARGEST_FILE + 1)
         if len(data) > LARGEST_FILE:
             raise TransferError(
-                f"board '{self._board}': {path}: expected at most {LARGEST_FILE} bytes, "
-                "found more; see what lies there"
+                f"board '{self._board}': {path}: expected at most {LARGEST_FILE} bytes, found "
+                "more; check that file"
             )
         if on_bytes:
             on_bytes(len(data))
@@ -183,7 +183,7 @@ class LocalTransport:
             timer.join()
         if flooded or len(errors) > LARGEST_OUTPUT:
             raise TransferError(
-                f"board '{self._board}': expected '{name}' to say less, found more than "
+                f"board '{self._board}': expected '{name}' to print less, found more than "
                 f"{LARGEST_OUTPUT} bytes of output; see what it does there, then try again"
             )
         if late and code == -signal.SIGKILL:

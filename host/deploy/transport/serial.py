@@ -154,7 +154,7 @@ class SerialTransport:
         if hashlib.sha256(data).hexdigest() != sha256:
             raise TransferError(
                 f"board '{self.board}': {path}: expected {len(data)} bytes with SHA-256 {sha256}, "
-                "found others; the file changed while it was read, try again"
+                "found different ones; the file changed while it was read, try again"
             )
         return bytes(data)
 
@@ -179,7 +179,7 @@ class SerialTransport:
         if self._held.stream is not None:
             raise InputError(
                 f"board '{self.board}': expected the line {self._target.url} to be free, found a "
-                "session open on it; close that one first, a console has room for one"
+                "session open on it; close that one first: a console carries only one"
             )
         if self._held.session:
             try:
@@ -208,7 +208,7 @@ class SerialTransport:
         """Runs a resumable transfer, restarting it whenever the line is cut."""
         end = time.monotonic() + deadline
         cut_at = None
-        with self._errors(f"{path}: expected it to be through", deadline, done):
+        with self._errors(f"{path}: expected the transfer to finish", deadline, done):
             while True:
                 try:
                     return transfer(self._session(end), end)
@@ -300,11 +300,11 @@ class _Progress:
         """Describes the progress and the remaining time."""
         rate = self._done / max(time.monotonic() - self._start, 1e-3)
         if not self._done or not self._total:
-            return f"{self._done} bytes through"
+            return f"{self._done} bytes transferred"
         minutes = (self._total - self._done) / rate / 60
         return (
-            f"{self._done} of {self._total} bytes through at {rate / 1000:.1f} kB/s; "
-            f"the rest takes about {minutes:.0f} min and continues there when tried again"
+            f"{self._done} of {self._total} bytes transferred at {rate / 1000:.1f} kB/s; the rest "
+            f"takes about {minutes:.0f} min and resumes there when tried again"
         )
 
 

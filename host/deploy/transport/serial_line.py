@@ -23,9 +23,9 @@ _SOCKET = re.compile(r"(socket|rfc2217)://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):[
 _WRITE_SECONDS = 10.0  # a line that accepts nothing for this long is stuck
 _POLL_SECONDS = 0.01
 _ADVICE = {
-    "Permission denied": "join the group that owns it (often dialout) and log in anew",
+    "Permission denied": "join the group that owns it (often dialout) and log in again",
     "No such file": "plug the adapter in, or name another: ls /dev/ttyUSB* /dev/ttyACM*",
-    "Connection refused": "start what listens there: edgekit board up",
+    "Connection refused": "start the board first: edgekit board up",
     "exclusively lock": "close the other program that uses it",
 }
 

@@ -64,7 +64,7 @@ def answer(message: Message, kind: type[_T]) -> _T:
     try:
         return decode(message.payload, kind)
     except NotAnAnswerError as error:
-        raise RefusedError(f"its program there answers otherwise: {error}") from None
+        raise RefusedError(f"its program answers differently: {error}") from None
 
 
 def refusal(message: Message) -> RefusedError:

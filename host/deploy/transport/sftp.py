@@ -144,7 +144,7 @@ class Sftp:
                 raise
             self.close_file(handle)
             return found
-        raise NotSftpError(f"expected SFTP to end the folder {folder}, found no end of it")
+        raise NotSftpError(f"expected SFTP to finish listing {folder}, found an endless list")
 
     def write(
         self, handle: bytes, data: memoryview, start: int, written: Callable[[int], None]

@@ -217,7 +217,7 @@ class SshTransport:
             raise error.cause from None
         except NotSftpError as error:
             raise TransferError(
-                f"board '{self.board}': {error}; see that `sftp` to this board works"
+                f"board '{self.board}': {error}; check that `sftp` to this board works"
             ) from None
 
     @contextlib.contextmanager
@@ -306,7 +306,7 @@ class SshTransport:
         except FloodError as error:
             self._kill(link, running.group)
             raise TransferError(
-                f"board '{self.board}': expected '{order.name}' to say less, found: {error}; "
+                f"board '{self.board}': expected '{order.name}' to print less, found: {error}; "
                 "see what it does there, then try again"
             ) from None
         except NotStartedError as error:

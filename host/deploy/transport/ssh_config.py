@@ -142,7 +142,7 @@ class _Config:
             options = self._parsed.lookup(name)
         except Exception as error:  # Match exec without its library, unknown tokens, resolver
             raise InputError(
-                f"{self._path}: expected to find the host '{name}', found: {error}; mend that file"
+                f"{self._path}: expected to find the host '{name}', found: {error}; fix that file"
             ) from None
         identities = tuple(options.get("identityfile", ()))
         plain = {key: value for key, value in options.items() if isinstance(value, str)}
@@ -164,7 +164,7 @@ def _parse(path: Path) -> paramiko.SSHConfig:
     try:
         return _parsed("\n".join(_lines(path, path.parent, 0)))
     except (OSError, UnicodeDecodeError, paramiko.SSHException) as error:
-        raise InputError(f"{path}: expected an ssh config, found: {error}; mend it") from None
+        raise InputError(f"{path}: expected an ssh config, found: {error}; fix it") from None
 
 
 @functools.lru_cache(maxsize=2)  # a fleet's boards are looked up in one file, one after the other

@@ -73,7 +73,7 @@ class KnownHosts:
                 self._files.append(paramiko.HostKeys(str(file)))
             except (OSError, ValueError, paramiko.SSHException) as error:
                 raise InputError(
-                    f"{file}: expected a known_hosts file, found: {error}; mend it"
+                    f"{file}: expected a known_hosts file, found: {error}; fix it"
                 ) from None
 
     def keys(self, name: str, host: str, port: int) -> tuple[HostKey, ...]:

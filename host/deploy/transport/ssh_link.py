@@ -181,8 +181,8 @@ class _Way:
         return _Expected(
             (pinned,),
             "the pinned host key",
-            f"nothing was sent; if the board was set up anew, pin it again: "
-            f"edgekit board add {board}",
+            "nothing was sent; if the board was reinstalled, pin it again: edgekit board add "
+            f"{board}",
         )
 
     def _jump_expects(self, hop: Hop) -> _Expected:
@@ -242,7 +242,7 @@ class _Way:
             except (EOFError, OSError) as error:
                 raise self._no_answer("logging in at", hop, error) from None
         raise AuthenticationError(
-            f"board '{self._target.board}': expected {hop} to take a key, found "
+            f"board '{self._target.board}': expected {hop} to accept a key, found "
             f"{'; '.join(refused) or 'none to offer'}; add the public key to "
             "~/.ssh/authorized_keys there, or name another identity"
         )
@@ -301,7 +301,7 @@ def _resolve(host: str, port: int, deadline: Deadline) -> list[Any]:
         except OSError as error:
             failed.append(error)
         except ValueError:  # a name with an empty or too long part
-            failed.append(OSError(0, "not the name of a host"))
+            failed.append(OSError(0, "not a host name"))
 
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()

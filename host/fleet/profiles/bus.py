@@ -156,7 +156,7 @@ class Bus:
             running.cancel()
             raise UnreachableError(
                 f"{self.name}: expected NATS JetStream to answer, found: {_told(error)}; nothing "
-                "is lost: what was not acknowledged is sent again when it answers"
+                "is lost: unacknowledged batches are sent again when it answers"
             ) from None
 
     async def _connect(self) -> None:
@@ -172,7 +172,7 @@ class Bus:
         except TimeoutError:
             raise UnreachableError(
                 f"{self.name}: expected a NATS server, found none that answers; start it, or "
-                "mend the address or its password: --nats"
+                "correct the address or its password: --nats"
             ) from None
         version = self._client.connected_server_version
         if (version.major, version.minor) < _OLDEST:
@@ -210,8 +210,8 @@ class Bus:
             if error.code == 503:
                 raise
             raise IncompatibleError(
-                f"{self.name}: expected a cluster that keeps each batch in {self._replicas} "
-                f"places, found: {_told(error)}; start more servers, or take fewer: --replicas"
+                f"{self.name}: expected a cluster that keeps {self._replicas} copies of each "
+                f"batch, found: {_told(error)}; start more servers, or use fewer: --replicas"
             ) from None
         for config in (info.config, kept):
             self._check(config)
@@ -220,8 +220,8 @@ class Bus:
             self.id, self.partitions = about["edgekit.id"], int(about["edgekit.partitions"])
         except (KeyError, ValueError):
             raise IncompatibleError(
-                f"{self.name}: expected stream {_STREAM} as edgekit makes it, found another; "
-                "remove it or use another account"
+                f"{self.name}: expected stream {_STREAM} as edgekit configures it, found it "
+                "different; remove it or use another account"
             ) from None
         return bucket
 
@@ -230,9 +230,9 @@ class Bus:
         copies = config.num_replicas or 1
         if copies < self._replicas or config.storage != api.StorageType.FILE:
             raise IncompatibleError(
-                f"{self.name}: expected stream {config.name} in {self._replicas} replicas on disk, "
-                f"found {copies} in {config.storage}; give it more: nats stream edit "
-                f"{config.name} --replicas {self._replicas}, or take fewer: --replicas"
+                f"{self.name}: expected stream {config.name} in {self._replicas} replicas on "
+                f"disk, found {copies} in {config.storage}; give it more: nats stream edit "
+                f"{config.name} --replicas {self._replicas}, or use fewer: --replicas"
             )
 
     async def _patiently(self, work: Any) -> Any:

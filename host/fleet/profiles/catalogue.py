@@ -78,8 +78,8 @@ class Catalogue:
                 )
             if version == 0 and used:
                 raise InputError(
-                    f"{path}: expected the catalogue of the profiles beside it, found none; "
-                    "restore it from a copy, or move them away"
+                    f"{path}: expected the catalogue of these profiles, found none; restore it "
+                    "from a backup, or move the profiles away"
                 )
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")
@@ -178,6 +178,6 @@ class Catalogue:
 
     def _broken(self, error: sqlite3.Error) -> InputError:
         return InputError(
-            f"{self._path}: expected to read and write the catalogue, found: {error}; "
-            "free some space, or restore it from a copy"
+            f"{self._path}: expected to read and write the catalogue, found: {error}; free some "
+            "space, or restore it from a backup"
         )

@@ -22,8 +22,8 @@ def certificate(path: Path) -> str:
         return hashlib.sha256(ssl.PEM_cert_to_DER_cert(_first(path.read_text()))).hexdigest()
     except ValueError as error:
         raise InputError(
-            f"{path}: expected the server's certificate and key, found: {error}; "
-            "restore it from a copy, or remove it and enroll the boards again"
+            f"{path}: expected the server's certificate and key, found: {error}; restore it from "
+            "a backup, or remove it and enroll the boards again"
         ) from None
 
 

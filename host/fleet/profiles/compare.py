@@ -132,10 +132,10 @@ def _release(store: Source, name: str, rows: Sequence[Sequence[Any]], newest: Se
             "fetch some: edgekit profile pull --board BOARD"
         )
     if len(ids) != 1 or not name:
-        many = f"{len(ids)} that begin so" if ids else "none"
+        many = f"{len(ids)} that match" if ids else "none"
         raise InputError(
-            f"expected the beginning of one release's id, found {many} for {name[:40]!r}; "
-            f"the newest are {', '.join(newest)}"
+            f"expected the start of one release's id, found {many} for {name[:40]!r}; the newest "
+            f"are {', '.join(newest)}"
         )
     return str(ids[0])
 

@@ -143,7 +143,7 @@ def read_part(path: Path, remote: Any = None) -> pyarrow.Table:
 def damaged(path: Path, found: str) -> TransferError:
     """The error for a corrupted file of the store."""
     return TransferError(
-        f"{path}: expected the rows that were written, found: {found}; restore it from a copy"
+        f"{path}: expected the rows that were written, found: {found}; restore it from a backup"
     )
 
 

@@ -38,4 +38,4 @@ def _bound(folder: Path) -> None:
             path.with_suffix(".txt").unlink(missing_ok=True)
             gone += 1
     if gone:
-        _LOG.warning("profiles: %d refused batches were removed for want of room", gone)
+        _LOG.warning("profiles: %d refused batches were removed for lack of space", gone)

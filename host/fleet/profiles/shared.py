@@ -165,8 +165,8 @@ class SharedStore:
             found = os.strerror(number) if number and self.remote is None else str(error)
             raise TransferError(
                 f"{what.partition('?')[0]}: expected to read and write there, found: "
-                f"{printable(_reason(found), 200)}; mend that and go on: nothing is lost, what is "
-                "not written waits in NATS"
+                f"{printable(_reason(found), 200)}; fix that and run it again: nothing is lost, "
+                "unwritten batches stay in NATS"
             ) from None
 
 
@@ -198,14 +198,14 @@ def _reason(text: str) -> str:
     for sign, meaning in (
         ("ACCESS_DENIED", "403, access denied: the keys may not do that"),
         ("HTTP status 403", "403, access denied: the keys may not do that"),
-        ("SIGNATURE", "403, another secret key"),
+        ("SIGNATURE", "403, wrong secret key"),
         ("INVALID_ACCESS_KEY", "403, an unknown access key"),
         ("NO_SUCH_BUCKET", "404, no such bucket"),
         ("HTTP status 404", "404, no such bucket"),
         ("HTTP status 413", "413, the bucket is full"),
         ("QuotaExceeded", "403, the bucket is full"),
         ("HTTP status 507", "507, the server's disk is full"),
-        ("SERVICE_UNAVAILABLE", "503, it takes nothing now: it is full, or has too much to do"),
+        ("SERVICE_UNAVAILABLE", "503, it accepts nothing now: it is full or overloaded"),
         ("NETWORK_CONNECTION", "the server does not answer"),
     ):
         if sign in text:

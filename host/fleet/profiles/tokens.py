@@ -44,8 +44,8 @@ class Tokens:
             hashes = self._read()
             if board not in hashes:
                 raise InputError(
-                    f"expected a board that is enrolled, found '{board}'; "
-                    f"there are: {', '.join(sorted(hashes)) or 'none'}"
+                    f"expected an enrolled board, found '{board}'; enrolled: "
+                    f"{', '.join(sorted(hashes)) or 'none'}"
                 )
             del hashes[board]
             self._write(hashes)

@@ -38,7 +38,7 @@ def queues(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A program that runs random queues without a model."""
     program = str(tmp_path_factory.mktemp("units") / "driver")
     runtime = kernels_folder() / "runtime"
-    sources = [str(path) for path in (_DRIVER, runtime / "units.c", runtime / "pool.c")]
+    sources = [str(path) for path in (_DRIVER, runtime / "units.c", runtime / "thread_pool.c")]
     compile_with(RACES, [*sources, "-o", program, "-lpthread"])
     return program
 
