@@ -117,9 +117,9 @@ def _without_losing(asked: _Asked, table: KnowledgeBase) -> KnowledgeBase:
             others = [m for m in times if worst in rows[m]]
             new = {m: asked.with_rows(m, less) for m in others}
             gain = sum(math.log(new[m][0] / times[m]) for m in others)
-            told = f"{worst.key.form} {worst.key.dtype} {worst.shape}: {model.stem}"
+            label = f"{worst.key.form} {worst.key.dtype} {worst.shape}: {model.stem}"
             kept = gain > -_NOTHING
-            print(f"  {'kept' if kept else 'dropped'} {told}, {math.exp(gain / len(others)):.4f} "
+            print(f"  {'kept' if kept else 'dropped'} {label}, {math.exp(gain / len(others)):.4f} "
                   f"in the mean of {len(others)}", flush=True)  # fmt: skip
             if kept:
                 continue

@@ -81,6 +81,6 @@ def os_error_document(error: OSError) -> Tuple[Document, int]:
     where = f"{error.filename}: " if error.filename else ""
     found = error.strerror or error
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        text = f"{where}expected free space on the disk, found: {found}; free some space on the board"
+        text = f"{where}expected free disk space, found: {found}; free some space on the board"
         return error_document("incompatible", text), 5
     return error_document("transfer", f"{where}expected to read or write it, found {found}"), 6

@@ -148,7 +148,7 @@ def bench_model(
         if html or trace or hotspots:
             raise InputError(
                 "expected measured times for --html, --trace and --hotspots, found --peers on "
-                "{board_name(board)}, where times are estimated; leave one of them out"
+                f"{board_name(board)}, where times are estimated; leave one of them out"
             )
         return _estimate_beside_peers(models, board_name(board), options, threads, cluster, as_json)
     device = connect(board_name(board), transport=transport).named(model_name)

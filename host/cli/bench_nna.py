@@ -80,7 +80,9 @@ def bench_nna(
     conv: _Conv = None,
     depthwise: _Depthwise = None,
     pointwise: _Pointwise = None,
-    stride: Annotated[int, typer.Option("--stride", min=1, max=2, help="Stride of the convolution.")] = 1,
+    stride: Annotated[
+        int, typer.Option("--stride", min=1, max=2, help="Stride of the convolution.")
+    ] = 1,
     board: BoardOption = None,
     trace: _Trace = None,
     as_json: Json = False,

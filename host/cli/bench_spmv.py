@@ -60,7 +60,10 @@ def bench_spmv(
         bool, typer.Option("--hotspots", help="Show where the time goes and what it waits for.")
     ] = False,
     seconds: Annotated[
-        float, typer.Option("--seconds", metavar="S", min=0.1, max=600.0, help="Seconds to time each matrix.")
+        float,
+        typer.Option(
+            "--seconds", metavar="S", min=0.1, max=600.0, help="Seconds to time each matrix."
+        ),
     ] = 1.0,
     transport: TransportOption = None,
     as_json: Json = False,

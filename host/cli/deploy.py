@@ -224,6 +224,6 @@ def _health(health: Any) -> str:
     if not health:
         return "ok, checked when it was deployed"
     worst = max(health["max_difference"], default=0.0)
-    told = f"ok, golden output matched (largest difference {worst:.3g})"
+    text = f"ok, golden output matched (largest difference {worst:.3g})"
     lost = health.get("loss")
-    return f"{told}; {LossSpec(**known(LossSpec, lost)).told()}" if lost else told
+    return f"{text}; {LossSpec(**known(LossSpec, lost)).describe()}" if lost else text

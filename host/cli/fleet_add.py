@@ -100,7 +100,7 @@ def add(
     as_json: Json = False,
 ) -> None:
     """Add many boards to the inventory, and pin their host keys."""
-    from edgekit.host.cli.fleet_view import Told, conclude, watching
+    from edgekit.host.cli.fleet_view import Presentation, conclude, watching
     from edgekit.host.deploy.connections import LOCAL
     from edgekit.host.deploy.inventory import add_boards, check_board, check_place
     from edgekit.host.fleet import PARALLEL, run_on
@@ -119,7 +119,7 @@ def add(
         check_board(each.entry, file)
         check_place(each.entry, file)
     there, new = _apart(candidates)
-    told: Told[Joined] = Told(
+    presentation: Presentation[Joined] = Presentation(
         "edgekit.fleet.add/1",
         ("profile", "at"),
         lambda joined: (joined.entry.profile, joined.entry.host or ""),
@@ -128,7 +128,7 @@ def add(
     parallel = parallel or PARALLEL
     trusted, refused = _trusted(new, known_hosts, yes, parallel)
     by_name = {each.entry.name: each.entry for each in trusted}
-    with watching("adding", len(trusted), told) as watch:
+    with watching("adding", len(trusted), presentation) as watch:
         found = run_on(
             list(by_name.values()),
             lambda turn: join(turn.board, turn.device, turn.tell),
@@ -138,12 +138,12 @@ def add(
     joined = [outcome.value.entry for outcome in found.outcomes if outcome.value is not None]
     if joined or there:
         add_boards([*joined, *there], file)
-    _tell(found, told, refused, there, file, as_json, conclude)
+    _tell(found, presentation, refused, there, file, as_json, conclude)
 
 
 def _tell(
     found: FleetRun[Joined],
-    told: Any,
+    presentation: Any,
     refused: Sequence[Any],
     there: Sequence[BoardEntry],
     file: Path,
@@ -161,7 +161,7 @@ def _tell(
         {"file": str(file), "known": [entry.name for entry in there]},
         lines,
     )
-    conclude(replace(found, outcomes=(*found.outcomes, *refused)), told, as_json, beside)
+    conclude(replace(found, outcomes=(*found.outcomes, *refused)), presentation, as_json, beside)
 
 
 def _candidates(csv: Path | None, ssh: Sequence[str] | None) -> list[Candidate]:

@@ -26,7 +26,7 @@ _MOST_TOLD = 20  # failures printed immediately; the final table lists all of th
 
 
 @dataclass(frozen=True)
-class Told(Generic[_T]):
+class Presentation(Generic[_T]):
     """How one command presents its results: `schema` of the JSON document, `headers` and `row` of
     the table, `document` of a board in JSON. `complaint` returns why a value counts as a failure,
     or ""."""
@@ -53,12 +53,14 @@ class Told(Generic[_T]):
 
 
 @contextlib.contextmanager
-def watching(text: str, total: int, told: Told[Any] | None = None) -> Iterator[Watch]:
+def watching(
+    text: str, total: int, presentation: Presentation[Any] | None = None
+) -> Iterator[Watch]:
     """Displays progress on `total` boards: live on a terminal, otherwise an occasional plain line.
     Failures are printed immediately."""
-    told = told or Told("", (), lambda _: (), lambda _: {})
+    presentation = presentation or Presentation("", (), lambda _: (), lambda _: {})
     if not sys.stderr.isatty():
-        view = _View(text, total, told)
+        view = _View(text, total, presentation)
         yield view
         view.tell()
         return
@@ -67,7 +69,7 @@ def watching(text: str, total: int, told: Told[Any] | None = None) -> Iterator[W
 
     console = Console(stderr=True)
     with Live(console=console, auto_refresh=False, transient=True) as live:
-        yield _Drawn(text, total, told, live)
+        yield _Drawn(text, total, presentation, live)
 
 
 class _View:
@@ -75,9 +77,9 @@ class _View:
 
     pause = _LINE_SECONDS
 
-    def __init__(self, text: str, total: int, told: Told[Any]) -> None:
+    def __init__(self, text: str, total: int, presentation: Presentation[Any]) -> None:
         self._text = text
-        self._told = told
+        self._presentation = presentation
         self._failures = 0
         self._last = time.monotonic()
         self.tally = Tally(total)
@@ -85,11 +87,11 @@ class _View:
     def began(self, board: str) -> None:
         self.tally.began(board)
 
-    def told(self, board: str, stage: str) -> None:
-        self.tally.told(board, stage)
+    def stage_changed(self, board: str, stage: str) -> None:
+        self.tally.stage_changed(board, stage)
 
     def ended(self, outcome: Outcome[Any]) -> None:
-        why = self._told.why(outcome)
+        why = self._presentation.why(outcome)
         self.tally.close(outcome, bool(why))
         if not why:
             return
@@ -136,8 +138,8 @@ class _Drawn(_View):
 
     pause = _DRAW_SECONDS
 
-    def __init__(self, text: str, total: int, told: Told[Any], live: Any) -> None:
-        super().__init__(text, total, told)
+    def __init__(self, text: str, total: int, presentation: Presentation[Any], live: Any) -> None:
+        super().__init__(text, total, presentation)
         self._live = live
 
     def say(self, why: str) -> None:
@@ -177,18 +179,18 @@ class Beside:
 
 
 def conclude(
-    run: FleetRun[_T], told: Told[_T], as_json: bool, beside: Beside | None = None
+    run: FleetRun[_T], presentation: Presentation[_T], as_json: bool, beside: Beside | None = None
 ) -> None:
     """Prints the result of every board, failed ones last. Raises the exception that stopped the
     run, or PartialError if boards failed."""
     beside = beside or Beside()
-    states = [told.state(outcome) for outcome in run.outcomes]
+    states = [presentation.state(outcome) for outcome in run.outcomes]
     counts = {state: states.count(state) for state in ("ok", "failed", "canceled")}
     if as_json:
-        boards = [_document(outcome, told) for outcome in run.outcomes]
-        emit({"schema": told.schema, **beside.document, "counts": counts, "boards": boards})
+        boards = [_document(outcome, presentation) for outcome in run.outcomes]
+        emit({"schema": presentation.schema, **beside.document, "counts": counts, "boards": boards})
     else:
-        _show(run, told)
+        _show(run, presentation)
         for line in beside.lines:
             print(line)
     if run.stopped is not None:
@@ -201,30 +203,30 @@ def conclude(
         )
 
 
-def _show(run: FleetRun[_T], told: Told[_T]) -> None:
-    width = len(told.headers)
+def _show(run: FleetRun[_T], presentation: Presentation[_T]) -> None:
+    width = len(presentation.headers)
     order = {"ok": 0, "canceled": 1, "failed": 2}
-    outcomes = sorted(run.outcomes, key=lambda outcome: order[told.state(outcome)])
+    outcomes = sorted(run.outcomes, key=lambda outcome: order[presentation.state(outcome)])
     rows = []
     for outcome in outcomes:
-        cells = told.row(outcome.value) if outcome.value is not None else [""] * width
+        cells = presentation.row(outcome.value) if outcome.value is not None else [""] * width
         seconds = f"{outcome.seconds:.1f}" if outcome.seconds else ""
-        rows.append((outcome.board, told.state(outcome), *cells, seconds))
-    table(("board", "state", *told.headers, "s"), rows, left=2)
+        rows.append((outcome.board, presentation.state(outcome), *cells, seconds))
+    table(("board", "state", *presentation.headers, "s"), rows, left=2)
     for outcome in outcomes:
-        if why := told.why(outcome):
+        if why := presentation.why(outcome):
             print(f"{painted('failed', 'fail')}   {outcome.board}: {why}")
 
 
-def _document(outcome: Outcome[_T], told: Told[_T]) -> dict[str, Any]:
+def _document(outcome: Outcome[_T], presentation: Presentation[_T]) -> dict[str, Any]:
     error = None
-    if why := told.why(outcome):
+    if why := presentation.why(outcome):
         code = getattr(outcome.error, "exit_code", None)
         error = {"message": why, "exit_code": code}
     return {
         "board": outcome.board,
-        "state": told.state(outcome),
+        "state": presentation.state(outcome),
         "seconds": round(outcome.seconds, 3),
         "error": error,
-        **({} if outcome.value is None else told.document(outcome.value)),
+        **({} if outcome.value is None else presentation.document(outcome.value)),
     }

@@ -10,7 +10,7 @@ from edgekit.host.cli.options import model_file
 from edgekit.host.errors import InputError
 
 if TYPE_CHECKING:
-    from edgekit.host.cli.fleet_view import Told
+    from edgekit.host.cli.fleet_view import Presentation
     from edgekit.host.compiler.inputs import InputOptions
     from edgekit.host.compiler.options import CompileOptions
     from edgekit.host.deploy.bundle import Bundle
@@ -45,7 +45,7 @@ def run_on(
     as_json: bool,
 ) -> None:
     """Runs the deployed model on many boards with the same input, and compares their outputs."""
-    from edgekit.host.cli.fleet_view import Beside, Told, conclude
+    from edgekit.host.cli.fleet_view import Beside, Presentation, conclude
     from edgekit.host.cli.output import warn
     from edgekit.host.fleet.inference import infer, odd_ones, read_input
 
@@ -69,19 +69,19 @@ def run_on(
             "sha256": answer.digest,
         }
 
-    told: Told[Answer] = Told(
+    presentation: Presentation[Answer] = Presentation(
         "edgekit.fleet.run/1", ("release", "ms, cold", "outputs"), row, document
     )
-    found = _over("running", select, work, told, parallel)
+    found = _over("running", select, work, presentation, parallel)
     odd = odd_ones(found)
     if odd:
-        warn(f"outputs of {', '.join(odd)} differ from most boards with that release")
-    conclude(found, told, as_json, Beside({"differs": list(odd)}))
+        warn(f"{', '.join(odd)}: outputs differ from most boards with that release")
+    conclude(found, presentation, as_json, Beside({"differs": list(odd)}))
 
 
 def doctor_on(select: list[str], parallel: int | None, as_json: bool) -> None:
     """Checks many boards; a board with a failed check counts as failed."""
-    from edgekit.host.cli.fleet_view import Told, conclude
+    from edgekit.host.cli.fleet_view import Presentation, conclude
     from edgekit.host.deploy.doctor import Verdict, examine_device
     from edgekit.kb.targets.board import load_board
 
@@ -109,8 +109,8 @@ def doctor_on(select: list[str], parallel: int | None, as_json: bool) -> None:
         }
 
     headers = ("ok", "warnings", "failed")
-    told = Told("edgekit.fleet.doctor/1", headers, row, document, complaint)
-    conclude(_over("checking", select, work, told, parallel), told, as_json)
+    presentation = Presentation("edgekit.fleet.doctor/1", headers, row, document, complaint)
+    conclude(_over("checking", select, work, presentation, parallel), presentation, as_json)
 
 
 def bench_on(
@@ -124,7 +124,7 @@ def bench_on(
     as_json: bool,
 ) -> None:
     """Times a model on many boards; compiles it once per kind of board."""
-    from edgekit.host.cli.fleet_view import Beside, Told, conclude
+    from edgekit.host.cli.fleet_view import Beside, Presentation, conclude
 
     model, *more = models or (None,)
     if more:
@@ -142,23 +142,23 @@ def bench_on(
             turn.tell("timing")
             return device.bench(threads=threads, count=runs)
 
-    told: Told[Benchmark] = Told(
+    presentation: Presentation[Benchmark] = Presentation(
         "edgekit.fleet.bench/1",
         ("release", "median ms", "p10", "p90", "noise"),
         _times_row,
         _times_document,
     )
-    found = _over_boards("timing", boards, work, told, parallel)
+    found = _over_boards("timing", boards, work, presentation, parallel)
     medians = [o.value.median_ms for o in found.outcomes if o.value is not None]
     beside = Beside(lines=[_spread(medians)] if len(medians) > 1 else [])
-    conclude(found, told, as_json, beside)
+    conclude(found, presentation, as_json, beside)
 
 
 def pull_from(select: list[str], parallel: int | None, as_json: bool) -> None:
     """Pulls the waiting profiles of many boards."""
     from dataclasses import asdict
 
-    from edgekit.host.cli.fleet_view import Beside, Told, conclude
+    from edgekit.host.cli.fleet_view import Beside, Presentation, conclude
     from edgekit.host.fleet import profiles
 
     store = profiles.ProfileStore()
@@ -173,18 +173,18 @@ def pull_from(select: list[str], parallel: int | None, as_json: bool) -> None:
         counts = (s.new, s.rows, s.known, len(s.refused), found.dropped)
         return (*map(str, counts), "on" if found.on else "off")
 
-    told: Told[Pulled] = Told(
+    presentation: Presentation[Pulled] = Presentation(
         "edgekit.fleet.profile.pull/1",
         ("batches", "rows", "known before", "refused", "dropped there", "sampling"),
         row,
         lambda found: asdict(found),
     )
-    found = _over("fetching", select, work, told, parallel)
+    found = _over("fetching", select, work, presentation, parallel)
     store.compact()
     values = [o.value.stored for o in found.outcomes if o.value is not None]
     new, rows = sum(v.new for v in values), sum(v.rows for v in values)
     beside = Beside({"new": new, "rows": rows}, [f"stored   {new} batches with {rows} rows"])
-    conclude(found, told, as_json, beside)
+    conclude(found, presentation, as_json, beside)
 
 
 def _selected(select: list[str]) -> tuple[BoardEntry, ...]:
@@ -197,23 +197,23 @@ def _over(
     text: str,
     select: list[str],
     work: Callable[[Turn], _T],
-    told: Told[_T],
+    presentation: Presentation[_T],
     parallel: int | None,
 ) -> FleetRun[_T]:
-    return _over_boards(text, _selected(select), work, told, parallel)
+    return _over_boards(text, _selected(select), work, presentation, parallel)
 
 
 def _over_boards(
     text: str,
     boards: Sequence[BoardEntry],
     work: Callable[[Turn], _T],
-    told: Told[_T],
+    presentation: Presentation[_T],
     parallel: int | None,
 ) -> FleetRun[_T]:
     from edgekit.host.cli.fleet_view import watching
     from edgekit.host.fleet import PARALLEL, run_on
 
-    with watching(text, len(boards), told) as watch:
+    with watching(text, len(boards), presentation) as watch:
         return run_on(boards, work, parallel=parallel or PARALLEL, watch=watch)
 
 

@@ -131,6 +131,4 @@ def check_writable(file: Path) -> None:
             f"{file}: expected its folder to exist, found none; make it: mkdir -p {file.parent}"
         )
     if not os.access(file.parent, os.W_OK):
-        raise InputError(
-            f"{file}: expected a writable folder, found none; choose another one"
-        )
+        raise InputError(f"{file}: expected a writable folder, found none; choose another one")

@@ -112,7 +112,9 @@ def enroll(
     ],
     kilobits: Annotated[
         int,
-        typer.Option("--max-kbit", metavar="N", min=1, max=1_000_000, help="Maximum upload rate in kbit/s."),
+        typer.Option(
+            "--max-kbit", metavar="N", min=1, max=1_000_000, help="Maximum upload rate in kbit/s."
+        ),
     ] = 64,
     transport: TransportOption = None,
     as_json: Json = False,

@@ -78,7 +78,7 @@ def report(
     if made.fleet:
         odd = sum(group.straggler_count for group in made.fleet.groups)
         total = sum(group.boards for group in made.fleet.groups)
-        print(f"fleet    boards {total}, stragglers {odd}, never heard from {made.fleet.missing_count}")
+        print(f"fleet    boards {total}, stragglers {odd}, silent {made.fleet.missing_count}")
     if trace:
         print(f"trace    {trace}: open it in Perfetto, or in chrome://tracing")
 
@@ -122,8 +122,8 @@ def compare(
     found = profiles.compare(store_of(store), before, after)
     slower = [] if limit is None else found.slower(limit)
     if as_json:
-        told = {"limit": limit, "slower": [change.name or "inference" for change in slower]}
-        emit({"schema": "edgekit.profile.compare/1", **asdict(found), **told})
+        summary = {"limit": limit, "slower": [change.name or "inference" for change in slower]}
+        emit({"schema": "edgekit.profile.compare/1", **asdict(found), **summary})
     else:
         _show(found)
     if slower:

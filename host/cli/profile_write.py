@@ -71,7 +71,9 @@ def write(
     ] = "1m",
     once: Annotated[
         bool,
-        typer.Option("--once", help="Write the queued batches and exit, instead of running until Ctrl-C."),
+        typer.Option(
+            "--once", help="Write the queued batches and exit, instead of running until Ctrl-C."
+        ),
     ] = False,
     replicas: Replicas = 3,
     as_json: Json = False,
@@ -82,7 +84,7 @@ def write(
 
     found = _DURATION.fullmatch(every)
     if found is None:
-        raise InputError(f"--every: expected seconds or a time such as 30s, 5m or 1h, found {every!r}")
+        raise InputError(f"--every: expected seconds or a time like 30s, 5m or 1h, found {every!r}")
     target = profiles.SharedStore(store)
     bus = profiles.Bus(nats, replicas)
     try:

@@ -46,14 +46,14 @@ def stages(text: str) -> Iterator[Callable[[str], None]]:
 @contextlib.contextmanager
 def counting(text: str) -> Iterator[Callable[[int, int], None]]:
     """Shows a count of completed items: live on a terminal, otherwise an occasional line."""
-    told = time.monotonic()
+    shown_at = time.monotonic()
     with stages(text) as tell:
 
         def show(done: int, total: int) -> None:
-            nonlocal told
+            nonlocal shown_at
             now = time.monotonic()
-            if now - told >= _LINE_SECONDS or done == total:
-                told = now
+            if now - shown_at >= _LINE_SECONDS or done == total:
+                shown_at = now
                 tell(f"{done} of {total}")
 
         yield show
@@ -67,22 +67,22 @@ class Meter:
     state: str = ""
     _began: float = 0.0
     _first: int = 0
-    _told: float = field(default=0.0, repr=False)
+    _shown_at: float = field(default=0.0, repr=False)
 
     def entered(self, step: Step) -> bool:
         """Records a step; True if it begins a new state."""
         if step.state == self.state:
             return False
         self.state, self._first = step.state, step.done
-        self._began = self._told = self.clock()
+        self._began = self._shown_at = self.clock()
         return True
 
     def due(self) -> bool:
         """Whether another plain line about the same state is due."""
         now = self.clock()
-        if now - self._told < _LINE_SECONDS:
+        if now - self._shown_at < _LINE_SECONDS:
             return False
-        self._told = now
+        self._shown_at = now
         return True
 
     def rate(self, step: Step) -> str:

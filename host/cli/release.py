@@ -127,7 +127,7 @@ def _show_releases(found: BoardStatus, usual: PlacementRequest) -> None:
     if found.current and not found.current.damage:
         print(f"runs on   {_placement(found.current.placement, usual)}")
     if found.current and found.current.loss:
-        print(f"loss      {found.current.loss.told()}")
+        print(f"loss      {found.current.loss.describe()}")
     print(f"previous  {_line(found.previous)}")
     if found.interrupted:
         print("note      a deploy was interrupted; run it again")

@@ -63,11 +63,13 @@ def model_and_output(model: str | None, output: Path | None, what: str) -> tuple
     """The float model, and the output file, by default ./MODEL.`what`.tflite or .onnx."""
     path = model_file(model)
     if file_kind(path) is Kind.BUNDLE:
-        raise InputError(f"{path}: expected a float model, found a bundle; name the model it was made of")
+        raise InputError(f"{path}: expected a float model, found a bundle; name its model")
     suffix = ".onnx" if path.suffix == ".onnx" else ".tflite"
     file = output or Path(f"{path.stem}.{what}{suffix}")
     if file.suffix not in _SUFFIXES:
-        raise InputError(f"{file}: expected a name that ends in {' or '.join(_SUFFIXES)}, found another")
+        raise InputError(
+            f"{file}: expected a name ending in {' or '.join(_SUFFIXES)}, found another"
+        )
     if file.exists() and file.samefile(path):
         raise InputError(f"{file}: expected a file to write, found the model; name another")
     return path, file
@@ -120,7 +122,7 @@ def show_times(times: Times | None) -> None:
     was, now = milliseconds(times.before_ms), milliseconds(times.after_ms)
     print(f"time     estimated {was} ms before, {now} ms after on {times.board}, 1 thread")
     if times.after_ms >= times.before_ms:
-        warn(f"expected less time than before on {times.board}, found no gain; keep the original model")
+        warn(f"expected less time than before on {times.board}, found none; keep the original")
 
 
 def _bundle(graph: Graph, board: BoardProfile) -> Bundle:

@@ -74,4 +74,4 @@ class Job:
     def _tell_of_pixels(self, specs: Sequence[TensorSpec]) -> None:
         floats = any(spec.dtype.startswith("f") for spec in specs)
         if floats and not self.options.scaling[1] and any(map(is_picture, self.files)):
-            note("pixels are scaled to 0 to 1, since the model states no range; see --mean and --scale")
+            note("pixels are scaled to 0..1: the model states no range; see --mean and --scale")

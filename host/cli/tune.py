@@ -288,15 +288,15 @@ def _showing(board: str) -> Iterator[Callable[[Progress], None]]:
     """Shows progress with the gain so far: live on a terminal, otherwise an occasional line."""
     from edgekit.host.cli.progress import stages
 
-    told = 0.0
+    shown_at = 0.0
     with stages(f"tuning {board}") as tell:
 
         def show(progress: Progress) -> None:
-            nonlocal told
+            nonlocal shown_at
             now = time.monotonic()
-            if now - told < _LINE_SECONDS and progress.done < progress.total:
+            if now - shown_at < _LINE_SECONDS and progress.done < progress.total:
                 return
-            told = now
+            shown_at = now
             shape = progress.product.shape
             tell(
                 f"round {progress.step + 1}, product {progress.done} of {progress.total} "

@@ -29,7 +29,12 @@ def tune_layouts(
     board: BoardOption = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", metavar="FILE", show_default=False, help="Table to write (default: your own)."),
+        typer.Option(
+            "--output",
+            metavar="FILE",
+            show_default=False,
+            help="Table to write (default: your own).",
+        ),
     ] = None,
     allow_noise: AllowNoise = False,
     transport: TransportOption = None,

@@ -42,12 +42,18 @@ def tune_spmv(
     ] = 1,
     dtype: ValueType = "float32",
     seconds: Annotated[
-        float, typer.Option("--seconds", metavar="S", min=0.1, max=600.0, help="Seconds per searched dimension.")
+        float,
+        typer.Option(
+            "--seconds", metavar="S", min=0.1, max=600.0, help="Seconds per searched dimension."
+        ),
     ] = 1.0,
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", metavar="FILE", show_default=False, help="Table to add to (default: your own)."
+            "--output",
+            metavar="FILE",
+            show_default=False,
+            help="Table to add to (default: your own).",
         ),
     ] = None,
     allow_noise: AllowNoise = False,
@@ -88,9 +94,9 @@ def tune_spmv(
         device.transport.close()
     if as_json:
         made = [{**asdict(each.row), "tried": each.tried} for each in found]
-        told = [each.to_json() for each in estimates]
+        documents = [each.to_json() for each in estimates]
         document = {"schema": "edgekit.tune.spmv/1", "table": str(path), "rows": made}
-        emit({**document, "estimates": told})
+        emit({**document, "estimates": documents})
         return
     rows = [[t.row.matrix, _row_text(t.row), str(t.tried), f"{t.row.ratio:.2f}"] for t in found]
     table(["matrix", "settings", "tried", "time / rule's"], rows, left=2)

@@ -109,11 +109,11 @@ def _compress_weights(work: PreparedGraph, target: Target) -> PreparedGraph:
     if target.samples:
         held_out = target.samples[::_HELD_OUT]
         shown = [each for i, each in enumerate(target.samples) if i % _HELD_OUT]
-        graph, told, splits = _fitted(work.graph, graph, target, shown, held_out)
-        told = (*told, sample_note(work.graph, graph, held_out))
+        graph, added, splits = _fitted(work.graph, graph, target, shown, held_out)
+        added = (*added, sample_note(work.graph, graph, held_out))
         # No splits if only lookup tables were compressed
-        told += (split_note(splits),) if splits else ()
-        work = replace(work, notes=(*work.notes, *told), splits=splits)
+        added += (split_note(splits),) if splits else ()
+        work = replace(work, notes=(*work.notes, *added), splits=splits)
     return replace(work.then("compress_weights", graph), imported=graph, floats=work.graph)
 
 

@@ -296,7 +296,7 @@ class _Noting:
 
     def __init__(self, view: View, journal: Journal) -> None:
         self._view, self._journal = view, journal
-        self.told, self.ended, self.tick = view.told, view.ended, view.tick
+        self.stage_changed, self.ended, self.tick = view.stage_changed, view.ended, view.tick
 
     def began(self, board: str) -> None:
         self._journal.note(Event(board, "began"))

@@ -89,5 +89,7 @@ def check_times(store: ProfileStore, pairs: Iterable[tuple[str, str]], limit: fl
                 f"({change}) in the profiles of {found.boards} boards; "
                 "see: edgekit profile compare"
             )
-        lines.append(f"latency of {after} compared with {before}: {change} on {found.boards} boards")
+        lines.append(
+            f"latency of {after} compared with {before}: {change} on {found.boards} boards"
+        )
     return lines

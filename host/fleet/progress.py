@@ -54,7 +54,7 @@ class Tally:
     def began(self, board: str) -> None:
         self._at_work[board] = (self._clock(), "")
 
-    def told(self, board: str, stage: str) -> None:
+    def stage_changed(self, board: str, stage: str) -> None:
         if board in self._at_work:
             self._at_work[board] = (self._at_work[board][0], stage)
 

@@ -76,7 +76,7 @@ class Watch(Protocol):
     def began(self, board: str) -> None:
         """Work on a board started."""
 
-    def told(self, board: str, stage: str) -> None:
+    def stage_changed(self, board: str, stage: str) -> None:
         """A board entered a new stage."""
 
     def ended(self, outcome: Outcome[Any]) -> None:
@@ -90,7 +90,7 @@ class Silent:
     """Ignores all events."""
 
     def began(self, board: str) -> None: ...
-    def told(self, board: str, stage: str) -> None: ...
+    def stage_changed(self, board: str, stage: str) -> None: ...
     def ended(self, outcome: Outcome[Any]) -> None: ...
     def tick(self) -> None: ...
 
@@ -161,7 +161,7 @@ class _Began:
 
 
 @dataclass(frozen=True)
-class _Told:
+class _StageChange:
     board: str
     stage: str
 
@@ -221,8 +221,8 @@ class _Crew(Generic[_T]):
     def _heard(self, event: object) -> None:
         if isinstance(event, _Began):
             self._watch.began(event.board)
-        elif isinstance(event, _Told):
-            self._watch.told(event.board, event.stage)
+        elif isinstance(event, _StageChange):
+            self._watch.stage_changed(event.board, event.stage)
         elif isinstance(event, _Ended):
             try:
                 self._watch.ended(event.outcome)
@@ -259,7 +259,7 @@ class _Crew(Generic[_T]):
                 board = self._waiting.popleft()
             except IndexError:
                 return
-            turn = Turn(board, self._told)
+            turn = Turn(board, self._stage_changed)
             self._turns[board.name] = turn
             self._events.put(_Began(board.name))
             outcome = self._outcome(turn)
@@ -270,8 +270,8 @@ class _Crew(Generic[_T]):
             self._events.put(ended)
             ended.heard.wait()
 
-    def _told(self, board: str, stage: str) -> None:
-        self._events.put(_Told(board, stage))
+    def _stage_changed(self, board: str, stage: str) -> None:
+        self._events.put(_StageChange(board, stage))
 
     def _outcome(self, turn: Turn) -> Outcome[_T]:
         value, error, canceled = None, None, False

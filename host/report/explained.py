@@ -8,11 +8,40 @@ from typing import Any
 
 from edgekit.host.deploy.explanations import nna_lines
 from edgekit.host.report.document import Operator
-from edgekit.host.report.layout import places
 from edgekit.host.simulator.answers import recall as recall_estimate
 from edgekit.host.simulator.model import ModelEstimate
 from edgekit.host.simulator.target import has_model
 from edgekit.kb.targets.board import UnknownBoardError, load_board
+
+Place = tuple[int, int]  # column, row
+_MOST_COLUMNS = 6
+
+
+def places(count: int, edges: Sequence[tuple[int, int]]) -> list[Place]:
+    """A position for each of `count` operators: below all its inputs, and in the column of one of
+    them if free. Edges go from lower to higher indices."""
+    reads: list[list[int]] = [[] for _ in range(count)]
+    for source, target in edges:
+        reads[target].append(source)
+    made: list[Place] = []
+    taken: set[Place] = set()
+    for sources in reads:
+        row = max((made[s][1] + 1 for s in sources), default=0)
+        column = _free_column(row, [made[s][0] for s in sources], taken)
+        while column is None:
+            row += 1
+            column = _free_column(row, [made[s][0] for s in sources], taken)
+        made.append((column, row))
+        taken.add((column, row))
+    return made
+
+
+def _free_column(row: int, wanted: Sequence[int], taken: set[Place]) -> int | None:
+    """The free column of a row nearest to any wanted one; None if the row is full."""
+    free = [column for column in range(_MOST_COLUMNS) if (column, row) not in taken]
+    near = wanted or (0,)
+    return min(free, key=lambda c: (min(abs(c - w) for w in near), c), default=None)
+
 
 _BY_COSTS = "the compiler's cost model"
 

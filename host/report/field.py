@@ -142,16 +142,16 @@ def _with_cells(
     database: Any, key: _Key, release: str, boards: tuple[BoardTimes, ...], count: int
 ) -> tuple[BoardTimes, ...]:
     """Adds operator times to as many boards as the size limit allows."""
-    told = boards[: _MOST_CELLS // max(count, 1)]
-    names = [board.board for board in told]
+    shown = boards[: _MOST_CELLS // max(count, 1)]
+    names = [board.board for board in shown]
     cells: dict[str, dict[int, float]] = {name: {} for name in names}
     for board, position, median in database.execute(_CELLS, [*key, release, names]).fetchall():
         cells[board][position] = median / 1e3
     filled = tuple(
         replace(b, operators=tuple(cells[b.board].get(position) for position in range(count)))
-        for b in told
+        for b in shown
     )
-    return filled + boards[len(told) :]
+    return filled + boards[len(shown) :]
 
 
 def _times(nanoseconds: Sequence[float]) -> Times:

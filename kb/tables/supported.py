@@ -41,7 +41,7 @@ def drop_unsupported_rows(table: KnowledgeBase, board: BoardProfile) -> Knowledg
     for row in known:
         own = table.platforms[row.key.platform] == board.platform
         if own and (why := why_impossible(row, board)):
-            odd[row] = f"{_told(row)}: {why}"
+            odd[row] = f"{_describe(row)}: {why}"
     alike = _boards_of(board.platform) if odd else ()
     odd = {row: why for row, why in odd.items() if all(why_impossible(row, b) for b in alike)}
     if not odd:
@@ -113,7 +113,7 @@ def _of_product(row: Row, isa: Isa) -> str:
     return f"expected a tile of at most {most[0]} x {most[1]}, found {how.mr} x {how.nr}"
 
 
-def _told(row: Row | OperatorRow) -> str:
+def _describe(row: Row | OperatorRow) -> str:
     shape, key = row.shape, row.key
     sizes = f"{shape.m},{shape.k},{shape.n}"
     return f"{key.form or 'product'} {sizes} {key.dtype} x{key.threads}"

@@ -186,10 +186,10 @@ def test_deploy_of_a_model_keeps_the_application(
         pass
     assert (state["name"], state["pid"]) == ("watch", installed["pid"])
     again = edgekit("deploy", home / "newer.ekb")
-    assert "app      watch goes on with this release\n" in again.out
+    assert "app      watch keeps running with this release\n" in again.out
 
     left = edgekit("deploy", home / "newer.ekb", "--no-application")
-    assert "app      watch ends: this release has none\n" in left.out
+    assert "app      watch stops: this release has none\n" in left.out
     while edgekit("app", "status", "--json").document["pid"]:
         pass
 
@@ -205,7 +205,9 @@ def test_deploy_of_a_model_with_which_the_application_fails_goes_back(
     while found["last_failure"] is None:  # the rollback precedes the note
         found = edgekit("status", "--json").document
     reason = found["last_failure"]["reason"]
-    assert re.match(r"watch failed \d+ times in a row; at last it ended .*odd numbers", reason)
+    assert re.match(
+        r"watch failed \d+ times in a row; most recently it ended .*odd numbers", reason
+    )
 
 
 def test_application_of_another_host_is_not_signed_again(
@@ -234,7 +236,7 @@ signal.pause()
     [
         ("raise ValueError('no camera')", "", "ended with exit code 1: ValueError: no camera"),
         ("import os; os.abort()", "", "was killed by SIGABRT"),
-        (EATER, "memory_mib = 32", "bytes of memory, of 33554432 that it may"),
+        (EATER, "memory_mib = 32", "bytes of memory, more than the allowed 33554432"),
     ],
     ids=["exception", "crash", "memory"],
 )
@@ -244,7 +246,7 @@ def test_application_that_fails_gives_way_to_the_release_before(
     before = edgekit("status", "--json").document["current"]["id"]
     done = edgekit("app", "install", write(home / "bad", program, settings))
     assert done.code == 7
-    assert "was rolled back (bad failed 3 times in a row; at last it" in done.complaint
+    assert "was rolled back (bad failed 3 times in a row; most recently it" in done.complaint
     assert reason in done.complaint
     found = edgekit("status", "--json").document
     assert found["current"]["id"] == before
@@ -257,7 +259,7 @@ def test_application_that_hangs_is_ended(edgekit: Any, home: Path, deployed: Pat
     edgekit("app", "install", write(home / "bad", hangs, "watchdog_seconds = 1"))
     while (found := edgekit("status", "--json").document)["current"]["id"] != before:
         pass
-    assert "at last it gave no sign of life for" in found["last_failure"]["reason"]
+    assert "most recently it gave no sign of life for" in found["last_failure"]["reason"]
 
 
 def test_application_that_ends_by_itself_is_left_alone(

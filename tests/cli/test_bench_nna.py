@@ -70,13 +70,13 @@ def test_a_trace_is_written_for_viewers(edgekit: Any, home: Path) -> None:
         (["--shape", "1,2,3", "--conv", "1,2,3,4"], "found --shape and --conv; name one"),
         (["--depthwise", "1,2,3,4"], "expected --depthwise H,W,C"),
         (["--pointwise", "1,2"], "expected --pointwise P,IC,OC"),
-        (["--pointwise", "1,2,3", "--stride", "2"], "found it beside --pointwise"),
+        (["--pointwise", "1,2,3", "--stride", "2"], "found it with --pointwise"),
         (["--pointwise", "1,2,3", "--board", "a53"], "a board with an NNA"),
         (["--shape", "1,2,3", "--board", "a53"], "a board with an NNA (nna1, nna2), found a53"),
         (["--shape", "1,2,3", "--board", "nosuch"], "expected a board profile"),
         (["--shape", "1,2,3", "--trace", "nosuch/t.json"], "nosuch/t.json: expected its folder"),
         (["--conv", "9,9,9,9", "--stride", "3"], "--stride"),
-        (["--shape", "1,2,3", "--stride", "2"], "expected --stride 2 beside --conv or --depthwise"),
+        (["--shape", "1,2,3", "--stride", "2"], "expected --stride 2 with --conv or --depthwise"),
     ],
 )
 def test_bad_input_is_one_line(edgekit: Any, words: list[str], said: str) -> None:

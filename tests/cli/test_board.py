@@ -191,7 +191,7 @@ def test_changed_host_key_is_refused(
     file.write_text(text)
     again = edgekit("board", "add", "here", "--fingerprint", fingerprint(server.host_key))
     assert again.code == 0, again.err
-    assert f"another is pinned so far: ssh-ed25519 {fingerprint(other)}" in again.err
+    assert f"a different key is pinned now: ssh-ed25519 {fingerprint(other)}" in again.err
     assert file.read_text() == text.replace(other, server.host_key)
     assert edgekit("status", "--board", "here").code == 0
 

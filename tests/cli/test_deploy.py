@@ -142,17 +142,17 @@ def interrupted_in(state: str, bundle: Path, board: str = "local") -> tuple[int,
 def test_interrupt_in_the_health_check_keeps_the_old_release(edgekit: Any, ekb: Any) -> None:
     assert edgekit("deploy", ekb()).code == 0
     before = edgekit("status", "--json").document["current"]
-    code, told = interrupted_in("health", ekb("TINY_HANG"))
+    code, shown = interrupted_in("health", ekb("TINY_HANG"))
     assert code == 130
-    assert "interrupted in state 'health'" in told
-    assert f"the old release {before['id']}" in told
+    assert "interrupted in state 'health'" in shown
+    assert f"the old release {before['id']}" in shown
     assert edgekit("status", "--json").document["current"] == before
 
 
 def test_interrupt_of_the_first_deploy_leaves_nothing(edgekit: Any, ekb: Any) -> None:
-    code, told = interrupted_in("health", ekb("TINY_HANG"))
+    code, shown = interrupted_in("health", ekb("TINY_HANG"))
     assert code == 130
-    assert "nothing ran on local before" in told
+    assert "nothing ran on local before" in shown
     assert edgekit("status", "--json").document["current"] is None
 
 
@@ -160,9 +160,9 @@ def test_interrupt_of_the_first_deploy_leaves_nothing(edgekit: Any, ekb: Any) ->
 def test_interrupt_over_ssh_keeps_the_old_release(edgekit: Any, ekb: Any, pinned: None) -> None:
     assert edgekit("deploy", ekb(), "--board", "here").code == 0
     before = edgekit("status", "--board", "here", "--json").document["current"]
-    code, told = interrupted_in("health", ekb("TINY_HANG"), "here")
+    code, shown = interrupted_in("health", ekb("TINY_HANG"), "here")
     assert code == 130
-    assert f"the old release {before['id']} of tiny keeps running on here" in told
+    assert f"the old release {before['id']} of tiny keeps running on here" in shown
     assert edgekit("status", "--board", "here", "--json").document["current"] == before
 
 

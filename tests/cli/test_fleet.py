@@ -67,7 +67,7 @@ def test_a_selection_gives_names_one_on_each_line(edgekit: Any) -> None:
 def test_what_selects_nothing_is_named(edgekit: Any) -> None:
     done = edgekit("doctor", "--select", "site=labb")
     assert (done.code, done.out) == (2, "")
-    assert "there are: lab (1), field (1)" in done.complaint
+    assert "known values: lab (1), field (1)" in done.complaint
 
 
 def test_doctor_of_a_fleet_says_which_boards_fail_and_why(edgekit: Any) -> None:
@@ -77,7 +77,7 @@ def test_doctor_of_a_fleet_says_which_boards_fail_and_why(edgekit: Any) -> None:
     assert done.document["counts"] == {"ok": 2, "failed": 1, "canceled": 0}
     assert found["pi-1"]["state"] == "ok" and len(found["pi-1"]["findings"]) > 5
     assert "127.0.0.1:1" in found["asleep"]["error"]["message"]
-    assert "expected all of 3 boards to be done, found 1 failed" in done.err
+    assert "expected all of 3 boards to succeed, found 1 failed" in done.err
     assert edgekit("doctor", "--select", "site").code == 0
 
 

@@ -87,7 +87,7 @@ def test_keys_that_nobody_vouches_for_are_shown_and_not_pinned(
     done = edgekit("fleet", "add", "--csv", file)
     assert done.code == 4
     assert f"host key of pi-1  ssh-ed25519 {fingerprint(server.host_key)}" in done.err
-    assert "expected someone to vouch for 1 host keys" in done.err
+    assert "expected confirmation of 1 host keys" in done.err
     assert boards(home) == () and "Accepted" not in server.log
     assert edgekit("fleet", "add", "--csv", file, "--yes").code == 0
     assert boards(home)[0].host_key == server.host_key
@@ -105,7 +105,7 @@ def test_hosts_of_an_ssh_config_become_boards(
         "Host gate\n  HostName 192.0.2.1\n"
     )
     done = edgekit("fleet", "add", "--ssh", "nosuch*")
-    assert (done.code, "there are: gate, other, pi-1, pi-2" in done.complaint) == (2, True)
+    assert (done.code, "hosts there: gate, other, pi-1, pi-2" in done.complaint) == (2, True)
     done = edgekit("fleet", "add", "--ssh", "pi-*", "--yes")
     assert (done.code, "where 'pi-1' of" in done.complaint) == (2, True)
     done = edgekit("fleet", "add", "--ssh", "pi-1", "--profile", "local", "--yes")

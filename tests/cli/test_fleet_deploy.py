@@ -81,7 +81,7 @@ def test_partial_failure_is_exit_code_8_and_names_each_board(
     farm.boards[2].asleep.touch()
     done = edgekit("fleet", "deploy", ekb(), *QUICK, "--json")
     assert done.code == 8
-    assert "found 3; 1 do not answer; the same command goes on with them" in done.err
+    assert "found 3; 1 do not answer; run the same command to resume with them" in done.err
     states = {row["board"]: (row["state"], row["exit_code"]) for row in done.document["boards"]}
     assert states["sim0001"] == ("failed", 5)
     assert states["sim0002"] == ("asleep", 3)
@@ -118,13 +118,13 @@ def test_ctrl_c_and_the_same_command_again(edgekit: Any, farm: Farm, ekb: Any, h
     process.send_signal(signal.SIGINT)
     said, _ = process.communicate(timeout=AMPLE)
     assert process.returncode == 130, said
-    assert "the same command goes on" in said
+    assert "run it again to resume" in said
     other = edgekit("fleet", "deploy", ekb('TINY_NAME="other"'), *QUICK)
     assert other.code == 2
-    assert "found it interrupted with 5 of these boards in it" in other.err
+    assert "found it interrupted with 5 of these boards;" in other.err
     done = edgekit("fleet", "deploy", file, *QUICK)
     assert done.code == 0, done.err
-    assert "going on" in done.err
+    assert "resuming" in done.err
     assert [board.applied() for board in farm.boards] == [[f"committed {file.stem}"]] * 5
 
 
@@ -152,4 +152,4 @@ def test_nothing_to_show_yet(edgekit: Any) -> None:
     for command in ("status", "rollback"):
         done = edgekit("fleet", command)
         assert done.code == 2
-        assert "begin one: edgekit fleet deploy" in done.complaint
+        assert "start one: edgekit fleet deploy" in done.complaint

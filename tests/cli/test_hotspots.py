@@ -70,9 +70,9 @@ def test_people_read_why_and_what_to_try(edgekit: Any, home: Path, without_perf:
     done = edgekit("bench", "model", "--hotspots", "--threads", "1", "--html", "hot.html")
     assert done.code == 0, done.err
     (subject,) = data_of((home / "hot.html").read_text())["subjects"]
-    told = subject["releases"][0]["hotspots"]
-    assert told[0].startswith("hotspots ") and told[1].startswith("try ")
-    assert " ".join(told) in " ".join(done.out.split())
+    shown = subject["releases"][0]["hotspots"]
+    assert shown[0].startswith("hotspots ") and shown[1].startswith("try ")
+    assert " ".join(shown) in " ".join(done.out.split())
     lines = done.out.splitlines()
     for start in ("hotspots ", "try      ", "thread   caller: ", "samples  "):
         assert any(line.startswith(start) for line in lines), start
@@ -119,7 +119,10 @@ def test_a_product_without_perf_is_sampled_too(edgekit: Any, without_perf: None)
         ([], "expected a deployed model, found none"),
         (["{face}", "{face}"], "expected one model with --hotspots, found 2"),
         (["--all"], "expected one model with --hotspots, found --all"),
-        (["{face}", "--peers", "--board", "rpi4"], "found --peers on rpi4, where all is estimated"),
+        (
+            ["{face}", "--peers", "--board", "rpi4"],
+            "found --peers on rpi4, where times are estimated",
+        ),
         (["{face}", "--threads", "0"], "--threads"),
         (["{face}", "--board", "nowhere"], "nowhere"),
     ],

@@ -232,4 +232,4 @@ def test_ctrl_c_ends_the_tasks_here(edgekit: Any, tmp_path: Path, home: Path) ->
     done = edgekit("lab", "tune", "gemm", "--board", "one,two", "--allow-noise", "--budget", "10m")
     thread.join()
     assert done.code == 130
-    assert "stopped; what was measured is kept, and the same command goes on" in done.err
+    assert "stopped; measurements are kept, and the same command resumes" in done.err

@@ -73,13 +73,13 @@ class Field:
         spool = board.encode().hex().ljust(32, "0")[:32]
         ProfileStore().add(board, batch_bytes(batch, spool, self.batches, 0, 0))
 
-    def _ns(self, told: Any) -> int:
+    def _ns(self, shown: Any) -> int:
         if self.times:
-            return self.times.get(told["name"], 0)
-        if not told["form"]:
+            return self.times.get(shown["name"], 0)
+        if not shown["form"]:
             return 100
-        usual = told["form"]["vector_operations"] * told["default"]["relative_cost"]
-        return int(usual * (1.0 if _is_default(told) else self.slow))
+        usual = shown["form"]["vector_operations"] * shown["default"]["relative_cost"]
+        return int(usual * (1.0 if _is_default(shown) else self.slow))
 
 
 @pytest.fixture
@@ -100,16 +100,16 @@ def release(edgekit: Any, face_model: Path, home: Path) -> Callable[[], str]:
     return make
 
 
-def _is_default(told: Any) -> bool:
-    return bool(told["method"] == told["default"]["method"])
+def _is_default(shown: Any) -> bool:
+    return bool(shown["method"] == shown["default"]["method"])
 
 
 def _by_rows(release: str) -> dict[str, Any]:
     """Operators for which a row changed the default method, with the new method."""
     document = recall(release)
     assert document is not None
-    told = [each for each in document["operators"] if each["form"] and not _is_default(each)]
-    return {each["name"]: each["method"] for each in told}
+    shown = [each for each in document["operators"] if each["form"] and not _is_default(each)]
+    return {each["name"]: each["method"] for each in shown}
 
 
 def _left(bad: str, now: str) -> set[str]:
@@ -224,7 +224,7 @@ def test_costs_alone_do_not_speak_against_a_row_that_is_a_little_slow(
     field.run(bad)
     done = edgekit("lab", "kb", "build", "--board", _BOARD)
     assert done.code == 0, done.err
-    assert "nothing that boards sent speaks against the table" in done.out
+    assert "no field measurement contradicts the table" in done.out
     assert len(_by_rows(release())) == len(_by_rows(bad))
 
 

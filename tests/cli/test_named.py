@@ -57,7 +57,7 @@ def test_commands_take_a_name(edgekit: Any, home: Path, wake: Path) -> None:
     assert edgekit("rollback", "--name", "wake").code == 2
     done = edgekit("run", *files, "--name", "none")
     assert done.code == 2
-    assert "deployed as 'none', found none; there is: wake" in done.complaint
+    assert "deployed as 'none', found none; deployed: wake" in done.complaint
 
 
 def test_damage_is_one_line_and_the_way_back(
@@ -91,7 +91,7 @@ def test_remove_takes_one_name_off_the_board(edgekit: Any, wake: Path) -> None:
     assert edgekit("status", "--json").document["named"] == {}
     done = edgekit("remove", "--name", "wake")
     assert done.code == 2
-    assert "expected a model deployed as 'wake', found none; there is: nothing" in done.complaint
+    assert "expected a model deployed as 'wake', found none; deployed: nothing" in done.complaint
     found = edgekit("remove", "--default", "--json").document
     assert (found["schema"], found["name"], len(found["releases"])) == ("edgekit.remove/1", "", 1)
     assert edgekit("status", "--json").document["current"] is None
@@ -104,7 +104,7 @@ def test_remove_takes_one_name_off_the_board(edgekit: Any, wake: Path) -> None:
         (("--name", "wake", "--default"), "found both"),
         (("--name", ""), "expected a name of 1 to 32"),
         (("--name", "../local"), "expected a name of 1 to 32"),
-        (("--name", "nobody"), "found none; there is: wake"),
+        (("--name", "nobody"), "found none; deployed: wake"),
         (("--name", "wake", "--board", "nowhere"), "nowhere"),
     ],
 )

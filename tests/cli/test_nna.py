@@ -37,9 +37,9 @@ def test_run_and_bench_tell_what_the_nna_does(edgekit: Any, home: Path) -> None:
 
     ran = edgekit("run", model, "--input", "x.npz", "--output", "y.npz", "--json")
     assert ran.code == 0 and ran.document["nna"] == [account]
-    told = edgekit("run", "--input", "x.npz", "--output", "y.npz").out
-    assert f"nna      6 operators in {cycles:,} cycles, without overlap " in told
-    assert "useful MACs of" in told and "at the same time" in told
+    shown = edgekit("run", "--input", "x.npz", "--output", "y.npz").out
+    assert f"nna      6 operators in {cycles:,} cycles, without overlap " in shown
+    assert "useful MACs of" in shown and "at the same time" in shown
 
     timed = edgekit("bench", "model", model, "--runs", "3", "--trace", "t.json", "--json")
     assert timed.code == 0 and timed.document["nna"] == account
@@ -74,12 +74,12 @@ def test_a_booted_board_has_the_account_of_what_was_compiled_for_it(
             *("run", model, "--board", "chip", "--input", "x.npz", "--output", "y.npz", "--json")
         )
         timed = edgekit("bench", "model", model, "--board", "chip", "--runs", "3", "--json")
-        told = edgekit("run", "--board", "chip", "--input", "x.npz", "--output", "z.npz").out
+        shown = edgekit("run", "--board", "chip", "--input", "x.npz", "--output", "z.npz").out
     finally:
         edgekit("board", "down", "a53")
     (account,) = ran.document["nna"]
     assert account == timed.document["nna"] and account["total"]["cycles"] > 0
-    assert f" operators in {account['total']['cycles']:,} cycles" in told
+    assert f" operators in {account['total']['cycles']:,} cycles" in shown
     ((name, want),) = evaluate(import_model(model), {"image": x}).outputs.items()
     with np.load(home / "y.npz") as made:
         np.testing.assert_array_equal(made[name], want)

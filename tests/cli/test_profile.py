@@ -65,7 +65,7 @@ def test_a_board_is_enrolled_and_revoked_and_its_token_is_not_shown(edgekit: Any
     assert (data_folder() / "profiles" / "server.pem").stat().st_mode & 0o77 == 0
     assert edgekit("profile", "server", "revoke", "local").out == "revoked  the token of local\n"
     again = edgekit("profile", "server", "revoke", "local")
-    assert (again.code, again.complaint.count("expected a board that is enrolled")) == (2, 1)
+    assert (again.code, again.complaint.count("expected an enrolled board")) == (2, 1)
     bad = edgekit("profile", "server", "enroll", "local", "--server", "a b")
     assert (bad.code, bad.complaint.count("expected HOST or HOST:PORT")) == (2, 1)
 

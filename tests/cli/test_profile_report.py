@@ -33,7 +33,7 @@ def test_a_report_of_the_fleet_counts_boards(edgekit: Any, home: Path) -> None:
     text = '[boards.{}]\nprofile = "a57"\nhost = "{}"\n'
     (home / "edgekit.toml").write_text("".join(text.format(n, n) for n in ("east", "asleep")))
     done = edgekit("profile", "report", "--fleet")
-    assert "fleet    boards 3, stragglers 0, never heard 1" in done.out
+    assert "fleet    boards 3, stragglers 0, silent 1" in done.out
     fleet = data_of((home / "report.html").read_text())["fleet"]
     assert fleet["missing"] == ["asleep"]
     document = edgekit("profile", "report", "--fleet", "--json").document

@@ -34,8 +34,8 @@ def test_what_waits_is_written_and_asked(edgekit: Any, home: Path, tmp_path: Pat
         )
         done = edgekit(*write, "--once")
         assert done.out == "wrote    2 batches with 4 rows in 1 files, 1 known before\n"
-        told = edgekit(*write, "--once", "--json").document
-        assert (told["batches"], told["store"]) == (0, "shared")
+        shown = edgekit(*write, "--once", "--json").document
+        assert (shown["batches"], shown["store"]) == (0, "shared")
         refused = edgekit(*write[:-2], "--once")
         assert refused.code == 5
         assert "expected stream EDGEKIT_PROFILES in 3 replicas on disk" in refused.complaint

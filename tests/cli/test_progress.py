@@ -57,8 +57,8 @@ def test_bytes_are_shown_where_there_are_any(clock: Clock) -> None:
     assert meter.far(Step("probe")) == ""
     assert meter.far(Step("transfer", MIB, 4 * MIB)) == "1 MiB of 4 MiB"
     clock.now += 2
-    told = meter.far(Step("transfer", 2 * MIB, 4 * MIB))
-    assert told == "2 MiB of 4 MiB, 1 MiB/s, 2 s left"
+    shown = meter.far(Step("transfer", 2 * MIB, 4 * MIB))
+    assert shown == "2 MiB of 4 MiB, 1 MiB/s, 2 s left"
 
 
 def test_plain_lines_come_now_and_then(clock: Clock) -> None:

@@ -256,9 +256,9 @@ def test_the_loss_of_held_out_samples_goes_with_the_release(
     assert 0.995 <= loss["cosine"] < 1 and 0 < loss["off"] < 0.5 and loss["samples"] == 8
     if file is not None:
         assert (loss["cosine"], loss["off"]) == (output["cosine"], output["off"])
-    told = f"outputs of 8 held-out samples have a cosine of {loss['cosine']:.5f} with the float"
-    assert told in edgekit("deploy", "int8.ekb", "--board", "local").out
-    assert told in edgekit("status", "--board", "local").out
+    shown = f"outputs of 8 held-out samples have a cosine of {loss['cosine']:.5f} with the float"
+    assert shown in edgekit("deploy", "int8.ekb", "--board", "local").out
+    assert shown in edgekit("status", "--board", "local").out
 
 
 @pytest.mark.parametrize("said", [b"{", b"[]", b'{"cosine": 2, "off": 0, "samples": 1}', b"\xff"])

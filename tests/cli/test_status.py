@@ -48,9 +48,7 @@ def test_what_the_inventory_says_of_a_board_stands_over_its_releases(
     (home / "edgekit.toml").write_text(BOARD + 'threads = 2\ncluster = "all"\n')
     done = edgekit("deploy", small_bundle, "--board", "gate", "--json").document
     assert done["bench"]["threads"] == 2
-    assert runs_on(edgekit("status", "--board", "gate").out) == [
-        "2 threads, as is set for this board"
-    ]
+    assert runs_on(edgekit("status", "--board", "gate").out) == ["2 threads, as set for this board"]
     document = edgekit("status", "--board", "gate", "--json").document
     assert (document["threads"], document["cluster"]) == (2, "all")
 

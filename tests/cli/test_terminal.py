@@ -28,4 +28,4 @@ def test_deploy_draws_its_states(face_model: Path) -> None:
     assert "deploying to local: " in shown
     assert " ...\r\n" not in shown
     assert "? bytes" not in shown
-    assert "golden output met" in shown
+    assert "golden output matched" in shown

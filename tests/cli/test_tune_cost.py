@@ -38,8 +38,8 @@ def test_a_virtual_board_shows_what_a_real_core_would_take(edgekit: Any, monkeyp
     device = api.connect("local")
     device.emulated = True
     monkeypatch.setattr(api, "connect", lambda *_, **__: device)
-    told = SimpleNamespace(model=SMALL)
-    monkeypatch.setattr(estimated, "estimate_of", lambda *_, **__: told)
+    shown = SimpleNamespace(model=SMALL)
+    monkeypatch.setattr(estimated, "estimate_of", lambda *_, **__: shown)
     monkeypatch.setattr(estimated, "sentence_of", lambda _: "estimated 10 ms ± 8 % on rpi4")
     monkeypatch.setattr(estimated, "estimated_document", lambda _: {"estimated_ms": 10.0})
     command = ("lab", "tune", "cost", "--model", f"models/{SMALL}.tflite", "--rounds", "1")

@@ -52,7 +52,7 @@ def explained(edgekit: Any, small: Path, home: Path) -> Callable[..., Any]:
     return explain
 
 
-def _told(story: Any) -> list[str]:
+def _shown(story: Any) -> list[str]:
     return [part["why"] for part in story["subgraphs"]]
 
 
@@ -60,7 +60,7 @@ def test_the_next_compile_runs_the_best_order_and_says_why(
     tune: Any, explained: Any, edgekit: Any
 ) -> None:
     searched = explained()
-    assert set(_told(searched)) == {"searched"}
+    assert set(_shown(searched)) == {"searched"}
     done = tune()
     assert done.code == 0, done.err
     found = done.document
@@ -71,7 +71,7 @@ def test_the_next_compile_runs_the_best_order_and_says_why(
     (best,) = (o["order"] for o in found["orders"] if o["origin"] == together)
     story = explained()
     assert story["order"] == best != searched["order"]
-    measured = [why for why in _told(story) if why.startswith("measured: ")]
+    measured = [why for why in _shown(story) if why.startswith("measured: ")]
     assert len(measured) == len(found["kept"]) > 0
     assert all(f"(estimate on {_BOARD}, " in why and f"kit {VERSION}" in why for why in measured)
 
@@ -111,11 +111,11 @@ def test_a_measured_order_that_needs_too_much_memory_is_not_taken(tune: Any, sma
 
     searched, _ = planned(1 << 30)
     assert tune().code == 0
-    need, told = planned(1 << 30)
-    assert need > searched and any(why.startswith("measured: ") for why in told)
-    found, told = planned(need - 1)
+    need, shown = planned(1 << 30)
+    assert need > searched and any(why.startswith("measured: ") for why in shown)
+    found, shown = planned(need - 1)
     assert found == searched
-    assert all(f"the arena takes {need} bytes, of {need - 1} that" in why for why in told)
+    assert all(f"the arena takes {need} bytes, of {need - 1} that" in why for why in shown)
 
 
 def test_a_measured_order_of_another_search_is_named_and_not_taken(
@@ -126,8 +126,8 @@ def test_a_measured_order_of_another_search_is_named_and_not_taken(
     for row in text["rows"]:
         row["searched"] = row["order"]
     table.write_text(json.dumps(text))
-    told = [why for why in _told(explained()) if why != "searched"]
-    assert told and all("edgekit lab tune order measures anew" in why for why in told)
+    shown = [why for why in _shown(explained()) if why != "searched"]
+    assert shown and all("edgekit lab tune order measures anew" in why for why in shown)
 
 
 def test_a_board_that_vanishes_loses_nothing(tune: Any) -> None:

@@ -38,7 +38,7 @@ def test_deploy_run_and_go_back(edgekit: Any, home: Path, board: str) -> None:
 
     again = edgekit("deploy", "--board", board)
     assert again.code == 0
-    assert "ran there already" in again.out
+    assert "already in service" in again.out
     assert "latency" not in again.out
     assert "nothing to do" in edgekit("deploy", "--board", board, "--dry-run").out
 

@@ -128,20 +128,20 @@ def test_fewer_bits_make_smaller_weights(edgekit: Any, home: Path, face_model: P
 
 def test_the_loss_against_floats_is_told(edgekit: Any, transformer: Path) -> None:
     """Measured on the golden outputs, which a second compile with equal options reproduces."""
-    board, told = load_board("local"), []
+    board, shown = load_board("local"), []
     for bits in ("int8", "int4"):
         done = edgekit("compile", transformer, "--weights", bits)
         found = re.search(r"6 of \d+ operators; golden outputs have a cosine of ([\d.]+)", done.err)
         assert found, done.err
-        told.append(float(found[1]))
+        shown.append(float(found[1]))
         options: Any = CompileOptions(weights=bits)
         golden = compile_artifact(transformer, board, options=options).golden
         floats = prepare(transformer, board).imported
         exact = evaluate(floats, dict(zip(floats.inputs, golden.inputs, strict=True))).outputs["y"]
         made = golden.outputs[0]
         cosine = np.vdot(exact, made) / np.linalg.norm(exact) / np.linalg.norm(made)
-        assert told[-1] == pytest.approx(float(cosine), abs=2e-5)
-    assert 0.9 < told[1] < told[0] < 1
+        assert shown[-1] == pytest.approx(float(cosine), abs=2e-5)
+    assert 0.9 < shown[1] < shown[0] < 1
     assert "cosine" not in edgekit("compile", transformer).err
 
 
@@ -151,12 +151,12 @@ def test_the_loss_goes_with_the_release(edgekit: Any, home: Path, transformer: P
     done = edgekit("compile", transformer, *options, "-o", "few.ekb", "--json")
     loss = json.loads(done.out)["loss"]
     assert 0.9 < loss["cosine"] < 1 and 0 < loss["off"] < 1
-    told = f"golden outputs have a cosine of {loss['cosine']:.5f} with the float model's"
-    assert told in done.err
+    shown = f"golden outputs have a cosine of {loss['cosine']:.5f} with the float model's"
+    assert shown in done.err
     deployed = edgekit("deploy", "few.ekb", "--board", "local")
     assert deployed.code == 0, deployed.err
-    assert told in next(line for line in deployed.out.splitlines() if line.startswith("health"))
-    assert f"loss      {told}" in edgekit("status", "--board", "local").out
+    assert shown in next(line for line in deployed.out.splitlines() if line.startswith("health"))
+    assert f"loss      {shown}" in edgekit("status", "--board", "local").out
     found = json.loads(edgekit("status", "--board", "local", "--json").out)
     assert found["current"]["loss"] == loss
     assert edgekit("deploy", transformer, "--board", "local").code == 0
@@ -178,12 +178,12 @@ def test_weights_are_fitted_to_samples(edgekit: Any, home: Path, transformer: Pa
     plain = _difference(_ran(edgekit, x[16]), right)
     done = edgekit("compile", transformer, *options, "--samples", "samples.npz")
     assert 1.5 * _difference(_ran(edgekit, x[16]), right) < plain
-    told = re.search(r"on 4 held out, outputs have a cosine of at least ([\d.]+)", done.err)
+    shown = re.search(r"on 4 held out, outputs have a cosine of at least ([\d.]+)", done.err)
     cosines = []
     for held_out in x[:16:4]:
         exact, made = evaluate(floats, {"x": held_out}).outputs["y"], _ran(edgekit, held_out)
         cosines.append(np.vdot(exact, made) / np.linalg.norm(exact) / np.linalg.norm(made))
-    assert told and float(told[1]) == pytest.approx(float(min(cosines)), abs=3e-4)
+    assert shown and float(shown[1]) == pytest.approx(float(min(cosines)), abs=3e-4)
 
 
 def test_what_is_taken_apart_is_told_with_its_error_and_cost(
@@ -200,10 +200,10 @@ def test_what_is_taken_apart_is_told_with_its_error_and_cost(
         "{'threshold': 6.0, 'chosen': None, 'tried': []}"
     }
     done = edgekit("compile", transformer, *options, "--samples", "samples.npz", "--board", "rpi5")
-    told = re.search(r"outliers: (\d+) of 6 products take channels apart, (\d+) in all", done.err)
+    shown = re.search(r"outliers: (\d+) of 6 products take channels apart, (\d+) in all", done.err)
     found = [each["outliers"] for each in _explained(home)]
     counts = [each["chosen"]["channels"] for each in found]
-    assert told and [int(n) for n in told.groups()] == [sum(map(bool, counts)), sum(counts)]
+    assert shown and [int(n) for n in shown.groups()] == [sum(map(bool, counts)), sum(counts)]
     assert max(counts) >= 2
     for each, operator in zip(found, _explained(home), strict=True):
         assert each["chosen"] in each["tried"] and len(each["tried"]) > 3
@@ -275,18 +275,18 @@ def test_weights_that_need_8_bits_get_them(edgekit: Any, home: Path, transformer
     rows = rng.standard_normal((17, 1, _ROWS, 6)) @ rng.standard_normal((6, _WIDTH))
     np.savez(home / "samples.npz", x=rows[:16].astype(np.float32))
     options = ("--weights", "int4", "--samples", "samples.npz")
-    told, sizes = [], []
+    shown, sizes = [], []
     for target in ("0.5", "0.999", "0.999999999"):
         done = edgekit("compile", transformer, *options, "--min-cosine", target, "--json")
         assert done.code == 0, done.err
-        told.append(done.err)
+        shown.append(done.err)
         sizes.append(json.loads(done.out)["weights_bytes"])
-    assert "all weights have 4 bits, by which the target of 0.5 is met" in told[0]
-    count = re.search(r"weights have 8 bits in ([1-5]) of 6 operators: (.+)", told[1])
-    least = re.search(r"outputs have a cosine of at least ([\d.]+)", told[1])
-    assert count and least and float(least[1]) >= 0.999 and "not met" not in told[1]
+    assert "all weights have 4 bits, by which the target of 0.5 is met" in shown[0]
+    count = re.search(r"weights have 8 bits in ([1-5]) of 6 operators: (.+)", shown[1])
+    least = re.search(r"outputs have a cosine of at least ([\d.]+)", shown[1])
+    assert count and least and float(least[1]) >= 0.999 and "not met" not in shown[1]
     assert len(count[2].split(", ")) == int(count[1])
-    assert "8 bits in 6 of 6 operators" in told[2] and "is not met" in told[2]
+    assert "8 bits in 6 of 6 operators" in shown[2] and "is not met" in shown[2]
     assert sizes[0] < sizes[1] < sizes[2]
 
 
@@ -318,14 +318,14 @@ def test_compile_tells_the_threshold(edgekit: Any, home: Path, factor: float) ->
     options = ("--weights", "int8")
     done = edgekit("compile", file, *options)
     assert done.code == 0, done.err
-    told = re.search(
+    shown = re.search(
         r"without --samples, channels beyond 6 are taken apart in 1 products(.*)", done.err
     )
-    assert told, done.err
+    assert shown, done.err
     doubled = "; for golden inputs 1 of them have more than a quarter of their channels there"
-    assert told[1].startswith(doubled if factor > 1 else "") and bool(told[1]) == (factor > 1)
+    assert shown[1].startswith(doubled if factor > 1 else "") and bool(shown[1]) == (factor > 1)
     if factor > 1:
-        assert float(told[1].split()[-1]) in (96, 192, 384)
+        assert float(shown[1].split()[-1]) in (96, 192, 384)
     np.savez(home / "samples.npz", x=rng.uniform(-1, 1, (9, 8, 64)).astype(np.float32))
     done = edgekit("compile", file, *options, "--samples", "samples.npz")
     assert done.code == 0 and "without --samples" not in done.err

@@ -161,7 +161,7 @@ def test_manifest_must_tell_of_the_same_model(unpack: Unpack, tiny: Callable[...
     folder, manifest = unpack(), tiny().manifest
     assert open_model(folder, manifest).threads == 1
     other = replace(manifest, memory=replace(manifest.memory, arena_bytes=128))
-    with pytest.raises(TransferError, match="expected the tensors and sizes of the manifest"):
+    with pytest.raises(TransferError, match="expected tensors and sizes as in the manifest"):
         open_model(folder, other)
 
 

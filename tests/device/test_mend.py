@@ -26,8 +26,8 @@ class Board(Store):
     """A board that records its messages."""
 
     def __init__(self, root: Path) -> None:
-        self.told: list[str] = []
-        super().__init__(root, self.told.append)
+        self.shown: list[str] = []
+        super().__init__(root, self.shown.append)
 
 
 @pytest.fixture
@@ -75,10 +75,10 @@ def test_odd_link_is_mended_and_told(
     assert board.links() == expected
     assert found.current is not None
     assert found.current.damage == ""
-    assert len(board.told) == 1
-    assert board.told[0].startswith(f"{name}: expected a link to a release, found")
+    assert len(board.shown) == 1
+    assert board.shown[0].startswith(f"{name}: expected a link to a release, found")
     assert status(board).current == found.current
-    assert len(board.told) == 1
+    assert len(board.shown) == 1
 
 
 def test_missing_target_of_current_goes_back_to_previous(
@@ -111,8 +111,8 @@ def test_garbage_in_pending_is_struck_and_told(
     found = status(board)
     assert not found.interrupted
     assert board.links() == Links(*ids)
-    assert len(board.told) == 1
-    assert board.told[0].startswith("pending.json: expected")
+    assert len(board.shown) == 1
+    assert board.shown[0].startswith("pending.json: expected")
     _apply(board, ids[0])
 
 
@@ -123,14 +123,14 @@ def test_garbage_in_other_notes_stops_nothing(
     (board.root / name).unlink(missing_ok=True)
     (board.root / name).mkdir()
     assert status(board).last_failure is None
-    assert board.told[0].startswith(f"{name}: expected a note of this board, found a folder")
+    assert board.shown[0].startswith(f"{name}: expected a note of this board, found a folder")
     assert _apply(board, send(board, paper("third"))).end == "committed"
 
 
 def test_nothing_odd_nothing_told(board: Board) -> None:
     for look in (recover_if_needed, status, verify, current_release):
         look(board)
-    assert board.told == []
+    assert board.shown == []
 
 
 def test_leftovers_of_an_interrupted_mending_go_with_the_next_deploy(
@@ -182,7 +182,7 @@ def test_damaged_release_with_a_damaged_one_before_stays_and_is_refused(
     found = status(board)
     assert found.current is not None
     assert found.current.damage.startswith("weights.bin: expected")
-    assert f"release {ids[0]} is damaged" in board.told[-1]
+    assert f"release {ids[0]} is damaged" in board.shown[-1]
 
 
 def test_whoever_sees_the_release_before_sees_why(
@@ -224,7 +224,7 @@ def test_status_goes_back_too(board: Board, ids: tuple[str, str]) -> None:
     assert (found.current.id, found.current.damage) == (ids[1], "")
     assert found.previous.id == ids[0]
     assert found.previous.damage.startswith("manifest.json: expected")
-    assert len(board.told) == 1
+    assert len(board.shown) == 1
     with pytest.raises(TransferError, match=f"release {ids[0]} is damaged: manifest.json"):
         verify(board)
 
@@ -246,7 +246,7 @@ def test_release_of_an_older_kit_gets_its_record(board: Board, ids: tuple[str, s
     record.unlink()
     assert current_release(board)[0].id == ids[0]
     assert record.read_bytes() == whole
-    assert board.told == []
+    assert board.shown == []
 
 
 def test_damaged_record_is_told_and_made_anew(board: Board, ids: tuple[str, str]) -> None:
@@ -255,7 +255,7 @@ def test_damaged_record_is_told_and_made_anew(board: Board, ids: tuple[str, str]
     record.write_bytes(whole.replace(b"{", b"[", 1))
     assert current_release(board)[0].id == ids[0]
     assert record.read_bytes() == whole
-    assert len(board.told) == 1
+    assert len(board.shown) == 1
 
 
 def test_damaged_signature_is_sent_again(

@@ -100,14 +100,14 @@ def test_clusters_that_are_not_there_and_too_many_threads_are_refused(
 def test_a_container_with_fewer_cores_takes_fewer_threads_and_says_so(tmp_path: Path) -> None:
     found = place(SPECS, PlacementRequest(), board(tmp_path, usable=(0, 1, 5)))
     assert (found.threads, found.cluster, found.cores) == (1, "big", (5,))
-    assert found.note == "4 would be best, 1 of its cores may be used"
+    assert found.note == "4 would be best, but only 1 of its cores can be used"
 
 
 def test_a_container_without_the_cluster_leaves_the_threads_free(tmp_path: Path) -> None:
     found = place(SPECS, PlacementRequest(), board(tmp_path, usable=(0, 1)))
     assert (found.threads, found.cores) == (2, ())
-    assert found.note == "no core of big may be used"
-    with pytest.raises(InputError, match="none of big"):
+    assert found.note == "no core of big can be used"
+    with pytest.raises(InputError, match="none in big: "):
         place(SPECS, PlacementRequest(cluster="big"), board(tmp_path, usable=(0, 1)))
 
 

@@ -137,7 +137,7 @@ def test_bench_document(root: Path) -> None:
         (("activate", ""), 2, "input", "expected 16 hex digits, found ''"),
         (("apply", "0" * 16), 6, "transfer", "expected a readable file"),
         (("enroll", "--key", "ssh-rsa AAAA"), 2, "input", "found 'ssh-rsa AAAA'"),
-        (("activate", "0" * 16), 6, "transfer", "expected it here, found none; deploy it"),
+        (("activate", "0" * 16), 6, "transfer", "expected it installed, found none; deploy it"),
         (("rollback",), 2, "input", "expected a previous release, found none"),
         (("golden", "--folder", "/none"), 6, "transfer", "expected a readable file"),
     ],

@@ -1,4 +1,4 @@
-"""The sampler: a small share of the inferences' time, and only what is on the list leaves."""
+"""The sampler: low overhead per inference, and only allowlisted fields leave the board."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OPERATORS = (OperatorSpec("twice", "Mul", "mul"), OperatorSpec("plus", "Add", "a
 
 
 class Clocks:
-    """Time that goes on by `step_ns` in each inference and `cost_ns` in each look at it."""
+    """A clock on which each reading of the cost timer takes `cost_ns`."""
 
     def __init__(self, cost_ns: int = 0) -> None:
         self.now = 0
@@ -31,7 +31,7 @@ class Clocks:
 
 
 def run(sampler: Sampler, clocks: Clocks, count: int, step_ns: int = 1_000_000) -> int:
-    """`count` inferences; how many were sampled."""
+    """Simulates `count` inferences of `step_ns`; returns the number sampled."""
     sampled = 0
     for i in range(count):
         clocks.now += step_ns
@@ -45,7 +45,7 @@ def test_a_batch_holds_count_median_90th_percentile_and_maximum() -> None:
     batches: list[Batch] = []
     clocks = Clocks()
     sampler = Sampler(SUBJECT, OPERATORS, batches.append, Pace(every=1), clocks)
-    assert run(sampler, clocks, 12) == 11  # the first met cold caches
+    assert run(sampler, clocks, 12) == 11  # the first is skipped: cold caches
     sampler.close()
     (batch,) = batches
     first = 250_001

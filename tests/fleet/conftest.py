@@ -1,4 +1,4 @@
-"""Boards to roll out to: a farm of simulated ones that trust the tests' key."""
+"""A farm of simulated boards that trust the tests' key."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ POLICY = Policy(1, Share(2, False), Share(1, False))
 
 @dataclass
 class Rollouts:
-    """Rolls bundles out to a farm. Time stands still but for `sleep`, which asks `on_sleep`."""
+    """Rolls bundles out to a farm. Time advances only in `sleep`, which calls `on_sleep`."""
 
     farm: Farm
     folder: Path
@@ -49,14 +49,14 @@ class Rollouts:
         wait: float = 0.0,
         anew: bool = False,
     ) -> Progress:
-        """A rollout as far as it goes; again goes on."""
+        """Carries a rollout as far as possible; another call resumes it."""
         home = Home(self._watch, self._say, self._sleep, lambda: self.now, self.store)
         with contextlib.closing(self.open(bundle, anew)) as journal:
             carry_out(journal, self.farm.entries(), policy, Pace(pause, wait, 0.1, 4), home)
             return journal.progress
 
     def runs(self) -> list[str | None]:
-        """What each board runs, by its own links."""
+        """The current release of each board, read from its links."""
         return [Store(board.root).links().current for board in self.farm.boards]
 
     def _sleep(self, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""Rollouts to simulated boards, whose release folders and agent are the real ones."""
+"""Rollouts to simulated boards with real release folders and the real agent."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_board_that_dies_in_the_middle_is_taken_when_it_is_back(
 def test_half_the_fleet_asleep_is_taken_when_it_comes_back(
     rollouts: Rollouts, tiny: TinyBundle
 ) -> None:
-    away = rollouts.farm.boards[::2]  # with the first canary
+    away = rollouts.farm.boards[::2]  # including the first canary
     for board in away:
         board.asleep.touch()
     found = rollouts.carry(tiny())
@@ -118,7 +118,7 @@ def test_a_canary_that_goes_back_while_it_is_watched_stops_all(
     found = rollouts.carry(tiny(OTHER), pause=100)
     assert found.ended == "stopped"
     assert f"expected release {tiny(OTHER).manifest.id} to stay" in found.reason
-    assert rollouts.now == 10  # it did not wait for the end of the pause
+    assert rollouts.now == 10  # stopped before the end of the pause
     assert rollouts.runs() == [tiny().manifest.id] * BOARDS
 
 
@@ -176,12 +176,10 @@ def test_a_full_disk_at_home_loses_nothing(rollouts: Rollouts, tiny: TinyBundle)
 def test_only_one_rollout_at_a_board(rollouts: Rollouts, tiny: TinyBundle) -> None:
     journal = rollouts.open(tiny())
     for bundle in (tiny(), tiny(OTHER)):
-        with pytest.raises(BusyError, match="found another process of this host at 6 of them"):
+        with pytest.raises(BusyError, match="found another process on this host using 6 of them"):
             rollouts.open(bundle, anew=True)
     journal.close()
-    with pytest.raises(
-        InputError, match="found it interrupted with 6 of these boards in it; go on"
-    ):
+    with pytest.raises(InputError, match="found it interrupted with 6 of these boards; resume"):
         rollouts.open(tiny(OTHER))
     assert rollouts.carry(tiny(OTHER), anew=True).ended == "finished"
 

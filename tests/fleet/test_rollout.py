@@ -1,4 +1,4 @@
-"""The rule of rollouts over made-up boards: what may be touched, and when."""
+"""Rollout decisions on fictitious boards: which boards may be changed, and when."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def carry(
     rounds: int = 1,
     seen: Callable[[Step, Progress], None] = lambda *_: None,
 ) -> Progress:
-    """Plays a rollout in which `fate` says how a deploy or a watch of a board ends; boards that
-    are away are tried `rounds` times more."""
+    """Simulates a rollout in which `fate` returns the outcome of each deploy or watch. Offline
+    boards are retried `rounds` times."""
     progress = Progress.of(what)
     while True:
         step = decide(what, policy, progress)
@@ -152,7 +152,7 @@ def test_what_ran_before_the_rollout_is_not_its_own() -> None:
         progress.take(Event(name, "began"))
     progress.take(Event("b00", "deployed", changed=True, previous="old"))
     progress.take(Event("b01", "deployed", changed=False))
-    progress.take(Event("b02", "began"))  # this host crashed, and the board went on by itself
+    progress.take(Event("b02", "began"))  # the host crashed; the board finished alone
     progress.take(Event("b02", "deployed", changed=False))
     assert [progress.records[n].ours for n in ("b00", "b01", "b02")] == [True, False, True]
 

@@ -1,4 +1,4 @@
-"""The same work on many boards: bounded, every board accounted for, stopped in order."""
+"""The same work on many boards: bounded concurrency, all boards accounted for, orderly stop."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def fleet(count: int) -> list[BoardEntry]:
 
 
 class Record(Silent):
-    """Keeps what it is told; `act` is called with each entry."""
+    """Records progress events and calls `act` with each."""
 
     def __init__(self, act: Any = lambda _: None) -> None:
         self.told_of: list[tuple[str, ...]] = []
@@ -43,8 +43,8 @@ class Record(Silent):
     def began(self, board: str) -> None:
         self._keep("began", board)
 
-    def told(self, board: str, stage: str) -> None:
-        self._keep("told", board, stage)
+    def stage_changed(self, board: str, stage: str) -> None:
+        self._keep("stage", board, stage)
 
     def ended(self, outcome: Outcome[Any]) -> None:
         self._keep("ended", outcome.board)
@@ -101,21 +101,21 @@ def test_who_watches_is_told_all_in_the_thread_that_asked() -> None:
     assert record.threads == {threading.get_ident()}
     for board in ("b0", "b1", "b2"):
         mine = [entry for entry in record.told_of if entry[1] == board]
-        assert mine == [("began", board), ("told", board, "probe"), ("ended", board)]
+        assert mine == [("began", board), ("stage", board, "probe"), ("ended", board)]
 
 
 def test_stop_begins_no_more_and_lets_those_at_work_end() -> None:
-    begun, told = threading.Barrier(2), threading.Event()
+    begun, shown = threading.Barrier(2), threading.Event()
 
     def work(turn: Turn) -> str:
         begun.wait(SECONDS)
         if turn.board.name == "b0":
             raise UnreachableError("bad release")
-        told.wait(SECONDS)  # still at work when the other has failed
+        shown.wait(SECONDS)  # still working when the other board fails
         return "whole"
 
     def stop(outcome: Outcome[str]) -> bool:
-        told.set()
+        shown.set()
         return not outcome.ok
 
     found = run_on(fleet(8), work, parallel=2, stop=stop)
@@ -151,7 +151,7 @@ def test_ctrl_c_cuts_the_links_of_those_at_work() -> None:
         return 2
 
     def interrupt(entry: tuple[str, ...]) -> None:
-        asleep.append(entry) if entry[0] == "told" else None
+        asleep.append(entry) if entry[0] == "stage" else None
         if len(asleep) == 2:
             raise KeyboardInterrupt
 
@@ -160,7 +160,7 @@ def test_ctrl_c_cuts_the_links_of_those_at_work() -> None:
     found = run_on(fleet(5), work, parallel=2, watch=Record(interrupt))
     assert isinstance(found.stopped, KeyboardInterrupt)
     assert states(found.outcomes) == ["ok", *["canceled"] * 4]
-    assert sorted(after) == ["b1", "b2"]  # a link that was cut is not opened again
+    assert sorted(after) == ["b1", "b2"]  # canceled links are not reopened
     assert time.monotonic() - began < SECONDS
 
 
@@ -171,7 +171,7 @@ def test_what_cut_work_says_of_it_is_no_failure_of_the_board() -> None:
         raise EdgekitError("expected an answer, found none")
 
     def interrupt(entry: tuple[str, ...]) -> None:
-        if entry[0] == "told":
+        if entry[0] == "stage":
             raise KeyboardInterrupt
 
     found = run_on(fleet(1), work, watch=Record(interrupt))

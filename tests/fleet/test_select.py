@@ -1,4 +1,4 @@
-"""Which boards a selection means, and what is said of one that means none."""
+"""Boards matched by a selection, and errors for selections that match none."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def test_selections(project: Path, wanted: list[str], expected: list[str]) -> No
     ("wanted", "message"),
     [
         ("sit=lab", r"a label that boards have \(host, name, .*\), found 'sit' .nearest: site"),
-        ("site!=labb", r"none that is 'labb'; there are: lab \(2\), field \(1\)"),
-        ("type=a72", r"found none that is 'a72'; there are: a57 \(2\)"),
+        ("site!=labb", r"none that is 'labb'; known values: lab \(2\), field \(1\)"),
+        ("type=a72", r"found none that is 'a72'; known values: a57 \(2\)"),
         ("type=a53,site=lab", r"of 5 boards, type=a53 has 1, site=lab has 2, and none has all"),
         ("", "found '' in ''"),
         ("type=a57,", "found '' in 'type=a57,'"),

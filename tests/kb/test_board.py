@@ -120,7 +120,7 @@ def _instruction_sets(board, cache):
     """The target CPU that the C compiler reports."""
     asked = ["cc", "-target", board.target, f"-mcpu={board.cpu}", "-E", "-dM", "-x", "c", "-"]
     folders = {f"ZIG_{kind}_CACHE_DIR": str(cache) for kind in ("GLOBAL", "LOCAL")}
-    told = subprocess.run(
+    shown = subprocess.run(
         [zig_compiler()[0], *asked],
         env=os.environ | folders,
         input="",
@@ -128,7 +128,7 @@ def _instruction_sets(board, cache):
         text=True,
         check=True,
     )
-    return {line for line in told.stdout.splitlines() if "__ARM_FEATURE" in line}
+    return {line for line in shown.stdout.splitlines() if "__ARM_FEATURE" in line}
 
 
 def test_vectors_of_256_bits_are_kept_apart_from_the_core_s_own_profile():

@@ -145,7 +145,7 @@ def run(folder: Path, batches: int, seconds: float, seed: int, writers: int, eve
                 "--once",
             ),
         )
-        told = last.communicate()[0].decode().strip()
+        shown = last.communicate()[0].decode().strip()
     sql = "SELECT count(*), count(DISTINCT uuid) FROM batches"
     there, distinct = map(int, query(SharedStore(f"{folder}/shared"), sql, 1).rows[0])
     sql = "SELECT count(*) FROM operators"
@@ -153,7 +153,7 @@ def run(folder: Path, batches: int, seconds: float, seed: int, writers: int, eve
     print(
         f"kills {host.kills}; {sum(b.failed for b in boards)} requests failed, "
         f"{sum(b.again for b in boards)} were sent again though answered; {batches} batches in "
-        f"{sent:.0f} s, the last writer {told!r}: {batches - distinct} lost, "
+        f"{sent:.0f} s, the last writer {shown!r}: {batches - distinct} lost, "
         f"{there - distinct} doubled, {rows} rows"
     )
     return 0 if there == distinct == batches and rows == 2 * batches else 1

@@ -107,8 +107,8 @@ def run(folder: Path, rows: int) -> int:
     rate = stored / spent
     print(
         f"{stored:,} rows stored, {rate:,.0f} in a second of the processor, {size >> 20} MiB; "
-        f"medians of each operator in {min(asked):.2f} s of it, a report in {told(report)}, "
-        f"a comparison in {told(compare)}"
+        f"medians of each operator in {min(asked):.2f} s of it, a report in {shown(report)}, "
+        f"a comparison in {shown(compare)}"
     )
     good = rate >= _LEAST_ROWS_PER_SECOND and min(asked) < _MOST_SECONDS
     good = good and all(
@@ -118,7 +118,7 @@ def run(folder: Path, rows: int) -> int:
     return 0 if stored >= rows and good else 1
 
 
-def told(used: resource.struct_rusage) -> str:
+def shown(used: resource.struct_rusage) -> str:
     return f"{seconds(used):.1f} s and {used.ru_maxrss >> 10} MiB"
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from edgekit.host.compiler.frontends import import_model
-from edgekit.host.compiler.golden.inputs import random_input
+from edgekit.host.compiler.golden.vectors import random_input
 from edgekit.host.compiler.transforms.passes.pipeline import run_passes
 from edgekit.kb.targets.board import load_board
 from tests.support.kernel_runs import build, run_here

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgekit.host.report.layout import places
+from edgekit.host.report.explained import places
 
 EDGES = st.integers(1, 40).flatmap(
     lambda n: st.tuples(

@@ -1,4 +1,4 @@
-"""What moving data takes by board time."""
+"""Estimated cycles of data movement."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [
 
 
 def test_short_runs_that_are_filled_take_few_cycles_each(tmp_path):
-    """26 cycles each while every run was five loops of one; now 5, and 14 for the copy beside."""
+    """Each run took 26 cycles as five one-iteration loops; now 5, plus 14 for its copy."""
     pixels = 32 * 32
     op = ops.Pad((0, 0, 0, 0), (0, 0, 0, 4))
     model = tmp_path / "pad.tflite"

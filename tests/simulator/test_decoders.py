@@ -1,5 +1,7 @@
-"""What the decoders of board time say of instructions: `<instruction set>.txt` holds, line by line,
-an instruction as an assembler takes it and what is decoded of it."""
+"""The simulator's instruction decoders against golden files.
+
+Each line of `<instruction set>.txt` is an instruction in assembly and its expected decoding.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ _names = {"ids": lambda isa: isa.name}
 
 
 def _golden(isa: Isa) -> list[tuple[str, str]]:
-    """(text, what is decoded: nothing for a directive)."""
+    """(text, expected decoding) per line; the decoding is empty for a directive."""
     lines = (_HERE / f"{isa.name}.txt").read_text().splitlines()
     return [(text, said) for text, _, said in (line.partition(" ; ") for line in lines)]
 
@@ -30,15 +32,15 @@ def _golden(isa: Isa) -> list[tuple[str, str]]:
 def test_an_instruction_is_what_the_manual_says(isa: Isa):
     golden = _golden(isa)
     found = decode(isa, assemble(isa, "\n".join(text for text, _ in golden)))
-    told = [each for each in golden if each[1]]
-    assert len(found) == len(told)
-    for (text, expected), insn in zip(told, found, strict=True):
+    printed = [each for each in golden if each[1]]
+    assert len(found) == len(printed)
+    for (text, expected), insn in zip(printed, found, strict=True):
         assert f"{text}: {shown(insn)}" == f"{text}: {expected}"
 
 
 @pytest.mark.parametrize("isa", _ISAS, **_names)
 def test_any_word_decodes_to_something_that_is_within_bounds(isa: Isa):
-    # The library traps undefined behavior: shifts too far, places outside of lists.
+    # The library traps undefined behavior such as oversized shifts and out-of-bounds indices.
     words = random.Random(1)
     for _ in range(5000):
         code = struct.pack("<I", words.getrandbits(32))
@@ -47,7 +49,7 @@ def test_any_word_decodes_to_something_that_is_within_bounds(isa: Isa):
 
 
 def decode_some(isa: Isa, code: bytes) -> list[Insn]:
-    """The instructions of four bytes: one, or one of two bytes and what follows."""
+    """Decodes four bytes: one instruction, or a two-byte one and its successor."""
     return decode(isa, code + b"\0\0")[:1] if isa.name in ("rv64", "t32") else decode(isa, code)
 
 
@@ -100,7 +102,7 @@ def test_blocks_of_a32_and_t32_are_told_apart(text: str):
 
 
 def _resolved(text: str, vtype: str, vlen: int = 128) -> str:
-    """`text` with the registers that follow from `vtype`."""
+    """Decodes `text` and resolves its register groups for `vtype`."""
     setting, insn = decode(RV64, assemble(RV64, f"vsetvli zero, zero, {vtype}\n{text}"))
     assert setting.sets_vtype
     if not library().ek_rv64_resolve(ctypes.byref(insn), setting.vtype, vlen):

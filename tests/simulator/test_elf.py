@@ -1,4 +1,4 @@
-"""Programs to estimate: of the board's architecture, with their libraries at hand."""
+"""Checks of programs to estimate: the board's architecture, and available libraries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LOADER = "/lib/ld-linux-aarch64.so.1"
 
 
 def _program(path: Path, machine: int = 183, loader: str = "") -> Path:
-    """A 64-bit ELF file with one program header, which names a loader or nothing."""
+    """Writes a 64-bit ELF file with one program header, which may name a loader."""
     head = bytearray(256)
     head[:6] = b"\x7fELF\x02\x01"
     struct.pack_into("<H", head, 18, machine)

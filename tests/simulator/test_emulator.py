@@ -1,4 +1,4 @@
-"""QEMU's emulators: this machine's, or Debian 12's where that takes no plugins."""
+"""Finding QEMU: the installed one, or Debian 12's if that lacks plugin support."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.fake_emulator import write_emulator
 
 @pytest.fixture(autouse=True)
 def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing was fetched yet."""
+    """A home without fetched emulators."""
     monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path / "home"))
 
 
@@ -77,7 +77,7 @@ def test_a_fetched_emulator_runs_with_the_libraries_it_was_built_for(monkeypatch
     monkeypatch.setattr(own_qemu, "make_root", make_root)
     paths = [own_qemu.fetch_emulator(n, print) for n in ("qemu-arm", "qemu-aarch64", "qemu-arm")]
     assert paths[0] == paths[2] == own_qemu.kept_emulator("qemu-arm")
-    ((root, packages),) = roots  # one serves all
+    ((root, packages),) = roots  # one root serves all emulators
     assert packages == ("qemu-user",)
     said = subprocess.run([paths[1], "-h", "a b"], capture_output=True, text=True, check=True)
     libraries = root / "usr/lib" / f"{platform.machine()}-linux-gnu"

@@ -1,5 +1,4 @@
-"""A compiled model under the emulator: the runner computes what the board would, the plugin times
-each operator."""
+"""A compiled model under the emulator: the runner's outputs match, the plugin times operators."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from edgekit.kb.targets.board import load_board
 
 _MODEL = Path(__file__).parents[2] / "models" / "okay_nabu.tflite"
 _EMULATORS = ("qemu-aarch64", "qemu-arm", "qemu-riscv64")
-# The first time for an architecture, its C library is compiled.
+# The first run for an architecture compiles its C library.
 _MARKS = [
     pytest.mark.cross,
     pytest.mark.slow,
@@ -51,7 +50,7 @@ def bundle():
 
 
 def _outputs(bundle: Bundle, board: str, folder: Path, threads: int) -> bytes:
-    """What the runner writes, without the plugin."""
+    """Outputs of the runner, without the plugin."""
     target, variant = target_of(load_board(board)), bundle.manifest.every_variant()[0]
     files = {"model.so": variant.library, "weights.bin": WEIGHTS}
     for name, source in files.items():

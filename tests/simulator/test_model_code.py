@@ -1,4 +1,4 @@
-"""The decoders know what compilers make of our kernels, and that a core has it."""
+"""The decoders know every instruction of a compiled model, and the core supports it."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def test_a_compiled_model_has_no_instruction_that_is_unknown_or_that_the_core_la
     assert len(insns) > 5000
     assert {insn.feature for insn in insns} <= features
     unknown = sum(insn.kind == "unknown" for insn in insns)
-    # Tables of jumps, and constants that instructions reach by an address: in A32 they are code.
+    # A32 code contains jump tables and address-based constants, which decode as instructions.
     assert unknown <= (len(insns) // 1000 if isa is A32 else 0)
 
 
 def _without_constants(isa: Isa, code: bytes) -> list[Insn]:
-    """What is not loaded from beside the code, nor zeros that fill up to a border."""
+    """Decodes `code` without literal pools (PC-relative loads) and zero padding."""
     ahead = 8 if isa is A32 else 0
     found, constants, at = {}, set(), 0
     for insn in decode(isa, code, 0):

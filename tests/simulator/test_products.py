@@ -1,4 +1,4 @@
-"""Cycles of products of matrices: each method of the GEMM library, on a core that is not there."""
+"""Estimated cycles of matrix products with each GEMM method, on a simulated core."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ emulated = [
 
 @pytest.fixture
 def emulate(tmp_path, monkeypatch):
-    """emulate(regions, does): every program is a region so many times."""
+    """emulate(regions, does): fakes an emulator that reports this many regions."""
     monkeypatch.setattr(run_module, "plugin_of", lambda _: Path("plugin.so"))
     monkeypatch.setattr(products, "build_kernels", lambda _: b"kernels")
     monkeypatch.setattr(model, "runner_of", lambda _: write_program(tmp_path / "runner"))

@@ -1,9 +1,9 @@
-"""Estimated cycles of one inference, one thread, are as recorded in cycles.json.
+"""Estimated cycles of one inference on one thread match cycles.json.
 
-A change of more than 2 % fails and says of which model on which core: our code
-has changed, its compiler, the plugin or the figures of a core. If it is meant, EDGEKIT_RECORD=1
-(with -n 0) records it anew in the same commit. A small model on all kinds of cores, and one of
-floats on one of them; the others with --all.
+A change of more than 2 % fails and names the model and the core. Possible causes are our code,
+its compiler, the plugin, or a core's figures. If intended, record it in the same commit with
+EDGEKIT_RECORD=1 (and -n 0). By default, a small model runs on every kind of core and a float
+model on one; --all runs the rest.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _ALLOWED = 0.02
 _EXTRA = os.environ.get("EDGEKIT_EXTRA_DATA")
 _ZOO = open_zoo(Path(__file__).parents[2] / "models", Path(_EXTRA) if _EXTRA else None)
 _MODELS = {path.stem: path for path in (*_ZOO.models, *_ZOO.onnx)}
-# The profile of each core: of the virtual board that stands for it, or of a board with its vectors.
+# Profile of each core: a virtual board that represents it, or a board with its vector length.
 _BOARDS = {
     **{core: core for core in ("a53", "a55", "a57", "a7", "a72", "a76")},
     "u74": "rv64gc",
@@ -60,7 +60,7 @@ def _no_tables_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 def _others() -> list[tuple[str, str]]:
-    """What else is recorded; all there is when it is recorded."""
+    """All other recorded pairs; when recording, all possible pairs."""
     known = json.loads(_RECORD.read_text())
     return [
         (core, model)
@@ -71,7 +71,7 @@ def _others() -> list[tuple[str, str]]:
 
 
 def _small() -> Iterator[Any]:
-    """8 bits on every core, floats on one; on others they are exhaustive."""
+    """The 8-bit model on every core, the float model on one; its other cores are exhaustive."""
     for core, model in _SMALL:
         by_default = model == "okay_nabu" or core == "a72"
         yield pytest.param(core, model, marks=() if by_default else pytest.mark.exhaustive)

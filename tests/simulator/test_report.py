@@ -1,4 +1,4 @@
-"""How estimates are told: with the error that validation found, or that nobody validated them."""
+"""Reporting estimates: with the error found by validation, or marked as not validated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Roots of other architectures, and what a core says of itself in them."""
+"""Root file systems of other architectures, and the core identity they show."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _A53 = 0x410FD034
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SystemRoot:
-    """A root as if it had been fetched: a folder of the cache with one program."""
+    """A root as if fetched: a cache folder with one program."""
     monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path))
     folder = tmp_path / "cache" / "roots" / "arm64-test"
     (folder / "usr" / "bin").mkdir(parents=True)
@@ -91,7 +91,7 @@ def test_a_riscv_core_tells_its_extensions():
 
 @pytest.mark.boards
 def test_python_of_the_root_reads_the_core_of_the_view(monkeypatch):
-    monkeypatch.delenv("EDGEKIT_NO_FETCH", raising=False)  # packages, as images of boards take them
+    monkeypatch.delenv("EDGEKIT_NO_FETCH", raising=False)  # may fetch packages
     root = system_root("aarch64", lambda text: None)
     view = core_view(root, CoreIdentity("rpi3", "aarch64", 4, 1400.0, _A53))
     code = "print(open('/proc/cpuinfo').read().count('0xd03'))"

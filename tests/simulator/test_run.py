@@ -1,4 +1,4 @@
-"""Programs under qemu-user with the plugin: what is read of them, and every way it can go wrong."""
+"""Programs under qemu-user with the plugin: parsing its report, and every failure mode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cycles of sparse matrices times vectors in their block forms, on a core that is not there."""
+"""Estimated cycles of sparse matrix-vector products in block formats, on a simulated core."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BY_ROWS = BlockSettings(16, diagonal=False, wide_from=1)
 
 @pytest.fixture
 def emulate(tmp_path, monkeypatch):
-    """emulate(regions, does): every program is a region so many times."""
+    """emulate(regions, does): fakes an emulator that reports this many regions."""
     monkeypatch.setattr(run_module, "plugin_of", lambda _: Path("plugin.so"))
     monkeypatch.setattr(spmv, "build_kernels", lambda _: b"kernels")
     monkeypatch.setattr(model, "runner_of", lambda _: write_program(tmp_path / "runner"))

@@ -1,4 +1,4 @@
-"""The plugin: how long loops take whose time on a core is known."""
+"""The plugin's timing of loops whose time on a core is known."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def built(folder: Path, name: str, *flags: str) -> Path:
-    """A program of `programs/`, for the instruction set that its name tells."""
+    """Builds a program of `programs/` for the instruction set in its name."""
     target = "riscv64-linux-musl" if name.endswith("rv64") else "aarch64-linux-musl"
     bare = () if name.startswith(("threads", "turns")) else ("-nostdlib", "-ffreestanding")
     command = [
@@ -69,7 +69,7 @@ def run(
     cpu: str = "max",
     more: tuple[Core, ...] = (),
 ) -> dict[str, Any]:
-    """What the plugin says of a program on some cores, and on `more` of our making."""
+    """The plugin's report for a program on some cores and on the custom cores `more`."""
     arch = "riscv64" if program.name.endswith("rv64") else "aarch64"
     emulator = find_emulator(arch)
     out = program.parent / "out.json"
@@ -170,7 +170,7 @@ def test_lines_that_are_in_no_row_do_not_stop_a_prefetcher_that_keeps_them_apart
 
 @pytest.fixture(scope="module")
 def stored(folder: Path) -> dict[str, tuple[int, ...]]:
-    """Cycles by core: of 3 MiB in whole lines, in a word of each, in lines at three places."""
+    """Cycles by core for storing 3 MiB as full lines, one word per line, and three streams."""
     document = run(built(folder, "stores_a64"), ("a53", "a55", "a76"))
     return {
         core["name"]: tuple(lap["cycles"] for lap in _all_laps(core["regions"][0]))
@@ -179,7 +179,7 @@ def stored(folder: Path) -> dict[str, tuple[int, ...]]:
 
 
 def _all_laps(region: dict[str, Any]) -> list[dict[str, Any]]:
-    """What lies before the laps' marks, and what behind the last."""
+    """The region's laps, plus the rest after the last mark."""
     rest = region["cycles"] - sum(lap["cycles"] for lap in region["laps"])
     return [*region["laps"], {"cycles": rest}]
 
@@ -272,7 +272,7 @@ def test_what_cores_cost_each_other_in_dram_costs_one_alone_nothing(folder: Path
     turns = replace(core, name="turns", dram=replace(core.dram, turn_ns=40))
     document = run(built(folder, "threads_memory_a64"), ("a53",), more=(turns,))
     (alone, both, *_), (same, slower, *_) = (c["regions"][0]["laps"] for c in document["cores"])
-    assert same["cycles"] == pytest.approx(alone["cycles"], rel=0.01)  # the other one starts
+    assert same["cycles"] == pytest.approx(alone["cycles"], rel=0.01)  # the other starts later
     assert slower["cycles"] > 1.3 * both["cycles"]
 
 

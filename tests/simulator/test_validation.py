@@ -1,4 +1,4 @@
-"""Estimates against published latencies: what is compared, and what is told of it."""
+"""Validating estimates against published latencies: rows compared, and figures reported."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_pairs_that_boards_of_a_core_do_not_tell_apart_are_left_out_of_the_secon
         Published("MSM8916", "a53 1.2 GHz", 1, {"a": 14 / 1.2 / 1.06, "b": 14 / 1.2 / 1.08}),
     ]
     assert spread_of("a53", rows) == pytest.approx(7.0)
-    assert spread_of("a76", rows) == pytest.approx(7.0)  # the others', there is one board of it
+    assert spread_of("a76", rows) == pytest.approx(7.0)  # of other cores: a76 has one board
     (row,) = summary([swapped], rows)
     assert (row["kendall_tau"], row["clear_tau"], row["clear_pairs"]) == ("0.33", "1.00", "2")
 

@@ -196,7 +196,7 @@ class _Board:
 async def _serve(folder: Path, names: Sequence[str], forks: AgentForks) -> None:
     await forks.attach()
     login = asyncssh.import_authorized_keys((folder / "identity.pub").read_text())
-    told = []
+    shown = []
     for name in names:
         home = folder / name
         home.mkdir(mode=0o700, exist_ok=True)
@@ -222,8 +222,8 @@ async def _serve(folder: Path, names: Sequence[str], forks: AgentForks) -> None:
             backlog=_BACKLOG,
         )
         port_file.write_text(str(server.get_port()))
-        told.append((name, server.get_port(), key.export_public_key().decode().strip()))
-    print(json.dumps(told), flush=True)
+        shown.append((name, server.get_port(), key.export_public_key().decode().strip()))
+    print(json.dumps(shown), flush=True)
     await asyncio.Event().wait()
 
 

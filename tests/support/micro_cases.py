@@ -36,7 +36,7 @@ class Case:
     content: Callable[[Any], bytes]
     outs: Sequence[Array]
     runs: Sequence[Mapping[str, Array]]
-    told: bool = False  # output 1 reports whether output 0 was written
+    has_flag: bool = False  # output 1 reports whether output 0 was written
     written: tuple[int | None, int | None] = (None, None)  # output 0's slice
 
 
@@ -206,7 +206,7 @@ def _framer() -> Iterator[tuple[str, Case]]:
         outs = np.zeros(frames, np.int16), np.zeros((), bool)
         single = custom("Framer", options, [given(_s16(rng, *shape))], *outs)
         name = f"framer-{size}-{step}-{int(prefill)}"
-        yield name, _case(single, _runs(single, rng, 5), told=True)
+        yield name, _case(single, _runs(single, rng, 5), has_flag=True)
 
 
 def _delay() -> Iterator[tuple[str, Case]]:
@@ -226,7 +226,7 @@ def _stacker() -> Iterator[tuple[str, Case]]:
         }  # fmt: skip
         outs = np.zeros(5 * (left + right + 1), np.int16), np.zeros((), bool)
         single = custom("Stacker", options, [given(_s16(rng, 5))], *outs)
-        yield f"stacker-{left}-{right}-{step}", _case(single, _runs(single, rng, 9), told=True)
+        yield f"stacker-{left}-{right}-{step}", _case(single, _runs(single, rng, 9), has_flag=True)
 
 
 def _overlap_add() -> Iterator[tuple[str, Case]]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from edgekit.host.compiler.golden.inputs import random_input
+from edgekit.host.compiler.golden.vectors import random_input
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import (
     Activation,

@@ -1,4 +1,4 @@
-"""Homes for boards: those of the user stay as they are."""
+"""Separate homes for virtual boards, so that the user's boards are untouched."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tests.support.homes import home_over_the_cache
 
 @pytest.fixture(scope="module")
 def shared_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """For a module's boards."""
+    """A home shared by a module's boards."""
     with home_over_the_cache(tmp_path_factory.mktemp("home")) as folder:
         yield folder
 
 
 @pytest.fixture
 def own_home(tmp_path: Path) -> Iterator[Path]:
-    """The same for one test."""
+    """A home for the boards of one test."""
     with home_over_the_cache(tmp_path) as folder:
         yield folder

@@ -1,4 +1,4 @@
-"""Building an image when builds are killed, or two run at once."""
+"""Building an image when builds are killed or two run in parallel."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ print(ensure_image(ARM64, None, lambda step: print(step, flush=True)).folder.nam
 
 @pytest.fixture
 def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache without images, but with the packages that were downloaded before."""
+    """A cache without images that reuses downloaded packages."""
     packages = cache_folder() / "boards" / "packages"
     packages.mkdir(parents=True, exist_ok=True)
     monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path))

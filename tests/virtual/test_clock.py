@@ -1,4 +1,4 @@
-"""A board without a battery: its clock stands in 1970, and all that a board is for works."""
+"""A board without a clock battery: with its clock in 1970, everything still works."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_all_goes_well_in_1970(board, tmp_path):
     assert back.current is not None and back.current.id == first.id
     assert _days_since_1970(device) < 1.1
 
-    board.run_as_root(f"date -s @{20_000 * _DAY}")  # the network came up
+    board.run_as_root(f"date -s @{20_000 * _DAY}")  # as if NTP had set the clock
     assert device.deploy(bundles[1]).release.changed
     assert _days_since_1970(device) > 19_999
     device.transport.close()

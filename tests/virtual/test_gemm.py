@@ -1,5 +1,7 @@
-"""How many instructions products take on virtual boards with the method that the knowledge base
-chooses, recorded in gemm_instructions.json (EDGEKIT_RECORD=1 writes it)."""
+"""Instruction counts of products on virtual boards with the knowledge base's method.
+
+Recorded in gemm_instructions.json (EDGEKIT_RECORD=1 writes it).
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,12 @@ pytestmark = [pytest.mark.boards, pytest.mark.long]
 
 _RECORD = Path(__file__).with_name("gemm_instructions.json")
 _LARGEST_SQUARE = 256
-_LANES = 4  # multiply-adds of one fmla on 128 bits
+_LANES = 4  # multiply-adds per 128-bit fmla
 _HOT = (GemmShape(m=256, k=256, n=256), GemmShape(m=128, k=1152, n=784))
 
 
 def _cases() -> list[Case]:
-    """The squares that an emulator makes in seconds, and all products of networks."""
+    """Squares small enough for an emulator to run in seconds, and all products of networks."""
     cases = standard_cases(random_count=0)
     return [c for c in cases if c.group != "square" or c.shape.m <= _LARGEST_SQUARE]
 
@@ -49,7 +51,7 @@ def test_instructions_of_products_are_as_recorded(name, own_home):
         down(name)
     counts = {_name(each.dtype, each.case.shape): int(each.cost) for each in found}
     compare(_RECORD, name, counts)
-    if name == "a57":  # of the path that large products take, two thirds are fmla
+    if name == "a57":  # large products: two thirds of the instructions are fmla
         for shape in _HOT:
             assert shape.operations / 2 / _LANES > 0.65 * counts[_name("f32", shape)]
 

@@ -1,7 +1,7 @@
 """Instructions per inference on counting boards: repeatable, and as recorded.
 
-The record is made by scripts/count_instructions.py. A change of more than 1 % is shown as a
-warning: it may be meant, and then the record is made anew in the same commit.
+scripts/count_instructions.py writes the record. A change of more than 1 % is only a warning: if
+intended, update the record in the same commit.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _EXTRA = os.environ.get("EDGEKIT_EXTRA_DATA")
 _ZOO = open_zoo(_MODELS, Path(_EXTRA) if _EXTRA else None)
 _RECORD = json.loads(Path(__file__).with_name("instructions.json").read_text())
 _SHOWN_ABOVE = 0.01
-# Where buffers lie decides how copies go; where the kernel is counted in, a timer interrupt.
+# Buffer addresses affect copies; if kernel code is counted, so do timer interrupts.
 _ALLOWED = 1e-3
 
 
 @pytest.fixture(scope="module", params=["a57", pytest.param("rv64v", marks=pytest.mark.exhaustive)])
 def device(request: pytest.FixtureRequest, shared_home: Path) -> Iterator[Device]:
-    """A counting board that is up while the module runs; one at a time."""
+    """A running counting board, one at a time."""
     up(request.param, options=BoardOptions(counting=True))
     try:
         yield connect(request.param)
@@ -42,7 +42,7 @@ def device(request: pytest.FixtureRequest, shared_home: Path) -> Iterator[Device
 
 
 def _count(device: Device, model: Path, repeats: int) -> InstructionCount:
-    """Counts on the board; shows what is not as it was recorded."""
+    """Counts instructions on the board; warns about deviations from the record."""
     device.deploy(compile_model(model, board=device.profile))
     found = count_instructions(device, repeats=repeats)
     recorded = _RECORD[device.name][model.stem]

@@ -1,4 +1,4 @@
-"""Virtual boards coming up and going down: restored, with disks of their own, unplugged."""
+"""Starting and stopping virtual boards: restored, with their own disks, unplugged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MACHINES = {"a57": "aarch64", "rv64v": "riscv64"}
 
 
 def test_two_at_once_and_down_leaves_nothing(own_home, record_property):
-    for name in _MACHINES:  # so that there is a saved machine
+    for name in _MACHINES:  # creates a saved machine to restore
         up(name)
         down(name)
     steps: list[str] = []

@@ -1,4 +1,4 @@
-"""A model that is too large for what a board gives it runs there when it is split."""
+"""A model that exceeds a board's memory limit runs there once it is split."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ pytestmark = pytest.mark.boards
 
 _MODEL = Path(__file__).parents[2] / "models" / "face_detection_back.tflite"
 _PROGRAM = Path(__file__).parents[1] / "support" / "limited_memory.py"
-_LIMIT = 1536 << 10  # bytes; the whole model needs three times as much
-_BESIDE = 2 << 20  # for the arrays that go in and come out, and what Python makes of them
+_LIMIT = 1536 << 10  # bytes; the unsplit model needs three times as much
+_BESIDE = 2 << 20  # for input and output arrays and Python's copies of them
 _SECONDS = 300.0
 
 
@@ -38,7 +38,7 @@ def test_only_the_split_model_runs_within_the_limit(name, own_home):
             done = device.transport.run(command, deadline=_SECONDS)
             assert done.exit_code == 0, done.stderr.decode()
             said.append(json.loads(done.stdout))
-        assert "bytes of memory, found that the system refuses" in said[0]
+        assert "bytes of memory, found that the system refused" in said[0]
         assert said[1] == "runs"
     finally:
         down(name)

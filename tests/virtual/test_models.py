@@ -1,4 +1,4 @@
-"""Every model deployed to virtual boards computes what it computes here, with timings back."""
+"""Every model deployed to virtual boards matches its local outputs and returns timings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from PIL import Image
 
 from edgekit.host import compile_model, connect
 from edgekit.host.compiler.frontends import import_model
-from edgekit.host.compiler.golden.inputs import random_input
+from edgekit.host.compiler.golden.vectors import random_input
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.deploy.api import Device
 from edgekit.host.deploy.release import ApplicationState
@@ -26,9 +26,9 @@ pytestmark = pytest.mark.boards
 _MODELS = Path(__file__).parents[2] / "models"
 _EXTRA = os.environ.get("EDGEKIT_EXTRA_DATA")
 _ZOO = open_zoo(_MODELS, Path(_EXTRA) if _EXTRA else None)
-_TOLERANCE = 1e-4  # of the largest value: other cores add in another order
-_HYBRID_TOLERANCE = 5e-2  # an activation between two 8-bit codes may fall either way
-_MOST_LOOKS = 100  # each starts a program there
+_TOLERANCE = 1e-4  # relative to the maximum: summation order differs between cores
+_HYBRID_TOLERANCE = 5e-2  # an activation on a rounding boundary may go either way
+_MOST_LOOKS = 100  # each one starts a program on the board
 _CLIENT = """
 import http.client, socket
 class Connection(http.client.HTTPConnection):
@@ -47,7 +47,7 @@ _HYBRID = {"kws_ref_model_float32"}
 
 @pytest.fixture(scope="module", params=["a57", "rv64v"])
 def device(request: pytest.FixtureRequest, shared_home: Path) -> Iterator[Device]:
-    """A board that is up while the module runs; one at a time, for the sake of two cores."""
+    """A running board, one at a time because the host may have only two cores."""
     up(request.param)
     try:
         yield connect(request.param)
@@ -121,7 +121,7 @@ def test_applications_of_the_templates_work(device, tmp_path):
 
 
 def _ended(board: Device) -> ApplicationState:
-    """How the application is once it ended by itself, or after many looks."""
+    """The application's state once it has ended by itself, or after many polls."""
     state = board.start_application()
     for _ in range(_MOST_LOOKS):
         if state.state == "ended":
@@ -131,7 +131,7 @@ def _ended(board: Device) -> ApplicationState:
 
 
 def _template(name: str, folder: Path, arguments: str) -> Path:
-    """The application that `edgekit app new` writes, with other arguments."""
+    """The application written by `edgekit app new`, with other arguments."""
     target = folder / name
     target.mkdir()
     for file in (resources.files("edgekit.device") / "templates" / name).iterdir():

@@ -1,5 +1,7 @@
-"""The NNA's native emulator on virtual boards: the sums and accounts of this machine, and how many
-instructions it takes, which is recorded in nna_instructions.json (EDGEKIT_RECORD=1 writes it)."""
+"""The NNA's native emulator on virtual boards: same sums and accounts as on this machine.
+
+Instruction counts are recorded in nna_instructions.json (EDGEKIT_RECORD=1 writes it).
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""The outlier split on virtual boards: NumPy's products, and how many instructions they take, which
-is recorded in outlier_instructions.json (EDGEKIT_RECORD=1 writes it)."""
+"""The outlier split on virtual boards: its products match NumPy's.
+
+Instruction counts are recorded in outlier_instructions.json (EDGEKIT_RECORD=1 writes it).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What virtual boards are made of, without booting any."""
+"""Components of virtual boards, without booting any."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ Acquire::https::Verify-Peer "true";
 
 
 def _entries(archive: bytes) -> list[tuple[str, int, bytes]]:
-    """(name, mode, data) of a cpio archive, by the format's description."""
+    """(name, mode, data) of each entry in a cpio archive, parsed by the format's specification."""
     found, at = [], 0
     while True:
         assert archive[at : at + 6] == b"070701" and at % 4 == 0
@@ -182,7 +182,7 @@ def _running(pid: int, mark: str, control: Path) -> RunningBoard:
 
 @pytest.fixture
 def sleeper(own_home, tmp_path):
-    """A process on record as board a57."""
+    """A process recorded as board a57."""
     control = tmp_path / "control"
     control.mkdir()
     record_path("a57").parent.mkdir(parents=True)
@@ -236,7 +236,7 @@ def test_board_that_was_only_starting_is_not_running(sleeper):
 def test_own_mark_is_stable_and_another_s_is_different(sleeper):
     own = process.start_mark(os.getpid())
     assert own == process.start_mark(os.getpid())
-    # Not this process's parent, which may have started in the same hundredth of a second.
+    # The parent may have started within the same clock tick (10 ms) as this process.
     assert own != process.start_mark(sleeper.pid)
 
 
@@ -266,7 +266,7 @@ printf 'Origin: Debian\\nCodename: %s\\n' $codename > "$folder/lists/m_dists_${s
 
 @pytest.fixture
 def half_updated_mirror(tmp_path, monkeypatch):
-    """apt as it is where a mirror has a new index and old lists under the suite's own name."""
+    """A fake apt: the mirror has a new index but old lists under the suite's codename."""
     for name in ("apt-get", "apt-cache", "apt-config"):
         program = tmp_path / "bin" / name
         program.parent.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""What a virtual board that runs is like: login, user, network, console."""
+"""A running virtual board: login, user, network, console."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MACHINES = {"a57": "aarch64", "rv64v": "riscv64"}
 
 @pytest.fixture(scope="module", params=["a57", pytest.param("rv64v", marks=pytest.mark.exhaustive)])
 def board(request: pytest.FixtureRequest, shared_home: Path) -> Iterator[RunningBoard]:
-    """A board of each kind; restored, since it was up before."""
+    """A board of each kind, restored from a saved machine."""
     up(request.param)
     assert down(request.param)
     yield up(request.param)
@@ -31,7 +31,7 @@ def board(request: pytest.FixtureRequest, shared_home: Path) -> Iterator[Running
 def _ssh(
     board: RunningBoard, folder: Path, *command: str, host_key: str = ""
 ) -> subprocess.CompletedProcess[str]:
-    """OpenSSH's own client, which knows the host key and nothing else."""
+    """Runs OpenSSH's client with only the board's host key known."""
     known = folder / "known_hosts"
     known.write_text(f"[{board.ssh_host}]:{board.ssh_port} {host_key or board.host_key}\n")
     options = {
@@ -61,7 +61,7 @@ def test_login_with_the_known_host_key(board, tmp_path, record_property):
     assert done.returncode == 0, done.stderr
     machine, user, clock = done.stdout.split()
     assert (machine, user) == (_MACHINES[board.name], "1000")
-    assert abs(int(clock) - time.time()) < 60  # right again after it was saved and restored
+    assert abs(int(clock) - time.time()) < 60  # corrected after saving and restoring
 
 
 def test_another_host_key_is_refused(board, tmp_path):

@@ -1,5 +1,8 @@
-"""Sparse matrices on virtual boards: NumPy's products, and how many instructions they take, which
-is recorded in spmv_instructions.json and spmm_instructions.json (EDGEKIT_RECORD=1 writes them)."""
+"""Sparse matrices on virtual boards: their products match NumPy's.
+
+Instruction counts are recorded in spmv_instructions.json and spmm_instructions.json
+(EDGEKIT_RECORD=1 writes them).
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ _RECORD = Path(__file__).with_name("spmv_instructions.json")
 _PRODUCTS = Path(__file__).with_name("spmm_instructions.json")
 _ON_BOARD = Path(__file__).parents[1] / "support" / "spmm_on_board.py"
 _LAYERS = ((48, 64, 144), (128, 32, 144), (96, 384, 36))  # outputs, inputs, pixels
-_PANEL = 192  # of boards
+_PANEL = 192  # panel width of boards
 _MATRICES = ("random:1000:0.05", "banded:5000:5", "power:2000:10", "dense:256:256:0.3")
 _PROGRAM = b"""
 import ctypes, sys
@@ -78,7 +81,7 @@ def _instructions(measurer, profile, name):
 
 
 def _layers() -> bytes:
-    """An .npz of pruned layers, by rows and as a plan."""
+    """An .npz file of pruned layers, as CSR rows and as packed plans."""
     rng = np.random.default_rng(0)
     arrays = {}
     for rows, cols, pixels in _LAYERS:

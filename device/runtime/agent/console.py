@@ -235,7 +235,7 @@ class Agent:
         self._channel = Channel(session, time.monotonic(), caller=False)
         self._link = self._channel.link
         self._job: Optional[_Job] = None
-        with self._told():
+        with self._reported():
             folder = Path(root).expanduser()
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.chdir(folder)
@@ -284,7 +284,7 @@ class Agent:
         now = time.monotonic()
         for message in self._channel.receive(data, now):
             if message.kind != messages.PING:
-                with self._told():
+                with self._reported():
                     self._take(message)
         if self._link.heard_at == now:
             signal.alarm(SILENCE_SECONDS)
@@ -313,12 +313,12 @@ class Agent:
         self._channel.send(messages.READY)
 
     def _guarded_step(self, ready: List[int]) -> None:
-        with self._told():
+        with self._reported():
             if self._job and self._job.step(ready):
                 self._job = None
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
+    def _reported(self) -> Iterator[None]:
         """Ends the job on a file or program error, but not the session."""
         try:
             yield

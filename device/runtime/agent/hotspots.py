@@ -188,7 +188,7 @@ def is_bound_by_memory(share: Optional[float]) -> bool:
 @contextmanager
 def _repeating(prepare: Callable[[], Callable[[], object]]) -> Iterator[int]:
     """Yields the id of a child process that does nothing but the work, and has started it."""
-    told, tell = os.pipe()
+    reported, tell = os.pipe()
     process = os.fork()
     if process == 0:
         try:
@@ -203,7 +203,7 @@ def _repeating(prepare: Callable[[], Callable[[], object]]) -> Iterator[int]:
             os._exit(1)
     try:
         os.close(tell)
-        with os.fdopen(told, "rb", buffering=0) as pipe:
+        with os.fdopen(reported, "rb", buffering=0) as pipe:
             begun = pipe.read(_LONGEST_ERROR)
         if begun != b".":
             reason = begun.decode("utf-8", "replace") or "that it was killed"
@@ -249,8 +249,8 @@ def _reason(lines: List[str]) -> str:
         level = 0
     if level > 2:
         return f"kernel.perf_event_paranoid is {level}; sysctl kernel.perf_event_paranoid=2"
-    told = [line.strip() for line in lines if line.strip() not in ("", "Error:")]
-    return told[0] if told else "failed without output"
+    reported = [line.strip() for line in lines if line.strip() not in ("", "Error:")]
+    return reported[0] if reported else "failed without output"
 
 
 def _vmstat(missing: List[str]) -> Optional[Dict[str, int]]:

@@ -101,9 +101,9 @@ def _busy() -> Optional[float]:
 def _held_back() -> Optional[int]:
     """Returns x86's throttle count so far; 0 where only the present throttling state is known."""
     counts = [read_number(p) for p in _CPU.glob("cpu[0-9]*/thermal_throttle/core_throttle_count")]
-    told = [count for count in counts if count is not None]
-    if told:
-        return int(sum(told))
+    known = [count for count in counts if count is not None]
+    if known:
+        return int(sum(known))
     return 0 if any(_THERMAL.glob("cooling_device*")) else None
 
 

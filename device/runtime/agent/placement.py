@@ -140,7 +140,7 @@ def _as_requested(
             f"found {request.threads or 1}; use fewer, or another cluster"
             if usable
             else f"--cluster: expected a cluster with usable cores, found none in "
-            f"{cluster.name} of {described(board)}; use another, or check the container's cpuset"
+            f"{cluster.name}: {described(board)}; use another, or check the container's cpuset"
         )
     fitting = [spec for spec in specs if _fits(spec, cluster)]
     threads = request.threads or (fitting[0].threads if fitting else 1)

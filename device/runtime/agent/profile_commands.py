@@ -15,11 +15,13 @@ _Command = Callable[[str, _Run, str], argparse.ArgumentParser]
 def add_profile_commands(command: _Command) -> None:
     """Adds `profile`, used by a fetching host, and `push-profiles`, with which the board sends."""
     sub = command("profile", _profile, "output the profiles stored on this board")
-    sub.add_argument("--acknowledge", metavar="SPOOL/SEQUENCE", help="newest profile that the host has stored")
+    sub.add_argument(
+        "--acknowledge", metavar="SPOOL/SEQUENCE", help="newest profile stored on the host"
+    )
     sub.add_argument("--most-bytes", type=positive, default=1 << 18)
-    sub.add_argument("--switch", choices=("on", "off"), help="turn sampling on or off from the next start")
+    sub.add_argument("--switch", choices=("on", "off"), help="sampling, from the next start")
     sub = command("push-profiles", _push, "send the profiles stored on this board to their server")
-    sub.add_argument("--every", metavar="SECONDS", type=positive, help="send repeatedly, at this interval")
+    sub.add_argument("--every", metavar="SECONDS", type=positive, help="send at this interval")
 
 
 def _profile(options: argparse.Namespace) -> Document:

@@ -212,7 +212,9 @@ def _send(
     why = short(answer.read(_MOST_ANSWER).decode("utf-8", "replace"))
     if answer.status == 200:
         return
-    message = f"{home.host}:{home.port}: expected profiles to be accepted, found {answer.status} {why}"
+    message = (
+        f"{home.host}:{home.port}: expected it to accept profiles, found {answer.status} {why}"
+    )
     if answer.status in (401, 403):
         raise InputError(f"{message}; on the host: edgekit profile server enroll {home.board}")
     asked = answer.getheader("Retry-After") or ""

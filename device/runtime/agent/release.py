@@ -133,7 +133,7 @@ def activate(store: Store, release: str, check: HealthCheck, on_state: OnState) 
     with alone(store), store.lock():
         recover(store)
         if release not in store.installed():
-            raise TransferError(f"release {release}: expected it installed, found it missing; deploy it")
+            raise TransferError(f"release {release}: expected it installed, found none; deploy it")
         if damage := find_damage(store.releases / release, full=True):
             raise damaged(release, damage)
         manifest = store.manifest(release)

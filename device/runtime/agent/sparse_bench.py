@@ -68,7 +68,7 @@ class Csr:
         sizes = (len(self.index), arrays["data"].shape[0])
         ends = (self.start[0], self.start[len(self.start) - 1])
         if len(self.start) != rows + 1 or sizes[0] != sizes[1] or ends != (0, sizes[0]):
-            raise InputError(f"{path.name}: expected offsets of {sizes[0]} values, found different ones")
+            raise InputError(f"{path.name}: expected offsets of {sizes[0]} values, found others")
         addresses = (ctypes.addressof(a) for a in (self.start, self.index, self._values))
         self.rows = Rows(self.stored, rows, cols, *addresses)
         fault = library.check(self.rows)

@@ -99,7 +99,7 @@ class LossSpec:
     off: float
     samples: int = 0
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """Formats the loss as the end of a sentence."""
         which = f"outputs of {self.samples} held-out samples" if self.samples else "golden outputs"
         return (

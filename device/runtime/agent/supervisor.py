@@ -186,7 +186,9 @@ class Supervisor:
         wait = self._pace.first_wait * 2 ** min(failures - 1, 30)
         self._due = self._clock() + min(wait, self._pace.most_wait)
         if failures >= self._pace.failures and self._folder.proved() != self._release:
-            self._leave(f"{self._state.name} failed {failures} times in a row; the last time it {how}")
+            self._leave(
+                f"{self._state.name} failed {failures} times in a row; most recently it {how}"
+            )
         self._note(failures=failures)
 
     def _leave(self, reason: str) -> None:

@@ -42,7 +42,7 @@ class Courier:
         self._chance = chance or random.SystemRandom()
         self._process: Optional[subprocess.Popen[bytes]] = None
         self._failures = 0
-        self._told = ""
+        self._logged = ""
         self._due = clock() + period * self._chance.random()
 
     def look(self) -> None:
@@ -91,15 +91,15 @@ class Courier:
         said = self._answer.read(_MOST_ANSWER)
         self._answer.close()
         if process.returncode == 0:
-            self._failures, self._told = 0, ""
+            self._failures, self._logged = 0, ""
             self._wait()
         else:
             self._failed(_why(said, process.returncode))
 
     def _failed(self, why: str) -> None:
         self._failures += 1
-        if why != self._told:  # otherwise it would fill the application's log
-            self._told = why
+        if why != self._logged:  # otherwise it would fill the application's log
+            self._logged = why
             self._tell(f"edgekit: profiles: {why}")
         self._wait()
 

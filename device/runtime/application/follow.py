@@ -53,4 +53,4 @@ def load_current(
         except TransferError:
             if committed(store) == release:
                 raise
-    raise TransferError("expected the release to stay the same, found it replaced repeatedly; try again")
+    raise TransferError("expected the release to stay, found it replaced repeatedly; try again")

@@ -101,9 +101,9 @@ def _check(np: Any, a: Any, b: Any, threads: int) -> str:
 def _check_like(name: str, value: Any, shape: Any, dtype: Any) -> None:
     found = getattr(value, "shape", None), getattr(value, "dtype", None)
     if found != (shape, dtype):
-        told = _shape(found[0]) if found[0] is not None else type(value).__name__
+        actual = _shape(found[0]) if found[0] is not None else type(value).__name__
         raise InputError(
-            f"gemm: expected {name} of {dtype} {_shape(shape)}, found {found[1] or ''} {told}"
+            f"gemm: expected {name} of {dtype} {_shape(shape)}, found {found[1] or ''} {actual}"
         )
 
 

@@ -244,7 +244,7 @@ def _reason(report: Report, options: Options, k: int) -> str:
     found = f"{report.outliers} of {k} channels beyond {options.threshold:g}"
     share = report.float_cost / report.split_cost if report.split_cost else 1.0
     if report.path == "float":
-        return f"{found}: the float product is estimated to take {1 / share:.2f} x the time of the split"
+        return f"{found}: the float product is estimated at {1 / share:.2f} x the time of the split"
     costs = f"estimated {share:.2f} x as fast as the float product"
     return f"{found}: {'nothing to split' if report.path == 'int8' else 'split'}, {costs}"
 

@@ -136,8 +136,8 @@ def _by_rows(
         dear = _relative_cost(row, form, known[how], cheapest)
         if not dear:
             return known[how], Choice(rule, why, row)
-        told = f"{how.mr} x {how.nr}" if how.mr is not None else how.family
-        why += f"; {told} costs {dear:.2f} of the rule's cost here"
+        label = f"{how.mr} x {how.nr}" if how.mr is not None else how.family
+        why += f"; {label} costs {dear:.2f} of the rule's cost here"
     elif how is not None:
         of = "" if how.mr is None else f" of {how.mr} x {how.nr}"
         why += f", whose {how.family}{of} computes no such form here"

@@ -7,6 +7,7 @@ import importlib
 import itertools
 import math
 import pkgutil
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
@@ -46,7 +47,6 @@ from edgekit.host.compiler.lowering.plan import (
 )
 from edgekit.host.compiler.lowering.recurrent.repeat import lower_repeat
 from edgekit.host.compiler.lowering.sections import Span, sections_of, side_by_side, spans_of
-from edgekit.host.compiler.lowering.states import kept_in_place
 from edgekit.host.errors import InputError
 from edgekit.kb.tables.gemm_file import board_table
 from edgekit.kb.tables.gemm_table import KnowledgeBase
@@ -144,7 +144,7 @@ def _steps(ctx: Context, units: Mapping[str, str], costs: Mapping[str, float]) -
         )
         steps.append(
             Step(
-                node.name, node.op.kind, _told(calls), tuple(calls), reads, node.outputs,
+                node.name, node.op.kind, _describe(calls), tuple(calls), reads, node.outputs,
                 scratch, compiled_of(ctx, node, calls),
             )
         )  # fmt: skip
@@ -161,7 +161,7 @@ def _body_steps(ctx: Context) -> list[Step]:
     return _steps(ctx, NO_UNITS, NO_COSTS)
 
 
-def _told(calls: Sequence[Call | Loop]) -> str:
+def _describe(calls: Sequence[Call | Loop]) -> str:
     """The kernel name of a step in reports; convolutions precede helpers (fill, copy)."""
     kernels = [c.kernel for c in calls if isinstance(c, Call)]
     if len(kernels) < len(calls):
@@ -278,3 +278,48 @@ def _handed_over(uses: Sequence[Sequence[str]], spans: Sequence[Span]) -> set[st
             for name in uses[at] if unit != NNA else ():
                 touched.setdefault(name, set()).add(unit)
     return {name for name, units in touched.items() if len(units) > 1}
+
+
+def kept_in_place(graph: Graph) -> dict[str, str]:
+    """Maps tensors that can share a state's memory to that state: as read, and after the scatter.
+
+    The state must be read once, only by the scatter, and written once; no view of it may be an
+    output.
+    """
+    found: dict[str, str] = {}
+    producer, users = graph.producer(), graph.consumers()
+    touched = Counter(
+        n.op.state for n in graph.nodes if isinstance(n.op, ops.ReadState | ops.WriteState)
+    )
+    for node in graph.nodes:
+        if not isinstance(node.op, ops.WriteState) or touched[node.op.state] != 2:
+            continue
+        scatter = _behind_views(producer, node.inputs[0])
+        if scatter is None or not isinstance(scatter.op, ops.Scatter):
+            continue
+        read = _behind_views(producer, scatter.inputs[0])
+        if read is None or not isinstance(read.op, ops.ReadState):
+            continue
+        before, after = (_views(users, n.outputs[0]) for n in (read, scatter))
+        readers = [n for name in before for n in users[name] if not isinstance(n.op, ops.Reshape)]
+        if read.op.state != node.op.state or readers != [scatter]:
+            continue
+        if not {*before} & {*scatter.inputs[1:]} and not {*before, *after} & {*graph.outputs}:
+            found |= dict.fromkeys((*read.outputs, *scatter.outputs), node.op.state)
+    return found
+
+
+def _behind_views(producer: Mapping[str, Node], name: str | None) -> Node | None:
+    """The node that produced the memory that `name` is a view of."""
+    node = None if name is None else producer.get(name)
+    while node is not None and isinstance(node.op, ops.Reshape):
+        node = producer.get(node.inputs[0] or "")
+    return node
+
+
+def _views(users: Mapping[str, Sequence[Node]], name: str) -> list[str]:
+    """`name` and all views of its memory."""
+    found = [name]
+    for each in found:
+        found += [n.outputs[0] for n in users[each] if isinstance(n.op, ops.Reshape)]
+    return found

@@ -124,7 +124,7 @@ def _cores(found: Probe, profile: BoardProfile) -> Finding:
     seen = f"{found.cores} usable"
     if found.cores < profile.cores:
         text = f"{seen}; profile {profile.name} has {profile.cores}"
-        mend = "nothing, if the board has no more; otherwise check its boot options (maxcpus, isolcpus)"
+        mend = "nothing, if the board has no more; else check its boot options (maxcpus, isolcpus)"
         return Finding("cores", Verdict.INFO, text, mend)
     return Finding("cores", Verdict.OK, seen)
 

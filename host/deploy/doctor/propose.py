@@ -29,7 +29,7 @@ def propose(found: Probe) -> Proposal | None:
             if core == profile.core:
                 return Proposal(profile.name, core)
     if (here := _this_machine()) and _runs(here, found):
-        return Proposal(LOCAL, f"{found.machine}, with every CPU feature this machine's kernels need")
+        return Proposal(LOCAL, f"{found.machine}, with all CPU features that this kit needs")
     if not cores:
         return None
     closest = max(cores, key=lambda p: (len(p.features), p.vlen_bits))

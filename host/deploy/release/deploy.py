@@ -90,7 +90,7 @@ class _Deploy:
     def run(self, health_seconds: int) -> Release:
         living = DeployLock()
         self._options += ["--session", living.token, "--owner", owner()]
-        told = False
+        answered = False
         try:
             plan = self._plan()
             if plan.unchanged:
@@ -98,17 +98,17 @@ class _Deploy:
             else:
                 self._transfer(plan)
                 release = self._release(self._apply(health_seconds), plan)
-            told = True
+            answered = True
         except (BusyError, RolledBackError):
-            told = True
+            answered = True
             raise
         except UnreachableError as error:
             raise UnreachableError(f"{error} (in state '{self._state}' of the deploy)") from None
         except BaseException:
-            told = self._leave(living.token)
+            answered = self._leave(living.token)
             raise
         finally:
-            living.end(told)
+            living.end(answered)
         return release
 
     def _plan(self) -> DeployPlan:

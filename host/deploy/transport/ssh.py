@@ -274,13 +274,13 @@ class SshTransport:
                 f"board '{self.board}': expected Python 3.9 or newer, found none; "
                 "install it there, on Debian with: apt-get install python3-minimal"
             )
-        told = found.stdout.decode("utf-8", "surrogateescape").splitlines()
-        if len(told) != 2 or not all(_is_path(path) for path in told):
+        lines = found.stdout.decode("utf-8", "surrogateescape").splitlines()
+        if len(lines) != 2 or not all(_is_path(path) for path in lines):
             raise IncompatibleError(
                 f"board '{self.board}': expected the paths of {self._root} and of Python, found "
-                f"{printable(' '.join(told), 200)!r}; see what its shell prints"
+                f"{printable(' '.join(lines), 200)!r}; see what its shell prints"
             )
-        return told[0], told[1]
+        return lines[0], lines[1]
 
     def _run(
         self,

@@ -155,7 +155,7 @@ class Bus:
         except (self._nats.errors.Error, OSError, FutureTimeoutError) as error:
             running.cancel()
             raise UnreachableError(
-                f"{self.name}: expected NATS JetStream to answer, found: {_told(error)}; nothing "
+                f"{self.name}: expected NATS JetStream to answer, found: {_reason(error)}; nothing "
                 "is lost: unacknowledged batches are sent again when it answers"
             ) from None
 
@@ -211,7 +211,7 @@ class Bus:
                 raise
             raise IncompatibleError(
                 f"{self.name}: expected a cluster that keeps {self._replicas} copies of each "
-                f"batch, found: {_told(error)}; start more servers, or use fewer: --replicas"
+                f"batch, found: {_reason(error)}; start more servers, or use fewer: --replicas"
             ) from None
         for config in (info.config, kept):
             self._check(config)
@@ -319,14 +319,14 @@ def _is_full(error: Exception) -> bool:
     return getattr(error, "err_code", None) in (10047, 10077, 10122)
 
 
-def _told(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     if _is_full(error):
         return f"no room: {getattr(error, 'description', '')}"
-    told = getattr(error, "description", None) or ""
-    if not told and not hasattr(error, "err_code"):
-        told = str(error)
-    told = told or type(error).__name__
-    return printable(told.removeprefix("nats: "), 160)
+    reason = getattr(error, "description", None) or ""
+    if not reason and not hasattr(error, "err_code"):
+        reason = str(error)
+    reason = reason or type(error).__name__
+    return printable(reason.removeprefix("nats: "), 160)
 
 
 def _shown(server: str) -> str:

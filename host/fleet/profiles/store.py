@@ -9,6 +9,8 @@ lock                                             exclusive for changes, shared f
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -18,14 +20,51 @@ from typing import TYPE_CHECKING
 
 from edgekit.device.runtime.agent.batch import bodies
 from edgekit.device.runtime.errors import InputError as DeviceInputError
-from edgekit.host.common.files import locked
+from edgekit.host.common.files import atomic_write, locked
 from edgekit.host.common.paths import data_folder
 from edgekit.host.errors import InputError, TransferError
 from edgekit.host.fleet.profiles.batch import Batch, decode_batch
 from edgekit.host.fleet.profiles.bus import Bus
 from edgekit.host.fleet.profiles.catalogue import BoardSummary, Catalogue, Part
-from edgekit.host.fleet.profiles.parquet import Arrival, damaged, read_part, table_of, write_part
-from edgekit.host.fleet.profiles.refused import keep_refused
+from edgekit.host.fleet.profiles.parquet import (
+    Arrival,
+    damaged,
+    read_part,
+    sync_folder,
+    table_of,
+    write_part,
+)
+
+_MOST_BYTES = 64 << 20
+_MOST_BATCHES = 10_000
+_LOG = logging.getLogger(__name__)
+
+
+def keep_refused(folder: Path, board: str, refused: Iterable[tuple[bytes, str]]) -> None:
+    """Stores rejected batches with the reason, deduplicated; the oldest are deleted above the limit
+    and counted in the log."""
+    for body, why in refused:
+        folder.mkdir(exist_ok=True)
+        name = hashlib.sha256(body).hexdigest()[:32]
+        atomic_write(folder / f"{name}.txt", f"{board}: {why}\n".encode())
+        atomic_write(folder / f"{name}.json", body)
+    if folder.is_dir():
+        _bound(folder)
+        sync_folder(folder)
+
+
+def _bound(folder: Path) -> None:
+    about = [(path.stat(), path) for path in folder.glob("*.json")]
+    kept, size, gone = 0, 0, 0
+    for found, path in sorted(about, key=lambda one: (-one[0].st_mtime_ns, one[1].name)):
+        kept, size = kept + 1, size + found.st_size
+        if kept > _MOST_BATCHES or size > _MOST_BYTES:
+            path.unlink()
+            path.with_suffix(".txt").unlink(missing_ok=True)
+            gone += 1
+    if gone:
+        _LOG.warning("profiles: %d refused batches were removed for lack of space", gone)
+
 
 if TYPE_CHECKING:
     import pyarrow

@@ -165,18 +165,18 @@ def _short_of_memory(
     if decided and not cached:
         moved = sum(decided[o.name]["bytes"] for o in timing.operators if o.name in decided)
         share = moved / (timing.median_ms / 1e3) / found.memory_bytes_per_second
-    told = classify(seen.waiting, seen.threads[0].running if seen.threads else None, share)
+    cause = classify(seen.waiting, seen.threads[0].running if seen.threads else None, share)
     less = f"end other programs there, or compile for less: edgekit compile {subject.model}"
     less += f"{_on(subject)} --memory-limit 16MiB"
     if seen.major_faults >= _DISK_FAULTS:
         why = f"{seen.major_faults:.0f} pages a second come from a disk again: memory is short"
         return "memory", why, less
-    if told.kind == "memory" and told.why.startswith("swapping"):
-        return "memory", told.why, less
-    if told.kind == "io":
-        return "io", told.why, f"end what uses the disk; see edgekit doctor{_on(subject)}"
-    if told.kind == "memory":
-        return "memory", told.why, _move_less(timing.operators, decided, subject)
+    if cause.kind == "memory" and cause.why.startswith("swapping"):
+        return "memory", cause.why, less
+    if cause.kind == "io":
+        return "io", cause.why, f"end what uses the disk; see edgekit doctor{_on(subject)}"
+    if cause.kind == "memory":
+        return "memory", cause.why, _move_less(timing.operators, decided, subject)
     return _NONE
 
 
@@ -214,11 +214,11 @@ def _operator(
     timing: Benchmark,
     subject: Subject,
 ) -> HotOperator:
-    told = (operator.name, operator.op, operator.kernel, operator.share, operator.median_us)
+    cause = (operator.name, operator.op, operator.kernel, operator.share, operator.median_us)
     tune = f"measure other methods: edgekit lab tune model {_rest(subject)}"
     if made is None:
         why = "what it has to do is not known here, as another host compiled the release"
-        return HotOperator(*told, "unknown", why, f"name the model: {_bench(subject)} --hotspots")
+        return HotOperator(*cause, "unknown", why, f"name the model: {_bench(subject)} --hotspots")
     seconds = operator.median_us / 1e6
     moved, products = made["bytes"], made.get("multiply_adds")
     of_memory = None
@@ -229,22 +229,22 @@ def _operator(
     facts = (moved, products, of_memory, of_products)
     if operator.median_us < _TINY_US:
         why = f"it takes {operator.median_us:.1f} µs, about what calling it does"
-        return HotOperator(*told, "overhead", why, _fewer(timing, subject), *facts)
+        return HotOperator(*cause, "overhead", why, _fewer(timing, subject), *facts)
     if is_bound_by_memory(of_memory) and (of_products or 0.0) < _NEAR:
         why = f"it moves {_mega(moved)} at {of_memory:.0%} of the memory's rate"
         advice = _move_less([operator], {operator.name: made}, subject)
-        return HotOperator(*told, "memory", why, advice, *facts)
+        return HotOperator(*cause, "memory", why, advice, *facts)
     if products is None or of_products is None:
         does = "multiplies nothing" if products == 0 else "does products at a rate not known"
         where = "a cache" if cached or (of_memory or 0) > 1 else "memory"
         why = f"it {does} and moves {_mega(moved)} through {where}"
-        return HotOperator(*told, "kernel", why, tune, *facts)
+        return HotOperator(*cause, "kernel", why, tune, *facts)
     giga = products / seconds / 1e9
     if of_products >= _NEAR:
         why = f"it multiplies at {giga:.1f} G/s, {of_products:.0%} of the best known, {which}"
-        return HotOperator(*told, "compute", why, _multiply_less(made, timing, subject), *facts)
+        return HotOperator(*cause, "compute", why, _multiply_less(made, timing, subject), *facts)
     why = f"it multiplies at {giga:.1f} G/s, {of_products:.0%} of the best, {which}"
-    return HotOperator(*told, "kernel", why, tune, *facts)
+    return HotOperator(*cause, "kernel", why, tune, *facts)
 
 
 def _best_rates(

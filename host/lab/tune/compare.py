@@ -94,14 +94,14 @@ def changed_operators(
 
 def _why(methods: tuple[OperatorMethod | None, ...], history: Sequence[OperatorMeasurement]) -> str:
     """The measured costs of both methods, as multiples of the cost without a row."""
-    told = []
+    parts = []
     for word, method in zip(("the old", "the new"), methods, strict=True):
         by_source: dict[str, list[float]] = defaultdict(list)
         for m in history:
             if m.method == method:
                 by_source[m.source].append(m.ratio)
-        told += [
+        parts += [
             f"{word} takes {geometric_mean(ratios):.2f} of the time without a row ({source})"
             for source, ratios in sorted(by_source.items())
         ]
-    return ", ".join(told) or "nothing in the history is for the old one"
+    return ", ".join(parts) or "nothing in the history is for the old one"

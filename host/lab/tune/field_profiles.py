@@ -156,17 +156,17 @@ def _joined(key: _Key, rows: Iterable[tuple[Any, ...]]) -> list[_Operator]:
     found: list[_Operator] = []
     explained = {each["name"]: each for each in document.get("operators", ())}
     for name, kit, received, ns, busy in rows:
-        told = explained.get(name)
-        if not (told and told.get("form") and told.get("default")):
+        entry = explained.get(name)
+        if not (entry and entry.get("form") and entry.get("default")):
             continue
         when = datetime.fromtimestamp(received, UTC).isoformat(timespec="seconds")
-        form, default = told["form"], told["default"]
+        form, default = entry["form"], entry["default"]
         found.append(
             _Operator(
                 name,
                 form["name"],
                 GemmShape(form["m"], form["k"], form["n"]),
-                OperatorMethod(**told["method"]),
+                OperatorMethod(**entry["method"]),
                 OperatorMethod(**default["method"]),
                 float(form["vector_operations"]),
                 float(form["vector_operations"]) * default["relative_cost"],

@@ -38,7 +38,7 @@ def test_the_line_stays_short_and_printable():
 
 
 @pytest.mark.parametrize(
-    ("kind", "told"),
+    ("kind", "shown"),
     [
         ("HASHTABLE_FIND", "numbers"),
         ("StringNormalizer", "numbers"),
@@ -49,8 +49,8 @@ def test_the_line_stays_short_and_printable():
         ("Never heard of", "application"),
     ],
 )
-def test_what_comes_nearest_is_told(kind, told):
-    assert told in advice(kind)
+def test_what_comes_nearest_is_told(kind, shown):
+    assert shown in advice(kind)
 
 
 def test_onnx_models_are_refused_so(tmp_path):

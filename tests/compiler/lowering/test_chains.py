@@ -231,6 +231,6 @@ def test_a_model_with_little_memory_is_chained():
     chains = [n for n in made.graph.nodes if isinstance(n.op, ops.RowChain)]
     scheduled, plan = plan_of(made.graph, board, options)
     assert chains and plan.memory.arena_bytes <= 2450 << 10
-    told = explain(scheduled, plan, board, made.counts, made.origin, made.limit, scheduled.costs)
-    of = {o["name"]: o["chain_of"] for o in told["operators"]}
+    shown = explain(scheduled, plan, board, made.counts, made.origin, made.limit, scheduled.costs)
+    of = {o["name"]: o["chain_of"] for o in shown["operators"]}
     assert of[chains[0].name] == list(chains[0].op.names)

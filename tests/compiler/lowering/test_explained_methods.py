@@ -39,7 +39,7 @@ _MULTIPLY = {
 }  # fmt: skip
 
 
-def _told(model: str, name: str) -> tuple[dict[str, Any], str]:
+def _shown(model: str, name: str) -> tuple[dict[str, Any], str]:
     """The output of explain, and the generated code."""
     board = load_profile(name)
     made = prepare(_MODELS / f"{model}.tflite", board)
@@ -65,26 +65,26 @@ def _with_members(operator: dict[str, Any]) -> Iterator[dict[str, Any]]:
     ],
 )
 def test_the_method_that_is_told_is_the_kernel_that_is_called(model, board):
-    story, code = _told(model, board)
+    story, code = _shown(model, board)
     for operator in story["operators"]:
         assert (operator["method"] is not None) == (operator["op"] in _MULTIPLY), operator
         if operator["method"] is None:
             continue
         assert re.search(rf"\b{operator['kernel']}\b", code), operator
         assert operator["rule"] and operator["why"]
-        for told in _with_members(operator):
-            method, kernel = told["method"], told["kernel"]
-            assert re.search(_IN_NAMES[method["family"]], f"{kernel}_"), told
+        for shown in _with_members(operator):
+            method, kernel = shown["method"], shown["kernel"]
+            assert re.search(_IN_NAMES[method["family"]], f"{kernel}_"), shown
             if method["family"] in ("in_place", "winograd"):
-                assert f"_{method['mr']}x{method['nr']}_" in kernel, told
+                assert f"_{method['mr']}x{method['nr']}_" in kernel, shown
                 assert kernel.startswith(f"ek_{method['precision']}_")
-            other = told["runner_up"]
+            other = shown["runner_up"]
             assert other is None or other["method"] != method
-            assert other is None or other["relative_cost"] >= 1 or told["row"] is not None, told
+            assert other is None or other["relative_cost"] >= 1 or shown["row"] is not None, shown
 
 
 def test_members_of_a_chain_are_told():
-    story, _ = _told("hand_landmark_lite", "x86-64-v4")
+    story, _ = _shown("hand_landmark_lite", "x86-64-v4")
     chains = [o for o in story["operators"] if o["op"] == ops.RowChain.kind]
     assert chains
     for chain in chains:
@@ -95,6 +95,6 @@ def test_members_of_a_chain_are_told():
 
 
 def test_what_else_there_was_is_told_with_its_cost():
-    story, _ = _told("face_detection_short_range", "a53")
+    story, _ = _shown("face_detection_short_range", "a53")
     others = [o["runner_up"] for o in story["operators"] if o["op"] == "conv2d"]
     assert all(o is not None and o["relative_cost"] > 0 for o in others)

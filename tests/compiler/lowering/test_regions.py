@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from edgekit.device.runtime.errors import InputError as TableError
-from edgekit.host.compiler.golden.inputs import random_input
+from edgekit.host.compiler.golden.vectors import random_input
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.ir.types import Graph
 from edgekit.host.compiler.lowering.channels_first.region_costs import Saved, saved_by_chain
@@ -120,14 +120,14 @@ def test_chains_of_the_graph_on_pixels_are_known(monkeypatch, tmp_path):
     nodes = {n.name: n for n in graph.nodes}
     pair = [nodes["depth_a"], nodes["point_b"]]
     form = Form("chain", GemmShape(SIDE**2, 9, CHANNELS), "f32", (1, SIDE, SIDE), (3, 3))
-    told = table_of_operators(board, (form, OperatorMethod("chain", "f32", members=2)))
+    shown = table_of_operators(board, (form, OperatorMethod("chain", "f32", members=2)))
     assert chains_on_pixels(graph, board, table, rows) == ()
     dear = replace(table, cases=tuple(_half_cost(c) for c in table.cases))
-    found = chains_on_pixels(graph, board, dear, told)
+    found = chains_on_pixels(graph, board, dear, shown)
     assert found[0] == saved_by_chain(graph, pair, dear, board.isa.vl) and found[0].cost > 0
     assert found[0].names == {"depth_a", "point_b"}
     older = replace(table, cases=tuple(c for c in table.cases if c.kernel != CHAIN))
-    assert chains_on_pixels(graph, board, older, told) == ()
+    assert chains_on_pixels(graph, board, older, shown) == ()
 
 
 def _half_cost(case: Case) -> Case:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgekit.host.compiler.golden.inputs import random_input
+from edgekit.host.compiler.golden.vectors import random_input
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.evaluate import evaluate
 from edgekit.host.compiler.ir.types import Activation, DType, Graph, Node, Padding, Tensor

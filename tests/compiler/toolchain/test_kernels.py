@@ -70,14 +70,14 @@ def test_someone_who_waits_for_the_library_is_told_why(monkeypatch, tmp_path, te
         Path(command[-1]).touch()
         return subprocess.CompletedProcess(command, 0, b"", b"")
 
-    told = io.StringIO()
-    monkeypatch.setattr(told, "isatty", lambda: terminal)
-    monkeypatch.setattr(sys, "stderr", told)
+    shown = io.StringIO()
+    monkeypatch.setattr(shown, "isatty", lambda: terminal)
+    monkeypatch.setattr(sys, "stderr", shown)
     monkeypatch.setattr(subprocess, "run", built)
     monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path))
     find_library()
-    assert told.getvalue().count("\n") == terminal
-    assert not terminal or "compiling the kernels library" in told.getvalue()
+    assert shown.getvalue().count("\n") == terminal
+    assert not terminal or "compiling the kernels library" in shown.getvalue()
 
 
 def test_the_command_prints_where_it_built(tmp_path):

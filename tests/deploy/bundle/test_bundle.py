@@ -1,4 +1,4 @@
-"""Bundles: the same bytes everywhere, whole or not at all, and never trusted."""
+"""Bundles: reproducible bytes, atomic writes, and no trust in their content."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_disk_full_leaves_no_file(bundle: Bundle, tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
     try:
-        with pytest.raises(InputError, match=r"full\.ekb: expected room for \d+ bytes, found"):
+        with pytest.raises(InputError, match=r"full\.ekb: expected \d+ bytes of free disk, found"):
             bundle.write(target)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -133,7 +133,7 @@ def test_no_such_folder(bundle: Bundle, tmp_path: Path) -> None:
 def test_not_a_bundle(tmp_path: Path, content: bytes, found: str) -> None:
     path = tmp_path / "x.ekb"
     path.write_bytes(content)
-    with pytest.raises(InputError, match=rf"x\.ekb: expected a whole bundle.*{found}"):
+    with pytest.raises(InputError, match=rf"x\.ekb: expected an intact bundle.*{found}"):
         Bundle.read(path)
 
 
@@ -203,7 +203,7 @@ def test_entries_that_claim_more_than_the_file(ekb: Path) -> None:
     ],
 )
 def test_ends_that_would_cost_memory(ekb: Path, place: int, value: bytes, found: str) -> None:
-    """`place` counts from the record that ends a zip file."""
+    """`place` is an offset into the zip file's end-of-central-directory record."""
     data = bytearray(ekb.read_bytes())
     start = len(data) - 22 + place
     data[start : start + len(value)] = value
@@ -240,7 +240,7 @@ def test_replaced_file_does_not_matter(bundle: Bundle, ekb: Path) -> None:
 def test_reading_holds_no_file_in_memory(
     tiny_artifact: Callable[..., Artifact], tmp_path: Path, hostile: bool
 ) -> None:
-    """100 MB of weights, right or wrong, in a process that may not have 64 MiB more for them."""
+    """Reading 100 MB of weights, valid or corrupt, grows the process by less than 16 MiB."""
     weights = bytes(100_000_000)
     artifact = tiny_artifact()
     about = {**artifact.description, "weights_bytes": len(weights)}
@@ -277,7 +277,7 @@ def test_every_truncation_is_one_line(bundle: Bundle, tmp_path: Path) -> None:
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300)
 @given(st.data())
 def test_mutations_are_found(bundle: Bundle, tmp_path: Path, data: st.DataObject) -> None:
-    """A changed byte is refused, or stands where zip readers do not look."""
+    """A changed byte is rejected unless it is where zip readers do not look."""
     whole = bytearray(bundle.to_bytes())
     for _ in range(data.draw(st.integers(1, 3))):
         directory = data.draw(st.booleans())

@@ -1,4 +1,4 @@
-"""What a board says of itself, held against its profile."""
+"""Comparing the facts a board reports with its profile."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_board_like_its_profile_is_all_well(probe: Probe, profile: str) -> Non
         ({"cores": 2}, "cores", Verdict.INFO, "2 usable"),
         ({"available_bytes": 1 << 20}, "memory", Verdict.WARN, "1 MiB"),
         ({"memory_bytes": 1 << 29}, "memory", Verdict.INFO, "2048 MiB"),
-        ({"memory_bytes": None}, "memory", Verdict.WARN, "does not tell"),
+        ({"memory_bytes": None}, "memory", Verdict.WARN, "not reported"),
         ({"disk_free_bytes": 1 << 20}, "disk", Verdict.WARN, "1 MiB"),
         ({"python": "3.8.10"}, "board python", Verdict.FAIL, "3.8.10"),
         ({"ssh_keygen": False}, "signatures", Verdict.WARN, "--allow-unsigned"),
@@ -94,7 +94,7 @@ def test_longer_vectors_than_compiled_for_are_told_with_their_profile(
 def test_features_that_only_half_precision_needs_are_told_and_fail_nothing() -> None:
     found = findings(X60, "bpi-f3")["cpu features"]
     assert found.verdict is Verdict.INFO
-    assert "does not tell of zvfh" in found.found
+    assert "does not report zvfh" in found.found
     found = findings(replace(X60, features=(*X60.features, "zvfh")), "bpi-f3")["cpu features"]
     assert found.verdict is Verdict.OK
     assert found.found == "v, zvfh, vectors of 256 bits"

@@ -1,4 +1,4 @@
-"""The profile a board gets whose owner names none."""
+"""The profile proposed for a board whose owner specifies none."""
 
 from __future__ import annotations
 

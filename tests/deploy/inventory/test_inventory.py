@@ -1,4 +1,4 @@
-"""Boards in TOML files: two files as one, strict about what they hold, gentle when writing."""
+"""The inventory: two TOML files read as one, strictly validated, edited with minimal changes."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_a_project_cannot_move_a_board_that_the_user_pinned(project: Path, line:
 
 def test_files_that_no_person_writes(project: Path) -> None:
     write(project, "a = " + "[" * 5000)
-    with pytest.raises(InputError, match=r"edgekit.toml: expected tables of boards, found deeper"):
+    with pytest.raises(InputError, match=r"edgekit.toml: expected tables of boards, found nested"):
         find_board("b", project)
     write(project, B + "#" * (16 << 20))
     with pytest.raises(InputError, match="expected at most 16777216 bytes, found more"):

@@ -1,4 +1,4 @@
-"""What a board answers is not trusted: every lie gives one named error, or does no harm."""
+"""Untrusted answers from boards: every false answer gives a named error or does no harm."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ WRONG: tuple[Any, ...] = (
 Lie = Callable[[str], Completed | None]
 
 
-class Told:
-    """A stream that says what it was given, and what the real one says."""
+class RecordedStream:
+    """A stream that replays `data`, or records what the real stream returns."""
 
     def __init__(self, data: bytes, real: Stream | None = None) -> None:
         self.data = data
@@ -65,10 +65,10 @@ class Told:
 
 
 class Lying(LocalTransport):
-    """A board that has answered each question once, and then lies."""
+    """A board that answers each request honestly once, then lies."""
 
     heard: dict[str, bytes]
-    opened: Told
+    opened: RecordedStream
     output = b""
     lie: Lie | None = None
 
@@ -82,10 +82,10 @@ class Lying(LocalTransport):
         self.heard[name] = done.stdout
         return done
 
-    def open(self, command: Sequence[str], *, deadline: float) -> Told:  # type: ignore[override]
+    def open(self, command: Sequence[str], *, deadline: float) -> RecordedStream:  # type: ignore[override]
         if self.lie is not None and (lie := self.lie(name_of(command))):
-            return Told(lie.stdout)
-        self.opened = Told(b"", super().open(command, deadline=deadline))
+            return RecordedStream(lie.stdout)
+        self.opened = RecordedStream(b"", super().open(command, deadline=deadline))
         return self.opened
 
     def put(
@@ -106,7 +106,7 @@ class Lying(LocalTransport):
 
 @pytest.fixture(scope="module")
 def lying(tmp_path_factory: pytest.TempPathFactory, tiny: TinyBundle) -> Iterator[Lying]:
-    """With the tiny model in service."""
+    """A lying board with the tiny model deployed."""
     folder = tmp_path_factory.mktemp("lying")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EDGEKIT_HOME", str(folder / "home"))
@@ -145,7 +145,7 @@ def test_every_part_of_an_answer_may_be_wrong(
     answers: list[bytes] = []
     lying.lie = lambda command: Completed(0, answers[0], b"") if command == name else None
     named = 0
-    # A preview asks the board several times for each of its thousand parts.
+    # A preview has about a thousand parts and queries the board several times for each.
     step = 10 if name == "preview" and "EDGEKIT_TEST_ALL" not in os.environ else 1
     for wrong in itertools.islice(_wrong(true), 0, None, step):
         answers[:] = [json.dumps(wrong).encode()]
@@ -172,9 +172,9 @@ def test_every_part_of_a_session_may_be_wrong(
         for wrong in itertools.islice(_wrong(document), 0, None, 3):
             if not isinstance(wrong, dict):
                 continue
-            told = [pack(d, a) for d, a in messages]
-            told[number] = pack(wrong, arrays)
-            stream = Told(b"".join(told))
+            shown = [pack(d, a) for d, a in messages]
+            shown[number] = pack(wrong, arrays)
+            stream = RecordedStream(b"".join(shown))
             monkeypatch.setattr(lying, "open", lambda command, deadline, stream=stream: stream)
             try:
                 Device(lying).run(X)
@@ -183,14 +183,14 @@ def test_every_part_of_a_session_may_be_wrong(
                 assert len(str(error)) < 3000 and str(error).isprintable()
     assert named > 100
     for size in range(0, len(real.data), 11):
-        stream = Told(real.data[:size])
+        stream = RecordedStream(real.data[:size])
         monkeypatch.setattr(lying, "open", lambda command, deadline, stream=stream: stream)
         with pytest.raises(EdgekitError):
             Device(lying).run(X)
 
 
 def _wrong(true: Any) -> Iterator[Any]:
-    """The document with one part of it replaced by what it never is, or taken away."""
+    """Copies of the document with one part replaced by an invalid value or removed."""
     yield from WRONG
     for path in _paths(true):
         for value in (*WRONG, ...):
@@ -242,8 +242,8 @@ def test_what_is_no_answer_is_named(answer: Completed, match: str, lying: Lying)
 def test_another_release_than_was_asked_for_is_no_plan(lying: Lying, tiny: TinyBundle) -> None:
     true = json.loads(lying.heard["preview"])
     for plan in (None, {**true["plan"], "release": "0" * 16}):
-        told = json.dumps({**true, "plan": plan}).encode()
-        answer = Completed(0, told, b"")
+        shown = json.dumps({**true, "plan": plan}).encode()
+        answer = Completed(0, shown, b"")
         lying.lie = lambda command, answer=answer: answer  # type: ignore[misc]
         with pytest.raises(TransferError, match="expected a plan for release"):
             Device(lying).plan(tiny())

@@ -46,10 +46,10 @@ def model(device: Device, tiny: TinyBundle, board_root: Path) -> Iterator[applic
 
 @pytest.fixture
 def factor(tiny_artifact: Callable[..., Artifact], trusted: SigningKey) -> Factor:
-    """A release of y = n x + 1."""
+    """build(n): a release of y = n x + 1."""
 
     def build(n: int) -> Bundle:
-        made = tiny_artifact(f'TINY_NAME="{"odd" if n % 2 else "even"}"')  # libraries differ, too
+        made = tiny_artifact(f'TINY_NAME="{"odd" if n % 2 else "even"}"')  # two libraries
         weights = np.array([n, 1], np.float32)
         golden = made.golden.__class__(
             made.golden.inputs, tuple(n * x + 1 for x in made.golden.inputs), (1e-3,)
@@ -127,7 +127,7 @@ def test_outputs_that_cannot_be_written_are_named(model: application.Model) -> N
     fixed = np.zeros(4, np.float32)
     fixed.setflags(write=False)
     for value in (fixed, np.zeros(8, np.float32)[::2]):
-        with pytest.raises(application.InputError, match="output 'y': expected an array to write"):
+        with pytest.raises(application.InputError, match="output 'y': expected a writable"):
             model.run({"x": X}, {"y": value})
     with pytest.raises(application.InputError, match="expected outputs y, found z"):
         model.run({"x": X}, {"z": np.zeros(4, np.float32)})
@@ -153,7 +153,7 @@ def test_next_inference_after_a_deploy_is_of_the_new_release(
     model: application.Model, device: Device, factor: Factor
 ) -> None:
     first = model.release
-    for n in (3, 4, 5):  # the first release is removed from the disk meanwhile
+    for n in (3, 4, 5):  # this deletes the first release from the disk
         release = device.deploy(factor(n)).release.id
         outputs = model.run({"x": X})
         np.testing.assert_array_equal(outputs["y"], n * X + 1)
@@ -287,7 +287,7 @@ def test_inferences_of_a_program_are_sampled(
 
 
 def program(board_root: Path, text: str) -> subprocess.CompletedProcess[str]:
-    """A program on the board, by what the release brought along and nothing else."""
+    """Runs a program on the board that uses only files of the release."""
     path = board_root / "current" / "runtime.pyz"
     start = (
         f"import os, sys; sys.path.insert(0, os.path.realpath({str(path)!r}))\n"

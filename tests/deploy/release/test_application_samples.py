@@ -1,4 +1,4 @@
-"""Programs on a board leave profiles of what they ran in the spool."""
+"""Programs on a board write profiles of their inferences to the spool."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ X = np.array([1, 2, 3, -4], np.float32)
 
 
 def batches(root: Path) -> list[Any]:
-    """What is in the spool, once all that write there are done."""
+    """Contents of the spool after all writers have finished."""
     for thread in threading.enumerate():
         if thread.name == "edgekit-profile":
             thread.join()

@@ -41,7 +41,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Program:
-    """The program, which does one thing for each line it is sent."""
+    """The running program; each line on its stdin triggers one step."""
 
     def __init__(self, path: Path, root: Path, *steps: str) -> None:
         pipe = subprocess.PIPE
@@ -148,7 +148,7 @@ def test_program_gives_signs_of_life(
     kind: str,
 ) -> None:
     device.deploy(tiny())
-    monkeypatch.chdir(tmp_path)  # a socket's path is short
+    monkeypatch.chdir(tmp_path)  # socket paths have a length limit
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard:
         heard.bind("" if kind == "abstract" else "signs")
         name = heard.getsockname()
@@ -167,8 +167,8 @@ def test_program_gives_signs_of_life(
 
 @pytest.fixture
 def placed(tiny: TinyBundle, trusted: SigningKey, monkeypatch: pytest.MonkeyPatch) -> Bundle:
-    """A release that says: two threads; run by the program, it tells how many there were, and the
-    cores that its caller and its threads might use."""
+    """A release that sets two threads. Its outputs are the thread count and the numbers of cores
+    that its caller and its threads may use."""
     monkeypatch.setenv("TINY_PLACED", "1")
     monkeypatch.setenv("THREADS", "0")
     bundle = tiny()
@@ -188,7 +188,7 @@ def test_program_runs_on_as_many_threads_as_the_release_says(
     every = str(len(os.sched_getaffinity(0)))
     device.deploy(placed)
     assert ran(program, board_root)[0] == str(min(2, int(every)))
-    device.deploy(tiny(OTHER))  # says nothing
+    device.deploy(tiny(OTHER))  # sets no placement
     assert ran(program, board_root) == ["1", every, "0"]
 
 
@@ -200,7 +200,7 @@ def run_placed(
     placed: Bundle,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[[str], list[str]]:
-    """Runs the program with that release and a PATH."""
+    """run(path): runs the program with that release and the given PATH."""
     device.deploy(placed)
 
     def run(path: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""C programs on a board leave profiles of what they ran in the spool."""
+"""C programs on a board write profiles of their inferences to the spool."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TinyBundle = Callable[..., Bundle]
 
 
 def compiled(path: Path, *flags: str) -> Path:
-    """tests/device/application.c together with the library's sources."""
+    """Compiles tests/device/application.c together with the library's sources."""
     folder = kernels_folder()
     sources = sorted((folder / "application").glob("*.c"))
     source = Path(__file__).parents[2] / "device" / "application.c"
@@ -43,14 +43,14 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(program: Path, root: Path, *steps: str) -> list[str]:
-    """What the program printed."""
+    """Runs the program and returns the lines it printed."""
     return subprocess.run(
         [program, root, *steps], check=True, capture_output=True, text=True
     ).stdout.splitlines()
 
 
 def batches(root: Path) -> list[Any]:
-    """What is in the spool after what C programs left was put there."""
+    """Contents of the spool after collecting the samples of C programs."""
     take_samples(Store(root))
     return [json.loads(body) for body in bodies(Spool(root / "spool").fetch(1 << 20).data)]
 
@@ -172,7 +172,7 @@ def test_samples_that_a_kill_left_twice_are_one_batch(
     (path,) = waiting(board_root / "spool" / "samples")
     data = path.read_bytes()
     assert len(batches(board_root)) == 1
-    path.write_bytes(data)  # the batch was written, and then the power went
+    path.write_bytes(data)  # power failed after the batch was written
     assert len(batches(board_root)) == 1
 
 
@@ -180,6 +180,6 @@ def test_a_full_disk_stops_no_inference(
     program: Path, device: Device, tiny: TinyBundle, board_root: Path
 ) -> None:
     release = device.deploy(tiny()).release.id
-    (board_root / "spool" / "samples" / ".new").mkdir(parents=True)  # nothing can be written
+    (board_root / "spool" / "samples" / ".new").mkdir(parents=True)  # blocks all writes
     assert run(program, board_root, *["run"] * 30) == [f"{release} 3 5 7 9"] * 30
     assert batches(board_root) == []

@@ -1,4 +1,4 @@
-"""What was damaged on the board, or left there by hosts that died, stops nothing for good."""
+"""Recovery from damaged files on the board and from leftovers of dead hosts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_what_a_killed_host_was_writing_does_not_block_its_release(
 
 
 def test_damaged_runtime_is_never_run_and_sent_again(device: Device, board_root: Path) -> None:
-    """Whatever happened to it: emptied, cut, another byte anywhere, a program of somebody else."""
+    """Empty, truncated, with a changed byte anywhere, or replaced by another program."""
     device.status()
     (runtime,) = (board_root / "runtime").iterdir()
     whole = runtime.read_bytes()
@@ -65,7 +65,7 @@ def test_release_with_a_runtime_of_its_own_is_used_through_that(
     device: Device, tiny: TinyBundle, trusted: SigningKey, board_root: Path
 ) -> None:
     bundle = tiny()
-    runtime = bundle.files[RUNTIME][:-2] + struct.pack("<H", 5) + b"older"  # a zip's comment
+    runtime = bundle.files[RUNTIME][:-2] + struct.pack("<H", 5) + b"older"  # a zip comment
     entry = FileEntry(RUNTIME, len(runtime), hashlib.sha256(runtime).hexdigest())
     files = tuple(entry if f.path == RUNTIME else f for f in bundle.manifest.files)
     manifest = replace(bundle.manifest, files=files).with_id()
@@ -86,7 +86,7 @@ def test_mending_a_file_mends_it_for_every_release_that_shares_it(
     device.deploy(tiny())
     device.deploy(tiny(OTHER))
     device.named("wake").deploy(tiny(OTHER))
-    (board_root / "current" / "weights.bin").write_bytes(bytes(8))  # of all of them
+    (board_root / "current" / "weights.bin").write_bytes(bytes(8))  # all releases share this file
     with pytest.raises(TransferError, match=r"is damaged: weights\.bin"):
         device.run({"x": X})
     device.deploy(tiny(OTHER))
@@ -111,7 +111,7 @@ def test_rollback_refuses_a_damaged_release(
     current = device.deploy(tiny(OTHER)).release.id
     path = board_root / "previous" / name
     data = path.read_bytes()
-    path.unlink()  # what both releases have is one file
+    path.unlink()  # both releases share this file
     path.write_bytes(data[:-1])
     with pytest.raises(TransferError, match=r"release [0-9a-f]{16}"):
         device.rollback()

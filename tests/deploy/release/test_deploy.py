@@ -1,4 +1,4 @@
-"""The way of a bundle onto a board and back, with a real library in real processes."""
+"""Deploying and rolling back bundles, with a real library in real processes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_release_says_what_was_done(device: Device, tiny: TinyBundle) -> None:
     bundle = tiny()
     release = device.deploy(bundle).release
     assert (release.changed, release.previous, release.model) == (True, None, "tiny")
-    # The runtime is there before there is a release: it answered what is missing.
+    # The runtime precedes the release: it answered which files are missing.
     files = {path: data for path, data in bundle.files.items() if path != "runtime.pyz"}
     assert release.sent_bytes == sum(len(data) for data in files.values())
     assert tuple(release.state_ms) == states.ON_BOARD
@@ -123,7 +123,7 @@ def test_status_and_rollback(device: Device, tiny: TinyBundle) -> None:
 def test_unhealthy_release_goes_back_by_itself(
     device: Device, tiny: TinyBundle, defines: str, reason: str
 ) -> None:
-    # A hang alone is waited out; on a busy machine other answers may take more than a second.
+    # Only a hang runs into the limit; other answers may take over a second on a busy machine.
     seconds = 1 if defines == "TINY_HANG" else 60
     old = device.deploy(tiny()).release
     with pytest.raises(RolledBackError, match=f"board 'local': .*{reason}.*{old.id} runs again"):
@@ -206,7 +206,7 @@ def test_what_a_dead_deploy_left_is_sent_again(
     bundle = tiny()
 
     def die(step: Step) -> None:
-        if step.state == "transfer":  # the manifest is there by then
+        if step.state == "transfer":  # the manifest has been sent by then
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -290,7 +290,7 @@ def test_crash_while_running_is_one_line(
     device.deploy(tiny())
     library = board_root / "current" / "model.so"
     library.write_bytes(tiny("TINY_CRASH").files["model.so"])
-    write_record(board_root / "releases" / tiny().manifest.id, tiny().manifest)  # all is well
+    write_record(board_root / "releases" / tiny().manifest.id, tiny().manifest)  # undamaged
     with pytest.raises(EdgekitError, match="killed by SIGABRT") as caught:
         device.run({"x": X})
     assert "\n" not in str(caught.value)

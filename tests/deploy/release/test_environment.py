@@ -27,7 +27,7 @@ TinyBundle = Callable[..., Bundle]
 OTHER = 'TINY_NAME="other"'
 X = np.array([1, 2, 3, -4], np.float32)
 NOBODY = 65534
-# What changes files, opens ports or changes users; openat is looked at for its flags.
+# System calls that change files, open ports or change users; openat is filtered by its flags.
 CALLS = (
     "open,openat,creat,mkdir,mkdirat,rename,renameat,renameat2,link,linkat,symlink,symlinkat,"
     "unlink,unlinkat,rmdir,chmod,fchmodat,chown,lchown,fchownat,truncate,mknod,mknodat,"
@@ -38,7 +38,7 @@ WRITES = re.compile(r"O_WRONLY|O_RDWR|O_CREAT|O_TRUNC")
 
 
 def wrapper(folder: Path, *before: str, python: str = sys.executable) -> str:
-    """A program that starts Python behind other words."""
+    """Writes a script that starts Python with the command prefix `before`."""
     script = folder / "python"
     words = " ".join(shlex.quote(word) for word in (*before, python))
     script.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
@@ -47,7 +47,7 @@ def wrapper(folder: Path, *before: str, python: str = sys.executable) -> str:
 
 
 def exercise(device: Device, tiny: TinyBundle) -> None:
-    """All that a board is used for."""
+    """Every operation a board supports."""
     assert device.deploy(tiny()).release.changed
     assert device.deploy(tiny(OTHER)).release.changed
     assert not device.deploy(tiny(OTHER)).release.changed
@@ -64,7 +64,7 @@ def test_nothing_outside_its_folder_and_nothing_listens(
     log = tmp_path / "calls"
     strace = ("strace", "-A", "-qq", "-o", str(log), "-e", f"trace={CALLS}")
     script = tmp_path / "python"
-    # strace would wait for the process that keeps the lock after `plan` has ended.
+    # With -f, strace would wait for the process that keeps the lock after `plan` has ended.
     script.write_text(
         "#!/bin/sh\nfollow=-f\n"
         'case "$*" in *" plan "*) follow=-y; esac\n'
@@ -92,7 +92,7 @@ def test_nothing_outside_its_folder_and_nothing_listens(
 
 
 class Nobody(LocalTransport):
-    """A board whose commands run as a user who owns the board's folder and nothing else."""
+    """A board whose commands run as a user who owns only the board's folder."""
 
     def put(
         self, data: bytes, path: str, *, deadline: float, on_bytes: OnBytes | None = None
@@ -110,7 +110,7 @@ def test_ordinary_user_is_enough(
     tiny: TinyBundle, trusted: SigningKey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path / "home"))
-    root = Path("/tmp") / f"edgekit-test-{os.getpid()}"  # pytest's folders are for root alone
+    root = Path("/tmp") / f"edgekit-test-{os.getpid()}"  # pytest's folders are private to root
     try:
         root.mkdir()
         root.chmod(0o755)
@@ -127,13 +127,13 @@ def test_ordinary_user_is_enough(
 
 
 def drop() -> tuple[str, ...]:
-    """Words that make root an ordinary user who cannot become another."""
+    """Command prefix that drops root to an unprivileged user for good."""
     ids = (f"--reuid={NOBODY}", f"--regid={NOBODY}")
     return ("setpriv", *ids, "--clear-groups", "--no-new-privs") if os.getuid() == 0 else ()
 
 
 def any_python() -> str:
-    """A Python that an ordinary user may start: the tests' own may be root's."""
+    """A Python that an unprivileged user may start; the tests' own may be private to root."""
     for python in (sys.executable, "/usr/local/bin/python3", "/usr/bin/python3"):
         can = "import os, sys; sys.exit(not os.access(sys.executable, os.X_OK))"
         command = [*drop(), python, "-I", "-S", "-c", can]
@@ -154,5 +154,5 @@ def test_clock_in_1970(
     stranger = signing_key(tmp_path / "stranger")
     with pytest.raises(TransferError, match="found one by"):
         device.deploy(sign_bundle(tiny('TINY_NAME="third"'), stranger))
-    device.transport = LocalTransport(board_root)  # and the clock is set right
+    device.transport = LocalTransport(board_root)  # now with the right clock
     assert device.deploy(tiny('TINY_NAME="third"')).release.changed

@@ -1,4 +1,4 @@
-"""An installed release with one byte changed, or cut, is named and never run."""
+"""An installed release with a changed byte or a truncated file is reported and never run."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ def test_every_file_flipped_or_cut_is_named_and_never_run(
 ) -> None:
     """The short version of tests/long/flip_installed.py."""
     id_ = device.deploy(tiny()).release.id
-    told: list[str] = []
-    store = Store(board_root, told.append)
+    shown: list[str] = []
+    store = Store(board_root, shown.append)
     folder = store.releases / id_
     count = 0
     for path, damaged in damages(folder, places=5):
         name, whole = path.relative_to(folder).as_posix(), path.read_bytes()
         path.write_bytes(damaged)
-        if name == "installed.json":  # made anew from the SHA-256 of the rest, and told
+        if name == "installed.json":  # rebuilt from the SHA-256 of the other files, and reported
             current_release(store)
-            assert name in told.pop()
+            assert name in shown.pop()
             assert path.read_bytes() == whole
         else:
             with pytest.raises(DeviceError, match=f"release {id_} is damaged: {name}"):
@@ -46,4 +46,4 @@ def test_every_file_flipped_or_cut_is_named_and_never_run(
         *tiny().files,
     }
     assert current_release(store)[0].id == id_
-    assert told == []
+    assert shown == []

@@ -1,4 +1,4 @@
-"""Never hangs: a board that stops answering in any state ends the deploy, which names the state."""
+"""A deploy never hangs: if the board stops answering, it ends with an error naming the state."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SECONDS = 1.0
 
 
 class BlackHole(LocalTransport):
-    """Goes silent in one state of a deploy; keeps a transport's promise to end by the deadline."""
+    """Goes silent in one state of a deploy; like any transport, it returns by the deadline."""
 
     def __init__(self, root: Path, silent_in: str) -> None:
         super().__init__(root)
@@ -62,7 +62,7 @@ class BlackHole(LocalTransport):
 
 @pytest.mark.parametrize("state", [row.name for row in states.STATES])
 def test_silence_in_each_state(board_root: Path, tiny: TinyBundle, state: str) -> None:
-    """The state's deadline is short, all others are long: only it can end the deploy."""
+    """Only this state's deadline is short, so only it can end the deploy."""
     bundle = tiny()
     deadlines = {row.name: SECONDS if row.name == state else 600.0 for row in states.STATES}
     deadlines["transfer"] -= size_allowance(bundle)
@@ -74,12 +74,12 @@ def test_silence_in_each_state(board_root: Path, tiny: TinyBundle, state: str) -
 
 
 def size_allowance(bundle: Bundle) -> float:
-    """Seconds that a transfer gets for its size, on top of its state's deadline."""
+    """Seconds a transfer gets for its size in addition to the state's deadline."""
     return sum(len(data) for data in bundle.files.values()) / SLOWEST_BYTES_PER_SECOND
 
 
 class Slow(LocalTransport):
-    """Each file takes a while, none of them too long."""
+    """Each file is slow, but within the deadline."""
 
     def put(
         self, data: bytes, path: str, *, deadline: float, on_bytes: OnBytes | None = None
@@ -91,7 +91,7 @@ class Slow(LocalTransport):
 
 
 def test_files_share_the_deadline_of_their_state(board_root: Path, tiny: TinyBundle) -> None:
-    """Five files of 0.4 s do not fit into one second, although each of them would."""
+    """Five files of 0.4 s exceed the deadline of one second, although each alone meets it."""
     bundle = tiny()
     deadlines = {row.name: 600.0 for row in states.STATES}
     deadlines["transfer"] = 1.0 - size_allowance(bundle)
@@ -100,7 +100,7 @@ def test_files_share_the_deadline_of_their_state(board_root: Path, tiny: TinyBun
 
 
 def test_stopped_process_on_the_board(board_root: Path, tiny: TinyBundle) -> None:
-    """The health check hangs and its own limit is far away: the host's deadline ends it."""
+    """The health check hangs, and its own limit is far off, so the host's deadline ends it."""
     deadlines = {row.name: SECONDS if row.name == "health" else 600.0 for row in states.STATES}
 
     class Patient(LocalTransport):

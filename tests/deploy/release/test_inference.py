@@ -1,4 +1,4 @@
-"""Sessions: one process on the board from the first run to the last, and what ends it."""
+"""Sessions: one process on the board from the first run to the last, and how it ends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ X = np.array([1, 2, 3, -4], np.float32)
 
 
 def served_by(folder: Path) -> list[int]:
-    """Processes that serve a session in `folder`."""
+    """PIDs of processes serving a session in `folder`."""
     found = []
     for path in Path("/proc").glob("[0-9]*"):
         try:
@@ -75,7 +75,7 @@ def test_bad_inputs_are_told_and_the_session_goes_on(device: Device, tiny: TinyB
             with pytest.raises(InputError, match=expected):
                 session.run(inputs)
         outputs, _ = session.run({"x": X})
-        np.testing.assert_array_equal(outputs["y"], 2 * X + 2)  # the first run
+        np.testing.assert_array_equal(outputs["y"], 2 * X + 2)  # its first run
 
 
 @pytest.mark.parametrize("kind", [np.float64, np.float16, np.int64, np.int8, ">f4", ">i2"])

@@ -71,7 +71,7 @@ def test_tidying_one_name_leaves_the_files_of_the_others(
     wake = device.named("wake")
     wake.deploy(tiny())
     device.deploy(tiny())
-    for text in "abc":  # the first release of the default name is gone after these
+    for text in "abc":  # prunes the first release of the default name
         device.deploy(tiny(f'TINY_NAME="{text}"'))
     assert len(Store(board_root).installed()) == 2
     assert wake.verify().current == wake.status().current
@@ -119,7 +119,7 @@ def test_name_that_nothing_was_deployed_as(
     device.named("wake").deploy(tiny())
     wrong = device.named("wakk")
     for act in (lambda: wrong.run({"x": X}), wrong.bench, wrong.verify):
-        with pytest.raises(InputError, match="deployed as 'wakk', found none; there is: wake"):
+        with pytest.raises(InputError, match="deployed as 'wakk', found none; deployed: wake"):
             act()
     with pytest.raises(InputError, match="expected a previous release, found none"):
         wrong.rollback()
@@ -138,7 +138,7 @@ def test_removed_model_is_gone_and_the_others_stay(
     assert list((board_root / "named").iterdir()) == []
     assert device.verify().named == {}
     np.testing.assert_array_equal(device.run({"x": X})[0]["y"], 2 * X + 1)
-    with pytest.raises(InputError, match="deployed as 'wake', found none; there is: nothing"):
+    with pytest.raises(InputError, match="deployed as 'wake', found none; deployed: nothing"):
         wake.remove()
     assert list((board_root / "named").iterdir()) == []
     assert wake.deploy(tiny(OTHER)).release.changed
@@ -166,7 +166,9 @@ def test_model_that_a_session_runs_is_not_removed(
     model.deploy(tiny())
     device.named("other").deploy(tiny())
     with model.open() as session:
-        with pytest.raises(BusyError, match=r"expected nothing to run the model, found process \d"):
+        with pytest.raises(
+            BusyError, match=r"expected the model not to be in use, found process \d"
+        ):
             model.remove()
         device.named("other").remove()
         np.testing.assert_array_equal(session.run({"x": X})[0]["y"], 2 * X + 1)

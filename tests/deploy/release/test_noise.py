@@ -1,4 +1,4 @@
-"""Whether a measurement can be believed."""
+"""Deciding whether a measurement is too noisy."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ QUIET = Noise(4, 0.1, False, 0.4)
     ("noise", "threads", "governor", "spread"),
     [
         (QUIET, 1, "performance", 0.05),
-        (QUIET, 4, "ondemand", 0.05),  # a governor alone disturbs nothing
-        (Noise(4, 2.5, None, 9.0), 1, None, 0.05),  # a core is left for us
-        (None, 1, None, 0.05),  # not watched
+        (QUIET, 4, "ondemand", 0.05),  # a governor alone is not noise
+        (Noise(4, 2.5, None, 9.0), 1, None, 0.05),  # one core is idle
+        (None, 1, None, 0.05),  # noise not measured
     ],
 )
 def test_quiet_measurements_are_believed(
@@ -32,7 +32,7 @@ def test_quiet_measurements_are_believed(
         (QUIET, 1, "powersave", 0.4, "the governor is powersave"),
         (Noise(2, 1.4, None, 3.2), 1, None, 0.0, "1.4 of 2 cores busy (load average 3.2)"),
         (Noise(4, 0.5, None, None), 4, None, 0.0, "0.5 of 4 cores busy"),
-        (Noise(4, 0.0, True, 0.0), 1, None, 0.0, "heat holds the clock back"),
+        (Noise(4, 0.0, True, 0.0), 1, None, 0.0, "heat throttles the clock"),
     ],
 )
 def test_the_reason_is_named(

@@ -1,4 +1,4 @@
-"""One deploy at a time per board: who waits, who takes over, and that no lock is left behind."""
+"""One deploy at a time per board: waiting, taking over, and no stale locks."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_of_twenty_deploys_at_once_one_wins(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The winner waits in its health check until all others have their answer."""
+    """The winner waits at the start of its transfer until all others are refused."""
     monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path / "home"))
     bundles = [tiny(f'TINY_NAME="m{i % 4}"') for i in range(AT_ONCE)]
     winners: list[str] = []
@@ -84,7 +84,7 @@ def test_of_twenty_deploys_at_once_one_wins(
         store.create()
         enroll(store, trusted.public.line)
         transports = [connect() for _ in bundles]
-        for transport in transports:  # sshd drops logins when too many come at once
+        for transport in transports:  # sshd drops logins if too many arrive at once
             transport.run(["true"], deadline=30)
         threads = [
             threading.Thread(target=one, args=pair)
@@ -107,7 +107,7 @@ def test_of_twenty_deploys_at_once_one_wins(
 
 @pytest.mark.exhaustive
 def test_lock_is_free_after_each_deploy(device: Device, tiny: TinyBundle) -> None:
-    """Also after refused ones, and at once."""
+    """Even after rejected deploys, and immediately."""
     for i in range(3):
         device.deploy(tiny(f'TINY_NAME="m{i}"'))
         with pytest.raises(EdgekitError):
@@ -149,7 +149,7 @@ def test_other_commands_wait_for_the_deploy(
 
 
 class CutOff(LocalTransport):
-    """Loses its link in the middle of the first file that is larger than a manifest."""
+    """Loses its link while sending model.so, once."""
 
     cut = True
 
@@ -179,7 +179,7 @@ def test_killed_keeper_leaves_no_lock(board_root: Path) -> None:
 
 
 def test_keeper_ends_in_silence_and_not_before(board_root: Path) -> None:
-    """A machine so slow that more than its patience passes between two of our writes gets more."""
+    """Retries with a longer timeout if a slow machine exceeds it between two writes."""
     store = Store(board_root)
     folder = store.incoming / ("0" * 16)
     folder.mkdir()
@@ -188,7 +188,7 @@ def test_keeper_ends_in_silence_and_not_before(board_root: Path) -> None:
 
 
 def stays_while_files_grow(store: Store, folder: Path, idle_seconds: float) -> bool:
-    """For twice as long as the keeper waits in silence."""
+    """True if the keeper holds the lock for twice its idle timeout while files grow."""
     kept(store, "1" * 16, idle_seconds)
     for i in range(8):
         time.sleep(idle_seconds / 4)
@@ -206,7 +206,7 @@ def test_only_the_named_deploy_is_taken_over(board_root: Path) -> None:
     with pytest.raises(DeviceBusyError) as caught:
         Session(store, "2" * 16, "next").enter(take_over="3" * 16)
     assert caught.value.details["holder"] == "1" * 16
-    Session(store, "1" * 16, "first").enter()  # it is its own
+    Session(store, "1" * 16, "first").enter()  # a session may re-enter its own lock
     session = Session(store, "2" * 16, "next")
     session.enter(take_over="1" * 16)
     assert holder(store)["token"] == "2" * 16
@@ -227,7 +227,7 @@ def test_dead_deploys_are_forgotten_after_a_day(
 
 
 def kept(store: Store, token: str, idle_seconds: float) -> None:
-    """A session in a process of its own, as `plan` leaves one behind."""
+    """Starts a session in a separate process, as `plan` does."""
     code = (
         "import sys; from pathlib import Path\n"
         "from edgekit.device.runtime.agent.session import Session\n"

@@ -1,4 +1,4 @@
-"""Several input shapes of one model in one release: the arrays that come in choose."""
+"""Several input shapes of a model in one release, selected by the input arrays."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SHAPES = [(1, 3, 8, 20), (1, 3, 12, 20), (1, 3, 12, 28)]
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two convolutions and a mean over what is open: height and width."""
+    """Two convolutions and a mean over the dynamic dimensions, height and width."""
     nodes = [
         node("Conv", ["x", "w", "b"], ["c"], pads=[1, 1, 1, 1]),
         node("Relu", ["c"], ["r"]),

@@ -1,4 +1,4 @@
-"""Only releases signed by a key that the board trusts: wrong, missing and damaged signatures."""
+"""Boards accept only releases signed by a trusted key: wrong, missing, damaged signatures."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_missing_signature_is_refused(device: Device, tiny: TinyBundle, board_ro
 
 
 def test_every_flipped_byte_is_refused(board_root: Path, tiny: TinyBundle) -> None:
-    """Of manifest and signature, here each 23rd; all of them in tests/long/flip_bytes.py."""
+    """Every 23rd byte of manifest and signature; tests/long/flip_bytes.py flips all of them."""
     bundle, store = tiny(), Store(board_root)
     folder = store.incoming / bundle.manifest.id
     folder.mkdir()
@@ -75,7 +75,7 @@ def test_every_flipped_byte_is_refused(board_root: Path, tiny: TinyBundle) -> No
 
 
 def test_signature_of_another_version(board_root: Path, tiny: TinyBundle, tmp_path: Path) -> None:
-    """ssh-keygen takes version 0 for version 1, and does not sign the number."""
+    """ssh-keygen accepts version 0 as version 1 and does not sign the version."""
     bundle, file = tiny(), tmp_path / "manifest.json.sig"
     one, zero = (base64.b64encode(b"SSHSIG\0\0\0" + version) for version in (b"\1", b"\0"))
     changed = bundle.signature.replace(one[:14], zero[:14])
@@ -87,7 +87,7 @@ def test_signature_of_another_version(board_root: Path, tiny: TinyBundle, tmp_pa
 
 def test_signature_of_another_manifest(device: Device, tiny: TinyBundle) -> None:
     other = tiny('TINY_NAME="other"')
-    with pytest.raises(TransferError, match="found one that does not fit these bytes"):
+    with pytest.raises(TransferError, match="found one that does not match these bytes"):
         device.deploy(replace(tiny(), signature=other.signature))
 
 
@@ -191,10 +191,13 @@ def test_host_without_ssh_keygen(
             "public cut",
             r"signing\.pub: expected the public half .*, found: something else",
         ),
-        ("public binary", r"signing\.pub: expected the public half .* again: ssh-keygen -y -f /"),
+        (
+            "public binary",
+            r"signing\.pub: expected the public half .* recreate it: ssh-keygen -y -f /",
+        ),
         ("public gone", r"signing\.pub: expected the public half .*, found: No such file"),
         ("public of another", r"signing\.pub: expected .*, found: that of another key"),
-        ("private cut", r"signing: expected ssh-keygen to sign .*; put it back .*, or .*: mv /"),
+        ("private cut", r"signing: expected ssh-keygen to sign .*; restore it .*, or .*: mv /"),
         ("private empty", r"signing: expected ssh-keygen to sign with this host's key, found"),
         ("private gone", r"signing: expected ssh-keygen to sign with this host's key, found"),
         ("private open", r"signing: expected .* others may read it; run: chmod 600 /"),

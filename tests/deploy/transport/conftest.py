@@ -1,4 +1,4 @@
-"""A real SSH server that the tests of a folder share, and ways to it."""
+"""A real SSH server, and transports to it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
 
 @pytest.fixture
 def connect(server: Sshd) -> Iterator[Connect]:
-    """A transport to `server`; keywords replace what its target would be."""
+    """make(**changes): a transport to `server`; keywords override fields of its target."""
     made: list[SshTransport] = []
 
     def make(*, connect_seconds: float = 20.0, **changes: object) -> SshTransport:
@@ -47,7 +47,7 @@ def connect(server: Sshd) -> Iterator[Connect]:
 
 @pytest.fixture
 def no_keys_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty home and no agent, whoever runs this."""
+    """An empty home and no SSH agent."""
     home = tmp_path / "me"
     (home / ".ssh").mkdir(parents=True, mode=0o700)
     monkeypatch.setenv("HOME", str(home))

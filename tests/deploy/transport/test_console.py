@@ -1,4 +1,4 @@
-"""The serial console for people: captured with time stamps, typed into, through the command."""
+"""The serial console for users: capture with timestamps and interactive use."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.patience import PATIENCE, ends_by_itself
 from tests.support.tty_board import Faults, TtyBoard
 
 NOW = datetime(2024, 2, 3, 4, 5, 6, 7000)
-# Boots when it is told to, so that nothing is said before someone listens.
+# Boots on demand, so that no output precedes the listener.
 BOOT = "printf 'boot 1\\nboot \\303\\251 2\\nready> '; sleep 60"
 CHATTER = ("/bin/sh", "-c", f"while [ ! -e go ]; do sleep 0.05; done; {BOOT}")
 
@@ -86,7 +86,7 @@ def test_a_person_types_and_leaves(tmp_path: Path) -> None:
         person, terminal = pty.openpty()
         thread = threading.Thread(target=console.interact, args=(terminal, terminal), daemon=True)
         thread.start()
-        while termios.tcgetattr(terminal)[3] & termios.ICANON:  # keys before that are dropped
+        while termios.tcgetattr(terminal)[3] & termios.ICANON:  # earlier keystrokes are lost
             time.sleep(0.01)
         os.write(person, b"\recho $((6*7))-is-it\r")
         shown = b""

@@ -1,4 +1,4 @@
-"""What every transport promises: commands with deadlines, files whole or not at all."""
+"""The contract of every transport: commands with deadlines, atomic file transfers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SECONDS = AMPLE
 
 @dataclass(frozen=True)
 class Board:
-    """A transport, and the folder on this machine where its files are found."""
+    """A transport, and the local folder that holds its files."""
 
     transport: Transport
     root: Path
@@ -113,7 +113,7 @@ def test_much_output_on_both_streams(transport: Transport) -> None:
 
 
 def test_lines_are_streamed_as_they_come(board: Board) -> None:
-    """The command ends because its last line was seen."""
+    """The command ends only because its last line was received."""
     code = (
         "import os, sys, time\nfor i in range(3): print(i, file=sys.stderr, flush=True)\n"
         "while not os.path.exists('seen'): time.sleep(0.01)"
@@ -138,7 +138,7 @@ def test_last_line_needs_no_end(transport: Transport) -> None:
 
 
 def test_deadline_ends_children_too(transport: Transport) -> None:
-    transport.run(["true"], deadline=SECONDS)  # connected: only the command's own time counts
+    transport.run(["true"], deadline=SECONDS)  # connect first, so that only the command counts
     mark = f"999.{time.time_ns()}"
     with (
         ends_by_itself(),

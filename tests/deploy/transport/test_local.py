@@ -1,4 +1,4 @@
-"""What is particular to this machine as a board; the rest is in test_contract.py."""
+"""Behavior specific to this machine as a board; the rest is in test_contract.py."""
 
 from __future__ import annotations
 

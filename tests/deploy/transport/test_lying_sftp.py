@@ -1,4 +1,4 @@
-"""An SFTP server that lies: each lie is one named error, soon, or does no harm."""
+"""A lying SFTP server: each lie gives a named error promptly, or does no harm."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tests.support.patience import AMPLE
 from tests.support.sshd import make_key
 
 SECONDS = AMPLE
-LARGE = bytes(100_000)  # whose upload looks for parts that an earlier one left behind
+LARGE = bytes(100_000)  # large enough that an upload looks for resumable parts
 
 
 @pytest.fixture(scope="module")
@@ -61,19 +61,19 @@ def link(server: LyingServer, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.fixture
 def liar(server: LyingServer, link: SshTransport) -> Iterator[LyingServer]:
-    """The server, whose lies begin with a session that was not there before."""
+    """The server after a disconnect, so that its lies apply from the start of a session."""
     link.close()
     yield server
     server.lie = lambda kind, id_: None
 
 
 def answering(request: int, answer: bytes) -> Lie:
-    """`answer` to each request of a kind, after its number."""
+    """Answers each request of a kind with `answer`, with the request id inserted."""
     return lambda kind, id_: packet(answer[0], id_ + answer[1:]) if kind == request else None
 
 
 def raw(request: int, answer: bytes) -> Lie:
-    """`answer` as it is to each request of a kind."""
+    """Answers each request of a kind with `answer`, verbatim."""
     return lambda kind, id_: answer if kind == request else None
 
 
@@ -129,8 +129,8 @@ FETCHING: dict[str, tuple[Lie, str]] = {
 }
 ENTRY = string(b"x") + string(b"-") + number(0)
 SENDING: dict[str, tuple[Lie, str]] = {
-    "endless folder": (answering(READDIR, body(NAME, number(1), ENTRY)), "found no end of it"),
-    "endless empty folder": (answering(READDIR, body(NAME, number(0))), "found no end of it"),
+    "endless folder": (answering(READDIR, body(NAME, number(1), ENTRY)), "found an endless list"),
+    "endless empty folder": (answering(READDIR, body(NAME, number(0))), "found an endless list"),
     "four thousand million names": (answering(READDIR, body(NAME, number(0xFFFFFFFF))), "4 bytes"),
     "cut name": (answering(READDIR, body(NAME, number(1), number(9), b"x")), "9 bytes more"),
     "cut attributes": (
@@ -182,7 +182,7 @@ def test_lies_about_a_file_that_is_sent(name: str, liar: LyingServer, link: SshT
 
 
 def test_silence_ends_with_the_deadline(liar: LyingServer, link: SshTransport) -> None:
-    """A part of an answer, and nothing after it."""
+    """The server sends part of an answer, then goes silent."""
     liar.lie = raw(FSTAT, number(9) + b"\x69")
     with pytest.raises(UnreachableError, match=r"expected an answer within 0\.5 s") as caught:
         link.get("file", deadline=0.5)
@@ -200,6 +200,6 @@ def test_a_command_that_never_stops_talking(
 ) -> None:
     monkeypatch.setattr("edgekit.host.deploy.transport.ssh_command.LARGEST_OUTPUT", 1 << 20)
     to = " >&2" if flood == "stderr" else ""
-    with pytest.raises(TransferError, match="expected 'sh' to say less") as caught:
+    with pytest.raises(TransferError, match="expected 'sh' to print less") as caught:
         link.run(["sh", "-c", f"head -c 3000000 /dev/zero{to}"], deadline=SECONDS)
     _named(caught.value, TransferError)

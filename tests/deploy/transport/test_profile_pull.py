@@ -1,4 +1,4 @@
-"""Profiles fetched over SSH and over a serial console, through faults too."""
+"""Fetching profiles over SSH and over a serial console, including faulty links."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_profiles_come_home_over_ssh(
 def test_a_cut_connection_loses_and_doubles_nothing(
     server: Sshd, connect: Callable[..., SshTransport], tmp_path: Path
 ) -> None:
-    """Cut before, in and after the answer, which the board has made by then."""
+    """The link is cut before, during and after the answer."""
     store = ProfileStore(tmp_path / "store")
     with running_proxy(server.host, server.port) as proxy:
         spool = fill(server.home)

@@ -81,7 +81,7 @@ def test_lines_are_streamed_as_they_come(transport: SerialTransport, board: TtyB
     def on_line(line: str) -> None:
         seen.append(line)
         if line == "2":
-            (board.home / ".edgekit" / "go").touch()  # it goes on only if we hear it while it runs
+            (board.home / ".edgekit" / "go").touch()  # ends only if its output is streamed
 
     assert transport.run(python(code), deadline=SECONDS, on_line=on_line).exit_code == 0
     assert seen == ["0", "1", "2"]
@@ -149,7 +149,7 @@ def test_only_ports_and_sockets_are_opened(tmp_path: Path, url: str) -> None:
     [b"", b"[]", b"\xff", b"[" * 100_000, b'{"offset": -1}', b'{"offset": "\\u001b[2J"}', b"{}"],
 )
 def test_what_our_program_there_answers_is_checked(payload: bytes) -> None:
-    with pytest.raises(RefusedError, match="answers otherwise: expected") as caught:
+    with pytest.raises(RefusedError, match="answers differently: expected") as caught:
         answer(Message(READY, payload), Ready)
     assert str(caught.value).isprintable() and len(str(caught.value)) < 400
 

@@ -1,4 +1,4 @@
-"""Whole deploys over a serial console: a shell on a pty, and a virtual board."""
+"""Complete deploys over a serial console: a shell on a pty, and a virtual board."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_session_has_the_console_for_itself(board: Device, tiny: TinyBundle) -
 
 
 def forget_runtime(board: Device) -> None:
-    """So that it is sent again, which makes most of what a small model sends."""
+    """Forces the runtime to be resent; it makes up most of a small model's transfer."""
     board.transport.remove("runtime", deadline=60)
 
 

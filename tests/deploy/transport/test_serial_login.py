@@ -1,4 +1,4 @@
-"""From what a console may show to a running session: logins, shells, Pythons, wrong ports."""
+"""From any console output to a running session: logins, shells, Pythons, wrong ports."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_something_that_is_no_shell(tmp_path: Path) -> None:
     ("url", "advice"),
     [
         ("/dev/ttyUSB99", "No such file.*; plug the adapter in"),
-        ("socket://127.0.0.1:1", "refused; start what listens there"),
+        ("socket://127.0.0.1:1", "refused; start the board first"),
     ],
 )
 def test_port_that_is_not_there(url: str, advice: str) -> None:

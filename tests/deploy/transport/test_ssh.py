@@ -1,4 +1,4 @@
-"""Who is let in and who is believed: host keys, keys, the agent, ssh config, jumps."""
+"""SSH authentication of hosts and users: host keys, keys, agent, ssh config, jump hosts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Connect = Callable[..., SshTransport]
 
 @pytest.fixture
 def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], None]]:
-    """A private ssh-agent; called with a key file, it holds that key."""
+    """A private ssh-agent; call it with a key file to add that key."""
     socket = tmp_path / "agent"
     process = subprocess.Popen(["ssh-agent", "-D", "-a", str(socket)], stdout=subprocess.DEVNULL)
     monkeypatch.setenv("SSH_AUTH_SOCK", str(socket))
@@ -83,7 +83,7 @@ def test_changed_host_key(server: Sshd, connect: Connect, tmp_path: Path) -> Non
 def test_host_key_of_another_type(
     server: Sshd, connect: Connect, tmp_path: Path, kind: str
 ) -> None:
-    """The pinned type is asked for; a server that has none is not believed for another one."""
+    """Only the pinned key type is accepted; a server without it is rejected."""
     make_key(tmp_path / "old", kind)
     pinned = public(tmp_path / "old")
     with pytest.raises(AuthenticationError) as caught:
@@ -119,7 +119,7 @@ def test_known_hosts_are_not_believed_for_a_board(
 
 def test_wrong_key(connect: Connect, tmp_path: Path) -> None:
     make_key(tmp_path / "other")
-    with pytest.raises(AuthenticationError, match=r"expected .* to take a key, .*other: refused"):
+    with pytest.raises(AuthenticationError, match=r"expected .* to accept a key, .*other: refused"):
         works(connect(identity=tmp_path / "other"))
 
 
@@ -145,7 +145,7 @@ def test_what_is_no_file_of_a_key(connect: Connect, tmp_path: Path, suffix: str)
     if suffix:
         make_key(key)
     odd = tmp_path / f"key{suffix}"
-    os.mkfifo(odd)  # which would hang whoever reads it
+    os.mkfifo(odd)  # reading it would block
     with pytest.raises(AuthenticationError, match=f"key{suffix}: not a private key"):
         works(connect(identity=key))
     odd.unlink()

@@ -1,4 +1,4 @@
-"""Boards over SSH that lack something, and what a link costs them."""
+"""Boards over SSH with missing features, and the traffic of a link."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_board_without_python(server: Sshd, connect: Connect) -> None:
 
 
 def test_python_of_another_name(server: Sshd, connect: Connect) -> None:
-    """python3 may be too old, or a link that leads nowhere."""
+    """python3 may be too old or a dangling link."""
     programs = server.folder / "programs"
     programs.mkdir()
     for name in ("sh", "mkdir"):
@@ -51,7 +51,7 @@ def test_folder_that_cannot_be_made(server: Sshd, connect: Connect) -> None:
 
 
 def test_login_script_that_talks(server: Sshd, connect: Connect) -> None:
-    """What a shell prints before a command is not the command's; SFTP cannot stand it."""
+    """Output of the login shell is separated from the command's; SFTP cannot tolerate it."""
     server.before_login("echo Welcome; echo to my board >&2")
     transport = connect()
     seen: list[str] = []
@@ -75,7 +75,7 @@ def test_large_file(server: Sshd, connect: Connect) -> None:
 
 
 def test_nothing_is_left_behind(server: Sshd, connect: Connect) -> None:
-    """All below ~/.edgekit, and nothing runs or listens there once the link is closed."""
+    """All files stay below ~/.edgekit, and no temporary file remains after the link closes."""
     transport = connect()
     transport.put(b"x" * 100_000, "a/file", deadline=SECONDS)
     works(transport)

@@ -1,4 +1,4 @@
-"""Whole deploys over SSH to a server on this machine, through faults too."""
+"""Complete deploys over SSH to a server on this machine, including faulty links."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def board(server: Sshd, connect: Connect, trusted: SigningKey, home: None) -> De
 
 @pytest.fixture
 def heavy(tiny_artifact: Callable[..., Artifact], trusted: SigningKey) -> Bundle:
-    """A bundle of two million bytes; what stands behind an ELF file's end does no harm."""
+    """A bundle of two million bytes; trailing data after an ELF file is harmless."""
     artifact = tiny_artifact('TINY_NAME="heavy"')
     library = artifact.library + os.urandom(2_000_000)
     return sign_bundle(
@@ -80,7 +80,7 @@ def test_deploy_run_and_go_back(board: Device, tiny: TinyBundle) -> None:
 def test_unhealthy_release_goes_back_by_itself(
     board: Device, tiny: TinyBundle, defines: str
 ) -> None:
-    # A hang alone is waited out; on a busy machine other answers may take more than a second.
+    # Only a hang runs into the limit; other answers may take over a second on a busy machine.
     seconds = 1 if defines == "TINY_HANG" else 60
     old = board.deploy(tiny()).release
     with pytest.raises(RolledBackError, match=f"board 'b': .*{old.id} runs again"):
@@ -114,7 +114,7 @@ def test_deploy_through_a_cut_link(
     way: str,
     tenth: int,
 ) -> None:
-    """Each tenth of what a deploy sends or gets: it ends well, or the next one does."""
+    """Cut at each tenth of the traffic: the deploy succeeds, or the next one does."""
     board.deploy(tiny())
     with running_proxy(server.host, server.port) as proxy:
         size = sum(map(len, heavy.files.values())) if way == "up" else 12_000
@@ -176,7 +176,7 @@ def test_ctrl_c_in_the_transfer_leaves_the_old_release(
 
 
 def test_ctrl_c_while_the_board_works(board: Device, tiny: TinyBundle) -> None:
-    """The command on the board ends as well: nothing of it is left when the next one comes."""
+    """The command on the board ends as well, so the next deploy finds the board idle."""
     board.deploy(tiny())
     timer = threading.Timer(1.5, os.kill, (os.getpid(), 2))
     timer.start()

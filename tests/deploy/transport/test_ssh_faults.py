@@ -1,4 +1,4 @@
-"""Links that are cut, go silent or are slow; disks that are full; servers that are killed."""
+"""Links that are cut, silent or slow; full disks; killed servers."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ Connect = Callable[..., SshTransport]
 SECONDS = AMPLE
 SIZE = 3_000_000
 RESENT = 65536
-OVERHEAD = 6_000  # of a login, and of what frames the file, per connection
-FRAMES = 0.01  # of the file: headers, padding and MACs
+OVERHEAD = 6_000  # login and framing, in bytes per connection
+FRAMES = 0.01  # headers, padding and MACs, as a share of the file
 
 
 def parts(server: Sshd) -> list[str]:
@@ -41,7 +41,7 @@ UPLOADED = [
 def test_upload_goes_on_after_a_cut(server: Sshd, connect: Connect, offset: int) -> None:
     data = os.urandom(SIZE)
     sent: list[int] = []
-    # The first login is for finding Python; only what comes after it may be cut.
+    # The first login finds Python; cut only what follows it.
     with running_proxy(server.host, server.port) as proxy:
         transport = connect(port=proxy.port)
         transport.run(["true"], deadline=SECONDS)
@@ -208,7 +208,7 @@ def test_disk_full_leaves_the_old_file(server: Sshd, connect: Connect) -> None:
 
 
 def test_slow_link(server: Sshd, connect: Connect) -> None:
-    """Not 64 KiB per round trip: more is under way once the round trip is known."""
+    """Throughput exceeds 64 KiB per round trip once the round-trip time is known."""
     data = os.urandom(2_000_000)
     with running_proxy(server.host, server.port) as proxy:
         transport = connect(port=proxy.port)
@@ -253,7 +253,7 @@ def test_no_answer_to_connecting(connect: Connect) -> None:
 def test_silence_at_each_step_of_a_command(
     server: Sshd, connect: Connect, after: int, step: str
 ) -> None:
-    """On a slow machine a step before may be what takes too long for the first deadlines."""
+    """On a slow machine, an earlier step may exceed the first deadlines, so longer ones follow."""
     for deadline in (0.7, 7.0, 70.0):
         with running_proxy(server.host, server.port, Fault(after, "down", cut=False)) as proxy:
             if late(connect(port=proxy.port), step, deadline):
@@ -297,7 +297,7 @@ def test_silence_while_a_file_is_sent_or_fetched(
 
 
 def late(transport: SshTransport, step: str, deadline: float) -> bool:
-    """Whether it is in this step that the deadline passes."""
+    """True if the deadline expires in this step."""
     with ends_by_itself(), pytest.raises(UnreachableError, match="board 'b': ") as error:
         transport.run(["sleep", "200"], deadline=deadline)
     return re.search(f"board 'b': .*({step})", str(error.value)) is not None

@@ -212,8 +212,8 @@ def test_a_report_and_its_trace_have_the_account(explained):
     (release,) = data_of(page(report))["subjects"][0]["releases"]
     cycles = explained["nna"]["total"]["cycles"]
     assert f"6 operators in {cycles:,} cycles" in release["nna"][0]
-    told = {o["name"]: o["nna"] for o in release["operators"]}
-    assert told["layer1"].startswith("diagonal: ") and "found 5x5" in told["layer3"]
+    shown = {o["name"]: o["nna"] for o in release["operators"]}
+    assert shown["layer1"].startswith("diagonal: ") and "found 5x5" in shown["layer3"]
     events = json.loads(trace(report))["traceEvents"]
     names = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["ph"] == "M"}
     bars = [e for e in events if e["ph"] == "X" and e["pid"] == 2]

@@ -210,7 +210,10 @@ def _wrong_csr(start=(0, 1), cols=(0,), values=(1.0,), shape=(1, 2)):
         ),
         (lambda: SparseMatrix.from_scipy(np.eye(2)), "expected a SciPy sparse matrix"),
         (lambda: SparseMatrix.from_dense(np.ones(3)), "expected 2 dimensions"),
-        (lambda: _wrong_csr() + _wrong_csr(shape=(1, 3)), "expected another of float64 [1, 2]"),
+        (
+            lambda: _wrong_csr() + _wrong_csr(shape=(1, 3)),
+            "expected a second matrix of float64 [1, 2]",
+        ),
         (lambda: _wrong_csr().matvec(np.ones(3)), "expected x of float64 [2], found float64 [3]"),
         (lambda: _wrong_csr().matvec(np.ones(2, "f4")), "found float32 [2]"),
         (lambda: _wrong_csr().matvec([1.0, 2.0]), "expected x to be an array, found list"),

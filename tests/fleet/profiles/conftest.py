@@ -1,4 +1,4 @@
-"""A server of profiles."""
+"""A profile server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Releases beside each other: what changed, and how sure that is."""
+"""Comparing releases: changes and their confidence."""
 
 from __future__ import annotations
 
@@ -24,7 +24,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_release_that_takes_four_fifths_is_found_to_do_so() -> None:
     found = compare(fill_store(), OLD[:4], NEW[:4])
     assert (found.before, found.after, found.model, found.board_type) == (OLD, NEW, "tiny", "a57")
-    assert (found.paired, found.boards, found.batches) == (True, 2, (16, 16))  # one was throttled
+    assert (found.paired, found.boards, found.batches) == (
+        True,
+        2,
+        (16, 16),
+    )  # 1 throttled
     for change in (found.whole, *found.operators):
         assert change.ratio == pytest.approx(0.8, rel=0.01)
         assert 0.7 < change.sure <= change.low <= 0.8 <= change.high < 0.9
@@ -63,7 +67,7 @@ def test_operators_of_one_release_alone_are_named() -> None:
     ("names", "complaint"),
     [
         ((OLD, "f"), "found none for 'f'; the newest are"),
-        ((OLD, ""), "found 2 that begin so for ''"),
+        ((OLD, ""), "found 2 that match for ''"),
         ((OLD, OLD), "expected two releases, found a* twice"),
     ],
 )
@@ -91,7 +95,7 @@ def test_an_empty_store_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 7, 40])
 def test_medians_are_drawn_as_from_samples(count: int) -> None:
-    """Beside samples that are really drawn: both distributions have the same quantiles."""
+    """Compared with bootstrap samples: both distributions have the same quantiles."""
     random = np.random.default_rng(1)
     ordered = np.sort(random.lognormal(size=count))
     drawn = np.median(random.choice(ordered, (4000, count)), axis=1)

@@ -1,4 +1,4 @@
-"""A supervisor sends what waits in the spool, by itself, once the board was enrolled."""
+"""Once a board is enrolled, its supervisor sends spooled profiles automatically."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ def stored(server: ProfileServer) -> list[tuple[object, ...]]:
 
 
 class Beside:
-    """A courier beside a board's spool, on a clock of its own; processes that it starts count."""
+    """A courier with a board's spool and a simulated clock."""
 
     def __init__(self, root: Path) -> None:
         runtime = root / "runtime.pyz"
         root.mkdir(exist_ok=True)
         runtime.write_bytes(runtime_pyz())
-        self.spool, self.told, self.now = Spool(root / "spool"), list[str](), 0.0
+        self.spool, self.shown, self.now = Spool(root / "spool"), list[str](), 0.0
         command = [sys.executable, "-I", "-S", str(runtime), "--root", str(root), "push-profiles"]
         self.courier = Courier(
-            Store(root), command, self.told.append, lambda: self.now, 600.0, random.Random(1)
+            Store(root), command, self.shown.append, lambda: self.now, 600.0, random.Random(1)
         )
 
     def look(self, periods: int) -> int:
-        """Lets time pass, and each sending end; how many there were."""
+        """Advances time by days, waiting for each push to end; returns the number of pushes."""
         sent = 0
         for _ in range(periods):
             self.now += 24 * 3600.0
@@ -83,7 +83,7 @@ def test_what_waits_is_sent_once_the_board_is_enrolled(
     assert not beside.spool.waits
     beside.spool.add(batch(7))
     assert (beside.look(3), len(stored(server))) == (1, 4)
-    assert beside.told == []
+    assert beside.shown == []
 
 
 def test_nothing_is_sent_where_sampling_is_off(server: ProfileServer, beside: Beside) -> None:
@@ -101,7 +101,7 @@ def test_a_token_that_is_revoked_is_told_once_and_nothing_is_lost(
     home = read_home(beside.spool.home)
     beside.spool.home.write_bytes(home_bytes(replace(home, token="0" * 64)))
     assert (beside.look(3), len(stored(server))) == (3, 0)
-    (line,) = beside.told
+    (line,) = beside.shown
     assert "401 an unknown or revoked token" in line
     assert "on the host: edgekit profile server enroll board" in line
     enrolled(server, beside)

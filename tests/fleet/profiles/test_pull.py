@@ -1,4 +1,4 @@
-"""From the inferences of a session to rows at home, over links that fail."""
+"""From the inferences of a session to rows on the host, over failing links."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ X = np.array([1, 2, 3, -4], np.float32)
 
 
 class LosingTransport(LocalTransport):
-    """Loses 30 % of the answers, after the board has done its part."""
+    """Drops 30 % of the answers after the board has processed the request."""
 
     lost = 0
     chance = random.Random(7)

@@ -1,4 +1,4 @@
-"""Profiles that boards send over HTTPS: to the pinned host alone, slowly, and none lost."""
+"""Boards push profiles over HTTPS: only to the pinned host, rate-limited, without loss."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FAST = 1 << 30
 
 
 def enrolled(server: ProfileServer, root: Path, board: str = "x") -> tuple[Spool, Home]:
-    """A board with three batches, and where they go."""
+    """An enrolled board with three spooled batches, and its home server."""
     transport = LocalTransport(root / board, board)
     home = enroll(Device(transport), server.store, "127.0.0.1", server.server_port)
     spool = Spool(root / board / "spool")
@@ -110,7 +110,7 @@ def test_a_token_that_is_wrong_revoked_or_of_another_board_is_refused(
     revoke(server.store, "x")
     with pytest.raises(InputError, match="401"):
         push(spool, home, Bandwidth(FAST))
-    with pytest.raises(HostInputError, match="found 'x'; there are: y"):
+    with pytest.raises(HostInputError, match="found 'x'; enrolled: y"):
         revoke(server.store, "x")
     assert stored(server.store) == []
     again = enroll(Device(LocalTransport(tmp_path / "x", "x")), server.store, home.host, home.port)
@@ -141,7 +141,7 @@ def test_nothing_is_sent_to_a_host_with_another_certificate(
         pytest.raises(InputError, match=r"expected the certificate 0000.* nothing was sent"),
     ):
         push(spool, replace(home, port=proxy.port, certificate="0" * 64), Bandwidth(FAST))
-    assert proxy.up < 1500  # a handshake
+    assert proxy.up < 1500  # just a handshake
     assert len(spool.fetch(1 << 20).data) > 1000
 
 
@@ -227,7 +227,7 @@ def test_a_board_that_sends_too_often_is_told_when_to_come_back(
 
 
 class Clock:
-    """Time that goes on only where somebody waits."""
+    """A clock that advances only in `sleep`."""
 
     now = 1000.0
 
@@ -257,11 +257,11 @@ def test_64_kbit_per_second_are_kept_within_a_tenth(server: ProfileServer, tmp_p
 
 
 def test_a_thousand_boards_that_come_back_at_once_are_spread_and_all_served() -> None:
-    """Of a server that came back and can serve ten boards in a second; the others are closed."""
+    """A recovered server that accepts ten boards per second and closes other connections."""
     boards = [random.Random(i) for i in range(1000)]
     tries: list[tuple[float, int, int]] = []
     for i, chance in enumerate(boards):
-        heappush(tries, (waits(3, 0.0, 600.0, chance), i, 3))  # it was away for some time
+        heappush(tries, (waits(3, 0.0, 600.0, chance), i, 3))  # three failures so far
     busy: dict[int, int] = {}
     served = 0
     while tries:
@@ -277,7 +277,7 @@ def test_a_thousand_boards_that_come_back_at_once_are_spread_and_all_served() ->
 
 
 def test_a_board_that_wakes_late_sends_no_less_and_never_much_more() -> None:
-    """A busy one sleeps longer than it wants; and now and then it waits long for an answer."""
+    """Sleeps of a busy board overrun, and some answers take long."""
     chance, clock = random.Random(1), Clock()
     bandwidth = Bandwidth(64_000, clock, lambda s: clock.sleep(s + chance.uniform(0, 0.15)))
     sent: list[tuple[float, int]] = []
@@ -285,7 +285,7 @@ def test_a_board_that_wakes_late_sends_no_less_and_never_much_more() -> None:
         bandwidth.take(2158)
         sent.append((clock(), 2158))
         if number % 300 == 299:
-            clock.sleep(20.0)  # which is not made up for
+            clock.sleep(20.0)  # lost time is not made up for
     seconds = clock() - Clock.now - 20.0 * 10
     assert 0.9 * 64_000 < sum(count for _, count in sent) * 8 / seconds < 1.1 * 64_000
     first = 0

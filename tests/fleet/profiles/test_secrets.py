@@ -1,4 +1,4 @@
-"""All bytes that leave a board, by pull or by push: no input, output, path or variable."""
+"""No input, output, path or environment variable is in the bytes that leave a board."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NUMBER = float(np.frombuffer(SECRET[:4].encode(), np.float32)[0])
 
 
 class Overheard(LocalTransport):
-    """Keeps all that a board answers."""
+    """Records all answers of a board."""
 
     def __init__(self, root: Path, python: Path) -> None:
         super().__init__(root, python=str(python))
@@ -46,7 +46,7 @@ class Overheard(LocalTransport):
 
 
 class OpenServer(ProfileServer):
-    """Keeps all that comes in under the encryption."""
+    """Records all received plaintext."""
 
     def __init__(self, store: ProfileStore) -> None:
         super().__init__(store, ("127.0.0.1", 0))
@@ -79,7 +79,7 @@ def board(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Device:
-    """With a secret in its environment and in its paths."""
+    """A board with a secret in its environment and in its paths."""
     monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path / SECRET / "home"))
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\nTOKEN={SECRET} {SECRET}=1 exec {sys.executable} "$@"\n')
@@ -91,7 +91,7 @@ def board(
 
 
 def infer(board: Device) -> list[bytes]:
-    """Runs the model on the secret; what nobody but who ran it may know."""
+    """Runs the model on the secret; returns byte strings that must not leak."""
     with board.open() as session:
         for _ in range(30):
             outputs, _ = session.run({"x": np.full(4, NUMBER, np.float32)})
@@ -100,11 +100,11 @@ def infer(board: Device) -> list[bytes]:
     return [np.float32(NUMBER).tobytes(), result[:1].tobytes(), *(t.encode() for t in texts)]
 
 
-def assert_none_of(leaks: Sequence[bytes], told: bytes) -> None:
-    assert told
+def assert_none_of(leaks: Sequence[bytes], shown: bytes) -> None:
+    assert shown
     for leak in leaks:
         for form in (leak, leak.hex().encode(), base64.b64encode(leak).rstrip(b"=")[:-1]):
-            assert form.lower() not in told.lower(), leak
+            assert form.lower() not in shown.lower(), leak
 
 
 def test_a_pull_takes_no_secret_along(board: Device, tmp_path: Path) -> None:
@@ -113,11 +113,11 @@ def test_a_pull_takes_no_secret_along(board: Device, tmp_path: Path) -> None:
     board.transport.heard.clear()
     store = ProfileStore(tmp_path / "store")
     assert pull(board, store).stored.new == 1
-    told = b"\n".join(board.transport.heard)
-    answer, _ = (json.loads(line) for line in told.splitlines() if line.startswith(b"{"))
+    shown = b"\n".join(board.transport.heard)
+    answer, _ = (json.loads(line) for line in shown.splitlines() if line.startswith(b"{"))
     unpacked = zlib.decompress(base64.b64decode(answer["data"]))
     assert b'"model":"tiny"' in unpacked
-    assert_none_of(leaks, told)
+    assert_none_of(leaks, shown)
     assert_none_of(leaks, unpacked)
 
 

@@ -1,4 +1,4 @@
-"""The store of field profiles: what came at least once is there exactly once."""
+"""The store of field profiles: batches delivered at least once are stored exactly once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from edgekit.host.errors import InputError, TransferError
-from edgekit.host.fleet.profiles import ProfileStore, export, query, refused
+from edgekit.host.fleet.profiles import ProfileStore, export, query
 from tests.support.profile_batches import headed, stream
 
 pytest.importorskip("pyarrow")
@@ -119,7 +119,7 @@ def test_a_full_disk_stores_nothing_and_the_next_time_all(
 
 
 def kill_before(change: int) -> None:
-    """Ends this process before the `change`-th call that it makes from now on."""
+    """Kills this process before its `change`-th file-system call from now on."""
     left = [change]
 
     def killing(real: Callable[..., object]) -> Callable[..., object]:
@@ -136,8 +136,7 @@ def kill_before(change: int) -> None:
 
 
 def test_killed_at_any_moment_each_batch_is_there_once(store: ProfileStore) -> None:
-    """Processes are killed before the k-th change they make; what they could not acknowledge comes
-    again."""
+    """Each process is killed before its k-th change; unacknowledged batches are sent again."""
     for k in range(1, 60):
         child = os.fork()
         if child == 0:
@@ -222,12 +221,12 @@ def test_of_too_many_bytes_the_oldest_go_and_do_not_come_back(tmp_path: Path) ->
 def test_refused_batches_are_bounded_and_the_newest_stay(
     store: ProfileStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(refused, "_MOST_BATCHES", 3)
+    monkeypatch.setattr("edgekit.host.fleet.profiles.store._MOST_BATCHES", 3)
     for number in range(6):
         store.add("x", headed(b'{"schema": "edgekit.profile/%d"}' % (10 + number)))
     kept = sorted(p.read_text() for p in (store.folder / "refused").glob("*.json"))
     assert kept == [f'{{"schema": "edgekit.profile/{number}"}}' for number in (13, 14, 15)]
     assert len(list((store.folder / "refused").glob("*.txt"))) == 3
-    monkeypatch.setattr(refused, "_MOST_BYTES", len(kept[0]))
+    monkeypatch.setattr("edgekit.host.fleet.profiles.store._MOST_BYTES", len(kept[0]))
     store.add("x", headed(b'{"schema": "edgekit.profile/16"}'))
     assert len(list((store.folder / "refused").iterdir())) == 2

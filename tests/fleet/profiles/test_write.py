@@ -1,4 +1,4 @@
-"""Profiles beyond one machine: through NATS to any number of writers, each row exactly once."""
+"""Distributed profile storage: through NATS to any number of writers, each row exactly once."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServers]:
 
 @pytest.fixture
 def bus(servers: NatsServers) -> Iterator[Bus]:
-    """A connection to a stream that is new."""
+    """A connection to a new stream."""
     found = Bus(servers.url, 1)
     yield found
     found.close()
@@ -73,7 +73,7 @@ def shared(tmp_path: Path) -> SharedStore:
 
 
 def write(bus: Bus, store: SharedStore, lease: float = 0.0) -> Written:
-    """What one writer does of all that waits."""
+    """Lets one writer process all waiting batches."""
     trouble: list[str] = []
     writer = ProfileWriter(bus, store, 0.0, lease)
     return writer.run(threading.Event(), True, trouble.append)
@@ -136,7 +136,7 @@ def test_a_batch_is_known_though_its_stream_was_made_anew(
 
 
 class _Dying(SharedStore):
-    """A store whose writer is gone before or after its next file of rows."""
+    """A store whose writer dies before or after its next file of rows."""
 
     def __init__(self, where: str, after: bool) -> None:
         super().__init__(where)
@@ -172,7 +172,7 @@ def test_a_plan_of_a_writer_that_lives_is_left_to_it(
 
 
 class _Slow(SharedStore):
-    """A store in which another writer does all, before this one writes what it had planned."""
+    """A store in which another writer does all the work before this writer executes its plan."""
 
     def __init__(self, where: str, bus: Bus) -> None:
         super().__init__(where)
@@ -288,7 +288,7 @@ def test_too_few_servers_and_too_few_replicas_are_named(servers: NatsServers, bu
     with pytest.raises(IncompatibleError, match="in 3 replicas on disk, found 1 in file"):
         Bus(servers.url)
     remove_stream(servers)
-    with pytest.raises(IncompatibleError, match="keeps each batch in 3 places, found: replicas"):
+    with pytest.raises(IncompatibleError, match="keeps 3 copies of each batch, found: replicas"):
         Bus(servers.url)
     Bus(servers.url, 1).close()
 
@@ -338,17 +338,17 @@ def test_a_writer_goes_on_after_trouble(
 ) -> None:
     home.hand_over("x", stream(1), bus)
     writer, stopped = ProfileWriter(bus, shared, 0.0), threading.Event()
-    write_file, told = SharedStore.write, []
+    write_file, shown = SharedStore.write, []
 
     def troubled(*arguments: Any) -> None:
-        if not told:
+        if not shown:
             raise TransferError("the bucket refuses")
         write_file(*arguments)
         stopped.set()
 
     monkeypatch.setattr(SharedStore, "write", troubled)
-    writer.run(stopped, False, told.append)
-    assert told == ["the bucket refuses; trying again in 1 s"]
+    writer.run(stopped, False, shown.append)
+    assert shown == ["the bucket refuses; trying again in 1 s"]
     assert uuids(shared) == [1]
 
 

@@ -1,4 +1,4 @@
-"""Profiles in a bucket: written to and asked over S3, on a real object store (OpenStack Swift)."""
+"""Profiles in a bucket, written and queried over S3 on a real object store (OpenStack Swift)."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_bucket_is_written_and_asked_as_a_folder_is(
     assert query(store, sql, 9).rows == (("x", "op0", 5.0), ("x", "op1", 5.0))
     assert [(b.board, b.batches) for b in store.boards()] == [("x", 9)]
     assert export(store, tmp_path / "rows.csv") == 18
-    with pytest.raises(InputError, match="expected the beginning of one release's id, found none"):
+    with pytest.raises(InputError, match="expected the start of one release's id, found none"):
         compare(store, "abcd", "ef01")
 
 
@@ -90,18 +90,18 @@ def test_a_bucket_that_refuses_is_named_and_nothing_is_lost(
     home.hand_over("x", stream(1), bus)
     for bucket, keys, found in (
         ("closed", READER, "403, access denied: the keys may not do that"),
-        ("closed", (KEYS[0], "wrong"), "403, another secret key"),
+        ("closed", (KEYS[0], "wrong"), "403, wrong secret key"),
         ("missing", KEYS, "404, no such bucket"),
     ):
         use_keys(monkeypatch, keys)
-        with pytest.raises(TransferError, match=f"^s3://{bucket}/profiles.*found: {found}; mend"):
+        with pytest.raises(TransferError, match=f"^s3://{bucket}/profiles.*found: {found}; fix"):
             write(bus, SharedStore(swift.store(bucket)))
     use_keys(monkeypatch, KEYS)
     store = SharedStore(swift.store("closed"))
     store.make()
     swift.stop("object")
     swift.start("object", reserve="100%")
-    with pytest.raises(TransferError, match="found: 503, it takes nothing now: it is full, or"):
+    with pytest.raises(TransferError, match="found: 503, it accepts nothing now: it is full or"):
         write(bus, store)
     swift.stop("object")
     swift.start("object")

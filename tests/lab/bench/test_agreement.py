@@ -1,4 +1,4 @@
-"""The measure itself, on made-up outputs."""
+"""The agreement measure, on synthetic outputs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _REFERENCE = np.array([[1.0, 2.0, -4.0], [0.0, 8.0, 1.0]], np.float32)
 
 
 def _shifted(amount: float) -> np.ndarray:
-    """The reference with the first element of call 1 moved by a fraction of its largest (8)."""
+    """The reference; call 1's first element is shifted by a fraction of its maximum (8)."""
     moved = _REFERENCE.copy()
     moved[1, 0] += amount * 8
     return moved
@@ -44,7 +44,7 @@ def test_farther_than_the_sets_disagree_differs():
 
 def test_the_spread_is_that_of_the_worst_call():
     ours = _REFERENCE.copy()
-    ours[0, 0] += 4e-3  # 1e-3 of call 0's largest
+    ours[0, 0] += 4e-3  # 1e-3 of call 0's maximum
     assert compare_output(0, ours, _sets(spread=1.1e-3)).verdict is Verdict.BETWEEN
     assert compare_output(0, ours, _sets(spread=0.9e-3)).verdict is Verdict.APART
 

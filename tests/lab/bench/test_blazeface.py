@@ -1,4 +1,4 @@
-"""The demo's decoder, on LiteRT's outputs and on made-up ones."""
+"""The demo's decoder, on LiteRT's outputs and on synthetic ones."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_wide_picture_is_centered_in_a_square():
 
 
 def _outputs(*detections):
-    """Model outputs with (anchor, logit, dx, dy, size) in input pixels; the rest is background."""
+    """Model outputs for detections (anchor, logit, dx, dy, size), in input pixels."""
     regressors = np.zeros((1, 896, 16), np.float32)
     scores = np.full((1, 896, 1), -20, np.float32)
     for anchor, logit, dx, dy, size in detections:

@@ -1,4 +1,4 @@
-"""Other engines under the model of a board's core: who is asked, and what is told of each."""
+"""Other engines on the simulated core of a board: which ones run, and their reports."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.fake_emulator import answer, write_emulator, write_program
 
 @pytest.fixture
 def board(tmp_path, monkeypatch):
-    """board(does): where programs of rpi4 run, and its Python, which does as the shell says."""
+    """board(does): an rpi4 root whose Python is faked by the shell command `does`."""
     root = SystemRoot("aarch64", tmp_path / "root", "3.11")
     root.interpreter.parent.mkdir(parents=True)
     write_program(root.interpreter)
@@ -46,14 +46,14 @@ def test_an_engine_is_told_with_its_version_and_ratio(board, tmp_path):
     assert found.times(0.5).ratio == 2.0
 
 
-@pytest.mark.parametrize(("f32", "told"), [(True, "f32"), (False, "default")])
-def test_engines_are_told_what_to_compute_in(board, tmp_path, f32, told):
+@pytest.mark.parametrize(("f32", "shown"), [(True, "f32"), (False, "default")])
+def test_engines_are_told_what_to_compute_in(board, tmp_path, f32, shown):
     board(f'echo "$@" >> {tmp_path}/said; echo version 1')
     model = tmp_path / "model.onnx"
     model.touch()
     peers_of(model, f32=f32)
     (said,) = (tmp_path / "said").read_text().splitlines()
-    assert "peer.py onnxruntime" in said and said.endswith(f" {told}")
+    assert "peer.py onnxruntime" in said and said.endswith(f" {shown}")
 
 
 def test_engines_that_do_not_run_the_format_say_which_they_run(board, tmp_path):

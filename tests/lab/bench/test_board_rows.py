@@ -1,4 +1,4 @@
-"""Rows of docs/results/boards.csv: what is estimated again, and what is recorded."""
+"""Rows of docs/results/boards.csv: which are estimated again, and what is recorded."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def ours(ms: float, kind: str = "float") -> ModelEstimate:
 
 
 def peers(**ms: float) -> dict[str, PeerEstimate]:
-    """Those named take so long, the others are missing."""
+    """Estimates in milliseconds by engine name; other engines are missing."""
     missing = {name: PeerEstimate(name, missing="runs other models") for name in ENGINES}
     ran = {n: PeerEstimate(n, "1", "", Cost(1, 1, {}), float(t)) for n, t in ms.items()}
     return missing | ran
@@ -33,7 +33,7 @@ def peers(**ms: float) -> dict[str, PeerEstimate]:
 
 @pytest.fixture
 def asked(tmp_path, monkeypatch):
-    """The names of engines that were asked, and of ours, in their order; each takes 2 ms."""
+    """Records estimated engines, including ours, in order; each peer takes 2 ms."""
     names: list[str] = []
     files = {"model.so": b"first", "weights.bin": b""}
     monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path / "home"))

@@ -1,4 +1,4 @@
-"""Engines beside ours on one ONNX model: each must compute what our own release does."""
+"""Other engines on an ONNX model: each must match the outputs of our release."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.support import onnx_models
 pytestmark = [pytest.mark.slow, pytest.mark.engines]
 
 _SHAPE = (1, 3, 16, 12)
-_CONVERTED = pytest.param("ncnn", marks=pytest.mark.long)  # pnnx imports all of PyTorch
+_CONVERTED = pytest.param("ncnn", marks=pytest.mark.long)  # pnnx imports PyTorch, which is slow
 _ENGINES = ("onnxruntime", "openvino", "mnn", _CONVERTED)
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A convolution with bias, relu, and a mean over the picture."""
+    """A convolution with bias, followed by a ReLU."""
     rng = np.random.default_rng(0)
     weights = rng.normal(size=(8, 3, 3, 3)).astype(np.float32)
     bias = rng.normal(size=8).astype(np.float32)

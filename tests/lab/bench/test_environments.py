@@ -1,4 +1,4 @@
-"""Engines that are not installed beside edgekit; wheels come from a folder, not the network."""
+"""Engines in separate environments; wheels come from a folder, not from the network."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ MODEL = Path("model.tflite")
 
 
 @pytest.fixture
-def told(tmp_path, monkeypatch) -> list[str]:
-    """An engine named toy, and the lines that its user sees."""
+def shown(tmp_path, monkeypatch) -> list[str]:
+    """Registers an engine named toy; returns the list of progress messages."""
     toy = environments._Engine(("toy_engine",), ("toy-engine",), suffixes=(".tflite",))
     monkeypatch.setitem(environments._ENGINES, "toy", toy)
     monkeypatch.setenv("EDGEKIT_HOME", str(tmp_path / "home"))
@@ -40,41 +40,41 @@ def _wheel(folder) -> None:
 
 
 @pytest.mark.slow
-def test_an_engine_is_fetched_once(told, tmp_path):
+def test_an_engine_is_fetched_once(shown, tmp_path):
     _wheel(tmp_path)
-    python = interpreter("toy:fast", MODEL, told.append)
+    python = interpreter("toy:fast", MODEL, shown.append)
     assert python != sys.executable
     subprocess.run([python, "-c", "import toy_engine"], check=True)
-    assert interpreter("toy:slow", MODEL, told.append) == python
-    assert told == ["fetching toy, once"]
+    assert interpreter("toy:slow", MODEL, shown.append) == python
+    assert shown == ["fetching toy, once"]
 
 
 @pytest.mark.slow
-def test_what_an_interrupted_fetch_left_is_made_anew(told, tmp_path):
+def test_what_an_interrupted_fetch_left_is_made_anew(shown, tmp_path):
     _wheel(tmp_path)
-    python = interpreter("toy", MODEL, told.append)
+    python = interpreter("toy", MODEL, shown.append)
     (tmp_path / "home" / "cache" / "engines" / "toy" / "ready").unlink()
-    assert interpreter("toy", MODEL, told.append) == python and len(told) == 2
+    assert interpreter("toy", MODEL, shown.append) == python and len(shown) == 2
 
 
 @pytest.mark.slow
-def test_an_engine_that_cannot_be_had_says_why(told):
+def test_an_engine_that_cannot_be_had_says_why(shown):
     with pytest.raises(InputError, match=r"toy-engine could not be had: .*toy-engine"):
-        interpreter("toy", MODEL, told.append)
+        interpreter("toy", MODEL, shown.append)
 
 
-def test_nothing_is_fetched_where_that_is_forbidden(told, monkeypatch):
+def test_nothing_is_fetched_where_that_is_forbidden(shown, monkeypatch):
     monkeypatch.setenv("EDGEKIT_NO_FETCH", "1")
     with pytest.raises(InputError, match="not installed, and EDGEKIT_NO_FETCH is set"):
-        interpreter("toy", MODEL, told.append)
-    assert not told
+        interpreter("toy", MODEL, shown.append)
+    assert not shown
 
 
-def test_an_engine_that_is_here_needs_no_environment(told):
-    assert interpreter("edgekit", MODEL, told.append) == sys.executable
+def test_an_engine_that_is_here_needs_no_environment(shown):
+    assert interpreter("edgekit", MODEL, shown.append) == sys.executable
 
 
-def test_nothing_is_fetched_for_models_that_an_engine_does_not_run(told):
+def test_nothing_is_fetched_for_models_that_an_engine_does_not_run(shown):
     with pytest.raises(InputError, match=r"runs \.tflite models only"):
-        interpreter("toy", Path("model.onnx"), told.append)
-    assert not told
+        interpreter("toy", Path("model.onnx"), shown.append)
+    assert not shown

@@ -1,4 +1,4 @@
-"""The demo's second half, as a user runs it."""
+"""The second half of the demo, as a user runs it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _find_face(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """An empty board, but what was compiled before need not be compiled again."""
+    """An empty board that shares the compiler cache."""
     folder = tmp_path / "home"
     folder.mkdir()
     cache_folder().mkdir(parents=True, exist_ok=True)

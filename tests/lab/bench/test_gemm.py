@@ -1,4 +1,4 @@
-"""Comparing products: which ones, who makes them, and what is said of the results."""
+"""Comparing GEMM products: cases, contenders, and reports."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _EMPTY = KnowledgeBase(("x86-64-v4",))
 
 
 class FakeBoard:
-    """Costs by a formula; `refuses` are products it cannot make."""
+    """Computes costs by a formula; rejects products for which `refuses` is true."""
 
     unit = "seconds"
 
@@ -121,13 +121,13 @@ def test_the_choice_is_compared_with_the_fixed_method():
     row = Row(key_of(shape, 0, Sequences(), packed="a"), good, shape, "tuner")
     table = KnowledgeBase(("x86-64-v4",), rows=(row,))
     board = FakeBoard(lambda _, method: 1.0 if method == good.cut(shape) else 3.0)
-    told: list[tuple[int, int]] = []
+    shown: list[tuple[int, int]] = []
     (found,) = measure_cases(
-        [(case, "f32")], _BOARD, table, 1, board, lambda *done: told.append(done)
+        [(case, "f32")], _BOARD, table, 1, board, lambda *done: shown.append(done)
     )
     assert (found.answer.rule, found.cost, found.gain) == ("exact", 1.0, 3.0)
     assert fixed_method(_BOARD, "f32", 1, case) != good.cut(shape)
-    assert told == [(1, 1)]
+    assert shown == [(1, 1)]
 
 
 def test_products_that_the_board_refuses_are_left_out():
@@ -170,17 +170,17 @@ def test_regret_leaves_out_what_the_board_refuses():
     cases = unseen_cases(_EMPTY, "x86-64-v4", 15)
     refused = cases[4].shape
     board = FakeBoard(lambda *_: 1.0, refuses=lambda product: product.shape == refused)
-    told: list[int] = []
+    shown: list[int] = []
     found = measure_regret(
         [(case, "f32") for case in cases],
         _BOARD,
         _EMPTY,
         1,
         board,
-        lambda done, total: told.append(done),
+        lambda done, total: shown.append(done),
     )
     assert [p.case for p in found.products] == [c for c in cases if c.shape != refused]
-    assert told[-1] == 15 and told == sorted(set(told))
+    assert shown[-1] == 15 and shown == sorted(set(shown))
 
 
 def test_another_seed_searches_other_products():
@@ -209,7 +209,7 @@ def test_every_method_is_valid_and_none_is_twice(dtype, packed):
 
 @pytest.fixture(scope="module")
 def contenders(tmp_path_factory: pytest.TempPathFactory) -> list[Contender]:
-    """Ours, and those others that are installed."""
+    """edgekit and all installed peers."""
     loop = tmp_path_factory.mktemp("loop") / "loop.so"
     toolchain = Toolchain(load_board("local"), cache_folder() / "objects")
     loop.write_bytes(toolchain.build([Unit("loop", OPENBLAS_LOOP)]))
@@ -301,13 +301,13 @@ def test_look_ups_are_measured(tmp_path: Path):
 
 
 def test_a_turn_begins_when_threads_of_the_one_before_sleep():
-    """Libraries let theirs spin for a while, and a neighbor that spins takes half a core."""
+    """Library threads spin for a while, and a spinning SMT sibling takes half of our core."""
     stop = threading.Event()
     data = bytes(1 << 24)
 
     def spin() -> None:
         while not stop.is_set():
-            hashlib.sha256(data)  # gives the interpreter up, as a library's own threads do
+            hashlib.sha256(data)  # releases the GIL, like a library's native threads
 
     spinning = threading.Thread(target=spin)
     spinning.start()

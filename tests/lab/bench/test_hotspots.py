@@ -1,4 +1,4 @@
-"""Why a model takes its time, told from what a board saw; and advice that can be followed."""
+"""Diagnosing a model's time from board measurements, with valid advice."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MB = 1 << 20
 
 
 def _timing(*medians: float, threads: int = 1, **changes: Any) -> Benchmark:
-    """Operators op0, op1, ... that take so many microseconds; 64 MB of weights: no cache."""
+    """Operators op0, op1, ... with these times in µs; 64 MB of weights exceed any cache."""
     total = sum(medians)
     operators = tuple(
         OperatorTime(f"op{i}", "conv2d", "ek_f32_conv", us, us / total)
@@ -61,7 +61,7 @@ def _judge(
 
 
 def _check_advice(text: str) -> None:
-    """The commands and options that a sentence names are there."""
+    """Checks that commands and options in the advice exist."""
     for command in re.findall(
         r"edgekit ((?:bench|tune|quantize|prune|compile|doctor|estimate)[^;,]*)", text
     ):
@@ -209,7 +209,7 @@ def test_what_stays_in_a_cache_is_not_bound_by_memory() -> None:
 
 
 def test_no_samples_no_claim_of_waiting() -> None:
-    """Without samples nobody knows whether threads work or spin."""
+    """Without samples, working and spinning threads cannot be distinguished."""
     idle = replace(_BUSY, samples=0, running=10.0, asleep=89.5)
     seen = replace(_SEEN, sampler="", threads=(replace(_BUSY, samples=0), idle))
     assert _judge(_timing(1000, threads=2), _PRODUCT, seen=seen).kind == "compute"
@@ -226,8 +226,8 @@ def test_an_emulated_board_is_told_by_its_estimate() -> None:
     "made",
     [
         _made("op0", 3_600_000, 900_000, op="depthwise_conv2d"),  # no sparse kernel
-        {**_made("op0", 3_600_000, 900_000), "constant_bytes": 40_000},  # images are what it moves
-        _made("op0", 3_600_000, 900_000, "s8"),  # pruning is for floats
+        {**_made("op0", 3_600_000, 900_000), "constant_bytes": 40_000},  # traffic is mostly images
+        _made("op0", 3_600_000, 900_000, "s8"),  # only floats are pruned
     ],
     ids=["depthwise", "few weights", "8 bits"],
 )

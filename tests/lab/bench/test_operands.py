@@ -1,4 +1,4 @@
-"""What the contenders of a comparison are given begins at a cache line."""
+"""Operands of a comparison are aligned to cache lines."""
 
 from __future__ import annotations
 

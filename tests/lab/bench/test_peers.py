@@ -1,4 +1,4 @@
-"""The harness, with LiteRT against itself: no compiled model needed to know that it measures."""
+"""The harness, with LiteRT against itself: checks the measurement without a compiled model."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_workers_are_pinned():
 
 
 def test_a_model_is_found_from_wherever_an_engine_looks(tmp_path, monkeypatch):
-    """Some convert it in a folder of their own, where a relative path leads nowhere."""
+    """Some engines convert in their own folder, where a relative path would be invalid."""
     monkeypatch.chdir(_MODELS)
     with Worker("litert:builtin", Path(_MODEL.name)) as worker:
         arguments = Path(f"/proc/{worker.pid}/cmdline").read_text().split("\0")

@@ -1,4 +1,4 @@
-"""The custom operator's replacement computes what XNNPACK computes for the operator itself."""
+"""The custom operator's replacement matches XNNPACK's result for the operator itself."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from edgekit.host.lab.bench.agreement import with_builtin_operators
 from edgekit.host.lab.bench.process import Worker
-from edgekit.host.lab.bench.rewrite import with_builtin_operators
 
 pytestmark = pytest.mark.peers
 

@@ -1,4 +1,4 @@
-"""What benchmarks add to the history of measured orders."""
+"""Rows that benchmarks add to the history of measured orders."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Graph:
 
 
 def _tuned(graph: Graph, part: Part) -> list[OrderMeasurement]:
-    """A part in the searched order, a millisecond, and in one that takes half of that, if it has
-    another one and is not the first."""
+    """A part in the searched order, at 1 ms, and, if it is not the first part and has another
+    order, in that one at 0.5 ms."""
     place = {node.name: i for i, node in enumerate(graph.nodes)}
     searched, *others = (part.order(c.graph, place) for c in candidates(graph, _BOARD, 8, 0))
     return [
@@ -44,7 +44,7 @@ def _tuned(graph: Graph, part: Part) -> list[OrderMeasurement]:
 
 
 def _benchmark(graph: Graph, slow: float) -> Benchmark:
-    """Each subgraph takes `slow` milliseconds, those with a remembered order half of that."""
+    """Each subgraph takes `slow` milliseconds, or half of that with a stored order."""
     scheduled, _ = plan_of(graph, _BOARD, DEFAULT_OPTIONS)
     times = []
     for part, made in zip(parts_of(graph, _BOARD), scheduled.subgraphs, strict=True):
@@ -75,7 +75,7 @@ def test_a_benchmark_adds_what_remembered_orders_took_at_its_own_pace(graph):
     with History() as history:
         added = [m for m in history.read_orders().measurements if m.source == "benchmark"]
     assert len(added) == count and {m.when for m in added} == {"later"}
-    assert {round(m.ratio, 6) for m in added} == {0.5}  # a third of the speed changes nothing
+    assert {round(m.ratio, 6) for m in added} == {0.5}  # ratios hold at a third of the speed
     assert {row.graph for row in rows} == {m.graph for m in added}
     assert build_orders(_BOARD)[1] == rows
 

@@ -1,4 +1,4 @@
-"""Which measured order of a part is remembered."""
+"""Selecting the measured order of a part to store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measured operators as rows of the history: kept whole, merged once, refused where impossible."""
+"""Measured operators as history rows: stored completely, merged once, rejected if invalid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs side by side: leased boards take turns, slices follow each other, measurements add up."""
+"""Parallel jobs: leased boards take turns, slices run in sequence, measurements accumulate."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from edgekit.host.lab.jobs.tuning import Tuning, tune_boards
 
 
 class _Pool:
-    """Runs nothing: each task ends with the next of `reports`, the oldest task first."""
+    """A fake pool: tasks end in FIFO order, each with the next of `reports`."""
 
     remote = False
 

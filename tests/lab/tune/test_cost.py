@@ -1,4 +1,4 @@
-"""Fitting the cost model: constants that made the times are found again, and kept."""
+"""Fitting the cost model: the constants behind synthetic times are recovered and stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The history: nothing half-stored, several writers, damaged rows counted, CSV checked whole."""
+"""The history: atomic writes, several writers, damaged rows counted, CSV fully validated."""
 
 from __future__ import annotations
 

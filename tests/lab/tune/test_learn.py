@@ -1,4 +1,4 @@
-"""Sequences learned from a history, and what a board's own table is."""
+"""Sequences learned from a history, and building a board's table."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def measured(m: int, method: Method, ratio: float, unit: str = "seconds") -> Mea
 
 
 def two_kinds(border: int) -> list[Measurement]:
-    """Products with m below the border want one method, the others the other one."""
+    """One method is best for products with m below the border, another for the rest."""
     rows = range(1, 30)
     good = [measured(m, _SMALL if m < border else _LARGE, 0.5) for m in rows]
     return good + [measured(m, _LARGE if m < border else _SMALL, 1.0) for m in rows]

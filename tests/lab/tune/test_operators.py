@@ -1,4 +1,4 @@
-"""Rows of operators from a history of several sources, and what benchmarks add to it."""
+"""Operator rows built from a history of several sources, and rows added by benchmarks."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_row_that_only_says_what_holds_without_it_is_left_out():
     assert build_table([], ("core",), operators=[far]).operators == ()
     near = measured(1.0, shape=GemmShape(64, 24, 64), operator="near")
     kept = build_table([], ("core",), operators=[measured(0.8), near]).operators
-    assert [row.method for row in kept].count(None) == 1  # its neighbor's would be taken
+    assert [row.method for row in kept].count(None) == 1  # overrides a neighboring row
 
 
 def test_operators_of_a_history_that_cannot_be_are_skipped(tmp_path):
@@ -140,11 +140,11 @@ def test_a_benchmark_adds_what_was_compiled_by_rows_at_its_own_pace(subject):
     with History() as history:
         kept = [m for m in history.read_operators().measurements if m.source == "benchmark"]
     assert len(kept) == count
-    assert {m.ratio for m in kept} == {0.5}  # the run was half as fast as when it was tuned
+    assert {m.ratio for m in kept} == {0.5}  # although the run was half as fast as tuning
 
 
 def test_board_time_of_the_methods_without_rows_is_estimated_once(subject, monkeypatch):
-    """It is the same each time; building it again was a third of what a round took."""
+    """The result never changes, and rebuilding it took a third of each round."""
     built = []
     cost = SimpleNamespace(cycles=7)
     found = SimpleNamespace(

@@ -1,4 +1,4 @@
-"""Which products are tuned: those of files, of models, and the usual ones."""
+"""Products to tune: from files, from models, and the default set."""
 
 from __future__ import annotations
 

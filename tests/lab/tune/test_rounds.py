@@ -1,4 +1,4 @@
-"""What a search for methods of a model's operators measures in one build."""
+"""Operators measured together in one build during a search for methods."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MODEL = Path(__file__).parents[3] / "models" / "face_detection_short_range.tfli
 
 
 class _AllAlike:
-    """Every operator takes as long as any other, with every method."""
+    """All operators take the same time with every method."""
 
     unit, source, per_ms, least, worth = "cycles", "estimate", 1e6, 1.0, 1.15
 
@@ -54,7 +54,7 @@ def test_operators_beside_chains_are_measured_together_with_them(
     tuner = ModelTuner(plan, measurer, history, lambda: float(next(clock)), lambda: "now")
     tuner.run(lambda _: None)
     groups = {each.key: each.steps for each in subject.operators if each.is_group}
-    asked = measurer.asked[1]  # behind what is compiled today
+    asked = measurer.asked[1]  # measurement 0 is the current build
     members = {step for key in asked & set(groups) for step in groups[key]}
     beside = [e for e in subject.operators if e.key in asked and not e.is_group]
     assert members and beside

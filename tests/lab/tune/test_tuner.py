@@ -1,4 +1,4 @@
-"""The search: what it proposes, that it finds what is there, and that nothing measured is lost."""
+"""The search: its proposals, finding the optimum, and keeping every measurement."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ _SIZES = st.integers(1, 5000)
 
 
 def cost_of(method: Method) -> float:
-    """Least for kc = 64, nothing packed; high tiles are better than wide ones."""
+    """Minimal at kc = 64 without packing; tall tiles cost less than wide ones."""
     blocks = abs(math.log2(method.kc / 64)) + 0.1 * (method.pack_a + method.pack_b)
     return 1.0 + blocks + method.nr / (100.0 * method.mr)
 
 
 @dataclass
 class Model:
-    """Measures by a formula; is lost after `lives` answers."""
+    """A board with costs from a formula; unreachable after `lives` answers."""
 
     unit: str = "seconds"
     lives: int = 10**9
@@ -123,7 +123,7 @@ def test_the_search_finds_what_is_better_than_the_default(tmp_path: Path):
 
 
 class Sized(Model):
-    """Measures by the size of the product too: the larger it is, the deeper blocks should be."""
+    """Costs also depend on the product's size: larger products favor deeper blocks."""
 
     def measure(
         self, questions: Sequence[Question], on_answer: Callable[[int, Timed | None], None]
@@ -210,7 +210,7 @@ def test_the_budget_is_kept_and_every_product_comes_first(tmp_path: Path):
 
 
 def test_preparation_is_part_of_the_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Something is measured all the same, so that the same command gets on."""
+    """Something is still measured, so that repeating the command makes progress."""
     now = [0.0]
 
     def compiling(*_: object) -> Model:
@@ -251,11 +251,11 @@ def test_a_product_that_the_board_cannot_make_is_named(tmp_path: Path):
 
 
 def test_progress_tells_the_gain_so_far(tmp_path: Path):
-    told: list[Progress] = []
+    shown: list[Progress] = []
     with History(tmp_path / "h.sqlite") as history:
-        outcome = tune(history, Model(), show=told.append)
-    assert told[-1].gain == gain_of(outcome) and told[-1].measured == outcome.measured
-    assert [p.gain for p in told[2:]] == sorted(p.gain for p in told[2:])
+        outcome = tune(history, Model(), show=shown.append)
+    assert shown[-1].gain == gain_of(outcome) and shown[-1].measured == outcome.measured
+    assert [p.gain for p in shown[2:]] == sorted(p.gain for p in shown[2:])
 
 
 def test_one_tuner_per_board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

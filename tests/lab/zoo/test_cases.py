@@ -1,4 +1,4 @@
-"""Inputs for comparisons."""
+"""Inputs of comparisons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-// No marks: a program that reads the counter of its core.
+// A program without marks that reads its core's counter.
 #include "marks.h"
 
 void _start(void) {

@@ -1,5 +1,5 @@
-// Vectors, then integers: a core that dispatches vectors no faster than it computes them has none
-// left to compute while it dispatches the integers.
+// Vector, then integer instructions: a core that dispatches vector instructions no faster than it
+// executes them has no backlog to overlap with dispatching the integer instructions.
 #include "marks.h"
 
 void _start(void) {

@@ -1,4 +1,4 @@
-// A dot product of bytes, which not every core has.
+// An 8-bit dot-product instruction, which some cores lack.
 #include "marks.h"
 
 void _start(void) {

@@ -1,4 +1,4 @@
-// Loops whose time on a core is known: one lap each, in the order of the test's list.
+// Loops with known timing on a core: one lap each, in the order of LAPS in the test.
 #include "marks.h"
 
 static char buffer[8 << 20] __attribute__((aligned(4096)));
@@ -23,14 +23,14 @@ static void read_lines(long bytes, int times) {
     }
 }
 
-// A branch every few instructions: one way, or by bits that nothing predicts.
+// A branch every few instructions, always in one direction or by unpredictable bits.
 static void branches(long times, unsigned long state) {
     __asm__ volatile("1: eor %0, %0, %0, lsl #13\neor %0, %0, %0, lsr #7\n"
                      "eor %0, %0, %0, lsl #17\ntbz %0, #5, 2f\nnop\n2: subs %1, %1, #1\nb.ne 1b\n"
                      : "+r"(state), "+r"(times)::"cc");
 }
 
-// Loads, each of whose address is what the one before it read; a page and a line apart.
+// Pointer chasing: each load's address depends on the previous load; steps of a page and a line.
 static void chase(long bytes, long times) {
     long step = 4096 + 64, places = bytes / step;
     for (long i = 0; i < places; i++)
@@ -55,13 +55,13 @@ void _start(void) {
     mark(LAP);
     LOOP(500, FMLA(0) FMLA(1) FMLA(2) FMLA(3) FMLA(4) FMLA(5) FMLA(6) FMLA(7));
     mark(LAP);
-    read_lines(16 << 10, 8); // what a line costs from the first level,
+    read_lines(16 << 10, 8); // line from L1
     mark(LAP);
     read_lines(192 << 10, 1);
     mark(LAP);
-    read_lines(192 << 10, 1); // the second
+    read_lines(192 << 10, 1); // line from L2
     mark(LAP);
-    read_lines(4 << 20, 1); // and memory
+    read_lines(4 << 20, 1); // line from DRAM
     mark(LAP);
     branches(2000, 0);
     mark(LAP);

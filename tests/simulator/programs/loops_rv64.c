@@ -1,4 +1,4 @@
-// Loops over vectors, with one and with four registers a group.
+// Vector loops with LMUL 1 and LMUL 4.
 #include "marks.h"
 
 static char buffer[4096] __attribute__((aligned(4096)));

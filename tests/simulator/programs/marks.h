@@ -1,4 +1,4 @@
-// Marks of board time, and an end, for programs without a C library.
+// Timing marks and exit for programs without a C library.
 #if defined(__aarch64__)
 static inline long call(long number, long argument) {
     register long x8 __asm__("x8") = number;

@@ -1,5 +1,4 @@
-// Stores: whole lines, a word of each, lines at three places at once; one lap each, then what is
-// read of what was written.
+// Stores of full lines, of one word per line, and of lines in three streams; one lap each.
 #include "marks.h"
 
 enum { BYTES = 3 << 20, PLACES = 3 };

@@ -1,4 +1,5 @@
-// Lines in a row, and between two of them two that are in no row; each waits for the one before it.
+// A sequential stream of lines, with two scattered lines after each; every load depends on the
+// previous one.
 #include "marks.h"
 
 enum { ROW = 1 << 20, ALL = 5 << 20 };

@@ -1,4 +1,4 @@
-// The same work by one thread, then by two that meet by a flag and by a futex.
+// The same work by one thread, then split between two that synchronize by flags and a futex.
 #include <pthread.h>
 #include <stdatomic.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// Reading what is in no cache, by one thread, then by two at once, each its own.
+// Reading uncached memory by one thread, then by two in parallel, each from its own buffer.
 #include <pthread.h>
 #include <stdatomic.h>
 #include <unistd.h>

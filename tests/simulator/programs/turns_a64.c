@@ -1,5 +1,5 @@
-// Threads that meet in every way: by a lock, by sleeping until all are there, by looking and
-// giving up their turn, and by who is first to take a piece of work.
+// Threads that synchronize in every way: a lock, a sleeping barrier, spinning with yield, and
+// taking work items from an atomic counter.
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -62,7 +62,7 @@ int main(void) {
     for (int i = 1; i < THREADS; i++)
         pthread_join(thread[i], 0);
     close(LAP);
-    work(order & 0xffff); // whoever came in another order takes another time
+    work(order & 0xffff); // another order takes another time
     close(END);
     return 0;
 }

@@ -153,12 +153,12 @@ class Bounded:
     def finish(self, outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The outputs with true values, plus the row counts [1] as extra outputs, each named after
         the first output that has it."""
-        made, told = dict[str, Tensor](), set[str]()
+        made, seen = dict[str, Tensor](), set[str]()
         for name, output in outputs.items():
             number, rows = self._number(output), self._rows.get(output.name)
             made[name] = output if number is None else number.value
-            if rows is not None and rows.length.name not in told:
-                told.add(rows.length.name)
+            if rows is not None and rows.length.name not in seen:
+                seen.add(rows.length.name)
                 made[f"{name}_length"] = rows.length
         return made
 

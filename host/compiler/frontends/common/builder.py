@@ -278,8 +278,8 @@ class Builder:
             node = self._nodes[i]
             if x.name in node.outputs or x.name in node.inputs:
                 own = node.name
-                told = len(name) <= 40 and not name.startswith(UNNAMED)
-                if x.name in node.outputs and told and name not in self._node_names:
+                usable = len(name) <= 40 and not name.startswith(UNNAMED)
+                if x.name in node.outputs and usable and name not in self._node_names:
                     own = fresh_name(name, self._node_names)
                 self._nodes[i] = Node(
                     own,

@@ -41,9 +41,9 @@ def outline_onnx(path: Path, shapes: Mapping[str, Shape]) -> Outline:
     """`shapes` set open input dimensions. Raises `InputError` for unreadable files."""
     model = read_onnx(path)
     inputs = tuple(_slot(item, shapes.get(item.name)) for item in model.inputs)
-    told = {item.name: item for item in (*model.inputs, *model.values)}
+    declared = {item.name: item for item in (*model.inputs, *model.values)}
     tensors: dict[object, Sized] = {
-        name: _sized(item, shapes.get(name)) for name, item in told.items()
+        name: _sized(item, shapes.get(name)) for name, item in declared.items()
     }
     nodes = list(_all(model.nodes))
     constants = {
@@ -63,7 +63,7 @@ def outline_onnx(path: Path, shapes: Mapping[str, Shape]) -> Outline:
     return Outline(
         "ONNX",
         inputs,
-        tuple(_slot(told.get(name, unknown), None, name) for name in model.outputs),
+        tuple(_slot(declared.get(name, unknown), None, name) for name in model.outputs),
         (),
         tuple((str(n.index), n.op) for n in nodes),
         onnx_operators(),

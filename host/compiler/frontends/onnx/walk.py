@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from edgekit.host.compiler.frontends.common.bounded import Bounded
+from edgekit.host.compiler.frontends.common.bounded import Bounded, Rules
 from edgekit.host.compiler.frontends.common.builder import Builder
 from edgekit.host.compiler.frontends.common.names import shown_name
 from edgekit.host.compiler.frontends.common.refusal import (
@@ -15,7 +15,6 @@ from edgekit.host.compiler.frontends.common.refusal import (
     refuse,
     unsupported,
 )
-from edgekit.host.compiler.frontends.onnx.bounded import RULES, axis_of
 from edgekit.host.compiler.frontends.onnx.call import Call
 from edgekit.host.compiler.frontends.onnx.file import (
     AttributeOf,
@@ -28,6 +27,49 @@ from edgekit.host.compiler.frontends.onnx.types import Floats, Value, makes_bflo
 from edgekit.host.compiler.ir import ops
 from edgekit.host.compiler.ir.types import Array, DType, MisfitError, ShapeError, Tensor
 from edgekit.host.errors import InputError
+
+RULES = Rules(
+    across_rows=frozenset({
+        "ArgMax", "ArgMin", "Attention", "AveragePool", "Compress", "Conv", "ConvInteger",
+        "ConvTranspose", "CumProd", "CumSum", "DFT", "Einsum", "GRU", "Gemm", "GlobalAveragePool",
+        "GlobalMaxPool", "GroupNormalization", "Hardmax", "InstanceNormalization", "LRN", "LSTM",
+        "LayerNormalization", "LogSoftmax", "LpNormalization", "MatMul", "MatMulInteger",
+        "MaxPool", "MeanVarianceNormalization", "NonMaxSuppression", "NonZero", "QLinearConv",
+        "QLinearMatMul", "RMSNormalization", "RNN", "ReduceL1", "ReduceL2", "ReduceLogSum",
+        "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum",
+        "ReduceSumSquare", "Resize", "STFT", "Scan", "ScatterElements", "ScatterND", "Softmax",
+        "SplitToSequence", "TopK", "Unique", "com.microsoft:DynamicQuantizeMatMul",
+        "edgekit:DynamicConv",
+    }),
+    counts=frozenset({"Shape", "Size"}),
+    sized_by={"ConstantOfShape": 0, "Expand": 1, "Reshape": 1, "Slice": 2},
+    picks=frozenset({
+        "Cast", "Concat", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Squeeze",
+        "Unsqueeze",
+    }),
+    computing=frozenset({"If", "Loop", "Range", "Scan"}),
+    cuts=frozenset({"Slice"}),
+    along=frozenset({
+        "ArgMax", "ArgMin", "Hardmax", "LayerNormalization", "LogSoftmax", "LpNormalization",
+        "RMSNormalization", "Softmax", "TopK",
+    }),
+    reductions=frozenset({
+        "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean",
+        "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare",
+    }),
+    products=frozenset({"MatMul"}),
+)  # fmt: skip
+
+
+def axis_of(op: str, attributes: Mapping[str, Any], opset: int) -> int:
+    """The first axis that an operator works along."""
+    given = attributes.get("axis")
+    if isinstance(given, int):
+        return given
+    if op in ("ArgMax", "ArgMin"):
+        return 0
+    return 1 if opset < 13 and op in ("Hardmax", "LogSoftmax", "Softmax") else -1
+
 
 _DEPTH = 32  # nesting of subgraphs and functions
 _STEPS = 100_000  # nodes after expanding loops, branches and functions
@@ -120,10 +162,10 @@ class Walk:
         self, node: FileNode, ins: Sequence[Value | None], scope: Scope
     ) -> tuple[Sequence[Value | None], Sequence[Value | None]]:
         """The node's outputs as its handler returns them, and converted to the file's types."""
-        told = {k: _resolved(v, scope) for k, v in node.attributes.items()}
+        resolved = {k: _resolved(v, scope) for k, v in node.attributes.items()}
         function = self._functions.get(node.op)
         if function is not None:
-            found = self._inside(function.graph, ins, _called(function, told, scope.opset))
+            found = self._inside(function.graph, ins, _called(function, resolved, scope.opset))
             return found, found
         rows = ROWS if node.op in ROWS else MADE
         refuse(unsupported([(str(node.index), node.op)], rows))
@@ -133,14 +175,14 @@ class Walk:
             return self._inside(graph, given, inner)
 
         seen = self.floats.operands(node.op, ins)
-        own = {k: plain(v) for k, v in told.items()}
+        own = {k: plain(v) for k, v in resolved.items()}
         call = Call(
             node, own, seen, scope.opset, self._builder, run, self.bounded,
             lambda name: self.value(name, scope), self.floats.bfloat16,
         )  # fmt: skip
         made = rows[node.op](call)
         wide = made if isinstance(made, Sequence) else [made]
-        if makes_bfloat16(told):
+        if makes_bfloat16(resolved):
             self.floats.mark(wide)
         return wide, self.floats.results(node.op, ins, seen, wide)
 

@@ -69,10 +69,10 @@ def mixed_note(made: Mixed, target: float) -> str:
     """Describe which operators have 8 bits."""
     if not made.eight:
         return f"all weights have 4 bits, by which the target of {target:g} is met"
-    told = f"weights have 8 bits in {len(made.eight)} of {made.few} operators: "
-    told += ", ".join(made.eight)
+    note = f"weights have 8 bits in {len(made.eight)} of {made.few} operators: "
+    note += ", ".join(made.eight)
     missed = f"; the target of {target:g} is not met: give other samples, or keep floats"
-    return told if made.cosine >= target else told + missed
+    return note if made.cosine >= target else note + missed
 
 
 def _losses(floats: Graph, coded: Graph, samples: Sequence[Sample]) -> dict[str, float]:

@@ -98,16 +98,16 @@ def fixed_note(graph: Graph, inputs: Mapping[str, Array]) -> str | None:
         return None
     [first, *_] = (fixed for fixed, _ in taken.values())
     raised = [found for fixed, found in taken.values() if found > fixed]
-    told = (
+    note = (
         f"; for golden inputs {len(raised)} of them have more than a quarter of their channels "
         f"there, so it is doubled as they run, to {min(raised):g}"
         if raised
         else ""
     )
-    told += f" to {max(raised):g}" if len({*raised}) > 1 else ""
+    note += f" to {max(raised):g}" if len({*raised}) > 1 else ""
     return (
         f"outliers: without --samples, channels beyond {first:g} are taken apart in "
-        f"{len(taken)} products{told}"
+        f"{len(taken)} products{note}"
     )
 
 

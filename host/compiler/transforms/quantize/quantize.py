@@ -176,7 +176,7 @@ def quantize(
     unseen = [s for s, out in zip(samples, held, strict=True) if out]
     truth = None if labels is None else labels[np.array(held)]
     report = report_of(plain, best.base, best.coded, unseen, truth, len(seen))
-    report = replace(report, target=target, recipe=_told(best.recipe))
+    report = replace(report, target=target, recipe=_describe(best.recipe))
     return Quantized(best.coded.graph, report)
 
 
@@ -243,7 +243,7 @@ def _neighbors(graph: Graph, name: str) -> set[str]:
     return before | {reader.name for t in node.outputs for reader in consumers[t]}
 
 
-def _told(recipe: Recipe) -> str:
+def _describe(recipe: Recipe) -> str:
     """Describe the recipe for the report."""
     ranges = "ranges of least squared error" if recipe.method == "least_squares" else "full ranges"
     parts = [ranges]

@@ -130,13 +130,13 @@ def test_outputs_beyond_half_precision_are_refused_and_auto_stays_f32():
     assert made.notes[-1] == "f32: values are beyond 65504, the largest of half precision"
 
 
-@pytest.mark.parametrize(("precision", "told"), [("f16", True), ("auto", True), ("f32", False)])
-def test_a_model_that_gains_nothing_by_half_precision_says_so(precision, told):
+@pytest.mark.parametrize(("precision", "shown"), [("f16", True), ("auto", True), ("f32", False)])
+def test_a_model_that_gains_nothing_by_half_precision_says_so(precision, shown):
     table = constant(np.ones((1, 4, 4, 8), np.float32))
     graph = graph_of([Case(ops.SquaredDifference(), (tensor((1, 4, 4, 8)), table))])
     made = prepare_graph(graph, load_profile("a76"), CompileOptions(precision=precision))
     assert made.exact is None
-    assert any(note.startswith("f32: no operator has a kernel") for note in made.notes) is told
+    assert any(note.startswith("f32: no operator has a kernel") for note in made.notes) is shown
 
 
 def test_auto_is_f32_on_cores_without_half_precision():

@@ -169,4 +169,4 @@ def test_only_the_split_model_runs_where_memory_is_really_limited(releases):
         done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
         said[limit] = json.loads(done.stdout)
     assert said[640 << 10] == "runs"
-    assert "bytes of memory, found that the system refuses" in said[None]
+    assert "bytes of memory, found that the system refused" in said[None]
