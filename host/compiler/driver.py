@@ -148,7 +148,7 @@ def build_graph(
     scheduled, plan = plan_of(made.graph, board, options, weights, table, threads, choices)
     check_memory(plan, board, made.limit)
     library = Toolchain(board, cache / "objects").build(units_of(plan, board))
-    _LOG.info("%s: compiled; golden outputs by the reference", imported.name)
+    _LOG.info("%s: compiled; computing the reference outputs", imported.name)
     golden = golden_of(imported, cache / "golden")
     placed = placements(scheduled, plan, board, options.threads, options.cluster)
     notes, plain = made.notes, made.floats or made.exact

@@ -117,7 +117,7 @@ def _not_on_nna(graph: Graph, node: Node, schedule: Schedule, board: BoardProfil
     """The reason why a convolution or fully connected layer does not run on the board's NNA."""
     if board.nna is None or not is_layer(node) or schedule.units[node.name] == NNA:
         return None
-    return misfit(graph, node) or "takes longer there, by its cost"
+    return misfit(graph, node) or "estimated to be slower there"
 
 
 def _outliers(node: Node, fitted: Fitted | None) -> dict[str, Any] | None:

@@ -44,7 +44,7 @@ class StateBinding:
         stars = self.input.count("*"), self.output.count("*")
         if not (self.input and self.output) or stars not in ((0, 0), (1, 1)):
             raise InputError(
-                "--state: expected INPUT=OUTPUT, with one * in both or none, found "
+                "--state: expected INPUT=OUTPUT, with one * in both or in neither, found "
                 f"{self.input}={self.output}"
             )
 
@@ -158,17 +158,13 @@ class CompileOptions:
 
     def __post_init__(self) -> None:
         if self.group_size is not None and self.weights is None:
-            raise InputError(
-                "--group-size: expected --weights int8 or int4, of which groups share a scale, "
-                "found none"
-            )
+            raise InputError("--group-size: expected --weights int8 or int4 with it, found none")
         if self.min_cosine is not None and (self.weights != "int4" or self.samples is None):
             found = (
                 "no --samples" if self.weights == "int4" else f"--weights {self.weights or 'none'}"
             )
             raise InputError(
-                "--min-cosine: expected --weights int4 and --samples, by which some weights get "
-                f"8 bits instead, found {found}"
+                f"--min-cosine: expected --weights int4 and --samples with it, found {found}"
             )
         if self.min_cosine is not None and not 0 < self.min_cosine < 1:
             raise InputError(
@@ -209,7 +205,7 @@ def variants_of(shapes: Mapping[str, Sequence[tuple[int, ...]]]) -> tuple[Shapes
     if len(counts) > 1:
         found = ", ".join(f"{len(several)} of {name}" for name, several in shapes.items())
         raise InputError(
-            "--input-shape: expected as many shapes of one input as of the other, or one for all, "
+            "--input-shape: expected the same number of shapes for each input, or one, "
             f"found {found}"
         )
     count = counts.pop() if counts else 1

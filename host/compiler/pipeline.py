@@ -174,7 +174,7 @@ def _half_precision(work: PreparedGraph, target: Target) -> PreparedGraph:
         raise InputError(
             f"--precision f16: expected a board whose core computes in half precision "
             f"(asimdhp of ARM, zvfh of RISC-V), found {board.name}; leave the option out, or "
-            "take auto"
+            "use auto"
         )
     graph = to_half(work.graph, threads=target.options.threads or 1)
     if graph is work.graph:
@@ -185,7 +185,7 @@ def _half_precision(work: PreparedGraph, target: Target) -> PreparedGraph:
 
 
 def _all_f32(work: PreparedGraph) -> PreparedGraph:
-    why = "f32: no operator has a kernel for half precision that would take less time"
+    why = "f32: no operator has a faster half-precision kernel"
     return replace(work, notes=(*work.notes, why))
 
 
@@ -204,15 +204,15 @@ def _lost(asked: str, exact: Graph, golden: Golden) -> str:
         if asked == "f16":
             raise InputError(
                 "--precision f16: expected values up to 65504, the largest of half precision, "
-                "found larger ones, and outputs that are no numbers; leave the option out, or "
-                "take auto"
+                "found larger ones, so outputs are NaN or infinite; leave the option out, or use "
+                "auto"
             )
-        return "values are beyond 65504, the largest of half precision"
+        return "values exceed 65504, the largest of half precision"
     lost = half_loss(exact, golden) if asked == "auto" else 0.0
     if lost <= HALF_LOSS:
         return ""
     return (
-        f"in half precision golden outputs would be off by {lost:.2%} of their largest value, "
+        f"half precision would change golden outputs by {lost:.2%} of their largest value, "
         f"more than {HALF_LOSS:.0%}"
     )
 

@@ -65,8 +65,8 @@ def placements(
     first = _name_of(board, cluster) if cluster else ""
     if first and all(spec.cluster != first for spec in found):
         raise InputError(
-            f"--cluster: expected one of {', '.join(spec.cluster for spec in found)}, as the "
-            f"model's operators are scheduled, found '{cluster}'"
+            f"--cluster: expected one of {', '.join(spec.cluster for spec in found)} for the "
+            f"schedule of this model, found '{cluster}'"
         )
     fastest = next((each.name for each in clusters), "")
 

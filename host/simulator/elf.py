@@ -30,14 +30,14 @@ def check_program(path: Path, board: BoardProfile, root: Path | None) -> None:
     if found.arch != board.arch:
         raise InputError(
             f"{path}: expected a program for {board.arch} ({board.name}), found one for "
-            f"{found.arch}; compile it for that, or choose a board of {found.arch}"
+            f"{found.arch}; compile it for {board.arch}, or choose a board of {found.arch}"
         )
     if not found.loader:
         return
     if root is None:
         raise InputError(
             f"{path}: expected a static program or a system root with its libraries, found a "
-            "program that asks for some and no root; link it with -static, or name a root: "
+            "dynamic program and no root; link it with -static, or give a root: "
             "--sysroot DIR or --sysroot fetch"
         )
     if not (root / found.loader.lstrip("/")).exists():
@@ -55,7 +55,7 @@ def _read(path: Path) -> _Program:
         head = file.read(_HEAD)
     wrong = InputError(
         f"{path}: expected a program for Linux (ELF), found {printable(repr(head[:4]), 40)}; "
-        "of a script, name the interpreter"
+        "for a script, give its interpreter"
     )
     if len(head) < 64 or head[:4] != b"\x7fELF" or head[5] != 1:
         raise wrong

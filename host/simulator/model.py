@@ -110,7 +110,7 @@ def variant_number(manifest: Manifest, shapes: Mapping[str, Sequence[int]]) -> i
             return number
     raise InputError(
         f"--input-shape: expected {' or '.join(map(shapes_text, every))}, which the bundle was "
-        f"compiled for, found {shapes_text(asked)}; name one of them, or compile the model again"
+        f"compiled for, found {shapes_text(asked)}; give one of them, or compile the model again"
     )
 
 

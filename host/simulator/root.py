@@ -199,7 +199,7 @@ def _download(kind: _Kind, root: SystemRoot, requirements: Sequence[str], folder
         )
     except subprocess.TimeoutExpired:
         raise UnreachableError(
-            f"{what}, found pip still at work after {_PIP_SECONDS:.0f} s; try again"
+            f"{what}, found pip still running after {_PIP_SECONDS:.0f} s; try again"
         ) from None
     if done.returncode == 0:
         return
@@ -209,7 +209,7 @@ def _download(kind: _Kind, root: SystemRoot, requirements: Sequence[str], folder
     found = errors[-1].removeprefix("ERROR:").strip() if errors else f"exit {done.returncode}"
     if any(word in done.stderr for word in ("NewConnectionError", "Connection", "ProxyError")):
         raise UnreachableError(
-            f"{what}, found that the package index does not answer; see that pip reaches it, "
+            f"{what}, found no answer from the package index; check that pip can reach it, "
             "then try again"
         )
-    raise InputError(f"{what}, found: {found[:200]}; see what pip's index has for this machine")
+    raise InputError(f"{what}, found: {found[:200]}; check pip's index for this machine")

@@ -149,7 +149,7 @@ def _execute(
         except subprocess.TimeoutExpired:
             raise InputError(
                 f"{job.program}: expected it to end within {job.seconds:.0f} s, found it still "
-                "at work; mark less of it, or give it more: --timeout SECONDS"
+                "running; mark a smaller region, or raise --timeout SECONDS"
             ) from None
         finally:
             with contextlib.suppress(ProcessLookupError):
@@ -169,14 +169,14 @@ def _why_failed(emulator: Emulator, target: Target, job: Job, code: int, said: s
         with contextlib.suppress(ValueError):
             name = signal.Signals(-code).name
             return (
-                f"{program}: expected it to end by itself, found it ended by {name}{_words(said)}; "
-                f"see that it runs: {Path(emulator.path).name} {program}"
+                f"{program}: expected it to exit, found it killed by {name}{_words(said)}; "
+                f"check that it runs: {Path(emulator.path).name} {program}"
             )
     if "plugin" in said and "Could not load" in said:
         return f"{emulator.path}: expected it to load our plugin, found{_words(said)}"
     return (
         f"{program}: expected exit code 0, found {code}{_words(said)}; "
-        f"see that it runs: {Path(emulator.path).name} {program}"
+        f"check that it runs: {Path(emulator.path).name} {program}"
     )
 
 
@@ -214,7 +214,7 @@ def _check_marks(document: Mapping[str, Any], job: Job) -> None:
         raise InputError(f"{program}: expected {_SCHEMA}, found {document.get('schema')}")
     if not document["regions_seen"]:
         raise InputError(
-            f"{program}: expected the mark close(777001) where the region begins, found none; "
+            f"{program}: expected the mark close(777001) at the start of the region, found none; "
             f"mark it ({_DOCS}), or time all of it: --entire-program"
         )
 

@@ -156,7 +156,7 @@ def test_bad_samples(edgekit: Any, home: Path, arrays: Any, complaint: str) -> N
         (("--sparsity", "nan"), "such as 0.8, found nan"),
         (("--pattern", "rows"), "--pattern: expected free, block or n:m with 0 < n < m"),
         (("--pattern", "4:4"), "such as 2:4, found 4:4"),
-        (("--pattern", "2:4", "--sparsity", "0.8"), "expected 0.5, the share that 2:4 leaves out"),
+        (("--pattern", "2:4", "--sparsity", "0.8"), "expected 0.5, the share that 2:4 removes"),
         (("--pattern", "3:5"), "expected layers to prune, found none among 5: 16 inputs do not"),
     ],
 )
@@ -177,10 +177,10 @@ def test_bad_models_and_files(edgekit: Any, home: Path) -> None:
         return str(done.complaint)
 
     assert "--samples: expected" in complaint(path)
-    assert "found nothing there" in complaint(path, "--samples", "none.npz")
+    assert "folder, found none" in complaint(path, "--samples", "none.npz")
     assert "expected a name ending in" in complaint(path, "--samples", data, "-o", "net.bin")
     assert edgekit("quantize", path, "--samples", data, "-o", "net.int8.tflite").code == 0
-    assert "one that is quantized already" in complaint("net.int8.tflite", "--samples", data)
+    assert "an already quantized one" in complaint("net.int8.tflite", "--samples", data)
     nothing = save(model([node("Relu", ["x"], ["y"])], [value("x", [1, 16, 9, 9])], ["y"]), home)
     assert "fully connected layers to prune, found none" in complaint(nothing, "--samples", data)
 

@@ -108,7 +108,7 @@ _NAN[11, 0, 0, 0] = np.nan
         ({"x": samples(16)[:, :, :5]}, "expected samples of shape [N, 3, 13, 13], found [16, 3, 5"),
         ({"x": _NAN}, "found NaN or infinity in sample 12"),
         ({"x": np.ones((16, 3, SIZE, SIZE), np.float32)}, "found constant ones"),
-        ({"x": samples(1).repeat(16, axis=0)}, "found 16 times the same one"),
+        ({"x": samples(1).repeat(16, axis=0)}, "found 16 copies of one"),
         ({"x": samples(7)}, "expected at least 8 samples"),
         ({"x": samples(16), "z": samples(16)}, "expected arrays x, found x, z"),
         ({"x": samples(16).astype("U4")}, "expected f32 values"),
@@ -131,7 +131,7 @@ def test_bad_samples(edgekit: Any, home: Path, arrays: Any, complaint: str) -> N
         ("0\n1\n", "expected a label for each of 16 samples, found 2"),
         ("0\n" * 15 + "5\n", "expected labels from 0 to 4, found 5"),
         ("0\n" * 15 + "cat\n", "expected a class number on each line, found 'cat' on line 16"),
-        (None, "expected a file with labels, found nothing there"),
+        (None, "expected a file with labels, found none"),
     ],
 )
 def test_bad_labels(edgekit: Any, home: Path, labels: str | None, complaint: str) -> None:
@@ -152,7 +152,7 @@ def test_bad_models_and_files(edgekit: Any, home: Path) -> None:
         return str(done.complaint)
 
     assert "--samples: expected" in complaint(path)
-    assert "found nothing there" in complaint(path, "--samples", "none.npz")
+    assert "folder, found none" in complaint(path, "--samples", "none.npz")
     assert "expected a name with .tflite or .onnx" in complaint(
         path, "--samples", data, "-o", "net.bin"
     )
@@ -161,9 +161,9 @@ def test_bad_models_and_files(edgekit: Any, home: Path) -> None:
     )
     assert edgekit("quantize", path, "--samples", data, "-o", "net.tflite").code == 0
     assert "found the model" in complaint("net.tflite", "--samples", data, "-o", "net.tflite")
-    assert "one that is quantized already" in complaint("net.tflite", "--samples", data)
+    assert "an already quantized one" in complaint("net.tflite", "--samples", data)
     nothing = save(model([node("Relu", ["x"], ["y"])], [value("x", [1, 3, 13, 13])], ["y"]), home)
-    assert "found none; compile it as it is" in complaint(nothing, "--samples", data)
+    assert "found none; compile it unchanged" in complaint(nothing, "--samples", data)
     assert "expected a model with one output" in complaint(
         _two_outputs(home), "--samples", data, "--evaluate", "labels.txt"
     )

@@ -171,7 +171,7 @@ def test_a_lost_board_loses_nothing_and_the_same_job_goes_on() -> None:
     place = data_folder() / "boards" / "local"
     with pytest.raises(UnreachableError) as error:
         tune(job, Device(CutOff(place)), False, id)
-    assert error.value.exit_code == 3 and "the same command goes on" in str(error.value)
+    assert error.value.exit_code == 3 and "the same command resumes" in str(error.value)
     with History() as history:
         assert len({m.shape for m in history.read().measurements}) == CutOff.left
     outcome = tune(job, Device(LocalTransport(place)), False, id)

@@ -179,7 +179,7 @@ def test_orders_wait_for_a_budget_that_is_long_enough(
 def test_a_board_that_is_lost_while_orders_run_leaves_the_methods(tune_small: Any) -> None:
     OrderClockwork.left = 0
     done = tune_small()
-    assert done.code == 3 and "the same command goes on" in done.complaint
+    assert done.code == 3 and "the same command resumes" in done.complaint
     with History() as history:
         assert history.read_operators().measurements
 
@@ -237,7 +237,7 @@ def test_a_round_is_not_worth_it_for_operators_that_take_nothing(
 def test_a_board_that_vanishes_loses_nothing(tune: Any, clockwork: type[Clockwork]) -> None:
     clockwork.left = 3
     done = tune()
-    assert done.code == 3 and "the same command goes on" in done.complaint
+    assert done.code == 3 and "the same command resumes" in done.complaint
     assert "here" in done.complaint
     with History() as history:
         kept = len(history.read_operators().measurements)

@@ -178,7 +178,7 @@ def test_weights_are_fitted_to_samples(edgekit: Any, home: Path, transformer: Pa
     plain = _difference(_ran(edgekit, x[16]), right)
     done = edgekit("compile", transformer, *options, "--samples", "samples.npz")
     assert 1.5 * _difference(_ran(edgekit, x[16]), right) < plain
-    shown = re.search(r"on 4 held out, outputs have a cosine of at least ([\d.]+)", done.err)
+    shown = re.search(r"4 held-out samples, outputs have a cosine of at least ([\d.]+)", done.err)
     cosines = []
     for held_out in x[:16:4]:
         exact, made = evaluate(floats, {"x": held_out}).outputs["y"], _ran(edgekit, held_out)
@@ -200,7 +200,7 @@ def test_what_is_taken_apart_is_told_with_its_error_and_cost(
         "{'threshold': 6.0, 'chosen': None, 'tried': []}"
     }
     done = edgekit("compile", transformer, *options, "--samples", "samples.npz", "--board", "rpi5")
-    shown = re.search(r"outliers: (\d+) of 6 products take channels apart, (\d+) in all", done.err)
+    shown = re.search(r"outliers: (\d+) of 6 products compute (\d+) channels separately", done.err)
     found = [each["outliers"] for each in _explained(home)]
     counts = [each["chosen"]["channels"] for each in found]
     assert shown and [int(n) for n in shown.groups()] == [sum(map(bool, counts)), sum(counts)]
@@ -229,7 +229,7 @@ def _ran(edgekit: Any, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     [
         (("--samples", "nan.npz"), "input 'x': expected finite values, found NaN or infinity in"),
         (("--samples", "wide.npz"), "expected samples of shape [N, 12, 64], found [9, 12, 65]"),
-        (("--samples", "none.npz"), "expected samples, an .npz file or a folder, found nothing"),
+        (("--samples", "none.npz"), "expected samples, an .npz file or a folder, found none"),
         (("--group-size", "48"), "--group-size: expected 32, 64 or 128, found 48"),
         (("--group-size", "128"), "divides the 64 values of k of"),
     ],
@@ -262,7 +262,7 @@ def test_samples_may_be_whole_numbers(edgekit: Any, home: Path) -> None:
     options = ("--weights", "int4", "--samples", "ids.npz")
     done = edgekit("compile", file, *options)
     assert done.code == 0, done.err
-    assert "weights in few bits: 2 of 3 operators" in done.err
+    assert "low-bit weights: 2 of 3 operators" in done.err
     alone = [node("Gather", ["table", "ids"], ["e"]), node("Neg", ["e"], ["y"])]
     words = value("ids", [1, _ROWS], "s64")
     table = save(model(alone, [words], ["y"], {"table": constants["table"]}, opset=17), home)
@@ -281,7 +281,7 @@ def test_weights_that_need_8_bits_get_them(edgekit: Any, home: Path, transformer
         assert done.code == 0, done.err
         shown.append(done.err)
         sizes.append(json.loads(done.out)["weights_bytes"])
-    assert "all weights have 4 bits, by which the target of 0.5 is met" in shown[0]
+    assert "all weights have 4 bits, which meets the target of 0.5" in shown[0]
     count = re.search(r"weights have 8 bits in ([1-5]) of 6 operators: (.+)", shown[1])
     least = re.search(r"outputs have a cosine of at least ([\d.]+)", shown[1])
     assert count and least and float(least[1]) >= 0.999 and "not met" not in shown[1]
@@ -295,7 +295,7 @@ def test_weights_that_need_8_bits_get_them(edgekit: Any, home: Path, transformer
     [
         (
             ("--weights", "int4", "--min-cosine", "0.9"),
-            "and --samples, by which some weights get 8",
+            "--weights int4 and --samples with it, found no --samples",
         ),
         (("--weights", "int8", "--min-cosine", "0.9"), "found --weights int8"),
         (("--weights", "int4", "--samples", "x.npz", "--min-cosine", "1.5"), "0 and 1, found 1.5"),
@@ -319,10 +319,10 @@ def test_compile_tells_the_threshold(edgekit: Any, home: Path, factor: float) ->
     done = edgekit("compile", file, *options)
     assert done.code == 0, done.err
     shown = re.search(
-        r"without --samples, channels beyond 6 are taken apart in 1 products(.*)", done.err
+        r"without --samples, channels beyond 6 are computed separately in 1 products(.*)", done.err
     )
     assert shown, done.err
-    doubled = "; for golden inputs 1 of them have more than a quarter of their channels there"
+    doubled = "; for golden inputs 1 of them exceed it in more than a quarter of their channels"
     assert shown[1].startswith(doubled if factor > 1 else "") and bool(shown[1]) == (factor > 1)
     if factor > 1:
         assert float(shown[1].split()[-1]) in (96, 192, 384)

@@ -165,7 +165,7 @@ def test_a_model_in_half_precision_passes_its_health_check(core, tmp_path):
     golden = made.golden
     assert {each["precision"] for each in made.explain["operators"]} == {"f16", "f32"}
     assert made.notes[-1].startswith("half precision: 58 of 60 operators, ")
-    assert made.loss is not None and f"off by {made.loss.off:.2%} of" in made.notes[-1]
+    assert made.loss is not None and f"differ by {made.loss.off:.2%} of" in made.notes[-1]
     assert made.extras == core.board.extras
     (tmp_path / "model.so").write_bytes(made.library)
     (tmp_path / "weights.bin").write_bytes(made.weights)

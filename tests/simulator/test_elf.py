@@ -44,7 +44,7 @@ def test_a_program_finds_its_loader_in_the_root(tmp_path):
     [
         ({"machine": 243}, None, r"program for aarch64 \(rpi4\), found one for riscv64"),
         ({"machine": 8}, None, "found one for machine 8"),
-        ({"loader": _LOADER}, None, "asks for some and no root; link it with -static"),
+        ({"loader": _LOADER}, None, "dynamic program and no root; link it with -static"),
         ({"loader": _LOADER}, "", f"expected a system root with {_LOADER}, found none"),
     ],
 )

@@ -63,7 +63,7 @@ def test_a_program_without_marks_is_told_how_to_set_them(tmp_path, program):
 
 def test_a_crash_is_told_with_its_signal(tmp_path, program):
     message = refused(tmp_path, program, does="echo at work >&2; kill -SEGV $$")
-    assert "found it ended by SIGSEGV (at work)" in message
+    assert "found it killed by SIGSEGV (at work)" in message
 
 
 def test_an_exit_code_is_told_with_the_last_words(tmp_path, program):
@@ -87,7 +87,7 @@ def test_an_instruction_that_only_the_core_lacks_is_named_with_its_feature(tmp_p
 
 def test_what_takes_too_long_is_given_up(tmp_path, program):
     message = refused(tmp_path, program, {"seconds": 0.2}, does="sleep 60")
-    assert "still at work" in message and "--timeout" in message
+    assert "still running" in message and "--timeout" in message
 
 
 def test_a_program_of_another_architecture_is_refused(tmp_path):
@@ -106,7 +106,7 @@ def test_what_is_no_program_is_refused(tmp_path):
 def test_a_dynamic_program_needs_a_root(tmp_path):
     loader = "/lib/ld-linux-aarch64.so.1"
     program = write_program(tmp_path / "program", loader=loader)
-    assert "or name a root: --sysroot DIR" in refused(tmp_path, program)
+    assert "or give a root: --sysroot DIR" in refused(tmp_path, program)
     message = refused(tmp_path, program, {"root": tmp_path / "root"})
     assert f"expected a system root with {loader}, found none" in message
     (tmp_path / "root" / "lib").mkdir(parents=True)

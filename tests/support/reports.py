@@ -35,7 +35,7 @@ def explanation(model: str = "tiny", operators: Sequence[tuple[str, str, int]] =
         "method": method,
         "band_rows": None,
         "rule": "analytic",
-        "why": "the least cost",
+        "why": "lowest cost",
         "runner_up": other,
     }
     plain = dict.fromkeys(decided)

@@ -82,12 +82,12 @@ def _parse(document: Any) -> Calibration:
 def _number(value: Any) -> float:
     number = float(value)
     if not 0 <= number < float("inf"):
-        raise ValueError(f"{value} is no time")
+        raise ValueError(f"{value} is not a time")
     return number
 
 
 def _unreadable(path: Path, found: str) -> InputError:
     return InputError(
-        f"{path}: expected measured costs ({SCHEMA}), found something else ({found}); "
-        "delete it, or measure again: edgekit lab tune cost"
+        f"{path}: expected measured costs ({SCHEMA}), found {found}; "
+        "delete it or measure again: edgekit lab tune cost"
     )

@@ -84,7 +84,7 @@ def fit(
     where = divided.graph.nodes[Live(divided.graph).worst].name
     raise InputError(
         f"{graph.name}: operator {divided.origin.get(where, where)}: expected an arena of at most "
-        f"{limit} bytes, found {least}, and no way to split what is alive there; raise "
+        f"{limit} bytes, found {least}, and no way to split the tensors alive there; raise "
         "--memory-limit, or choose a smaller model or a larger board"
     )
 

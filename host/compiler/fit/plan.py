@@ -47,7 +47,7 @@ def plan_of(
     if not remembered or limit is None or need <= limit:
         return scheduled, plan
     scheduled, plan = _planned(*job, NO_ORDERS, threads)
-    why = f"searched; with measured orders the arena takes {need} bytes, of {limit} that it may"
+    why = f"searched; the measured order needs an arena of {need} bytes, more than {limit}"
     parts = tuple(replace(part, why=why) for part in scheduled.subgraphs)
     return replace(scheduled, subgraphs=parts), plan
 

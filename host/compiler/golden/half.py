@@ -48,7 +48,7 @@ def worse(one: LossSpec | None, other: LossSpec | None) -> LossSpec | None:
 def code_note(made: Graph, loss: LossSpec) -> str:
     """Describe `made`, a model with quantized weights."""
     coded = sum(node.op.coded_weights for node in made.nodes)
-    return f"weights in few bits: {coded} of {len(made.nodes)} operators; {loss.describe()}"
+    return f"low-bit weights: {coded} of {len(made.nodes)} operators; {loss.describe()}"
 
 
 def sample_note(exact: Graph, made: Graph, samples: Sequence[Mapping[str, Array]]) -> str:
@@ -60,7 +60,7 @@ def sample_note(exact: Graph, made: Graph, samples: Sequence[Mapping[str, Array]
             found, want = (evaluate(graph, each).outputs for graph in (made, exact))
         cosines.append(least_cosine(want, found))
     return (
-        f"fitted to samples: on {len(cosines)} held out, outputs have a cosine of at least "
+        f"fitted to samples: on {len(cosines)} held-out samples, outputs have a cosine of at least "
         f"{min(cosines):.5f} with the float model's, {float(np.median(cosines)):.5f} in the median"
     )
 
@@ -92,8 +92,8 @@ def half_note(exact: Graph, made: Graph, golden: Golden, loss: LossSpec) -> str:
     return (
         f"half precision: {inside} of {len(made.nodes)} operators, "
         f"{_constants(made):,} instead of {_constants(exact):,} bytes of constants; golden "
-        f"outputs are off by {loss.off:.2%} of f32's largest value, a board's may "
-        f"be by {bound:.2%} more"
+        f"outputs differ by {loss.off:.2%} of f32's largest value, on a board by up to "
+        f"{bound:.2%} more"
     )
 
 

@@ -52,8 +52,8 @@ def _converted(array: NDArray[Any], wanted: np.dtype[Any], spec: TensorSpec) -> 
         raise _UnsafeError("not numbers; convert them with .astype(...)")
     if array.dtype.kind == "f" and spec.scale is not None:
         raise _UnsafeError(
-            "the input is quantized; make codes of real values with "
-            f"round(x / {spec.scale:.9g} + {spec.zero_point or 0}), or give codes as {spec.dtype}"
+            "the input is quantized; quantize real values with "
+            f"round(x / {spec.scale:.9g} + {spec.zero_point or 0}), or give {spec.dtype}"
         )
     if wanted.kind == "f":
         return _as_float(array, wanted)
@@ -76,7 +76,7 @@ def _as_float(array: NDArray[Any], wanted: np.dtype[Any]) -> NDArray[Any]:
         if (np.isinf(made) & ~np.isinf(array)).any():
             raise _UnsafeError(f"values beyond {np.finfo(wanted).max:.4g}; scale them first")
     elif not np.array_equal(made, array) or not np.isfinite(made).all():
-        raise _UnsafeError("whole numbers that floats of that size cannot hold; scale them first")
+        raise _UnsafeError("integers that floats of that size cannot represent; scale them first")
     return made
 
 

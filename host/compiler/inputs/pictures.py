@@ -113,8 +113,8 @@ def _scaled(pixels: NDArray[np.float64], spec: TensorSpec, options: InputOptions
     for name, values in (("mean", mean), ("scale", scale)):
         if len(values) not in (0, 1, pixels.shape[-1]) or (name == "scale" and 0.0 in values):
             raise InputError(
-                f"input '{spec.name}': expected a {name} of 1 or {pixels.shape[-1]} numbers that "
-                f"are no zeros, found {', '.join(f'{v:g}' for v in values)}"
+                f"input '{spec.name}': expected a {name} of 1 or {pixels.shape[-1]} nonzero "
+                f"numbers, found {', '.join(f'{v:g}' for v in values)}"
             )
     if scale:
         return as_input((pixels - mean) / scale, spec)

@@ -44,7 +44,7 @@ def windows(
     size = count(spec.shape)
     if size < 2 or size != max(spec.shape, default=0):
         raise InputError(
-            f"{path}: expected an input of samples in a row, found '{spec.name}' of {spec.dtype} "
+            f"{path}: expected an input of one row of samples, found '{spec.name}' of {spec.dtype} "
             f"{list(spec.shape)}; give its values as .npz"
         )
     samples, rate = _read(path)
@@ -66,7 +66,7 @@ def _at_rate(
     if not options.resample:
         raise InputError(
             f"{path}: expected {wanted} samples per second, found {rate}; convert it with "
-            "--resample, or say with --sample-rate what the model takes"
+            "--resample, or give the model's rate with --sample-rate"
         )
     assert wanted is not None
     length = max(1, round(len(samples) * wanted / rate))
@@ -104,7 +104,7 @@ def _read(path: Path) -> tuple[NDArray[np.float64], int]:
 
 def _format(path: Path, chunk: bytes) -> _Format:
     if len(chunk) < 16:
-        raise _bad(path, "a header that is cut off")
+        raise _bad(path, "a truncated header")
     code, channels, rate, _, _, bits = struct.unpack_from("<HHIIHH", chunk)
     if code == _EXTENSIBLE and len(chunk) >= 26:
         (code,) = struct.unpack_from("<H", chunk, 24)

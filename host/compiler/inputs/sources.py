@@ -109,7 +109,7 @@ def _only_input(path: Path, variants: Sequence[Variant]) -> TensorSpec:
         return specs[0]
     raise InputError(
         f"{path}: expected an .npz file with arrays {', '.join(s.name for s in specs)}, found "
-        f"{path.suffix or 'another'}, which does for a model with one input; write one with: "
+        f"{path.suffix or 'another'}, which only fits a model with one input; write one with: "
         "numpy.savez(path, name=array)"
     )
 

@@ -38,11 +38,13 @@ def misfit(graph: Graph, node: Node) -> str | None:
         return "expected constant weights, found computed ones"
     types = (x.dtype, w.dtype, graph.tensors[node.outputs[0]].dtype)
     if set(types) != {DType.I8}:
-        return f"expected s8 all over, found {' and '.join(dict.fromkeys(t.value for t in types))}"
+        return (
+            f"expected s8 throughout, found {' and '.join(dict.fromkeys(t.value for t in types))}"
+        )
     if isinstance(op, MatMul):
         return _product_misfit(graph, node)
     if (points := zero_points_of(w)).any():
-        return f"expected weights of zero point 0, found {points[points != 0].flat[0]}"
+        return f"expected weights with zero point 0, found {points[points != 0].flat[0]}"
     if isinstance(op, Conv2D | DepthwiseConv2D):
         return _window_misfit(op, x, w)
     return None

@@ -64,9 +64,9 @@ class Compiled:
     band_rows: int = 0
 
 
-ONLY = Choice("only", "this form has one kernel on this instruction set")
-BY_LAYOUTS = Choice("layouts", "the layouts of all images together cost least by their table")
-CHAINED = Choice("analytic", "images between its members leave the cache or do not fit memory")
+ONLY = Choice("only", "the only kernel for this case on this instruction set")
+BY_LAYOUTS = Choice("layouts", "the cheapest layouts for all images together, by the layout table")
+CHAINED = Choice("analytic", "intermediate images do not fit the cache or memory")
 
 
 def choose(
@@ -127,7 +127,7 @@ def _by_rows(
     how = row.method if row is not None else None
     if row is not None and how is not None and row.key.threads != threads:
         carried = _walked_by_rule(how, candidates)
-        why += "; walked by the rule" if carried != how else ""
+        why += "; axis and blocks by the analytic rule" if carried != how else ""
         how = carried
     if how is not None:
         how = banded(how, rows_at_once(how, form, board, threads), form, board, threads)
@@ -137,13 +137,13 @@ def _by_rows(
         if not dear:
             return known[how], Choice(rule, why, row)
         label = f"{how.mr} x {how.nr}" if how.mr is not None else how.family
-        why += f"; {label} costs {dear:.2f} of the rule's cost here"
+        why += f"; {label} costs {dear:.2f} times the analytic choice here"
     elif how is not None:
         of = "" if how.mr is None else f" of {how.mr} x {how.nr}"
-        why += f", whose {how.family}{of} computes no such form here"
+        why += f", whose {how.family}{of} does not apply here"
     taken, choice = _without_row(table, board, form, candidates, cheapest, why)
     if row is not None and row.method is None:
-        return taken, Choice(rule, f"{why}; no method is better than that without a row", row)
+        return taken, Choice(rule, f"{why}; no method beat the analytic choice", row)
     return taken, choice
 
 
@@ -187,11 +187,13 @@ def _without_row(
     """Chooses the method if no operator row applies; `why` is the reason for that."""
     tiled = cheapest.method.family == "in_place" and cheapest.method.mr is not None
     if not tiled or form.dtype == "f16":
-        return cheapest, Choice("analytic", f"{why}; the least cost")
+        return cheapest, Choice("analytic", f"{why}; lowest cost")
     answer = table.choose(board, form.shape, form.dtype, packed="b")
     tile = (answer.method.mr, answer.method.nr)
     for each in candidates if answer.rule != "analytic" else ():
         how = each.method
         if each.proven and how.family == "in_place" and (how.mr, how.nr) == tile:
-            return each, Choice(answer.rule, f"of the library's products: {answer.why}", answer.row)
-    return cheapest, Choice("analytic", f"{why}; the least cost")
+            return each, Choice(
+                answer.rule, f"from the table of products: {answer.why}", answer.row
+            )
+    return cheapest, Choice("analytic", f"{why}; lowest cost")

@@ -129,8 +129,8 @@ def _choice(ctx: Context, node: Node, family: Family, name: str) -> Choice:
     own = ctx.choices.get(name, ONLY)
     if group is None or group.row is None or group.row.method is None or group.form is None:
         return own
-    apart = f"{group.form.name} has a row of {group.row.source}: {group.why}"
-    return dataclasses.replace(own, why=f"{own.why}; not more than that, since {apart}")
+    apart = f"the row of {group.row.source} for {group.form.name}: {group.why}"
+    return dataclasses.replace(own, why=f"{own.why}; kept separate by {apart}")
 
 
 def _by_costs(together: Choice | None, costs: Choice) -> Choice:

@@ -115,7 +115,7 @@ class Context:
         if tensor.data is None:
             raise InputError(
                 f"{self.graph.name}: operator {node.name} ({node.op.kind}): expected constant "
-                f"{what}, found a tensor that is computed; edgekit does not support that"
+                f"{what}, found a computed tensor; export it as a constant"
             )
         return tensor.data
 

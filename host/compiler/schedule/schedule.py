@@ -63,11 +63,11 @@ def measured_order(problem: Problem, found: Found, row: OrderRow | None) -> tupl
     origin = f"{row.source} on {row.board}, {row.when}, kit {row.kit_version}"
     if row.searched != found.order or not _is_order(problem, row.order):
         return found, (
-            f"searched; the search finds another order than when one was measured ({origin}): "
-            "edgekit lab tune order measures anew"
+            f"searched; the search result has changed since the measurement ({origin}): "
+            "measure again: edgekit lab tune order"
         )
     gain = (1 - row.ratio) * _PERCENT
-    why = f"measured: {gain:.1f} % less than the searched order ({origin})"
+    why = f"measured: {gain:.1f} % faster than the searched order ({origin})"
     return given_order(problem, row.order, found), why
 
 

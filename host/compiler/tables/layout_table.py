@@ -200,7 +200,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
         beside = folder / f"{self.like}.json"
         other = _read(beside)
         if other.like:
-            raise InputError(f"{beside}: expected a table with cases, found costs alone")
+            raise InputError(f"{beside}: expected a table with cases, found only costs")
         costs = {kernel: iter(costs) for kernel, costs in self.costs.items()}
         cases = [case for case in other.every_case(folder) if case.kernel in costs]
         return tuple(_of_beside(case, next(costs[case.kernel], 0)) for case in cases)

@@ -60,12 +60,12 @@ def orders_of(board: BoardProfile) -> Orders:
         return NO_ORDERS
     except (OSError, msgspec.DecodeError) as error:
         raise InputError(
-            f"{path}: expected a table of measured orders, found: {error}; build it anew: "
+            f"{path}: expected a table of measured orders, found: {error}; build it again: "
             f"edgekit lab kb build --board {board.name}"
         ) from None
     if file.schema != _SCHEMA:
         raise InputError(
-            f"{path}: expected {_SCHEMA}, found {file.schema}; build it anew: "
+            f"{path}: expected {_SCHEMA}, found {file.schema}; build it again: "
             f"edgekit lab kb build --board {board.name}"
         )
     return {row.graph: row for row in file.rows}

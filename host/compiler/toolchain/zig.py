@@ -203,8 +203,8 @@ class Toolchain:
         if done.returncode:
             if any(words in done.stderr for words in _NO_ROOM):
                 raise InputError(
-                    f"{self._cache}: expected room for what is compiled, found none; free some "
-                    "space, or set EDGEKIT_HOME to a folder on another disk"
+                    f"{self._cache}: expected free disk space for compiled code, found none; free "
+                    "some space, or set EDGEKIT_HOME to a folder on another disk"
                 )
             lines = [line for line in done.stderr.splitlines() if "error" in line]
             found = lines[0] if lines else done.stderr.strip()[-300:]

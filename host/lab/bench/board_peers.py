@@ -188,6 +188,6 @@ def _convert(command: Sequence[str], made: Path) -> None:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise InputError(f"its converter was still at work after {_CONVERSION_S} s") from None
+        raise InputError(f"its converter was still running after {_CONVERSION_S} s") from None
     if not made.is_file():
-        raise InputError(f"its converter made no model of it (exit code {done.returncode})")
+        raise InputError(f"its converter wrote no model (exit code {done.returncode})")

@@ -70,7 +70,7 @@ class Row:
 
     def record(self) -> dict[str, str]:
         """The row of docs/results/boards.csv, without provenance."""
-        assert self.ours is not None, "only rows that are known have a record"
+        assert self.ours is not None, "only measured rows have a record"
         half = any("f16" in operator.spec.kernel for operator in self.ours.operators)
         usual = "int8" if self.ours.kind == "int8" else "f32"
         times = {name: self.peers[name].milliseconds for name in self.ratios()}

@@ -210,7 +210,7 @@ def _convert(name: str, command: Sequence[object], made: Path) -> None:
         check=False,
     )
     if not made.is_file():
-        raise UnfitError(f"{name} made no model of it (exit code {done.returncode})")
+        raise UnfitError(f"{name} wrote no model (exit code {done.returncode})")
 
 
 def _closed(shape: Any) -> list[int]:

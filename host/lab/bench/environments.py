@@ -102,7 +102,7 @@ def _base(engine: _Engine) -> str:
             return sys.executable
         if found := shutil.which(name):
             return found
-    raise InputError(f"not installed: it has no wheels but for {', '.join(engine.pythons)}")
+    raise InputError(f"not installed: it has wheels only for {', '.join(engine.pythons)}")
 
 
 def _run(command: Sequence[str], what: str) -> None:
@@ -116,8 +116,8 @@ def _run(command: Sequence[str], what: str) -> None:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise InputError(f"not installed, and {what} could not be had: {error}") from None
+        raise InputError(f"not installed, and {what} could not be installed: {error}") from None
     if done.returncode:
         errors = [x for x in done.stderr.decode(errors="replace").splitlines() if "ERROR" in x]
         why = errors[-1].replace("ERROR:", "").strip() if errors else f"exit {done.returncode}"
-        raise InputError(f"not installed, and {what} could not be had: {why[:200]}")
+        raise InputError(f"not installed, and {what} could not be installed: {why[:200]}")

@@ -105,8 +105,8 @@ def estimated(estimate: ModelEstimate | None, subject: Subject) -> Verdict:
     there is one."""
     advice = f"edgekit estimate {subject.model} --board {subject.profile.name}"
     if estimate is None:
-        why = "an emulator's times do not say what bounds a core"
-        return Verdict("emulated", why, f"ask the model of the core: {advice}", ())
+        why = "an emulator's times do not show the bottleneck of a core"
+        return Verdict("emulated", why, f"estimate with the core's timing model: {advice}", ())
     total = estimate.cost.cycles or 1
     operators = tuple(
         HotOperator(
@@ -115,7 +115,7 @@ def estimated(estimate: ModelEstimate | None, subject: Subject) -> Verdict:
             1e3 * estimate.milliseconds(o.cost.cycles),
             "estimated",
             f"its estimated cycles: {bound_text(o.cost)}",
-            f"measure other methods by board time: edgekit lab tune model {_rest(subject)}",
+            f"measure other methods in simulated time: edgekit lab tune model {_rest(subject)}",
         )
         for o in sorted(estimate.operators, key=lambda o: -o.cost.cycles)[:SHOWN]
     )
@@ -134,18 +134,18 @@ def _disturbed(timing: Benchmark, seen: ThreadHotspots, subject: Subject) -> _Re
     if delayed >= _DELAYED or (crowded and caller and caller.running < 100 - _DELAYED):
         names = ", ".join(f"{o.name} ({o.percent:.0f} % of a core)" for o in seen.others)
         why = (
-            f"other programs take the cores: a thread was ready but had no core for {delayed:.0f} %"
+            f"other programs use the cores: a thread was ready but had no core for {delayed:.0f} %"
         )
-        why += f" of the time; {names}" if names else "; they are not visible from here"
+        why += f" of the time; {names}" if names else "; not visible from this host"
         stop = ", ".join(f"{o.name} (process {o.process})" for o in seen.others[:1])
-        advice = f"stop {stop}" if stop else "stop what else the board does"
+        advice = f"stop {stop}" if stop else "stop other programs on the board"
         free = max(int((noise.cores if noise else timing.threads) - others + 0.5), 1)
         if free < timing.threads:
-            advice += f", or leave it a core: {_bench(subject)} --threads {free}"
+            advice += f"; or leave a core free: {_bench(subject)} --threads {free}"
         return "others", why, advice
     governor = timing.after.governor
     if noise is not None and noise.throttled:
-        return "heat", "heat holds the clock back", f"cool it; see edgekit doctor{_on(subject)}"
+        return "heat", "heat reduces the clock", f"cool it; see edgekit doctor{_on(subject)}"
     if reason(None, timing.threads, governor, 1.0) != reason(None, timing.threads, None, 1.0):
         why = f"the governor is {governor}: the clock may not be at its highest"
         return "clock", why, f"see how to change it: edgekit doctor{_on(subject)}"
@@ -166,15 +166,15 @@ def _short_of_memory(
         moved = sum(decided[o.name]["bytes"] for o in timing.operators if o.name in decided)
         share = moved / (timing.median_ms / 1e3) / found.memory_bytes_per_second
     cause = classify(seen.waiting, seen.threads[0].running if seen.threads else None, share)
-    less = f"end other programs there, or compile for less: edgekit compile {subject.model}"
+    less = f"stop other programs there, or compile for less memory: edgekit compile {subject.model}"
     less += f"{_on(subject)} --memory-limit 16MiB"
     if seen.major_faults >= _DISK_FAULTS:
-        why = f"{seen.major_faults:.0f} pages a second come from a disk again: memory is short"
+        why = f"{seen.major_faults:.0f} pages a second are read back from disk: memory is short"
         return "memory", why, less
     if cause.kind == "memory" and cause.why.startswith("swapping"):
         return "memory", cause.why, less
     if cause.kind == "io":
-        return "io", cause.why, f"end what uses the disk; see edgekit doctor{_on(subject)}"
+        return "io", cause.why, f"stop what uses the disk; see edgekit doctor{_on(subject)}"
     if cause.kind == "memory":
         return "memory", cause.why, _move_less(timing.operators, decided, subject)
     return _NONE
@@ -188,7 +188,7 @@ def _waiting(timing: Benchmark, seen: ThreadHotspots, subject: Subject) -> _Reas
     if used >= _USED:
         return _NONE
     parts = ", ".join(f"{share:.0%}" for share in useful)
-    why = f"threads wait for each other: in kernels they are {parts} of the time"
+    why = f"threads wait for each other: they run kernels for {parts} of the time"
     fewer = max(min(round(sum(useful)), timing.threads - 1), 1)
     return "waiting", why, f"fewer threads may be as fast: {_bench(subject)} --threads {fewer}"
 
@@ -199,9 +199,9 @@ def _small(timing: Benchmark, subject: Subject) -> _Reason:
     if share < _TINY_SHARE:
         return _NONE
     why = f"{len(small)} of {len(timing.operators)} operators take less than {_TINY_US:g} µs each, "
-    why += f"{share:.0%} of the time: what is around them counts"
+    why += f"{share:.0%} of the time: the overhead between them dominates"
     if timing.threads > 1:
-        return "overhead", why, f"hand nothing out: {_bench(subject)} --threads 1"
+        return "overhead", why, f"use one thread: {_bench(subject)} --threads 1"
     return "overhead", why, f"other orders and fusions: edgekit lab tune order {_rest(subject)}"
 
 
@@ -217,7 +217,7 @@ def _operator(
     cause = (operator.name, operator.op, operator.kernel, operator.share, operator.median_us)
     tune = f"measure other methods: edgekit lab tune model {_rest(subject)}"
     if made is None:
-        why = "what it has to do is not known here, as another host compiled the release"
+        why = "its work is unknown: another host compiled the release"
         return HotOperator(*cause, "unknown", why, f"name the model: {_bench(subject)} --hotspots")
     seconds = operator.median_us / 1e6
     moved, products = made["bytes"], made.get("multiply_adds")
@@ -228,22 +228,22 @@ def _operator(
     of_products = products / seconds / rate if products and seconds and rate else None
     facts = (moved, products, of_memory, of_products)
     if operator.median_us < _TINY_US:
-        why = f"it takes {operator.median_us:.1f} µs, about what calling it does"
+        why = f"it takes {operator.median_us:.1f} µs, about the cost of the call"
         return HotOperator(*cause, "overhead", why, _fewer(timing, subject), *facts)
     if is_bound_by_memory(of_memory) and (of_products or 0.0) < _NEAR:
         why = f"it moves {_mega(moved)} at {of_memory:.0%} of the memory's rate"
         advice = _move_less([operator], {operator.name: made}, subject)
         return HotOperator(*cause, "memory", why, advice, *facts)
     if products is None or of_products is None:
-        does = "multiplies nothing" if products == 0 else "does products at a rate not known"
+        does = "multiplies nothing" if products == 0 else "multiplies at an unknown rate"
         where = "a cache" if cached or (of_memory or 0) > 1 else "memory"
         why = f"it {does} and moves {_mega(moved)} through {where}"
         return HotOperator(*cause, "kernel", why, tune, *facts)
     giga = products / seconds / 1e9
     if of_products >= _NEAR:
-        why = f"it multiplies at {giga:.1f} G/s, {of_products:.0%} of the best known, {which}"
+        why = f"it multiplies at {giga:.1f} G/s, {of_products:.0%} of the best known rate, {which}"
         return HotOperator(*cause, "compute", why, _multiply_less(made, timing, subject), *facts)
-    why = f"it multiplies at {giga:.1f} G/s, {of_products:.0%} of the best, {which}"
+    why = f"it multiplies at {giga:.1f} G/s, {of_products:.0%} of the best rate, {which}"
     return HotOperator(*cause, "kernel", why, tune, *facts)
 
 
@@ -272,7 +272,7 @@ def _with_peaks(
     for kind, per_cycle in (("f32", unit.f32_per_cycle), ("s8", unit.s8_per_cycle)):
         if clock and f"{kind}_per_cycle" in known:
             peak = per_cycle * clock * 1e6 * timing.threads
-            found[kind] = max(best.get(kind, (0.0, "")), (peak, "the core's own"))
+            found[kind] = max(best.get(kind, (0.0, "")), (peak, "the peak of the core"))
     return found
 
 
@@ -291,14 +291,14 @@ def _move_less(
     if heaviest["precision"] != "f32":
         return f"less memory between operators: edgekit compile {_rest(subject)} --order memory"
     if subject.profile.computes_half:
-        return f"half of the bytes: {_bench(subject)} --precision f16"
+        return f"half the bytes: {_bench(subject)} --precision f16"
     fewer = ""
     if 2 * heaviest.get("constant_bytes", 0) > heaviest["bytes"]:
         fewer = _prune(heaviest, subject)
         if heaviest["op"] in _TO_QUANTIZE:
             how = "--weights int8"
             return f"a quarter of the weights: {_bench(subject)} {how}{fewer}"
-    return f"8 bits move a quarter: {_quantize(subject)}{fewer}"
+    return f"8 bits move a quarter of the bytes: {_quantize(subject)}{fewer}"
 
 
 def _multiply_less(made: Mapping[str, Any], timing: Benchmark, subject: Subject) -> str:
@@ -308,14 +308,14 @@ def _multiply_less(made: Mapping[str, Any], timing: Benchmark, subject: Subject)
         return f"a core is free: {_bench(subject)} --threads {timing.threads + 1}"
     if made["precision"] == "f32":
         if subject.profile.computes_half:
-            return f"twice as many at a time: {_bench(subject)} --precision f16"
-        return f"8 bits take less: {_quantize(subject)}{_prune(made, subject)}"
+            return f"twice the products at a time: {_bench(subject)} --precision f16"
+        return f"8 bits are faster: {_quantize(subject)}{_prune(made, subject)}"
     return f"a smaller model, or a faster board: edgekit estimate {subject.model} --board BOARD"
 
 
 def _fewer(timing: Benchmark, subject: Subject) -> str:
     if timing.threads > 1:
-        return f"hand nothing out: {_bench(subject)} --threads 1"
+        return f"use one thread: {_bench(subject)} --threads 1"
     return f"other orders: edgekit lab tune order {_rest(subject)}"
 
 
@@ -328,9 +328,7 @@ def _prune(made: Mapping[str, Any], subject: Subject) -> str:
     layers will run sparse."""
     if made["op"] not in _TO_PRUNE:
         return ""
-    return (
-        f"; or leave weights out: edgekit prune {subject.model} --samples samples.npz{_on(subject)}"
-    )
+    return f"; or prune weights: edgekit prune {subject.model} --samples samples.npz{_on(subject)}"
 
 
 def _bench(subject: Subject) -> str:

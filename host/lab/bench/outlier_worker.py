@@ -60,7 +60,7 @@ def time_layer(layer: Layer, contenders: dict[str, Prepare], threads: int) -> di
             missing[name] = str(why)
             continue
         if not error < _WRONG:
-            missing[name] = f"a result that is off by {error:.0%}"
+            missing[name] = f"a result with an error of {error:.0%}"
             continue
         runners[name], errors[name] = runner_of(call), float(error)
     runners[BYTES_ALONE] = bytes_alone(layer, threads)

@@ -126,7 +126,7 @@ class DaskPool:
             future.cancel()
             return task, lost(
                 f"{self._address}: expected a worker that reaches '{task.board}', found none for "
-                f"{_ALONE_SECONDS:.0f} s; start one again, and the same command goes on"
+                f"{_ALONE_SECONDS:.0f} s; start one again, and the same command resumes"
             )
         self._alone_since = None
         return None
@@ -163,7 +163,7 @@ def _leased(task: Task, stop: str) -> Report:
     lease = Semaphore(max_leases=1, name=f"edgekit board {task.board}")
     if not lease.acquire(timeout=_LEASE_SECONDS):
         return lost(
-            f"board '{task.board}': expected its lease, found another job that holds it for "
+            f"board '{task.board}': expected a free lease, found it held by another job for "
             f"{_LEASE_SECONDS:.0f} s; wait for it, or stop it"
         )
     try:

@@ -83,8 +83,8 @@ def run_task(task: Task, stopped: Callable[[], bool], worker: str = "") -> Repor
     if task.kit != VERSION:
         return Report(
             IncompatibleError.exit_code,
-            message=f"worker {worker}: expected edgekit {task.kit}, as asks, found {VERSION}; "
-            "install the same on both",
+            message=f"worker {worker}: expected edgekit {task.kit}, the version of the caller, "
+            f"found {VERSION}; install the same on both",
             worker=worker,
         )
     if task.leased:

@@ -101,7 +101,7 @@ def _why(methods: tuple[OperatorMethod | None, ...], history: Sequence[OperatorM
             if m.method == method:
                 by_source[m.source].append(m.ratio)
         parts += [
-            f"{word} takes {geometric_mean(ratios):.2f} of the time without a row ({source})"
+            f"{word} takes {geometric_mean(ratios):.2f} times as long as without a row ({source})"
             for source, ratios in sorted(by_source.items())
         ]
-    return ", ".join(parts) or "nothing in the history is for the old one"
+    return ", ".join(parts) or "the history has no measurement of the old method"

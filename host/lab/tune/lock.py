@@ -36,5 +36,5 @@ def _in_use(board: str, path: Path) -> str:
     other = path.read_text(encoding="utf-8", errors="replace").strip() or "an unknown one"
     return (
         f"board '{board}': expected no other tuner, found {other}; "
-        "wait for it, or stop it: what it measured is kept"
+        "wait for it, or stop it: its measurements are kept"
     )

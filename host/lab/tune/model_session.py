@@ -107,7 +107,7 @@ def tune_model(
             return _with_orders(job, ModelTuned(outcome, path, None), pace, end, on_order)
         except UnreachableError as error:
             raise UnreachableError(
-                f"{error}; what was measured is kept, and the same command goes on"
+                f"{error}; measurements are kept, and the same command resumes"
             ) from None
 
 

@@ -55,5 +55,5 @@ def tune(
             return Tuner(plan, measurer, history, time.monotonic, job.now).run(on_progress)
         except UnreachableError as error:
             raise UnreachableError(
-                f"{error}; what was measured is kept, and the same command goes on"
+                f"{error}; measurements are kept, and the same command resumes"
             ) from None

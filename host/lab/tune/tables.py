@@ -72,8 +72,8 @@ def build_for(board: BoardProfile, path: Path, alone: bool) -> Built:
     if not (read.measurements or of_operators):
         if before is None or not (field.releases or field.left_out):
             raise InputError(
-                f"expected measurements of {board.platform} in the history, found none; make some: "
-                f"edgekit lab tune gemm --board {board.name}, or tune model"
+                f"expected measurements of {board.platform} in the history, found none; "
+                f"measure first: edgekit lab tune gemm --board {board.name}, or tune model"
             )
         regret = regret_of(before.sequences, (), board)
         return Built(before, 0, 0, skipped, regret, field, (), written=False)

@@ -18,9 +18,9 @@ from tests.support.op_cases import Case, quant, stateful_graph, tensor
 from tests.support.op_graphs import graph_of, inputs_of
 
 _REFUSED = [
-    (unary(ops.FakeQuantize(), 3, 5), "an operator that ONNX has, found none"),
+    (unary(ops.FakeQuantize(), 3, 5), "an operator that ONNX has, found one"),
     (Case(ops.Conv2D(), (tensor((1, 3, 3, 2)), floats(2, 1, 1, 2), None, tensor((1, 3, 3, 2)))),
-     "one with an operator fused into it"),
+     "one with a fused operator"),
     (Case(ops.FloorDiv(), (tensor((2, 3), DType.I32), tensor((3,), DType.I32))), "found s32"),
 ]  # fmt: skip
 _MORE = [
@@ -38,7 +38,7 @@ def test_what_the_format_lacks_is_refused_by_name(case, message):
 
 
 def test_states_are_refused():
-    with pytest.raises(InputError, match=r"read_state.*found none for this; write a \.tflite file"):
+    with pytest.raises(InputError, match=r"read_state.*one that it lacks; write a \.tflite file"):
         write_onnx(stateful_graph())
 
 
@@ -54,7 +54,7 @@ def test_what_neither_format_holds_is_to_be_compiled(tmp_path):
     made = onnx_models.model(nodes, inputs, ["y"], weights)
     graph = import_model(onnx_models.save(made, tmp_path))
     with pytest.raises(
-        InputError, match=r"\(repeat\).*found none for this; compile the model without"
+        InputError, match=r"\(repeat\).*found one that it lacks; compile the model without"
     ):
         write_onnx(graph)
 

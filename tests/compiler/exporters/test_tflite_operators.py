@@ -29,10 +29,10 @@ _BY_OTHERS = (
 ]  # fmt: skip
 
 _REFUSED = [
-    (unary(ops.Erf()), "an operator that TensorFlow Lite has, found none"),
+    (unary(ops.Erf()), "an operator that TensorFlow Lite has, found one"),
     (unary(ops.TopK(2, smallest=True)), "the largest values, found the smallest"),
     (Case(ops.Conv2D(), (tensor((1, 3, 3, 2)), floats(2, 1, 1, 2), None, tensor((1, 3, 3, 2)))),
-     "one with an operator fused into it"),
+     "one with a fused operator"),
     (Case(ops.MatMul(), (tensor((2, 3), DType.I32), tensor((3, 2), DType.I32))), "found s32"),
 ]  # fmt: skip
 

@@ -87,9 +87,9 @@ def test_each_of_the_two_files_finds_the_other(tmp_path):
     path.rename(tmp_path / "deploy.prototxt.txt")
     assert import_model(tmp_path / "deploy.prototxt.txt").name == "deploy"
     (tmp_path / "other.caffemodel").write_bytes(weights(blobs))
-    _refused(tmp_path / "deploy.prototxt.txt", "expected deploy.caffemodel beside it, or one .caff")
+    _refused(tmp_path / "deploy.prototxt.txt", "expected deploy.caffemodel next to it, or one .ca")
     (tmp_path / "deploy.prototxt.txt").unlink()
-    _refused(tmp_path / "other.caffemodel", r"text beside its weights \(other.prototxt\)")
+    _refused(tmp_path / "other.caffemodel", r"text next to its weights \(other.prototxt\)")
 
 
 def _refused(path, match, shapes=None):
@@ -113,7 +113,7 @@ _TEXTS = {
     "other method": (_one("Pooling", _POOL.format(2, "pool: MEDIAN")), "no value named MEDIAN"),
     "deep": ("a {" * 30000, "expected the text of a Caffe network"),
     "first form": ('layers { layer { name: "c" type: "conv" } }', "upgrade_net_proto_text"),
-    "two forms": (_one("ReLU") + "layers { type: RELU }", "`layer` and `layers`"),
+    "two forms": (_one("ReLU") + "layers { type: RELU }", "either `layer` or `layers`"),
     "both rules": (_one("ReLU", "include { phase: TEST } exclude { phase: TRAIN }"), "found both"),
     "no input": (layer("y", "ReLU", "data"), "expected an input with a shape"),
     "no shape": ('input: "data"\n' + layer("y", "ReLU", "data"), "--input-shape data="),
@@ -131,15 +131,15 @@ _TEXTS = {
     "tops": (_one("ReLU", tops="a b"), "expected one bottom and one top"),
     "no bottoms": (_one("Eltwise", bottoms=""), "expected 1 bottoms, found 0"),
     "one bottom": (_one("Crop"), "expected 2 bottoms, found 1"),
-    "line break": (image(1, name="a\\nb") + layer("y", "ReLU", "a\\nb"), "printable names"),
+    "line break": (image(1, name="a\\nb") + layer("y", "ReLU", "a\\nb"), "printable input names"),
     "kernel": (_one("Pooling", _POOL.format(0, "")), "expected kernel_size to be at least 1"),
     "negative": (_one("Pooling", _POOL.format(-3, "")), "expected kernel_size to be at least 1"),
-    "no kernel": (_one("Pooling"), "expected kernel_size once"),
+    "no kernel": (_one("Pooling"), "1 or 2 values of kernel_size"),
     "huge kernel": (_one("Pooling", _POOL.format(1 << 30, "")), "a kernel of at most 65536"),
     "wide kernel": (_one("Pooling", _POOL.format(9, "")), "no larger than the image"),
     "stride": (_one("Pooling", _POOL.format(2, "stride: 0")), "expected stride to be at least 1"),
     "pad": (_one("Pooling", _POOL.format(2, "pad: 2")), "larger than its padding"),
-    "behind": (_one("Pooling", _POOL.format(1, "stride: 5")), "found one behind it"),
+    "behind": (_one("Pooling", _POOL.format(1, "stride: 5")), "found one beyond it"),
     "stochastic": (_one("Pooling", _POOL.format(2, "pool: STOCHASTIC")), "found STOCHASTIC"),
     "masks": (_one("Pooling", _POOL.format(2, "stride: 2"), tops="y mask"), "one bottom and one"),
     "groups": (_one("Convolution", "convolution_param { num_output: 4 kernel_size: 1 group: 2 }"),

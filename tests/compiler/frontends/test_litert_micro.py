@@ -80,9 +80,9 @@ _BANK = [np.array(t, np.int16) for t in ([1, 2], [3, 4], [0, 1], [0, 1], [1, 1])
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("Framer", {"frame_size": 4, "frame_step": 4}, "whole steps of 4"),
+        ("Framer", {"frame_size": 4, "frame_step": 4}, "a multiple of 4"),
         ("Framer", {"frame_size": 1 << 40, "frame_step": 3}, "a frame_size of 1 to"),
-        ("Framer", {"frame_size": 2, "frame_step": 3, "prefill": True}, "whole steps"),
+        ("Framer", {"frame_size": 2, "frame_step": 3, "prefill": True}, "a multiple of"),
         ("Stacker", {"num_channels": 5}, "frame of shape"),
         ("Delay", {"delay_length": -1}, "a delay_length of 0"),
         ("Rfft", {"fft_length": 12}, "a power of two"),

@@ -153,7 +153,7 @@ def _refused(code, options, bias, zero=0):
     ("single", "message"),
     [
         (_refused("DEPTHWISE_CONV_2D", "DepthwiseConv2DOptions", np.int32), "bias of type s64"),
-        (_refused("CONV_2D", "Conv2DOptions", np.int64, 3), "output of one scale around 0"),
+        (_refused("CONV_2D", "Conv2DOptions", np.int64, 3), "output with one scale and zero"),
         (_refused("CONV_2D", "Conv2DOptions", np.float32), "expected bias of type s64 or s32"),
     ],
 )

@@ -175,7 +175,7 @@ def test_external_data_stays_beside_the_model(tmp_path):
         weights.external_data.add(key="location", value=location)
         return save(proto, tmp_path)
 
-    _refused(place("weights.bin"), "expected its data in weights.bin beside the model")
+    _refused(place("weights.bin"), "expected its data in weights.bin next to the model")
     for escape in ("../weights.bin", "/etc/passwd", "", "a\0b"):
         _refused(place(escape), "expected external data inside the model's folder")
     path = place("weights.bin")
@@ -208,7 +208,7 @@ def test_data_beside_a_model_is_part_of_its_hash_and_of_its_golden_outputs(tmp_p
             again = golden_of(import_model(path), tmp_path / "golden")
             assert again.outputs[0].tobytes() == seen[1][1]
     data.unlink()
-    with pytest.raises(InputError, match=r"expected its data in weights.bin beside the model"):
+    with pytest.raises(InputError, match=r"expected its data in weights.bin next to the model"):
         model_hash(path)
 
 

@@ -186,7 +186,7 @@ def test_a_range_without_bound_is_refused(tmp_path):
     x = {"limit": np.array(3)}
     nodes = [helper.make_node("Range", ["zero", "limit", "one"], ["y"])]
     path = _typed(nodes, x, {"y": TensorProto.INT64}, {"zero": 0, "one": 1}, tmp_path)
-    with pytest.raises(InputError, match=r"Range y.*put Min\(limit, LARGEST\) before it"):
+    with pytest.raises(InputError, match=r"Range y.*insert Min\(limit, LARGEST\) before it"):
         import_model(path)
 
 
@@ -238,7 +238,7 @@ def test_the_bound_is_not_taken_for_the_length(nodes, tmp_path):
     made += [helper.make_node(op, ins, outs) for op, ins, outs in nodes]
     constants = {"one": [1], "many": [99]}
     path = _model(tmp_path, made, {"x": [2]}, {nodes[-1][2][0]: _I}, constants)
-    with pytest.raises(InputError, match="the data say"):
+    with pytest.raises(InputError, match="data-dependent"):
         import_model(path)
 
 

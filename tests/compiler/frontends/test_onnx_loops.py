@@ -205,7 +205,7 @@ def test_a_loop_in_a_loop(tmp_path):
 
 def test_the_work_of_loops_is_bounded(tmp_path):
     proto = _loop(60_000)
-    with pytest.raises(InputError, match="operators in all"):
+    with pytest.raises(InputError, match="operators in total"):
         for _ in range(2):
             inner = proto.graph.node[-1]
             body = _body(

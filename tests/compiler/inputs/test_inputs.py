@@ -200,7 +200,7 @@ def test_sound_of_another_format_is_one_line(tmp_path: Path, code: int, bits: in
         ([-1, 1], "u8", None, "values from -1 to 1 do not fit"),
         ([0.5, 1.0], "s8", 0.5, r"quantized; .* round\(x / 0.5 \+ 3\)"),
         ([1e39, 1.0], "f32", None, "values beyond 3.403e"),
-        ([2**24 + 1, 1], "f32", None, "whole numbers that floats"),
+        ([2**24 + 1, 1], "f32", None, "integers that floats"),
         ([1j, 1.0], "f32", None, "not numbers"),
         ([2, 1], "bool", None, "values from 1 to 2 do not fit into 0 to 1"),
     ],

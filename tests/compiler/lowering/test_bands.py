@@ -198,8 +198,8 @@ def test_a_row_of_one_thread_leaves_the_walk_of_several_to_the_rule(board, kc, m
     assert found[4][0] == method and found[4][1].rule == "exact"
     by_rule = dataclasses.replace(method, split="n", kc=kc)
     assert found[1][0] == by_rule and found[1][1].rule == "relaxed:threads"
-    assert ("by the rule" in found[1][1].why) == (by_rule != method)
-    assert "by the rule" not in found[4][1].why
+    assert ("by the analytic rule" in found[1][1].why) == (by_rule != method)
+    assert "by the analytic rule" not in found[4][1].why
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ def test_a_row_relaxes_only_where_the_cost_agrees(columns, tile):
     (step,) = lower(graph_of([case]), board, table).lowered.steps
     made = step.compiled
     assert made is not None and (made.method.mr, made.method.nr) == tile
-    assert ("of the rule's cost here" in made.choice.why) == (tile == (8, 8))
+    assert ("times the analytic choice here" in made.choice.why) == (tile == (8, 8))
 
 
 def test_rows_of_another_form_say_nothing():

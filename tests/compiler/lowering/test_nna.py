@@ -116,7 +116,7 @@ def _product_of(k: int) -> Graph:
         (_layer(ops.Conv2D((1, 2)), (1, 8, 8, 4), (4, 3, 3, 4)), "stride 1 or 2, found 1x2"),
         (_layer(ops.Conv2D(dilation=(2, 2)), (1, 8, 8, 4), (4, 3, 3, 4)), "dilation, found 2x2"),
         (_layer(ops.Conv2D(), (2, 8, 8, 4), (4, 1, 1, 4)), "one image, found 2"),
-        (_layer(ops.Conv2D(), (1, 8, 8, 4), (4, 1, 1, 4), DType.F32), "s8 all over, found f32"),
+        (_layer(ops.Conv2D(), (1, 8, 8, 4), (4, 1, 1, 4), DType.F32), "s8 throughout, found f32"),
         (_product_of(40_000), "sums of at most 33025 products, found 40000"),
         (
             _layer(ops.DepthwiseConv2D(multiplier=2), (1, 8, 8, 4), (1, 3, 3, 8)),

@@ -108,7 +108,7 @@ def test_a_full_disk_is_not_the_compilers_fault(toolchain, tmp_path, monkeypatch
     )
     zig.chmod(0o700)
     monkeypatch.setattr("edgekit.host.compiler.toolchain.zig.zig_compiler", lambda: (str(zig), "1"))
-    with pytest.raises(InputError, match="expected room for what is compiled, found none; free"):
+    with pytest.raises(InputError, match="expected free disk space for compiled code, found none"):
         toolchain.build([Unit("answer", _SOURCE)])
 
 

@@ -69,7 +69,7 @@ def test_bad_inputs_are_told_and_the_session_goes_on(device: Device, tiny: TinyB
         for inputs, expected in (
             ({"z": X}, "expected inputs x, found z"),
             ({"x": X[:3]}, r"input 'x': expected f32 \[4\], found f32 \[3\]"),
-            ({"x": np.array([1, 2, 3, 2**24 + 1])}, "whole numbers that floats"),
+            ({"x": np.array([1, 2, 3, 2**24 + 1])}, "integers that floats"),
             ({"x": np.array(["a", "b", "c", "d"])}, "not numbers"),
         ):
             with pytest.raises(InputError, match=expected):

@@ -59,7 +59,7 @@ def test_what_an_interrupted_fetch_left_is_made_anew(shown, tmp_path):
 
 @pytest.mark.slow
 def test_an_engine_that_cannot_be_had_says_why(shown):
-    with pytest.raises(InputError, match=r"toy-engine could not be had: .*toy-engine"):
+    with pytest.raises(InputError, match=r"toy-engine could not be installed: .*toy-engine"):
         interpreter("toy", MODEL, shown.append)
 
 

@@ -87,7 +87,7 @@ _CASES: dict[str, tuple[Verdict, str, str]] = {
             ),
         ),
         "others",
-        "stop chromium (process 77), or leave it a core: "
+        "stop chromium (process 77); or leave a core free: "
         "edgekit bench model m.tflite --board pi --threads 2",
     ),
     "heat": (
@@ -134,7 +134,7 @@ _CASES: dict[str, tuple[Verdict, str, str]] = {
     "memory, fewer weights": (
         _judge(_timing(1000), _made("op0", 3_600_000, 900_000)),
         "memory",
-        "; or leave weights out: edgekit prune m.tflite --samples samples.npz --board pi",
+        "; or prune weights: edgekit prune m.tflite --samples samples.npz --board pi",
     ),
     "memory, floats": (
         _judge(_timing(1000), _made("op0", 3_600_000, 900_000)),
@@ -174,7 +174,7 @@ _CASES: dict[str, tuple[Verdict, str, str]] = {
     "compute, fewer weights": (
         _judge(_timing(1000, noise=None), _PRODUCT),
         "compute",
-        "; or leave weights out: edgekit prune m.tflite --samples samples.npz --board pi",
+        "; or prune weights: edgekit prune m.tflite --samples samples.npz --board pi",
     ),
     "kernel": (
         _judge(_timing(1000, 900), _PRODUCT, _made("op1", 100_000, 80_000_000)),

@@ -107,7 +107,7 @@ def _need_plain(call: Call, op: ops.Weighted) -> None:
     """Refuses layers that compiler passes have fused."""
     if op.epilogue is not None or len(call.operands) > 3:
         raise call.refuse(
-            "a layer with an activation at most",
-            "one with an operator fused into it",
-            "write the graph as it was before the passes that fuse",
+            "a layer with at most an activation",
+            "one with a fused operator",
+            "write the graph from before the fusion passes",
         )

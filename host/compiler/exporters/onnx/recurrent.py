@@ -30,12 +30,14 @@ def recurrent(call: Call, op: ops.Recurrent) -> None:
     gates, r = call.sink.gates.get(call.node.name), call.operand(1)
     if gates is None or r.data is None:
         raise call.refuse(
-            "constant weights, and gates made of them by a fully connected layer",
+            "constant weights, and gates computed from them by a fully connected layer",
             "computed ones",
             "compile the model without writing it",
         )
     if getattr(op, "cell_clip", math.inf) < math.inf:
-        raise call.refuse("no bounds of cells", "some", "compile the model without writing it")
+        raise call.refuse(
+            "no clipping of the cell state", "some", "compile the model without writing it"
+        )
     sink = call.sink
     names = [*gates.product.inputs, None][:3]
     x, w, bias = (None if name is None else sink.graph.tensors[name] for name in names)

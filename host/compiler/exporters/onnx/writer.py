@@ -46,7 +46,7 @@ def write_onnx(graph: Graph, metadata: Mapping[str, bytes] | None = None) -> byt
             instead = "write a .tflite file" if other else "compile the model without writing it"
             expected = "an operator that ONNX has"
             instead = f"{instead}, or end the model before this node"
-            raise refused(node, "ONNX", expected, "none for this", instead)
+            raise refused(node, "ONNX", expected, "one that it lacks", instead)
         row(call, node.op)
     for name in graph.outputs:
         sink.get(graph.tensors[name], real=False)

@@ -161,9 +161,9 @@ def _need_plain(call: Call, op: ops.Weighted) -> None:
     """Refuses layers that compiler passes have fused."""
     if op.epilogue is not None or call.maybe(3) is not None:
         raise call.refuse(
-            "a layer with an activation at most",
-            "one with an operator fused into it",
-            "write the graph as it was before the passes that fuse",
+            "a layer with at most an activation",
+            "one with a fused operator",
+            "write the graph from before the fusion passes",
         )
 
 

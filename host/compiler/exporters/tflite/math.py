@@ -157,8 +157,8 @@ def modulo(call: Call, op: ops.Modulo) -> None:
     if op.truncated:
         raise call.refuse(
             "a remainder with the sign of the divisor",
-            "one with that of the dividend",
-            "keep the model in the format it came in",
+            "one with the sign of the dividend",
+            "keep the model in its format",
         )
     call.emit("FLOOR_MOD", call.operands, call.out, "FloorModOptions")
 
@@ -235,7 +235,7 @@ def arg_extreme(call: Call, op: ops.ArgExtreme) -> None:
     x, out = call.operand(0), call.out
     if op.last:
         raise call.refuse(
-            "the first of equal values", "the last one", "keep the model in the format it came in"
+            "the first of equal values", "the last one", "keep the model in its format"
         )
     code, options = ("ARG_MIN", "ArgMinOptions") if op.smallest else ("ARG_MAX", "ArgMaxOptions")
     dropped = call.like(out, tuple(d for i, d in enumerate(x.shape) if i != op.axis))
@@ -249,7 +249,7 @@ def arg_extreme(call: Call, op: ops.ArgExtreme) -> None:
 def top_k(call: Call, op: ops.TopK) -> None:
     values, places = call.outs
     if op.smallest:
-        raise call.refuse("the largest values", "the smallest", "keep the format it came in")
+        raise call.refuse("the largest values", "the smallest", "keep the model in its format")
     found = places if op.index is DType.I32 else call.like(places, dtype=DType.I32)
     k = call.constant(np.array(op.k), DType.I32)
     call.emit("TOPK_V2", [call.operand(0), k], [values, found], "TopKV2Options")

@@ -56,10 +56,10 @@ def _write(graph: Graph, node: Node, sink: Sink, handles: Mapping[str, int]) -> 
         row(call, op)
     else:
         other = onnx_rows.row_of(type(op)) is not None
-        instead = "write an .onnx file" if other else "keep the model in the format it came in"
+        instead = "write an .onnx file" if other else "keep the model in its format"
         raise call.refuse(
             "an operator that TensorFlow Lite has",
-            "none for this",
+            "one that it lacks",
             f"{instead}, or end it before this node",
         )
 

@@ -64,7 +64,7 @@ def _selection(call: Call, n: int, classes: int) -> ops.DetectionOutput:
     background = call.integer("background_label_id", -1)
     if nms.eta != 1 or not nms.nms_threshold >= 0:
         raise ShapeError(
-            f"expected an nms_threshold that is not negative and eta 1, "
+            f"expected an nms_threshold of at least 0 and an eta of 1, "
             f"found {nms.nms_threshold} and {nms.eta}"
         )
     top_k = int(nms.top_k) if nms.top_k > 0 else n
@@ -127,7 +127,7 @@ def _sizes(call: Call) -> Array:
     small, large = call.numbers("min_size"), call.numbers("max_size")
     if not small or (large and len(large) != len(small)) or min((*small, *large)) <= 0:
         raise ShapeError(
-            f"expected positive min_size, and as many max_size or none, "
+            f"expected positive min_size, and no max_size or the same number, "
             f"found {len(small)} and {len(large)}"
         )
     ratios = [1.0]

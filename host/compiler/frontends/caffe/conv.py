@@ -28,7 +28,7 @@ def _pair(call: Call, name: str, row: str, column: str, default: int | None, low
     if not values and default is not None:
         values = [default]
     if len(values) not in (1, 2):
-        raise ShapeError(f"expected {name} once or for two axes, found {len(values)} values")
+        raise ShapeError(f"expected 1 or 2 values of {name}, found {len(values)}")
     return values[0], values[-1]
 
 
@@ -50,7 +50,7 @@ def _convolution(call: Call) -> tuple[Tensor, Sliding, int, int]:
     kernel, stride, pad = _window(call)
     spread = call.integers("dilation", 1) or [1]
     if len(spread) > 2:
-        raise ShapeError(f"expected dilation once or for two axes, found {len(spread)} values")
+        raise ShapeError(f"expected 1 or 2 values of dilation, found {len(spread)}")
     groups = x.shape[1] if _is_depthwise(call) else call.integer("group", 1)
     outputs = call.integer("num_output", 1)
     if x.shape[1] % groups or outputs % groups:
@@ -114,7 +114,7 @@ def _pool_window(call: Call, x: Tensor) -> Sliding:
             last -= 1
         if last * step - p >= size:
             raise ShapeError(
-                f"expected windows that meet the image, found one behind it (kernel {k}, "
+                f"expected windows that overlap the image, found one beyond it (kernel {k}, "
                 f"stride {step}, size {size})"
             )
         after.append(max(last * step + k - size - p, 0))

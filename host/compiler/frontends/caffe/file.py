@@ -80,7 +80,7 @@ def caffe_files(path: Path) -> tuple[Path, Path | None]:
         found = _partner(path, stem, _NETWORKS)
         if found is None:
             raise InputError(
-                f"expected the network's text beside its weights ({stem}.prototxt), found none; "
+                f"expected the network's text next to its weights ({stem}.prototxt), found none; "
                 "fetch it as well"
             )
         return found, path
@@ -99,7 +99,7 @@ def _partner(path: Path, stem: str, endings: tuple[str, ...]) -> Path | None:
     others = [p for p in beside if p.name.endswith(endings) and p.is_file()]
     if len(others) > 1:
         raise InputError(
-            f"expected {stem}{endings[0]} beside it, or one {endings[0]} file, found "
+            f"expected {stem}{endings[0]} next to it, or one {endings[0]} file, found "
             f"{len(others)}: {', '.join(shown_name(p.name) for p in others[:3])}; "
             "give the two that belong together the same name"
         )
@@ -156,10 +156,10 @@ def _read_text(path: Path) -> Any:
     if len(net.layer) + len(net.layers) > _LAYER_LIMIT:
         raise InputError(f"expected at most {_LAYER_LIMIT} layers, found more")
     if net.layer and net.layers:
-        raise InputError("expected layers of one form, found `layer` and `layers`")
+        raise InputError("expected either `layer` or `layers`, found both")
     if not net.layer and not net.layers:
         raise InputError(
-            "expected a network with layers, found none; a solver's or another text is no network"
+            "expected a network with layers, found none; give the network's text, not the solver's"
         )
     return net
 
@@ -204,7 +204,7 @@ def _kind(layer: Any) -> str:
     if layer.HasField("layer"):
         raise InputError(
             f"layer {shown_name(layer.layer.name)}: expected a network of 2014 or newer, found "
-            "Caffe's first form (layers { layer { ... } }); upgrade it with upgrade_net_proto_text"
+            "Caffe's V0 format (layers { layer { ... } }); upgrade it with upgrade_net_proto_text"
         )
     return V1_TYPES[enum_name(layer, "type")]
 

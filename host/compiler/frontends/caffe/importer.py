@@ -50,7 +50,7 @@ def graph_from_caffe(net: FileNet, file: str, shapes: Shapes) -> Graph:
     if again := duplicates(names):
         raise InputError(f"expected distinct inputs, found {shown_name(again[0])} twice")
     if unnamed := [n for n in names if not n or not n.isprintable()]:
-        raise InputError(f"expected printable names of inputs, found {unnamed[0]!r:.40}")
+        raise InputError(f"expected printable input names, found {unnamed[0]!r:.40}")
     if not inputs:
         raise InputError("expected an input with a shape (a layer of type Input), found none")
     # Caffe's input shapes are only defaults: the same network runs with others.
@@ -66,7 +66,7 @@ def _refuse(layers: Sequence[FileLayer]) -> None:
         if layer.kind in DATA:
             raise InputError(
                 f"layer {layer.shown}: expected a network for deployment, found one that reads its "
-                "training set; put a layer of type Input with a shape in the place of this one"
+                "training set; replace this layer by one of type Input with a shape"
             )
     known = {*ROWS, *SWALLOWED}
     refuse(unsupported(((shown_name(layer.name), layer.kind) for layer in layers), known))
@@ -118,7 +118,7 @@ class _Import:
             # An output that overwrites an input is named after the last layer that wrote it.
             name = fresh_name(writer or "output", taken) if top in taken else top
             if not name or not name.isprintable():
-                raise InputError(f"expected printable names of outputs, found {name!r:.40}")
+                raise InputError(f"expected printable output names, found {name!r:.40}")
             taken.add(name)
             outputs[name] = top
         return outputs

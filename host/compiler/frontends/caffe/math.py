@@ -62,7 +62,7 @@ def elu(call: Call) -> Tensor:
 def clip(call: Call) -> Tensor:
     low, high = call.number("min"), call.number("max")
     if not (call.has("min") and call.has("max")) or low > high:
-        raise ShapeError("expected min and a max that is no less, found others")
+        raise ShapeError(f"expected min and max with min <= max, found {low} and {high}")
     return call.emit(ops.Clip(low, high), call.only())
 
 
@@ -211,7 +211,7 @@ def batch_norm(call: Call) -> Tensor:
 
 def _need_finite(*values: Array) -> None:
     if not all(np.all(np.isfinite(v)) for v in values):
-        raise ShapeError("expected variances that are not negative, found others")
+        raise ShapeError("expected variances of at least 0, found others")
 
 
 def mvn(call: Call) -> Tensor:

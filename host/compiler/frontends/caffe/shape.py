@@ -48,7 +48,7 @@ def flatten(call: Call) -> Tensor:
     x = call.only()
     first, last = call.axis(x), call.axis(x, "end_axis")
     if last < first:
-        raise ShapeError(f"expected end_axis behind axis {first}, found {last}")
+        raise ShapeError(f"expected end_axis at or after axis {first}, found {last}")
     middle = math.prod(x.shape[first : last + 1])
     return call.reshape(x, (*x.shape[:first], middle, *x.shape[last + 1 :]))
 
@@ -140,7 +140,7 @@ def interp(call: Call) -> Tensor:
     x = call.only()
     need_rank(x, 4)
     if call.integer("pad_beg") or call.integer("pad_end"):
-        raise ShapeError("expected no pad_beg and pad_end, found others")
+        raise ShapeError("expected pad_beg and pad_end of 0, found others")
     shrink, zoom = call.integer("shrink_factor", 1), call.integer("zoom_factor", 1)
     sizes = []
     for axis, name in ((2, "height"), (3, "width")):

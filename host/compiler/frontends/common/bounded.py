@@ -127,8 +127,8 @@ class Bounded:
         across = op in rules.across_rows and not self._is_beside(op, given, made, axis)
         if len(rows) > 1 or (rows and computed and across):
             raise InputError(
-                "expected only operators that work row by row on boxes or indices whose number "
-                f"the data say, found {op}; end the model before it, the application goes on"
+                "expected only row-wise operators on a data-dependent number of boxes or indices, "
+                f"found {op}; end the model before it and continue in the application"
             )
         for each in rows.values():
             kept = self._cut(ins, made, each) if op in rules.cuts else each
@@ -173,7 +173,7 @@ class Bounded:
         rows = self._rows[x.name]
         if x.shape.count(rows.bound) != 1:
             raise InputError(
-                "expected rows whose number the data say along one axis, found shape "
+                "expected a data-dependent number of rows along one axis, found shape "
                 f"{list(x.shape)} of at most {rows.bound}; end the model before it"
             )
         known = made[0].data
@@ -210,21 +210,19 @@ class Bounded:
         at = self._rules.sized_by[op]
         size, number = ins[at], self._number(ins[at])
         if len(numbers) != 1 or number is None or not isinstance(size, Tensor):
-            raise InputError(f"expected {op} by one number that the data say, found several")
+            raise InputError(f"expected {op} by one data-dependent number, found several")
         assert size.data is not None and number.least.data is not None
         flat, least = size.data.reshape(-1), number.least.data.reshape(-1)
         places = np.flatnonzero(flat != least)
         if len(places) != 1:
-            raise InputError(
-                f"expected {op} with one size that the data say, found {len(places)} of them"
-            )
+            raise InputError(f"expected {op} with one data-dependent size, found {len(places)}")
         place, count = int(places[0]), len(flat)
         line = self._builder.emit(ops.Reshape((count,)), number.value)
         length = self._builder.emit(ops.StridedSlice((place,), (1,), (1,), (1,)), line)
         bound = int(flat[place])
         if extent(self._builder, length)[1] > bound:
             raise InputError(
-                f"expected {op} with a size that is largest where most is found, found another"
+                f"expected {op} with a size that is largest for the most rows, found another"
             )
         wide = (
             length
@@ -243,7 +241,7 @@ class Bounded:
             return rows
         starts = ins[1] if len(ins) > 1 else None
         if not isinstance(starts, Tensor) or starts.data is None or np.any(starts.data != 0):
-            raise ShapeError("expected to slice rows whose number the data say from the first on")
+            raise ShapeError("expected a slice from the first of a data-dependent number of rows")
         most = self._builder.constant(np.array([size], np.int64))
         return _Rows(rows.root, self._builder.emit(ops.Minimum(), rows.length, most), size)
 

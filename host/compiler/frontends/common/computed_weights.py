@@ -31,7 +31,7 @@ def convolved(call: Emitter, op: Convolution, x: Tensor, w: Tensor, bias: Tensor
 
 def need_f32(*operands: Tensor | None) -> None:
     if any(t is not None and t.dtype is not DType.F32 for t in operands):
-        raise ShapeError("expected constant weights and bias of codes, found computed ones")
+        raise ShapeError("expected constant quantized weights and bias, found computed ones")
 
 
 def _of_all_channels(call: Emitter, op: ops.Conv2D, x: Tensor, w: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ def gather(call: Emitter, x: Tensor, indices: Tensor, axis: int, batch: int = 0)
         return call.emit(ops.Gather(axis), x, indices, quant=x.quant)
     if batch > axis or x.shape[:batch] != indices.shape[:batch]:
         raise ShapeError(
-            f"expected {batch} axes in common before axis {axis}, "
+            f"expected {batch} equal axes before axis {axis}, "
             f"found {list(x.shape)} and {list(indices.shape)}"
         )
     stacks, between = math.prod(x.shape[:batch]), math.prod(x.shape[batch:axis])
@@ -104,7 +104,7 @@ def whole(call: Emitter, indices: Tensor) -> Tensor:
     if indices.dtype in (DType.I32, DType.I64):
         return indices
     if indices.dtype.is_float or indices.dtype is DType.BOOL:
-        raise ShapeError(f"expected whole numbers as indices, found {indices.dtype.value}")
+        raise ShapeError(f"expected integer indices, found {indices.dtype.value}")
     return call.convert(indices, DType.I64 if indices.dtype is DType.U32 else DType.I32)
 
 

@@ -16,7 +16,7 @@ ROWS_LIMIT = 1 << 22
 
 def check_rows(count: int) -> None:
     if not 0 < count <= ROWS_LIMIT:
-        raise ShapeError(f"expected from 1 to {ROWS_LIMIT} rows that may stay, found {count}")
+        raise ShapeError(f"expected 1 to {ROWS_LIMIT} rows, found {count}")
 
 
 def length_of(call: Emitter, there: Tensor) -> Tensor:

@@ -11,18 +11,18 @@ from edgekit.host.errors import InputError
 _KINDS_LISTED = 40
 _PLACES_LISTED = 3
 
-_TEXT = "give the model numbers: the application looks text up and back"
+_TEXT = "give the model numbers; convert text in the application"
 _RANDOM = "draw the random numbers in the application and give them to the model as an input"
-_LENGTH = "its output is as long as the data say: end the model before it, the application goes on"
+_LENGTH = "its output size depends on the data; end the model before it"
 _CONTROL = "export the model with its loops unrolled and its branches decided"
-_LISTS = "keep tensors in place of sequences and optional values: join and split them"
-_OTHER = "end the model before it and let the application go on, or replace it before the export"
+_LISTS = "use joined and split tensors instead of sequences and optional values"
+_OTHER = "end the model before it and continue in the application, or replace it before the export"
 
 # (prefix of a kind, in lower case and without _; what to do instead). The first match wins.
 _ADVICE: tuple[tuple[str, str], ...] = (
     ("custom:flex", "convert the model again with TFLITE_BUILTINS as its only operators"),
-    ("custom:", "it belongs to one program: end the model before it, the application goes on"),
-    ("ai.onnx.ml:", "classical learning runs in the application: export the network alone"),
+    ("custom:", "only one program defines it; end the model before it"),
+    ("ai.onnx.ml:", "run classical learning in the application; export only the network"),
     ("ai.onnx.preview.training:", "export the model for inference, not for training"),
     ("com.microsoft:", "export the model before ONNX Runtime's optimizer fuses operators"),
     ("hashtable", _TEXT),
@@ -48,7 +48,7 @@ _ADVICE: tuple[tuple[str, str], ...] = (
     ("concatfromsequence", _LISTS),
     ("optional", _LISTS),
     ("imagedecoder", "decode the picture in the application and give the model its pixels"),
-    ("delegate", "give the model as it was before a delegate took parts of it"),
+    ("delegate", "give the original model, without delegate partitions"),
 )
 
 

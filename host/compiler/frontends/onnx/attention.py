@@ -72,7 +72,7 @@ def check_heads(q: Tensor, k: Tensor, v: Tensor) -> None:
         or q.shape[1] % shared
     ):
         raise ShapeError(
-            "expected queries, keys and values that belong together, found "
+            "expected matching queries, keys and values, found "
             f"{list(q.shape)}, {list(k.shape)} and {list(v.shape)}"
         )
 

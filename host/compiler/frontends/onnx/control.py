@@ -50,13 +50,15 @@ def if_(call: Call) -> list[Value | None]:
         if not fitting:
             raise refusals[0]
         call.builder.note(
-            f"{call.node.shown}: one of its branches does not fit the shapes of the inputs and is "
-            f"left out: {refusals[0]}"
+            f"{call.node.shown}: dropped a branch that does not fit the shapes of the inputs: "
+            f"{refusals[0]}"
         )
         return list(fitting[0])
     made = fitting
     if len(made[0]) != len(made[1]):
-        raise ShapeError(f"expected as many outputs of both branches as {len(made[0])}")
+        raise ShapeError(
+            f"expected {len(made[0])} outputs from both branches, found {len(made[1])}"
+        )
     return [_picked(call, condition, a, b) for a, b in zip(*made, strict=True)]
 
 
@@ -127,7 +129,7 @@ def _as_operator(call: Call, limit: int) -> list[Value | None]:
     going = None if call.maybe(1) is None else _one(call, call.x(1))
     if going is not None and going.data is not None:
         if not going.data:
-            raise ShapeError("expected a loop of some steps, found one of none")
+            raise ShapeError("expected a loop of at least 1 step, found none")
         going = None
     states = list(call.values[2:])
     try:
@@ -291,7 +293,7 @@ def _stacked(
 ) -> Tensor:
     """Output `index` of all steps, stacked along a new axis."""
     if not rows or any(index >= len(row) for row in rows):
-        raise ShapeError("expected a tensor of each step, of at least one step, found none")
+        raise ShapeError("expected a tensor from each of at least 1 step, found none")
     parts = []
     for row in reversed(rows) if reverse else rows:
         x = row[index]
@@ -307,7 +309,7 @@ def scan(call: Call) -> list[Value | None]:
         xs = call.all()
         return _scan(call, xs[: len(xs) - count], xs[len(xs) - count :])
     if call.maybe(0) is not None:
-        raise ShapeError("expected no lengths of sequences, found some")
+        raise ShapeError("expected no sequence lengths, found some")
     xs = [call.x(i) for i in range(1, len(call.values))]
     made = []
     for b in range(xs[0].shape[0]):
@@ -321,7 +323,7 @@ def _scan(call: Call, states: Sequence[Value | None], xs: Sequence[Tensor]) -> l
     axes = call.list("scan_input_axes", (0,) * len(xs))
     ways = call.list("scan_input_directions" if call.opset >= 9 else "directions", (0,) * len(xs))
     if not xs or len(axes) != len(xs) or len(ways) != len(xs):
-        raise ShapeError(f"expected an axis and a direction of {len(xs)} inputs, found others")
+        raise ShapeError(f"expected an axis and a direction for {len(xs)} inputs, found others")
     at = [call.axis(a, len(x.shape)) for a, x in zip(axes, xs, strict=True)]
     lengths = {x.shape[a] for a, x in zip(at, xs, strict=True)}
     steps = min(lengths)
@@ -333,7 +335,7 @@ def _scan(call: Call, states: Sequence[Value | None], xs: Sequence[Tensor]) -> l
     along = call.list("scan_output_axes", (0,) * count)
     back = call.list("scan_output_directions", (0,) * count)
     if len(along) != count or len(back) != count:
-        raise ShapeError(f"expected an axis and a direction of {count} outputs, found others")
+        raise ShapeError(f"expected an axis and a direction for {count} outputs, found others")
     rows = [_along(call, t, along[i], bool(back[i])) for i, t in enumerate(made)]
     return [*ends, *rows]
 

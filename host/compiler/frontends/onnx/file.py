@@ -275,7 +275,7 @@ class _Reader:
             )
         if not target.is_file():
             raise InputError(
-                f"tensor {name}: expected its data in {shown_name(location)} beside the model, "
+                f"tensor {name}: expected its data in {shown_name(location)} next to the model, "
                 "found no such file; fetch it as well"
             )
         return target

@@ -22,7 +22,7 @@ def dft(call: Call) -> Tensor:
         given = call.integer("axis", 1)
     axis = call.axis(given, rank)
     if axis == rank - 1:
-        raise ShapeError("expected an axis before that of real and imaginary parts, found it")
+        raise ShapeError("expected an axis before the last (real and imaginary parts), found it")
     inverse, half = bool(call.integer("inverse", 0)), bool(call.integer("onesided", 0))
     size = x.shape[axis]
     points = 2 * (size - 1) if inverse and half else size

@@ -39,14 +39,14 @@ def attention(call: Call) -> list[Tensor]:
     """[output, past and present keys and values]; the weights hold query, key and value columns
     side by side."""
     if call.integer("do_rotary", 0) or call.maybe(6) is not None:
-        raise ShapeError("expected no do_rotary and no buffer that past and present share")
+        raise ShapeError("expected no do_rotary and no shared past-present buffer, found one")
     made = product(call, call.x(0), call.x(1))
     need_rank(made, 3)
     if call.maybe(2) is not None:
         made = call.emit(ops.Add(), made, call.x(2))
     sizes = call.list("qkv_hidden_sizes", ()) or (made.shape[2] // 3,) * 3
     if len(sizes) != 3 or min(sizes) < 1 or sum(sizes) != made.shape[2]:
-        raise ShapeError(f"expected {made.shape[2]} columns of three kinds, found {list(sizes)}")
+        raise ShapeError(f"expected 3 parts of {made.shape[2]} columns, found {list(sizes)}")
     heads = call.integer("num_heads")
     parts = call.builder.emit_all(ops.Split(2, sizes), [made])
     q, k, v = (split_heads(call, part, heads) for part in parts)
@@ -69,9 +69,9 @@ def attention(call: Call) -> list[Tensor]:
 def multi_head_attention(call: Call) -> list[Tensor]:
     """[output, all keys, all values] from separate queries, keys and values."""
     if len(call.x(0).shape) != 3 or call.maybe(1) is None or call.maybe(2) is None:
-        raise ShapeError("expected queries, keys and values of their own, found packed ones")
+        raise ShapeError("expected separate queries, keys and values, found packed ones")
     if call.maybe(8) is not None or call.maybe(9) is not None:
-        raise ShapeError("expected no buffer that past and present share, found one")
+        raise ShapeError("expected no shared past-present buffer, found one")
     heads, parts = call.integer("num_heads"), [call.x(0), call.x(1), call.x(2)]
     if call.maybe(3) is not None:
         widths = [t.shape[2] if len(t.shape) == 3 else t.shape[1] * t.shape[3] for t in parts]
@@ -167,7 +167,7 @@ def group_query_attention(call: Call) -> list[Tensor]:
     if call.integer("smooth_softmax", 0) > 0 or call.maybe(11) is not None:
         raise ShapeError("expected a plain softmax, found a smooth one")
     if len(call.values) > 12 or call.text("k_quant_type", "NONE") != "NONE":
-        raise ShapeError("expected keys and values as they are, found quantized ones")
+        raise ShapeError("expected unquantized keys and values, found quantized ones")
     heads, shared = call.integer("num_heads"), call.integer("kv_num_heads")
     parts = _queries_keys_values(call, heads, shared)
     cache = _cache(call, parts[0])
@@ -222,8 +222,8 @@ def _cache(call: Call, q: Tensor) -> _Cache:
     ends = call.x(5)
     if ends.elements != batch or total < rows:
         raise ShapeError(
-            f"expected {batch} lengths and at least {rows} rows in all, found {ends.elements} and "
-            f"{total}"
+            f"expected {batch} lengths and at least {rows} rows in total, found "
+            f"{ends.elements} and {total}"
         )
     ends = call.reshape(call.convert(ends, DType.I64), (batch, 1, 1, 1))
     now = call.emit(ops.Add(), ends, call.scalar(1, ends))

@@ -81,9 +81,7 @@ def graph_from_onnx(model: FileModel, file: str, shapes: Shapes) -> Graph:
             f"expected distinct inputs and outputs, found {shown_name(again[0])} twice"
         )
     if unnamed := [n for n in ends if not n or not n.isprintable()]:
-        raise InputError(
-            f"expected printable names of inputs and outputs, found {unnamed[0]!r:.40}"
-        )
+        raise InputError(f"expected printable input and output names, found {unnamed[0]!r:.40}")
     return _Import(fuse_dynamic(model), shapes).run(Path(file).stem, file)
 
 

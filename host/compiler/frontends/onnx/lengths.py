@@ -150,8 +150,8 @@ def _most_steps(call: Call, start: Tensor, limit: Tensor, delta: Tensor) -> int:
         steps = math.inf
     if not steps <= ROWS_LIMIT:
         raise ShapeError(
-            f"expected bounds that are constants, or computed ones that are at most {ROWS_LIMIT} "
-            "apart whatever the data are, found others; put Min(limit, LARGEST) before it"
+            f"expected constant bounds, or computed ones at most {ROWS_LIMIT} apart for any data, "
+            "found others; insert Min(limit, LARGEST) before it"
         )
     return max(math.ceil(steps), 0)
 
@@ -179,7 +179,7 @@ def slice_(call: Call) -> Tensor:
     steps = call.integers(4, "steps") if call.maybe(4) is not None else (1,)
     if not start.elements == end.elements == len(axes) == 1 or steps != (1,):
         raise ShapeError(
-            "expected constants, or a computed start and end of one axis in steps of 1"
+            "expected constants, or a computed start and end of one axis with step 1, found others"
         )
     axis = call.axis(axes[0], len(x.shape))
     size = x.shape[axis]
@@ -268,7 +268,7 @@ def _order_of_rows(call: Call, rows: Tensor) -> Tensor:
     count, width = rows.shape[0], rows.elements // rows.shape[0]
     if width > _COLUMNS_LIMIT:
         raise ShapeError(
-            f"expected rows of at most {_COLUMNS_LIMIT} elements to tell apart, found {width}"
+            f"expected unique rows of at most {_COLUMNS_LIMIT} elements, found {width}"
         )
     if rows.dtype is DType.BOOL:
         rows = call.convert(rows, DType.U8)

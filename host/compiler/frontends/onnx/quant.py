@@ -39,7 +39,7 @@ def _scale_and_zero(call: Call, index: int) -> Quant:
     if call.maybe(index + 1) is not None:
         given = np.atleast_1d(call.value(index + 1, "zero point"))
         if not np.isfinite(given.astype(np.float64)).all():
-            raise ShapeError("expected whole numbers as zero points, found others")
+            raise ShapeError("expected integer zero points, found others")
         zero = given.astype(np.int64)
     if not (np.isfinite(scale).all() and (scale > 0).all()):
         raise ShapeError(f"expected positive finite scales, found {float(scale.min())}")
@@ -55,7 +55,7 @@ def _code_type(call: Call, index: int) -> DType:
     if zero is None and call.integer("output_dtype", 0):
         kind = call.dtype(call.integer("output_dtype"))
     if kind not in _CODES:
-        raise ShapeError(f"expected codes of 8 or 16 bits, found {kind.value}")
+        raise ShapeError(f"expected 8- or 16-bit quantized values, found {kind.value}")
     return kind
 
 

@@ -184,7 +184,7 @@ def _layer(
         return _in_steps(call, x, cell, states, backwards, kind.step)
     whole = kind.whole(call, known, cell)
     if cell.r.quant is not None:
-        call.builder.note("weights of recurrent layers: codes of 8 bits in the file, f32 here")
+        call.builder.note("weights of recurrent layers: 8-bit in the file, converted to f32")
     gates = cell.dense(call, x, cell.w, whole.bias)
     op = replace(whole.op, backwards=backwards, clip=cell.functions[0].clip)
     lengths = _lengths(call, *x.shape[:2])
@@ -263,7 +263,7 @@ def _lengths(call: Call, time: int, batch: int) -> Tensor | None:
     if lengths is None or (lengths.data is not None and bool(np.all(lengths.data >= time))):
         return None
     if lengths.shape != (batch,):
-        raise ShapeError(f"expected {batch} lengths of sequences, found {list(lengths.shape)}")
+        raise ShapeError(f"expected {batch} sequence lengths, found {list(lengths.shape)}")
     return call.convert(lengths, DType.I32)
 
 

@@ -81,7 +81,7 @@ def repeat(
                 new.shape,
                 new.dtype,
             ):
-                raise ShapeError("expected states that keep their shape and type, found another")
+                raise ShapeError("expected states that keep their shape and type, found others")
         again = [] if going is None else [call.reshape(outs[0], ())]
         graph, captured = builder.close_body(mark, inside, [*again, *states, *outs[first_row:]])
     except (ShapeError, InputError):
@@ -89,7 +89,7 @@ def repeat(
         raise
     tables = [o.value for o in operands if o.kind == "row"]
     if builder.repeats * steps * len(graph.nodes) > _WORK:
-        raise InputError(f"expected loops of at most {_WORK} operators in all steps, found more")
+        raise InputError(f"expected loops of at most {_WORK} operators over all steps, found more")
     op = ops.Repeat(steps, len(states), len(tables), going is not None, graph)
     ins = [going] if going is not None else []
     ins += [t for t in (*starts, *tables, *captured) if isinstance(t, Tensor)]
@@ -182,12 +182,12 @@ def counted(
             most = limit = step + 1
             break
     if limit > STEPS:
-        raise EndlessError(f"expected a loop of at most {STEPS} steps, found one without bound")
+        raise EndlessError(f"expected a loop of at most {STEPS} steps, found an unbounded one")
     if most < limit:  # too many steps to evaluate counters
         return Counted(limit, {}, same, decided and not ends)
     for values in tables.values():
         if len({(v.shape, v.dtype) for v in values}) > 1:
-            raise ShapeError("expected counters that keep their shape and type, found another")
+            raise ShapeError("expected counters that keep their shape and type, found others")
     return Counted(limit, {i: np.stack(v) for i, v in tables.items()}, same, decided)
 
 

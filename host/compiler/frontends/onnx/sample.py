@@ -251,8 +251,8 @@ def _grid(call: Call, extent: Tensor, bins: int, samples: int, length: int) -> _
     else:
         most = -(-length // bins)
         call.builder.note(
-            f"{call.node.shown}: samples regions that are as large as the image at most, as those "
-            "cut off at its edges are; larger ones get too few samples"
+            f"{call.node.shown}: regions larger than the image get too few samples; clip them to "
+            "the image"
         )
     count = call.emit(ops.Clip(0.0, float(most)), count)
     each = call.constant((np.arange(most, dtype=np.float32) + 0.5).reshape(1, 1, most))

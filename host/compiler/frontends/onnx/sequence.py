@@ -108,5 +108,5 @@ def has_element(call: Call) -> Tensor:
 def get_element(call: Call) -> Value:
     found = _given(call)
     if found is None:
-        raise ShapeError("expected an optional value that is there, found none")
+        raise ShapeError("expected an optional value that is present, found none")
     return found

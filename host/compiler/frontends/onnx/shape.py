@@ -67,7 +67,7 @@ def dropout(call: Call) -> list[Tensor]:
     if training is not None and (training.data is None or bool(np.any(training.data))):
         dropped = call.maybe(1) is None or any(call.numbers(1, "ratio"))
         if dropped or training.data is None:
-            raise ShapeError("expected inference, found training_mode that is not false")
+            raise ShapeError("expected training_mode false, found another")
     mask = call.constant(np.ones(x.shape, np.bool_)) if len(call.node.outputs) > 1 else x
     return [x, mask]
 

@@ -48,7 +48,7 @@ def mel_weight_matrix(call: Call) -> Tensor:
     low, high = (values[0] for values in sizes[3:])
     bins = length // 2 + 1
     if not (0 < bands <= 1 << 16 and 0 < bins <= 1 << 20 and rate > 0 and 0 <= low < high):
-        raise ShapeError("expected positive sizes and growing edges of bands, found others")
+        raise ShapeError("expected positive sizes and increasing band edges, found others")
     edges = 2595 * np.log10(1 + np.array([low, high]) / 700)
     mels = edges[0] + np.arange(bands + 2) * ((edges[1] - edges[0]) / (bands + 2))
     at = np.floor((length + 1) * (700 * (10 ** (mels / 2595) - 1)) / rate).astype(np.int64)

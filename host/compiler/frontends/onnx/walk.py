@@ -205,8 +205,8 @@ class Walk:
         self._steps += len(graph.nodes) + 1
         if self._depth >= _DEPTH or self._steps > _STEPS:
             raise InputError(
-                f"expected functions, loops and branches of at most {_STEPS} operators in all, "
-                f"{_DEPTH} inside each other, found more"
+                f"expected functions, loops and branches of at most {_STEPS} operators in "
+                f"total, nested at most {_DEPTH} deep, found more"
             )
         if len(given) > len(graph.inputs):
             raise ShapeError(f"expected at most {len(graph.inputs)} inputs, found {len(given)}")

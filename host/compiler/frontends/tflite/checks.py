@@ -89,7 +89,7 @@ def _check_weights(op: Operator, weights: Tensor) -> None:
 def _check_wide(ins: list[Tensor], y: Tensor) -> None:
     for t, what in ((ins[0], "input"), (y, "output")):
         if not t.is_quantized or zero_point_of(t) != 0:
-            raise ShapeError(f"expected an {what} of one scale around 0, found another")
+            raise ShapeError(f"expected an {what} with one scale and zero point 0, found another")
     shift = convolution_multiplier(ins[0], ins[1], y).shift.max()
     if shift > _LARGEST_WIDE_SHIFT:
         raise ShapeError(

@@ -90,7 +90,7 @@ def _refuse_writes(scope: Scope, branches: list[int]) -> None:
             (found := o.name) in _WRITES for o in model.subgraphs[number].operators
         ):
             raise InputError(
-                "expected branches that leave variables alone where the condition is computed, "
+                "expected branches that write no variables under a computed condition, "
                 f"found {found} in subgraph {number}"
             )
 
@@ -106,13 +106,13 @@ def _while(scope: Scope, operator: FileOperator) -> list[Tensor]:
         (going,) = importer.bounded.operands("WHILE", found)
         if going.data is None:
             raise InputError(
-                "expected a loop whose number of turns follows from constants, found one that "
+                "expected a loop whose number of iterations is constant, found one that "
                 "depends on an input; run the loop in the application, or export it unrolled"
             )
         if not going.data.reshape(-1)[0]:
             return values
         values = importer.call(body, values, label)
-    raise InputError(f"expected a loop of at most {_ITERATION_LIMIT} turns, found more")
+    raise InputError(f"expected a loop of at most {_ITERATION_LIMIT} iterations, found more")
 
 
 def _call_once(scope: Scope, operator: FileOperator) -> list[Tensor]:

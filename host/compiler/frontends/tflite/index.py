@@ -65,7 +65,7 @@ def sparse_to_dense(call: Call) -> Tensor:
 def _filled(call: Call, shape: Shape, value: float, like: Tensor) -> Tensor:
     """A constant filled with one value, of the type of `like`."""
     if min(shape, default=1) < 1 or math.prod(shape) > _SIZE_LIMIT:
-        raise ShapeError(f"expected sizes from 1, {_SIZE_LIMIT} in all, found {list(shape)}")
+        raise ShapeError(f"expected sizes from 1, {_SIZE_LIMIT} in total, found {list(shape)}")
     made = call.constant(np.full(shape, value, like.dtype.numpy))
     return made if like.quant is None else call.builder.with_quant(made, like.quant)
 

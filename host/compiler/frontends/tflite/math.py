@@ -43,7 +43,7 @@ def plain(op: Operator) -> Build:
 
     def build(call: Call) -> Tensor:
         if any(t.is_quantized for t in call.all()):
-            raise ShapeError("expected numbers without a scale, found codes")
+            raise ShapeError("expected unquantized values, found quantized ones")
         return binary(op)(call)
 
     return build
@@ -179,9 +179,11 @@ def fake_quant(call: Call) -> Tensor:
     x, bits = call.tensor(0, "input"), call.option("NumBits")
     low, high = np.float32(call.option("Min")), np.float32(call.option("Max"))
     if not 2 <= bits <= 16 or not low <= 0 <= high or low == high:
-        raise ShapeError(f"expected 2 to 16 bits from below to above 0, found {low} to {high}")
+        raise ShapeError(
+            f"expected 2 to 16 bits and a range around 0, found {bits}, {low} to {high}"
+        )
     if call.option("NarrowRange"):
-        raise ShapeError("expected the full range of codes, found a narrow one")
+        raise ShapeError("expected the full range of quantized values, found a narrow one")
     last = (1 << bits) - 1
     step = (high - low) / np.float32(last)
     zero = np.clip(np.floor(np.float32(0.5) - low / step), 0, last)

@@ -94,7 +94,7 @@ def _sized(tensor: FileTensor) -> Sized:
 
 def _slot(graph: FileSubgraph, index: int) -> Slot:
     if not 0 <= index < len(graph.tensors):
-        return Slot(f"tensor {index}, which is not there", "", ())
+        return Slot(f"tensor {index}, which does not exist", "", ())
     tensor = graph.tensors[index]
     dtype = _TYPES.get(tensor.type, (0, tensor.type.lower()))[1]
     quant = tensor.quant

@@ -56,8 +56,7 @@ def lstm(call: Call, x: Tensor) -> Tensor:
     projection, added = _projection(call, inner_zero)
     if peepholes and hidden.shape != cell.shape:
         raise ShapeError(  # LiteRT adds peepholes to as many values as the projection has
-            "an LSTM of 8-bit codes with peepholes and a projection to another size "
-            "is not supported"
+            "an 8-bit LSTM with peepholes and a projection to another size is not supported"
         )
     to_output = (0, 0)
     if projection is not None:
@@ -93,11 +92,11 @@ def lstm(call: Call, x: Tensor) -> Tensor:
 def _need_plain(call: Call) -> None:
     if len(call.intermediates) != _INTERMEDIATES:
         raise ShapeError(
-            f"expected an LSTM of 8-bit codes with {_INTERMEDIATES} intermediate tensors, "
+            f"expected an 8-bit LSTM with {_INTERMEDIATES} intermediate tensors, "
             f"found {len(call.intermediates)}"
         )
     if call.option("FusedActivationFunction") != _TANH:
-        raise ShapeError("expected TANH as activation of an LSTM of 8-bit codes, found another")
+        raise ShapeError("expected TANH as activation of an 8-bit LSTM, found another")
 
 
 def _peepholes(call: Call, first: int) -> list[Tensor]:
@@ -167,7 +166,7 @@ def svdf(call: Call, x: Tensor) -> Tensor:
     _need(x, DType.I8, "input")
     _need(state, DType.I16, "state")
     if call.option("FusedActivationFunction") != _RELU:
-        raise ShapeError("expected RELU as activation of an SVDF of 8-bit codes, found another")
+        raise ShapeError("expected RELU as activation of an 8-bit SVDF, found another")
     if rank < 1 or times.shape[0] % rank:
         raise ShapeError(f"expected filters of rank {rank}, found {times.shape[0]}")
     quant = call.outputs[0].quant
@@ -193,7 +192,7 @@ def _weights(call: Call, index: int, what: str, dtype: DType = DType.I8) -> Tens
     if found.data is None or found.data.ndim not in (1, 2):
         raise ShapeError(f"expected constant {what} of one or two axes, found others")
     if zero_point_of(found):
-        raise ShapeError(f"expected {what} around 0, found another zero point")
+        raise ShapeError(f"expected {what} with zero point 0, found another")
     return found
 
 

@@ -86,7 +86,8 @@ def product(call: Call) -> Tensor:
         largest = float(x.quant.scale.flat[0]) / float(quant.scale[0]) ** (1 / max(count, 1))
         if largest > _LARGEST_STEP:
             raise ShapeError(
-                f"expected steps of a product that grow by at most {_LARGEST_STEP}, found {largest}"
+                f"expected scales that grow a product by at most {_LARGEST_STEP} per step, "
+                f"found {largest}"
             )
     return _of_neighbors(call, lambda near: ops.ReduceProduct(near))
 

@@ -287,7 +287,7 @@ def tile(call: Call) -> Tensor:
 def space_to_depth(call: Call) -> Tensor:
     x, block = call.tensor(0, "image"), call.option("BlockSize")
     if len(x.shape) != 4 or block < 1 or x.shape[1] % block or x.shape[2] % block:
-        raise ShapeError(f"expected an image of whole blocks of {block}, found {list(x.shape)}")
+        raise ShapeError(f"expected an image divisible by blocks of {block}, found {list(x.shape)}")
     n, h, w, c = x.shape
     blocks = call.reshape(x, (n, h // block, block, w // block, block, c))
     moved = call.transpose(blocks, (0, 1, 3, 2, 4, 5))

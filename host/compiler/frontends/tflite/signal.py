@@ -84,7 +84,9 @@ def energy(call: Call) -> Tensor:
     start = call.custom_whole("start_index", 0, count)
     end = call.custom_whole("end_index", start, count)
     if x.shape[0] % 2 or end == start or count > _PAIRS:
-        raise ShapeError(f"expected pairs and some of them, found {list(x.shape)}, {start}:{end}")
+        raise ShapeError(
+            f"expected pairs and a range within them, found {list(x.shape)}, {start}:{end}"
+        )
     pairs = call.reshape(x, (count, 2))
     pairs = call.convert(call.part(pairs, 0, start, end - start), DType.U32)
     squares = call.emit(ops.ReduceSum((1,)), call.emit(ops.Mul(), pairs, pairs))

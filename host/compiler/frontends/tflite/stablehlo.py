@@ -54,7 +54,7 @@ def _spread(
         raise ShapeError(f"expected paddings of at most {_SIZE_LIMIT}, found more")
     whole = inner + low + high
     if whole.min(initial=1) < 1 or np.prod(whole.astype(np.float64)) > _SIZE_LIMIT:
-        raise ShapeError(f"expected sizes from 1, {_SIZE_LIMIT} in all, found {whole.tolist()}")
+        raise ShapeError(f"expected sizes from 1, {_SIZE_LIMIT} in total, found {whole.tolist()}")
     picks = np.full(whole, x.elements, np.int32)
     source = np.arange(x.elements, dtype=np.int32).reshape(x.shape)
     places = []

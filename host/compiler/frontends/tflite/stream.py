@@ -36,7 +36,7 @@ def framer(call: Call) -> list[Tensor]:
     length = x.shape[-1] if x.shape else 0
     filled = bool(call.custom_number("prefill", 0))
     if not length or length % step or (filled and size < step):
-        raise ShapeError(f"expected whole steps of {step} samples, found shape {list(x.shape)}")
+        raise ShapeError(f"expected a multiple of {step} samples, found shape {list(x.shape)}")
     steps, frames = math.ceil(size / step), length // step
     _bounded(x.elements // length, frames, size)
     known = _joined(call, x, size - step if filled else (steps - 1) * step)

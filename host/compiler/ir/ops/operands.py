@@ -90,7 +90,7 @@ class Binary(Operator):
         raise TypeError(f"{self.kind} has no formula")
 
     def codes(self, a: Array, b: Array, left: Tensor, right: Tensor, out: Tensor) -> Array:
-        raise TypeError(f"{self.kind} takes no codes")
+        raise TypeError(f"{self.kind} does not support quantized values")
 
 
 @dataclass(frozen=True)

@@ -78,7 +78,7 @@ class Recurrent(Operator):
         for t in (x, weights, *(t for t in ins[3:] if t is not None)):
             need_dtype(t, (DType.F32,), "operands")
         if not all(f.recurrent for f in self.functions):
-            raise ShapeError("expected other activations of a recurrent layer")
+            raise ShapeError("expected activations that recurrent layers support, found others")
         if not self.clip > 0:
             raise ShapeError(f"expected a positive clip, found {self.clip}")
         return [((time, batch, hidden), DType.F32)] + [((batch, hidden), DType.F32)] * self.states
@@ -226,7 +226,7 @@ class Gru(Recurrent):
         bias = maybe(ins, 4)
         if bias is not None:
             if not self.linear_before_reset:
-                raise ShapeError("expected no bias behind the reset gate, found one")
+                raise ShapeError("expected no bias after the reset gate, found one")
             need_shape(bias, outs[0][0][2:], "bias of the state")
         return outs
 

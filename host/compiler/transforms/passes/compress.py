@@ -65,7 +65,7 @@ def _compressed(
     if group_size and found.shape[1] % group_size:
         raise InputError(
             f"--group-size: expected a size that divides the {found.shape[1]} values of k of "
-            f"{node.name}, found {group_size}; take another one, or leave it out"
+            f"{node.name}, found {group_size}; choose another size, or leave it out"
         )
     stored, scales = _weights(node, found, bits, group_size, made)
     outlier = ops.OutlierFullyConnected(

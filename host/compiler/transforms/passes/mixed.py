@@ -68,7 +68,7 @@ def mixed(
 def mixed_note(made: Mixed, target: float) -> str:
     """Describe which operators have 8 bits."""
     if not made.eight:
-        return f"all weights have 4 bits, by which the target of {target:g} is met"
+        return f"all weights have 4 bits, which meets the target of {target:g}"
     note = f"weights have 8 bits in {len(made.eight)} of {made.few} operators: "
     note += ", ".join(made.eight)
     missed = f"; the target of {target:g} is not met: give other samples, or keep floats"

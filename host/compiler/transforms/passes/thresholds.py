@@ -76,8 +76,8 @@ def split_note(splits: Mapping[str, Fitted]) -> str:
     cost = sum(each.chosen.cost for each in splits.values())
     plain = sum(each.tried[0].cost for each in splits.values())
     return (
-        f"outliers: {sum(map(bool, apart))} of {len(apart)} products take channels apart, "
-        f"{sum(apart)} in all, which makes their cost {cost / plain:.2f} of that without"
+        f"outliers: {sum(map(bool, apart))} of {len(apart)} products compute "
+        f"{sum(apart)} channels separately, at {cost / plain:.2f} times the cost without"
     )
 
 
@@ -99,15 +99,15 @@ def fixed_note(graph: Graph, inputs: Mapping[str, Array]) -> str | None:
     [first, *_] = (fixed for fixed, _ in taken.values())
     raised = [found for fixed, found in taken.values() if found > fixed]
     note = (
-        f"; for golden inputs {len(raised)} of them have more than a quarter of their channels "
-        f"there, so it is doubled as they run, to {min(raised):g}"
+        f"; for golden inputs {len(raised)} of them exceed it in more than a quarter of their "
+        f"channels, so it is doubled at run time, to {min(raised):g}"
         if raised
         else ""
     )
     note += f" to {max(raised):g}" if len({*raised}) > 1 else ""
     return (
-        f"outliers: without --samples, channels beyond {first:g} are taken apart in "
-        f"{len(taken)} products{note}"
+        f"outliers: without --samples, channels beyond {first:g} are computed separately "
+        f"in {len(taken)} products{note}"
     )
 
 

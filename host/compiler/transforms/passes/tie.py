@@ -33,7 +33,7 @@ def tie_states(graph: Graph, ties: Sequence[StateBinding]) -> Graph:
         return graph
     outputs = tuple(name for name in graph.outputs if name not in pairs.values())
     if not outputs:
-        raise InputError("--state: expected an output that is no state, found none; leave one")
+        raise InputError("--state: expected an output that is not a state, found none; leave one")
     kept = {name: graph.tensors[name] for name in pairs}
     zeros = {n: State(n, np.zeros(t.shape, t.dtype.numpy)) for n, t in kept.items()}
     return replace(
@@ -75,7 +75,7 @@ def _pairs(graph: Graph, ties: Sequence[StateBinding]) -> dict[str, str]:
         for name, out in _matches(graph, tie):
             if name in pairs or out in pairs.values():
                 raise InputError(
-                    f"--state: expected each input and output once, found {name}={out} beside "
+                    f"--state: expected each input and output once, found {name}={out} and "
                     + next(f"{a}={b}" for a, b in pairs.items() if a == name or b == out)
                 )
             _check(graph, name, out)
@@ -116,9 +116,9 @@ def _check(graph: Graph, name: str, out: str) -> None:
     a, b = graph.tensors[name], graph.tensors[out]
     if (a.shape, a.dtype) != (b.shape, b.dtype):
         raise InputError(
-            f"--state: expected {name} and {out} of one shape and type, which stay from run to "
-            f"run, found {a.dtype.value}{list(a.shape)} and {b.dtype.value}{list(b.shape)}; a "
-            "cache that grows needs a model that writes into one of fixed length"
+            f"--state: expected {name} and {out} of one fixed shape and type, "
+            f"found {a.dtype.value}{list(a.shape)} and {b.dtype.value}{list(b.shape)}; for a "
+            "growing cache, export a model that writes into one of fixed length"
         )
     if not np.array_equal(_scales(a), _scales(b)):
         raise InputError(

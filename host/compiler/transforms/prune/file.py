@@ -36,6 +36,6 @@ def pruned_file(
     report = made.report
     note = (
         f"pruned: {report.sparsity:.0%} of the weights of {len(report.pruned)} layers; cosine "
-        f"{report.cosine:.5f} with the whole model on {report.unseen} samples held out"
+        f"{report.cosine:.5f} with the original model on {report.unseen} samples held out"
     )
     return replace(made, graph=replace(made.graph, notes=(*made.graph.notes, note)))

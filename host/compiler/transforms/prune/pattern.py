@@ -79,7 +79,7 @@ def pattern_of(text: str, sparsity: float | None) -> Pattern:
     own = 1 - kept / of
     if sparsity is not None and not math.isclose(sparsity, own, abs_tol=_NEAR):
         raise InputError(
-            f"--sparsity: expected {own:g}, the share that {text} leaves out, found {sparsity:g}; "
+            f"--sparsity: expected {own:g}, the share that {text} removes, found {sparsity:g}; "
             "leave it out"
         )
     return Pattern(own, 1, kept, of)

@@ -30,7 +30,7 @@ def read_labels(path: Path, graph: Graph, samples: int) -> NDArray[np.int64]:
             "--evaluate"
         )
     if not path.is_file():
-        raise InputError(f"{path}: expected a file with labels, found nothing there")
+        raise InputError(f"{path}: expected a file with labels, found none")
     labels = _numbers(path)
     if labels.size != samples:
         raise InputError(
@@ -49,7 +49,7 @@ def _numbers(path: Path) -> NDArray[np.int64]:
         arrays = [*found.values()] if isinstance(found, dict) else [found]
         if len(arrays) != 1 or arrays[0].dtype.kind not in "iu":
             raise InputError(
-                f"{path}: expected one array of whole numbers, found "
+                f"{path}: expected one array of integers, found "
                 f"{', '.join(f'{a.dtype} {list(a.shape)}' for a in arrays) or 'none'}"
             )
         return arrays[0].reshape(-1).astype(np.int64)

@@ -24,14 +24,14 @@ def float_form(graph: Graph, purpose: str = "quantize") -> Graph:
     coded = next((t for t in graph.tensors.values() if t.quant is not None), None)
     if coded is not None:
         raise InputError(
-            f"{graph.name}: expected a model of floats, found one that is quantized already "
-            f"(tensor {coded.name} of {coded.dtype.value}); compile it as it is"
+            f"{graph.name}: expected a model of floats, found an already quantized one "
+            f"(tensor {coded.name} of {coded.dtype.value}); compile it unchanged"
         )
     for apply in _PASSES:
         graph = apply(graph)
     if not any(isinstance(node.op, ops.Weighted) for node in graph.nodes):
         raise InputError(
             f"{graph.name}: expected convolutions or fully connected layers to {purpose}, found "
-            "none; compile it as it is"
+            "none; compile it unchanged"
         )
     return graph

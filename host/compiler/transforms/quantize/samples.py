@@ -37,7 +37,7 @@ def read_samples(path: Path, graph: Graph, options: InputOptions | None = None) 
     identical samples, or fewer than FEWEST of them.
     """
     if not path.exists():
-        raise InputError(f"{path}: expected samples, an .npz file or a folder, found nothing there")
+        raise InputError(f"{path}: expected samples, an .npz file or a folder, found none")
     if path.is_dir():
         variant = _Variant(tuple(_spec(graph.tensors[name]) for name in graph.inputs))
         given = options or InputOptions()
@@ -85,7 +85,9 @@ def _stacked(path: Path, graph: Graph) -> list[Sample]:
     counts = {name: len(part) for name, part in parts.items()}
     if len({*counts.values()}) > 1:
         found = ", ".join(f"{count} of {name}" for name, count in counts.items())
-        raise InputError(f"{path}: expected as many samples of each input, found {found}")
+        raise InputError(
+            f"{path}: expected the same number of samples for each input, found {found}"
+        )
     return [
         {name: part[i] for name, part in parts.items()} for i in range(next(iter(counts.values())))
     ]
@@ -113,7 +115,7 @@ def _check(path: Path, graph: Graph, samples: Sequence[Sample]) -> None:
     if len(samples) < FEWEST:
         raise InputError(
             f"{path}: expected at least {FEWEST} samples to calibrate and to check on, found "
-            f"{len(samples)}; give some more, a hundred do well"
+            f"{len(samples)}; give more, about a hundred"
         )
     floats = [name for name in graph.inputs if graph.tensors[name].dtype.is_float]
     for name in floats:
@@ -129,6 +131,4 @@ def _check(path: Path, graph: Graph, samples: Sequence[Sample]) -> None:
             "inputs"
         )
     if all(np.array_equal(samples[0][n], each[n]) for each in samples[1:] for n in graph.inputs):
-        raise InputError(
-            f"{path}: expected different samples, found {len(samples)} times the same one"
-        )
+        raise InputError(f"{path}: expected different samples, found {len(samples)} copies of one")

@@ -101,7 +101,7 @@ class _Splitter:
             raise InputError(
                 f"{self._builder.graph.name}: operator {self._origin}: expected at most "
                 f"{self._limit} bytes of inputs, parameters and outputs, found {self._bytes}, and "
-                "no axis along which it can be split so far; raise --memory-limit or choose a "
+                "no axis along which it can be split; raise --memory-limit or choose a "
                 "smaller model or a larger board"
             )
         self._split(site, choice)

@@ -30,7 +30,7 @@ def test_names_of_patterns(text, sparsity, expected):
         ("free", 1.0, "between 0 and 1, such as 0.8, found 1"),
         ("rows", None, "expected free, block or n:m .* found rows"),
         ("4:4", None, "0 < n < m"),
-        ("2:4", 0.8, r"expected 0\.5, the share that 2:4 leaves out, found 0\.8"),
+        ("2:4", 0.8, r"expected 0\.5, the share that 2:4 removes, found 0\.8"),
     ],
 )
 def test_what_is_no_pattern_is_refused(text, sparsity, message):

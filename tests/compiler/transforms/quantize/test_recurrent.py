@@ -82,7 +82,7 @@ def test_a_file_that_is_read_again_computes_what_was_measured(kind: str, tmp_pat
     file = tmp_path / "net.int8.onnx"
     file.write_bytes(write_onnx(made.graph))
     again, floats = import_model(file), import_model(path)
-    assert any("codes of 8 bits in the file, f32 here" in note for note in again.notes)
+    assert any("8-bit in the file, converted to f32" in note for note in again.notes)
     shown = _samples(40)
     exact, measured, found = (
         np.stack([evaluate(g, each).outputs["y"] for each in shown])
