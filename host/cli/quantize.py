@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgekit.host.cli.compile_options import InputShapes, one_input_shape
-from edgekit.host.cli.options import (
-    BoardOption,
-    Json,
-    board_name,
-    examples,
-)
-from edgekit.host.cli.remade import (
+from edgekit.host.cli.model_rewrite import (
     FloatModel,
     Labels,
     Samples,
@@ -25,6 +19,12 @@ from edgekit.host.cli.remade import (
     show_times,
     times_of,
     written,
+)
+from edgekit.host.cli.options import (
+    BoardOption,
+    Json,
+    board_name,
+    examples,
 )
 from edgekit.host.cli.run import Channels, Layout, Mean, Scale, numbers
 from edgekit.host.errors import InputError

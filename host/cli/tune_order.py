@@ -163,7 +163,7 @@ def _show(outcome: OrderOutcome, how: str) -> None:
         print(f"model    rank correlation {_ranks(timed):.3f} with the {how} times")
     for each in outcome.kept:
         gain = (1 - each.ratio) * _PERCENT
-        print(f"kept     from {each.part} on: {gain:.1f} % less than the searched order")
+        print(f"kept     from {each.part} on: {gain:.1f} % faster than the searched order")
     if outcome.kept:
         print(f"kept in  {outcome.table}; compile and deploy use it")
     else:
